@@ -1,0 +1,29 @@
+#pragma once
+
+#include <sstream>
+
+namespace baton::internal {
+
+// Collects the message of a broken invariant and dies with it at the end of the statement.
+class CheckFailure {
+ public:
+  CheckFailure(const char* file, int line, const char* condition);
+  [[noreturn]] ~CheckFailure();
+  std::ostream& stream() { return message_; }
+
+ private:
+  std::ostringstream message_;
+};
+
+struct CheckVoidify {
+  void operator&(std::ostream&) {}
+};
+
+}  // namespace baton::internal
+
+// Dies at once with file, line and the streamed values when `condition` is false. For broken invariants
+// only: what the outside world can cause returns a status.
+#define BATON_CHECK(condition)                                                        \
+  (condition) ? (void)0                                                               \
+              : ::baton::internal::CheckVoidify() &                                   \
+                    ::baton::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
