@@ -21,9 +21,9 @@ struct CheckVoidify {
 
 }  // namespace baton::internal
 
-// Dies at once with file, line and the streamed values when `condition` is false. For broken invariants
-// only: what the outside world can cause returns a status.
-#define BATON_CHECK(condition)                                                        \
-  (condition) ? (void)0                                                               \
-              : ::baton::internal::CheckVoidify() &                                   \
+// Dies at once with file, line and the streamed values when `condition` is false. For broken
+// invariants only: what the outside world can cause returns a status.
+#define BATON_CHECK(condition)                      \
+  (condition) ? (void)0                             \
+              : ::baton::internal::CheckVoidify() & \
                     ::baton::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()

@@ -1,8 +1,8 @@
 #include "common/base/log.h"
 
-#include <unistd.h>
-
 #include <atomic>
+
+#include <unistd.h>
 
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
@@ -30,7 +30,8 @@ void Log(Severity severity, absl::string_view event, std::initializer_list<LogFi
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone()), " ",
       kLetters.substr(static_cast<size_t>(severity), 1), " ", ProgramName(), " ", event);
   for (const LogField& field : fields) {
-    const bool quote = field.value.empty() || field.value.find_first_of(" \"\n\t=") != std::string::npos;
+    const bool quote =
+        field.value.empty() || field.value.find_first_of(" \"\n\t=") != std::string::npos;
     absl::StrAppend(&line, " ", field.name, "=");
     if (quote) {
       absl::StrAppend(&line, "\"", absl::CEscape(field.value), "\"");

@@ -19,8 +19,8 @@ struct LogField {
   std::string value;
 };
 
-// Writes one line to standard error: time, severity, program, event, then name=value pairs. Values with
-// spaces are quoted. Any thread.
+// Writes one line to standard error: time, severity, program, event, then name=value pairs. Values
+// with spaces are quoted. Any thread.
 void Log(Severity severity, absl::string_view event, std::initializer_list<LogField> fields = {});
 
 // Lines below this are dropped; kInfo until set. `main` only, before threads start.

@@ -1,8 +1,8 @@
 #include "common/base/loop.h"
 
-#include <pthread.h>
-
 #include <utility>
+
+#include <pthread.h>
 
 #include "absl/time/clock.h"
 

@@ -14,10 +14,10 @@ namespace baton {
 class Loop {
  public:
   struct Options {
-    const char* name = "loop";                        // of the thread, at most 15 bytes
-    absl::Duration idle = absl::Milliseconds(50);     // longest wait between two calls
-    std::function<void(absl::Duration)> wait;         // instead of the built-in wait; may return early
-    std::function<void()> wake;                       // ends `wait` early; any thread
+    const char* name = "loop";                     // of the thread, at most 15 bytes
+    absl::Duration idle = absl::Milliseconds(50);  // longest wait between two calls
+    std::function<void(absl::Duration)> wait;      // instead of the built-in wait; may return early
+    std::function<void()> wake;                    // ends `wait` early; any thread
   };
   // Starts the thread.
   Loop(Options options, std::function<bool(absl::Time now)> run_once);

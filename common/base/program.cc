@@ -1,12 +1,12 @@
 #include "common/base/program.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
@@ -50,12 +50,16 @@ std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view u
   config.contains_help_flags = IsOwnFlagFile;
   config.contains_helppackage_flags = IsOwnFlagFile;
   absl::SetFlagsUsageConfig(config);
-  for (int i = 1; i < argc; ++i) {  // abseil exits 1 after --help; a question answered is no failure
+  for (int i = 1; i < argc;
+       ++i) {  // abseil exits 1 after --help; a question answered is no failure
     const absl::string_view argument = argv[i];
     if (argument == "--") break;
     if (argument == "--help" || argument == "-help" || argument == "-h") {
       argv[i] = const_cast<char*>("--help");
-      std::atexit([] { std::fflush(stdout); _exit(0); });
+      std::atexit([] {
+        std::fflush(stdout);
+        _exit(0);
+      });
       break;
     }
   }
@@ -66,7 +70,8 @@ std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view u
 }
 
 void RefuseToStart(absl::string_view message) {
-  std::fprintf(stderr, "%s: %.*s\n", Name().c_str(), static_cast<int>(message.size()), message.data());
+  std::fprintf(stderr, "%s: %.*s\n", Name().c_str(), static_cast<int>(message.size()),
+               message.data());
   std::exit(2);
 }
 

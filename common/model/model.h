@@ -1,0 +1,86 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/model/model_config.h"
+#include "kernels/backend.h"
+
+namespace baton {
+
+// Weights of one decoder layer, as the backend holds them. Biases without data are absent.
+struct LayerWeights {
+  Matrix attention_norm, mlp_norm;
+  Matrix q, k, v, o, gate, up, down;
+  Matrix q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
+};
+
+// A model ready to run on one backend: its architecture and its weights, mapped from the files of a
+// Hugging Face folder. Immutable once loaded; outlives every Forward on it, and needs the backend.
+class Model {
+ public:
+  // Reads config.json and *.safetensors (one file or an index). Every tensor's name, shape, type
+  // and extent is checked before use: InvalidArgument names file, tensor, expected and found.
+  static absl::StatusOr<std::unique_ptr<const Model>> Load(const std::string& folder,
+                                                           Backend* backend);
+  // No weights at all: for the fake backend, which never reads them.
+  static std::unique_ptr<const Model> WithoutWeights(const ModelConfig& config);
+  ~Model();
+
+  const ModelConfig& config() const;
+  // Of configuration and weights: equal for copies of one folder, wherever they are. Sampled, not a
+  // full read: tensor table of every file, and some bytes of every tensor.
+  const std::string& fingerprint() const;
+  // The widest type of its weight matrices, which `--kv-type=auto` takes for the KV cache.
+  DType weight_type() const;
+  size_t weight_bytes() const;
+  KvLayout LayoutFor(int block_tokens, DType kv_type) const;
+
+  const Matrix& embedding() const;   // [vocab, hidden]
+  const Matrix& final_norm() const;  // [1, hidden]
+  const Matrix& head() const;        // [vocab, hidden]; the embedding when they are tied
+  const LayerWeights& layer(int i) const;
+  Rope rope() const;
+
+ private:
+  struct Parts;
+  explicit Model(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+// One step for the forward pass: rows of all sequences one after another.
+struct ForwardBatch {
+  absl::Span<const TokenId> tokens;          // [rows]
+  absl::Span<const SequenceRows> sequences;  // cover all rows, in order
+  absl::Span<const int> logit_rows;          // rows whose logits are wanted
+};
+
+// Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.
+class ForwardPass {
+ public:
+  // ResourceExhausted when the activations do not fit.
+  static absl::StatusOr<std::unique_ptr<ForwardPass>> Create(const Model* model, Backend* backend,
+                                                             int max_rows);
+
+  // Writes the KV of every row into `kv`, and logits [logit_rows.size(), vocab] into `logits` (host
+  // memory). `layer_done(l)`, where given, is called once layer l's KV of all rows is in the pool;
+  // layers come in order.
+  absl::Status Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
+                   const std::function<void(int layer)>& layer_done = nullptr);
+
+  int max_rows() const { return max_rows_; }
+
+ private:
+  ForwardPass(const Model* model, Backend* backend, int max_rows);
+  const Model* model_;
+  Backend* backend_;
+  const int max_rows_;
+  Tensor hidden_, normed_, q_, k_, v_, attention_, gate_, up_;
+};
+
+}  // namespace baton
