@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/status/status.h"
+
+namespace baton {
+
+// A channel to a router or worker, with keepalive and our message sizes. Connects on first use, and
+// again after a loss with pauses of at most one second. Every call makes a connection of its own.
+std::shared_ptr<grpc::Channel> Dial(const std::string& address);
+
+// The shared attach token: workers and routers of one cluster know it. An empty one is none at all.
+void AddToken(grpc::ClientContext* context, const std::string& token);
+// Unauthenticated unless the caller sent `token`. Compares in constant time. OK when `token` is
+// empty.
+absl::Status CheckToken(const grpc::ServerContextBase& context, const std::string& token);
+
+}  // namespace baton

@@ -1,0 +1,11 @@
+#pragma once
+
+namespace baton {
+
+inline constexpr int kMaxMessageBytes = 64 << 20;  // a prompt of millions of tokens still fits
+inline constexpr int kKeepaliveMs = 2000;  // a peer that vanished without a word is noticed after
+inline constexpr int kKeepaliveTimeoutMs = 4000;  // these two together
+// Workers and routers whose protocols differ are never paired.
+inline constexpr int kProtocolVersion = 1;
+
+}  // namespace baton

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <google/protobuf/message_lite.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+
+// Parses what a raw method was sent. gRPC itself answers a message that does not parse with
+// Unimplemented; clients deserve InvalidArgument and the reason.
+inline absl::Status ParseRequest(const grpc::ByteBuffer& bytes,
+                                 google::protobuf::MessageLite* request) {
+  grpc::ByteBuffer copy = bytes;  // shares the slices
+  grpc::ProtoBufferReader reader(&copy);
+  if (reader.status().ok() && request->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the request of ", bytes.Length(),
+                                                 " bytes is no valid ", request->GetTypeName(),
+                                                 ": cut short, or text that is not UTF-8"));
+}
+
+}  // namespace baton

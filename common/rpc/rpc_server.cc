@@ -1,0 +1,77 @@
+#include "common/rpc/rpc_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/limits.h"
+
+namespace baton {
+
+int PortOf(absl::string_view host_port) {
+  const size_t colon = host_port.rfind(':');
+  int port = -1;
+  if (colon == host_port.npos || !absl::SimpleAtoi(host_port.substr(colon + 1), &port)) return -1;
+  return port >= 0 && port <= 65535 ? port : -1;
+}
+
+bool IsHostPort(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon == address.npos || colon == 0 || PortOf(address) < 0) return false;
+  const absl::string_view host = address.substr(0, colon);
+  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
+  return bracketed || host.find_first_of(":[] /") == host.npos;
+}
+
+std::string WithPort(absl::string_view host_port, int port) {
+  return absl::StrCat(host_port.substr(0, host_port.rfind(':')), ":", port);
+}
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
+  if (!IsHostPort(options.listen)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "listen address '", options.listen, "' is not HOST:PORT with a port from 0 to 65535"));
+  }
+  // Plugins are process-wide switches of gRPC; setting them again changes nothing.
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Peers may ping often: that is how they notice a dead worker soon.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  for (grpc::Service* service : options.services) builder.RegisterService(service);
+  auto server = std::unique_ptr<RpcServer>(new RpcServer);
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat("can't listen on ", options.listen,
+                                               ": the address is in use or not this machine's"));
+  }
+  server->address_ = WithPort(options.listen, port);
+  return server;
+}
+
+RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }
+
+void RpcServer::SetServing(absl::string_view service, bool serving) {
+  if (auto* health = server_->GetHealthCheckService()) {
+    health->SetServingStatus(std::string(service), serving);
+  }
+}
+
+void RpcServer::Shutdown(absl::Duration grace) {
+  if (server_ == nullptr) return;
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  server_->Wait();
+  server_ = nullptr;
+}
+
+}  // namespace baton

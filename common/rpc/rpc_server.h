@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace baton {
+
+// A gRPC server of ours: the given services, grpc.health.v1 per service, and reflection. Callback
+// API.
+class RpcServer {
+ public:
+  struct Options {
+    std::string listen;                    // host:port, port 0 for any free one
+    std::vector<grpc::Service*> services;  // outlive the server
+  };
+  // InvalidArgument when `listen` is not host:port; Unavailable when it can't be bound (taken, not
+  // ours).
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const Options& options);
+  ~RpcServer();
+
+  // host:port it listens on, the port filled in.
+  const std::string& address() const { return address_; }
+  // What grpc.health.v1 says of a service, by its full name; "" is the server as a whole. Any
+  // thread.
+  void SetServing(absl::string_view service, bool serving);
+  // Takes no new RPCs, lets running ones finish for `grace`, cancels the rest, returns when all
+  // have ended.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  RpcServer() = default;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// True for host:port with a port from 0 to 65535; the host may be a name, IPv4, or IPv6 in
+// brackets.
+bool IsHostPort(absl::string_view address);
+
+// host:port with the port replaced: what a server that listens on every address tells others.
+std::string WithPort(absl::string_view host_port, int port);
+// The port of host:port, or -1.
+int PortOf(absl::string_view host_port);
+
+}  // namespace baton

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+
+namespace baton {
+
+// The codes of both have the same numbers and meanings.
+inline grpc::Status ToGrpcStatus(const absl::Status& status) {
+  return status.ok() ? grpc::Status::OK
+                     : grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                                    std::string(status.message()));
+}
+
+inline absl::Status FromGrpcStatus(const grpc::Status& status) {
+  return status.ok() ? absl::OkStatus()
+                     : absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                                    status.error_message());
+}
+
+}  // namespace baton

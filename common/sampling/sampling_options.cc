@@ -1,0 +1,96 @@
+#include "common/sampling/sampling_options.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr float kMaxTemperature = 100;
+constexpr uint32_t kMaxCount = std::numeric_limits<int32_t>::max();
+
+absl::Status OutOfRange(absl::string_view field, const absl::AlphaNum& value,
+                        absl::string_view range) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value.Piece(), "; it takes ", range));
+}
+
+}  // namespace
+
+absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& params,
+                                                  const SamplingOptions& defaults) {
+  SamplingOptions options = defaults;
+  if (params.has_temperature()) {
+    options.temperature = params.temperature();
+    // Written so that NaN fails.
+    if (!(options.temperature >= 0 && options.temperature <= kMaxTemperature)) {
+      return OutOfRange("temperature", params.temperature(), "0 to 100");
+    }
+  }
+  if (params.has_top_p()) {
+    options.top_p = params.top_p();
+    if (!(options.top_p > 0 && options.top_p <= 1))
+      return OutOfRange("top_p", params.top_p(), "more than 0, up to 1");
+  }
+  if (params.has_top_k()) {
+    if (params.top_k() > kMaxCount)
+      return OutOfRange("top_k", params.top_k(), "0 (all) to 2147483647");
+    options.top_k = static_cast<int>(params.top_k());
+  }
+  if (params.has_min_p()) {
+    options.min_p = params.min_p();
+    if (!(options.min_p >= 0 && options.min_p <= 1))
+      return OutOfRange("min_p", params.min_p(), "0 to 1");
+  }
+  if (params.has_seed()) options.seed = params.seed();
+  if (params.has_max_tokens()) {
+    if (params.max_tokens() < 1 || params.max_tokens() > kMaxCount) {
+      return OutOfRange("max_tokens", params.max_tokens(),
+                        "1 up to what the model's context leaves");
+    }
+    options.max_tokens = static_cast<int>(params.max_tokens());
+  }
+  if (params.has_min_tokens()) {
+    if (params.min_tokens() > kMaxCount)
+      return OutOfRange("min_tokens", params.min_tokens(), "0 to max_tokens");
+    options.min_tokens = static_cast<int>(params.min_tokens());
+  }
+  if (options.min_tokens > options.max_tokens && params.has_max_tokens()) {
+    return OutOfRange("min_tokens", options.min_tokens,
+                      absl::StrCat("0 to max_tokens, ", options.max_tokens));
+  }
+  if (params.has_ignore_eos() && params.ignore_eos()) options.stop_tokens.clear();
+  for (const TokenId id : params.stop_token_ids()) {
+    if (id < 0) return OutOfRange("stop_token_ids", id, "ids of the vocabulary");
+    options.stop_tokens.push_back(id);
+  }
+  if (options.stop_tokens.size() > SamplingOptions::kMaxStopTokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stop_token_ids and the model's end tokens are ", options.stop_tokens.size(),
+                     " together; at most ", SamplingOptions::kMaxStopTokens));
+  }
+  if (params.has_logprobs()) {
+    if (params.logprobs() > SamplingOptions::kMaxLogprobs)
+      return OutOfRange("logprobs", params.logprobs(), "0 to 20");
+    options.logprobs = static_cast<int>(params.logprobs());
+  }
+  return options;
+}
+
+v1::SamplingParams SamplingToProto(const SamplingOptions& options) {
+  v1::SamplingParams params;
+  params.set_temperature(options.temperature);
+  params.set_top_p(options.top_p);
+  params.set_top_k(static_cast<uint32_t>(options.top_k));
+  params.set_min_p(options.min_p);
+  params.set_seed(options.seed);
+  params.set_max_tokens(static_cast<uint32_t>(options.max_tokens));
+  params.set_min_tokens(static_cast<uint32_t>(options.min_tokens));
+  params.mutable_stop_token_ids()->Add(options.stop_tokens.begin(), options.stop_tokens.end());
+  if (options.logprobs) params.set_logprobs(static_cast<uint32_t>(*options.logprobs));
+  return params;
+}
+
+}  // namespace baton
