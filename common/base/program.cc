@@ -1,18 +1,23 @@
 #include "common/base/program.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <thread>
 
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
+#include "absl/flags/commandlineflag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/log.h"
 
 namespace baton {
@@ -32,9 +37,57 @@ sigset_t StopSignals() {
   return signals;
 }
 
-bool IsOwnFlagFile(absl::string_view file) {
-  // Abseil's and other libraries' flags are not the user's business.
-  return !absl::StrContains(file, "absl/") && !absl::StartsWith(file, "/usr");
+std::vector<std::string>& Given() {
+  static auto* given = new std::vector<std::string>;
+  return *given;
+}
+
+// Flags of other libraries are not the user's business.
+bool IsOwn(const absl::CommandLineFlag& flag) {
+  constexpr absl::string_view kThisFile = __FILE__;
+  static const absl::string_view root =
+      kThisFile.substr(0, kThisFile.rfind("common/base/program.cc"));
+  return !flag.IsRetired() && absl::StartsWith(flag.Filename(), root);
+}
+
+absl::CommandLineFlag* FindOwnFlag(absl::string_view name) {
+  absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+  return flag != nullptr && IsOwn(*flag) ? flag : nullptr;
+}
+
+// What a line of --help says of one flag: its name, then its help, folded and indented.
+std::string HelpOf(const absl::CommandLineFlag& flag) {
+  constexpr size_t kColumns = 92;
+  constexpr absl::string_view kIndent = "\n      ";
+  const std::string default_value = flag.DefaultValue();
+  const bool is_bool = flag.IsOfType<bool>();
+  std::string text = flag.Help();
+  if (!is_bool && !default_value.empty()) absl::StrAppend(&text, " (default: ", default_value, ")");
+  const std::string name = absl::StrReplaceAll(flag.Name(), {{"_", "-"}});
+  std::string help =
+      absl::StrCat("  --", is_bool && default_value == "true" ? "[no-]" : "", name, kIndent);
+  size_t column = 0;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    if (column > 0 && column + 1 + word.size() > kColumns) {
+      absl::StrAppend(&help, kIndent);
+      column = 0;
+    }
+    absl::StrAppend(&help, column > 0 ? " " : "", word);
+    column += word.size() + 1;
+  }
+  return absl::StrCat(help, "\n");
+}
+
+[[noreturn]] void PrintHelp(absl::string_view usage) {
+  std::map<absl::string_view, const absl::CommandLineFlag*> own;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (IsOwn(*flag)) own[name] = flag;
+  }
+  std::string help = absl::StrCat(absl::StripTrailingAsciiWhitespace(usage), "\n\nFlags:\n");
+  for (const auto& [name, flag] : own) absl::StrAppend(&help, HelpOf(*flag));
+  absl::StrAppend(&help, "  --help\n      Prints this.\n  --version\n      Prints the version.\n");
+  std::fputs(help.c_str(), stdout);
+  std::exit(0);
 }
 
 }  // namespace
@@ -43,31 +96,59 @@ std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view u
   const absl::string_view path = argv[0];
   Name() = std::string(path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1));
   SetLogProgram(Name());
-  absl::SetProgramUsageMessage(usage);
-  absl::FlagsUsageConfig config;
-  config.version_string = [] { return absl::StrCat(Name(), " ", kVersion, "\n"); };
-  config.contains_helpshort_flags = IsOwnFlagFile;
-  config.contains_help_flags = IsOwnFlagFile;
-  config.contains_helppackage_flags = IsOwnFlagFile;
-  absl::SetFlagsUsageConfig(config);
-  for (int i = 1; i < argc;
-       ++i) {  // abseil exits 1 after --help; a question answered is no failure
-    const absl::string_view argument = argv[i];
-    if (argument == "--") break;
-    if (argument == "--help" || argument == "-help" || argument == "-h") {
-      argv[i] = const_cast<char*>("--help");
-      std::atexit([] {
-        std::fflush(stdout);
-        _exit(0);
-      });
+  std::vector<std::string> positional;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (argument == "--") {
+      positional.insert(positional.end(), argv + i + 1, argv + argc);
       break;
     }
+    if (argument.size() < 2 || argument[0] != '-') {
+      positional.emplace_back(argument);
+      continue;
+    }
+    if (argument == "--help" || argument == "-h") PrintHelp(usage);
+    if (argument == "--version") {
+      std::printf("%s %s\n", Name().c_str(), std::string(kVersion).c_str());
+      std::exit(0);
+    }
+    absl::string_view text = argument;
+    absl::ConsumePrefix(&text, "-");
+    absl::ConsumePrefix(&text, "-");
+    const size_t equals = text.find('=');
+    const std::string name = absl::StrReplaceAll(text.substr(0, equals), {{"-", "_"}});
+    absl::CommandLineFlag* flag = FindOwnFlag(name);
+    std::string value;
+    if (flag == nullptr) {  // perhaps --no-NAME or --noNAME
+      absl::string_view positive = name;
+      if (absl::ConsumePrefix(&positive, "no")) {
+        absl::ConsumePrefix(&positive, "_");
+        flag = FindOwnFlag(positive);
+      }
+      if (flag == nullptr || !flag->IsOfType<bool>() || equals != text.npos) {
+        RefuseToStart(absl::StrCat("unknown flag ", argument.substr(0, argument.find('=')),
+                                   "; --help lists those there are"));
+      }
+      value = "false";
+    } else if (equals != text.npos) {
+      value = std::string(text.substr(equals + 1));
+    } else if (flag->IsOfType<bool>()) {
+      value = "true";
+    } else if (i + 1 < argc) {
+      value = argv[++i];
+    } else {
+      RefuseToStart(absl::StrCat("flag ", argument, " needs a value"));
+    }
+    std::string why;
+    if (!flag->ParseFrom(value, &why)) RefuseToStart(absl::StripAsciiWhitespace(why));
+    Given().emplace_back(flag->Name());
   }
-  std::vector<std::string> positional;
-  for (char* argument : absl::ParseCommandLine(argc, argv)) positional.emplace_back(argument);
-  positional.erase(positional.begin());
+  std::sort(Given().begin(), Given().end());
+  Given().erase(std::unique(Given().begin(), Given().end()), Given().end());
   return positional;
 }
+
+const std::vector<std::string>& GivenFlags() { return Given(); }
 
 void RefuseToStart(absl::string_view message) {
   std::fprintf(stderr, "%s: %.*s\n", Name().c_str(), static_cast<int>(message.size()),

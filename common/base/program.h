@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,11 +9,17 @@ namespace baton {
 
 inline constexpr absl::string_view kVersion = "0.1.0";
 
-// Parses absl flags for a program of ours: `--help` prints `usage` and the program's own flags
-// (those defined in files of this repository), `--version` prints name and version; both exit 0. An
-// unknown flag or a bad value is named on standard error and exits 2. Returns the positional
-// arguments, without the program's name.
+// Reads the command line of a program of ours into its absl flags. `--max-tokens 5`,
+// `--max_tokens=5`,
+// `--json`, `--no-json` and `--json=false` are all understood; `--` ends the flags. `--help` or
+// `-h` prints `usage` and the program's own flags (those defined in files of this repository),
+// `--version` prints name and version; both exit 0. An unknown flag, a missing or a bad value is
+// named on standard error and exits 2. Returns the positional arguments, without the program's
+// name. `main` only, once.
 std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view usage);
+
+// The program's own flags that the command line named, each once, as absl names them (underscores).
+const std::vector<std::string>& GivenFlags();
 
 // Prints "NAME: message" to standard error and exits 2: a flag or file that can't be used.
 [[noreturn]] void RefuseToStart(absl::string_view message);

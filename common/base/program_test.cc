@@ -1,0 +1,101 @@
+#include "common/base/program.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "absl/flags/flag.h"
+
+ABSL_FLAG(int, seat_count, 4, "seats");
+ABSL_FLAG(std::optional<float>, warmth, std::nullopt, "degrees");
+ABSL_FLAG(bool, quiet, false, "says less");
+ABSL_FLAG(bool, lights, true, "are on");
+ABSL_FLAG(std::string, name, "", "of the thing");
+
+namespace baton {
+namespace {
+
+using testing::ElementsAre;
+using testing::ExitedWithCode;
+using testing::IsEmpty;
+
+// Each start is a process of its own: flags are process-wide.
+std::vector<std::string> Start(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "/usr/bin/baton-thing");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  return StartProgram(static_cast<int>(argv.size()), argv.data(), "Does a thing.");
+}
+
+[[noreturn]] void ExitByExpectations() { std::exit(testing::Test::HasFailure() ? 1 : 0); }
+
+// What --help and --version print goes to standard output; death tests read standard error.
+void OutputToError() { dup2(2, 1); }
+
+TEST(ProgramTest, FlagsAreReadInEverySpelling) {
+  EXPECT_EXIT(
+      {
+        EXPECT_THAT(Start({"run", "--seat-count", "7", "-warmth=-1.5", "--quiet", "--no-lights",
+                           "-", "--name", "--quiet", "--", "--name"}),
+                    ElementsAre("run", "-", "--name"));
+        EXPECT_EQ(absl::GetFlag(FLAGS_seat_count), 7);
+        EXPECT_EQ(absl::GetFlag(FLAGS_warmth), -1.5f);
+        EXPECT_TRUE(absl::GetFlag(FLAGS_quiet));
+        EXPECT_FALSE(absl::GetFlag(FLAGS_lights));
+        EXPECT_EQ(absl::GetFlag(FLAGS_name), "--quiet");
+        EXPECT_THAT(GivenFlags(), ElementsAre("lights", "name", "quiet", "seat_count", "warmth"));
+        ExitByExpectations();
+      },
+      ExitedWithCode(0), "");
+}
+
+TEST(ProgramTest, UnderscoresAndPlainNoAreUnderstoodToo) {
+  EXPECT_EXIT(
+      {
+        EXPECT_THAT(Start({"--seat_count=9", "--seat_count=2", "--nolights", "--quiet=false"}),
+                    IsEmpty());
+        EXPECT_EQ(absl::GetFlag(FLAGS_seat_count), 2);
+        EXPECT_FALSE(absl::GetFlag(FLAGS_lights));
+        EXPECT_EQ(absl::GetFlag(FLAGS_warmth), std::nullopt);
+        EXPECT_THAT(GivenFlags(), ElementsAre("lights", "quiet", "seat_count"));
+        ExitByExpectations();
+      },
+      ExitedWithCode(0), "");
+}
+
+TEST(ProgramTest, WhatCannotBeUsedIsNamedAndExits2) {
+  EXPECT_EXIT(Start({"--sheet-count=1"}), ExitedWithCode(2),
+              "^baton-thing: unknown flag --sheet-count; --help lists those there are\n$");
+  EXPECT_EXIT(Start({"--no-name"}), ExitedWithCode(2), "unknown flag --no-name");
+  EXPECT_EXIT(Start({"--no-lights=true"}), ExitedWithCode(2), "unknown flag --no-lights");
+  EXPECT_EXIT(Start({"--flagfile=/dev/null"}), ExitedWithCode(2), "unknown flag --flagfile");
+  EXPECT_EXIT(Start({"--seat-count"}), ExitedWithCode(2), "flag --seat-count needs a value");
+  EXPECT_EXIT(Start({"--seat-count=many"}), ExitedWithCode(2), "'many'.*seat_count");
+  EXPECT_EXIT(Start({"--seat-count=99999999999"}), ExitedWithCode(2), "'99999999999'.*seat_count");
+  EXPECT_EXIT(Start({"--lights=perhaps"}), ExitedWithCode(2), "'perhaps'.*lights");
+}
+
+TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
+  EXPECT_EXIT((OutputToError(), Start({"--seat-count=1", "--help"})), ExitedWithCode(0),
+              "^Does a thing.\n\nFlags:\n"
+              "  --\\[no-\\]lights\n      are on\n"
+              "  --name\n      of the thing\n"
+              "  --quiet\n      says less\n"
+              "  --seat-count\n      seats \\(default: 4\\)\n"
+              "  --warmth\n      degrees\n"
+              "  --help\n.*\n  --version\n.*\n$");
+}
+
+TEST(ProgramTest, VersionIsNameAndNumber) {
+  EXPECT_EXIT((OutputToError(), Start({"--version"})), ExitedWithCode(0),
+              "^baton-thing 0\\.1\\.0\n$");
+}
+
+}  // namespace
+}  // namespace baton
