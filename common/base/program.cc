@@ -42,12 +42,11 @@ std::vector<std::string>& Given() {
   return *given;
 }
 
-// Flags of other libraries are not the user's business.
+// Flags of other libraries are not the user's business; Abseil's are the only ones we link. (Not
+// told by our own root in __FILE__: a compiler cache may write that path differently in each
+// object.)
 bool IsOwn(const absl::CommandLineFlag& flag) {
-  constexpr absl::string_view kThisFile = __FILE__;
-  static const absl::string_view root =
-      kThisFile.substr(0, kThisFile.rfind("common/base/program.cc"));
-  return !flag.IsRetired() && absl::StartsWith(flag.Filename(), root);
+  return !flag.IsRetired() && !absl::StrContains(flag.Filename(), "absl/flags/");
 }
 
 absl::CommandLineFlag* FindOwnFlag(absl::string_view name) {
