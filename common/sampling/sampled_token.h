@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "common/base/types.h"
+
+namespace baton {
+
+// One alternative and the natural log of its probability.
+struct TokenLogprob {
+  TokenId id = 0;
+  float logprob = 0;
+};
+
+// One generated token.
+struct SampledToken {
+  TokenId id = 0;
+  int position = 0;               // absolute: the first token after a prompt of n has position n
+  std::optional<float> logprob;   // set when the request asked for logprobs
+  std::vector<TokenLogprob> top;  // most likely first, lower id first among equals
+};
+
+}  // namespace baton

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/engine/finish.h"
+#include "common/engine/worker_load.h"
+#include "common/model/model.h"
+#include "common/sampling/sampled_token.h"
+#include "common/sampling/sampling_options.h"
+#include "kv_transfer/kv_plane.h"
+#include "kv_transfer/kv_puller.h"
+
+namespace baton {
+
+// One sequence to take over and continue, everything decided.
+struct DecodeJob {
+  std::string request_id;  // for messages
+  uint32_t attempt = 0;    // tries at this ticket
+  KvTicket ticket;
+  std::vector<TokenId> tokens;  // what the ticket's KV was computed from
+  int original_prompt_tokens = 0;
+  SamplingOptions sampling;
+};
+
+// The worker keeps room for this sequence: its first token may be shown.
+struct DecodePromised {};
+
+struct DecodeTokens {
+  std::vector<SampledToken>
+      tokens;  // in order of position; the prefill worker's comes first, again
+};
+
+struct DecodeFinished {
+  FinishReason reason = FinishReason::kStop;
+  std::optional<TokenId> stop_token;  // the token that ended it, if one did
+  absl::Duration handover_hidden;     // pulling before the first token was known
+  absl::Duration handover_exposed;    // pulling after that
+  absl::Duration decode_wait;         // from complete KV to the first decode step
+  absl::Duration decode;              // from then to the last token
+  std::string link;                   // that carried the KV
+};
+
+struct DecodeEnded {
+  // OK: DecodeFinished came before. ResourceExhausted: no room now, preempted, or paused for too
+  // long. Cancelled: by Cancel(). Internal: the step failed. Otherwise what the pull ended with
+  // (PullResult).
+  absl::Status status;
+};
+
+// In this order: DecodePromised, DecodeTokens (many), DecodeFinished, DecodeEnded. The last comes
+// exactly once.
+using DecodeUpdate = std::variant<DecodePromised, DecodeTokens, DecodeFinished, DecodeEnded>;
+
+// The decode worker's core: promises room, pulls KV, and batches token generation, recomposing the
+// batch every step from all sequences whose KV is complete. Block tables grow as sequences do; when
+// blocks run out the youngest sequence is preempted. Starts no thread and reads no clock.
+class DecodeWorker {
+ public:
+  using JobId = uint64_t;
+  using Update = std::function<void(DecodeUpdate)>;
+
+  struct Options {
+    int max_batch = 64;       // sequences in one step; with more, those that waited longest
+    int max_sequences = 128;  // promised at one time; beyond it ResourceExhausted
+    int max_inbox = 256;      // submitted and not yet looked at; beyond it ResourceExhausted
+    int context = 0;          // longest prompt + answer, tokens; 0 takes the model's
+    absl::Duration pause_limit = absl::Seconds(30);
+    bool reuse_last_freed = false;  // for tests: blocks are reused last in, first out
+    std::function<void()> wake;     // any thread: RunOnce has something to do; may be empty
+  };
+
+  // All must outlive the worker. `on_kv_thread` runs closures on the KV thread in the order given
+  // (inline will do when all is one thread). `context` and the pool must fit: InvalidArgument with
+  // the arithmetic.
+  static absl::StatusOr<std::unique_ptr<DecodeWorker>> Create(
+      Options options, const Model* model, Backend* backend, KvPlane* plane, KvPuller* puller,
+      std::function<void(std::function<void()>)> on_kv_thread);
+  // Loop and KV thread have stopped. Jobs that have not ended never will.
+  ~DecodeWorker();
+
+  // Any thread. `update` is called from RunOnce and must not block. InvalidArgument: ticket and
+  // tokens do not belong together, ids outside the vocabulary, no room for an answer in the
+  // context. ResourceExhausted: the inbox is full. Unavailable: draining. After an error `update`
+  // is never called.
+  absl::StatusOr<JobId> Submit(DecodeJob job, Update update);
+  // Any thread, in any state of the job. Ended(Cancelled) follows, once no read into its blocks is
+  // outstanding, unless it had ended. Unknown jobs are ignored.
+  void Cancel(JobId job);
+  // Any thread. A paused sequence keeps its blocks and is left out of the batch; tokens of the step
+  // that runs now may still come. Paused for longer than `pause_limit` it ends.
+  void SetPaused(JobId job, bool paused);
+  // Any thread. Submit refuses from now on; what has been taken goes on.
+  void Drain();
+  // Any thread. As of the last RunOnce.
+  WorkerLoad Load() const;
+  // Any thread. Jobs submitted and not ended; 0 after Drain means that the worker may go.
+  int jobs() const;
+
+  // Loop thread. Takes what has arrived and runs at most one step. What a step found is handed out
+  // by the next call, whose `now` is when the step had ended; so call again at once while it
+  // returns true.
+  bool RunOnce(absl::Time now);
+
+ private:
+  class Core;
+  explicit DecodeWorker(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace baton
