@@ -77,6 +77,10 @@ class ForwardPass {
 
  private:
   ForwardPass(const Model* model, Backend* backend, int max_rows);
+  absl::Status Check(const ForwardBatch& batch, const KvView& kv, size_t logits) const;
+  absl::Status RunLayers(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
+                         const std::function<void(int layer)>& layer_done);
+
   const Model* model_;
   Backend* backend_;
   const int max_rows_;

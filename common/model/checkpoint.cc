@@ -1,0 +1,86 @@
+#include "common/model/checkpoint.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/model/json_reader.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMaxIndexBytes = 64 << 20;
+constexpr size_t kMaxShards = 4096;
+
+// A file of the folder itself, so that an index can't reach out of it.
+bool IsPlainFileName(absl::string_view name) {
+  return !name.empty() && name.front() != '.' && name.size() <= 255 &&
+         name.find('/') == absl::string_view::npos && name.find('\0') == absl::string_view::npos &&
+         absl::EndsWith(name, ".safetensors");
+}
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
+  Checkpoint checkpoint;
+  checkpoint.path_ = absl::StrCat(folder, "/model.safetensors");
+  auto file = SafetensorsFile::Open(checkpoint.path_);
+  if (file.ok()) {
+    for (const auto& [name, entry] : (*file)->entries()) {
+      checkpoint.tensors_[name] = {file->get(), &entry};
+    }
+    checkpoint.files_.push_back(*std::move(file));
+    return checkpoint;
+  }
+  if (!absl::IsNotFound(file.status())) return file.status();
+  if (auto status = checkpoint.OpenShards(folder); !status.ok()) return status;
+  return checkpoint;
+}
+
+absl::Status Checkpoint::OpenShards(const std::string& folder) {
+  const std::string single = std::exchange(path_, absl::StrCat(path_, ".index.json"));
+  auto index = JsonReader::Open(path_, kMaxIndexBytes);
+  if (absl::IsNotFound(index.status())) {
+    return absl::NotFoundError(
+        absl::StrCat("no weights: neither ", single, " nor ", path_, " exists"));
+  }
+  if (!index.ok()) return index.status();
+  const auto weight_map = index->StringMap("weight_map");
+  if (!index->status().ok()) return index->status();
+
+  std::map<std::string, const SafetensorsFile*> shards;
+  for (const auto& [name, shard_name] : weight_map) {
+    auto [shard, is_new] = shards.try_emplace(shard_name);
+    if (is_new) {
+      if (!IsPlainFileName(shard_name) || shards.size() > kMaxShards) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path_, ": weight_map puts \"", absl::CHexEscape(name), "\" into \"",
+                         absl::CHexEscape(shard_name), "\"; expected one of at most ", kMaxShards,
+                         " file names of the same folder that end with .safetensors"));
+      }
+      auto file = SafetensorsFile::Open(absl::StrCat(folder, "/", shard_name));
+      if (!file.ok()) return file.status();
+      shard->second = file->get();
+      files_.push_back(*std::move(file));
+    }
+    const auto entry = shard->second->entries().find(name);
+    if (entry == shard->second->entries().end()) {
+      return absl::InvalidArgumentError(absl::StrCat(shard->second->path(), ": has no tensor \"",
+                                                     absl::CHexEscape(name), "\"; expected by ",
+                                                     path_));
+    }
+    tensors_[name] = {shard->second, &entry->second};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::CheckUnchanged() const {
+  for (const auto& file : files_) {
+    if (auto status = file->CheckUnchanged(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton

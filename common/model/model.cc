@@ -1,0 +1,264 @@
+#include "common/model/model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/base/hash.h"
+#include "common/model/architecture.h"
+#include "common/model/checkpoint.h"
+
+namespace baton {
+namespace {
+
+// What config.json says that changes an answer or the layout, in one spelling.
+std::string Canonical(const ModelConfig& config) {
+  const auto bits = [](float value) { return absl::Hex(std::bit_cast<uint32_t>(value)); };
+  std::string text = absl::StrCat(
+      config.architecture, " layers ", config.layers, " hidden ", config.hidden, " intermediate ",
+      config.intermediate, " heads ", config.heads, " kv_heads ", config.kv_heads, " head_dim ",
+      config.head_dim, " vocab ", config.vocab, " context ", config.context);
+  absl::StrAppend(&text, " epsilon ", bits(config.rms_epsilon), " tied ", config.tied_embeddings,
+                  " attention_bias ", config.attention_bias, " mlp_bias ", config.mlp_bias,
+                  " rope");
+  // The frequencies instead of what they are made of: two machines whose pow() differ are not
+  // alike.
+  for (const float frequency : RopeInverseFrequency(config)) {
+    absl::StrAppend(&text, " ", bits(frequency));
+  }
+  return text;
+}
+
+std::string HashText(absl::string_view text) {
+  return absl::StrCat(absl::Hex(Hash64(text), absl::kZeroPad16));
+}
+
+// A hash of all of a small tensor, or of runs spread evenly over a large one, first and last bytes
+// among them. Through read(), so that a file cut short meanwhile is an error and not a signal.
+absl::StatusOr<uint64_t> SampledHash(const CheckpointTensor& tensor) {
+  constexpr uint64_t kRuns = 8;
+  constexpr uint64_t kRunBytes = 512;
+  const uint64_t bytes = tensor.entry->bytes;
+  char sample[kRuns * kRunBytes];
+  if (bytes <= sizeof(sample)) {
+    if (auto status = tensor.file->Read(tensor.entry->offset, sample, bytes); !status.ok()) {
+      return status;
+    }
+    return Hash64(sample, bytes);
+  }
+  for (uint64_t run = 0; run < kRuns; ++run) {
+    const uint64_t at = (bytes - kRunBytes) / (kRuns - 1) * run;
+    const uint64_t offset = tensor.entry->offset + (run + 1 == kRuns ? bytes - kRunBytes : at);
+    if (auto status = tensor.file->Read(offset, sample + run * kRunBytes, kRunBytes);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return Hash64(sample, sizeof(sample));
+}
+
+std::optional<DType> DTypeOf(absl::string_view name) {
+  if (name == "F32") return DType::kF32;
+  if (name == "F16") return DType::kF16;
+  if (name == "BF16") return DType::kBF16;
+  return std::nullopt;
+}
+
+}  // namespace
+
+struct Model::Parts {
+  // Sizes of every weight, none of their data.
+  explicit Parts(const ModelConfig& model_config);
+
+  // Fills data and type of `weight`, which has its size, from tensor `name`.
+  absl::Status LoadTensor(const std::string& name, Backend* backend, Matrix* weight);
+  absl::Status LoadAll(Backend* backend);
+  // Refuses tensors nobody asked for: a bias that config.json denies would be left out silently.
+  absl::Status CheckLeftovers() const;
+
+  // Everywhere a weight goes, with its name in the checkpoint.
+  std::vector<std::pair<std::string, Matrix*>> Places();
+
+  ModelConfig config;
+  const Architecture& architecture;
+  std::string fingerprint;
+  DType weight_type = DType::kF32;
+  size_t weight_bytes = 0;
+  Matrix embedding, final_norm, head;
+  std::vector<LayerWeights> layers;
+  std::vector<float> inverse_frequency;
+
+  Checkpoint checkpoint;
+  absl::flat_hash_set<std::string> used;
+  std::vector<std::unique_ptr<float[]>> aligned;  // copies of tensors the file holds misaligned
+  std::vector<std::string> table;                 // of every used tensor, for the fingerprint
+  bool f16_matrices = false, bf16_matrices = false, f32_matrices = false;
+};
+
+Model::Parts::Parts(const ModelConfig& model_config)
+    : config(model_config),
+      architecture(ArchitectureOf(model_config)),
+      layers(model_config.layers),
+      inverse_frequency(RopeInverseFrequency(model_config)) {
+  embedding = {.rows = config.vocab, .cols = config.hidden};
+  head = embedding;
+  final_norm = {.rows = 1, .cols = config.hidden};
+  for (LayerWeights& layer : layers) {
+    for (const LayerTensor& tensor : architecture.layer) {
+      if (tensor.present != nullptr && !(config.*tensor.present)) continue;
+      layer.*
+          tensor.place = {.rows = SizeOf(tensor.rows, config), .cols = SizeOf(tensor.cols, config)};
+    }
+  }
+}
+
+std::vector<std::pair<std::string, Matrix*>> Model::Parts::Places() {
+  std::vector<std::pair<std::string, Matrix*>> places;
+  places.emplace_back(architecture.embedding, &embedding);
+  for (int i = 0; i < config.layers; ++i) {
+    for (const LayerTensor& tensor : architecture.layer) {
+      if (tensor.present != nullptr && !(config.*tensor.present)) continue;
+      places.emplace_back(absl::StrCat(architecture.layer_prefix, i, ".", tensor.name),
+                          &(layers[i].*tensor.place));
+    }
+  }
+  places.emplace_back(architecture.final_norm, &final_norm);
+  if (!config.tied_embeddings) places.emplace_back(architecture.head, &head);
+  return places;
+}
+
+absl::Status Model::Parts::LoadTensor(const std::string& name, Backend* backend, Matrix* weight) {
+  const auto found = checkpoint.tensors().find(name);
+  std::vector<int64_t> shape = {weight->rows, weight->cols};
+  if (weight->rows == 1 && weight != &embedding && weight != &head) shape.erase(shape.begin());
+  if (found == checkpoint.tensors().end()) {
+    return absl::InvalidArgumentError(absl::StrCat(checkpoint.path(), ": has no tensor \"", name,
+                                                   "\"; expected one of shape [",
+                                                   absl::StrJoin(shape, ", "), "]"));
+  }
+  const auto& [file, entry] = found->second;
+  const auto type = DTypeOf(entry->dtype);
+  if (!type) {
+    return absl::InvalidArgumentError(absl::StrCat(file->path(), ": tensor \"", name,
+                                                   "\" has type ", absl::CHexEscape(entry->dtype),
+                                                   "; expected BF16, F16 or F32"));
+  }
+  if (entry->shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file->path(), ": tensor \"", name, "\" has shape [", absl::StrJoin(entry->shape, ", "),
+        "]; expected [", absl::StrJoin(shape, ", "), "] by config.json"));
+  }
+  const auto sampled = SampledHash(found->second);
+  if (!sampled.ok()) return sampled.status();
+  table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
+                               absl::Hex(*sampled)));
+
+  Matrix host = *weight;
+  host.type = *type;
+  const absl::Span<const std::byte> bytes = file->Bytes(*entry);
+  host.data = bytes.data();
+  if (reinterpret_cast<uintptr_t>(host.data) % DTypeBytes(*type) != 0) {
+    aligned.push_back(std::make_unique<float[]>(bytes.size() / sizeof(float) + 1));
+    std::memcpy(aligned.back().get(), bytes.data(), bytes.size());
+    host.data = aligned.back().get();
+  }
+  auto loaded = backend->LoadWeight(host);
+  if (!loaded.ok()) {
+    return absl::Status(loaded.status().code(), absl::StrCat(file->path(), ": tensor \"", name,
+                                                             "\": ", loaded.status().message()));
+  }
+  *weight = *loaded;
+  used.insert(name);
+  weight_bytes += bytes.size();
+  if (shape.size() == 2) {
+    (*type == DType::kF32   ? f32_matrices
+     : *type == DType::kF16 ? f16_matrices
+                            : bf16_matrices) = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::Parts::CheckLeftovers() const {
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (used.contains(name) || name == architecture.head ||
+        absl::EndsWith(name, architecture.derived_suffix)) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor.file->path(), ": has tensor \"", absl::CHexEscape(name),
+                     "\"; expected none of that name in ", config.architecture, " with ",
+                     config.layers, " layers", config.attention_bias ? "" : ", no attention_bias",
+                     config.mlp_bias ? "" : ", no mlp_bias"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::Parts::LoadAll(Backend* backend) {
+  for (const auto& [name, place] : Places()) {
+    if (auto status = LoadTensor(name, backend, place); !status.ok()) return status;
+  }
+  if (config.tied_embeddings) head = embedding;
+  if (auto status = CheckLeftovers(); !status.ok()) return status;
+  if (auto status = checkpoint.CheckUnchanged(); !status.ok()) return status;
+  // Neither 16-bit type holds the other's values.
+  weight_type = f32_matrices || (f16_matrices && bf16_matrices) ? DType::kF32
+                : f16_matrices                                  ? DType::kF16
+                                                                : DType::kBF16;
+  std::sort(table.begin(), table.end());
+  fingerprint = HashText(absl::StrCat(Canonical(config), "\n", absl::StrJoin(table, "\n")));
+  return absl::OkStatus();
+}
+
+Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Model::~Model() = default;
+
+absl::StatusOr<std::unique_ptr<const Model>> Model::Load(const std::string& folder,
+                                                         Backend* backend) {
+  const auto config = ReadModelConfig(folder);
+  if (!config.ok()) return config.status();
+  auto parts = std::make_unique<Parts>(*config);
+  auto checkpoint = Checkpoint::Open(folder);
+  if (!checkpoint.ok()) return checkpoint.status();
+  parts->checkpoint = *std::move(checkpoint);
+  if (auto status = parts->LoadAll(backend); !status.ok()) return status;
+  return std::unique_ptr<const Model>(new Model(std::move(parts)));
+}
+
+std::unique_ptr<const Model> Model::WithoutWeights(const ModelConfig& config) {
+  auto parts = std::make_unique<Parts>(config);
+  parts->fingerprint = HashText(absl::StrCat(Canonical(config), "\nno weights"));
+  return std::unique_ptr<const Model>(new Model(std::move(parts)));
+}
+
+const ModelConfig& Model::config() const { return parts_->config; }
+const std::string& Model::fingerprint() const { return parts_->fingerprint; }
+DType Model::weight_type() const { return parts_->weight_type; }
+size_t Model::weight_bytes() const { return parts_->weight_bytes; }
+
+KvLayout Model::LayoutFor(int block_tokens, DType kv_type) const {
+  return {.layers = config().layers,
+          .kv_heads = config().kv_heads,
+          .head_dim = config().head_dim,
+          .block_tokens = block_tokens,
+          .type = kv_type};
+}
+
+const Matrix& Model::embedding() const { return parts_->embedding; }
+const Matrix& Model::final_norm() const { return parts_->final_norm; }
+const Matrix& Model::head() const { return parts_->head; }
+
+const LayerWeights& Model::layer(int i) const {
+  BATON_CHECK(i >= 0 && i < config().layers) << i << " of " << config().layers;
+  return parts_->layers[i];
+}
+
+Rope Model::rope() const { return {.inverse_frequency = parts_->inverse_frequency}; }
+
+}  // namespace baton

@@ -1,0 +1,274 @@
+#include "common/model/safetensors_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include <fcntl.h>
+#include <simdjson.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+namespace dom = simdjson::dom;
+
+constexpr uint64_t kLengthBytes = 8;  // little-endian length of the header, before it
+
+// Bits of one element; nothing for types we do not know.
+std::optional<uint64_t> DtypeBits(absl::string_view dtype) {
+  static constexpr std::pair<absl::string_view, uint64_t> kTypes[] = {
+      {"BOOL", 8}, {"U8", 8},   {"I8", 8},    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"U16", 16},
+      {"I16", 16}, {"F16", 16}, {"BF16", 16}, {"U32", 32},    {"I32", 32},    {"F32", 32},
+      {"U64", 64}, {"I64", 64}, {"F64", 64},  {"C64", 64}};
+  for (const auto& [name, bits] : kTypes) {
+    if (name == dtype) return bits;
+  }
+  return std::nullopt;
+}
+
+// A name from the file, fit for a message.
+std::string Quoted(absl::string_view name) {
+  constexpr size_t kLongest = 120;
+  return absl::StrCat("tensor \"", absl::CHexEscape(name.substr(0, kLongest)),
+                      name.size() > kLongest ? "...\"" : "\"");
+}
+
+int64_t ChangedNs(const struct stat& info) {
+  return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+}
+
+// Elements of a shape, or nothing when they overflow 64 bits.
+std::optional<uint64_t> Elements(const std::vector<int64_t>& shape) {
+  // A zero anywhere makes an empty tensor, whatever the others multiply to.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  uint64_t elements = 1;
+  for (const int64_t size : shape) {
+    if (__builtin_mul_overflow(elements, static_cast<uint64_t>(size), &elements)) {
+      return std::nullopt;
+    }
+  }
+  return elements;
+}
+
+// One entry of the header's JSON. Returns what is wrong with it, or nothing; `entry->offset` is
+// still relative to the first tensor byte.
+std::string ParseEntry(const dom::element& value, SafetensorsEntry* entry) {
+  dom::object object;
+  if (value.get(object) != simdjson::SUCCESS) return "is not an object";
+  bool has_dtype = false, has_shape = false, has_offsets = false;
+  for (const auto& [key, field] : object) {
+    if (key == "dtype") {
+      std::string_view dtype;
+      if (has_dtype || field.get(dtype) != simdjson::SUCCESS) return "dtype is not one string";
+      entry->dtype = std::string(dtype);
+      has_dtype = true;
+    } else if (key == "shape") {
+      dom::array sizes;
+      if (has_shape || field.get(sizes) != simdjson::SUCCESS) return "shape is not one list";
+      for (const auto& item : sizes) {
+        int64_t size;
+        if (item.get(size) != simdjson::SUCCESS || size < 0) {
+          return "shape holds something else than integers >= 0";
+        }
+        entry->shape.push_back(size);
+      }
+      has_shape = true;
+    } else if (key == "data_offsets") {
+      dom::array offsets;
+      uint64_t begin, end;
+      if (has_offsets || field.get(offsets) != simdjson::SUCCESS || offsets.size() != 2 ||
+          offsets.at(0).get(begin) != simdjson::SUCCESS ||
+          offsets.at(1).get(end) != simdjson::SUCCESS) {
+        return "data_offsets is not a list of two integers >= 0";
+      }
+      if (begin > end) {
+        return absl::StrCat("data_offsets begin at ", begin, " and end before that, at ", end);
+      }
+      entry->offset = begin;
+      entry->bytes = end - begin;
+      has_offsets = true;
+    } else {
+      return absl::StrCat("has the unknown key \"",
+                          absl::CHexEscape(absl::string_view(key.data(), key.size())), "\"");
+    }
+  }
+  if (!has_dtype) return "has no dtype";
+  if (!has_shape) return "has no shape";
+  if (!has_offsets) return "has no data_offsets";
+  return "";
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (mapping_ != nullptr) munmap(const_cast<std::byte*>(mapping_), file_bytes_);
+  close(fd_);
+}
+
+absl::StatusOr<std::unique_ptr<const SafetensorsFile>> SafetensorsFile::Open(
+    const std::string& path) {
+  // O_NONBLOCK: a pipe somebody put there must not hold us up.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return absl::ErrnoToStatus(errno, path);
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, fd));
+  if (auto status = file->ReadHeader(); !status.ok()) return status;
+  if (auto status = file->CheckExtents(); !status.ok()) return status;
+  if (auto status = file->Map(); !status.ok()) return status;
+  return file;
+}
+
+absl::Status SafetensorsFile::Bad(absl::string_view what) const {
+  return absl::InvalidArgumentError(absl::StrCat(path_, ": ", what));
+}
+
+absl::Status SafetensorsFile::ReadHeader() {
+  struct stat info;
+  if (fstat(fd_, &info) != 0) return absl::ErrnoToStatus(errno, path_);
+  if (!S_ISREG(info.st_mode)) return Bad("not a regular file");
+  file_bytes_ = info.st_size;
+  changed_ns_ = ChangedNs(info);
+  if (file_bytes_ < kLengthBytes) {
+    return Bad(absl::StrCat("has ", file_bytes_, " bytes; expected at least the ", kLengthBytes,
+                            " of a header length"));
+  }
+  unsigned char length[kLengthBytes];
+  if (auto status = Read(0, length, kLengthBytes); !status.ok()) return status;
+  uint64_t header_bytes = 0;
+  for (int i = kLengthBytes - 1; i >= 0; --i) header_bytes = header_bytes << 8 | length[i];
+  const uint64_t room = std::min(file_bytes_ - kLengthBytes, kMaxHeaderBytes);
+  if (header_bytes > room) {
+    return Bad(absl::StrCat("header length is ", header_bytes, "; expected at most ", room));
+  }
+  std::string header(header_bytes, '\0');
+  if (auto status = Read(kLengthBytes, header.data(), header_bytes); !status.ok()) return status;
+  data_begin_ = kLengthBytes + header_bytes;
+  if (header.empty() || header.front() != '{') {
+    return Bad(absl::StrCat("header of ", header_bytes, " bytes does not begin with '{'"));
+  }
+  return ReadEntries(header);
+}
+
+absl::Status SafetensorsFile::ReadEntries(absl::string_view header) {
+  dom::parser parser;
+  dom::object root;
+  const simdjson::padded_string padded(header.data(), header.size());
+  if (const auto error = parser.parse(padded).get(root); error != simdjson::SUCCESS) {
+    return Bad(absl::StrCat("header is not a JSON object: ", simdjson::error_message(error)));
+  }
+  bool has_metadata = false;
+  for (const auto& [key, value] : root) {
+    const absl::string_view name(key.data(), key.size());
+    if (name == "__metadata__") {
+      if (has_metadata || !value.is_object()) return Bad("__metadata__ is not one object");
+      has_metadata = true;
+      continue;
+    }
+    SafetensorsEntry entry;
+    if (const std::string wrong = ParseEntry(value, &entry); !wrong.empty()) {
+      return Bad(absl::StrCat(Quoted(name), " ", wrong));
+    }
+    const uint64_t data_bytes = file_bytes_ - data_begin_;
+    if (entry.offset > data_bytes || entry.bytes > data_bytes - entry.offset) {
+      return Bad(absl::StrCat(Quoted(name), " lies at [", entry.offset, ", ",
+                              entry.offset + entry.bytes, ") of the data; expected inside its ",
+                              data_bytes, " bytes"));
+    }
+    const auto elements = Elements(entry.shape);
+    uint64_t bits = 0;
+    if (const auto element_bits = DtypeBits(entry.dtype);
+        !elements || (element_bits && __builtin_mul_overflow(*elements, *element_bits, &bits))) {
+      return Bad(absl::StrCat(Quoted(name), " has shape [", absl::StrJoin(entry.shape, ", "),
+                              "], more elements than 64 bits can count"));
+    } else if (element_bits && bits / 8 != entry.bytes) {
+      return Bad(absl::StrCat(Quoted(name), " has ", entry.bytes, " bytes; expected ", bits / 8,
+                              " for ", entry.dtype, " [", absl::StrJoin(entry.shape, ", "), "]"));
+    }
+    entry.offset += data_begin_;
+    if (!entries_.emplace(std::string(name), std::move(entry)).second) {
+      return Bad(absl::StrCat(Quoted(name), " occurs twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The format leaves no hole between tensors, before the first or after the last, and no overlap.
+absl::Status SafetensorsFile::CheckExtents() const {
+  std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;
+  order.reserve(entries_.size());
+  for (const auto& entry : entries_) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->second.offset, a->second.bytes) <
+           std::pair(b->second.offset, b->second.bytes);
+  });
+  uint64_t next = data_begin_;
+  for (const auto* entry : order) {
+    if (entry->second.offset != next) {
+      return Bad(absl::StrCat(Quoted(entry->first), " begins at byte ",
+                              entry->second.offset - data_begin_, " of the data, ",
+                              entry->second.offset < next ? "inside" : "behind a hole after",
+                              " the tensor before it; expected ", next - data_begin_));
+    }
+    next += entry->second.bytes;
+  }
+  if (next != file_bytes_) {
+    return Bad(absl::StrCat("has ", file_bytes_ - data_begin_, " bytes of data; expected ",
+                            next - data_begin_, " as its tensors end there"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsFile::Map() {
+  void* mapping = mmap(nullptr, file_bytes_, PROT_READ, MAP_SHARED, fd_, 0);
+  if (mapping == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": mmap"));
+  mapping_ = static_cast<const std::byte*>(mapping);
+  // Advice only: without read-ahead the first step merely waits for the disk.
+  madvise(mapping, file_bytes_, MADV_WILLNEED);
+  return absl::OkStatus();
+}
+
+absl::Span<const std::byte> SafetensorsFile::Bytes(const SafetensorsEntry& entry) const {
+  BATON_CHECK(entry.offset <= file_bytes_ && entry.bytes <= file_bytes_ - entry.offset)
+      << path_ << ": " << entry.offset << "+" << entry.bytes << " of " << file_bytes_;
+  return {mapping_ + entry.offset, entry.bytes};
+}
+
+absl::Status SafetensorsFile::Read(uint64_t offset, void* out, size_t bytes) const {
+  char* to = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t got = pread(fd_, to, bytes, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::ErrnoToStatus(errno, path_);
+    if (got == 0) {
+      return absl::DataLossError(absl::StrCat(path_, ": ended at byte ", offset, "; it had ",
+                                              file_bytes_, " when opened"));
+    }
+    to += got;
+    offset += got;
+    bytes -= got;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsFile::CheckUnchanged() const {
+  struct stat info;
+  if (fstat(fd_, &info) != 0) return absl::ErrnoToStatus(errno, path_);
+  if (static_cast<uint64_t>(info.st_size) == file_bytes_ && ChangedNs(info) == changed_ns_) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(path_, ": was changed while it was read; it had ", file_bytes_,
+                   " bytes and has ", static_cast<int64_t>(info.st_size)));
+}
+
+}  // namespace baton
