@@ -1,0 +1,260 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <ostream>
+#include <random>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
+#include "common/model/model.h"
+#include "common/model/reference_backend.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::string TestData(absl::string_view name) {
+  return absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name);
+}
+
+std::unique_ptr<Backend> CreateBackend(absl::string_view name) {
+  EXPECT_EQ(name, "reference");
+  return std::make_unique<ReferenceBackend>();
+}
+
+int Best(absl::Span<const float> logits) {
+  return std::max_element(logits.begin(), logits.end()) - logits.begin();
+}
+
+// A model with a pool of its own: blocks in no order, filled with NaN so that whatever reads a slot
+// nobody wrote shows it.
+class Fixture {
+ public:
+  Fixture(absl::string_view folder, absl::string_view backend, DType kv_type, int block_tokens = 8)
+      : backend_(CreateBackend(backend)) {
+    auto model = Model::Load(std::string(folder), backend_.get());
+    EXPECT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    pass_ = *ForwardPass::Create(model_.get(), backend_.get(), kMaxRows);
+    layout_ = model_->LayoutFor(block_tokens, kv_type);
+    const int blocks = 4 * layout_.BlocksFor(kMaxRows);
+    pool_.assign(blocks * layout_.BlockBytes(), std::byte{0xff});
+    free_.resize(blocks);
+    std::iota(free_.begin(), free_.end(), 0);
+    std::shuffle(free_.begin(), free_.end(), std::mt19937(7));
+  }
+
+  static constexpr int kMaxRows = 256;
+
+  const Model& model() const { return *model_; }
+  ForwardPass& pass() { return *pass_; }
+  const KvLayout& layout() const { return layout_; }
+  KvView kv() { return {.data = pool_.data(), .layout = layout_}; }
+  int vocab() const { return model_->config().vocab; }
+
+  std::vector<BlockId> TakeBlocks(int tokens) {
+    std::vector<BlockId> blocks(free_.end() - layout_.BlocksFor(tokens), free_.end());
+    free_.resize(free_.size() - blocks.size());
+    return blocks;
+  }
+
+  // Runs `tokens` of one sequence from `position` on; logits of the given rows.
+  std::vector<float> Run(absl::Span<const TokenId> tokens, int position,
+                         absl::Span<const BlockId> blocks, absl::Span<const int> logit_rows) {
+    const SequenceRows sequence{
+        .rows = static_cast<int>(tokens.size()), .first_position = position, .blocks = blocks};
+    std::vector<float> logits(logit_rows.size() * vocab());
+    const auto status =
+        pass_->Run({.tokens = tokens, .sequences = {&sequence, 1}, .logit_rows = logit_rows}, kv(),
+                   absl::MakeSpan(logits));
+    EXPECT_TRUE(status.ok()) << status;
+    return logits;
+  }
+
+  uint64_t HashKv(absl::Span<const BlockId> blocks) const {
+    uint64_t hash = 0;
+    for (const BlockId block : blocks) {
+      hash = Hash64(pool_.data() + layout_.BlockOffset(block), layout_.BlockBytes(), hash);
+    }
+    return hash;
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<const Model> model_;
+  std::unique_ptr<ForwardPass> pass_;
+  KvLayout layout_;
+  std::vector<std::byte> pool_;
+  std::vector<BlockId> free_;
+};
+
+std::vector<int> AllRows(int rows) {
+  std::vector<int> all(rows);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+struct Case {
+  const char* model;
+  const char* backend;
+  DType kv_type;
+  double tolerance;  // of the largest absolute logit
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << "_kv_" << std::string(DTypeName(c.kv_type));
+}
+
+class GoldenTest : public testing::TestWithParam<Case> {
+ protected:
+  GoldenTest()
+      : fixture_(TestData(GetParam().model), GetParam().backend, GetParam().kv_type),
+        golden_(json::parse(std::ifstream(TestData(GetParam().model) + "/golden.json"))),
+        prompt_(golden_["prompt"].get<std::vector<TokenId>>()) {}
+
+  Fixture fixture_;
+  const json golden_;
+  const std::vector<TokenId> prompt_;
+};
+
+TEST_P(GoldenTest, LogitsAreThoseOfTransformers) {
+  std::vector<int> positions;
+  for (const json& entry : golden_["logits"]) positions.push_back(entry["position"]);
+  const auto blocks = fixture_.TakeBlocks(prompt_.size());
+  const auto logits = fixture_.Run(prompt_, 0, blocks, positions);
+  double largest = 0, error = 0;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const auto expected = golden_["logits"][i]["values"].get<std::vector<double>>();
+    ASSERT_EQ(expected.size(), static_cast<size_t>(fixture_.vocab()));
+    for (size_t token = 0; token < expected.size(); ++token) {
+      const double got = logits[i * expected.size() + token];
+      ASSERT_TRUE(std::isfinite(got));
+      largest = std::max(largest, std::abs(expected[token]));
+      error = std::max(error, std::abs(got - expected[token]));
+    }
+  }
+  RecordProperty("relative_error", absl::StrCat(error / largest));
+  EXPECT_LE(error, GetParam().tolerance * largest) << "largest logit " << largest;
+}
+
+TEST_P(GoldenTest, GreedyAnswerGoesOnAsThatOfTransformers) {
+  const auto continuation = golden_["continuation"].get<std::vector<TokenId>>();
+  const auto margins = golden_["margins"].get<std::vector<double>>();
+  const auto blocks = fixture_.TakeBlocks(prompt_.size() + continuation.size());
+  auto logits =
+      fixture_.Run(prompt_, 0, blocks, std::vector<int>{static_cast<int>(prompt_.size()) - 1});
+  int compared = 0;
+  for (size_t i = 0; i < continuation.size(); ++i) {
+    const float best = *std::max_element(logits.begin(), logits.end());
+    // Both of the two best may be off by the tolerance.
+    if (margins[i] > 2 * GetParam().tolerance * std::abs(best)) {
+      EXPECT_EQ(Best(logits), continuation[i]) << "token " << i << ", margin " << margins[i];
+      ++compared;
+    }
+    logits = fixture_.Run({&continuation[i], 1}, prompt_.size() + i, blocks, std::vector<int>{0});
+  }
+  EXPECT_GT(compared, static_cast<int>(continuation.size()) / 2);
+}
+
+TEST_P(GoldenTest, ChunksOfAnySizeGiveTheBitsOfOnePrefill) {
+  const int tokens = prompt_.size();
+  const auto one_shot = fixture_.TakeBlocks(tokens);
+  const auto expected = fixture_.Run(prompt_, 0, one_shot, AllRows(tokens));
+  for (const int chunk : {1, 7, 16}) {
+    const auto blocks = fixture_.TakeBlocks(tokens);
+    std::vector<float> logits;
+    for (int first = 0; first < tokens; first += chunk) {
+      const int rows = std::min(chunk, tokens - first);
+      const auto part =
+          fixture_.Run(absl::MakeSpan(prompt_).subspan(first, rows), first, blocks, AllRows(rows));
+      logits.insert(logits.end(), part.begin(), part.end());
+    }
+    ASSERT_EQ(logits.size(), expected.size());
+    EXPECT_EQ(std::memcmp(logits.data(), expected.data(), logits.size() * sizeof(float)), 0)
+        << "chunks of " << chunk;
+    EXPECT_EQ(fixture_.HashKv(blocks), fixture_.HashKv(one_shot)) << "chunks of " << chunk;
+  }
+}
+
+TEST_P(GoldenTest, RowsOfOtherSequencesInTheStepChangeNoBit) {
+  const int tokens = prompt_.size();
+  const auto alone = fixture_.TakeBlocks(tokens);
+  const auto expected = fixture_.Run(prompt_, 0, alone, AllRows(tokens));
+
+  // One step: the end of the prompt, then all of the reversed prompt, then a prompt of one token.
+  const int head = tokens / 3;
+  const auto blocks = fixture_.TakeBlocks(tokens);
+  fixture_.Run(absl::MakeSpan(prompt_).subspan(0, head), 0, blocks, {});
+  const std::vector<TokenId> other(prompt_.rbegin() + tokens / 2, prompt_.rend());
+  const auto other_blocks = fixture_.TakeBlocks(other.size()),
+             short_blocks = fixture_.TakeBlocks(1);
+  std::vector<TokenId> step(prompt_.begin() + head, prompt_.end());
+  const int own = step.size(), others = other.size();
+  step.insert(step.end(), other.begin(), other.end());
+  step.push_back(5);
+  const SequenceRows sequences[] = {
+      {.first_row = 0, .rows = own, .first_position = head, .blocks = blocks},
+      {.first_row = own, .rows = others, .first_position = 0, .blocks = other_blocks},
+      {.first_row = own + others, .rows = 1, .first_position = 0, .blocks = short_blocks}};
+  const auto rows = AllRows(own);
+  std::vector<float> logits(own * fixture_.vocab());
+  const auto status =
+      fixture_.pass().Run({.tokens = step, .sequences = sequences, .logit_rows = rows},
+                          fixture_.kv(), absl::MakeSpan(logits));
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(std::memcmp(logits.data(), expected.data() + head * fixture_.vocab(),
+                        logits.size() * sizeof(float)),
+            0);
+  EXPECT_EQ(fixture_.HashKv(blocks), fixture_.HashKv(alone));
+}
+
+TEST_P(GoldenTest, LayersAreReportedInOrderOnceTheirKvIsThere) {
+  const auto blocks = fixture_.TakeBlocks(prompt_.size());
+  const SequenceRows sequence{.rows = static_cast<int>(prompt_.size()), .blocks = blocks};
+  std::vector<int> layers;
+  const KvView kv = fixture_.kv();
+  const auto written = [&](int layer) {
+    uint32_t value = 0;
+    std::memcpy(&value, kv.data + kv.layout.HeadOffset(blocks[0], layer, KvLayout::kValues, 0),
+                DTypeBytes(kv.layout.type));
+    return value != (DTypeBytes(kv.layout.type) == 4 ? 0xffffffff : 0xffff);
+  };
+  const auto status =
+      fixture_.pass().Run({.tokens = prompt_, .sequences = {&sequence, 1}}, kv, {}, [&](int layer) {
+        layers.push_back(layer);
+        EXPECT_TRUE(written(layer));
+        if (layer + 1 < kv.layout.layers) {
+          EXPECT_FALSE(written(layer + 1));
+        }
+      });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(layers, AllRows(kv.layout.layers));
+}
+
+constexpr double kExact = 1e-4, kHalf = 2e-2;
+
+std::vector<Case> Cases(const char* backend) {
+  return {{"gqa_f32", backend, DType::kF32, kExact},
+          {"mqa_llama3_f32", backend, DType::kF32, kExact},
+          {"mha_tied_f16", backend, DType::kF32, kExact},
+          {"mha_tied_f16", backend, DType::kF16, kHalf},
+          {"gqa_bias_bf16", backend, DType::kF32, kExact},
+          {"gqa_bias_bf16", backend, DType::kBF16, kHalf},
+          {"llama3_sharded_bf16", backend, DType::kF32, kExact},
+          {"llama3_sharded_bf16", backend, DType::kBF16, kHalf}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Reference, GoldenTest, testing::ValuesIn(Cases("reference")),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace baton
