@@ -1,0 +1,305 @@
+#include "common/rpc/attach_client.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+#include <netdb.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "baton/v1/membership.grpc.pb.h"
+#include "common/base/log.h"
+#include "common/base/mutex.h"
+#include "common/rpc/dial.h"
+#include "common/rpc/rpc_server.h"
+
+namespace baton {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+
+// Every host:port that a host:port stands for now; empty when the name is unknown.
+std::vector<std::string> Resolve(const std::string& host_port) {
+  const size_t colon = host_port.rfind(':');
+  std::string host = host_port.substr(0, colon);
+  const std::string port = host_port.substr(colon + 1);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  std::vector<std::string> addresses;
+  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return addresses;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    char text[NI_MAXHOST];
+    if (getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof(text), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+      continue;
+    addresses.push_back(entry->ai_family == AF_INET6 ? absl::StrCat("[", text, "]:", port)
+                                                     : absl::StrCat(text, ":", port));
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+// What the attach thread is woken for.
+class Signal {
+ public:
+  void Set() {
+    MutexLock lock(&mutex_);
+    set_ = true;
+    changed_.Signal();
+  }
+  void WaitFor(absl::Duration timeout) {
+    MutexLock lock(&mutex_);
+    if (!set_) changed_.WaitFor(&mutex_, timeout);
+    set_ = false;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool set_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// One Attach stream. gRPC calls back from its threads; the attach thread starts, feeds and polls
+// it.
+class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterCommand> {
+ public:
+  Stream(const std::string& address, const std::string& token, const v1::Registration& registration,
+         Signal* signal)
+      : signal_(signal), stub_(v1::Membership::NewStub(Dial(address))) {
+    AddToken(&context_, token);
+    *report_.mutable_registration() = registration;
+    stub_->async()->Attach(&context_, this);
+    StartWrite(&report_);
+    StartRead(&command_);
+    StartCall();
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  // False while the report before this one is still on its way.
+  bool Send(v1::LoadReport load) {
+    MutexLock lock(&mutex_);
+    if (writing_ || done_) return false;
+    report_.Clear();
+    *report_.mutable_load() = std::move(load);
+    writing_ = true;
+    StartWrite(&report_);
+    return true;
+  }
+
+  // The newest peers that have arrived since the last call.
+  std::optional<std::vector<v1::Peer>> TakePeers() {
+    MutexLock lock(&mutex_);
+    return std::exchange(peers_, std::nullopt);
+  }
+  bool attached() {
+    MutexLock lock(&mutex_);
+    return heard_;
+  }
+  // Set once gRPC has let go of the object.
+  std::optional<grpc::Status> done() {
+    MutexLock lock(&mutex_);
+    return done_;
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    {
+      MutexLock lock(&mutex_);
+      heard_ = true;
+      if (command_.has_peers())
+        peers_.emplace(command_.peers().peers().begin(), command_.peers().peers().end());
+    }
+    signal_->Set();
+    StartRead(&command_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      MutexLock lock(&mutex_);
+      writing_ = false;
+    }
+    if (!ok) context_.TryCancel();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    Signal* const signal = signal_;  // this object may be gone as soon as done_ is seen
+    {
+      MutexLock lock(&mutex_);
+      done_ = status;
+    }
+    signal->Set();
+  }
+
+  Signal* const signal_;
+  const std::unique_ptr<v1::Membership::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::WorkerReport report_;    // owned by the write under way
+  v1::RouterCommand command_;  // owned by the read under way
+  Mutex mutex_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = true;
+  bool heard_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<std::vector<v1::Peer>> peers_ ABSL_GUARDED_BY(mutex_);
+  std::optional<grpc::Status> done_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What is known of one router address. Attach thread only.
+struct Router {
+  std::unique_ptr<Stream> stream;
+  absl::Time next_try = absl::InfinitePast();
+  absl::Time next_report = absl::InfinitePast();
+  absl::Duration pause = kFirstPause;
+  bool told = false;  // that it is attached
+  std::vector<v1::Peer> peers;
+  absl::Time lost = absl::InfiniteFuture();
+};
+
+}  // namespace
+
+struct AttachClient::State {
+  Options options;
+  std::function<v1::LoadReport()> load;
+  std::function<void(const std::vector<v1::Peer>&)> peers;
+  Signal signal;
+  std::atomic<bool> stop = false;
+  std::atomic<bool> report_now = false;
+  std::map<std::string, Router> routers;
+  std::map<std::string, std::string>
+      last_peers;  // serialized, by epoch and address: to see changes
+  absl::Time next_resolve = absl::InfinitePast();
+  std::thread thread;
+
+  void Run();
+  void ResolveAll(absl::Time now);
+  void Step(const std::string& address, Router& router, absl::Time now, bool report);
+  void TellPeers(absl::Time now);
+};
+
+void AttachClient::State::ResolveAll(absl::Time now) {
+  next_resolve = now + options.resolve_interval;
+  std::set<std::string> named;
+  for (const std::string& router : options.routers) {
+    for (std::string& address : Resolve(router)) named.insert(std::move(address));
+  }
+  if (named.empty()) next_resolve = now + kFirstPause;
+  for (const std::string& address : named) routers.try_emplace(address);
+  // A router that is no longer named is let go once its stream has ended by itself.
+  for (auto it = routers.begin(); it != routers.end();) {
+    const bool forget = !named.contains(it->first) && it->second.stream == nullptr &&
+                        now - it->second.lost > options.keep_peers;
+    it = forget ? routers.erase(it) : std::next(it);
+  }
+}
+
+void AttachClient::State::Step(const std::string& address, Router& router, absl::Time now,
+                               bool report) {
+  if (router.stream == nullptr) {
+    if (now < router.next_try) return;
+    router.stream = std::make_unique<Stream>(address, options.token, options.registration, &signal);
+    router.next_report = now;
+  }
+  if (std::optional<std::vector<v1::Peer>> heard = router.stream->TakePeers()) {
+    router.peers = *std::move(heard);
+    router.lost = absl::InfiniteFuture();
+  }
+  if (router.stream->attached() && !router.told) {
+    router.told = true;
+    router.pause = kFirstPause;
+    Log(Severity::kInfo, "attached", {{"router", address}});
+  }
+  if (const std::optional<grpc::Status> done = router.stream->done()) {
+    router.stream = nullptr;
+    router.next_try = now + router.pause;
+    router.pause = std::min(router.pause * 2, options.longest_pause);
+    router.lost = std::min(router.lost, now);
+    const bool refused = done->error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+                         done->error_code() == grpc::StatusCode::FAILED_PRECONDITION;
+    if (router.told || refused) {
+      Log(refused ? Severity::kError : Severity::kWarning, "detached",
+          {{"router", address}, {"code", done->error_code()}, {"message", done->error_message()}});
+    }
+    router.told = false;
+    return;
+  }
+  if ((report || now >= router.next_report) && router.stream->Send(load())) {
+    router.next_report = now + options.report_interval;
+  }
+}
+
+void AttachClient::State::TellPeers(absl::Time now) {
+  std::map<std::string, std::string> all;
+  std::vector<v1::Peer> list;
+  for (const auto& [address, router] : routers) {
+    if (now - router.lost > options.keep_peers) continue;
+    for (const v1::Peer& peer : router.peers) {
+      if (all.emplace(absl::StrCat(peer.epoch()), peer.SerializeAsString()).second)
+        list.push_back(peer);
+    }
+  }
+  if (all == last_peers) return;
+  last_peers = std::move(all);
+  peers(list);
+}
+
+void AttachClient::State::Run() {
+  while (!stop) {
+    const absl::Time now = absl::Now();
+    if (now >= next_resolve) ResolveAll(now);
+    const bool report = report_now.exchange(false);
+    for (auto& [address, router] : routers) Step(address, router, now, report);
+    TellPeers(now);
+    absl::Time next = next_resolve;
+    for (const auto& [address, router] : routers) {
+      next = std::min(next, router.stream == nullptr ? router.next_try : router.next_report);
+    }
+    // A report still on its way is tried again soon, not at once.
+    signal.WaitFor(std::max(next - absl::Now(), absl::Milliseconds(10)));
+  }
+  for (auto& [address, router] : routers) {
+    if (router.stream == nullptr) continue;
+    router.stream->Cancel();
+    while (!router.stream->done()) signal.WaitFor(absl::Milliseconds(100));
+  }
+}
+
+AttachClient::AttachClient(Options options, std::function<v1::LoadReport()> load,
+                           std::function<void(const std::vector<v1::Peer>&)> peers)
+    : state_(std::make_unique<State>()) {
+  state_->options = std::move(options);
+  state_->load = std::move(load);
+  state_->peers = std::move(peers);
+  state_->thread = std::thread([state = state_.get()] { state->Run(); });
+}
+
+AttachClient::~AttachClient() {
+  state_->stop = true;
+  state_->signal.Set();
+  state_->thread.join();
+}
+
+void AttachClient::ReportNow() {
+  state_->report_now = true;
+  state_->signal.Set();
+}
+
+absl::StatusOr<std::vector<std::string>> ParseRouters(absl::string_view list) {
+  std::vector<std::string> routers = absl::StrSplit(list, ',', absl::SkipWhitespace());
+  for (const std::string& router : routers) {
+    if (!IsHostPort(router) || PortOf(router) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("router '", router, "' is not HOST:PORT"));
+    }
+  }
+  if (routers.empty()) return absl::InvalidArgumentError("no router is given");
+  return routers;
+}
+
+}  // namespace baton

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "baton/v1/membership.pb.h"
+
+namespace baton {
+
+// Keeps a worker attached to every router it is given: one Attach stream each, opened again with a
+// pause whenever it breaks, names resolved again and again (a name with several addresses is
+// several routers). Losing a router ends nothing else.
+class AttachClient {
+ public:
+  struct Options {
+    std::vector<std::string> routers;  // host:port
+    v1::Registration registration;
+    std::string token;
+    absl::Duration report_interval = absl::Seconds(1);
+    absl::Duration resolve_interval = absl::Seconds(5);
+    absl::Duration longest_pause = absl::Seconds(1);  // between two tries at one router
+    absl::Duration keep_peers =
+        absl::Seconds(30);  // what a lost router said still counts this long
+  };
+  // Starts a thread. Both functions are called from it: `load` for each report, `peers` with the
+  // union of what all routers say whenever that changes.
+  AttachClient(Options options, std::function<v1::LoadReport()> load,
+               std::function<void(const std::vector<v1::Peer>&)> peers);
+  // Ends the streams and the thread.
+  ~AttachClient();
+
+  // Any thread. The next report goes out at once.
+  void ReportNow();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// "host:port,host:port" taken apart. InvalidArgument names the part that is none.
+absl::StatusOr<std::vector<std::string>> ParseRouters(absl::string_view list);
+
+}  // namespace baton

@@ -1,0 +1,156 @@
+#include "common/rpc/attach_client.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+
+#include "baton/v1/membership.grpc.pb.h"
+#include "common/base/mutex.h"
+#include "common/rpc/dial.h"
+#include "common/rpc/rpc_server.h"
+#include "common/rpc/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace baton {
+namespace {
+
+// A router's side of Attach: keeps what workers say, answers the registration with one peer.
+class FakeMembership : public v1::Membership::Service {
+ public:
+  explicit FakeMembership(uint64_t peer, std::string token = "")
+      : peer_(peer), token_(std::move(token)) {}
+
+  grpc::Status Attach(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::RouterCommand, v1::WorkerReport>* stream) override {
+    if (absl::Status status = CheckToken(*context, token_); !status.ok()) {
+      Count(&refused_);
+      return ToGrpcStatus(status);
+    }
+    v1::WorkerReport report;
+    while (stream->Read(&report)) {
+      if (report.has_registration()) {
+        v1::RouterCommand command;
+        command.mutable_peers()->add_peers()->set_epoch(peer_);
+        stream->Write(command);
+        MutexLock lock(&mutex_);
+        epochs_.push_back(report.registration().epoch());
+        changed_.SignalAll();
+      } else {
+        Count(&loads_);
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+  void AwaitLoads(int n) { Await(&loads_, n); }
+  void AwaitRefused(int n) { Await(&refused_, n); }
+  std::vector<uint64_t> epochs() {
+    MutexLock lock(&mutex_);
+    return epochs_;
+  }
+
+ private:
+  void Count(int* counter) {
+    MutexLock lock(&mutex_);
+    ++*counter;
+    changed_.SignalAll();
+  }
+  void Await(const int* counter, int n) {
+    MutexLock lock(&mutex_);
+    while (*counter < n) changed_.Wait(&mutex_);
+  }
+
+  const uint64_t peer_;
+  const std::string token_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<uint64_t> epochs_;
+  int loads_ = 0, refused_ = 0;
+};
+
+// The last peers told, for a test to wait on.
+class HeardPeers {
+ public:
+  void Set(const std::vector<v1::Peer>& peers) {
+    MutexLock lock(&mutex_);
+    epochs_.clear();
+    for (const v1::Peer& peer : peers) epochs_.push_back(peer.epoch());
+    changed_.SignalAll();
+  }
+  void Await(const std::vector<uint64_t>& epochs) {
+    MutexLock lock(&mutex_);
+    while (epochs_ != epochs) changed_.Wait(&mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<uint64_t> epochs_;
+};
+
+AttachClient::Options OptionsFor(const std::vector<std::string>& routers) {
+  AttachClient::Options options;
+  options.routers = routers;
+  options.registration.set_epoch(7);
+  options.report_interval = absl::Milliseconds(1);
+  return options;
+}
+
+TEST(AttachClientTest, RegistersReportsAndHearsThePeersOfEveryRouter) {
+  FakeMembership first(11), second(12);
+  const auto server1 = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&first}});
+  const auto server2 = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&second}});
+  HeardPeers heard;
+  AttachClient client(
+      OptionsFor({server1->address(), server2->address()}), [] { return v1::LoadReport(); },
+      [&](const std::vector<v1::Peer>& peers) { heard.Set(peers); });
+  first.AwaitLoads(3);
+  second.AwaitLoads(3);
+  EXPECT_THAT(first.epochs(), testing::ElementsAre(7u));
+  const bool in_order =
+      server1->address() < server2->address();  // routers are kept in order of address
+  heard.Await(in_order ? std::vector<uint64_t>{11, 12} : std::vector<uint64_t>{12, 11});
+}
+
+TEST(AttachClientTest, ComesBackToARouterThatRestarted) {
+  auto before = std::make_unique<FakeMembership>(11);
+  auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {before.get()}});
+  const std::string address = server->address();
+  HeardPeers heard;
+  AttachClient client(
+      OptionsFor({address}), [] { return v1::LoadReport(); },
+      [&](const std::vector<v1::Peer>& peers) { heard.Set(peers); });
+  before->AwaitLoads(1);
+  server = nullptr;
+  FakeMembership after(13);
+  const auto restarted = RpcServer::Start({.listen = address, .services = {&after}});
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  after.AwaitLoads(1);
+  heard.Await({13});
+  EXPECT_THAT(after.epochs(), testing::ElementsAre(7u));
+}
+
+TEST(AttachClientTest, AWrongTokenIsRefusedAndTriedAgain) {
+  FakeMembership membership(11, "right");
+  const auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&membership}});
+  AttachClient::Options options = OptionsFor({server->address()});
+  options.token = "wrong";
+  AttachClient client(
+      options, [] { return v1::LoadReport(); }, [](const std::vector<v1::Peer>&) {});
+  membership.AwaitRefused(2);
+  EXPECT_TRUE(membership.epochs().empty());
+}
+
+TEST(ParseRoutersTest, NamesThePartThatIsNoAddress) {
+  EXPECT_THAT(*ParseRouters("a:1,b:2"), testing::ElementsAre("a:1", "b:2"));
+  EXPECT_THAT(ParseRouters("a:1,b").status().message(), testing::HasSubstr("'b'"));
+  EXPECT_FALSE(ParseRouters("").ok());
+}
+
+}  // namespace
+}  // namespace baton
