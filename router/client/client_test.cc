@@ -1,0 +1,438 @@
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "absl/strings/str_cat.h"
+#include "router/client/answer.h"
+#include "router/client/fake_router.h"
+#include "router/client/generate_request.h"
+#include "router/client/printing.h"
+#include "router/client/router_calls.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(GenerateRequestTest, WhatIsNotSetStaysUnset) {
+  const auto request = MakeGenerateRequest({.text = ""}).value();
+  EXPECT_EQ(request.prompt_case(), v1::GenerateRequest::kText);
+  EXPECT_EQ(request.sampling().ByteSizeLong(), 0u);
+  EXPECT_FALSE(request.sampling().has_temperature());
+  EXPECT_FALSE(request.sampling().has_logprobs());
+}
+
+TEST(GenerateRequestTest, WhatIsSetTravelsEvenWhenItIsZero) {
+  const auto request = MakeGenerateRequest({.token_ids = "1, 2,3",
+                                            .request_id = "r",
+                                            .model = "m",
+                                            .temperature = 0.f,
+                                            .top_p = 0.5f,
+                                            .top_k = 0u,
+                                            .min_p = 0.f,
+                                            .seed = 0u,
+                                            .max_tokens = 0u,
+                                            .min_tokens = 0u,
+                                            .stop = {"a,b", ""},
+                                            .stop_token_ids = "4",
+                                            .ignore_eos = false,
+                                            .logprobs = 0u})
+                           .value();
+  EXPECT_THAT(request.token_ids().ids(), ElementsAre(1, 2, 3));
+  const v1::SamplingParams& sampling = request.sampling();
+  EXPECT_TRUE(sampling.has_temperature() && sampling.has_top_k() && sampling.has_min_p());
+  EXPECT_TRUE(sampling.has_seed() && sampling.has_max_tokens() && sampling.has_min_tokens());
+  EXPECT_TRUE(sampling.has_ignore_eos() && sampling.has_logprobs());
+  EXPECT_EQ(sampling.top_p(), 0.5f);
+  EXPECT_THAT(sampling.stop(), ElementsAre("a,b", ""));
+  EXPECT_THAT(sampling.stop_token_ids(), ElementsAre(4));
+}
+
+TEST(GenerateRequestTest, WhatCannotBeSentIsNamed) {
+  const auto why = [](GenerateOptions options) {
+    return std::string(MakeGenerateRequest(options).status().message());
+  };
+  EXPECT_THAT(why({}), HasSubstr("a prompt is needed"));
+  EXPECT_THAT(why({.text = "a", .token_ids = "1"}), HasSubstr("both"));
+  EXPECT_THAT(why({.token_ids = "1,x,3"}), HasSubstr("--token-ids: 'x' in '1,x,3' is no token id"));
+  EXPECT_THAT(why({.token_ids = "1,,3"}), HasSubstr("'' in '1,,3'"));
+  EXPECT_THAT(why({.token_ids = "99999999999"}), HasSubstr("'99999999999'"));
+  EXPECT_THAT(why({.text = "a", .stop_token_ids = "1.5"}), HasSubstr("--stop-token-ids: '1.5'"));
+  EXPECT_THAT(why({.text = "a\xff"}), HasSubstr("the prompt: its 2 bytes are not UTF-8"));
+  EXPECT_THAT(why({.text = "a", .stop = {"\xc3"}}), HasSubstr("--stop: its 1 bytes are not UTF-8"));
+  EXPECT_THAT(why({.text = "a", .model = "\xc3"}), HasSubstr("--model"));
+}
+
+json ExpectedJson() {
+  return json::parse(R"({
+    "request_id": "r1", "model": "demo", "text": "one two", "token_ids": [7, 8],
+    "finish_reason": "length",
+    "logprobs": [{"token_id": 7, "logprob": -0.5, "top": [{"token_id": 9, "logprob": -0.25}]},
+                 {"token_id": 8, "logprob": -0.5, "top": [{"token_id": 9, "logprob": -0.25}]}],
+    "usage": {"prompt_tokens": 3, "cached_tokens": 1, "completion_tokens": 2},
+    "seed": 18446744073709551615,
+    "timing_us": {"queue": 10, "prefill": 20, "handover_hidden": 30, "handover_exposed": 40,
+                  "decode_wait": 50, "decode": 60, "ttft": 70, "total": 180},
+    "workers": {"prefill": "127.0.0.1:1001", "decode": "127.0.0.1:1002"},
+    "link": "shm", "migrations": 1})");
+}
+
+v1::GenerateRequest WithLogprobs() {
+  v1::GenerateRequest request;
+  request.mutable_sampling()->set_logprobs(1);
+  return request;
+}
+
+TEST(AnswerTest, JsonHasEveryFieldOfTheAnswer) {
+  const absl::Time sent = absl::FromUnixSeconds(1000);
+  Answer answer(sent);
+  int ms = 0;
+  for (const v1::GenerateEvent& event : FakeRouter::Events(WithLogprobs())) {
+    EXPECT_FALSE(answer.complete());
+    EXPECT_TRUE(answer.Add(event, sent + absl::Milliseconds(++ms)).ok());
+  }
+  EXPECT_TRUE(answer.complete());
+  EXPECT_EQ(answer.ToJson(), ExpectedJson());
+}
+
+TEST(AnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
+  const absl::Time sent = absl::FromUnixSeconds(1000);
+  Answer answer(sent);
+  int ms = 0;
+  for (const v1::GenerateEvent& event : FakeRouter::Events({})) {
+    ASSERT_TRUE(answer.Add(event, sent + absl::Milliseconds(ms += 10)).ok());
+  }
+  EXPECT_EQ(
+      answer.TimingTable(),
+      "  time to first token (TTFT)      20.00 ms\n"
+      "  time per later token (TPOT)     10.00 ms   100 tokens/s\n"
+      "  - queue                          0.01 ms\n"
+      "  - prefill                        0.02 ms\n"
+      "  - hand-over behind prefill       0.03 ms\n"
+      "  - hand-over exposed              0.04 ms\n"
+      "  - wait for decode                0.05 ms\n"
+      "  - decode                         0.06 ms\n"
+      "  total                            0.18 ms\n"
+      "  3 prompt tokens (1 cached), 2 generated, finished by length, seed 18446744073709551615\n"
+      "  prefill 127.0.0.1:1001 -> shm -> decode 127.0.0.1:1002, started again 1 times\n");
+}
+
+TEST(AnswerTest, EventsOutOfOrderAreNotTrusted) {
+  const auto events = FakeRouter::Events({});
+  const auto code_after = [&](std::vector<int> order) {
+    Answer answer(absl::UnixEpoch());
+    absl::Status status;
+    for (const int i : order) {
+      EXPECT_TRUE(status.ok());
+      status = answer.Add(events[i], absl::UnixEpoch());
+    }
+    EXPECT_FALSE(answer.complete());
+    return status.code();
+  };
+  EXPECT_EQ(code_after({1}), absl::StatusCode::kDataLoss);           // a token before Accepted
+  EXPECT_EQ(code_after({0, 0}), absl::StatusCode::kDataLoss);        // accepted twice
+  EXPECT_EQ(code_after({0, 2}), absl::StatusCode::kDataLoss);        // a token is missing
+  EXPECT_EQ(code_after({0, 1, 1}), absl::StatusCode::kDataLoss);     // a token came twice
+  EXPECT_EQ(code_after({0, 1, 2, 4}), absl::StatusCode::kDataLoss);  // no Finished
+  EXPECT_EQ(code_after({0, 1, 3, 2}), absl::StatusCode::kDataLoss);  // a token after Finished
+  EXPECT_EQ(code_after({0, 1, 2, 3}), absl::StatusCode::kOk);        // merely not complete
+}
+
+TEST(PrintingTest, BytesThatAreNoCharacterAreShownAsBytes) {
+  v1::TokenizeResponse response;
+  response.add_token_ids(5);
+  response.add_pieces("a\n");
+  response.add_token_ids(6);
+  response.add_pieces("\xe2\x82");
+  EXPECT_EQ(PieceLines(response), "5\t\"a\\n\"\n6\t\"\\342\\202\"\n");
+  EXPECT_EQ(JsonLine(TokensJson(response)),
+            "{\"pieces\":[{\"bytes\":[97,10],\"text\":\"a\\n\"},{\"bytes\":[226,130],\"text\":"
+            "\"\xef\xbf\xbd\"}],"
+            "\"token_ids\":[5,6]}\n");
+}
+
+TEST(PrintingTest, AFailureIsOneLine) {
+  EXPECT_EQ(FailureLine(absl::NotFoundError("no\nmodel"), "h:1"),
+            "NOT_FOUND: no model (router h:1)\n");
+  EXPECT_EQ(FailureLine(absl::CancelledError(), "h:1"), "CANCELLED (router h:1)\n");
+}
+
+TEST(RouterCallsTest, StreamsEventsAndTellsTheStatus) {
+  FakeRouter router;
+  RouterCalls calls(router.address(), absl::InfiniteDuration());
+  int events = 0;
+  EXPECT_TRUE(
+      calls.Generate({}, [&](const v1::GenerateEvent&) { return ++events, absl::OkStatus(); })
+          .ok());
+  EXPECT_EQ(events, 5);
+  router.on_generate = [](grpc::ServerContext*, const v1::GenerateRequest&, FakeRouter::Writer*) {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "model 'x'");
+  };
+  EXPECT_EQ(calls.Generate({}, [](const v1::GenerateEvent&) { return absl::OkStatus(); }),
+            absl::NotFoundError("model 'x'"));
+  EXPECT_EQ(calls.Health().value(), "SERVING");
+  EXPECT_EQ(calls.ListModels()->models(0).name(), "demo");
+  EXPECT_EQ(calls
+                .Detokenize([] {
+                  v1::DetokenizeRequest request;
+                  request.add_token_ids(72);
+                  return request;
+                }())
+                ->text(),
+            "H");
+}
+
+// Accepts, then waits until the client has gone, and says so.
+auto UntilCancelled(std::promise<void>* accepted, std::promise<void>* gone) {
+  return [=](grpc::ServerContext* context, const v1::GenerateRequest& request,
+             FakeRouter::Writer* writer) {
+    writer->Write(FakeRouter::Events(request)[0]);
+    accepted->set_value();
+    while (writer->Write(v1::GenerateEvent())) std::this_thread::yield();
+    EXPECT_TRUE(context->IsCancelled());
+    gone->set_value();
+    return grpc::Status::CANCELLED;
+  };
+}
+
+TEST(RouterCallsTest, StopCancelsTheRunningCallAndLaterOnes) {
+  FakeRouter router;
+  std::promise<void> accepted, gone;
+  router.on_generate = UntilCancelled(&accepted, &gone);
+  RouterCalls calls(router.address(), absl::InfiniteDuration());
+  std::thread stopper([&] {
+    accepted.get_future().wait();
+    calls.Stop();
+  });
+  EXPECT_EQ(calls.Generate({}, [](const v1::GenerateEvent&) { return absl::OkStatus(); }).code(),
+            absl::StatusCode::kCancelled);
+  gone.get_future().wait();
+  stopper.join();
+  EXPECT_EQ(calls.ListModels().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(RouterCallsTest, RefusingAnEventCancelsTheCall) {
+  FakeRouter router;
+  std::promise<void> accepted, gone;
+  router.on_generate = UntilCancelled(&accepted, &gone);
+  RouterCalls calls(router.address(), absl::InfiniteDuration());
+  EXPECT_EQ(calls.Generate({}, [](const v1::GenerateEvent&) { return absl::DataLossError("no"); }),
+            absl::DataLossError("no"));
+  gone.get_future().wait();
+}
+
+TEST(RouterCallsTest, WaitsUntilTheServiceServes) {
+  FakeRouter router;
+  router.SetServing(false);
+  RouterCalls calls(router.address(), absl::Seconds(60));
+  EXPECT_EQ(calls.Health().value(), "NOT_SERVING");
+  std::atomic<bool> served = false;
+  std::thread waiter([&] {
+    EXPECT_TRUE(calls.WaitUntilServing().ok());
+    EXPECT_TRUE(served);
+  });
+  served = true;
+  router.SetServing(true);
+  waiter.join();
+}
+
+TEST(RouterCallsTest, WaitingEndsWithTheTimeout) {
+  FakeRouter router;
+  router.SetServing(false);
+  RouterCalls calls(router.address(), absl::Milliseconds(1));
+  EXPECT_EQ(calls.WaitUntilServing().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+struct Ended {
+  int exit_status;     // 128 + signal when one killed it
+  std::string output;  // standard output and error together
+};
+
+// Runs a shell command line; `on_start` is told its process id.
+Ended RunCommand(const std::string& command, const std::function<void(pid_t)>& on_start = nullptr) {
+  FILE* pipe = popen(absl::StrCat("echo $$; exec ", command, " 2>&1").c_str(), "r");
+  Ended ended;
+  char buffer[4096];
+  if (std::fgets(buffer, sizeof buffer, pipe) != nullptr && on_start) on_start(std::atoi(buffer));
+  size_t size = 0;
+  while ((size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0) ended.output.append(buffer, size);
+  const int status = pclose(pipe);
+  ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended;
+}
+
+class BinaryTest : public testing::Test {
+ protected:
+  Ended Client(const std::string& arguments) {
+    return RunCommand(absl::StrCat(BATON_BINARY_DIR "/baton-client --router=", router_.address(),
+                                   " ", arguments));
+  }
+  FakeRouter router_;
+};
+
+TEST_F(BinaryTest, GenerateStreamsTextAndTimes) {
+  const Ended ended = Client("generate 'Hello there' --timing");
+  EXPECT_EQ(ended.exit_status, 0);
+  EXPECT_THAT(ended.output, AllOf(StartsWith("one two\n"), HasSubstr("(TTFT)"),
+                                  HasSubstr("decode 127.0.0.1:1002")));
+}
+
+TEST_F(BinaryTest, GenerateJsonIsOneObject) {
+  const Ended ended = Client("generate --json --logprobs 1 --token-ids 1,2,3");
+  EXPECT_EQ(ended.exit_status, 0);
+  EXPECT_EQ(json::parse(ended.output), ExpectedJson());
+}
+
+TEST_F(BinaryTest, EveryFlagReachesTheRequest) {
+  v1::GenerateRequest seen;
+  router_.on_generate = [&](grpc::ServerContext*, const v1::GenerateRequest& request,
+                            FakeRouter::Writer*) {
+    seen = request;
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full\nright now");
+  };
+  const Ended ended = RunCommand(absl::StrCat(
+      "sh -c 'printf \"two\\nlines\" | " BATON_BINARY_DIR "/baton-client generate - --router=",
+      router_.address(),
+      " --request-id r7 --model demo --max-tokens 5 --min-tokens 2 --temperature 0.5 --top-p 0.25 "
+      "--top-k 3 "
+      "--min-p 0.125 --seed 42 --stop a,b --stop=c --stop-token-ids 8,9 --ignore-eos --logprobs "
+      "4'"));
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_EQ(ended.output, absl::StrCat("baton-client: RESOURCE_EXHAUSTED: full right now (router ",
+                                       router_.address(), ")\n"));
+  v1::GenerateRequest expected = MakeGenerateRequest({.text = "two\nlines",
+                                                      .request_id = "r7",
+                                                      .model = "demo",
+                                                      .temperature = 0.5f,
+                                                      .top_p = 0.25f,
+                                                      .top_k = 3u,
+                                                      .min_p = 0.125f,
+                                                      .seed = 42u,
+                                                      .max_tokens = 5u,
+                                                      .min_tokens = 2u,
+                                                      .stop = {"a,b", "c"},
+                                                      .stop_token_ids = "8,9",
+                                                      .ignore_eos = true,
+                                                      .logprobs = 4u})
+                                     .value();
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(seen, expected))
+      << seen.DebugString();
+}
+
+TEST_F(BinaryTest, TokensThereAndBack) {
+  EXPECT_EQ(Client("tokenize Hi").output, "1,72,105\n");
+  EXPECT_EQ(Client("tokenize Hi --no-add-special --pieces").output, "72\t\"H\"\n105\t\"i\"\n");
+  EXPECT_EQ(json::parse(Client("tokenize Hi --json").output)["token_ids"], json({1, 72, 105}));
+  EXPECT_EQ(Client("detokenize 72,105").output, "Hi\n");
+  const Ended ended = Client("detokenize 72,400");
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(ended.output,
+              StartsWith("baton-client: INVALID_ARGUMENT: token id 400 is not below 128 (router"));
+}
+
+TEST_F(BinaryTest, ModelsHealthAndWait) {
+  EXPECT_THAT(Client("models").output, StartsWith("demo: LlamaForCausalLM, context 2048 tokens"));
+  EXPECT_EQ(json::parse(Client("models --json").output)["models"][0]["decode_workers"], 2);
+  EXPECT_EQ(Client("wait --timeout=60s").exit_status, 0);
+  EXPECT_EQ(Client("health").output, "SERVING\n");
+  router_.SetServing(false);
+  EXPECT_EQ(Client("health").exit_status, 1);
+  const Ended ended = Client("wait --timeout=1ms");
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(ended.output, StartsWith("baton-client: DEADLINE_EXCEEDED"));
+}
+
+TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
+  const auto expect = [&](const std::string& arguments, const std::string& message) {
+    const Ended ended = Client(arguments);
+    EXPECT_EQ(ended.exit_status, 2) << arguments;
+    EXPECT_THAT(ended.output, AllOf(StartsWith("baton-client: "), HasSubstr(message))) << arguments;
+  };
+  expect("", "a command is needed");
+  expect("generat x", "unknown command 'generat'");
+  expect("generate", "a prompt is needed");
+  expect("generate two words", "'words' is one word too many");
+  expect("generate x --token-ids=1", "both");
+  expect("generate --token-ids=1,b", "'b' in '1,b'");
+  expect("generate x --max-tokens=-1", "'-1'");
+  expect("generate x --temperature=hot", "'hot'");
+  expect("generate x --parse-special", "--parse-special is no flag of generate");
+  expect("tokenize x --top-k 5", "--top-k is no flag of tokenize");
+  expect("tokenize", "tokenize needs a text");
+  expect("detokenize", "detokenize needs ids");
+  expect("detokenize 1,,2", "'' in '1,,2' is no token id");
+  expect("health --timeout=0s", "--timeout=0 leaves no time");
+  expect("health --router=nowhere", "--router=nowhere is not HOST:PORT");
+  expect("health --colour", "unknown flag --colour");
+}
+
+TEST_F(BinaryTest, ARouterThatIsNotThereIsOneLine) {
+  // Port 1 is nobody's: the later --router wins.
+  const Ended ended = Client("generate x --router=127.0.0.1:1");
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(ended.output,
+              AllOf(StartsWith("baton-client: UNAVAILABLE: "), HasSubstr("127.0.0.1:1")));
+  EXPECT_EQ(ended.output.find('\n'), ended.output.size() - 1);
+}
+
+TEST_F(BinaryTest, AnInterruptCancelsTheCallAndExits130) {
+  std::promise<void> accepted, gone;
+  router_.on_generate = UntilCancelled(&accepted, &gone);
+  std::thread interrupter;
+  const Ended ended = RunCommand(
+      absl::StrCat(BATON_BINARY_DIR "/baton-client generate x --router=", router_.address()),
+      [&](pid_t pid) {
+        interrupter = std::thread([&accepted, pid] {
+          accepted.get_future().wait();
+          kill(pid, SIGINT);
+        });
+      });
+  interrupter.join();
+  gone.get_future().wait();
+  EXPECT_EQ(ended.exit_status, 130);
+  EXPECT_EQ(ended.output, "");
+}
+
+// Clients in other languages need the protos alone.
+TEST(PythonExampleTest, StreamsAnAnswer) {
+  std::string python;
+  for (const char* candidate : {"python3", "/usr/bin/python3"}) {
+    const std::string probe = absl::StrCat(candidate, " -c 'import grpc, google.protobuf'");
+    if (python.empty() && RunCommand(probe).exit_status == 0) python = candidate;
+  }
+  if (python.empty()) GTEST_SKIP() << "no python3 here can import grpc (Debian: python3-grpcio)";
+  FakeRouter router;
+  v1::GenerateRequest seen;
+  const auto answer = router.on_generate;
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           FakeRouter::Writer* writer) {
+    seen = request;
+    return answer(context, request, writer);
+  };
+  const Ended ended =
+      RunCommand(absl::StrCat("env PYTHONPATH=" BATON_PYTHON_STUBS " ", python,
+                              " " BATON_SOURCE_DIR "/docs/examples/python_stream.py --router ",
+                              router.address(), " --max-tokens 2 'Hello there'"));
+  EXPECT_EQ(ended.exit_status, 0) << ended.output;
+  EXPECT_THAT(ended.output, StartsWith("one two\n"));
+  EXPECT_THAT(ended.output, HasSubstr("2 tokens"));
+  EXPECT_EQ(seen.text(), "Hello there");
+  EXPECT_EQ(seen.sampling().max_tokens(), 2u);
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "common/base/check.h"
+#include "common/rpc/rpc_server.h"
+
+namespace baton {
+
+// A router for the tests of clients: it answers "one two" token by token as a script says, and its
+// Tokenize knows bytes. Runs on gRPC's threads; set the hooks before the first call.
+class FakeRouter final : public v1::Inference::Service {
+ public:
+  using Writer = grpc::ServerWriter<v1::GenerateEvent>;
+
+  FakeRouter() {
+    auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {this}});
+    BATON_CHECK(server.ok()) << server.status();
+    server_ = *std::move(server);
+    SetServing(true);
+  }
+
+  const std::string& address() const { return server_->address(); }
+  void SetServing(bool serving) {
+    server_->SetServing(v1::Inference::service_full_name(), serving);
+  }
+
+  // The answer; the usual one writes Events() of the request.
+  std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
+      on_generate = [](grpc::ServerContext*, const v1::GenerateRequest& request, Writer* writer) {
+        for (const v1::GenerateEvent& event : Events(request)) writer->Write(event);
+        return grpc::Status::OK;
+      };
+
+  // Accepted, two tokens of "one two", Finished, Summary.
+  static std::vector<v1::GenerateEvent> Events(const v1::GenerateRequest& request) {
+    std::vector<v1::GenerateEvent> events(5);
+    v1::Accepted& accepted = *events[0].mutable_accepted();
+    accepted.set_request_id(request.request_id().empty() ? "r1" : request.request_id());
+    accepted.set_model("demo");
+    accepted.set_prompt_tokens(3);
+    events[1].mutable_delta()->set_text("one");
+    events[2].mutable_delta()->set_text(" two");
+    for (uint32_t i = 0; i < 2; ++i) {
+      v1::Token& token = *events[1 + i].mutable_delta()->add_tokens();
+      token.set_token_id(static_cast<int32_t>(7 + i));
+      token.set_position(3 + i);
+      if (!request.sampling().has_logprobs()) continue;
+      token.set_logprob(-0.5f);
+      v1::TopLogprob& top = *token.add_top();
+      top.set_token_id(9);
+      top.set_logprob(-0.25f);
+    }
+    events[3].mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
+    v1::Summary& summary = *events[4].mutable_summary();
+    summary.mutable_usage()->set_prompt_tokens(3);
+    summary.mutable_usage()->set_cached_tokens(1);
+    summary.mutable_usage()->set_completion_tokens(2);
+    summary.set_seed(18446744073709551615u);
+    v1::Timing& timing = *summary.mutable_timing();
+    timing.set_queue_us(10);
+    timing.set_prefill_us(20);
+    timing.set_handover_hidden_us(30);
+    timing.set_handover_exposed_us(40);
+    timing.set_decode_wait_us(50);
+    timing.set_decode_us(60);
+    timing.set_ttft_us(70);
+    timing.set_total_us(180);
+    summary.set_prefill_worker("127.0.0.1:1001");
+    summary.set_decode_worker("127.0.0.1:1002");
+    summary.set_link("shm");
+    summary.set_migrations(1);
+    return events;
+  }
+
+ private:
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        Writer* writer) override {
+    return on_generate(context, *request, writer);
+  }
+  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
+                        v1::TokenizeResponse* response) override {
+    if (!request->has_add_special() || request->add_special()) {
+      response->add_token_ids(1);
+      response->add_pieces("<s>");
+    }
+    for (const char byte : request->text()) {
+      response->add_token_ids(static_cast<unsigned char>(byte));
+      response->add_pieces(std::string(1, byte));
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
+                          v1::DetokenizeResponse* response) override {
+    for (const int32_t id : request->token_ids()) {
+      if (id < 0 || id > 127) {
+        return {grpc::StatusCode::INVALID_ARGUMENT,
+                "token id " + std::to_string(id) + "\nis not below 128"};
+      }
+      response->mutable_text()->push_back(static_cast<char>(id));
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                          v1::ListModelsResponse* response) override {
+    v1::Model& model = *response->add_models();
+    model.set_name("demo");
+    model.set_architecture("LlamaForCausalLM");
+    model.set_context_tokens(2048);
+    model.set_vocab_size(4096);
+    model.set_prefill_workers(1);
+    model.set_decode_workers(2);
+    return grpc::Status::OK;
+  }
+
+  std::unique_ptr<RpcServer> server_;
+};
+
+}  // namespace baton

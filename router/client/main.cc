@@ -1,0 +1,277 @@
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "common/base/program.h"
+#include "common/rpc/rpc_server.h"
+#include "router/client/answer.h"
+#include "router/client/generate_request.h"
+#include "router/client/printing.h"
+#include "router/client/router_calls.h"
+
+namespace {
+
+// Every value of --stop, in order, after the default one that Abseil reports when it registers a
+// flag.
+std::vector<std::string>& StopStrings() {
+  static auto* strings = new std::vector<std::string>;
+  return *strings;
+}
+
+}  // namespace
+
+ABSL_FLAG(std::string, router, "127.0.0.1:50051", "HOST:PORT of the router");
+ABSL_FLAG(absl::Duration, timeout, absl::InfiniteDuration(),
+          "longest time that the call may take, such as 500ms or 1m30s; wait: default 60s");
+ABSL_FLAG(bool, json, false, "generate, tokenize, models: prints one JSON object");
+ABSL_FLAG(std::string, model, "",
+          "model to ask, as `models` names it; none: the one that is served");
+
+ABSL_FLAG(bool, timing, false, "generate: prints a table of where the time went on standard error");
+ABSL_FLAG(std::string, request_id, "",
+          "generate: names the request in logs and answers, at most 128 bytes; none: the router "
+          "makes one");
+ABSL_FLAG(std::optional<std::string>, token_ids, std::nullopt,
+          "generate: the prompt as ids, 1,2,3, taken as they are; instead of a text");
+ABSL_FLAG(std::optional<float>, temperature, std::nullopt,
+          "generate: 0 is greedy, at most 100; none: the model's own default");
+ABSL_FLAG(std::optional<float>, top_p, std::nullopt,
+          "generate: probability mass that is kept, above 0 and at most 1");
+ABSL_FLAG(std::optional<uint32_t>, top_k, std::nullopt,
+          "generate: tokens that are kept, 0 for all");
+ABSL_FLAG(std::optional<float>, min_p, std::nullopt,
+          "generate: keeps tokens at least this many times as likely as the best, 0 to 1");
+ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
+          "generate: of the draw; the same seed gives the same answer. None: a random one, which "
+          "is told");
+ABSL_FLAG(std::optional<uint32_t>, max_tokens, std::nullopt,
+          "generate: most tokens to generate; none: to the end of the model's context");
+ABSL_FLAG(std::optional<uint32_t>, min_tokens, std::nullopt,
+          "generate: tokens before an end token may come");
+ABSL_FLAG(std::string, stop, "",
+          "generate: a string that ends the answer and is not part of it; may be given 16 times")
+    .OnUpdate([] { StopStrings().push_back(absl::GetFlag(FLAGS_stop)); });
+ABSL_FLAG(std::string, stop_token_ids, "", "generate: ids that end the answer, 1,2,3");
+ABSL_FLAG(bool, ignore_eos, false, "generate: end tokens do not end the answer");
+ABSL_FLAG(std::optional<uint32_t>, logprobs, std::nullopt,
+          "generate: alternatives told for each token, 0 to 20, with their log probabilities");
+
+ABSL_FLAG(bool, parse_special, false,
+          "tokenize: special tokens written in the text become their ids; else they are text");
+ABSL_FLAG(bool, add_special, true, "tokenize: adds what the model puts around a text, such as BOS");
+ABSL_FLAG(bool, pieces, false, "tokenize: prints each token's id and bytes on a line of its own");
+ABSL_FLAG(bool, skip_special, false, "detokenize: leaves special tokens out");
+
+namespace baton {
+namespace {
+
+constexpr char kUsage[] = R"(baton-client: asks a router.
+
+  baton-client generate "TEXT"     prints the answer as it comes; `-` reads the text from standard input
+  baton-client generate --token-ids=1,2,3
+  baton-client tokenize "TEXT"     prints the ids of its tokens; `-` reads standard input
+  baton-client detokenize 1,2,3    prints their text
+  baton-client models              prints what is served
+  baton-client health              prints what the router says of itself; fails unless that is SERVING
+  baton-client wait                returns once the router can serve
+
+Exits with 0 when all went well, 1 when the call failed, 2 when the command line can't be used, and
+130 when it was interrupted, which also cancels the call.)";
+
+// The flags that each command understands besides --router and --timeout.
+const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
+  static const auto* flags = new std::map<std::string, std::vector<std::string>>{
+      {"generate",
+       {"ignore_eos", "json", "logprobs", "max_tokens", "min_p", "min_tokens", "model",
+        "request_id", "seed", "stop", "stop_token_ids", "temperature", "timing", "token_ids",
+        "top_k", "top_p"}},
+      {"tokenize", {"add_special", "json", "model", "parse_special", "pieces"}},
+      {"detokenize", {"model", "skip_special"}},
+      {"models", {"json"}},
+      {"health", {}},
+      {"wait", {}},
+  };
+  return *flags;
+}
+
+bool Given(absl::string_view flag) {
+  return std::binary_search(GivenFlags().begin(), GivenFlags().end(), flag);
+}
+
+// Names what does not fit together, and exits 2.
+void CheckCommandLine(const std::vector<std::string>& words) {
+  if (words.empty())
+    RefuseToStart("a command is needed: generate, tokenize, detokenize, models, health or wait");
+  const auto command = FlagsOfCommands().find(words[0]);
+  if (command == FlagsOfCommands().end()) {
+    RefuseToStart(absl::StrCat("unknown command '", words[0],
+                               "': it is generate, tokenize, detokenize, models, health or wait"));
+  }
+  for (const std::string& flag : GivenFlags()) {
+    if (flag == "router" || flag == "timeout") continue;
+    if (absl::c_linear_search(command->second, flag)) continue;
+    RefuseToStart(
+        absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ", words[0]));
+  }
+  const bool needs_text = words[0] == "tokenize" || words[0] == "detokenize";
+  const bool takes_text = needs_text || words[0] == "generate";
+  if (words.size() > (takes_text ? 2 : 1)) {
+    RefuseToStart(absl::StrCat("'", words.back(),
+                               "' is one word too many; texts of several words need quotes"));
+  }
+  if (needs_text && words.size() < 2) {
+    RefuseToStart(
+        absl::StrCat(words[0], words[0] == "tokenize" ? " needs a text" : " needs ids: 1,2,3"));
+  }
+  if (absl::GetFlag(FLAGS_timeout) <= absl::ZeroDuration()) {
+    RefuseToStart(absl::StrCat("--timeout=", absl::FormatDuration(absl::GetFlag(FLAGS_timeout)),
+                               " leaves no time"));
+  }
+}
+
+template <typename T>
+T OrRefuse(absl::StatusOr<T> value) {
+  if (!value.ok()) RefuseToStart(value.status().message());
+  return *std::move(value);
+}
+
+std::string TextOf(const std::string& word) {
+  if (word != "-") return word;
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+v1::GenerateRequest RequestFromFlags(const std::vector<std::string>& words) {
+  GenerateOptions options;
+  if (words.size() > 1) options.text = TextOf(words[1]);
+  if (Given("token_ids")) options.token_ids = absl::GetFlag(FLAGS_token_ids);
+  options.request_id = absl::GetFlag(FLAGS_request_id);
+  options.model = absl::GetFlag(FLAGS_model);
+  options.temperature = absl::GetFlag(FLAGS_temperature);
+  options.top_p = absl::GetFlag(FLAGS_top_p);
+  options.top_k = absl::GetFlag(FLAGS_top_k);
+  options.min_p = absl::GetFlag(FLAGS_min_p);
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.max_tokens = absl::GetFlag(FLAGS_max_tokens);
+  options.min_tokens = absl::GetFlag(FLAGS_min_tokens);
+  options.stop.assign(StopStrings().begin() + 1, StopStrings().end());
+  options.stop_token_ids = absl::GetFlag(FLAGS_stop_token_ids);
+  if (Given("ignore_eos")) options.ignore_eos = absl::GetFlag(FLAGS_ignore_eos);
+  options.logprobs = absl::GetFlag(FLAGS_logprobs);
+  return OrRefuse(MakeGenerateRequest(options));
+}
+
+// Writes all of it now. Cancelled when nobody reads any more.
+absl::Status Print(absl::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  return written && std::fflush(stdout) == 0 ? absl::OkStatus()
+                                             : absl::CancelledError("standard output was closed");
+}
+
+absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
+  const bool json = absl::GetFlag(FLAGS_json);
+  Answer answer(absl::Now());
+  const absl::Status status = calls->Generate(request, [&](const v1::GenerateEvent& event) {
+    if (absl::Status added = answer.Add(event, absl::Now()); !added.ok()) return added;
+    return event.has_delta() && !json ? Print(event.delta().text()) : absl::OkStatus();
+  });
+  if (!json && !answer.text().empty()) Print("\n").IgnoreError();
+  if (!status.ok()) return status;
+  if (!answer.complete())
+    return absl::DataLossError("the stream ended before the answer was complete");
+  if (absl::GetFlag(FLAGS_timing)) std::fputs(answer.TimingTable().c_str(), stderr);
+  return json ? Print(JsonLine(answer.ToJson())) : absl::OkStatus();
+}
+
+absl::Status Tokenize(RouterCalls* calls, const std::string& text) {
+  v1::TokenizeRequest request;
+  if (absl::Status status = CheckUtf8("the text", text); !status.ok())
+    RefuseToStart(status.message());
+  request.set_text(text);
+  request.set_model(absl::GetFlag(FLAGS_model));
+  request.set_parse_special(absl::GetFlag(FLAGS_parse_special));
+  if (Given("add_special")) request.set_add_special(absl::GetFlag(FLAGS_add_special));
+  const auto response = calls->Tokenize(request);
+  if (!response.ok()) return response.status();
+  if (absl::GetFlag(FLAGS_json)) return Print(JsonLine(TokensJson(*response)));
+  if (absl::GetFlag(FLAGS_pieces)) return Print(PieceLines(*response));
+  return Print(absl::StrCat(absl::StrJoin(response->token_ids(), ","), "\n"));
+}
+
+absl::Status Detokenize(RouterCalls* calls, const std::string& ids) {
+  v1::DetokenizeRequest request;
+  const std::vector<int32_t> token_ids = OrRefuse(ParseTokenIds("detokenize", ids));
+  request.mutable_token_ids()->Add(token_ids.begin(), token_ids.end());
+  request.set_model(absl::GetFlag(FLAGS_model));
+  request.set_skip_special(absl::GetFlag(FLAGS_skip_special));
+  const auto response = calls->Detokenize(request);
+  return response.ok() ? Print(absl::StrCat(response->text(), "\n")) : response.status();
+}
+
+absl::Status Models(RouterCalls* calls) {
+  const auto response = calls->ListModels();
+  if (!response.ok()) return response.status();
+  return Print(absl::GetFlag(FLAGS_json) ? JsonLine(ModelsJson(*response)) : ModelLines(*response));
+}
+
+absl::Status Health(RouterCalls* calls) {
+  const auto health = calls->Health();
+  if (!health.ok()) return health.status();
+  if (absl::Status status = Print(absl::StrCat(*health, "\n")); !status.ok()) return status;
+  return *health == "SERVING" ? absl::OkStatus() : absl::UnavailableError("it can't serve now");
+}
+
+absl::Status Run(RouterCalls* calls, const std::vector<std::string>& words,
+                 const v1::GenerateRequest& request) {
+  const std::string& command = words[0];
+  if (command == "generate") return Generate(calls, request);
+  if (command == "tokenize") return Tokenize(calls, TextOf(words[1]));
+  if (command == "detokenize") return Detokenize(calls, TextOf(words[1]));
+  if (command == "models") return Models(calls);
+  if (command == "health") return Health(calls);
+  return calls->WaitUntilServing();
+}
+
+int Main(int argc, char** argv) {
+  const std::vector<std::string> words = StartProgram(argc, argv, kUsage);
+  CheckCommandLine(words);
+  const std::string router = absl::GetFlag(FLAGS_router);
+  if (!IsHostPort(router)) RefuseToStart(absl::StrCat("--router=", router, " is not HOST:PORT"));
+  v1::GenerateRequest request;
+  if (words[0] == "generate") request = RequestFromFlags(words);
+  absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
+  if (words[0] == "wait" && !Given("timeout")) timeout = absl::Seconds(60);
+
+  BlockStopSignals();
+  // Both live as long as the process: the thread that waits for a signal may use them until its
+  // end.
+  auto& calls = *new RouterCalls(router, timeout);
+  auto& interrupted = *new std::atomic<bool>(false);
+  std::thread([&calls, &interrupted] {
+    WaitForStop();
+    interrupted = true;
+    calls.Stop();
+  }).detach();
+  const absl::Status status = Run(&calls, words, request);
+  if (interrupted) return 130;
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "baton-client: %s", FailureLine(status, router).c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) { return baton::Main(argc, argv); }

@@ -1,0 +1,76 @@
+#include "router/client/printing.h"
+
+#include <algorithm>
+
+#include <simdjson.h>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace baton {
+
+nlohmann::json TokensJson(const v1::TokenizeResponse& response) {
+  nlohmann::json ids = nlohmann::json::array();
+  nlohmann::json pieces = nlohmann::json::array();
+  for (const int32_t id : response.token_ids()) ids.push_back(id);
+  for (const std::string& piece : response.pieces()) {
+    nlohmann::json bytes = nlohmann::json::array();
+    for (const unsigned char byte : piece) bytes.push_back(byte);
+    pieces.push_back({{"text", piece}, {"bytes", bytes}});
+  }
+  return {{"token_ids", ids}, {"pieces", pieces}};
+}
+
+std::string PieceLines(const v1::TokenizeResponse& response) {
+  std::string lines;
+  const int count = std::min(response.token_ids_size(), response.pieces_size());
+  for (int i = 0; i < count; ++i) {
+    const std::string& piece = response.pieces(i);
+    const bool whole = simdjson::validate_utf8(piece.data(), piece.size());
+    absl::StrAppend(&lines, response.token_ids(i), "\t\"",
+                    whole ? absl::Utf8SafeCEscape(piece) : absl::CEscape(piece), "\"\n");
+  }
+  return lines;
+}
+
+nlohmann::json ModelsJson(const v1::ListModelsResponse& response) {
+  nlohmann::json models = nlohmann::json::array();
+  for (const v1::Model& model : response.models()) {
+    models.push_back({{"name", model.name()},
+                      {"architecture", model.architecture()},
+                      {"context_tokens", model.context_tokens()},
+                      {"vocab_size", model.vocab_size()},
+                      {"fingerprint", model.fingerprint()},
+                      {"prefill_workers", model.prefill_workers()},
+                      {"decode_workers", model.decode_workers()}});
+  }
+  return {{"models", models}};
+}
+
+std::string ModelLines(const v1::ListModelsResponse& response) {
+  std::string lines;
+  for (const v1::Model& model : response.models()) {
+    absl::StrAppend(
+        &lines,
+        absl::StrFormat("%s: %s, context %u tokens, vocabulary %u, %u prefill and "
+                        "%u decode workers ready\n",
+                        model.name(), model.architecture(), model.context_tokens(),
+                        model.vocab_size(), model.prefill_workers(), model.decode_workers()));
+  }
+  return lines;
+}
+
+std::string FailureLine(const absl::Status& status, absl::string_view router) {
+  const std::string message =
+      absl::StrReplaceAll(status.message(), {{"\r", " "}, {"\n", " "}, {"\t", " "}});
+  return absl::StrCat(absl::StatusCodeToString(status.code()), message.empty() ? "" : ": ", message,
+                      " (router ", router, ")\n");
+}
+
+std::string JsonLine(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace baton

@@ -1,0 +1,116 @@
+#include "router/client/router_calls.h"
+
+#include "absl/time/clock.h"
+#include "common/rpc/dial.h"
+#include "common/rpc/status.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace baton {
+namespace {
+
+using HealthResponse = grpc::health::v1::HealthCheckResponse;
+
+grpc::health::v1::HealthCheckRequest AboutInference() {
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(v1::Inference::service_full_name());
+  return request;
+}
+
+}  // namespace
+
+class RouterCalls::Call {
+ public:
+  Call(RouterCalls* calls, absl::Time deadline) : calls_(calls) {
+    if (deadline != absl::InfiniteFuture()) context_.set_deadline(absl::ToChronoTime(deadline));
+    MutexLock lock(&calls_->mutex_);
+    calls_->running_ = &context_;
+    if (calls_->stopped_) context_.TryCancel();
+  }
+  ~Call() {
+    MutexLock lock(&calls_->mutex_);
+    calls_->running_ = nullptr;
+  }
+  grpc::ClientContext* context() { return &context_; }
+
+ private:
+  RouterCalls* const calls_;
+  grpc::ClientContext context_;
+};
+
+RouterCalls::RouterCalls(const std::string& address, absl::Duration timeout)
+    : timeout_(timeout), channel_(Dial(address)), stub_(v1::Inference::NewStub(channel_)) {}
+
+void RouterCalls::Stop() {
+  MutexLock lock(&mutex_);
+  stopped_ = true;
+  if (running_ != nullptr) running_->TryCancel();
+}
+
+absl::Status RouterCalls::Generate(
+    const v1::GenerateRequest& request,
+    const std::function<absl::Status(const v1::GenerateEvent&)>& on_event) {
+  Call call(this, absl::Now() + timeout_);
+  const auto stream = stub_->Generate(call.context(), request);
+  absl::Status refused;
+  v1::GenerateEvent event;
+  while (refused.ok() && stream->Read(&event)) refused = on_event(event);
+  if (!refused.ok()) call.context()->TryCancel();
+  const absl::Status status = FromGrpcStatus(stream->Finish());
+  return refused.ok() ? status : refused;
+}
+
+absl::StatusOr<v1::TokenizeResponse> RouterCalls::Tokenize(const v1::TokenizeRequest& request) {
+  Call call(this, absl::Now() + timeout_);
+  v1::TokenizeResponse response;
+  const grpc::Status status = stub_->Tokenize(call.context(), request, &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return response;
+}
+
+absl::StatusOr<v1::DetokenizeResponse> RouterCalls::Detokenize(
+    const v1::DetokenizeRequest& request) {
+  Call call(this, absl::Now() + timeout_);
+  v1::DetokenizeResponse response;
+  const grpc::Status status = stub_->Detokenize(call.context(), request, &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return response;
+}
+
+absl::StatusOr<v1::ListModelsResponse> RouterCalls::ListModels() {
+  Call call(this, absl::Now() + timeout_);
+  v1::ListModelsResponse response;
+  const grpc::Status status = stub_->ListModels(call.context(), {}, &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return response;
+}
+
+absl::StatusOr<std::string> RouterCalls::Health() {
+  Call call(this, absl::Now() + timeout_);
+  HealthResponse response;
+  const grpc::Status status = grpc::health::v1::Health::NewStub(channel_)->Check(
+      call.context(), AboutInference(), &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return HealthResponse::ServingStatus_Name(response.status());
+}
+
+absl::Status RouterCalls::WaitUntilServing() {
+  const absl::Time deadline = absl::Now() + timeout_;
+  const auto stub = grpc::health::v1::Health::NewStub(channel_);
+  while (true) {
+    Call call(this, deadline);
+    call.context()->set_wait_for_ready(true);
+    const auto watch = stub->Watch(call.context(), AboutInference());
+    HealthResponse response;
+    bool serving = false;
+    while (!serving && watch->Read(&response))
+      serving = response.status() == HealthResponse::SERVING;
+    if (serving) call.context()->TryCancel();
+    const grpc::Status status = watch->Finish();
+    if (serving) return absl::OkStatus();
+    // A router that went away is waited for; wait_for_ready makes the next try wait for a
+    // connection.
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return FromGrpcStatus(status);
+  }
+}
+
+}  // namespace baton
