@@ -1,0 +1,84 @@
+"""Writes golden.json: what transformers computes greedily with the demo model.
+
+    python golden.py
+
+Float32 (the bf16 weights widened), eager attention, one prompt at a time, no cache: every
+step reads the whole sequence again. Decoding goes on after an end token, so that every
+prompt has STEPS steps. "margins" holds, for each step, the best logit minus the second
+best; a step with a small margin may come out otherwise in another precision.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+FOLDER = Path(__file__).resolve().parent.parent
+STEPS = 48
+
+PROMPTS = [
+    "Explain how a CPU works to a 5-year-old",
+    "What is rain?",
+    "Why is the sky blue?",
+    "Tell me a story about a little fox.",
+    "Explain how a fridge works to a 5-year-old.",
+    "How does a bicycle work?",
+    "What is the capital of Spain?",
+    "Once upon a time",
+    "Hello",
+    "Explain how a tuba works to a 5-year-old",
+    "Line one,\n  line two: caf\u00e9, 3 \u00d7 14 = 42 \u2014 \u4f60\u597d \U0001f98a",
+    "",
+]
+
+
+def continuation(model: torch.nn.Module, ids: list[int]) -> tuple[list[int], list[float]]:
+    """STEPS greedy ids after ids, and their margins in logits."""
+    sequence, margins = list(ids), []
+    for _ in range(STEPS):
+        with torch.no_grad():
+            logits = model(torch.tensor([sequence]), use_cache=False).logits[0, -1]
+        best = torch.topk(logits, 2)
+        sequence.append(int(best.indices[0]))
+        margins.append(round(float(best.values[0] - best.values[1]), 4))
+    return sequence[len(ids):], margins
+
+
+def main() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    model = AutoModelForCausalLM.from_pretrained(
+        FOLDER, torch_dtype=torch.float32, attn_implementation="eager").eval()
+    cases = []
+    for prompt in PROMPTS:
+        ids = tokenizer(prompt).input_ids
+        new, margins = continuation(model, ids)
+        cases.append({
+            "prompt": prompt,
+            "ids": ids,
+            "greedy": new,
+            "margins": margins,
+            "text": tokenizer.decode(new, skip_special_tokens=False, clean_up_tokenization_spaces=False),
+        })
+    head = {
+        "made_by": "make/golden.py",
+        "transformers": transformers.__version__,
+        "torch": torch.__version__.partition("+")[0],
+        "dtype": "float32",
+        "attention": "eager",
+        "steps": STEPS,
+    }
+    # One case a block, its lists on one line each, so that the file stays small to read.
+    lines = ["{"] + [f" {json.dumps(k)}: {json.dumps(v)}," for k, v in head.items()] + [' "cases": [']
+    for number, case in enumerate(cases):
+        body = ",\n".join(f"   {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in case.items())
+        lines.append("  {\n" + body + "\n  }" + ("," if number + 1 < len(cases) else ""))
+    lines += [" ]", "}"]
+    (FOLDER / "golden.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
