@@ -1,0 +1,248 @@
+#include "kernels/fake/fake_backend.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+// What a row of any tensor carries in its first 16 bytes.
+struct RowState {
+  TokenId token;
+  uint32_t attended;  // 1: `hash` came out of Attention
+  uint64_t hash;
+};
+constexpr int kRowFloats = sizeof(RowState) / sizeof(float);
+
+RowState Get(const Tensor& tensor, int row) {
+  RowState state;
+  std::memcpy(&state, static_cast<const float*>(tensor.data) + size_t(row) * tensor.stride,
+              sizeof(state));
+  return state;
+}
+
+void Put(const Tensor& tensor, int row, const RowState& state) {
+  std::memcpy(static_cast<float*>(tensor.data) + size_t(row) * tensor.stride, &state,
+              sizeof(state));
+}
+
+absl::Status CheckWidth(const Tensor& tensor) {
+  if (tensor.cols >= kRowFloats) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a tensor of ", tensor.cols, " columns; the fake backend needs ", kRowFloats));
+}
+
+absl::Status CopyRows(const Tensor& in, const Tensor& out) {
+  if (absl::Status status = CheckWidth(in); !status.ok()) return status;
+  if (absl::Status status = CheckWidth(out); !status.ok()) return status;
+  for (int row = 0; row < out.rows; ++row) Put(out, row, Get(in, row));
+  return absl::OkStatus();
+}
+
+// The finaliser of MurmurHash3 (Appleby): every bit of the input changes every bit of the output.
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCD;
+  x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53;
+  return x ^ (x >> 33);
+}
+
+uint64_t Fold(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9E3779B97F4A7C15;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t SlotSeed(TokenId token, int position, int layer) {
+  return Mix(Mix((uint64_t(uint32_t(token)) << 32 | uint32_t(position)) + 1) + layer);
+}
+
+// One head's part of a token slot; `part` counts planes and heads.
+void FillPart(uint64_t seed, int part, std::byte* out, size_t bytes) {
+  uint64_t word = seed + uint64_t(part) * 0xD1342543DE82EF95;
+  for (size_t i = 0; i < bytes; i += 8) {
+    word = word * 0x5851F42D4C957F2D + 0x14057B7EF767814F;
+    const uint64_t value = word ^ (word >> 32);
+    std::memcpy(out + i, &value, bytes - i < 8 ? bytes - i : 8);
+  }
+}
+
+uint64_t HashPart(uint64_t hash, const std::byte* in, size_t bytes) {
+  size_t i = 0;
+  for (; i + 8 <= bytes; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, in + i, 8);
+    hash = Fold(hash, word);
+  }
+  if (i < bytes) {
+    uint64_t word = 0;
+    std::memcpy(&word, in + i, bytes - i);
+    hash = Fold(hash, word);
+  }
+  return hash;
+}
+
+uint64_t AddLayer(uint64_t hash, uint64_t attention) { return Mix(hash * 31 + attention); }
+
+void FillLogits(uint64_t hash, absl::Span<float> out) {
+  uint64_t x = hash;
+  for (float& logit : out) {
+    x = x * 0x5851F42D4C957F2D + 0x14057B7EF767814F;
+    logit = static_cast<float>(static_cast<int32_t>(x >> 40)) * 0x1p-21f - 4;  // [-4, 4)
+  }
+  out[hash % out.size()] = 8;
+}
+
+class FakeBackend : public Backend {
+ public:
+  explicit FakeBackend(FakeBackendOptions options) : options_(std::move(options)) {}
+
+  std::string numerics_id() const override { return "fake-v1"; }
+  absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override { return host; }
+
+  absl::StatusOr<Tensor> Allocate(int rows, int cols) override {
+    memory_.push_back(std::make_unique<float[]>(size_t(rows) * cols));
+    return Tensor{memory_.back().get(), rows, cols, cols};
+  }
+
+  absl::Status Embed(const EmbedArgs& args) override {
+    if (absl::Status status = CheckWidth(args.out); !status.ok()) return status;
+    for (size_t row = 0; row < args.tokens.size(); ++row) {
+      Put(args.out, row, {.token = args.tokens[row], .attended = 0, .hash = 0});
+    }
+    Spend(options_.per_step + options_.per_row * args.tokens.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status RmsNorm(const RmsNormArgs& args) override { return CopyRows(args.in, args.out); }
+
+  absl::Status Gemm(const GemmArgs& args) override {
+    if (!args.accumulate) return CopyRows(args.in, args.out);
+    // A residual: what attention found is added, anything else says nothing new.
+    for (int row = 0; row < args.out.rows; ++row) {
+      const RowState in = Get(args.in, row);
+      if (in.attended == 0) continue;
+      RowState out = Get(args.out, row);
+      out.hash = AddLayer(out.hash, in.hash);
+      Put(args.out, row, out);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
+    if (absl::Status status = CheckWidth(args.k); !status.ok()) return status;
+    const KvLayout& layout = args.kv.layout;
+    int64_t attended = 0;
+    for (const SequenceRows& sequence : args.sequences) {
+      for (int i = 0; i < sequence.rows; ++i) {
+        const int position = sequence.first_position + i;
+        const BlockId block = sequence.blocks[position / layout.block_tokens];
+        const size_t in_head = position % layout.block_tokens * layout.TokenBytes();
+        const uint64_t seed =
+            SlotSeed(Get(args.k, sequence.first_row + i).token, position, args.layer);
+        for (int part = 0; part < 2 * layout.kv_heads; ++part) {
+          const auto plane = part < layout.kv_heads ? KvLayout::kKeys : KvLayout::kValues;
+          FillPart(seed, part,
+                   args.kv.data + in_head +
+                       layout.HeadOffset(block, args.layer, plane, part % layout.kv_heads),
+                   layout.TokenBytes());
+        }
+        attended += position + 1;
+      }
+    }
+    if (args.layer == 0) Spend(options_.per_attended_token * attended);
+    return absl::OkStatus();
+  }
+
+  absl::Status Attention(const AttentionArgs& args) override {
+    if (absl::Status status = CheckWidth(args.out); !status.ok()) return status;
+    const KvLayout& layout = args.kv.layout;
+    for (const SequenceRows& sequence : args.sequences) {
+      uint64_t hash = 0;
+      for (int position = 0; position < sequence.first_position + sequence.rows; ++position) {
+        const BlockId block = sequence.blocks[position / layout.block_tokens];
+        const std::byte* slot = args.kv.data +
+                                position % layout.block_tokens * layout.TokenBytes() +
+                                layout.LayerOffset(block, args.layer);
+        for (int part = 0; part < 2 * layout.kv_heads; ++part) {
+          hash = HashPart(hash, slot + part * layout.HeadBytes(), layout.TokenBytes());
+        }
+        if (position < sequence.first_position) continue;
+        const int row = sequence.first_row + position - sequence.first_position;
+        Put(args.out, row, {.token = Get(args.q, row).token, .attended = 1, .hash = hash});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SiluMul(const SiluMulArgs& args) override { return CopyRows(args.gate, args.out); }
+
+  absl::Status Logits(const LogitsArgs& args) override {
+    const size_t vocab = args.out.size() / args.rows.size();
+    for (size_t i = 0; i < args.rows.size(); ++i) {
+      const RowState row = Get(args.in, args.rows[i]);
+      const absl::Span<float> out = args.out.subspan(i * vocab, vocab);
+      FillLogits(row.hash, out);
+      if (row.token == options_.nan_after) out[0] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  void Spend(absl::Duration duration) {
+    if (options_.spend) options_.spend(duration);
+  }
+
+  const FakeBackendOptions options_;
+  std::vector<std::unique_ptr<float[]>> memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> CreateFakeBackend(FakeBackendOptions options) {
+  return std::make_unique<FakeBackend>(std::move(options));
+}
+
+FakeOracle::FakeOracle(const KvLayout& layout)
+    : layout_(layout), attention_(layout.layers, 0), slot_(layout.TokenBytes()) {}
+
+void FakeOracle::Append(TokenId token) {
+  for (int layer = 0; layer < layout_.layers; ++layer) {
+    const uint64_t seed = SlotSeed(token, position_, layer);
+    for (int part = 0; part < 2 * layout_.kv_heads; ++part) {
+      FillPart(seed, part, slot_.data(), slot_.size());
+      attention_[layer] = HashPart(attention_[layer], slot_.data(), slot_.size());
+    }
+  }
+  ++position_;
+}
+
+void FakeOracle::Logits(absl::Span<float> out) const {
+  uint64_t hash = 0;
+  for (const uint64_t attention : attention_) hash = AddLayer(hash, attention);
+  FillLogits(hash, out);
+}
+
+TokenId FakeOracle::Next(int vocab) const {
+  uint64_t hash = 0;
+  for (const uint64_t attention : attention_) hash = AddLayer(hash, attention);
+  return static_cast<TokenId>(hash % vocab);
+}
+
+std::vector<TokenId> FakeContinuation(const KvLayout& layout, const std::vector<TokenId>& tokens,
+                                      int vocab, int count) {
+  FakeOracle oracle(layout);
+  for (const TokenId token : tokens) oracle.Append(token);
+  std::vector<TokenId> continuation;
+  for (int i = 0; i < count; ++i) {
+    continuation.push_back(oracle.Next(vocab));
+    oracle.Append(continuation.back());
+  }
+  return continuation;
+}
+
+}  // namespace baton
