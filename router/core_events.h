@@ -154,6 +154,7 @@ struct ServingChanged {
   std::string fingerprint;  // of the model, as the workers of the latest pair told it
   int context_tokens =
       0;  // longest prompt and answer together that a pair has offered; 0: none yet
+  bool operator==(const ServingChanged& other) const = default;
 };
 
 using CoreAction =

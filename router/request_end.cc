@@ -1,0 +1,130 @@
+#include <utility>
+
+#include "router/router_core_parts.h"
+
+// What the client gets, and how its request ends.
+namespace baton {
+
+void RouterCore::Parts::Send(Request& request, v1::GenerateEvent event) {
+  request.writable = false;
+  actions.push_back(SendToClient{request.key, std::move(event)});
+}
+
+// Gives the client what has gathered, when it takes more; otherwise watches how much has.
+void RouterCore::Parts::Pump(Request& request, absl::Time now) {
+  if (request.stage == Request::Stage::kFinished) return;
+  Leg* leg = request.decode_leg == 0 ? nullptr : FindLeg(request.decode_leg);
+  if (request.writable && request.answer.has_pending()) {
+    if (request.timing.ttft_us() == 0 && request.answer.pending_tokens() > 0) {
+      request.timing.set_ttft_us(Micros(now - request.checked.arrival));
+    }
+    v1::GenerateEvent event;
+    *event.mutable_delta() = request.answer.TakePending();
+    Send(request, std::move(event));
+  }
+  const bool full =
+      request.answer.pending_tokens() >= static_cast<size_t>(options.client_buffer_tokens);
+  if (full && !request.slow_since) request.slow_since = now;
+  if (!full) request.slow_since.reset();
+  if (leg != nullptr && leg->paused != full) {
+    leg->paused = full;
+    leg->heard = now;
+    if (full) {
+      actions.push_back(PauseLeg{leg->key});
+    } else {
+      actions.push_back(ResumeLeg{leg->key});
+    }
+  }
+}
+
+// A try that a worker broke off has no figures of the worker's own: what the router saw of it is
+// added.
+void RouterCore::Parts::AccountBrokenTry(Request& request, absl::Time now) {
+  v1::Timing& timing = request.timing;
+  if (!request.first_token_at) {
+    const absl::Time began = request.ticket_at.value_or(now);
+    timing.set_queue_us(timing.queue_us() + Micros(began - request.enqueued));
+    timing.set_prefill_us(timing.prefill_us() + Micros(now - began));
+  } else if (request.first_decode_at) {
+    timing.set_handover_exposed_us(timing.handover_exposed_us() +
+                                   Micros(*request.first_decode_at - *request.first_token_at));
+    timing.set_decode_us(timing.decode_us() + Micros(now - *request.first_decode_at));
+  } else {
+    timing.set_handover_exposed_us(timing.handover_exposed_us() +
+                                   Micros(now - *request.first_token_at));
+  }
+  request.ticket_at.reset();
+  request.first_token_at.reset();
+  request.first_decode_at.reset();
+}
+
+void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
+                                 const v1::DecodeFinished* finished, absl::Time now) {
+  CloseLegs(request, now);
+  request.answer.Close();
+  AnswerEnd how = end;
+  if (!request.answer.matched_stop().empty()) {
+    // Also when the last half of a character completed one.
+    how = {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()};
+  }
+  v1::Timing& timing = request.timing;
+  if (!request.first_token_at && request.ticket_at && request.first_decode_at) {
+    // Decode was done before the prefill worker's own figures arrived.
+    timing.set_queue_us(timing.queue_us() + Micros(*request.ticket_at - request.enqueued));
+    timing.set_prefill_us(timing.prefill_us() +
+                          Micros(*request.first_decode_at - *request.ticket_at));
+  }
+  if (finished != nullptr) {
+    timing.set_handover_hidden_us(timing.handover_hidden_us() + finished->handover_hidden_us());
+    timing.set_handover_exposed_us(timing.handover_exposed_us() + finished->handover_exposed_us());
+    timing.set_decode_wait_us(timing.decode_wait_us() + finished->decode_wait_us());
+    timing.set_decode_us(timing.decode_us() + finished->decode_us());
+    if (!finished->link().empty()) request.link = finished->link();
+  } else if (request.first_token_at && request.first_decode_at) {
+    AccountBrokenTry(request, now);
+  }
+  if (request.answer.has_pending()) {
+    if (timing.ttft_us() == 0) timing.set_ttft_us(Micros(now - request.checked.arrival));
+    v1::GenerateEvent event;
+    *event.mutable_delta() = request.answer.TakePending();
+    Send(request, std::move(event));
+  }
+  timing.set_total_us(Micros(now - request.checked.arrival));
+
+  v1::GenerateEvent event;
+  event.mutable_finished()->set_reason(how.reason);
+  event.mutable_finished()->set_matched_stop(how.matched_stop);
+  if (how.stop_token) event.mutable_finished()->set_stop_token_id(*how.stop_token);
+  Send(request, std::move(event));
+
+  v1::GenerateEvent last;
+  v1::Summary& summary = *last.mutable_summary();
+  summary.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
+  summary.mutable_usage()->set_completion_tokens(
+      static_cast<uint32_t>(request.answer.tokens().size()));
+  summary.set_seed(request.checked.sampling.seed);
+  *summary.mutable_timing() = timing;
+  summary.set_prefill_worker(request.prefill_address);
+  summary.set_decode_worker(request.decode_address);
+  summary.set_link(request.link);
+  summary.set_migrations(static_cast<uint32_t>(request.migrations));
+  Send(request, std::move(last));
+
+  request.stage = Request::Stage::kFinished;
+  request.finished = now;
+  ++counters.finished_ok;
+  actions.push_back(FinishClient{request.key, absl::OkStatus()});
+  SetTimer(request);
+}
+
+void RouterCore::Parts::FinishError(Request& request, absl::Status status, absl::Time now) {
+  CloseLegs(request, now);
+  if (request.stage == Request::Stage::kQueued) Dequeue(request);
+  request.stage = Request::Stage::kFinished;
+  request.finished = now;
+  ++counters.finished_error;
+  actions.push_back(FinishClient{request.key, std::move(status)});
+  SetTimer(request);
+}
+
+}  // namespace baton

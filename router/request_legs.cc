@@ -1,0 +1,431 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "router/router_core_parts.h"
+
+// Both legs of a request, and the failure table of the design.
+namespace baton {
+namespace {
+
+constexpr absl::Duration kFullPause = absl::Milliseconds(20);
+constexpr absl::Duration kFirstRoomPause = absl::Milliseconds(20);
+constexpr absl::Duration kLongestRoomPause = absl::Milliseconds(320);
+
+// The second try comes at once; a request that keeps failing leaves longer and longer pauses.
+absl::Duration PauseBefore(int migration) {
+  if (migration <= 1) return absl::ZeroDuration();
+  return std::min(absl::Milliseconds(10) * (1 << std::min(migration - 2, 6)),
+                  absl::Milliseconds(500));
+}
+
+absl::Status WithContext(const absl::Status& status, absl::string_view context) {
+  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+}
+
+}  // namespace
+
+void RouterCore::Parts::OpenPrefill(Request& request, Worker& worker, absl::Time now) {
+  request.stage = Request::Stage::kRunning;
+  request.not_before = absl::InfinitePast();
+  request.identity =
+      ModelIdentity{worker.registration.model_fingerprint(), worker.registration.numerics_id()};
+  request.base = request.answer.tokens().size();
+  request.prefill_worker = worker.name.key;
+  request.prefill_address = worker.name.address;
+  request.decode_attempt = 0;
+
+  StartPrefill start{
+      .leg = next_leg++, .worker = worker.name, .deadline = request.checked.deadline};
+  start.request.set_request_id(request.checked.request_id);
+  start.request.set_attempt(request.prefill_attempt++);
+  auto* ids = start.request.mutable_token_ids();
+  ids->Add(request.checked.prompt.begin(), request.checked.prompt.end());
+  ids->Add(request.answer.tokens().begin(), request.answer.tokens().end());
+  start.request.set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
+  *start.request.mutable_sampling() = SamplingToProto(request.checked.sampling);
+
+  Leg& leg = legs[start.leg];
+  leg = {.key = start.leg,
+         .request = request.key,
+         .worker = worker.name.key,
+         .prefill = true,
+         .started = now,
+         .heard = now,
+         .prompt_tokens = static_cast<uint64_t>(ids->size())};
+  request.prefill_leg = leg.key;
+  ++worker.legs;
+  ++worker.prompts;
+  worker.prompt_tokens += leg.prompt_tokens;
+  actions.push_back(std::move(start));
+}
+
+void RouterCore::Parts::OnPrefill(Leg& leg, v1::PrefillEvent event, absl::Time now) {
+  Request& request = requests.at(leg.request);
+  leg.heard = now;
+  switch (event.event_case()) {
+    case v1::PrefillEvent::kTicket:
+      if (request.ticket) {
+        LegFailed(leg, absl::DataLossError("the prefill worker sent two tickets"), false, now);
+        return;
+      }
+      request.ticket = std::move(*event.mutable_ticket());
+      request.ticket_at = now;
+      request.refused_since.reset();
+      TryDecode(request, now);
+      break;
+    case v1::PrefillEvent::kFirstToken:
+      OnFirstToken(request, leg, event.first_token(), now);
+      break;
+    case v1::PrefillEvent::EVENT_NOT_SET:
+      LegFailed(leg, absl::DataLossError("the prefill worker sent an unknown event"), false, now);
+      return;
+  }
+  if (request.stage != Request::Stage::kFinished) SetTimer(request);
+}
+
+void RouterCore::Parts::OnFirstToken(Request& request, Leg& leg, const v1::FirstToken& first,
+                                     absl::Time now) {
+  if (request.first_token_at) {
+    LegFailed(leg, absl::DataLossError("the prefill worker sent two first tokens"), false, now);
+    return;
+  }
+  if (Worker* worker = workers.Find(leg.worker)) {
+    --worker->prompts;
+    worker->prompt_tokens -= leg.prompt_tokens;
+    leg.prompt_tokens = 0;
+    dispatch_due = true;
+  }
+  request.first_token_at = now;
+  request.timing.set_queue_us(request.timing.queue_us() + Micros(leg.started - request.enqueued) +
+                              first.queue_us());
+  request.timing.set_prefill_us(request.timing.prefill_us() + first.prefill_us());
+  const size_t position = request.checked.prompt.size() + request.base;
+  if (first.token().position() != position) {
+    LegFailed(leg,
+              absl::DataLossError(absl::StrCat("the first token has position ",
+                                               first.token().position(), ", not ", position)),
+              false, now);
+    return;
+  }
+  if (first.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    // The answer ends here: no hand-over, and nothing to wait for.
+    if (!TakeToken(request, leg.key, first.token(), now)) return;
+    AnswerEnd end{.reason = first.finish_reason()};
+    if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
+      end.stop_token = complete->stop_token;
+    }
+    request.decode_address.clear();
+    request.link.clear();
+    FinishOk(request, end, nullptr, now);
+    return;
+  }
+  if (!request.promised) {
+    request.held_first = first.token();
+    return;
+  }
+  if (TakeToken(request, leg.key, first.token(), now)) Pump(request, now);
+}
+
+void RouterCore::Parts::TryDecode(Request& request, absl::Time now) {
+  Worker* prefill = workers.Find(request.prefill_worker);
+  BATON_CHECK(prefill != nullptr && request.ticket && request.prefill_leg != 0)
+      << "request " << request.key << " has no ticket to decode";
+  int partners = 0;
+  Worker* worker = workers.ChooseDecode(*prefill, NeedOf(request, request.avoid_decode),
+                                        request.refused_by, now, &partners);
+  if (worker == nullptr) {
+    if (!request.room_since) {
+      request.room_since = now;
+      request.room_pause = kFirstRoomPause;
+    }
+    // A prefill worker that nobody can pull from is of no use: another one may be.
+    if (partners > 0) {
+      request.partnerless_since.reset();
+    } else if (!request.partnerless_since) {
+      request.partnerless_since = now;
+    } else if (now - *request.partnerless_since >= options.report_limit) {
+      request.avoid_prefill = request.prefill_worker;
+      Restart(request,
+              absl::UnavailableError(
+                  absl::StrCat("no decode worker can pull from ", request.prefill_address)),
+              now);
+      return;
+    }
+    waiting_room.insert(request.key);
+    request.refused_by.clear();
+    request.room_retry = now + request.room_pause;
+    request.room_pause = std::min(request.room_pause * 2, kLongestRoomPause);
+    SetTimer(request);
+    return;
+  }
+  request.partnerless_since.reset();
+  request.room_retry = absl::InfiniteFuture();
+  request.decode_worker = worker->name.key;
+  request.decode_address = worker->name.address;
+  request.link = WorkerTable::LinkName(*worker, prefill->name.epoch);
+  StartDecode start{
+      .leg = next_leg++, .worker = worker->name, .deadline = request.checked.deadline};
+  start.request.set_request_id(request.checked.request_id);
+  start.request.set_attempt(request.decode_attempt++);
+  *start.request.mutable_ticket() = *request.ticket;
+  auto* ids = start.request.mutable_token_ids();
+  ids->Add(request.checked.prompt.begin(), request.checked.prompt.end());
+  ids->Add(request.answer.tokens().begin(),
+           request.answer.tokens().begin() + static_cast<ptrdiff_t>(request.base));
+  start.request.set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
+  *start.request.mutable_sampling() = SamplingToProto(request.checked.sampling);
+
+  Leg& leg = legs[start.leg];
+  leg = {.key = start.leg,
+         .request = request.key,
+         .worker = worker->name.key,
+         .prefill = false,
+         .started = now,
+         .heard = now};
+  request.decode_leg = leg.key;
+  ++worker->legs;
+  worker->new_blocks += worker->BlocksFor(NeedOf(request, 0).tokens);
+  actions.push_back(std::move(start));
+}
+
+void RouterCore::Parts::OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now) {
+  Request& request = requests.at(leg.request);
+  leg.heard = now;
+  switch (event.event_case()) {
+    case v1::DecodeEvent::kPromised:
+      OnPromised(request, now);
+      break;
+    case v1::DecodeEvent::kTokens:
+      OnPromised(request, now);
+      if (leg.request != 0) OnTokens(request, leg, std::move(*event.mutable_tokens()), now);
+      break;
+    case v1::DecodeEvent::kFinished: {
+      const v1::DecodeFinished& finished = event.finished();
+      AnswerEnd end{.reason = finished.reason()};
+      if (finished.has_stop_token_id()) end.stop_token = finished.stop_token_id();
+      if (request.answer.tokens().size() <= request.base ||
+          (end.reason != v1::FINISH_REASON_STOP && end.reason != v1::FINISH_REASON_LENGTH)) {
+        LegFailed(
+            leg, absl::DataLossError("the decode worker ended an answer without a token or reason"),
+            false, now);
+        return;
+      }
+      FinishOk(request, end, &finished, now);
+      return;
+    }
+    case v1::DecodeEvent::EVENT_NOT_SET:
+      LegFailed(leg, absl::DataLossError("the decode worker sent an unknown event"), false, now);
+      return;
+  }
+  if (request.stage != Request::Stage::kFinished) SetTimer(request);
+}
+
+void RouterCore::Parts::OnPromised(Request& request, absl::Time now) {
+  if (request.promised) return;
+  request.promised = true;
+  request.room_since.reset();
+  request.room_retry = absl::InfiniteFuture();
+  request.refused_by.clear();
+  if (waiting_room.erase(request.key) > 0) {
+    dispatch_due = true;
+    RoomFreed(now);  // where one found room, the next may
+  }
+  if (!request.held_first) return;
+  v1::Token first = std::move(*request.held_first);
+  request.held_first.reset();
+  if (TakeToken(request, request.prefill_leg, std::move(first), now)) Pump(request, now);
+}
+
+void RouterCore::Parts::OnTokens(Request& request, Leg& leg, v1::Tokens tokens, absl::Time now) {
+  if (!request.handed_over) {
+    request.handed_over = true;
+    request.first_decode_at = now;
+  }
+  const LegKey key = leg.key;
+  for (v1::Token& token : *tokens.mutable_tokens()) {
+    if (!TakeToken(request, key, std::move(token), now)) return;
+  }
+  Pump(request, now);
+}
+
+bool RouterCore::Parts::TakeToken(Request& request, LegKey key, v1::Token token, absl::Time now) {
+  const TokenId id = token.token_id();
+  const uint32_t position = token.position();
+  switch (request.answer.Take(std::move(token))) {
+    case Answer::Took::kNew:
+      return true;
+    case Answer::Took::kKnown:
+      return true;
+    case Answer::Took::kStopped:
+      FinishOk(request, {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()},
+               nullptr, now);
+      return false;
+    case Answer::Took::kDiverged:
+      ++counters.diverged;
+      ++counters.data_loss;
+      FinishError(request,
+                  absl::DataLossError(absl::StrCat(
+                      "position ", position, " was shown with token ",
+                      request.answer.tokens()[position - request.checked.prompt.size()],
+                      " and came again with token ", id, " (prefill ", request.prefill_address,
+                      ", decode ", request.decode_address, ")")),
+                  now);
+      return false;
+    case Answer::Took::kInvalid:
+      if (Leg* leg = FindLeg(key); leg != nullptr && leg->request != 0) {
+        LegFailed(*leg,
+                  absl::DataLossError(
+                      absl::StrCat("token ", id, " at position ", position,
+                                   " is none that can stand there; expected one below ",
+                                   options.vocab, " at position ", request.answer.next_position())),
+                  false, now);
+      } else {
+        Restart(request, absl::DataLossError("a token that can't stand at its position"), now);
+      }
+      return false;
+  }
+  return false;
+}
+
+void RouterCore::Parts::CloseLeg(Leg& leg, bool cancel, absl::Time now) {
+  Request& request = requests.at(leg.request);
+  (leg.prefill ? request.prefill_leg : request.decode_leg) = 0;
+  leg.request = 0;
+  if (Worker* worker = workers.Find(leg.worker)) {
+    --worker->legs;
+    if (leg.prompt_tokens > 0) {
+      --worker->prompts;
+      worker->prompt_tokens -= leg.prompt_tokens;
+    }
+    if (worker->legs == 0 && worker->attach == 0) forget_at = std::min(forget_at, now);
+  }
+  leg.prompt_tokens = 0;
+  dispatch_due = true;
+  if (cancel) actions.push_back(CancelLeg{leg.key});
+  if (!leg.prefill) RoomFreed(now);
+}
+
+void RouterCore::Parts::CloseLegs(Request& request, absl::Time now) {
+  for (const LegKey key : {request.prefill_leg, request.decode_leg}) {
+    if (Leg* leg = key == 0 ? nullptr : FindLeg(key)) CloseLeg(*leg, true, now);
+  }
+  if (waiting_room.erase(request.key) > 0) {
+    dispatch_due = true;
+    RoomFreed(now);
+  }
+  request.room_since.reset();
+}
+
+void RouterCore::Parts::RoomFreed(absl::Time now) {
+  for (const RequestKey key : waiting_room) {
+    Request& request = requests.at(key);
+    if (request.decode_leg != 0 || !request.room_since) continue;
+    request.room_retry = now;
+    SetTimer(request);
+    return;
+  }
+}
+
+void RouterCore::Parts::LegFailed(Leg& leg, absl::Status status, bool ended, absl::Time now) {
+  Request& request = requests.at(leg.request);
+  const bool prefill = leg.prefill;
+  const WorkerKey worker = leg.worker;
+  CloseLeg(leg, !ended, now);
+  if (status.code() == absl::StatusCode::kDataLoss) ++counters.data_loss;
+  if (prefill) {
+    PrefillFailed(request, worker, std::move(status), now);
+  } else {
+    DecodeFailed(request, worker, std::move(status), now);
+  }
+  if (request.stage != Request::Stage::kFinished) SetTimer(request);
+}
+
+void RouterCore::Parts::PrefillFailed(Request& request, WorkerKey worker, absl::Status status,
+                                      absl::Time now) {
+  // The lease has done its work: decode holds the KV, or says itself that it does not.
+  if (request.handed_over) return;
+  if (status.ok()) {
+    if (request.decode_leg != 0) return;
+    status = absl::UnavailableError("the stream ended before the hand-over");
+  }
+  status = WithContext(status, absl::StrCat("prefill on ", request.prefill_address));
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    FinishError(request, std::move(status), now);
+    return;
+  }
+  if (status.code() == absl::StatusCode::kResourceExhausted && !request.ticket) {
+    ++counters.prefill_refused;
+    if (Worker* full = workers.Find(worker)) full->full_until = now + kFullPause;
+    request.last_failure = std::move(status);
+    if (!request.refused_since) request.refused_since = now;
+    Enqueue(request, true, now);
+    return;
+  }
+  request.avoid_prefill = worker;
+  Restart(request, std::move(status), now);
+}
+
+void RouterCore::Parts::DecodeFailed(Request& request, WorkerKey worker, absl::Status status,
+                                     absl::Time now) {
+  if (status.ok()) status = absl::UnavailableError("the stream ended before the answer did");
+  status = WithContext(status, absl::StrCat("decode on ", request.decode_address));
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    FinishError(request, std::move(status), now);
+    return;
+  }
+  if (status.code() == absl::StatusCode::kResourceExhausted && !request.handed_over &&
+      request.prefill_leg != 0) {
+    ++counters.decode_refused;
+    request.promised = false;
+    request.refused_by.push_back(worker);
+    TryDecode(request, now);
+    return;
+  }
+  request.avoid_decode = worker;
+  request.avoid_prefill = request.prefill_worker;
+  Restart(request, std::move(status), now);
+}
+
+void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Time now) {
+  CloseLegs(request, now);
+  AccountBrokenTry(request, now);
+  // Everything may have been shown already, with only the last word missing.
+  if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
+    FinishOk(request, *complete, nullptr, now);
+    return;
+  }
+  if (now >= request.checked.deadline) {
+    FinishError(request, absl::DeadlineExceededError(status.message()), now);
+    return;
+  }
+  ++counters.migrations;
+  if (++request.migrations > options.max_migrations) {
+    FinishError(
+        request,
+        absl::UnavailableError(absl::StrCat("gave up after ", options.max_migrations,
+                                            " tries elsewhere; the last one: ", status.message())),
+        now);
+    return;
+  }
+  Log(Severity::kInfo, "request goes back to prefill",
+      {{"request", request.checked.request_id},
+       {"tokens", request.answer.tokens().size()},
+       {"migrations", request.migrations},
+       {"because", status.ToString()}});
+  request.last_failure = std::move(status);
+  request.ticket.reset();
+  request.held_first.reset();  // never shown: the next try draws it again
+  request.promised = false;
+  request.handed_over = false;
+  request.refused_by.clear();
+  request.partnerless_since.reset();
+  request.refused_since.reset();
+  request.enqueued = now;
+  request.not_before = now + PauseBefore(request.migrations);
+  Enqueue(request, false, now);
+}
+
+}  // namespace baton

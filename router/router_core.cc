@@ -1,0 +1,451 @@
+#include "router/router_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "router/router_core_parts.h"
+
+namespace baton {
+namespace {
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+// How long a prompt waits before it is offered again when every prefill worker was full.
+constexpr absl::Duration kFullPause = absl::Milliseconds(20);
+
+}  // namespace
+
+RouterCore::RouterCore(RouterCoreOptions options)
+    : parts_(std::make_unique<Parts>(std::move(options))) {}
+RouterCore::~RouterCore() = default;
+
+size_t RouterCore::requests() const { return parts_->requests.size(); }
+size_t RouterCore::legs() const { return parts_->legs.size(); }
+size_t RouterCore::queued() const { return parts_->fresh.size() + parts_->again.size(); }
+const RouterCounters& RouterCore::counters() const { return parts_->counters; }
+std::vector<CoreAction> RouterCore::TakeActions() { return std::exchange(parts_->actions, {}); }
+
+void RouterCore::Handle(CoreEvent event, absl::Time now) {
+  Parts& p = *parts_;
+  std::visit(Overloaded{
+                 [&](ClientArrived& e) { p.Arrive(std::move(e), now); },
+                 [&](ClientWritable& e) {
+                   if (Request* request = p.FindRequest(e.request)) {
+                     request->writable = true;
+                     p.Pump(*request, now);
+                     p.SetTimer(*request);
+                   }
+                 },
+                 [&](ClientCancelled& e) {
+                   Request* request = p.FindRequest(e.request);
+                   if (request != nullptr && request->stage != Request::Stage::kFinished) {
+                     p.FinishError(*request, absl::CancelledError("the client cancelled"), now);
+                   }
+                 },
+                 [&](ClientGone& e) {
+                   Request* request = p.FindRequest(e.request);
+                   if (request == nullptr) return;
+                   if (request->stage != Request::Stage::kFinished) {
+                     p.FinishError(*request, absl::CancelledError("the client is gone"), now);
+                   }
+                   p.timers.erase({request->timer, request->key});
+                   p.requests.erase(e.request);
+                 },
+                 [&](PrefillSaid& e) {
+                   Leg* leg = p.FindLeg(e.leg);
+                   if (leg == nullptr || leg->request == 0) return;
+                   BATON_CHECK(leg->prefill) << "leg " << e.leg << " is a decode leg";
+                   p.OnPrefill(*leg, std::move(e.event), now);
+                 },
+                 [&](DecodeSaid& e) {
+                   Leg* leg = p.FindLeg(e.leg);
+                   if (leg == nullptr || leg->request == 0) return;
+                   BATON_CHECK(!leg->prefill) << "leg " << e.leg << " is a prefill leg";
+                   p.OnDecode(*leg, std::move(e.event), now);
+                 },
+                 [&](LegEnded& e) {
+                   Leg* leg = p.FindLeg(e.leg);
+                   BATON_CHECK(leg != nullptr) << "leg " << e.leg << " ended twice";
+                   if (leg->request != 0) p.LegFailed(*leg, std::move(e.status), true, now);
+                   p.legs.erase(e.leg);
+                 },
+                 [&](WorkerAttached& e) { p.AttachWorker(std::move(e), now); },
+                 [&](WorkerReported& e) {
+                   bool matters = false;
+                   if (p.workers.Report(e.attach, e.load, now, &matters) == nullptr) return;
+                   if (matters) p.WorkersChanged(now);
+                   p.dispatch_due = true;
+                 },
+                 [&](WorkerDetached& e) {
+                   if (p.workers.Detach(e.attach, now) == nullptr) return;
+                   p.forget_at = std::min(p.forget_at, now + p.options.forget_after);
+                   p.WorkersChanged(now);
+                 },
+                 [&](Drain&) {
+                   p.draining = true;
+                   p.serving_due = true;
+                 },
+                 [&](StopAll&) {
+                   p.draining = true;
+                   p.serving_due = true;
+                   for (auto& [key, request] : p.requests) {
+                     if (request.stage == Request::Stage::kFinished) continue;
+                     p.FinishError(request, absl::UnavailableError("the router is going away"),
+                                   now);
+                   }
+                 },
+             },
+             event);
+}
+
+void RouterCore::RunOnce(absl::Time now) {
+  Parts& p = *parts_;
+  if (now >= p.stale_at) p.WorkersChanged(now);
+  while (!p.timers.empty() && p.timers.begin()->first <= now) {
+    Request& request = p.requests.at(p.timers.begin()->second);
+    p.CheckTimers(request, now);
+    p.SetTimer(request);
+    // A timer that stays due would spin here; the next microsecond is soon enough.
+    if (request.timer <= now) {
+      p.timers.erase({request.timer, request.key});
+      request.timer = now + absl::Microseconds(1);
+      p.timers.insert({request.timer, request.key});
+    }
+  }
+  if (now >= p.forget_at) {
+    p.forget_at = absl::InfiniteFuture();
+    for (const WorkerKey key : p.workers.Forget(now, p.options.forget_after)) {
+      p.actions.push_back(DropWorker{key});
+      p.peers_due = true;
+    }
+    p.forget_at = p.workers.ForgetAt(p.options.forget_after);
+  }
+  if (p.dispatch_due || now >= p.dispatch_at) p.Dispatch(now);
+  if (p.peers_due) {
+    p.peers_due = false;
+    for (auto& [attach, peers] : p.workers.ChangedPeers()) {
+      p.actions.push_back(SendPeers{attach, std::move(peers)});
+    }
+  }
+  if (p.serving_due) {
+    p.serving_due = false;
+    ServingChanged serving = p.workers.Serving(now);
+    serving.serving = serving.serving && !p.draining;
+    if (!p.serving || !(*p.serving == serving)) {
+      p.serving = serving;
+      p.actions.push_back(std::move(serving));
+    }
+  }
+}
+
+absl::Time RouterCore::NextWake() const {
+  const Parts& p = *parts_;
+  if (p.dispatch_due || p.peers_due || p.serving_due) return absl::InfinitePast();
+  absl::Time wake = std::min({p.stale_at, p.forget_at, p.dispatch_at});
+  if (!p.timers.empty()) wake = std::min(wake, p.timers.begin()->first);
+  return wake;
+}
+
+void RouterCore::Parts::AttachWorker(WorkerAttached event, absl::Time now) {
+  std::vector<WorkerKey> replaced;
+  std::vector<AttachKey> closed;
+  const absl::StatusOr<Worker*> worker =
+      workers.Attach(event.attach, event.registration, options.model_name, now, &replaced, &closed);
+  if (!worker.ok()) {
+    actions.push_back(CloseAttach{event.attach, worker.status()});
+    return;
+  }
+  for (const AttachKey attach : closed) {
+    actions.push_back(CloseAttach{
+        attach,
+        absl::AbortedError(absl::StrCat("a newer stream attached ", (*worker)->name.address))});
+  }
+  if (!replaced.empty()) forget_at = now;
+  WorkersChanged(now);
+  // Collected first: a failed leg changes the table that is walked.
+  std::vector<LegKey> dead;
+  for (const auto& [key, leg] : legs) {
+    if (leg.request != 0 &&
+        std::find(replaced.begin(), replaced.end(), leg.worker) != replaced.end()) {
+      dead.push_back(key);
+    }
+  }
+  for (const LegKey key : dead) {
+    Leg* leg = FindLeg(key);
+    if (leg == nullptr || leg->request == 0) continue;
+    LegFailed(
+        *leg,
+        absl::UnavailableError(absl::StrCat("worker ", (*worker)->name.address,
+                                            " was started anew: its earlier process is gone")),
+        false, now);
+  }
+}
+
+void RouterCore::Parts::WorkersChanged(absl::Time now) {
+  workers.RefreshPairs(now);
+  stale_at = workers.StaleAt(now);
+  peers_due = true;
+  serving_due = true;
+  dispatch_due = true;
+  NotePairs(now);
+  RoomFreed(now);
+}
+
+// The wait for a pair counts only while there is none.
+void RouterCore::Parts::NotePairs(absl::Time now) {
+  const bool has = workers.has_pair();
+  if (has == had_pair) return;
+  had_pair = has;
+  for (const auto* queue : {&fresh, &again}) {
+    for (const RequestKey key : *queue) {
+      Request& request = requests.at(key);
+      if (has) {
+        request.no_pair_since.reset();
+      } else if (!request.no_pair_since) {
+        request.no_pair_since = now;
+      }
+      SetTimer(request);
+    }
+  }
+}
+
+void RouterCore::Parts::Arrive(ClientArrived event, absl::Time now) {
+  BATON_CHECK(event.request != 0 && requests.count(event.request) == 0)
+      << "request key " << event.request;
+  BATON_CHECK(!event.checked.prompt.empty()) << "an empty prompt";
+  ++counters.arrived;
+  std::optional<TextDecoder> decoder;
+  if (options.new_decoder) decoder = options.new_decoder();
+  Answer answer(event.checked.prompt.size(), event.checked.sampling, event.checked.stop,
+                std::move(decoder), options.vocab);
+  Request& request = requests
+                         .emplace(std::piecewise_construct, std::forward_as_tuple(event.request),
+                                  std::forward_as_tuple(event.request, std::move(event.checked),
+                                                        std::move(answer)))
+                         .first->second;
+  request.enqueued = request.checked.arrival;
+  if (draining) {
+    FinishError(request, absl::UnavailableError("the router is draining: it takes no new requests"),
+                now);
+    return;
+  }
+  if (workers.pair_capacity_tokens() > 0 && !Size(request, now)) return;
+  if (static_cast<int>(fresh.size()) >= options.max_queued) {
+    ++counters.shed;
+    FinishError(request,
+                absl::ResourceExhaustedError(
+                    absl::StrCat("the queue of ", options.max_queued, " requests is full; ",
+                                 requests.size() - fresh.size() - 1, " more are running")),
+                now);
+    return;
+  }
+  v1::GenerateEvent accepted;
+  accepted.mutable_accepted()->set_request_id(request.checked.request_id);
+  accepted.mutable_accepted()->set_model(options.model_name);
+  accepted.mutable_accepted()->set_prompt_tokens(
+      static_cast<uint32_t>(request.checked.prompt.size()));
+  Send(request, std::move(accepted));
+  Enqueue(request, false, now);
+}
+
+// Decides max_tokens and checks the sum against what pairs of workers can hold. False when that
+// ended the request.
+bool RouterCore::Parts::Size(Request& request, absl::Time now) {
+  const int64_t limit =
+      options.context_tokens > 0
+          ? std::min<int64_t>(options.context_tokens, workers.pair_capacity_tokens())
+          : workers.pair_capacity_tokens();
+  SamplingOptions& sampling = request.checked.sampling;
+  const int64_t prompt = static_cast<int64_t>(request.checked.prompt.size());
+  const int64_t answer = std::max(1, sampling.max_tokens);
+  if (prompt + answer > limit) {
+    FinishError(request,
+                absl::InvalidArgumentError(
+                    absl::StrCat("prompt of ", prompt, " tokens and max_tokens ", answer, " make ",
+                                 prompt + answer, "; the workers take ", limit, " tokens")),
+                now);
+    return false;
+  }
+  if (sampling.max_tokens == 0) sampling.max_tokens = static_cast<int>(limit - prompt);
+  if (sampling.min_tokens > sampling.max_tokens) {
+    FinishError(request,
+                absl::InvalidArgumentError(absl::StrCat("min_tokens is ", sampling.min_tokens,
+                                                        "; the context leaves ",
+                                                        sampling.max_tokens, " for the answer")),
+                now);
+    return false;
+  }
+  request.sized = true;
+  return true;
+}
+
+void RouterCore::Parts::Enqueue(Request& request, bool front, absl::Time now) {
+  request.stage = Request::Stage::kQueued;
+  if (request.prefill_attempt == 0) {
+    fresh.push_back(request.key);
+  } else if (front) {
+    again.push_front(request.key);
+  } else {
+    again.push_back(request.key);
+  }
+  if (!workers.has_pair() && !request.no_pair_since) request.no_pair_since = now;
+  dispatch_due = true;
+  SetTimer(request);
+}
+
+void RouterCore::Parts::Dequeue(Request& request) {
+  fresh.remove(request.key);
+  again.remove(request.key);
+}
+
+void RouterCore::Parts::Dispatch(absl::Time now) {
+  dispatch_due = false;
+  dispatch_at = absl::InfiniteFuture();
+  // No first token may be followed by a wait for room: while one waits, prefill takes nothing new.
+  if (!waiting_room.empty() || !workers.has_pair()) return;
+  for (auto* queue : {&again, &fresh}) {
+    for (auto it = queue->begin(); it != queue->end();) {
+      Request& request = requests.at(*it);
+      if (request.not_before > now) {
+        ++it;
+        continue;
+      }
+      if (!request.sized) {
+        const auto here = it++;
+        if (!Size(request, now)) continue;  // it left the queue
+        it = here;
+      }
+      Worker* worker = nullptr;
+      const WorkerTable::Choice choice = workers.ChoosePrefill(
+          NeedOf(request, request.avoid_prefill), options.max_prompts_per_worker, now, &worker);
+      if (choice == WorkerTable::Choice::kBusy) {
+        dispatch_at = now + kFullPause;
+        return;
+      }
+      if (choice == WorkerTable::Choice::kNone) {
+        if (!request.no_pair_since) {
+          request.no_pair_since = now;
+          SetTimer(request);
+        }
+        ++it;
+        continue;
+      }
+      request.no_pair_since.reset();
+      it = queue->erase(it);
+      OpenPrefill(request, *worker, now);
+      SetTimer(request);
+    }
+  }
+}
+
+void RouterCore::Parts::SetTimer(Request& request) {
+  absl::Time wake = absl::InfiniteFuture();
+  if (request.stage == Request::Stage::kFinished) {
+    if (!request.aborted) wake = request.finished + options.slow_client_limit;
+  } else {
+    wake = request.checked.deadline;
+    if (request.slow_since) wake = std::min(wake, *request.slow_since + options.slow_client_limit);
+    if (request.stage == Request::Stage::kQueued) {
+      if (request.not_before > request.enqueued) wake = std::min(wake, request.not_before);
+      if (request.no_pair_since) wake = std::min(wake, *request.no_pair_since + options.pair_wait);
+      if (request.refused_since) wake = std::min(wake, *request.refused_since + options.room_wait);
+    }
+    if (request.room_since) {
+      wake = std::min({wake, request.room_retry, *request.room_since + options.room_wait});
+    }
+    for (const LegKey key : {request.prefill_leg, request.decode_leg}) {
+      const Leg* leg = key == 0 ? nullptr : FindLeg(key);
+      if (leg == nullptr || leg->paused) continue;
+      absl::Time check = leg->heard + options.stall_limit;
+      if (const Worker* worker = workers.Find(leg->worker)) {
+        check = std::max(check, worker->reported + options.report_limit + absl::Nanoseconds(1));
+      }
+      wake = std::min(wake, check);
+    }
+  }
+  if (wake == request.timer) return;
+  if (request.timer != absl::InfiniteFuture()) timers.erase({request.timer, request.key});
+  request.timer = wake;
+  if (wake != absl::InfiniteFuture()) timers.insert({wake, request.key});
+}
+
+void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
+  if (request.stage == Request::Stage::kFinished) {
+    if (!request.aborted && now >= request.finished + options.slow_client_limit) {
+      request.aborted = true;
+      actions.push_back(AbortClient{request.key});
+    }
+    return;
+  }
+  if (now >= request.checked.deadline) {
+    FinishError(request,
+                absl::DeadlineExceededError(absl::StrCat(
+                    "the deadline passed ", absl::FormatDuration(now - request.checked.arrival),
+                    " after arrival, with ", request.answer.tokens().size(), " tokens generated")),
+                now);
+    return;
+  }
+  if (request.slow_since && now >= *request.slow_since + options.slow_client_limit) {
+    FinishError(request,
+                absl::ResourceExhaustedError(absl::StrCat(
+                    "the client read too slowly: ", request.answer.pending_tokens(),
+                    " tokens waited for ", absl::FormatDuration(now - *request.slow_since))),
+                now);
+    return;
+  }
+  if (request.stage == Request::Stage::kQueued) {
+    if (request.no_pair_since && now >= *request.no_pair_since + options.pair_wait) {
+      std::string message = absl::StrCat(workers.Missing(NeedOf(request, 0), now), "; waited ",
+                                         absl::FormatDuration(now - *request.no_pair_since));
+      if (!request.last_failure.ok()) {
+        absl::StrAppend(&message, "; before that: ", request.last_failure.message());
+      }
+      FinishError(request, absl::UnavailableError(message), now);
+    } else if (request.refused_since && now >= *request.refused_since + options.room_wait) {
+      FinishError(request,
+                  absl::ResourceExhaustedError(
+                      absl::StrCat("every prefill worker was full for ",
+                                   absl::FormatDuration(now - *request.refused_since),
+                                   "; the last one said: ", request.last_failure.message())),
+                  now);
+    } else if (request.not_before <= now) {
+      request.not_before = absl::InfinitePast();
+      dispatch_due = true;
+    }
+    return;
+  }
+  for (const LegKey key : {request.prefill_leg, request.decode_leg}) {
+    Leg* leg = key == 0 ? nullptr : FindLeg(key);
+    if (leg == nullptr || leg->request == 0 || leg->paused) continue;
+    const Worker* worker = workers.Find(leg->worker);
+    if (now < leg->heard + options.stall_limit ||
+        (worker != nullptr && !workers.Stale(*worker, now))) {
+      continue;
+    }
+    LegFailed(*leg,
+              absl::UnavailableError(
+                  absl::StrCat("worker ", worker == nullptr ? "" : worker->name.address,
+                               " was silent for ", absl::FormatDuration(now - leg->heard))),
+              false, now);
+    if (request.stage != Request::Stage::kRunning) return;
+  }
+  if (request.room_since && now >= *request.room_since + options.room_wait) {
+    FinishError(request,
+                absl::ResourceExhaustedError(
+                    absl::StrCat("no decode worker had room for ", NeedOf(request, 0).tokens,
+                                 " tokens in ", absl::FormatDuration(now - *request.room_since))),
+                now);
+  } else if (request.room_since && now >= request.room_retry) {
+    request.room_retry = absl::InfiniteFuture();
+    TryDecode(request, now);
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,164 @@
+#pragma once
+
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/answer.h"
+#include "router/router_core.h"
+#include "router/worker_table.h"
+
+// The inside of RouterCore; included by its sources alone.
+namespace baton {
+
+struct Leg {
+  LegKey key = 0;
+  RequestKey request = 0;  // 0: given up, only its end is waited for
+  WorkerKey worker = 0;
+  bool prefill = false;
+  bool paused = false;
+  absl::Time started;
+  absl::Time heard;            // last event, or start
+  uint64_t prompt_tokens = 0;  // prefill: counted at the worker until the first token
+};
+
+struct Request {
+  // Queued: no leg. Running: a prefill leg, and from the ticket on a decode leg or a wait for one.
+  // Finished: the client has its status coming.
+  enum class Stage { kQueued, kRunning, kFinished };
+
+  Request(RequestKey k, CheckedRequest c, Answer a)
+      : key(k), checked(std::move(c)), answer(std::move(a)) {}
+
+  const RequestKey key;
+  CheckedRequest checked;
+  Answer answer;
+  Stage stage = Stage::kQueued;
+  bool sized = false;                     // max_tokens is decided and known to fit
+  std::optional<ModelIdentity> identity;  // of the try that runs, and of all that showed tokens
+
+  // Queued.
+  absl::Time enqueued;
+  absl::Time not_before = absl::InfinitePast();
+  std::optional<absl::Time> no_pair_since;
+  std::optional<absl::Time> refused_since;  // all prefill workers were full
+  WorkerKey avoid_prefill = 0, avoid_decode = 0;
+
+  // This try.
+  LegKey prefill_leg = 0, decode_leg = 0;
+  WorkerKey prefill_worker = 0, decode_worker = 0;
+  std::optional<v1::KvTicket> ticket;
+  std::optional<v1::Token> held_first;  // token 1, until some decode worker has promised
+  bool promised = false;
+  bool handed_over = false;  // decode has shown tokens: it holds the KV
+  size_t base = 0;           // tokens of the answer that the ticket's KV includes
+  std::vector<WorkerKey> refused_by;
+  std::optional<absl::Time> room_since;  // waits for room since
+  std::optional<absl::Time> partnerless_since;
+  absl::Time room_retry = absl::InfiniteFuture();
+  absl::Duration room_pause;
+  uint32_t prefill_attempt = 0, decode_attempt = 0;  // of the next try
+  int migrations = 0;
+  absl::Status last_failure;
+
+  // Client.
+  bool writable = true;
+  bool aborted = false;
+  std::optional<absl::Time> slow_since;
+  absl::Time finished;
+
+  // For the Summary.
+  v1::Timing timing;
+  std::string prefill_address, decode_address, link;
+  std::optional<absl::Time> ticket_at, first_token_at, first_decode_at;
+
+  absl::Time timer = absl::InfiniteFuture();
+};
+
+struct RouterCore::Parts {
+  explicit Parts(RouterCoreOptions o) : options(std::move(o)), workers(options.report_limit) {}
+
+  // Queue, workers, timers: router_core.cc
+  void Arrive(ClientArrived event, absl::Time now);
+  bool Size(Request& request, absl::Time now);
+  void Enqueue(Request& request, bool front, absl::Time now);
+  void Dequeue(Request& request);
+  void Dispatch(absl::Time now);
+  void NotePairs(absl::Time now);
+  void WorkersChanged(absl::Time now);
+  void AttachWorker(WorkerAttached event, absl::Time now);
+  void CheckTimers(Request& request, absl::Time now);
+  void SetTimer(Request& request);
+
+  // Legs: request_legs.cc
+  void OpenPrefill(Request& request, Worker& worker, absl::Time now);
+  void TryDecode(Request& request, absl::Time now);
+  void OnPrefill(Leg& leg, v1::PrefillEvent event, absl::Time now);
+  void OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now);
+  void OnFirstToken(Request& request, Leg& leg, const v1::FirstToken& first, absl::Time now);
+  void OnPromised(Request& request, absl::Time now);
+  void OnTokens(Request& request, Leg& leg, v1::Tokens tokens, absl::Time now);
+  // False when the request was finished or its leg failed by it.
+  bool TakeToken(Request& request, LegKey leg, v1::Token token, absl::Time now);
+  // Takes the leg from its request and its worker; with `cancel`, asks for its end.
+  void CloseLeg(Leg& leg, bool cancel, absl::Time now);
+  void CloseLegs(Request& request, absl::Time now);
+  // A leg that its request still listens to is over with `status`.
+  void LegFailed(Leg& leg, absl::Status status, bool ended, absl::Time now);
+  void PrefillFailed(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
+  void DecodeFailed(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
+  void Restart(Request& request, absl::Status status, absl::Time now);
+  void RoomFreed(absl::Time now);
+
+  // Client: request_end.cc
+  void Pump(Request& request, absl::Time now);
+  void Send(Request& request, v1::GenerateEvent event);
+  void FinishOk(Request& request, const AnswerEnd& end, const v1::DecodeFinished* finished,
+                absl::Time now);
+  void FinishError(Request& request, absl::Status status, absl::Time now);
+  void AccountBrokenTry(Request& request, absl::Time now);
+
+  Request* FindRequest(RequestKey key) {
+    const auto found = requests.find(key);
+    return found == requests.end() ? nullptr : &found->second;
+  }
+  Leg* FindLeg(LegKey key) {
+    const auto found = legs.find(key);
+    return found == legs.end() ? nullptr : &found->second;
+  }
+  Need NeedOf(const Request& request, WorkerKey avoid) const {
+    return {static_cast<int64_t>(request.checked.prompt.size()) +
+                std::max(1, request.checked.sampling.max_tokens),
+            request.answer.tokens().empty() ? std::nullopt : request.identity, avoid};
+  }
+
+  const RouterCoreOptions options;
+  WorkerTable workers;
+  std::map<RequestKey, Request> requests;
+  std::map<LegKey, Leg> legs;
+  LegKey next_leg = 1;
+  std::list<RequestKey> fresh, again;  // queued: new ones; ones that have run before, served first
+  std::set<RequestKey> waiting_room;   // tickets that no decode worker has promised room for
+  std::set<std::pair<absl::Time, RequestKey>> timers;
+  absl::Time stale_at = absl::InfiniteFuture();
+  absl::Time forget_at = absl::InfiniteFuture();
+  absl::Time dispatch_at = absl::InfiniteFuture();
+  bool dispatch_due = false;
+  bool peers_due = false;
+  bool serving_due = true;
+  bool had_pair = false;
+  bool draining = false;
+  std::optional<ServingChanged> serving;
+  RouterCounters counters;
+  std::vector<CoreAction> actions;
+};
+
+inline uint64_t Micros(absl::Duration d) {
+  return d <= absl::ZeroDuration() ? 0 : static_cast<uint64_t>(absl::ToInt64Microseconds(d));
+}
+
+}  // namespace baton

@@ -1,0 +1,332 @@
+#include "router/worker_table.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/rpc/limits.h"
+
+namespace baton {
+namespace {
+
+absl::Status CheckRegistration(const v1::Registration& r, const std::string& model_name) {
+  if (r.protocol_version() != static_cast<uint32_t>(kProtocolVersion)) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", r.address(), " speaks protocol ",
+                                                      r.protocol_version(), ", this router ",
+                                                      kProtocolVersion));
+  }
+  if (r.role() != v1::WORKER_ROLE_PREFILL && r.role() != v1::WORKER_ROLE_DECODE) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", r.address(), " has role ", static_cast<int>(r.role()),
+                     "; this router serves prefill (1) and decode (2)"));
+  }
+  if (!r.model().empty() && r.model() != model_name) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", r.address(), " has model '",
+                                                      r.model(), "', this router serves '",
+                                                      model_name, "'"));
+  }
+  if (r.epoch() == 0) return absl::InvalidArgumentError("registration without an epoch");
+  if (r.block_tokens() == 0 || r.total_blocks() == 0 || r.context_tokens() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "registration of ", r.address(), " with block_tokens ", r.block_tokens(), ", total_blocks ",
+        r.total_blocks(), ", context_tokens ", r.context_tokens(), "; none may be 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t Worker::capacity_tokens() const {
+  const int64_t pool = static_cast<int64_t>(registration.total_blocks()) *
+                       static_cast<int64_t>(registration.block_tokens());
+  return std::min<int64_t>(registration.context_tokens(), pool);
+}
+
+uint64_t Worker::BlocksFor(int64_t tokens) const {
+  const int64_t block = registration.block_tokens();
+  return static_cast<uint64_t>((tokens + block - 1) / block);
+}
+
+absl::StatusOr<Worker*> WorkerTable::Attach(AttachKey attach, const v1::Registration& registration,
+                                            const std::string& model_name, absl::Time now,
+                                            std::vector<WorkerKey>* replaced,
+                                            std::vector<AttachKey>* closed) {
+  if (absl::Status status = CheckRegistration(registration, model_name); !status.ok()) {
+    return status;
+  }
+  Worker* worker = nullptr;
+  for (auto& [key, other] : workers_) {
+    if (other.name.address != registration.address()) continue;
+    if (other.attach != 0) {
+      by_attach_.erase(other.attach);
+      closed->push_back(other.attach);
+      other.attach = 0;
+      other.detached_at = now;
+    }
+    if (other.name.epoch == registration.epoch() && !other.replaced) {
+      worker = &other;
+    } else if (!other.replaced) {
+      other.replaced = true;
+      replaced->push_back(key);
+    }
+  }
+  if (worker == nullptr) {
+    const WorkerKey key = next_key_++;
+    worker = &workers_[key];
+    worker->name = {key, registration.address(), registration.epoch()};
+    worker->load.set_free_blocks(registration.total_blocks());
+    worker->load.set_total_blocks(registration.total_blocks());
+  }
+  worker->registration = registration;
+  worker->reported = now;
+  worker->attach = attach;
+  worker->ever_told = false;
+  by_attach_[attach] = worker->name.key;
+  return worker;
+}
+
+Worker* WorkerTable::Report(AttachKey attach, const v1::LoadReport& load, absl::Time now,
+                            bool* matters) {
+  const auto found = by_attach_.find(attach);
+  if (found == by_attach_.end()) return nullptr;
+  Worker& worker = workers_.at(found->second);
+  bool changed = Stale(worker, now) || worker.load.draining() != load.draining() ||
+                 worker.load.links_size() != load.links_size();
+  for (int i = 0; !changed && i < load.links_size(); ++i) {
+    changed = load.links(i).epoch() != worker.load.links(i).epoch();
+  }
+  *matters = changed;
+  worker.load = load;
+  worker.reported = now;
+  worker.new_blocks = 0;
+  return &worker;
+}
+
+Worker* WorkerTable::Detach(AttachKey attach, absl::Time now) {
+  const auto found = by_attach_.find(attach);
+  if (found == by_attach_.end()) return nullptr;
+  Worker& worker = workers_.at(found->second);
+  by_attach_.erase(found);
+  worker.attach = 0;
+  worker.detached_at = now;
+  return &worker;
+}
+
+std::vector<WorkerKey> WorkerTable::Forget(absl::Time now, absl::Duration forget_after) {
+  std::vector<WorkerKey> forgotten;
+  for (auto it = workers_.begin(); it != workers_.end();) {
+    const Worker& worker = it->second;
+    if (worker.attach == 0 && worker.legs == 0 &&
+        (worker.replaced || now - worker.detached_at >= forget_after)) {
+      forgotten.push_back(it->first);
+      it = workers_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  if (!forgotten.empty()) RefreshPairs(now);
+  return forgotten;
+}
+
+absl::Time WorkerTable::ForgetAt(absl::Duration forget_after) const {
+  absl::Time earliest = absl::InfiniteFuture();
+  for (const auto& [key, worker] : workers_) {
+    if (worker.attach != 0 || worker.legs > 0) continue;
+    earliest = std::min(earliest, worker.detached_at + forget_after);
+  }
+  return earliest;
+}
+
+Worker* WorkerTable::Find(WorkerKey key) {
+  const auto found = workers_.find(key);
+  return found == workers_.end() ? nullptr : &found->second;
+}
+
+bool WorkerTable::Stale(const Worker& worker, absl::Time now) const {
+  return now - worker.reported > report_limit_;
+}
+
+bool WorkerTable::Ready(const Worker& worker, absl::Time now) const {
+  return worker.attach != 0 && !worker.replaced && !worker.load.draining() && !Stale(worker, now);
+}
+
+bool WorkerTable::Compatible(const Worker& a, const Worker& b) {
+  const v1::Registration& x = a.registration;
+  const v1::Registration& y = b.registration;
+  return x.role() != y.role() && x.protocol_version() == y.protocol_version() &&
+         x.model_fingerprint() == y.model_fingerprint() &&
+         x.layout_fingerprint() == y.layout_fingerprint() && x.numerics_id() == y.numerics_id();
+}
+
+void WorkerTable::RefreshPairs(absl::Time now) {
+  partners_.clear();
+  pairs_ = 0;
+  std::map<WorkerEpoch, Worker*> prefill;
+  for (auto& [key, worker] : workers_) {
+    if (worker.prefill() && Ready(worker, now)) prefill[worker.name.epoch] = &worker;
+  }
+  for (auto& [key, decode] : workers_) {
+    if (decode.prefill() || !Ready(decode, now)) continue;
+    for (const v1::PeerLink& link : decode.load.links()) {
+      const auto found = prefill.find(link.epoch());
+      if (found == prefill.end() || !Compatible(*found->second, decode)) continue;
+      partners_[found->second->name.key].decode.push_back(&decode);
+      ++pairs_;
+      pair_capacity_ = std::max(
+          pair_capacity_, std::min(found->second->capacity_tokens(), decode.capacity_tokens()));
+      fingerprint_ = decode.registration.model_fingerprint();
+    }
+  }
+}
+
+absl::Time WorkerTable::StaleAt(absl::Time now) const {
+  absl::Time earliest = absl::InfiniteFuture();
+  for (const auto& [key, worker] : workers_) {
+    if (!Ready(worker, now)) continue;
+    earliest = std::min(earliest, worker.reported + report_limit_ + absl::Nanoseconds(1));
+  }
+  return earliest;
+}
+
+WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, int max_prompts, absl::Time now,
+                                               Worker** chosen) {
+  Choice choice = Choice::kNone;
+  std::tuple<bool, uint64_t, int, int64_t> best;
+  for (const auto& [key, partners] : partners_) {
+    Worker& worker = workers_.at(key);
+    if (!Ready(worker, now) || worker.capacity_tokens() < need.tokens) continue;
+    if (need.identity && *need.identity != ModelIdentity{worker.registration.model_fingerprint(),
+                                                         worker.registration.numerics_id()}) {
+      continue;
+    }
+    const bool partner =
+        std::any_of(partners.decode.begin(), partners.decode.end(), [&](const Worker* decode) {
+          return Ready(*decode, now) && decode->capacity_tokens() >= need.tokens;
+        });
+    if (!partner) continue;
+    const int limit =
+        worker.registration.max_batch() == 0
+            ? max_prompts
+            : static_cast<int>(std::min<uint64_t>(worker.registration.max_batch(), max_prompts));
+    if (worker.prompts >= limit || now < worker.full_until) {
+      if (choice == Choice::kNone) choice = Choice::kBusy;
+      continue;
+    }
+    // Ours are counted at once, those of other routers only in the report: the larger is closer.
+    const std::tuple<bool, uint64_t, int, int64_t> load = {
+        key == need.avoid, std::max(worker.prompt_tokens, worker.load.waiting_tokens()),
+        worker.prompts, -static_cast<int64_t>(worker.load.free_blocks())};
+    if (choice == Choice::kTaken && load >= best) continue;
+    choice = Choice::kTaken;
+    best = load;
+    *chosen = &worker;
+  }
+  return choice;
+}
+
+Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
+                                  const std::vector<WorkerKey>& refused_by, absl::Time now,
+                                  int* partners) {
+  *partners = 0;
+  const auto found = partners_.find(prefill.name.key);
+  if (found == partners_.end()) return nullptr;
+  Worker* chosen = nullptr;
+  std::tuple<bool, bool, double, int64_t> best;
+  for (Worker* worker : found->second.decode) {
+    if (!Ready(*worker, now) || worker->capacity_tokens() < need.tokens) continue;
+    ++*partners;
+    if (std::find(refused_by.begin(), refused_by.end(), worker->name.key) != refused_by.end()) {
+      continue;
+    }
+    const int64_t free =
+        static_cast<int64_t>(worker->load.free_blocks()) - static_cast<int64_t>(worker->new_blocks);
+    const uint64_t sequences =
+        std::max<uint64_t>(worker->legs, worker->load.running() + worker->load.waiting());
+    const double fill =
+        static_cast<double>(sequences) / std::max<uint32_t>(1, worker->registration.max_batch());
+    const std::tuple<bool, bool, double, int64_t> load = {
+        worker->name.key == need.avoid, free < static_cast<int64_t>(worker->BlocksFor(need.tokens)),
+        fill, -free};
+    if (chosen != nullptr && load >= best) continue;
+    best = load;
+    chosen = worker;
+  }
+  return chosen;
+}
+
+std::string WorkerTable::Missing(const Need& need, absl::Time now) const {
+  int prefill = 0, decode = 0, ready_prefill = 0, ready_decode = 0, fitting = 0;
+  for (const auto& [key, worker] : workers_) {
+    if (worker.attach == 0 || worker.replaced) continue;
+    ++(worker.prefill() ? prefill : decode);
+    if (!Ready(worker, now)) continue;
+    ++(worker.prefill() ? ready_prefill : ready_decode);
+    fitting += worker.capacity_tokens() >= need.tokens;
+  }
+  if (prefill == 0 && decode == 0) return "no worker is attached";
+  if (prefill == 0) return "no prefill worker is attached";
+  if (decode == 0) return "no decode worker is attached";
+  if (ready_prefill == 0) {
+    return absl::StrFormat(
+        "none of %d prefill workers is ready (draining, or no load report for %s)", prefill,
+        absl::FormatDuration(report_limit_));
+  }
+  if (ready_decode == 0) {
+    return absl::StrFormat(
+        "none of %d decode workers is ready (draining, or no load report for %s)", decode,
+        absl::FormatDuration(report_limit_));
+  }
+  if (pairs_ == 0) {
+    return absl::StrCat("of ", ready_prefill, " prefill and ", ready_decode,
+                        " decode workers no two have the same protocol, model, layout and numerics "
+                        "and a proven link");
+  }
+  if (fitting < ready_prefill + ready_decode) {
+    return absl::StrCat("no pair of workers has room for ", need.tokens, " tokens");
+  }
+  return "no pair has the model and numerics that this answer was begun with";
+}
+
+std::string WorkerTable::LinkName(const Worker& decode, WorkerEpoch prefill_epoch) {
+  for (const v1::PeerLink& link : decode.load.links()) {
+    if (link.epoch() == prefill_epoch) return link.link();
+  }
+  return "";
+}
+
+std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers() {
+  std::vector<std::pair<AttachKey, v1::Peers>> changed;
+  for (auto& [key, worker] : workers_) {
+    if (worker.attach == 0) continue;
+    // A peer that lost only its attach stream stays listed while it is remembered: pulls from it go
+    // on.
+    v1::Peers peers;
+    for (const auto& [other_key, other] : workers_) {
+      if (other.replaced || !Compatible(worker, other)) continue;
+      v1::Peer* peer = peers.add_peers();
+      peer->set_epoch(other.name.epoch);
+      peer->set_address(other.name.address);
+      peer->set_kv_address(other.registration.kv_address());
+    }
+    if (worker.ever_told && peers.SerializeAsString() == worker.told.SerializeAsString()) continue;
+    worker.ever_told = true;
+    worker.told = peers;
+    changed.emplace_back(worker.attach, std::move(peers));
+  }
+  return changed;
+}
+
+ServingChanged WorkerTable::Serving(absl::Time now) const {
+  ServingChanged serving;
+  serving.serving = pairs_ > 0;
+  for (const auto& [key, worker] : workers_) {
+    if (Ready(worker, now)) ++(worker.prefill() ? serving.prefill_workers : serving.decode_workers);
+  }
+  serving.fingerprint = fingerprint_;
+  serving.context_tokens = static_cast<int>(pair_capacity_);
+  return serving;
+}
+
+}  // namespace baton

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "baton/v1/load.pb.h"
+#include "baton/v1/membership.pb.h"
+#include "router/core_events.h"
+
+namespace baton {
+
+// One process of a worker, as it registered and as it last reported.
+struct Worker {
+  WorkerName name;
+  v1::Registration registration;
+  v1::LoadReport load;
+  absl::Time reported;     // last word over its attach stream
+  AttachKey attach = 0;    // 0: no stream open
+  absl::Time detached_at;  // meaningful while attach is 0
+  bool replaced = false;   // a newer process took its address
+  v1::Peers told;          // what it was last told of its peers
+  bool ever_told = false;
+
+  // This router's own share, counted when legs open and close.
+  int legs = 0;                // open legs
+  int prompts = 0;             // prefill: legs without a first token yet
+  uint64_t prompt_tokens = 0;  // prefill: tokens of those
+  uint64_t new_blocks = 0;     // decode: needed by legs opened since the last report
+  absl::Time full_until = absl::InfinitePast();  // refused a prompt: none before this
+
+  bool prefill() const { return registration.role() == v1::WORKER_ROLE_PREFILL; }
+  // Longest sequence that fits, tokens: its own limit, and its whole pool.
+  int64_t capacity_tokens() const;
+  uint64_t BlocksFor(int64_t tokens) const;
+};
+
+// Which weights and which arithmetic: a request that has shown tokens goes on only where both are
+// equal.
+struct ModelIdentity {
+  std::string fingerprint;
+  std::string numerics_id;
+  bool operator==(const ModelIdentity& other) const = default;
+};
+
+// What a request needs of a worker.
+struct Need {
+  int64_t tokens = 0;  // prompt and answer together, at the most
+  std::optional<ModelIdentity> identity;
+  WorkerKey avoid = 0;  // taken only when there is no other
+};
+
+// The workers that have attached, who may work with whom, and which one to take. Plain state of
+// RouterCore: no actions, no clock.
+class WorkerTable {
+ public:
+  explicit WorkerTable(absl::Duration report_limit) : report_limit_(report_limit) {}
+
+  // FailedPrecondition or InvalidArgument when this router can't serve such a worker (names field
+  // and value). The newest registration at an address wins: `replaced` gets the processes that it
+  // displaces, whose legs are as good as dead, `closed` the attach streams that are of no more use.
+  // A known process that attaches again keeps its record and its legs.
+  absl::StatusOr<Worker*> Attach(AttachKey attach, const v1::Registration& registration,
+                                 const std::string& model_name, absl::Time now,
+                                 std::vector<WorkerKey>* replaced, std::vector<AttachKey>* closed);
+  // Null when no worker is attached by this stream. Sets `*matters` when pairs may have changed.
+  Worker* Report(AttachKey attach, const v1::LoadReport& load, absl::Time now, bool* matters);
+  Worker* Detach(AttachKey attach, absl::Time now);
+  // Removes detached workers without legs: replaced ones at once, others after `forget_after`.
+  std::vector<WorkerKey> Forget(absl::Time now, absl::Duration forget_after);
+  // When Forget has something to do; InfiniteFuture for never.
+  absl::Time ForgetAt(absl::Duration forget_after) const;
+
+  Worker* Find(WorkerKey key);
+  bool Ready(const Worker& worker, absl::Time now) const;
+  bool Stale(const Worker& worker, absl::Time now) const;
+  // Equal protocol, model, layout and numerics, and one of each role.
+  static bool Compatible(const Worker& a, const Worker& b);
+
+  // Looks at every ready worker and proven link again: which prefill workers have a decode worker
+  // to go with. Call when Report says that it matters, and at StaleAt().
+  void RefreshPairs(absl::Time now);
+  bool has_pair() const { return pairs_ > 0; }
+  int64_t pair_capacity_tokens() const { return pair_capacity_; }  // largest seen since start
+  // When the next report becomes too old; InfiniteFuture when none will.
+  absl::Time StaleAt(absl::Time now) const;
+
+  enum class Choice { kTaken, kBusy, kNone };
+  // The least loaded prefill worker with a partner. kBusy: there are some, and all have
+  // `max_prompts`. kNone: there is none for this need.
+  Choice ChoosePrefill(const Need& need, int max_prompts, absl::Time now, Worker** chosen);
+  // The least loaded decode worker with a proven link to `prefill`, none of `refused_by`. Null when
+  // there is none; `*partners` counts those that could, the refusing ones among them.
+  Worker* ChooseDecode(const Worker& prefill, const Need& need,
+                       const std::vector<WorkerKey>& refused_by, absl::Time now, int* partners);
+  // What is missing for a pair, in words: for the status of a request that waited in vain.
+  std::string Missing(const Need& need, absl::Time now) const;
+  // Transport between two workers as the decode worker reported it; empty if unknown.
+  static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
+
+  // Every attached worker whose list of peers differs from what it was told, with the new list.
+  std::vector<std::pair<AttachKey, v1::Peers>> ChangedPeers();
+  // Changes of the summary that clients and health see.
+  ServingChanged Serving(absl::Time now) const;
+
+ private:
+  struct Partners {
+    std::vector<Worker*> decode;  // with a proven link; checked again at use
+  };
+  const absl::Duration report_limit_;
+  std::map<WorkerKey, Worker> workers_;  // ordered: same events, same choices
+  std::map<AttachKey, WorkerKey> by_attach_;
+  std::map<WorkerKey, Partners> partners_;  // by prefill worker
+  WorkerKey next_key_ = 1;
+  int pairs_ = 0;
+  int64_t pair_capacity_ = 0;
+  std::string fingerprint_;
+};
+
+}  // namespace baton
