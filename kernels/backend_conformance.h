@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+
+namespace baton {
+
+// A backend that computes, with float activations, as the suite below needs it.
+struct ConformanceParam {
+  std::string name;
+  // `threads` is a hint that results may not depend on.
+  std::function<absl::StatusOr<std::unique_ptr<Backend>>(int threads)> create;
+  // Memory that operations can use for weights, activations and KV, and copies into and out of it.
+  std::function<std::shared_ptr<std::byte>(size_t bytes)> allocate;
+  std::function<void(void*to, const void*from, size_t bytes)> upload, download;
+  int max_threads = 4;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const ConformanceParam& param) {
+  return out << param.name;
+}
+
+// What every such backend must pass: each operation against plain double arithmetic, over odd
+// sizes, types, views and block tables, with NaN in all memory that may not be read; and the same
+// bits for every batch, chunk, block table and number of threads. The tests are in
+// backend_conformance.cc, a source of each backend's own test, which says INSTANTIATE_TEST_SUITE_P.
+class BackendConformanceTest : public testing::TestWithParam<ConformanceParam> {};
+
+}  // namespace baton

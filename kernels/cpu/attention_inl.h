@@ -1,0 +1,364 @@
+#pragma once
+
+// Included by kernels_*.cc alone, after elementwise_inl.h.
+//
+// Keys are walked in tiles of kKeyTile at absolute positions with an online softmax (Milakov &
+// Gimelshein 2018; Dao et al. 2022), and every kKeySpan keys the result so far is set aside and a
+// new one begun; spans are merged in ascending order. Queries of a task are its rows times its
+// heads, in order of position. Nothing a query computes depends on its neighbours.
+namespace baton::cpu {
+namespace {
+
+constexpr float kMinusInfinity = -__builtin_inff();
+
+// Where a task's intermediate results lie. `q` and `o` have rows of `width` floats.
+struct AttendScratch {
+  AttendScratch(int query_count, int head_dim, float* memory)
+      : queries(query_count), width(RoundUp16(head_dim)) {
+    q = memory;
+    total_o = q + queries * width;
+    o = total_o + queries * width;
+    scores = o + queries * width;
+    packed = scores + queries * kKeyTile;
+    values = packed + kKeyTile * width;
+    max = values + kKeyTile * width;
+    total_max = max + RoundUp16(queries);
+    total_sum = total_max + RoundUp16(queries);
+    factor = total_sum + RoundUp16(queries);
+    sum = factor + RoundUp16(queries);
+  }
+  static size_t Floats(int queries, int head_dim) {
+    return queries * (3 * RoundUp16(head_dim) + kKeyTile + 16) +
+           2 * kKeyTile * RoundUp16(head_dim) + 4 * RoundUp16(queries);
+  }
+
+  ptrdiff_t queries, width;
+  float* q;                                // zero from head_dim on
+  float* o;                                // of this span, not yet divided by its sum
+  float* scores;                           // [queries][kKeyTile], then probabilities
+  float* packed;                           // keys of the tile
+  float* values;                           // values of the tile, widened
+  float* max;                              // of this span
+  float* sum;                              // [queries][16] lanes, of this span
+  float* factor;                           // what the old o and sum must be multiplied by
+  float *total_o, *total_max, *total_sum;  // of the spans merged so far
+};
+
+// One span's result of one query: o[width], max, sum.
+inline ptrdiff_t PartialFloats(ptrdiff_t width) { return width + 16; }
+
+inline int KeysSeen(const AttentionTask& task, ptrdiff_t query, ptrdiff_t first_key) {
+  const ptrdiff_t keys = task.first_position + query / task.group + 1 - first_key;
+  return keys < kKeyTile ? static_cast<int>(keys) : kKeyTile;
+}
+
+// The first query that sees `key`.
+inline int FirstQuery(const AttentionTask& task, ptrdiff_t key) {
+  const ptrdiff_t row = key - task.first_position;
+  return row > 0 ? static_cast<int>(row * task.group) : 0;
+}
+
+template <class T>
+inline void TokenRows(const AttentionTask& task, const char* plane, ptrdiff_t first_key, int keys,
+                      const T** rows) {
+  for (int j = 0; j < keys; ++j) {
+    const ptrdiff_t position = first_key + j;
+    rows[j] = reinterpret_cast<const T*>(
+        plane + static_cast<size_t>(task.blocks[position / task.block_tokens]) * task.block_bytes +
+        static_cast<size_t>(position % task.block_tokens) * task.token_bytes);
+  }
+}
+
+// scores[query][j] = q . k_j for queries [q0, queries) and keys [0, keys), unscaled.
+template <class T>
+inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, const T* const* rows,
+                   int keys) {
+  const int queries = static_cast<int>(s.queries) - q0;
+  if (queries == 1) {
+    const float* q = s.q + q0 * s.width;
+    float* scores = s.scores + q0 * kKeyTile;
+    int j = 0;
+    for (; j + 4 <= keys; j += 4) {
+      float sums[64];
+      DotRows<T, 1, 4>(q, s.width, rows + j, task.head_dim, 0, sums);
+      ReduceFour(sums, sums + 16, sums + 32, sums + 48, scores + j);
+    }
+    for (; j < keys; ++j) {
+      float sums[16], result[4];
+      DotRows<T, 1, 1>(q, s.width, rows + j, task.head_dim, 0, sums);
+      ReduceFour(sums, sums, sums, sums, result);
+      scores[j] = result[0];
+    }
+    return;
+  }
+  PackRows(rows, keys, 0, task.head_dim, s.packed);
+  const ptrdiff_t groups = s.width / 16;
+  const RowTiles tiles(queries);
+  for (int row_tile = 0; row_tile < tiles.count; ++row_tile) {
+    const int query = q0 + tiles.begin(row_tile);
+    for (int j = 0; j < keys; j += kTileCols) {
+      float sums[kTileSums];
+      DotTileOf(tiles.size(row_tile), s.q + query * s.width, s.width, s.packed + j * s.width,
+                groups, true, sums);
+      for (int r = 0; r < tiles.size(row_tile); ++r) {
+        const float* x = sums + r * kTileCols * 16;
+        ReduceFour(x, x + 16, x + 32, x + 48, s.scores + (query + r) * kKeyTile + j);
+      }
+    }
+  }
+}
+
+// Turns one query's scores into probabilities against the new maximum and adds them to `sum`.
+inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query, int keys) {
+  float* scores = s.scores + query * kKeyTile;
+  for (int j = keys; j < kKeyTile; ++j) scores[j] = 0;
+  const Vec scale = Broadcast(task.scale);
+  for (int j = 0; j < kKeyTile; j += kLanes) Store(scores + j, Mul(Load(scores + j), scale));
+  for (int j = keys; j < kKeyTile; ++j) scores[j] = kMinusInfinity;
+  Vec max[kParts];
+  for (int part = 0; part < kParts; ++part) max[part] = Broadcast(s.max[query]);
+  for (int j = 0; j < keys; j += 16) {
+    for (int part = 0; part < kParts; ++part) {
+      max[part] = Max(Load(scores + j + part * kLanes), max[part]);
+    }
+  }
+  float lanes[16];
+  for (int part = 0; part < kParts; ++part) Store(lanes + part * kLanes, max[part]);
+  float new_max = lanes[0];
+  for (int i = 1; i < 16; ++i) new_max = lanes[i] > new_max ? lanes[i] : new_max;
+  s.factor[query] = ExpOne(s.max[query] - new_max);
+  s.max[query] = new_max;
+
+  const Vec shift = Broadcast(new_max), factor = Broadcast(s.factor[query]);
+  float* sum = s.sum + query * 16;
+  Vec total[kParts];
+  for (int part = 0; part < kParts; ++part) total[part] = Mul(Load(sum + part * kLanes), factor);
+  for (int j = 0; j < keys; j += 16) {
+    for (int part = 0; part < kParts; ++part) {
+      float* at = scores + j + part * kLanes;
+      const Vec p = Exp(Sub(Load(at), shift));
+      Store(at, p);
+      total[part] = Add(total[part], p);
+    }
+  }
+  for (int part = 0; part < kParts; ++part) Store(sum + part * kLanes, total[part]);
+}
+
+// o[query][columns] = o * factor + the chain over the keys, in order, of probability * value.
+template <class T, int kRows, int kGroups>
+inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
+                       ptrdiff_t first_key, const T* const* rows, ptrdiff_t column) {
+  constexpr int kVecs = kGroups * kParts;
+  const float* p = s.scores + query * kKeyTile;
+  float* o = s.o + query * s.width + column;
+  Vec acc[kRows][kVecs];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const Vec factor = Broadcast(s.factor[query + r]);
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) acc[r][v] = Mul(Load(o + r * s.width + v * kLanes), factor);
+  }
+  const int shared = KeysSeen(task, query, first_key);
+  for (int j = 0; j < shared; ++j) {
+    Vec value[kVecs];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) value[v] = LoadWide(rows[j] + column + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vec weight = Broadcast(p[r * kKeyTile + j]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = Fma(weight, value[v], acc[r][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const int keys = KeysSeen(task, query + r, first_key);
+    for (int j = shared; j < keys; ++j) {
+      const Vec weight = Broadcast(p[r * kKeyTile + j]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) {
+        acc[r][v] = Fma(weight, LoadWide(rows[j] + column + v * kLanes), acc[r][v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) Store(o + r * s.width + v * kLanes, acc[r][v]);
+  }
+}
+
+// How many groups of sixteen columns fit into the registers beside `rows` rows.
+constexpr int ColumnGroups(int rows) {
+  int groups = 1;
+  while (groups < 8 && 2 * groups * rows * kParts <= 2 * kAttendRows) groups *= 2;
+  return groups;
+}
+
+template <class T, int kRows>
+inline void AttendRows(const AttentionTask& task, const AttendScratch& s, int rows, ptrdiff_t query,
+                       ptrdiff_t first_key, const T* const* value_rows) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) {
+      return AttendRows<T, kRows - 1>(task, s, rows, query, first_key, value_rows);
+    }
+  }
+  constexpr int kGroups = ColumnGroups(kRows);
+  ptrdiff_t column = 0;
+  for (; column + kGroups * 16 <= s.width; column += kGroups * 16) {
+    AttendTile<T, kRows, kGroups>(task, s, query, first_key, value_rows, column);
+  }
+  for (; column < s.width; column += 16) {
+    AttendTile<T, kRows, 1>(task, s, query, first_key, value_rows, column);
+  }
+}
+
+template <class T>
+inline void AttendAllRows(const AttentionTask& task, const AttendScratch& s, int q0,
+                          ptrdiff_t first_key, const T* const* value_rows) {
+  const int queries = static_cast<int>(s.queries) - q0;
+  const int tiles = (queries + kAttendRows - 1) / kAttendRows;
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int begin = tile * queries / tiles, end = (tile + 1) * queries / tiles;
+    AttendRows<T, kAttendRows>(task, s, end - begin, q0 + begin, first_key, value_rows);
+  }
+}
+
+// Leaves o, max and the lanes of sum of one span for all queries that see any of it.
+template <class T>
+void AttendSpanOf(const AttentionTask& task, const AttendScratch& s, int span) {
+  const ptrdiff_t span_begin = static_cast<ptrdiff_t>(span) * kKeySpan;
+  const ptrdiff_t last = task.first_position + task.rows - 1;
+  const ptrdiff_t span_end = span_begin + kKeySpan < last + 1 ? span_begin + kKeySpan : last + 1;
+  for (ptrdiff_t query = FirstQuery(task, span_begin); query < s.queries; ++query) {
+    s.max[query] = kMinusInfinity;
+    for (int i = 0; i < 16; ++i) s.sum[query * 16 + i] = 0;
+    for (ptrdiff_t i = 0; i < s.width; ++i) s.o[query * s.width + i] = 0;
+  }
+  for (ptrdiff_t key = span_begin; key < span_end; key += kKeyTile) {
+    const int keys = span_end - key < kKeyTile ? static_cast<int>(span_end - key) : kKeyTile;
+    const int q0 = FirstQuery(task, key);
+    const T* rows[kKeyTile];
+    TokenRows(task, task.keys, key, keys, rows);
+    Scores(task, s, q0, rows, keys);
+    for (ptrdiff_t query = q0; query < s.queries; ++query) {
+      Softmax(task, s, query, KeysSeen(task, query, key));
+    }
+    TokenRows(task, task.values, key, keys, rows);
+    if (s.queries - q0 <= 2 && task.head_dim % 16 == 0) {
+      AttendAllRows(task, s, q0, key, rows);
+    } else {
+      const float* wide[kKeyTile];
+      for (int j = 0; j < keys; ++j) {
+        float* row = s.values + j * s.width;
+        WidenRow(rows[j], task.head_dim, row);
+        for (ptrdiff_t i = task.head_dim; i < s.width; ++i) row[i] = 0;
+        wide[j] = row;
+      }
+      AttendAllRows(task, s, q0, key, wide);
+    }
+  }
+}
+
+void AttendSpan(const AttentionTask& task, const AttendScratch& s, int span) {
+  switch (task.type) {
+    case Element::kF32:
+      return AttendSpanOf<float>(task, s, span);
+    case Element::kF16:
+      return AttendSpanOf<F16>(task, s, span);
+    case Element::kBf16:
+      return AttendSpanOf<Bf16>(task, s, span);
+  }
+}
+
+inline float SumOf(const AttendScratch& s, ptrdiff_t query) {
+  const float* lanes = s.sum + query * 16;
+  float sum[4];
+  ReduceFour(lanes, lanes, lanes, lanes, sum);
+  return sum[0];
+}
+
+// Takes one more span of a query into its total, in ascending order of spans.
+inline void Fold(const AttendScratch& s, ptrdiff_t query, bool first, const float* o, float max,
+                 float sum) {
+  float* total = s.total_o + query * s.width;
+  if (first) {
+    for (ptrdiff_t i = 0; i < s.width; i += kLanes) Store(total + i, Load(o + i));
+    s.total_max[query] = max;
+    s.total_sum[query] = sum;
+    return;
+  }
+  const float new_max = s.total_max[query] > max ? s.total_max[query] : max;
+  const float old_factor = ExpOne(s.total_max[query] - new_max), factor = ExpOne(max - new_max);
+  const Vec old_factors = Broadcast(old_factor), factors = Broadcast(factor);
+  for (ptrdiff_t i = 0; i < s.width; i += kLanes) {
+    Store(total + i, Fma(Load(o + i), factors, Mul(Load(total + i), old_factors)));
+  }
+  s.total_max[query] = new_max;
+  s.total_sum[query] = __builtin_fmaf(sum, factor, s.total_sum[query] * old_factor);
+}
+
+inline void FinishQueries(const AttentionTask& task, const AttendScratch& s) {
+  for (ptrdiff_t query = 0; query < s.queries; ++query) {
+    const float* total = s.total_o + query * s.width;
+    float* out =
+        task.out + query / task.group * task.out_stride + query % task.group * task.head_dim;
+    const Vec sum = Broadcast(s.total_sum[query]);
+    for (int i = 0; i < task.head_dim; i += kLanes) {
+      StorePartial(out + i, Div(Load(total + i), sum), task.head_dim - i);
+    }
+  }
+}
+
+inline void LoadQueries(const AttentionTask& task, const AttendScratch& s) {
+  for (ptrdiff_t query = 0; query < s.queries; ++query) {
+    const float* in =
+        task.q + query / task.group * task.q_stride + query % task.group * task.head_dim;
+    float* q = s.q + query * s.width;
+    __builtin_memcpy(q, in, task.head_dim * sizeof(float));
+    for (ptrdiff_t i = task.head_dim; i < s.width; ++i) q[i] = 0;
+  }
+}
+
+void Attend(const AttentionTask& task, float* scratch) {
+  const AttendScratch s(task.rows * task.group, task.head_dim, scratch);
+  LoadQueries(task, s);
+  const ptrdiff_t last = task.first_position + task.rows - 1;
+  for (int span = 0; span <= last / kKeySpan; ++span) {
+    AttendSpan(task, s, span);
+    const ptrdiff_t q0 = FirstQuery(task, static_cast<ptrdiff_t>(span) * kKeySpan);
+    for (ptrdiff_t query = q0; query < s.queries; ++query) {
+      Fold(s, query, span == 0, s.o + query * s.width, s.max[query], SumOf(s, query));
+    }
+  }
+  FinishQueries(task, s);
+}
+
+void AttendOneSpan(const AttentionTask& task, int span, float* partial, float* scratch) {
+  const AttendScratch s(task.rows * task.group, task.head_dim, scratch);
+  LoadQueries(task, s);
+  AttendSpan(task, s, span);
+  const ptrdiff_t q0 = FirstQuery(task, static_cast<ptrdiff_t>(span) * kKeySpan);
+  for (ptrdiff_t query = q0; query < s.queries; ++query) {
+    float* out = partial + query * PartialFloats(s.width);
+    __builtin_memcpy(out, s.o + query * s.width, s.width * sizeof(float));
+    out[s.width] = s.max[query];
+    out[s.width + 1] = SumOf(s, query);
+  }
+}
+
+void AttendMerge(const AttentionTask& task, const float* partials, float* scratch) {
+  const AttendScratch s(task.rows * task.group, task.head_dim, scratch);
+  for (ptrdiff_t query = 0; query < s.queries; ++query) {
+    const ptrdiff_t position = task.first_position + query / task.group;
+    for (ptrdiff_t span = 0; span <= position / kKeySpan; ++span) {
+      const float* in = partials + (span * s.queries + query) * PartialFloats(s.width);
+      Fold(s, query, span == 0, in, in[s.width], in[s.width + 1]);
+    }
+  }
+  FinishQueries(task, s);
+}
+
+size_t AttendPartialFloats(int queries, int head_dim) {
+  return queries * PartialFloats(RoundUp16(head_dim));
+}
+
+}  // namespace
+}  // namespace baton::cpu

@@ -1,0 +1,402 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <sched.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "kernels/cpu/angle.h"
+#include "kernels/cpu/isa_kernels.h"
+#include "kernels/cpu/thread_team.h"
+#include "kernels/op_checks.h"
+
+namespace baton {
+namespace cpu {
+namespace {
+
+static_assert(static_cast<int>(DType::kF32) == static_cast<int>(Element::kF32) &&
+              static_cast<int>(DType::kF16) == static_cast<int>(Element::kF16) &&
+              static_cast<int>(DType::kBF16) == static_cast<int>(Element::kBf16));
+
+// Work below these is done by the caller alone: handing it over would cost more.
+constexpr int64_t kMinGemm = 256 << 10;      // weights x (rows + 3): few rows are bound by memory
+constexpr int64_t kMinAttention = 64 << 10;  // multiply-adds
+constexpr int64_t kMinElements = 32 << 10;
+
+float* Row(const Tensor& t, int row) {
+  return static_cast<float*>(t.data) + static_cast<ptrdiff_t>(row) * t.stride;
+}
+
+const char* Bytes(const Matrix& m, ptrdiff_t element) {
+  return static_cast<const char*>(m.data) + element * static_cast<ptrdiff_t>(DTypeBytes(m.type));
+}
+
+struct Free {
+  void operator()(void* p) const { std::free(p); }
+};
+using Memory = std::unique_ptr<float, Free>;
+
+Memory AllocateFloats(size_t n) {
+  return Memory(static_cast<float*>(std::aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64)));
+}
+
+// Scratch memory that only grows.
+class Scratch {
+ public:
+  // At least `n` floats, 64-byte aligned, their old contents lost; valid until the next call.
+  float* Floats(size_t n) {
+    if (n > size_) {
+      memory_ = AllocateFloats(n);
+      BATON_CHECK(memory_ != nullptr) << n << " floats of scratch memory";
+      size_ = n;
+    }
+    return memory_.get();
+  }
+
+ private:
+  Memory memory_;
+  size_t size_ = 0;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const IsaKernels& kernels, int threads)
+      : kernels_(kernels), team_(threads), thread_scratch_(threads) {}
+
+  std::string numerics_id() const override { return "cpu-f32x16-v1"; }
+
+  absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override {
+    if (absl::Status status = CheckWeight(host); !status.ok()) return status;
+    return host;
+  }
+
+  absl::StatusOr<Tensor> Allocate(int rows, int cols) override {
+    if (rows < 0 || cols <= 0 || cols > (1 << 30)) {
+      return absl::InvalidArgumentError(absl::StrCat("allocate: [", rows, ", ", cols, "]"));
+    }
+    const int stride = static_cast<int>(RoundUp16(cols));
+    Memory memory = AllocateFloats(std::max<size_t>(static_cast<size_t>(rows) * stride, 1));
+    if (memory == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("allocate: no memory for [", rows, ", ", cols, "] floats"));
+    }
+    allocated_.push_back(std::move(memory));
+    return Tensor{allocated_.back().get(), rows, cols, stride};
+  }
+
+  absl::Status Embed(const EmbedArgs& args) override {
+    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    ForRows(args.out.rows, args.out.cols, [&](int row, int) {
+      kernels_.widen(Bytes(args.table, ptrdiff_t{args.tokens[row]} * args.table.cols),
+                     static_cast<Element>(args.table.type), args.table.cols, Row(args.out, row));
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status RmsNorm(const RmsNormArgs& args) override {
+    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    ForRows(args.in.rows, args.in.cols, [&](int row, int) {
+      kernels_.rms_norm(Row(args.in, row), args.weight.data, static_cast<Element>(args.weight.type),
+                        args.epsilon, args.in.cols, Row(args.out, row));
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Gemm(const GemmArgs& args) override {
+    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    if (args.in.rows == 0) return absl::OkStatus();
+    const float* bias = nullptr;
+    if (args.bias.data != nullptr) {
+      float* wide = bias_.Floats(args.bias.cols);
+      kernels_.widen(args.bias.data, static_cast<Element>(args.bias.type), args.bias.cols, wide);
+      bias = wide;
+    }
+    Multiply(args.in, args.weight, bias, args.accumulate, static_cast<float*>(args.out.data),
+             args.out.stride);
+    return absl::OkStatus();
+  }
+
+  absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
+    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    const KvLayout& layout = args.kv.layout;
+    for (const SequenceRows& sequence : args.sequences) {
+      ForRows(sequence.rows, args.q.cols + 2 * args.k.cols, [&](int i, int thread) {
+        const int row = sequence.first_row + i, position = sequence.first_position + i;
+        const int half = layout.head_dim / 2;
+        float* cosine = thread_scratch_[thread].Floats(2 * half + args.k.cols);
+        float* sine = cosine + half;
+        float* k = sine + half;
+        for (int j = 0; j < half; ++j) {
+          // The product is rounded to float as the models' own code does in training.
+          CosSin(static_cast<float>(position) * args.rope.inverse_frequency[j], &cosine[j],
+                 &sine[j]);
+          cosine[j] *= args.rope.scale;
+          sine[j] *= args.rope.scale;
+        }
+        kernels_.rotate({.in = Row(args.q, row),
+                         .out = Row(args.q, row),
+                         .heads = args.q.cols / layout.head_dim,
+                         .head_dim = layout.head_dim,
+                         .cosine = cosine,
+                         .sine = sine});
+        kernels_.rotate({.in = Row(args.k, row),
+                         .out = k,
+                         .heads = layout.kv_heads,
+                         .head_dim = layout.head_dim,
+                         .cosine = cosine,
+                         .sine = sine});
+        const BlockId block = sequence.blocks[position / layout.block_tokens];
+        const size_t slot = position % layout.block_tokens * layout.TokenBytes();
+        for (int head = 0; head < layout.kv_heads; ++head) {
+          const auto write = [&](KvLayout::Plane plane, const float* in) {
+            kernels_.narrow(
+                in + head * layout.head_dim, layout.head_dim, static_cast<Element>(layout.type),
+                args.kv.data + layout.HeadOffset(block, args.layer, plane, head) + slot);
+          };
+          write(KvLayout::kKeys, k);
+          write(KvLayout::kValues, Row(args.v, row));
+        }
+      });
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Attention(const AttentionArgs& args) override {
+    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    const KvLayout& layout = args.kv.layout;
+    const int group = args.heads / layout.kv_heads;
+    const int tile_rows = std::max(1, kAttendQueries / group);
+    tasks_.clear();
+    int64_t work = 0;
+    for (const SequenceRows& sequence : args.sequences) {
+      work += int64_t{sequence.rows} * (sequence.first_position + sequence.rows) * args.q.cols * 2;
+      const int tiles = (sequence.rows + tile_rows - 1) / tile_rows;
+      // The last tile has the most keys to read, so it goes first.
+      for (int tile = tiles - 1; tile >= 0; --tile) {
+        const int begin = tile * tile_rows, end = std::min(begin + tile_rows, sequence.rows);
+        for (int head = 0; head < layout.kv_heads; ++head) {
+          tasks_.push_back(TaskOf(args, sequence, begin, end, head));
+        }
+      }
+    }
+    size_t scratch = 0;
+    for (const AttentionTask& task : tasks_) {
+      scratch = std::max(scratch, kernels_.attend_scratch(task.rows * task.group, layout.head_dim));
+    }
+    const int tasks = static_cast<int>(tasks_.size());
+    const bool alone = work < kMinAttention;
+    if (!alone && team_.threads() > 1 && tasks < 4 * team_.threads()) {
+      AttendBySpans(scratch);
+      return absl::OkStatus();
+    }
+    Run(tasks, alone, [&](int item, int thread) {
+      kernels_.attend(tasks_[item], thread_scratch_[thread].Floats(scratch));
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status SiluMul(const SiluMulArgs& args) override {
+    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    ForRows(args.out.rows, args.out.cols, [&](int row, int) {
+      kernels_.silu_mul(Row(args.gate, row), Row(args.up, row), args.out.cols, Row(args.out, row));
+    });
+    return absl::OkStatus();
+  }
+
+  absl::Status Logits(const LogitsArgs& args) override {
+    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    if (args.rows.empty()) return absl::OkStatus();
+    const int stride = static_cast<int>(RoundUp16(args.in.cols));
+    float* gathered = gathered_.Floats(args.rows.size() * stride);
+    for (size_t i = 0; i < args.rows.size(); ++i) {
+      std::memcpy(gathered + i * stride, Row(args.in, args.rows[i]), args.in.cols * sizeof(float));
+    }
+    Multiply({gathered, static_cast<int>(args.rows.size()), args.in.cols, stride}, args.head,
+             nullptr, false, args.out.data(), args.head.rows);
+    return absl::OkStatus();
+  }
+
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  void Run(int items, bool alone, absl::FunctionRef<void(int, int)> body) {
+    if (alone) {
+      for (int item = 0; item < items; ++item) body(item, 0);
+    } else {
+      team_.Run(items, body);
+    }
+  }
+
+  void ForRows(int rows, int cols, absl::FunctionRef<void(int row, int thread)> body) {
+    const int64_t elements = int64_t{rows} * cols;
+    const int pieces = static_cast<int>(std::min<int64_t>(rows, 4 * team_.threads()));
+    Run(pieces, elements < kMinElements, [&](int piece, int thread) {
+      const int end = static_cast<int>(int64_t{piece + 1} * rows / pieces);
+      for (int row = static_cast<int>(int64_t{piece} * rows / pieces); row < end; ++row) {
+        body(row, thread);
+      }
+    });
+  }
+
+  void Multiply(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
+                float* out, ptrdiff_t out_stride) {
+    GemmTask task{.x = static_cast<const float*>(in.data),
+                  .x_stride = in.stride,
+                  .w = weight.data,
+                  .type = static_cast<Element>(weight.type),
+                  .k = weight.cols,
+                  .bias = bias,
+                  .out = out,
+                  .out_stride = out_stride,
+                  .accumulate = accumulate};
+    if (in.cols % 16 != 0) {
+      task.x_stride = RoundUp16(in.cols);
+      float* padded = padded_.Floats(in.rows * task.x_stride);
+      for (int row = 0; row < in.rows; ++row) {
+        float* to = padded + row * task.x_stride;
+        std::memcpy(to, Row(in, row), in.cols * sizeof(float));
+        std::fill(to + in.cols, to + task.x_stride, 0.0f);
+      }
+      task.x = padded;
+    }
+    const int m = in.rows, n = weight.rows;
+    const bool alone = int64_t{n} * weight.cols * (m + 3) < kMinGemm;
+    if (m <= kSmallRows) {
+      // Pieces of 8 rows or more, eight for each thread where that leaves enough to read.
+      const int wanted = alone ? 1 : 8 * team_.threads();
+      const int piece = std::max(8, ((n + wanted - 1) / wanted + 7) / 8 * 8);
+      Run((n + piece - 1) / piece, alone, [&](int item, int) {
+        kernels_.gemm_small(task, 0, m, item * piece, std::min(n, (item + 1) * piece));
+      });
+      return;
+    }
+    const int panels = (n + kPanelCols - 1) / kPanelCols;
+    const int blocks = (m + kBlockRows - 1) / kBlockRows;
+    Run(panels * blocks, alone, [&](int item, int thread) {
+      const int n0 = item / blocks * kPanelCols, block = item % blocks;
+      kernels_.gemm(task, static_cast<int>(int64_t{block} * m / blocks),
+                    static_cast<int>(int64_t{block + 1} * m / blocks), n0,
+                    std::min(n, n0 + kPanelCols),
+                    thread_scratch_[thread].Floats(kernels_.gemm_scratch));
+    });
+  }
+
+  AttentionTask TaskOf(const AttentionArgs& args, const SequenceRows& sequence, int begin, int end,
+                       int head) const {
+    const KvLayout& layout = args.kv.layout;
+    const int group = args.heads / layout.kv_heads, row = sequence.first_row + begin;
+    const char* pool = reinterpret_cast<const char*>(args.kv.data);
+    return {.q = Row(args.q, row) + head * group * layout.head_dim,
+            .q_stride = args.q.stride,
+            .out = Row(args.out, row) + head * group * layout.head_dim,
+            .out_stride = args.out.stride,
+            .rows = end - begin,
+            .group = group,
+            .head_dim = layout.head_dim,
+            .first_position = sequence.first_position + begin,
+            .scale = args.scale,
+            .keys = pool + layout.HeadOffset(0, args.layer, KvLayout::kKeys, head),
+            .values = pool + layout.HeadOffset(0, args.layer, KvLayout::kValues, head),
+            .block_bytes = layout.BlockBytes(),
+            .token_bytes = layout.TokenBytes(),
+            .block_tokens = layout.block_tokens,
+            .blocks = sequence.blocks.data(),
+            .type = static_cast<Element>(layout.type)};
+  }
+
+  // For few tasks: every span of keys is an item of its own.
+  void AttendBySpans(size_t scratch) {
+    spans_.clear();
+    first_span_.clear();
+    size_t floats = 0;
+    for (size_t task = 0; task < tasks_.size(); ++task) {
+      const AttentionTask& t = tasks_[task];
+      const int spans = static_cast<int>((t.first_position + t.rows - 1) / kKeySpan) + 1;
+      first_span_.push_back(spans_.size());
+      for (int span = 0; span < spans; ++span) {
+        spans_.push_back({static_cast<int>(task), span, floats});
+        floats += kernels_.attend_partial(t.rows * t.group, t.head_dim);
+      }
+    }
+    float* partials = partials_.Floats(floats);
+    team_.Run(static_cast<int>(spans_.size()), [&](int item, int thread) {
+      const Span& span = spans_[item];
+      kernels_.attend_span(tasks_[span.task], span.span, partials + span.offset,
+                           thread_scratch_[thread].Floats(scratch));
+    });
+    for (size_t task = 0; task < tasks_.size(); ++task) {
+      kernels_.attend_merge(tasks_[task], partials + spans_[first_span_[task]].offset,
+                            thread_scratch_[0].Floats(scratch));
+    }
+  }
+
+  struct Span {
+    int task;
+    int span;
+    size_t offset;
+  };
+
+  const IsaKernels& kernels_;
+  ThreadTeam team_;
+  std::vector<Scratch> thread_scratch_;  // one for each thread of the team
+  Scratch bias_, padded_, gathered_, partials_;
+  std::vector<AttentionTask> tasks_;
+  std::vector<Span> spans_;
+  std::vector<size_t> first_span_;
+  std::vector<Memory> allocated_;
+};
+
+int AffinityCores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) {
+    return std::max(1u, std::thread::hardware_concurrency());
+  }
+  return CPU_COUNT(&cores);
+}
+
+absl::StatusOr<const IsaKernels*> ChooseKernels(CpuBackendOptions::Isa isa) {
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  switch (isa) {
+    case CpuBackendOptions::Isa::kPortable:
+      return &kPortableKernels;
+    case CpuBackendOptions::Isa::kAvx512:
+      if (avx512) return &kAvx512Kernels;
+      return absl::FailedPreconditionError("this processor has no AVX-512 (F, BW, DQ and VL)");
+    case CpuBackendOptions::Isa::kAvx2:
+      if (avx2) return &kAvx2Kernels;
+      break;
+    case CpuBackendOptions::Isa::kAuto:
+      if (avx512) return &kAvx512Kernels;
+      if (avx2) return &kAvx2Kernels;
+      break;
+  }
+  return absl::FailedPreconditionError(
+      "the CPU backend needs AVX2, FMA and F16C (x86-64-v3: Intel Haswell, AMD Excavator or "
+      "later), and this processor lacks at least one of them");
+}
+
+}  // namespace
+}  // namespace cpu
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
+  if (options.threads < 0 || options.threads > 1024) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "CPU backend: ", options.threads, " threads; it takes 0 (one per core) to ", "1024"));
+  }
+  const auto kernels = cpu::ChooseKernels(options.isa);
+  if (!kernels.ok()) return kernels.status();
+  const int threads = options.threads > 0 ? options.threads : cpu::AffinityCores();
+  return std::make_unique<cpu::CpuBackend>(**kernels, threads);
+}
+
+}  // namespace baton

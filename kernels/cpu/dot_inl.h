@@ -1,0 +1,176 @@
+#pragma once
+
+// Included by kernels_*.cc alone, after the header that defines Vec.
+//
+// The one order of every dot product: lane l of sixteen is a chain of fused multiply-adds over
+// elements l, l+16, l+32, ... from zero, where the last group is filled up with zeros; then
+// ReduceFour's tree over the lanes. However rows and columns are grouped below, only which sums are
+// in flight together changes.
+namespace baton::cpu {
+namespace {
+
+constexpr int kTileCols = 4;
+constexpr int kTileSums = kTileRows * kTileCols * 16;
+
+template <class T>
+inline Vec LoadWidePartial(const T* p, ptrdiff_t n) {  // n > 0 are there
+  T values[kLanes] = {};
+  __builtin_memcpy(values, p, (n < kLanes ? n : kLanes) * sizeof(T));
+  return LoadWide(values);
+}
+inline void StorePartial(float* p, Vec x, ptrdiff_t n) {
+  float values[kLanes];
+  Store(values, x);
+  __builtin_memcpy(p, values, (n < kLanes ? n : kLanes) * sizeof(float));
+}
+
+// Sums of kRows rows of x (padded to whole groups) with kCols rows of weights as they lie:
+// sums[row][col][16]. `ahead` elements after each weight lies what the next call will want.
+template <class T, int kRows, int kCols>
+inline void DotRows(const float* x, ptrdiff_t x_stride, const T* const* rows, ptrdiff_t k,
+                    ptrdiff_t ahead, float* sums) {
+  Vec acc[kRows][kCols][kParts];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) {
+#pragma GCC unroll 16
+      for (int part = 0; part < kParts; ++part) acc[r][c][part] = Zero();
+    }
+  }
+  const T* w[kCols];
+#pragma GCC unroll 16
+  for (int c = 0; c < kCols; ++c) w[c] = rows[c];
+  ptrdiff_t i = 0;
+  for (; i + 16 <= k; i += 16) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) {
+      if (ahead != 0) {
+        __builtin_prefetch(reinterpret_cast<const char*>(w[c] + i) + ahead * sizeof(T));
+      }
+#pragma GCC unroll 16
+      for (int part = 0; part < kParts; ++part) {
+        const Vec weight = LoadWide(w[c] + i + part * kLanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+          acc[r][c][part] =
+              Fma(Load(x + r * x_stride + i + part * kLanes), weight, acc[r][c][part]);
+        }
+      }
+    }
+  }
+  if (i < k) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) {
+#pragma GCC unroll 16
+      for (int part = 0; part < kParts; ++part) {
+        const ptrdiff_t at = i + part * kLanes;
+        const Vec weight = at < k ? LoadWidePartial(w[c] + at, k - at) : Zero();
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+          acc[r][c][part] = Fma(Load(x + r * x_stride + at), weight, acc[r][c][part]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kCols; ++c) {
+#pragma GCC unroll 16
+      for (int part = 0; part < kParts; ++part) {
+        Store(sums + (r * kCols + c) * 16 + part * kLanes, acc[r][c][part]);
+      }
+    }
+  }
+}
+
+// Widens elements [k0, k1) of n rows for DotTile: [n / 4][part][group][4][kLanes], rows beyond n
+// and elements beyond k1 as zeros.
+template <class T>
+inline void PackRows(const T* const* rows, int n, ptrdiff_t k0, ptrdiff_t k1, float* packed) {
+  const ptrdiff_t groups = RoundUp16(k1 - k0) / 16;
+  for (int n0 = 0; n0 < n; n0 += kTileCols) {
+    float* tile = packed + n0 * groups * 16;
+    for (ptrdiff_t group = 0; group < groups; ++group) {
+      for (int c = 0; c < kTileCols; ++c) {
+        for (int part = 0; part < kParts; ++part) {
+          const ptrdiff_t at = k0 + group * 16 + part * kLanes;
+          Vec wide = Zero();
+          if (n0 + c < n) {
+            if (at + kLanes <= k1) {
+              wide = LoadWide(rows[n0 + c] + at);
+            } else if (at < k1) {
+              wide = LoadWidePartial(rows[n0 + c] + at, k1 - at);
+            }
+          }
+          Store(tile + ((part * groups + group) * kTileCols + c) * kLanes, wide);
+        }
+      }
+    }
+  }
+}
+
+// Adds kRows rows of x times one packed tile of four to sums[row][col][16]; starts them when
+// `first`.
+template <int kRows>
+inline void DotTile(const float* x, ptrdiff_t x_stride, const float* tile, ptrdiff_t groups,
+                    bool first, float* sums) {
+  for (int part = 0; part < kParts; ++part) {
+    float* part_sums = sums + part * kLanes;
+    Vec acc[kRows][kTileCols];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int c = 0; c < kTileCols; ++c) {
+        acc[r][c] = first ? Zero() : Load(part_sums + (r * kTileCols + c) * 16);
+      }
+    }
+    const float* w = tile + part * groups * kTileCols * kLanes;
+    const float* in = x + part * kLanes;
+    for (ptrdiff_t group = 0; group < groups; ++group, w += kTileCols * kLanes, in += 16) {
+      Vec input[kRows];
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) input[r] = Load(in + r * x_stride);
+#pragma GCC unroll 16
+      for (int c = 0; c < kTileCols; ++c) {
+        const Vec weight = Load(w + c * kLanes);
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) acc[r][c] = Fma(input[r], weight, acc[r][c]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int c = 0; c < kTileCols; ++c) {
+        Store(part_sums + (r * kTileCols + c) * 16, acc[r][c]);
+      }
+    }
+  }
+}
+
+inline void DotTileOf(int rows, const float* x, ptrdiff_t x_stride, const float* tile,
+                      ptrdiff_t groups, bool first, float* sums) {
+  static_assert(kTileRows <= 6);
+  if constexpr (kTileRows >= 6) {
+    if (rows == 6) return DotTile<6>(x, x_stride, tile, groups, first, sums);
+    if (rows == 5) return DotTile<5>(x, x_stride, tile, groups, first, sums);
+    if (rows == 4) return DotTile<4>(x, x_stride, tile, groups, first, sums);
+  }
+  if constexpr (kTileRows >= 3) {
+    if (rows == 3) return DotTile<3>(x, x_stride, tile, groups, first, sums);
+  }
+  if (rows == 2) return DotTile<2>(x, x_stride, tile, groups, first, sums);
+  DotTile<1>(x, x_stride, tile, groups, first, sums);
+}
+
+// `rows` rows cut into tiles of nearly equal height.
+struct RowTiles {
+  explicit RowTiles(int row_count) : rows(row_count), count((rows + kTileRows - 1) / kTileRows) {}
+  int begin(int tile) const { return tile * rows / count; }
+  int size(int tile) const { return begin(tile + 1) - begin(tile); }
+  int rows, count;
+};
+
+}  // namespace
+}  // namespace baton::cpu

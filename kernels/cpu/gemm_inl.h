@@ -1,0 +1,124 @@
+#pragma once
+
+// Included by kernels_*.cc alone, after dot_inl.h.
+namespace baton::cpu {
+namespace {
+
+inline void Finish(const GemmTask& task, ptrdiff_t m, ptrdiff_t n, const float* sums, int cols) {
+  float* out = task.out + m * task.out_stride + n;
+  for (int c = 0; c < cols; ++c) {
+    float value = sums[c];
+    if (task.bias != nullptr) value += task.bias[n + c];
+    out[c] = task.accumulate ? out[c] + value : value;
+  }
+}
+
+// Many rows: a panel of weights is widened once per block of inputs and used from the cache by all
+// rows. The sums of the block rest in `scratch` between blocks of inputs.
+template <class T>
+void GemmPanel(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch) {
+  float* packed = scratch;
+  float* sums = scratch + kPanelCols * kKBlock;
+  const int col_tiles = (n1 - n0 + kTileCols - 1) / kTileCols;
+  const RowTiles tiles(m1 - m0);
+  const T* rows[kPanelCols];
+  for (int n = n0; n < n1; ++n) rows[n - n0] = static_cast<const T*>(task.w) + n * task.k;
+
+  for (ptrdiff_t k0 = 0; k0 < task.k; k0 += kKBlock) {
+    const ptrdiff_t k1 = k0 + kKBlock < task.k ? k0 + kKBlock : task.k;
+    const ptrdiff_t groups = RoundUp16(k1 - k0) / 16;
+    PackRows(rows, n1 - n0, k0, k1, packed);
+    for (int row_tile = 0; row_tile < tiles.count; ++row_tile) {
+      const int m = m0 + tiles.begin(row_tile);
+      const float* x = task.x + m * task.x_stride + k0;
+      for (int col_tile = 0; col_tile < col_tiles; ++col_tile) {
+        float* tile_sums = sums + (row_tile * col_tiles + col_tile) * kTileSums;
+        DotTileOf(tiles.size(row_tile), x, task.x_stride,
+                  packed + col_tile * kTileCols * groups * 16, groups, k0 == 0, tile_sums);
+        if (k1 < task.k) continue;
+        const int n = n0 + col_tile * kTileCols;
+        const int cols = n1 - n < kTileCols ? n1 - n : kTileCols;
+        for (int r = 0; r < tiles.size(row_tile); ++r) {
+          float result[kTileCols];
+          const float* s = tile_sums + r * kTileCols * 16;
+          ReduceFour(s, s + 16, s + 32, s + 48, result);
+          Finish(task, m + r, n, result, cols);
+        }
+      }
+    }
+  }
+}
+
+// Few rows: bound by reading the weights, which are widened on their way into the registers.
+template <class T, int kRows, int kCols>
+inline void SmallTile(const GemmTask& task, ptrdiff_t m, ptrdiff_t n) {
+  constexpr int kQuads = (kCols + 3) / 4;
+  float sums[kRows * kCols * 16];
+  const T* rows[kCols];
+  for (int c = 0; c < kCols; ++c) rows[c] = static_cast<const T*>(task.w) + (n + c) * task.k;
+  DotRows<T, kRows, kCols>(task.x + m * task.x_stride, task.x_stride, rows, task.k, kCols * task.k,
+                           sums);
+  for (int r = 0; r < kRows; ++r) {
+    float result[4 * kQuads];
+    const float* s = sums + r * kCols * 16;
+    for (int c = 0; c < kCols; c += 4) {
+      const int left = kCols - c - 1;
+      ReduceFour(s + c * 16, s + (c + (left < 1 ? left : 1)) * 16,
+                 s + (c + (left < 2 ? left : 2)) * 16, s + (c + (left < 3 ? left : 3)) * 16,
+                 result + c);
+    }
+    Finish(task, m + r, n, result, kCols);
+  }
+}
+
+template <class T, int kRows>
+inline void SmallRows(const GemmTask& task, int m, int n0, int n1) {
+  constexpr int kCols = kDotCols[kRows - 1];
+  int n = n0;
+  for (; n + kCols <= n1; n += kCols) SmallTile<T, kRows, kCols>(task, m, n);
+  for (; n < n1; ++n) SmallTile<T, kRows, 1>(task, m, n);
+}
+
+template <class T>
+void GemmSmallOf(const GemmTask& task, int m0, int m1, int n0, int n1) {
+  static_assert(kSmallRows == 4);
+  switch (m1 - m0) {
+    case 1:
+      return SmallRows<T, 1>(task, m0, n0, n1);
+    case 2:
+      return SmallRows<T, 2>(task, m0, n0, n1);
+    case 3:
+      return SmallRows<T, 3>(task, m0, n0, n1);
+    default:
+      return SmallRows<T, 4>(task, m0, n0, n1);
+  }
+}
+
+void Gemm(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch) {
+  switch (task.type) {
+    case Element::kF32:
+      return GemmPanel<float>(task, m0, m1, n0, n1, scratch);
+    case Element::kF16:
+      return GemmPanel<F16>(task, m0, m1, n0, n1, scratch);
+    case Element::kBf16:
+      return GemmPanel<Bf16>(task, m0, m1, n0, n1, scratch);
+  }
+}
+
+void GemmSmall(const GemmTask& task, int m0, int m1, int n0, int n1) {
+  switch (task.type) {
+    case Element::kF32:
+      return GemmSmallOf<float>(task, m0, m1, n0, n1);
+    case Element::kF16:
+      return GemmSmallOf<F16>(task, m0, m1, n0, n1);
+    case Element::kBf16:
+      return GemmSmallOf<Bf16>(task, m0, m1, n0, n1);
+  }
+}
+
+// Tiles of 3 rows cut as evenly as above are at most one more than the fewest there could be.
+constexpr size_t kGemmScratch = kPanelCols * kKBlock + ((kBlockRows + kTileRows - 1) / kTileRows) *
+                                                           ((kPanelCols + 3) / 4) * kTileSums;
+
+}  // namespace
+}  // namespace baton::cpu

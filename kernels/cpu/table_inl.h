@@ -1,0 +1,26 @@
+#pragma once
+
+// Included by kernels_*.cc alone, after all the others.
+namespace baton::cpu {
+namespace {
+
+constexpr IsaKernels MakeTable(const char* name) {
+  return {.name = name,
+          .gemm = Gemm,
+          .gemm_scratch = kGemmScratch,
+          .gemm_small = GemmSmall,
+          .attend = Attend,
+          .attend_span = AttendOneSpan,
+          .attend_merge = AttendMerge,
+          .attend_scratch = AttendScratch::Floats,
+          .attend_partial = AttendPartialFloats,
+          .rms_norm = RmsNorm,
+          .silu_mul = SiluMul,
+          .rotate = Rotate,
+          .widen = Widen,
+          .narrow = Narrow,
+          .exp = ExpRow};
+}
+
+}  // namespace
+}  // namespace baton::cpu

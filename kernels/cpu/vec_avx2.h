@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "kernels/cpu/isa_kernels.h"
+
+// Sixteen float lanes as two AVX2 registers. For kernels_avx2.cc alone: everything here has
+// internal linkage, so that no code compiled with AVX2 can replace a function of another file.
+namespace baton::cpu {
+namespace {
+
+using Vec = __m256;
+
+constexpr int kLanes = 8;       // of one Vec
+constexpr int kParts = 2;       // Vecs that make sixteen lanes
+constexpr int kTileRows = 3;    // of activations in a register tile: 3 x 4 sums, 3 + 1 inputs
+constexpr int kAttendRows = 6;  // of probabilities in a register tile, times 16 columns
+constexpr int kDotCols[] = {4, 2, 2, 1};  // weight rows taken together for 1, 2, 3, 4 rows
+
+inline Vec Zero() { return _mm256_setzero_ps(); }
+inline Vec Broadcast(float x) { return _mm256_set1_ps(x); }
+inline Vec Load(const float* p) { return _mm256_loadu_ps(p); }
+inline void Store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
+inline Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+inline Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+inline Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+inline Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+// a * b + c, rounded once.
+inline Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+// b where either is NaN.
+inline Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+inline Vec RoundToEven(Vec x) {
+  return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// 2^n for integral n in [-126, 127].
+inline Vec PowerOfTwo(Vec n) {
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+// then where a < b, otherwise `other`; NaN is not less.
+inline Vec SelectLess(Vec a, Vec b, Vec then, Vec other) {
+  return _mm256_blendv_ps(other, then, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+
+inline Vec LoadWide(const float* p) { return Load(p); }
+inline Vec LoadWide(const F16* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Vec LoadWide(const Bf16* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+// Round to nearest even; what is too large becomes infinite, NaN stays NaN.
+inline void StoreNarrow(float* p, Vec x) { Store(p, x); }
+inline void StoreNarrow(F16* p, Vec x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+inline void StoreNarrow(Bf16* p, Vec x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i high = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i wide = _mm256_blendv_epi8(rounded, quiet, is_nan);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(wide, wide), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
+
+// The tree over sixteen lanes (l + l+8, then l + l+4, l + l+2, l + l+1) of four sums at once.
+inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
+  const Vec a8 = Add(Load(a), Load(a + 8)), b8 = Add(Load(b), Load(b + 8));
+  const Vec c8 = Add(Load(c), Load(c + 8)), d8 = Add(Load(d), Load(d + 8));
+  const Vec ab4 = Add(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
+  const Vec cd4 = Add(_mm256_permute2f128_ps(c8, d8, 0x20), _mm256_permute2f128_ps(c8, d8, 0x31));
+  // [a0 a1 c0 c1 | b0 b1 d0 d1] + [a2 a3 c2 c3 | b2 b3 d2 d3]
+  const Vec acbd = Add(_mm256_shuffle_ps(ab4, cd4, 0x44), _mm256_shuffle_ps(ab4, cd4, 0xee));
+  const __m128 ac = _mm256_castps256_ps128(acbd), bd = _mm256_extractf128_ps(acbd, 1);
+  // [a c b d] = even + odd
+  const __m128 acbd1 = _mm_add_ps(_mm_shuffle_ps(ac, bd, 0x88), _mm_shuffle_ps(ac, bd, 0xdd));
+  _mm_storeu_ps(out, _mm_shuffle_ps(acbd1, acbd1, 0xd8));
+}
+
+}  // namespace
+}  // namespace baton::cpu

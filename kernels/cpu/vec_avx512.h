@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "kernels/cpu/isa_kernels.h"
+
+// Sixteen float lanes as one AVX-512 register. For kernels_avx512.cc alone: everything here has
+// internal linkage, so that no code compiled with AVX-512 can replace a function of another file.
+namespace baton::cpu {
+namespace {
+
+using Vec = __m512;
+
+constexpr int kLanes = 16;       // of one Vec
+constexpr int kParts = 1;        // Vecs that make sixteen lanes
+constexpr int kTileRows = 6;     // of activations in a register tile: 6 x 4 sums, 6 + 1 inputs
+constexpr int kAttendRows = 12;  // of probabilities in a register tile, times 16 columns
+constexpr int kDotCols[] = {8, 4, 4, 4};  // weight rows taken together for 1, 2, 3, 4 rows
+
+inline Vec Zero() { return _mm512_setzero_ps(); }
+inline Vec Broadcast(float x) { return _mm512_set1_ps(x); }
+inline Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+inline void Store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+inline Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+inline Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+inline Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+// a * b + c, rounded once.
+inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+// b where either is NaN.
+inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline Vec RoundToEven(Vec x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// 2^n for integral n in [-126, 127].
+inline Vec PowerOfTwo(Vec n) {
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+// then where a < b, otherwise `other`; NaN is not less.
+inline Vec SelectLess(Vec a, Vec b, Vec then, Vec other) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), other, then);
+}
+
+inline Vec LoadWide(const float* p) { return Load(p); }
+inline Vec LoadWide(const F16* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Vec LoadWide(const Bf16* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+// Round to nearest even; what is too large becomes infinite, NaN stays NaN.
+inline void StoreNarrow(float* p, Vec x) { Store(p, x); }
+inline void StoreNarrow(F16* p, Vec x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+inline void StoreNarrow(Bf16* p, Vec x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i high = _mm512_srli_epi32(bits, 16);
+  const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_srli_epi32(
+      _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(is_nan, rounded, quiet)));
+}
+
+// The first step of the tree: lane l + lane l+8.
+inline __m256 FoldHalves(const float* p) {
+  const Vec x = Load(p);
+  return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+}
+
+// The tree over sixteen lanes (l + l+8, then l + l+4, l + l+2, l + l+1) of four sums at once.
+inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
+  const __m256 a8 = FoldHalves(a), b8 = FoldHalves(b), c8 = FoldHalves(c), d8 = FoldHalves(d);
+  const __m256 ab4 =
+      _mm256_add_ps(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
+  const __m256 cd4 =
+      _mm256_add_ps(_mm256_permute2f128_ps(c8, d8, 0x20), _mm256_permute2f128_ps(c8, d8, 0x31));
+  // [a0 a1 c0 c1 | b0 b1 d0 d1] + [a2 a3 c2 c3 | b2 b3 d2 d3]
+  const __m256 acbd =
+      _mm256_add_ps(_mm256_shuffle_ps(ab4, cd4, 0x44), _mm256_shuffle_ps(ab4, cd4, 0xee));
+  const __m128 ac = _mm256_castps256_ps128(acbd), bd = _mm256_extractf128_ps(acbd, 1);
+  // [a c b d] = even + odd
+  const __m128 acbd1 = _mm_add_ps(_mm_shuffle_ps(ac, bd, 0x88), _mm_shuffle_ps(ac, bd, 0xdd));
+  _mm_storeu_ps(out, _mm_shuffle_ps(acbd1, acbd1, 0xd8));
+}
+
+}  // namespace
+}  // namespace baton::cpu

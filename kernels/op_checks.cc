@@ -1,0 +1,206 @@
+#include "kernels/op_checks.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+// Up to here every position is exact as a float, which the angle of a rotation is computed in.
+constexpr int kMaxPositions = 1 << 24;
+
+std::string Shape(const Tensor& t) {
+  return absl::StrCat("[", t.rows, ", ", t.cols, "] of stride ", t.stride);
+}
+std::string Shape(const Matrix& m) { return absl::StrCat("[", m.rows, ", ", m.cols, "]"); }
+
+template <class... Parts>
+absl::Status Refuse(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+absl::Status CheckTensor(absl::string_view op, absl::string_view name, const Tensor& t) {
+  if (t.rows < 0 || t.cols <= 0 || (t.rows > 1 && t.stride < t.cols)) {
+    return Refuse(op, ": ", name, " is ", Shape(t));
+  }
+  if (t.rows > 0 && t.data == nullptr) return Refuse(op, ": ", name, " has no data");
+  return absl::OkStatus();
+}
+
+absl::Status CheckMatrix(absl::string_view op, absl::string_view name, const Matrix& m) {
+  if (m.rows <= 0 || m.cols <= 0) return Refuse(op, ": ", name, " is ", Shape(m));
+  if (m.data == nullptr) return Refuse(op, ": ", name, " has no data");
+  if (m.type != DType::kF32 && m.type != DType::kF16 && m.type != DType::kBF16) {
+    return Refuse(op, ": ", name, " has element type ", static_cast<int>(m.type));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckKv(absl::string_view op, const KvView& kv, int layer) {
+  const KvLayout& l = kv.layout;
+  if (kv.data == nullptr) return Refuse(op, ": the KV pool has no data");
+  if (l.layers <= 0 || l.kv_heads <= 0 || l.head_dim <= 0 || l.block_tokens <= 0) {
+    return Refuse(op, ": KV layout is ", l.Fingerprint());
+  }
+  if (layer < 0 || layer >= l.layers) return Refuse(op, ": layer ", layer, " of ", l.layers);
+  return absl::OkStatus();
+}
+
+absl::Status CheckSequences(absl::string_view op, absl::Span<const SequenceRows> sequences,
+                            int rows, const KvLayout& layout) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const SequenceRows& s = sequences[i];
+    if (s.rows < 0 || s.first_row < 0 || s.first_row > rows - s.rows) {
+      return Refuse(op, ": sequence ", i, " has rows ", s.first_row, "+", s.rows, " of ", rows);
+    }
+    if (s.rows == 0) continue;
+    if (s.first_position < 0 || s.first_position > kMaxPositions - s.rows) {
+      return Refuse(op, ": sequence ", i, " is at position ", s.first_position, "+", s.rows,
+                    ", the last is ", kMaxPositions - 1);
+    }
+    const size_t needed = layout.BlocksFor(s.first_position + s.rows);
+    if (s.blocks.size() < needed) {
+      return Refuse(op, ": sequence ", i, " has ", s.blocks.size(), " blocks, its positions need ",
+                    needed);
+    }
+    for (size_t b = 0; b < needed; ++b) {
+      if (s.blocks[b] < 0) return Refuse(op, ": sequence ", i, " has block ", s.blocks[b]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+#define RETURN_IF_ERROR(expression) \
+  if (absl::Status status = (expression); !status.ok()) return status
+
+}  // namespace
+
+absl::Status CheckWeight(const Matrix& weight) {
+  return CheckMatrix("load weight", "weight", weight);
+}
+
+absl::Status CheckArgs(const EmbedArgs& args) {
+  constexpr absl::string_view kOp = "embed";
+  RETURN_IF_ERROR(CheckMatrix(kOp, "table", args.table));
+  RETURN_IF_ERROR(CheckTensor(kOp, "out", args.out));
+  if (args.out.cols != args.table.cols) {
+    return Refuse(kOp, ": table ", Shape(args.table), " into ", Shape(args.out));
+  }
+  if (args.tokens.size() != static_cast<size_t>(args.out.rows)) {
+    return Refuse(kOp, ": ", args.tokens.size(), " tokens into ", args.out.rows, " rows");
+  }
+  for (const TokenId token : args.tokens) {
+    if (token < 0 || token >= args.table.rows) {
+      return Refuse(kOp, ": token ", token, " of a vocabulary of ", args.table.rows);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckArgs(const RmsNormArgs& args) {
+  constexpr absl::string_view kOp = "rms norm";
+  RETURN_IF_ERROR(CheckTensor(kOp, "in", args.in));
+  RETURN_IF_ERROR(CheckTensor(kOp, "out", args.out));
+  RETURN_IF_ERROR(CheckMatrix(kOp, "weight", args.weight));
+  if (args.in.rows != args.out.rows || args.in.cols != args.out.cols || args.weight.rows != 1 ||
+      args.weight.cols != args.in.cols) {
+    return Refuse(kOp, ": in ", Shape(args.in), ", weight ", Shape(args.weight), ", out ",
+                  Shape(args.out));
+  }
+  if (!(args.epsilon >= 0) || !std::isfinite(args.epsilon)) {
+    return Refuse(kOp, ": epsilon is ", args.epsilon);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckArgs(const GemmArgs& args) {
+  constexpr absl::string_view kOp = "gemm";
+  RETURN_IF_ERROR(CheckTensor(kOp, "in", args.in));
+  RETURN_IF_ERROR(CheckTensor(kOp, "out", args.out));
+  RETURN_IF_ERROR(CheckMatrix(kOp, "weight", args.weight));
+  if (args.in.rows != args.out.rows || args.in.cols != args.weight.cols ||
+      args.out.cols != args.weight.rows) {
+    return Refuse(kOp, ": in ", Shape(args.in), ", weight ", Shape(args.weight), ", out ",
+                  Shape(args.out));
+  }
+  if (args.bias.data != nullptr) {
+    RETURN_IF_ERROR(CheckMatrix(kOp, "bias", args.bias));
+    if (args.bias.rows != 1 || args.bias.cols != args.weight.rows) {
+      return Refuse(kOp, ": bias ", Shape(args.bias), " for weight ", Shape(args.weight));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckArgs(const RopeAndWriteKvArgs& args) {
+  constexpr absl::string_view kOp = "rope";
+  RETURN_IF_ERROR(CheckTensor(kOp, "q", args.q));
+  RETURN_IF_ERROR(CheckTensor(kOp, "k", args.k));
+  RETURN_IF_ERROR(CheckTensor(kOp, "v", args.v));
+  RETURN_IF_ERROR(CheckKv(kOp, args.kv, args.layer));
+  const KvLayout& layout = args.kv.layout;
+  if (layout.head_dim % 2 != 0) return Refuse(kOp, ": head_dim ", layout.head_dim, " is odd");
+  const int64_t kv_cols = int64_t{layout.kv_heads} * layout.head_dim;
+  if (args.q.rows != args.k.rows || args.q.rows != args.v.rows || args.k.cols != kv_cols ||
+      args.v.cols != kv_cols || args.q.cols % layout.head_dim != 0) {
+    return Refuse(kOp, ": q ", Shape(args.q), ", k ", Shape(args.k), ", v ", Shape(args.v),
+                  " for KV layout ", layout.Fingerprint());
+  }
+  if (args.rope.inverse_frequency.size() != static_cast<size_t>(layout.head_dim / 2)) {
+    return Refuse(kOp, ": ", args.rope.inverse_frequency.size(), " frequencies for head_dim ",
+                  layout.head_dim);
+  }
+  return CheckSequences(kOp, args.sequences, args.q.rows, layout);
+}
+
+absl::Status CheckArgs(const AttentionArgs& args) {
+  constexpr absl::string_view kOp = "attention";
+  RETURN_IF_ERROR(CheckTensor(kOp, "q", args.q));
+  RETURN_IF_ERROR(CheckTensor(kOp, "out", args.out));
+  RETURN_IF_ERROR(CheckKv(kOp, args.kv, args.layer));
+  const KvLayout& layout = args.kv.layout;
+  if (args.heads <= 0 || args.heads % layout.kv_heads != 0) {
+    return Refuse(kOp, ": ", args.heads, " query heads for ", layout.kv_heads, " KV heads");
+  }
+  if (args.q.rows != args.out.rows || args.q.cols != int64_t{args.heads} * layout.head_dim ||
+      args.out.cols != args.q.cols) {
+    return Refuse(kOp, ": q ", Shape(args.q), ", out ", Shape(args.out), " for ", args.heads,
+                  " heads and KV layout ", layout.Fingerprint());
+  }
+  if (!std::isfinite(args.scale)) return Refuse(kOp, ": scale is ", args.scale);
+  return CheckSequences(kOp, args.sequences, args.q.rows, layout);
+}
+
+absl::Status CheckArgs(const SiluMulArgs& args) {
+  constexpr absl::string_view kOp = "silu mul";
+  RETURN_IF_ERROR(CheckTensor(kOp, "gate", args.gate));
+  RETURN_IF_ERROR(CheckTensor(kOp, "up", args.up));
+  RETURN_IF_ERROR(CheckTensor(kOp, "out", args.out));
+  if (args.gate.rows != args.up.rows || args.gate.rows != args.out.rows ||
+      args.gate.cols != args.up.cols || args.gate.cols != args.out.cols) {
+    return Refuse(kOp, ": gate ", Shape(args.gate), ", up ", Shape(args.up), ", out ",
+                  Shape(args.out));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckArgs(const LogitsArgs& args) {
+  constexpr absl::string_view kOp = "logits";
+  RETURN_IF_ERROR(CheckTensor(kOp, "in", args.in));
+  RETURN_IF_ERROR(CheckMatrix(kOp, "head", args.head));
+  if (args.head.cols != args.in.cols) {
+    return Refuse(kOp, ": in ", Shape(args.in), ", head ", Shape(args.head));
+  }
+  if (args.out.size() != args.rows.size() * args.head.rows) {
+    return Refuse(kOp, ": room for ", args.out.size(), " logits, ", args.rows.size(), " rows of ",
+                  args.head.rows, " are wanted");
+  }
+  for (const int row : args.rows) {
+    if (row < 0 || row >= args.in.rows) return Refuse(kOp, ": row ", row, " of ", args.in.rows);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton
