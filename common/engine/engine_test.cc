@@ -1,0 +1,141 @@
+#include "common/engine/engine.h"
+
+#include "common/engine/fake_model.h"
+#include "common/engine/one_process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/fake/fake_backend.h"
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+
+class EngineTest : public ::testing::Test {
+ protected:
+  static constexpr int kBlockTokens = 4;
+  static constexpr int kBlocks = 64;
+
+  explicit EngineTest(FakeBackendOptions options = {.nan_after = 99})
+      : model_(Model::WithoutWeights(FakeModelConfig(128, 64))),
+        backend_(CreateFakeBackend(std::move(options))),
+        layout_(model_->LayoutFor(kBlockTokens, DType::kF16)),
+        memory_(kBlocks * layout_.BlockBytes(), std::byte{0xEE}),
+        engine_(
+            Engine::Create(model_.get(), backend_.get(), {memory_.data(), layout_}, 32).value()) {
+    greedy_.max_tokens = 8;
+  }
+
+  std::vector<TokenId> Ids(const OneProcessAnswer& answer) {
+    std::vector<TokenId> ids;
+    for (const SampledToken& token : answer.tokens) ids.push_back(token.id);
+    return ids;
+  }
+
+  absl::StatusOr<OneProcessAnswer> Generate(const std::vector<TokenId>& prompt,
+                                            const SamplingOptions& sampling, int chunk = 0,
+                                            int original = 0) {
+    return GenerateInOneProcess(engine_.get(), &pool_, model_->config(), kBlockTokens, prompt,
+                                sampling, chunk, original);
+  }
+
+  std::unique_ptr<const Model> model_;
+  std::unique_ptr<Backend> backend_;
+  KvLayout layout_;
+  std::vector<std::byte> memory_;
+  BlockPool pool_{kBlocks};
+  std::unique_ptr<Engine> engine_;
+  SamplingOptions greedy_;
+  const std::vector<TokenId> prompt_ = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
+};
+
+TEST_F(EngineTest, AnswersAsTheOracleForEveryChunk) {
+  const auto expected = FakeContinuation(layout_, prompt_, 128, 8);
+  for (const int chunk : {0, 1, 3, 4, 8, 11, 32}) {
+    const auto answer = Generate(prompt_, greedy_, chunk).value();
+    EXPECT_EQ(Ids(answer), expected) << chunk;
+    EXPECT_EQ(answer.reason, FinishReason::kLength);
+    EXPECT_EQ(answer.tokens[0].position, 11);
+    EXPECT_EQ(pool_.free_blocks(), kBlocks);
+  }
+}
+
+TEST_F(EngineTest, EachSequenceOfAMixedStepGetsWhatItWouldGetAlone) {
+  SamplingOptions sampled = greedy_;
+  sampled.temperature = 1;
+  sampled.seed = 77;
+  const std::vector<TokenId> other = {8, 8, 8};
+  const auto first = pool_.Take(3).value();
+  const auto second = pool_.Take(1).value();
+  const auto third = pool_.Take(3).value();
+  const auto all = absl::MakeConstSpan(prompt_);
+  ASSERT_TRUE(engine_
+                  ->Run({{{.tokens = all.first(8), .blocks = first},
+                          {.tokens = all.first(4), .blocks = third}}})
+                  .ok());
+  std::vector<int> layers;
+  const auto tokens = engine_->Run({{{all.subspan(8), 8, first, &greedy_, 11},
+                                     {other, 0, second, &sampled, 3},
+                                     {all.subspan(4, 4), 4, third, nullptr, 11}}},
+                                   [&](int layer) { layers.push_back(layer); });
+  ASSERT_TRUE(tokens.ok());
+  ASSERT_EQ(tokens->size(), 2u);
+  EXPECT_EQ((*tokens)[0]->id, Generate(prompt_, greedy_)->tokens[0].id);
+  EXPECT_EQ((*tokens)[1]->id, Generate(other, sampled)->tokens[0].id);
+  EXPECT_EQ((*tokens)[1]->position, 3);
+  EXPECT_THAT(layers, ElementsAre(0, 1));
+}
+
+TEST_F(EngineTest, BadNumbersEndOnlyTheirOwnSequence) {
+  const auto first = pool_.Take(1).value();
+  const auto second = pool_.Take(1).value();
+  const std::vector<TokenId> poisoned = {99}, sound = {1};
+  const auto tokens =
+      engine_->Run({{{poisoned, 0, first, &greedy_, 1}, {sound, 0, second, &greedy_, 1}}}).value();
+  EXPECT_EQ(tokens[0].status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(tokens[1]->id, FakeContinuation(layout_, sound, 128, 1)[0]);
+}
+
+TEST_F(EngineTest, AnswersEndAtStopTokensLengthAndContext) {
+  const auto expected = FakeContinuation(layout_, prompt_, 128, 60);
+  SamplingOptions sampling = greedy_;
+  sampling.stop_tokens = {expected[2]};
+  EXPECT_EQ(Generate(prompt_, sampling)->tokens.size(), 3u);
+  EXPECT_EQ(Generate(prompt_, sampling)->reason, FinishReason::kStop);
+  sampling.min_tokens = 4;
+  EXPECT_GE(Generate(prompt_, sampling)->tokens.size(), 5u);
+  sampling = greedy_;
+  sampling.max_tokens = 1000;
+  const auto full = Generate(prompt_, sampling).value();
+  EXPECT_EQ(full.tokens.back().position, 63);
+  EXPECT_EQ(full.reason, FinishReason::kLength);
+  EXPECT_FALSE(Generate(std::vector<TokenId>(64, 1), sampling).ok());
+  EXPECT_FALSE(Generate({}, sampling).ok());
+}
+
+TEST_F(EngineTest, ARestartedSequenceGoesOnAsIfNothingHadHappened) {
+  SamplingOptions sampling;
+  sampling.temperature = 1.2f;
+  sampling.seed = 5;
+  sampling.max_tokens = 20;
+  sampling.min_tokens = 10;
+  for (TokenId stop = 0; stop < 40; ++stop) sampling.stop_tokens.push_back(stop);
+  const auto whole = Ids(Generate(prompt_, sampling).value());
+  ASSERT_GT(whole.size(), 10u);
+  for (size_t done = 1; done < whole.size(); ++done) {
+    std::vector<TokenId> so_far = prompt_;
+    so_far.insert(so_far.end(), whole.begin(), whole.begin() + done);
+    EXPECT_EQ(Ids(Generate(so_far, sampling, 4, 11).value()),
+              std::vector<TokenId>(whole.begin() + done, whole.end()));
+  }
+}
+
+TEST_F(EngineTest, StepErrorsComeThrough) {
+  const auto blocks = pool_.Take(1).value();
+  EXPECT_EQ(engine_->Run({{{prompt_, 0, blocks, &greedy_, 11}}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(engine_->Run({})->empty());
+}
+
+}  // namespace
+}  // namespace baton

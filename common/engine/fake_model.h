@@ -1,0 +1,25 @@
+#pragma once
+
+#include "common/model/model_config.h"
+
+namespace baton {
+
+// The smallest architecture that the fake backend can run.
+inline ModelConfig FakeModelConfig(int vocab = 256, int context = 4096) {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.layers = 2;
+  config.hidden = 4;
+  config.intermediate = 4;
+  config.heads = 2;
+  config.kv_heads = 2;
+  config.head_dim = 2;
+  config.vocab = vocab;
+  config.context = context;
+  config.rms_epsilon = 1e-5f;
+  config.rope_theta = 10000;
+  config.tied_embeddings = true;
+  return config;
+}
+
+}  // namespace baton

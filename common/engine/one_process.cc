@@ -1,0 +1,61 @@
+#include "common/engine/one_process.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+
+absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool* pool,
+                                                      const ModelConfig& config, int block_tokens,
+                                                      absl::Span<const TokenId> tokens,
+                                                      const SamplingOptions& sampling,
+                                                      int chunk_tokens,
+                                                      int original_prompt_tokens) {
+  std::vector<TokenId> sequence(tokens.begin(), tokens.end());
+  const int prompt =
+      original_prompt_tokens > 0 ? original_prompt_tokens : static_cast<int>(sequence.size());
+  if (sequence.empty() || static_cast<int>(sequence.size()) >= config.context) {
+    return absl::InvalidArgumentError(absl::StrCat("a prompt of ", sequence.size(),
+                                                   " tokens; it takes 1 to ", config.context - 1));
+  }
+  std::vector<BlockId> blocks;
+  const absl::Cleanup free_blocks = [&] { pool->Release(blocks); };
+  OneProcessAnswer answer;
+  size_t computed = 0;
+  while (true) {
+    const size_t most = chunk_tokens > 0 ? chunk_tokens : sequence.size();
+    const size_t rows = std::min(most, sequence.size() - computed);
+    const bool last = computed + rows == sequence.size();
+    const int missing = (static_cast<int>(computed + rows) + block_tokens - 1) / block_tokens -
+                        static_cast<int>(blocks.size());
+    if (missing > 0) {
+      auto more = pool->Take(missing);
+      if (!more.ok()) return more.status();
+      blocks.insert(blocks.end(), more->begin(), more->end());
+    }
+    const StepPlan plan = {{{.tokens = absl::MakeConstSpan(sequence).subspan(computed, rows),
+                             .first_position = static_cast<int>(computed),
+                             .blocks = blocks,
+                             .sampling = last ? &sampling : nullptr,
+                             .original_prompt_tokens = prompt}}};
+    auto sampled = engine->Run(plan);
+    if (!sampled.ok()) return sampled.status();
+    computed += rows;
+    if (!last) continue;
+    absl::StatusOr<SampledToken>& token = sampled->front();
+    if (!token.ok()) return token.status();
+    const TokenId id = token->id;
+    const auto finish = FinishAt(id, token->position, prompt, sampling, config.context);
+    answer.tokens.push_back(*std::move(token));
+    if (finish) {
+      answer.reason = *finish;
+      return answer;
+    }
+    sequence.push_back(id);
+  }
+}
+
+}  // namespace baton
