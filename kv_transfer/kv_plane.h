@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +14,9 @@
 #include "absl/time/time.h"
 #include "common/base/types.h"
 #include "kernels/kv_layout.h"
+#include "kv_transfer/kv_address.h"
+#include "kv_transfer/kv_meta.h"
+#include "kv_transfer/kv_notes.h"
 #include "kv_transfer/transport.h"
 
 namespace baton {
@@ -42,8 +48,9 @@ struct ProvenLink {
 };
 
 // This worker's side of the KV plane: the memory of its KV pool, the peers it may meet, and the
-// notes between them. KvPublisher (prefill) and KvPuller (decode) work on top. KV thread only, but
-// for the memory, which the engine's thread writes.
+// notes between them. KvPublisher (prefill) and KvPuller (decode) work on top. Both workers of a
+// pair must be told of each other: notes from a worker that SetPeers has not named are dropped. KV
+// thread only, but for the memory, which the engine's thread writes.
 class KvPlane {
  public:
   struct Options {
@@ -51,30 +58,117 @@ class KvPlane {
     std::string numerics_id;
     KvLayout layout;
     int blocks = 0;
-    bool proves_links = false;  // decode workers read a pattern from every new peer
+    // Decode workers read a pattern from every new peer, and ask it once a second whether it is
+    // still there; five questions without an answer, and it has to prove itself again.
+    bool proves_links = false;
     absl::Duration proof_timeout = absl::Seconds(5);
   };
+  // Of the notes that arrived. Those that are counted here were dropped.
+  struct Counters {
+    uint64_t notes = 0;
+    uint64_t malformed = 0;      // not a note, or it says what cannot be
+    uint64_t misdirected = 0;    // for another epoch, or for a role that we don't have
+    uint64_t unknown_peer = 0;   // from a worker that SetPeers has not named
+    uint64_t refused = 0;        // unknown hand-over, wrong secret, an attempt that is over
+    uint64_t wrong_pattern = 0;  // proofs whose bytes were wrong
+  };
+
   // Allocates the pool from `transport`, which must outlive the plane. ResourceExhausted with the
   // arithmetic when it does not fit.
   static absl::StatusOr<std::unique_ptr<KvPlane>> Create(Transport* transport, Options options);
-  virtual ~KvPlane() = default;
+  // After the publisher and the puller on it.
+  ~KvPlane();
+  KvPlane(const KvPlane&) = delete;
+  KvPlane& operator=(const KvPlane&) = delete;
 
-  // The pool, `blocks * layout.BlockBytes()` bytes.
-  virtual std::byte* pool() = 0;
+  // The pool, `blocks * layout.BlockBytes()` bytes, zero at first.
+  std::byte* pool() { return pool_.data; }
   // One generation per block, readable by peers: the block pool counts here.
-  virtual std::atomic<uint64_t>* generations() = 0;
-  virtual const Options& options() const = 0;
+  std::atomic<uint64_t>* generations();
+  const Options& options() const { return options_; }
   // For Registration.kv_address.
-  virtual std::string address() const = 0;
+  std::string address() const;
 
   // Replaces the peers. New ones are connected and, where asked for, proven; those no longer named
-  // are disconnected, which fails what is under way with them.
-  virtual void SetPeers(const std::vector<KvPeer>& peers) = 0;
-  // Peers whose pattern arrived right.
-  virtual std::vector<ProvenLink> links() const = 0;
+  // are disconnected, which fails what is under way with them. A peer whose KV address, epoch,
+  // layout or numerics do not fit is left out, with a line in the log.
+  void SetPeers(const std::vector<KvPeer>& peers);
+  // Peers whose pattern arrived right. Always empty without `proves_links`.
+  std::vector<ProvenLink> links() const;
 
   // Moves transport, proofs, publisher and puller on; true when something happened.
-  virtual bool RunOnce(absl::Time now) = 0;
+  bool RunOnce(absl::Time now);
+
+  const Counters& counters() const { return counters_; }
+
+  // The rest is for KvPublisher and KvPuller.
+
+  // One of the two: gets its notes, and its turn in RunOnce. `drained`: everything that had arrived
+  // by now has been handled.
+  struct User {
+    std::function<void(const KvNote& note)> on_note;
+    std::function<bool(absl::Time now, bool drained)> run_once;
+  };
+  void SetPublisher(User user) { publisher_ = std::move(user); }
+  void SetPuller(User user) { puller_ = std::move(user); }
+
+  enum class LinkState {
+    kUnknown,  // no such peer, or one that did not fit
+    kDown,     // lost or not proven; tried again after a pause
+    kProving,
+    kUp,
+  };
+  LinkState StateOf(WorkerEpoch peer) const;
+  // Grows with every connection to any peer: another value, another link. Zero while there is none.
+  uint64_t IncarnationOf(WorkerEpoch peer) const;
+  uint64_t BlocksOf(WorkerEpoch peer) const;
+  std::string LinkOf(WorkerEpoch peer);
+  // The last note from it.
+  absl::Time HeardFrom(WorkerEpoch peer) const;
+
+  // Best effort: a note that cannot go is lost, and a broken link is taken down and made anew.
+  void Send(WorkerEpoch peer, KvNote note);
+  // As Transport::Read, from the peer's pool or KvMeta. The peer must be kUp.
+  void ReadPool(WorkerEpoch peer, uint64_t offset, std::byte* local, size_t bytes,
+                std::function<void(absl::Status)> done);
+  void ReadMeta(WorkerEpoch peer, uint64_t offset, std::byte* local, size_t bytes,
+                std::function<void(absl::Status)> done);
+  // Ends the connection by force: every read from that peer has been reported when it returns. The
+  // link is tried again after a pause.
+  void Drop(WorkerEpoch peer, absl::string_view why);
+
+  KvMeta meta() const;
+  std::byte* meta_data() { return meta_.data; }
+  void CountMalformed() { ++counters_.malformed; }
+  void CountRefused() { ++counters_.refused; }
+
+ private:
+  struct Peer;
+
+  KvPlane(Transport* transport, Options options);
+  absl::Status Fits(const KvPeer& peer, const KvAddress& at) const;
+  Peer* Find(WorkerEpoch epoch);
+  const Peer* Find(WorkerEpoch epoch) const;
+  bool Connect(Peer* peer);
+  void Drop(Peer* peer, absl::string_view why);
+  bool SendTo(Peer* peer, const KvNote& note);
+  void SayHello(Peer* peer);
+  void ReadPattern(Peer* peer, size_t offset, size_t bytes);
+  bool MoveProof(Peer* peer);
+  bool MoveLink(Peer* peer, bool drained);
+  void HandleNote(const std::string& bytes);
+
+  Transport* const transport_;
+  const Options options_;
+  TransportMemory pool_;
+  TransportMemory meta_;
+  absl::Time now_ = absl::InfinitePast();
+  uint64_t incarnations_ = 0;
+  std::map<WorkerEpoch, std::unique_ptr<Peer>> peers_;
+  std::deque<std::string> inbox_;
+  User publisher_;
+  User puller_;
+  Counters counters_;
 };
 
 }  // namespace baton

@@ -29,8 +29,10 @@ struct ReadOperation {
   uint64_t offset = 0;         // from its start, bytes
   std::byte* local = nullptr;  // inside memory of this transport, or any memory of the process
   size_t bytes = 0;
-  // Called once, from Progress() or Disconnect(). Before that the transport may write to `local` at
-  // any moment; afterwards never again. Unavailable: the peer is gone.
+  // Called once, from Progress(), Disconnect() or the transport's destructor, never from Read().
+  // Before that the transport may write to `local` at any moment; afterwards never again. It may
+  // call Read and SendNote, nothing else of the transport. Unavailable: the peer is gone.
+  // InvalidArgument: not inside the peer's memory.
   std::function<void(absl::Status)> done;
 };
 
@@ -42,6 +44,7 @@ struct ReadOperation {
 class Transport {
  public:
   static constexpr size_t kMaxNoteBytes = 4096;
+  static constexpr int kMaxNotesUnderWay = 4096;
 
   virtual ~Transport() = default;
 
@@ -64,9 +67,11 @@ class Transport {
   virtual absl::StatusOr<std::string> Link(PeerId peer) = 0;
 
   virtual void Read(ReadOperation operation) = 0;
-  // InvalidArgument above kMaxNoteBytes; Unavailable when the peer is known to be gone.
+  // InvalidArgument above kMaxNoteBytes; Unavailable when the peer is known to be gone;
+  // ResourceExhausted when kMaxNotesUnderWay to it have not left yet.
   virtual absl::Status SendNote(PeerId peer, absl::string_view note) = 0;
-  // Called from Progress() with every note that arrives, whoever sent it.
+  // Called from Progress() with every note that arrives, whoever sent it. The handler may call Read
+  // and SendNote, nothing else of the transport.
   virtual void SetNoteHandler(std::function<void(absl::string_view note)> handler) = 0;
 
   // Moves everything on; true when something happened.

@@ -1,0 +1,33 @@
+#include "kv_transfer/kv_meta.h"
+
+#include <cstring>
+
+namespace baton {
+namespace {
+
+// splitmix64: Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014.
+uint64_t PatternWord(WorkerEpoch epoch, uint64_t index) {
+  uint64_t z = epoch + (index + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+void KvMeta::WritePattern(WorkerEpoch epoch, std::byte* to) {
+  for (size_t i = 0; i < kPatternBytes / sizeof(uint64_t); ++i) {
+    const uint64_t word = PatternWord(epoch, i);
+    std::memcpy(to + i * sizeof(word), &word, sizeof(word));
+  }
+}
+
+bool KvMeta::CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* data, size_t bytes) {
+  for (size_t i = 0; i < bytes / sizeof(uint64_t); ++i) {
+    const uint64_t word = PatternWord(epoch, offset / sizeof(word) + i);
+    if (std::memcmp(data + i * sizeof(word), &word, sizeof(word)) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace baton

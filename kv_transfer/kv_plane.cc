@@ -1,0 +1,445 @@
+#include "kv_transfer/kv_plane.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
+
+namespace baton {
+namespace {
+
+static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+constexpr size_t kFirstPatternBytes = 4096;  // wires the connection up, so that the rest is a rate
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+constexpr absl::Duration kLongestPause = absl::Seconds(5);
+constexpr absl::Duration kHelloWhileProving = absl::Milliseconds(100);
+constexpr absl::Duration kHelloWhenUp = absl::Seconds(1);
+constexpr int kUnansweredHellos = 5;
+constexpr int kProgressPerRun = 256;
+constexpr size_t kInboxNotes = 1 << 16;
+
+}  // namespace
+
+struct KvPlane::Peer {
+  KvPeer who;
+  KvAddress at;
+  LinkState state = LinkState::kDown;
+  PeerId id = -1;
+  uint64_t incarnation = 0;
+  absl::Time next_try = absl::InfinitePast();
+  absl::Duration pause;  // before the next try but one; zero after a word from the peer
+  absl::Time heard = absl::InfinitePast();
+
+  uint64_t nonce = 0;
+  absl::Time next_hello = absl::InfinitePast();
+  int unanswered_hellos = 0;
+
+  // The proof: a first short read, then the rest, and the answer to a hello.
+  std::vector<std::byte> pattern;
+  absl::Time proof_started;
+  absl::Time read_started;
+  size_t pattern_right = 0;  // bytes from the start that have been checked
+  bool reading = false;
+  bool answered = false;
+  absl::Status read_status;
+  double bytes_per_us = 0;
+  std::string link;
+};
+
+absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, Options options) {
+  if (options.epoch == 0) return absl::InvalidArgumentError("the KV plane needs an epoch");
+  if (options.blocks <= 0 || options.layout.BlockBytes() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a KV pool of ", options.blocks, " blocks of ",
+                                                   options.layout.BlockBytes(), " bytes"));
+  }
+  std::unique_ptr<KvPlane> plane(new KvPlane(transport, options));
+  auto pool = transport->Allocate(options.blocks * options.layout.BlockBytes());
+  if (!pool.ok()) {
+    return absl::Status(
+        pool.status().code(),
+        absl::StrCat("KV pool of ", options.blocks, " blocks of ", options.layout.BlockBytes(),
+                     " bytes over ", transport->name(), ": ", pool.status().message()));
+  }
+  plane->pool_ = *std::move(pool);
+  auto meta = transport->Allocate(plane->meta().Bytes());
+  if (!meta.ok()) return meta.status();
+  plane->meta_ = *std::move(meta);
+  KvMeta::WritePattern(options.epoch, plane->meta_.data);
+  transport->SetNoteHandler([plane = plane.get()](absl::string_view note) {
+    if (plane->inbox_.size() >= kInboxNotes) {
+      plane->CountMalformed();
+      return;
+    }
+    plane->inbox_.emplace_back(note);
+  });
+  return plane;
+}
+
+KvPlane::KvPlane(Transport* transport, Options options)
+    : transport_(transport), options_(std::move(options)) {}
+
+KvPlane::~KvPlane() {
+  transport_->SetNoteHandler(nullptr);
+  SetPeers({});
+}
+
+std::atomic<uint64_t>* KvPlane::generations() {
+  return reinterpret_cast<std::atomic<uint64_t>*>(meta_.data + meta().GenerationOffset(0));
+}
+
+KvMeta KvPlane::meta() const {
+  return {static_cast<uint64_t>(options_.blocks), options_.layout.layers};
+}
+
+std::string KvPlane::address() const {
+  return PackKvAddress({options_.epoch, transport_->address(), pool_.key, meta_.key,
+                        static_cast<uint64_t>(options_.blocks), options_.layout.Fingerprint(),
+                        options_.numerics_id});
+}
+
+absl::Status KvPlane::Fits(const KvPeer& peer, const KvAddress& at) const {
+  if (at.epoch != peer.epoch) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its KV address is of epoch ", at.epoch, ", not ", peer.epoch));
+  }
+  if (at.layout_fingerprint != options_.layout.Fingerprint()) {
+    return absl::FailedPreconditionError(absl::StrCat("its KV layout is ", at.layout_fingerprint,
+                                                      ", ours ", options_.layout.Fingerprint()));
+  }
+  if (at.numerics_id != options_.numerics_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its numerics are ", at.numerics_id, ", ours ", options_.numerics_id));
+  }
+  return absl::OkStatus();
+}
+
+void KvPlane::SetPeers(const std::vector<KvPeer>& peers) {
+  std::set<WorkerEpoch> named;
+  for (const KvPeer& peer : peers) {
+    if (peer.epoch == options_.epoch || !named.insert(peer.epoch).second) continue;
+    Peer* known = Find(peer.epoch);
+    if (known != nullptr && known->who.kv_address == peer.kv_address) {
+      known->who.address = peer.address;
+      continue;
+    }
+    if (known != nullptr) {
+      Drop(known, "it has another KV address");
+      peers_.erase(peer.epoch);
+    }
+    const auto at = UnpackKvAddress(peer.kv_address);
+    const absl::Status fits = at.ok() ? Fits(peer, *at) : at.status();
+    if (!fits.ok()) {
+      named.erase(peer.epoch);
+      Log(Severity::kWarning, "kv peer left out",
+          {{"peer", peer.address}, {"why", fits.message()}});
+      continue;
+    }
+    auto added = std::make_unique<Peer>();
+    added->who = peer;
+    added->at = *at;
+    peers_[peer.epoch] = std::move(added);
+  }
+  for (auto it = peers_.begin(); it != peers_.end();) {
+    if (named.contains(it->first)) {
+      ++it;
+      continue;
+    }
+    Drop(it->second.get(), "");
+    it = peers_.erase(it);
+  }
+}
+
+std::vector<ProvenLink> KvPlane::links() const {
+  std::vector<ProvenLink> links;
+  if (!options_.proves_links) return links;
+  for (const auto& [epoch, peer] : peers_) {
+    if (peer->state == LinkState::kUp) links.push_back({epoch, peer->link, peer->bytes_per_us});
+  }
+  return links;
+}
+
+KvPlane::Peer* KvPlane::Find(WorkerEpoch epoch) {
+  const auto it = peers_.find(epoch);
+  return it == peers_.end() ? nullptr : it->second.get();
+}
+const KvPlane::Peer* KvPlane::Find(WorkerEpoch epoch) const {
+  const auto it = peers_.find(epoch);
+  return it == peers_.end() ? nullptr : it->second.get();
+}
+
+KvPlane::LinkState KvPlane::StateOf(WorkerEpoch epoch) const {
+  const Peer* peer = Find(epoch);
+  return peer == nullptr ? LinkState::kUnknown : peer->state;
+}
+uint64_t KvPlane::IncarnationOf(WorkerEpoch epoch) const {
+  const Peer* peer = Find(epoch);
+  return peer == nullptr ? 0 : peer->incarnation;
+}
+uint64_t KvPlane::BlocksOf(WorkerEpoch epoch) const {
+  const Peer* peer = Find(epoch);
+  return peer == nullptr ? 0 : peer->at.blocks;
+}
+absl::Time KvPlane::HeardFrom(WorkerEpoch epoch) const {
+  const Peer* peer = Find(epoch);
+  return peer == nullptr ? absl::InfinitePast() : peer->heard;
+}
+std::string KvPlane::LinkOf(WorkerEpoch epoch) {
+  const Peer* peer = Find(epoch);
+  return peer == nullptr ? "" : peer->link;
+}
+
+bool KvPlane::Connect(Peer* peer) {
+  const absl::Duration pause = std::max(peer->pause, kFirstPause);
+  peer->next_try = now_ + pause;
+  peer->pause = std::min(2 * pause, kLongestPause);
+  const auto id = transport_->Connect(peer->at.transport_address);
+  if (!id.ok()) {
+    Log(Severity::kWarning, "kv peer cannot be connected",
+        {{"peer", peer->who.address}, {"why", id.status().message()}});
+    return false;
+  }
+  peer->id = *id;
+  peer->incarnation = ++incarnations_;
+  peer->next_hello = absl::InfinitePast();
+  peer->unanswered_hellos = 0;
+  if (!options_.proves_links) {
+    peer->state = LinkState::kUp;
+    return true;
+  }
+  peer->state = LinkState::kProving;
+  peer->nonce = RandomU64();
+  peer->proof_started = now_;
+  peer->pattern.resize(KvMeta::kPatternBytes);
+  peer->pattern_right = 0;
+  peer->answered = false;
+  peer->read_status = absl::OkStatus();
+  ReadPattern(peer, 0, kFirstPatternBytes);
+  return true;
+}
+
+void KvPlane::Drop(WorkerEpoch epoch, absl::string_view why) {
+  if (Peer* peer = Find(epoch); peer != nullptr) Drop(peer, why);
+}
+
+void KvPlane::Drop(Peer* peer, absl::string_view why) {
+  if (peer->state == LinkState::kDown) return;
+  if (!why.empty()) {
+    Log(Severity::kWarning, "kv link down", {{"peer", peer->who.address}, {"why", why}});
+  }
+  peer->state = LinkState::kDown;
+  peer->incarnation = 0;
+  const PeerId id = std::exchange(peer->id, -1);
+  transport_->Disconnect(id);
+  peer->reading = false;
+  peer->pattern = {};
+}
+
+bool KvPlane::SendTo(Peer* peer, const KvNote& note) {
+  const std::string bytes = EncodeNote(note);
+  // A link that broke unnoticed is made anew once: its end may have been the peer's own doing.
+  for (int tries = 0; tries < 2; ++tries) {
+    if (peer->state == LinkState::kDown && !options_.proves_links && now_ >= peer->next_try) {
+      if (!Connect(peer)) return false;
+    }
+    if (peer->state == LinkState::kDown) return false;
+    const absl::Status sent = transport_->SendNote(peer->id, bytes);
+    if (!absl::IsUnavailable(sent)) return sent.ok();
+    Drop(peer, sent.message());
+  }
+  return false;
+}
+
+void KvPlane::Send(WorkerEpoch epoch, KvNote note) {
+  Peer* peer = Find(epoch);
+  if (peer == nullptr) return;
+  note.from = options_.epoch;
+  note.to = epoch;
+  SendTo(peer, note);
+}
+
+void KvPlane::SayHello(Peer* peer) {
+  if (now_ < peer->next_hello) return;
+  peer->next_hello =
+      now_ + (peer->state == LinkState::kProving ? kHelloWhileProving : kHelloWhenUp);
+  ++peer->unanswered_hellos;
+  KvNote hello;
+  hello.type = KvNote::Type::kHello;
+  hello.from = options_.epoch;
+  hello.to = peer->who.epoch;
+  hello.nonce = peer->nonce;
+  SendTo(peer, hello);
+}
+
+void KvPlane::ReadPattern(Peer* peer, size_t offset, size_t bytes) {
+  peer->reading = true;
+  peer->read_started = now_;
+  ReadMeta(
+      peer->who.epoch, offset, peer->pattern.data() + offset, bytes,
+      [this, peer, offset, bytes](absl::Status status) {
+        peer->reading = false;
+        peer->read_status = std::move(status);
+        if (!peer->read_status.ok()) return;
+        if (!KvMeta::CheckPattern(peer->at.epoch, offset, peer->pattern.data() + offset, bytes)) {
+          ++counters_.wrong_pattern;
+          peer->read_status = absl::DataLossError("the pattern it shows is not its own");
+          return;
+        }
+        peer->pattern_right = offset + bytes;
+      });
+}
+
+bool KvPlane::MoveProof(Peer* peer) {
+  if (!peer->reading && !peer->read_status.ok()) {
+    Drop(peer, absl::StrCat("proof: ", peer->read_status.ToString()));
+    return true;
+  }
+  if (now_ - peer->proof_started >= options_.proof_timeout) {
+    Drop(peer, absl::StrCat("proof: ", peer->pattern_right, " of ", KvMeta::kPatternBytes,
+                            " bytes and ", peer->answered ? "an" : "no", " answer in ",
+                            absl::FormatDuration(options_.proof_timeout)));
+    return true;
+  }
+  if (!peer->answered) SayHello(peer);
+  if (peer->state != LinkState::kProving || peer->reading) return false;
+  if (peer->pattern_right == kFirstPatternBytes) {
+    ReadPattern(peer, kFirstPatternBytes, KvMeta::kPatternBytes - kFirstPatternBytes);
+    return true;
+  }
+  if (peer->bytes_per_us == 0) {
+    const absl::Duration took = std::max(now_ - peer->read_started, absl::Microseconds(1));
+    peer->bytes_per_us =
+        (KvMeta::kPatternBytes - kFirstPatternBytes) / absl::ToDoubleMicroseconds(took);
+  }
+  if (!peer->answered) return false;
+  const auto link = transport_->Link(peer->id);
+  if (!link.ok()) return false;
+  peer->link = *link;
+  peer->pattern = {};
+  peer->state = LinkState::kUp;
+  peer->next_hello = now_ + kHelloWhenUp;
+  peer->unanswered_hellos = 0;
+  Log(Severity::kInfo, "kv link proven",
+      {{"peer", peer->who.address},
+       {"link", peer->link},
+       {"mb_per_s", static_cast<int64_t>(peer->bytes_per_us)}});
+  return true;
+}
+
+bool KvPlane::MoveLink(Peer* peer, bool drained) {
+  switch (peer->state) {
+    case LinkState::kDown:
+      if (now_ < peer->next_try) return false;
+      peer->bytes_per_us = 0;
+      return Connect(peer);
+    case LinkState::kProving:
+      return MoveProof(peer);
+    case LinkState::kUp:
+      if (!options_.proves_links) return false;
+      // Counted, not timed: after a stop of our own the answers lie in the inbox.
+      if (drained && now_ >= peer->next_hello && peer->unanswered_hellos >= kUnansweredHellos) {
+        Drop(peer, absl::StrCat("no answer to ", peer->unanswered_hellos, " hellos"));
+        return true;
+      }
+      SayHello(peer);
+      return false;
+    case LinkState::kUnknown:
+      break;
+  }
+  return false;
+}
+
+void KvPlane::ReadPool(WorkerEpoch epoch, uint64_t offset, std::byte* local, size_t bytes,
+                       std::function<void(absl::Status)> done) {
+  Peer* peer = Find(epoch);
+  BATON_CHECK(peer != nullptr && peer->id >= 0) << epoch;
+  transport_->Read({peer->id, peer->at.pool_key, offset, local, bytes, std::move(done)});
+}
+
+void KvPlane::ReadMeta(WorkerEpoch epoch, uint64_t offset, std::byte* local, size_t bytes,
+                       std::function<void(absl::Status)> done) {
+  Peer* peer = Find(epoch);
+  BATON_CHECK(peer != nullptr && peer->id >= 0) << epoch;
+  transport_->Read({peer->id, peer->at.meta_key, offset, local, bytes, std::move(done)});
+}
+
+void KvPlane::HandleNote(const std::string& bytes) {
+  ++counters_.notes;
+  const auto note = DecodeNote(bytes);
+  if (!note) {
+    ++counters_.malformed;
+    return;
+  }
+  if (note->to != options_.epoch) {
+    ++counters_.misdirected;
+    return;
+  }
+  Peer* peer = Find(note->from);
+  if (peer == nullptr) {
+    ++counters_.unknown_peer;
+    return;
+  }
+  const User* user = nullptr;
+  switch (note->type) {
+    case KvNote::Type::kHello: {
+      peer->heard = now_;
+      peer->pause = absl::ZeroDuration();
+      KvNote answer;
+      answer.type = KvNote::Type::kHelloAck;
+      answer.nonce = note->nonce;
+      Send(note->from, answer);
+      return;
+    }
+    case KvNote::Type::kHelloAck:
+      if (note->nonce != peer->nonce || peer->state == LinkState::kDown) {
+        ++counters_.misdirected;
+        return;
+      }
+      peer->answered = true;
+      break;
+    case KvNote::Type::kOpen:
+    case KvNote::Type::kRelease:
+      user = &publisher_;
+      break;
+    case KvNote::Type::kState:
+    case KvNote::Type::kRefused:
+    case KvNote::Type::kReleased:
+      user = &puller_;
+      break;
+  }
+  peer->heard = now_;
+  peer->unanswered_hellos = 0;
+  if (peer->state == LinkState::kUp) peer->pause = absl::ZeroDuration();
+  if (user == nullptr) return;
+  if (!user->on_note) {
+    ++counters_.misdirected;
+    return;
+  }
+  user->on_note(*note);
+}
+
+bool KvPlane::RunOnce(absl::Time now) {
+  now_ = now;
+  bool moved = false;
+  bool drained = false;
+  for (int i = 0; i < kProgressPerRun && !drained; ++i) {
+    drained = !transport_->Progress();
+    moved |= !drained;
+    while (!inbox_.empty()) {
+      const std::string note = std::move(inbox_.front());
+      inbox_.pop_front();
+      HandleNote(note);
+    }
+  }
+  for (auto& [epoch, peer] : peers_) moved |= MoveLink(peer.get(), drained);
+  if (publisher_.run_once) moved |= publisher_.run_once(now, drained);
+  if (puller_.run_once) moved |= puller_.run_once(now, drained);
+  return moved;
+}
+
+}  // namespace baton

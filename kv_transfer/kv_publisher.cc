@@ -1,0 +1,246 @@
+#include "kv_transfer/kv_publisher.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
+
+namespace baton {
+namespace {
+
+// In a time that does not tell how many bytes were right.
+bool SameSecret(const std::string& a, const std::string& b) {
+  if (a.size() != b.size()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == 0;
+}
+
+}  // namespace
+
+std::unique_ptr<KvPublisher> KvPublisher::Create(KvPlane* plane, Options options) {
+  std::unique_ptr<KvPublisher> publisher(new KvPublisher(plane, std::move(options)));
+  plane->SetPublisher({[self = publisher.get()](const KvNote& note) { self->OnNote(note); },
+                       [self = publisher.get()](absl::Time now, bool drained) {
+                         return self->RunOnce(now, drained);
+                       }});
+  return publisher;
+}
+
+KvPublisher::~KvPublisher() { plane_->SetPublisher({}); }
+
+KvTicket KvPublisher::Open(const std::vector<BlockId>& blocks, int tokens,
+                           std::function<void(absl::Status)> ended) {
+  const KvPlane::Options& plane = plane_->options();
+  BATON_CHECK(tokens > 0 && plane.layout.BlocksFor(tokens) == static_cast<int>(blocks.size()))
+      << tokens << " tokens in " << blocks.size() << " blocks";
+  KvTicket ticket;
+  ticket.handover_id = ++last_id_;
+  ticket.secret = RandomBytes(kSecretBytes);
+  ticket.owner_epoch = plane.epoch;
+  ticket.owner = options_.owner;
+  ticket.layout_fingerprint = plane.layout.Fingerprint();
+  ticket.numerics_id = plane.numerics_id;
+  ticket.tokens = tokens;
+  ticket.blocks = blocks;
+  for (const BlockId block : blocks) {
+    BATON_CHECK(block >= 0 && block < plane.blocks) << block;
+    ticket.generations.push_back(plane_->generations()[block].load(std::memory_order_acquire));
+  }
+  Handover& handover = handovers_[ticket.handover_id];
+  handover.ticket = ticket;
+  handover.ended = std::move(ended);
+  return ticket;
+}
+
+void KvPublisher::TakeChecksums(const Handover& handover, int first_block, int end_block,
+                                int first_layer, int end_layer) {
+  const KvPlane::Options& plane = plane_->options();
+  const KvMeta meta = plane_->meta();
+  for (int i = first_block; i < end_block; ++i) {
+    const BlockId block = handover.ticket.blocks[i];
+    for (int layer = first_layer; layer < end_layer; ++layer) {
+      const uint64_t sum =
+          KvChecksum(plane.layout, plane.epoch, block, handover.ticket.generations[i], layer,
+                     plane_->pool() + plane.layout.LayerOffset(block, layer));
+      reinterpret_cast<std::atomic<uint64_t>*>(plane_->meta_data() +
+                                               meta.ChecksumOffset(block, layer))
+          ->store(sum, std::memory_order_release);
+    }
+  }
+}
+
+void KvPublisher::Publish(uint64_t handover_id, int tokens, int layers) {
+  const auto it = handovers_.find(handover_id);
+  if (it == handovers_.end()) return;
+  Handover& handover = it->second;
+  const KvLayout& layout = plane_->options().layout;
+  const bool all = tokens == handover.ticket.tokens;
+  BATON_CHECK(!handover.complete && tokens > 0 && tokens <= handover.ticket.tokens &&
+              (all || tokens % layout.block_tokens == 0))
+      << tokens << " of " << handover.ticket.tokens << " tokens";
+  BATON_CHECK(layers > 0 && layers <= layout.layers) << layers << " of " << layout.layers;
+  BATON_CHECK(tokens > handover.tokens || (tokens == handover.tokens && layers >= handover.layers))
+      << tokens << " tokens, " << layers << " layers after " << handover.tokens << ", "
+      << handover.layers;
+
+  if (tokens > handover.tokens) {
+    TakeChecksums(handover, handover.full_blocks, handover.partial_blocks, handover.layers,
+                  layout.layers);
+    handover.full_blocks = handover.partial_blocks;
+    handover.partial_blocks = layout.BlocksFor(tokens);
+    handover.layers = 0;
+  }
+  TakeChecksums(handover, handover.full_blocks, handover.partial_blocks, handover.layers, layers);
+  handover.tokens = tokens;
+  handover.layers = layers;
+  SendState(handover_id, handover);
+}
+
+void KvPublisher::Complete(uint64_t handover_id, std::string payload) {
+  const auto it = handovers_.find(handover_id);
+  if (it == handovers_.end()) return;
+  Handover& handover = it->second;
+  BATON_CHECK(!handover.complete && handover.tokens == handover.ticket.tokens &&
+              handover.layers == plane_->options().layout.layers)
+      << handover.tokens << " of " << handover.ticket.tokens << " tokens, " << handover.layers
+      << " layers";
+  BATON_CHECK(payload.size() <= kMaxPayloadBytes) << payload.size();
+  handover.complete = true;
+  handover.payload = std::move(payload);
+  handover.heard = true;
+  SendState(handover_id, handover);
+}
+
+void KvPublisher::Abort(uint64_t handover_id) {
+  for (auto it = ended_.begin(); it != ended_.end(); ++it) {
+    if (it->id != handover_id) continue;
+    ended_.erase(it);
+    return;
+  }
+  const auto it = handovers_.find(handover_id);
+  if (it == handovers_.end()) return;
+  TellReader(handover_id, it->second, KvNote::Reason::kAborted);
+  handovers_.erase(it);
+}
+
+void KvPublisher::SendState(uint64_t id, const Handover& handover) {
+  if (handover.reader == 0) return;
+  const bool full = handover.layers == plane_->options().layout.layers;
+  KvNote note;
+  note.type = KvNote::Type::kState;
+  note.handover_id = id;
+  note.secret = handover.ticket.secret;
+  note.attempt = handover.attempt;
+  note.full_blocks = full ? handover.partial_blocks : handover.full_blocks;
+  note.partial_blocks = handover.partial_blocks;
+  note.partial_layers = handover.layers;
+  note.complete = handover.complete;
+  note.payload = handover.payload;
+  plane_->Send(handover.reader, std::move(note));
+}
+
+void KvPublisher::TellReader(uint64_t id, const Handover& handover, KvNote::Reason reason) {
+  if (handover.reader == 0) return;
+  KvNote note;
+  note.type = KvNote::Type::kRefused;
+  note.handover_id = id;
+  note.secret = handover.ticket.secret;
+  note.attempt = handover.attempt;
+  note.reason = reason;
+  plane_->Send(handover.reader, std::move(note));
+}
+
+// Echoes the asker's own secret: a wrong guess learns nothing.
+void KvPublisher::Refuse(const KvNote& asked, KvNote::Reason reason) {
+  plane_->CountRefused();
+  KvNote note;
+  note.type = KvNote::Type::kRefused;
+  note.handover_id = asked.handover_id;
+  note.secret = asked.secret;
+  note.attempt = asked.attempt;
+  note.reason = reason;
+  plane_->Send(asked.from, std::move(note));
+}
+
+void KvPublisher::OnNote(const KvNote& note) {
+  const auto it = handovers_.find(note.handover_id);
+  if (it == handovers_.end() || !SameSecret(it->second.ticket.secret, note.secret)) {
+    Refuse(note, KvNote::Reason::kUnknown);
+    return;
+  }
+  if (note.type == KvNote::Type::kOpen) {
+    OnOpen(note, &it->second);
+  } else {
+    OnRelease(note, it->first, &it->second);
+  }
+}
+
+void KvPublisher::OnOpen(const KvNote& note, Handover* handover) {
+  const bool renewal = handover->reader == note.from && handover->attempt == note.attempt;
+  if (!renewal) {
+    if (handover->attempted && note.attempt <= handover->attempt) {
+      Refuse(note, KvNote::Reason::kSuperseded);
+      return;
+    }
+    TellReader(note.handover_id, *handover, KvNote::Reason::kSuperseded);
+    handover->reader = note.from;
+    handover->attempt = note.attempt;
+    handover->attempted = true;
+  }
+  handover->heard = true;
+  SendState(note.handover_id, *handover);
+}
+
+void KvPublisher::OnRelease(const KvNote& note, uint64_t id, Handover* handover) {
+  const bool current = handover->reader == note.from && handover->attempt == note.attempt;
+  if (current && note.ok && !handover->complete) {
+    // Nobody can have taken everything.
+    plane_->CountMalformed();
+    return;
+  }
+  KvNote answer;
+  answer.type = KvNote::Type::kReleased;
+  answer.handover_id = note.handover_id;
+  answer.secret = note.secret;
+  answer.attempt = note.attempt;
+  plane_->Send(note.from, std::move(answer));
+  if (!current) return;
+  handover->reader = 0;
+  handover->heard = true;
+  if (!note.ok) return;
+  ended_.push_back({id, std::move(handover->ended), absl::OkStatus()});
+  handovers_.erase(id);
+}
+
+bool KvPublisher::RunOnce(absl::Time now, bool drained) {
+  for (auto it = handovers_.begin(); it != handovers_.end();) {
+    Handover& handover = it->second;
+    if (handover.heard) {
+      handover.heard = false;
+      if (handover.complete) handover.lease_end = now + options_.lease;
+    }
+    // What lies in the inbox may renew it: only an empty one tells that nobody has spoken.
+    if (!drained || now < handover.lease_end) {
+      ++it;
+      continue;
+    }
+    TellReader(it->first, handover, KvNote::Reason::kUnknown);
+    ended_.push_back({it->first, std::move(handover.ended),
+                      absl::FailedPreconditionError(
+                          absl::StrCat("hand-over ", it->first, ": no word from a reader in ",
+                                       absl::FormatDuration(options_.lease)))});
+    it = handovers_.erase(it);
+  }
+  const bool any = !ended_.empty();
+  while (!ended_.empty()) {  // one may abort another
+    Ended ended = std::move(ended_.front());
+    ended_.pop_front();
+    ended.call(ended.status);
+  }
+  return any;
+}
+
+}  // namespace baton

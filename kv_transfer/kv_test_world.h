@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kv_transfer/faulty_transport.h"
+#include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/kv_plane.h"
+#include "kv_transfer/kv_publisher.h"
+#include "kv_transfer/kv_puller.h"
+
+namespace baton {
+
+// Blocks given out last-in-first-out, so that a block that comes back too early is written at once.
+class LifoBlocks {
+ public:
+  explicit LifoBlocks(KvPlane* plane) : plane_(plane) {
+    for (BlockId block = plane->options().blocks - 1; block >= 0; --block) free_.push_back(block);
+  }
+  size_t free() const { return free_.size(); }
+  std::vector<BlockId> Take(int n) {
+    EXPECT_LE(static_cast<size_t>(n), free_.size());
+    std::vector<BlockId> taken(free_.rbegin(), free_.rbegin() + n);
+    free_.resize(free_.size() - n);
+    for (const BlockId block : taken) plane_->generations()[block].fetch_add(1);
+    return taken;
+  }
+  void Return(const std::vector<BlockId>& blocks) {
+    for (const BlockId block : blocks) {
+      plane_->generations()[block].fetch_add(1);
+      free_.push_back(block);
+    }
+  }
+
+ private:
+  KvPlane* const plane_;
+  std::vector<BlockId> free_;
+};
+
+// One worker's KV side over a faulty in-process transport, in virtual time.
+struct TestWorker {
+  TestWorker(InProcessFabric* fabric, bool reads, WorkerEpoch epoch, KvLayout layout, int blocks,
+             uint64_t seed, const absl::Time* now, KvPublisher::Options publishing = {},
+             KvPuller::Options pulling = {})
+      : inner(fabric->CreateTransport()),
+        transport(std::make_unique<FaultyTransport>(inner.get(), seed, [now] { return *now; })) {
+    KvPlane::Options options;
+    options.epoch = epoch;
+    options.numerics_id = "test";
+    options.layout = layout;
+    options.blocks = blocks;
+    options.proves_links = reads;
+    plane = KvPlane::Create(transport.get(), options).value();
+    pool = std::make_unique<LifoBlocks>(plane.get());
+    publishing.owner = "worker" + std::to_string(epoch);
+    if (reads) {
+      puller = KvPuller::Create(plane.get(), pulling);
+    } else {
+      publisher = KvPublisher::Create(plane.get(), publishing);
+    }
+  }
+  KvPeer AsPeer() const {
+    return {plane->options().epoch, "worker" + std::to_string(plane->options().epoch),
+            plane->address()};
+  }
+
+  std::unique_ptr<Transport> inner;
+  std::unique_ptr<FaultyTransport> transport;
+  std::unique_ptr<KvPlane> plane;
+  std::unique_ptr<LifoBlocks> pool;
+  std::unique_ptr<KvPublisher> publisher;
+  std::unique_ptr<KvPuller> puller;
+};
+
+// What a prefill writes: every slice of a hand-over has bytes of its own.
+inline void FillSlice(KvPlane* plane, BlockId block, int layer, uint64_t content) {
+  const KvLayout& layout = plane->options().layout;
+  auto* word = reinterpret_cast<uint64_t*>(plane->pool() + layout.LayerOffset(block, layer));
+  for (size_t i = 0; i < layout.LayerBytes() / sizeof(*word); ++i) {
+    word[i] = content * 0x9E3779B97F4A7C15ull + layer * 0x100000001ull + i;
+  }
+}
+inline bool SliceIs(KvPlane* plane, BlockId block, int layer, uint64_t content) {
+  const KvLayout& layout = plane->options().layout;
+  const auto* word =
+      reinterpret_cast<const uint64_t*>(plane->pool() + layout.LayerOffset(block, layer));
+  for (size_t i = 0; i < layout.LayerBytes() / sizeof(*word); ++i) {
+    if (word[i] != content * 0x9E3779B97F4A7C15ull + layer * 0x100000001ull + i) return false;
+  }
+  return true;
+}
+
+}  // namespace baton
