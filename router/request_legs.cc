@@ -21,6 +21,13 @@ absl::Duration PauseBefore(int migration) {
                   absl::Milliseconds(500));
 }
 
+// What a request was in when it lost a worker: queue, prefill, pull or decode.
+absl::string_view PhaseOf(const Request& request) {
+  if (!request.ticket) return "queue";
+  if (!request.first_token_at && !request.handed_over) return "prefill";
+  return request.handed_over ? "decode" : "pull";
+}
+
 absl::Status WithContext(const absl::Status& status, absl::string_view context) {
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
 }
@@ -390,6 +397,7 @@ void RouterCore::Parts::DecodeFailed(Request& request, WorkerKey worker, absl::S
 }
 
 void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Time now) {
+  const absl::string_view phase = PhaseOf(request);
   CloseLegs(request, now);
   AccountBrokenTry(request, now);
   // Everything may have been shown already, with only the last word missing.
@@ -410,8 +418,9 @@ void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Tim
         now);
     return;
   }
-  Log(Severity::kInfo, "request goes back to prefill",
+  Log(Severity::kInfo, "back_to_prefill",
       {{"request", request.checked.request_id},
+       {"phase", phase},
        {"tokens", request.answer.tokens().size()},
        {"migrations", request.migrations},
        {"because", status.ToString()}});
