@@ -13,10 +13,10 @@
 #include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
-#include "router/client/answer.h"
 #include "router/client/fake_router.h"
 #include "router/client/generate_request.h"
 #include "router/client/printing.h"
+#include "router/client/received_answer.h"
 #include "router/client/router_calls.h"
 
 namespace baton {
@@ -97,9 +97,9 @@ v1::GenerateRequest WithLogprobs() {
   return request;
 }
 
-TEST(AnswerTest, JsonHasEveryFieldOfTheAnswer) {
+TEST(ReceivedAnswerTest, JsonHasEveryFieldOfTheAnswer) {
   const absl::Time sent = absl::FromUnixSeconds(1000);
-  Answer answer(sent);
+  ReceivedAnswer answer(sent);
   int ms = 0;
   for (const v1::GenerateEvent& event : FakeRouter::Events(WithLogprobs())) {
     EXPECT_FALSE(answer.complete());
@@ -109,9 +109,9 @@ TEST(AnswerTest, JsonHasEveryFieldOfTheAnswer) {
   EXPECT_EQ(answer.ToJson(), ExpectedJson());
 }
 
-TEST(AnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
+TEST(ReceivedAnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
   const absl::Time sent = absl::FromUnixSeconds(1000);
-  Answer answer(sent);
+  ReceivedAnswer answer(sent);
   int ms = 0;
   for (const v1::GenerateEvent& event : FakeRouter::Events({})) {
     ASSERT_TRUE(answer.Add(event, sent + absl::Milliseconds(ms += 10)).ok());
@@ -131,10 +131,10 @@ TEST(AnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
       "  prefill 127.0.0.1:1001 -> shm -> decode 127.0.0.1:1002, started again 1 times\n");
 }
 
-TEST(AnswerTest, EventsOutOfOrderAreNotTrusted) {
+TEST(ReceivedAnswerTest, EventsOutOfOrderAreNotTrusted) {
   const auto events = FakeRouter::Events({});
   const auto code_after = [&](std::vector<int> order) {
-    Answer answer(absl::UnixEpoch());
+    ReceivedAnswer answer(absl::UnixEpoch());
     absl::Status status;
     for (const int i : order) {
       EXPECT_TRUE(status.ok());

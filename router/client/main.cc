@@ -17,9 +17,9 @@
 #include "absl/time/clock.h"
 #include "common/base/program.h"
 #include "common/rpc/rpc_server.h"
-#include "router/client/answer.h"
 #include "router/client/generate_request.h"
 #include "router/client/printing.h"
+#include "router/client/received_answer.h"
 #include "router/client/router_calls.h"
 
 namespace {
@@ -182,7 +182,7 @@ absl::Status Print(absl::string_view text) {
 
 absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   const bool json = absl::GetFlag(FLAGS_json);
-  Answer answer(absl::Now());
+  ReceivedAnswer answer(absl::Now());
   const absl::Status status = calls->Generate(request, [&](const v1::GenerateEvent& event) {
     if (absl::Status added = answer.Add(event, absl::Now()); !added.ok()) return added;
     return event.has_delta() && !json ? Print(event.delta().text()) : absl::OkStatus();

@@ -1,4 +1,4 @@
-#include "router/client/answer.h"
+#include "router/client/received_answer.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -17,7 +17,7 @@ std::string Milliseconds(double us) { return absl::StrFormat("%9.2f ms", us / 10
 
 }  // namespace
 
-absl::Status Answer::Add(const v1::GenerateEvent& event, absl::Time now) {
+absl::Status ReceivedAnswer::Add(const v1::GenerateEvent& event, absl::Time now) {
   const auto out_of_order = [&] {
     return absl::DataLossError(absl::StrCat("event ", static_cast<int>(event.event_case()),
                                             " of the stream came out of order"));
@@ -59,7 +59,7 @@ absl::Status Answer::Add(const v1::GenerateEvent& event, absl::Time now) {
   return absl::OkStatus();  // an event of a later version
 }
 
-nlohmann::json Answer::ToJson() const {
+nlohmann::json ReceivedAnswer::ToJson() const {
   nlohmann::json token_ids = nlohmann::json::array();
   nlohmann::json logprobs = nlohmann::json::array();
   for (const v1::Token& token : tokens_) {
@@ -100,7 +100,7 @@ nlohmann::json Answer::ToJson() const {
   };
 }
 
-std::string Answer::TimingTable() const {
+std::string ReceivedAnswer::TimingTable() const {
   const v1::Timing& timing = summary_.timing();
   std::string table;
   const auto row = [&table](absl::string_view name, double us, absl::string_view note = "") {

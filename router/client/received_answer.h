@@ -11,10 +11,10 @@
 namespace baton {
 
 // One answer, put together from the events of its stream. One thread.
-class Answer {
+class ReceivedAnswer {
  public:
   // `sent` is when the request left.
-  explicit Answer(absl::Time sent) : sent_(sent) {}
+  explicit ReceivedAnswer(absl::Time sent) : sent_(sent) {}
 
   // DataLoss for an event out of its order, or a token that does not follow the one before it; then
   // the answer is not to be trusted.
