@@ -1,0 +1,118 @@
+#include "common/tokenizer/added_tokens.h"
+
+#include <algorithm>
+
+#include <utf8proc.h>
+
+#include "common/base/check.h"
+#include "common/tokenizer/newer_characters.h"
+#include "common/tokenizer/utf8.h"
+
+namespace baton {
+namespace {
+
+// \w of the reference's Rust engine: Alphabetic, M, Nd, Pc, Join_Control.
+bool IsWordChar(char32_t code) {
+  if (code == 0x200C || code == 0x200D) return true;
+  // The letters among the symbols (Other_Alphabetic outside L and M).
+  if ((code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+      (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189)) {
+    return true;
+  }
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(OlderCharacter(code)))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool TouchesWord(absl::string_view text, size_t begin, size_t end) {
+  if (begin > 0 && IsWordChar(DecodeLastUtf8(text.substr(0, begin)).code)) return true;
+  return end < text.size() && IsWordChar(DecodeUtf8(text.data() + end).code);
+}
+
+}  // namespace
+
+void AddedTokenMatcher::Add(const AddedToken& token, absl::string_view pattern) {
+  BATON_CHECK(!pattern.empty() && pattern.size() <= kMaxContentBytes) << pattern.size();
+  uint32_t node = 0;
+  for (const char c : pattern) {
+    const auto [edge, created] =
+        edges_.try_emplace(EdgeKey(node, c), static_cast<uint32_t>(ends_.size()));
+    if (created) ends_.push_back(-1);
+    node = edge->second;
+  }
+  if (ends_[node] >= 0) return;
+  ends_[node] = static_cast<int>(tokens_.size());
+  first_bytes_.set(static_cast<unsigned char>(pattern[0]));
+  tokens_.push_back(token);
+}
+
+const AddedToken* AddedTokenMatcher::LongestAt(absl::string_view text, size_t at,
+                                               size_t* bytes) const {
+  const AddedToken* longest = nullptr;
+  uint32_t node = 0;
+  for (size_t i = at; i < text.size(); ++i) {
+    const auto edge = edges_.find(EdgeKey(node, text[i]));
+    if (edge == edges_.end()) break;
+    node = edge->second;
+    if (ends_[node] < 0) continue;
+    longest = &tokens_[ends_[node]];
+    *bytes = i + 1 - at;
+  }
+  return longest;
+}
+
+void AddedTokenMatcher::Split(
+    absl::string_view text, bool parse_special,
+    absl::FunctionRef<void(absl::string_view, const AddedToken*)> piece) const {
+  size_t handed = 0;  // all before it has been handed out
+  size_t at = 0;
+  while (!tokens_.empty() && at < text.size()) {
+    size_t bytes = 0;
+    const AddedToken* token = nullptr;
+    if (first_bytes_[static_cast<unsigned char>(text[at])]) token = LongestAt(text, at, &bytes);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    size_t begin = at, end = at + bytes;
+    at = end;
+    if (token->special && !parse_special) continue;
+    if (token->single_word && TouchesWord(text, begin, end)) continue;
+    // A token before it with `rstrip` may have taken this one's first characters.
+    begin = std::max(begin, handed);
+    if (token->lstrip) {
+      while (begin > handed) {
+        const Utf8Char before = DecodeLastUtf8(text.substr(0, begin));
+        if (!IsWhiteSpace(before.code)) break;
+        begin -= before.bytes;
+      }
+    }
+    if (token->rstrip) {
+      while (end < text.size()) {
+        const Utf8Char behind = DecodeUtf8(text.data() + end);
+        if (!IsWhiteSpace(behind.code)) break;
+        end += behind.bytes;
+      }
+    }
+    if (begin > handed) piece(text.substr(handed, begin - handed), nullptr);
+    end = std::max(end, begin);
+    piece(text.substr(begin, end - begin), token);
+    handed = end;
+  }
+  if (handed < text.size()) piece(text.substr(handed), nullptr);
+}
+
+}  // namespace baton

@@ -1,0 +1,131 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "common/tokenizer/split_regex.h"
+
+#include <pcre2.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/tokenizer/newer_characters.h"
+#include "common/tokenizer/onig_pattern.h"
+#include "common/tokenizer/utf8.h"
+
+namespace baton {
+namespace {
+
+struct Free {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+  void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+  void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
+};
+template <typename T>
+using Owned = std::unique_ptr<T, Free>;
+
+constexpr size_t kMaxTextBytes = size_t{1} << 30;
+// Enough for the published patterns over a run of a hundred million characters, and the end of a
+// pattern that backtracks without bounds within about a second.
+constexpr uint32_t kMatchLimit = 200'000'000;
+constexpr size_t kFirstStackBytes = 64 << 10, kMaxStackBytes = 64 << 20;
+
+std::string Message(int error) {
+  PCRE2_UCHAR buffer[256];
+  pcre2_get_error_message(error, buffer, sizeof(buffer));
+  return reinterpret_cast<const char*>(buffer);
+}
+
+}  // namespace
+
+struct SplitRegex::Code {
+  Owned<pcre2_code> code;
+  Owned<pcre2_match_context> limits;
+};
+
+SplitRegex::SplitRegex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
+SplitRegex::SplitRegex(SplitRegex&&) = default;
+SplitRegex& SplitRegex::operator=(SplitRegex&&) = default;
+SplitRegex::~SplitRegex() = default;
+
+absl::StatusOr<SplitRegex> SplitRegex::Compile(absl::string_view pattern) {
+  const auto translated = PatternFromOniguruma(pattern);
+  if (!translated.ok()) return translated.status();
+  return CompilePcre2(*translated);
+}
+
+absl::StatusOr<SplitRegex> SplitRegex::CompileLiteral(absl::string_view text) {
+  return CompilePcre2(PatternOfLiteral(text));
+}
+
+absl::StatusOr<SplitRegex> SplitRegex::CompilePcre2(const std::string& pattern) {
+  const Owned<pcre2_compile_context> context(pcre2_compile_context_create(nullptr));
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  auto code = std::make_unique<Code>();
+  code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                 PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                                 &offset, context.get()));
+  if (code->code == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("regular expression, read as ", pattern,
+                                                   ", byte ", offset, ": ", Message(error)));
+  }
+  // Where the system forbids memory that is written and then run, the interpreter does the same
+  // slower.
+  pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE);
+  code->limits.reset(pcre2_match_context_create(nullptr));
+  pcre2_set_match_limit(code->limits.get(), kMatchLimit);
+  return SplitRegex(std::move(code));
+}
+
+absl::Status SplitRegex::Split(absl::string_view text,
+                               absl::FunctionRef<void(absl::string_view, bool)> piece) const {
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a text of ", text.size(), " bytes; supported: at most ", kMaxTextBytes));
+  }
+  std::string stand_in;  // of the same length, character by character
+  const absl::string_view subject = ReplaceNewerCharacters(text, &stand_in) ? stand_in : text;
+
+  const Owned<pcre2_match_data> match(pcre2_match_data_create(1, nullptr));
+  pcre2_match_context* context = code_->limits.get();
+  Owned<pcre2_jit_stack> stack;
+  Owned<pcre2_match_context> deep;
+  size_t at = 0;      // from where to search
+  size_t handed = 0;  // all before it has been handed out
+  while (at <= text.size()) {
+    // The text is well-formed, so it is not checked again at each match: that would be quadratic.
+    int found = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(subject.data()),
+                            subject.size(), at, PCRE2_NO_UTF_CHECK, match.get(), context);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT && stack == nullptr) {
+      // The machine's stack lends 32 KiB; the rare match that needs more gets its own.
+      stack.reset(pcre2_jit_stack_create(kFirstStackBytes, kMaxStackBytes, nullptr));
+      deep.reset(pcre2_match_context_copy(context));
+      pcre2_jit_stack_assign(deep.get(), nullptr, stack.get());
+      context = deep.get();
+      continue;
+    }
+    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the pre-tokeniser's pattern fails on the text at byte ", at, ": ", Message(found)));
+    }
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(match.get());
+    const size_t begin = ends[0], end = ends[1];
+    BATON_CHECK(begin >= handed && end >= begin && end <= text.size()) << begin << ' ' << end;
+    if (begin == end) {
+      // An empty match is a cut, but not one right behind the last match.
+      if (begin > handed) piece(text.substr(handed, begin - handed), false);
+      handed = begin;
+      if (begin == text.size()) break;
+      at = begin + DecodeUtf8(text.data() + begin).bytes;
+      continue;
+    }
+    if (begin > handed) piece(text.substr(handed, begin - handed), false);
+    piece(text.substr(begin, end - begin), true);
+    at = handed = end;
+  }
+  if (handed < text.size()) piece(text.substr(handed), false);
+  return absl::OkStatus();
+}
+
+}  // namespace baton

@@ -1,0 +1,240 @@
+#include "common/tokenizer/tokenizer.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/tokenizer/byte_alphabet.h"
+#include "common/tokenizer/json_node.h"
+#include "common/tokenizer/utf8.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{256} << 20;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "rb"), &fclose);
+  const auto failed = [&path](int error) {
+    const std::string message = absl::StrCat(path, ": ", strerror(error));
+    return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
+  };
+  if (file == nullptr) return failed(errno);
+  std::string text;
+  char buffer[1 << 16];
+  while (const size_t bytes = fread(buffer, 1, sizeof(buffer), file.get())) {
+    text.append(buffer, bytes);
+    if (text.size() > kMaxFileBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": more than ", kMaxFileBytes, " bytes"));
+    }
+  }
+  if (ferror(file.get())) return failed(errno);
+  return text;
+}
+
+absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
+  AddedToken token;
+  const auto id = node.Get("id");
+  if (!id.ok()) return id.status();
+  const auto id_value = id->Int(0, kMaxVocabSize - 1);
+  if (!id_value.ok()) return id_value.status();
+  token.id = static_cast<TokenId>(*id_value);
+
+  const auto content = node.Get("content");
+  if (!content.ok()) return content.status();
+  const auto text = content->String();
+  if (!text.ok()) return text.status();
+  if (text->empty() || text->size() > AddedTokenMatcher::kMaxContentBytes) {
+    return content->Error(absl::StrCat("an added token of ", text->size(),
+                                       " bytes; supported: 1 to ",
+                                       AddedTokenMatcher::kMaxContentBytes));
+  }
+  token.content = std::string(*text);
+
+  const auto special = node.BoolOr("special", false);
+  if (!special.ok()) return special.status();
+  token.special = *special;
+  token.normalized = !token.special;
+  for (const auto& [key, flag] :
+       {std::pair("single_word", &token.single_word), std::pair("lstrip", &token.lstrip),
+        std::pair("rstrip", &token.rstrip), std::pair("normalized", &token.normalized)}) {
+    const auto value = node.BoolOr(key, *flag);
+    if (!value.ok()) return value.status();
+    *flag = *value;
+  }
+  return token;
+}
+
+absl::Status CheckDecoder(const JsonNode& root) {
+  const auto decoder = root.Get("decoder");
+  if (!decoder.ok()) return decoder.status();
+  const auto type = decoder->Get("type");
+  if (!type.ok()) return type.status();
+  const auto name = type->String();
+  if (!name.ok()) return name.status();
+  return *name == "ByteLevel" ? absl::OkStatus() : type->Unsupported("\"ByteLevel\"");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromFile(const std::string& path) {
+  const auto text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  return FromJson(*text, path);
+}
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::string_view json,
+                                                                     absl::string_view name) {
+  const auto file = JsonFile::Parse(json, name);
+  if (!file.ok()) return file.status();
+  const JsonNode root = (*file)->root();
+  std::unique_ptr<Tokenizer> tokenizer(new Tokenizer);
+
+  const auto model = root.Get("model");
+  if (!model.ok()) return model.status();
+  auto bpe = ByteBpe::FromJson(*model, &tokenizer->vocabulary_);
+  if (!bpe.ok()) return bpe.status();
+  tokenizer->model_ = *std::move(bpe);
+
+  const auto normalizer_node = root.Find("normalizer");
+  if (!normalizer_node.ok()) return normalizer_node.status();
+  const auto normalizer = Normalizer::FromJson(*normalizer_node);
+  if (!normalizer.ok()) return normalizer.status();
+  tokenizer->normalizer_ = *normalizer;
+
+  if (absl::Status read = tokenizer->ReadAddedTokens(root); !read.ok()) return read;
+
+  const auto pre_tokenizer_node = root.Get("pre_tokenizer");
+  if (!pre_tokenizer_node.ok()) return pre_tokenizer_node.status();
+  auto pre_tokenizer = PreTokenizer::FromJson(*pre_tokenizer_node);
+  if (!pre_tokenizer.ok()) return pre_tokenizer.status();
+  tokenizer->pre_tokenizer_ = *std::move(pre_tokenizer);
+
+  const auto post_processor_node = root.Find("post_processor");
+  if (!post_processor_node.ok()) return post_processor_node.status();
+  auto post_processor = PostProcessor::FromJson(*post_processor_node, tokenizer->vocabulary_);
+  if (!post_processor.ok()) return post_processor.status();
+  tokenizer->post_processor_ = *std::move(post_processor);
+
+  if (absl::Status decoder = CheckDecoder(root); !decoder.ok()) return decoder;
+  tokenizer->SpellOutBytes();
+  return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
+}
+
+absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
+  const auto list = root.Find("added_tokens");
+  if (!list.ok()) return list.status();
+  std::vector<AddedToken> tokens;
+  if (*list) {
+    const auto nodes = (*list)->Array();
+    if (!nodes.ok()) return nodes.status();
+    for (const JsonNode& node : *nodes) {
+      auto token = ReadAddedToken(node);
+      if (!token.ok()) return token.status();
+      if (absl::Status added = vocabulary_.Add(token->content, token->id); !added.ok()) {
+        return node.Error(added.message());
+      }
+      tokens.push_back(*std::move(token));
+    }
+  }
+  special_.resize(vocabulary_.size());
+  std::string buffer;
+  // Where two tokens look for the same text, special ones come first.
+  for (const bool special : {true, false}) {
+    for (const AddedToken& token : tokens) {
+      if (token.special != special) continue;
+      if (special) special_[token.id] = true;
+      if (token.normalized) {
+        const absl::string_view pattern = normalizer_->Normalize(token.content, &buffer);
+        if (pattern.empty() || pattern.size() > AddedTokenMatcher::kMaxContentBytes) {
+          return (*list)->Error(absl::StrCat("the added token with id ", token.id, " is ",
+                                             pattern.size(),
+                                             " bytes long once normalised; supported: 1 to ",
+                                             AddedTokenMatcher::kMaxContentBytes));
+        }
+        normalized_tokens_.Add(token, pattern);
+      } else {
+        raw_tokens_.Add(token, token.content);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Tokenizer::SpellOutBytes() {
+  byte_ends_.assign(1, 0);
+  for (TokenId id = 0; id < vocabulary_.size(); ++id) {
+    const absl::string_view text = vocabulary_.Text(id);
+    // A text with a character outside the alphabet stands for itself; that is how the reference
+    // reads added tokens too.
+    if (const std::optional<std::string> bytes = BytesOfText(text)) {
+      bytes_ += *bytes;
+    } else {
+      bytes_.append(text.data(), text.size());
+    }
+    byte_ends_.push_back(static_cast<uint32_t>(bytes_.size()));
+  }
+}
+
+absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
+                                                       EncodeOptions options) const {
+  if (const auto bad = FindInvalidUtf8(utf8)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text is not UTF-8: byte ", *bad, " of ", utf8.size(), " is 0x",
+                     absl::Hex(static_cast<unsigned char>(utf8[*bad]), absl::kZeroPad2),
+                     ", which begins no valid character"));
+  }
+  std::vector<TokenId> ids;
+  if (options.add_special) ids = post_processor_.before;
+  ids.reserve(ids.size() + utf8.size() / 4);
+
+  BpeMerges::Scratch scratch;
+  absl::Status status;
+  const auto encode_text = [&](absl::string_view text, const AddedToken* token) {
+    if (token != nullptr) {
+      ids.push_back(token->id);
+    } else if (status.ok()) {
+      status = pre_tokenizer_->Split(
+          text, [&](absl::string_view word) { model_->Encode(word, &scratch, &ids); });
+    }
+  };
+  raw_tokens_.Split(utf8, options.parse_special,
+                    [&](absl::string_view text, const AddedToken* token) {
+                      if (token != nullptr) {
+                        ids.push_back(token->id);
+                        return;
+                      }
+                      std::string buffer;
+                      normalized_tokens_.Split(normalizer_->Normalize(text, &buffer),
+                                               options.parse_special, encode_text);
+                    });
+  if (!status.ok()) return status;
+  if (options.add_special) {
+    ids.insert(ids.end(), post_processor_.behind.begin(), post_processor_.behind.end());
+  }
+  return ids;
+}
+
+absl::string_view Tokenizer::TokenBytes(TokenId id) const {
+  if (!IsToken(id)) return {};
+  return absl::string_view(bytes_).substr(byte_ends_[id], byte_ends_[id + 1] - byte_ends_[id]);
+}
+
+std::string Tokenizer::Decode(absl::Span<const TokenId> ids, bool skip_special) const {
+  std::string bytes;
+  for (const TokenId id : ids) {
+    if (skip_special && IsSpecial(id)) continue;
+    const absl::string_view token = TokenBytes(id);
+    bytes.append(token.data(), token.size());
+  }
+  std::string text;
+  text.reserve(bytes.size());
+  const size_t used = AppendLossyUtf8(bytes, &text);
+  if (used < bytes.size()) text += kReplacementCharacter;  // a character that was never completed
+  return text;
+}
+
+}  // namespace baton
