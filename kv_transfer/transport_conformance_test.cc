@@ -1,0 +1,435 @@
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kv_transfer/faulty_transport.h"
+#include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/ucx_transport.h"
+
+namespace baton {
+namespace {
+
+// Makes transports that can reach each other; what they share lives as long as the maker.
+struct TransportKind {
+  std::string name;
+  std::string link;
+  std::function<std::function<std::unique_ptr<Transport>()>()> maker;
+};
+
+struct InnerTransport {
+  std::unique_ptr<Transport> inner;  // outlives the wrapper below
+};
+class OwningFaulty : private InnerTransport, public FaultyTransport {
+ public:
+  explicit OwningFaulty(std::unique_ptr<Transport> wrapped)
+      : InnerTransport{std::move(wrapped)},
+        FaultyTransport(inner.get(), 1, [] { return absl::Now(); }) {}
+};
+
+std::function<std::unique_ptr<Transport>()> MakeInProcess() {
+  auto fabric = std::make_shared<InProcessFabric>();
+  return [fabric] { return fabric->CreateTransport(); };
+}
+std::function<std::unique_ptr<Transport>()> MakeFaulty() {
+  return [make = MakeInProcess()]() -> std::unique_ptr<Transport> {
+    return std::make_unique<OwningFaulty>(make());
+  };
+}
+std::function<std::unique_ptr<Transport>()> MakeUcx(const std::string& tls) {
+  return [tls] { return CreateUcxTransport({.tls = tls}).value(); };
+}
+
+std::vector<TransportKind> Kinds() {
+  std::vector<TransportKind> kinds = {{"InProcess", "inproc", MakeInProcess},
+                                      {"Faulty", "inproc", MakeFaulty}};
+#if !defined(__SANITIZE_THREAD__)  // UCX is not built for it
+  kinds.push_back({"UcxShm", "shm", [] { return MakeUcx("shm"); }});
+  kinds.push_back({"UcxAuto", "shm", [] { return MakeUcx("auto"); }});
+  kinds.push_back({"UcxTcp", "tcp", [] { return MakeUcx("tcp"); }});
+#endif
+  return kinds;
+}
+
+class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
+ protected:
+  TransportConformanceTest() : make_(GetParam().maker()), reader_(make_()), owner_(make_()) {}
+
+  // Drives both by hand until `done` or for at most 20 seconds.
+  bool Until(const std::function<bool()>& done) {
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    while (!done()) {
+      if (absl::Now() > end) return false;
+      bool moved = reader_->Progress();
+      if (owner_ != nullptr) moved |= owner_->Progress();
+      if (!moved) reader_->Wait(absl::Microseconds(100));
+    }
+    return true;
+  }
+
+  TransportMemory Fill(Transport* transport, size_t bytes) {
+    TransportMemory memory = transport->Allocate(bytes).value();
+    for (size_t i = 0; i < bytes; ++i) memory.data[i] = ByteAt(i);
+    return memory;
+  }
+  static std::byte ByteAt(size_t i) { return static_cast<std::byte>(i * 31 + (i >> 8) * 7); }
+  static bool Right(const std::byte* data, size_t offset, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) {
+      if (data[i] != ByteAt(offset + i)) return false;
+    }
+    return true;
+  }
+
+  std::function<std::unique_ptr<Transport>()> make_;
+  std::unique_ptr<Transport> reader_, owner_;
+};
+
+TEST_P(TransportConformanceTest, MemoryIsZeroedAlignedAndItsOwn) {
+  const TransportMemory a = owner_->Allocate(3 << 20).value();
+  const TransportMemory b = owner_->Allocate(100).value();
+  for (const TransportMemory& memory : {a, b}) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data) % 4096, 0u);
+    for (size_t i = 0; i < memory.bytes; ++i) ASSERT_EQ(memory.data[i], std::byte{0});
+    std::memset(memory.data, 0xFF, memory.bytes);
+  }
+  EXPECT_NE(a.key, b.key);
+}
+
+TEST_P(TransportConformanceTest, MoreMemoryThanThereIsIsRefusedWithTheArithmetic) {
+  const auto memory = owner_->Allocate(size_t{1} << 46);
+  ASSERT_TRUE(absl::IsResourceExhausted(memory.status())) << memory.status();
+  EXPECT_THAT(std::string(memory.status().message()), testing::HasSubstr("70368744177664"));
+}
+
+TEST_P(TransportConformanceTest, ReadsOfAllSizesBringTheRightBytesAndNoOthers) {
+  const size_t bytes = 5 << 20;
+  const TransportMemory theirs = Fill(owner_.get(), bytes);
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  const size_t sizes[] = {0, 1, 7, 8, 100, 4096, 65536, 65537, 1 << 20, (1 << 20) + 1, bytes - 9};
+  std::vector<std::vector<std::byte>> targets;
+  int done = 0;
+  for (const size_t size : sizes) {
+    targets.emplace_back(size + 16, std::byte{0xEE});
+    reader_->Read({peer, theirs.key, 9, targets.back().data() + 8, size, [&](absl::Status status) {
+                     EXPECT_TRUE(status.ok()) << status;
+                     ++done;
+                   }});
+  }
+  EXPECT_EQ(done, 0) << "never from Read";
+  ASSERT_TRUE(Until([&] { return done == static_cast<int>(std::size(sizes)); }));
+  for (size_t i = 0; i < std::size(sizes); ++i) {
+    EXPECT_TRUE(Right(targets[i].data() + 8, 9, sizes[i])) << sizes[i];
+    for (size_t k = 0; k < 8; ++k) {
+      EXPECT_EQ(targets[i][k], std::byte{0xEE});
+      EXPECT_EQ(targets[i][8 + sizes[i] + k], std::byte{0xEE});
+    }
+  }
+}
+
+TEST_P(TransportConformanceTest, ManyScatteredReadsIntoItsOwnMemory) {
+  const size_t block = 20000;
+  const int blocks = 300;
+  const TransportMemory theirs = Fill(owner_.get(), block * blocks);
+  const TransportMemory ours = reader_->Allocate(block * blocks).value();
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  int done = 0;
+  for (int i = 0; i < blocks; ++i) {
+    const size_t at = (i * 7 % blocks) * block;
+    reader_->Read({peer, theirs.key, at, ours.data + at, block, [&](absl::Status status) {
+                     EXPECT_TRUE(status.ok()) << status;
+                     ++done;
+                   }});
+  }
+  ASSERT_TRUE(Until([&] { return done == blocks; }));
+  EXPECT_TRUE(Right(ours.data, 0, block * blocks));
+}
+
+TEST_P(TransportConformanceTest, ReadsOutsideTheMemoryAreInvalid) {
+  const TransportMemory theirs = Fill(owner_.get(), 8192);
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  std::vector<std::byte> target(8192, std::byte{0xEE});
+  std::vector<absl::StatusCode> codes;
+  const auto read = [&](absl::string_view key, uint64_t offset, size_t bytes) {
+    reader_->Read({peer, key, offset, target.data(), bytes,
+                   [&](absl::Status status) { codes.push_back(status.code()); }});
+  };
+  read(theirs.key, 8192, 1);
+  read(theirs.key, 1, 8192);
+  read(theirs.key, ~uint64_t{0}, 2);
+  read("no key", 0, 1);
+  read("", 0, 1);
+  ASSERT_TRUE(Until([&] { return codes.size() == 5; }));
+  EXPECT_THAT(codes, testing::Each(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(target, testing::Each(std::byte{0xEE}));
+}
+
+TEST_P(TransportConformanceTest, NotesArriveInOrderBothWays) {
+  const PeerId to_owner = reader_->Connect(owner_->address()).value();
+  const PeerId to_reader = owner_->Connect(reader_->address()).value();
+  std::vector<std::string> at_owner, at_reader;
+  owner_->SetNoteHandler([&](absl::string_view note) { at_owner.emplace_back(note); });
+  reader_->SetNoteHandler([&](absl::string_view note) { at_reader.emplace_back(note); });
+  std::vector<std::string> sent;
+  for (int i = 0; i < 200; ++i) {
+    sent.push_back(std::string(1 + (i * 997) % Transport::kMaxNoteBytes, static_cast<char>(i)));
+    ASSERT_TRUE(reader_->SendNote(to_owner, sent.back()).ok());
+    ASSERT_TRUE(owner_->SendNote(to_reader, sent.back()).ok());
+  }
+  sent.push_back(std::string(Transport::kMaxNoteBytes, 'x'));
+  ASSERT_TRUE(reader_->SendNote(to_owner, sent.back()).ok());
+  ASSERT_TRUE(owner_->SendNote(to_reader, sent.back()).ok());
+  ASSERT_TRUE(Until([&] { return at_owner.size() == 201 && at_reader.size() == 201; }));
+  EXPECT_EQ(at_owner, sent);
+  EXPECT_EQ(at_reader, sent);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      reader_->SendNote(to_owner, std::string(Transport::kMaxNoteBytes + 1, 'x'))));
+  EXPECT_TRUE(absl::IsUnavailable(reader_->SendNote(to_owner + 1000, "x")));
+}
+
+TEST_P(TransportConformanceTest, NotesToAPeerThatTakesNoneAreBounded) {
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  absl::Status status;
+  int sent = 0;
+  // The system's own buffers come on top, so the bound shows somewhat later.
+  while (status.ok() && sent < 1000000) {
+    status = reader_->SendNote(peer, std::string(1000, 'x'));
+    if (++sent % 64 == 0) reader_->Progress();
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  int arrived = 0;
+  owner_->SetNoteHandler([&](absl::string_view) { ++arrived; });
+  EXPECT_TRUE(Until([&] { return arrived == sent - 1; })) << arrived << " of " << sent - 1;
+}
+
+TEST_P(TransportConformanceTest, CallbacksMayPostMore) {
+  const TransportMemory theirs = Fill(owner_.get(), 8192);
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  const PeerId back = owner_->Connect(reader_->address()).value();
+  std::vector<std::byte> target(8192);
+  bool second = false, answered = false;
+  owner_->SetNoteHandler(
+      [&](absl::string_view note) { EXPECT_TRUE(owner_->SendNote(back, note).ok()); });
+  reader_->SetNoteHandler([&](absl::string_view) { answered = true; });
+  reader_->Read({peer, theirs.key, 0, target.data(), 4096, [&](absl::Status status) {
+                   EXPECT_TRUE(status.ok()) << status;
+                   EXPECT_TRUE(reader_->SendNote(peer, "hello").ok());
+                   reader_->Read({peer, theirs.key, 4096, target.data() + 4096, 4096,
+                                  [&](absl::Status) { second = true; }});
+                 }});
+  ASSERT_TRUE(Until([&] { return second && answered; }));
+  EXPECT_TRUE(Right(target.data(), 0, 8192));
+}
+
+TEST_P(TransportConformanceTest, DisconnectReportsEveryReadAndNothingArrivesLater) {
+  const size_t bytes = 16 << 20;
+  const TransportMemory theirs = Fill(owner_.get(), bytes);
+  const TransportMemory ours = reader_->Allocate(bytes).value();
+  for (const int progress : {0, 1, 3, 20, 100}) {
+    SCOPED_TRACE(progress);
+    const PeerId peer = reader_->Connect(owner_->address()).value();
+    int done = 0;
+    for (int i = 0; i < 64; ++i) {
+      const size_t at = i * (bytes / 64);
+      reader_->Read(
+          {peer, theirs.key, at, ours.data + at, bytes / 64, [&, at](absl::Status status) {
+             ++done;
+             EXPECT_TRUE(!status.ok() || Right(ours.data + at, at, bytes / 64));
+           }});
+    }
+    for (int i = 0; i < progress; ++i) {
+      reader_->Progress();
+      owner_->Progress();
+    }
+    reader_->Disconnect(peer);
+    EXPECT_EQ(done, 64);
+    std::memset(ours.data, 0x55, bytes);
+    for (int i = 0; i < 200; ++i) {
+      reader_->Progress();
+      owner_->Progress();
+    }
+    EXPECT_EQ(done, 64);
+    for (size_t i = 0; i < bytes; i += 512) ASSERT_EQ(ours.data[i], std::byte{0x55}) << i;
+    EXPECT_TRUE(absl::IsUnavailable(reader_->SendNote(peer, "x")));
+    reader_->Disconnect(peer);
+  }
+}
+
+TEST_P(TransportConformanceTest, DisconnectDoesNotNeedThePeersHelp) {
+  const TransportMemory theirs = Fill(owner_.get(), 8 << 20);
+  std::vector<std::byte> target(8 << 20);
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  bool warm = false;
+  reader_->Read({peer, theirs.key, 0, target.data(), 8, [&](absl::Status) { warm = true; }});
+  ASSERT_TRUE(Until([&] { return warm; }));
+  int done = 0;
+  for (int i = 0; i < 8; ++i) {
+    reader_->Read({peer, theirs.key, size_t(i) << 20, target.data() + (i << 20), 1 << 20,
+                   [&](absl::Status) { ++done; }});
+  }
+  for (int i = 0; i < 50; ++i) reader_->Progress();  // the owner stands still
+  reader_->Disconnect(peer);
+  EXPECT_EQ(done, 8);
+}
+
+TEST_P(TransportConformanceTest, AConnectionCanBeMadeAgain) {
+  const TransportMemory theirs = Fill(owner_.get(), 4096);
+  std::vector<std::byte> target(4096);
+  int arrived = 0;
+  owner_->SetNoteHandler([&](absl::string_view) { ++arrived; });
+  std::set<PeerId> ids;
+  for (int i = 0; i < 5; ++i) {
+    const PeerId peer = reader_->Connect(owner_->address()).value();
+    EXPECT_TRUE(ids.insert(peer).second) << "ids are not used again";
+    bool done = false;
+    reader_->Read({peer, theirs.key, 0, target.data(), 4096, [&](absl::Status status) {
+                     EXPECT_TRUE(status.ok()) << status;
+                     done = true;
+                   }});
+    ASSERT_TRUE(reader_->SendNote(peer, "note").ok());
+    ASSERT_TRUE(Until([&] { return done && arrived == i + 1; })) << i;
+    reader_->Disconnect(peer);
+  }
+}
+
+TEST_P(TransportConformanceTest, NotesGoOnWhenTheOtherSideConnectsAgain) {
+  PeerId to_owner = reader_->Connect(owner_->address()).value();
+  PeerId to_reader = owner_->Connect(reader_->address()).value();
+  int at_owner = 0, at_reader = 0;
+  owner_->SetNoteHandler([&](absl::string_view) { ++at_owner; });
+  reader_->SetNoteHandler([&](absl::string_view) { ++at_reader; });
+  for (int round = 0; round < 4; ++round) {
+    SCOPED_TRACE(round);
+    at_owner = at_reader = 0;
+    // As the plane does it: what is found broken is made anew, what is lost is said again.
+    const auto say = [](Transport* transport, PeerId* peer, const std::string& address) {
+      if (!absl::IsUnavailable(transport->SendNote(*peer, "x"))) return;
+      transport->Disconnect(*peer);
+      *peer = transport->Connect(address).value();
+    };
+    ASSERT_TRUE(Until([&] {
+      if (at_owner == 0) say(reader_.get(), &to_owner, owner_->address());
+      if (at_reader == 0) say(owner_.get(), &to_reader, reader_->address());
+      return at_owner > 0 && at_reader > 0;
+    }));
+    if (round % 2 == 0) {
+      reader_->Disconnect(to_owner);
+      to_owner = reader_->Connect(owner_->address()).value();
+    } else {
+      owner_->Disconnect(to_reader);
+      to_reader = owner_->Connect(reader_->address()).value();
+    }
+  }
+}
+
+TEST_P(TransportConformanceTest, ReadsFromATransportThatIsGoneEnd) {
+  const TransportMemory theirs = Fill(owner_.get(), 1 << 20);
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  std::vector<std::byte> target(1 << 20);
+  bool warm = false;
+  reader_->Read({peer, theirs.key, 0, target.data(), 8, [&](absl::Status) { warm = true; }});
+  ASSERT_TRUE(Until([&] { return warm; }));
+  const std::string key = theirs.key;
+  owner_.reset();
+  int done = 0;
+  for (int i = 0; i < 4; ++i) {
+    reader_->Read({peer, key, 0, target.data(), 1 << 20, [&](absl::Status) { ++done; }});
+  }
+  const absl::Time end = absl::Now() + absl::Seconds(3);
+  while (done < 4 && absl::Now() < end) {
+    if (!reader_->Progress()) reader_->Wait(absl::Milliseconds(1));
+  }
+  reader_->Disconnect(peer);
+  EXPECT_EQ(done, 4);
+}
+
+TEST_P(TransportConformanceTest, TheLinkIsKnownOnceSomethingWentOverIt) {
+  const TransportMemory theirs = Fill(owner_.get(), 4096);
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  EXPECT_TRUE(absl::IsUnavailable(reader_->Link(peer).status()));
+  EXPECT_TRUE(absl::IsUnavailable(reader_->Link(peer + 100).status()));
+  std::vector<std::byte> target(4096);
+  bool done = false;
+  reader_->Read({peer, theirs.key, 0, target.data(), 4096, [&](absl::Status) { done = true; }});
+  ASSERT_TRUE(Until([&] { return done; }));
+  ASSERT_TRUE(reader_->Link(peer).ok()) << reader_->Link(peer).status();
+  EXPECT_EQ(*reader_->Link(peer), GetParam().link);
+}
+
+TEST_P(TransportConformanceTest, AddressesThatAreNoneAreInvalid) {
+  std::string cut = owner_->address();
+  cut.resize(cut.size() / 2);
+  for (const std::string& address : {std::string(), std::string("nonsense"), cut.substr(0, 6)}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(reader_->Connect(address).status())) << address;
+  }
+  if (GetParam().link != "inproc") {
+    for (size_t i = 0; i < owner_->address().size(); ++i) {
+      std::string changed = owner_->address();
+      changed[i] ^= 0x20;
+      EXPECT_FALSE(reader_->Connect(changed).ok()) << i;
+    }
+  }
+}
+
+TEST_P(TransportConformanceTest, WakeEndsAWait) {
+  std::atomic<bool> ended = false;
+  std::thread waiter([&] {
+    reader_->Wait(absl::Seconds(60));
+    // A transport may come back early once; a second wait has nothing else to do.
+    while (!ended) reader_->Wait(absl::Seconds(60));
+  });
+  const absl::Time started = absl::Now();
+  ended = true;
+  reader_->Wake();
+  waiter.join();
+  EXPECT_LT(absl::Now() - started, absl::Seconds(30));
+  const absl::Time before = absl::Now();
+  for (int i = 0; i < 4; ++i) reader_->Wait(absl::Milliseconds(5));
+  EXPECT_LT(absl::Now() - before, absl::Seconds(10));
+}
+
+TEST_P(TransportConformanceTest, TwoThreadsEachWithItsTransport) {
+  const TransportMemory theirs = Fill(owner_.get(), 4 << 20);
+  std::atomic<bool> stop = false;
+  std::atomic<int> heard = 0;
+  owner_->SetNoteHandler([&](absl::string_view) { ++heard; });
+  std::thread owner([&] {
+    while (!stop) {
+      if (!owner_->Progress()) owner_->Wait(absl::Milliseconds(50));
+    }
+  });
+  const PeerId peer = reader_->Connect(owner_->address()).value();
+  std::vector<std::byte> target(4 << 20);
+  int done = 0;
+  for (int round = 0; round < 8; ++round) {
+    for (int i = 0; i < 64; ++i) {
+      const size_t at = i * 65536;
+      reader_->Read({peer, theirs.key, at, target.data() + at, 65536, [&](absl::Status status) {
+                       EXPECT_TRUE(status.ok()) << status;
+                       ++done;
+                     }});
+    }
+    EXPECT_TRUE(reader_->SendNote(peer, "round").ok());
+    while (done < 64 * (round + 1)) {
+      if (!reader_->Progress()) reader_->Wait(absl::Milliseconds(50));
+    }
+    EXPECT_TRUE(Right(target.data(), 0, target.size()));
+  }
+  while (heard < 8) reader_->Progress();
+  reader_->Disconnect(peer);
+  stop = true;
+  owner_->Wake();
+  owner.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, TransportConformanceTest, testing::ValuesIn(Kinds()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kv_transfer/transport.h"
+
+namespace baton {
+
+struct UcxOptions {
+  // auto: shared memory to peers that it reaches, TCP to the others. shm, tcp: only that. Or a list
+  // as UCX_TLS takes it.
+  std::string tls = "auto";
+  // Network interfaces, comma-separated, or "all". The wire can name any address of this process's
+  // registered memory: only networks that workers alone can reach.
+  std::string net_devices = "lo";
+};
+
+// A transport over UCX. Memory is allocated by UCX, so that peers on this machine map it; reads are
+// ucp_get, notes eager active messages, and peers are told dead by UCX's error callbacks. UCX's
+// environment variables override the settings; the log says which. Unavailable with UCX's words
+// when UCX can't start; InvalidArgument for a list of transports that has none it knows.
+absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const UcxOptions& options);
+
+}  // namespace baton
