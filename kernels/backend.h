@@ -127,8 +127,9 @@ class Backend {
   // Backend, instruction path and summation order. Workers exchange KV only when these are equal.
   virtual std::string numerics_id() const = 0;
 
-  // Makes host weights usable by the operations. `host` must outlive the backend (it may be a
-  // mapped file that is used in place). ResourceExhausted when device memory does not suffice.
+  // Makes host weights, at any alignment, usable by the operations. `host` must outlive the last of
+  // them (it may be a mapped file that is used in place). ResourceExhausted when device memory does
+  // not suffice.
   virtual absl::StatusOr<Matrix> LoadWeight(const Matrix& host) = 0;
   // Activation memory, not initialised, owned by the backend until it is destroyed.
   virtual absl::StatusOr<Tensor> Allocate(int rows, int cols) = 0;
