@@ -1,5 +1,6 @@
 #include "common/model/json_reader.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <utility>
@@ -23,7 +24,11 @@ std::string Key(absl::string_view key) { return std::string(key); }
 std::string Describe(const json* value) {
   if (value == nullptr) return "missing";
   if (value->is_object()) return "an object";
-  if (value->is_array()) return absl::StrCat("a list of ", value->size());
+  const bool flat = std::none_of(value->begin(), value->end(),
+                                 [](const json& item) { return item.is_structured(); });
+  if (value->is_array() && (value->size() > 8 || !flat)) {
+    return absl::StrCat("a list of ", value->size());
+  }
   std::string text = value->dump(-1, ' ', /*ensure_ascii=*/true);
   constexpr size_t kLongest = 60;
   if (text.size() > kLongest) text = absl::StrCat(text.substr(0, kLongest), "...");

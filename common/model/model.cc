@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -97,8 +96,7 @@ struct Model::Parts {
 
   Checkpoint checkpoint;
   absl::flat_hash_set<std::string> used;
-  std::vector<std::unique_ptr<float[]>> aligned;  // copies of tensors the file holds misaligned
-  std::vector<std::string> table;                 // of every used tensor, for the fingerprint
+  std::vector<std::string> table;  // of every used tensor, for the fingerprint
   bool f16_matrices = false, bf16_matrices = false, f32_matrices = false;
 };
 
@@ -164,11 +162,6 @@ absl::Status Model::Parts::LoadTensor(const std::string& name, Backend* backend,
   host.type = *type;
   const absl::Span<const std::byte> bytes = file->Bytes(*entry);
   host.data = bytes.data();
-  if (reinterpret_cast<uintptr_t>(host.data) % DTypeBytes(*type) != 0) {
-    aligned.push_back(std::make_unique<float[]>(bytes.size() / sizeof(float) + 1));
-    std::memcpy(aligned.back().get(), bytes.data(), bytes.size());
-    host.data = aligned.back().get();
-  }
   auto loaded = backend->LoadWeight(host);
   if (!loaded.ok()) {
     return absl::Status(loaded.status().code(), absl::StrCat(file->path(), ": tensor \"", name,

@@ -92,19 +92,14 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   return defaults;
 }
 
-ModelConfig ReadArchitecture(JsonReader& json) {
-  ModelConfig config;
-  const auto architectures = json.Strings("architectures");
-  if (!architectures.empty()) config.architecture = architectures.front();
-  if (architectures.size() != 1 || std::find(std::begin(kArchitectures), std::end(kArchitectures),
-                                             config.architecture) == std::end(kArchitectures)) {
-    json.Fail("architectures",
-              absl::StrCat("one of ", absl::StrJoin(kArchitectures, ", "),
-                           architectures.empty()
-                               ? ""
-                               : absl::StrCat(", not ", absl::StrJoin(architectures, ", "))));
+std::string ReadArchitecture(JsonReader& json) {
+  const auto names = json.Strings("architectures");
+  if (names.size() != 1 || std::find(std::begin(kArchitectures), std::end(kArchitectures),
+                                     names.front()) == std::end(kArchitectures)) {
+    json.Fail("architectures", absl::StrCat("one of ", absl::StrJoin(kArchitectures, ", ")));
+    return "";
   }
-  return config;
+  return names.front();
 }
 
 void ReadSizes(JsonReader& json, ModelConfig& config) {
@@ -138,7 +133,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   auto json = JsonReader::Open(absl::StrCat(folder, "/config.json"), kMaxFileBytes);
   if (!json.ok()) return json.status();
 
-  ModelConfig config = ReadArchitecture(*json);
+  ModelConfig config;
+  config.architecture = ReadArchitecture(*json);
   // The architecture decides what the other keys mean: without it their complaints would mislead.
   if (!json->status().ok()) return json->status();
   if (json->Has("quantization_config"))

@@ -16,6 +16,7 @@ import shutil
 import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 HERE = pathlib.Path(__file__).parent
 CONTINUATION = 24  # tokens
@@ -113,7 +114,6 @@ def make(name, matrix_type, vector_type, files, prompt_tokens, sizes, seed):
         ids.append(continuation[-1])
     logits = model(torch.tensor([prompt])).logits[0]
     positions = sorted({0, 1, prompt_tokens // 2, prompt_tokens - 1})
-    rope = model.model.rotary_emb
     golden = {
         "torch": torch.__version__,
         "prompt": prompt,
@@ -121,14 +121,35 @@ def make(name, matrix_type, vector_type, files, prompt_tokens, sizes, seed):
                    for p in positions],
         "continuation": continuation,
         "margins": [float(f"{m:.4g}") for m in margins],
-        "inverse_frequency": [float(f"{v:.9g}") for v in rope.inv_freq.tolist()],
     }
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
     print(f"{name}: largest logit {logits.abs().max():.3f}, smallest margin {min(margins):.4f}, "
           f"{len(set(continuation))} different tokens")
 
 
+def make_inverse_frequencies():
+    """The rotary frequencies of models in wide use, and of a table that meets all three bands."""
+    def llama3(factor, original):
+        return {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": original}
+
+    rows = [("Llama-2-7B", 128, 10000.0, None), ("Llama-3-8B", 128, 500000.0, None),
+            ("Llama-3.1-8B", 128, 500000.0, llama3(8.0, 8192)),
+            ("Llama-3.2-1B", 64, 500000.0, llama3(32.0, 8192)),
+            ("short context", 32, 500000.0, LLAMA3)]
+    goldens = []
+    for name, head_dim, theta, scaling in rows:
+        sizes = {"head_dim": head_dim, "rope_theta": theta, "max_position_embeddings": 131072}
+        if scaling:
+            sizes["rope_scaling"] = scaling
+        rope = LlamaRotaryEmbedding(LlamaConfig(**sizes))
+        goldens.append({"name": name, "config": sizes,
+                        "inverse_frequency": [float(f"{v:.9g}") for v in rope.inv_freq.tolist()]})
+    (HERE / "inverse_frequency.json").write_text(json.dumps(goldens) + "\n")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for i, row in enumerate(MODELS):
         make(*row, seed=1000 + i)
+    make_inverse_frequencies()

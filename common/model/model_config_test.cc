@@ -1,0 +1,361 @@
+#include "common/model/model_config.h"
+
+#include <bit>
+#include <cmath>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/model/test_folder.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string TestData(absl::string_view name) {
+  return absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name);
+}
+
+absl::StatusOr<ModelConfig> ReadTiny(const json& changes, const json& generation = nullptr) {
+  TestFolder folder;
+  json config = TinyConfig();
+  if (!changes.is_null()) config.merge_patch(changes);
+  folder.Write("config.json", config.dump());
+  if (!generation.is_null()) folder.Write("generation_config.json", generation.dump());
+  return ReadModelConfig(folder.path());
+}
+
+TEST(ModelConfigTest, FolderAsTransformersFourWritesIt) {
+  const auto config = ReadModelConfig(TestData("llama3_sharded_bf16"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config->layers, 5);
+  EXPECT_EQ(config->hidden, 64);
+  EXPECT_EQ(config->intermediate, 104);
+  EXPECT_EQ(config->heads, 4);
+  EXPECT_EQ(config->kv_heads, 2);
+  EXPECT_EQ(config->head_dim, 16);
+  EXPECT_EQ(config->vocab, 111);
+  EXPECT_EQ(config->context, 256);
+  EXPECT_EQ(config->rms_epsilon, 1e-5f);
+  EXPECT_EQ(config->rope_theta, 500000.0f);
+  ASSERT_TRUE(config->rope_scaling.has_value());
+  EXPECT_EQ(config->rope_scaling->factor, 8);
+  EXPECT_EQ(config->rope_scaling->low_freq_factor, 1);
+  EXPECT_EQ(config->rope_scaling->high_freq_factor, 4);
+  EXPECT_EQ(config->rope_scaling->original_context, 64);
+  EXPECT_TRUE(config->tied_embeddings);
+  EXPECT_FALSE(config->attention_bias);
+  EXPECT_FALSE(config->mlp_bias);
+  EXPECT_EQ(config->generation.temperature, 0.6f);
+  EXPECT_EQ(config->generation.top_p, 0.9f);
+  EXPECT_THAT(config->generation.end_tokens, ElementsAre(2, 3));
+}
+
+TEST(ModelConfigTest, RopeParametersOfTransformersFive) {
+  const json llama3 = {{"rope_type", "llama3"},   {"rope_theta", 500000.0},
+                       {"factor", 32.0},          {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 16}};
+  auto config = ReadTiny({{"rope_theta", nullptr}, {"rope_parameters", llama3}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->rope_theta, 500000.0f);
+  ASSERT_TRUE(config->rope_scaling.has_value());
+  EXPECT_EQ(config->rope_scaling->factor, 32);
+
+  config = ReadTiny({{"rope_theta", nullptr}, {"rope_parameters", {{"rope_theta", 123.0}}}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->rope_theta, 123.0f);
+  EXPECT_FALSE(config->rope_scaling.has_value());
+}
+
+TEST(ModelConfigTest, RopeScalingInItsOldSpelling) {
+  auto config = ReadTiny({{"rope_scaling",
+                           {{"type", "llama3"},
+                            {"factor", 8},
+                            {"low_freq_factor", 1},
+                            {"high_freq_factor", 4},
+                            {"original_max_position_embeddings", 16}}}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->rope_scaling.has_value());
+  config = ReadTiny({{"rope_scaling", {{"type", "default"}}}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->rope_scaling.has_value());
+}
+
+TEST(ModelConfigTest, WhatTransformersTakesForGrantedIsTakenSo) {
+  TestFolder folder;
+  folder.Write("config.json", json({{"architectures", {"LlamaForCausalLM"}},
+                                    {"num_hidden_layers", 1},
+                                    {"hidden_size", 8},
+                                    {"intermediate_size", 6},
+                                    {"num_attention_heads", 2},
+                                    {"vocab_size", 5},
+                                    {"max_position_embeddings", 64},
+                                    {"head_dim", nullptr},
+                                    {"rope_scaling", nullptr},
+                                    {"eos_token_id", nullptr}})
+                                  .dump());
+  const auto config = ReadModelConfig(folder.path());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->kv_heads, 2);
+  EXPECT_EQ(config->head_dim, 4);
+  EXPECT_EQ(config->rms_epsilon, 1e-6f);
+  EXPECT_EQ(config->rope_theta, 10000.0f);
+  EXPECT_FALSE(config->tied_embeddings);
+  EXPECT_THAT(config->generation.end_tokens, IsEmpty());
+  EXPECT_EQ(config->generation.temperature, 0);
+}
+
+TEST(ModelConfigTest, WithoutDoSampleTheDefaultIsGreedy) {
+  EXPECT_EQ(ReadTiny({}, {{"temperature", 0.7}})->generation.temperature, 0);
+  EXPECT_EQ(ReadTiny({}, {{"do_sample", false}, {"temperature", 0.7}})->generation.temperature, 0);
+  EXPECT_EQ(ReadTiny({}, {{"do_sample", true}})->generation.temperature, 1);
+  const auto config = ReadTiny(
+      {},
+      {{"do_sample", true}, {"temperature", 0.7}, {"top_p", 0.8}, {"top_k", 20}, {"min_p", 0.1}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->generation.temperature, 0.7f);
+  EXPECT_EQ(config->generation.top_p, 0.8f);
+  EXPECT_EQ(config->generation.top_k, 20);
+  EXPECT_EQ(config->generation.min_p, 0.1f);
+}
+
+TEST(ModelConfigTest, EndTokensComeFromGenerationConfigAndElseFromConfig) {
+  EXPECT_THAT(ReadTiny({})->generation.end_tokens, ElementsAre(2));
+  EXPECT_THAT(ReadTiny({{"eos_token_id", {4, 1, 4}}})->generation.end_tokens, ElementsAre(4, 1));
+  EXPECT_THAT(ReadTiny({}, {{"eos_token_id", 3}})->generation.end_tokens, ElementsAre(3));
+  EXPECT_THAT(ReadTiny({}, {{"eos_token_id", {1, 3}}})->generation.end_tokens, ElementsAre(1, 3));
+  EXPECT_THAT(ReadTiny({}, {{"do_sample", true}})->generation.end_tokens, ElementsAre(2));
+}
+
+// Bits of the value, for a distance in units of the last place of positive floats.
+int64_t Ulps(float a, float b) {
+  return std::abs(int64_t{std::bit_cast<int32_t>(a)} - std::bit_cast<int32_t>(b));
+}
+
+TEST(RopeInverseFrequencyTest, IsThatOfTransformersToTheLastPlace) {
+  const json goldens = json::parse(std::ifstream(TestData("inverse_frequency.json")));
+  ASSERT_GE(goldens.size(), 4u);
+  int values = 0, exact = 0;
+  for (const json& golden : goldens) {
+    TestFolder folder;
+    json file = TinyConfig();
+    file.merge_patch(golden["config"]);
+    folder.Write("config.json", file.dump());
+    const auto config = ReadModelConfig(folder.path());
+    ASSERT_TRUE(config.ok()) << config.status();
+    const auto got = RopeInverseFrequency(*config);
+    const auto expected = golden["inverse_frequency"].get<std::vector<float>>();
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      // PyTorch's vectorised power is good to one unit of the last place, and so its inverse.
+      EXPECT_LE(Ulps(got[i], expected[i]), golden["config"].contains("rope_scaling") ? 4 : 2)
+          << golden["name"] << " " << i << ": " << got[i] << " " << expected[i];
+      exact += got[i] == expected[i];
+      ++values;
+    }
+  }
+  EXPECT_GE(exact, values * 3 / 4) << "of " << values;
+}
+
+struct BadConfig {
+  const char* name;
+  json changes;      // to config.json
+  json generation;   // generation_config.json, or null for none
+  const char* says;  // in the message, which also names the file
+};
+
+TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8},
+                       {"low_freq_factor", 1},
+                       {"high_freq_factor", 4},
+                       {"original_max_position_embeddings", 16}};
+  const auto scaling = [&](const json& changes) {
+    json rope = llama3;
+    rope.merge_patch(changes);
+    return json{{"rope_scaling", rope}};
+  };
+  const BadConfig cases[] = {
+      {"unknown architecture",
+       {{"architectures", {"MambaForCausalLM"}}},
+       nullptr,
+       "architectures is [\"MambaForCausalLM\"]; expected one of LlamaForCausalLM"},
+      {"no architecture",
+       {{"architectures", nullptr}},
+       nullptr,
+       "architectures is missing; expected a list of strings"},
+      {"two architectures",
+       {{"architectures", {"LlamaForCausalLM", "X"}}},
+       nullptr,
+       "architectures is [\"LlamaForCausalLM\",\"X\"]"},
+      {"architecture not a list",
+       {{"architectures", "LlamaForCausalLM"}},
+       nullptr,
+       "architectures is \"LlamaForCausalLM\"; expected a list of strings"},
+      {"architecture a number", {{"architectures", {7}}}, nullptr, "architectures is [7]"},
+      {"activation",
+       {{"hidden_act", "gelu"}},
+       nullptr,
+       "hidden_act is \"gelu\"; expected \"silu\""},
+      {"quantised",
+       {{"quantization_config", {{"bits", 4}}}},
+       nullptr,
+       "quantization_config is an object; expected nothing"},
+      {"no layers", {{"num_hidden_layers", nullptr}}, nullptr, "num_hidden_layers is missing"},
+      {"zero layers", {{"num_hidden_layers", 0}}, nullptr, "num_hidden_layers is 0; expected"},
+      {"negative layers", {{"num_hidden_layers", -1}}, nullptr, "num_hidden_layers is -1"},
+      {"endless layers",
+       {{"num_hidden_layers", 1000000000}},
+       nullptr,
+       "num_hidden_layers is 1000000000; expected an integer from 1 to 4096"},
+      {"layers beyond 32 bits", {{"num_hidden_layers", 4294967298}}, nullptr, "is 4294967298"},
+      {"layers beyond 63 bits",
+       {{"num_hidden_layers", 18446744073709551615u}},
+       nullptr,
+       "is 18446744073709551615"},
+      {"layers a fraction", {{"num_hidden_layers", 2.5}}, nullptr, "num_hidden_layers is 2.5"},
+      {"layers a string", {{"num_hidden_layers", "2"}}, nullptr, "num_hidden_layers is \"2\""},
+      {"layers a list", {{"num_hidden_layers", {2}}}, nullptr, "num_hidden_layers is [2]"},
+      {"layers a bool", {{"num_hidden_layers", true}}, nullptr, "num_hidden_layers is true"},
+      {"hidden zero", {{"hidden_size", 0}}, nullptr, "hidden_size is 0"},
+      {"hidden huge", {{"hidden_size", 2000000000}}, nullptr, "hidden_size is 2000000000"},
+      {"hidden no multiple", {{"hidden_size", 5}}, nullptr, "hidden_size is 5; expected"},
+      {"odd heads by division", {{"hidden_size", 6}}, nullptr, "hidden_size is 6; expected"},
+      {"odd head_dim", {{"head_dim", 3}}, nullptr, "head_dim is 3; expected an even number"},
+      {"huge head_dim", {{"head_dim", 65536}}, nullptr, "head_dim is 65536"},
+      {"negative head_dim", {{"head_dim", -2}}, nullptr, "head_dim is -2"},
+      {"no heads", {{"num_attention_heads", 0}}, nullptr, "num_attention_heads is 0"},
+      {"kv_heads no divisor",
+       {{"num_attention_heads", 2}, {"num_key_value_heads", 3}},
+       nullptr,
+       "num_key_value_heads is 3; expected a divisor of num_attention_heads, 2"},
+      {"more kv_heads than heads",
+       {{"num_key_value_heads", 4}},
+       nullptr,
+       "num_key_value_heads is 4"},
+      {"vocabulary zero", {{"vocab_size", 0}}, nullptr, "vocab_size is 0"},
+      {"vocabulary huge", {{"vocab_size", 1 << 30}}, nullptr, "vocab_size is 1073741824"},
+      {"context missing",
+       {{"max_position_embeddings", nullptr}},
+       nullptr,
+       "max_position_embeddings is missing"},
+      {"intermediate negative", {{"intermediate_size", -6}}, nullptr, "intermediate_size is -6"},
+      {"epsilon negative", {{"rms_norm_eps", -1e-5}}, nullptr, "rms_norm_eps is -1e-05"},
+      {"epsilon a string", {{"rms_norm_eps", "small"}}, nullptr, "rms_norm_eps is \"small\""},
+      {"theta zero", {{"rope_theta", 0}}, nullptr, "rope_theta is 0"},
+      {"theta infinite", {{"rope_theta", 1e300}}, nullptr, "rope_theta is 1e+300"},
+      {"tied a number",
+       {{"tie_word_embeddings", 1}},
+       nullptr,
+       "tie_word_embeddings is 1; expected true or false"},
+      {"bias a string", {{"attention_bias", "no"}}, nullptr, "attention_bias is \"no\""},
+      {"other rope",
+       {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}},
+       nullptr,
+       "rope_scaling.rope_type is \"yarn\"; expected \"llama3\" or \"default\""},
+      {"other rope, old spelling",
+       {{"rope_scaling", {{"type", "linear"}, {"factor", 4}}}},
+       nullptr,
+       "rope_scaling.type is \"linear\""},
+      {"rope without a type",
+       {{"rope_scaling", {{"factor", 4}}}},
+       nullptr,
+       "rope_scaling.rope_type is missing"},
+      {"rope a string",
+       {{"rope_scaling", "llama3"}},
+       nullptr,
+       "rope_scaling is \"llama3\"; expected an object"},
+      {"rope without factor", scaling({{"factor", nullptr}}), nullptr,
+       "rope_scaling.factor is missing"},
+      {"rope factor zero", scaling({{"factor", 0}}), nullptr, "rope_scaling.factor is 0"},
+      {"rope band empty", scaling({{"high_freq_factor", 1}}), nullptr,
+       "rope_scaling.high_freq_factor is 1; expected more than low_freq_factor, 1"},
+      {"rope context zero", scaling({{"original_max_position_embeddings", 0}}), nullptr,
+       "rope_scaling.original_max_position_embeddings is 0"},
+      {"partial rope", {{"partial_rotary_factor", 0.5}}, nullptr, "partial_rotary_factor is 0.5"},
+      {"end token outside",
+       {{"eos_token_id", 5}},
+       nullptr,
+       "eos_token_id is 5; expected an integer from 0 to 4, or a list of such"},
+      {"end token in a list of strings",
+       {{"eos_token_id", {"2"}}},
+       nullptr,
+       "eos_token_id is [\"2\"]"},
+      {"generation: end token", {}, {{"eos_token_id", {2, -1}}}, "eos_token_id is [2,-1]"},
+      {"generation: do_sample", {}, {{"do_sample", "yes"}}, "do_sample is \"yes\""},
+      {"generation: temperature",
+       {},
+       {{"do_sample", true}, {"temperature", -1}},
+       "temperature is -1"},
+      {"generation: top_p", {}, {{"top_p", 1.5}}, "top_p is 1.5"},
+      {"generation: top_p zero", {}, {{"top_p", 0}}, "top_p is 0; expected more than 0"},
+      {"generation: top_k", {}, {{"top_k", -3}}, "top_k is -3"},
+      {"generation: min_p", {}, {{"min_p", "0.1"}}, "min_p is \"0.1\""},
+  };
+  for (const BadConfig& bad : cases) {
+    const auto config = ReadTiny(bad.changes, bad.generation);
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << bad.name;
+    EXPECT_THAT(std::string(config.status().message()), HasSubstr(bad.says)) << bad.name;
+    EXPECT_THAT(
+        std::string(config.status().message()),
+        HasSubstr(bad.generation.is_null() ? "/config.json: " : "/generation_config.json: "))
+        << bad.name;
+  }
+}
+
+TEST(ModelConfigTest, BrokenFilesAreRefused) {
+  const struct {
+    const char* name;
+    std::string text;
+    const char* says;
+  } cases[] = {
+      {"empty", "", "is not valid JSON (0 bytes)"},
+      {"cut short", "{\"architectures\": [\"Llama", "is not valid JSON"},
+      {"not JSON", "hidden_size = 4", "is not valid JSON"},
+      {"a list", "[1, 2]", "expected a JSON object"},
+      {"a number", "7", "is 7; expected a JSON object"},
+      {"invalid UTF-8", "{\"architectures\": [\"\xff\xfe\"]}", "is not valid JSON"},
+      {"number too large", "{\"hidden_size\": 1e999}", "is not valid JSON"},
+      {"NaN", "{\"rms_norm_eps\": NaN}", "is not valid JSON"},
+      {"deep", std::string(1'000'000, '['), "is not valid JSON"},
+      {"deep and whole",
+       absl::StrCat("{\"architectures\":", std::string(500'000, '['), std::string(500'000, ']'),
+                    "}"),
+       "architectures is a list of 1"},
+      {"too large", std::string((4 << 20) + 1, ' '), "bytes; expected at most 4194304"},
+  };
+  for (const auto& bad : cases) {
+    TestFolder folder;
+    folder.Write("config.json", bad.text);
+    const auto config = ReadModelConfig(folder.path());
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << bad.name;
+    EXPECT_THAT(std::string(config.status().message()), HasSubstr(bad.says)) << bad.name;
+    EXPECT_THAT(std::string(config.status().message()), HasSubstr("/config.json")) << bad.name;
+
+    TestFolder generation;
+    generation.Write("config.json", TinyConfig().dump());
+    generation.Write("generation_config.json", bad.text);
+    EXPECT_EQ(ReadModelConfig(generation.path()).ok(), bad.name == std::string("deep and whole"))
+        << bad.name;
+  }
+}
+
+TEST(ModelConfigTest, MissingFolderOrFileIsNotFound) {
+  TestFolder folder;
+  EXPECT_TRUE(absl::IsNotFound(ReadModelConfig(folder.path()).status()));
+  EXPECT_TRUE(absl::IsNotFound(ReadModelConfig(folder.File("nowhere")).status()));
+  folder.Write("file", "x");
+  const auto not_a_folder = ReadModelConfig(folder.File("file")).status();
+  EXPECT_FALSE(not_a_folder.ok());
+  EXPECT_THAT(std::string(not_a_folder.message()), HasSubstr("file/config.json"));
+}
+
+}  // namespace
+}  // namespace baton

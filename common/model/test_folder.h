@@ -1,0 +1,61 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/string_view.h"
+
+namespace baton {
+
+// A folder of its own below the test's temporary directory, removed at the end. For tests.
+class TestFolder {
+ public:
+  TestFolder();
+  ~TestFolder();
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string File(absl::string_view name) const;
+  std::string Read(absl::string_view name) const;
+  void Write(absl::string_view name, absl::string_view bytes) const;
+  void Remove(absl::string_view name) const;
+  void CopyFrom(const std::string& folder) const;
+
+  // Rewrites a JSON file.
+  void EditJson(absl::string_view name, const std::function<void(nlohmann::json&)>& edit) const;
+  // Rewrites the header of a safetensors file as text, its length with it; the data stay.
+  void EditHeader(absl::string_view name, const std::function<void(std::string&)>& edit) const;
+
+ private:
+  std::string path_;
+};
+
+// A tensor to write. Data are float weights made from the name, so that all files agree on them.
+struct TestTensor {
+  std::string name;
+  std::string dtype;  // F32, F16 or BF16
+  std::vector<int> shape;
+};
+
+// A safetensors file of these tensors. `padding` spaces end the header: an odd number misaligns the
+// data.
+std::string SafetensorsBytes(const std::vector<TestTensor>& tensors, int padding = 0);
+
+// The smallest Llama there is: 2 layers of 2 query heads and 1 KV head of 2, hidden 4,
+// vocabulary 5.
+nlohmann::json TinyConfig();
+// Its tensors, matrices and vectors of the given types.
+std::vector<TestTensor> TinyTensors(const std::string& matrix_dtype = "F32",
+                                    const std::string& vector_dtype = "F32");
+// config.json and model.safetensors of it.
+void WriteTinyModel(const TestFolder& folder);
+// Puts its weights into model-1.safetensors, model-2.safetensors and an index instead.
+void ShardTinyModel(const TestFolder& folder);
+// The tiny model's logits after a short prompt: every weight has been read to its last byte.
+std::vector<float> TinyLogits(const std::string& folder);
+
+}  // namespace baton
