@@ -5,9 +5,7 @@
 #include <numeric>
 #include <ostream>
 #include <random>
-#include <set>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -15,20 +13,25 @@
 #include "common/base/hash.h"
 #include "common/model/model.h"
 #include "common/model/reference_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 namespace baton {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
 
 std::string TestData(absl::string_view name) {
   return absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name);
 }
 
 std::unique_ptr<Backend> CreateBackend(absl::string_view name) {
-  EXPECT_EQ(name, "reference");
-  return std::make_unique<ReferenceBackend>();
+  if (name == "reference") return std::make_unique<ReferenceBackend>();
+  auto backend = CreateCpuBackend({.threads = 2});
+  if (!backend.ok()) {
+    backend = CreateCpuBackend({.threads = 2, .isa = CpuBackendOptions::Isa::kPortable});
+  }
+  EXPECT_TRUE(backend.ok()) << backend.status();
+  return *std::move(backend);
 }
 
 int Best(absl::Span<const float> logits) {
@@ -65,6 +68,9 @@ class Fixture {
     std::vector<BlockId> blocks(free_.end() - layout_.BlocksFor(tokens), free_.end());
     free_.resize(free_.size() - blocks.size());
     return blocks;
+  }
+  void GiveBlocks(absl::Span<const BlockId> blocks) {
+    free_.insert(free_.end(), blocks.begin(), blocks.end());
   }
 
   // Runs `tokens` of one sequence from `position` on; logits of the given rows.
@@ -253,7 +259,48 @@ std::vector<Case> Cases(const char* backend) {
           {"llama3_sharded_bf16", backend, DType::kBF16, kHalf}};
 }
 
+INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTest, testing::ValuesIn(Cases("cpu")),
+                         testing::PrintToStringParamName());
 INSTANTIATE_TEST_SUITE_P(Reference, GoldenTest, testing::ValuesIn(Cases("reference")),
+                         testing::PrintToStringParamName());
+
+// The model of common/model/demo, token by token, against its own golden.json.
+class DemoModelTest : public testing::TestWithParam<Case> {};
+
+TEST_P(DemoModelTest, GreedyAnswersAreThoseOfTransformers) {
+  const std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/common/model/demo");
+  const json golden = json::parse(std::ifstream(folder + "/golden.json"));
+  Fixture fixture(folder, "cpu", GetParam().kv_type);
+  int compared = 0, tokens = 0;
+  for (const json& answer : golden["cases"]) {
+    const auto prompt = answer["ids"].get<std::vector<TokenId>>();
+    const auto greedy = answer["greedy"].get<std::vector<TokenId>>();
+    const auto margins = answer["margins"].get<std::vector<double>>();
+    const auto blocks = fixture.TakeBlocks(prompt.size() + greedy.size());
+    auto logits =
+        fixture.Run(prompt, 0, blocks, std::vector<int>{static_cast<int>(prompt.size()) - 1});
+    for (size_t i = 0; i < greedy.size(); ++i) {
+      float largest = 0;
+      for (const float logit : logits) largest = std::max(largest, std::abs(logit));
+      // Both of the two best may be off by the tolerance. What stood there is followed either way.
+      if (margins[i] > 2 * GetParam().tolerance * largest) {
+        EXPECT_EQ(Best(logits), greedy[i])
+            << answer["prompt"] << ", token " << i << ", margin " << margins[i];
+        ++compared;
+      }
+      logits = fixture.Run({&greedy[i], 1}, prompt.size() + i, blocks, std::vector<int>{0});
+    }
+    tokens += greedy.size();
+    fixture.GiveBlocks(blocks);
+  }
+  EXPECT_GT(tokens, 0);
+  EXPECT_GT(compared, tokens / 2);
+  RecordProperty("compared", absl::StrCat(compared, " of ", tokens));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, DemoModelTest,
+                         testing::Values(Case{"demo", "cpu", DType::kF32, kExact},
+                                         Case{"demo", "cpu", DType::kBF16, kHalf}),
                          testing::PrintToStringParamName());
 
 }  // namespace
