@@ -52,20 +52,49 @@ inline int KeysSeen(const AttentionTask& task, ptrdiff_t query, ptrdiff_t first_
   return keys < kKeyTile ? static_cast<int>(keys) : kKeyTile;
 }
 
+inline int TileKeys(ptrdiff_t key, ptrdiff_t end) {
+  return end - key < kKeyTile ? static_cast<int>(end - key) : kKeyTile;
+}
+
 // The first query that sees `key`.
 inline int FirstQuery(const AttentionTask& task, ptrdiff_t key) {
   const ptrdiff_t row = key - task.first_position;
   return row > 0 ? static_cast<int>(row * task.group) : 0;
 }
 
+// Where `keys` tokens of a plane lie, from the first on, and after them the last once more for
+// whole tiles. Asks the cache for them: they are used some thousand cycles later.
 template <class T>
 inline void TokenRows(const AttentionTask& task, const char* plane, ptrdiff_t first_key, int keys,
                       const T** rows) {
-  for (int j = 0; j < keys; ++j) {
-    const ptrdiff_t position = first_key + j;
-    rows[j] = reinterpret_cast<const T*>(
-        plane + static_cast<size_t>(task.blocks[position / task.block_tokens]) * task.block_bytes +
-        static_cast<size_t>(position % task.block_tokens) * task.token_bytes);
+  ptrdiff_t index = first_key / task.block_tokens;
+  int slot = static_cast<int>(first_key % task.block_tokens);
+  for (int j = 0; j < keys; ++index, slot = 0) {
+    const char* token = plane + static_cast<size_t>(task.blocks[index]) * task.block_bytes +
+                        slot * task.token_bytes;
+    for (; slot < task.block_tokens && j < keys; ++slot, ++j, token += task.token_bytes) {
+      rows[j] = reinterpret_cast<const T*>(token);
+      for (size_t at = 0; at < task.token_bytes; at += 64) __builtin_prefetch(token + at);
+    }
+  }
+  for (int j = keys; j % kTileCols != 0; ++j) rows[j] = rows[keys - 1];
+}
+
+// Tiles of queries [q0, queries) against tiles of keys; `tile_at(j)` is the tile of key j.
+template <class TileAt>
+inline void ScoreTiles(const AttendScratch& s, int q0, int keys, TileAt tile_at) {
+  const RowTiles tiles(static_cast<int>(s.queries) - q0);
+  for (int row_tile = 0; row_tile < tiles.count; ++row_tile) {
+    const int query = q0 + tiles.begin(row_tile);
+    for (int j = 0; j < keys; j += kTileCols) {
+      float sums[kTileSums];
+      DotTileOf(tiles.size(row_tile), s.q + query * s.width, s.width, tile_at(j), s.width / 16,
+                true, sums);
+      for (int r = 0; r < tiles.size(row_tile); ++r) {
+        const float* x = sums + r * kTileCols * 16;
+        ReduceFour(x, x + 16, x + 32, x + 48, s.scores + (query + r) * kKeyTile + j);
+      }
+    }
   }
 }
 
@@ -77,34 +106,17 @@ inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, co
   if (queries == 1) {
     const float* q = s.q + q0 * s.width;
     float* scores = s.scores + q0 * kKeyTile;
-    int j = 0;
-    for (; j + 4 <= keys; j += 4) {
-      float sums[64];
-      DotRows<T, 1, 4>(q, s.width, rows + j, task.head_dim, 0, sums);
+    for (int j = 0; j < keys; j += kTileCols) {
+      float sums[kTileCols * 16];
+      DotRows<T, 1, kTileCols>(q, s.width, rows + j, task.head_dim, 0, sums);
       ReduceFour(sums, sums + 16, sums + 32, sums + 48, scores + j);
     }
-    for (; j < keys; ++j) {
-      float sums[16], result[4];
-      DotRows<T, 1, 1>(q, s.width, rows + j, task.head_dim, 0, sums);
-      ReduceFour(sums, sums, sums, sums, result);
-      scores[j] = result[0];
-    }
-    return;
-  }
-  PackRows(rows, keys, 0, task.head_dim, s.packed);
-  const ptrdiff_t groups = s.width / 16;
-  const RowTiles tiles(queries);
-  for (int row_tile = 0; row_tile < tiles.count; ++row_tile) {
-    const int query = q0 + tiles.begin(row_tile);
-    for (int j = 0; j < keys; j += kTileCols) {
-      float sums[kTileSums];
-      DotTileOf(tiles.size(row_tile), s.q + query * s.width, s.width, s.packed + j * s.width,
-                groups, true, sums);
-      for (int r = 0; r < tiles.size(row_tile); ++r) {
-        const float* x = sums + r * kTileCols * 16;
-        ReduceFour(x, x + 16, x + 32, x + 48, s.scores + (query + r) * kKeyTile + j);
-      }
-    }
+  } else if (queries <= kRawRows && task.head_dim % 16 == 0) {
+    ScoreTiles(s, q0, keys, [&](int j) { return RawTile<T>(rows + j, 0); });
+  } else {
+    PackRows(rows, (keys + kTileCols - 1) / kTileCols * kTileCols, 0, task.head_dim, 0, s.packed);
+    ScoreTiles(s, q0, keys,
+               [&](int j) { return PackedTile(s.packed + j * s.width, s.width / 16); });
   }
 }
 
@@ -232,23 +244,26 @@ void AttendSpanOf(const AttentionTask& task, const AttendScratch& s, int span) {
     for (int i = 0; i < 16; ++i) s.sum[query * 16 + i] = 0;
     for (ptrdiff_t i = 0; i < s.width; ++i) s.o[query * s.width + i] = 0;
   }
+  const T* key_rows[kKeyTile];
+  TokenRows(task, task.keys, span_begin, TileKeys(span_begin, span_end), key_rows);
   for (ptrdiff_t key = span_begin; key < span_end; key += kKeyTile) {
-    const int keys = span_end - key < kKeyTile ? static_cast<int>(span_end - key) : kKeyTile;
+    const int keys = TileKeys(key, span_end);
     const int q0 = FirstQuery(task, key);
-    const T* rows[kKeyTile];
-    TokenRows(task, task.keys, key, keys, rows);
-    Scores(task, s, q0, rows, keys);
+    const T* value_rows[kKeyTile];
+    TokenRows(task, task.values, key, keys, value_rows);
+    Scores(task, s, q0, key_rows, keys);
     for (ptrdiff_t query = q0; query < s.queries; ++query) {
       Softmax(task, s, query, KeysSeen(task, query, key));
     }
-    TokenRows(task, task.values, key, keys, rows);
-    if (s.queries - q0 <= 2 && task.head_dim % 16 == 0) {
-      AttendAllRows(task, s, q0, key, rows);
+    const ptrdiff_t next = key + kKeyTile;
+    if (next < span_end) TokenRows(task, task.keys, next, TileKeys(next, span_end), key_rows);
+    if (s.queries - q0 <= kAttendRows && task.head_dim % 16 == 0) {
+      AttendAllRows(task, s, q0, key, value_rows);
     } else {
       const float* wide[kKeyTile];
       for (int j = 0; j < keys; ++j) {
         float* row = s.values + j * s.width;
-        WidenRow(rows[j], task.head_dim, row);
+        WidenRow(value_rows[j], task.head_dim, row);
         for (ptrdiff_t i = task.head_dim; i < s.width; ++i) row[i] = 0;
         wide[j] = row;
       }

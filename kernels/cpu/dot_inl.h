@@ -45,9 +45,7 @@ inline void DotRows(const float* x, ptrdiff_t x_stride, const T* const* rows, pt
   for (; i + 16 <= k; i += 16) {
 #pragma GCC unroll 16
     for (int c = 0; c < kCols; ++c) {
-      if (ahead != 0) {
-        __builtin_prefetch(reinterpret_cast<const char*>(w[c] + i) + ahead * sizeof(T));
-      }
+      __builtin_prefetch(w[c] + i + ahead);
 #pragma GCC unroll 16
       for (int part = 0; part < kParts; ++part) {
         const Vec weight = LoadWide(w[c] + i + part * kLanes);
@@ -86,36 +84,72 @@ inline void DotRows(const float* x, ptrdiff_t x_stride, const T* const* rows, pt
 }
 
 // Widens elements [k0, k1) of n rows for DotTile: [n / 4][part][group][4][kLanes], rows beyond n
-// and elements beyond k1 as zeros.
+// and elements beyond k1 as zeros. Fetches what lies `ahead` elements further into the cache.
 template <class T>
-inline void PackRows(const T* const* rows, int n, ptrdiff_t k0, ptrdiff_t k1, float* packed) {
-  const ptrdiff_t groups = RoundUp16(k1 - k0) / 16;
+inline void PackRows(const T* const* rows, int n, ptrdiff_t k0, ptrdiff_t k1, ptrdiff_t ahead,
+                     float* packed) {
+  const ptrdiff_t groups = RoundUp16(k1 - k0) / 16, whole = (k1 - k0) / 16;
   for (int n0 = 0; n0 < n; n0 += kTileCols) {
     float* tile = packed + n0 * groups * 16;
-    for (ptrdiff_t group = 0; group < groups; ++group) {
-      for (int c = 0; c < kTileCols; ++c) {
+    const ptrdiff_t part_floats = groups * kTileCols * kLanes;
+    for (int c = 0; c < kTileCols; ++c) {
+      float* to = tile + c * kLanes;
+      if (n0 + c >= n) {
+        for (ptrdiff_t group = 0; group < groups; ++group, to += kTileCols * kLanes) {
+          for (int part = 0; part < kParts; ++part) Store(to + part * part_floats, Zero());
+        }
+        continue;
+      }
+      const T* from = rows[n0 + c] + k0;
+      for (ptrdiff_t group = 0; group < whole; ++group) {
+        __builtin_prefetch(from + ahead, 0, 2);
+#pragma GCC unroll 16
         for (int part = 0; part < kParts; ++part) {
-          const ptrdiff_t at = k0 + group * 16 + part * kLanes;
-          Vec wide = Zero();
-          if (n0 + c < n) {
-            if (at + kLanes <= k1) {
-              wide = LoadWide(rows[n0 + c] + at);
-            } else if (at < k1) {
-              wide = LoadWidePartial(rows[n0 + c] + at, k1 - at);
-            }
-          }
-          Store(tile + ((part * groups + group) * kTileCols + c) * kLanes, wide);
+          Store(to + part * part_floats, LoadWide(from + part * kLanes));
+        }
+        to += kTileCols * kLanes;
+        from += 16;
+      }
+      if (whole < groups) {
+        const ptrdiff_t left = k1 - k0 - whole * 16;
+        for (int part = 0; part < kParts; ++part) {
+          const ptrdiff_t at = part * kLanes;
+          Store(to + part * part_floats,
+                at < left ? LoadWidePartial(from + at, left - at) : Zero());
         }
       }
     }
   }
 }
 
-// Adds kRows rows of x times one packed tile of four to sums[row][col][16]; starts them when
+// Four weight rows widened by PackRows.
+struct PackedTile {
+  PackedTile(const float* packed, ptrdiff_t group_count) : tile(packed), groups(group_count) {}
+  Vec At(int c, ptrdiff_t group, int part) const {
+    return Load(tile + ((part * groups + group) * kTileCols + c) * kLanes);
+  }
+  const float* tile;
+  ptrdiff_t groups;
+};
+
+// Four weight rows as they lie, whole groups only.
+template <class T>
+struct RawTile {
+  RawTile(const T* const* w, ptrdiff_t k0) : rows{w[0] + k0, w[1] + k0, w[2] + k0, w[3] + k0} {
+    static_assert(kTileCols == 4);
+  }
+  Vec At(int c, ptrdiff_t group, int part) const {
+    return LoadWide(rows[c] + group * 16 + part * kLanes);
+  }
+  const T* rows[kTileCols];
+};
+
+// Adds kRows rows of x times a tile of four weight rows to sums[row][col][16]; starts them when
 // `first`.
-template <int kRows>
-inline void DotTile(const float* x, ptrdiff_t x_stride, const float* tile, ptrdiff_t groups,
+template <int kRows, class Tile>
+inline void DotTile(const float* x, ptrdiff_t x_stride, const Tile tile, ptrdiff_t groups,
                     bool first, float* sums) {
+#pragma GCC unroll 16
   for (int part = 0; part < kParts; ++part) {
     float* part_sums = sums + part * kLanes;
     Vec acc[kRows][kTileCols];
@@ -126,15 +160,14 @@ inline void DotTile(const float* x, ptrdiff_t x_stride, const float* tile, ptrdi
         acc[r][c] = first ? Zero() : Load(part_sums + (r * kTileCols + c) * 16);
       }
     }
-    const float* w = tile + part * groups * kTileCols * kLanes;
     const float* in = x + part * kLanes;
-    for (ptrdiff_t group = 0; group < groups; ++group, w += kTileCols * kLanes, in += 16) {
+    for (ptrdiff_t group = 0; group < groups; ++group, in += 16) {
       Vec input[kRows];
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) input[r] = Load(in + r * x_stride);
 #pragma GCC unroll 16
       for (int c = 0; c < kTileCols; ++c) {
-        const Vec weight = Load(w + c * kLanes);
+        const Vec weight = tile.At(c, group, part);
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) acc[r][c] = Fma(input[r], weight, acc[r][c]);
       }
@@ -149,19 +182,16 @@ inline void DotTile(const float* x, ptrdiff_t x_stride, const float* tile, ptrdi
   }
 }
 
-inline void DotTileOf(int rows, const float* x, ptrdiff_t x_stride, const float* tile,
+// DotTile of 1 to kRows rows.
+template <class Tile, int kRows = kTileRows>
+inline void DotTileOf(int rows, const float* x, ptrdiff_t x_stride, const Tile& tile,
                       ptrdiff_t groups, bool first, float* sums) {
-  static_assert(kTileRows <= 6);
-  if constexpr (kTileRows >= 6) {
-    if (rows == 6) return DotTile<6>(x, x_stride, tile, groups, first, sums);
-    if (rows == 5) return DotTile<5>(x, x_stride, tile, groups, first, sums);
-    if (rows == 4) return DotTile<4>(x, x_stride, tile, groups, first, sums);
+  if constexpr (kRows > 1) {
+    if (rows < kRows) {
+      return DotTileOf<Tile, kRows - 1>(rows, x, x_stride, tile, groups, first, sums);
+    }
   }
-  if constexpr (kTileRows >= 3) {
-    if (rows == 3) return DotTile<3>(x, x_stride, tile, groups, first, sums);
-  }
-  if (rows == 2) return DotTile<2>(x, x_stride, tile, groups, first, sums);
-  DotTile<1>(x, x_stride, tile, groups, first, sums);
+  DotTile<kRows>(x, x_stride, tile, groups, first, sums);
 }
 
 // `rows` rows cut into tiles of nearly equal height.

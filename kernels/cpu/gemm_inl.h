@@ -6,6 +6,18 @@ namespace {
 
 inline void Finish(const GemmTask& task, ptrdiff_t m, ptrdiff_t n, const float* sums, int cols) {
   float* out = task.out + m * task.out_stride + n;
+  if (cols == kTileCols) {
+    float values[kTileCols];
+    for (int c = 0; c < kTileCols; ++c) values[c] = sums[c];
+    if (task.bias != nullptr) {
+      for (int c = 0; c < kTileCols; ++c) values[c] += task.bias[n + c];
+    }
+    if (task.accumulate) {
+      for (int c = 0; c < kTileCols; ++c) values[c] = out[c] + values[c];
+    }
+    __builtin_memcpy(out, values, sizeof(values));
+    return;
+  }
   for (int c = 0; c < cols; ++c) {
     float value = sums[c];
     if (task.bias != nullptr) value += task.bias[n + c];
@@ -13,36 +25,66 @@ inline void Finish(const GemmTask& task, ptrdiff_t m, ptrdiff_t n, const float* 
   }
 }
 
-// Many rows: a panel of weights is widened once per block of inputs and used from the cache by all
-// rows. The sums of the block rest in `scratch` between blocks of inputs.
+inline void FinishTile(const GemmTask& task, int m, int rows, int n, int n1, const float* sums) {
+  for (int r = 0; r < rows; ++r, sums += kTileCols * 16) {
+    float result[kTileCols];
+    ReduceFour(sums, sums + 16, sums + 32, sums + 48, result);
+    Finish(task, m + r, n, result, n1 - n < kTileCols ? n1 - n : kTileCols);
+  }
+}
+
+// Panels of weights against blocks of inputs. With many rows the panel's block is widened once and
+// used from the cache by all; with fewer each row tile widens it on the way into the registers. The
+// sums rest in `scratch` between blocks of inputs.
 template <class T>
 void GemmPanel(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch) {
   float* packed = scratch;
   float* sums = scratch + kPanelCols * kKBlock;
   const int col_tiles = (n1 - n0 + kTileCols - 1) / kTileCols;
   const RowTiles tiles(m1 - m0);
-  const T* rows[kPanelCols];
-  for (int n = n0; n < n1; ++n) rows[n - n0] = static_cast<const T*>(task.w) + n * task.k;
+  // Columns beyond the last are computed like it and thrown away.
+  const T* rows[kPanelCols + kTileCols];
+  for (int c = 0; c < col_tiles * kTileCols; ++c) {
+    rows[c] = static_cast<const T*>(task.w) + (n0 + c < n1 ? n0 + c : n1 - 1) * task.k;
+  }
 
   for (ptrdiff_t k0 = 0; k0 < task.k; k0 += kKBlock) {
     const ptrdiff_t k1 = k0 + kKBlock < task.k ? k0 + kKBlock : task.k;
     const ptrdiff_t groups = RoundUp16(k1 - k0) / 16;
-    PackRows(rows, n1 - n0, k0, k1, packed);
+    const bool last = k1 == task.k, raw = m1 - m0 <= kRawRows && (k1 - k0) % 16 == 0;
+    if (raw) {
+      for (int col_tile = 0; col_tile < col_tiles; ++col_tile) {
+        const T* const* tile_rows = rows + col_tile * kTileCols;
+        if (!last) {
+          for (int c = 0; c < kTileCols; ++c) {
+            const char* next = reinterpret_cast<const char*>(tile_rows[c] + k1);
+            for (size_t at = 0; at < kKBlock * sizeof(T); at += 64) {
+              __builtin_prefetch(next + at, 0, 2);
+            }
+          }
+        }
+        for (int row_tile = 0; row_tile < tiles.count; ++row_tile) {
+          const int m = m0 + tiles.begin(row_tile);
+          float* tile_sums = sums + (row_tile * col_tiles + col_tile) * kTileSums;
+          DotTileOf(tiles.size(row_tile), task.x + m * task.x_stride + k0, task.x_stride,
+                    RawTile<T>(tile_rows, k0), groups, k0 == 0, tile_sums);
+          if (last) {
+            FinishTile(task, m, tiles.size(row_tile), n0 + col_tile * kTileCols, n1, tile_sums);
+          }
+        }
+      }
+      continue;
+    }
+    PackRows(rows, col_tiles * kTileCols, k0, k1, kKBlock, packed);
     for (int row_tile = 0; row_tile < tiles.count; ++row_tile) {
       const int m = m0 + tiles.begin(row_tile);
-      const float* x = task.x + m * task.x_stride + k0;
       for (int col_tile = 0; col_tile < col_tiles; ++col_tile) {
         float* tile_sums = sums + (row_tile * col_tiles + col_tile) * kTileSums;
-        DotTileOf(tiles.size(row_tile), x, task.x_stride,
-                  packed + col_tile * kTileCols * groups * 16, groups, k0 == 0, tile_sums);
-        if (k1 < task.k) continue;
-        const int n = n0 + col_tile * kTileCols;
-        const int cols = n1 - n < kTileCols ? n1 - n : kTileCols;
-        for (int r = 0; r < tiles.size(row_tile); ++r) {
-          float result[kTileCols];
-          const float* s = tile_sums + r * kTileCols * 16;
-          ReduceFour(s, s + 16, s + 32, s + 48, result);
-          Finish(task, m + r, n, result, cols);
+        DotTileOf(tiles.size(row_tile), task.x + m * task.x_stride + k0, task.x_stride,
+                  PackedTile(packed + col_tile * kTileCols * groups * 16, groups), groups, k0 == 0,
+                  tile_sums);
+        if (last) {
+          FinishTile(task, m, tiles.size(row_tile), n0 + col_tile * kTileCols, n1, tile_sums);
         }
       }
     }
@@ -81,16 +123,14 @@ inline void SmallRows(const GemmTask& task, int m, int n0, int n1) {
 
 template <class T>
 void GemmSmallOf(const GemmTask& task, int m0, int m1, int n0, int n1) {
-  static_assert(kSmallRows == 4);
+  static_assert(kSmallRows == 3);
   switch (m1 - m0) {
     case 1:
       return SmallRows<T, 1>(task, m0, n0, n1);
     case 2:
       return SmallRows<T, 2>(task, m0, n0, n1);
-    case 3:
-      return SmallRows<T, 3>(task, m0, n0, n1);
     default:
-      return SmallRows<T, 4>(task, m0, n0, n1);
+      return SmallRows<T, 3>(task, m0, n0, n1);
   }
 }
 

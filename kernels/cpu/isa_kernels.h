@@ -22,7 +22,8 @@ constexpr int kKeyTile = 64;        // keys whose softmax is taken together, at 
 constexpr int kKeySpan = 1024;      // keys whose attention is one partial result, absolute as well
 constexpr int kPanelCols = 24;      // weight rows that one call of `gemm` takes at most
 constexpr int kBlockRows = 96;      // activation rows that one call of `gemm` takes at most
-constexpr int kSmallRows = 4;       // up to here `gemm_small` reads the weights as they lie
+constexpr int kSmallRows = 3;       // up to here `gemm_small` reads the weights as they lie
+constexpr int kRawRows = 8;         // up to here `gemm` does not set widened weights down
 constexpr int kKBlock = 512;        // inputs whose widened weights stay in the cache together
 constexpr int kAttendQueries = 64;  // rows x heads that one attention task should have
 

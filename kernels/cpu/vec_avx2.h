@@ -18,7 +18,7 @@ constexpr int kLanes = 8;       // of one Vec
 constexpr int kParts = 2;       // Vecs that make sixteen lanes
 constexpr int kTileRows = 3;    // of activations in a register tile: 3 x 4 sums, 3 + 1 inputs
 constexpr int kAttendRows = 6;  // of probabilities in a register tile, times 16 columns
-constexpr int kDotCols[] = {4, 2, 2, 1};  // weight rows taken together for 1, 2, 3, 4 rows
+constexpr int kDotCols[] = {4, 2, 2};  // weight rows taken together for 1, 2, 3 rows
 
 inline Vec Zero() { return _mm256_setzero_ps(); }
 inline Vec Broadcast(float x) { return _mm256_set1_ps(x); }

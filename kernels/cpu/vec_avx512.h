@@ -18,7 +18,7 @@ constexpr int kLanes = 16;       // of one Vec
 constexpr int kParts = 1;        // Vecs that make sixteen lanes
 constexpr int kTileRows = 6;     // of activations in a register tile: 6 x 4 sums, 6 + 1 inputs
 constexpr int kAttendRows = 12;  // of probabilities in a register tile, times 16 columns
-constexpr int kDotCols[] = {8, 4, 4, 4};  // weight rows taken together for 1, 2, 3, 4 rows
+constexpr int kDotCols[] = {8, 4, 4};  // weight rows taken together for 1, 2, 3 rows
 
 inline Vec Zero() { return _mm512_setzero_ps(); }
 inline Vec Broadcast(float x) { return _mm512_set1_ps(x); }

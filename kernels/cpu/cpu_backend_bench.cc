@@ -1,0 +1,265 @@
+// Rates of the CPU backend beside what the machine can do, measured in the same run: `of_read` is
+// the share of a plain read of memory, `of_peak` the share of fused multiply-adds on registers.
+// Machines drift and neighbours interfere, so compare shares, and both yardsticks run again last.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+
+#include "kernels/cpu/cpu_backend.h"
+
+namespace baton {
+namespace {
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class Body>
+void OnThreads(int threads, const Body& body) {
+  std::vector<std::thread> all;
+  for (int thread = 0; thread < threads; ++thread) all.emplace_back([&, thread] { body(thread); });
+  for (std::thread& thread : all) thread.join();
+}
+
+__attribute__((target("avx2"))) uint64_t ReadAll(const char* p, size_t bytes) {
+  __m256i sum[4] = {};
+  for (size_t i = 0; i + 128 <= bytes; i += 128) {
+    for (int j = 0; j < 4; ++j) {
+      sum[j] = _mm256_xor_si256(
+          sum[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j)));
+    }
+  }
+  const __m256i all =
+      _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
+  return static_cast<uint64_t>(_mm256_extract_epi64(all, 0));
+}
+
+// Bytes per second of `threads` threads that read 512 MB together; the best of five.
+double ReadRate(int threads) {
+  constexpr size_t kBytes = 512u << 20;
+  std::unique_ptr<char, void (*)(void*)> memory(static_cast<char*>(std::aligned_alloc(64, kBytes)),
+                                                std::free);
+  std::memset(memory.get(), 1, kBytes);
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    const double start = Seconds();
+    OnThreads(threads, [&](int thread) {
+      const size_t part = kBytes / threads / 128 * 128;
+      benchmark::DoNotOptimize(ReadAll(memory.get() + thread * part, part));
+    });
+    best = std::max(best, kBytes / (Seconds() - start));
+  }
+  return best;
+}
+
+__attribute__((target("avx2,fma"))) double FmaAvx2(int64_t rounds) {
+  __m256 acc[12];
+  for (__m256& a : acc) a = _mm256_set1_ps(1);
+  __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) acc[j] = _mm256_fmadd_ps(acc[j], x, y);
+  }
+  for (int j = 1; j < 12; ++j) acc[0] = _mm256_add_ps(acc[0], acc[j]);
+  benchmark::DoNotOptimize(acc[0]);
+  return rounds * 12.0 * 8 * 2;
+}
+
+__attribute__((target("avx512f"))) double FmaAvx512(int64_t rounds) {
+  __m512 acc[12];
+  for (__m512& a : acc) a = _mm512_set1_ps(1);
+  __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) acc[j] = _mm512_fmadd_ps(acc[j], x, y);
+  }
+  for (int j = 1; j < 12; ++j) acc[0] = _mm512_add_ps(acc[0], acc[j]);
+  benchmark::DoNotOptimize(acc[0]);
+  return rounds * 12.0 * 16 * 2;
+}
+
+// Operations per second of fused multiply-adds on registers; the best of five.
+double FmaRate(int threads) {
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    std::vector<double> operations(threads);
+    const double start = Seconds();
+    OnThreads(threads, [&](int thread) {
+      operations[thread] =
+          __builtin_cpu_supports("avx512f") ? FmaAvx512(10'000'000) : FmaAvx2(10'000'000);
+    });
+    best = std::max(
+        best, std::accumulate(operations.begin(), operations.end(), 0.0) / (Seconds() - start));
+  }
+  return best;
+}
+
+struct Machine {
+  double read, fma;
+};
+const Machine& Yardsticks(int threads) {
+  static Machine machines[65];
+  Machine& machine = machines[threads];
+  if (machine.read == 0) machine = {ReadRate(threads), FmaRate(threads)};
+  return machine;
+}
+
+void Report(benchmark::State& state, int threads, double bytes, double operations) {
+  const double runs = static_cast<double>(state.iterations());
+  using Counter = benchmark::Counter;
+  state.counters["GB/s"] = Counter(bytes * runs / 1e9, Counter::kIsRate);
+  state.counters["GFLOP/s"] = Counter(operations * runs / 1e9, Counter::kIsRate);
+  state.counters["of_read"] = Counter(bytes * runs / Yardsticks(threads).read, Counter::kIsRate);
+  state.counters["of_peak"] =
+      Counter(operations * runs / Yardsticks(threads).fma, Counter::kIsRate);
+}
+
+// Enough copies of a weight that each product reads one from memory, as a model's layers do.
+void BM_Gemm(benchmark::State& state) {
+  const int threads = static_cast<int>(state.range(0)), m = static_cast<int>(state.range(1)),
+            n = static_cast<int>(state.range(2)), k = static_cast<int>(state.range(3));
+  const DType type = static_cast<DType>(state.range(4));
+  auto backend = CreateCpuBackend({threads}).value();
+  const Tensor in = backend->Allocate(m, k).value(), out = backend->Allocate(m, n).value();
+  for (int row = 0; row < m; ++row) {
+    std::fill_n(static_cast<float*>(in.data) + static_cast<size_t>(row) * in.stride, k, 0.5f);
+  }
+  const size_t bytes = static_cast<size_t>(n) * k * DTypeBytes(type);
+  const int copies = static_cast<int>(std::clamp<size_t>((256u << 20) / bytes, 1, 64));
+  std::vector<uint16_t> weights(copies * bytes / 2, 0x3c01);
+  int copy = 0;
+  for (auto _ : state) {
+    const Matrix weight{reinterpret_cast<std::byte*>(weights.data()) + copy * bytes, type, n, k};
+    if (!backend->Gemm({in, weight, {}, false, out}).ok()) state.SkipWithError("gemm");
+    copy = (copy + 1) % copies;
+  }
+  Report(state, threads, static_cast<double>(bytes), 2.0 * m * n * k);
+}
+
+// `rows` rows at the end of `context` positions of each of `batch` sequences.
+void BM_Attention(benchmark::State& state) {
+  const int threads = static_cast<int>(state.range(0)), batch = static_cast<int>(state.range(1)),
+            rows = static_cast<int>(state.range(2)), context = static_cast<int>(state.range(3));
+  const int kv_heads = 8, group = static_cast<int>(state.range(4)), head_dim = 64;
+  auto backend = CreateCpuBackend({threads}).value();
+  const KvLayout layout{1, kv_heads, head_dim, 16, DType::kBF16};
+  const int blocks = layout.BlocksFor(context);
+  std::vector<uint16_t> pool(layout.BlockBytes() * blocks * batch / 2);
+  std::mt19937 random(1);
+  for (uint16_t& value : pool) value = 0x3c00 + random() % 0x300;
+  std::vector<BlockId> order(static_cast<size_t>(blocks) * batch);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  const int cols = kv_heads * group * head_dim;
+  const Tensor q = backend->Allocate(batch * rows, cols).value(),
+               out = backend->Allocate(batch * rows, cols).value();
+  for (int row = 0; row < q.rows; ++row) {
+    for (int i = 0; i < cols; ++i) {
+      static_cast<float*>(q.data)[static_cast<size_t>(row) * q.stride + i] =
+          static_cast<float>(random() % 1000) / 1000;
+    }
+  }
+  std::vector<SequenceRows> sequences;
+  for (int i = 0; i < batch; ++i) {
+    sequences.push_back(
+        {i * rows, rows, context - rows,
+         absl::MakeConstSpan(order).subspan(static_cast<size_t>(i) * blocks, blocks)});
+  }
+  const KvView kv{reinterpret_cast<std::byte*>(pool.data()), layout};
+  for (auto _ : state) {
+    if (!backend->Attention({q, kv_heads * group, 0.125f, 0, sequences, kv, out}).ok()) {
+      state.SkipWithError("attention");
+    }
+  }
+  const double pairs = batch * (static_cast<double>(rows) * context - rows * (rows - 1) / 2.0);
+  Report(state, threads, static_cast<double>(batch) * context * kv_heads * head_dim * 2 * 2,
+         pairs * cols * 4);
+}
+
+// Operations of a model so small that handing over is what could cost most: hidden 192, one token.
+void BM_TinyLayer(benchmark::State& state) {
+  const int threads = static_cast<int>(state.range(0));
+  auto backend = CreateCpuBackend({threads}).value();
+  const Tensor x = backend->Allocate(1, 192).value(), y = backend->Allocate(1, 512).value(),
+               z = backend->Allocate(1, 192).value();
+  std::memset(x.data, 0, 192 * 4);
+  std::vector<uint16_t> weights(192 * 512, 0x3c01);
+  const Matrix square{weights.data(), DType::kBF16, 192, 192},
+      up{weights.data(), DType::kBF16, 512, 192}, down{weights.data(), DType::kBF16, 192, 512},
+      norm{weights.data(), DType::kBF16, 1, 192};
+  for (auto _ : state) {
+    bool ok = backend->RmsNorm({x, norm, 1e-5f, z}).ok();
+    for (int i = 0; i < 4; ++i) ok &= backend->Gemm({z, square, {}, false, x}).ok();
+    ok &= backend->Gemm({x, up, {}, false, y}).ok() && backend->Gemm({x, up, {}, false, y}).ok();
+    ok &= backend->SiluMul({y, y, y}).ok() && backend->Gemm({y, down, {}, false, x}).ok();
+    if (!ok) state.SkipWithError("layer");
+  }
+}
+
+void BM_SiluMul(benchmark::State& state) {
+  auto backend = CreateCpuBackend({1}).value();
+  const Tensor x = backend->Allocate(8, 2048).value();
+  for (int i = 0; i < 8 * 2048; ++i) static_cast<float*>(x.data)[i] = i % 100 * 0.1f - 5;
+  const Tensor out = backend->Allocate(8, 2048).value();
+  for (auto _ : state) {
+    if (!backend->SiluMul({x, x, out}).ok()) state.SkipWithError("silu");
+  }
+  state.SetItemsProcessed(state.iterations() * 8 * 2048);
+}
+
+void Shapes(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"T", "m", "n", "k", "type"})->UseRealTime();
+  const auto bf16 = static_cast<int64_t>(DType::kBF16);
+  for (const int64_t threads : {1, 2}) {
+    for (const int64_t m : {1, 2, 4, 5, 8, 16, 32, 64, 512})
+      b->Args({threads, m, 2048, 2048, bf16});
+    for (const int64_t m : {1, 8, 512}) b->Args({threads, m, 2048, 8192, bf16});
+  }
+  for (const DType type : {DType::kF32, DType::kF16}) {
+    for (const int64_t m : {1, 8, 512}) b->Args({2, m, 2048, 2048, static_cast<int64_t>(type)});
+  }
+}
+BENCHMARK(BM_Gemm)->Apply(Shapes);
+BENCHMARK(BM_Attention)
+    ->ArgNames({"T", "batch", "rows", "context", "group"})
+    ->UseRealTime()
+    ->Args({1, 1, 1, 4096, 4})
+    ->Args({2, 1, 1, 4096, 4})
+    ->Args({2, 1, 1, 4096, 1})
+    ->Args({2, 8, 1, 1024, 4})
+    ->Args({2, 8, 1, 8192, 4})
+    ->Args({2, 1, 512, 512, 4})
+    ->Args({1, 1, 512, 2048, 4})
+    ->Args({2, 1, 512, 2048, 4})
+    ->Args({2, 1, 512, 2048, 1});
+BENCHMARK(BM_TinyLayer)->ArgNames({"T"})->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK(BM_SiluMul);
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  const auto print = [](const char* when) {
+    for (const int threads : {1, 2}) {
+      std::printf("%s, %d thread%s: read %.1f GB/s, FMA %.0f GFLOP/s\n", when, threads,
+                  threads == 1 ? "" : "s", baton::ReadRate(threads) / 1e9,
+                  baton::FmaRate(threads) / 1e9);
+    }
+  };
+  print("before");
+  benchmark::RunSpecifiedBenchmarks();
+  print("after");
+}

@@ -1,0 +1,22 @@
+# cmake -DNM=nm -DOBJECTS=a.o,b.o -P no_shared_symbols.cmake
+# Fails when an object file offers a symbol that the linker may choose over another file's copy: code
+# for one instruction set would then run on processors that lack it.
+string(REPLACE "," ";" objects "${OBJECTS}")
+set(checked 0)
+foreach(object IN LISTS objects)
+  if(NOT object MATCHES "kernels_[a-z0-9]+\\.cc")
+    continue()
+  endif()
+  execute_process(COMMAND ${NM} -C --defined-only ${object} OUTPUT_VARIABLE symbols RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${NM} ${object}: ${result}")
+  endif()
+  string(REGEX MATCHALL "[^\n]* [WVu] [^\n]*" shared "${symbols}")
+  if(shared)
+    message(FATAL_ERROR "${object} defines shared symbols:\n${shared}")
+  endif()
+  math(EXPR checked "${checked} + 1")
+endforeach()
+if(NOT checked EQUAL 3)
+  message(FATAL_ERROR "checked ${checked} of 3 object files")
+endif()
