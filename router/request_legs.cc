@@ -262,15 +262,15 @@ bool RouterCore::Parts::TakeToken(Request& request, LegKey key, v1::Token token,
   const TokenId id = token.token_id();
   const uint32_t position = token.position();
   switch (request.answer.Take(std::move(token))) {
-    case Answer::Took::kNew:
+    case AnswerSoFar::Took::kNew:
       return true;
-    case Answer::Took::kKnown:
+    case AnswerSoFar::Took::kKnown:
       return true;
-    case Answer::Took::kStopped:
+    case AnswerSoFar::Took::kStopped:
       FinishOk(request, {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()},
                nullptr, now);
       return false;
-    case Answer::Took::kDiverged:
+    case AnswerSoFar::Took::kDiverged:
       ++counters.diverged;
       ++counters.data_loss;
       FinishError(request,
@@ -281,7 +281,7 @@ bool RouterCore::Parts::TakeToken(Request& request, LegKey key, v1::Token token,
                       ", decode ", request.decode_address, ")")),
                   now);
       return false;
-    case Answer::Took::kInvalid:
+    case AnswerSoFar::Took::kInvalid:
       if (Leg* leg = FindLeg(key); leg != nullptr && leg->request != 0) {
         LegFailed(*leg,
                   absl::DataLossError(

@@ -223,8 +223,8 @@ void RouterCore::Parts::Arrive(ClientArrived event, absl::Time now) {
   ++counters.arrived;
   std::optional<TextDecoder> decoder;
   if (options.new_decoder) decoder = options.new_decoder();
-  Answer answer(event.checked.prompt.size(), event.checked.sampling, event.checked.stop,
-                std::move(decoder), options.vocab);
+  AnswerSoFar answer(event.checked.prompt.size(), event.checked.sampling, event.checked.stop,
+                     std::move(decoder), options.vocab);
   Request& request = requests
                          .emplace(std::piecewise_construct, std::forward_as_tuple(event.request),
                                   std::forward_as_tuple(event.request, std::move(event.checked),

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/answer.h"
+#include "router/answer_so_far.h"
 #include "router/router_core.h"
 #include "router/worker_table.h"
 
@@ -31,12 +31,12 @@ struct Request {
   // Finished: the client has its status coming.
   enum class Stage { kQueued, kRunning, kFinished };
 
-  Request(RequestKey k, CheckedRequest c, Answer a)
+  Request(RequestKey k, CheckedRequest c, AnswerSoFar a)
       : key(k), checked(std::move(c)), answer(std::move(a)) {}
 
   const RequestKey key;
   CheckedRequest checked;
-  Answer answer;
+  AnswerSoFar answer;
   Stage stage = Stage::kQueued;
   bool sized = false;                     // max_tokens is decided and known to fit
   std::optional<ModelIdentity> identity;  // of the try that runs, and of all that showed tokens

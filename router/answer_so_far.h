@@ -21,11 +21,11 @@ struct AnswerEnd {
 
 // The tokens of one answer as they were shown, the text that became certain, and what of both the
 // client has not been sent yet. A token once taken never changes.
-class Answer {
+class AnswerSoFar {
  public:
   // `sampling.max_tokens` may be set later, before the first token.
-  Answer(size_t prompt_tokens, const SamplingOptions& sampling, std::vector<std::string> stop,
-         std::optional<TextDecoder> decoder, int vocab);
+  AnswerSoFar(size_t prompt_tokens, const SamplingOptions& sampling, std::vector<std::string> stop,
+              std::optional<TextDecoder> decoder, int vocab);
 
   enum class Took {
     kNew,

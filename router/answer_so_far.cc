@@ -1,19 +1,20 @@
-#include "router/answer.h"
+#include "router/answer_so_far.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace baton {
 
-Answer::Answer(size_t prompt_tokens, const SamplingOptions& sampling, std::vector<std::string> stop,
-               std::optional<TextDecoder> decoder, int vocab)
+AnswerSoFar::AnswerSoFar(size_t prompt_tokens, const SamplingOptions& sampling,
+                         std::vector<std::string> stop, std::optional<TextDecoder> decoder,
+                         int vocab)
     : prompt_tokens_(prompt_tokens),
       stop_tokens_(sampling.stop_tokens),
       decoder_(std::move(decoder)),
       vocab_(vocab),
       matcher_(std::move(stop)) {}
 
-Answer::Took Answer::Take(v1::Token token) {
+AnswerSoFar::Took AnswerSoFar::Take(v1::Token token) {
   const size_t position = token.position();
   if (token.token_id() < 0 || token.token_id() >= vocab_ || position < prompt_tokens_ ||
       position > next_position()) {
@@ -31,11 +32,11 @@ Answer::Took Answer::Take(v1::Token token) {
   return stopped_ ? Took::kStopped : Took::kNew;
 }
 
-void Answer::AddText(absl::string_view text) {
+void AnswerSoFar::AddText(absl::string_view text) {
   if (!stopped_) stopped_ = matcher_.Feed(text, pending_.mutable_text());
 }
 
-std::optional<AnswerEnd> Answer::Complete(int max_tokens) const {
+std::optional<AnswerEnd> AnswerSoFar::Complete(int max_tokens) const {
   if (tokens_.empty()) return std::nullopt;
   if (stopped_) return AnswerEnd{v1::FINISH_REASON_STOP, std::nullopt, matcher_.matched()};
   const TokenId last = tokens_.back();
@@ -48,12 +49,12 @@ std::optional<AnswerEnd> Answer::Complete(int max_tokens) const {
   return std::nullopt;
 }
 
-void Answer::Close() {
+void AnswerSoFar::Close() {
   if (stopped_) return;
   if (decoder_) AddText(decoder_->flush());
   if (!stopped_) pending_.mutable_text()->append(matcher_.Flush());
 }
 
-v1::Delta Answer::TakePending() { return std::exchange(pending_, v1::Delta()); }
+v1::Delta AnswerSoFar::TakePending() { return std::exchange(pending_, v1::Delta()); }
 
 }  // namespace baton

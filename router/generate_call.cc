@@ -1,0 +1,82 @@
+#include "router/generate_call.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/rpc/status.h"
+
+namespace baton {
+
+std::shared_ptr<GenerateCall> GenerateCall::Create(RequestKey key,
+                                                   grpc::CallbackServerContext* context,
+                                                   std::function<void(CoreEvent)> tell,
+                                                   std::function<void()> done) {
+  auto call = std::shared_ptr<GenerateCall>(
+      new GenerateCall(key, context, std::move(tell), std::move(done)));
+  call->self_ = call;
+  return call;
+}
+
+GenerateCall::GenerateCall(RequestKey key, grpc::CallbackServerContext* context,
+                           std::function<void(CoreEvent)> tell, std::function<void()> done)
+    : key_(key), tell_(std::move(tell)), done_(std::move(done)), context_(context) {}
+
+void GenerateCall::Send(const v1::GenerateEvent& event) {
+  grpc::ByteBuffer bytes;
+  bool own = false;
+  BATON_CHECK(grpc::SerializationTraits<v1::GenerateEvent>::Serialize(event, &bytes, &own).ok())
+      << "an event that can't be serialised";
+  MutexLock lock(&mutex_);
+  if (end_ || gone_) return;
+  queue_.push_back(std::move(bytes));
+  if (queue_.size() == 1) StartWrite(&queue_.front());
+}
+
+void GenerateCall::End(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  if (end_) return;
+  end_ = ToGrpcStatus(status);
+  if (queue_.empty()) {
+    Finish(*end_);
+  } else if (!status.ok()) {
+    queue_.erase(queue_.begin() + 1, queue_.end());
+  }
+}
+
+void GenerateCall::Abort() {
+  MutexLock lock(&mutex_);
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+void GenerateCall::OnWriteDone(bool ok) {
+  bool writable = false;
+  {
+    MutexLock lock(&mutex_);
+    queue_.pop_front();
+    if (!ok) {
+      gone_ = true;
+      queue_.clear();
+    }
+    if (!queue_.empty()) {
+      StartWrite(&queue_.front());
+    } else if (end_) {
+      Finish(*end_);
+    } else {
+      writable = ok;
+    }
+  }
+  if (writable) tell_(ClientWritable{key_});
+}
+
+void GenerateCall::OnCancel() { tell_(ClientCancelled{key_}); }
+
+void GenerateCall::OnDone() {
+  {
+    MutexLock lock(&mutex_);
+    context_ = nullptr;
+  }
+  const std::shared_ptr<GenerateCall> self = std::move(self_);
+  done_();
+}
+
+}  // namespace baton

@@ -1,0 +1,162 @@
+#include "router/inference_service.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+#include "common/rpc/raw_request.h"
+#include "common/rpc/status.h"
+
+namespace baton {
+
+InferenceService::InferenceService(ServedModel model, RequestLimits limits,
+                                   std::function<bool(CoreEvent)> submit,
+                                   std::function<void(CoreEvent)> tell)
+    : model_(std::move(model)),
+      limits_(limits),
+      submit_(std::move(submit)),
+      tell_(std::move(tell)) {}
+
+std::shared_ptr<GenerateCall> InferenceService::Find(RequestKey key) {
+  MutexLock lock(&mutex_);
+  const auto found = calls_.find(key);
+  return found == calls_.end() ? nullptr : found->second;
+}
+
+void InferenceService::SetServing(ServingChanged serving) {
+  MutexLock lock(&mutex_);
+  serving_ = std::move(serving);
+}
+
+size_t InferenceService::calls() {
+  MutexLock lock(&mutex_);
+  return calls_.size();
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
+  const absl::Time arrival = absl::Now();
+  const RequestKey key = next_key_++;
+  const std::shared_ptr<GenerateCall> call = GenerateCall::Create(key, context, tell_, [this, key] {
+    {
+      MutexLock lock(&mutex_);
+      calls_.erase(key);
+    }
+    tell_(ClientGone{key});
+  });
+  {
+    MutexLock lock(&mutex_);
+    calls_[key] = call;
+  }
+  v1::GenerateRequest request;
+  absl::Status status = ParseRequest(*bytes, &request);
+  if (status.ok()) {
+    absl::StatusOr<CheckedRequest> checked =
+        CheckRequest(request, model_, limits_, arrival, absl::FromChrono(context->deadline()));
+    status = checked.status();
+    if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {
+      status = absl::ResourceExhaustedError("the router is overloaded: its inbox is full");
+    }
+  }
+  if (!status.ok()) call->End(status);
+  return call.get();
+}
+
+template <typename Request>
+grpc::ServerUnaryReactor* InferenceService::Unary(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* bytes,
+                                                  grpc::ByteBuffer* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Request request;
+  absl::Status status = ParseRequest(*bytes, &request);
+  if (status.ok()) {
+    const auto answer = Answer(request);
+    status = answer.status();
+    if (status.ok()) {
+      bool own = false;
+      using Response = std::decay_t<decltype(*answer)>;
+      const grpc::Status written =
+          grpc::SerializationTraits<Response>::Serialize(*answer, response, &own);
+      BATON_CHECK(written.ok()) << written.error_message();
+    }
+  }
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  return Unary<v1::TokenizeRequest>(context, request, response);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return Unary<v1::DetokenizeRequest>(context, request, response);
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return Unary<v1::ListModelsRequest>(context, request, response);
+}
+
+absl::StatusOr<v1::TokenizeResponse> InferenceService::Answer(const v1::TokenizeRequest& request) {
+  if (absl::Status s = CheckModelName(request.model(), model_); !s.ok()) return s;
+  if (absl::Status s = CheckTextSize("text", request.text(), limits_); !s.ok()) return s;
+  const EncodeOptions options = {
+      .parse_special = request.parse_special(),
+      .add_special = !request.has_add_special() || request.add_special()};
+  const absl::StatusOr<std::vector<TokenId>> ids =
+      model_.tokenizer->Encode(request.text(), options);
+  if (!ids.ok()) return absl::InvalidArgumentError(absl::StrCat("text: ", ids.status().message()));
+  v1::TokenizeResponse response;
+  response.mutable_token_ids()->Add(ids->begin(), ids->end());
+  for (const TokenId id : *ids) {
+    const absl::string_view piece = model_.tokenizer->TokenBytes(id);
+    response.add_pieces(piece.data(), piece.size());
+  }
+  return response;
+}
+
+absl::StatusOr<v1::DetokenizeResponse> InferenceService::Answer(
+    const v1::DetokenizeRequest& request) {
+  if (absl::Status s = CheckModelName(request.model(), model_); !s.ok()) return s;
+  if (static_cast<size_t>(request.token_ids_size()) > limits_.text_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("token_ids has ", request.token_ids_size(),
+                                                   " ids; this router takes up to ",
+                                                   limits_.text_bytes));
+  }
+  for (int i = 0; i < request.token_ids_size(); ++i) {
+    if (request.token_ids(i) >= 0 && request.token_ids(i) < model_.config.vocab) continue;
+    return absl::InvalidArgumentError(absl::StrCat("token_ids[", i, "] is ", request.token_ids(i),
+                                                   "; the vocabulary has ids 0 to ",
+                                                   model_.config.vocab - 1));
+  }
+  v1::DetokenizeResponse response;
+  response.set_text(
+      model_.tokenizer->Decode(absl::MakeConstSpan(request.token_ids().data(),
+                                                   static_cast<size_t>(request.token_ids_size())),
+                               request.skip_special()));
+  return response;
+}
+
+absl::StatusOr<v1::ListModelsResponse> InferenceService::Answer(const v1::ListModelsRequest&) {
+  v1::ListModelsResponse response;
+  v1::Model* model = response.add_models();
+  model->set_name(model_.name);
+  model->set_vocab_size(static_cast<uint32_t>(model_.config.vocab));
+  model->set_architecture(model_.config.architecture);
+  MutexLock lock(&mutex_);
+  int context = model_.config.context;
+  if (serving_.context_tokens > 0) context = std::min(context, serving_.context_tokens);
+  model->set_context_tokens(static_cast<uint32_t>(context));
+  model->set_fingerprint(serving_.fingerprint);
+  model->set_prefill_workers(serving_.prefill_workers);
+  model->set_decode_workers(serving_.decode_workers);
+  return response;
+}
+
+}  // namespace baton

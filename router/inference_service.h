@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "common/base/mutex.h"
+#include "router/core_events.h"
+#include "router/generate_call.h"
+#include "router/request_check.h"
+
+namespace baton {
+
+// What clients speak to. Methods take raw bytes, so that a message that does not parse (text that
+// is not UTF-8, say) gets a clear InvalidArgument. Requests are checked and tokenised on gRPC's
+// threads; what passes goes to the core.
+class InferenceService final
+    : public v1::Inference::WithRawCallbackMethod_Generate<
+          v1::Inference::WithRawCallbackMethod_Tokenize<
+              v1::Inference::WithRawCallbackMethod_Detokenize<
+                  v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>> {
+ public:
+  // `submit` and `tell` take events from any thread; `submit` refuses with false when too much is
+  // under way already.
+  InferenceService(ServedModel model, RequestLimits limits, std::function<bool(CoreEvent)> submit,
+                   std::function<void(CoreEvent)> tell);
+
+  // Loop thread. Null when the RPC is over.
+  std::shared_ptr<GenerateCall> Find(RequestKey key);
+  void SetServing(ServingChanged serving);
+  // RPCs that gRPC is not done with.
+  size_t calls();
+
+ private:
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
+  absl::StatusOr<v1::TokenizeResponse> Answer(const v1::TokenizeRequest& request);
+  absl::StatusOr<v1::DetokenizeResponse> Answer(const v1::DetokenizeRequest& request);
+  absl::StatusOr<v1::ListModelsResponse> Answer(const v1::ListModelsRequest& request);
+  template <typename Request>
+  grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response);
+
+  const ServedModel model_;
+  const RequestLimits limits_;
+  const std::function<bool(CoreEvent)> submit_;
+  const std::function<void(CoreEvent)> tell_;
+  std::atomic<RequestKey> next_key_ = 1;
+  Mutex mutex_;
+  std::map<RequestKey, std::shared_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  ServingChanged serving_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton

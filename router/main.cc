@@ -1,0 +1,167 @@
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/log.h"
+#include "common/base/program.h"
+#include "common/model/model_config.h"
+#include "common/rpc/rpc_server.h"
+#include "common/tokenizer/tokenizer.h"
+#include "router/router_server.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
+          "HOST:PORT to serve clients and workers on; port 0 takes any free one");
+ABSL_FLAG(std::string, model, "",
+          "Hugging Face folder with tokenizer.json and config.json (required)");
+ABSL_FLAG(std::string, model_name, "", "name of the model for clients; default: the folder's name");
+ABSL_FLAG(std::string, attach_token, "",
+          "shared token that workers must send, and that is sent to them; empty: none");
+ABSL_FLAG(int, max_queued, 1024,
+          "requests that may wait for a prefill worker; more are refused (1 to 1000000)");
+ABSL_FLAG(int, max_prompts_per_worker, 64,
+          "prompts at one prefill worker before their first token (1 to 1000000)");
+ABSL_FLAG(int, max_migrations, 64,
+          "times a request may go back to prefill after a worker failed it (0 to 1000000)");
+ABSL_FLAG(int, client_buffer_tokens, 512,
+          "tokens that wait for a slow client before its sequence pauses (1 to 1000000)");
+ABSL_FLAG(int, max_text_bytes, 8 << 20,
+          "longest text of a prompt or to tokenise (1 to 67108864 bytes)");
+ABSL_FLAG(absl::Duration, slow_client_limit, absl::Seconds(30),
+          "a client whose buffer stays full longer is refused");
+ABSL_FLAG(absl::Duration, pair_wait, absl::Seconds(30),
+          "longest wait while no pair of workers is there");
+ABSL_FLAG(absl::Duration, room_wait, absl::Seconds(30), "longest wait while all workers are full");
+ABSL_FLAG(absl::Duration, stall, absl::Seconds(5),
+          "a worker without load reports whose leg was silent for that long counts as dead");
+ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
+          "longest time that running requests get after SIGTERM");
+
+namespace baton {
+namespace {
+
+int CheckedInt(absl::string_view name, int value, int lowest, int highest) {
+  if (value < lowest || value > highest) {
+    RefuseToStart(absl::StrCat("--", name, " is ", value, "; it takes ", lowest, " to ", highest));
+  }
+  return value;
+}
+
+absl::Duration CheckedTime(absl::string_view name, absl::Duration value, absl::Duration lowest) {
+  if (value < lowest || value > absl::Hours(24 * 365)) {
+    RefuseToStart(absl::StrCat("--", name, " is ", absl::FormatDuration(value), "; it takes ",
+                               absl::FormatDuration(lowest), " to a year"));
+  }
+  return value;
+}
+
+RouterServer::Options OptionsFromFlags() {
+  RouterServer::Options options;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  if (!IsHostPort(options.listen)) {
+    RefuseToStart(absl::StrCat("--listen is '", options.listen,
+                               "'; it takes HOST:PORT with a port from 0 to 65535"));
+  }
+  options.token = absl::GetFlag(FLAGS_attach_token);
+  for (const char c : options.token) {
+    if (c <= ' ' || c > '~') {
+      RefuseToStart("--attach_token takes visible ASCII characters without spaces");
+    }
+  }
+  options.limits.text_bytes = static_cast<size_t>(
+      CheckedInt("max_text_bytes", absl::GetFlag(FLAGS_max_text_bytes), 1, 64 << 20));
+  RouterCoreOptions& core = options.core;
+  core.max_queued = CheckedInt("max_queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
+  core.max_prompts_per_worker =
+      CheckedInt("max_prompts_per_worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);
+  core.max_migrations =
+      CheckedInt("max_migrations", absl::GetFlag(FLAGS_max_migrations), 0, 1000000);
+  core.client_buffer_tokens =
+      CheckedInt("client_buffer_tokens", absl::GetFlag(FLAGS_client_buffer_tokens), 1, 1000000);
+  const absl::Duration ms = absl::Milliseconds(1);
+  core.slow_client_limit =
+      CheckedTime("slow_client_limit", absl::GetFlag(FLAGS_slow_client_limit), ms);
+  core.pair_wait = CheckedTime("pair_wait", absl::GetFlag(FLAGS_pair_wait), absl::ZeroDuration());
+  core.room_wait = CheckedTime("room_wait", absl::GetFlag(FLAGS_room_wait), absl::ZeroDuration());
+  core.stall_limit = CheckedTime("stall", absl::GetFlag(FLAGS_stall), ms);
+  return options;
+}
+
+// The last part of the path, also of "models/demo/".
+std::string FolderName(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::canonical(folder, error);
+  return error ? "" : path.filename().string();
+}
+
+int Main(int argc, char** argv) {
+  BlockStopSignals();
+  const auto rest = StartProgram(
+      argc, argv,
+      "baton-router --model DIR [flags]\n\n"
+      "Takes requests over gRPC, tokenises them, hands them to the prefill and decode workers "
+      "that\n"
+      "attach to it, and streams the text back. SIGTERM drains; a second one ends it at once.");
+  if (!rest.empty()) RefuseToStart(absl::StrCat("unexpected argument '", rest[0], "'"));
+  RouterServer::Options options = OptionsFromFlags();
+  const absl::Duration grace =
+      CheckedTime("drain_grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
+
+  const std::string folder = absl::GetFlag(FLAGS_model);
+  if (folder.empty()) RefuseToStart("--model is missing; it takes a Hugging Face folder");
+  absl::StatusOr<ModelConfig> config = ReadModelConfig(folder);
+  if (!config.ok()) RefuseToStart(absl::StrCat("--model: ", config.status().message()));
+  const auto tokenizer = Tokenizer::FromFile(folder + "/tokenizer.json");
+  if (!tokenizer.ok()) RefuseToStart(absl::StrCat("--model: ", tokenizer.status().message()));
+  if ((*tokenizer)->vocab_size() > config->vocab) {
+    RefuseToStart(absl::StrCat("--model: tokenizer.json has ids up to ",
+                               (*tokenizer)->vocab_size() - 1, ", config.json a vocab_size of ",
+                               config->vocab));
+  }
+  options.model.name = absl::GetFlag(FLAGS_model_name);
+  if (options.model.name.empty()) options.model.name = FolderName(folder);
+  if (options.model.name.empty() || options.model.name.size() > 200) {
+    RefuseToStart(
+        absl::StrCat("--model_name is '", options.model.name, "'; it takes 1 to 200 bytes"));
+  }
+  options.model.config = *config;
+  options.model.tokenizer = tokenizer->get();
+
+  const auto router = RouterServer::Start(options);
+  if (!router.ok()) RefuseToStart(absl::StrCat("--listen: ", router.status().message()));
+  Log(Severity::kInfo, "router",
+      {{"version", kVersion},
+       {"model", options.model.name},
+       {"architecture", config->architecture},
+       {"context_tokens", config->context},
+       {"vocab", config->vocab},
+       {"attach_token", options.token.empty() ? "none" : "set"},
+       {"max_queued", options.core.max_queued},
+       {"max_prompts_per_worker", options.core.max_prompts_per_worker},
+       {"client_buffer_tokens", options.core.client_buffer_tokens},
+       {"max_text_bytes", options.limits.text_bytes}});
+  std::printf("listening on %s\n", (*router)->address().c_str());
+  std::fflush(stdout);
+
+  WaitForStop();
+  Log(Severity::kInfo, "draining",
+      {{"requests", (*router)->requests()}, {"grace", absl::FormatDuration(grace)}});
+  (*router)->Shutdown(grace);
+  const RouterCounters counters = (*router)->counters();
+  Log(Severity::kInfo, "stopped",
+      {{"requests", counters.arrived},
+       {"answered", counters.finished_ok},
+       {"failed", counters.finished_error},
+       {"shed", counters.shed},
+       {"migrations", counters.migrations},
+       {"data_loss", counters.data_loss},
+       {"diverged", counters.diverged}});
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) { return baton::Main(argc, argv); }

@@ -1,0 +1,198 @@
+#include "router/membership_service.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/rpc/dial.h"
+#include "common/rpc/rpc_server.h"
+#include "common/rpc/status.h"
+
+namespace baton {
+
+// One Attach stream. A read is under way, or its report is with the core, or the stream is closed.
+class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
+ public:
+  AttachCall(AttachKey key, std::function<void(CoreEvent)> tell, std::function<void()> done)
+      : key_(key), tell_(std::move(tell)), done_(std::move(done)) {}
+
+  void Start(std::shared_ptr<AttachCall> self) {
+    self_ = std::move(self);
+    StartRead(&report_);
+  }
+
+  void Taken() {
+    MutexLock lock(&mutex_);
+    if (end_) return;
+    reading_ = true;  // from here on it is the read that notices an end
+    StartRead(&report_);
+  }
+
+  void Send(const v1::Peers& peers) {
+    MutexLock lock(&mutex_);
+    if (end_ || gone_) return;
+    if (writing_) {
+      next_ = peers;  // replaces what was said before
+      return;
+    }
+    Write(peers);
+  }
+
+  void Close(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (end_) return;
+    end_ = ToGrpcStatus(status);
+    if (!writing_) Finish(*end_);
+  }
+
+ private:
+  void Write(const v1::Peers& peers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    *command_.mutable_peers() = peers;
+    writing_ = true;
+    StartWrite(&command_);
+  }
+
+  void OnReadDone(bool ok) override {
+    absl::Status status;
+    if (ok) {
+      status = Check();
+      if (status.ok()) {
+        {
+          MutexLock lock(&mutex_);
+          if (end_) return;
+          reading_ = false;
+        }
+        if (!std::exchange(registered_, true)) {
+          tell_(WorkerAttached{key_, std::move(*report_.mutable_registration())});
+        } else {
+          tell_(WorkerReported{key_, std::move(*report_.mutable_load())});
+        }
+        return;
+      }
+    }
+    Close(status);
+  }
+
+  absl::Status Check() {
+    if (!registered_) {
+      if (!report_.has_registration()) {
+        return absl::InvalidArgumentError("the first message of Attach must be a registration");
+      }
+      const std::string& address = report_.registration().address();
+      if (!IsHostPort(address) || PortOf(address) == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("registration with address '", address,
+                         "'; it takes host:port, where routers reach the worker"));
+      }
+      return absl::OkStatus();
+    }
+    if (!report_.has_load()) {
+      return absl::InvalidArgumentError("only load reports may follow a registration");
+    }
+    return absl::OkStatus();
+  }
+
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(&mutex_);
+    writing_ = false;
+    if (!ok) gone_ = true;
+    if (end_) {
+      Finish(*end_);
+    } else if (next_ && !gone_) {
+      Write(*std::exchange(next_, std::nullopt));
+    }
+  }
+
+  void OnCancel() override {
+    {
+      MutexLock lock(&mutex_);
+      if (reading_) return;  // the read fails and closes
+    }
+    Close(absl::CancelledError("the worker is gone"));
+  }
+
+  void OnDone() override {
+    const std::shared_ptr<AttachCall> self = std::move(self_);
+    tell_(WorkerDetached{key_});
+    done_();
+  }
+
+  const AttachKey key_;
+  const std::function<void(CoreEvent)> tell_;
+  const std::function<void()> done_;
+  std::shared_ptr<AttachCall> self_;
+  v1::WorkerReport report_;  // owned by the read under way
+  bool registered_ = false;  // reads only
+  Mutex mutex_;
+  v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // owned by the write under way
+  bool reading_ ABSL_GUARDED_BY(mutex_) = true;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool gone_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<v1::Peers> next_ ABSL_GUARDED_BY(mutex_);
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
+};
+
+namespace {
+
+// A stream that is refused before anything is read of it.
+class Refused final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
+ public:
+  explicit Refused(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+MembershipService::MembershipService(std::string token, std::function<void(CoreEvent)> tell)
+    : token_(std::move(token)), tell_(std::move(tell)) {}
+MembershipService::~MembershipService() = default;
+
+std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
+  MutexLock lock(&mutex_);
+  const auto found = calls_.find(attach);
+  return found == calls_.end() ? nullptr : found->second;
+}
+
+grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService::Attach(
+    grpc::CallbackServerContext* context) {
+  if (const absl::Status status = CheckToken(*context, token_); !status.ok()) {
+    Log(Severity::kWarning, "attach refused",
+        {{"peer", context->peer()}, {"because", status.message()}});
+    return new Refused(status);
+  }
+  const AttachKey key = next_key_++;
+  auto call = std::make_shared<AttachCall>(key, tell_, [this, key] {
+    MutexLock lock(&mutex_);
+    calls_.erase(key);
+  });
+  {
+    MutexLock lock(&mutex_);
+    if (!closed_.ok()) return new Refused(closed_);
+    calls_[key] = call;
+  }
+  call->Start(call);
+  return call.get();
+}
+
+void MembershipService::Taken(AttachKey attach) {
+  if (const auto call = Find(attach)) call->Taken();
+}
+void MembershipService::Send(AttachKey attach, const v1::Peers& peers) {
+  if (const auto call = Find(attach)) call->Send(peers);
+}
+void MembershipService::Close(AttachKey attach, const absl::Status& status) {
+  if (const auto call = Find(attach)) call->Close(status);
+}
+void MembershipService::CloseAll(const absl::Status& status) {
+  std::vector<std::shared_ptr<AttachCall>> calls;
+  {
+    MutexLock lock(&mutex_);
+    closed_ = status;
+    for (const auto& [key, call] : calls_) calls.push_back(call);
+  }
+  for (const auto& call : calls) call->Close(status);
+}
+
+}  // namespace baton

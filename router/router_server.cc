@@ -1,0 +1,267 @@
+#include "router/router_server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "absl/time/clock.h"
+#include "common/base/inbox.h"
+#include "common/base/log.h"
+#include "common/base/loop.h"
+#include "common/base/mutex.h"
+#include "common/base/wakeup.h"
+#include "common/rpc/rpc_server.h"
+#include "common/tokenizer/stream_decoder.h"
+#include "router/inference_service.h"
+#include "router/membership_service.h"
+#include "router/worker_legs.h"
+
+namespace baton {
+namespace {
+
+// Messages on their way to the loop; only new requests are ever refused. Everything else is bounded
+// by the number of streams.
+constexpr size_t kInbox = 1 << 14;
+constexpr absl::Duration kIdle = absl::Milliseconds(50);
+constexpr char kInference[] = "baton.v1.Inference";
+constexpr char kMembership[] = "baton.v1.Membership";
+
+// How the loop waits: until the core's next timer, or a message.
+class Bell {
+ public:
+  void Ring() {
+    MutexLock lock(&mutex_);
+    rung_ = true;
+    changed_.Signal();
+  }
+  void WaitFor(absl::Duration longest) {
+    MutexLock lock(&mutex_);
+    if (!rung_ && longest > absl::ZeroDuration()) changed_.WaitFor(&mutex_, longest);
+    rung_ = false;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool rung_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+RouterCoreOptions CoreOptions(const RouterServer::Options& options) {
+  RouterCoreOptions core = options.core;
+  core.model_name = options.model.name;
+  core.context_tokens = options.model.config.context;
+  core.vocab = options.model.config.vocab;
+  core.new_decoder = [tokenizer = options.model.tokenizer] {
+    const auto decoder = std::make_shared<StreamDecoder>(tokenizer, /*skip_special=*/true);
+    return TextDecoder{[decoder](TokenId id) { return decoder->Push(id); },
+                       [decoder] { return decoder->Finish(); }};
+  };
+  return core;
+}
+
+}  // namespace
+
+struct RouterServer::Parts {
+  explicit Parts(const Options& options)
+      : inbox(kInbox),
+        inference(
+            options.model, options.limits,
+            [this](CoreEvent event) {
+              if (!inbox.Push(std::move(event))) return false;
+              wakeup.Wake();
+              return true;
+            },
+            [this](CoreEvent event) { Tell(std::move(event)); }),
+        membership(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
+        legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
+        core(CoreOptions(options)) {}
+
+  void Tell(CoreEvent event) {
+    inbox.PushAlways(std::move(event));
+    wakeup.Wake();
+  }
+
+  bool RunOnce(absl::Time now);
+  void CarryOut(CoreAction action);
+  // Waits until `reached` holds after a turn of the loop, or until `limit`.
+  bool WaitUntil(const std::function<bool()>& reached, absl::Duration limit);
+
+  Inbox<CoreEvent> inbox;
+  Wakeup wakeup;
+  Bell bell;
+  InferenceService inference;
+  MembershipService membership;
+  WorkerLegs legs;
+  RouterCore core;
+  std::unique_ptr<RpcServer> server;
+  Mutex server_mutex;
+  bool server_open ABSL_GUARDED_BY(server_mutex) = true;  // until Shutdown closes it
+
+  Mutex mutex;
+  CondVar turned;
+  RouterCounters counters ABSL_GUARDED_BY(mutex);
+  size_t request_count ABSL_GUARDED_BY(mutex) = 0;
+  size_t leg_count ABSL_GUARDED_BY(mutex) = 0;
+  bool shut_down = false;
+  absl::Time next_wake = absl::InfinitePast();  // loop thread
+  std::unique_ptr<Loop> loop;                   // last: stops first
+};
+
+bool RouterServer::Parts::RunOnce(absl::Time now) {
+  std::vector<CoreEvent> events = inbox.TakeAll();
+  for (CoreEvent& event : events) {
+    LegKey said = 0, ended = 0;
+    AttachKey reported = 0;
+    std::visit(
+        [&](const auto& e) {
+          using Event = std::decay_t<decltype(e)>;
+          if constexpr (std::is_same_v<Event, PrefillSaid> || std::is_same_v<Event, DecodeSaid>) {
+            said = e.leg;
+          } else if constexpr (std::is_same_v<Event, LegEnded>) {
+            ended = e.leg;
+          } else if constexpr (std::is_same_v<Event, WorkerAttached> ||
+                               std::is_same_v<Event, WorkerReported>) {
+            reported = e.attach;
+          }
+        },
+        event);
+    core.Handle(std::move(event), now);
+    for (CoreAction& action : core.TakeActions()) CarryOut(std::move(action));
+    if (said != 0) legs.Taken(said);
+    if (ended != 0) legs.Ended(ended);
+    if (reported != 0) membership.Taken(reported);
+  }
+  core.RunOnce(now);
+  for (CoreAction& action : core.TakeActions()) CarryOut(std::move(action));
+  next_wake = core.NextWake();
+  MutexLock lock(&mutex);
+  counters = core.counters();
+  request_count = core.requests();
+  leg_count = core.legs();
+  turned.SignalAll();
+  return !events.empty();
+}
+
+void RouterServer::Parts::CarryOut(CoreAction action) {
+  std::visit(
+      [this](auto& a) {
+        using Action = std::decay_t<decltype(a)>;
+        if constexpr (std::is_same_v<Action, StartPrefill> || std::is_same_v<Action, StartDecode>) {
+          legs.Start(std::move(a));
+        } else if constexpr (std::is_same_v<Action, CancelLeg>) {
+          legs.Cancel(a.leg);
+        } else if constexpr (std::is_same_v<Action, PauseLeg>) {
+          legs.Pause(a.leg);
+        } else if constexpr (std::is_same_v<Action, ResumeLeg>) {
+          legs.Resume(a.leg);
+        } else if constexpr (std::is_same_v<Action, SendToClient>) {
+          if (const auto call = inference.Find(a.request)) call->Send(a.event);
+        } else if constexpr (std::is_same_v<Action, FinishClient>) {
+          if (const auto call = inference.Find(a.request)) call->End(a.status);
+        } else if constexpr (std::is_same_v<Action, AbortClient>) {
+          if (const auto call = inference.Find(a.request)) call->Abort();
+        } else if constexpr (std::is_same_v<Action, SendPeers>) {
+          membership.Send(a.attach, a.peers);
+        } else if constexpr (std::is_same_v<Action, CloseAttach>) {
+          Log(Severity::kWarning, "attach stream closed", {{"because", a.status.ToString()}});
+          membership.Close(a.attach, a.status);
+        } else if constexpr (std::is_same_v<Action, DropWorker>) {
+          legs.DropWorker(a.worker);
+        } else {
+          static_assert(std::is_same_v<Action, ServingChanged>);
+          Log(Severity::kInfo, a.serving ? "serving" : "not serving",
+              {{"prefill_workers", a.prefill_workers}, {"decode_workers", a.decode_workers}});
+          {
+            MutexLock lock(&server_mutex);
+            if (server_open) {
+              server->SetServing(kInference, a.serving);
+              server->SetServing("", a.serving);
+            }
+          }
+          inference.SetServing(std::move(a));
+        }
+      },
+      action);
+}
+
+bool RouterServer::Parts::WaitUntil(const std::function<bool()>& reached, absl::Duration limit) {
+  const absl::Time until = absl::Now() + limit;
+  MutexLock lock(&mutex);
+  while (!reached()) {
+    const absl::Duration left = until - absl::Now();
+    if (left <= absl::ZeroDuration()) return false;
+    turned.WaitFor(&mutex, std::min(left, absl::Seconds(1)));
+  }
+  return true;
+}
+
+RouterServer::RouterServer() = default;
+
+absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options options) {
+  auto router = std::unique_ptr<RouterServer>(new RouterServer);
+  router->parts_ = std::make_unique<Parts>(options);
+  Parts* parts = router->parts_.get();
+  absl::StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start(
+      {.listen = options.listen, .services = {&parts->inference, &parts->membership}});
+  if (!server.ok()) {
+    parts->shut_down = true;
+    return server.status();
+  }
+  parts->server = *std::move(server);
+  parts->server->SetServing(kInference, false);
+  parts->server->SetServing("", false);
+  parts->server->SetServing(kMembership, true);
+  Loop::Options loop = {.name = "router", .idle = kIdle};
+  loop.wait = [parts](absl::Duration idle) {
+    parts->bell.WaitFor(std::min(idle, parts->next_wake - absl::Now()));
+  };
+  loop.wake = [parts] { parts->bell.Ring(); };
+  parts->loop = std::make_unique<Loop>(std::move(loop),
+                                       [parts](absl::Time now) { return parts->RunOnce(now); });
+  parts->wakeup.Set(parts->loop.get());
+  return router;
+}
+
+RouterServer::~RouterServer() { Shutdown(absl::ZeroDuration()); }
+
+const std::string& RouterServer::address() const { return parts_->server->address(); }
+
+RouterCounters RouterServer::counters() const {
+  MutexLock lock(&parts_->mutex);
+  return parts_->counters;
+}
+size_t RouterServer::requests() const {
+  MutexLock lock(&parts_->mutex);
+  return parts_->request_count;
+}
+size_t RouterServer::legs() const {
+  MutexLock lock(&parts_->mutex);
+  return parts_->leg_count;
+}
+
+void RouterServer::Shutdown(absl::Duration grace) {
+  Parts& p = *parts_;
+  if (p.shut_down) return;
+  p.shut_down = true;
+  const auto idle = [&p]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return p.inference.calls() == 0 && p.request_count == 0 && p.leg_count == 0;
+  };
+  p.Tell(Drain{});
+  p.WaitUntil(idle, grace);
+  p.Tell(StopAll{});
+  p.membership.CloseAll(absl::UnavailableError("the router is going away"));
+  {
+    MutexLock lock(&p.server_mutex);
+    p.server_open = false;
+  }
+  // Statuses get a moment to leave; then what a client does not take is cut.
+  p.server->Shutdown(absl::Seconds(1));
+  // Every RPC of ours as a server is over; those as a client were cancelled and end by themselves.
+  p.WaitUntil(idle, absl::InfiniteDuration());
+  p.loop->Stop();
+  p.wakeup.Set(nullptr);
+}
+
+}  // namespace baton

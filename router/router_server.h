@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "router/request_check.h"
+#include "router/router_core.h"
+
+namespace baton {
+
+// A router that serves: the core on its loop thread, with gRPC on both sides of it.
+class RouterServer {
+ public:
+  struct Options {
+    std::string listen = "127.0.0.1:0";
+    std::string token;  // of Attach and of legs; empty: none
+    ServedModel model;  // its tokeniser outlives the server
+    RequestLimits limits;
+    RouterCoreOptions
+        core;  // model_name, context_tokens, vocab and new_decoder are filled in from `model`
+  };
+  // InvalidArgument or Unavailable when it can't listen.
+  static absl::StatusOr<std::unique_ptr<RouterServer>> Start(Options options);
+  ~RouterServer();
+
+  const std::string& address() const;
+  // Takes no new requests, lets running ones finish for up to `grace`, then ends the rest with
+  // Unavailable. Nothing runs afterwards. Not from one of its own threads.
+  void Shutdown(absl::Duration grace);
+  // As of the last turn of the loop. Any thread.
+  RouterCounters counters() const;
+  size_t requests() const;
+  size_t legs() const;
+
+ private:
+  struct Parts;
+  RouterServer();
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace baton

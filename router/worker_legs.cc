@@ -1,0 +1,143 @@
+#include "router/worker_legs.h"
+
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "baton/v1/decode_worker.grpc.pb.h"
+#include "baton/v1/prefill_worker.grpc.pb.h"
+#include "common/base/check.h"
+#include "common/rpc/dial.h"
+#include "common/rpc/status.h"
+
+namespace baton {
+namespace {
+
+// A leg of either kind. A hold keeps gRPC from ending the call while no read is under way; the read
+// that fails lets go of it.
+template <typename RequestProto, typename EventProto, typename Said>
+class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public WorkerLegs::Leg {
+ public:
+  StreamLeg(LegKey key, RequestProto request, absl::Time deadline, const std::string& token,
+            std::function<void(CoreEvent)> tell)
+      : key_(key), request_(std::move(request)), tell_(std::move(tell)) {
+    AddToken(&context_, token);
+    if (deadline < absl::FromChrono(std::chrono::system_clock::time_point::max())) {
+      context_.set_deadline(absl::ToChronoTime(deadline));
+    }
+  }
+
+  // `async` is the asynchronous face of a stub, `call` its method for this kind.
+  template <typename Async, typename Method>
+  void Start(Async* async, Method call, std::shared_ptr<StreamLeg> self) {
+    self_ = std::move(self);
+    (async->*call)(&context_, &request_, this);
+    this->AddHold();
+    this->StartRead(&event_);
+    this->StartCall();
+  }
+
+  void Cancel() override { context_.TryCancel(); }
+  void Read() override { this->StartRead(&event_); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      tell_(Said{key_, std::exchange(event_, EventProto())});
+    } else {
+      this->RemoveHold();
+    }
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<StreamLeg> self = std::move(self_);
+    tell_(LegEnded{key_, FromGrpcStatus(status)});
+  }
+
+  const LegKey key_;
+  const RequestProto request_;
+  const std::function<void(CoreEvent)> tell_;
+  grpc::ClientContext context_;
+  EventProto event_;  // owned by the read under way
+  std::shared_ptr<StreamLeg> self_;
+};
+
+using PrefillLeg = StreamLeg<v1::PrefillRequest, v1::PrefillEvent, PrefillSaid>;
+using DecodeLeg = StreamLeg<v1::DecodeRequest, v1::DecodeEvent, DecodeSaid>;
+
+}  // namespace
+
+struct WorkerLegs::Worker {
+  explicit Worker(const std::string& address)
+      : channel(Dial(address)),
+        prefill(v1::PrefillWorker::NewStub(channel)),
+        decode(v1::DecodeWorker::NewStub(channel)) {}
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::PrefillWorker::Stub> prefill;
+  std::unique_ptr<v1::DecodeWorker::Stub> decode;
+};
+
+WorkerLegs::WorkerLegs(std::string token, std::function<void(CoreEvent)> tell)
+    : token_(std::move(token)), tell_(std::move(tell)) {}
+
+WorkerLegs::~WorkerLegs() { BATON_CHECK(legs_.empty()) << legs_.size() << " legs are still open"; }
+
+WorkerLegs::Worker& WorkerLegs::Channel(const WorkerName& name) {
+  std::unique_ptr<Worker>& worker = workers_[name.key];
+  if (worker == nullptr) worker = std::make_unique<Worker>(name.address);
+  return *worker;
+}
+
+void WorkerLegs::Start(StartPrefill start) {
+  Worker& worker = Channel(start.worker);
+  auto leg = std::make_shared<PrefillLeg>(start.leg, std::move(start.request), start.deadline,
+                                          token_, tell_);
+  legs_[start.leg].leg = leg;
+  using Async = v1::PrefillWorker::StubInterface::async_interface;
+  leg->Start<Async>(worker.prefill->async(), &Async::Prefill, leg);
+}
+
+void WorkerLegs::Start(StartDecode start) {
+  Worker& worker = Channel(start.worker);
+  auto leg = std::make_shared<DecodeLeg>(start.leg, std::move(start.request), start.deadline,
+                                         token_, tell_);
+  legs_[start.leg].leg = leg;
+  using Async = v1::DecodeWorker::StubInterface::async_interface;
+  leg->Start<Async>(worker.decode->async(), &Async::Decode, leg);
+}
+
+void WorkerLegs::Cancel(LegKey key) {
+  const auto found = legs_.find(key);
+  if (found == legs_.end()) return;
+  State& state = found->second;
+  state.cancelled = true;
+  state.leg->Cancel();
+  if (std::exchange(state.read_due, false)) state.leg->Read();  // the read that ends it
+}
+
+void WorkerLegs::Pause(LegKey key) {
+  if (const auto found = legs_.find(key); found != legs_.end()) found->second.paused = true;
+}
+
+void WorkerLegs::Resume(LegKey key) {
+  const auto found = legs_.find(key);
+  if (found == legs_.end()) return;
+  found->second.paused = false;
+  if (std::exchange(found->second.read_due, false)) found->second.leg->Read();
+}
+
+void WorkerLegs::Taken(LegKey key) {
+  const auto found = legs_.find(key);
+  BATON_CHECK(found != legs_.end()) << "leg " << key << " spoke after its end";
+  State& state = found->second;
+  if (state.paused && !state.cancelled) {
+    state.read_due = true;
+  } else {
+    state.leg->Read();
+  }
+}
+
+void WorkerLegs::Ended(LegKey key) { legs_.erase(key); }
+
+void WorkerLegs::DropWorker(WorkerKey worker) { workers_.erase(worker); }
+
+}  // namespace baton
