@@ -6,6 +6,7 @@
 #include <optional>
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"

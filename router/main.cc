@@ -67,24 +67,24 @@ RouterServer::Options OptionsFromFlags() {
   options.token = absl::GetFlag(FLAGS_attach_token);
   for (const char c : options.token) {
     if (c <= ' ' || c > '~') {
-      RefuseToStart("--attach_token takes visible ASCII characters without spaces");
+      RefuseToStart("--attach-token takes visible ASCII characters without spaces");
     }
   }
   options.limits.text_bytes = static_cast<size_t>(
-      CheckedInt("max_text_bytes", absl::GetFlag(FLAGS_max_text_bytes), 1, 64 << 20));
+      CheckedInt("max-text-bytes", absl::GetFlag(FLAGS_max_text_bytes), 1, 64 << 20));
   RouterCoreOptions& core = options.core;
-  core.max_queued = CheckedInt("max_queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
+  core.max_queued = CheckedInt("max-queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
   core.max_prompts_per_worker =
-      CheckedInt("max_prompts_per_worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);
+      CheckedInt("max-prompts-per-worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);
   core.max_migrations =
-      CheckedInt("max_migrations", absl::GetFlag(FLAGS_max_migrations), 0, 1000000);
+      CheckedInt("max-migrations", absl::GetFlag(FLAGS_max_migrations), 0, 1000000);
   core.client_buffer_tokens =
-      CheckedInt("client_buffer_tokens", absl::GetFlag(FLAGS_client_buffer_tokens), 1, 1000000);
+      CheckedInt("client-buffer-tokens", absl::GetFlag(FLAGS_client_buffer_tokens), 1, 1000000);
   const absl::Duration ms = absl::Milliseconds(1);
   core.slow_client_limit =
-      CheckedTime("slow_client_limit", absl::GetFlag(FLAGS_slow_client_limit), ms);
-  core.pair_wait = CheckedTime("pair_wait", absl::GetFlag(FLAGS_pair_wait), absl::ZeroDuration());
-  core.room_wait = CheckedTime("room_wait", absl::GetFlag(FLAGS_room_wait), absl::ZeroDuration());
+      CheckedTime("slow-client-limit", absl::GetFlag(FLAGS_slow_client_limit), ms);
+  core.pair_wait = CheckedTime("pair-wait", absl::GetFlag(FLAGS_pair_wait), absl::ZeroDuration());
+  core.room_wait = CheckedTime("room-wait", absl::GetFlag(FLAGS_room_wait), absl::ZeroDuration());
   core.stall_limit = CheckedTime("stall", absl::GetFlag(FLAGS_stall), ms);
   return options;
 }
@@ -107,7 +107,7 @@ int Main(int argc, char** argv) {
   if (!rest.empty()) RefuseToStart(absl::StrCat("unexpected argument '", rest[0], "'"));
   RouterServer::Options options = OptionsFromFlags();
   const absl::Duration grace =
-      CheckedTime("drain_grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
+      CheckedTime("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
 
   const std::string folder = absl::GetFlag(FLAGS_model);
   if (folder.empty()) RefuseToStart("--model is missing; it takes a Hugging Face folder");
@@ -124,7 +124,7 @@ int Main(int argc, char** argv) {
   if (options.model.name.empty()) options.model.name = FolderName(folder);
   if (options.model.name.empty() || options.model.name.size() > 200) {
     RefuseToStart(
-        absl::StrCat("--model_name is '", options.model.name, "'; it takes 1 to 200 bytes"));
+        absl::StrCat("--model-name is '", options.model.name, "'; it takes 1 to 200 bytes"));
   }
   options.model.config = *config;
   options.model.tokenizer = tokenizer->get();
@@ -138,7 +138,7 @@ int Main(int argc, char** argv) {
        {"context_tokens", config->context},
        {"vocab", config->vocab},
        {"attach_token", options.token.empty() ? "none" : "set"},
-       {"max_queued", options.core.max_queued},
+       {"max-queued", options.core.max_queued},
        {"max_prompts_per_worker", options.core.max_prompts_per_worker},
        {"client_buffer_tokens", options.core.client_buffer_tokens},
        {"max_text_bytes", options.limits.text_bytes}});

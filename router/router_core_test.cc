@@ -1,0 +1,758 @@
+#include "router/router_core.h"
+
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "router/core_harness.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+std::vector<TokenId> Prompt(int size) {
+  std::vector<TokenId> prompt(static_cast<size_t>(size));
+  std::iota(prompt.begin(), prompt.end(), 1);
+  return prompt;
+}
+
+class RouterCoreTest : public ::testing::Test {
+ protected:
+  ClientSide& client(RequestKey key) { return h.clients.at(key); }
+  void ExpectAnswer(RequestKey key, int prompt, int tokens) {
+    ASSERT_TRUE(client(key).status) << "not finished";
+    EXPECT_TRUE(client(key).status->ok()) << *client(key).status;
+    EXPECT_EQ(client(key).accepted, 1);
+    EXPECT_EQ(client(key).tokens, Continuation(Prompt(prompt), tokens));
+    for (size_t i = 0; i < client(key).positions.size(); ++i) {
+      ASSERT_EQ(client(key).positions[i], prompt + i);
+    }
+    ASSERT_TRUE(client(key).finished);
+    ASSERT_TRUE(client(key).summary);
+    EXPECT_EQ(client(key).summary->usage().completion_tokens(), static_cast<uint32_t>(tokens));
+    EXPECT_TRUE(AtRest());
+  }
+  void ExpectFailed(RequestKey key, Code code, const std::string& words) {
+    ASSERT_TRUE(client(key).status) << "not finished";
+    EXPECT_EQ(client(key).status->code(), code) << *client(key).status;
+    EXPECT_THAT(std::string(client(key).status->message()), HasSubstr(words));
+    EXPECT_FALSE(client(key).finished);
+  }
+  bool AtRest() { return h.core.requests() == 0 && h.core.legs() == 0 && h.core.queued() == 0; }
+
+  CoreHarness h;
+};
+
+// --- The way of one request -------------------------------------------------------------------
+
+TEST_F(RouterCoreTest, AnAnswerComesThroughBothLegs) {
+  h.AttachFour();
+  EXPECT_TRUE(h.serving.serving);
+  const RequestKey r = h.Arrive(Prompt(5), 8);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 8);
+  EXPECT_EQ(client(r).finished->reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(client(r).summary->link(), "shm");
+  EXPECT_EQ(client(r).summary->seed(), 7u);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(client(r).summary->prefill_worker(), "p1:1");
+  EXPECT_EQ(client(r).summary->decode_worker(), "d1:1");
+  EXPECT_EQ(client(r).summary->timing().queue_us(), 1000u);
+  EXPECT_EQ(client(r).summary->timing().prefill_us(), 2000u);
+  EXPECT_EQ(client(r).summary->timing().decode_us(), 40u);
+}
+
+TEST_F(RouterCoreTest, LegsCarryTheRequest) {
+  h.AttachFour();
+  CheckedRequest request = CoreHarness::Request(Prompt(5), 8);
+  request.request_id = "mine";
+  request.deadline = h.now + absl::Seconds(9);
+  h.Arrive(request);
+  const LegKey prefill = h.PrefillLeg();
+  EXPECT_EQ(h.At(prefill).prefill_request.request_id(), "mine");
+  EXPECT_EQ(h.At(prefill).prefill_request.attempt(), 0u);
+  EXPECT_EQ(h.At(prefill).deadline, request.deadline);
+  EXPECT_EQ(h.At(prefill).prefill_request.sampling().seed(), 7u);
+  h.Ticket(prefill);
+  const LegKey decode = h.DecodeLeg();
+  EXPECT_EQ(h.At(decode).decode_request.ticket().handover_id(), prefill);
+  EXPECT_EQ(h.At(decode).tokens(), Prompt(5));
+  EXPECT_EQ(h.At(decode).deadline, request.deadline);
+}
+
+TEST_F(RouterCoreTest, TokenOneWaitsForAPromiseAndThenComesAtOnce) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 8);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  EXPECT_TRUE(client(r).tokens.empty());
+  h.Advance(absl::Milliseconds(100));
+  h.Promise(h.DecodeLeg());
+  EXPECT_EQ(client(r).tokens, Continuation(Prompt(5), 1));
+  h.Tokens(h.DecodeLeg(), 0, 8);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 8);
+  EXPECT_EQ(client(r).summary->timing().ttft_us(), 100000u);
+}
+
+TEST_F(RouterCoreTest, APromiseBeforeTokenOneHoldsNothingBack) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 8);
+  h.Ticket(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  h.First(h.PrefillLeg());
+  EXPECT_EQ(client(r).tokens.size(), 1u);
+}
+
+TEST_F(RouterCoreTest, AFirstTokenThatEndsTheAnswerNeedsNoDecode) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 1);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg(), v1::FINISH_REASON_LENGTH);
+  ExpectAnswer(r, 5, 1);
+  EXPECT_EQ(client(r).summary->decode_worker(), "");
+  EXPECT_EQ(client(r).summary->link(), "");
+}
+
+TEST_F(RouterCoreTest, PrefillMayEndBeforeDecodeShowsAnything) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 4);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  h.End(h.PrefillLeg(), absl::OkStatus());
+  h.Tokens(h.DecodeLeg(), 0, 4);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 4);
+}
+
+TEST_F(RouterCoreTest, DecodeMayBeFasterThanThePrefillWorkersWord) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 4);
+  const LegKey prefill = h.PrefillLeg();
+  h.Ticket(prefill);
+  h.Promise(h.DecodeLeg());
+  h.Tokens(h.DecodeLeg(), 0, 2);
+  h.First(prefill);
+  h.Tokens(h.DecodeLeg(), 2, 2);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 4);
+}
+
+TEST_F(RouterCoreTest, UnsetMaxTokensGoesToTheEndOfWhatAPairHolds) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(96), 0);
+  EXPECT_EQ(h.At(h.PrefillLeg()).max_tokens(), 4000);
+  h.Tell(ClientCancelled{r});
+  ExpectFailed(r, Code::kCancelled, "");
+}
+
+// --- Order, duplicates, divergence ------------------------------------------------------------
+
+TEST_F(RouterCoreTest, DuplicatesAreDropped) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  h.Tokens(h.DecodeLeg(), 0, 3);
+  h.Tokens(h.DecodeLeg(), 1, 4);
+  h.Tokens(h.DecodeLeg(), 0, 6);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, TwoTokensForOnePositionAreDataLoss) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  const TokenId shown = client(r).tokens.at(0);
+  h.Token(h.DecodeLeg(), (shown + 1) % kHarnessVocab, 5);
+  ExpectFailed(r, Code::kDataLoss, "position 5");
+  EXPECT_EQ(h.core.counters().diverged, 1u);
+  EXPECT_TRUE(AtRest());
+}
+
+TEST_F(RouterCoreTest, AGapOrANonsenseTokenSendsTheRequestBack) {
+  for (const auto& [id, position] :
+       {std::pair<TokenId, size_t>{1, 9}, {kHarnessVocab, 6}, {-1, 6}, {1, 2}}) {
+    CoreHarness fresh;
+    fresh.AttachFour();
+    const RequestKey r = fresh.Arrive(Prompt(5), 6);
+    fresh.Ticket(fresh.PrefillLeg());
+    fresh.First(fresh.PrefillLeg());
+    fresh.Promise(fresh.DecodeLeg());
+    fresh.Token(fresh.DecodeLeg(), id, position);
+    EXPECT_EQ(fresh.core.counters().data_loss, 1u);
+    fresh.RunToEnd();
+    EXPECT_EQ(fresh.clients.at(r).tokens, Continuation(Prompt(5), 6)) << position;
+    EXPECT_EQ(fresh.clients.at(r).summary->migrations(), 1u);
+  }
+}
+
+// --- The failure table ------------------------------------------------------------------------
+
+TEST_F(RouterCoreTest, PrefillDiesBeforeTokenOne) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const WorkerName first = h.At(h.PrefillLeg()).worker;
+  h.Ticket(h.PrefillLeg());
+  h.End(h.PrefillLeg(), absl::UnavailableError("broken"));
+  EXPECT_NE(h.At(h.PrefillLeg()).worker.address, first.address);
+  EXPECT_EQ(h.At(h.PrefillLeg()).prefill_request.attempt(), 1u);
+  EXPECT_EQ(h.DecodeLeg(), 0u);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->migrations(), 1u);
+}
+
+TEST_F(RouterCoreTest, PrefillDiesAfterTokenOneAndNothingIsShownTwice) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  EXPECT_EQ(client(r).tokens.size(), 1u);
+  h.End(h.PrefillLeg(), absl::UnavailableError("broken"));
+  // The next one reads the token that was shown, too.
+  EXPECT_EQ(h.At(h.PrefillLeg()).tokens().size(), 6u);
+  EXPECT_EQ(h.At(h.PrefillLeg()).prompt(), 5u);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, PrefillDiesAfterTheHandOverAndNobodyMinds) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Tokens(h.DecodeLeg(), 0, 2);
+  h.End(h.PrefillLeg(), absl::UnavailableError("broken"));
+  EXPECT_EQ(h.PrefillLeg(), 0u);
+  h.Tokens(h.DecodeLeg(), 2, 4);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+}
+
+TEST_F(RouterCoreTest, AFullDecodeWorkerPassesTheTicketOn) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  h.Ticket(prefill);
+  const std::string full = h.At(h.DecodeLeg()).worker.address;
+  h.End(h.DecodeLeg(), absl::ResourceExhaustedError("full"));
+  const OpenLeg& second = h.At(h.DecodeLeg());
+  EXPECT_NE(second.worker.address, full);
+  EXPECT_EQ(second.decode_request.attempt(), 1u);
+  EXPECT_EQ(second.decode_request.ticket().handover_id(), prefill);
+  h.First(prefill);
+  h.Tokens(h.DecodeLeg(), 0, 6);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+}
+
+TEST_F(RouterCoreTest, WhileAllDecodeWorkersAreFullPrefillTakesNothingNew) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  h.Ticket(prefill);
+  h.First(prefill);
+  h.End(h.DecodeLeg(), absl::ResourceExhaustedError("full"));
+  h.End(h.DecodeLeg(), absl::ResourceExhaustedError("full"));
+  EXPECT_EQ(h.DecodeLeg(), 0u);
+  const RequestKey waits = h.Arrive(Prompt(7), 2);
+  EXPECT_EQ(h.legs.size(), 1u);
+  EXPECT_EQ(h.core.queued(), 1u);
+  EXPECT_TRUE(client(r).tokens.empty());
+  h.Advance(absl::Milliseconds(50));
+  ASSERT_NE(h.DecodeLeg(), 0u) << "room is asked for again";
+  EXPECT_EQ(h.At(h.DecodeLeg()).decode_request.attempt(), 2u);
+  EXPECT_EQ(h.core.queued(), 1u);
+  h.Promise(h.DecodeLeg());
+  EXPECT_EQ(client(r).tokens.size(), 1u);
+  EXPECT_EQ(h.core.queued(), 0u);
+  h.Tell(ClientCancelled{waits});
+  h.Tokens(h.DecodeLeg(), 0, 6);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, TheWaitForRoomIsBounded) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  for (int tries = 0; tries < 100000 && !client(r).status; ++tries) {
+    if (h.DecodeLeg() != 0) h.End(h.DecodeLeg(), absl::ResourceExhaustedError("full"));
+    h.Advance(absl::Milliseconds(10));
+    h.ReportAll();
+  }
+  ExpectFailed(r, Code::kResourceExhausted, "no decode worker had room");
+  EXPECT_TRUE(AtRest());
+}
+
+TEST_F(RouterCoreTest, AFullPrefillWorkerIsNoMigration) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const std::string full = h.At(h.PrefillLeg()).worker.address;
+  h.End(h.PrefillLeg(), absl::ResourceExhaustedError("queue of 64 is full"));
+  EXPECT_NE(h.At(h.PrefillLeg()).worker.address, full);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+}
+
+TEST_F(RouterCoreTest, PrefillWorkersThatStayFullAreGivenUpOn) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  for (int tries = 0; tries < 100000 && !client(r).status; ++tries) {
+    if (h.PrefillLeg() != 0) h.End(h.PrefillLeg(), absl::ResourceExhaustedError("queue is full"));
+    h.Advance(absl::Milliseconds(10));
+    h.ReportAll();
+  }
+  ExpectFailed(r, Code::kResourceExhausted, "queue is full");
+  EXPECT_TRUE(AtRest());
+}
+
+class BackToPrefillTest : public RouterCoreTest,
+                          public ::testing::WithParamInterface<absl::Status> {};
+
+TEST_P(BackToPrefillTest, FromTheTicketOn) {
+  for (int shown = -1; shown < 5; ++shown) {
+    CoreHarness w;
+    w.AttachFour();
+    const RequestKey r = w.Arrive(Prompt(5), 6);
+    const std::string prefill = w.At(w.PrefillLeg()).worker.address;
+    w.Ticket(w.PrefillLeg());
+    if (shown >= 0) w.First(w.PrefillLeg());
+    if (shown == 0) w.Promise(w.DecodeLeg());
+    if (shown > 0) w.Tokens(w.DecodeLeg(), 0, shown);
+    const std::string decode = w.At(w.DecodeLeg()).worker.address;
+    w.End(w.DecodeLeg(), GetParam());
+    ASSERT_NE(w.PrefillLeg(), 0u);
+    EXPECT_NE(w.At(w.PrefillLeg()).worker.address, prefill);
+    EXPECT_EQ(w.At(w.PrefillLeg()).tokens().size(),
+              5u + static_cast<size_t>(shown < 0 ? 0 : std::max(shown, 1)));
+    w.Ticket(w.PrefillLeg());
+    EXPECT_NE(w.At(w.DecodeLeg()).worker.address, decode);
+    w.First(w.PrefillLeg());
+    const int left = 6 - (shown < 0 ? 0 : std::max(shown, 1));
+    w.Tokens(w.DecodeLeg(), 0, left);
+    w.Finish(w.DecodeLeg());
+    EXPECT_EQ(w.clients.at(r).tokens, Continuation(Prompt(5), 6));
+    ASSERT_TRUE(w.clients.at(r).summary);
+    EXPECT_EQ(w.clients.at(r).summary->migrations(), 1u);
+    EXPECT_EQ(w.core.legs(), 0u);
+    EXPECT_EQ(w.core.counters().data_loss, GetParam().code() == Code::kDataLoss ? 1u : 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Statuses, BackToPrefillTest,
+                         ::testing::Values(absl::FailedPreconditionError("ticket expired"),
+                                           absl::DataLossError("checksum"),
+                                           absl::UnavailableError("broken"),
+                                           absl::DeadlineExceededError("no slice for 5s"),
+                                           absl::CancelledError("killed"),
+                                           absl::InternalError("bug"), absl::OkStatus()));
+
+TEST_F(RouterCoreTest, InvalidArgumentOfAWorkerGoesToTheClient) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.End(h.PrefillLeg(), absl::InvalidArgumentError("never fits: 99 of 10"));
+  ExpectFailed(r, Code::kInvalidArgument, "never fits: 99 of 10");
+  const RequestKey s = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.End(h.DecodeLeg(), absl::InvalidArgumentError("never fits there"));
+  ExpectFailed(s, Code::kInvalidArgument, "never fits there");
+  EXPECT_TRUE(AtRest());
+}
+
+TEST_F(RouterCoreTest, MigrationsAreBounded) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_migrations = 3;
+  CoreHarness w(options);
+  w.AttachFour();
+  const RequestKey r = w.Arrive(Prompt(5), 6);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_NE(w.PrefillLeg(), 0u) << i;
+    w.End(w.PrefillLeg(), absl::UnavailableError("broken"));
+    w.Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(w.clients.at(r).status->code(), Code::kUnavailable);
+  EXPECT_THAT(std::string(w.clients.at(r).status->message()), HasSubstr("gave up after 3"));
+}
+
+TEST_F(RouterCoreTest, AnAnswerThatIsAllThereNeedsNoWorkerToEnd) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Tokens(h.DecodeLeg(), 0, 6);
+  h.End(h.DecodeLeg(), absl::UnavailableError("killed before its last word"));
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).finished->reason(), v1::FINISH_REASON_LENGTH);
+
+  CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
+  request.sampling.stop_tokens = {Continuation(Prompt(5), 3)[2]};
+  const RequestKey s = h.Arrive(request);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Tokens(h.DecodeLeg(), 0, 3);
+  h.End(h.DecodeLeg(), absl::UnavailableError("killed before its last word"));
+  ExpectAnswer(s, 5, 3);
+  EXPECT_EQ(client(s).finished->reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(client(s).finished->stop_token_id(), request.sampling.stop_tokens[0]);
+}
+
+TEST_F(RouterCoreTest, AWorkerThatIsSilentAndWithoutReportsCountsAsDead) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  ASSERT_EQ(h.At(prefill).worker.address, "p1:1");
+  for (int s = 0; s < 5; ++s) {
+    h.Advance(absl::Seconds(1) - absl::Microseconds(1));
+    for (const AttachKey other : {h.p2, h.d1, h.d2}) h.Report(other);
+    EXPECT_EQ(h.PrefillLeg(), prefill);
+  }
+  h.Advance(absl::Milliseconds(10));
+  EXPECT_EQ(h.At(h.PrefillLeg()).worker.address, "p2:1");
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, ASilentLegOfAWorkerThatReportsIsLeftAlone) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  for (int s = 0; s < 60; ++s) {
+    h.Advance(absl::Seconds(1));
+    h.ReportAll();
+  }
+  EXPECT_EQ(h.PrefillLeg(), prefill);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+}
+
+// --- Membership -------------------------------------------------------------------------------
+
+TEST_F(RouterCoreTest, LosingTheAttachStreamEndsNoRunningRequestAndBringsNoNewOne) {
+  h.p1 = h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Tell(WorkerDetached{h.p1});
+  h.Tell(WorkerDetached{h.d1});
+  EXPECT_FALSE(h.serving.serving);
+  const RequestKey waits = h.Arrive(Prompt(5), 6);
+  EXPECT_EQ(h.core.queued(), 1u);
+  h.Tell(ClientCancelled{waits});
+  // The same processes come back over new streams and are known again.
+  h.p1 = h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+}
+
+TEST_F(RouterCoreTest, TheNewestEpochAtAnAddressWins) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  ASSERT_EQ(h.At(h.PrefillLeg()).worker.epoch, 1u);
+  h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 101);
+  EXPECT_TRUE(h.closed.count(h.p1));
+  // Its leg is as good as dead though nobody has said so.
+  EXPECT_EQ(h.At(h.PrefillLeg()).worker.epoch, 2u);
+  EXPECT_EQ(h.dropped.size(), 1u);
+  for (const v1::Peer& peer : h.peers.at(h.d1).peers()) EXPECT_NE(peer.epoch(), 1u);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
+  v1::Registration prefill;
+  prefill.set_role(v1::WORKER_ROLE_PREFILL);
+  prefill.set_address("p:1");
+  prefill.set_epoch(1);
+  prefill.set_protocol_version(1);
+  prefill.set_model_fingerprint("f");
+  prefill.set_layout_fingerprint("l");
+  prefill.set_numerics_id("n");
+  prefill.set_total_blocks(64);
+  prefill.set_block_tokens(16);
+  prefill.set_context_tokens(4096);
+  h.Attach(prefill);
+  int n = 0;
+  const auto decode_with = [&](const std::function<void(v1::Registration&)>& change,
+                               std::vector<WorkerEpoch> links) {
+    v1::Registration decode = prefill;
+    decode.set_role(v1::WORKER_ROLE_DECODE);
+    decode.set_address(absl::StrCat("d", ++n, ":1"));
+    decode.set_epoch(10 + n);
+    change(decode);
+    return h.Attach(decode, links);
+  };
+  const AttachKey other_model = decode_with([](auto& d) { d.set_model_fingerprint("g"); }, {1});
+  const AttachKey other_layout = decode_with([](auto& d) { d.set_layout_fingerprint("g"); }, {1});
+  const AttachKey other_numerics = decode_with([](auto& d) { d.set_numerics_id("g"); }, {1});
+  for (const AttachKey key : {other_model, other_layout, other_numerics}) {
+    EXPECT_EQ(h.peers.at(key).peers_size(), 0);
+  }
+  decode_with([](auto&) {}, {2});
+  EXPECT_FALSE(h.serving.serving);
+  decode_with([](auto&) {}, {1});
+  EXPECT_TRUE(h.serving.serving);
+  EXPECT_EQ(h.serving.context_tokens, 1024) << "its pool holds no more";
+}
+
+TEST_F(RouterCoreTest, WorkersThatThisRouterCannotServeAreToldWhy) {
+  const AttachKey role = h.Attach(v1::WORKER_ROLE_UNSPECIFIED, "p:1", 1);
+  EXPECT_EQ(h.closed.at(role).code(), Code::kFailedPrecondition);
+  v1::Registration r;
+  r.set_role(v1::WORKER_ROLE_PREFILL);
+  r.set_address("p:1");
+  r.set_epoch(1);
+  r.set_protocol_version(2);
+  const AttachKey protocol = h.Attach(r);
+  EXPECT_THAT(std::string(h.closed.at(protocol).message()), HasSubstr("protocol 2"));
+  r.set_protocol_version(1);
+  r.set_model("other");
+  const AttachKey model = h.Attach(r);
+  EXPECT_THAT(std::string(h.closed.at(model).message()), HasSubstr("'other'"));
+  r.set_model("m");
+  const AttachKey empty = h.Attach(r);
+  EXPECT_EQ(h.closed.at(empty).code(), Code::kInvalidArgument);
+}
+
+TEST_F(RouterCoreTest, AStaleReportBringsNoNewWork) {
+  h.AttachFour();
+  h.Advance(absl::Milliseconds(2900));
+  for (const AttachKey key : {h.p2, h.d1, h.d2}) h.Report(key);
+  h.Advance(absl::Milliseconds(200));
+  for (int i = 0; i < 3; ++i) h.Arrive(Prompt(5), 6);
+  for (const auto& [key, leg] : h.legs) EXPECT_EQ(leg.worker.address, "p2:1");
+  h.Advance(absl::Seconds(3));
+  EXPECT_FALSE(h.serving.serving);
+}
+
+TEST_F(RouterCoreTest, ADrainingWorkerGetsNothingNewAndFinishesWhatItHas) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  ASSERT_EQ(h.At(h.PrefillLeg()).worker.address, "p1:1");
+  h.loads.at(h.p1).set_draining(true);
+  h.Report(h.p1);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  for (int i = 0; i < 3; ++i) h.Arrive(Prompt(5), 6);
+  for (const auto& [key, leg] : h.legs) EXPECT_EQ(leg.worker.address, "p2:1");
+}
+
+TEST_F(RouterCoreTest, TheLeastLoadedWorkerIsTaken) {
+  h.AttachFour();
+  h.Arrive(Prompt(100), 6);  // p1
+  h.Arrive(Prompt(10), 6);   // p2: none yet
+  h.Arrive(Prompt(10), 6);   // p2: 10 against 100
+  int at_p2 = 0;
+  for (const auto& [key, leg] : h.legs) at_p2 += leg.worker.address == "p2:1";
+  EXPECT_EQ(at_p2, 2);
+}
+
+// --- Admission --------------------------------------------------------------------------------
+
+TEST_F(RouterCoreTest, TheQueueIsBoundedAndSaysSo) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queued = 2;
+  CoreHarness w(options);
+  w.Arrive(Prompt(5), 6);
+  w.Arrive(Prompt(5), 6);
+  const RequestKey third = w.Arrive(Prompt(5), 6);
+  EXPECT_EQ(w.clients.at(third).status->code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(w.clients.at(third).status->message()), HasSubstr("queue of 2"));
+  EXPECT_EQ(w.clients.at(third).accepted, 0);
+  EXPECT_EQ(w.core.counters().shed, 1u);
+}
+
+TEST_F(RouterCoreTest, PromptsAtOneWorkerAreBounded) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_prompts_per_worker = 3;
+  CoreHarness w(options);
+  w.AttachFour();
+  std::vector<RequestKey> all;
+  for (int i = 0; i < 8; ++i) all.push_back(w.Arrive(Prompt(5), 6));
+  EXPECT_EQ(w.legs.size(), 6u);
+  EXPECT_EQ(w.core.queued(), 2u);
+  w.Tell(ClientCancelled{all[0]});
+  EXPECT_EQ(w.core.queued(), 1u);
+}
+
+TEST_F(RouterCoreTest, WithoutAPairRequestsWaitAndThenSayWhatIsMissing) {
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Advance(absl::Seconds(29));
+  EXPECT_FALSE(client(r).status);
+  h.Advance(absl::Seconds(2));
+  ExpectFailed(r, Code::kUnavailable, "no worker is attached");
+  h.p1 = h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  const RequestKey s = h.Arrive(Prompt(5), 6);
+  for (int i = 0; i < 31; ++i) {
+    h.Advance(absl::Seconds(1));
+    h.Report(h.p1);
+  }
+  ExpectFailed(s, Code::kUnavailable, "no decode worker is attached");
+}
+
+TEST_F(RouterCoreTest, RequestsThatWaitedAreServedWhenAPairComes) {
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Advance(absl::Seconds(20));
+  h.AttachFour();
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->timing().queue_us(), 20001000u);
+}
+
+TEST_F(RouterCoreTest, TooLongForThePairsIsToldWithTheSum) {
+  const RequestKey waited = h.Arrive(Prompt(4090), 100);
+  h.AttachFour();
+  ExpectFailed(waited, Code::kInvalidArgument, "make 4190");
+  const RequestKey r = h.Arrive(Prompt(4090), 7);
+  ExpectFailed(r, Code::kInvalidArgument, "4096");
+}
+
+// --- Clients ----------------------------------------------------------------------------------
+
+TEST_F(RouterCoreTest, CancellingCancelsBothLegsInEveryPhase) {
+  for (int phase = 0; phase < 6; ++phase) {
+    CoreHarness w;
+    w.end_cancelled = false;
+    if (phase > 0) w.AttachFour();
+    const RequestKey r = w.Arrive(Prompt(5), 6);
+    if (phase > 1) w.Ticket(w.PrefillLeg());
+    if (phase > 2) w.First(w.PrefillLeg());
+    if (phase > 3) w.Promise(w.DecodeLeg());
+    if (phase > 4) w.Tokens(w.DecodeLeg(), 0, 3);
+    w.Tell(ClientCancelled{r});
+    ASSERT_TRUE(w.clients.at(r).status) << phase;
+    EXPECT_EQ(w.clients.at(r).status->code(), Code::kCancelled);
+    EXPECT_EQ(w.core.queued(), 0u);
+    for (const auto& [key, leg] : w.legs) EXPECT_TRUE(leg.cancelled) << phase;
+    while (!w.legs.empty()) w.End(w.legs.begin()->first, absl::CancelledError("cancelled"));
+    EXPECT_EQ(w.core.legs(), 0u);
+    EXPECT_EQ(w.core.requests(), 0u);
+  }
+}
+
+TEST_F(RouterCoreTest, TheDeadlineEndsARequestInEveryPhase) {
+  for (int phase = 0; phase < 6; ++phase) {
+    CoreHarness w;
+    if (phase > 0) w.AttachFour();
+    CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
+    request.deadline = w.now + absl::Seconds(2);
+    const RequestKey r = w.Arrive(request);
+    if (phase > 1) w.Ticket(w.PrefillLeg());
+    if (phase > 2) w.First(w.PrefillLeg());
+    if (phase > 3) w.Promise(w.DecodeLeg());
+    if (phase > 4) w.Tokens(w.DecodeLeg(), 0, 3);
+    w.Advance(absl::Milliseconds(1999));
+    EXPECT_FALSE(w.clients.at(r).status);
+    w.Advance(absl::Milliseconds(1));
+    ASSERT_TRUE(w.clients.at(r).status) << phase;
+    EXPECT_EQ(w.clients.at(r).status->code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(w.core.legs() + w.core.requests() + w.core.queued(), 0u);
+  }
+}
+
+TEST_F(RouterCoreTest, ASlowClientPausesItsSequenceAndGetsEverythingLater) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.client_buffer_tokens = 4;
+  CoreHarness w(options);
+  w.AttachFour();
+  const RequestKey r = w.Arrive(Prompt(5), 20);
+  w.clients.at(r).reads = false;
+  w.Ticket(w.PrefillLeg());
+  w.First(w.PrefillLeg());
+  w.Promise(w.DecodeLeg());
+  const LegKey decode = w.DecodeLeg();
+  w.Tokens(decode, 0, 4);
+  EXPECT_FALSE(w.At(decode).paused);
+  w.Tokens(decode, 4, 1);
+  EXPECT_TRUE(w.At(decode).paused);
+  w.Advance(absl::Seconds(20));
+  w.ReportAll();
+  w.Take(r);
+  EXPECT_FALSE(w.At(decode).paused);
+  w.clients.at(r).reads = true;
+  w.Take(r);
+  w.Tokens(decode, 5, 15);
+  w.Finish(decode);
+  EXPECT_EQ(w.clients.at(r).tokens, Continuation(Prompt(5), 20));
+}
+
+TEST_F(RouterCoreTest, AClientThatReadsNothingForTooLongIsRefusedAndThenCut) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.client_buffer_tokens = 4;
+  options.slow_client_limit = absl::Seconds(3);
+  CoreHarness w(options);
+  w.AttachFour();
+  const RequestKey r = w.Arrive(Prompt(5), 20);
+  w.clients.at(r).reads = false;
+  w.Ticket(w.PrefillLeg());
+  w.First(w.PrefillLeg());
+  w.Promise(w.DecodeLeg());
+  w.Tokens(w.DecodeLeg(), 0, 10);
+  w.Advance(absl::Milliseconds(2900));
+  EXPECT_FALSE(w.clients.at(r).status);
+  w.Advance(absl::Milliseconds(200));
+  ASSERT_TRUE(w.clients.at(r).status);
+  EXPECT_EQ(w.clients.at(r).status->code(), Code::kResourceExhausted);
+  EXPECT_EQ(w.core.legs(), 0u);
+  EXPECT_FALSE(w.clients.at(r).aborted);
+  w.Advance(absl::Seconds(3));
+  EXPECT_TRUE(w.clients.at(r).aborted);
+  EXPECT_EQ(w.core.requests(), 0u);
+}
+
+TEST_F(RouterCoreTest, AStopStringEndsTheAnswerAndIsNoPartOfIt) {
+  h.AttachFour();
+  const std::vector<TokenId> tokens = Continuation(Prompt(5), 8);
+  // Across the border of tokens 3 and 4; the text of a token is its number and a blank.
+  CheckedRequest request = CoreHarness::Request(Prompt(5), 8);
+  const std::string third = absl::StrCat(tokens[2], " "), fourth = absl::StrCat(tokens[3], " ");
+  request.stop = {third.substr(1) + fourth.substr(0, 1)};
+  const RequestKey r = h.Arrive(request);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Tokens(h.DecodeLeg(), 0, 8);
+  ASSERT_TRUE(client(r).finished);
+  EXPECT_EQ(client(r).finished->reason(), v1::FINISH_REASON_STOP);
+  EXPECT_EQ(client(r).finished->matched_stop(), request.stop[0]);
+  EXPECT_EQ(client(r).text, absl::StrCat(tokens[0], " ", tokens[1], " ", third.substr(0, 1)));
+  EXPECT_EQ(client(r).tokens.size(), 4u);
+  EXPECT_TRUE(AtRest());
+}
+
+// --- Going away -------------------------------------------------------------------------------
+
+TEST_F(RouterCoreTest, DrainingTakesNothingNewAndFinishesWhatRuns) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Tell(Drain{});
+  EXPECT_FALSE(h.serving.serving);
+  const RequestKey late = h.Arrive(Prompt(5), 6);
+  ExpectFailed(late, Code::kUnavailable, "draining");
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, StoppingEndsEverything) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.Tell(StopAll{});
+  ExpectFailed(r, Code::kUnavailable, "going away");
+  EXPECT_TRUE(AtRest());
+}
+
+}  // namespace
+}  // namespace baton
