@@ -1,7 +1,5 @@
 #include "common/model/model_config.h"
 
-#include <bit>
-#include <cmath>
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -134,15 +132,9 @@ TEST(ModelConfigTest, EndTokensComeFromGenerationConfigAndElseFromConfig) {
   EXPECT_THAT(ReadTiny({}, {{"do_sample", true}})->generation.end_tokens, ElementsAre(2));
 }
 
-// Bits of the value, for a distance in units of the last place of positive floats.
-int64_t Ulps(float a, float b) {
-  return std::abs(int64_t{std::bit_cast<int32_t>(a)} - std::bit_cast<int32_t>(b));
-}
-
-TEST(RopeInverseFrequencyTest, IsThatOfTransformersToTheLastPlace) {
+TEST(RopeInverseFrequencyTest, IsThatOfTransformersBitForBit) {
   const json goldens = json::parse(std::ifstream(TestData("inverse_frequency.json")));
   ASSERT_GE(goldens.size(), 4u);
-  int values = 0, exact = 0;
   for (const json& golden : goldens) {
     TestFolder folder;
     json file = TinyConfig();
@@ -150,18 +142,9 @@ TEST(RopeInverseFrequencyTest, IsThatOfTransformersToTheLastPlace) {
     folder.Write("config.json", file.dump());
     const auto config = ReadModelConfig(folder.path());
     ASSERT_TRUE(config.ok()) << config.status();
-    const auto got = RopeInverseFrequency(*config);
-    const auto expected = golden["inverse_frequency"].get<std::vector<float>>();
-    ASSERT_EQ(got.size(), expected.size());
-    for (size_t i = 0; i < got.size(); ++i) {
-      // PyTorch's vectorised power is good to one unit of the last place, and so its inverse.
-      EXPECT_LE(Ulps(got[i], expected[i]), golden["config"].contains("rope_scaling") ? 4 : 2)
-          << golden["name"] << " " << i << ": " << got[i] << " " << expected[i];
-      exact += got[i] == expected[i];
-      ++values;
-    }
+    EXPECT_EQ(RopeInverseFrequency(*config), golden["inverse_frequency"].get<std::vector<float>>())
+        << golden["name"];
   }
-  EXPECT_GE(exact, values * 3 / 4) << "of " << values;
 }
 
 struct BadConfig {
@@ -324,9 +307,9 @@ TEST(ModelConfigTest, BrokenFilesAreRefused) {
       {"invalid UTF-8", "{\"architectures\": [\"\xff\xfe\"]}", "is not valid JSON"},
       {"number too large", "{\"hidden_size\": 1e999}", "is not valid JSON"},
       {"NaN", "{\"rms_norm_eps\": NaN}", "is not valid JSON"},
-      {"deep", std::string(1'000'000, '['), "is not valid JSON"},
+      {"deep", std::string(200'000, '['), "is not valid JSON"},
       {"deep and whole",
-       absl::StrCat("{\"architectures\":", std::string(500'000, '['), std::string(500'000, ']'),
+       absl::StrCat("{\"architectures\":", std::string(100'000, '['), std::string(100'000, ']'),
                     "}"),
        "architectures is a list of 1"},
       {"too large", std::string((4 << 20) + 1, ' '), "bytes; expected at most 4194304"},
