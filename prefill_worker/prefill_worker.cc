@@ -1,0 +1,454 @@
+#include "prefill_worker/prefill_worker.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/inbox.h"
+#include "common/engine/engine.h"
+#include "common/engine/handover_note.h"
+#include "common/kv_cache/block_pool.h"
+
+namespace baton {
+
+class PrefillWorker::Core {
+ public:
+  Core(Options options, const Model* model, KvPlane* plane, KvPublisher* publisher,
+       std::function<void(std::function<void()>)> on_kv_thread, std::unique_ptr<Engine> engine)
+      : options_(std::move(options)),
+        vocab_(model->config().vocab),
+        layout_(plane->options().layout),
+        publisher_(publisher),
+        on_kv_thread_(std::move(on_kv_thread)),
+        engine_(std::move(engine)),
+        pool_(plane->options().blocks, plane->generations(),
+              options_.reuse_last_freed ? BlockPool::Reuse::kLastFreed
+                                        : BlockPool::Reuse::kContiguous),
+        mailbox_(std::make_shared<Mailbox>()) {
+    mailbox_->wake = options_.wake;
+    ReportLoad();
+  }
+
+  absl::StatusOr<JobId> Submit(PrefillJob job, Update update);
+  void Cancel(JobId id) { mailbox_->Send(CancelAsked{id}); }
+  void Drain() { draining_ = true; }
+  WorkerLoad Load() const;
+  int jobs() const { return live_; }
+  bool RunOnce(absl::Time now);
+
+ private:
+  enum class State {
+    kQueued,     // nothing has been taken
+    kOpening,    // holds blocks; the ticket is on its way from the KV thread
+    kComputing,  // the ticket is out
+    kLeased,     // complete; held for the reader
+    kEnding,     // `end` says how; waits until the KV thread has forgotten the hand-over
+  };
+  // The KV thread's side of a hand-over, written there by the first closure of its job.
+  struct Handover {
+    uint64_t id = 0;
+  };
+  struct Job {
+    JobId id = 0;
+    PrefillJob job;
+    Update update;
+    State state = State::kQueued;
+    std::vector<BlockId> blocks;
+    int computed = 0;  // tokens
+    std::shared_ptr<Handover> handover = std::make_shared<Handover>();
+    absl::Time begun;  // the first chunk
+    absl::Status end;
+
+    int tokens() const { return static_cast<int>(job.tokens.size()); }
+  };
+  struct Result {
+    JobId id;
+    SampledToken token;
+    std::optional<FinishReason> finish;
+  };
+  struct Chunk {
+    Job* job;
+    int tokens;
+    int slice_layers;  // published together
+  };
+
+  struct Arrived {
+    JobId id;
+    PrefillJob job;
+    Update update;
+  };
+  struct CancelAsked {
+    JobId id;
+  };
+  struct Opened {
+    JobId id;
+    KvTicket ticket;
+  };
+  struct HandoverEnded {  // the publisher's word, or that our Abort has run
+    JobId id;
+    absl::Status status;
+  };
+  using Message = std::variant<Arrived, CancelAsked, Opened, HandoverEnded>;
+  // What other threads write to. Arrivals are bounded by max_queue, the rest by the jobs there are.
+  struct Mailbox {
+    Inbox<Message> inbox{0};
+    std::function<void()> wake;
+    void Send(Message message) {
+      inbox.PushAlways(std::move(message));
+      if (wake) wake();
+    }
+  };
+
+  absl::Status Check(const PrefillJob& job) const;
+  void HandOutResults(absl::Time now);
+  void Handle(Arrived message);
+  void Handle(CancelAsked message);
+  void Handle(Opened message);
+  void Handle(HandoverEnded message);
+  bool Admit();
+  bool Step(absl::Time now);
+  std::vector<Chunk> PlanChunks();
+  void Publish(const std::vector<Chunk>& chunks, int layer);
+  void BeginEnding(Job* job, absl::Status status);
+  void End(Job* job, absl::Status status);
+  Job* Find(JobId id);
+  void ReportLoad();
+
+  const Options options_;
+  const int vocab_;
+  const KvLayout layout_;
+  KvPublisher* const publisher_;  // KV thread
+  const std::function<void(std::function<void()>)> on_kv_thread_;
+  const std::unique_ptr<Engine> engine_;
+  BlockPool pool_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  std::map<JobId, Job> jobs_;
+  std::deque<JobId> queue_;      // kQueued, oldest first
+  std::vector<JobId> active_;    // kOpening and kComputing, oldest first
+  std::vector<Result> results_;  // of the last step
+
+  std::atomic<JobId> last_id_{0};
+  std::atomic<bool> draining_{false};
+  std::atomic<int> live_{0};
+  std::atomic<int> waiting_{0};
+  std::atomic<int64_t> waiting_tokens_{0};
+  mutable Mutex load_mutex_;
+  WorkerLoad load_ ABSL_GUARDED_BY(load_mutex_);
+};
+
+absl::Status PrefillWorker::Core::Check(const PrefillJob& job) const {
+  const int tokens = static_cast<int>(job.tokens.size());
+  if (job.tokens.empty()) return absl::InvalidArgumentError("a prompt of 0 tokens");
+  if (job.tokens.size() >= static_cast<size_t>(options_.context)) {
+    return absl::InvalidArgumentError(absl::StrCat("a prompt of ", job.tokens.size(),
+                                                   " tokens; prompt and answer together may have ",
+                                                   options_.context));
+  }
+  if (job.original_prompt_tokens < 1 || job.original_prompt_tokens > tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("original_prompt_tokens is ", job.original_prompt_tokens, " of ", tokens));
+  }
+  if (job.sampling.max_tokens < tokens - job.original_prompt_tokens + 1) {
+    return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", job.sampling.max_tokens,
+                                                   " and ", tokens - job.original_prompt_tokens,
+                                                   " have been generated"));
+  }
+  for (int i = 0; i < tokens; ++i) {
+    if (job.tokens[i] < 0 || job.tokens[i] >= vocab_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", i, " is ", job.tokens[i], "; the vocabulary has ", vocab_));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PrefillWorker::JobId> PrefillWorker::Core::Submit(PrefillJob job, Update update) {
+  if (absl::Status status = Check(job); !status.ok()) return status;
+  if (draining_) return absl::UnavailableError("prefill worker is draining");
+  if (waiting_.fetch_add(1) >= options_.max_queue) {
+    --waiting_;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("prefill queue is full: ", options_.max_queue, " prompts wait"));
+  }
+  waiting_tokens_ += static_cast<int64_t>(job.tokens.size());
+  ++live_;
+  const JobId id = ++last_id_;
+  mailbox_->Send(Arrived{id, std::move(job), std::move(update)});
+  return id;
+}
+
+WorkerLoad PrefillWorker::Core::Load() const {
+  MutexLock lock(&load_mutex_);
+  WorkerLoad load = load_;
+  load.waiting = waiting_;
+  load.waiting_tokens = waiting_tokens_;
+  load.draining = draining_;
+  return load;
+}
+
+void PrefillWorker::Core::ReportLoad() {
+  WorkerLoad load;
+  load.running = static_cast<int>(active_.size());
+  load.free_blocks = pool_.free_blocks();
+  load.total_blocks = pool_.total_blocks();
+  for (const auto& [id, job] : jobs_) load.leases += job.state == State::kLeased;
+  load.steps = engine_->steps();
+  MutexLock lock(&load_mutex_);
+  load_ = load;
+}
+
+bool PrefillWorker::Core::RunOnce(absl::Time now) {
+  bool worked = !results_.empty();
+  HandOutResults(now);
+  for (Message& message : mailbox_->inbox.TakeAll()) {
+    worked = true;
+    std::visit([this](auto& m) { Handle(std::move(m)); }, message);
+  }
+  worked |= Admit();
+  worked |= Step(now);
+  ReportLoad();
+  return worked;
+}
+
+void PrefillWorker::Core::HandOutResults(absl::Time now) {
+  for (Result& result : results_) {
+    Job* job = Find(result.id);
+    job->update(PrefillFirstToken{.token = std::move(result.token),
+                                  .finish = result.finish,
+                                  .queue = job->begun - job->job.arrival,
+                                  .prefill = now - job->begun});
+  }
+  results_.clear();
+}
+
+void PrefillWorker::Core::Handle(Arrived message) {
+  Job& job = jobs_[message.id];
+  job.id = message.id;
+  job.job = std::move(message.job);
+  job.update = std::move(message.update);
+  queue_.push_back(job.id);
+}
+
+void PrefillWorker::Core::Handle(CancelAsked message) {
+  if (Job* job = Find(message.id)) BeginEnding(job, absl::CancelledError("prefill cancelled"));
+}
+
+void PrefillWorker::Core::Handle(Opened message) {
+  Job* job = Find(message.id);
+  if (job == nullptr || job->state != State::kOpening) return;
+  job->state = State::kComputing;
+  job->update(std::move(message.ticket));
+}
+
+void PrefillWorker::Core::Handle(HandoverEnded message) {
+  // A reader's release and our own Abort may cross: the second one finds no job any more.
+  Job* job = Find(message.id);
+  if (job == nullptr) return;
+  End(job, job->state == State::kEnding ? job->end : std::move(message.status));
+}
+
+// Prompts begin in order of arrival, as soon as a chunk of theirs could be in the step after the
+// next: the ticket is on its way while the step before still runs, and not much earlier, because
+// the decode worker keeps room from then on.
+bool PrefillWorker::Core::Admit() {
+  int64_t pending = 0;
+  for (const JobId id : active_) {
+    const Job* job = Find(id);
+    pending += job->tokens() - job->computed;
+  }
+  bool worked = false;
+  while (!queue_.empty() && pending < 2 * int64_t{options_.chunk_tokens}) {
+    Job* job = Find(queue_.front());
+    auto blocks = pool_.Take(layout_.BlocksFor(job->tokens()));
+    if (!blocks.ok()) break;  // and nobody overtakes it
+    job->blocks = *std::move(blocks);
+    job->state = State::kOpening;
+    queue_.pop_front();
+    active_.push_back(job->id);
+    --waiting_;
+    pending += job->tokens();
+    worked = true;
+    on_kv_thread_([publisher = publisher_, mailbox = mailbox_, id = job->id, blocks = job->blocks,
+                   tokens = job->tokens(), handover = job->handover] {
+      KvTicket ticket = publisher->Open(blocks, tokens, [mailbox, id](absl::Status status) {
+        mailbox->Send(HandoverEnded{id, std::move(status)});
+      });
+      handover->id = ticket.handover_id;
+      mailbox->Send(Opened{id, std::move(ticket)});
+    });
+  }
+  return worked;
+}
+
+std::vector<PrefillWorker::Core::Chunk> PrefillWorker::Core::PlanChunks() {
+  std::vector<Chunk> chunks;
+  int room = options_.chunk_tokens;
+  for (const JobId id : active_) {
+    if (static_cast<int>(chunks.size()) == options_.max_batch || room == 0) break;
+    Job* job = Find(id);
+    if (job->state != State::kComputing) continue;
+    const int left = job->tokens() - job->computed;
+    // Whole blocks, but for a prompt's end: only they can be handed over.
+    const int tokens = left <= room ? left : room - room % layout_.block_tokens;
+    if (tokens == 0) continue;
+    const size_t slice_bytes = layout_.BlocksFor(tokens) * layout_.LayerBytes();
+    const size_t layers = (options_.slice_bytes + slice_bytes - 1) / slice_bytes;
+    chunks.push_back(
+        {job, tokens, static_cast<int>(std::clamp<size_t>(layers, 1, layout_.layers))});
+    room -= tokens;
+  }
+  return chunks;
+}
+
+void PrefillWorker::Core::Publish(const std::vector<Chunk>& chunks, int layer) {
+  struct Slice {
+    std::shared_ptr<Handover> handover;
+    int tokens;
+  };
+  std::vector<Slice> slices;
+  const int layers = layer + 1;
+  for (const Chunk& chunk : chunks) {
+    if (layers % chunk.slice_layers != 0 && layers != layout_.layers) continue;
+    slices.push_back({chunk.job->handover, chunk.job->computed + chunk.tokens});
+  }
+  if (slices.empty()) return;
+  on_kv_thread_([publisher = publisher_, slices = std::move(slices), layers] {
+    for (const Slice& slice : slices) publisher->Publish(slice.handover->id, slice.tokens, layers);
+  });
+}
+
+bool PrefillWorker::Core::Step(absl::Time now) {
+  const std::vector<Chunk> chunks = PlanChunks();
+  if (chunks.empty()) return false;
+  StepPlan plan;
+  for (const Chunk& chunk : chunks) {
+    Job& job = *chunk.job;
+    if (job.computed == 0) job.begun = now;
+    const bool last = job.computed + chunk.tokens == job.tokens();
+    plan.items.push_back(
+        {.tokens = absl::MakeConstSpan(job.job.tokens).subspan(job.computed, chunk.tokens),
+         .first_position = job.computed,
+         .blocks = job.blocks,
+         .sampling = last ? &job.job.sampling : nullptr,
+         .original_prompt_tokens = job.job.original_prompt_tokens});
+  }
+  auto sampled = engine_->Run(plan, [&](int layer) { Publish(chunks, layer); });
+  if (!sampled.ok()) {
+    for (const Chunk& chunk : chunks) {
+      BeginEnding(chunk.job,
+                  absl::InternalError(absl::StrCat("prefill step of ", chunks.size(),
+                                                   " prompts: ", sampled.status().message())));
+    }
+    return true;
+  }
+  auto next = sampled->begin();
+  for (const Chunk& chunk : chunks) {
+    Job* job = chunk.job;
+    job->computed += chunk.tokens;
+    waiting_tokens_ -= chunk.tokens;
+    if (job->computed < job->tokens()) continue;
+    absl::StatusOr<SampledToken>& token = *next++;
+    if (!token.ok()) {
+      BeginEnding(job, token.status());
+      continue;
+    }
+    const auto finish = FinishAt(token->id, token->position, job->job.original_prompt_tokens,
+                                 job->job.sampling, options_.context);
+    if (finish) {
+      BeginEnding(job, absl::OkStatus());
+    } else {
+      job->state = State::kLeased;
+      active_.erase(std::find(active_.begin(), active_.end(), job->id));
+      on_kv_thread_([publisher = publisher_, handover = job->handover,
+                     payload = HandoverNote{*token}.Encode()]() mutable {
+        publisher->Complete(handover->id, std::move(payload));
+      });
+    }
+    results_.push_back({job->id, *std::move(token), finish});
+  }
+  return true;
+}
+
+void PrefillWorker::Core::BeginEnding(Job* job, absl::Status status) {
+  if (job->state == State::kEnding) return;
+  if (job->state == State::kQueued) {
+    queue_.erase(std::find(queue_.begin(), queue_.end(), job->id));
+    --waiting_;
+    End(job, std::move(status));
+    return;
+  }
+  const auto active = std::find(active_.begin(), active_.end(), job->id);
+  if (active != active_.end()) active_.erase(active);
+  job->state = State::kEnding;
+  job->end = std::move(status);
+  on_kv_thread_(
+      [publisher = publisher_, mailbox = mailbox_, id = job->id, handover = job->handover] {
+        publisher->Abort(handover->id);
+        mailbox->Send(HandoverEnded{id, absl::OkStatus()});
+      });
+}
+
+void PrefillWorker::Core::End(Job* job, absl::Status status) {
+  const auto active = std::find(active_.begin(), active_.end(), job->id);
+  if (active != active_.end()) active_.erase(active);
+  waiting_tokens_ -= job->tokens() - job->computed;
+  pool_.Release(job->blocks);
+  const Update update = std::move(job->update);
+  jobs_.erase(job->id);
+  update(PrefillEnded{std::move(status)});
+  --live_;
+}
+
+PrefillWorker::Core::Job* PrefillWorker::Core::Find(JobId id) {
+  const auto it = jobs_.find(id);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Create(
+    Options options, const Model* model, Backend* backend, KvPlane* plane, KvPublisher* publisher,
+    std::function<void(std::function<void()>)> on_kv_thread) {
+  const KvPlane::Options& kv = plane->options();
+  const int model_context = model->config().context;
+  if (options.context == 0) options.context = model_context;
+  if (options.context < 2 || options.context > model_context) {
+    return absl::InvalidArgumentError(absl::StrCat("context is ", options.context,
+                                                   "; it takes 2 to the model's ", model_context));
+  }
+  if (options.chunk_tokens < 1 || options.chunk_tokens % kv.layout.block_tokens != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes a multiple of ",
+                     kv.layout.block_tokens, ", the tokens of a KV block"));
+  }
+  if (options.max_queue < 1 || options.max_batch < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("max_queue is ", options.max_queue,
+                                                   " and max_batch ", options.max_batch,
+                                                   "; both take at least 1"));
+  }
+  if (kv.layout.BlocksFor(options.context) > kv.blocks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a context of ", options.context, " tokens needs ", kv.layout.BlocksFor(options.context),
+        " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
+        " bytes each); the pool has ", kv.blocks));
+  }
+  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout}, options.chunk_tokens);
+  if (!engine.ok()) return engine.status();
+  return std::unique_ptr<PrefillWorker>(new PrefillWorker(std::make_unique<Core>(
+      std::move(options), model, plane, publisher, std::move(on_kv_thread), *std::move(engine))));
+}
+
+PrefillWorker::PrefillWorker(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+PrefillWorker::~PrefillWorker() = default;
+absl::StatusOr<PrefillWorker::JobId> PrefillWorker::Submit(PrefillJob job, Update update) {
+  return core_->Submit(std::move(job), std::move(update));
+}
+void PrefillWorker::Cancel(JobId job) { core_->Cancel(job); }
+void PrefillWorker::Drain() { core_->Drain(); }
+WorkerLoad PrefillWorker::Load() const { return core_->Load(); }
+int PrefillWorker::jobs() const { return core_->jobs(); }
+bool PrefillWorker::RunOnce(absl::Time now) { return core_->RunOnce(now); }
+
+}  // namespace baton

@@ -1,0 +1,440 @@
+#include "prefill_worker/prefill_worker.h"
+
+#include <deque>
+#include <random>
+
+#include "common/base/log.h"
+#include "common/engine/engine.h"
+#include "common/engine/fake_model.h"
+#include "common/engine/handover_note.h"
+#include "common/kv_cache/block_pool.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/fake/fake_backend.h"
+#include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/kv_puller.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kVocab = 128;
+constexpr int kContext = 128;
+constexpr int kBlockTokens = 4;
+constexpr TokenId kPoison = 127;
+
+// A prefill worker and somebody who reads from it, in one thread and virtual time. The KV thread is
+// a queue that the test runs when it likes.
+class PrefillWorkerTest : public ::testing::Test {
+ protected:
+  struct Record {
+    std::optional<KvTicket> ticket;
+    std::optional<PrefillFirstToken> first;
+    std::optional<absl::Status> ended;
+  };
+
+  PrefillWorkerTest()
+      : model_(Model::WithoutWeights(FakeModelConfig(kVocab, kContext))),
+        layout_(model_->LayoutFor(kBlockTokens, DType::kF16)) {
+    SetLogLevel(Severity::kError);
+  }
+
+  void Stop() {
+    worker_.reset();
+    kv_work_.clear();
+    publisher_.reset();
+    puller_.reset();
+    owner_.reset();
+    reader_.reset();
+  }
+  // Anew: nothing is left of the worker before.
+  void Start(int blocks = 64, PrefillWorker::Options options = {}) {
+    Stop();
+    owner_transport_ = fabric_.CreateTransport();
+    reader_transport_ = fabric_.CreateTransport();
+    owner_ =
+        KvPlane::Create(owner_transport_.get(),
+                        {.epoch = 1, .numerics_id = "fake-v1", .layout = layout_, .blocks = blocks})
+            .value();
+    reader_ = KvPlane::Create(reader_transport_.get(), {.epoch = 2,
+                                                        .numerics_id = "fake-v1",
+                                                        .layout = layout_,
+                                                        .blocks = 64,
+                                                        .proves_links = true})
+                  .value();
+    publisher_ = KvPublisher::Create(owner_.get(), {.owner = "owner"});
+    puller_ = KvPuller::Create(reader_.get(), {});
+    reader_pool_ = std::make_unique<BlockPool>(64, reader_->generations());
+    owner_->SetPeers({{2, "reader", reader_->address()}});
+    reader_->SetPeers({{1, "owner", owner_->address()}});
+    backend_ = CreateFakeBackend({.per_step = absl::Milliseconds(2),
+                                  .spend = [this](absl::Duration d) { spent_ += d; },
+                                  .nan_after = kPoison});
+    options_ = options;
+    if (options_.chunk_tokens == PrefillWorker::Options().chunk_tokens) options_.chunk_tokens = 8;
+    worker_ = PrefillWorker::Create(options_, model_.get(), backend_.get(), owner_.get(),
+                                    publisher_.get(),
+                                    [this](std::function<void()> work) {
+                                      ++kv_calls_;
+                                      kv_work_.push_back(std::move(work));
+                                    })
+                  .value();
+    while (reader_->links().empty()) {
+      now_ += absl::Milliseconds(1);
+      Settle();
+    }
+  }
+
+  bool KvTurn() {
+    bool worked = !kv_work_.empty();
+    while (!kv_work_.empty()) {
+      auto work = std::move(kv_work_.front());
+      kv_work_.pop_front();
+      work();
+    }
+    worked |= owner_->RunOnce(now_);
+    worked |= reader_->RunOnce(now_);
+    return worked;
+  }
+  bool WorkerTurn() {
+    spent_ = absl::ZeroDuration();
+    const bool worked = worker_->RunOnce(now_);
+    now_ += spent_;
+    return worked;
+  }
+  void Settle() {
+    // A note that one plane has sent is the other's work in the round after.
+    for (int idle = 0; idle < 4; ++idle) {
+      if (KvTurn() | WorkerTurn()) idle = 0;
+    }
+  }
+
+  PrefillJob Job(std::vector<TokenId> tokens, int max_tokens = 10) {
+    PrefillJob job;
+    job.request_id = "r";
+    job.original_prompt_tokens = static_cast<int>(tokens.size());
+    job.tokens = std::move(tokens);
+    job.sampling.max_tokens = max_tokens;
+    job.arrival = now_;
+    return job;
+  }
+  std::vector<TokenId> Prompt(int n) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < n; ++i) tokens.push_back(static_cast<TokenId>(random_() % (kVocab - 1)));
+    return tokens;
+  }
+  absl::StatusOr<PrefillWorker::JobId> Submit(PrefillJob job, Record* record) {
+    return worker_->Submit(std::move(job), [record](PrefillUpdate update) {
+      EXPECT_FALSE(record->ended);
+      if (auto* ticket = std::get_if<KvTicket>(&update)) {
+        EXPECT_FALSE(record->ticket);
+        EXPECT_FALSE(record->first);
+        record->ticket = std::move(*ticket);
+      } else if (auto* first = std::get_if<PrefillFirstToken>(&update)) {
+        EXPECT_TRUE(record->ticket);
+        EXPECT_FALSE(record->first);
+        record->first = std::move(*first);
+      } else {
+        record->ended = std::get<PrefillEnded>(update).status;
+      }
+    });
+  }
+  void ExpectAllBack() {
+    EXPECT_EQ(worker_->Load().free_blocks, worker_->Load().total_blocks);
+    EXPECT_EQ(worker_->Load().waiting, 0);
+    EXPECT_EQ(worker_->Load().waiting_tokens, 0);
+    EXPECT_EQ(worker_->Load().running, 0);
+    EXPECT_EQ(worker_->Load().leases, 0);
+    EXPECT_EQ(worker_->jobs(), 0);
+    EXPECT_EQ(publisher_->open_handovers(), 0);
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  absl::Duration spent_;
+  std::mt19937 random_{1};
+  std::unique_ptr<const Model> model_;
+  const KvLayout layout_;
+  InProcessFabric fabric_{{.single_threaded = true}};
+  std::unique_ptr<Transport> owner_transport_, reader_transport_;
+  std::unique_ptr<KvPlane> owner_, reader_;
+  std::unique_ptr<KvPublisher> publisher_;
+  std::unique_ptr<KvPuller> puller_;
+  std::unique_ptr<BlockPool> reader_pool_;
+  std::unique_ptr<Backend> backend_;
+  std::deque<std::function<void()>> kv_work_;
+  int kv_calls_ = 0;
+  PrefillWorker::Options options_;
+  std::unique_ptr<PrefillWorker> worker_;
+};
+
+TEST_F(PrefillWorkerTest, ComputesThePromptAndHandsItOver) {
+  Start();
+  const auto prompt = Prompt(37);
+  const auto expected = FakeContinuation(layout_, prompt, kVocab, 2);
+  Record record;
+  ASSERT_TRUE(Submit(Job(prompt), &record).ok());
+  Settle();
+  ASSERT_TRUE(record.first);
+  EXPECT_EQ(record.first->token.id, expected[0]);
+  EXPECT_EQ(record.first->token.position, 37);
+  EXPECT_FALSE(record.first->finish);
+  EXPECT_EQ(record.first->prefill, absl::Milliseconds(2 * 5));  // chunks of 8
+  EXPECT_FALSE(record.ended);
+  EXPECT_EQ(worker_->Load().leases, 1);
+  EXPECT_EQ(worker_->Load().steps, 5u);
+
+  std::vector<BlockId> blocks = reader_pool_->Take(10).value();
+  std::optional<PullResult> pulled;
+  puller_->Start(*record.ticket, 0, blocks, [&](PullResult result) { pulled = result; });
+  Settle();
+  ASSERT_TRUE(pulled);
+  ASSERT_TRUE(pulled->status.ok()) << pulled->status;
+  const auto note = HandoverNote::Decode(pulled->payload).value();
+  EXPECT_EQ(note.first_token.id, expected[0]);
+  const auto reader_backend = CreateFakeBackend();
+  const auto engine =
+      Engine::Create(model_.get(), reader_backend.get(), {reader_->pool(), layout_}, 1).value();
+  SamplingOptions greedy;
+  const TokenId next[] = {note.first_token.id};
+  EXPECT_EQ((*engine->Run({{{next, 37, blocks, &greedy, 37}}}))[0]->id, expected[1]);
+  EXPECT_EQ(record.ended, absl::OkStatus());
+  ExpectAllBack();
+}
+
+TEST_F(PrefillWorkerTest, TheTicketIsOutBeforeTheFirstChunkRuns) {
+  Start();
+  bool ticket_came_first = false;
+  ASSERT_TRUE(worker_
+                  ->Submit(Job(Prompt(8)),
+                           [&](PrefillUpdate update) {
+                             if (!std::holds_alternative<KvTicket>(update)) return;
+                             ticket_came_first = spent_ == absl::ZeroDuration();
+                           })
+                  .ok());
+  Settle();
+  EXPECT_TRUE(ticket_came_first);
+}
+
+TEST_F(PrefillWorkerTest, ShortPromptsShareAStepAndFillWhatALongOneLeaves) {
+  Start(64, {.chunk_tokens = 16});
+  std::vector<Record> records(6);
+  ASSERT_TRUE(Submit(Job(Prompt(17)), &records[0]).ok());
+  for (int i = 1; i < 6; ++i) ASSERT_TRUE(Submit(Job(Prompt(3)), &records[i]).ok());
+  Settle();
+  for (const Record& record : records) EXPECT_TRUE(record.first);
+  EXPECT_EQ(worker_->Load().steps, 2u);  // 16, then 1 + 5 x 3
+}
+
+TEST_F(PrefillWorkerTest, TokensAreTheSameForEveryChunkAndCompany) {
+  const auto prompt = Prompt(50);
+  SamplingOptions sampling;
+  sampling.temperature = 1.5f;
+  sampling.seed = 4;
+  sampling.max_tokens = 10;
+  sampling.logprobs = 2;
+  std::optional<SampledToken> first;
+  for (const int chunk : {4, 12, 64}) {
+    for (const int company : {0, 3}) {
+      Start(64, {.chunk_tokens = chunk});
+      std::vector<Record> others(company);
+      for (Record& other : others)
+        ASSERT_TRUE(Submit(Job(Prompt(random_() % 30 + 1)), &other).ok());
+      Record record;
+      PrefillJob job = Job(prompt);
+      job.sampling = sampling;
+      ASSERT_TRUE(Submit(job, &record).ok());
+      Settle();
+      if (!first) first = record.first->token;
+      EXPECT_EQ(record.first->token.id, first->id);
+      EXPECT_EQ(record.first->token.logprob, first->logprob);
+      EXPECT_EQ(record.first->token.top.size(), 2u);
+    }
+  }
+}
+
+TEST_F(PrefillWorkerTest, NobodyOvertakesTheOldestOneWaitingForBlocks) {
+  Start(32);
+  Record large, waiting, small;
+  const auto holder = Submit(Job(Prompt(100)), &large).value();  // 25 of 32 blocks
+  Settle();
+  ASSERT_TRUE(Submit(Job(Prompt(40)), &waiting).ok());  // 10, there are 7
+  ASSERT_TRUE(Submit(Job(Prompt(4)), &small).ok());     // would fit
+  Settle();
+  EXPECT_FALSE(waiting.ticket);
+  EXPECT_FALSE(small.ticket);
+  EXPECT_EQ(worker_->Load().waiting, 2);
+  EXPECT_EQ(worker_->Load().waiting_tokens, 44);
+  worker_->Cancel(holder);
+  Settle();
+  EXPECT_TRUE(waiting.first);
+  EXPECT_TRUE(small.first);
+}
+
+TEST_F(PrefillWorkerTest, RefusesWhatCanNeverWorkAndWhatDoesNotFitTheQueue) {
+  Start(32, {.max_queue = 2});
+  Record record;
+  const auto refused = [&](PrefillJob job, absl::StatusCode code, const std::string& message) {
+    const auto id = Submit(std::move(job), &record);
+    EXPECT_EQ(id.status().code(), code) << id.status();
+    EXPECT_THAT(id.status().message(), HasSubstr(message));
+  };
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  refused(Job({}), invalid, "0 tokens");
+  refused(Job(Prompt(128)), invalid, "128");
+  refused(Job({1, 2, 128}), invalid, "token 2 is 128");
+  refused(Job({1, -1}), invalid, "token 1 is -1");
+  PrefillJob job = Job({1, 2});
+  job.original_prompt_tokens = 3;
+  refused(job, invalid, "3 of 2");
+  refused(Job({1}, 0), invalid, "max_tokens is 0");
+  ASSERT_TRUE(Submit(Job({1}), &record).ok());
+  Record second;
+  ASSERT_TRUE(Submit(Job({1}), &second).ok());
+  refused(Job({1}), absl::StatusCode::kResourceExhausted, "2 prompts wait");
+  Settle();
+  worker_->Drain();
+  refused(Job({1}), absl::StatusCode::kUnavailable, "draining");
+  EXPECT_TRUE(worker_->Load().draining);
+  EXPECT_TRUE(record.first);
+  EXPECT_EQ(worker_->jobs(), 2);
+}
+
+TEST_F(PrefillWorkerTest, AFirstTokenThatEndsTheAnswerLeavesNoHandOver) {
+  Start();
+  const auto prompt = Prompt(9);
+  const TokenId expected = FakeContinuation(layout_, prompt, kVocab, 1)[0];
+  for (const bool by_stop : {false, true}) {
+    PrefillJob job = Job(prompt, by_stop ? 10 : 1);
+    if (by_stop) job.sampling.stop_tokens = {expected};
+    Record record;
+    ASSERT_TRUE(Submit(job, &record).ok());
+    Settle();
+    EXPECT_EQ(record.first->token.id, expected);
+    EXPECT_EQ(record.first->finish, by_stop ? FinishReason::kStop : FinishReason::kLength);
+    EXPECT_EQ(record.ended, absl::OkStatus());
+    ExpectAllBack();
+  }
+}
+
+TEST_F(PrefillWorkerTest, ARestartCountsFromTheOriginalPrompt) {
+  Start();
+  PrefillJob job = Job(Prompt(9), 4);
+  job.original_prompt_tokens = 6;  // three have been generated
+  Record record;
+  ASSERT_TRUE(Submit(job, &record).ok());
+  job.original_prompt_tokens = 5;
+  Record late;
+  EXPECT_FALSE(Submit(job, &late).ok());
+  Settle();
+  EXPECT_EQ(record.first->finish, FinishReason::kLength);
+  EXPECT_EQ(record.first->token.position, 9);
+}
+
+TEST_F(PrefillWorkerTest, AKvThatNobodyFetchesIsGivenUpWhenItsLeaseEnds) {
+  Start();
+  Record record;
+  ASSERT_TRUE(Submit(Job(Prompt(9)), &record).ok());
+  Settle();
+  now_ += absl::Seconds(9);
+  Settle();
+  EXPECT_FALSE(record.ended);
+  now_ += absl::Seconds(2);
+  Settle();
+  EXPECT_EQ(record.ended->code(), absl::StatusCode::kFailedPrecondition);
+  ExpectAllBack();
+}
+
+TEST_F(PrefillWorkerTest, BadNumbersEndOnlyTheirOwnPrompt) {
+  Start();
+  Record poisoned, sound;
+  ASSERT_TRUE(Submit(Job({1, 2, kPoison}), &poisoned).ok());
+  ASSERT_TRUE(Submit(Job({1, 2, 3}), &sound).ok());
+  Settle();
+  EXPECT_EQ(poisoned.ended->code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(poisoned.first);
+  EXPECT_TRUE(sound.first);
+  EXPECT_EQ(worker_->Load().steps, 1u);
+}
+
+TEST_F(PrefillWorkerTest, SmallSlicesAreJoinedWithinAChunk) {
+  const size_t chunk_layer = 2 * layout_.LayerBytes();
+  for (const auto& [bytes, publishes] :
+       {std::pair<size_t, int>{1, 2}, {chunk_layer, 2}, {chunk_layer + 1, 1}, {1 << 30, 1}}) {
+    Start(64, {.slice_bytes = bytes});
+    Record record;
+    kv_calls_ = 0;
+    ASSERT_TRUE(Submit(Job(Prompt(24)), &record).ok());
+    Settle();
+    EXPECT_EQ(kv_calls_, 1 + 3 * publishes + 1) << bytes;  // open, three chunks, complete
+  }
+}
+
+// Every interleaving of turns up to the cancel, and every order afterwards: ended once, all back.
+TEST_F(PrefillWorkerTest, CancelAtAnyMomentGivesEverythingBackOnce) {
+  int cancelled = 0, too_late = 0;
+  for (int seed = 0; seed < 60; ++seed) {
+    Start(40, {.chunk_tokens = 8, .reuse_last_freed = true});
+    std::mt19937 random(seed);
+    std::vector<Record> records(4);
+    std::vector<PrefillWorker::JobId> ids;
+    for (Record& record : records) {
+      const int max_tokens = random() % 4 == 0 ? 1 : 10;
+      ids.push_back(Submit(Job(Prompt(random() % 60 + 1), max_tokens), &record).value());
+    }
+    std::vector<int> cancel_at;
+    for (int i = 0; i < 4; ++i) cancel_at.push_back(random() % 40);
+    std::vector<bool> pulling(4);
+    for (int turn = 0; turn < 200; ++turn) {
+      for (int i = 0; i < 4; ++i) {
+        if (turn == cancel_at[i]) worker_->Cancel(ids[i]);
+        if (records[i].ticket && !pulling[i] && random() % 3 == 0) {
+          pulling[i] = true;
+          const auto blocks = reader_pool_->Take(records[i].ticket->blocks.size());
+          if (!blocks.ok()) continue;
+          puller_->Start(*records[i].ticket, 0, *blocks,
+                         [this, blocks = *blocks](PullResult) { reader_pool_->Release(blocks); });
+        }
+      }
+      if (random() % 2 == 0) {
+        KvTurn();
+      } else {
+        WorkerTurn();
+      }
+    }
+    Settle();
+    for (const Record& record : records) {
+      ASSERT_TRUE(record.ended) << "seed " << seed;
+      ++(absl::IsCancelled(*record.ended) ? cancelled : too_late);
+    }
+    ExpectAllBack();
+    now_ += absl::Seconds(10);
+    Settle();
+    EXPECT_EQ(reader_pool_->free_blocks(), 64) << "seed " << seed;
+  }
+  EXPECT_GT(cancelled, 30);
+  EXPECT_GT(too_late, 30);
+}
+
+TEST_F(PrefillWorkerTest, RefusesOptionsThatDoNotFit) {
+  Start();
+  const auto create = [&](PrefillWorker::Options options) {
+    return PrefillWorker::Create(options, model_.get(), backend_.get(), owner_.get(),
+                                 publisher_.get(), [](const std::function<void()>&) {})
+        .status();
+  };
+  EXPECT_THAT(create({.chunk_tokens = 6}).message(), HasSubstr("multiple of 4"));
+  EXPECT_THAT(create({.context = 129}).message(), HasSubstr("128"));
+  EXPECT_THAT(create({.max_queue = 0}).message(), HasSubstr("max_queue is 0"));
+  worker_.reset();
+  auto transport = fabric_.CreateTransport();
+  auto small = KvPlane::Create(transport.get(), {.epoch = 3, .layout = layout_, .blocks = 31});
+  EXPECT_THAT(PrefillWorker::Create({}, model_.get(), backend_.get(), small->get(),
+                                    publisher_.get(), [](const std::function<void()>&) {})
+                  .status()
+                  .message(),
+              HasSubstr("needs 32 KV blocks"));
+}
+
+}  // namespace
+}  // namespace baton
