@@ -1,0 +1,465 @@
+#include "decode_worker/decode_worker.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/inbox.h"
+#include "common/engine/engine.h"
+#include "common/engine/handover_note.h"
+#include "common/kv_cache/block_pool.h"
+
+namespace baton {
+
+class DecodeWorker::Core {
+ public:
+  Core(Options options, const Model* model, KvPlane* plane, KvPuller* puller,
+       std::function<void(std::function<void()>)> on_kv_thread, std::unique_ptr<Engine> engine)
+      : options_(std::move(options)),
+        vocab_(model->config().vocab),
+        layout_(plane->options().layout),
+        puller_(puller),
+        on_kv_thread_(std::move(on_kv_thread)),
+        engine_(std::move(engine)),
+        pool_(plane->options().blocks, plane->generations(),
+              options_.reuse_last_freed ? BlockPool::Reuse::kLastFreed
+                                        : BlockPool::Reuse::kContiguous),
+        mailbox_(std::make_shared<Mailbox>()) {
+    mailbox_->wake = options_.wake;
+    ReportLoad();
+  }
+
+  absl::StatusOr<JobId> Submit(DecodeJob job, Update update);
+  void Cancel(JobId id) { mailbox_->Send(CancelAsked{id}); }
+  void SetPaused(JobId id, bool paused) { mailbox_->Send(PauseAsked{id, paused}); }
+  void Drain() { draining_ = true; }
+  WorkerLoad Load() const;
+  int jobs() const { return live_; }
+  bool RunOnce(absl::Time now);
+
+ private:
+  enum class State {
+    kPulling,  // promised; the puller writes to its blocks
+    kReady,    // KV of all tokens but the last is there
+    kEnding,   // `end` says how; the puller may still write to its blocks
+  };
+  // The KV thread's side of a pull, written there by the first closure of its job.
+  struct Pull {
+    uint64_t id = 0;
+  };
+  struct Sequence {
+    JobId id = 0;
+    DecodeJob job;  // `tokens` grows
+    Update update;
+    State state = State::kPulling;
+    std::vector<BlockId> blocks;
+    std::shared_ptr<Pull> pull = std::make_shared<Pull>();
+    absl::Status end;
+    DecodeFinished summary;
+    absl::Time ready;
+    std::optional<absl::Time> first_step;
+    uint64_t last_step = 0;
+    std::optional<absl::Time> paused_since;
+
+    int tokens() const { return static_cast<int>(job.tokens.size()); }
+  };
+  struct Result {
+    JobId id;
+    absl::StatusOr<SampledToken> token;
+  };
+
+  struct Arrived {
+    JobId id;
+    DecodeJob job;
+    Update update;
+  };
+  struct CancelAsked {
+    JobId id;
+  };
+  struct PauseAsked {
+    JobId id;
+    bool paused;
+  };
+  struct PullDone {
+    JobId id;
+    PullResult result;
+  };
+  using Message = std::variant<Arrived, CancelAsked, PauseAsked, PullDone>;
+  // What other threads write to. Arrivals are bounded by max_inbox, the rest by the jobs there are.
+  struct Mailbox {
+    Inbox<Message> inbox{0};
+    std::function<void()> wake;
+    void Send(Message message) {
+      inbox.PushAlways(std::move(message));
+      if (wake) wake();
+    }
+  };
+
+  absl::Status Check(const DecodeJob& job) const;
+  void HandOutResults(absl::Time now);
+  void Handle(Arrived message, absl::Time now);
+  void Handle(CancelAsked message, absl::Time now);
+  void Handle(PauseAsked message, absl::Time now);
+  void Handle(PullDone message, absl::Time now);
+  void HandOut(Sequence* sequence, SampledToken token, absl::Time now);
+  bool EndPaused(absl::Time now);
+  std::vector<JobId> ChooseBatch() const;
+  bool HasRoomToGrow(Sequence* sequence);
+  bool Step(absl::Time now);
+  void BeginEnding(Sequence* sequence, absl::Status status);
+  void End(Sequence* sequence, absl::Status status);
+  Sequence* Find(JobId id);
+  void ReportLoad();
+
+  const Options options_;
+  const int vocab_;
+  const KvLayout layout_;
+  KvPuller* const puller_;  // KV thread
+  const std::function<void(std::function<void()>)> on_kv_thread_;
+  const std::unique_ptr<Engine> engine_;
+  BlockPool pool_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  std::map<JobId, Sequence> sequences_;  // oldest first
+  std::vector<Result> results_;          // of the last step
+
+  std::atomic<JobId> last_id_{0};
+  std::atomic<bool> draining_{false};
+  std::atomic<int> live_{0};
+  std::atomic<int> unseen_{0};
+  mutable Mutex load_mutex_;
+  WorkerLoad load_ ABSL_GUARDED_BY(load_mutex_);
+};
+
+absl::Status DecodeWorker::Core::Check(const DecodeJob& job) const {
+  const KvTicket& ticket = job.ticket;
+  const size_t tokens = job.tokens.size();
+  if (tokens == 0 || tokens >= static_cast<size_t>(options_.context)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sequence of ", tokens, " tokens; it takes 1 to ", options_.context - 1));
+  }
+  if (job.original_prompt_tokens < 1 || job.original_prompt_tokens > static_cast<int>(tokens)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("original_prompt_tokens is ", job.original_prompt_tokens, " of ", tokens));
+  }
+  const size_t blocks = layout_.BlocksFor(static_cast<int>(tokens));
+  if (ticket.tokens != static_cast<int>(tokens) || ticket.blocks.size() != blocks ||
+      ticket.generations.size() != blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ticket of ", ticket.tokens, " tokens, ", ticket.blocks.size(), " blocks and ",
+                     ticket.generations.size(), " generations; the sequence has ", tokens,
+                     " tokens in ", blocks, " blocks"));
+  }
+  for (size_t i = 0; i < tokens; ++i) {
+    if (job.tokens[i] < 0 || job.tokens[i] >= vocab_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", i, " is ", job.tokens[i], "; the vocabulary has ", vocab_));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecodeWorker::JobId> DecodeWorker::Core::Submit(DecodeJob job, Update update) {
+  if (absl::Status status = Check(job); !status.ok()) return status;
+  if (draining_) return absl::UnavailableError("decode worker is draining");
+  if (unseen_.fetch_add(1) >= options_.max_inbox) {
+    --unseen_;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("decode inbox is full: ", options_.max_inbox, " sequences"));
+  }
+  ++live_;
+  const JobId id = ++last_id_;
+  mailbox_->Send(Arrived{id, std::move(job), std::move(update)});
+  return id;
+}
+
+WorkerLoad DecodeWorker::Core::Load() const {
+  MutexLock lock(&load_mutex_);
+  WorkerLoad load = load_;
+  load.waiting += unseen_;
+  load.draining = draining_;
+  return load;
+}
+
+void DecodeWorker::Core::ReportLoad() {
+  WorkerLoad load;
+  for (const auto& [id, sequence] : sequences_) {
+    const bool can_run = sequence.state == State::kReady && !sequence.paused_since;
+    ++(can_run && load.running < options_.max_batch ? load.running : load.waiting);
+  }
+  load.free_blocks = pool_.free_blocks();
+  load.total_blocks = pool_.total_blocks();
+  load.steps = engine_->steps();
+  MutexLock lock(&load_mutex_);
+  load_ = load;
+}
+
+bool DecodeWorker::Core::RunOnce(absl::Time now) {
+  bool worked = !results_.empty();
+  HandOutResults(now);
+  for (Message& message : mailbox_->inbox.TakeAll()) {
+    worked = true;
+    std::visit([this, now](auto& m) { Handle(std::move(m), now); }, message);
+  }
+  worked |= EndPaused(now);
+  worked |= Step(now);
+  ReportLoad();
+  return worked;
+}
+
+void DecodeWorker::Core::HandOutResults(absl::Time now) {
+  for (Result& result : results_) {
+    Sequence* sequence = Find(result.id);
+    if (result.token.ok()) {
+      HandOut(sequence, *std::move(result.token), now);
+    } else {
+      End(sequence, result.token.status());
+    }
+  }
+  results_.clear();
+}
+
+void DecodeWorker::Core::HandOut(Sequence* sequence, SampledToken token, absl::Time now) {
+  const TokenId id = token.id;
+  const auto finish = FinishAt(id, token.position, sequence->job.original_prompt_tokens,
+                               sequence->job.sampling, options_.context);
+  sequence->job.tokens.push_back(id);
+  DecodeTokens tokens;
+  tokens.tokens.push_back(std::move(token));
+  sequence->update(std::move(tokens));
+  if (!finish) return;
+  DecodeFinished& summary = sequence->summary;
+  summary.reason = *finish;
+  if (*finish == FinishReason::kStop) summary.stop_token = id;
+  if (sequence->first_step) {
+    summary.decode_wait = *sequence->first_step - sequence->ready;
+    summary.decode = now - *sequence->first_step;
+  }
+  sequence->update(std::move(summary));
+  End(sequence, absl::OkStatus());
+}
+
+void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
+  --unseen_;
+  Sequence* sequence = &sequences_[message.id];
+  sequence->id = message.id;
+  sequence->job = std::move(message.job);
+  sequence->update = std::move(message.update);
+  if (static_cast<int>(sequences_.size()) > options_.max_sequences) {
+    End(sequence, absl::ResourceExhaustedError(absl::StrCat(
+                      "decode worker has ", options_.max_sequences, " sequences, its most")));
+    return;
+  }
+  // One block beyond the prompt's, so that a promise is good for some tokens at least.
+  const int pulled = layout_.BlocksFor(sequence->tokens());
+  auto blocks = pool_.Take(std::min(pulled + 1, layout_.BlocksFor(options_.context)));
+  if (!blocks.ok()) {
+    End(sequence, blocks.status());
+    return;
+  }
+  sequence->blocks = *std::move(blocks);
+  const std::vector<BlockId> into(sequence->blocks.begin(), sequence->blocks.begin() + pulled);
+  on_kv_thread_([puller = puller_, mailbox = mailbox_, id = sequence->id, pull = sequence->pull,
+                 ticket = sequence->job.ticket, attempt = sequence->job.attempt, into] {
+    pull->id = puller->Start(ticket, attempt, into, [mailbox, id](PullResult result) {
+      mailbox->Send(PullDone{id, std::move(result)});
+    });
+  });
+  sequence->update(DecodePromised{});
+}
+
+void DecodeWorker::Core::Handle(CancelAsked message, absl::Time) {
+  if (Sequence* sequence = Find(message.id)) {
+    BeginEnding(sequence, absl::CancelledError("decode cancelled"));
+  }
+}
+
+void DecodeWorker::Core::Handle(PauseAsked message, absl::Time now) {
+  Sequence* sequence = Find(message.id);
+  if (sequence == nullptr || sequence->paused_since.has_value() == message.paused) return;
+  sequence->paused_since = message.paused ? std::make_optional(now) : std::nullopt;
+}
+
+void DecodeWorker::Core::Handle(PullDone message, absl::Time now) {
+  Sequence* sequence = Find(message.id);
+  if (sequence->state == State::kEnding) {
+    End(sequence, std::move(sequence->end));
+    return;
+  }
+  PullResult& pulled = message.result;
+  if (!pulled.status.ok()) {
+    End(sequence, std::move(pulled.status));
+    return;
+  }
+  auto note = HandoverNote::Decode(pulled.payload);
+  if (!note.ok() || note->first_token.position != sequence->tokens() ||
+      note->first_token.id >= vocab_) {
+    End(sequence,
+        absl::DataLossError(absl::StrCat(
+            "pull of ", sequence->job.request_id, " from ", sequence->job.ticket.owner, ": ",
+            note.ok()
+                ? absl::StrCat("first token ", note->first_token.id, " of position ",
+                               note->first_token.position, " after ", sequence->tokens(), " tokens")
+                : note.status().message())));
+    return;
+  }
+  sequence->state = State::kReady;
+  sequence->ready = now;
+  sequence->summary.handover_hidden = pulled.hidden;
+  sequence->summary.handover_exposed = pulled.exposed;
+  sequence->summary.link = std::move(pulled.link);
+  HandOut(sequence, std::move(note->first_token), now);
+}
+
+bool DecodeWorker::Core::EndPaused(absl::Time now) {
+  bool worked = false;
+  for (auto it = sequences_.begin(); it != sequences_.end();) {
+    Sequence* sequence = &(it++)->second;
+    if (!sequence->paused_since || sequence->state == State::kEnding) continue;
+    if (now - *sequence->paused_since <= options_.pause_limit) continue;
+    BeginEnding(sequence, absl::ResourceExhaustedError(absl::StrCat(
+                              "paused for more than ", absl::FormatDuration(options_.pause_limit),
+                              ": tokens are read too slowly")));
+    worked = true;
+  }
+  return worked;
+}
+
+// Oldest first; of more than fit, those whose last step is longest ago.
+std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
+  std::vector<std::pair<uint64_t, JobId>> ready;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence.state != State::kReady || sequence.paused_since) continue;
+    ready.emplace_back(sequence.last_step, id);
+  }
+  if (ready.size() > static_cast<size_t>(options_.max_batch)) {
+    std::nth_element(ready.begin(), ready.begin() + options_.max_batch, ready.end());
+    ready.resize(options_.max_batch);
+  }
+  std::vector<JobId> batch;
+  for (const auto& [last_step, id] : ready) batch.push_back(id);
+  std::sort(batch.begin(), batch.end());
+  return batch;
+}
+
+// Blocks for the sequence's last token, at the cost of the youngest if it must be. False: not in
+// this step, and perhaps never, for the youngest may be the sequence itself.
+bool DecodeWorker::Core::HasRoomToGrow(Sequence* sequence) {
+  const int needed = layout_.BlocksFor(sequence->tokens());
+  while (static_cast<int>(sequence->blocks.size()) < needed) {
+    if (auto block = pool_.Take(1); block.ok()) {
+      sequence->blocks.push_back(block->front());
+      continue;
+    }
+    const bool some_come_back =
+        std::any_of(sequences_.begin(), sequences_.end(),
+                    [](const auto& s) { return s.second.state == State::kEnding; });
+    if (some_come_back) return false;
+    Sequence* youngest = &sequences_.rbegin()->second;
+    const bool itself = youngest == sequence;
+    BeginEnding(youngest, absl::ResourceExhaustedError(absl::StrCat(
+                              "preempted: all ", pool_.total_blocks(), " KV blocks are taken and ",
+                              youngest->job.request_id, " is the youngest sequence")));
+    if (itself) return false;
+  }
+  return true;
+}
+
+bool DecodeWorker::Core::Step(absl::Time now) {
+  const std::vector<JobId> chosen = ChooseBatch();
+  if (chosen.empty()) return false;
+  std::vector<JobId> batch;
+  for (const JobId id : chosen) {
+    Sequence* sequence = Find(id);  // an older one may have preempted it
+    if (sequence != nullptr && HasRoomToGrow(sequence)) batch.push_back(id);
+  }
+  if (batch.empty()) return false;
+  StepPlan plan;
+  for (const JobId id : batch) {
+    Sequence* sequence = Find(id);
+    if (!sequence->first_step) sequence->first_step = now;
+    sequence->last_step = engine_->steps() + 1;
+    plan.items.push_back({.tokens = absl::MakeConstSpan(sequence->job.tokens).last(1),
+                          .first_position = sequence->tokens() - 1,
+                          .blocks = sequence->blocks,
+                          .sampling = &sequence->job.sampling,
+                          .original_prompt_tokens = sequence->job.original_prompt_tokens});
+  }
+  auto sampled = engine_->Run(plan);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (sampled.ok()) {
+      results_.push_back({batch[i], std::move((*sampled)[i])});
+    } else {
+      End(Find(batch[i]),
+          absl::InternalError(absl::StrCat("decode step of ", batch.size(),
+                                           " sequences: ", sampled.status().message())));
+    }
+  }
+  return true;
+}
+
+void DecodeWorker::Core::BeginEnding(Sequence* sequence, absl::Status status) {
+  if (sequence->state == State::kEnding) return;
+  if (sequence->state == State::kReady) {
+    End(sequence, std::move(status));
+    return;
+  }
+  sequence->state = State::kEnding;
+  sequence->end = std::move(status);
+  on_kv_thread_([puller = puller_, pull = sequence->pull] { puller->Cancel(pull->id); });
+}
+
+void DecodeWorker::Core::End(Sequence* sequence, absl::Status status) {
+  pool_.Release(sequence->blocks);
+  const Update update = std::move(sequence->update);
+  sequences_.erase(sequence->id);
+  update(DecodeEnded{std::move(status)});
+  --live_;
+}
+
+DecodeWorker::Core::Sequence* DecodeWorker::Core::Find(JobId id) {
+  const auto it = sequences_.find(id);
+  return it == sequences_.end() ? nullptr : &it->second;
+}
+
+absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
+    Options options, const Model* model, Backend* backend, KvPlane* plane, KvPuller* puller,
+    std::function<void(std::function<void()>)> on_kv_thread) {
+  const KvPlane::Options& kv = plane->options();
+  const int model_context = model->config().context;
+  if (options.context == 0) options.context = model_context;
+  if (options.context < 2 || options.context > model_context) {
+    return absl::InvalidArgumentError(absl::StrCat("context is ", options.context,
+                                                   "; it takes 2 to the model's ", model_context));
+  }
+  if (options.max_batch < 1 || options.max_sequences < 1 || options.max_inbox < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_batch is ", options.max_batch, ", max_sequences ", options.max_sequences,
+                     " and max_inbox ", options.max_inbox, "; all take at least 1"));
+  }
+  if (kv.layout.BlocksFor(options.context) > kv.blocks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a context of ", options.context, " tokens needs ", kv.layout.BlocksFor(options.context),
+        " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
+        " bytes each); the pool has ", kv.blocks));
+  }
+  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout}, options.max_batch);
+  if (!engine.ok()) return engine.status();
+  return std::unique_ptr<DecodeWorker>(new DecodeWorker(std::make_unique<Core>(
+      std::move(options), model, plane, puller, std::move(on_kv_thread), *std::move(engine))));
+}
+
+DecodeWorker::DecodeWorker(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+DecodeWorker::~DecodeWorker() = default;
+absl::StatusOr<DecodeWorker::JobId> DecodeWorker::Submit(DecodeJob job, Update update) {
+  return core_->Submit(std::move(job), std::move(update));
+}
+void DecodeWorker::Cancel(JobId job) { core_->Cancel(job); }
+void DecodeWorker::SetPaused(JobId job, bool paused) { core_->SetPaused(job, paused); }
+void DecodeWorker::Drain() { core_->Drain(); }
+WorkerLoad DecodeWorker::Load() const { return core_->Load(); }
+int DecodeWorker::jobs() const { return core_->jobs(); }
+bool DecodeWorker::RunOnce(absl::Time now) { return core_->RunOnce(now); }
+
+}  // namespace baton

@@ -1,0 +1,478 @@
+#include "decode_worker/decode_worker.h"
+
+#include <algorithm>
+#include <deque>
+#include <random>
+
+#include "common/base/log.h"
+#include "common/engine/engine.h"
+#include "common/engine/fake_model.h"
+#include "common/engine/handover_note.h"
+#include "common/kv_cache/block_pool.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/fake/fake_backend.h"
+#include "kv_transfer/faulty_transport.h"
+#include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/kv_publisher.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kVocab = 128;
+constexpr int kContext = 128;
+constexpr int kBlockTokens = 4;
+
+// A decode worker and an owner of KV, in one thread and virtual time. The KV thread is a queue that
+// the test runs when it likes.
+class DecodeWorkerTest : public ::testing::Test {
+ protected:
+  struct Record {
+    bool promised = false;
+    std::vector<SampledToken> tokens;
+    std::optional<DecodeFinished> finished;
+    std::optional<absl::Status> ended;
+
+    std::vector<TokenId> ids() const {
+      std::vector<TokenId> ids;
+      for (const SampledToken& token : tokens) ids.push_back(token.id);
+      return ids;
+    }
+  };
+  // KV at the owner, and the right answer.
+  struct Handover {
+    KvTicket ticket;
+    std::vector<TokenId> prompt, answer;
+    std::optional<absl::Status> ended;
+  };
+
+  DecodeWorkerTest()
+      : model_(Model::WithoutWeights(FakeModelConfig(kVocab, kContext))),
+        layout_(model_->LayoutFor(kBlockTokens, DType::kF16)) {
+    SetLogLevel(Severity::kError);
+  }
+
+  void Stop() {
+    worker_.reset();
+    kv_work_.clear();
+    publisher_.reset();
+    puller_.reset();
+    owner_.reset();
+    reader_.reset();
+    faulty_.reset();
+  }
+  // Anew: nothing is left of the worker before.
+  void Start(int blocks = 64, DecodeWorker::Options options = {}) {
+    Stop();
+    owner_transport_ = fabric_.CreateTransport();
+    reader_transport_ = fabric_.CreateTransport();
+    faulty_ =
+        std::make_unique<FaultyTransport>(reader_transport_.get(), 1, [this] { return now_; });
+    owner_ =
+        KvPlane::Create(owner_transport_.get(),
+                        {.epoch = 1, .numerics_id = "fake-v1", .layout = layout_, .blocks = 512})
+            .value();
+    reader_ = KvPlane::Create(faulty_.get(), {.epoch = 2,
+                                              .numerics_id = "fake-v1",
+                                              .layout = layout_,
+                                              .blocks = blocks,
+                                              .proves_links = true})
+                  .value();
+    publisher_ = KvPublisher::Create(owner_.get(), {.owner = "owner"});
+    puller_ = KvPuller::Create(reader_.get(), {});
+    owner_pool_ = std::make_unique<BlockPool>(512, owner_->generations());
+    owner_backend_ = CreateFakeBackend();
+    owner_engine_ =
+        Engine::Create(model_.get(), owner_backend_.get(), {owner_->pool(), layout_}, kContext)
+            .value();
+    owner_->SetPeers({{2, "reader", reader_->address()}});
+    reader_->SetPeers({{1, "owner", owner_->address()}});
+    backend_ = CreateFakeBackend({.per_step = absl::Milliseconds(2),
+                                  .spend = [this](absl::Duration d) { spent_ += d; },
+                                  .nan_after = poison_});
+    worker_ = DecodeWorker::Create(
+                  options, model_.get(), backend_.get(), reader_.get(), puller_.get(),
+                  [this](std::function<void()> work) { kv_work_.push_back(std::move(work)); })
+                  .value();
+    while (reader_->links().empty()) {
+      now_ += absl::Milliseconds(1);
+      Settle();
+    }
+  }
+
+  bool KvTurn() {
+    bool worked = !kv_work_.empty();
+    while (!kv_work_.empty()) {
+      auto work = std::move(kv_work_.front());
+      kv_work_.pop_front();
+      work();
+    }
+    worked |= owner_->RunOnce(now_);
+    worked |= reader_->RunOnce(now_);
+    return worked;
+  }
+  bool WorkerTurn() {
+    spent_ = absl::ZeroDuration();
+    const bool worked = worker_->RunOnce(now_);
+    now_ += spent_;
+    return worked;
+  }
+  void Settle() {
+    for (int idle = 0; idle < 4; ++idle) {
+      if (KvTurn() | WorkerTurn()) idle = 0;
+    }
+  }
+
+  // Computes a prompt of `n` tokens at the owner; `published` tokens of it are there at once.
+  std::unique_ptr<Handover> Open(int n, int answer = 20, TokenId last = 1) {
+    auto handover = std::make_unique<Handover>();
+    for (int i = 1; i < n; ++i) {
+      handover->prompt.push_back(static_cast<TokenId>(random_() % (kVocab - 1)));
+    }
+    handover->prompt.push_back(last);
+    handover->answer = FakeContinuation(layout_, handover->prompt, kVocab, answer);
+    const auto blocks = owner_pool_->Take(layout_.BlocksFor(n)).value();
+    EXPECT_TRUE(owner_engine_->Run({{{.tokens = handover->prompt, .blocks = blocks}}}).ok());
+    handover->ticket =
+        publisher_->Open(blocks, n, [this, blocks, h = handover.get()](absl::Status status) {
+          h->ended = status;
+          owner_pool_->Release(blocks);
+        });
+    return handover;
+  }
+  void Complete(const Handover& handover, std::optional<std::string> payload = std::nullopt) {
+    const int n = static_cast<int>(handover.prompt.size());
+    HandoverNote note;
+    note.first_token = {.id = handover.answer[0], .position = n};
+    publisher_->Publish(handover.ticket.handover_id, n, layout_.layers);
+    publisher_->Complete(handover.ticket.handover_id, payload.value_or(note.Encode()));
+  }
+  std::unique_ptr<Handover> Ready(int n, int answer = 20) {
+    auto handover = Open(n, answer);
+    Complete(*handover);
+    return handover;
+  }
+  DecodeJob Job(const Handover& handover, int max_tokens = 20) {
+    DecodeJob job;
+    job.request_id = "r";
+    job.ticket = handover.ticket;
+    job.tokens = handover.prompt;
+    job.original_prompt_tokens = static_cast<int>(handover.prompt.size());
+    job.sampling.max_tokens = max_tokens;
+    return job;
+  }
+  absl::StatusOr<DecodeWorker::JobId> Submit(DecodeJob job, Record* record) {
+    return worker_->Submit(std::move(job), [record](DecodeUpdate update) {
+      EXPECT_FALSE(record->ended);
+      if (std::holds_alternative<DecodePromised>(update)) {
+        EXPECT_FALSE(record->promised);
+        record->promised = true;
+      } else if (auto* tokens = std::get_if<DecodeTokens>(&update)) {
+        EXPECT_TRUE(record->promised);
+        for (SampledToken& token : tokens->tokens) record->tokens.push_back(token);
+      } else if (auto* finished = std::get_if<DecodeFinished>(&update)) {
+        EXPECT_FALSE(record->finished);
+        record->finished = *finished;
+      } else {
+        record->ended = std::get<DecodeEnded>(update).status;
+        EXPECT_EQ(record->ended->ok(), record->finished.has_value());
+      }
+    });
+  }
+  void ExpectAllBack() {
+    EXPECT_EQ(worker_->Load().free_blocks, worker_->Load().total_blocks);
+    EXPECT_EQ(worker_->Load().running, 0);
+    EXPECT_EQ(worker_->Load().waiting, 0);
+    EXPECT_EQ(worker_->jobs(), 0);
+    EXPECT_EQ(puller_->running_pulls(), 0);
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  absl::Duration spent_;
+  std::mt19937 random_{1};
+  TokenId poison_ = -1;
+  std::unique_ptr<const Model> model_;
+  const KvLayout layout_;
+  InProcessFabric fabric_{{.single_threaded = true}};
+  std::unique_ptr<Transport> owner_transport_, reader_transport_;
+  std::unique_ptr<FaultyTransport> faulty_;
+  std::unique_ptr<KvPlane> owner_, reader_;
+  std::unique_ptr<KvPublisher> publisher_;
+  std::unique_ptr<KvPuller> puller_;
+  std::unique_ptr<BlockPool> owner_pool_;
+  std::unique_ptr<Backend> owner_backend_, backend_;
+  std::unique_ptr<Engine> owner_engine_;
+  std::deque<std::function<void()>> kv_work_;
+  std::unique_ptr<DecodeWorker> worker_;
+};
+
+TEST_F(DecodeWorkerTest, TakesOverAndGoesOnWithTheSameTokens) {
+  Start();
+  const auto handover = Ready(37);
+  Record record;
+  ASSERT_TRUE(Submit(Job(*handover), &record).ok());
+  Settle();
+  EXPECT_EQ(record.ids(), handover->answer);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(record.tokens[i].position, 37 + i);
+  EXPECT_EQ(record.finished->reason, FinishReason::kLength);
+  EXPECT_FALSE(record.finished->stop_token);
+  EXPECT_EQ(record.finished->link, "inproc");
+  EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 19));
+  EXPECT_EQ(record.ended, absl::OkStatus());
+  EXPECT_EQ(handover->ended, absl::OkStatus());
+  ExpectAllBack();
+}
+
+TEST_F(DecodeWorkerTest, EverySequenceOfABatchIsAnsweredAsAlone) {
+  Start(256, {.max_batch = 5});
+  std::vector<std::unique_ptr<Handover>> handovers;
+  std::vector<Record> records(12);
+  for (Record& record : records) {
+    handovers.push_back(Ready(random_() % 60 + 1));
+    DecodeJob job = Job(*handovers.back());
+    if (random_() % 2) job.sampling.stop_tokens = {handovers.back()->answer[random_() % 20]};
+    ASSERT_TRUE(Submit(job, &record).ok());
+    for (int i = random_() % 5; i > 0; --i) {
+      WorkerTurn();
+      KvTurn();
+    }
+  }
+  Settle();
+  for (int i = 0; i < 12; ++i) {
+    const auto& answer = handovers[i]->answer;
+    ASSERT_TRUE(records[i].finished) << *records[i].ended;
+    const std::vector<TokenId> ids = records[i].ids();
+    EXPECT_EQ(ids, std::vector<TokenId>(answer.begin(), answer.begin() + ids.size()));
+    if (records[i].finished->reason == FinishReason::kStop) {
+      EXPECT_EQ(records[i].finished->stop_token, ids.back());
+    } else {
+      EXPECT_EQ(ids.size(), 20u);
+    }
+  }
+  // 12 answers of up to 19 steps, 5 at a time, and everybody had a turn.
+  EXPECT_LE(worker_->Load().steps, 12u * 19 / 5 + 25);
+  ExpectAllBack();
+}
+
+TEST_F(DecodeWorkerTest, PromisesOnlyWhatItHasRoomFor) {
+  Start(32, {.max_sequences = 2});
+  const auto large = Open(100), second = Open(24), small = Open(1);
+  Record records[4];
+  const auto id = Submit(Job(*large), &records[0]).value();  // 25 + 1 of 32
+  ASSERT_TRUE(Submit(Job(*second), &records[1]).ok());       // 6 + 1
+  Settle();
+  EXPECT_TRUE(records[0].promised);
+  EXPECT_FALSE(records[1].promised);
+  EXPECT_EQ(records[1].ended->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(worker_->Load().waiting, 1);
+  ASSERT_TRUE(Submit(Job(*small), &records[2]).ok());
+  ASSERT_TRUE(Submit(Job(*small), &records[3]).ok());
+  Settle();
+  EXPECT_TRUE(records[2].promised);
+  EXPECT_THAT(records[3].ended->message(), HasSubstr("2 sequences"));
+  worker_->Cancel(id);
+  Settle();
+  EXPECT_EQ(records[0].ended->code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
+  Start(32);
+  std::vector<std::unique_ptr<Handover>> handovers;
+  Record records[3];
+  for (int i = 0; i < 3; ++i) {  // 8 + 1 blocks each, and 15 more to grow into
+    handovers.push_back(Ready(32, 60));
+    ASSERT_TRUE(Submit(Job(*handovers[i], 60), &records[i]).ok());
+  }
+  Settle();
+  EXPECT_TRUE(records[0].ended->ok());
+  EXPECT_EQ(records[0].ids(), handovers[0]->answer);
+  for (int i = 1; i < 3; ++i) {
+    EXPECT_EQ(records[i].ended->code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(records[i].ended->message(), HasSubstr("preempted"));
+    EXPECT_GT(records[i].tokens.size(), 4u);
+    const auto ids = records[i].ids();
+    EXPECT_EQ(ids, std::vector<TokenId>(handovers[i]->answer.begin(),
+                                        handovers[i]->answer.begin() + ids.size()));
+  }
+  EXPECT_GT(records[1].tokens.size(), records[2].tokens.size());
+  ExpectAllBack();
+}
+
+TEST_F(DecodeWorkerTest, APullingSequenceIsPreemptedToo) {
+  Start(32);
+  const auto old = Ready(64, 60), young = Open(40);  // 16 + 1 and 10 + 1 of 32
+  Record first, second;
+  ASSERT_TRUE(Submit(Job(*old, 60), &first).ok());
+  ASSERT_TRUE(Submit(Job(*young), &second).ok());
+  Settle();
+  EXPECT_TRUE(second.promised);
+  EXPECT_THAT(second.ended->message(), HasSubstr("preempted"));
+  EXPECT_EQ(first.ids(), old->answer);
+  ExpectAllBack();
+}
+
+TEST_F(DecodeWorkerTest, APausedSequenceIsLeftOutAndInTheEndGivenUp) {
+  Start(64, {.pause_limit = absl::Seconds(3)});
+  const auto one = Ready(5), other = Ready(5);
+  Record paused, running;
+  const auto id = Submit(Job(*one), &paused).value();
+  worker_->SetPaused(id, true);
+  ASSERT_TRUE(Submit(Job(*other), &running).ok());
+  Settle();
+  EXPECT_TRUE(running.ended->ok());
+  EXPECT_EQ(paused.tokens.size(), 1u);
+  now_ += absl::Seconds(2);
+  Settle();
+  worker_->SetPaused(id, false);
+  while (paused.tokens.size() < 5) WorkerTurn();
+  worker_->SetPaused(id, true);
+  Settle();
+  EXPECT_LE(paused.tokens.size(), 6u);
+  now_ += absl::Seconds(4);
+  Settle();
+  EXPECT_EQ(paused.ended->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(paused.ended->message(), HasSubstr("3s"));
+  ExpectAllBack();
+}
+
+TEST_F(DecodeWorkerTest, ABrokenHandOverEndsWithItsStatus) {
+  Start();
+  Record records[4];
+  const auto aborted = Open(9), garbled = Open(9), misplaced = Open(9), stalled = Open(9);
+  ASSERT_TRUE(Submit(Job(*aborted), &records[0]).ok());
+  ASSERT_TRUE(Submit(Job(*garbled), &records[1]).ok());
+  ASSERT_TRUE(Submit(Job(*misplaced), &records[2]).ok());
+  Settle();
+  publisher_->Abort(aborted->ticket.handover_id);
+  Complete(*garbled, "what is this?");
+  HandoverNote note;
+  note.first_token = {.id = 1, .position = 10};
+  Complete(*misplaced, note.Encode());
+  Settle();
+  EXPECT_EQ(records[0].ended->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(records[1].ended->code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(records[2].ended->code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(records[2].ended->message(), HasSubstr("position 10 after 9 tokens"));
+  faulty_->SetFaults({.corrupt_read = 1});
+  Complete(*stalled);
+  ASSERT_TRUE(Submit(Job(*stalled), &records[3]).ok());
+  Settle();
+  EXPECT_EQ(records[3].ended->code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(records[3].tokens.empty());
+  ExpectAllBack();
+}
+
+TEST_F(DecodeWorkerTest, BadNumbersEndOnlyTheirOwnSequence) {
+  poison_ = 127;
+  Start();
+  const auto poisoned = Open(4);
+  auto sound = Ready(4);
+  while (std::count(sound->answer.begin(), sound->answer.end(), poison_) > 0) sound = Ready(4);
+  HandoverNote note;
+  note.first_token = {.id = poison_, .position = 4};
+  Complete(*poisoned, note.Encode());
+  Record bad, good;
+  ASSERT_TRUE(Submit(Job(*poisoned), &bad).ok());
+  ASSERT_TRUE(Submit(Job(*sound), &good).ok());
+  Settle();
+  EXPECT_EQ(bad.ended->code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(good.ids(), sound->answer);
+  ExpectAllBack();
+}
+
+TEST_F(DecodeWorkerTest, AnswersEndWithTheContext) {
+  Start();
+  const auto handover = Ready(120, 8);
+  Record record;
+  ASSERT_TRUE(Submit(Job(*handover, 1000), &record).ok());
+  Settle();
+  EXPECT_EQ(record.ids(), handover->answer);
+  EXPECT_EQ(record.tokens.back().position, kContext - 1);
+  EXPECT_EQ(record.finished->reason, FinishReason::kLength);
+}
+
+TEST_F(DecodeWorkerTest, RefusesWhatCanNeverWork) {
+  Start(64, {.max_inbox = 1});
+  const auto handover = Ready(9);
+  Record record;
+  const auto refused = [&](DecodeJob job, absl::StatusCode code, const std::string& message) {
+    const auto id = Submit(std::move(job), &record);
+    EXPECT_EQ(id.status().code(), code);
+    EXPECT_THAT(id.status().message(), HasSubstr(message));
+  };
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  DecodeJob job = Job(*handover);
+  job.tokens.pop_back();
+  job.original_prompt_tokens = 1;
+  refused(job, invalid, "ticket of 9 tokens, 3 blocks");
+  job = Job(*handover);
+  job.ticket.generations.pop_back();
+  refused(job, invalid, "2 generations");
+  job = Job(*handover);
+  job.tokens[3] = kVocab;
+  refused(job, invalid, "token 3 is 128");
+  job = Job(*handover);
+  job.original_prompt_tokens = 0;
+  refused(job, invalid, "0 of 9");
+  job.tokens.clear();
+  refused(job, invalid, "0 tokens");
+  ASSERT_TRUE(Submit(Job(*handover), &record).ok());
+  refused(Job(*handover), absl::StatusCode::kResourceExhausted, "inbox is full");
+  worker_->Drain();
+  refused(Job(*handover), absl::StatusCode::kUnavailable, "draining");
+  Settle();
+  EXPECT_TRUE(record.ended->ok());
+}
+
+// Reads that land late, cancels at any moment, blocks reused last in, first out: no answer but the
+// right one, everything ended once, everything back.
+TEST_F(DecodeWorkerTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
+  int cancelled = 0, finished = 0;
+  for (int seed = 0; seed < 30; ++seed) {
+    Start(40, {.reuse_last_freed = true});
+    faulty_->SetFaults({.read_delay_max = absl::Milliseconds(30), .shuffle_reads = true});
+    std::mt19937 random(seed);
+    std::vector<std::unique_ptr<Handover>> handovers;
+    std::vector<Record> records(40);
+    std::vector<std::pair<int, DecodeWorker::JobId>> cancels;
+    int turn = 0;
+    for (Record& record : records) {
+      handovers.push_back(Open(random() % 40 + 1, 6));
+      const auto id = Submit(Job(*handovers.back(), 6), &record).value();
+      if (random() % 2) cancels.emplace_back(turn + random() % 30, id);
+      if (random() % 2) Complete(*handovers.back());
+      for (const int end = turn + random() % 12; turn < end; ++turn) {
+        for (const auto& [at, job] : cancels) {
+          if (at == turn) worker_->Cancel(job);
+        }
+        now_ += absl::Milliseconds(1);
+        random() % 2 ? KvTurn() : WorkerTurn();
+      }
+    }
+    for (const auto& [at, job] : cancels) worker_->Cancel(job);
+    for (const auto& handover : handovers) {
+      publisher_->Abort(handover->ticket.handover_id);
+    }
+    for (int i = 0; i < 100; ++i) {
+      now_ += absl::Milliseconds(5);
+      Settle();
+    }
+    for (size_t i = 0; i < records.size(); ++i) {
+      ASSERT_TRUE(records[i].ended) << "seed " << seed;
+      const auto ids = records[i].ids();
+      EXPECT_EQ(ids, std::vector<TokenId>(handovers[i]->answer.begin(),
+                                          handovers[i]->answer.begin() + ids.size()))
+          << "seed " << seed;
+      cancelled += absl::IsCancelled(*records[i].ended);
+      finished += records[i].ended->ok();
+    }
+    ExpectAllBack();
+  }
+  EXPECT_GT(cancelled, 100);
+  EXPECT_GT(finished, 100);
+}
+
+}  // namespace
+}  // namespace baton
