@@ -138,7 +138,7 @@ int Main(int argc, char** argv) {
        {"context_tokens", config->context},
        {"vocab", config->vocab},
        {"attach_token", options.token.empty() ? "none" : "set"},
-       {"max-queued", options.core.max_queued},
+       {"max_queued", options.core.max_queued},
        {"max_prompts_per_worker", options.core.max_prompts_per_worker},
        {"client_buffer_tokens", options.core.client_buffer_tokens},
        {"max_text_bytes", options.limits.text_bytes}});

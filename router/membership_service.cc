@@ -158,7 +158,7 @@ std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
 grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService::Attach(
     grpc::CallbackServerContext* context) {
   if (const absl::Status status = CheckToken(*context, token_); !status.ok()) {
-    Log(Severity::kWarning, "attach refused",
+    Log(Severity::kWarning, "attach_refused",
         {{"peer", context->peer()}, {"because", status.message()}});
     return new Refused(status);
   }

@@ -165,13 +165,13 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
         } else if constexpr (std::is_same_v<Action, SendPeers>) {
           membership.Send(a.attach, a.peers);
         } else if constexpr (std::is_same_v<Action, CloseAttach>) {
-          Log(Severity::kWarning, "attach stream closed", {{"because", a.status.ToString()}});
+          Log(Severity::kWarning, "attach_closed", {{"because", a.status.ToString()}});
           membership.Close(a.attach, a.status);
         } else if constexpr (std::is_same_v<Action, DropWorker>) {
           legs.DropWorker(a.worker);
         } else {
           static_assert(std::is_same_v<Action, ServingChanged>);
-          Log(Severity::kInfo, a.serving ? "serving" : "not serving",
+          Log(Severity::kInfo, a.serving ? "serving" : "not_serving",
               {{"prefill_workers", a.prefill_workers}, {"decode_workers", a.decode_workers}});
           {
             MutexLock lock(&server_mutex);

@@ -165,7 +165,8 @@ void WorkerTable::RefreshPairs(absl::Time now) {
   pairs_ = 0;
   std::map<WorkerEpoch, Worker*> prefill;
   for (auto& [key, worker] : workers_) {
-    if (worker.prefill() && Ready(worker, now)) prefill[worker.name.epoch] = &worker;
+    // Also those that take nothing new: their tickets still find a partner.
+    if (worker.prefill() && !worker.replaced) prefill[worker.name.epoch] = &worker;
   }
   for (auto& [key, decode] : workers_) {
     if (decode.prefill() || !Ready(decode, now)) continue;
@@ -173,6 +174,7 @@ void WorkerTable::RefreshPairs(absl::Time now) {
       const auto found = prefill.find(link.epoch());
       if (found == prefill.end() || !Compatible(*found->second, decode)) continue;
       partners_[found->second->name.key].decode.push_back(&decode);
+      if (!Ready(*found->second, now)) continue;
       ++pairs_;
       pair_capacity_ = std::max(
           pair_capacity_, std::min(found->second->capacity_tokens(), decode.capacity_tokens()));

@@ -1,0 +1,224 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "baton/v1/decode_worker.grpc.pb.h"
+#include "baton/v1/prefill_worker.grpc.pb.h"
+#include "common/base/check.h"
+#include "common/base/hash.h"
+#include "common/base/mutex.h"
+#include "common/base/random.h"
+#include "common/base/types.h"
+#include "common/rpc/attach_client.h"
+#include "common/rpc/rpc_server.h"
+#include "common/rpc/stream_writer.h"
+
+// For tests of the router over gRPC: a prefill and a decode worker behind one server, without KV.
+namespace baton {
+
+// The next token is a hash of all before it, small enough to be an ordinary piece of text.
+inline TokenId FakeNextToken(const std::vector<TokenId>& tokens, int vocab) {
+  return static_cast<TokenId>(Hash64(tokens.data(), tokens.size() * sizeof(TokenId)) %
+                              static_cast<uint64_t>(vocab));
+}
+
+inline std::vector<TokenId> FakeContinuation(std::vector<TokenId> tokens, int count, int vocab) {
+  const size_t prompt = tokens.size();
+  while (tokens.size() < prompt + static_cast<size_t>(count)) {
+    tokens.push_back(FakeNextToken(tokens, vocab));
+  }
+  return {tokens.begin() + static_cast<ptrdiff_t>(prompt), tokens.end()};
+}
+
+class FakeWorkers {
+ public:
+  struct Options {
+    std::string router;
+    std::string token;
+    std::string model = "demo";
+    int vocab = 4096;
+    int stop_after = -1;  // decode goes silent after so many tokens, until cancelled; -1: never
+  };
+
+  explicit FakeWorkers(Options options)
+      : options_(std::move(options)), prefill_(this), decode_(this) {
+    auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {&prefill_, &decode_}});
+    BATON_CHECK(server.ok()) << server.status();
+    server_ = *std::move(server);
+    // One address cannot be two workers: the router knows the decode side by the machine's name.
+    Attach(v1::WORKER_ROLE_PREFILL, server_->address());
+    Attach(v1::WORKER_ROLE_DECODE, "localhost:" + std::to_string(PortOf(server_->address())));
+  }
+  ~FakeWorkers() {
+    attached_.clear();
+    server_->Shutdown(absl::ZeroDuration());
+  }
+
+  // Streams that are open here, of both kinds.
+  int open() {
+    MutexLock lock(&mutex_);
+    return open_;
+  }
+  void WaitForOpen(int count) {
+    MutexLock lock(&mutex_);
+    while (open_ != count) changed_.Wait(&mutex_);
+  }
+
+ private:
+  using PrefillWriter = StreamWriter<v1::PrefillEvent>;
+  using DecodeWriter = StreamWriter<v1::DecodeEvent>;
+
+  class PrefillDoor final : public v1::PrefillWorker::CallbackService {
+   public:
+    explicit PrefillDoor(FakeWorkers* all) : all_(all) {}
+
+   private:
+    grpc::ServerWriteReactor<v1::PrefillEvent>* Prefill(
+        grpc::CallbackServerContext* context, const v1::PrefillRequest* request) override {
+      return all_->OnPrefill(context, *request);
+    }
+    FakeWorkers* const all_;
+  };
+  class DecodeDoor final : public v1::DecodeWorker::CallbackService {
+   public:
+    explicit DecodeDoor(FakeWorkers* all) : all_(all) {}
+
+   private:
+    grpc::ServerWriteReactor<v1::DecodeEvent>* Decode(grpc::CallbackServerContext* context,
+                                                      const v1::DecodeRequest* request) override {
+      return all_->OnDecode(context, *request);
+    }
+    FakeWorkers* const all_;
+  };
+
+  void Attach(v1::WorkerRole role, const std::string& address) {
+    const bool prefill = role == v1::WORKER_ROLE_PREFILL;
+    v1::Registration registration;
+    registration.set_role(role);
+    registration.set_address(address);
+    registration.set_epoch(RandomU64() | 1);
+    if (prefill) epoch_ = registration.epoch();
+    registration.set_protocol_version(1);
+    registration.set_model(options_.model);
+    registration.set_model_fingerprint("fingerprint");
+    registration.set_total_blocks(4096);
+    registration.set_block_tokens(16);
+    registration.set_context_tokens(4096);
+    registration.set_max_batch(1000);
+    AttachClient::Options attach = {
+        .routers = {options_.router}, .registration = registration, .token = options_.token};
+    attached_.push_back(std::make_unique<AttachClient>(
+        attach,
+        [prefill, epoch = epoch_] {
+          v1::LoadReport load;
+          load.set_free_blocks(4096);
+          load.set_total_blocks(4096);
+          if (!prefill) {
+            load.add_links()->set_epoch(epoch);
+            load.mutable_links(0)->set_link("inproc");
+          }
+          return load;
+        },
+        [](const std::vector<v1::Peer>&) {}));
+  }
+
+  void Opened(int by) {
+    MutexLock lock(&mutex_);
+    open_ += by;
+    changed_.SignalAll();
+  }
+
+  grpc::ServerWriteReactor<v1::PrefillEvent>* OnPrefill(grpc::CallbackServerContext*,
+                                                        const v1::PrefillRequest& request) {
+    const auto writer = PrefillWriter::Create();
+    uint64_t id = 0;
+    {
+      MutexLock lock(&mutex_);
+      id = next_id_++;
+      leases_[id] = writer;
+    }
+    Opened(1);
+    writer->SetCancelled([this, id] { EndLease(id, absl::CancelledError("cancelled")); });
+    v1::PrefillEvent ticket;
+    ticket.mutable_ticket()->set_handover_id(id);
+    writer->Send(ticket);
+    const std::vector<TokenId> tokens(request.token_ids().begin(), request.token_ids().end());
+    v1::PrefillEvent first;
+    v1::Token* token = first.mutable_first_token()->mutable_token();
+    token->set_token_id(FakeNextToken(tokens, options_.vocab));
+    token->set_position(static_cast<uint32_t>(tokens.size()));
+    if (request.sampling().max_tokens() == tokens.size() + 1 - request.original_prompt_tokens()) {
+      first.mutable_first_token()->set_finish_reason(v1::FINISH_REASON_LENGTH);
+    }
+    writer->Send(first);
+    return writer.get();
+  }
+
+  void EndLease(uint64_t id, const absl::Status& status) {
+    std::shared_ptr<PrefillWriter> writer;
+    {
+      MutexLock lock(&mutex_);
+      const auto found = leases_.find(id);
+      if (found == leases_.end()) return;
+      writer = std::move(found->second);
+      leases_.erase(found);
+    }
+    writer->End(status);
+    Opened(-1);
+  }
+
+  grpc::ServerWriteReactor<v1::DecodeEvent>* OnDecode(grpc::CallbackServerContext*,
+                                                      const v1::DecodeRequest& request) {
+    const auto writer = DecodeWriter::Create();
+    v1::DecodeEvent promised;
+    promised.mutable_promised();
+    writer->Send(promised);
+    const std::vector<TokenId> tokens(request.token_ids().begin(), request.token_ids().end());
+    const int left =
+        static_cast<int>(request.sampling().max_tokens()) -
+        (request.token_ids_size() - static_cast<int>(request.original_prompt_tokens()));
+    const std::vector<TokenId> next = FakeContinuation(tokens, left, options_.vocab);
+    const int count = options_.stop_after < 0 ? left : std::min(left, options_.stop_after);
+    for (int i = 0; i < count; ++i) {
+      v1::DecodeEvent event;
+      v1::Token* token = event.mutable_tokens()->add_tokens();
+      token->set_token_id(next[static_cast<size_t>(i)]);
+      token->set_position(static_cast<uint32_t>(tokens.size()) + static_cast<uint32_t>(i));
+      writer->Send(event);
+    }
+    if (count < left) {
+      Opened(1);
+      writer->SetCancelled([this, writer = std::weak_ptr<DecodeWriter>(writer)] {
+        if (const auto held = writer.lock()) held->End(absl::CancelledError("cancelled"));
+        Opened(-1);
+      });
+      return writer.get();
+    }
+    v1::DecodeEvent finished;
+    finished.mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
+    finished.mutable_finished()->set_link("inproc");
+    writer->Send(finished);
+    writer->End(absl::OkStatus());
+    EndLease(request.ticket().handover_id(), absl::OkStatus());
+    return writer.get();
+  }
+
+  const Options options_;
+  PrefillDoor prefill_;
+  DecodeDoor decode_;
+  WorkerEpoch epoch_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  int open_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, std::shared_ptr<PrefillWriter>> leases_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<RpcServer> server_;
+  std::vector<std::unique_ptr<AttachClient>> attached_;
+};
+
+}  // namespace baton

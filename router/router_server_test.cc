@@ -1,0 +1,391 @@
+#include "router/router_server.h"
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "baton/v1/membership.grpc.pb.h"
+#include "common/base/log.h"
+#include "common/rpc/dial.h"
+#include "gmock/gmock.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "gtest/gtest.h"
+#include "router/fake_worker.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Tokenizer& DemoTokenizer() {
+  static const Tokenizer* tokenizer = [] {
+    auto loaded = Tokenizer::FromFile(BATON_SOURCE_DIR "/common/model/demo/tokenizer.json");
+    BATON_CHECK(loaded.ok()) << loaded.status();
+    return loaded->release();
+  }();
+  return *tokenizer;
+}
+
+struct Outcome {
+  grpc::Status status;
+  std::vector<v1::GenerateEvent> events;
+  std::vector<TokenId> tokens;
+  std::string text;
+  v1::Finished finished;
+  v1::Summary summary;
+};
+
+class RouterServerTest : public ::testing::Test {
+ protected:
+  void StartRouter(RouterServer::Options options = {}) {
+    SetLogLevel(Severity::kError);
+    const auto config = ReadModelConfig(BATON_SOURCE_DIR "/common/model/demo");
+    ASSERT_TRUE(config.ok()) << config.status();
+    options.model = {"demo", *config, &DemoTokenizer()};
+    auto started = RouterServer::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    router_ = *std::move(started);
+    channel_ = Dial(router_->address());
+    stub_ = v1::Inference::NewStub(channel_);
+  }
+  void StartWorkers(FakeWorkers::Options options = {}) {
+    options.router = router_->address();
+    workers_ = std::make_unique<FakeWorkers>(options);
+  }
+  static v1::GenerateRequest Ask(const std::string& text, int max_tokens) {
+    v1::GenerateRequest request;
+    request.set_text(text);
+    request.mutable_sampling()->set_max_tokens(static_cast<uint32_t>(max_tokens));
+    return request;
+  }
+  Outcome Generate(const v1::GenerateRequest& request) {
+    Outcome outcome;
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, request);
+    v1::GenerateEvent event;
+    while (reader->Read(&event)) {
+      outcome.events.push_back(event);
+      outcome.text += event.delta().text();
+      for (const v1::Token& token : event.delta().tokens()) {
+        outcome.tokens.push_back(token.token_id());
+      }
+      if (event.has_finished()) outcome.finished = event.finished();
+      if (event.has_summary()) outcome.summary = event.summary();
+    }
+    outcome.status = reader->Finish();
+    return outcome;
+  }
+  bool Healthy(const std::string& service) {
+    const auto health = grpc::health::v1::Health::NewStub(channel_);
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    grpc::health::v1::HealthCheckResponse response;
+    EXPECT_TRUE(health->Check(&context, request, &response).ok());
+    return response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+  }
+  // What is sent as it is to a method, and the status that comes back.
+  grpc::Status SendRaw(const std::string& method, const std::string& bytes) {
+    grpc::GenericStub stub(channel_);
+    grpc::CompletionQueue queue;
+    grpc::ClientContext context;
+    const auto call = stub.PrepareCall(&context, method, &queue);
+    const auto next = [&queue] {
+      void* tag = nullptr;
+      bool ok = false;
+      BATON_CHECK(queue.Next(&tag, &ok)) << "the queue is over";
+    };
+    call->StartCall(nullptr);
+    next();
+    const grpc::Slice slice(bytes);
+    call->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
+    next();
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    next();
+    return status;
+  }
+
+  std::unique_ptr<RouterServer> router_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+  std::unique_ptr<FakeWorkers> workers_;
+};
+
+TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
+  StartRouter();
+  EXPECT_FALSE(Healthy("baton.v1.Inference"));
+  EXPECT_TRUE(Healthy("baton.v1.Membership"));
+  StartWorkers();
+  const v1::GenerateRequest request = Ask("Why is the sky blue?", 40);
+  const Outcome outcome = Generate(request);  // waits in the queue until the workers are there
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why is the sky blue?");
+  const std::vector<TokenId> expected = FakeContinuation(prompt, 40, 4096);
+  // Tokens that end an answer for a model end none of the fake's; it counts only.
+  EXPECT_EQ(outcome.tokens, expected);
+  EXPECT_TRUE(outcome.events.front().has_accepted());
+  EXPECT_EQ(outcome.events.front().accepted().prompt_tokens(), prompt.size());
+  EXPECT_EQ(outcome.events.front().accepted().model(), "demo");
+  EXPECT_FALSE(outcome.events.front().accepted().request_id().empty());
+  EXPECT_EQ(outcome.finished.reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(outcome.summary.link(), "inproc");
+  EXPECT_GT(outcome.summary.timing().ttft_us(), 0u);
+  EXPECT_TRUE(Healthy("baton.v1.Inference"));
+  EXPECT_TRUE(Healthy(""));
+  workers_->WaitForOpen(0);
+
+  v1::ListModelsResponse models;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->ListModels(&context, {}, &models).ok());
+  ASSERT_EQ(models.models_size(), 1);
+  EXPECT_EQ(models.models(0).name(), "demo");
+  EXPECT_EQ(models.models(0).fingerprint(), "fingerprint");
+  EXPECT_EQ(models.models(0).prefill_workers(), 1u);
+  EXPECT_EQ(models.models(0).decode_workers(), 1u);
+}
+
+TEST_F(RouterServerTest, ManyAtOnce) {
+  StartRouter();
+  StartWorkers();
+  std::vector<std::thread> clients;
+  std::atomic<int> right = 0;
+  for (int c = 0; c < 8; ++c) {
+    clients.emplace_back([this, c, &right] {
+      for (int i = 0; i < 20; ++i) {
+        v1::GenerateRequest request;
+        request.mutable_token_ids()->add_ids(c);
+        request.mutable_token_ids()->add_ids(i);
+        request.mutable_sampling()->set_max_tokens(static_cast<uint32_t>(1 + i));
+        request.mutable_sampling()->set_ignore_eos(true);
+        const Outcome outcome = Generate(request);
+        right += outcome.status.ok() && outcome.tokens == FakeContinuation({c, i}, 1 + i, 4096);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(right, 160);
+  workers_->WaitForOpen(0);
+}
+
+TEST_F(RouterServerTest, EveryBadRequestIsToldWhyAndTheRouterLivesOn) {
+  RouterServer::Options options;
+  options.limits.text_bytes = 100000;
+  StartRouter(options);
+  StartWorkers();
+  struct Bad {
+    const char* words;
+    std::function<void(v1::GenerateRequest&)> spoil;
+    grpc::StatusCode code = grpc::StatusCode::INVALID_ARGUMENT;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<Bad> all = {
+      {"neither text nor token_ids", [](auto& r) { r.clear_text(); }},
+      {"text is empty", [](auto& r) { r.set_text(""); }},
+      {"no tokens", [](auto& r) { r.mutable_token_ids(); }},
+      {"token_ids[1] is 4096",
+       [](auto& r) {
+         r.mutable_token_ids()->add_ids(1);
+         r.mutable_token_ids()->add_ids(4096);
+       }},
+      {"token_ids[0] is -1", [](auto& r) { r.mutable_token_ids()->add_ids(-1); }},
+      {"4096 tokens; the model's context of 4096",
+       [](auto& r) {
+         for (int i = 0; i < 4096; ++i) r.mutable_token_ids()->add_ids(5);
+       }},
+      {"max_tokens 4095 make 4097",
+       [](auto& r) {
+         r.mutable_token_ids()->add_ids(5);
+         r.mutable_token_ids()->add_ids(5);
+         r.mutable_sampling()->set_max_tokens(4095);
+       }},
+      {"100001 bytes", [](auto& r) { r.set_text(std::string(100001, 'a')); }},
+      {"'other' is not served here; this router serves 'demo'",
+       [](auto& r) { r.set_model("other"); }, grpc::StatusCode::NOT_FOUND},
+      {"request_id has 129 bytes", [](auto& r) { r.set_request_id(std::string(129, 'x')); }},
+      {"max_tokens is 0", [](auto& r) { r.mutable_sampling()->set_max_tokens(0); }},
+      {"max_tokens is 4294967295",
+       [](auto& r) { r.mutable_sampling()->set_max_tokens(4294967295u); }},
+      {"max_tokens 2147483647 make",
+       [](auto& r) { r.mutable_sampling()->set_max_tokens(2147483647u); }},
+      {"min_tokens is 9",
+       [](auto& r) {
+         r.mutable_sampling()->set_max_tokens(8);
+         r.mutable_sampling()->set_min_tokens(9);
+       }},
+      {"temperature is nan", [nan](auto& r) { r.mutable_sampling()->set_temperature(nan); }},
+      {"temperature is -1", [](auto& r) { r.mutable_sampling()->set_temperature(-1); }},
+      {"temperature is inf", [inf](auto& r) { r.mutable_sampling()->set_temperature(inf); }},
+      {"top_p is 0", [](auto& r) { r.mutable_sampling()->set_top_p(0); }},
+      {"top_p is 1.5", [](auto& r) { r.mutable_sampling()->set_top_p(1.5); }},
+      {"top_p is nan", [nan](auto& r) { r.mutable_sampling()->set_top_p(nan); }},
+      {"min_p is nan", [nan](auto& r) { r.mutable_sampling()->set_min_p(nan); }},
+      {"min_p is -0.5", [](auto& r) { r.mutable_sampling()->set_min_p(-0.5); }},
+      {"top_k is 4294967295", [](auto& r) { r.mutable_sampling()->set_top_k(4294967295u); }},
+      {"logprobs is 21", [](auto& r) { r.mutable_sampling()->set_logprobs(21); }},
+      {"17 strings",
+       [](auto& r) {
+         for (int i = 0; i < 17; ++i) r.mutable_sampling()->add_stop("x");
+       }},
+      {"stop[1] has 0 bytes",
+       [](auto& r) {
+         r.mutable_sampling()->add_stop("x");
+         r.mutable_sampling()->add_stop("");
+       }},
+      {"stop[0] has 1001 bytes",
+       [](auto& r) { r.mutable_sampling()->add_stop(std::string(1001, 'x')); }},
+      {"stop_token_ids is -1", [](auto& r) { r.mutable_sampling()->add_stop_token_ids(-1); }},
+      {"stop_token_ids has 4096", [](auto& r) { r.mutable_sampling()->add_stop_token_ids(4096); }},
+      {"at most 256",
+       [](auto& r) {
+         for (int i = 0; i < 300; ++i) r.mutable_sampling()->add_stop_token_ids(i);
+       }},
+  };
+  for (const Bad& bad : all) {
+    v1::GenerateRequest request = Ask("Hello", 4);
+    bad.spoil(request);
+    const Outcome outcome = Generate(request);
+    EXPECT_EQ(outcome.status.error_code(), bad.code)
+        << bad.words << ": " << outcome.status.error_message();
+    EXPECT_THAT(outcome.status.error_message(), HasSubstr(bad.words));
+    EXPECT_TRUE(outcome.events.empty()) << bad.words;
+  }
+  // Bytes that are no message, or hold text that is not UTF-8.
+  for (const char* method : {"Generate", "Tokenize", "Detokenize"}) {
+    const std::string path = absl::StrCat("/baton.v1.Inference/", method);
+    const grpc::Status cut = SendRaw(path, std::string("\x1a\x7f", 2));
+    EXPECT_EQ(cut.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+  }
+  for (const char* method : {"Generate", "Tokenize"}) {
+    const std::string field = method[0] == 'G' ? "\x1a" : "\x12";
+    const grpc::Status utf8 =
+        SendRaw(absl::StrCat("/baton.v1.Inference/", method), field + "\x02\xc3\x28");
+    EXPECT_EQ(utf8.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_THAT(utf8.error_message(), HasSubstr("UTF-8"));
+  }
+  const Outcome good = Generate(Ask("Hello", 4));
+  EXPECT_TRUE(good.status.ok()) << good.status.error_message();
+  EXPECT_EQ(good.tokens.size(), 4u);
+}
+
+TEST_F(RouterServerTest, TokenizeAndDetokenizeGoThereAndBack) {
+  StartRouter();
+  v1::TokenizeRequest there;
+  there.set_text("Äpfel, 猫 and 🙂");
+  there.set_add_special(false);
+  v1::TokenizeResponse ids;
+  grpc::ClientContext first;
+  ASSERT_TRUE(stub_->Tokenize(&first, there, &ids).ok());
+  std::string joined;
+  for (const std::string& piece : ids.pieces()) joined += piece;
+  EXPECT_EQ(joined, there.text());
+  v1::DetokenizeRequest back;
+  *back.mutable_token_ids() = ids.token_ids();
+  v1::DetokenizeResponse text;
+  grpc::ClientContext second;
+  ASSERT_TRUE(stub_->Detokenize(&second, back, &text).ok());
+  EXPECT_EQ(text.text(), there.text());
+  back.add_token_ids(4096);
+  grpc::ClientContext third;
+  EXPECT_EQ(stub_->Detokenize(&third, back, &text).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  there.set_model("other");
+  grpc::ClientContext fourth;
+  EXPECT_EQ(stub_->Tokenize(&fourth, there, &ids).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(RouterServerTest, AClientThatCancelsTakesBothLegsWithIt) {
+  StartRouter();
+  StartWorkers({.stop_after = 3});
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, Ask("Hello", 30));
+  v1::GenerateEvent event;
+  for (int tokens = 0; tokens < 3;) {
+    ASSERT_TRUE(reader->Read(&event));
+    tokens += event.delta().tokens_size();
+  }
+  workers_->WaitForOpen(2);
+  context.TryCancel();
+  while (reader->Read(&event)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  workers_->WaitForOpen(0);
+}
+
+TEST_F(RouterServerTest, TheDeadlineReachesTheWorkers) {
+  StartRouter();
+  StartWorkers({.stop_after = 3});
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+  const auto reader = stub_->Generate(&context, Ask("Hello", 30));
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  workers_->WaitForOpen(0);
+}
+
+TEST_F(RouterServerTest, ShutdownLetsRunningOnesEndWithAStatus) {
+  StartRouter();
+  StartWorkers({.stop_after = 3});
+  grpc::ClientContext context;
+  const auto reader = stub_->Generate(&context, Ask("Hello", 30));
+  v1::GenerateEvent event;
+  for (int tokens = 0; tokens < 3;) {
+    ASSERT_TRUE(reader->Read(&event));
+    tokens += event.delta().tokens_size();
+  }
+  std::thread down([this] { router_->Shutdown(absl::ZeroDuration()); });
+  while (reader->Read(&event)) {
+  }
+  const grpc::Status status = reader->Finish();
+  down.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+  workers_->WaitForOpen(0);
+}
+
+TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
+  RouterServer::Options options;
+  options.token = "secret";
+  options.core.pair_wait = absl::ZeroDuration();
+  StartRouter(options);
+  const auto membership = v1::Membership::NewStub(channel_);
+  const auto attach = [&](const std::string& token, const v1::WorkerReport& first) {
+    grpc::ClientContext context;
+    AddToken(&context, token);
+    const auto stream = membership->Attach(&context);
+    stream->Write(first);
+    v1::RouterCommand command;
+    while (stream->Read(&command)) {
+    }
+    return stream->Finish();
+  };
+  v1::WorkerReport report;
+  EXPECT_EQ(attach("", report).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(attach("wrong", report).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  report.mutable_registration()->set_address("nowhere");
+  EXPECT_THAT(attach("secret", report).error_message(), HasSubstr("'nowhere'"));
+  report.mutable_registration()->set_address("127.0.0.1:1");
+  report.mutable_registration()->set_protocol_version(99);
+  EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  const Outcome outcome = Generate(Ask("Hello", 3));
+  EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(outcome.status.error_message(), HasSubstr("no worker is attached"));
+}
+
+TEST_F(RouterServerTest, AnAddressInUseIsRefused) {
+  StartRouter();
+  RouterServer::Options second;
+  second.listen = router_->address();
+  second.model.tokenizer = &DemoTokenizer();
+  EXPECT_EQ(RouterServer::Start(second).status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace baton
