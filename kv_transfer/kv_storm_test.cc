@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "common/base/log.h"
 #include "gtest/gtest.h"
 #include "kv_transfer/kv_test_world.h"
 
@@ -306,6 +307,7 @@ TEST(KvStormTest, EveryPullEndsOnceRightOrFailedAndNothingLeaks) {
   const char* only = std::getenv("BATON_SEED");
   const uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
   int right = 0, failed = 0;
+  SetLogLevel(only != nullptr ? Severity::kInfo : Severity::kError);
   for (uint64_t seed = first; seed < first + (only != nullptr ? 1 : seeds); ++seed) {
     SCOPED_TRACE(testing::Message() << "BATON_SEED=" << seed);
     Storm storm(seed);
@@ -314,6 +316,7 @@ TEST(KvStormTest, EveryPullEndsOnceRightOrFailedAndNothingLeaks) {
     failed += storm.failed();
     if (testing::Test::HasFailure()) break;
   }
+  SetLogLevel(Severity::kInfo);
   std::printf("%d pulls right, %d failed with a status\n", right, failed);
   if (only == nullptr) {
     EXPECT_GT(right, seeds * 10);

@@ -14,6 +14,12 @@
 
 namespace baton {
 
+// What kv_test_owner serves.
+constexpr KvLayout kProcessLayout{
+    .layers = 4, .kv_heads = 4, .head_dim = 64, .block_tokens = 16};  // 32 KiB slices
+constexpr int kProcessBlocks = 256;
+constexpr WorkerEpoch kProcessOwnerEpoch = 77;
+
 // Blocks given out last-in-first-out, so that a block that comes back too early is written at once.
 class LifoBlocks {
  public:

@@ -33,8 +33,8 @@ ucs_log_func_rc_t WriteLog(const char*, unsigned, const char*, ucs_log_level_t l
   va_copy(copy, arguments);
   std::vsnprintf(message, sizeof(message), format, copy);
   va_end(copy);
-  Log(level == UCS_LOG_LEVEL_WARN ? Severity::kWarning : Severity::kError, "ucx",
-      {{"says", absl::string_view(message)}});
+  // What it calls an error is often a peer that is gone, and always a status as well.
+  Log(Severity::kWarning, "ucx", {{"says", absl::string_view(message)}});
   // After an error that UCX cannot survive its own handler ends the process.
   return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
 }

@@ -76,9 +76,8 @@ std::string LinkFromInfo(absl::string_view info, bool mapped) {
       reads = index;
     }
   }
-  if (mapped) return "shm";
-  std::string lane = messages;
-  if (!reads.empty() && LinkOfUcxTransport(lanes[reads]) != "shm") lane = reads;
+  const bool copies = LinkOfUcxTransport(lanes[reads]) == "shm";
+  const std::string& lane = reads.empty() || (copies && !mapped) ? messages : reads;
   return std::string(LinkOfUcxTransport(lanes[lane]));
 }
 
@@ -608,7 +607,7 @@ absl::StatusOr<std::string> UcxTransport::Link(PeerId id) {
   if (peer == nullptr) return absl::UnavailableError("no such peer");
   if (!peer->failure.ok()) return peer->failure;
   if (!peer->used) return absl::UnavailableError("nothing has gone to this peer yet");
-  bool mapped = !peer->keys.empty();
+  bool mapped = true;
   for (const auto& [bytes, key] : peer->keys) {
     void* local = nullptr;
     mapped &= ucp_rkey_ptr(key.rkey, key.base, &local) == UCS_OK;
