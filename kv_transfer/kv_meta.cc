@@ -2,6 +2,12 @@
 
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>
+#endif
+
+#include "common/base/hash.h"
+
 namespace baton {
 namespace {
 
@@ -11,6 +17,15 @@ uint64_t PatternWord(WorkerEpoch epoch, uint64_t index) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
   return z ^ (z >> 31);
+}
+
+// Hash64, with the widest vectors that the machine has: every byte of KV passes here twice.
+uint64_t HashSlice(const std::byte* data, size_t bytes, uint64_t seed) {
+#if defined(__x86_64__)
+  return XXH3_64bits_withSeed_dispatch(data, bytes, seed);
+#else
+  return Hash64(data, bytes, seed);
+#endif
 }
 
 }  // namespace
@@ -28,6 +43,13 @@ bool KvMeta::CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* dat
     if (std::memcmp(data + i * sizeof(word), &word, sizeof(word)) != 0) return false;
   }
   return true;
+}
+
+uint64_t KvChecksum(const KvLayout& layout, WorkerEpoch owner, BlockId block, uint64_t generation,
+                    int layer, const std::byte* data) {
+  const uint64_t where[] = {owner, static_cast<uint64_t>(block), generation,
+                            static_cast<uint64_t>(layer)};
+  return HashSlice(data, layout.LayerBytes(), Hash64(where, sizeof(where)));
 }
 
 }  // namespace baton

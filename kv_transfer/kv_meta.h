@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/base/hash.h"
 #include "common/base/types.h"
 #include "kernels/kv_layout.h"
 
@@ -33,11 +32,7 @@ struct KvMeta {
 
 // Checksum of one layer of one block. Seeded with whose and which it is, so that right bytes from
 // the wrong place are wrong too.
-inline uint64_t KvChecksum(const KvLayout& layout, WorkerEpoch owner, BlockId block,
-                           uint64_t generation, int layer, const std::byte* data) {
-  const uint64_t where[] = {owner, static_cast<uint64_t>(block), generation,
-                            static_cast<uint64_t>(layer)};
-  return Hash64(data, layout.LayerBytes(), Hash64(where, sizeof(where)));
-}
+uint64_t KvChecksum(const KvLayout& layout, WorkerEpoch owner, BlockId block, uint64_t generation,
+                    int layer, const std::byte* data);
 
 }  // namespace baton
