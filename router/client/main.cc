@@ -257,15 +257,15 @@ int Main(int argc, char** argv) {
   BlockStopSignals();
   // Both live as long as the process: the thread that waits for a signal may use them until its
   // end.
-  auto& calls = *new RouterCalls(router, timeout);
-  auto& interrupted = *new std::atomic<bool>(false);
-  std::thread([&calls, &interrupted] {
+  static auto* const calls = new RouterCalls(router, timeout);
+  static auto* const interrupted = new std::atomic<bool>(false);
+  std::thread([] {
     WaitForStop();
-    interrupted = true;
-    calls.Stop();
+    *interrupted = true;
+    calls->Stop();
   }).detach();
-  const absl::Status status = Run(&calls, words, request);
-  if (interrupted) return 130;
+  const absl::Status status = Run(calls, words, request);
+  if (*interrupted) return 130;
   if (status.ok()) return 0;
   std::fprintf(stderr, "baton-client: %s", FailureLine(status, router).c_str());
   return 1;
