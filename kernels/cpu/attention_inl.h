@@ -200,37 +200,37 @@ inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdif
 // How many groups of sixteen columns fit into the registers beside `rows` rows.
 constexpr int ColumnGroups(int rows) {
   int groups = 1;
-  while (groups < 8 && 2 * groups * rows * kParts <= 2 * kAttendRows) groups *= 2;
+  while (groups < 8 && 2 * groups * rows * kParts <= kAttendVecs) groups *= 2;
   return groups;
 }
 
+// Tiles of kRows queries as long as there are that many, then of fewer. Returns the first query
+// left.
 template <class T, int kRows>
-inline void AttendRows(const AttentionTask& task, const AttendScratch& s, int rows, ptrdiff_t query,
-                       ptrdiff_t first_key, const T* const* value_rows) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) {
-      return AttendRows<T, kRows - 1>(task, s, rows, query, first_key, value_rows);
+inline ptrdiff_t AttendRows(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
+                            ptrdiff_t first_key, const T* const* value_rows) {
+  constexpr int kGroups = ColumnGroups(kRows);
+  for (; query + kRows <= s.queries; query += kRows) {
+    ptrdiff_t column = 0;
+    for (; column + kGroups * 16 <= s.width; column += kGroups * 16) {
+      AttendTile<T, kRows, kGroups>(task, s, query, first_key, value_rows, column);
+    }
+    if constexpr (kGroups > 1) {
+      for (; column < s.width; column += 16) {
+        AttendTile<T, kRows, 1>(task, s, query, first_key, value_rows, column);
+      }
     }
   }
-  constexpr int kGroups = ColumnGroups(kRows);
-  ptrdiff_t column = 0;
-  for (; column + kGroups * 16 <= s.width; column += kGroups * 16) {
-    AttendTile<T, kRows, kGroups>(task, s, query, first_key, value_rows, column);
-  }
-  for (; column < s.width; column += 16) {
-    AttendTile<T, kRows, 1>(task, s, query, first_key, value_rows, column);
-  }
+  return query;
 }
 
 template <class T>
-inline void AttendAllRows(const AttentionTask& task, const AttendScratch& s, int q0,
+inline void AttendAllRows(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
                           ptrdiff_t first_key, const T* const* value_rows) {
-  const int queries = static_cast<int>(s.queries) - q0;
-  const int tiles = (queries + kAttendRows - 1) / kAttendRows;
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int begin = tile * queries / tiles, end = (tile + 1) * queries / tiles;
-    AttendRows<T, kAttendRows>(task, s, end - begin, q0 + begin, first_key, value_rows);
-  }
+  query = AttendRows<T, kAttendRows>(task, s, query, first_key, value_rows);
+  if constexpr (kAttendRows > 4) query = AttendRows<T, 4>(task, s, query, first_key, value_rows);
+  if constexpr (kAttendRows > 2) query = AttendRows<T, 2>(task, s, query, first_key, value_rows);
+  AttendRows<T, 1>(task, s, query, first_key, value_rows);
 }
 
 // Leaves o, max and the lanes of sum of one span for all queries that see any of it.

@@ -14,10 +14,11 @@ namespace {
 
 using Vec = __m256;
 
-constexpr int kLanes = 8;       // of one Vec
-constexpr int kParts = 2;       // Vecs that make sixteen lanes
-constexpr int kTileRows = 3;    // of activations in a register tile: 3 x 4 sums, 3 + 1 inputs
-constexpr int kAttendRows = 6;  // of probabilities in a register tile, times 16 columns
+constexpr int kLanes = 8;        // of one Vec
+constexpr int kParts = 2;        // Vecs that make sixteen lanes
+constexpr int kTileRows = 3;     // of activations in a register tile: 3 x 4 sums, 3 + 1 inputs
+constexpr int kAttendRows = 6;   // of probabilities in a register tile
+constexpr int kAttendVecs = 12;  // Vecs of sums in it
 constexpr int kDotCols[] = {4, 2, 2};  // weight rows taken together for 1, 2, 3 rows
 
 inline Vec Zero() { return _mm256_setzero_ps(); }

@@ -17,7 +17,8 @@ using Vec = __m512;
 constexpr int kLanes = 16;       // of one Vec
 constexpr int kParts = 1;        // Vecs that make sixteen lanes
 constexpr int kTileRows = 6;     // of activations in a register tile: 6 x 4 sums, 6 + 1 inputs
-constexpr int kAttendRows = 12;  // of probabilities in a register tile, times 16 columns
+constexpr int kAttendRows = 6;   // of probabilities in a register tile
+constexpr int kAttendVecs = 24;  // Vecs of sums in it
 constexpr int kDotCols[] = {8, 4, 4};  // weight rows taken together for 1, 2, 3 rows
 
 inline Vec Zero() { return _mm512_setzero_ps(); }

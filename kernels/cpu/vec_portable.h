@@ -18,7 +18,8 @@ struct Vec {
 constexpr int kLanes = 4;  // of one Vec
 constexpr int kParts = 4;  // Vecs that make sixteen lanes
 constexpr int kTileRows = 2;
-constexpr int kAttendRows = 5;
+constexpr int kAttendRows = 2;  // of probabilities in a register tile
+constexpr int kAttendVecs = 8;  // Vecs of sums in it
 constexpr int kDotCols[] = {4, 2, 1, 1};
 
 template <class Function>
