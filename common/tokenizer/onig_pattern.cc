@@ -129,7 +129,7 @@ class Translator {
       open = "(?<!";
     } else if (Eat("?>")) {
       open = "(?>";
-    } else if (Eat("?")) {
+    } else if (absl::StartsWith(in_.substr(at_), "?")) {
       return Fail("a group of this kind is not supported");
     } else {
       open = "(?:";

@@ -1,0 +1,297 @@
+// What Tokenizer makes of files that are broken, hostile or beyond it.
+
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/tokenizer/tokenizer.h"
+#include "common/tokenizer/tokenizer_testdata.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+absl::Status Load(const std::string& text) { return Tokenizer::FromJson(text, "t.json").status(); }
+
+json TestJson(const std::string& name = "llama3") {
+  return json::parse(ReadTestData(name + ".tokenizer.json"));
+}
+
+// The message of the refusal of the llama3 file once `change` has been made to it.
+std::string Refusal(const std::function<void(json&)>& change) {
+  json file = TestJson();
+  change(file);
+  const absl::Status status = Load(file.dump());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), StartsWith("t.json: "));
+  return std::string(status.message());
+}
+
+TEST(TokenizerFileTest, FileThatIsNotThereOrCannotBeRead) {
+  EXPECT_EQ(Tokenizer::FromFile("/nonexistent/tokenizer.json").status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(Tokenizer::FromFile("/").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(
+      Tokenizer::FromFile(BATON_SOURCE_DIR "/common/tokenizer/testdata/gpt2.tokenizer.json").ok());
+}
+
+TEST(TokenizerFileTest, TextThatIsNoJson) {
+  EXPECT_THAT(std::string(Load("").message()), StartsWith("t.json: no valid JSON of 0 bytes"));
+  EXPECT_THAT(std::string(Load("\xEF\xBB\xBF{}").message()), HasSubstr("byte order mark"));
+  EXPECT_THAT(std::string(Load("{\"a\": \"\xFF\"}").message()), HasSubstr("UTF"));
+  EXPECT_THAT(std::string(Load(std::string(100000, '[')).message()), HasSubstr("no valid JSON"));
+  const std::string whole = ReadTestData("flags.tokenizer.json");
+  for (size_t size = 0; size + 2 < whole.size(); size += 97) {
+    EXPECT_EQ(Load(whole.substr(0, size)).code(), absl::StatusCode::kInvalidArgument) << size;
+  }
+}
+
+TEST(TokenizerFileTest, WrongTypesAreNamedWithTheirPlace) {
+  EXPECT_EQ(Load("[]").message(), "t.json: $: found an array, expected an object");
+  EXPECT_EQ(Load("{}").message(), "t.json: $: member \"model\" is missing");
+  EXPECT_THAT(Refusal([](json& j) { j["model"] = 3; }),
+              HasSubstr("$.model: found 3, expected an object"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["vocab"] = json::array(); }),
+              HasSubstr("$.model.vocab: found an array"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["merges"] = "x"; }),
+              HasSubstr("$.model.merges: found \"x\""));
+  EXPECT_THAT(Refusal([](json& j) { j["model"].erase("merges"); }),
+              HasSubstr("\"merges\" is missing"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["ignore_merges"] = "yes"; }),
+              HasSubstr("$.model.ignore_merges: found \"yes\", expected true or false"));
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"] = 1; }),
+              HasSubstr("$.added_tokens: found 1, expected an array"));
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"][3].erase("content"); }),
+              HasSubstr("$.added_tokens[3]: member \"content\" is missing"));
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"][3]["special"] = 1; }),
+              HasSubstr("$.added_tokens[3].special: found 1"));
+  EXPECT_THAT(
+      Refusal([](json& j) { j["pre_tokenizer"]["pretokenizers"][0]["pattern"] = "x"; }),
+      HasSubstr("$.pre_tokenizer.pretokenizers[0].pattern: found \"x\", expected an object"));
+}
+
+TEST(TokenizerFileTest, WhatIsUnsupportedIsNamedWithWhatIs) {
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["type"] = "Unigram"; }),
+              HasSubstr("$.model.type is \"Unigram\"; supported: \"BPE\""));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["byte_fallback"] = true; }),
+              HasSubstr("$.model.byte_fallback is true; supported: false"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["dropout"] = 0.1; }),
+              HasSubstr("$.model.dropout is 0.1; supported: null or 0"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["continuing_subword_prefix"] = "##"; }),
+              HasSubstr("$.model.continuing_subword_prefix is \"##\""));
+  EXPECT_THAT(Refusal([](json& j) {
+                j["normalizer"] = {{"type", "NFKC"}};
+              }),
+              HasSubstr("$.normalizer.type is \"NFKC\"; supported: \"NFC\""));
+  EXPECT_THAT(Refusal([](json& j) {
+                j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "MergedWithNext";
+              }),
+              HasSubstr("behavior is \"MergedWithNext\"; supported: \"Isolated\", \"Removed\""));
+  EXPECT_THAT(Refusal([](json& j) {
+                j["pre_tokenizer"] = {{"type", "Metaspace"}};
+              }),
+              HasSubstr("$.pre_tokenizer.type is \"Metaspace\"; supported: "));
+  EXPECT_THAT(Refusal([](json& j) { j["pre_tokenizer"]["pretokenizers"].erase(1); }),
+              HasSubstr("ByteLevel"));
+  EXPECT_THAT(Refusal([](json& j) { j["pre_tokenizer"] = nullptr; }), HasSubstr("$.pre_tokenizer"));
+  EXPECT_THAT(Refusal([](json& j) { j["decoder"]["type"] = "Metaspace"; }),
+              HasSubstr("$.decoder.type is \"Metaspace\"; supported: \"ByteLevel\""));
+  EXPECT_THAT(Refusal([](json& j) { j["post_processor"]["processors"][1]["type"] = "Bert"; }),
+              HasSubstr("$.post_processor.processors[1].type is \"Bert\"; supported: "));
+  EXPECT_THAT(Refusal([](json& j) {
+                j["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "a(?<n>b)";
+              }),
+              HasSubstr("$.pre_tokenizer.pretokenizers[0].pattern.Regex: regular expression, byte "
+                        "2: a group of this kind"));
+}
+
+TEST(TokenizerFileTest, VocabularyMustBeConsistent) {
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["vocab"]["Ġthe"] = -1; }),
+              HasSubstr("token \"Ġthe\" has id -1"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["vocab"]["Ġthe"] = 1.5; }),
+              HasSubstr("token \"Ġthe\" has id 1.5"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["vocab"]["Ġthe"] = 18446744073709551615u; }),
+              HasSubstr("expected an integer from 0 to 4194303"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["vocab"]["Ġthe"] = 2147483647; }),
+              HasSubstr("expected an integer from 0 to 4194303"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["vocab"]["new"] = 5; }),
+              HasSubstr("id 5 is given to"));
+  EXPECT_THAT(Refusal([](json& j) { j["model"]["vocab"].erase("é"); }), HasSubstr("\"é\""));
+  std::string twice = ReadTestData("llama3.tokenizer.json");
+  twice.insert(twice.find("\"vocab\":{") + 9, "\"!\":0,");
+  EXPECT_THAT(std::string(Load(twice).message()), HasSubstr("token \"!\" stands there twice"));
+
+  json no_byte = TestJson();
+  no_byte["model"]["merges"] = json::array();
+  no_byte["model"]["vocab"].erase("Ġ");
+  EXPECT_THAT(std::string(Load(no_byte.dump()).message()), HasSubstr("no token \"Ġ\" for byte 32"));
+}
+
+TEST(TokenizerFileTest, MergesMustBeOfTokens) {
+  const auto with_merge = [](json merge) {
+    return [merge](json& j) { j["model"]["merges"][7] = merge; };
+  };
+  EXPECT_THAT(Refusal(with_merge({"qqq", "a"})),
+              HasSubstr("$.model.merges[7]: merges \"qqq\" and \"a\", but \"qqq\" is no token"));
+  EXPECT_THAT(Refusal(with_merge("x qqq")), HasSubstr("\"qqq\" is no token"));
+  EXPECT_THAT(Refusal(with_merge("~ ~")), HasSubstr("but \"~~\" is no token"));
+  for (const json& merge : {json("a"), json("a b c"), json(""), json({"a"}), json({"a", "b", "c"}),
+                            json({1, 2}), json(7), json(nullptr), json::object()}) {
+    EXPECT_THAT(Refusal(with_merge(merge)), HasSubstr("$.model.merges[7]: found")) << merge;
+  }
+  EXPECT_THAT(Refusal(with_merge({"a", "<|eot_id|>"})),
+              HasSubstr("is no token"));  // added tokens are not the model's
+}
+
+TEST(TokenizerFileTest, AddedTokensMustAgreeWithTheVocabulary) {
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"][0]["id"] = 5; }),
+              HasSubstr("$.added_tokens[0]: id 5 is given to"));
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"][0]["content"] = "!"; }),
+              HasSubstr("token \"!\" has id"));
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"][0]["id"] = 1LL << 40; }),
+              HasSubstr("expected an integer from 0 to"));
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"][0]["content"] = ""; }),
+              HasSubstr("an added token of 0 bytes; supported: 1 to 512"));
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"][0]["content"] = std::string(513, 'x'); }),
+              HasSubstr("of 513 bytes"));
+  EXPECT_THAT(Refusal([](json& j) { j["added_tokens"].clear(); }),
+              HasSubstr("no token has id"));  // the template's
+}
+
+TEST(TokenizerFileTest, TemplatesMustBeWhole) {
+  const auto change = [](const std::function<void(json&)>& edit) {
+    return [edit](json& j) { edit(j["post_processor"]["processors"][1]); };
+  };
+  EXPECT_THAT(Refusal(change([](json& t) { t["single"] = json::array(); })),
+              HasSubstr("the text (Sequence A) is missing"));
+  EXPECT_THAT(Refusal(change([](json& t) { t["single"][1]["Sequence"]["id"] = "B"; })),
+              HasSubstr("is \"B\"; supported: \"A\""));
+  EXPECT_THAT(Refusal(change([](json& t) { t["single"].push_back(t["single"][1]); })),
+              HasSubstr("twice"));
+  EXPECT_THAT(Refusal(change([](json& t) { t["single"][0]["SpecialToken"]["id"] = "x"; })),
+              HasSubstr("\"x\" is missing"));
+  EXPECT_THAT(
+      Refusal(change([](json& t) { t["special_tokens"]["<|begin_of_text|>"]["ids"][0] = 99999; })),
+      HasSubstr("no token has id 99999"));
+  EXPECT_THAT(Refusal([](json& j) {
+                j["post_processor"]["processors"].push_back(j["post_processor"]["processors"][1]);
+              }),
+              HasSubstr("second TemplateProcessing"));
+}
+
+TEST(TokenizerFileTest, SequencesWithoutEndAreRefused) {
+  json pre = {{"type", "ByteLevel"}}, normalizer = {{"type", "NFC"}},
+       post = {{"type", "ByteLevel"}};
+  for (int i = 0; i < 100; ++i) {
+    pre = {{"type", "Sequence"}, {"pretokenizers", {pre}}};
+    normalizer = {{"type", "Sequence"}, {"normalizers", {normalizer}}};
+    post = {{"type", "Sequence"}, {"processors", {post}}};
+  }
+  EXPECT_THAT(Refusal([&](json& j) { j["pre_tokenizer"] = pre; }), HasSubstr("too deeply"));
+  EXPECT_THAT(Refusal([&](json& j) { j["normalizer"] = normalizer; }), HasSubstr("too deeply"));
+  EXPECT_THAT(Refusal([&](json& j) { j["post_processor"] = post; }), HasSubstr("too deeply"));
+}
+
+// Bytes changed at random, and values of the JSON changed at random: a status or a tokeniser that
+// works.
+class MutationTest : public testing::TestWithParam<const char*> {
+ protected:
+  static void TryOut(const std::string& text) {
+    const auto tokenizer = Tokenizer::FromJson(text, "t.json");
+    if (!tokenizer.ok()) {
+      EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument);
+      return;
+    }
+    const auto ids = (*tokenizer)
+                         ->Encode("Hello w\u00f6rld's 123 <|im_start|>\n\n  \U0001F600 [MASK] ",
+                                  {.parse_special = true});
+    if (ids.ok()) (*tokenizer)->Decode(*ids, true);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Tokenizers, MutationTest, testing::ValuesIn(kTestTokenizers),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(MutationTest, ChangedBytesNeverCrash) {
+  const std::string whole = ReadTestData(std::string(GetParam()) + ".tokenizer.json");
+  TestLcg rng(11);
+  for (int round = 0; round < 150; ++round) {
+    std::string text = whole;
+    for (uint64_t changes = 1 + rng.Below(4); changes > 0; --changes) {
+      // Half of them in the first two kilobytes, where the structure is.
+      const size_t at =
+          rng.Below(rng.Below(2) == 0 ? text.size() : std::min<size_t>(text.size(), 2048));
+      switch (rng.Below(4)) {
+        case 0:
+          text[at] = static_cast<char>(rng.Below(256));
+          break;
+        case 1:
+          text.erase(at, 1 + rng.Below(8));
+          break;
+        case 2:
+          text.insert(at, 1, "{}[]\",:0-9eE.\\ntf"[rng.Below(17)]);
+          break;
+        default:
+          text.insert(at, text.substr(rng.Below(text.size()), rng.Below(40)));
+          break;
+      }
+    }
+    TryOut(text);
+  }
+}
+
+TEST_P(MutationTest, ChangedValuesNeverCrash) {
+  const json whole = TestJson(GetParam());
+  const std::vector<json> odd = {nullptr,
+                                 true,
+                                 0,
+                                 -1,
+                                 1.5,
+                                 1e300,
+                                 4194303,
+                                 4194304,
+                                 18446744073709551615u,
+                                 "",
+                                 "a",
+                                 "\\p{L}+",
+                                 "(",
+                                 "(?i:a)*",
+                                 "\u00e9",
+                                 std::string(600, 'x'),
+                                 json::array(),
+                                 json::object(),
+                                 json::array({1, "a"}),
+                                 "Sequence",
+                                 "NFC",
+                                 "ByteLevel",
+                                 "Split",
+                                 "Removed",
+                                 "Ġ",
+                                 "<|im_start|>"};
+  TestLcg rng(12);
+  for (int round = 0; round < 150; ++round) {
+    json file = whole;
+    for (uint64_t changes = 1 + rng.Below(3); changes > 0; --changes) {
+      json* node = &file;
+      while (node->is_structured() && !node->empty() && (node == &file || rng.Below(6) != 0)) {
+        auto child = node->begin();
+        std::advance(child, rng.Below(node->size()));
+        node = &*child;
+      }
+      *node = odd[rng.Below(odd.size())];
+    }
+    TryOut(file.dump());
+  }
+}
+
+}  // namespace
+}  // namespace baton
