@@ -22,7 +22,7 @@
 namespace baton {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // equal only when the keys stand in the same order
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -160,9 +160,8 @@ TEST(PrintingTest, BytesThatAreNoCharacterAreShownAsBytes) {
   response.add_pieces("\xe2\x82");
   EXPECT_EQ(PieceLines(response), "5\t\"a\\n\"\n6\t\"\\342\\202\"\n");
   EXPECT_EQ(JsonLine(TokensJson(response)),
-            "{\"pieces\":[{\"bytes\":[97,10],\"text\":\"a\\n\"},{\"bytes\":[226,130],\"text\":"
-            "\"\xef\xbf\xbd\"}],"
-            "\"token_ids\":[5,6]}\n");
+            "{\"token_ids\":[5,6],\"pieces\":[{\"text\":\"a\\n\",\"bytes\":[97,10]},"
+            "{\"text\":\"\xef\xbf\xbd\",\"bytes\":[226,130]}]}\n");
 }
 
 TEST(PrintingTest, AFailureIsOneLine) {

@@ -11,12 +11,12 @@
 
 namespace baton {
 
-nlohmann::json TokensJson(const v1::TokenizeResponse& response) {
-  nlohmann::json ids = nlohmann::json::array();
-  nlohmann::json pieces = nlohmann::json::array();
+nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response) {
+  nlohmann::ordered_json ids = nlohmann::ordered_json::array();
+  nlohmann::ordered_json pieces = nlohmann::ordered_json::array();
   for (const int32_t id : response.token_ids()) ids.push_back(id);
   for (const std::string& piece : response.pieces()) {
-    nlohmann::json bytes = nlohmann::json::array();
+    nlohmann::ordered_json bytes = nlohmann::ordered_json::array();
     for (const unsigned char byte : piece) bytes.push_back(byte);
     pieces.push_back({{"text", piece}, {"bytes", bytes}});
   }
@@ -35,8 +35,8 @@ std::string PieceLines(const v1::TokenizeResponse& response) {
   return lines;
 }
 
-nlohmann::json ModelsJson(const v1::ListModelsResponse& response) {
-  nlohmann::json models = nlohmann::json::array();
+nlohmann::ordered_json ModelsJson(const v1::ListModelsResponse& response) {
+  nlohmann::ordered_json models = nlohmann::ordered_json::array();
   for (const v1::Model& model : response.models()) {
     models.push_back({{"name", model.name()},
                       {"architecture", model.architecture()},
@@ -69,7 +69,7 @@ std::string FailureLine(const absl::Status& status, absl::string_view router) {
                       " (router ", router, ")\n");
 }
 
-std::string JsonLine(const nlohmann::json& json) {
+std::string JsonLine(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -13,18 +13,18 @@ namespace baton {
 
 // {"token_ids": [1, 2], "pieces": [{"text": "a", "bytes": [97]}, ...]}: bytes that form no
 // character on their own are U+FFFD in `text`.
-nlohmann::json TokensJson(const v1::TokenizeResponse& response);
+nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response);
 // One line per token: its id, a tab, its bytes as a quoted C string.
 std::string PieceLines(const v1::TokenizeResponse& response);
 // {"models": [{name, architecture, context_tokens, vocab_size, fingerprint, prefill_workers,
 // decode_workers}]}
-nlohmann::json ModelsJson(const v1::ListModelsResponse& response);
+nlohmann::ordered_json ModelsJson(const v1::ListModelsResponse& response);
 std::string ModelLines(const v1::ListModelsResponse& response);
 
 // "UNAVAILABLE: message (router 127.0.0.1:50051)", on one line whatever the message holds.
 std::string FailureLine(const absl::Status& status, absl::string_view router);
 
 // JSON on one line. Bytes that are not UTF-8 become U+FFFD.
-std::string JsonLine(const nlohmann::json& json);
+std::string JsonLine(const nlohmann::ordered_json& json);
 
 }  // namespace baton

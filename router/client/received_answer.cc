@@ -59,13 +59,13 @@ absl::Status ReceivedAnswer::Add(const v1::GenerateEvent& event, absl::Time now)
   return absl::OkStatus();  // an event of a later version
 }
 
-nlohmann::json ReceivedAnswer::ToJson() const {
-  nlohmann::json token_ids = nlohmann::json::array();
-  nlohmann::json logprobs = nlohmann::json::array();
+nlohmann::ordered_json ReceivedAnswer::ToJson() const {
+  nlohmann::ordered_json token_ids = nlohmann::ordered_json::array();
+  nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
   for (const v1::Token& token : tokens_) {
     token_ids.push_back(token.token_id());
     if (!token.has_logprob()) continue;
-    nlohmann::json top = nlohmann::json::array();
+    nlohmann::ordered_json top = nlohmann::ordered_json::array();
     for (const v1::TopLogprob& other : token.top()) {
       top.push_back({{"token_id", other.token_id()}, {"logprob", other.logprob()}});
     }

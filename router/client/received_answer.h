@@ -26,7 +26,7 @@ class ReceivedAnswer {
 
   // Once complete: one object with request_id, model, text, token_ids, finish_reason, logprobs,
   // usage, seed, timing_us, workers, link and migrations.
-  nlohmann::json ToJson() const;
+  nlohmann::ordered_json ToJson() const;
   // Once complete: a small table for people of where the time went, ending in a newline. TTFT and
   // TPOT are as they were seen here; the phases, as the router tells them.
   std::string TimingTable() const;

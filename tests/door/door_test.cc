@@ -1,0 +1,273 @@
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "nlohmann/json.hpp"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Ended {
+  int exit_status;     // 128 + signal when one killed it
+  std::string output;  // standard output; and error, unless the command sends it elsewhere
+};
+
+// Runs a shell command line. `on_output` is told its process id and all output so far, whenever
+// more has come.
+Ended RunShell(const std::string& command,
+               const std::function<void(pid_t, const std::string&)>& on_output = nullptr) {
+  FILE* pipe = popen(absl::StrCat("exec 2>&1; echo $$; exec ", command).c_str(), "r");
+  Ended ended;
+  char buffer[4096];
+  const pid_t pid = std::fgets(buffer, sizeof buffer, pipe) == nullptr ? 0 : std::atoi(buffer);
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) {
+    ended.output += buffer;
+    if (on_output) on_output(pid, ended.output);
+  }
+  const int status = pclose(pipe);
+  ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended;
+}
+
+class DoorTest : public testing::Test {
+ protected:
+  DoorTest() {
+    std::string name = testing::TempDir() + "/doorXXXXXX";
+    state_ = mkdtemp(name.data());
+  }
+  ~DoorTest() override {
+    Baton("down");
+    if (HasFailure() && fs::exists(fs::path(state_) / "log")) {
+      for (const auto& log : fs::directory_iterator(fs::path(state_) / "log")) {
+        std::ifstream file(log.path());
+        std::stringstream text;
+        text << file.rdbuf();
+        std::printf("---- %s\n%s", log.path().c_str(), text.str().c_str());
+      }
+    }
+    fs::remove_all(state_);
+  }
+
+  std::string Command(const std::string& arguments) const {
+    return absl::StrCat("env BATON_BUILD=" BATON_BUILD_DIR " BATON_STATE=", state_,
+                        " " BATON_SOURCE_DIR "/baton ", arguments);
+  }
+  Ended Baton(const std::string& arguments) const { return RunShell(Command(arguments)); }
+
+  // The process id that the state folder names.
+  pid_t PidOf(const std::string& process) const {
+    std::ifstream file(absl::StrCat(state_, "/", process, ".pid"));
+    pid_t pid = 0;
+    file >> pid;
+    return pid;
+  }
+
+  std::string RouterAddress() const {
+    const Ended ended =
+        RunShell(absl::StrCat("sed -n 's/^listening on //p' ", state_, "/log/router.log"));
+    const std::vector<std::string> lines = absl::StrSplit(ended.output, '\n', absl::SkipEmpty());
+    return lines.empty() ? "" : lines.back();
+  }
+
+  // A greedy answer, as `generate --json` shows it.
+  json Answer() const {
+    const Ended ended = Baton("generate 'What is rain?' --json --max-tokens 24 --temperature 0");
+    EXPECT_EQ(ended.exit_status, 0) << ended.output;
+    return json::parse(ended.output, nullptr, false);
+  }
+
+  std::string state_;
+};
+
+TEST_F(DoorTest, UpOnceAnswersAndLeavesNothing) {
+  const Ended up = Baton("up --once --no-build --listen 127.0.0.1:0");
+  EXPECT_EQ(up.exit_status, 0);
+  EXPECT_THAT(up.output,
+              AllOf(HasSubstr("> Explain how a CPU works to a 5-year-old\n"), HasSubstr("(TTFT)"),
+                    HasSubstr("(TPOT)"), HasSubstr("- prefill"), HasSubstr("prefill-1")));
+  const Ended status = Baton("status");
+  EXPECT_EQ(status.exit_status, 1);
+  EXPECT_EQ(status.output, "nothing is up\n");
+  EXPECT_EQ(Baton("down").output, "nothing is up\n");
+}
+
+TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
+  const Ended up =
+      Baton("up --detach --no-build --listen=127.0.0.1:0 --prefill 2 --prompt 'What is rain?'");
+  ASSERT_EQ(up.exit_status, 0) << up.output;
+  const Ended again = Baton("up --no-build");
+  EXPECT_EQ(again.exit_status, 1);
+  EXPECT_THAT(again.output, StartsWith("baton: it is up already, at 127.0.0.1:"));
+
+  const json answer = Answer();
+  EXPECT_EQ(answer["usage"]["completion_tokens"], answer["token_ids"].size());
+  const Ended tokens = Baton("tokenize 'What is rain?'");
+  EXPECT_EQ(tokens.exit_status, 0);
+  EXPECT_EQ(Baton(absl::StrCat("detokenize --skip-special ",
+                               tokens.output.substr(0, tokens.output.size() - 1)))
+                .output,
+            "What is rain?\n");
+
+  // Asked again at once, the router waits until what it needs is back.
+  for (const std::vector<std::string>& victims :
+       {std::vector<std::string>{"prefill-1", "prefill-2"}, std::vector<std::string>{"decode-1"}}) {
+    std::vector<pid_t> before;
+    for (const std::string& victim : victims) {
+      before.push_back(PidOf(victim));
+      ASSERT_GT(before.back(), 1);
+      kill(before.back(), SIGKILL);
+    }
+    EXPECT_EQ(Answer()["text"], answer["text"]);
+    bool back = false;
+    for (size_t i = 0; i < victims.size(); ++i) back |= PidOf(victims[i]) != before[i];
+    EXPECT_TRUE(back) << victims[0];
+  }
+  const pid_t router = PidOf("router");
+  kill(router, SIGKILL);
+  const std::string wait =
+      absl::StrCat(BATON_BUILD_DIR "/bin/baton-client wait --router=", RouterAddress());
+  EXPECT_EQ(RunShell(wait).exit_status, 0);  // it is back where it was
+  EXPECT_EQ(Answer()["text"], answer["text"]);
+
+  const Ended status = Baton("status");
+  EXPECT_EQ(status.exit_status, 0);
+  EXPECT_THAT(status.output, AllOf(HasSubstr("prefill-2"), HasSubstr("2 prefill and 1 decode"),
+                                   EndsWith("SERVING\n")));
+  EXPECT_EQ(Baton("down").output, "stopped\n");
+  EXPECT_EQ(Baton("status").exit_status, 1);
+  const Ended after = Baton("generate x");
+  EXPECT_EQ(after.exit_status, 1);
+  EXPECT_THAT(after.output, StartsWith("baton-client: UNAVAILABLE"));
+}
+
+TEST_F(DoorTest, InTheForegroundATermStopsEverythingInOrder) {
+  bool told = false;
+  const Ended up = RunShell(Command("up --no-build --listen 127.0.0.1:0"),
+                            [&](pid_t pid, const std::string& output) {
+                              if (told || output.find("it serves until Ctrl-C") == output.npos)
+                                return;
+                              told = true;
+                              kill(pid, SIGTERM);
+                            });
+  EXPECT_TRUE(told);
+  EXPECT_EQ(up.exit_status, 0);
+  EXPECT_THAT(up.output, EndsWith("stopped\n"));
+  EXPECT_EQ(Baton("status").output, "nothing is up\n");
+}
+
+TEST_F(DoorTest, WhatRefusesToStartIsNamed) {
+  const Ended up = Baton("up --once --no-build --listen 127.0.0.1:0 --kv-bytes 4096");
+  EXPECT_EQ(up.exit_status, 1);
+  EXPECT_THAT(up.output, AllOf(HasSubstr("kv-bytes"), HasSubstr("-1 refused to start")));
+  EXPECT_EQ(Baton("status").output, "nothing is up\n");
+}
+
+TEST_F(DoorTest, MistakesAreNamedAndExit2) {
+  for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
+           {"frob", "unknown command 'frob'"},
+           {"up --colour", "unknown flag --colour of up"},
+           {"up --model", "--model needs a value"},
+           {"up --prefill 0", "not '0'"},
+           {"up --decode=many", "not 'many'"},
+           {"up --listen nowhere", "not 'nowhere'"},
+           {"up --once --detach", "exclude one another"},
+           {"test nowhere", "'nowhere' is no room"},
+           {"build --sanitize memory", "not 'memory'"},
+           {"deps --colour", "unknown flag --colour of deps"},
+           {"down now", "takes no flags"},
+           {"generate x --colour", "unknown flag --colour"},
+       }) {
+    const Ended ended = Baton(arguments);
+    EXPECT_EQ(ended.exit_status, 2) << arguments;
+    EXPECT_THAT(ended.output, HasSubstr(message)) << arguments;
+  }
+}
+
+TEST_F(DoorTest, HelpNamesEveryCommand) {
+  const Ended help = Baton("help");
+  EXPECT_EQ(help.exit_status, 0);
+  for (const char* command : {"up", "status", "down", "generate", "tokenize", "detokenize",
+                              "models", "test", "build", "deps"}) {
+    EXPECT_THAT(help.output, HasSubstr(absl::StrCat("./baton ", command))) << command;
+  }
+}
+
+TEST_F(DoorTest, APythonProgramWithGrpcioAloneStreams) {
+  std::string python;
+  for (const char* candidate : {"python3", "/usr/bin/python3"}) {
+    const std::string probe = absl::StrCat(candidate, " -c 'import grpc, google.protobuf'");
+    if (python.empty() && RunShell(probe).exit_status == 0) python = candidate;
+  }
+  if (python.empty()) GTEST_SKIP() << "no python3 here can import grpc (Debian: python3-grpcio)";
+  ASSERT_EQ(Baton("up --detach --no-build --listen 127.0.0.1:0").exit_status, 0);
+  const json answer = Answer();
+  const Ended ended =
+      RunShell(absl::StrCat("env PYTHONPATH=" BATON_PYTHON_STUBS " ", python,
+                            " " BATON_SOURCE_DIR "/docs/examples/python_stream.py --router ",
+                            RouterAddress(), " --max-tokens 24 --temperature 0 'What is rain?'"));
+  EXPECT_EQ(ended.exit_status, 0);
+  EXPECT_THAT(ended.output, HasSubstr(answer["text"].get<std::string>()));
+}
+
+TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
+  std::string name = testing::TempDir() + "/summaryXXXXXX";
+  const fs::path folder = mkdtemp(name.data());
+  std::ofstream(folder / "ctest.junit") << R"(<testsuite name="all">
+	<testcase name="good_test" classname="good_test" time="1" status="run">
+	<testcase name="bad_test" classname="bad_test" time="1" status="fail">
+	<testcase name="leaky_test" classname="leaky_test" time="1" status="fail">
+	<testcase name="crashed_test" classname="crashed_test" time="1" status="fail">
+	<testcase name="script" classname="script" time="1" status="run">
+	<testcase name="absent" classname="absent" time="1" status="notrun">
+</testsuite>)";
+  std::ofstream(folder / "good_test.xml") << R"(<testsuites tests="3">
+    <testcase name="A" status="run" result="completed" time="0" classname="S" />
+    <testcase name="B" status="run" result="skipped" time="0" classname="S">
+      <skipped message="f.cc:2&#x0A;no &quot;GPU&quot;&#x0A;here"><![CDATA[f.cc:2
+    </testcase>
+    <testcase name="DISABLED_C" status="notrun" result="suppressed" time="0" classname="S" />
+)";
+  std::ofstream(folder / "bad_test.xml") << R"(<testsuites tests="2">
+    <testcase name="A/0" value_param="1" status="run" result="completed" time="0" classname="I/S">
+      <failure message="f.cc:3&#x0A;x" type=""><![CDATA[f.cc:3
+      <failure message="f.cc:4&#x0A;y" type=""><![CDATA[f.cc:4
+    </testcase>
+    <testcase name="A/1" value_param="2" status="run" result="completed" time="0" classname="I/S" />
+)";
+  std::ofstream(folder / "leaky_test.xml") << R"(
+    <testcase name="A" status="run" result="completed" time="0" classname="S" />
+)";
+  const Ended ended = RunShell(absl::StrCat("awk -f " BATON_SOURCE_DIR "/tests/summary.awk ",
+                                            folder.string(), "/ctest.junit"));
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_EQ(ended.output,
+            "skipped good_test: S.B: no \"GPU\"\n"
+            "skipped absent: not run\n"
+            "FAILED  bad_test: I/S.A/0\n"
+            "FAILED  leaky_test: failed outside its cases\n"
+            "FAILED  crashed_test: crashed, ran out of time or could not run\n"
+            "4 passed, 3 failed, 2 skipped\n");
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace baton

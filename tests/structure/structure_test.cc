@@ -1,0 +1,243 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::IsEmpty;
+using testing::Not;
+
+// The rooms and their levels. A file includes its own room, and rooms of lower levels.
+const std::map<std::string, int>& Rooms() {
+  static const auto* rooms = new std::map<std::string, int>{
+      {"baton/v1", 0},         {"grpc/health/v1", 0},  {"common/base", 0},   {"kernels", 1},
+      {"common/tokenizer", 1}, {"common/sampling", 1}, {"common/rpc", 1},    {"common/metrics", 1},
+      {"common/kv_cache", 2},  {"common/model", 2},    {"kv_transfer", 3},   {"common/engine", 3},
+      {"common/worker", 4},  // what both worker programs are made of
+      {"router", 5},           {"prefill_worker", 5},  {"decode_worker", 5}, {"tests", 6},
+  };
+  return *rooms;
+}
+
+// The room that a path of the repository lies in, or nothing.
+std::string RoomOf(const std::string& path) {
+  for (const auto& [room, level] : Rooms()) {
+    if (absl::StartsWith(path, room + "/")) return room;
+  }
+  return "";
+}
+
+std::string Contents(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct Source {
+  std::string path;  // from the root of the repository
+  std::string room;
+  std::string text;
+};
+
+const std::vector<Source>& Sources() {
+  static const auto* sources = [] {
+    auto* found = new std::vector<Source>;
+    for (const char* top : {"common", "kernels", "kv_transfer", "prefill_worker", "decode_worker",
+                            "router", "tests"}) {
+      for (const auto& entry : fs::recursive_directory_iterator(fs::path(BATON_SOURCE_DIR) / top)) {
+        const std::string extension = entry.path().extension();
+        if (extension != ".h" && extension != ".cc" && extension != ".cu" && extension != ".cuh")
+          continue;
+        const std::string path = fs::relative(entry.path(), BATON_SOURCE_DIR);
+        found->push_back({path, RoomOf(path), Contents(entry.path())});
+      }
+    }
+    return found;
+  }();
+  return *sources;
+}
+
+// What the file includes, as it is written between the quotes or brackets.
+std::vector<std::string> IncludesOf(const Source& source) {
+  static const std::regex kInclude(R"(^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">])");
+  std::vector<std::string> includes;
+  for (const absl::string_view line : absl::StrSplit(source.text, '\n')) {
+    if (!absl::StrContains(line, "include")) continue;
+    std::cmatch match;
+    if (std::regex_search(line.data(), line.data() + line.size(), match, kInclude))
+      includes.push_back(match[1]);
+  }
+  return includes;
+}
+
+// Why a file of `room` may not include `include`; nothing when it may.
+std::string Complaint(const std::string& room, const std::string& include) {
+  const std::string other = RoomOf(include);
+  if (other.empty() || other == room) return "";
+  if (Rooms().at(other) < Rooms().at(room)) return "";
+  return absl::StrCat(room, " (level ", Rooms().at(room), ") includes ", include, " (level ",
+                      Rooms().at(other), ")");
+}
+
+TEST(StructureTest, EveryRoomIsOnTheLevelsList) {
+  ASSERT_FALSE(Sources().empty());
+  for (const Source& source : Sources()) EXPECT_THAT(source.room, Not(IsEmpty())) << source.path;
+}
+
+TEST(StructureTest, IncludesPointOnlyDown) {
+  EXPECT_THAT(Complaint("prefill_worker", "decode_worker/a.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("common/sampling", "kernels/a.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("common/base", "baton/v1/a.pb.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("router", "router/client/a.h"), IsEmpty());
+  size_t includes = 0;
+  for (const Source& source : Sources()) {
+    if (source.room.empty()) continue;
+    for (const std::string& include : IncludesOf(source)) {
+      EXPECT_THAT(Complaint(source.room, include), IsEmpty()) << source.path;
+      ++includes;
+    }
+  }
+  EXPECT_GT(includes, 100u);
+}
+
+TEST(StructureTest, TextExistsOnlyInTheRouter) {
+  for (const Source& source : Sources()) {
+    if (source.room == "router" || source.room == "tests" || source.room == "common/tokenizer")
+      continue;
+    for (const std::string& include : IncludesOf(source)) {
+      EXPECT_THAT(include, Not(testing::StartsWith("common/tokenizer/"))) << source.path;
+    }
+  }
+}
+
+TEST(StructureTest, TransfersAndKernelsKnowNoGrpc) {
+  for (const Source& source : Sources()) {
+    if (source.room != "kv_transfer" && source.room != "kernels" && source.room != "common/model" &&
+        source.room != "common/kv_cache" && source.room != "common/engine") {
+      continue;
+    }
+    for (const std::string& include : IncludesOf(source)) {
+      EXPECT_THAT(include, Not(testing::StartsWith("grpc"))) << source.path;
+    }
+  }
+}
+
+TEST(StructureTest, EveryRoomHasAReadme) {
+  for (const auto& [room, level] : Rooms()) {
+    const fs::path folder = fs::path(BATON_SOURCE_DIR) / room;
+    if (!fs::exists(folder)) continue;
+    EXPECT_TRUE(fs::exists(folder / "README.md")) << room;
+  }
+}
+
+std::map<std::string, std::vector<std::string>> LinksOfBinaries() {
+  std::map<std::string, std::vector<std::string>> links;
+  for (const absl::string_view line :
+       absl::StrSplit(Contents(BATON_LINKS_FILE), '\n', absl::SkipEmpty())) {
+    std::vector<std::string> words = absl::StrSplit(line, ' ');
+    links[words[0]].assign(words.begin() + 1, words.end());
+  }
+  return links;
+}
+
+// What a library of ours is called in CMake: baton_NAME, or baton::NAME.
+bool IsKernelLibrary(const std::string& library) {
+  const std::string name = absl::StrReplaceAll(library, {{"::", "_"}});
+  // `kernels` alone is the seam: headers.
+  return absl::StartsWith(name, "baton_kernels_") || name == "baton_model" ||
+         name == "baton_engine";
+}
+
+TEST(StructureTest, TheRouterLinksNoKernels) {
+  const auto links = LinksOfBinaries();
+  for (const char* binary : {"baton-router", "baton-client"}) {
+    ASSERT_TRUE(links.count(binary));
+    EXPECT_FALSE(links.at(binary).empty());
+    for (const std::string& library : links.at(binary)) {
+      EXPECT_FALSE(IsKernelLibrary(library)) << binary << " links " << library;
+    }
+  }
+  // The same question finds them where they are.
+  const auto& worker = links.at("baton-decode");
+  EXPECT_TRUE(std::any_of(worker.begin(), worker.end(), IsKernelLibrary))
+      << absl::StrJoin(worker, " ");
+}
+
+struct Ended {
+  int exit_status;
+  std::string output;  // standard output and error together
+};
+
+Ended RunProgram(const std::string& binary, const std::string& arguments) {
+  FILE* pipe = popen(
+      absl::StrCat(BATON_BINARY_DIR "/", binary, " ", arguments, " 2>&1 </dev/null").c_str(), "r");
+  Ended ended;
+  char buffer[4096];
+  size_t size = 0;
+  while ((size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0) ended.output.append(buffer, size);
+  const int status = pclose(pipe);
+  ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended;
+}
+
+class HelpTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(HelpTest, DocumentsEveryFlag) {
+  const std::string binary = GetParam();
+  const Ended help = RunProgram(binary, "--help");
+  EXPECT_EQ(help.exit_status, 0);
+  EXPECT_TRUE(absl::StartsWith(help.output, binary)) << "the first line says what it is";
+  static const std::map<std::string, std::vector<std::string>> kFolders = {
+      {"baton-router", {"router"}},
+      {"baton-prefill", {"prefill_worker", "common/worker"}},
+      {"baton-decode", {"decode_worker", "common/worker"}},
+      {"baton-client", {"router/client"}},
+  };
+  static const std::regex kFlag(R"(ABSL_FLAG\([^,;]+,\s*(\w+),)");
+  int flags = 0;
+  for (const Source& source : Sources()) {
+    const std::string folder = fs::path(source.path).parent_path();
+    const auto& folders = kFolders.at(binary);
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) continue;
+    if (absl::EndsWith(source.path, "_test.cc")) continue;
+    for (std::sregex_iterator flag(source.text.begin(), source.text.end(), kFlag), end; flag != end;
+         ++flag) {
+      const std::string name = absl::StrReplaceAll((*flag)[1].str(), {{"_", "-"}});
+      // Its name on one line, and something said of it on the next.
+      EXPECT_TRUE(
+          std::regex_search(help.output, std::regex("\n  --(\\[no-\\])?" + name + "\n      \\S")))
+          << name;
+      ++flags;
+    }
+  }
+  EXPECT_GT(flags, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(, HelpTest,
+                         testing::Values("baton-router", "baton-prefill", "baton-decode",
+                                         "baton-client"),
+                         [](const auto& info) {
+                           return absl::StrReplaceAll(info.param, {{"-", "_"}});
+                         });
+
+}  // namespace
+}  // namespace baton
