@@ -1,0 +1,247 @@
+#include "common/worker/worker_host.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/base/log.h"
+#include "common/base/program.h"
+#include "common/base/random.h"
+#include "common/rpc/limits.h"
+#include "kv_transfer/ucx_transport.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:0",
+          "host:port to serve routers on; port 0 takes any free one");
+ABSL_FLAG(std::string, advertise, "",
+          "host:port or host that routers reach this worker at; default: as --listen");
+ABSL_FLAG(std::string, routers, "127.0.0.1:50051",
+          "routers to attach to, host:port separated by commas");
+ABSL_FLAG(std::string, attach_token, "",
+          "shared token of the cluster; default: $BATON_ATTACH_TOKEN");
+ABSL_FLAG(std::string, model, "", "Hugging Face folder with config.json and *.safetensors");
+ABSL_FLAG(std::string, model_name, "",
+          "name the model is served under; default: the folder's name");
+ABSL_FLAG(std::string, backend, "cpu", "cpu, or fake (no maths: tokens are hashes of the KV)");
+ABSL_FLAG(int32_t, threads, 0, "threads of the cpu backend; 0: all cores this process may use");
+ABSL_FLAG(uint64_t, kv_bytes, 256 << 20, "bytes of the KV pool");
+ABSL_FLAG(int32_t, block_tokens, 16, "tokens per KV block");
+ABSL_FLAG(std::string, kv_type, "auto",
+          "type of the KV cache: auto (as the weights), f32, f16 or bf16");
+ABSL_FLAG(int32_t, context, 0, "longest sequence, tokens; 0: the model's");
+ABSL_FLAG(std::string, kv_transports, "auto",
+          "ways KV may take: auto, shm, tcp, or a list as in UCX_TLS");
+ABSL_FLAG(std::string, kv_net_device, "lo",
+          "network device of the KV plane; the default keeps it on this machine");
+ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
+          "how long running work may take after SIGTERM");
+
+namespace baton {
+namespace {
+
+std::string BaseName(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1);
+}
+
+void RefuseUnlessOk(const absl::Status& status) {
+  if (!status.ok()) RefuseToStart(status.message());
+}
+
+}  // namespace
+
+std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
+  if (!IsHostPort(absl::GetFlag(FLAGS_listen))) {
+    RefuseToStart(
+        absl::StrCat("--listen is '", absl::GetFlag(FLAGS_listen), "'; it takes HOST:PORT"));
+  }
+  RefuseUnlessOk(ParseRouters(absl::GetFlag(FLAGS_routers)).status());
+  if (absl::GetFlag(FLAGS_drain_grace) < absl::ZeroDuration()) {
+    RefuseToStart(absl::StrCat("--drain-grace is ",
+                               absl::FormatDuration(absl::GetFlag(FLAGS_drain_grace)),
+                               "; it takes 0 or more"));
+  }
+  auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
+  host->epoch_ = RandomU64();
+  absl::StatusOr<ModelHost> model =
+      ModelHost::Open({.backend = absl::GetFlag(FLAGS_backend),
+                       .model = absl::GetFlag(FLAGS_model),
+                       .threads = absl::GetFlag(FLAGS_threads),
+                       .kv_bytes = absl::GetFlag(FLAGS_kv_bytes),
+                       .block_tokens = absl::GetFlag(FLAGS_block_tokens),
+                       .kv_type = absl::GetFlag(FLAGS_kv_type),
+                       .context = absl::GetFlag(FLAGS_context)});
+  RefuseUnlessOk(model.status());
+  host->model_ = *std::move(model);
+  absl::StatusOr<std::unique_ptr<Transport>> transport =
+      CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
+                          .net_devices = absl::GetFlag(FLAGS_kv_net_device)});
+  RefuseUnlessOk(transport.status());
+  host->transport_ = *std::move(transport);
+  absl::StatusOr<std::unique_ptr<KvPlane>> plane =
+      KvPlane::Create(host->transport_.get(), {.epoch = host->epoch_,
+                                               .numerics_id = host->model_.numerics_id,
+                                               .layout = host->model_.layout,
+                                               .blocks = host->model_.blocks,
+                                               .proves_links = role == v1::WORKER_ROLE_DECODE});
+  RefuseUnlessOk(plane.status());
+  host->plane_ = *std::move(plane);
+  Log(Severity::kInfo, "model",
+      {{"folder", absl::GetFlag(FLAGS_model)}, {"uses", host->model_.Describe()}});
+  Log(Severity::kInfo, "kv_plane", {{"transport", host->transport_->name()}});
+  return host;
+}
+
+WorkerHost::~WorkerHost() { Stop(); }
+
+std::string WorkerHost::attach_token() {
+  if (std::string token = absl::GetFlag(FLAGS_attach_token); !token.empty()) return token;
+  const char* token = std::getenv("BATON_ATTACH_TOKEN");
+  return token == nullptr ? "" : token;
+}
+
+void WorkerHost::Listen(grpc::Service* service, absl::string_view service_name) {
+  absl::StatusOr<std::unique_ptr<RpcServer>> server =
+      RpcServer::Start({.listen = absl::GetFlag(FLAGS_listen), .services = {service}});
+  RefuseUnlessOk(server.status());
+  server_ = *std::move(server);
+  service_name_ = std::string(service_name);
+  const std::string advertise = absl::GetFlag(FLAGS_advertise);
+  if (advertise.empty()) {
+    address_ = server_->address();
+  } else if (IsHostPort(advertise) && PortOf(advertise) != 0) {
+    address_ = advertise;
+  } else {
+    address_ = absl::StrCat(advertise, ":", PortOf(server_->address()));
+    if (!IsHostPort(address_)) {
+      RefuseToStart(absl::StrCat("--advertise is '", advertise, "'; it takes HOST or HOST:PORT"));
+    }
+  }
+}
+
+void WorkerHost::OnKvThread(std::function<void()> work) {
+  kv_work_.PushAlways(std::move(work));
+  if (kv_loop_ != nullptr) kv_loop_->Wake();
+}
+
+void WorkerHost::StartKvThread() {
+  Loop::Options options = {.name = "kv"};
+  options.wait = [this](absl::Duration timeout) { transport_->Wait(timeout); };
+  options.wake = [this] { transport_->Wake(); };
+  kv_loop_ = std::make_unique<Loop>(options, [this](absl::Time now) {
+    bool busy = false;
+    for (const std::function<void()>& work : kv_work_.TakeAll()) {
+      work();
+      busy = true;
+    }
+    busy |= plane_->RunOnce(now);
+    NoteLinks();
+    return busy;
+  });
+}
+
+void WorkerHost::NoteLinks() {
+  std::vector<ProvenLink> links = plane_->links();
+  const auto same = [](const ProvenLink& a, const ProvenLink& b) {
+    return a.epoch == b.epoch && a.link == b.link;
+  };
+  MutexLock lock(&mutex_);
+  if (std::equal(links.begin(), links.end(), links_.begin(), links_.end(), same)) return;
+  links_ = std::move(links);
+  if (attach_ != nullptr) attach_->ReportNow();
+}
+
+v1::LoadReport WorkerHost::Report() {
+  v1::LoadReport report = load_();
+  MutexLock lock(&mutex_);
+  report.set_draining(draining_);
+  for (const ProvenLink& link : links_) {
+    v1::PeerLink* proto = report.add_links();
+    proto->set_epoch(link.epoch);
+    proto->set_link(link.link);
+    proto->set_bytes_per_us(link.bytes_per_us);
+  }
+  return report;
+}
+
+void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
+  load_ = std::move(load);
+  const std::string name = absl::GetFlag(FLAGS_model_name);
+  v1::Registration registration;
+  registration.set_role(role_);
+  registration.set_address(address_);
+  registration.set_epoch(epoch_);
+  registration.set_protocol_version(kProtocolVersion);
+  registration.set_model(name.empty() ? BaseName(absl::GetFlag(FLAGS_model)) : name);
+  registration.set_model_fingerprint(model_.model->fingerprint());
+  registration.set_layout_fingerprint(model_.layout.Fingerprint());
+  registration.set_numerics_id(model_.numerics_id);
+  registration.set_kv_address(plane_->address());
+  registration.set_total_blocks(static_cast<uint32_t>(model_.blocks));
+  registration.set_block_tokens(static_cast<uint32_t>(model_.layout.block_tokens));
+  registration.set_context_tokens(static_cast<uint32_t>(model_.context));
+  registration.set_max_batch(static_cast<uint32_t>(max_batch));
+  registration.set_version(std::string(kVersion));
+  AttachClient::Options options;
+  options.routers = *ParseRouters(absl::GetFlag(FLAGS_routers));
+  options.registration = std::move(registration);
+  options.token = attach_token();
+  auto attach = std::make_unique<AttachClient>(
+      std::move(options), [this] { return Report(); },
+      [this](const std::vector<v1::Peer>& protos) {
+        std::vector<KvPeer> peers;
+        for (const v1::Peer& peer : protos) {
+          peers.push_back(
+              {.epoch = peer.epoch(), .address = peer.address(), .kv_address = peer.kv_address()});
+        }
+        OnKvThread([this, peers = std::move(peers)] { plane_->SetPeers(peers); });
+      });
+  {
+    MutexLock lock(&mutex_);
+    attach_ = std::move(attach);
+  }
+  server_->SetServing(service_name_, true);
+  std::printf("listening on %s\n", address_.c_str());
+  std::fflush(stdout);
+  Log(Severity::kInfo, "listening",
+      {{"address", address_}, {"routers", absl::GetFlag(FLAGS_routers)}});
+}
+
+void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
+                                 const std::function<int()>& jobs) {
+  WaitForStop();
+  const absl::Duration grace = absl::GetFlag(FLAGS_drain_grace);
+  Log(Severity::kInfo, "draining", {{"grace", absl::FormatDuration(grace)}});
+  server_->SetServing(service_name_, false);
+  server_->SetServing("", false);
+  drain();
+  {
+    MutexLock lock(&mutex_);
+    draining_ = true;
+    attach_->ReportNow();
+  }
+  const absl::Time until = absl::Now() + grace;
+  Mutex mutex;
+  CondVar never;
+  MutexLock lock(&mutex);
+  while (jobs() > 0 && absl::Now() < until) never.WaitFor(&mutex, absl::Milliseconds(10));
+}
+
+void WorkerHost::Stop() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(absl::ZeroDuration());
+  server_ = nullptr;
+  std::unique_ptr<AttachClient> attach;
+  {
+    MutexLock lock(&mutex_);
+    attach = std::move(attach_);
+  }
+  attach = nullptr;  // its thread may be in Report(), which takes the lock
+  if (kv_loop_ != nullptr) kv_loop_->Stop();
+}
+
+}  // namespace baton

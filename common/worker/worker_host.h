@@ -1,0 +1,86 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/time/time.h"
+#include "baton/v1/load.pb.h"
+#include "baton/v1/membership.pb.h"
+#include "common/base/inbox.h"
+#include "common/base/loop.h"
+#include "common/base/mutex.h"
+#include "common/base/wakeup.h"
+#include "common/rpc/attach_client.h"
+#include "common/rpc/rpc_server.h"
+#include "common/worker/model_host.h"
+#include "kv_transfer/kv_plane.h"
+#include "kv_transfer/transport.h"
+
+namespace baton {
+
+// What a worker process is made of beside its core: flags, model, KV plane with its thread, gRPC
+// server, attachment to routers, and the way it stops. `main` calls the functions in the order they
+// stand here.
+class WorkerHost {
+ public:
+  // Reads the flags that both kinds of worker have; opens model and KV plane. A flag or file that
+  // can't be used ends the process with a message (RefuseToStart).
+  static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role);
+  ~WorkerHost();
+
+  const ModelHost& model() const { return model_; }
+  KvPlane* plane() { return plane_.get(); }
+  KvView kv() { return {plane_->pool(), model_.layout}; }
+
+  // Listens, with `service` answering. address() is what routers are told.
+  void Listen(grpc::Service* service, absl::string_view service_name);
+  const std::string& address() const { return address_; }
+  // The cluster's shared token, or nothing.
+  static std::string attach_token();
+
+  // Any thread: runs `work` on the KV thread, which starts with StartKvThread (work given before
+  // waits).
+  void OnKvThread(std::function<void()> work);
+  void StartKvThread();
+
+  // Attaches to the routers; `load` (any thread) says how busy the core is. Links are filled in
+  // here.
+  void Attach(int max_batch, std::function<v1::LoadReport()> load);
+
+  // Waits for SIGTERM or SIGINT, then calls `drain` (the core takes nothing new), tells the
+  // routers, and returns when `jobs` is 0, or when --drain-grace has passed. A second signal ends
+  // the process.
+  void RunUntilStopped(const std::function<void()>& drain, const std::function<int()>& jobs);
+
+  // Ends RPCs, attachment and the KV thread, in this order. Afterwards nothing calls into the core.
+  void Stop();
+
+ private:
+  explicit WorkerHost(v1::WorkerRole role) : role_(role), kv_work_(kKvWork) {}
+  static constexpr size_t kKvWork = 1 << 16;
+  v1::LoadReport Report();
+  void NoteLinks();
+
+  const v1::WorkerRole role_;
+  WorkerEpoch epoch_ = 0;
+  ModelHost model_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<KvPlane> plane_;
+  std::unique_ptr<RpcServer> server_;
+  std::string service_name_, address_;
+  std::function<v1::LoadReport()> load_;
+
+  Inbox<std::function<void()>> kv_work_;
+  std::unique_ptr<Loop> kv_loop_;
+
+  Mutex mutex_;
+  std::unique_ptr<AttachClient> attach_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ProvenLink> links_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace baton

@@ -1,0 +1,58 @@
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/program.h"
+#include "common/worker/worker_host.h"
+#include "common/worker/worker_proto.h"
+#include "decode_worker/decode_service.h"
+
+ABSL_FLAG(int32_t, max_batch, 64, "sequences per step");
+ABSL_FLAG(int32_t, max_sequences, 128, "sequences promised at one time; more are refused");
+ABSL_FLAG(absl::Duration, pause_limit, absl::Seconds(30),
+          "how long a sequence waits for a slow reader");
+ABSL_FLAG(absl::Duration, stall, absl::Seconds(4),
+          "without a byte of KV for that long its owner counts as dead");
+
+namespace {
+
+constexpr char kUsage[] =
+    "baton-decode: pulls KV from prefill workers and generates tokens, for the routers it attaches "
+    "to.\n"
+    "  baton-decode --model DIR --routers HOST:PORT[,HOST:PORT...]";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace baton;
+  BlockStopSignals();
+  if (const auto extra = StartProgram(argc, argv, kUsage); !extra.empty()) {
+    RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
+  }
+  if (absl::GetFlag(FLAGS_stall) < absl::Milliseconds(100))
+    RefuseToStart("--stall takes 100 ms or more");
+  const std::unique_ptr<WorkerHost> host = WorkerHost::Open(v1::WORKER_ROLE_DECODE);
+  DecodeService service(host->attach_token());
+  host->Listen(&service, v1::DecodeWorker::service_full_name());
+  const auto puller = KvPuller::Create(host->plane(), {.stall = absl::GetFlag(FLAGS_stall)});
+
+  Wakeup wakeup;
+  absl::StatusOr<std::unique_ptr<DecodeWorker>> worker = DecodeWorker::Create(
+      {.max_batch = absl::GetFlag(FLAGS_max_batch),
+       .max_sequences = absl::GetFlag(FLAGS_max_sequences),
+       .context = host->model().context,
+       .pause_limit = absl::GetFlag(FLAGS_pause_limit),
+       .wake = [&wakeup] { wakeup.Wake(); }},
+      host->model().model.get(), host->model().backend.get(), host->plane(), puller.get(),
+      [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
+  if (!worker.ok()) RefuseToStart(worker.status().message());
+  host->StartKvThread();
+  Loop loop({.name = "decode"}, [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
+  wakeup.Set(&loop);
+  service.SetWorker(worker->get());
+  host->Attach(absl::GetFlag(FLAGS_max_batch),
+               [&worker] { return LoadToProto((*worker)->Load()); });
+  host->RunUntilStopped([&worker] { (*worker)->Drain(); }, [&worker] { return (*worker)->jobs(); });
+  host->Stop();
+  wakeup.Set(nullptr);
+  loop.Stop();
+  return 0;
+}

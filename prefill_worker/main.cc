@@ -1,0 +1,56 @@
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/program.h"
+#include "common/worker/worker_host.h"
+#include "common/worker/worker_proto.h"
+#include "prefill_worker/prefill_service.h"
+
+ABSL_FLAG(int32_t, max_queue, 256, "prompts that may wait; more are refused");
+ABSL_FLAG(int32_t, chunk_tokens, 512,
+          "prompt tokens per step, over all prompts; a multiple of --block-tokens");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
+          "how long KV waits for a reader that says nothing");
+
+namespace {
+
+constexpr char kUsage[] =
+    "baton-prefill: computes prompts into KV and first tokens, for the routers it attaches to.\n"
+    "  baton-prefill --model DIR --routers HOST:PORT[,HOST:PORT...]";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace baton;
+  BlockStopSignals();
+  if (const auto extra = StartProgram(argc, argv, kUsage); !extra.empty()) {
+    RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
+  }
+  if (absl::GetFlag(FLAGS_lease) < absl::Seconds(1))
+    RefuseToStart("--lease takes one second or more");
+  const std::unique_ptr<WorkerHost> host = WorkerHost::Open(v1::WORKER_ROLE_PREFILL);
+  PrefillService service(host->attach_token());
+  host->Listen(&service, v1::PrefillWorker::service_full_name());
+  const auto publisher = KvPublisher::Create(
+      host->plane(), {.owner = host->address(), .lease = absl::GetFlag(FLAGS_lease)});
+
+  Wakeup wakeup;
+  absl::StatusOr<std::unique_ptr<PrefillWorker>> worker = PrefillWorker::Create(
+      {.max_queue = absl::GetFlag(FLAGS_max_queue),
+       .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
+       .context = host->model().context,
+       .wake = [&wakeup] { wakeup.Wake(); }},
+      host->model().model.get(), host->model().backend.get(), host->plane(), publisher.get(),
+      [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
+  if (!worker.ok()) RefuseToStart(worker.status().message());
+  host->StartKvThread();
+  Loop loop({.name = "prefill"}, [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
+  wakeup.Set(&loop);
+  service.SetWorker(worker->get());
+  host->Attach(absl::GetFlag(FLAGS_max_queue),
+               [&worker] { return LoadToProto((*worker)->Load()); });
+  host->RunUntilStopped([&worker] { (*worker)->Drain(); }, [&worker] { return (*worker)->jobs(); });
+  host->Stop();
+  wakeup.Set(nullptr);
+  loop.Stop();
+  return 0;
+}
