@@ -68,7 +68,6 @@ class PrefillWorker::Core {
   struct Result {
     JobId id;
     SampledToken token;
-    std::optional<FinishReason> finish;
   };
   struct Chunk {
     Job* job;
@@ -217,8 +216,18 @@ bool PrefillWorker::Core::RunOnce(absl::Time now) {
 void PrefillWorker::Core::HandOutResults(absl::Time now) {
   for (Result& result : results_) {
     Job* job = Find(result.id);
+    // Complete even where this token ends the answer: whoever reads the KV then learns so from the
+    // note, while an aborted hand-over would look to the router like a lost one if it heard of that
+    // first.
+    on_kv_thread_([publisher = publisher_, handover = job->handover,
+                   payload = HandoverNote{result.token}.Encode()]() mutable {
+      publisher->Complete(handover->id, std::move(payload));
+    });
+    const auto finish =
+        FinishAt(result.token.id, result.token.position, job->job.original_prompt_tokens,
+                 job->job.sampling, options_.context);
     job->update(PrefillFirstToken{.token = std::move(result.token),
-                                  .finish = result.finish,
+                                  .finish = finish,
                                   .queue = job->begun - job->job.arrival,
                                   .prefill = now - job->begun});
   }
@@ -356,19 +365,9 @@ bool PrefillWorker::Core::Step(absl::Time now) {
       BeginEnding(job, token.status());
       continue;
     }
-    const auto finish = FinishAt(token->id, token->position, job->job.original_prompt_tokens,
-                                 job->job.sampling, options_.context);
-    if (finish) {
-      BeginEnding(job, absl::OkStatus());
-    } else {
-      job->state = State::kLeased;
-      active_.erase(std::find(active_.begin(), active_.end(), job->id));
-      on_kv_thread_([publisher = publisher_, handover = job->handover,
-                     payload = HandoverNote{*token}.Encode()]() mutable {
-        publisher->Complete(handover->id, std::move(payload));
-      });
-    }
-    results_.push_back({job->id, *std::move(token), finish});
+    job->state = State::kLeased;
+    active_.erase(std::find(active_.begin(), active_.end(), job->id));
+    results_.push_back({job->id, *std::move(token)});
   }
   return true;
 }

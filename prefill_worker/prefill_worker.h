@@ -33,14 +33,15 @@ struct PrefillJob {
 
 struct PrefillFirstToken {
   SampledToken token;
-  std::optional<FinishReason> finish;  // this token already ends the answer: no hand-over
+  // This token already ends the answer: nobody needs the KV, and who submitted the job cancels it.
+  std::optional<FinishReason> finish;
   absl::Duration queue;                // from `arrival` until the first chunk began
   absl::Duration prefill;              // from then until the token was sampled
 };
 
 struct PrefillEnded {
-  // OK: a reader has the KV, or the first token ended the answer. FailedPrecondition: the lease ran
-  // out. Cancelled: by Cancel(). Internal: the step failed.
+  // OK: a reader has the KV. FailedPrecondition: the lease ran out. Cancelled: by Cancel().
+  // Internal: the step failed.
   absl::Status status;
 };
 

@@ -300,7 +300,7 @@ TEST_F(PrefillWorkerTest, RefusesWhatCanNeverWorkAndWhatDoesNotFitTheQueue) {
   EXPECT_EQ(worker_->jobs(), 2);
 }
 
-TEST_F(PrefillWorkerTest, AFirstTokenThatEndsTheAnswerLeavesNoHandOver) {
+TEST_F(PrefillWorkerTest, SaysWhenTheFirstTokenEndsTheAnswer) {
   Start();
   const auto prompt = Prompt(9);
   const TokenId expected = FakeContinuation(layout_, prompt, kVocab, 1)[0];
@@ -308,11 +308,14 @@ TEST_F(PrefillWorkerTest, AFirstTokenThatEndsTheAnswerLeavesNoHandOver) {
     PrefillJob job = Job(prompt, by_stop ? 10 : 1);
     if (by_stop) job.sampling.stop_tokens = {expected};
     Record record;
-    ASSERT_TRUE(Submit(job, &record).ok());
+    const auto id = Submit(job, &record).value();
     Settle();
     EXPECT_EQ(record.first->token.id, expected);
     EXPECT_EQ(record.first->finish, by_stop ? FinishReason::kStop : FinishReason::kLength);
-    EXPECT_EQ(record.ended, absl::OkStatus());
+    EXPECT_FALSE(record.ended);
+    worker_->Cancel(id);
+    Settle();
+    EXPECT_TRUE(absl::IsCancelled(*record.ended));
     ExpectAllBack();
   }
 }
