@@ -1,0 +1,422 @@
+#include "tests/sim/sim_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/engine/fake_model.h"
+#include "common/rpc/limits.h"
+#include "common/sampling/sampler.h"
+#include "gtest/gtest.h"
+#include "kernels/fake/fake_backend.h"
+#include "tests/sim/sim_wire.h"
+
+namespace baton {
+namespace {
+
+constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
+// How far the clock goes at most while something is under way: KV planes have timers of their own.
+constexpr absl::Duration kTick = absl::Milliseconds(2);
+// How far it goes at least: what is due between happens together.
+constexpr absl::Duration kGrain = absl::Microseconds(250);
+
+}  // namespace
+
+struct SimCluster::Worker {
+  v1::WorkerRole role;
+  AttachKey attach = 0;
+  v1::Registration registration;
+  std::unique_ptr<Transport> wire;
+  std::unique_ptr<FaultyTransport> transport;
+  std::unique_ptr<KvPlane> plane;
+  std::unique_ptr<KvPublisher> publisher;
+  std::unique_ptr<KvPuller> puller;
+  std::unique_ptr<Backend> backend;
+  std::deque<std::function<void()>> kv_work;
+  std::unique_ptr<PrefillWorker> prefill;
+  std::unique_ptr<DecodeWorker> decode;
+  absl::Duration spent;  // of the step that runs
+  absl::Time busy_until = absl::InfinitePast();
+  absl::Time next_report = absl::InfinitePast();
+  size_t links = 0;
+  absl::Time last_delivery = absl::InfinitePast();
+
+  WorkerLoad load() const { return prefill ? prefill->Load() : decode->Load(); }
+  int jobs() const { return prefill ? prefill->jobs() : decode->jobs(); }
+  bool RunKv(absl::Time now) {
+    bool worked = !kv_work.empty();
+    while (!kv_work.empty()) {
+      const auto work = std::move(kv_work.front());
+      kv_work.pop_front();
+      work();
+    }
+    return plane->RunOnce(now) || worked;
+  }
+  bool RunCore(absl::Time now) {
+    if (now < busy_until) return false;
+    spent = absl::ZeroDuration();
+    const bool worked = prefill ? prefill->RunOnce(now) : decode->RunOnce(now);
+    busy_until = now + spent;
+    return worked;
+  }
+};
+
+struct SimCluster::Leg {
+  Worker* worker = nullptr;
+  std::optional<uint64_t> job;
+  bool paused = false;
+  std::deque<CoreEvent> held;  // while paused
+  absl::Time last_out = absl::InfinitePast(), last_in = absl::InfinitePast();
+};
+
+SimCluster::SimCluster(Options options)
+    : options_(std::move(options)),
+      random_(options_.seed),
+      model_(Model::WithoutWeights(FakeModelConfig(options_.vocab, options_.context))),
+      layout_(model_->LayoutFor(options_.block_tokens, DType::kF16)),
+      fabric_({.single_threaded = true}) {
+  RouterCoreOptions router;
+  router.model_name = "fake";
+  router.context_tokens = options_.context;
+  router.vocab = options_.vocab;
+  router.max_queued = 1 << 20;
+  router.pair_wait = router.room_wait = absl::Hours(1);
+  router_ = std::make_unique<RouterCore>(router);
+  for (int i = 0; i < options_.prefill_workers; ++i) AddWorker(v1::WORKER_ROLE_PREFILL, i);
+  for (int i = 0; i < options_.decode_workers; ++i) AddWorker(v1::WORKER_ROLE_DECODE, i);
+  RunUntil(now_ + absl::Seconds(2));
+}
+
+SimCluster::~SimCluster() {
+  for (auto& worker : workers_) {  // cores before the planes they stand on
+    worker->prefill.reset();
+    worker->decode.reset();
+    worker->kv_work.clear();
+    worker->publisher.reset();
+    worker->puller.reset();
+    worker->plane.reset();
+    worker->transport.reset();
+  }
+}
+
+void SimCluster::AddWorker(v1::WorkerRole role, int index) {
+  const bool prefills = role == v1::WORKER_ROLE_PREFILL;
+  workers_.push_back(std::make_unique<Worker>());
+  Worker* worker = workers_.back().get();
+  worker->role = role;
+  worker->attach = workers_.size();
+  worker->wire = fabric_.CreateTransport();
+  worker->transport =
+      std::make_unique<FaultyTransport>(worker->wire.get(), random_(), [this] { return now_; });
+  worker->backend =
+      CreateFakeBackend({.per_step = absl::Milliseconds(3),
+                         .per_row = absl::Microseconds(20),
+                         .spend = [worker](absl::Duration d) { worker->spent += d; }});
+  KvPlane::Options plane;
+  plane.epoch = workers_.size();
+  plane.numerics_id = worker->backend->numerics_id();
+  plane.layout = layout_;
+  plane.blocks = prefills ? options_.prefill_blocks : options_.decode_blocks;
+  plane.proves_links = !prefills;
+  worker->plane = KvPlane::Create(worker->transport.get(), plane).value();
+  const std::string address = absl::StrCat(prefills ? "prefill-" : "decode-", index, ":1");
+  const auto on_kv_thread = [worker](std::function<void()> work) {
+    worker->kv_work.push_back(std::move(work));
+  };
+  if (prefills) {
+    worker->publisher = KvPublisher::Create(worker->plane.get(), {.owner = address});
+    worker->prefill =
+        PrefillWorker::Create(options_.prefill, model_.get(), worker->backend.get(),
+                              worker->plane.get(), worker->publisher.get(), on_kv_thread)
+            .value();
+  } else {
+    worker->puller = KvPuller::Create(worker->plane.get(), {});
+    worker->decode = DecodeWorker::Create(options_.decode, model_.get(), worker->backend.get(),
+                                          worker->plane.get(), worker->puller.get(), on_kv_thread)
+                         .value();
+  }
+  v1::Registration& registration = worker->registration;
+  registration.set_role(role);
+  registration.set_address(address);
+  registration.set_epoch(plane.epoch);
+  registration.set_protocol_version(static_cast<uint32_t>(kProtocolVersion));
+  registration.set_model("fake");
+  registration.set_model_fingerprint(model_->fingerprint());
+  registration.set_layout_fingerprint(layout_.Fingerprint());
+  registration.set_numerics_id(plane.numerics_id);
+  registration.set_kv_address(worker->plane->address());
+  registration.set_total_blocks(static_cast<uint32_t>(plane.blocks));
+  registration.set_block_tokens(static_cast<uint32_t>(layout_.block_tokens));
+  registration.set_context_tokens(static_cast<uint32_t>(options_.context));
+  registration.set_max_batch(
+      static_cast<uint32_t>(prefills ? options_.prefill.max_queue : options_.decode.max_batch));
+  router_->Handle(WorkerAttached{worker->attach, registration}, now_);
+}
+
+std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request) const {
+  const SamplingOptions& sampling = request.sampling;
+  FakeOracle oracle(layout_);
+  for (const TokenId token : request.prompt) oracle.Append(token);
+  std::vector<float> logits(options_.vocab);
+  Sampler sampler;
+  std::vector<TokenId> answer;
+  const int prompt = static_cast<int>(request.prompt.size());
+  while (true) {
+    oracle.Logits(absl::MakeSpan(logits));
+    const int generated = static_cast<int>(answer.size());
+    const TokenId id = sampler.Sample(logits, sampling, prompt + generated, generated)->id;
+    answer.push_back(id);
+    if (FinishAt(id, prompt + generated, prompt, sampling, options_.context)) return answer;
+    oracle.Append(id);
+  }
+}
+
+SimClient* SimCluster::Add(CheckedRequest request) {
+  clients_.push_back(std::make_unique<SimClient>());
+  SimClient* client = clients_.back().get();
+  const RequestKey key = clients_.size();
+  client->request = request;
+  ++running_;
+  deliveries_.emplace(request.arrival, [this, key, request] {
+    router_->Handle(ClientArrived{key, request}, now_);
+  });
+  return client;
+}
+
+// In order per `last`.
+void SimCluster::Later(absl::Time* last, std::function<void()> deliver) {
+  const double share = std::uniform_real_distribution<double>(0, 1)(random_);
+  *last = std::max(*last, now_ + options_.wire_delay * share);
+  deliveries_.emplace(*last, std::move(deliver));
+}
+
+SimCluster::Worker* SimCluster::Find(const WorkerName& name) {
+  for (auto& worker : workers_) {
+    if (worker->registration.address() == name.address) return worker.get();
+  }
+  return nullptr;
+}
+
+void SimCluster::Deliver(Leg* leg, CoreEvent event) {
+  if (leg->paused) {
+    leg->held.push_back(std::move(event));
+    return;
+  }
+  const auto* ended = std::get_if<LegEnded>(&event);
+  const LegKey over = ended != nullptr ? ended->leg : 0;
+  router_->Handle(std::move(event), now_);
+  if (over != 0) legs_.erase(over);
+}
+
+void SimCluster::Said(LegKey key, CoreEvent event) {
+  Leg* leg = legs_.at(key).get();
+  Later(&leg->last_in, [this, leg, event = std::move(event)] { Deliver(leg, event); });
+}
+
+void SimCluster::Start(StartPrefill action) {
+  const LegKey key = action.leg;
+  Leg* leg = (legs_[key] = std::make_unique<Leg>()).get();
+  leg->worker = Find(action.worker);
+  Later(&leg->last_out, [this, key, leg, request = std::move(action.request)] {
+    auto job = leg->worker->prefill->Submit(JobFrom(request, now_), [this, key](PrefillUpdate u) {
+      if (auto* ended = std::get_if<PrefillEnded>(&u))
+        return Said(key, LegEnded{key, ended->status});
+      Said(key, PrefillSaid{key, EventFrom(u)});
+    });
+    if (!job.ok()) return Said(key, LegEnded{key, job.status()});
+    leg->job = *job;
+  });
+}
+
+void SimCluster::Start(StartDecode action) {
+  const LegKey key = action.leg;
+  Leg* leg = (legs_[key] = std::make_unique<Leg>()).get();
+  leg->worker = Find(action.worker);
+  Later(&leg->last_out, [this, key, leg, request = std::move(action.request)] {
+    auto job = leg->worker->decode->Submit(JobFrom(request), [this, key](DecodeUpdate u) {
+      if (auto* ended = std::get_if<DecodeEnded>(&u))
+        return Said(key, LegEnded{key, ended->status});
+      Said(key, DecodeSaid{key, EventFrom(u)});
+    });
+    if (!job.ok()) return Said(key, LegEnded{key, job.status()});
+    leg->job = *job;
+  });
+}
+
+void SimCluster::SendToClientNow(SendToClient action) {
+  SimClient* client = clients_.at(action.request - 1).get();
+  for (const v1::Token& token : action.event.delta().tokens()) {
+    ASSERT_EQ(token.position(), client->request.prompt.size() + client->tokens.size());
+    client->tokens.push_back(token.token_id());
+    client->times.push_back(now_);
+  }
+  if (action.event.has_finished()) client->finished = action.event.finished();
+  if (action.event.has_summary()) client->summary = action.event.summary();
+  if (client->owes) return;
+  client->owes = true;
+  absl::Time none = absl::InfinitePast();
+  Later(&none, [this, client, key = action.request] {
+    client->owes = false;
+    if (!client->status) router_->Handle(ClientWritable{key}, now_);
+  });
+}
+
+void SimCluster::Carry(CoreAction action) {
+  if (auto* prefill = std::get_if<StartPrefill>(&action)) {
+    Start(std::move(*prefill));
+  } else if (auto* decode = std::get_if<StartDecode>(&action)) {
+    Start(std::move(*decode));
+  } else if (auto* cancel = std::get_if<CancelLeg>(&action)) {
+    const auto leg = legs_.find(cancel->leg);
+    if (leg == legs_.end()) return;
+    Later(&leg->second->last_out, [this, key = cancel->leg] {
+      const auto leg = legs_.find(key);
+      if (leg == legs_.end() || !leg->second->job) return;
+      Worker* worker = leg->second->worker;
+      worker->prefill ? worker->prefill->Cancel(*leg->second->job)
+                      : worker->decode->Cancel(*leg->second->job);
+    });
+  } else if (auto* pause = std::get_if<PauseLeg>(&action)) {
+    Leg* leg = legs_.at(pause->leg).get();
+    leg->paused = true;
+    if (leg->worker->decode && leg->job) leg->worker->decode->SetPaused(*leg->job, true);
+  } else if (auto* resume = std::get_if<ResumeLeg>(&action)) {
+    Leg* leg = legs_.at(resume->leg).get();
+    leg->paused = false;
+    if (leg->worker->decode && leg->job) leg->worker->decode->SetPaused(*leg->job, false);
+    std::deque<CoreEvent> held;
+    held.swap(leg->held);
+    for (CoreEvent& event : held) Deliver(leg, std::move(event));
+  } else if (auto* send = std::get_if<SendToClient>(&action)) {
+    SendToClientNow(std::move(*send));
+  } else if (auto* finish = std::get_if<FinishClient>(&action)) {
+    SimClient* client = clients_.at(finish->request - 1).get();
+    ASSERT_FALSE(client->status) << "a client was told twice how it ended";
+    client->status = finish->status;
+    --running_;
+    absl::Time none = absl::InfinitePast();
+    Later(&none, [this, key = finish->request] { router_->Handle(ClientGone{key}, now_); });
+  } else if (auto* peers = std::get_if<SendPeers>(&action)) {
+    Worker* worker = workers_.at(peers->attach - 1).get();
+    std::vector<KvPeer> known;
+    for (const v1::Peer& peer : peers->peers.peers()) {
+      known.push_back({peer.epoch(), peer.address(), peer.kv_address()});
+    }
+    worker->kv_work.push_back([worker, known] { worker->plane->SetPeers(known); });
+  }
+}
+
+void SimCluster::Report(Worker* worker) {
+  const auto links = worker->plane->links();
+  if (now_ < worker->next_report && links.size() == worker->links) return;
+  worker->next_report = now_ + kReportEvery;
+  worker->links = links.size();
+  v1::LoadReport report = ReportFrom(worker->load());
+  for (const ProvenLink& link : links) {
+    v1::PeerLink* proto = report.add_links();
+    proto->set_epoch(link.epoch);
+    proto->set_link(link.link);
+    proto->set_bytes_per_us(link.bytes_per_us);
+  }
+  Later(&worker->last_delivery, [this, worker, report] {
+    router_->Handle(WorkerReported{worker->attach, report}, now_);
+  });
+}
+
+bool SimCluster::Turn() {
+  bool worked = false;
+  while (!deliveries_.empty() && deliveries_.begin()->first <= now_) {
+    const auto deliver = std::move(deliveries_.begin()->second);
+    deliveries_.erase(deliveries_.begin());
+    deliver();
+    worked = true;
+  }
+  router_->RunOnce(now_);
+  for (CoreAction& action : router_->TakeActions()) {
+    Carry(std::move(action));
+    worked = true;
+  }
+  for (auto& worker : workers_) {
+    worked |= worker->RunKv(now_);
+    worked |= worker->RunCore(now_);
+    Report(worker.get());
+  }
+  return worked;
+}
+
+absl::Time SimCluster::NextEvent() const {
+  absl::Time next = std::min(now_ + kTick, router_->NextWake());
+  if (!deliveries_.empty()) next = std::min(next, deliveries_.begin()->first);
+  for (const auto& worker : workers_) {
+    if (worker->busy_until > now_) next = std::min(next, worker->busy_until);
+  }
+  return std::max(next, now_ + kGrain);
+}
+
+bool SimCluster::Idle() const {
+  if (running_ > 0 || router_->requests() > 0 || router_->legs() > 0 || !legs_.empty()) {
+    return false;
+  }
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [](const auto& worker) { return worker->jobs() == 0; });
+}
+
+void SimCluster::RunUntil(absl::Time time) {
+  while (now_ < time) {
+    for (int idle = 0; idle < 2; ++idle) {
+      if (Turn()) idle = 0;
+    }
+    for (size_t i = 0; i < clients_.size(); ++i) {
+      SimClient& client = *clients_[i];
+      if (client.cancel_at > now_ || client.cancelled) continue;
+      client.cancelled = true;
+      if (!client.status && client.request.arrival < now_) {
+        router_->Handle(ClientCancelled{i + 1}, now_);
+      }
+    }
+    now_ = std::min(time, NextEvent());
+  }
+}
+
+void SimCluster::RunUntilIdle(absl::Duration limit) {
+  const absl::Time end = now_ + limit;
+  while (!Idle()) {
+    ASSERT_LT(now_, end) << running_ << " clients, " << router_->legs() << " legs";
+    RunUntil(now_ + absl::Milliseconds(20));
+  }
+  RunUntil(now_ + absl::Seconds(1));
+}
+
+void SimCluster::SetFaults(const FaultyTransport::Faults& faults) {
+  for (auto& worker : workers_) {
+    if (worker->decode) worker->transport->SetFaults(faults);
+  }
+}
+
+void SimCluster::ExpectAllBack() {
+  EXPECT_EQ(router_->requests(), 0u);
+  EXPECT_EQ(router_->legs(), 0u);
+  for (const auto& worker : workers_) {
+    const std::string& address = worker->registration.address();
+    const WorkerLoad load = worker->load();
+    EXPECT_EQ(load.free_blocks, load.total_blocks) << address;
+    EXPECT_EQ(load.running + load.waiting + load.leases, 0) << address;
+    EXPECT_EQ(load.waiting_tokens, 0) << address;
+    EXPECT_EQ(worker->jobs(), 0) << address;
+    if (worker->publisher) {
+      EXPECT_EQ(worker->publisher->open_handovers(), 0) << address;
+    }
+    if (worker->puller) {
+      EXPECT_EQ(worker->puller->running_pulls(), 0) << address;
+      EXPECT_EQ(worker->transport->reads_outstanding(), 0u) << address;
+    }
+  }
+}
+
+uint64_t SimCluster::steps() const {
+  uint64_t steps = 0;
+  for (const auto& worker : workers_) steps += worker->load().steps;
+  return steps;
+}
+
+}  // namespace baton

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/model/model.h"
+#include "decode_worker/decode_worker.h"
+#include "kernels/backend.h"
+#include "kv_transfer/faulty_transport.h"
+#include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/kv_plane.h"
+#include "kv_transfer/kv_publisher.h"
+#include "kv_transfer/kv_puller.h"
+#include "prefill_worker/prefill_worker.h"
+#include "router/router_core.h"
+
+namespace baton {
+
+// What one client asked and what it has seen.
+struct SimClient {
+  CheckedRequest request;
+  absl::Time cancel_at = absl::InfiniteFuture();
+
+  std::vector<TokenId> tokens;  // in order; a position out of order is a test failure
+  std::vector<absl::Time> times;
+  std::optional<v1::Finished> finished;
+  std::optional<v1::Summary> summary;
+  std::optional<absl::Status> status;
+  bool cancelled = false;
+  bool owes = false;
+};
+
+// A router and its workers in one thread, one virtual clock and one seed: the real RouterCore,
+// worker cores, pools, ledgers and KV planes over faulty in-process transports, on the fake
+// backend. What gRPC does is a queue of deliveries, each a little late at random, in order per RPC.
+class SimCluster {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    int prefill_workers = 4;
+    int decode_workers = 4;
+    int context = 512;
+    int vocab = 256;
+    int block_tokens = 8;
+    int prefill_blocks = 256;
+    int decode_blocks = 160;
+    PrefillWorker::Options prefill;
+    DecodeWorker::Options decode;
+    absl::Duration wire_delay = absl::Milliseconds(1);  // longest, of a message between two parties
+  };
+  explicit SimCluster(Options options);
+  ~SimCluster();
+
+  // The answer that this request must get.
+  std::vector<TokenId> Expected(const CheckedRequest& request) const;
+
+  absl::Time now() const { return now_; }
+  // Hands a request in at its `arrival`, which has not passed. Valid as long as the cluster.
+  SimClient* Add(CheckedRequest request);
+  // Runs until `time`, or until all requests are over and everything rests.
+  void RunUntil(absl::Time time);
+  void RunUntilIdle(absl::Duration limit);
+
+  // Of every decode worker's transport, from now on.
+  void SetFaults(const FaultyTransport::Faults& faults);
+  // Fails the test where a block, lease, pull, job, leg or request is left.
+  void ExpectAllBack();
+
+  const RouterCore& router() const { return *router_; }
+  uint64_t steps() const;
+
+ private:
+  struct Worker;
+  struct Leg;
+
+  void AddWorker(v1::WorkerRole role, int index);
+  void Later(absl::Time* last, std::function<void()> deliver);
+  void Carry(CoreAction action);
+  void Start(StartPrefill action);
+  void Start(StartDecode action);
+  void Said(LegKey leg, CoreEvent event);
+  void Deliver(Leg* leg, CoreEvent event);
+  void SendToClientNow(SendToClient action);
+  Worker* Find(const WorkerName& name);
+  void Report(Worker* worker);
+  bool Turn();
+  bool Idle() const;
+  absl::Time NextEvent() const;
+
+  const Options options_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  std::mt19937_64 random_;
+  std::unique_ptr<const Model> model_;
+  KvLayout layout_;
+  InProcessFabric fabric_;
+  std::unique_ptr<RouterCore> router_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::map<LegKey, std::unique_ptr<Leg>> legs_;
+  std::vector<std::unique_ptr<SimClient>> clients_;  // request key - 1
+  std::multimap<absl::Time, std::function<void()>> deliveries_;
+  size_t running_ = 0;  // clients without a status
+};
+
+}  // namespace baton

@@ -1,0 +1,187 @@
+#include <cstdlib>
+#include <iostream>
+
+#include "common/base/log.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/sim/sim_cluster.h"
+
+namespace baton {
+namespace {
+
+// BATON_SIM_SEED replays one.
+uint64_t Seed(uint64_t otherwise) {
+  const char* given = std::getenv("BATON_SIM_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
+  std::cout << "seed " << seed << "\n";
+  return seed;
+}
+
+class SimTest : public ::testing::Test {
+ protected:
+  SimTest() { SetLogLevel(Severity::kError); }
+
+  // Lengths from 1 up, short ones more often, as prompts are.
+  int Length(int longest) {
+    return static_cast<int>(std::exp(std::uniform_real_distribution<double>(
+        0, std::log(static_cast<double>(longest + 1)))(random_)));
+  }
+  CheckedRequest Request(absl::Time arrival, int prompt, int max_tokens) {
+    CheckedRequest request;
+    request.request_id = absl::StrCat("r", ++requests_);
+    for (int i = 0; i < prompt; ++i) request.prompt.push_back(random_() % 256);
+    request.sampling.max_tokens = max_tokens;
+    request.sampling.seed = random_();
+    request.arrival = arrival;
+    return request;
+  }
+  CheckedRequest RandomRequest(absl::Time arrival) {
+    CheckedRequest request = Request(arrival, Length(300), Length(40));
+    if (random_() % 2) request.sampling.temperature = 1.3f;
+    if (random_() % 4 == 0) request.sampling.top_p = 0.8f;
+    if (random_() % 4 == 0) {
+      for (int i = 0; i < 20; ++i) request.sampling.stop_tokens.push_back(random_() % 256);
+    }
+    return request;
+  }
+
+  std::mt19937_64 random_;
+  int requests_ = 0;
+};
+
+TEST_F(SimTest, TenThousandRequestsWithCancelsAndDeadlinesGetTheirTokensAndLeaveNothing) {
+  const uint64_t seed = Seed(20261121);
+  random_.seed(seed);
+  SimCluster cluster({.seed = seed,
+                      .decode_blocks = 72,
+                      .prefill = {.chunk_tokens = 64, .slice_bytes = 4096},
+                      .decode = {.max_batch = 24, .max_sequences = 32}});
+  std::vector<SimClient*> clients;
+  absl::Time arrival = cluster.now();
+  for (int i = 0; i < 10000; ++i) {
+    arrival += absl::Microseconds(random_() % 2400);
+    CheckedRequest request = RandomRequest(arrival);
+    if (random_() % 10 == 0) {
+      request.deadline = arrival + absl::Milliseconds(random_() % 200);
+    }
+    clients.push_back(cluster.Add(std::move(request)));
+    if (random_() % 10 == 0) {
+      clients.back()->cancel_at = arrival + absl::Milliseconds(random_() % 120 + 1);
+    }
+    if (clients.size() % 500 == 0) cluster.RunUntil(arrival);
+  }
+  cluster.RunUntilIdle(absl::Minutes(10));
+  int answered = 0, cancelled = 0, expired = 0;
+  for (const SimClient* client : clients) {
+    ASSERT_TRUE(client->status);
+    const auto expected = cluster.Expected(client->request);
+    const std::string& id = client->request.request_id;
+    if (client->status->ok()) {
+      EXPECT_EQ(client->tokens, expected) << id;
+      EXPECT_TRUE(client->finished) << id;
+      ++answered;
+      continue;
+    }
+    ASSERT_LE(client->tokens.size(), expected.size()) << id;
+    EXPECT_TRUE(std::equal(client->tokens.begin(), client->tokens.end(), expected.begin())) << id;
+    if (absl::IsCancelled(*client->status) && client->cancelled) {
+      ++cancelled;
+    } else if (absl::IsDeadlineExceeded(*client->status)) {
+      EXPECT_LT(client->request.deadline, absl::InfiniteFuture()) << id;
+      ++expired;
+    } else {
+      ADD_FAILURE() << id << ": " << *client->status;
+    }
+  }
+  cluster.ExpectAllBack();
+  const RouterCounters& counters = cluster.router().counters();
+  std::cout << answered << " answered, " << cancelled << " cancelled, " << expired << " expired, "
+            << counters.migrations << " migrations, " << counters.decode_refused
+            << " refused by decode, " << cluster.steps() << " steps\n";
+  EXPECT_EQ(counters.data_loss, 0u);
+  EXPECT_EQ(counters.diverged, 0u);
+  EXPECT_GT(answered, 7000);
+  EXPECT_GT(cancelled, 200);
+  EXPECT_GT(expired, 50);
+  EXPECT_GT(counters.migrations, 0u);  // preempted ones came back
+}
+
+// Reads that arrive late, cancels in the middle, blocks reused last in, first out.
+TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
+  const uint64_t seed = Seed(7);
+  random_.seed(seed);
+  SimCluster cluster({.seed = seed,
+                      .prefill_workers = 2,
+                      .decode_workers = 2,
+                      .prefill = {.chunk_tokens = 32, .slice_bytes = 1, .reuse_last_freed = true},
+                      .decode = {.max_batch = 16, .max_sequences = 16, .reuse_last_freed = true}});
+  cluster.SetFaults({.read_delay_max = absl::Milliseconds(40), .shuffle_reads = true});
+  std::vector<SimClient*> clients;
+  absl::Time arrival = cluster.now();
+  for (int i = 0; i < 1000; ++i) {
+    arrival += absl::Microseconds(random_() % 12000);
+    clients.push_back(cluster.Add(Request(arrival, Length(200), Length(12))));
+    if (random_() % 2 == 0) {
+      clients.back()->cancel_at = arrival + absl::Milliseconds(random_() % 60 + 1);
+    }
+  }
+  cluster.RunUntilIdle(absl::Minutes(10));
+  int cancelled = 0;
+  for (const SimClient* client : clients) {
+    const auto expected = cluster.Expected(client->request);
+    ASSERT_LE(client->tokens.size(), expected.size());
+    EXPECT_TRUE(std::equal(client->tokens.begin(), client->tokens.end(), expected.begin()));
+    EXPECT_TRUE(client->status->ok() || absl::IsCancelled(*client->status)) << *client->status;
+    if (client->status->ok()) {
+      EXPECT_EQ(client->tokens, expected);
+    }
+    cancelled += absl::IsCancelled(*client->status);
+  }
+  EXPECT_GT(cancelled, 200);
+  EXPECT_EQ(cluster.router().counters().data_loss, 0u);
+  cluster.ExpectAllBack();
+}
+
+TEST_F(SimTest, ASlowTransportDelaysTheSecondTokenAndNotTheFirst) {
+  std::vector<absl::Duration> first, second;
+  for (const absl::Duration delay : {absl::ZeroDuration(), absl::Seconds(1)}) {
+    random_.seed(3);
+    SimCluster cluster(
+        {.seed = 3, .prefill_workers = 1, .decode_workers = 1, .wire_delay = absl::ZeroDuration()});
+    cluster.SetFaults({.read_delay_min = delay, .read_delay_max = delay});
+    SimClient* client = cluster.Add(Request(cluster.now(), 100, 10));
+    cluster.RunUntilIdle(absl::Minutes(1));
+    ASSERT_TRUE(client->status->ok()) << *client->status;
+    EXPECT_EQ(client->tokens, cluster.Expected(client->request));
+    first.push_back(client->times[0] - client->request.arrival);
+    second.push_back(client->times[1] - client->request.arrival);
+    cluster.ExpectAllBack();
+  }
+  EXPECT_LT(first[0], absl::Milliseconds(20));
+  EXPECT_EQ(first[1], first[0]);
+  EXPECT_LT(second[0], absl::Milliseconds(30));
+  EXPECT_GT(second[1] - second[0], absl::Milliseconds(990));
+}
+
+TEST_F(SimTest, TheSameSeedGivesTheSameHistory) {
+  std::vector<std::vector<absl::Time>> histories;
+  for (int run = 0; run < 2; ++run) {
+    random_.seed(9);
+    requests_ = 0;
+    SimCluster cluster({.seed = 9, .prefill_workers = 2, .decode_workers = 2});
+    std::vector<SimClient*> clients;
+    for (int i = 0; i < 50; ++i) {
+      clients.push_back(
+          cluster.Add(RandomRequest(cluster.now() + absl::Microseconds(random_() % 100000))));
+    }
+    cluster.RunUntilIdle(absl::Minutes(1));
+    histories.emplace_back();
+    for (const SimClient* client : clients) {
+      for (const absl::Time time : client->times) histories.back().push_back(time);
+    }
+  }
+  EXPECT_EQ(histories[0], histories[1]);
+}
+
+}  // namespace
+}  // namespace baton
