@@ -80,6 +80,11 @@ struct WorkerReported {
 struct WorkerDetached {
   AttachKey attach;
 };
+// The driver itself was not running for that long (a suspended machine, say): the silence of
+// workers meanwhile is not theirs. Told before anything else at the time of waking.
+struct Overslept {
+  absl::Duration by;
+};
 // Refuses new requests from now on; accepted ones go on.
 struct Drain {};
 // Ends every request with Unavailable.
@@ -87,7 +92,7 @@ struct StopAll {};
 
 using CoreEvent = std::variant<ClientArrived, ClientWritable, ClientCancelled, ClientGone,
                                PrefillSaid, DecodeSaid, LegEnded, WorkerAttached, WorkerReported,
-                               WorkerDetached, Drain, StopAll>;
+                               WorkerDetached, Overslept, Drain, StopAll>;
 
 // --- Asked for by the core --------------------------------------------------------------------
 

@@ -11,10 +11,12 @@
 namespace baton {
 
 InferenceService::InferenceService(ServedModel model, RequestLimits limits,
+                                   std::function<absl::Status()> room,
                                    std::function<bool(CoreEvent)> submit,
                                    std::function<void(CoreEvent)> tell)
     : model_(std::move(model)),
       limits_(limits),
+      room_(std::move(room)),
       submit_(std::move(submit)),
       tell_(std::move(tell)) {}
 
@@ -50,7 +52,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     calls_[key] = call;
   }
   v1::GenerateRequest request;
-  absl::Status status = ParseRequest(*bytes, &request);
+  absl::Status status = room_();
+  if (status.ok()) status = ParseRequest(*bytes, &request);
   if (status.ok()) {
     absl::StatusOr<CheckedRequest> checked =
         CheckRequest(request, model_, limits_, arrival, absl::FromChrono(context->deadline()));

@@ -22,10 +22,10 @@ class InferenceService final
               v1::Inference::WithRawCallbackMethod_Detokenize<
                   v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>> {
  public:
-  // `submit` and `tell` take events from any thread; `submit` refuses with false when too much is
-  // under way already.
-  InferenceService(ServedModel model, RequestLimits limits, std::function<bool(CoreEvent)> submit,
-                   std::function<void(CoreEvent)> tell);
+  // All from any thread. `room`: whether a request is worth looking at. `submit` and `tell` take
+  // events; `submit` refuses with false when too much is under way already.
+  InferenceService(ServedModel model, RequestLimits limits, std::function<absl::Status()> room,
+                   std::function<bool(CoreEvent)> submit, std::function<void(CoreEvent)> tell);
 
   // Loop thread. Null when the RPC is over.
   std::shared_ptr<GenerateCall> Find(RequestKey key);
@@ -54,6 +54,7 @@ class InferenceService final
 
   const ServedModel model_;
   const RequestLimits limits_;
+  const std::function<absl::Status()> room_;
   const std::function<bool(CoreEvent)> submit_;
   const std::function<void(CoreEvent)> tell_;
   std::atomic<RequestKey> next_key_ = 1;

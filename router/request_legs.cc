@@ -124,8 +124,10 @@ void RouterCore::Parts::OnFirstToken(Request& request, Leg& leg, const v1::First
     if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
       end.stop_token = complete->stop_token;
     }
-    request.decode_address.clear();
-    request.link.clear();
+    if (request.base == 0) {
+      request.decode_address.clear();
+      request.link.clear();
+    }
     FinishOk(request, end, nullptr, now);
     return;
   }

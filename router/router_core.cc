@@ -88,6 +88,12 @@ void RouterCore::Handle(CoreEvent event, absl::Time now) {
                    p.forget_at = std::min(p.forget_at, now + p.options.forget_after);
                    p.WorkersChanged(now);
                  },
+                 [&](Overslept& e) {
+                   p.workers.Excuse(e.by, now);
+                   for (auto& [key, leg] : p.legs) leg.heard = std::min(now, leg.heard + e.by);
+                   for (auto& [key, request] : p.requests) p.SetTimer(request);
+                   p.WorkersChanged(now);
+                 },
                  [&](Drain&) {
                    p.draining = true;
                    p.serving_due = true;

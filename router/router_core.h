@@ -34,7 +34,7 @@ struct RouterCoreOptions {
       absl::Seconds(30);  // refused as full by all workers: ResourceExhausted
   absl::Duration report_limit = absl::Seconds(3);  // older load report: no new work
   absl::Duration stall_limit = absl::Seconds(5);   // silent leg at such a worker: as if it had died
-  absl::Duration forget_after = absl::Seconds(10);  // a detached worker without legs is forgotten
+  absl::Duration forget_after = absl::Seconds(3);  // a detached worker without legs is forgotten
 };
 
 // Since start; for logs and tests.

@@ -438,6 +438,79 @@ TEST_F(RouterCoreTest, ASilentLegOfAWorkerThatReportsIsLeftAlone) {
   ExpectAnswer(r, 5, 6);
 }
 
+TEST_F(RouterCoreTest, WhenTheRouterItselfSleptNobodyElseIsBlamed) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const LegKey prefill = h.PrefillLeg();
+  h.now += absl::Seconds(60);
+  h.Tell(Overslept{absl::Seconds(60)});
+  EXPECT_EQ(h.PrefillLeg(), prefill);
+  EXPECT_TRUE(h.serving.serving);
+  h.ReportAll();
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+}
+
+TEST_F(RouterCoreTest, ATicketThatNobodyCanPullMovesToAnotherPrefillWorker) {
+  h.p1 = h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  h.p2 = h.Attach(v1::WORKER_ROLE_PREFILL, "p2:1", 2);
+  h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  h.d2 = h.Attach(v1::WORKER_ROLE_DECODE, "d2:1", 12, {2});
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  ASSERT_EQ(h.At(h.PrefillLeg()).worker.address, "p1:1");
+  h.Tell(WorkerDetached{h.d1});
+  h.Ticket(h.PrefillLeg());
+  EXPECT_EQ(h.DecodeLeg(), 0u) << "d2 has not proven its link to p1";
+  for (int i = 0; i < 40; ++i) {
+    h.Advance(absl::Milliseconds(100));
+    for (const AttachKey key : {h.p1, h.p2, h.d2}) h.Report(key);
+  }
+  EXPECT_EQ(h.At(h.PrefillLeg()).worker.address, "p2:1");
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  ASSERT_EQ(client(r).tokens.size(), 1u);
+  // Only workers with other weights are left, and they are a pair.
+  v1::Registration other;
+  other.set_protocol_version(1);
+  other.set_model_fingerprint("other");
+  other.set_layout_fingerprint("l");
+  other.set_numerics_id("n");
+  other.set_total_blocks(1024);
+  other.set_block_tokens(16);
+  other.set_context_tokens(4096);
+  other.set_role(v1::WORKER_ROLE_PREFILL);
+  other.set_address("p3:1");
+  other.set_epoch(3);
+  const AttachKey p3 = h.Attach(other);
+  other.set_role(v1::WORKER_ROLE_DECODE);
+  other.set_address("d3:1");
+  other.set_epoch(13);
+  const AttachKey d3 = h.Attach(other, {3});
+  for (const AttachKey key : {h.p1, h.p2, h.d1, h.d2}) h.Tell(WorkerDetached{key});
+  h.End(h.PrefillLeg(), absl::UnavailableError("killed"));
+  EXPECT_TRUE(h.serving.serving);
+  for (int i = 0; i < 31; ++i) {
+    EXPECT_EQ(h.PrefillLeg(), 0u);
+    h.Advance(absl::Seconds(1));
+    h.Report(p3);
+    h.Report(d3);
+  }
+  ExpectFailed(r, Code::kUnavailable, "begun with");
+  // A request that has shown nothing yet is not bound to them.
+  const RequestKey s = h.Arrive(Prompt(5), 6);
+  h.RunToEnd();
+  ExpectAnswer(s, 5, 6);
+}
+
 // --- Membership -------------------------------------------------------------------------------
 
 TEST_F(RouterCoreTest, LosingTheAttachStreamEndsNoRunningRequestAndBringsNoNewOne) {

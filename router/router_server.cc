@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/inbox.h"
 #include "common/base/log.h"
@@ -25,6 +26,8 @@ namespace {
 // by the number of streams.
 constexpr size_t kInbox = 1 << 14;
 constexpr absl::Duration kIdle = absl::Milliseconds(50);
+// A turn that comes so late was not held up by anything the loop does: the process was stopped.
+constexpr absl::Duration kOverslept = absl::Seconds(1);
 constexpr char kInference[] = "baton.v1.Inference";
 constexpr char kMembership[] = "baton.v1.Membership";
 
@@ -68,6 +71,12 @@ struct RouterServer::Parts {
       : inbox(kInbox),
         inference(
             options.model, options.limits,
+            // Before the prompt is tokenised: a full queue costs next to nothing.
+            [this, limit = static_cast<size_t>(options.core.max_queued)] {
+              return queued < limit ? absl::OkStatus()
+                                    : absl::ResourceExhaustedError(absl::StrCat(
+                                          "the queue of ", limit, " requests is full"));
+            },
             [this](CoreEvent event) {
               if (!inbox.Push(std::move(event))) return false;
               wakeup.Wake();
@@ -106,10 +115,16 @@ struct RouterServer::Parts {
   size_t leg_count ABSL_GUARDED_BY(mutex) = 0;
   bool shut_down = false;
   absl::Time next_wake = absl::InfinitePast();  // loop thread
+  absl::Time last_turn = absl::InfinitePast();  // loop thread
+  std::atomic<size_t> queued = 0;               // as of the last turn
   std::unique_ptr<Loop> loop;                   // last: stops first
 };
 
 bool RouterServer::Parts::RunOnce(absl::Time now) {
+  if (last_turn != absl::InfinitePast() && now - last_turn > kOverslept) {
+    core.Handle(Overslept{now - last_turn}, now);
+  }
+  last_turn = now;
   std::vector<CoreEvent> events = inbox.TakeAll();
   for (CoreEvent& event : events) {
     LegKey said = 0, ended = 0;
@@ -136,6 +151,7 @@ bool RouterServer::Parts::RunOnce(absl::Time now) {
   core.RunOnce(now);
   for (CoreAction& action : core.TakeActions()) CarryOut(std::move(action));
   next_wake = core.NextWake();
+  queued = core.queued();
   MutexLock lock(&mutex);
   counters = core.counters();
   request_count = core.requests();

@@ -114,6 +114,10 @@ Worker* WorkerTable::Detach(AttachKey attach, absl::Time now) {
   return &worker;
 }
 
+void WorkerTable::Excuse(absl::Duration by, absl::Time now) {
+  for (auto& [key, worker] : workers_) worker.reported = std::min(now, worker.reported + by);
+}
+
 std::vector<WorkerKey> WorkerTable::Forget(absl::Time now, absl::Duration forget_after) {
   std::vector<WorkerKey> forgotten;
   for (auto it = workers_.begin(); it != workers_.end();) {

@@ -70,6 +70,8 @@ class WorkerTable {
   // Null when no worker is attached by this stream. Sets `*matters` when pairs may have changed.
   Worker* Report(AttachKey attach, const v1::LoadReport& load, absl::Time now, bool* matters);
   Worker* Detach(AttachKey attach, absl::Time now);
+  // Nobody could be heard for that long: reports are so much younger than they look.
+  void Excuse(absl::Duration by, absl::Time now);
   // Removes detached workers without legs: replaced ones at once, others after `forget_after`.
   std::vector<WorkerKey> Forget(absl::Time now, absl::Duration forget_after);
   // When Forget has something to do; InfiniteFuture for never.
