@@ -80,11 +80,12 @@ class HandoverTest : public testing::Test {
 
   absl::Time now_ = absl::FromUnixSeconds(1000);
   bool owner_runs_ = true;
-  InProcessFabric fabric_;
-  TestWorker owner_, reader_, other_;
+  // Before the workers, whose end writes to them.
   std::vector<BlockId> blocks_;
   std::optional<absl::Status> ended_;
   std::optional<PullResult> result_;
+  InProcessFabric fabric_;
+  TestWorker owner_, reader_, other_;
 };
 
 TEST_F(HandoverTest, SlicesArePulledAsTheyGetReady) {

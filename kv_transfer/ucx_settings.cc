@@ -77,6 +77,8 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
       // 8K and 64K by default: four to six times slower on loopback.
       {"tcp", "TX_SEG_SIZE", "256K", {"UCX_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE"}},
       {"tcp", "RX_SEG_SIZE", "512K", {"UCX_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
+      // Or a host that is gone would hold the KV thread up in connect().
+      {"tcp", "CONN_NB", "y", {"UCX_CONN_NB", "UCX_TCP_CONN_NB"}},
       // Fresh pages, so that the memory is zero and costs nothing until it is used.
       {"", "ALLOC_PRIO", "md:sysv,md:posix,mmap", {"UCX_ALLOC_PRIO"}},
   };

@@ -32,8 +32,8 @@ namespace {
 constexpr unsigned kNoteId = 0xBA;
 constexpr uint32_t kAddressMagic = 0xBA70ACC5;
 constexpr size_t kPieceBytes = 1 << 20;
-// Copied inside one call, where reads are copies out of mapped memory: little enough that whoever is
-// told of it finds it in the cache.
+// Copied inside one call, where reads are copies out of mapped memory: little enough that whoever
+// is told of it finds it in the cache.
 constexpr size_t kBytesPerProgress = 512 << 10;
 constexpr int kProgressPerCall = 64;
 // Posted to one peer. UCX's emulated reads collapse when many large ones queue on a socket.
