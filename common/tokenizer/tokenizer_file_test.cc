@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, MutationTest, testing::ValuesIn(kTestTokeni
 TEST_P(MutationTest, ChangedBytesNeverCrash) {
   const std::string whole = ReadTestData(std::string(GetParam()) + ".tokenizer.json");
   TestLcg rng(11);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < 60; ++round) {
     std::string text = whole;
     for (uint64_t changes = 1 + rng.Below(4); changes > 0; --changes) {
       // Half of them in the first two kilobytes, where the structure is.
@@ -278,7 +278,7 @@ TEST_P(MutationTest, ChangedValuesNeverCrash) {
                                  "Ġ",
                                  "<|im_start|>"};
   TestLcg rng(12);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < 60; ++round) {
     json file = whole;
     for (uint64_t changes = 1 + rng.Below(3); changes > 0; --changes) {
       json* node = &file;
