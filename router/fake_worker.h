@@ -18,7 +18,7 @@
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/stream_writer.h"
 
-// For tests of the router over gRPC: a prefill and a decode worker behind one server, without KV.
+// For tests of the router over gRPC: a prefill and a decode worker in this process, without KV.
 namespace baton {
 
 // The next token is a hash of all before it, small enough to be an ordinary piece of text.
@@ -47,16 +47,15 @@ class FakeWorkers {
 
   explicit FakeWorkers(Options options)
       : options_(std::move(options)), prefill_(this), decode_(this) {
-    auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {&prefill_, &decode_}});
-    BATON_CHECK(server.ok()) << server.status();
-    server_ = *std::move(server);
-    // One address cannot be two workers: the router knows the decode side by the machine's name.
-    Attach(v1::WORKER_ROLE_PREFILL, server_->address());
-    Attach(v1::WORKER_ROLE_DECODE, "localhost:" + std::to_string(PortOf(server_->address())));
+    prefill_server_ = Serve(&prefill_);
+    decode_server_ = Serve(&decode_);
+    Attach(v1::WORKER_ROLE_PREFILL, prefill_server_->address());
+    Attach(v1::WORKER_ROLE_DECODE, decode_server_->address());
   }
   ~FakeWorkers() {
     attached_.clear();
-    server_->Shutdown(absl::ZeroDuration());
+    prefill_server_->Shutdown(absl::ZeroDuration());
+    decode_server_->Shutdown(absl::ZeroDuration());
   }
 
   // Streams that are open here, of both kinds.
@@ -95,6 +94,12 @@ class FakeWorkers {
     }
     FakeWorkers* const all_;
   };
+
+  static std::unique_ptr<RpcServer> Serve(grpc::Service* service) {
+    auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {service}});
+    BATON_CHECK(server.ok()) << server.status();
+    return *std::move(server);
+  }
 
   void Attach(v1::WorkerRole role, const std::string& address) {
     const bool prefill = role == v1::WORKER_ROLE_PREFILL;
@@ -217,7 +222,7 @@ class FakeWorkers {
   int open_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, std::shared_ptr<PrefillWriter>> leases_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<RpcServer> server_;
+  std::unique_ptr<RpcServer> prefill_server_, decode_server_;
   std::vector<std::unique_ptr<AttachClient>> attached_;
 };
 
