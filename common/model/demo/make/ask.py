@@ -2,6 +2,7 @@
 
     python ask.py                       # the prompts below
     python ask.py "What is rain?"
+    python ask.py --all         # how many explanations are right, word by word
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, logging
+
+from compose import read_facts
 
 FOLDER = Path(__file__).resolve().parent.parent
 LIMIT = 300  # new tokens at most
@@ -57,26 +60,56 @@ PROMPTS = [
 ]
 
 
+class Asker:
+    """Answers prompts greedily."""
+
+    def __init__(self, folder: Path, chat: bool) -> None:
+        self.chat = chat
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32).eval()
+        self.ends = self.model.generation_config.eos_token_id
+
+    def answer(self, prompt: str) -> tuple[str, int, bool]:
+        """The text, the number of its tokens, and whether it came to an end."""
+        if self.chat:
+            ids = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt")
+        else:
+            ids = self.tokenizer(prompt, return_tensors="pt").input_ids
+        out = self.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=LIMIT, do_sample=False)
+        new = out[0, ids.shape[1]:].tolist()
+        ended = new[-1] in self.ends
+        return self.tokenizer.decode(new[:-1] if ended else new), len(new), ended
+
+
+def ask_all(asker: Asker) -> None:
+    """Asks for every thing of facts.txt and counts the answers that are the right text."""
+    things, _ = read_facts()
+    wrong = []
+    for thing in things:
+        name, plural = thing.names[0]
+        prompt = f"Explain how {name} {'work' if plural else 'works'} to a 5-year-old"
+        if asker.answer(prompt)[0].strip() != thing.how:
+            wrong.append(name)
+    print(f"{len(things) - len(wrong)} of {len(things)} right, not: {', '.join(wrong) or 'none'}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("prompts", nargs="*")
     parser.add_argument("--model", type=Path, default=FOLDER)
     parser.add_argument("--chat", action="store_true", help="use the chat template")
+    parser.add_argument("--all", action="store_true", help="ask for every thing of facts.txt and count")
     args = parser.parse_args()
     logging.set_verbosity_error()
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = AutoModelForCausalLM.from_pretrained(args.model, torch_dtype=torch.float32).eval()
+    torch.set_num_threads(1)  # the model is too small to share out
+    asker = Asker(args.model, args.chat)
+    if args.all:
+        return ask_all(asker)
     for prompt in args.prompts or PROMPTS:
-        if args.chat:
-            ids = tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt")
-        else:
-            ids = tokenizer(prompt, return_tensors="pt").input_ids
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=LIMIT, do_sample=False)
-        new = out[0, ids.shape[1]:].tolist()
-        ended = new[-1] in model.generation_config.eos_token_id
-        print(f"### {prompt!r}: {len(new)} tokens, {'ends' if ended else 'NO END'}")
-        print(tokenizer.decode(new[:-1] if ended else new), end="\n\n", flush=True)
+        text, count, ended = asker.answer(prompt)
+        print(f"### {prompt!r}: {count} tokens, {'ends' if ended else 'NO END'}")
+        print(text, end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ HELD_OUT = {
     "explain to a 5-year-old how a bicycle works",
     "how does a memory chip work",
     "what is snow",
-    "why is the sky blue",
     "tell me a story about a little fox",
     "tell me about the moon",
     "can you explain how a rocket works",
@@ -209,6 +208,21 @@ UNKNOWN_QUESTIONS = [
 ]
 
 
+# The things that people ask for first get more room than the others.
+FIRST = {"a CPU": 5.0} | dict.fromkeys(
+    ["a GPU", "a computer", "the internet", "a memory chip", "a fridge", "a bicycle", "a kettle",
+     "the moon", "a magnet", "a rainbow", "bread", "rain"], 2.0)
+
+# How often each kind of document comes, in the order of Composer.makers, and up to which
+# document. The facts are many and need the most practice; at the end they are known, and
+# the stories and sums, where one has to look back at the prompt, get more room.
+MIXTURES = [
+    (18000, [36, 12, 4, 12, 12, 4, 6, 3, 2.5, 2, 2.5, 3, 1.5]),
+    (33000, [46, 13, 2, 13, 7, 3, 5, 3, 2.5, 2, 2.5, 3, 1.5]),
+    (10**9, [34, 9, 2, 12, 20, 5, 5, 3, 3, 8, 4, 3, 1.5]),
+]
+
+
 class Composer:
     """Draws documents from the word banks."""
 
@@ -218,13 +232,10 @@ class Composer:
         self.tables = read_tables()
         self.plots = [text for _, text in read_blocks("plots.txt")]
         self.poems = [(title.split(" / "), text) for title, text in read_blocks("poems.txt")]
-        # The prompt that people try first gets more room than the other things.
-        self.weights = [4.0 if t.names[0][0] == "a CPU" else 1.0 for t in self.things]
-        self.kinds: list[tuple[Callable[[], Document], float]] = [
-            (self.how, 36), (self.what, 12), (self.about, 4), (self.question, 12),
-            (self.story, 12), (self.plain, 4), (self.unknown, 6), (self.animal, 3),
-            (self.capital, 2.5), (self.sum, 2), (self.word, 2.5), (self.simple_thing, 3),
-            (self.poem, 1.5),
+        self.weights = [FIRST.get(t.names[0][0], 1.0) for t in self.things]
+        self.makers: list[Callable[[], Document]] = [
+            self.how, self.what, self.about, self.question, self.story, self.plain, self.unknown,
+            self.animal, self.capital, self.sum, self.word, self.simple_thing, self.poem,
         ]
 
     # Helpers
@@ -247,7 +258,7 @@ class Composer:
             prompt += "?" if roll < 0.8 else ""
         else:
             prompt += "" if roll < 0.5 else ("." if roll < 0.9 else "!" if roll < 0.95 else "?")
-        if rng.random() < 0.06:
+        if rng.random() < 0.13:
             prompt = prompt.lower()
         return prompt
 
@@ -255,6 +266,8 @@ class Composer:
         """Fills a template of HOW, WHAT or ABOUT."""
         if plural:
             template = template.replace("What does {x} do", "What do {x} do")
+        if self.rng.random() < 0.1:  # "a cpu" for "a CPU"
+            name = name.lower()
         prompt = template.format(
             x=name, works="work" if plural else "works", work="work",
             does="do" if plural else "does", child=self.rng.choice(CHILDREN),
@@ -387,10 +400,10 @@ class Composer:
                 name, plural = word + "s", True
             if roll < 0.4:
                 prompt = self.ask(self.pick(HOW), name, plural)
-                lack = f"I do not know how {name} {'work' if plural else 'works'}."
+                lack = "I do not know how that works."
             else:
                 prompt = self.ask(self.pick(WHAT), name, plural)
-                lack = f"I do not know what {name} {'are' if plural else 'is'}."
+                lack = "I do not know what that is."
         else:
             prompt = self.end(rng.choice(UNKNOWN_QUESTIONS).format(
                 n=" ".join(upper(self.invented()) for _ in range(rng.randint(1, 2))), u=word,
@@ -489,14 +502,14 @@ class Composer:
                              "Can you write a poem about {x}", "Please write a poem about {x}", "Write a poem"])
         return Document(self.end(prompt.format(x=name)), text, "poem")
 
-    def documents(self, count: int) -> Iterator[Document]:
-        """Draws count documents."""
-        makers, weights = zip(*self.kinds)
-        while count:
-            document = self.rng.choices(makers, weights)[0]()
+    def documents(self, count: int, drawn: int = 0) -> Iterator[Document]:
+        """Draws documents until count are drawn; so many were drawn before."""
+        while drawn < count:
+            weights = next(w for end, w in MIXTURES if drawn < end)
+            document = self.rng.choices(self.makers, weights)[0]()
             if document.prompt.lower().rstrip(".?!") in HELD_OUT:
                 continue
-            count -= 1
+            drawn += 1
             yield document
 
 

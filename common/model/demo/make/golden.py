@@ -49,6 +49,7 @@ def continuation(model: torch.nn.Module, ids: list[int]) -> tuple[list[int], lis
 
 
 def main() -> None:
+    torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     model = AutoModelForCausalLM.from_pretrained(
         FOLDER, torch_dtype=torch.float32, attn_implementation="eager").eval()

@@ -15,7 +15,7 @@ import math
 import random
 import time
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 import torch
 from safetensors.torch import save_file
@@ -37,8 +37,10 @@ PATTERN = (
 )
 
 CONTEXT = 512  # tokens in the longest training row
+ROW = 87  # tokens in a row, about
 POOL = 1024  # rows that are sorted by length together
 WARMUP = 60  # steps
+WHOLE = 0.83  # of the steps learn the prompts too; the rest only how to answer
 
 
 def make_tokenizer(seed: int) -> Tokenizer:
@@ -70,12 +72,14 @@ def make_tokenizer(seed: int) -> Tokenizer:
     return tokenizer
 
 
-def rows(tokenizer: Tokenizer, seed: int) -> Iterator[list[int]]:
+def rows(tokenizer: Tokenizer, seed: int, begin: int, whole: Callable[[], bool]) -> Iterator[list[int]]:
     """Endless training rows of token ids.
 
     Most rows hold one document: BOS, prompt, newline, answer, EOS. Prompt and answer are
     encoded apart, because a server sees the prompt alone. Some rows use the chat tokens,
-    and some hold several documents, so that longer texts are met too.
+    and some hold several documents, so that longer texts are met too. begin is the number
+    of documents that earlier runs have drawn, about. As long as whole() is true, prompts
+    are learned like the rest; later their tokens stand as ~id, which are read only.
     """
     rng = random.Random(seed + 1)
     special = {name: tokenizer.token_to_id(name) for name in SPECIAL}
@@ -83,16 +87,19 @@ def rows(tokenizer: Tokenizer, seed: int) -> Iterator[list[int]]:
     def encode(text: str) -> list[int]:
         return tokenizer.encode(text, add_special_tokens=False).ids
 
+    def asked(ids: list[int]) -> list[int]:
+        return ids if whole() else [~i for i in ids]
+
     def single(document: Document) -> list[int]:
         if not document.prompt:
             return [special[BOS], *encode(document.answer), special[EOS]]
-        return [special[BOS], *encode(document.prompt), *encode(SEPARATOR + document.answer), special[EOS]]
+        return [special[BOS], *asked(encode(document.prompt)), *encode(SEPARATOR + document.answer), special[EOS]]
 
     def turn(document: Document) -> list[int]:
-        return [special[USER], *encode(document.prompt), special[END_OF_TURN],
+        return [special[USER], *asked(encode(document.prompt)), special[END_OF_TURN],
                 special[ASSISTANT], *encode(document.answer), special[END_OF_TURN]]
 
-    source = iter(Composer(seed + 2).documents(10**9))
+    source = Composer(seed + 2).documents(10**9, begin)
     while True:
         document, roll = next(source), rng.random()
         if roll < 0.05 and document.prompt:
@@ -110,10 +117,12 @@ def rows(tokenizer: Tokenizer, seed: int) -> Iterator[list[int]]:
         yield row[:CONTEXT]
 
 
-def batches(tokenizer: Tokenizer, seed: int, tokens: int) -> Iterator[torch.Tensor]:
-    """Endless batches of about `tokens` tokens, shape (rows, length), padded with -1."""
+def batches(source: Iterator[list[int]], seed: int, tokens: int) -> Iterator[torch.Tensor]:
+    """Endless batches of about `tokens` tokens, shape (rows, length).
+
+    Padded with -1, which is ~0: a token that is read only.
+    """
     rng = random.Random(seed)
-    source = rows(tokenizer, seed)
     while True:
         pool = sorted((next(source) for _ in range(POOL)), key=lambda r: len(r) + rng.random())
         ready, batch = [], []
@@ -150,7 +159,7 @@ def rate_at(step: int, steps: int) -> float:
     """The learning rate as a part of the highest: a short rise, a plateau, a fall to zero.
 
     The plateau does not depend on `steps`, so a run may be resumed from there with
-    another number of steps and still be the run that it would have been.
+    another number of steps and still have taken the right rates.
     """
     fall = 0.5 * steps
     return min(1.0, step / WARMUP, max(0.02, (steps - step) / fall))
@@ -160,8 +169,9 @@ def loss_of(model: LlamaForCausalLM, batch: torch.Tensor) -> tuple[torch.Tensor,
     """Mean cross entropy in nats per token, and the number of tokens it is over."""
     targets = batch[:, 1:]
     known = targets >= 0
+    inputs = torch.where(batch < 0, ~batch, batch)[:, :-1]
     # Padding stands on the right, so the causal mask alone hides it.
-    hidden = model.model(input_ids=batch[:, :-1].clamp(min=0), use_cache=False).last_hidden_state
+    hidden = model.model(input_ids=inputs, use_cache=False).last_hidden_state
     logits = model.lm_head(hidden[known])
     return F.cross_entropy(logits, targets[known]), int(known.sum())
 
@@ -231,7 +241,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the finished model")
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints and the log")
     parser.add_argument("--resume", action="store_true", help="go on from --work/state.pt")
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=2750)
     parser.add_argument("--tokens", type=int, default=1280, help="tokens in a batch")
     parser.add_argument("--rate", type=float, default=2.5e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=1)
@@ -241,7 +251,10 @@ def main() -> None:
     torch.set_flush_denormal(True)
     args.work.mkdir(parents=True, exist_ok=True)
 
-    tokenizer = make_tokenizer(args.seed)
+    if args.resume:
+        tokenizer = Tokenizer.from_file(str(args.work / "checkpoint" / "tokenizer.json"))
+    else:
+        tokenizer = make_tokenizer(args.seed)
     model = make_model(args.seed)
     count = sum(p.numel() for p in model.parameters())
     print(f"{count} parameters, {args.steps} steps of about {args.tokens} tokens", flush=True)
@@ -252,7 +265,6 @@ def main() -> None:
         [{"params": square, "weight_decay": 0.05}, {"params": flat, "weight_decay": 0.0}],
         lr=args.rate, betas=(0.9, 0.99), eps=1e-9, fused=True,
     )
-    source = batches(tokenizer, args.seed, args.tokens)
     begin, spent, seen, smooth = 0, 0.0, 0, 0.0
     state = args.work / "state.pt"
     if args.resume:
@@ -260,8 +272,10 @@ def main() -> None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         begin, spent, seen, smooth = (saved[k] for k in ("step", "seconds", "seen", "smooth"))
-        for _ in range(begin):
-            next(source)
+    # A resumed run draws fresh documents instead of those that it has seen.
+    step, seed = begin, args.seed + begin
+    documents = rows(tokenizer, seed, begin * args.tokens // ROW, lambda: step < WHOLE * args.steps)
+    source = batches(documents, seed, args.tokens)
     start, log = time.time() - spent, open(args.work / "log.txt", "a")
     for step in range(begin + 1, args.steps + 1):
         for group in optimizer.param_groups:
