@@ -11,9 +11,11 @@
 #include <ucm/api/ucm.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
+#include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/log.h"
 
 namespace baton {
@@ -39,6 +41,22 @@ ucs_log_func_rc_t WriteLog(const char*, unsigned, const char*, ucs_log_level_t l
   return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
 }
 
+// UCX itself only warns of a device that is not there, and goes on without it.
+absl::Status CheckDevices(const std::string& devices) {
+  if (devices == "all") return absl::OkStatus();
+  for (const absl::string_view device : absl::StrSplit(devices, ',')) {
+    const std::string name(device.substr(0, device.find(':')));  // mlx5_0:1 is port 1 of mlx5_0
+    const bool plain = !name.empty() && !absl::StrContains(name, '/');
+    if (plain && (access(absl::StrCat("/sys/class/net/", name).c_str(), F_OK) == 0 ||
+                  access(absl::StrCat("/sys/class/infiniband/", name).c_str(), F_OK) == 0)) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("network device '", device, "' of '", devices, "' is not on this machine"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_t status) {
@@ -46,6 +64,7 @@ absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_
 }
 
 absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
+  if (absl::Status status = CheckDevices(options.net_devices); !status.ok()) return status;
   const std::string tls = options.tls == "auto"  ? absl::StrCat(kShm, ",tcp")
                           : options.tls == "shm" ? std::string(kShm)
                                                  : options.tls;
