@@ -21,11 +21,11 @@ absl::Duration PauseBefore(int migration) {
                   absl::Milliseconds(500));
 }
 
-// What a request was in when it lost a worker: queue, prefill, pull or decode.
-absl::string_view PhaseOf(const Request& request) {
-  if (!request.ticket) return "queue";
-  if (!request.first_token_at && !request.handed_over) return "prefill";
-  return request.handed_over ? "decode" : "pull";
+// What a lost worker was doing for a request: queue, prefill, pull or decode.
+absl::string_view PhaseOf(const Request& request, bool lost_decode) {
+  if (request.handed_over) return "decode";
+  if (lost_decode || request.first_token_at) return "pull";
+  return request.ticket ? "prefill" : "queue";
 }
 
 absl::Status WithContext(const absl::Status& status, absl::string_view context) {
@@ -395,11 +395,12 @@ void RouterCore::Parts::DecodeFailed(Request& request, WorkerKey worker, absl::S
   }
   request.avoid_decode = worker;
   request.avoid_prefill = request.prefill_worker;
-  Restart(request, std::move(status), now);
+  Restart(request, std::move(status), now, true);
 }
 
-void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Time now) {
-  const absl::string_view phase = PhaseOf(request);
+void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Time now,
+                                bool lost_decode) {
+  const absl::string_view phase = PhaseOf(request, lost_decode);
   CloseLegs(request, now);
   AccountBrokenTry(request, now);
   // Everything may have been shown already, with only the last word missing.

@@ -111,7 +111,8 @@ struct RouterCore::Parts {
   void LegFailed(Leg& leg, absl::Status status, bool ended, absl::Time now);
   void PrefillFailed(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
   void DecodeFailed(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
-  void Restart(Request& request, absl::Status status, absl::Time now);
+  // Back to prefill. `lost_decode`: it was the decode worker that failed.
+  void Restart(Request& request, absl::Status status, absl::Time now, bool lost_decode = false);
   void RoomFreed(absl::Time now);
 
   // Client: request_end.cc
