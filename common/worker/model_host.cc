@@ -12,6 +12,7 @@ namespace baton {
 namespace {
 
 constexpr double kMiB = 1 << 20;
+constexpr uint64_t kMostBlocks = 1 << 30;
 
 absl::StatusOr<DType> KvType(const std::string& name, DType weights) {
   if (name == "auto") return weights;
@@ -68,8 +69,13 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   }
   host.layout = host.model->LayoutFor(options.block_tokens, *kv_type);
   host.numerics_id = absl::StrCat(host.backend->numerics_id(), "/kv-", DTypeName(*kv_type));
-  host.blocks =
-      static_cast<int>(std::min<uint64_t>(options.kv_bytes / host.layout.BlockBytes(), 1 << 30));
+  const uint64_t blocks = options.kv_bytes / host.layout.BlockBytes();
+  if (blocks > kMostBlocks) {
+    return absl::InvalidArgumentError(absl::StrCat("--kv-bytes=", options.kv_bytes, " are ", blocks,
+                                                   " blocks of ", host.layout.BlockBytes(),
+                                                   " bytes; a pool has at most ", kMostBlocks));
+  }
+  host.blocks = static_cast<int>(blocks);
   host.context = options.context == 0 ? config.context : options.context;
   // One sequence of the longest kind always fits: so the oldest one can always go on.
   const int needed = host.layout.BlocksFor(host.context);

@@ -43,6 +43,8 @@ ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
 namespace baton {
 namespace {
 
+constexpr absl::Duration kLastJobs = absl::Seconds(5);
+
 std::string BaseName(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1);
@@ -213,6 +215,7 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
 
 void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
                                  const std::function<int()>& jobs) {
+  jobs_ = jobs;
   WaitForStop();
   const absl::Duration grace = absl::GetFlag(FLAGS_drain_grace);
   Log(Severity::kInfo, "draining", {{"grace", absl::FormatDuration(grace)}});
@@ -224,17 +227,22 @@ void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
     draining_ = true;
     attach_->ReportNow();
   }
-  const absl::Time until = absl::Now() + grace;
-  Mutex mutex;
-  CondVar never;
-  MutexLock lock(&mutex);
-  while (jobs() > 0 && absl::Now() < until) never.WaitFor(&mutex, absl::Milliseconds(10));
+  AwaitNoJobs(grace);
+}
+
+void WorkerHost::AwaitNoJobs(absl::Duration limit) {
+  const absl::Time until = absl::Now() + limit;
+  MutexLock lock(&mutex_);
+  while (jobs_() > 0 && absl::Now() < until) never_.WaitFor(&mutex_, absl::Milliseconds(10));
 }
 
 void WorkerHost::Stop() {
   if (server_ == nullptr) return;
   server_->Shutdown(absl::ZeroDuration());
   server_ = nullptr;
+  // What was still running has been cancelled with its RPC; its blocks come back through the KV
+  // thread.
+  if (jobs_) AwaitNoJobs(kLastJobs);
   std::unique_ptr<AttachClient> attach;
   {
     MutexLock lock(&mutex_);
@@ -242,6 +250,12 @@ void WorkerHost::Stop() {
   }
   attach = nullptr;  // its thread may be in Report(), which takes the lock
   if (kv_loop_ != nullptr) kv_loop_->Stop();
+  if (!load_) return;
+  const v1::LoadReport load = load_();
+  Log(Severity::kInfo, "stopped",
+      {{"free_blocks", load.free_blocks()},
+       {"total_blocks", load.total_blocks()},
+       {"leases", load.leases()}});
 }
 
 }  // namespace baton

@@ -56,7 +56,8 @@ class WorkerHost {
   // the process.
   void RunUntilStopped(const std::function<void()>& drain, const std::function<int()>& jobs);
 
-  // Ends RPCs, attachment and the KV thread, in this order. Afterwards nothing calls into the core.
+  // Ends RPCs, waits until the core has let go of their jobs, then ends attachment and the KV
+  // thread, and logs what the pool has free. Afterwards nothing calls into the core.
   void Stop();
 
  private:
@@ -64,6 +65,7 @@ class WorkerHost {
   static constexpr size_t kKvWork = 1 << 16;
   v1::LoadReport Report();
   void NoteLinks();
+  void AwaitNoJobs(absl::Duration limit);
 
   const v1::WorkerRole role_;
   WorkerEpoch epoch_ = 0;
@@ -73,11 +75,13 @@ class WorkerHost {
   std::unique_ptr<RpcServer> server_;
   std::string service_name_, address_;
   std::function<v1::LoadReport()> load_;
+  std::function<int()> jobs_;
 
   Inbox<std::function<void()>> kv_work_;
   std::unique_ptr<Loop> kv_loop_;
 
   Mutex mutex_;
+  CondVar never_;  // nobody signals it: a pause that can be timed
   std::unique_ptr<AttachClient> attach_ ABSL_GUARDED_BY(mutex_);
   std::vector<ProvenLink> links_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
