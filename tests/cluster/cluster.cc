@@ -1,0 +1,186 @@
+#include "tests/cluster/cluster.h"
+
+#include <filesystem>
+#include <functional>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/dial.h"
+#include "common/rpc/status.h"
+
+namespace baton {
+namespace {
+
+constexpr absl::Duration kStartTimeout = absl::Seconds(30);
+constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
+
+std::string Binary(const std::string& name) { return absl::StrCat(BATON_BINARY_DIR, "/", name); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(Options options) {
+  if (options.model.empty()) options.model = kDemoModel;
+  auto cluster = std::unique_ptr<Cluster>(new Cluster(std::move(options)));
+  std::string folder =
+      absl::StrCat(std::filesystem::temp_directory_path().string(), "/baton-cluster-XXXXXX");
+  if (mkdtemp(folder.data()) == nullptr)
+    return absl::ErrnoToStatus(errno, absl::StrCat("mkdtemp ", folder));
+  cluster->folder_ = folder;
+  if (absl::Status status = cluster->StartRouter("127.0.0.1:0"); !status.ok()) return status;
+  cluster->prefill_.resize(cluster->options_.prefill);
+  cluster->prefill_addresses_.resize(cluster->options_.prefill);
+  cluster->decode_.resize(cluster->options_.decode);
+  cluster->decode_addresses_.resize(cluster->options_.decode);
+  for (int i = 0; i < cluster->options_.prefill; ++i) {
+    if (absl::Status status = cluster->RestartPrefill(i); !status.ok()) return status;
+  }
+  for (int i = 0; i < cluster->options_.decode; ++i) {
+    if (absl::Status status = cluster->RestartDecode(i); !status.ok()) return status;
+  }
+  const absl::Status ready =
+      cluster->WaitReady(cluster->options_.prefill, cluster->options_.decode, kStartTimeout);
+  if (!ready.ok()) return ready;
+  return cluster;
+}
+
+Cluster::~Cluster() {
+  decode_.clear();
+  prefill_.clear();
+  router_ = nullptr;
+  if (!folder_.empty() && getenv("BATON_KEEP_LOGS") == nullptr) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+}
+
+absl::Status Cluster::StartRouter(const std::string& listen) {
+  std::vector<std::string> arguments = {Binary("baton-router"), absl::StrCat("--listen=", listen),
+                                        absl::StrCat("--model=", options_.model)};
+  arguments.insert(arguments.end(), options_.router_flags.begin(), options_.router_flags.end());
+  absl::StatusOr<std::unique_ptr<Process>> router =
+      Process::Start(arguments, absl::StrCat(folder_, "/router.log"));
+  if (!router.ok()) return router.status();
+  router_ = *std::move(router);
+  pids_.insert(router_->pid());
+  absl::StatusOr<std::string> address = router_->WaitForLine("listening on ", kStartTimeout);
+  if (!address.ok()) return address.status();
+  address_ = *std::move(address);
+  // Calls may be under way on the stub of a router that died; a new one at its address is found
+  // again.
+  if (stub_ == nullptr) stub_ = v1::Inference::NewStub(Dial(address_));
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::StartWorker(const std::string& role, int i) {
+  const bool is_prefill = role == "prefill";
+  std::vector<std::string> arguments = {Binary(absl::StrCat("baton-", role)),
+                                        "--listen=127.0.0.1:0",
+                                        absl::StrCat("--model=", options_.model),
+                                        absl::StrCat("--routers=", address_), "--threads=1"};
+  const std::vector<std::string>& flags =
+      is_prefill ? options_.prefill_flags : options_.decode_flags;
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  absl::StatusOr<std::unique_ptr<Process>> worker =
+      Process::Start(arguments, absl::StrCat(folder_, "/", role, i, ".log"));
+  if (!worker.ok()) return worker.status();
+  pids_.insert((*worker)->pid());
+  absl::StatusOr<std::string> address = (*worker)->WaitForLine("listening on ", kStartTimeout);
+  if (!address.ok()) return address.status();
+  (is_prefill ? prefill_ : decode_)[i] = *std::move(worker);
+  (is_prefill ? prefill_addresses_ : decode_addresses_)[i] = *std::move(address);
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::RestartPrefill(int i) {
+  prefill_[i] = nullptr;
+  return StartWorker("prefill", i);
+}
+
+absl::Status Cluster::RestartDecode(int i) {
+  decode_[i] = nullptr;
+  return StartWorker("decode", i);
+}
+
+absl::Status Cluster::RestartRouter() {
+  router_ = nullptr;
+  return StartRouter(address_);
+}
+
+absl::Status Cluster::WaitReady(int prefill, int decode, absl::Duration timeout) {
+  const absl::Time until = absl::Now() + timeout;
+  v1::ListModelsResponse response;
+  while (absl::Now() < until) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
+    const grpc::Status status = stub_->ListModels(&context, {}, &response);
+    if (status.ok() && response.models_size() == 1 &&
+        response.models(0).prefill_workers() >= static_cast<uint32_t>(prefill) &&
+        response.models(0).decode_workers() >= static_cast<uint32_t>(decode)) {
+      return absl::OkStatus();
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("not ready: ", response.ShortDebugString()));
+}
+
+std::vector<int32_t> Answer::ids() const {
+  std::vector<int32_t> ids;
+  for (const v1::Token& token : tokens) ids.push_back(token.token_id());
+  return ids;
+}
+
+Answer Generate(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
+                absl::Duration deadline, const std::function<void(const v1::Token&)>& on_token) {
+  Answer answer;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + deadline));
+  const auto reader = stub.Generate(&context, request);
+  v1::GenerateEvent event;
+  std::string broken;
+  bool finished = false, summarised = false;
+  while (reader->Read(&event)) {
+    if (answer.accepted == event.has_accepted()) broken = "Accepted is not the first event";
+    if (event.has_accepted()) answer.accepted = true;
+    if (event.has_delta()) {
+      if (finished) broken = "Delta after Finished";
+      answer.text += event.delta().text();
+      for (const v1::Token& token : event.delta().tokens()) {
+        if (!answer.tokens.empty() && token.position() != answer.tokens.back().position() + 1) {
+          broken = absl::StrCat("position ", token.position(), " after ",
+                                answer.tokens.back().position());
+        }
+        answer.tokens.push_back(token);
+        if (on_token) on_token(token);
+      }
+    }
+    if (event.has_finished()) {
+      finished = true;
+      answer.finished = event.finished();
+    }
+    if (event.has_summary()) {
+      if (!finished) broken = "Summary before Finished";
+      summarised = true;
+      answer.summary = event.summary();
+    }
+  }
+  answer.status = FromGrpcStatus(reader->Finish());
+  if (answer.status.ok() && !summarised) broken = "OK without a Summary";
+  if (!broken.empty()) answer.status = absl::InternalError(broken);
+  return answer;
+}
+
+v1::GenerateRequest TokenRequest(const std::vector<int32_t>& ids, int max_tokens) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+  request.mutable_sampling()->set_max_tokens(static_cast<uint32_t>(max_tokens));
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_sampling()->set_ignore_eos(true);
+  return request;
+}
+
+}  // namespace baton

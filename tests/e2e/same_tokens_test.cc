@@ -1,0 +1,134 @@
+// Disaggregated output == one-process output, token for token, over real processes and UCX.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/model/model_config.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster.h"
+#include "tests/cluster/truth.h"
+
+namespace baton {
+namespace {
+
+constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
+constexpr int kPrompts = 200;
+constexpr int kLongestPrompt = 2000;  // tokens
+constexpr uint32_t kSeed = 20261121;
+
+struct Case {
+  std::vector<TokenId> prompt;
+  SamplingOptions sampling;
+  std::vector<TokenId> expected;
+};
+
+// Prompts of 1 to 2,000 tokens, short ones more often; half greedy, half drawn with a seed.
+std::vector<Case> MakeCases(int vocab) {
+  std::mt19937 random(kSeed);
+  std::vector<Case> cases(kPrompts);
+  for (int i = 0; i < kPrompts; ++i) {
+    Case& c = cases[i];
+    const double share = std::uniform_real_distribution<double>(0, 1)(random);
+    const int length = i == 0   ? 1
+                       : i == 1 ? kLongestPrompt
+                                : static_cast<int>(std::pow(kLongestPrompt, share));
+    for (int t = 0; t < length; ++t)
+      c.prompt.push_back(std::uniform_int_distribution<TokenId>(0, vocab - 1)(random));
+    c.sampling.max_tokens = std::uniform_int_distribution<int>(2, 24)(random);
+    if (i % 2 == 1) {
+      c.sampling.temperature = 0.9f;
+      c.sampling.top_p = 0.95f;
+      c.sampling.top_k = 50;
+      c.sampling.seed = random();
+    }
+  }
+  return cases;
+}
+
+void FillExpected(std::vector<Case>& cases) {
+  const auto truth = Truth::Load(kDemoModel);
+  BATON_CHECK(truth.ok()) << truth.status();
+  for (Case& c : cases) {
+    auto expected = (*truth)->Answer(c.prompt, c.sampling);
+    BATON_CHECK(expected.ok()) << expected.status();
+    c.expected = *std::move(expected);
+  }
+}
+
+v1::GenerateRequest RequestFor(const Case& c) {
+  v1::GenerateRequest request = TokenRequest(c.prompt, c.sampling.max_tokens);
+  v1::SamplingParams* sampling = request.mutable_sampling();
+  sampling->set_temperature(c.sampling.temperature);
+  sampling->set_top_p(c.sampling.top_p);
+  sampling->set_top_k(static_cast<uint32_t>(c.sampling.top_k));
+  sampling->set_min_p(c.sampling.min_p);
+  sampling->set_seed(c.sampling.seed);
+  return request;
+}
+
+class SameTokensTest : public testing::TestWithParam<std::string> {
+ protected:
+  static const std::vector<Case>& Cases() {
+    static const auto* const cases = [] {
+      auto* made = new std::vector<Case>(MakeCases(ReadModelConfig(kDemoModel)->vocab));
+      FillExpected(*made);
+      return made;
+    }();
+    return *cases;
+  }
+
+  // Every case, `streams` at a time.
+  static void RunAll(Cluster& cluster, int streams) {
+    const std::vector<Case>& cases = Cases();
+    std::atomic<size_t> next = 0;
+    std::vector<Answer> answers(cases.size());
+    std::vector<std::thread> threads;
+    for (int s = 0; s < streams; ++s) {
+      threads.emplace_back([&] {
+        for (size_t i = next++; i < cases.size(); i = next++) {
+          answers[i] = Generate(cluster.stub(), RequestFor(cases[i]));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t i = 0; i < cases.size(); ++i) {
+      ASSERT_TRUE(answers[i].status.ok()) << "case " << i << ": " << answers[i].status;
+      ASSERT_EQ(answers[i].ids(), cases[i].expected)
+          << "case " << i << " of seed " << kSeed << ", prompt of " << cases[i].prompt.size()
+          << " tokens";
+      if (cases[i].expected.size() > 1) ASSERT_EQ(answers[i].summary.link(), GetParam());
+      ASSERT_EQ(answers[i].summary.migrations(), 0u);
+    }
+  }
+};
+
+TEST_P(SameTokensTest, AsOneProcessGivesAloneAndBatched) {
+  const std::string transports = absl::StrCat("--kv-transports=", GetParam());
+  absl::StatusOr<std::unique_ptr<Cluster>> cluster =
+      Cluster::Start({.prefill = 2,
+                      .decode = 2,
+                      .prefill_flags = {transports, "--chunk-tokens=256"},
+                      .decode_flags = {transports, "--max-batch=16"}});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  {
+    SCOPED_TRACE("alone");
+    RunAll(**cluster, 1);
+  }
+  {
+    SCOPED_TRACE("batched");
+    RunAll(**cluster, 32);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, SameTokensTest, testing::Values("shm", "tcp"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace baton
