@@ -27,8 +27,14 @@ int main(int argc, char** argv) {
   if (const auto extra = StartProgram(argc, argv, kUsage); !extra.empty()) {
     RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
   }
-  if (absl::GetFlag(FLAGS_stall) < absl::Milliseconds(100))
-    RefuseToStart("--stall takes 100 ms or more");
+  if (const absl::Duration stall = absl::GetFlag(FLAGS_stall); stall < absl::Milliseconds(100)) {
+    RefuseToStart(
+        absl::StrCat("--stall is ", absl::FormatDuration(stall), "; it takes 100 ms or more"));
+  }
+  if (const absl::Duration limit = absl::GetFlag(FLAGS_pause_limit); limit < absl::ZeroDuration()) {
+    RefuseToStart(
+        absl::StrCat("--pause-limit is ", absl::FormatDuration(limit), "; it takes 0 or more"));
+  }
   const std::unique_ptr<WorkerHost> host = WorkerHost::Open(v1::WORKER_ROLE_DECODE);
   DecodeService service(host->attach_token());
   host->Listen(&service, v1::DecodeWorker::service_full_name());

@@ -25,8 +25,10 @@ int main(int argc, char** argv) {
   if (const auto extra = StartProgram(argc, argv, kUsage); !extra.empty()) {
     RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
   }
-  if (absl::GetFlag(FLAGS_lease) < absl::Seconds(1))
-    RefuseToStart("--lease takes one second or more");
+  if (const absl::Duration lease = absl::GetFlag(FLAGS_lease); lease < absl::Seconds(1)) {
+    RefuseToStart(
+        absl::StrCat("--lease is ", absl::FormatDuration(lease), "; it takes one second or more"));
+  }
   const std::unique_ptr<WorkerHost> host = WorkerHost::Open(v1::WORKER_ROLE_PREFILL);
   PrefillService service(host->attach_token());
   host->Listen(&service, v1::PrefillWorker::service_full_name());
