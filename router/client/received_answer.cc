@@ -107,7 +107,9 @@ std::string ReceivedAnswer::TimingTable() const {
     absl::StrAppend(&table, absl::StrFormat("  %-28s", name), Milliseconds(us), note, "\n");
   };
   if (!tokens_.empty()) {
-    row("time to first token (TTFT)", absl::ToDoubleMicroseconds(first_token_ - sent_));
+    row("time to first token (TTFT)", absl::ToDoubleMicroseconds(first_token_ - sent_),
+        absl::StrFormat("   %.2f ms of it from the router's door to its first token",
+                        static_cast<double>(timing.ttft_us()) / 1000));
   }
   if (tokens_.size() > 1) {
     const double tpot_us = absl::ToDoubleMicroseconds(last_token_ - first_token_) /
