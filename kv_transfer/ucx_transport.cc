@@ -26,6 +26,13 @@
 #include "kv_transfer/memory_budget.h"
 #include "kv_transfer/ucx_settings.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+// Workers that stay (see the destructor).
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libucp.so\nleak:libuct.so\nleak:libucs.so\n";
+}
+#endif
+
 namespace baton {
 namespace {
 
@@ -36,6 +43,7 @@ constexpr size_t kPieceBytes = 1 << 20;
 // is told of it finds it in the cache.
 constexpr size_t kBytesPerProgress = 512 << 10;
 constexpr int kProgressPerCall = 64;
+constexpr int kLastProgress = 50;  // times a millisecond, for what is still being wired up
 // Posted to one peer. UCX's emulated reads collapse when many large ones queue on a socket.
 constexpr size_t kWindowShm = 16 << 20, kWindowTcp = 4 << 20;
 constexpr int kOperationsShm = 64, kOperationsTcp = 32;
@@ -134,6 +142,9 @@ class UcxTransport : public Transport {
     bool closed = false;
     absl::Status failure;
     bool used = false;  // something has arrived there
+    // The first read of a connection goes alone, one byte into here; all others wait for it.
+    enum class Wiring { kNot, kUnderWay, kDone } wiring = Wiring::kNot;
+    std::byte probe{};
     std::string link;
     std::map<std::string, Key, std::less<>> keys;
     std::deque<std::unique_ptr<Posted>> queue;          // not all handed to UCX
@@ -152,6 +163,7 @@ class UcxTransport : public Transport {
                              size_t bytes, const ucp_am_recv_param_t* param);
   static void OnPiece(void* request, ucs_status_t status, void* piece);
   static void OnNoteSent(void* request, ucs_status_t status, void* note);
+  static void OnProbe(void* request, ucs_status_t status, void* peer);
   static void OnEndpointError(void* peer, ucp_ep_h endpoint, ucs_status_t status);
 
   Peer* Find(PeerId id);
@@ -159,6 +171,9 @@ class UcxTransport : public Transport {
   bool Post(Peer* peer, size_t* budget);
   void PieceDone(std::unique_ptr<Piece> piece, ucs_status_t status);
   void Report(std::unique_ptr<Posted> read);
+  void Probe(Peer* peer, const Key* key);
+  void ProbeDone(Peer* peer, ucs_status_t status);
+  bool LetGo(Peer* peer);
   void FailQueue(Peer* peer, const absl::Status& why);
   void StartClose(Peer* peer);
   void FinishClose(Peer* peer);
@@ -174,6 +189,10 @@ class UcxTransport : public Transport {
   std::vector<ucp_mem_h> memory_;
   PeerId next_peer_ = 0;
   std::map<PeerId, std::unique_ptr<Peer>> peers_;
+  // Disconnected while still being wired up. UCX 1.13 aborts the process of a peer whose answer to
+  // that can't be delivered any more ("got REP message", ucp_request.c), so these are closed once
+  // it has been. Nothing of theirs points outside.
+  std::vector<std::unique_ptr<Peer>> lingering_;
   std::deque<Done> done_;
   std::deque<std::string> notes_;
 };
@@ -240,10 +259,28 @@ absl::Status UcxTransport::Start(const UcxOptions& options) {
 }
 
 UcxTransport::~UcxTransport() {
+  handler_ = nullptr;
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
+  if (worker_ == nullptr) {
+    if (context_ != nullptr) ucp_cleanup(context_);
+    return;
+  }
+  // What is being wired up gets a moment, from either side: see lingering_.
+  for (int i = 0, quiet = 0; i < kLastProgress && (quiet < 3 || !lingering_.empty()); ++i) {
+    quiet = Progress() ? 0 : quiet + 1;
+    if (quiet > 0) Wait(absl::Milliseconds(1));
+  }
+  for (auto& peer : lingering_) {
+    peer->failure = absl::UnavailableError("the transport ends");
+    while (!LetGo(peer.get())) ucp_worker_progress(worker_);
+  }
   for (ucp_mem_h memory : memory_) ucp_mem_unmap(context_, memory);
-  if (worker_ != nullptr) ucp_worker_destroy(worker_);
-  if (context_ != nullptr) ucp_cleanup(context_);
+  // With TCP the worker stays to the end of the process, its sockets too: UCX 1.13 aborts in
+  // ucp_worker_destroy where an answer to a peer that went away while connecting is still queued.
+  if (tls_ == "shm") {
+    ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+  }
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
@@ -448,9 +485,52 @@ void UcxTransport::OnPiece(void* request, ucs_status_t status, void* arg) {
   ucp_request_free(request);
 }
 
+void UcxTransport::OnProbe(void* request, ucs_status_t status, void* arg) {
+  Peer* peer = static_cast<Peer*>(arg);
+  peer->transport->ProbeDone(peer, status);
+  ucp_request_free(request);
+}
+
+void UcxTransport::ProbeDone(Peer* peer, ucs_status_t status) {
+  peer->wiring = Peer::Wiring::kDone;
+  if (status == UCS_OK) {
+    peer->used = true;
+  } else if (peer->failure.ok()) {
+    peer->failure = UcxError(absl::StatusCode::kUnavailable, "reading", status);
+  }
+}
+
+void UcxTransport::Probe(Peer* peer, const Key* key) {
+  peer->wiring = Peer::Wiring::kUnderWay;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = OnProbe;
+  param.user_data = peer;
+  void* request = ucp_get_nbx(peer->endpoint, &peer->probe, 1, key->base, key->rkey, &param);
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) {
+    ProbeDone(peer, request == nullptr ? UCS_OK : UCS_PTR_STATUS(request));
+  }
+}
+
+// Closes a lingering connection when it can be; true when it is gone.
+bool UcxTransport::LetGo(Peer* peer) {
+  const bool busy = peer->wiring == Peer::Wiring::kUnderWay || peer->notes_under_way > 0;
+  if (busy && peer->failure.ok()) return false;
+  StartClose(peer);
+  FinishClose(peer);
+  if (!peer->closed || busy) return false;
+  for (auto& [bytes, key] : peer->keys) ucp_rkey_destroy(key.rkey);
+  return true;
+}
+
 // Hands reads to UCX as far as the peer's window and the call's budget go.
 bool UcxTransport::Post(Peer* peer, size_t* budget) {
   bool moved = false;
+  if (peer->wiring != Peer::Wiring::kDone) {
+    if (peer->queue.empty() || !peer->failure.ok()) return false;
+    if (peer->wiring == Peer::Wiring::kNot) Probe(peer, peer->queue.front()->key);
+    if (peer->wiring == Peer::Wiring::kUnderWay) return false;
+  }
   const bool shm = peer->link == "shm";
   while (!peer->queue.empty() && *budget > 0 && peer->failure.ok() &&
          peer->bytes_under_way < (shm ? kWindowShm : kWindowTcp) &&
@@ -529,11 +609,19 @@ void UcxTransport::Disconnect(PeerId id) {
   Peer* peer = Find(id);
   if (peer == nullptr) return;
   const absl::Status why = absl::UnavailableError("disconnected before the read was done");
-  if (peer->failure.ok()) peer->failure = why;
   FailQueue(peer, why);
+  const bool wiring = peer->wiring == Peer::Wiring::kUnderWay || peer->notes_under_way > 0;
+  if (wiring && peer->failure.ok() && peer->pieces_under_way == 0) {
+    lingering_.push_back(std::move(peers_[id]));
+    peers_.erase(id);
+    ReportDone(id);
+    return;
+  }
+  if (peer->failure.ok()) peer->failure = why;
   StartClose(peer);
   // Nothing but UCX's own reports ends this: what it has not reported it may still write.
-  while (!peer->closed || peer->pieces_under_way > 0 || peer->notes_under_way > 0) {
+  while (!peer->closed || peer->pieces_under_way > 0 || peer->notes_under_way > 0 ||
+         peer->wiring == Peer::Wiring::kUnderWay) {
     ucp_worker_progress(worker_);
     FinishClose(peer);
   }
@@ -571,6 +659,9 @@ bool UcxTransport::Progress() {
     StartClose(peer.get());
     FinishClose(peer.get());
   }
+  lingering_.erase(std::remove_if(lingering_.begin(), lingering_.end(),
+                                  [this](const auto& peer) { return LetGo(peer.get()); }),
+                   lingering_.end());
   moved |= ReportDone(-1);
   std::deque<std::string> notes;
   notes.swap(notes_);
@@ -583,8 +674,13 @@ bool UcxTransport::Progress() {
 
 void UcxTransport::Wait(absl::Duration timeout) {
   if (!done_.empty() || !notes_.empty()) return;
+  if (!lingering_.empty()) timeout = std::min(timeout, kLongestWaitInFlight);
   for (const auto& [id, peer] : peers_) {
-    if (!peer->queue.empty() && peer->pieces_under_way == 0) return;
+    if (peer->wiring == Peer::Wiring::kUnderWay) timeout = std::min(timeout, kLongestWaitInFlight);
+    if (!peer->queue.empty() && peer->wiring != Peer::Wiring::kUnderWay &&
+        peer->pieces_under_way == 0) {
+      return;
+    }
     if (peer->pieces_under_way > 0 || peer->notes_under_way > 0 || peer->closing != nullptr) {
       timeout = std::min(timeout, kLongestWaitInFlight);
     }
