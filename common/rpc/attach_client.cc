@@ -1,6 +1,8 @@
 #include "common/rpc/attach_client.h"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <map>
 #include <optional>
 #include <set>
@@ -176,6 +178,8 @@ struct AttachClient::State {
   std::map<std::string, std::string>
       last_peers;  // serialized, by epoch and address: to see changes
   absl::Time next_resolve = absl::InfinitePast();
+  // Names are looked up beside the thread: a name server that hangs may not silence the reports.
+  std::future<std::set<std::string>> resolving;
   std::thread thread;
 
   void Run();
@@ -185,12 +189,22 @@ struct AttachClient::State {
 };
 
 void AttachClient::State::ResolveAll(absl::Time now) {
-  next_resolve = now + options.resolve_interval;
-  std::set<std::string> named;
-  for (const std::string& router : options.routers) {
-    for (std::string& address : Resolve(router)) named.insert(std::move(address));
+  if (!resolving.valid()) {
+    if (now < next_resolve) return;
+    next_resolve = absl::InfiniteFuture();
+    resolving = std::async(std::launch::async, [this] {
+      std::set<std::string> addresses;
+      for (const std::string& router : options.routers) {
+        for (std::string& address : Resolve(router)) addresses.insert(std::move(address));
+      }
+      signal.Set();
+      return addresses;
+    });
+    return;
   }
-  if (named.empty()) next_resolve = now + kFirstPause;
+  if (resolving.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  const std::set<std::string> named = resolving.get();
+  next_resolve = now + (named.empty() ? kFirstPause : options.resolve_interval);
   for (const std::string& address : named) routers.try_emplace(address);
   // A router that is no longer named is let go once its stream has ended by itself.
   for (auto it = routers.begin(); it != routers.end();) {
@@ -253,7 +267,7 @@ void AttachClient::State::TellPeers(absl::Time now) {
 void AttachClient::State::Run() {
   while (!stop) {
     const absl::Time now = absl::Now();
-    if (now >= next_resolve) ResolveAll(now);
+    ResolveAll(now);
     const bool report = report_now.exchange(false);
     for (auto& [address, router] : routers) Step(address, router, now, report);
     TellPeers(now);
@@ -262,7 +276,8 @@ void AttachClient::State::Run() {
       next = std::min(next, router.stream == nullptr ? router.next_try : router.next_report);
     }
     // A report still on its way is tried again soon, not at once.
-    signal.WaitFor(std::max(next - absl::Now(), absl::Milliseconds(10)));
+    const absl::Duration longest = resolving.valid() ? kFirstPause : absl::Seconds(60);
+    signal.WaitFor(std::clamp(next - absl::Now(), absl::Milliseconds(10), longest));
   }
   for (auto& [address, router] : routers) {
     if (router.stream == nullptr) continue;

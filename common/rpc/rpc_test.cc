@@ -1,5 +1,11 @@
-#include <grpcpp/grpcpp.h>
+#include <chrono>
 
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status.h"
@@ -31,6 +37,28 @@ TEST(RpcServerTest, AnAddressInUseIsUnavailable) {
   const auto second = RpcServer::Start({.listen = (*first)->address()});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(second.status().message(), HasSubstr((*first)->address()));
+}
+
+// A busy machine may take a while to answer a new connection; giving up early would look like a
+// dead peer.
+TEST(DialTest, AServerThatIsSlowToAnswerIsWaitedFor) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const auto channel = Dial(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)));
+  channel->GetState(true);
+  // Connected, and not one byte from the server: still trying, not failed.
+  const auto later = std::chrono::system_clock::now() + std::chrono::milliseconds(400);
+  while (channel->GetState(true) != GRPC_CHANNEL_CONNECTING) {
+    ASSERT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_IDLE, later));
+  }
+  EXPECT_FALSE(channel->WaitForStateChange(GRPC_CHANNEL_CONNECTING, later));
+  close(listener);
 }
 
 TEST(StatusTest, CodeAndMessageSurviveTheWayThereAndBack) {
