@@ -61,23 +61,22 @@ void Write(Writer& writer, DecodeUpdate update) {
   writer.Send(std::move(event));
 }
 
-// Turns the length of a stream's backlog into pausing and resuming its job.
+// Turns the length of a stream's backlog into pausing and resuming its job. Called by one thread at
+// a time.
 class Throttle {
  public:
   Throttle(DecodeWorker* worker, DecodeWorker::JobId job) : worker_(worker), job_(job) {}
 
-  // Any thread.
   void Backlog(size_t events) {
-    if (events >= kPauseAt ? paused_.exchange(true)
-                           : !(events <= kResumeAt && paused_.exchange(false)))
-      return;
-    worker_->SetPaused(job_, events >= kPauseAt);
+    if (paused_ ? events > kResumeAt : events < kPauseAt) return;
+    paused_ = !paused_;
+    worker_->SetPaused(job_, paused_);
   }
 
  private:
   DecodeWorker* const worker_;
   const DecodeWorker::JobId job_;
-  std::atomic<bool> paused_ = false;
+  bool paused_ = false;
 };
 
 }  // namespace

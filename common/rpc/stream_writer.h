@@ -20,8 +20,9 @@ template <typename Event>
 class StreamWriter : public grpc::ServerWriteReactor<Event> {
  public:
   // `cancelled` is called once, from a gRPC thread, if the caller goes away before the stream has
-  // ended. `backlog` is called from any thread, with the events not yet written, whenever their
-  // number changes. Neither is called with a lock held, and both must not block.
+  // ended. `backlog` is called from any thread, one call at a time and in the order of what
+  // happened, with the events not yet written, whenever their number changes, and once at first. It
+  // may not call the writer. Neither may block.
   static std::shared_ptr<StreamWriter> Create() {
     auto writer = std::shared_ptr<StreamWriter>(new StreamWriter);
     writer->self_ = writer;
@@ -30,19 +31,20 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
 
   // Before the method returns the reactor to gRPC.
   void SetCancelled(std::function<void()> cancelled) { cancelled_ = std::move(cancelled); }
-  void SetBacklog(std::function<void(size_t events)> backlog) { backlog_ = std::move(backlog); }
+  // Any thread.
+  void SetBacklog(std::function<void(size_t events)> backlog) {
+    MutexLock lock(&mutex_);
+    backlog_ = std::move(backlog);
+    backlog_(queue_.size());
+  }
 
   // Any thread. Events after End(), or once the caller has gone, are dropped.
   void Send(Event event) {
-    size_t waiting = 0;
-    {
-      MutexLock lock(&mutex_);
-      if (ended_ || gone_) return;
-      queue_.push_back(std::move(event));
-      if (queue_.size() == 1) this->StartWrite(&queue_.front());
-      waiting = queue_.size();
-    }
-    if (backlog_) backlog_(waiting);
+    MutexLock lock(&mutex_);
+    if (ended_ || gone_) return;
+    queue_.push_back(std::move(event));
+    if (queue_.size() == 1) this->StartWrite(&queue_.front());
+    if (backlog_) backlog_(queue_.size());
   }
 
   // Any thread. The stream ends with `status` once what was sent has been written. First call
@@ -59,22 +61,18 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
   StreamWriter() = default;
 
   void OnWriteDone(bool ok) override {
-    size_t waiting = 0;
-    {
-      MutexLock lock(&mutex_);
-      queue_.pop_front();
-      if (!ok) {
-        gone_ = true;
-        queue_.clear();
-      }
-      if (!queue_.empty()) {
-        this->StartWrite(&queue_.front());
-      } else if (ended_) {
-        this->Finish(status_);
-      }
-      waiting = queue_.size();
+    MutexLock lock(&mutex_);
+    queue_.pop_front();
+    if (!ok) {
+      gone_ = true;
+      queue_.clear();
     }
-    if (backlog_) backlog_(waiting);
+    if (!queue_.empty()) {
+      this->StartWrite(&queue_.front());
+    } else if (ended_) {
+      this->Finish(status_);
+    }
+    if (backlog_) backlog_(queue_.size());
   }
 
   void OnCancel() override {
@@ -88,9 +86,9 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
   }
 
   std::function<void()> cancelled_;
-  std::function<void(size_t)> backlog_;
   std::shared_ptr<StreamWriter> self_;
   Mutex mutex_;
+  std::function<void(size_t)> backlog_ ABSL_GUARDED_BY(mutex_);
   std::deque<Event> queue_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
