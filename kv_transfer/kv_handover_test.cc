@@ -487,6 +487,40 @@ TEST_F(HandoverTest, HostileNotesAreDroppedAndCounted) {
   EXPECT_TRUE(result_->status.ok()) << result_->status;
 }
 
+// Reads that overlap leave no moment without one; as long as they end, the pull is alive.
+TEST_F(HandoverTest, APullThatTakesLongerThanTheStallLimitIsNotStuckWhileBytesArrive) {
+  TestWorker narrow(&fabric_, true, 205, kLayout, 64, 6, &now_, {},
+                    {.stall = absl::Seconds(2),
+                     .in_flight_bytes = 2 * kLayout.LayerBytes(),
+                     .piece_bytes = kLayout.LayerBytes()});
+  owner_.plane->SetPeers({narrow.AsPeer()});
+  narrow.plane->SetPeers({owner_.AsPeer()});
+  const auto run = [&](int steps) {
+    for (int i = 0; i < steps; ++i) {
+      Step(absl::Milliseconds(10));
+      narrow.plane->RunOnce(now_);
+    }
+  };
+  run(60);
+  ASSERT_EQ(narrow.plane->links().size(), 1u);
+  FaultyTransport::Faults slow;
+  slow.read_delay_min = absl::Milliseconds(700);
+  slow.read_delay_max = absl::Milliseconds(1300);
+  narrow.transport->SetFaults(slow);
+  const auto blocks = owner_.pool->Take(8);
+  const KvTicket ticket = owner_.publisher->Open(
+      blocks, 32, [this, blocks](absl::Status) { owner_.pool->Return(blocks); });
+  owner_.publisher->Publish(ticket.handover_id, 32, kLayout.layers);
+  owner_.publisher->Complete(ticket.handover_id, "");
+  narrow.puller->Start(ticket, 1, narrow.pool->Take(8),
+                       [this](PullResult result) { result_ = std::move(result); });
+  const absl::Time started = now_;
+  while (!result_.has_value() && now_ < started + absl::Seconds(60)) run(1);
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_TRUE(result_->status.ok()) << result_->status;
+  EXPECT_GT(now_ - started, absl::Seconds(6));
+}
+
 TEST_F(HandoverTest, InFlightBytesStayBoundedAndEveryPullMoves) {
   const size_t bound = 2 * kLayout.BlockBytes();
   TestWorker narrow(&fabric_, true, 204, kLayout, 64, 5, &now_, {},

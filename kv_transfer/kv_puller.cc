@@ -285,7 +285,7 @@ bool KvPuller::PostPiece(Running* running) {
                    [this, running, piece](absl::Status status) {
                      --running->reads;
                      in_flight_ -= piece.bytes;
-                     running->alive = true;
+                     running->alive = running->landed = true;
                      if (!status.ok()) {
                        if (running->read_error.ok()) running->read_error = std::move(status);
                      } else if (running->state != State::kEnded) {
