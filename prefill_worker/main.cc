@@ -8,7 +8,7 @@
 ABSL_FLAG(int32_t, max_queue, 256, "prompts that may wait; more are refused");
 ABSL_FLAG(int32_t, chunk_tokens, 512,
           "prompt tokens per step, over all prompts; a multiple of --block-tokens");
-ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(45),
           "how long KV waits for a reader that says nothing");
 
 namespace {
@@ -32,10 +32,10 @@ int main(int argc, char** argv) {
   const std::unique_ptr<WorkerHost> host = WorkerHost::Open(v1::WORKER_ROLE_PREFILL);
   PrefillService service(host->attach_token());
   host->Listen(&service, v1::PrefillWorker::service_full_name());
+  Wakeup wakeup;  // outlives all that may wake the loop
   const auto publisher = KvPublisher::Create(
       host->plane(), {.owner = host->address(), .lease = absl::GetFlag(FLAGS_lease)});
 
-  Wakeup wakeup;
   absl::StatusOr<std::unique_ptr<PrefillWorker>> worker = PrefillWorker::Create(
       {.max_queue = absl::GetFlag(FLAGS_max_queue),
        .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),

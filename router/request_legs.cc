@@ -147,7 +147,8 @@ void RouterCore::Parts::TryDecode(Request& request, absl::Time now) {
                                         request.refused_by, now, &partners);
   if (worker == nullptr) {
     if (!request.room_since) {
-      request.room_since = now;
+      if (!request.roomless_since) request.roomless_since = now;
+      request.room_since = request.roomless_since;
       request.room_pause = kFirstRoomPause;
     }
     // A prefill worker that nobody can pull from is of no use: another one may be.
@@ -236,6 +237,7 @@ void RouterCore::Parts::OnPromised(Request& request, absl::Time now) {
   if (request.promised) return;
   request.promised = true;
   request.room_since.reset();
+  request.roomless_since.reset();
   request.room_retry = absl::InfiniteFuture();
   request.refused_by.clear();
   if (waiting_room.erase(request.key) > 0) {

@@ -57,7 +57,8 @@ struct Request {
   bool handed_over = false;  // decode has shown tokens: it holds the KV
   size_t base = 0;           // tokens of the answer that the ticket's KV includes
   std::vector<WorkerKey> refused_by;
-  std::optional<absl::Time> room_since;  // waits for room since
+  std::optional<absl::Time> room_since;      // waits for room since
+  std::optional<absl::Time> roomless_since;  // the same, over all tries since the last promise
   std::optional<absl::Time> partnerless_since;
   absl::Time room_retry = absl::InfiniteFuture();
   absl::Duration room_pause;
