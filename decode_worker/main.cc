@@ -38,9 +38,9 @@ int main(int argc, char** argv) {
   const std::unique_ptr<WorkerHost> host = WorkerHost::Open(v1::WORKER_ROLE_DECODE);
   DecodeService service(host->attach_token());
   host->Listen(&service, v1::DecodeWorker::service_full_name());
+  Wakeup wakeup;  // outlives all that may wake the loop
   const auto puller = KvPuller::Create(host->plane(), {.stall = absl::GetFlag(FLAGS_stall)});
 
-  Wakeup wakeup;
   absl::StatusOr<std::unique_ptr<DecodeWorker>> worker = DecodeWorker::Create(
       {.max_batch = absl::GetFlag(FLAGS_max_batch),
        .max_sequences = absl::GetFlag(FLAGS_max_sequences),
