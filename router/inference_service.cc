@@ -132,8 +132,14 @@ absl::StatusOr<v1::DetokenizeResponse> InferenceService::Answer(
                                                    " ids; this router takes up to ",
                                                    limits_.text_bytes));
   }
+  size_t bytes = 0;
   for (int i = 0; i < request.token_ids_size(); ++i) {
-    if (request.token_ids(i) >= 0 && request.token_ids(i) < model_.config.vocab) continue;
+    if (request.token_ids(i) >= 0 && request.token_ids(i) < model_.config.vocab) {
+      bytes += model_.tokenizer->TokenBytes(request.token_ids(i)).size();
+      if (bytes <= limits_.text_bytes) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("token_ids stand for more than ", limits_.text_bytes, " bytes of text"));
+    }
     return absl::InvalidArgumentError(absl::StrCat("token_ids[", i, "] is ", request.token_ids(i),
                                                    "; the vocabulary has ids 0 to ",
                                                    model_.config.vocab - 1));

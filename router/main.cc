@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -18,7 +19,8 @@ ABSL_FLAG(std::string, model, "",
           "Hugging Face folder with tokenizer.json and config.json (required)");
 ABSL_FLAG(std::string, model_name, "", "name of the model for clients; default: the folder's name");
 ABSL_FLAG(std::string, attach_token, "",
-          "shared token that workers must send, and that is sent to them; empty: none");
+          "shared token that workers must send, and that is sent to them; default: "
+          "$BATON_ATTACH_TOKEN, or none");
 ABSL_FLAG(int, max_queued, 1024,
           "requests that may wait for a prefill worker; more are refused (1 to 1000000)");
 ABSL_FLAG(int, max_prompts_per_worker, 64,
@@ -65,6 +67,9 @@ RouterServer::Options OptionsFromFlags() {
                                "'; it takes HOST:PORT with a port from 0 to 65535"));
   }
   options.token = absl::GetFlag(FLAGS_attach_token);
+  if (const char* token = std::getenv("BATON_ATTACH_TOKEN"); options.token.empty() && token) {
+    options.token = token;
+  }
   for (const char c : options.token) {
     if (c <= ' ' || c > '~') {
       RefuseToStart("--attach-token takes visible ASCII characters without spaces");

@@ -9,6 +9,10 @@
 namespace baton {
 namespace {
 
+// A seed that nobody asked for has 53 bits: what JSON readers keep of a number, so that it can be
+// asked for again.
+constexpr int kSeedShift = 11;
+
 constexpr size_t kMaxIdBytes = 128;
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1000;
@@ -97,7 +101,7 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                     .top_p = generation.top_p,
                                     .top_k = generation.top_k,
                                     .min_p = generation.min_p,
-                                    .seed = RandomU64(),
+                                    .seed = RandomU64() >> kSeedShift,
                                     .stop_tokens = generation.end_tokens};
   absl::StatusOr<SamplingOptions> sampling = SamplingFromProto(request.sampling(), defaults);
   if (!sampling.ok()) return sampling.status();
