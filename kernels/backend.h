@@ -126,6 +126,8 @@ class Backend {
 
   // Backend, instruction path and summation order. Workers exchange KV only when these are equal.
   virtual std::string numerics_id() const = 0;
+  // What it runs on, for the log at start.
+  virtual std::string Describe() const = 0;
 
   // Makes host weights, at any alignment, usable by the operations. `host` must outlive the last of
   // them (it may be a mapped file that is used in place). ResourceExhausted when device memory does

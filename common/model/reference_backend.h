@@ -13,6 +13,7 @@ namespace baton {
 class ReferenceBackend final : public Backend {
  public:
   std::string numerics_id() const override { return "reference"; }
+  std::string Describe() const override { return "reference: plain loops"; }
   absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override { return host; }
   absl::StatusOr<Tensor> Allocate(int rows, int cols) override;
   absl::Status Embed(const EmbedArgs& args) override;

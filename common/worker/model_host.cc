@@ -92,11 +92,12 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
 
 std::string ModelHost::Describe() const {
   return absl::StrFormat(
-      "%s, weights %.1f MiB; KV %d blocks x %d tokens x %d bytes = %.1f MiB, %d tokens in all, "
+      "%s on %s, weights %.1f MiB; KV %d blocks x %d tokens x %d bytes = %.1f MiB, %d tokens in "
+      "all, "
       "context %d; numerics %s",
-      model->config().architecture, model->weight_bytes() / kMiB, blocks, layout.block_tokens,
-      layout.BlockBytes(), blocks * layout.BlockBytes() / kMiB, blocks * layout.block_tokens,
-      context, numerics_id);
+      model->config().architecture, backend->Describe(), model->weight_bytes() / kMiB, blocks,
+      layout.block_tokens, layout.BlockBytes(), blocks * layout.BlockBytes() / kMiB,
+      blocks * layout.block_tokens, context, numerics_id);
 }
 
 }  // namespace baton

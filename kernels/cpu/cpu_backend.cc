@@ -69,6 +69,10 @@ class CpuBackend final : public Backend {
       : kernels_(kernels), team_(threads), thread_scratch_(threads) {}
 
   std::string numerics_id() const override { return "cpu-f32x16-v1"; }
+  std::string Describe() const override {
+    return absl::StrCat("cpu: ", kernels_.name, ", ", team_.threads(),
+                        team_.threads() == 1 ? " thread" : " threads");
+  }
 
   absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override {
     if (absl::Status status = CheckWeight(host); !status.ok()) return status;

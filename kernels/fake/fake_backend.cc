@@ -100,6 +100,7 @@ class FakeBackend : public Backend {
   explicit FakeBackend(FakeBackendOptions options) : options_(std::move(options)) {}
 
   std::string numerics_id() const override { return "fake-v1"; }
+  std::string Describe() const override { return "fake: no maths, no threads"; }
   absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override { return host; }
 
   absl::StatusOr<Tensor> Allocate(int rows, int cols) override {
