@@ -44,7 +44,7 @@ def main():
                     print(event.delta.text, end="", flush=True)
                 elif kind == "summary":
                     timing = event.summary.timing
-                    print()
+                    print(flush=True)
                     print(
                         f"{tokens} tokens, the first after {first_token or 0:.3f} s; "
                         f"prefill {timing.prefill_us} us, decode {timing.decode_us} us, "
