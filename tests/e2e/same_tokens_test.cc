@@ -103,7 +103,9 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
       ASSERT_EQ(answers[i].ids(), cases[i].expected)
           << "case " << i << " of seed " << kSeed << ", prompt of " << cases[i].prompt.size()
           << " tokens";
-      if (cases[i].expected.size() > 1) ASSERT_EQ(answers[i].summary.link(), GetParam());
+      if (cases[i].expected.size() > 1) {
+        ASSERT_EQ(answers[i].summary.link(), GetParam());
+      }
       ASSERT_EQ(answers[i].summary.migrations(), 0u);
     }
   }
