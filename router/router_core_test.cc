@@ -283,6 +283,32 @@ TEST_F(RouterCoreTest, WhileAllDecodeWorkersAreFullPrefillTakesNothingNew) {
   ExpectAnswer(r, 5, 6);
 }
 
+TEST_F(RouterCoreTest, TheWaitForRoomIsBoundedOverLeasesThatRunOut) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  int leases = 0;
+  LegKey ticketed = 0;
+  absl::Time lease_end;
+  for (int tries = 0; tries < 100000 && !client(r).status; ++tries) {
+    const LegKey prefill = h.PrefillLeg();
+    if (prefill != 0 && prefill != ticketed) {
+      h.Ticket(prefill);
+      ticketed = prefill;
+      lease_end = h.now + absl::Seconds(10);
+    } else if (prefill != 0 && h.now >= lease_end) {
+      h.End(prefill, absl::FailedPreconditionError("the lease ran out"));
+      ++leases;
+    }
+    if (h.DecodeLeg() != 0) h.End(h.DecodeLeg(), absl::ResourceExhaustedError("full"));
+    h.Advance(absl::Milliseconds(10));
+    h.ReportAll();
+  }
+  ExpectFailed(r, Code::kResourceExhausted, "no decode worker had room");
+  EXPECT_GT(leases, 1);
+  EXPECT_LT(leases, 6);
+  EXPECT_TRUE(AtRest());
+}
+
 TEST_F(RouterCoreTest, TheWaitForRoomIsBounded) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
