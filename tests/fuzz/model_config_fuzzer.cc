@@ -1,0 +1,35 @@
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+
+#include "absl/strings/string_view.h"
+#include "common/base/check.h"
+#include "common/model/model_config.h"
+#include "tests/fuzz/scratch_folder.h"
+
+// The input is config.json; behind the first zero byte, where there is one, generation_config.json.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const baton::ScratchFolder folder;
+  const absl::string_view input(reinterpret_cast<const char*>(data), size);
+  const size_t zero = input.find('\0');
+  folder.Write("config.json", input.substr(0, zero));
+  if (zero == absl::string_view::npos) {
+    std::filesystem::remove(folder.File("generation_config.json"));
+  } else {
+    folder.Write("generation_config.json", input.substr(zero + 1));
+  }
+  const auto config = baton::ReadModelConfig(folder.path());
+  if (!config.ok()) {
+    BATON_CHECK(!config.status().message().empty());
+    return 0;
+  }
+  BATON_CHECK(config->layers > 0 && config->hidden > 0 && config->vocab > 0);
+  BATON_CHECK(config->heads > 0 && config->heads % config->kv_heads == 0);
+  for (const baton::TokenId token : config->generation.end_tokens) {
+    BATON_CHECK(token >= 0 && token < config->vocab) << token;
+  }
+  for (const float frequency : baton::RopeInverseFrequency(*config)) {
+    BATON_CHECK(std::isfinite(frequency)) << frequency;
+  }
+  return 0;
+}

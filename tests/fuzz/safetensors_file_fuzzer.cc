@@ -1,0 +1,24 @@
+#include <cstdint>
+
+#include "common/base/check.h"
+#include "common/model/safetensors_file.h"
+#include "tests/fuzz/scratch_folder.h"
+
+// The input is a *.safetensors file.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const baton::ScratchFolder folder;
+  folder.Write("model.safetensors", {reinterpret_cast<const char*>(data), size});
+  const auto file = baton::SafetensorsFile::Open(folder.File("model.safetensors"));
+  if (!file.ok()) {
+    BATON_CHECK(!file.status().message().empty());
+    return 0;
+  }
+  uint64_t bytes = 0, sum = 0;
+  for (const auto& [name, entry] : (*file)->entries()) {
+    bytes += entry.bytes;
+    for (const std::byte byte : (*file)->Bytes(entry)) sum += static_cast<uint8_t>(byte);
+  }
+  // What it takes, it takes whole: no tensor overlaps another or leaves the file.
+  BATON_CHECK(bytes <= size && sum <= 255 * bytes) << bytes;
+  return 0;
+}
