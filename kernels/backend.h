@@ -45,10 +45,11 @@ struct KvView {
   KvLayout layout;
 };
 
-// Rotary embedding, Su et al. 2021, in the "rotate half" form of Hugging Face: element i of a head
-// is rotated with element i + head_dim/2 by angle position * inverse_frequency[i].
+// Rotary embedding, Su et al. 2021, in the "rotate half" form of Hugging Face: of the first
+// 2 * pairs elements of a head, element i is rotated with element i + pairs by angle
+// position * inverse_frequency[i]. The others stay.
 struct Rope {
-  absl::Span<const float> inverse_frequency;  // [head_dim / 2]
+  absl::Span<const float> inverse_frequency;  // [pairs], 1 to head_dim / 2
   float scale = 1.0f;                         // multiplies cosine and sine
 };
 
@@ -58,13 +59,14 @@ struct EmbedArgs {
   Tensor out;                        // [rows, hidden]
 };
 
-// out = in / sqrt(mean(in^2) + epsilon) * weight, per row. `out` may be `in`. Zhang & Sennrich
-// 2019.
+// out = in / sqrt(mean(in^2) + epsilon) * weight, for each group of n columns of a row by itself: a
+// norm of whole rows has one group, a norm of heads as many as heads. `out` may be `in`. Zhang &
+// Sennrich 2019.
 struct RmsNormArgs {
-  Tensor in;      // [rows, n]
+  Tensor in;      // [rows, groups * n]
   Matrix weight;  // [1, n]
   float epsilon = 0;
-  Tensor out;  // [rows, n]
+  Tensor out;  // [rows, groups * n]
 };
 
 // out = in * weight^T + bias, or out += ... with `accumulate`. `out` may not overlap `in`.
@@ -78,22 +80,24 @@ struct GemmArgs {
 
 // Rotates q in place, rotates k and writes it with v into the pool at each row's position.
 struct RopeAndWriteKvArgs {
-  Tensor q;  // [rows, heads * head_dim], rotated in place
-  Tensor k;  // [rows, kv_heads * head_dim], left as it was
-  Tensor v;  // [rows, kv_heads * head_dim]
-  Rope rope;
+  Tensor q;                      // [rows, heads * head_dim], rotated in place
+  Tensor k;                      // [rows, kv_heads * head_dim], left as it was
+  Tensor v;                      // [rows, kv_heads * head_dim]
+  absl::Span<const Rope> ropes;  // one for each sequence, or a single one for all
   int layer = 0;
   absl::Span<const SequenceRows> sequences;
   KvView kv;
 };
 
-// Causal attention of every row over its own sequence's positions 0..its own, read from the pool
-// (so RopeAndWriteKv of the same layer comes first). Query head h reads KV head h / (heads /
-// kv_heads).
+// Causal attention of every row over its own sequence's positions 0..its own, or the last `window`
+// of them, read from the pool (so RopeAndWriteKv of the same layer comes first). K and V of other
+// positions change no bit of the result, whatever they hold. Query head h reads KV head
+// h / (heads / kv_heads). Sliding windows: Beltagy et al. 2020, Jiang et al. 2023.
 struct AttentionArgs {
   Tensor q;  // [rows, heads * head_dim], rotated
   int heads = 0;
   float scale = 0;  // multiplies q . k
+  int window = 0;   // positions that a row sees, its own included; 0 for all
   int layer = 0;
   absl::Span<const SequenceRows> sequences;
   KvView kv;

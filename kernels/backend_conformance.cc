@@ -246,6 +246,32 @@ TEST_P(BackendConformanceTest, RmsNormMatchesDoubleArithmeticAlsoInPlace) {
   }
 }
 
+TEST_P(BackendConformanceTest, RmsNormOfHeadsIsThatOfEachHeadAlone) {
+  Bench bench(GetParam(), 2, 12);
+  for (const int n : {2, 20, 64}) {
+    const int heads = bench.Pick(2, 5), rows = 6;
+    const auto in = bench.Activation(rows, heads * n);
+    const auto weight = bench.Weight(DType::kBF16, 1, n);
+    const auto out = bench.Output(rows, heads * n), one = bench.Output(rows, n);
+    ASSERT_TRUE(bench.backend().RmsNorm({in.device, weight.device, 1e-6f, out.device}).ok());
+    const auto all = bench.Read(out.device);
+    for (int head = 0; head < heads; ++head) {
+      Tensor part = in.device;
+      part.data = static_cast<float*>(part.data) + head * n;
+      part.cols = n;
+      ASSERT_TRUE(bench.backend().RmsNorm({part, weight.device, 1e-6f, one.device}).ok());
+      std::vector<float> expected;
+      for (int row = 0; row < rows; ++row) {
+        const auto begin = all.begin() + (row * heads + head) * n;
+        expected.insert(expected.end(), begin, begin + n);
+      }
+      EXPECT_TRUE(SameBits(bench.Read(one.device), expected)) << n << " head " << head;
+    }
+    ASSERT_TRUE(bench.backend().RmsNorm({in.device, weight.device, 1e-6f, in.device}).ok());
+    EXPECT_TRUE(SameBits(bench.Read(in.device), all)) << n;
+  }
+}
+
 TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
   Bench bench(GetParam(), 3, 3);
   for (int round = 0; round < 60; ++round) {
@@ -390,10 +416,10 @@ Scene MakeScene(Bench& bench, KvLayout layout, int group, const std::vector<int>
   return scene;
 }
 
-std::vector<float> Frequencies(int head_dim) {
+std::vector<float> Frequencies(int head_dim, float theta = 10000) {
   std::vector<float> out;
   for (int i = 0; i < head_dim; i += 2) {
-    out.push_back(std::pow(10000.0f, -static_cast<float>(i) / head_dim));
+    out.push_back(std::pow(theta, -static_cast<float>(i) / head_dim));
   }
   return out;
 }
@@ -412,31 +438,37 @@ TEST_P(BackendConformanceTest, RopeRotatesAndWritesNothingButItsOwnSlots) {
     const int cols = layout.kv_heads * head_dim;
     const auto q = bench.Activation(7, scene.heads * head_dim);
     const auto k = bench.Activation(7, cols), v = bench.Activation(7, cols);
-    const auto frequencies = Frequencies(head_dim);
-    const float scale = round % 2 == 0 ? 1.0f : 1.2f;
+    // Every sequence its own, or one for all; every third time the end of a head stays as it was.
+    const int pairs = round % 3 == 1 ? (head_dim + 2) / 4 : head_dim / 2;
+    const auto first = Frequencies(2 * pairs), second = Frequencies(2 * pairs, 77);
+    std::vector<Rope> ropes = {{first, 1}, {second, 1.2f}, {first, 0.7f}};
+    if (round % 2 == 0) ropes.resize(1);
     ASSERT_TRUE(
         bench.backend()
-            .RopeAndWriteKv(
-                {q.device, k.device, v.device, {frequencies, scale}, 1, sequences, scene.view()})
+            .RopeAndWriteKv({q.device, k.device, v.device, ropes, 1, sequences, scene.view()})
             .ok());
     EXPECT_TRUE(SameBits(bench.Read(k.device), k.values));
 
     auto pool = bench.Bytes(scene.pool.get(), scene.pool_bytes);
     std::vector<double> expected(q.values.begin(), q.values.end()), tolerance(expected.size(), 0.0);
-    const auto rotated = [&](const HostTensor& t, int row, int head, int i, int position) {
-      const int half = head_dim / 2;
-      const double angle = static_cast<float>(position) * frequencies[i % half];
+    const auto rotated = [&](const Rope& rope, const HostTensor& t, int row, int head, int i,
+                             int position) {
       const double x = t(row, head * head_dim + i);
-      const double partner = t(row, head * head_dim + (i + half) % head_dim);
-      return scale * (x * std::cos(angle) + (i < half ? -partner : partner) * std::sin(angle));
+      if (i >= 2 * pairs) return x;
+      const double angle = static_cast<float>(position) * rope.inverse_frequency[i % pairs];
+      const double partner = t(row, head * head_dim + (i + pairs) % (2 * pairs));
+      return rope.scale *
+             (x * std::cos(angle) + (i < pairs ? -partner : partner) * std::sin(angle));
     };
-    for (const SequenceRows& sequence : sequences) {
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const SequenceRows& sequence = sequences[s];
+      const Rope& rope = ropes[ropes.size() == 1 ? 0 : s];
       for (int i = 0; i < sequence.rows; ++i) {
         const int row = sequence.first_row + i, position = sequence.first_position + i;
         for (int c = 0; c < q.cols; ++c) {
           const size_t at = static_cast<size_t>(row) * q.cols + c;
-          expected[at] = rotated(q, row, c / head_dim, c % head_dim, position);
-          tolerance[at] = 2e-6;
+          expected[at] = rotated(rope, q, row, c / head_dim, c % head_dim, position);
+          tolerance[at] = c % head_dim < 2 * pairs ? 2e-6 : 0;
         }
         for (int c = 0; c < cols; ++c) {
           const int head = c / head_dim, element = c % head_dim;
@@ -445,7 +477,7 @@ TEST_P(BackendConformanceTest, RopeRotatesAndWritesNothingButItsOwnSlots) {
                    layout.HeadOffset(sequence.blocks[position / block_tokens], 1, plane, head) +
                    position % block_tokens * layout.TokenBytes() + element * DTypeBytes(type);
           };
-          const double key = rotated(k, row, head, element, position);
+          const double key = rotated(rope, k, row, head, element, position);
           EXPECT_NEAR(FromBits(type, at(KvLayout::kKeys)), key,
                       std::fabs(key) * Rounding(type) + 2e-6);
           const auto value = Encode(type, {v(row, c)});
@@ -493,10 +525,12 @@ struct Story {
   HostTensor q, k, v;  // q as attention takes it
   Tensor unused;       // a q to be rotated
   std::vector<float> frequencies;
+  int window;
 };
 
-Story MakeStory(Bench& bench, const KvLayout& layout, int group, const std::vector<int>& lengths) {
-  Story story{MakeScene(bench, layout, group, lengths), lengths, {}, {}, {}, {}, {}, {}};
+Story MakeStory(Bench& bench, const KvLayout& layout, int group, const std::vector<int>& lengths,
+                int window = 0) {
+  Story story{MakeScene(bench, layout, group, lengths), lengths, {}, {}, {}, {}, {}, {}, window};
   int rows = 0;
   for (const int length : lengths) {
     story.first_row.push_back(rows);
@@ -522,31 +556,28 @@ void RunStep(Bench& bench, const Story& story, const std::vector<Part>& parts, c
                          part.begin, story.scene.blocks[part.sequence]});
   }
   const KvView kv = story.scene.view();
+  const Rope rope{story.frequencies, 1};
   ASSERT_TRUE(bench.backend()
-                  .RopeAndWriteKv({story.unused,
-                                   story.k.device,
-                                   story.v.device,
-                                   {story.frequencies, 1},
-                                   1,
-                                   sequences,
-                                   kv})
+                  .RopeAndWriteKv(
+                      {story.unused, story.k.device, story.v.device, {&rope, 1}, 1, sequences, kv})
                   .ok());
   ASSERT_TRUE(bench.backend()
                   .Attention({story.q.device, story.scene.heads,
-                              1 / std::sqrt(static_cast<float>(story.scene.layout.head_dim)), 1,
-                              sequences, kv, out})
+                              1 / std::sqrt(static_cast<float>(story.scene.layout.head_dim)),
+                              story.window, 1, sequences, kv, out})
                   .ok());
 }
 
 TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
   Bench bench(GetParam(), 3, 8);
-  for (int round = 0; round < 18; ++round) {
+  for (int round = 0; round < 27; ++round) {
     const int dims[] = {8, 16, 24, 64, 80, 128, 256, 2, 34};
+    const int windows[] = {0, bench.Pick(1, 20), bench.Pick(40, 140)};
     const KvLayout layout{2, bench.Pick(1, 3), dims[round % 9], bench.Pick(1, 20),
                           kTypes[round % 3]};
     const int group = round % 4 == 3 ? 8 : bench.Pick(1, 4);
     const std::vector<int> lengths = {bench.Pick(1, 90), bench.Pick(1, 9), bench.Pick(60, 140)};
-    const Story story = MakeStory(bench, layout, group, lengths);
+    const Story story = MakeStory(bench, layout, group, lengths, windows[round / 3 % 3]);
     const auto out = bench.Output(story.q.rows, story.q.cols);
     RunStep(bench, story, {{0, 0, lengths[0]}, {1, 0, lengths[1]}, {2, 0, lengths[2]}}, out.device);
     const auto keys = ReadPlane(bench, story.scene, 1, KvLayout::kKeys, lengths);
@@ -562,9 +593,11 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
           const auto at = [&](int key) {
             return (static_cast<size_t>(key) * layout.kv_heads + head / group) * dim;
           };
-          std::vector<double> p(position + 1);
+          const int first = story.window > 0 ? std::max(0, position + 1 - story.window) : 0;
+          std::vector<double> p(position + 1, -INFINITY);
           double max = -INFINITY, sum = 0;
-          for (int key = 0; key <= position; ++key) {
+          for (int key = first; key <= position; ++key) {
+            p[key] = 0;
             for (int i = 0; i < dim; ++i) {
               p[key] += double{story.q(row, head * dim + i)} * keys[s][at(key) + i] * scale;
             }
@@ -573,7 +606,7 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
           for (double& x : p) sum += x = std::exp(x - max);
           for (int i = 0; i < dim; ++i) {
             double result = 0, size = 0;
-            for (int key = 0; key <= position; ++key) {
+            for (int key = first; key <= position; ++key) {
               result += p[key] / sum * values[s][at(key) + i];
               size += p[key] / sum * std::fabs(values[s][at(key) + i]);
             }
@@ -586,7 +619,7 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
       }
     }
     EXPECT_TRUE(Near(bench.Read(out.device), expected, tolerance))
-        << layout.Fingerprint() << " group " << group;
+        << layout.Fingerprint() << " group " << group << " window " << story.window;
   }
 }
 
@@ -595,11 +628,17 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
     KvLayout layout;
     int group;
     std::vector<int> lengths;
+    int window;
   };
   const Shape shapes[] = {
-      {{2, 2, 64, 16, DType::kBF16}, 3, {70, 5, 131}},
-      {{2, 1, 40, 7, DType::kF16}, 1, {129, 64, 1}},
-      {{2, 1, 16, 13, DType::kF32}, 2, {2100, 1024, 1025}},
+      {{2, 2, 64, 16, DType::kBF16}, 3, {70, 5, 131}, 0},
+      {{2, 1, 40, 7, DType::kF16}, 1, {129, 64, 1}, 0},
+      {{2, 1, 16, 13, DType::kF32}, 2, {2100, 1024, 1025}, 0},
+      {{2, 2, 64, 16, DType::kBF16}, 3, {70, 5, 131}, 40},
+      {{2, 1, 16, 5, DType::kF16}, 5, {300, 65, 9}, 7},
+      {{2, 1, 40, 7, DType::kF32}, 1, {129, 64, 1}, 1},
+      {{2, 1, 16, 13, DType::kF32}, 2, {2100, 1024, 1025}, 1000},
+      {{2, 1, 32, 16, DType::kBF16}, 1, {1200, 64, 1025}, 64},
   };
   for (const Shape& shape : shapes) {
     const std::vector<int>& n = shape.lengths;
@@ -607,7 +646,7 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
     for (int threads = 1; threads <= GetParam().max_threads; ++threads) {
       const auto fresh = [&](const std::function<void(Bench&, const Story&, const Tensor&)>& run) {
         Bench bench(GetParam(), threads, 9);
-        const Story story = MakeStory(bench, shape.layout, shape.group, n);
+        const Story story = MakeStory(bench, shape.layout, shape.group, n, shape.window);
         const auto out = bench.Output(story.q.rows, story.q.cols);
         run(bench, story, out.device);
         return bench.Read(out.device);
@@ -650,6 +689,47 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
                            }),
                            expected))
           << threads << " threads, decode";
+    }
+  }
+}
+
+TEST_P(BackendConformanceTest, AWindowThatReachesTheStartGivesTheBitsOfNone) {
+  std::vector<float> expected;
+  for (const int window : {0, 200, 1 << 30}) {
+    Bench bench(GetParam(), 2, 13);
+    const Story story = MakeStory(bench, {2, 2, 24, 16, DType::kF16}, 2, {200, 3}, window);
+    const auto out = bench.Output(story.q.rows, story.q.cols);
+    RunStep(bench, story, {{0, 0, 200}, {1, 0, 3}}, out.device);
+    const auto got = bench.Read(out.device);
+    if (expected.empty()) expected = got;
+    EXPECT_TRUE(SameBits(got, expected)) << window;
+  }
+}
+
+TEST_P(BackendConformanceTest, NothingOutsideOfItsWindowTouchesARow) {
+  for (const int window : {1, 50, 64, 1030}) {
+    for (const int rows : {1, 3, 40}) {
+      constexpr int kLength = 1200;
+      Bench bench(GetParam(), 2, 14);
+      const Story story = MakeStory(bench, {2, 1, 16, 8, DType::kBF16}, 2, {kLength}, window);
+      const auto out = bench.Output(story.q.rows, story.q.cols);
+      RunStep(bench, story, {{0, 0, kLength}}, out.device);
+      const auto expected = bench.Read(Rows(out.device, kLength - rows, rows));
+      // NaN in every slot that none of the last rows sees.
+      const KvLayout& layout = story.scene.layout;
+      auto pool = bench.Bytes(story.scene.pool.get(), story.scene.pool_bytes);
+      for (int position = 0; position < kLength - rows + 1 - window; ++position) {
+        for (const auto plane : {KvLayout::kKeys, KvLayout::kValues}) {
+          std::byte* slot = pool.data() +
+                            layout.HeadOffset(story.scene.blocks[0][position / 8], 1, plane, 0) +
+                            position % 8 * layout.TokenBytes();
+          std::memset(slot, 0xff, layout.TokenBytes());
+        }
+      }
+      GetParam().upload(story.scene.pool.get(), pool.data(), pool.size());
+      RunStep(bench, story, {{0, kLength - rows, kLength}}, out.device);
+      EXPECT_TRUE(SameBits(bench.Read(Rows(out.device, kLength - rows, rows)), expected))
+          << "window " << window << ", " << rows << " rows";
     }
   }
 }
@@ -706,18 +786,28 @@ TEST_P(BackendConformanceTest, BadShapesAreInvalidArgument) {
   Scene scene = MakeScene(bench, layout, 2, {9});
   const auto frequencies = Frequencies(8);
   const std::vector<SequenceRows> good = {{0, 2, 7, scene.blocks[0]}};
+  const auto rope_with = [&](const std::vector<SequenceRows>& sequences, KvView kv, int layer,
+                             int q_cols, int k_cols, const std::vector<Rope>& ropes) {
+    return code(backend.RopeAndWriteKv(
+        {t(2, q_cols), t(2, k_cols), t(2, k_cols), ropes, layer, sequences, kv}));
+  };
   const auto rope = [&](const std::vector<SequenceRows>& sequences, KvView kv, int layer,
                         int q_cols, int k_cols) {
-    return code(backend.RopeAndWriteKv(
-        {t(2, q_cols), t(2, k_cols), t(2, k_cols), {frequencies, 1}, layer, sequences, kv}));
+    return rope_with(sequences, kv, layer, q_cols, k_cols, {{frequencies, 1}});
   };
   const auto attend = [&](const std::vector<SequenceRows>& sequences, KvView kv, int layer,
                           int heads, int cols) {
-    return code(backend.Attention({t(2, cols), heads, 1, layer, sequences, kv, t(2, cols)}));
+    return code(backend.Attention({t(2, cols), heads, 1, 0, layer, sequences, kv, t(2, cols)}));
   };
   const KvView kv = scene.view();
   EXPECT_EQ(rope(good, kv, 1, 32, 16), absl::StatusCode::kOk);
   EXPECT_EQ(attend(good, kv, 1, 4, 32), absl::StatusCode::kOk);
+  EXPECT_EQ(code(backend.Attention({t(2, 32), 4, 1, -1, 1, good, kv, t(2, 32)})), kInvalid);
+  const auto long_frequencies = Frequencies(10);
+  EXPECT_EQ(rope_with(good, kv, 1, 32, 16, {}), kInvalid);
+  EXPECT_EQ(rope_with(good, kv, 1, 32, 16, {{{}, 1}}), kInvalid);
+  EXPECT_EQ(rope_with(good, kv, 1, 32, 16, {{long_frequencies, 1}}), kInvalid);
+  EXPECT_EQ(rope_with(good, kv, 1, 32, 16, {{frequencies, 1}, {frequencies, 1}}), kInvalid);
   EXPECT_EQ(rope(good, kv, 2, 32, 16), kInvalid);
   EXPECT_EQ(attend(good, kv, -1, 4, 32), kInvalid);
   EXPECT_EQ(rope(good, kv, 1, 30, 16), kInvalid);

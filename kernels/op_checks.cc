@@ -105,7 +105,7 @@ absl::Status CheckArgs(const RmsNormArgs& args) {
   RETURN_IF_ERROR(CheckTensor(kOp, "out", args.out));
   RETURN_IF_ERROR(CheckMatrix(kOp, "weight", args.weight));
   if (args.in.rows != args.out.rows || args.in.cols != args.out.cols || args.weight.rows != 1 ||
-      args.weight.cols != args.in.cols) {
+      args.in.cols % args.weight.cols != 0) {
     return Refuse(kOp, ": in ", Shape(args.in), ", weight ", Shape(args.weight), ", out ",
                   Shape(args.out));
   }
@@ -141,16 +141,21 @@ absl::Status CheckArgs(const RopeAndWriteKvArgs& args) {
   RETURN_IF_ERROR(CheckTensor(kOp, "v", args.v));
   RETURN_IF_ERROR(CheckKv(kOp, args.kv, args.layer));
   const KvLayout& layout = args.kv.layout;
-  if (layout.head_dim % 2 != 0) return Refuse(kOp, ": head_dim ", layout.head_dim, " is odd");
   const int64_t kv_cols = int64_t{layout.kv_heads} * layout.head_dim;
   if (args.q.rows != args.k.rows || args.q.rows != args.v.rows || args.k.cols != kv_cols ||
       args.v.cols != kv_cols || args.q.cols % layout.head_dim != 0) {
     return Refuse(kOp, ": q ", Shape(args.q), ", k ", Shape(args.k), ", v ", Shape(args.v),
                   " for KV layout ", layout.Fingerprint());
   }
-  if (args.rope.inverse_frequency.size() != static_cast<size_t>(layout.head_dim / 2)) {
-    return Refuse(kOp, ": ", args.rope.inverse_frequency.size(), " frequencies for head_dim ",
-                  layout.head_dim);
+  if (args.ropes.size() != 1 && args.ropes.size() != args.sequences.size()) {
+    return Refuse(kOp, ": ", args.ropes.size(), " ropes for ", args.sequences.size(), " sequences");
+  }
+  for (const Rope& rope : args.ropes) {
+    if (rope.inverse_frequency.empty() ||
+        rope.inverse_frequency.size() > static_cast<size_t>(layout.head_dim / 2)) {
+      return Refuse(kOp, ": ", rope.inverse_frequency.size(), " frequencies for head_dim ",
+                    layout.head_dim);
+    }
   }
   return CheckSequences(kOp, args.sequences, args.q.rows, layout);
 }
@@ -170,6 +175,7 @@ absl::Status CheckArgs(const AttentionArgs& args) {
                   " heads and KV layout ", layout.Fingerprint());
   }
   if (!std::isfinite(args.scale)) return Refuse(kOp, ": scale is ", args.scale);
+  if (args.window < 0) return Refuse(kOp, ": window is ", args.window);
   return CheckSequences(kOp, args.sequences, args.q.rows, layout);
 }
 

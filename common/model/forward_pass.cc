@@ -161,6 +161,7 @@ absl::Status ForwardPass::RunLayers(const ForwardBatch& batch, const KvView& kv,
         {.in = in, .weight = weight, .bias = bias, .accumulate = true, .out = out});
   };
 
+  const Rope rope = model_->rope();
   RETURN_IF_ERROR(
       backend_->Embed({.table = model_->embedding(), .tokens = batch.tokens, .out = hidden}));
   for (int layer = 0; layer < config.layers; ++layer) {
@@ -172,7 +173,7 @@ absl::Status ForwardPass::RunLayers(const ForwardBatch& batch, const KvView& kv,
     RETURN_IF_ERROR(backend_->RopeAndWriteKv({.q = q,
                                               .k = k,
                                               .v = v,
-                                              .rope = model_->rope(),
+                                              .ropes = {&rope, 1},
                                               .layer = layer,
                                               .sequences = batch.sequences,
                                               .kv = kv}));

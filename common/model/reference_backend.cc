@@ -79,7 +79,7 @@ std::byte* Slot(const KvView& kv, const SequenceRows& sequence, int position, in
          position % kv.layout.block_tokens * kv.layout.TokenBytes();
 }
 
-void Rotate(const float* in, const Rope& rope, int position, float* out) {
+void Rotate(const float* in, const Rope& rope, int dim, int position, float* out) {
   const int half = rope.inverse_frequency.size();
   for (int i = 0; i < half; ++i) {
     const float angle = static_cast<float>(position) * rope.inverse_frequency[i];
@@ -88,6 +88,7 @@ void Rotate(const float* in, const Rope& rope, int position, float* out) {
     out[i] = a * cosine - b * sine;
     out[i + half] = b * cosine + a * sine;
   }
+  std::copy(in + 2 * half, in + dim, out + 2 * half);
 }
 
 }  // namespace
@@ -109,14 +110,14 @@ absl::Status ReferenceBackend::Embed(const EmbedArgs& args) {
 }
 
 absl::Status ReferenceBackend::RmsNorm(const RmsNormArgs& args) {
-  for (int row = 0; row < args.in.rows; ++row) {
-    const float* in = Row(args.in, row);
+  const int n = args.weight.cols, groups = args.in.cols / n;
+  for (int group = 0; group < args.in.rows * groups; ++group) {
+    const float* in = Row(args.in, group / groups) + group % groups * n;
+    float* out = Row(args.out, group / groups) + group % groups * n;
     double squares = 0;
-    for (int i = 0; i < args.in.cols; ++i) squares += double{in[i]} * in[i];
-    const double scale = 1 / std::sqrt(squares / args.in.cols + args.epsilon);
-    for (int i = 0; i < args.in.cols; ++i) {
-      Row(args.out, row)[i] = in[i] * scale * At(args.weight, 0, i);
-    }
+    for (int i = 0; i < n; ++i) squares += double{in[i]} * in[i];
+    const double scale = 1 / std::sqrt(squares / n + args.epsilon);
+    for (int i = 0; i < n; ++i) out[i] = in[i] * scale * At(args.weight, 0, i);
   }
   return absl::OkStatus();
 }
@@ -136,15 +137,17 @@ absl::Status ReferenceBackend::Gemm(const GemmArgs& args) {
 absl::Status ReferenceBackend::RopeAndWriteKv(const RopeAndWriteKvArgs& args) {
   const int dim = args.kv.layout.head_dim;
   std::vector<float> rotated(dim);
-  for (const SequenceRows& sequence : args.sequences) {
+  for (size_t s = 0; s < args.sequences.size(); ++s) {
+    const SequenceRows& sequence = args.sequences[s];
+    const Rope& rope = args.ropes[args.ropes.size() == 1 ? 0 : s];
     for (int i = 0; i < sequence.rows; ++i) {
       const int row = sequence.first_row + i, position = sequence.first_position + i;
       for (int head = 0; head < args.q.cols / dim; ++head) {
-        Rotate(Row(args.q, row) + head * dim, args.rope, position, rotated.data());
+        Rotate(Row(args.q, row) + head * dim, rope, dim, position, rotated.data());
         std::copy(rotated.begin(), rotated.end(), Row(args.q, row) + head * dim);
       }
       for (int head = 0; head < args.kv.layout.kv_heads; ++head) {
-        Rotate(Row(args.k, row) + head * dim, args.rope, position, rotated.data());
+        Rotate(Row(args.k, row) + head * dim, rope, dim, position, rotated.data());
         std::byte* k = Slot(args.kv, sequence, position, args.layer, KvLayout::kKeys, head);
         std::byte* v = Slot(args.kv, sequence, position, args.layer, KvLayout::kValues, head);
         for (int d = 0; d < dim; ++d) {
@@ -164,17 +167,18 @@ absl::Status ReferenceBackend::Attention(const AttentionArgs& args) {
   for (const SequenceRows& sequence : args.sequences) {
     for (int i = 0; i < sequence.rows; ++i) {
       const int row = sequence.first_row + i, position = sequence.first_position + i;
+      const int first = args.window > 0 ? std::max(0, position + 1 - args.window) : 0;
       for (int head = 0; head < args.heads; ++head) {
         const float* q = Row(args.q, row) + head * dim;
         std::vector<double> scores(position + 1), sum(dim);
         double largest = -INFINITY, total = 0;
-        for (int p = 0; p <= position; ++p) {
+        for (int p = first; p <= position; ++p) {
           const auto* k = Slot(args.kv, sequence, p, args.layer, KvLayout::kKeys, head / group);
           for (int d = 0; d < dim; ++d) scores[p] += double{q[d]} * Get(k, layout.type, d);
           scores[p] *= args.scale;
           largest = std::max(largest, scores[p]);
         }
-        for (int p = 0; p <= position; ++p) {
+        for (int p = first; p <= position; ++p) {
           const auto* v = Slot(args.kv, sequence, p, args.layer, KvLayout::kValues, head / group);
           const double weight = std::exp(scores[p] - largest);
           total += weight;

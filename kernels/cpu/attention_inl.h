@@ -5,7 +5,9 @@
 // Keys are walked in tiles of kKeyTile at absolute positions with an online softmax (Milakov &
 // Gimelshein 2018; Dao et al. 2022), and every kKeySpan keys the result so far is set aside and a
 // new one begun; spans are merged in ascending order. Queries of a task are its rows times its
-// heads, in order of position. Nothing a query computes depends on its neighbours.
+// heads, in order of position. Nothing a query computes depends on its neighbours. With a window, a
+// query skips the spans and tiles that hold none of its keys, and in its first tile begins with its
+// first key.
 namespace baton::cpu {
 namespace {
 
@@ -47,6 +49,17 @@ struct AttendScratch {
 // One span's result of one query: o[width], max, sum.
 inline ptrdiff_t PartialFloats(ptrdiff_t width) { return width + 16; }
 
+// The first key that a query sees.
+inline ptrdiff_t FirstKey(const AttentionTask& task, ptrdiff_t query) {
+  const ptrdiff_t key = task.first_position + query / task.group + 1 - task.window;
+  return task.window > 0 && key > 0 ? key : 0;
+}
+
+// Of a tile that the query sees some key of: keys [KeysBefore, KeysSeen) are the query's.
+inline int KeysBefore(const AttentionTask& task, ptrdiff_t query, ptrdiff_t first_key) {
+  const ptrdiff_t key = FirstKey(task, query);
+  return key > first_key ? static_cast<int>(key - first_key) : 0;
+}
 inline int KeysSeen(const AttentionTask& task, ptrdiff_t query, ptrdiff_t first_key) {
   const ptrdiff_t keys = task.first_position + query / task.group + 1 - first_key;
   return keys < kKeyTile ? static_cast<int>(keys) : kKeyTile;
@@ -56,11 +69,27 @@ inline int TileKeys(ptrdiff_t key, ptrdiff_t end) {
   return end - key < kKeyTile ? static_cast<int>(end - key) : kKeyTile;
 }
 
-// The first query that sees `key`.
+// Queries [FirstQuery, EndQuery) see some of the keys from `key` to `last_key`.
 inline int FirstQuery(const AttentionTask& task, ptrdiff_t key) {
   const ptrdiff_t row = key - task.first_position;
   return row > 0 ? static_cast<int>(row * task.group) : 0;
 }
+inline int EndQuery(const AttentionTask& task, ptrdiff_t last_key) {
+  const ptrdiff_t rows = last_key + task.window - task.first_position;
+  return static_cast<int>(task.window > 0 && rows < task.rows ? rows : task.rows) * task.group;
+}
+
+// The keys of one span up to the last query's.
+struct SpanKeys {
+  SpanKeys(const AttentionTask& task, int span) : begin(static_cast<ptrdiff_t>(span) * kKeySpan) {
+    const ptrdiff_t all = task.first_position + task.rows;
+    end = begin + kKeySpan < all ? begin + kKeySpan : all;
+    q0 = FirstQuery(task, begin);
+    q1 = EndQuery(task, end - 1);
+  }
+  ptrdiff_t begin, end;
+  int q0, q1;  // the queries that see any of them
+};
 
 // Where `keys` tokens of a plane lie, from the first on, and after them the last once more for
 // whole tiles. Asks the cache for them: they are used some thousand cycles later.
@@ -80,10 +109,10 @@ inline void TokenRows(const AttentionTask& task, const char* plane, ptrdiff_t fi
   for (int j = keys; j % kTileCols != 0; ++j) rows[j] = rows[keys - 1];
 }
 
-// Tiles of queries [q0, queries) against tiles of keys; `tile_at(j)` is the tile of key j.
+// Tiles of queries [q0, q1) against tiles of keys; `tile_at(j)` is the tile of key j.
 template <class TileAt>
-inline void ScoreTiles(const AttendScratch& s, int q0, int keys, TileAt tile_at) {
-  const RowTiles tiles(static_cast<int>(s.queries) - q0);
+inline void ScoreTiles(const AttendScratch& s, int q0, int q1, int keys, TileAt tile_at) {
+  const RowTiles tiles(q1 - q0);
   for (int row_tile = 0; row_tile < tiles.count; ++row_tile) {
     const int query = q0 + tiles.begin(row_tile);
     for (int j = 0; j < keys; j += kTileCols) {
@@ -98,11 +127,11 @@ inline void ScoreTiles(const AttendScratch& s, int q0, int keys, TileAt tile_at)
   }
 }
 
-// scores[query][j] = q . k_j for queries [q0, queries) and keys [0, keys), unscaled.
+// scores[query][j] = q . k_j for queries [q0, q1) and keys [0, keys), unscaled.
 template <class T>
-inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, const T* const* rows,
-                   int keys) {
-  const int queries = static_cast<int>(s.queries) - q0;
+inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, int q1,
+                   const T* const* rows, int keys) {
+  const int queries = q1 - q0;
   if (queries == 1) {
     const float* q = s.q + q0 * s.width;
     float* scores = s.scores + q0 * kKeyTile;
@@ -112,20 +141,23 @@ inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, co
       ReduceFour(sums, sums + 16, sums + 32, sums + 48, scores + j);
     }
   } else if (queries <= kRawRows && task.head_dim % 16 == 0) {
-    ScoreTiles(s, q0, keys, [&](int j) { return RawTile<T>(rows + j, 0); });
+    ScoreTiles(s, q0, q1, keys, [&](int j) { return RawTile<T>(rows + j, 0); });
   } else {
     PackRows(rows, (keys + kTileCols - 1) / kTileCols * kTileCols, 0, task.head_dim, 0, s.packed);
-    ScoreTiles(s, q0, keys,
+    ScoreTiles(s, q0, q1, keys,
                [&](int j) { return PackedTile(s.packed + j * s.width, s.width / 16); });
   }
 }
 
-// Turns one query's scores into probabilities against the new maximum and adds them to `sum`.
-inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query, int keys) {
+// Turns one query's scores of keys [begin, keys) into probabilities against the new maximum and
+// adds them to `sum`.
+inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query, int begin,
+                    int keys) {
   float* scores = s.scores + query * kKeyTile;
   for (int j = keys; j < kKeyTile; ++j) scores[j] = 0;
   const Vec scale = Broadcast(task.scale);
   for (int j = 0; j < kKeyTile; j += kLanes) Store(scores + j, Mul(Load(scores + j), scale));
+  for (int j = 0; j < begin; ++j) scores[j] = kMinusInfinity;
   for (int j = keys; j < kKeyTile; ++j) scores[j] = kMinusInfinity;
   Vec max[kParts];
   for (int part = 0; part < kParts; ++part) max[part] = Broadcast(s.max[query]);
@@ -156,6 +188,19 @@ inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t
   for (int part = 0; part < kParts; ++part) Store(sum + part * kLanes, total[part]);
 }
 
+// acc += the chain over keys [begin, end), in order, of probability * value.
+template <class T, int kVecs>
+inline void AttendKeys(const float* p, const T* const* rows, ptrdiff_t column, int begin, int end,
+                       Vec* acc) {
+  for (int j = begin; j < end; ++j) {
+    const Vec weight = Broadcast(p[j]);
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      acc[v] = Fma(weight, LoadWide(rows[j] + column + v * kLanes), acc[v]);
+    }
+  }
+}
+
 // o[query][columns] = o * factor + the chain over the keys, in order, of probability * value.
 template <class T, int kRows, int kGroups>
 inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
@@ -170,8 +215,18 @@ inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdif
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) acc[r][v] = Mul(Load(o + r * s.width + v * kLanes), factor);
   }
-  const int shared = KeysSeen(task, query, first_key);
-  for (int j = 0; j < shared; ++j) {
+  // Keys that all rows see; before and behind them each row has its own.
+  const int shared_end = KeysSeen(task, query, first_key);
+  int shared = KeysBefore(task, query + kRows - 1, first_key);
+  if (shared > shared_end) shared = shared_end;
+  if (shared > 0) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      AttendKeys<T, kVecs>(p + r * kKeyTile, rows, column, KeysBefore(task, query + r, first_key),
+                           shared, acc[r]);
+    }
+  }
+  for (int j = shared; j < shared_end; ++j) {
     Vec value[kVecs];
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) value[v] = LoadWide(rows[j] + column + v * kLanes);
@@ -184,14 +239,9 @@ inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdif
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    const int keys = KeysSeen(task, query + r, first_key);
-    for (int j = shared; j < keys; ++j) {
-      const Vec weight = Broadcast(p[r * kKeyTile + j]);
-#pragma GCC unroll 16
-      for (int v = 0; v < kVecs; ++v) {
-        acc[r][v] = Fma(weight, LoadWide(rows[j] + column + v * kLanes), acc[r][v]);
-      }
-    }
+    const int before = KeysBefore(task, query + r, first_key);
+    AttendKeys<T, kVecs>(p + r * kKeyTile, rows, column, before > shared_end ? before : shared_end,
+                         KeysSeen(task, query + r, first_key), acc[r]);
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) Store(o + r * s.width + v * kLanes, acc[r][v]);
   }
@@ -208,9 +258,9 @@ constexpr int ColumnGroups(int rows) {
 // left.
 template <class T, int kRows>
 inline ptrdiff_t AttendRows(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
-                            ptrdiff_t first_key, const T* const* value_rows) {
+                            ptrdiff_t end, ptrdiff_t first_key, const T* const* value_rows) {
   constexpr int kGroups = ColumnGroups(kRows);
-  for (; query + kRows <= s.queries; query += kRows) {
+  for (; query + kRows <= end; query += kRows) {
     ptrdiff_t column = 0;
     for (; column + kGroups * 16 <= s.width; column += kGroups * 16) {
       AttendTile<T, kRows, kGroups>(task, s, query, first_key, value_rows, column);
@@ -226,39 +276,43 @@ inline ptrdiff_t AttendRows(const AttentionTask& task, const AttendScratch& s, p
 
 template <class T>
 inline void AttendAllRows(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
-                          ptrdiff_t first_key, const T* const* value_rows) {
-  query = AttendRows<T, kAttendRows>(task, s, query, first_key, value_rows);
-  if constexpr (kAttendRows > 4) query = AttendRows<T, 4>(task, s, query, first_key, value_rows);
-  if constexpr (kAttendRows > 2) query = AttendRows<T, 2>(task, s, query, first_key, value_rows);
-  AttendRows<T, 1>(task, s, query, first_key, value_rows);
+                          ptrdiff_t end, ptrdiff_t first_key, const T* const* value_rows) {
+  query = AttendRows<T, kAttendRows>(task, s, query, end, first_key, value_rows);
+  if constexpr (kAttendRows > 4) {
+    query = AttendRows<T, 4>(task, s, query, end, first_key, value_rows);
+  }
+  if constexpr (kAttendRows > 2) {
+    query = AttendRows<T, 2>(task, s, query, end, first_key, value_rows);
+  }
+  AttendRows<T, 1>(task, s, query, end, first_key, value_rows);
 }
 
 // Leaves o, max and the lanes of sum of one span for all queries that see any of it.
 template <class T>
 void AttendSpanOf(const AttentionTask& task, const AttendScratch& s, int span) {
-  const ptrdiff_t span_begin = static_cast<ptrdiff_t>(span) * kKeySpan;
-  const ptrdiff_t last = task.first_position + task.rows - 1;
-  const ptrdiff_t span_end = span_begin + kKeySpan < last + 1 ? span_begin + kKeySpan : last + 1;
-  for (ptrdiff_t query = FirstQuery(task, span_begin); query < s.queries; ++query) {
+  const SpanKeys span_keys(task, span);
+  for (ptrdiff_t query = span_keys.q0; query < span_keys.q1; ++query) {
     s.max[query] = kMinusInfinity;
     for (int i = 0; i < 16; ++i) s.sum[query * 16 + i] = 0;
     for (ptrdiff_t i = 0; i < s.width; ++i) s.o[query * s.width + i] = 0;
   }
+  const ptrdiff_t first_tile = FirstKey(task, 0) / kKeyTile * kKeyTile, span_end = span_keys.end;
+  const ptrdiff_t begin = first_tile > span_keys.begin ? first_tile : span_keys.begin;
   const T* key_rows[kKeyTile];
-  TokenRows(task, task.keys, span_begin, TileKeys(span_begin, span_end), key_rows);
-  for (ptrdiff_t key = span_begin; key < span_end; key += kKeyTile) {
+  TokenRows(task, task.keys, begin, TileKeys(begin, span_end), key_rows);
+  for (ptrdiff_t key = begin; key < span_end; key += kKeyTile) {
     const int keys = TileKeys(key, span_end);
-    const int q0 = FirstQuery(task, key);
+    const int q0 = FirstQuery(task, key), q1 = EndQuery(task, key + keys - 1);
     const T* value_rows[kKeyTile];
     TokenRows(task, task.values, key, keys, value_rows);
-    Scores(task, s, q0, key_rows, keys);
-    for (ptrdiff_t query = q0; query < s.queries; ++query) {
-      Softmax(task, s, query, KeysSeen(task, query, key));
+    Scores(task, s, q0, q1, key_rows, keys);
+    for (ptrdiff_t query = q0; query < q1; ++query) {
+      Softmax(task, s, query, KeysBefore(task, query, key), KeysSeen(task, query, key));
     }
     const ptrdiff_t next = key + kKeyTile;
     if (next < span_end) TokenRows(task, task.keys, next, TileKeys(next, span_end), key_rows);
-    if (s.queries - q0 <= kAttendRows && task.head_dim % 16 == 0) {
-      AttendAllRows(task, s, q0, key, value_rows);
+    if (q1 - q0 <= kAttendRows && task.head_dim % 16 == 0) {
+      AttendAllRows(task, s, q0, q1, key, value_rows);
     } else {
       const float* wide[kKeyTile];
       for (int j = 0; j < keys; ++j) {
@@ -267,7 +321,7 @@ void AttendSpanOf(const AttentionTask& task, const AttendScratch& s, int span) {
         for (ptrdiff_t i = task.head_dim; i < s.width; ++i) row[i] = 0;
         wide[j] = row;
       }
-      AttendAllRows(task, s, q0, key, wide);
+      AttendAllRows(task, s, q0, q1, key, wide);
     }
   }
 }
@@ -291,10 +345,10 @@ inline float SumOf(const AttendScratch& s, ptrdiff_t query) {
 }
 
 // Takes one more span of a query into its total, in ascending order of spans.
-inline void Fold(const AttendScratch& s, ptrdiff_t query, bool first, const float* o, float max,
-                 float sum) {
+inline void Fold(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query, int span,
+                 const float* o, float max, float sum) {
   float* total = s.total_o + query * s.width;
-  if (first) {
+  if (span == FirstKey(task, query) / kKeySpan) {
     for (ptrdiff_t i = 0; i < s.width; i += kLanes) Store(total + i, Load(o + i));
     s.total_max[query] = max;
     s.total_sum[query] = sum;
@@ -336,11 +390,11 @@ void Attend(const AttentionTask& task, float* scratch) {
   const AttendScratch s(task.rows * task.group, task.head_dim, scratch);
   LoadQueries(task, s);
   const ptrdiff_t last = task.first_position + task.rows - 1;
-  for (int span = 0; span <= last / kKeySpan; ++span) {
+  for (int span = task.first_span; span <= last / kKeySpan; ++span) {
     AttendSpan(task, s, span);
-    const ptrdiff_t q0 = FirstQuery(task, static_cast<ptrdiff_t>(span) * kKeySpan);
-    for (ptrdiff_t query = q0; query < s.queries; ++query) {
-      Fold(s, query, span == 0, s.o + query * s.width, s.max[query], SumOf(s, query));
+    const SpanKeys keys(task, span);
+    for (ptrdiff_t query = keys.q0; query < keys.q1; ++query) {
+      Fold(task, s, query, span, s.o + query * s.width, s.max[query], SumOf(s, query));
     }
   }
   FinishQueries(task, s);
@@ -350,8 +404,8 @@ void AttendOneSpan(const AttentionTask& task, int span, float* partial, float* s
   const AttendScratch s(task.rows * task.group, task.head_dim, scratch);
   LoadQueries(task, s);
   AttendSpan(task, s, span);
-  const ptrdiff_t q0 = FirstQuery(task, static_cast<ptrdiff_t>(span) * kKeySpan);
-  for (ptrdiff_t query = q0; query < s.queries; ++query) {
+  const SpanKeys keys(task, span);
+  for (ptrdiff_t query = keys.q0; query < keys.q1; ++query) {
     float* out = partial + query * PartialFloats(s.width);
     __builtin_memcpy(out, s.o + query * s.width, s.width * sizeof(float));
     out[s.width] = s.max[query];
@@ -363,9 +417,10 @@ void AttendMerge(const AttentionTask& task, const float* partials, float* scratc
   const AttendScratch s(task.rows * task.group, task.head_dim, scratch);
   for (ptrdiff_t query = 0; query < s.queries; ++query) {
     const ptrdiff_t position = task.first_position + query / task.group;
-    for (ptrdiff_t span = 0; span <= position / kKeySpan; ++span) {
-      const float* in = partials + (span * s.queries + query) * PartialFloats(s.width);
-      Fold(s, query, span == 0, in, in[s.width], in[s.width + 1]);
+    for (ptrdiff_t span = FirstKey(task, query) / kKeySpan; span <= position / kKeySpan; ++span) {
+      const ptrdiff_t index = (span - task.first_span) * s.queries + query;
+      const float* in = partials + index * PartialFloats(s.width);
+      Fold(task, s, query, static_cast<int>(span), in, in[s.width], in[s.width + 1]);
     }
   }
   FinishQueries(task, s);

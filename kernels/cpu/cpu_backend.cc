@@ -104,9 +104,13 @@ class CpuBackend final : public Backend {
 
   absl::Status RmsNorm(const RmsNormArgs& args) override {
     if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    const int n = args.weight.cols;
     ForRows(args.in.rows, args.in.cols, [&](int row, int) {
-      kernels_.rms_norm(Row(args.in, row), args.weight.data, static_cast<Element>(args.weight.type),
-                        args.epsilon, args.in.cols, Row(args.out, row));
+      for (int begin = 0; begin < args.in.cols; begin += n) {
+        kernels_.rms_norm(Row(args.in, row) + begin, args.weight.data,
+                          static_cast<Element>(args.weight.type), args.epsilon, n,
+                          Row(args.out, row) + begin);
+      }
     });
     return absl::OkStatus();
   }
@@ -128,30 +132,33 @@ class CpuBackend final : public Backend {
   absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
     if (absl::Status status = CheckArgs(args); !status.ok()) return status;
     const KvLayout& layout = args.kv.layout;
-    for (const SequenceRows& sequence : args.sequences) {
+    for (size_t s = 0; s < args.sequences.size(); ++s) {
+      const SequenceRows& sequence = args.sequences[s];
+      const Rope& rope = args.ropes[args.ropes.size() == 1 ? 0 : s];
       ForRows(sequence.rows, args.q.cols + 2 * args.k.cols, [&](int i, int thread) {
         const int row = sequence.first_row + i, position = sequence.first_position + i;
-        const int half = layout.head_dim / 2;
-        float* cosine = thread_scratch_[thread].Floats(2 * half + args.k.cols);
-        float* sine = cosine + half;
-        float* k = sine + half;
-        for (int j = 0; j < half; ++j) {
+        const int pairs = static_cast<int>(rope.inverse_frequency.size());
+        float* cosine = thread_scratch_[thread].Floats(2 * pairs + args.k.cols);
+        float* sine = cosine + pairs;
+        float* k = sine + pairs;
+        for (int j = 0; j < pairs; ++j) {
           // The product is rounded to float as the models' own code does in training.
-          CosSin(static_cast<float>(position) * args.rope.inverse_frequency[j], &cosine[j],
-                 &sine[j]);
-          cosine[j] *= args.rope.scale;
-          sine[j] *= args.rope.scale;
+          CosSin(static_cast<float>(position) * rope.inverse_frequency[j], &cosine[j], &sine[j]);
+          cosine[j] *= rope.scale;
+          sine[j] *= rope.scale;
         }
         kernels_.rotate({.in = Row(args.q, row),
                          .out = Row(args.q, row),
                          .heads = args.q.cols / layout.head_dim,
                          .head_dim = layout.head_dim,
+                         .pairs = pairs,
                          .cosine = cosine,
                          .sine = sine});
         kernels_.rotate({.in = Row(args.k, row),
                          .out = k,
                          .heads = layout.kv_heads,
                          .head_dim = layout.head_dim,
+                         .pairs = pairs,
                          .cosine = cosine,
                          .sine = sine});
         const BlockId block = sequence.blocks[position / layout.block_tokens];
@@ -178,7 +185,9 @@ class CpuBackend final : public Backend {
     tasks_.clear();
     int64_t work = 0;
     for (const SequenceRows& sequence : args.sequences) {
-      work += int64_t{sequence.rows} * (sequence.first_position + sequence.rows) * args.q.cols * 2;
+      const int keys = sequence.first_position + sequence.rows;
+      work += int64_t{sequence.rows} * args.q.cols * 2 *
+              (args.window > 0 ? std::min(keys, args.window) : keys);
       const int tiles = (sequence.rows + tile_rows - 1) / tile_rows;
       // The last tile has the most keys to read, so it goes first.
       for (int tile = tiles - 1; tile >= 0; --tile) {
@@ -294,6 +303,8 @@ class CpuBackend final : public Backend {
                        int head) const {
     const KvLayout& layout = args.kv.layout;
     const int group = args.heads / layout.kv_heads, row = sequence.first_row + begin;
+    const int position = sequence.first_position + begin;
+    const int first_key = args.window > 0 ? std::max(0, position + 1 - args.window) : 0;
     const char* pool = reinterpret_cast<const char*>(args.kv.data);
     return {.q = Row(args.q, row) + head * group * layout.head_dim,
             .q_stride = args.q.stride,
@@ -302,7 +313,9 @@ class CpuBackend final : public Backend {
             .rows = end - begin,
             .group = group,
             .head_dim = layout.head_dim,
-            .first_position = sequence.first_position + begin,
+            .first_position = position,
+            .window = args.window,
+            .first_span = first_key / kKeySpan,
             .scale = args.scale,
             .keys = pool + layout.HeadOffset(0, args.layer, KvLayout::kKeys, head),
             .values = pool + layout.HeadOffset(0, args.layer, KvLayout::kValues, head),
@@ -320,9 +333,9 @@ class CpuBackend final : public Backend {
     size_t floats = 0;
     for (size_t task = 0; task < tasks_.size(); ++task) {
       const AttentionTask& t = tasks_[task];
-      const int spans = static_cast<int>((t.first_position + t.rows - 1) / kKeySpan) + 1;
+      const int last_span = static_cast<int>((t.first_position + t.rows - 1) / kKeySpan);
       first_span_.push_back(spans_.size());
-      for (int span = 0; span < spans; ++span) {
+      for (int span = t.first_span; span <= last_span; ++span) {
         spans_.push_back({static_cast<int>(task), span, floats});
         floats += kernels_.attend_partial(t.rows * t.group, t.head_dim);
       }

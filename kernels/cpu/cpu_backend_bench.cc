@@ -179,7 +179,7 @@ void BM_Attention(benchmark::State& state) {
   }
   const KvView kv{reinterpret_cast<std::byte*>(pool.data()), layout};
   for (auto _ : state) {
-    if (!backend->Attention({q, kv_heads * group, 0.125f, 0, sequences, kv, out}).ok()) {
+    if (!backend->Attention({q, kv_heads * group, 0.125f, 0, 0, sequences, kv, out}).ok()) {
       state.SkipWithError("attention");
     }
   }

@@ -222,19 +222,21 @@ TEST_P(IsaKernelsTest, NormsAndActivationsHaveTheBitsOfPlainCode) {
     const int half = n / 2;
     if (half == 0) continue;
     const auto cosine = Normal(half), sine = Normal(half);
-    kernels().rotate({in.data(), out.data(), 1, 2 * half, cosine.data(), sine.data()});
-    plain().rotate({in.data(), plain_out.data(), 1, 2 * half, cosine.data(), sine.data()});
+    kernels().rotate({in.data(), out.data(), 1, 2 * half, half, cosine.data(), sine.data()});
+    plain().rotate({in.data(), plain_out.data(), 1, 2 * half, half, cosine.data(), sine.data()});
     EXPECT_TRUE(SameBytes(out, plain_out));
   }
 }
 
 TEST_P(IsaKernelsTest, AttentionHasTheBitsOfPlainCode) {
-  for (int round = 0; round < 24; ++round) {
+  for (int round = 0; round < 48; ++round) {
     const int dims[] = {16, 64, 24, 128, 10, 80};
     const int head_dim = dims[round % 6], rows = Pick(1, 12), group = Pick(1, 5),
               first = round % 8 == 7 ? Pick(1000, 1100) : Pick(0, 150), block_tokens = Pick(1, 20);
     const auto type = static_cast<cpu::Element>(round / 6 % 3);
     const size_t element = type == cpu::Element::kF32 ? 4 : 2;
+    const int window = round < 24 ? 0 : Pick(1, first + rows);
+    const int first_span = window == 0 ? 0 : std::max(0, first + 1 - window) / cpu::kKeySpan;
     const int blocks = (first + rows + block_tokens - 1) / block_tokens;
     const auto values = Normal(static_cast<size_t>(blocks) * 2 * block_tokens * head_dim);
     std::vector<float> pool(values.size());
@@ -254,6 +256,8 @@ TEST_P(IsaKernelsTest, AttentionHasTheBitsOfPlainCode) {
                                     .group = group,
                                     .head_dim = head_dim,
                                     .first_position = first,
+                                    .window = window,
+                                    .first_span = first_span,
                                     .scale = 0.3f,
                                     .keys = keys,
                                     .values = keys + block_tokens * token,
@@ -267,11 +271,11 @@ TEST_P(IsaKernelsTest, AttentionHasTheBitsOfPlainCode) {
         isa.attend(task, scratch.data());
         return out;
       }
-      const int spans = (first + rows - 1) / cpu::kKeySpan + 1;
+      const int spans = (first + rows - 1) / cpu::kKeySpan + 1 - first_span;
       const size_t floats = isa.attend_partial(rows * group, head_dim);
       std::vector<float> partials(spans * floats, NAN);
       for (int span = spans - 1; span >= 0; --span) {
-        isa.attend_span(task, span, partials.data() + span * floats, scratch.data());
+        isa.attend_span(task, first_span + span, partials.data() + span * floats, scratch.data());
       }
       isa.attend_merge(task, partials.data(), scratch.data());
       return out;

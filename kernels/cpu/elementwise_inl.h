@@ -150,8 +150,11 @@ void RotateHead(const float* in, int half, const float* cosine, const float* sin
 
 void Rotate(const RopeTask& task) {
   for (int head = 0; head < task.heads; ++head) {
-    RotateHead(task.in + head * task.head_dim, task.head_dim / 2, task.cosine, task.sine,
-               task.out + head * task.head_dim);
+    const float* in = task.in + head * task.head_dim;
+    float* out = task.out + head * task.head_dim;
+    RotateHead(in, task.pairs, task.cosine, task.sine, out);
+    if (out == in) continue;
+    for (int i = 2 * task.pairs; i < task.head_dim; ++i) out[i] = in[i];
   }
 }
 

@@ -52,6 +52,8 @@ struct AttentionTask {
   int group;  // heads
   int head_dim;
   ptrdiff_t first_position;
+  int window;      // keys that a query sees, its own the last of them; 0 for all
+  int first_span;  // with a key that the first query sees
   float scale;
   const char* keys;  // this layer's and head's first key in block 0
   const char* values;
@@ -68,7 +70,8 @@ struct RopeTask {
   float* out;       // may be `in`
   int heads;
   int head_dim;
-  const float* cosine;  // [head_dim / 2]
+  int pairs;            // of a head's first elements that are rotated
+  const float* cosine;  // [pairs]
   const float* sine;
 };
 

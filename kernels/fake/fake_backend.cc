@@ -1,5 +1,6 @@
 #include "kernels/fake/fake_backend.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -161,8 +162,7 @@ class FakeBackend : public Backend {
     if (absl::Status status = CheckWidth(args.out); !status.ok()) return status;
     const KvLayout& layout = args.kv.layout;
     for (const SequenceRows& sequence : args.sequences) {
-      uint64_t hash = 0;
-      for (int position = 0; position < sequence.first_position + sequence.rows; ++position) {
+      const auto add = [&](uint64_t hash, int position) {
         const BlockId block = sequence.blocks[position / layout.block_tokens];
         const std::byte* slot = args.kv.data +
                                 position % layout.block_tokens * layout.TokenBytes() +
@@ -170,7 +170,18 @@ class FakeBackend : public Backend {
         for (int part = 0; part < 2 * layout.kv_heads; ++part) {
           hash = HashPart(hash, slot + part * layout.HeadBytes(), layout.TokenBytes());
         }
+        return hash;
+      };
+      uint64_t hash = 0;
+      for (int position = 0; position < sequence.first_position + sequence.rows; ++position) {
+        if (args.window == 0) hash = add(hash, position);
         if (position < sequence.first_position) continue;
+        if (args.window > 0) {
+          hash = 0;
+          for (int seen = std::max(0, position + 1 - args.window); seen <= position; ++seen) {
+            hash = add(hash, seen);
+          }
+        }
         const int row = sequence.first_row + position - sequence.first_position;
         Put(args.out, row, {.token = Get(args.q, row).token, .attended = 1, .hash = hash});
       }

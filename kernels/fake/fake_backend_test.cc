@@ -52,6 +52,7 @@ class FakeBackendTest : public ::testing::Test {
       EXPECT_TRUE(backend_
                       ->Attention({.q = first(q_),
                                    .heads = 2,
+                                   .window = window_,
                                    .layer = layer,
                                    .sequences = sequence,
                                    .kv = kv,
@@ -80,6 +81,7 @@ class FakeBackendTest : public ::testing::Test {
   Tensor hidden_, normed_, q_, k_, v_, attention_, up_;
   std::vector<std::byte> pool_;
   std::vector<float> logits_;
+  int window_ = 0;
   const std::vector<TokenId> tokens_ = {5, 9, 2, 2, 71, 0, 33, 8, 8, 40};
   const std::vector<BlockId> blocks_ = {6, 1, 3};
 };
@@ -99,6 +101,26 @@ TEST_F(FakeBackendTest, AnswersAsTheOracleInOnePassInChunksAndTokenByToken) {
   for (const TokenId token : tokens_) oracle.Append(token);
   oracle.Logits(absl::MakeSpan(oracle_logits));
   EXPECT_EQ(logits_, oracle_logits);
+}
+
+TEST_F(FakeBackendTest, AWindowHidesWhatIsOutsideOfItAndNothingElse) {
+  window_ = 4;
+  Step(tokens_, 0, 10, blocks_);
+  const auto right = logits_;
+  auto others = tokens_;
+  others[5] =
+      34;  // position 9 sees 6 to 9 in each layer, and the fake has no hidden state of others
+  Rebuild({});
+  Step(others, 0, 3, blocks_);
+  Step(others, 3, 10, blocks_);
+  EXPECT_EQ(logits_, right);
+  others[6] = 34;
+  Rebuild({});
+  Step(others, 0, 10, blocks_);
+  EXPECT_NE(logits_, right);
+  window_ = 10;
+  Rebuild({});
+  EXPECT_EQ(Step(tokens_, 0, 10, blocks_), FakeContinuation(layout_, tokens_, kVocab, 1)[0]);
 }
 
 // What the next step answers after every single byte of every slot that it may look at was changed.
