@@ -35,6 +35,7 @@ absl::StatusOr<DecodeJob> JobFromProto(const v1::DecodeRequest& request) {
   absl::StatusOr<SamplingOptions> sampling = ResolvedSampling(request.sampling());
   if (!sampling.ok()) return sampling.status();
   job.sampling = *std::move(sampling);
+  job.sampling.answer_index = request.answer_index();
   return job;
 }
 

@@ -51,7 +51,8 @@ class DecodeWorker::Core {
   };
   struct Sequence {
     JobId id = 0;
-    DecodeJob job;  // `tokens` grows
+    DecodeJob job;                        // `tokens` grows
+    std::optional<TokenHistory> history;  // where sampling looks back; grows too
     Update update;
     State state = State::kPulling;
     std::vector<BlockId> blocks;
@@ -74,6 +75,7 @@ class DecodeWorker::Core {
     JobId id;
     DecodeJob job;
     Update update;
+    std::optional<TokenHistory> history;
   };
   struct CancelAsked {
     JobId id;
@@ -170,7 +172,12 @@ absl::StatusOr<DecodeWorker::JobId> DecodeWorker::Core::Submit(DecodeJob job, Up
   }
   ++live_;
   const JobId id = ++last_id_;
-  mailbox_->Send(Arrived{id, std::move(job), std::move(update)});
+  Arrived arrived{id, std::move(job), std::move(update), std::nullopt};
+  // Counted here, so that a long prompt does not hold up the loop.
+  if (arrived.job.sampling.LooksBack()) {
+    arrived.history.emplace(arrived.job.tokens, arrived.job.original_prompt_tokens);
+  }
+  mailbox_->Send(std::move(arrived));
   return id;
 }
 
@@ -225,6 +232,7 @@ void DecodeWorker::Core::HandOut(Sequence* sequence, SampledToken token, absl::T
   const auto finish = FinishAt(id, token.position, sequence->job.original_prompt_tokens,
                                sequence->job.sampling, options_.context);
   sequence->job.tokens.push_back(id);
+  if (sequence->history) sequence->history->Append(id);
   DecodeTokens tokens;
   tokens.tokens.push_back(std::move(token));
   sequence->update(std::move(tokens));
@@ -246,6 +254,7 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
   sequence->id = message.id;
   sequence->job = std::move(message.job);
   sequence->update = std::move(message.update);
+  sequence->history = std::move(message.history);
   if (static_cast<int>(sequences_.size()) > options_.max_sequences) {
     End(sequence, absl::ResourceExhaustedError(absl::StrCat(
                       "decode worker has ", options_.max_sequences, " sequences, its most")));
@@ -384,7 +393,8 @@ bool DecodeWorker::Core::Step(absl::Time now) {
                           .first_position = sequence->tokens() - 1,
                           .blocks = sequence->blocks,
                           .sampling = &sequence->job.sampling,
-                          .original_prompt_tokens = sequence->job.original_prompt_tokens});
+                          .original_prompt_tokens = sequence->job.original_prompt_tokens,
+                          .history = sequence->history ? &*sequence->history : nullptr});
   }
   auto sampled = engine_->Run(plan);
   for (size_t i = 0; i < batch.size(); ++i) {

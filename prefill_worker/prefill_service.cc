@@ -29,6 +29,7 @@ absl::StatusOr<PrefillJob> JobFromProto(const v1::PrefillRequest& request) {
   absl::StatusOr<SamplingOptions> sampling = ResolvedSampling(request.sampling());
   if (!sampling.ok()) return sampling.status();
   job.sampling = *std::move(sampling);
+  job.sampling.answer_index = request.answer_index();
   job.arrival = absl::Now();
   return job;
 }

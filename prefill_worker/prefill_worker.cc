@@ -60,7 +60,8 @@ class PrefillWorker::Core {
     std::vector<BlockId> blocks;
     int computed = 0;  // tokens
     std::shared_ptr<Handover> handover = std::make_shared<Handover>();
-    absl::Time begun;  // the first chunk
+    absl::Time begun;                     // the first chunk
+    std::optional<TokenHistory> history;  // from the last chunk on, where sampling looks back
     absl::Status end;
 
     int tokens() const { return static_cast<int>(job.tokens.size()); }
@@ -338,12 +339,16 @@ bool PrefillWorker::Core::Step(absl::Time now) {
     Job& job = *chunk.job;
     if (job.computed == 0) job.begun = now;
     const bool last = job.computed + chunk.tokens == job.tokens();
+    if (last && job.job.sampling.LooksBack()) {
+      job.history.emplace(job.job.tokens, job.job.original_prompt_tokens);
+    }
     plan.items.push_back(
         {.tokens = absl::MakeConstSpan(job.job.tokens).subspan(job.computed, chunk.tokens),
          .first_position = job.computed,
          .blocks = job.blocks,
          .sampling = last ? &job.job.sampling : nullptr,
-         .original_prompt_tokens = job.job.original_prompt_tokens});
+         .original_prompt_tokens = job.job.original_prompt_tokens,
+         .history = job.history ? &*job.history : nullptr});
   }
   auto sampled = engine_->Run(plan, [&](int layer) { Publish(chunks, layer); });
   if (!sampled.ok()) {
@@ -366,6 +371,7 @@ bool PrefillWorker::Core::Step(absl::Time now) {
       continue;
     }
     job->state = State::kLeased;
+    job->history.reset();
     active_.erase(std::find(active_.begin(), active_.end(), job->id));
     results_.push_back({job->id, *std::move(token)});
   }

@@ -53,6 +53,7 @@ void RouterCore::Parts::OpenPrefill(Request& request, Worker& worker, absl::Time
   ids->Add(request.answer.tokens().begin(), request.answer.tokens().end());
   start.request.set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
   *start.request.mutable_sampling() = SamplingToProto(request.checked.sampling);
+  start.request.set_answer_index(request.checked.sampling.answer_index);
 
   Leg& leg = legs[start.leg];
   leg = {.key = start.leg,
@@ -187,6 +188,7 @@ void RouterCore::Parts::TryDecode(Request& request, absl::Time now) {
            request.answer.tokens().begin() + static_cast<ptrdiff_t>(request.base));
   start.request.set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
   *start.request.mutable_sampling() = SamplingToProto(request.checked.sampling);
+  start.request.set_answer_index(request.checked.sampling.answer_index);
 
   Leg& leg = legs[start.leg];
   leg = {.key = start.leg,

@@ -41,7 +41,8 @@ absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Engine::Run(
     if (item.sampling == nullptr) continue;
     const int position = item.first_position + static_cast<int>(item.tokens.size());
     sampled.push_back(sampler_.Sample(logits.subspan(sampled.size() * vocab, vocab), *item.sampling,
-                                      position, position - item.original_prompt_tokens));
+                                      position, position - item.original_prompt_tokens,
+                                      item.history));
   }
   return sampled;
 }

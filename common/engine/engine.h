@@ -11,6 +11,7 @@
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampler.h"
 #include "common/sampling/sampling_options.h"
+#include "common/sampling/token_history.h"
 
 namespace baton {
 
@@ -22,6 +23,8 @@ struct PlanItem {
   // How to draw the token that follows; null when none is wanted (a chunk with more to come).
   const SamplingOptions* sampling = nullptr;
   int original_prompt_tokens = 0;  // min_tokens counts from here
+  // All tokens so far, `tokens` included. Must be there if `sampling` looks back.
+  const TokenHistory* history = nullptr;
 };
 
 // Which tokens of which sequences run in one step. Views: all must live until Run returns.

@@ -120,6 +120,10 @@ TEST_F(EngineTest, ARestartedSequenceGoesOnAsIfNothingHadHappened) {
   sampling.max_tokens = 20;
   sampling.min_tokens = 10;
   for (TokenId stop = 0; stop < 40; ++stop) sampling.stop_tokens.push_back(stop);
+  sampling.repetition_penalty = 1.4f;
+  sampling.presence_penalty = 0.5f;
+  sampling.frequency_penalty = 0.5f;
+  sampling.bad_words = {{90}, {3, 91}, {5, 92}};
   const auto whole = Ids(Generate(prompt_, sampling).value());
   ASSERT_GT(whole.size(), 10u);
   for (size_t done = 1; done < whole.size(); ++done) {

@@ -24,6 +24,7 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
   std::vector<BlockId> blocks;
   const absl::Cleanup free_blocks = [&] { pool->Release(blocks); };
   OneProcessAnswer answer;
+  TokenHistory history(sequence, prompt);
   size_t computed = 0;
   while (true) {
     const size_t most = chunk_tokens > 0 ? chunk_tokens : sequence.size();
@@ -40,7 +41,8 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
                              .first_position = static_cast<int>(computed),
                              .blocks = blocks,
                              .sampling = last ? &sampling : nullptr,
-                             .original_prompt_tokens = prompt}}};
+                             .original_prompt_tokens = prompt,
+                             .history = &history}}};
     auto sampled = engine->Run(plan);
     if (!sampled.ok()) return sampled.status();
     computed += rows;
@@ -55,6 +57,7 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
       return answer;
     }
     sequence.push_back(id);
+    history.Append(id);
   }
 }
 

@@ -1,11 +1,12 @@
 #include "common/sampling/sampler.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/sampling/philox.h"
 
 namespace baton {
@@ -13,194 +14,286 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// e^x for x <= 0, 0 below -708: x = k ln 2 + r, |r| <= ln 2 / 2, a polynomial in r, times 2^k. Adds
-// and multiplies in one order, so every machine gets the same bits; relative error below 1e-13,
-// which is far below what a float logit can tell apart.
-double ExpNegative(double x) {
-  if (!(x > -708)) return 0;
-  constexpr double kLog2E = 1.4426950408889634;
-  constexpr double kLn2High = 6.93147180369123816490e-01;
-  constexpr double kLn2Low = 1.90821492927058770002e-10;
-  constexpr double kRound = 0x1.8p52;  // adding it rounds to an integer
-  const double k = (x * kLog2E + kRound) - kRound;
-  const double r = (x - k * kLn2High) - k * kLn2Low;
-  double p = 1.0 / 479001600;
-  p = p * r + 1.0 / 39916800;
-  p = p * r + 1.0 / 3628800;
-  p = p * r + 1.0 / 362880;
-  p = p * r + 1.0 / 40320;
-  p = p * r + 1.0 / 5040;
-  p = p * r + 1.0 / 720;
-  p = p * r + 1.0 / 120;
-  p = p * r + 1.0 / 24;
-  p = p * r + 1.0 / 6;
-  p = p * r + 0.5;
-  p = p * r + 1.0;
-  p = p * r + 1.0;
-  return p * std::bit_cast<double>(static_cast<uint64_t>(static_cast<int64_t>(k) + 1023) << 52);
-}
-
-struct Best {
-  TokenId id = -1;
-  float logit = -kInfinity;
-  bool sound = true;  // neither NaN nor +infinity anywhere
-};
-
-// One pass. The lowest id among equals; id -1 when every logit is -infinity.
-Best FindBest(absl::Span<const float> logits) {
-  Best best;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const float logit = logits[i];
-    if (logit <= best.logit) continue;
-    if (!(logit < kInfinity)) {
-      best.sound = false;
-      break;
-    }
-    best.logit = logit;
-    best.id = static_cast<TokenId>(i);
-  }
-  return best;
-}
-
-double LogSumExp(absl::Span<const float> logits, float largest) {
-  double sum = 0;
-  for (const float logit : logits) sum += ExpNegative(static_cast<double>(logit) - largest);
-  return largest + std::log(sum);
-}
-
 }  // namespace
 
-absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits,
+absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<float> logits,
                                              const SamplingOptions& options, int position,
-                                             int generated) {
-  const Best best = FindBest(logits);
-  if (!best.sound) {
+                                             int generated, const TokenHistory* history) {
+  BATON_CHECK(history != nullptr || !options.LooksBack()) << "no history at position " << position;
+  Best best;
+  if (absl::Status status = ScanAsGiven(logits, position, &best); !status.ok()) return status;
+  SampledToken token = {.position = position};
+  double normaliser = 0;
+  if (options.logprobs) normaliser = AddAlternatives(logits, best.logit, *options.logprobs, &token);
+  Edit(logits, options, generated, history);
+  absl::Status status;
+  if (!edits_.empty()) status = Scan(logits, position, &best);
+  if (status.ok()) {
+    token.id = options.temperature == 0 ? best.id : Draw(logits, best.logit, options, position);
+  }
+  Restore(logits);
+  if (!status.ok()) return status;
+  if (options.logprobs) token.logprob = static_cast<float>(logits[token.id] - normaliser);
+  return token;
+}
+
+absl::StatusOr<SampledToken> Sampler::Score(absl::Span<const float> logits, TokenId id,
+                                            int position, int alternatives) {
+  BATON_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size()) << "token " << id;
+  Best best;
+  if (absl::Status status = ScanAsGiven(logits, position, &best); !status.ok()) return status;
+  SampledToken token = {.id = id, .position = position};
+  const double normaliser = AddAlternatives(logits, best.logit, alternatives, &token);
+  token.logprob = static_cast<float>(logits[id] - normaliser);
+  return token;
+}
+
+// Gives the most likely ones to `token`; returns the logarithm of the sum of all exponentials.
+double Sampler::AddAlternatives(absl::Span<const float> logits, float largest, size_t count,
+                                SampledToken* token) {
+  sums_.resize(maxima_.size());
+  kernels_.sums(logits.data(), logits.size(), largest, 1, sums_.data());
+  double sum = 0;
+  for (const double block : sums_) sum += block;
+  const double normaliser = largest + std::log(sum);
+  FindTop(logits, count);
+  std::sort(candidates_.begin(), candidates_.end());
+  for (const Candidate& one : candidates_) {
+    token->top.push_back({one.id, static_cast<float>(one.logit - normaliser)});
+  }
+  return normaliser;
+}
+
+absl::Status Sampler::ScanAsGiven(absl::Span<const float> logits, int position, Best* best) {
+  const absl::Status status = Scan(logits, position, best);
+  if (!absl::IsInvalidArgument(status)) return status;
+  return absl::InternalError(absl::StrCat("logits of position ", position, " are all -infinity"));
+}
+
+// Fills maxima_.
+absl::Status Sampler::Scan(absl::Span<const float> logits, int position, Best* best) {
+  maxima_.resize(LogitBlocks(logits.size()));
+  if (!kernels_.maxima(logits.data(), logits.size(), maxima_.data())) {
     return absl::InternalError(
         absl::StrCat("logits of position ", position, " hold NaN or +infinity"));
   }
-  absl::Span<const float> allowed = logits;
-  Best best_allowed = best;
-  if (generated < options.min_tokens && !options.stop_tokens.empty()) {
-    masked_.assign(logits.begin(), logits.end());
-    for (const TokenId id : options.stop_tokens) {
-      if (id >= 0 && static_cast<size_t>(id) < masked_.size()) masked_[id] = -kInfinity;
-    }
-    allowed = masked_;
-    best_allowed = FindBest(allowed);
+  const auto block = std::max_element(maxima_.begin(), maxima_.end());
+  if (*block == -kInfinity) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "position ", position, " has no token left to draw: bad_words and min_tokens leave none"));
   }
-  if (best_allowed.id < 0) {
-    return absl::InternalError(absl::StrCat("position ", position, " has no token to draw from"));
+  size_t i = (block - maxima_.begin()) * kLogitBlock;
+  while (logits[i] != *block) ++i;
+  *best = {static_cast<TokenId>(i), *block};
+  return absl::OkStatus();
+}
+
+void Sampler::Edit(absl::Span<float> logits, const SamplingOptions& options, int generated,
+                   const TokenHistory* history) {
+  edits_.clear();
+  const auto change = [&](TokenId id, const auto& changed) {
+    if (id < 0 || static_cast<size_t>(id) >= logits.size()) return;
+    edits_.emplace_back(id, logits[id]);
+    logits[id] = changed(logits[id]);
+  };
+  for (const auto& [id, bias] : options.logit_bias) {
+    change(id, [bias = bias](float logit) { return logit + bias; });
   }
-  SampledToken token;
-  token.position = position;
-  token.id = options.temperature == 0 ? best_allowed.id
-                                      : Draw(allowed, best_allowed.logit, options, position);
-  if (options.logprobs) {
-    const double normaliser = LogSumExp(logits, best.logit);
-    const auto logprob = [&](TokenId id) {
-      return static_cast<float>(static_cast<double>(logits[id]) - normaliser);
-    };
-    token.logprob = logprob(token.id);
-    const size_t top = std::min<size_t>(*options.logprobs, logits.size());
-    // A heap whose front is the worst of the best so far.
-    candidates_.clear();
-    for (size_t i = 0; top > 0 && i < logits.size(); ++i) {
-      const Candidate candidate = {logits[i], static_cast<TokenId>(i)};
-      if (candidates_.size() == top) {
-        if (!(candidate < candidates_.front())) continue;
-        std::pop_heap(candidates_.begin(), candidates_.end());
-        candidates_.pop_back();
-      }
-      candidates_.push_back(candidate);
-      std::push_heap(candidates_.begin(), candidates_.end());
-    }
-    std::sort_heap(candidates_.begin(), candidates_.end());
-    for (const Candidate& candidate : candidates_) {
-      token.top.push_back({candidate.id, logprob(candidate.id)});
+  if (const float penalty = options.repetition_penalty; penalty != 1) {
+    for (const TokenId id : history->distinct()) {
+      change(id, [penalty](float logit) { return logit > 0 ? logit / penalty : logit * penalty; });
     }
   }
-  return token;
+  if (options.frequency_penalty != 0 || options.presence_penalty != 0) {
+    for (const TokenHistory::Count& count : history->generated()) {
+      change(count.id, [&](float logit) {
+        const float times = static_cast<float>(count.times);
+        return (logit - options.frequency_penalty * times) - options.presence_penalty;
+      });
+    }
+  }
+  const auto ban = [](float) { return -kInfinity; };
+  for (const std::vector<TokenId>& word : options.bad_words) {
+    const auto before = absl::MakeConstSpan(word).first(word.size() - 1);
+    if (before.empty() || history->EndsWith(before)) change(word.back(), ban);
+  }
+  if (generated < options.min_tokens) {
+    for (const TokenId id : options.stop_tokens) change(id, ban);
+  }
+}
+
+// Backwards: a token may have been changed more than once.
+void Sampler::Restore(absl::Span<float> logits) {
+  for (auto edit = edits_.rbegin(); edit != edits_.rend(); ++edit)
+    logits[edit->first] = edit->second;
+}
+
+// Leaves the `count` best of the vocabulary in candidates_, in no order and without their weights.
+// Those at -infinity are among them only if there are too few others.
+void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
+  candidates_.clear();
+  count = std::min(count, logits.size());
+  if (count == 0) return;
+  // That many blocks have a logit of at least the threshold, so that many tokens have.
+  float threshold = -kInfinity;
+  if (count <= maxima_.size()) {
+    thresholds_.assign(maxima_.begin(), maxima_.end());
+    std::nth_element(thresholds_.begin(), thresholds_.begin() + (count - 1), thresholds_.end(),
+                     std::greater<float>());
+    threshold = thresholds_[count - 1];
+  }
+  for (size_t block = 0; block < maxima_.size(); ++block) {
+    if (maxima_[block] < threshold) continue;
+    const size_t end = std::min(logits.size(), (block + 1) * kLogitBlock);
+    for (size_t i = block * kLogitBlock; i < end; ++i) {
+      if (logits[i] >= threshold) candidates_.push_back({0, logits[i], static_cast<TokenId>(i)});
+    }
+  }
+  if (candidates_.size() > count) {
+    std::nth_element(candidates_.begin(), candidates_.begin() + count, candidates_.end());
+    candidates_.resize(count);
+  }
 }
 
 TokenId Sampler::Draw(absl::Span<const float> logits, float largest, const SamplingOptions& options,
                       int position) {
-  const double u = UniformAt(options.seed, static_cast<uint64_t>(position));
-  const double inverse_temperature = 1.0 / options.temperature;
-  const auto weight = [&](float logit) {
-    return ExpNegative((static_cast<double>(logit) - largest) * inverse_temperature);
-  };
+  const double u = UniformAt(options.seed, static_cast<uint64_t>(position), options.answer_index);
+  const double scale = 1.0 / options.temperature;
   const size_t vocab = logits.size();
   const size_t top_k = options.top_k > 0 ? std::min<size_t>(options.top_k, vocab) : vocab;
-  weights_.clear();
-  candidates_.clear();
-
-  if (top_k == vocab && options.top_p >= 1) {
-    // Nothing needs an order: weights by id.
-    double sum = 0;
-    weights_.resize(vocab);
-    for (size_t i = 0; i < vocab; ++i) {
-      double w = weight(logits[i]);
-      if (w < options.min_p) w = 0;  // the best one's weight is 1
-      weights_[i] = w;
-      sum += w;
-    }
-    double target = u * sum;
-    TokenId last = 0;
-    for (size_t i = 0; i < vocab; ++i) {
-      if (weights_[i] == 0) continue;
-      last = static_cast<TokenId>(i);
-      if (target < weights_[i]) break;
-      target -= weights_[i];
-    }
-    return last;
+  if (top_k == vocab && options.top_p >= 1 && options.min_p == 0) {
+    return DrawFromAll(logits, largest, scale, u);
   }
-
-  // Only as many as are needed come off a heap in order, instead of sorting the vocabulary. Logits
-  // that can't be in the nucleus stay out of it: all tokens whose probability is below (1 - top_p)
-  // / vocab hold less than 1 - top_p together.
+  // From here on, candidates_ are all that may be kept, by id, with their weights; the best one's
+  // is 1.
   double sum = 0;
-  double least = 0;
-  if (top_k == vocab) {
-    weights_.resize(vocab);
-    for (size_t i = 0; i < vocab; ++i) sum += weights_[i] = weight(logits[i]);
-    least = 0.5 * (1.0 - options.top_p) * sum / static_cast<double>(vocab);
-  }
-  for (size_t i = 0; i < vocab; ++i) {
-    if (logits[i] == -kInfinity || (least > 0 && weights_[i] < least)) continue;
-    candidates_.push_back({logits[i], static_cast<TokenId>(i)});
-  }
-  // The heap's front must be the first in order, so compare the other way round.
-  const auto after = [](const Candidate& a, const Candidate& b) { return b < a; };
-  std::make_heap(candidates_.begin(), candidates_.end(), after);
-  auto heap_end = candidates_.end();  // behind it the taken ones, first taken last
-  weights_.clear();
-  const auto take = [&] {
-    std::pop_heap(candidates_.begin(), heap_end, after);
-    --heap_end;
-    weights_.push_back(weight(heap_end->logit));
-    return weights_.back();
-  };
-  size_t kept = 0;
   if (top_k < vocab) {
-    while (weights_.size() < top_k && heap_end != candidates_.begin()) sum += take();
-    double mass = 0;
-    while (kept < weights_.size() && (kept == 0 || mass < options.top_p * sum)) {
-      mass += weights_[kept++];
+    FindTop(logits, top_k);
+    std::sort(candidates_.begin(), candidates_.end(),
+              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    for (Candidate& one : candidates_) {
+      one.weight = ExpNegative((static_cast<double>(one.logit) - largest) * scale);
+      sum += one.weight;
     }
+  } else if (options.top_p < 1) {
+    sums_.resize(maxima_.size());
+    kernels_.sums(logits.data(), vocab, largest, scale, sums_.data());
+    for (const double block : sums_) sum += block;
+    // All tokens whose probability is below (1 - top_p) / vocab hold less than 1 - top_p together,
+    // so the others are enough. Half of it, for rounding.
+    CollectAbove(logits, largest, scale,
+                 0.5 * (1.0 - options.top_p) * sum / static_cast<double>(vocab));
   } else {
-    double mass = 0;
-    while (heap_end != candidates_.begin() && (kept == 0 || mass < options.top_p * sum)) {
-      mass += take();
-      ++kept;
+    CollectAbove(logits, largest, scale, 0.5 * options.min_p);
+  }
+  const Candidate last = options.top_p < 1
+                             ? CutAtMass(options.top_p * sum)
+                             : Candidate{0, -kInfinity, std::numeric_limits<TokenId>::max()};
+  return DrawFromCandidates(last, options.min_p, u);
+}
+
+TokenId Sampler::DrawFromAll(absl::Span<const float> logits, float largest, double scale,
+                             double u) {
+  sums_.resize(maxima_.size());
+  kernels_.sums(logits.data(), logits.size(), largest, scale, sums_.data());
+  double target = 0;
+  for (const double block : sums_) target += block;
+  target *= u;
+  size_t chosen = 0;  // the last block that holds anything, should rounding run past the end
+  for (size_t block = 0; block < sums_.size(); ++block) {
+    if (sums_[block] == 0) continue;
+    chosen = block;
+    if (target < sums_[block]) break;
+    if (block + 1 < sums_.size()) target -= sums_[block];
+  }
+  const size_t first = chosen * kLogitBlock;
+  const size_t n = std::min(kLogitBlock, logits.size() - first);
+  std::array<double, kLogitBlock> weights;
+  kernels_.weights(logits.data() + first, n, largest, scale, weights.data());
+  size_t last = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (weights[i] == 0) continue;
+    last = i;
+    if (target < weights[i]) break;
+    target -= weights[i];
+  }
+  return static_cast<TokenId>(first + last);
+}
+
+// Leaves all tokens of at least the weight `lowest` in candidates_, by id.
+void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double scale,
+                           double lowest) {
+  candidates_.clear();
+  // Blocks whose best is too light stay out; the hundredth is for the rounding of log.
+  const double least = lowest > 0 ? (std::log(lowest) - 0.01) / scale : -kInfinity;
+  std::array<double, kLogitBlock> weights;
+  for (size_t block = 0; block < maxima_.size(); ++block) {
+    if (static_cast<double>(maxima_[block]) - largest < least) continue;
+    const size_t first = block * kLogitBlock;
+    const size_t n = std::min(kLogitBlock, logits.size() - first);
+    kernels_.weights(logits.data() + first, n, largest, scale, weights.data());
+    for (size_t i = 0; i < n; ++i) {
+      if (weights[i] == 0 || weights[i] < lowest) continue;
+      candidates_.push_back({weights[i], logits[first + i], static_cast<TokenId>(first + i)});
     }
   }
-  while (kept > 1 && (weights_[kept - 1] < options.min_p || weights_[kept - 1] == 0)) --kept;
+}
+
+// The last of the shortest run of candidates_, by their order of preference, whose weights are
+// `mass` together.
+Sampler::Candidate Sampler::CutAtMass(double mass) {
+  // Too many to sort: the run ends in one of the bins, and only that one is.
+  constexpr size_t kFew = 256;
+  constexpr size_t kBins = 1024;
+  double sum = 0;
+  if (candidates_.size() <= kFew) {
+    ordered_ = candidates_;
+  } else {
+    float most = candidates_[0].logit, least = most;
+    for (const Candidate& one : candidates_) {
+      most = std::max(most, one.logit);
+      least = std::min(least, one.logit);
+    }
+    const double per_bin = most > least ? (kBins - 1) / (static_cast<double>(most) - least) : 0;
+    const auto bin_of = [&](float logit) {
+      return static_cast<size_t>((static_cast<double>(most) - logit) * per_bin);
+    };
+    std::array<double, kBins> bins = {};
+    for (const Candidate& one : candidates_) bins[bin_of(one.logit)] += one.weight;
+    size_t bin = 0;
+    while (sum + bins[bin] < mass && bin + 1 < kBins) sum += bins[bin++];
+    while (bin > 0 && bins[bin] == 0) sum -= bins[--bin];
+    ordered_.clear();
+    for (const Candidate& one : candidates_) {
+      if (bin_of(one.logit) == bin) ordered_.push_back(one);
+    }
+  }
+  if (!std::is_sorted(ordered_.begin(), ordered_.end())) {
+    std::sort(ordered_.begin(), ordered_.end());
+  }
+  size_t last = 0;
+  while (last + 1 < ordered_.size() && sum + ordered_[last].weight < mass) {
+    sum += ordered_[last++].weight;
+  }
+  return ordered_[last];
+}
+
+// One of the candidates that are not after `last` in order of preference.
+TokenId Sampler::DrawFromCandidates(const Candidate& last, double min_weight, double u) {
+  const auto kept = [&](const Candidate& one) {
+    return !(last < one) && one.weight > 0 && one.weight >= min_weight;
+  };
   double target = 0;
-  for (size_t i = 0; i < kept; ++i) target += weights_[i];
+  for (const Candidate& one : candidates_) target += kept(one) ? one.weight : 0;
   target *= u;
-  size_t chosen = 0;
-  while (chosen + 1 < kept && target >= weights_[chosen]) target -= weights_[chosen++];
-  return candidates_[candidates_.size() - 1 - chosen].id;
+  TokenId chosen = -1;
+  for (const Candidate& one : candidates_) {
+    if (!kept(one)) continue;
+    chosen = one.id;
+    if (target < one.weight) break;
+    target -= one.weight;
+  }
+  return chosen;
 }
 
 }  // namespace baton

@@ -1,12 +1,17 @@
 #include "common/sampling/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
+#include <tuple>
+#include <type_traits>
 
 #include "common/sampling/philox.h"
+#include "common/sampling/token_history.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -47,10 +52,16 @@ TEST(PhiloxTest, UniformsFillTheUnitInterval) {
   EXPECT_NE(UniformAt(1, 2), UniformAt(2, 1));
 }
 
-TokenId Drawn(const std::vector<float>& logits, const SamplingOptions& options, int position = 7,
-              int generated = 100) {
+absl::StatusOr<SampledToken> SampleOf(std::vector<float> logits, const SamplingOptions& options,
+                                      int position, int generated,
+                                      const TokenHistory* history = nullptr) {
   Sampler sampler;
-  return sampler.Sample(logits, options, position, generated).value().id;
+  return sampler.Sample(absl::MakeSpan(logits), options, position, generated, history);
+}
+
+TokenId Drawn(const std::vector<float>& logits, const SamplingOptions& options, int position = 7,
+              int generated = 100, const TokenHistory* history = nullptr) {
+  return SampleOf(logits, options, position, generated, history).value().id;
 }
 
 SamplingOptions At(float temperature, uint64_t seed = 1) {
@@ -60,7 +71,39 @@ SamplingOptions At(float temperature, uint64_t seed = 1) {
   return options;
 }
 
-// The same rules written plainly: sort everything, cut, draw. Ids in order of preference.
+// The same rules written plainly. First what may be done to the logits, from all tokens so far.
+std::vector<float> PlainLogits(std::vector<float> logits, const SamplingOptions& options,
+                               const std::vector<TokenId>& tokens, size_t prompt) {
+  const size_t vocab = logits.size();
+  for (const auto& [id, bias] : options.logit_bias) {
+    if (static_cast<size_t>(id) < vocab) logits[id] += bias;
+  }
+  for (size_t id = 0; id < vocab; ++id) {
+    const auto is_id = [id](TokenId token) { return token == static_cast<TokenId>(id); };
+    if (std::any_of(tokens.begin(), tokens.end(), is_id)) {
+      logits[id] = logits[id] > 0 ? logits[id] / options.repetition_penalty
+                                  : logits[id] * options.repetition_penalty;
+    }
+    const auto times = std::count_if(tokens.begin() + prompt, tokens.end(), is_id);
+    logits[id] -= options.frequency_penalty * static_cast<float>(times);
+    if (times > 0) logits[id] -= options.presence_penalty;
+  }
+  for (const std::vector<TokenId>& word : options.bad_words) {
+    bool matches = word.size() <= tokens.size() + 1;
+    for (size_t i = 0; matches && i + 1 < word.size(); ++i) {
+      matches = tokens[tokens.size() + 1 - word.size() + i] == word[i];
+    }
+    if (matches && static_cast<size_t>(word.back()) < vocab) logits[word.back()] = -kInfinity;
+  }
+  if (static_cast<int>(tokens.size() - prompt) < options.min_tokens) {
+    for (const TokenId id : options.stop_tokens) {
+      if (static_cast<size_t>(id) < vocab) logits[id] = -kInfinity;
+    }
+  }
+  return logits;
+}
+
+// Then: sort everything and cut. What is left, by id, with its probability.
 std::vector<std::pair<TokenId, double>> PlainDistribution(const std::vector<float>& logits,
                                                           const SamplingOptions& options) {
   std::vector<TokenId> order(logits.size());
@@ -79,12 +122,43 @@ std::vector<std::pair<TokenId, double>> PlainDistribution(const std::vector<floa
   size_t n = 0;
   while (n < kept.size() && mass < options.top_p * sum) mass += kept[n++].second;
   kept.resize(std::max<size_t>(n, 1));
-  while (kept.back().second < options.min_p) kept.pop_back();
+  while (kept.back().second < options.min_p || kept.back().second == 0) kept.pop_back();
+  std::sort(kept.begin(), kept.end());
   sum = 0;
   for (const auto& [id, weight] : kept) sum += weight;
   for (auto& [id, weight] : kept) weight /= sum;
   return kept;
 }
+
+// The inverse of the distribution function.
+TokenId PlainDraw(const std::vector<std::pair<TokenId, double>>& plain, double u) {
+  size_t i = 0;
+  while (i + 1 < plain.size() && u >= plain[i].second) u -= plain[i++].second;
+  return plain[i].first;
+}
+
+// How far `seen` is from `expected`, in deviations of chi-square above its mean. Cells that expect
+// fewer than five are one.
+double ChiSquareDeviations(const std::vector<int>& seen, const std::vector<double>& expected) {
+  double chi_square = 0, rare_expected = 0;
+  int cells = 0, rare_seen = 0;
+  const auto add = [&](double difference, double of) {
+    chi_square += difference * difference / of;
+    ++cells;
+  };
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (expected[i] < 5) {
+      rare_expected += expected[i];
+      rare_seen += seen[i];
+    } else {
+      add(seen[i] - expected[i], expected[i]);
+    }
+  }
+  if (rare_expected > 0) add(rare_seen - rare_expected, std::max(rare_expected, 5.0));
+  const double freedom = std::max(cells - 1, 1);
+  return (chi_square - freedom) / std::sqrt(2 * freedom);
+}
+constexpr double kOneInAMillion = 5;  // deviations
 
 TEST(SamplerTest, GreedyTiesGoToTheLowestId) {
   EXPECT_EQ(Drawn({1, 3, 3, 2, 3}, At(0)), 1);
@@ -163,61 +237,363 @@ TEST(SamplerTest, DrawsFollowThePlainDistribution) {
         options.top_k = top_k;
         options.top_p = top_p;
         options.min_p = min_p;
-        const auto plain = PlainDistribution(logits, options);
-        std::vector<double> expected(64);
-        for (const auto& [id, probability] : plain) expected[id] = probability;
-        std::vector<int> seen(64);
         constexpr int kDraws = 20000;
-        for (int p = 0; p < kDraws; ++p) {
-          ++seen[sampler.Sample(logits, options, p, 0).value().id];
+        std::vector<double> expected(64);
+        for (const auto& [id, probability] : PlainDistribution(logits, options)) {
+          expected[id] = probability * kDraws;
         }
-        double chi_square = 0, rare_expected = 0;
-        int cells = 0, rare_seen = 0;
+        std::vector<int> seen(64);
+        for (int p = 0; p < kDraws; ++p) {
+          ++seen[sampler.Sample(absl::MakeSpan(logits), options, p, 0).value().id];
+        }
         for (int id = 0; id < 64; ++id) {
           if (expected[id] == 0) {
             EXPECT_EQ(seen[id], 0) << id;
-            continue;
           }
-          if (expected[id] * kDraws < 5) {
-            rare_expected += expected[id] * kDraws;
-            rare_seen += seen[id];
-            continue;
-          }
-          const double difference = seen[id] - expected[id] * kDraws;
-          chi_square += difference * difference / (expected[id] * kDraws);
-          ++cells;
         }
-        // Mean cells - 1, deviation sqrt(2 (cells - 1)): five deviations above is 1 in a million.
-        const double freedom = std::max(cells - 1, 1);
-        EXPECT_LT(chi_square, freedom + 5 * std::sqrt(2 * freedom))
+        EXPECT_LT(ChiSquareDeviations(seen, expected), kOneInAMillion)
             << "top_k " << top_k << " top_p " << top_p << " min_p " << min_p;
-        EXPECT_NEAR(rare_seen, rare_expected, 5 * std::sqrt(rare_expected) + 5);
       }
     }
   }
+}
+
+// Every pair of values as often as its parts say: draws of neighbouring positions, of two answers
+// to one request, of two seeds, and of one answer's position and another's next.
+TEST(SamplerTest, DrawsAreIndependentAcrossPositionsAnswersAndSeeds) {
+  constexpr int kDraws = 20000;
+  std::vector<float> logits = {0.5f, 1.5f, -1, 0, 0.25f, 2, 1, -kInfinity};
+  SamplingOptions options = At(0.9f, 11);
+  options.top_k = 6;
+  options.top_p = 0.97f;
+  const auto plain = PlainDistribution(logits, options);
+  std::vector<double> probability(8);
+  for (const auto& [id, p] : plain) probability[id] = p;
+  ASSERT_EQ(plain.size(), 6u);
+  Sampler sampler;
+  const auto draws = [&](uint64_t seed, uint32_t index, int from) {
+    SamplingOptions own = options;
+    own.seed = seed;
+    own.answer_index = index;
+    std::vector<TokenId> ids;
+    for (int p = from; p < from + kDraws; ++p) {
+      ids.push_back(sampler.Sample(absl::MakeSpan(logits), own, p, 0).value().id);
+    }
+    return ids;
+  };
+  const std::vector<TokenId> base = draws(11, 0, 0);
+  struct Other {
+    const char* what;
+    uint64_t seed;
+    uint32_t index;
+    int from;
+  };
+  for (const Other& other : {Other{"next position", 11, 0, 1},
+                             {"position beyond all", 11, 0, kDraws},
+                             {"answer 1", 11, 1, 0},
+                             {"answer 63", 11, 63, 0},
+                             {"answer 1, next position", 11, 1, 1},
+                             {"seed 12", 12, 0, 0},
+                             {"seed in the upper half", 11ull << 32, 0, 0}}) {
+    const std::vector<TokenId> ids = draws(other.seed, other.index, other.from);
+    std::vector<int> alone(8), together(64);
+    std::vector<double> expected_alone(8), expected_together(64);
+    for (int i = 0; i < kDraws; ++i) {
+      ++alone[ids[i]];
+      ++together[base[i] * 8 + ids[i]];
+    }
+    for (int a = 0; a < 8; ++a) {
+      expected_alone[a] = probability[a] * kDraws;
+      for (int b = 0; b < 8; ++b) {
+        expected_together[a * 8 + b] = probability[a] * probability[b] * kDraws;
+      }
+    }
+    EXPECT_LT(ChiSquareDeviations(alone, expected_alone), kOneInAMillion) << other.what;
+    EXPECT_LT(ChiSquareDeviations(together, expected_together), kOneInAMillion) << other.what;
+  }
+}
+
+// And the test of the test: a dependence of one draw in ten is found.
+TEST(SamplerTest, ADependenceWouldBeSeen) {
+  std::mt19937 random(3);
+  std::vector<int> seen(64);
+  for (int i = 0; i < 20000; ++i) {
+    const int a = random() % 8;
+    ++seen[a * 8 + (random() % 10 == 0 ? a : random() % 8)];
+  }
+  EXPECT_GT(ChiSquareDeviations(seen, std::vector<double>(64, 20000 / 64.0)), 10 * kOneInAMillion);
+}
+
+TEST(SamplerTest, TheFirstAnswerDrawsAsTheOnlyOneAndTheOthersDoNot) {
+  std::vector<float> flat(1000, 0.5f);
+  SamplingOptions first = At(1, 9), second = first;
+  second.answer_index = 1;
+  int same = 0;
+  for (int p = 0; p < 100; ++p) {
+    EXPECT_EQ(Drawn(flat, first, p), static_cast<TokenId>(UniformAt(9, p) * 1000));
+    same += Drawn(flat, first, p) == Drawn(flat, second, p);
+  }
+  EXPECT_LE(same, 2);
 }
 
 // A vocabulary of real size takes the paths that leave most of it out.
 TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
   std::mt19937 random(6);
   std::normal_distribution<float> normal(0, 3);
-  std::vector<float> logits(50000);
-  for (float& logit : logits) logit = std::round(normal(random) * 8) / 8;  // many ties
-  for (const auto& [top_k, top_p] : std::vector<std::pair<int, float>>{
-           {0, 0.3f}, {0, 0.95f}, {50, 1.0f}, {50, 0.8f}, {5000, 0.99f}}) {
-    SamplingOptions options = At(1);
-    options.top_k = top_k;
-    options.top_p = top_p;
-    const auto plain = PlainDistribution(logits, options);
-    Sampler sampler;
-    for (int p = 0; p < 30; ++p) {
-      // Inverse of the distribution function in order of preference.
-      double target = UniformAt(options.seed, p);
-      size_t i = 0;
-      while (i + 1 < plain.size() && target >= plain[i].second) target -= plain[i++].second;
-      EXPECT_EQ(sampler.Sample(logits, options, p, 0).value().id, plain[i].first);
+  for (const float grain : {8.0f, 1e6f}) {  // many ties, few ties
+    std::vector<float> logits(50001);
+    for (float& logit : logits) logit = std::round(normal(random) * grain) / grain;
+    for (const auto& [top_k, top_p, min_p] :
+         std::vector<std::tuple<int, float, float>>{{0, 0.3f, 0},
+                                                    {0, 0.95f, 0},
+                                                    {0, 0.999999f, 0},
+                                                    {0, 1, 0.001f},
+                                                    {0, 0.99f, 0.01f},
+                                                    {0, 1, 0},
+                                                    {50, 1.0f, 0},
+                                                    {50, 0.8f, 0},
+                                                    {781, 0.9f, 0},
+                                                    {783, 1, 0},
+                                                    {5000, 0.99f, 0.0001f}}) {
+      SamplingOptions options = At(1);
+      options.top_k = top_k;
+      options.top_p = top_p;
+      options.min_p = min_p;
+      const auto plain = PlainDistribution(logits, options);
+      for (int p = 0; p < 20; ++p) {
+        EXPECT_EQ(Drawn(logits, options, p), PlainDraw(plain, UniformAt(options.seed, p)))
+            << "top_k " << top_k << " top_p " << top_p << " min_p " << min_p;
+      }
     }
   }
+}
+
+// Everything at once, at random, against the plain rules; every instruction set with the same bits.
+TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
+  std::mt19937 random(20261121);
+  const auto pick = [&](auto... values) {
+    const std::array<std::common_type_t<decltype(values)...>, sizeof...(values)> all = {values...};
+    return all[random() % all.size()];
+  };
+  size_t kernels = 0;
+  const LogitKernels* const every = AllLogitKernels(&kernels);
+  std::vector<Sampler> samplers;
+  for (size_t i = 0; i < kernels; ++i) samplers.emplace_back(every[i]);
+  int drawn = 0, edited = 0, refused = 0;
+  for (int round = 0; round < 6000; ++round) {
+    const int vocab = pick(1, 2, 7, 8, 9, 63, 64, 65, 130, 400, 700);
+    std::normal_distribution<float> normal(0, pick(0.5f, 3.0f, 20.0f));
+    std::vector<float> logits(vocab);
+    const float grain = pick(1e6f, 4.0f, 1.0f);
+    for (float& logit : logits) logit = std::round(normal(random) * grain) / grain;
+    if (random() % 4 == 0) logits[random() % vocab] = -kInfinity;
+    const auto token = [&] { return static_cast<TokenId>(random() % (vocab + vocab / 8 + 1)); };
+
+    SamplingOptions options = At(pick(0.0f, 1e-3f, 0.7f, 1.0f, 1.0f, 5.0f), random());
+    options.top_k = pick(0, 0, 1, 3, 40, 1000);
+    options.top_p = pick(1.0f, 1.0f, 0.95f, 0.4f, 1e-6f, 0.999f);
+    options.min_p = pick(0.0f, 0.0f, 0.02f, 0.5f, 1.0f);
+    options.answer_index = pick(0, 0, 1, 63);
+    if (random() % 2) options.repetition_penalty = pick(1.1f, 0.5f, 3.0f);
+    if (random() % 2) options.frequency_penalty = pick(0.3f, -1.0f, 2.0f);
+    if (random() % 2) options.presence_penalty = pick(0.7f, -2.0f);
+    if (random() % 3 == 0) {
+      std::map<TokenId, float> bias;
+      for (int i = pick(1, 5, 30); i > 0; --i) bias[token()] = pick(-100.0f, 100.0f, 1.5f);
+      options.logit_bias.assign(bias.begin(), bias.end());
+    }
+    std::vector<TokenId> tokens(pick(1, 2, 20, 200));
+    for (TokenId& id : tokens) id = std::min(token(), pick(vocab, 3, 8));
+    if (random() % 2) {
+      for (int i = pick(1, 2, 10); i > 0; --i) {
+        std::vector<TokenId> word(pick(1, 2, 3, 300));
+        for (TokenId& id : word) id = token();
+        // So that it does match, often.
+        for (size_t k = 1; k < word.size() && k <= tokens.size() && random() % 8 != 0; ++k) {
+          word[word.size() - 1 - k] = tokens[tokens.size() - k];
+        }
+        options.bad_words.push_back(word);
+      }
+    }
+    options.min_tokens = pick(0, 0, 10);
+    for (int i = pick(0, 1, 3); i > 0; --i) options.stop_tokens.push_back(token());
+    if (random() % 4 == 0) options.logprobs = pick(0, 1, 20);
+
+    const size_t prompt = 1 + random() % tokens.size();
+    // Counted token by token, or all at once as after a restart.
+    const size_t at_once = prompt + random() % (tokens.size() - prompt + 1);
+    TokenHistory history(absl::MakeConstSpan(tokens).first(at_once), static_cast<int>(prompt));
+    for (size_t i = at_once; i < tokens.size(); ++i) history.Append(tokens[i]);
+
+    const int position = static_cast<int>(tokens.size());
+    const auto plain_logits = PlainLogits(logits, options, tokens, prompt);
+    const bool nothing = *std::max_element(plain_logits.begin(), plain_logits.end()) == -kInfinity;
+    const bool was_nothing = *std::max_element(logits.begin(), logits.end()) == -kInfinity;
+    edited += plain_logits != logits;
+    std::vector<float> given = logits;
+    for (Sampler& sampler : samplers) {
+      const auto token = sampler.Sample(absl::MakeSpan(given), options, position,
+                                        position - static_cast<int>(prompt), &history);
+      ASSERT_EQ(given, logits) << "round " << round;
+      if (nothing) {
+        ASSERT_EQ(token.status().code(),
+                  was_nothing ? absl::StatusCode::kInternal : absl::StatusCode::kInvalidArgument);
+        ++refused;
+        continue;
+      }
+      ASSERT_TRUE(token.ok()) << "round " << round << ": " << token.status();
+      if (options.temperature == 0) {
+        const auto best = std::max_element(plain_logits.begin(), plain_logits.end());
+        ASSERT_EQ(token->id, best - plain_logits.begin()) << "round " << round;
+      } else {
+        const double u = UniformAt(options.seed, position, options.answer_index);
+        ASSERT_EQ(token->id, PlainDraw(PlainDistribution(plain_logits, options), u))
+            << "round " << round;
+        ++drawn;
+      }
+      ASSERT_EQ(token->logprob.has_value(), options.logprobs.has_value());
+      if (!options.logprobs) continue;
+      double sum = 0;
+      const float largest = *std::max_element(logits.begin(), logits.end());
+      for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+      const double normaliser = largest + std::log(sum);
+      const double bound = 1e-6 * (1 + std::abs(logits[token->id] - normaliser));
+      ASSERT_NEAR(*token->logprob, logits[token->id] - normaliser, bound);
+      ASSERT_EQ(token->top.size(), std::min<size_t>(*options.logprobs, logits.size()));
+      std::vector<TokenId> order(logits.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+      for (size_t i = 0; i < token->top.size(); ++i) ASSERT_EQ(token->top[i].id, order[i]);
+      const auto scored = sampler.Score(logits, token->id, position, *options.logprobs);
+      ASSERT_TRUE(scored.ok());
+      ASSERT_EQ(scored->logprob, token->logprob);
+      ASSERT_EQ(scored->top.size(), token->top.size());
+    }
+  }
+  EXPECT_GT(drawn, 5000);
+  EXPECT_GT(edited, 3000);
+  EXPECT_GT(refused, 5);
+}
+
+TEST(LogitKernelsTest, EveryInstructionSetGivesTheSameBits) {
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal(0, 30);
+  size_t count = 0;
+  const LogitKernels* const all = AllLogitKernels(&count);
+  for (const size_t n : {1, 7, 8, 9, 64, 65, 100, 127, 128, 1000}) {
+    std::vector<float> logits(n);
+    for (float& logit : logits) logit = normal(random);
+    if (n > 5) logits[5] = -kInfinity;
+    const float largest = *std::max_element(logits.begin(), logits.end());
+    for (const double scale : {1.0, 1.25, 1e-2, 1e30}) {
+      std::vector<double> weights(n);
+      for (size_t i = 0; i < n; ++i) {
+        weights[i] = ExpNegative((static_cast<double>(logits[i]) - largest) * scale);
+        const double exact = std::exp((static_cast<double>(logits[i]) - largest) * scale);
+        if (exact > 1e-300) {
+          EXPECT_NEAR(weights[i] / exact, 1, 2e-13);
+        }
+      }
+      for (size_t k = 0; k < count; ++k) {
+        std::vector<float> maxima(LogitBlocks(n));
+        std::vector<double> sums(LogitBlocks(n));
+        EXPECT_TRUE(all[k].maxima(logits.data(), n, maxima.data()));
+        all[k].sums(logits.data(), n, largest, scale, sums.data());
+        for (size_t block = 0; block < sums.size(); ++block) {
+          const size_t first = block * kLogitBlock, rows = std::min(kLogitBlock, n - first);
+          std::vector<double> own(rows);
+          all[k].weights(logits.data() + first, rows, largest, scale, own.data());
+          std::array<double, 8> lanes = {};
+          for (size_t i = 0; i < rows; ++i) {
+            EXPECT_EQ(own[i], weights[first + i]) << all[k].name;
+            lanes[i % 8] += own[i];
+          }
+          EXPECT_EQ(sums[block], ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                                     ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])))
+              << all[k].name;
+          EXPECT_EQ(maxima[block],
+                    *std::max_element(logits.begin() + first, logits.begin() + first + rows));
+        }
+      }
+    }
+    for (size_t k = 0; k < count; ++k) {
+      std::vector<float> maxima(LogitBlocks(n));
+      for (const float unsound : {kNaN, -kNaN, kInfinity}) {
+        std::vector<float> bad = logits;
+        bad[n - 1] = unsound;
+        EXPECT_FALSE(all[k].maxima(bad.data(), n, maxima.data())) << all[k].name << " of " << n;
+      }
+    }
+  }
+}
+
+TEST(SamplerTest, PenaltiesInNumbers) {
+  const std::vector<TokenId> tokens = {1, 2, 3, 3};  // a prompt of two
+  const TokenHistory history(tokens, 2);
+  const std::vector<float> logits = {3, 6, -1, 4, 3.9f};
+  SamplingOptions options = At(0);
+  options.repetition_penalty = 2;  // 3, 3, -2, 2, 3.9
+  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
+  options = At(0);
+  options.presence_penalty = 2;  // of the answer alone: token 1 stays the best
+  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 1);
+  options.logit_bias = {{1, -100}};  // 3, -94, -1, 2, 3.9
+  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
+  options = At(0);
+  options.logit_bias = {{1, -100}};
+  options.frequency_penalty = -0.5f;  // token 3 came twice: 5
+  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 3);
+  options.frequency_penalty = 0.04f;  // 3.92
+  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 3);
+  options.frequency_penalty = 0.06f;  // 3.88
+  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
+}
+
+TEST(SamplerTest, ABadWordBansItsLastTokenWhereTheOthersStand) {
+  const std::vector<TokenId> tokens = {9, 1, 2};
+  const TokenHistory history(tokens, 2);  // the word began in the prompt
+  const std::vector<float> logits = {0, 1, 2, 3};
+  SamplingOptions options = At(0);
+  options.bad_words = {{1, 2, 3}};
+  EXPECT_EQ(Drawn(logits, options, 3, 1, &history), 2);
+  options.bad_words = {{2, 2, 3}, {9, 1, 3}, {7, 9, 1, 2, 3}};
+  EXPECT_EQ(Drawn(logits, options, 3, 1, &history), 3);
+  options.bad_words = {{3}, {2}, {500}};  // no history is needed for single ones
+  EXPECT_FALSE(options.LooksBack());
+  EXPECT_EQ(Drawn(logits, options, 3, 1), 1);
+  options.bad_words = {{0}, {1}, {2}, {3}};
+  const auto none = SampleOf(logits, options, 3, 1);
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(none.status().message(), HasSubstr("position 3 has no token left"));
+}
+
+TEST(SamplerDeathTest, WhatLooksBackNeedsAHistory) {
+  SamplingOptions options = At(0);
+  options.presence_penalty = 1;
+  EXPECT_DEATH(SampleOf({1, 2}, options, 3, 1).IgnoreError(), "no history at position 3");
+}
+
+TEST(TokenHistoryTest, LongWordsAreRememberedAcrossLongAnswers) {
+  std::mt19937 random(2);
+  std::vector<TokenId> tokens(3000);
+  for (TokenId& id : tokens) id = static_cast<TokenId>(random() % 50);
+  TokenHistory history(absl::MakeConstSpan(tokens).first(10), 5);
+  for (size_t n = 10; n < tokens.size(); ++n) {
+    history.Append(tokens[n]);
+    const auto last = absl::MakeConstSpan(tokens).first(n + 1).last(
+        std::min(n + 1, SamplingOptions::kMaxBadWordTokens));
+    if (n % 97 == 0) {
+      EXPECT_TRUE(history.EndsWith(last)) << n;
+      std::vector<TokenId> other(last.begin(), last.end());
+      other.front() = 50;
+      EXPECT_FALSE(history.EndsWith(other)) << n;
+    }
+  }
+  EXPECT_EQ(history.distinct().size(), 50u);
+  int generated = 0;
+  for (const TokenHistory::Count& count : history.generated()) generated += count.times;
+  EXPECT_EQ(generated, 2995);
 }
 
 TEST(SamplerTest, LogprobsAreOfTheLogitsAsGiven) {
@@ -226,9 +602,8 @@ TEST(SamplerTest, LogprobsAreOfTheLogitsAsGiven) {
   options.logprobs = 3;
   options.min_tokens = 5;
   options.stop_tokens = {2};
-  Sampler sampler;
   const std::vector<float> logits = {1, 2, 3, 2, -kInfinity};
-  const SampledToken token = sampler.Sample(logits, options, 11, 0).value();
+  const SampledToken token = SampleOf(logits, options, 11, 0).value();
   EXPECT_EQ(token.id, 1);
   EXPECT_EQ(token.position, 11);
   const double sum = std::exp(1.0) + 2 * std::exp(2.0) + std::exp(3.0);
@@ -241,14 +616,13 @@ TEST(SamplerTest, LogprobsAreOfTheLogitsAsGiven) {
 }
 
 TEST(SamplerTest, LogprobsOnlyWhenAskedAndAtMostTheVocabulary) {
-  Sampler sampler;
   SamplingOptions options;
-  EXPECT_FALSE(sampler.Sample({1.f, 2.f}, options, 0, 0)->logprob);
+  EXPECT_FALSE(SampleOf({1, 2}, options, 0, 0)->logprob);
   options.logprobs = 0;
-  EXPECT_TRUE(sampler.Sample({1.f, 2.f}, options, 0, 0)->logprob);
-  EXPECT_TRUE(sampler.Sample({1.f, 2.f}, options, 0, 0)->top.empty());
+  EXPECT_TRUE(SampleOf({1, 2}, options, 0, 0)->logprob);
+  EXPECT_TRUE(SampleOf({1, 2}, options, 0, 0)->top.empty());
   options.logprobs = 20;
-  EXPECT_EQ(sampler.Sample({1.f, 2.f}, options, 0, 0)->top.size(), 2u);
+  EXPECT_EQ(SampleOf({1, 2}, options, 0, 0)->top.size(), 2u);
 }
 
 TEST(SamplerTest, MinTokensKeepsStopTokensOut) {
@@ -263,15 +637,14 @@ TEST(SamplerTest, MinTokensKeepsStopTokensOut) {
 }
 
 TEST(SamplerTest, UnsoundLogitsAreAStatus) {
-  Sampler sampler;
   for (const float temperature : {0.0f, 1.0f}) {
     for (const std::vector<float>& logits :
          {std::vector<float>{1, kNaN, 2}, {kNaN}, {kInfinity, 0}, {5, -kNaN}}) {
-      const auto token = sampler.Sample(logits, At(temperature), 3, 0);
+      const auto token = SampleOf(logits, At(temperature), 3, 0);
       EXPECT_EQ(token.status().code(), absl::StatusCode::kInternal);
       EXPECT_THAT(token.status().message(), HasSubstr("position 3"));
     }
-    EXPECT_EQ(sampler.Sample({-kInfinity}, At(temperature), 3, 0).status().code(),
+    EXPECT_EQ(SampleOf({-kInfinity}, At(temperature), 3, 0).status().code(),
               absl::StatusCode::kInternal);
   }
 }

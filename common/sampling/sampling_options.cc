@@ -1,7 +1,9 @@
 #include "common/sampling/sampling_options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 
@@ -17,7 +19,74 @@ absl::Status OutOfRange(absl::string_view field, const absl::AlphaNum& value,
       absl::StrCat(field, " is ", value.Piece(), "; it takes ", range));
 }
 
+absl::Status ReadPenalties(const v1::SamplingParams& params, SamplingOptions* options) {
+  if (params.has_repetition_penalty()) {
+    options->repetition_penalty = params.repetition_penalty();
+    if (!(options->repetition_penalty > 0 && options->repetition_penalty <= 100)) {
+      return OutOfRange("repetition_penalty", params.repetition_penalty(),
+                        "more than 0, up to 100");
+    }
+  }
+  if (params.has_presence_penalty()) {
+    options->presence_penalty = params.presence_penalty();
+    if (!(std::abs(options->presence_penalty) <= 2))
+      return OutOfRange("presence_penalty", params.presence_penalty(), "-2 to 2");
+  }
+  if (params.has_frequency_penalty()) {
+    options->frequency_penalty = params.frequency_penalty();
+    if (!(std::abs(options->frequency_penalty) <= 2))
+      return OutOfRange("frequency_penalty", params.frequency_penalty(), "-2 to 2");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadLogitBias(const v1::SamplingParams& params, SamplingOptions* options) {
+  if (params.logit_bias_size() == 0) return absl::OkStatus();
+  if (static_cast<size_t>(params.logit_bias_size()) > SamplingOptions::kMaxLogitBias) {
+    return absl::InvalidArgumentError(absl::StrCat("logit_bias has ", params.logit_bias_size(),
+                                                   " tokens; at most ",
+                                                   SamplingOptions::kMaxLogitBias));
+  }
+  options->logit_bias.clear();
+  for (const auto& [id, bias] :
+       std::map<int32_t, float>(params.logit_bias().begin(), params.logit_bias().end())) {
+    if (id < 0) return OutOfRange("logit_bias of token", id, "ids of the vocabulary");
+    if (!(std::abs(bias) <= 100))
+      return OutOfRange(absl::StrCat("logit_bias[", id, "]"), bias, "-100 to 100");
+    options->logit_bias.emplace_back(id, bias);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadBadWords(const v1::SamplingParams& params, SamplingOptions* options) {
+  for (int i = 0; i < params.bad_word_ids_size(); ++i) {
+    const auto& ids = params.bad_word_ids(i).ids();
+    if (ids.empty() || static_cast<size_t>(ids.size()) > SamplingOptions::kMaxBadWordTokens) {
+      return absl::InvalidArgumentError(absl::StrCat("bad_word_ids[", i, "] has ", ids.size(),
+                                                     " tokens; it takes 1 to ",
+                                                     SamplingOptions::kMaxBadWordTokens));
+    }
+    for (const TokenId id : ids) {
+      if (id < 0)
+        return OutOfRange(absl::StrCat("bad_word_ids[", i, "]"), id, "ids of the vocabulary");
+    }
+    options->bad_words.emplace_back(ids.begin(), ids.end());
+  }
+  if (options->bad_words.size() > SamplingOptions::kMaxBadWords) {
+    return absl::InvalidArgumentError(absl::StrCat("bad_word_ids and those of the model are ",
+                                                   options->bad_words.size(), " together; at most ",
+                                                   SamplingOptions::kMaxBadWords));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+bool SamplingOptions::LooksBack() const {
+  return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 ||
+         std::any_of(bad_words.begin(), bad_words.end(),
+                     [](const std::vector<TokenId>& word) { return word.size() > 1; });
+}
 
 absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& params,
                                                   const SamplingOptions& defaults) {
@@ -76,6 +145,9 @@ absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& para
       return OutOfRange("logprobs", params.logprobs(), "0 to 20");
     options.logprobs = static_cast<int>(params.logprobs());
   }
+  if (absl::Status s = ReadPenalties(params, &options); !s.ok()) return s;
+  if (absl::Status s = ReadLogitBias(params, &options); !s.ok()) return s;
+  if (absl::Status s = ReadBadWords(params, &options); !s.ok()) return s;
   return options;
 }
 
@@ -90,6 +162,13 @@ v1::SamplingParams SamplingToProto(const SamplingOptions& options) {
   params.set_min_tokens(static_cast<uint32_t>(options.min_tokens));
   params.mutable_stop_token_ids()->Add(options.stop_tokens.begin(), options.stop_tokens.end());
   if (options.logprobs) params.set_logprobs(static_cast<uint32_t>(*options.logprobs));
+  params.set_repetition_penalty(options.repetition_penalty);
+  params.set_presence_penalty(options.presence_penalty);
+  params.set_frequency_penalty(options.frequency_penalty);
+  for (const auto& [id, bias] : options.logit_bias) (*params.mutable_logit_bias())[id] = bias;
+  for (const std::vector<TokenId>& word : options.bad_words) {
+    params.add_bad_word_ids()->mutable_ids()->Add(word.begin(), word.end());
+  }
   return params;
 }
 

@@ -161,11 +161,15 @@ std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request) const {
   Sampler sampler;
   std::vector<TokenId> answer;
   const int prompt = static_cast<int>(request.prompt.size());
+  TokenHistory history(request.prompt, prompt);
   while (true) {
     oracle.Logits(absl::MakeSpan(logits));
     const int generated = static_cast<int>(answer.size());
-    const TokenId id = sampler.Sample(logits, sampling, prompt + generated, generated)->id;
+    const TokenId id =
+        sampler.Sample(absl::MakeSpan(logits), sampling, prompt + generated, generated, &history)
+            ->id;
     answer.push_back(id);
+    history.Append(id);
     if (FinishAt(id, prompt + generated, prompt, sampling, options_.context)) return answer;
     oracle.Append(id);
   }

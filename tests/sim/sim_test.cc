@@ -42,7 +42,22 @@ class SimTest : public ::testing::Test {
     if (random_() % 4 == 0) {
       for (int i = 0; i < 20; ++i) request.sampling.stop_tokens.push_back(random_() % 256);
     }
+    if (random_() % 4 == 0) LookBack(&request.sampling);
     return request;
+  }
+
+  // Everything that depends on the tokens so far, so that a sequence which comes back must count
+  // as before.
+  void LookBack(SamplingOptions* sampling) {
+    sampling->repetition_penalty = 1.3f;
+    sampling->frequency_penalty = 0.4f;
+    sampling->presence_penalty = -0.3f;
+    sampling->logit_bias = {{7, 2.5f}, {8, -100}};
+    for (int i = 0; i < 200; ++i) {
+      sampling->bad_words.push_back({static_cast<TokenId>(random_() % 256)});
+      if (i % 2) sampling->bad_words.back().push_back(static_cast<TokenId>(random_() % 256));
+    }
+    sampling->answer_index = random_() % 64;
   }
 
   std::mt19937_64 random_;

@@ -5,8 +5,11 @@
 namespace baton {
 namespace {
 
-SamplingOptions SamplingFrom(const v1::SamplingParams& params) {
-  return SamplingFromProto(params, SamplingOptions()).value();
+template <typename Request>
+SamplingOptions SamplingFrom(const Request& request) {
+  SamplingOptions sampling = SamplingFromProto(request.sampling(), SamplingOptions()).value();
+  sampling.answer_index = request.answer_index();
+  return sampling;
 }
 
 void Set(const SampledToken& token, v1::Token* proto) {
@@ -32,7 +35,7 @@ PrefillJob JobFrom(const v1::PrefillRequest& request, absl::Time arrival) {
   job.attempt = request.attempt();
   job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
   job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
-  job.sampling = SamplingFrom(request.sampling());
+  job.sampling = SamplingFrom(request);
   job.arrival = arrival;
   return job;
 }
@@ -53,7 +56,7 @@ DecodeJob JobFrom(const v1::DecodeRequest& request) {
   job.ticket.generations.assign(ticket.generations().begin(), ticket.generations().end());
   job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
   job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
-  job.sampling = SamplingFrom(request.sampling());
+  job.sampling = SamplingFrom(request);
   return job;
 }
 

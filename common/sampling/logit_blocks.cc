@@ -1,0 +1,179 @@
+#include "common/sampling/logit_blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+// Vectors of the compiler's own kind: one source, as many registers as the instruction set needs.
+// They go in and out of functions by pointer: by value they would, without AVX, change the ABI.
+namespace baton {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr size_t kLanes = 8;
+using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
+using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
+using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
+using Longs = int64_t __attribute__((vector_size(kLanes * sizeof(int64_t))));
+
+// x = k ln 2 + r with |r| <= ln 2 / 2: a polynomial in r, times 2^k.
+constexpr double kLowest = -708;
+constexpr double kLog2E = 1.4426950408889634;
+constexpr double kLn2High = 6.93147180369123816490e-01;
+constexpr double kLn2Low = 1.90821492927058770002e-10;
+constexpr double kRound = 0x1.8p52;  // adding it rounds to an integer, held in the lowest bits
+constexpr std::array<double, 13> kTerms = {1.0 / 479001600,
+                                           1.0 / 39916800,
+                                           1.0 / 3628800,
+                                           1.0 / 362880,
+                                           1.0 / 40320,
+                                           1.0 / 5040,
+                                           1.0 / 720,
+                                           1.0 / 120,
+                                           1.0 / 24,
+                                           1.0 / 6,
+                                           0.5,
+                                           1.0,
+                                           1.0};
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+// Where there are fewer than a vector, the rest is -infinity.
+ALWAYS_INLINE void Load(const float* from, size_t n, Floats* floats) {
+  if (n < kLanes) {
+    *floats = Floats{} - kInfinity;
+    std::memcpy(floats, from, n * sizeof(float));
+  } else {
+    std::memcpy(floats, from, sizeof *floats);
+  }
+}
+
+ALWAYS_INLINE void Weigh(const float* from, size_t n, double largest, double scale, Doubles* out) {
+  Floats logits;
+  Load(from, n, &logits);
+  const Doubles asked = (__builtin_convertvector(logits, Doubles) - largest) * scale;
+  const Longs inside = asked > kLowest;
+  const Doubles x = inside ? asked : Doubles{} + kLowest;
+  const Doubles rounded = x * kLog2E + kRound;
+  const Doubles k = rounded - kRound;
+  const Doubles r = (x - k * kLn2High) - k * kLn2Low;
+  Doubles p = Doubles{} + kTerms[0];
+  for (size_t i = 1; i < kTerms.size(); ++i) p = p * r + kTerms[i];
+  Longs power;
+  std::memcpy(&power, &rounded, sizeof power);
+  power = (power + 1023) << 52;
+  Doubles two_to_k;
+  std::memcpy(&two_to_k, &power, sizeof two_to_k);
+  *out = inside ? p * two_to_k : Doubles{};
+}
+
+ALWAYS_INLINE bool MaximaOf(const float* logits, size_t n, float* out) {
+  Ints unsound = {};
+  for (size_t block = 0; block < n; block += kLogitBlock) {
+    const size_t end = std::min(n, block + kLogitBlock);
+    Floats most = Floats{} - kInfinity;
+    for (size_t i = block; i < end; i += kLanes) {
+      Floats x;
+      Load(logits + i, end - i, &x);
+      unsound |= ~(x < kInfinity);
+      most = x > most ? x : most;
+    }
+    float largest = most[0];
+    for (size_t lane = 1; lane < kLanes; ++lane) largest = std::max(largest, most[lane]);
+    *out++ = largest;
+  }
+  bool sound = true;
+  for (size_t lane = 0; lane < kLanes; ++lane) sound &= unsound[lane] == 0;
+  return sound;
+}
+
+ALWAYS_INLINE void SumsOf(const float* logits, size_t n, float largest, double scale, double* out) {
+  for (size_t block = 0; block < n; block += kLogitBlock) {
+    const size_t end = std::min(n, block + kLogitBlock);
+    Doubles sum = {};
+    for (size_t i = block; i < end; i += kLanes) {
+      Doubles weights;
+      Weigh(logits + i, end - i, largest, scale, &weights);
+      sum += weights;
+    }
+    *out++ = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+  }
+}
+
+ALWAYS_INLINE void WeightsOf(const float* logits, size_t n, float largest, double scale,
+                             double* out) {
+  for (size_t i = 0; i < n; i += kLanes) {
+    Doubles weights;
+    Weigh(logits + i, n - i, largest, scale, &weights);
+    std::memcpy(out + i, &weights, std::min(n - i, kLanes) * sizeof(double));
+  }
+}
+
+#define KERNELS(NAME, TARGET)                                                           \
+  TARGET bool Maxima##NAME(const float* logits, size_t n, float* out) {                 \
+    return MaximaOf(logits, n, out);                                                    \
+  }                                                                                     \
+  TARGET void Sums##NAME(const float* logits, size_t n, float largest, double scale,    \
+                         double* out) {                                                 \
+    SumsOf(logits, n, largest, scale, out);                                             \
+  }                                                                                     \
+  TARGET void Weights##NAME(const float* logits, size_t n, float largest, double scale, \
+                            double* out) {                                              \
+    WeightsOf(logits, n, largest, scale, out);                                          \
+  }
+
+KERNELS(Portable, )
+#ifdef __x86_64__
+KERNELS(Avx2, __attribute__((target("avx2"))))
+KERNELS(Avx512, __attribute__((target("avx512f,avx512dq,avx512vl"))))
+#endif
+
+struct Found {
+  std::array<LogitKernels, 3> kernels;  // slowest first
+  size_t count = 0;
+  void Add(const LogitKernels& one) { kernels[count++] = one; }
+};
+
+const Found& KernelsHere() {
+  static const Found* const found = [] {
+    auto* all = new Found;
+    all->Add({"portable", MaximaPortable, SumsPortable, WeightsPortable});
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2")) all->Add({"avx2", MaximaAvx2, SumsAvx2, WeightsAvx2});
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+      all->Add({"avx512", MaximaAvx512, SumsAvx512, WeightsAvx512});
+    }
+#endif
+    return all;
+  }();
+  return *found;
+}
+
+}  // namespace
+
+double ExpNegative(double x) {
+  if (!(x > kLowest)) return 0;
+  const double rounded = x * kLog2E + kRound;
+  const double k = rounded - kRound;
+  const double r = (x - k * kLn2High) - k * kLn2Low;
+  double p = kTerms[0];
+  for (size_t i = 1; i < kTerms.size(); ++i) p = p * r + kTerms[i];
+  return p * std::bit_cast<double>((std::bit_cast<uint64_t>(rounded) + 1023) << 52);
+}
+
+const LogitKernels& BestLogitKernels() {
+  const Found& found = KernelsHere();
+  return found.kernels[found.count - 1];
+}
+
+const LogitKernels* AllLogitKernels(size_t* count) {
+  *count = KernelsHere().count;
+  return KernelsHere().kernels.data();
+}
+
+}  // namespace baton

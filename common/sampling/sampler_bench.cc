@@ -1,0 +1,87 @@
+// One token over the vocabulary of Llama 3: what a sequence adds to a step.
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "benchmark/benchmark.h"
+#include "common/sampling/sampler.h"
+
+namespace baton {
+namespace {
+
+constexpr int kVocab = 128256;
+
+// A tail of 128k tokens around 0, and some that stand out by up to `peak`: `peak` 18 leaves the
+// best of them about as much as a sure model does, 8 leaves a nucleus of thousands.
+std::vector<float> Logits(float peak) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> tail(0, 2.2f);
+  std::vector<float> logits(kVocab);
+  for (float& logit : logits) logit = tail(random);
+  for (int i = 0; i < 200; ++i) logits[random() % kVocab] = peak - 0.08f * static_cast<float>(i);
+  return logits;
+}
+
+void Sample(benchmark::State& state, float peak, SamplingOptions options) {
+  std::vector<float> logits = Logits(peak);
+  Sampler sampler;
+  int position = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(sampler.Sample(absl::MakeSpan(logits), options, position++, 100)->id);
+  }
+}
+
+SamplingOptions With(const std::function<void(SamplingOptions&)>& change) {
+  SamplingOptions options;
+  options.temperature = 0.8f;
+  options.seed = 1;
+  change(options);
+  return options;
+}
+
+void RegisterAll() {
+  const std::vector<std::pair<std::string, SamplingOptions>> all = {
+      {"greedy", With([](auto& o) { o.temperature = 0; })},
+      {"min_tokens", With([](auto& o) {
+         o.temperature = 0;
+         o.min_tokens = 1000;
+         o.stop_tokens = {1, 2};
+       })},
+      {"temperature", With([](auto&) {})},
+      {"top_k_50", With([](auto& o) { o.top_k = 50; })},
+      {"top_k_5000", With([](auto& o) { o.top_k = 5000; })},
+      {"top_p_95", With([](auto& o) { o.top_p = 0.95f; })},
+      {"top_k_50_top_p_95", With([](auto& o) {
+         o.top_k = 50;
+         o.top_p = 0.95f;
+       })},
+      {"min_p_05", With([](auto& o) { o.min_p = 0.05f; })},
+      {"greedy_logprobs_0", With([](auto& o) {
+         o.temperature = 0;
+         o.logprobs = 0;
+       })},
+      {"greedy_logprobs_20", With([](auto& o) {
+         o.temperature = 0;
+         o.logprobs = 20;
+       })},
+  };
+  for (const auto& [name, options] : all) {
+    for (const auto& [shape, peak] : {std::pair<std::string, float>{"sure", 18}, {"open", 8}}) {
+      benchmark::RegisterBenchmark((name + "/" + shape).c_str(), [peak = peak, options = options](
+                                                                     benchmark::State& state) {
+        Sample(state, peak, options);
+      })->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  baton::RegisterAll();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}
