@@ -1,7 +1,9 @@
 #include "router/request_check.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
@@ -16,6 +18,8 @@ constexpr int kSeedShift = 11;
 constexpr size_t kMaxIdBytes = 128;
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1000;
+constexpr int kMaxBadWords = 64;
+constexpr size_t kMaxBadWordBytes = 1000;
 
 absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& request,
                                                   const ServedModel& model,
@@ -50,15 +54,70 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& req
   return tokens;
 }
 
-absl::Status CheckStops(const v1::SamplingParams& params) {
-  if (params.stop_size() > kMaxStops) {
+using Strings = google::protobuf::RepeatedPtrField<std::string>;
+
+absl::Status CheckStrings(absl::string_view field, const Strings& strings, int most,
+                          size_t most_bytes) {
+  if (strings.size() > most) {
     return absl::InvalidArgumentError(
-        absl::StrCat("stop has ", params.stop_size(), " strings; at most ", kMaxStops));
+        absl::StrCat(field, " has ", strings.size(), " strings; at most ", most));
   }
-  for (int i = 0; i < params.stop_size(); ++i) {
-    if (!params.stop(i).empty() && params.stop(i).size() <= kMaxStopBytes) continue;
-    return absl::InvalidArgumentError(absl::StrCat("stop[", i, "] has ", params.stop(i).size(),
-                                                   " bytes; it takes 1 to ", kMaxStopBytes));
+  for (int i = 0; i < strings.size(); ++i) {
+    if (!strings[i].empty() && strings[i].size() <= most_bytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat(field, "[", i, "] has ", strings[i].size(),
+                                                   " bytes; it takes 1 to ", most_bytes));
+  }
+  return absl::OkStatus();
+}
+
+// Each as it stands at the start of a text and after a blank.
+absl::Status AddBadWords(const Strings& words, const Tokenizer& tokenizer,
+                         std::vector<std::vector<TokenId>>* sequences) {
+  for (int i = 0; i < words.size(); ++i) {
+    std::vector<std::string> forms = {words[i]};
+    if (!absl::ascii_isspace(static_cast<unsigned char>(words[i][0]))) {
+      forms.push_back(absl::StrCat(" ", words[i]));
+    }
+    for (const std::string& form : forms) {
+      absl::StatusOr<std::vector<TokenId>> ids = tokenizer.Encode(form, {.add_special = false});
+      if (!ids.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("bad_words[", i, "]: ", ids.status().message()));
+      }
+      if (ids->empty() || ids->size() > SamplingOptions::kMaxBadWordTokens) {
+        return absl::InvalidArgumentError(absl::StrCat("bad_words[", i, "] is ", ids->size(),
+                                                       " tokens; it takes 1 to ",
+                                                       SamplingOptions::kMaxBadWordTokens));
+      }
+      if (std::find(sequences->begin(), sequences->end(), *ids) == sequences->end()) {
+        sequences->push_back(*std::move(ids));
+      }
+    }
+  }
+  if (sequences->size() > SamplingOptions::kMaxBadWords) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bad_words, bad_word_ids and those of the model are ", sequences->size(),
+                     " sequences of tokens together; at most ", SamplingOptions::kMaxBadWords));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckIds(const SamplingOptions& sampling, int vocab) {
+  const auto check = [vocab](absl::string_view field, TokenId id) {
+    if (id >= 0 && id < vocab) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " has ", id, "; the vocabulary has ids 0 to ", vocab - 1));
+  };
+  for (const TokenId id : sampling.stop_tokens) {
+    if (absl::Status s = check("stop_token_ids", id); !s.ok()) return s;
+  }
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (absl::Status s = check("logit_bias", id); !s.ok()) return s;
+  }
+  for (const std::vector<TokenId>& word : sampling.bad_words) {
+    for (const TokenId id : word) {
+      if (absl::Status s = check("bad_word_ids", id); !s.ok()) return s;
+    }
   }
   return absl::OkStatus();
 }
@@ -93,8 +152,13 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                            ? absl::StrCat("r", absl::Hex(RandomU64(), absl::kZeroPad16))
                            : request.request_id();
   if (absl::Status s = CheckModelName(request.model(), model); !s.ok()) return s;
-  if (absl::Status s = CheckStops(request.sampling()); !s.ok()) return s;
-  checked.stop.assign(request.sampling().stop().begin(), request.sampling().stop().end());
+  const v1::SamplingParams& params = request.sampling();
+  for (const absl::Status& s :
+       {CheckStrings("stop", params.stop(), kMaxStops, kMaxStopBytes),
+        CheckStrings("bad_words", params.bad_words(), kMaxBadWords, kMaxBadWordBytes)}) {
+    if (!s.ok()) return s;
+  }
+  checked.stop.assign(params.stop().begin(), params.stop().end());
 
   const GenerationDefaults& generation = model.config.generation;
   const SamplingOptions defaults = {.temperature = generation.temperature,
@@ -103,12 +167,12 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                     .min_p = generation.min_p,
                                     .seed = RandomU64() >> kSeedShift,
                                     .stop_tokens = generation.end_tokens};
-  absl::StatusOr<SamplingOptions> sampling = SamplingFromProto(request.sampling(), defaults);
+  absl::StatusOr<SamplingOptions> sampling = SamplingFromProto(params, defaults);
   if (!sampling.ok()) return sampling.status();
-  for (const TokenId id : request.sampling().stop_token_ids()) {
-    if (id >= 0 && id < model.config.vocab) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "stop_token_ids has ", id, "; the vocabulary has ids 0 to ", model.config.vocab - 1));
+  if (absl::Status s = CheckIds(*sampling, model.config.vocab); !s.ok()) return s;
+  if (absl::Status s = AddBadWords(params.bad_words(), *model.tokenizer, &sampling->bad_words);
+      !s.ok()) {
+    return s;
   }
   checked.sampling = *std::move(sampling);
 

@@ -241,6 +241,65 @@ TEST_F(RouterServerTest, EveryBadRequestIsToldWhyAndTheRouterLivesOn) {
        [](auto& r) { r.mutable_sampling()->add_stop(std::string(1001, 'x')); }},
       {"stop_token_ids is -1", [](auto& r) { r.mutable_sampling()->add_stop_token_ids(-1); }},
       {"stop_token_ids has 4096", [](auto& r) { r.mutable_sampling()->add_stop_token_ids(4096); }},
+      {"repetition_penalty is 0; it takes more than 0, up to 100",
+       [](auto& r) { r.mutable_sampling()->set_repetition_penalty(0); }},
+      {"repetition_penalty is -1",
+       [](auto& r) { r.mutable_sampling()->set_repetition_penalty(-1); }},
+      {"repetition_penalty is nan",
+       [nan](auto& r) { r.mutable_sampling()->set_repetition_penalty(nan); }},
+      {"repetition_penalty is inf",
+       [inf](auto& r) { r.mutable_sampling()->set_repetition_penalty(inf); }},
+      {"presence_penalty is 2.5; it takes -2 to 2",
+       [](auto& r) { r.mutable_sampling()->set_presence_penalty(2.5); }},
+      {"presence_penalty is nan",
+       [nan](auto& r) { r.mutable_sampling()->set_presence_penalty(nan); }},
+      {"frequency_penalty is -inf; it takes -2 to 2",
+       [inf](auto& r) { r.mutable_sampling()->set_frequency_penalty(-inf); }},
+      {"frequency_penalty is nan",
+       [nan](auto& r) { r.mutable_sampling()->set_frequency_penalty(nan); }},
+      {"logit_bias[5] is 101; it takes -100 to 100",
+       [](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[5] = 101; }},
+      {"logit_bias[5] is nan",
+       [nan](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[5] = nan; }},
+      {"logit_bias of token is -3",
+       [](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[-3] = 1; }},
+      {"logit_bias has 4096; the vocabulary has ids 0 to 4095",
+       [](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[4096] = 1; }},
+      {"logit_bias has 1025 tokens; at most 1024",
+       [](auto& r) {
+         for (int i = 0; i < 1025; ++i) (*r.mutable_sampling()->mutable_logit_bias())[i] = 1;
+       }},
+      {"bad_words has 65 strings; at most 64",
+       [](auto& r) {
+         for (int i = 0; i < 65; ++i) r.mutable_sampling()->add_bad_words("x");
+       }},
+      {"bad_words[0] has 0 bytes; it takes 1 to 1000",
+       [](auto& r) { r.mutable_sampling()->add_bad_words(""); }},
+      {"bad_words[1] has 1001 bytes",
+       [](auto& r) {
+         r.mutable_sampling()->add_bad_words("x");
+         r.mutable_sampling()->add_bad_words(std::string(1001, 'x'));
+       }},
+      {"bad_word_ids[0] has 0 tokens; it takes 1 to 1024",
+       [](auto& r) { r.mutable_sampling()->add_bad_word_ids(); }},
+      {"bad_word_ids[0] has 1025 tokens",
+       [](auto& r) {
+         auto* word = r.mutable_sampling()->add_bad_word_ids();
+         for (int i = 0; i < 1025; ++i) word->add_ids(1);
+       }},
+      {"bad_word_ids[0] is -1",
+       [](auto& r) { r.mutable_sampling()->add_bad_word_ids()->add_ids(-1); }},
+      {"bad_word_ids has 4096; the vocabulary has ids 0 to 4095",
+       [](auto& r) { r.mutable_sampling()->add_bad_word_ids()->add_ids(4096); }},
+      {"are 257 together; at most 256",
+       [](auto& r) {
+         for (int i = 0; i < 257; ++i) r.mutable_sampling()->add_bad_word_ids()->add_ids(i);
+       }},
+      {"257 sequences of tokens together; at most 256",
+       [](auto& r) {
+         for (int i = 0; i < 255; ++i) r.mutable_sampling()->add_bad_word_ids()->add_ids(i);
+         r.mutable_sampling()->add_bad_words("two words");
+       }},
       {"at most 256",
        [](auto& r) {
          for (int i = 0; i < 300; ++i) r.mutable_sampling()->add_stop_token_ids(i);

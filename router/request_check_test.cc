@@ -1,0 +1,84 @@
+#include "router/request_check.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace baton {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
+
+// What passes; what does not is RouterServerTest's, through the door.
+class RequestCheckTest : public ::testing::Test {
+ protected:
+  RequestCheckTest() {
+    model_.name = "demo";
+    model_.config = ReadModelConfig(kDemoModel).value();
+    tokenizer_ = Tokenizer::FromFile(absl::StrCat(kDemoModel, "/tokenizer.json")).value();
+    model_.tokenizer = tokenizer_.get();
+    request_.mutable_token_ids()->add_ids(5);
+  }
+  absl::StatusOr<CheckedRequest> Check() {
+    return CheckRequest(request_, model_, {}, absl::UnixEpoch(), absl::InfiniteFuture());
+  }
+  v1::SamplingParams& sampling() { return *request_.mutable_sampling(); }
+  std::vector<TokenId> Ids(const std::string& text) {
+    return tokenizer_->Encode(text, {.add_special = false}).value();
+  }
+
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  ServedModel model_;
+  v1::GenerateRequest request_;
+};
+
+TEST_F(RequestCheckTest, ABadWordStandsForItsTokensAtTheStartAndAfterABlank) {
+  sampling().add_bad_word_ids()->add_ids(9);
+  sampling().add_bad_words("fox");
+  sampling().add_bad_words(" den of thieves");
+  sampling().add_bad_words("fox");            // again
+  sampling().add_bad_words("<|endoftext|>");  // text, never the control token
+  const auto checked = Check();
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_THAT(checked->sampling.bad_words,
+              ElementsAre(ElementsAre(9), Ids("fox"), Ids(" fox"), Ids(" den of thieves"),
+                          Ids("<|endoftext|>"), Ids(" <|endoftext|>")));
+  EXPECT_NE(Ids("fox"), Ids(" fox"));
+  EXPECT_GT(checked->sampling.bad_words.back().size(), 2u);
+}
+
+TEST_F(RequestCheckTest, EveryFieldReachesTheOptionsAndSurvivesTheWayToAWorker) {
+  sampling().set_repetition_penalty(1.25f);
+  sampling().set_presence_penalty(-0.5f);
+  sampling().set_frequency_penalty(2);
+  (*sampling().mutable_logit_bias())[7] = -100;
+  (*sampling().mutable_logit_bias())[3] = 1.5f;
+  sampling().add_bad_words("fox");
+  sampling().set_max_tokens(5);
+  const auto checked = Check();
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  const auto there = SamplingFromProto(SamplingToProto(checked->sampling), {});
+  ASSERT_TRUE(there.ok()) << there.status();
+  for (const SamplingOptions& options : {checked->sampling, *there}) {
+    EXPECT_EQ(options.repetition_penalty, 1.25f);
+    EXPECT_EQ(options.presence_penalty, -0.5f);
+    EXPECT_EQ(options.frequency_penalty, 2);
+    EXPECT_THAT(options.logit_bias, ElementsAre(Pair(3, 1.5f), Pair(7, -100)));
+    EXPECT_EQ(options.bad_words, checked->sampling.bad_words);
+    EXPECT_TRUE(options.LooksBack());
+  }
+}
+
+TEST_F(RequestCheckTest, WhatIsNotSetChangesNoLogit) {
+  const auto checked = Check();
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_FALSE(checked->sampling.LooksBack());
+  EXPECT_TRUE(checked->sampling.logit_bias.empty());
+  EXPECT_TRUE(checked->sampling.bad_words.empty());
+}
+
+}  // namespace
+}  // namespace baton
