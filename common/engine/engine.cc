@@ -6,6 +6,10 @@ namespace baton {
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backend* backend,
                                                        const KvView& kv, int max_rows) {
+  if (RopeReach(model->config().rope, 1, 1) != kEndlessReach) {
+    return absl::UnimplementedError(
+        "rotary tables that depend on the length of a sequence (dynamic, longrope)");
+  }
   auto forward = ForwardPass::Create(model, backend, max_rows);
   if (!forward.ok()) return forward.status();
   return std::unique_ptr<Engine>(new Engine(model, kv, *std::move(forward)));

@@ -17,7 +17,7 @@ inline ModelConfig FakeModelConfig(int vocab = 256, int context = 4096) {
   config.vocab = vocab;
   config.context = context;
   config.rms_epsilon = 1e-5f;
-  config.rope_theta = 10000;
+  config.rope.dims = 2;
   config.tied_embeddings = true;
   return config;
 }

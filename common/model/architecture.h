@@ -13,35 +13,45 @@ enum class Extent {
   kHidden,        //
   kQueries,       // heads * head_dim
   kKeys,          // kv_heads * head_dim
+  kHead,          // head_dim
   kIntermediate,  //
   kVocab
 };
 int SizeOf(Extent extent, const ModelConfig& config);
 
-// One weight of every layer: its name in checkpoints behind the layer's prefix, its shape, where it
-// goes, and the switch in the configuration that says whether it is there; nullptr for always.
+// One weight of every layer: its name in checkpoints behind the layer's prefix, its shape, and
+// where it goes. Neighbours of one name are cut, in order, from the rows of one tensor: projections
+// that some families fuse.
 struct LayerTensor {
   absl::string_view name;
   Extent rows, cols;
   Matrix LayerWeights::*place;
+};
+
+// Weights that are there together, and the switch in the configuration that says so; nullptr for
+// always.
+struct LayerTensors {
+  absl::Span<const LayerTensor> tensors;
   bool ModelConfig::*present = nullptr;
 };
 
-// What tells one family of decoders from another, apart from the sizes in ModelConfig. ForwardPass
+// The weights of one family of decoders; how it reads config.json is in model_family.h. ForwardPass
 // runs pre-norm decoders with rotary positions and a gated SiLU MLP: per layer whatever of
-// LayerWeights has data. So a family with other biases is another table here; one with norms
-// of q and k, or behind the projections, is a member more in LayerWeights, a row here, and a line
-// in ForwardPass that asks whether it has data; one that fuses projections is rows here that cut
-// one tensor.
+// LayerWeights has data. So a family with other biases, norms of heads or fused projections is
+// another list of groups here; one with norms behind the projections (Gemma) is a member more in
+// LayerWeights, a row here, and a line in ForwardPass that asks whether it has data; one with
+// experts is a vector of MLP weights there, a group here with the expert's number in its names, and
+// a second way through ForwardPass::FeedForward; one with latent attention (MLA) a second
+// ForwardPass::Attend and another KvLayout.
 struct Architecture {
-  absl::string_view name;          // in `architectures` of config.json
-  absl::string_view embedding;     // [vocab, hidden]
-  absl::string_view layer_prefix;  // a layer's tensors are this, its number, a dot, their own name
-  absl::Span<const LayerTensor> layer;
-  absl::string_view final_norm;  // [hidden]
-  absl::string_view head;        // [vocab, hidden]; not used when tied
+  absl::string_view name;  // in `architectures` of config.json
+  absl::Span<const LayerTensors> layer;
+  absl::string_view embedding = "model.embed_tokens.weight";  // [vocab, hidden]
+  absl::string_view layer_prefix = "model.layers.";           // and the layer's number, and a dot
+  absl::string_view final_norm = "model.norm.weight";         // [hidden]
+  absl::string_view head = "lm_head.weight";                  // [vocab, hidden]; not used when tied
   // Tensors with this ending follow from the configuration; old checkpoints carry them.
-  absl::string_view derived_suffix;
+  absl::string_view derived_suffix = ".rotary_emb.inv_freq";
 };
 
 // Dies for a name that ReadModelConfig would have refused.

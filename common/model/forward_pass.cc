@@ -1,4 +1,5 @@
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -57,6 +58,18 @@ absl::Status CheckSequences(const ForwardBatch& batch, const KvLayout& layout, i
   if (next_row != rows) {
     return absl::InvalidArgumentError(
         absl::StrCat("sequences have ", next_row, " rows; there are ", rows, " tokens"));
+  }
+  if (!batch.rope_reach.empty() && batch.rope_reach.size() != batch.sequences.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(batch.rope_reach.size(), " rotary tables for ",
+                                                   batch.sequences.size(), " sequences"));
+  }
+  for (size_t i = 0; i < batch.rope_reach.size(); ++i) {
+    const SequenceRows& sequence = batch.sequences[i];
+    if (sequence.first_position + sequence.rows > batch.rope_reach[i]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sequence ", i, " ends at position ", sequence.first_position + sequence.rows - 1,
+          "; its rotary table reaches ", batch.rope_reach[i], " tokens"));
+    }
   }
   return absl::OkStatus();
 }
@@ -130,10 +143,28 @@ absl::Status ForwardPass::Check(const ForwardBatch& batch, const KvView& kv, siz
 absl::Status ForwardPass::Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
                               const std::function<void(int layer)>& layer_done) {
   RETURN_IF_ERROR(Check(batch, kv, logits.size()));
+  ChooseRopes(batch);
   const absl::Status ran = RunLayers(batch, kv, logits, layer_done);
   // The caller's views end with this call, however it went.
   const absl::Status finished = backend_->Synchronize();
   return ran.ok() ? finished : ran;
+}
+
+void ForwardPass::ChooseRopes(const ForwardBatch& batch) {
+  constexpr size_t kMostTables = 1024;
+  const RopeConfig& config = model_->config().rope;
+  ropes_.clear();
+  if (rope_tables_.size() > kMostTables) rope_tables_.clear();
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceRows& sequence = batch.sequences[i];
+    const int tokens = sequence.first_position + sequence.rows;
+    const int reach =
+        batch.rope_reach.empty() ? RopeReach(config, tokens, tokens) : batch.rope_reach[i];
+    auto [table, is_new] = rope_tables_.try_emplace(reach);
+    if (is_new) table->second = RopeInverseFrequency(config, reach);
+    ropes_.push_back(
+        {.inverse_frequency = table->second, .scale = static_cast<float>(config.attention_factor)});
+  }
 }
 
 // The decoder of Touvron et al. 2023 (figure 1 of Vaswani et al. 2017 with the norms in front, RMS
@@ -141,67 +172,88 @@ absl::Status ForwardPass::Run(const ForwardBatch& batch, const KvView& kv, absl:
 absl::Status ForwardPass::RunLayers(const ForwardBatch& batch, const KvView& kv,
                                     absl::Span<float> logits,
                                     const std::function<void(int layer)>& layer_done) {
-  const ModelConfig& config = model_->config();
-  const int rows = batch.tokens.size();
-  const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  const int layers = model_->config().layers, rows = batch.tokens.size();
   const Tensor hidden = First(hidden_, rows), normed = First(normed_, rows);
-  const Tensor q = First(q_, rows), k = First(k_, rows), v = First(v_, rows);
-  const Tensor attention = First(attention_, rows);
-  const Tensor gate = First(gate_, rows), up = First(up_, rows);
-  const auto norm = [&](const Matrix& weight) {
-    return backend_->RmsNorm(
-        {.in = hidden, .weight = weight, .epsilon = config.rms_epsilon, .out = normed});
-  };
-  const auto project = [&](Tensor in, const Matrix& weight, const Matrix& bias, Tensor out) {
-    return backend_->Gemm({.in = in, .weight = weight, .bias = bias, .out = out});
-  };
-  const auto project_and_add = [&](Tensor in, const Matrix& weight, const Matrix& bias,
-                                   Tensor out) {
-    return backend_->Gemm(
-        {.in = in, .weight = weight, .bias = bias, .accumulate = true, .out = out});
-  };
-
-  const Rope rope = model_->rope();
   RETURN_IF_ERROR(
       backend_->Embed({.table = model_->embedding(), .tokens = batch.tokens, .out = hidden}));
-  for (int layer = 0; layer < config.layers; ++layer) {
-    const LayerWeights& w = model_->layer(layer);
-    RETURN_IF_ERROR(norm(w.attention_norm));
-    RETURN_IF_ERROR(project(normed, w.q, w.q_bias, q));
-    RETURN_IF_ERROR(project(normed, w.k, w.k_bias, k));
-    RETURN_IF_ERROR(project(normed, w.v, w.v_bias, v));
-    RETURN_IF_ERROR(backend_->RopeAndWriteKv({.q = q,
-                                              .k = k,
-                                              .v = v,
-                                              .ropes = {&rope, 1},
-                                              .layer = layer,
-                                              .sequences = batch.sequences,
-                                              .kv = kv}));
+  for (int layer = 0; layer < layers; ++layer) {
+    RETURN_IF_ERROR(WriteKv(batch, kv, layer));
     if (layer_done) {
       RETURN_IF_ERROR(backend_->Synchronize());
       layer_done(layer);
     }
     // A chunk in the middle of a prompt wants its KV and no logits: the rest of the last layer
     // would be read by nobody.
-    if (layer + 1 == config.layers && batch.logit_rows.empty()) return absl::OkStatus();
-    RETURN_IF_ERROR(backend_->Attention({.q = q,
-                                         .heads = config.heads,
-                                         .scale = scale,
-                                         .layer = layer,
-                                         .sequences = batch.sequences,
-                                         .kv = kv,
-                                         .out = attention}));
-    RETURN_IF_ERROR(project_and_add(attention, w.o, w.o_bias, hidden));
-
-    RETURN_IF_ERROR(norm(w.mlp_norm));
-    RETURN_IF_ERROR(project(normed, w.gate, w.gate_bias, gate));
-    RETURN_IF_ERROR(project(normed, w.up, w.up_bias, up));
-    RETURN_IF_ERROR(backend_->SiluMul({.gate = gate, .up = up, .out = gate}));
-    RETURN_IF_ERROR(project_and_add(gate, w.down, w.down_bias, hidden));
+    if (layer + 1 == layers && batch.logit_rows.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(Attend(batch, kv, layer));
+    RETURN_IF_ERROR(FeedForward(rows, layer));
   }
-  RETURN_IF_ERROR(norm(model_->final_norm()));
+  RETURN_IF_ERROR(Norm(hidden, model_->final_norm(), normed));
   return backend_->Logits(
       {.in = normed, .head = model_->head(), .rows = batch.logit_rows, .out = logits});
+}
+
+// Leaves the layer's K and V in the pool, and q rotated.
+absl::Status ForwardPass::WriteKv(const ForwardBatch& batch, const KvView& kv, int layer) {
+  const LayerWeights& w = model_->layer(layer);
+  const int rows = batch.tokens.size();
+  const Tensor normed = First(normed_, rows);
+  const Tensor q = First(q_, rows), k = First(k_, rows), v = First(v_, rows);
+  RETURN_IF_ERROR(Norm(First(hidden_, rows), w.attention_norm, normed));
+  RETURN_IF_ERROR(Project(normed, w.q, w.q_bias, q));
+  RETURN_IF_ERROR(Project(normed, w.k, w.k_bias, k));
+  RETURN_IF_ERROR(Project(normed, w.v, w.v_bias, v));
+  if (w.q_norm.data != nullptr) RETURN_IF_ERROR(Norm(q, w.q_norm, q));
+  if (w.k_norm.data != nullptr) RETURN_IF_ERROR(Norm(k, w.k_norm, k));
+  return backend_->RopeAndWriteKv({.q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .ropes = ropes_,
+                                   .layer = layer,
+                                   .sequences = batch.sequences,
+                                   .kv = kv});
+}
+
+absl::Status ForwardPass::Attend(const ForwardBatch& batch, const KvView& kv, int layer) {
+  const ModelConfig& config = model_->config();
+  const LayerWeights& w = model_->layer(layer);
+  const int rows = batch.tokens.size();
+  const Tensor attention = First(attention_, rows);
+  RETURN_IF_ERROR(
+      backend_->Attention({.q = First(q_, rows),
+                           .heads = config.heads,
+                           .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
+                           .window = config.windows.empty() ? 0 : config.windows[layer],
+                           .layer = layer,
+                           .sequences = batch.sequences,
+                           .kv = kv,
+                           .out = attention}));
+  return ProjectAndAdd(attention, w.o, w.o_bias, First(hidden_, rows));
+}
+
+absl::Status ForwardPass::FeedForward(int rows, int layer) {
+  const LayerWeights& w = model_->layer(layer);
+  const Tensor hidden = First(hidden_, rows), normed = First(normed_, rows);
+  const Tensor gate = First(gate_, rows), up = First(up_, rows);
+  RETURN_IF_ERROR(Norm(hidden, w.mlp_norm, normed));
+  RETURN_IF_ERROR(Project(normed, w.gate, w.gate_bias, gate));
+  RETURN_IF_ERROR(Project(normed, w.up, w.up_bias, up));
+  RETURN_IF_ERROR(backend_->SiluMul({.gate = gate, .up = up, .out = gate}));
+  return ProjectAndAdd(gate, w.down, w.down_bias, hidden);
+}
+
+absl::Status ForwardPass::Norm(Tensor in, const Matrix& weight, Tensor out) {
+  return backend_->RmsNorm(
+      {.in = in, .weight = weight, .epsilon = model_->config().rms_epsilon, .out = out});
+}
+
+absl::Status ForwardPass::Project(Tensor in, const Matrix& weight, const Matrix& bias, Tensor out) {
+  return backend_->Gemm({.in = in, .weight = weight, .bias = bias, .out = out});
+}
+
+absl::Status ForwardPass::ProjectAndAdd(Tensor in, const Matrix& weight, const Matrix& bias,
+                                        Tensor out) {
+  return backend_->Gemm({.in = in, .weight = weight, .bias = bias, .accumulate = true, .out = out});
 }
 
 }  // namespace baton

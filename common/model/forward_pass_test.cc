@@ -73,15 +73,23 @@ class Fixture {
     free_.insert(free_.end(), blocks.begin(), blocks.end());
   }
 
+  // The rotary table of a sequence that grew from that prompt, in what runs from here on.
+  void UseRopeOf(int prompt_tokens, int tokens) {
+    reach_ = RopeReach(model_->config().rope, prompt_tokens, tokens);
+  }
+  int reach() const { return reach_; }
+
   // Runs `tokens` of one sequence from `position` on; logits of the given rows.
   std::vector<float> Run(absl::Span<const TokenId> tokens, int position,
                          absl::Span<const BlockId> blocks, absl::Span<const int> logit_rows) {
     const SequenceRows sequence{
         .rows = static_cast<int>(tokens.size()), .first_position = position, .blocks = blocks};
     std::vector<float> logits(logit_rows.size() * vocab());
-    const auto status =
-        pass_->Run({.tokens = tokens, .sequences = {&sequence, 1}, .logit_rows = logit_rows}, kv(),
-                   absl::MakeSpan(logits));
+    const auto status = pass_->Run({.tokens = tokens,
+                                    .sequences = {&sequence, 1},
+                                    .logit_rows = logit_rows,
+                                    .rope_reach = {&reach_, 1}},
+                                   kv(), absl::MakeSpan(logits));
     EXPECT_TRUE(status.ok()) << status;
     return logits;
   }
@@ -101,6 +109,7 @@ class Fixture {
   KvLayout layout_;
   std::vector<std::byte> pool_;
   std::vector<BlockId> free_;
+  int reach_ = kEndlessReach;
 };
 
 std::vector<int> AllRows(int rows) {
@@ -125,7 +134,9 @@ class GoldenTest : public testing::TestWithParam<Case> {
   GoldenTest()
       : fixture_(TestData(GetParam().model), GetParam().backend, GetParam().kv_type),
         golden_(json::parse(std::ifstream(TestData(GetParam().model) + "/golden.json"))),
-        prompt_(golden_["prompt"].get<std::vector<TokenId>>()) {}
+        prompt_(golden_["prompt"].get<std::vector<TokenId>>()) {
+    fixture_.UseRopeOf(prompt_.size(), prompt_.size());
+  }
 
   Fixture fixture_;
   const json golden_;
@@ -159,6 +170,7 @@ TEST_P(GoldenTest, GreedyAnswerGoesOnAsThatOfTransformers) {
   auto logits =
       fixture_.Run(prompt_, 0, blocks, std::vector<int>{static_cast<int>(prompt_.size()) - 1});
   int compared = 0;
+  std::vector<TokenId> tokens = prompt_;
   for (size_t i = 0; i < continuation.size(); ++i) {
     const float best = *std::max_element(logits.begin(), logits.end());
     // Both of the two best may be off by the tolerance.
@@ -166,7 +178,14 @@ TEST_P(GoldenTest, GreedyAnswerGoesOnAsThatOfTransformers) {
       EXPECT_EQ(Best(logits), continuation[i]) << "token " << i << ", margin " << margins[i];
       ++compared;
     }
-    logits = fixture_.Run({&continuation[i], 1}, prompt_.size() + i, blocks, std::vector<int>{0});
+    tokens.push_back(continuation[i]);
+    int computed = tokens.size() - 1;
+    if (static_cast<int>(tokens.size()) > fixture_.reach()) {
+      fixture_.UseRopeOf(prompt_.size(), tokens.size());
+      computed = 0;
+    }
+    logits = fixture_.Run(absl::MakeSpan(tokens).subspan(computed), computed, blocks,
+                          std::vector<int>{static_cast<int>(tokens.size()) - 1 - computed});
   }
   EXPECT_GT(compared, static_cast<int>(continuation.size()) / 2);
 }
@@ -212,10 +231,13 @@ TEST_P(GoldenTest, RowsOfOtherSequencesInTheStepChangeNoBit) {
       {.first_row = own, .rows = others, .first_position = 0, .blocks = other_blocks},
       {.first_row = own + others, .rows = 1, .first_position = 0, .blocks = short_blocks}};
   const auto rows = AllRows(own);
+  const RopeConfig& rope = fixture_.model().config().rope;
+  const int reaches[] = {RopeReach(rope, tokens, tokens), RopeReach(rope, others, others),
+                         RopeReach(rope, 1, 1)};
   std::vector<float> logits(own * fixture_.vocab());
-  const auto status =
-      fixture_.pass().Run({.tokens = step, .sequences = sequences, .logit_rows = rows},
-                          fixture_.kv(), absl::MakeSpan(logits));
+  const auto status = fixture_.pass().Run(
+      {.tokens = step, .sequences = sequences, .logit_rows = rows, .rope_reach = reaches},
+      fixture_.kv(), absl::MakeSpan(logits));
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(std::memcmp(logits.data(), expected.data() + head * fixture_.vocab(),
                         logits.size() * sizeof(float)),
@@ -256,7 +278,25 @@ std::vector<Case> Cases(const char* backend) {
           {"gqa_bias_bf16", backend, DType::kF32, kExact},
           {"gqa_bias_bf16", backend, DType::kBF16, kHalf},
           {"llama3_sharded_bf16", backend, DType::kF32, kExact},
-          {"llama3_sharded_bf16", backend, DType::kBF16, kHalf}};
+          {"llama3_sharded_bf16", backend, DType::kBF16, kHalf},
+          {"llama_linear_mixed", backend, DType::kF32, kExact},
+          {"llama_five_dynamic_f32", backend, DType::kF32, kExact},
+          {"mistral_window_f32", backend, DType::kF32, kExact},
+          {"mistral_five_mqa_bf16", backend, DType::kF32, kExact},
+          {"mistral_five_mqa_bf16", backend, DType::kBF16, kHalf},
+          {"mistral_dynamic_f16", backend, DType::kF32, kExact},
+          {"mistral_dynamic_f16", backend, DType::kF16, kHalf},
+          {"qwen2_window_f32", backend, DType::kF32, kExact},
+          {"qwen2_yarn_tied_bf16", backend, DType::kF32, kExact},
+          {"qwen2_yarn_tied_bf16", backend, DType::kBF16, kHalf},
+          {"qwen2_five_yarn_f32", backend, DType::kF32, kExact},
+          {"qwen3_f32", backend, DType::kF32, kExact},
+          {"qwen3_five_layers_bf16", backend, DType::kF32, kExact},
+          {"qwen3_five_layers_bf16", backend, DType::kBF16, kHalf},
+          {"phi3_window_f32", backend, DType::kF32, kExact},
+          {"phi3_long_bf16", backend, DType::kF32, kExact},
+          {"phi3_long_bf16", backend, DType::kBF16, kHalf},
+          {"phi3_five_crossing_f32", backend, DType::kF32, kExact}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTest, testing::ValuesIn(Cases("cpu")),

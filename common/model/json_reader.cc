@@ -115,6 +115,11 @@ const json* JsonReader::Find(absl::string_view key) const {
 
 bool JsonReader::Has(absl::string_view key) const { return Find(key) != nullptr; }
 
+bool JsonReader::HasNull(absl::string_view key) const {
+  const auto found = object_->find(Key(key));
+  return found != object_->end() && found->is_null();
+}
+
 void JsonReader::Fail(absl::string_view key, absl::string_view expected) {
   if (!file_->status.ok()) return;
   file_->status = absl::InvalidArgumentError(absl::StrCat(
@@ -199,6 +204,23 @@ std::vector<int> JsonReader::Ints(absl::string_view key, int lowest, int highest
   if (good) return ints;
   Fail(key, absl::StrCat(IntRange(lowest, highest), ", or a list of such"));
   return {};
+}
+
+std::vector<float> JsonReader::Numbers(absl::string_view key, double lowest, double highest,
+                                       size_t count) {
+  const std::string expected =
+      absl::StrCat("a list of ", count, " numbers from ", lowest, " to ", highest);
+  std::vector<float> numbers(count, static_cast<float>(lowest));
+  const json* value = Require(key, expected);
+  if (value == nullptr) return numbers;
+  bool good = value->is_array() && value->size() == count;
+  for (size_t i = 0; good && i < count; ++i) {
+    const json& item = (*value)[i];
+    good = item.is_number() && item.get<double>() >= lowest && item.get<double>() <= highest;
+    if (good) numbers[i] = item.get<float>();
+  }
+  if (!good) Fail(key, expected);
+  return numbers;
 }
 
 std::map<std::string, std::string> JsonReader::StringMap(absl::string_view key) {

@@ -26,6 +26,8 @@ class JsonReader {
 
   const absl::Status& status() const;
   bool Has(absl::string_view key) const;
+  // Whether the key is there with the value null, for files where that is not the same as absent.
+  bool HasNull(absl::string_view key) const;
 
   // Without a fallback the key is required.
   int Int(absl::string_view key, int lowest, int highest, std::optional<int> fallback = {});
@@ -36,6 +38,8 @@ class JsonReader {
   std::vector<std::string> Strings(absl::string_view key);  // required
   // One integer or a list of them; empty when absent.
   std::vector<int> Ints(absl::string_view key, int lowest, int highest);
+  std::vector<float> Numbers(absl::string_view key, double lowest, double highest,
+                             size_t count);                             // required
   std::map<std::string, std::string> StringMap(absl::string_view key);  // required
   // A required object inside this one. Shares its status.
   JsonReader Object(absl::string_view key);

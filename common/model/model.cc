@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -26,11 +27,17 @@ std::string Canonical(const ModelConfig& config) {
       config.head_dim, " vocab ", config.vocab, " context ", config.context);
   absl::StrAppend(&text, " epsilon ", bits(config.rms_epsilon), " tied ", config.tied_embeddings,
                   " attention_bias ", config.attention_bias, " mlp_bias ", config.mlp_bias,
-                  " rope");
+                  " windows ", absl::StrJoin(config.windows, ","), " rope ",
+                  static_cast<int>(config.rope.type), " from ", config.rope.original_context,
+                  " scaled ", bits(config.rope.attention_factor));
   // The frequencies instead of what they are made of: two machines whose pow() differ are not
-  // alike.
-  for (const float frequency : RopeInverseFrequency(config)) {
-    absl::StrAppend(&text, " ", bits(frequency));
+  // alike. At the first table, and at one for long sequences.
+  const int first = RopeReach(config.rope, 1, 1);
+  for (const int reach :
+       {first, RopeReach(config.rope, 1, std::min(first, kEndlessReach / 2) + 1)}) {
+    for (const float frequency : RopeInverseFrequency(config.rope, reach)) {
+      absl::StrAppend(&text, " ", bits(frequency));
+    }
   }
   return text;
 }
@@ -73,17 +80,24 @@ std::optional<DType> DTypeOf(absl::string_view name) {
 }  // namespace
 
 struct Model::Parts {
+  // Where a tensor of the checkpoint goes: to one weight, or its rows to several.
+  struct Place {
+    std::string name;
+    bool vector = false;  // of one dimension
+    std::vector<Matrix*> weights;
+  };
+
   // Sizes of every weight, none of their data.
   explicit Parts(const ModelConfig& model_config);
 
-  // Fills data and type of `weight`, which has its size, from tensor `name`.
-  absl::Status LoadTensor(const std::string& name, Backend* backend, Matrix* weight);
+  // Fills data and type of the weights, which have their sizes, from the tensor of that place.
+  absl::Status LoadTensor(const Place& place, Backend* backend);
   absl::Status LoadAll(Backend* backend);
   // Refuses tensors nobody asked for: a bias that config.json denies would be left out silently.
   absl::Status CheckLeftovers() const;
 
-  // Everywhere a weight goes, with its name in the checkpoint.
-  std::vector<std::pair<std::string, Matrix*>> Places();
+  // Every tensor that the checkpoint must have.
+  std::vector<Place> Places();
 
   ModelConfig config;
   const Architecture& architecture;
@@ -92,7 +106,6 @@ struct Model::Parts {
   size_t weight_bytes = 0;
   Matrix embedding, final_norm, head;
   std::vector<LayerWeights> layers;
-  std::vector<float> inverse_frequency;
 
   Checkpoint checkpoint;
   absl::flat_hash_set<std::string> used;
@@ -103,39 +116,46 @@ struct Model::Parts {
 Model::Parts::Parts(const ModelConfig& model_config)
     : config(model_config),
       architecture(ArchitectureOf(model_config)),
-      layers(model_config.layers),
-      inverse_frequency(RopeInverseFrequency(model_config)) {
+      layers(model_config.layers) {
   embedding = {.rows = config.vocab, .cols = config.hidden};
   head = embedding;
   final_norm = {.rows = 1, .cols = config.hidden};
   for (LayerWeights& layer : layers) {
-    for (const LayerTensor& tensor : architecture.layer) {
-      if (tensor.present != nullptr && !(config.*tensor.present)) continue;
-      layer.*
-          tensor.place = {.rows = SizeOf(tensor.rows, config), .cols = SizeOf(tensor.cols, config)};
+    for (const LayerTensors& group : architecture.layer) {
+      if (group.present != nullptr && !(config.*group.present)) continue;
+      for (const LayerTensor& tensor : group.tensors) {
+        layer.*tensor.place = {.rows = SizeOf(tensor.rows, config),
+                               .cols = SizeOf(tensor.cols, config)};
+      }
     }
   }
 }
 
-std::vector<std::pair<std::string, Matrix*>> Model::Parts::Places() {
-  std::vector<std::pair<std::string, Matrix*>> places;
-  places.emplace_back(architecture.embedding, &embedding);
+std::vector<Model::Parts::Place> Model::Parts::Places() {
+  std::vector<Place> places = {{std::string(architecture.embedding), false, {&embedding}}};
   for (int i = 0; i < config.layers; ++i) {
-    for (const LayerTensor& tensor : architecture.layer) {
-      if (tensor.present != nullptr && !(config.*tensor.present)) continue;
-      places.emplace_back(absl::StrCat(architecture.layer_prefix, i, ".", tensor.name),
-                          &(layers[i].*tensor.place));
+    for (const LayerTensors& group : architecture.layer) {
+      if (group.present != nullptr && !(config.*group.present)) continue;
+      for (const LayerTensor& tensor : group.tensors) {
+        std::string name = absl::StrCat(architecture.layer_prefix, i, ".", tensor.name);
+        if (places.back().name != name) {
+          places.push_back({std::move(name), tensor.rows == Extent::kOne, {}});
+        }
+        places.back().weights.push_back(&(layers[i].*tensor.place));
+      }
     }
   }
-  places.emplace_back(architecture.final_norm, &final_norm);
-  if (!config.tied_embeddings) places.emplace_back(architecture.head, &head);
+  places.push_back({std::string(architecture.final_norm), true, {&final_norm}});
+  if (!config.tied_embeddings) places.push_back({std::string(architecture.head), false, {&head}});
   return places;
 }
 
-absl::Status Model::Parts::LoadTensor(const std::string& name, Backend* backend, Matrix* weight) {
+absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
+  const std::string& name = place.name;
   const auto found = checkpoint.tensors().find(name);
-  std::vector<int64_t> shape = {weight->rows, weight->cols};
-  if (weight->rows == 1 && weight != &embedding && weight != &head) shape.erase(shape.begin());
+  std::vector<int64_t> shape = {0, place.weights.front()->cols};
+  for (const Matrix* weight : place.weights) shape.front() += weight->rows;
+  if (place.vector) shape.erase(shape.begin());
   if (found == checkpoint.tensors().end()) {
     return absl::InvalidArgumentError(absl::StrCat(checkpoint.path(), ": has no tensor \"", name,
                                                    "\"; expected one of shape [",
@@ -158,16 +178,20 @@ absl::Status Model::Parts::LoadTensor(const std::string& name, Backend* backend,
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
                                absl::Hex(*sampled)));
 
-  Matrix host = *weight;
-  host.type = *type;
   const absl::Span<const std::byte> bytes = file->Bytes(*entry);
-  host.data = bytes.data();
-  auto loaded = backend->LoadWeight(host);
-  if (!loaded.ok()) {
-    return absl::Status(loaded.status().code(), absl::StrCat(file->path(), ": tensor \"", name,
-                                                             "\": ", loaded.status().message()));
+  const std::byte* data = bytes.data();
+  for (Matrix* weight : place.weights) {
+    Matrix host = *weight;
+    host.type = *type;
+    host.data = data;
+    data += DTypeBytes(*type) * host.rows * host.cols;
+    auto loaded = backend->LoadWeight(host);
+    if (!loaded.ok()) {
+      return absl::Status(loaded.status().code(), absl::StrCat(file->path(), ": tensor \"", name,
+                                                               "\": ", loaded.status().message()));
+    }
+    *weight = *loaded;
   }
-  *weight = *loaded;
   used.insert(name);
   weight_bytes += bytes.size();
   if (shape.size() == 2) {
@@ -194,8 +218,8 @@ absl::Status Model::Parts::CheckLeftovers() const {
 }
 
 absl::Status Model::Parts::LoadAll(Backend* backend) {
-  for (const auto& [name, place] : Places()) {
-    if (auto status = LoadTensor(name, backend, place); !status.ok()) return status;
+  for (const Place& place : Places()) {
+    if (auto status = LoadTensor(place, backend); !status.ok()) return status;
   }
   if (config.tied_embeddings) head = embedding;
   if (auto status = CheckLeftovers(); !status.ok()) return status;
@@ -251,7 +275,5 @@ const LayerWeights& Model::layer(int i) const {
   BATON_CHECK(i >= 0 && i < config().layers) << i << " of " << config().layers;
   return parts_->layers[i];
 }
-
-Rope Model::rope() const { return {.inverse_frequency = parts_->inverse_frequency}; }
 
 }  // namespace baton

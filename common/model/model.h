@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,10 +14,12 @@
 
 namespace baton {
 
-// Weights of one decoder layer, as the backend holds them. Biases without data are absent.
+// Weights of one decoder layer, as the backend holds them. Biases and norms of heads without data
+// are absent.
 struct LayerWeights {
   Matrix attention_norm, mlp_norm;
   Matrix q, k, v, o, gate, up, down;
+  Matrix q_norm, k_norm;  // of each head
   Matrix q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
 };
 
@@ -45,7 +48,6 @@ class Model {
   const Matrix& final_norm() const;  // [1, hidden]
   const Matrix& head() const;        // [vocab, hidden]; the embedding when they are tied
   const LayerWeights& layer(int i) const;
-  Rope rope() const;
 
  private:
   struct Parts;
@@ -58,6 +60,9 @@ struct ForwardBatch {
   absl::Span<const TokenId> tokens;          // [rows]
   absl::Span<const SequenceRows> sequences;  // cover all rows, in order
   absl::Span<const int> logit_rows;          // rows whose logits are wanted
+  // [sequences], the reach of each one's rotary table (rope_config.h), never less than its last
+  // position; empty: each is a prompt, and its rows the last of it.
+  absl::Span<const int> rope_reach;
 };
 
 // Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.
@@ -78,13 +83,22 @@ class ForwardPass {
  private:
   ForwardPass(const Model* model, Backend* backend, int max_rows);
   absl::Status Check(const ForwardBatch& batch, const KvView& kv, size_t logits) const;
+  void ChooseRopes(const ForwardBatch& batch);
   absl::Status RunLayers(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
                          const std::function<void(int layer)>& layer_done);
+  absl::Status WriteKv(const ForwardBatch& batch, const KvView& kv, int layer);
+  absl::Status Attend(const ForwardBatch& batch, const KvView& kv, int layer);
+  absl::Status FeedForward(int rows, int layer);
+  absl::Status Norm(Tensor in, const Matrix& weight, Tensor out);
+  absl::Status Project(Tensor in, const Matrix& weight, const Matrix& bias, Tensor out);
+  absl::Status ProjectAndAdd(Tensor in, const Matrix& weight, const Matrix& bias, Tensor out);
 
   const Model* model_;
   Backend* backend_;
   const int max_rows_;
   Tensor hidden_, normed_, q_, k_, v_, attention_, gate_, up_;
+  std::map<int, std::vector<float>> rope_tables_;  // by reach
+  std::vector<Rope> ropes_;                        // of the current step's sequences
 };
 
 }  // namespace baton

@@ -1,11 +1,14 @@
 #include "common/model/model_config.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/model/json_reader.h"
+#include "common/model/model_family.h"
 
 namespace baton {
 namespace {
@@ -21,51 +24,6 @@ constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxVocab = 1 << 24;
 constexpr int kMaxContext = 1 << 28;
-
-constexpr absl::string_view kArchitectures[] = {"LlamaForCausalLM"};
-
-Llama3RopeScaling ReadLlama3Scaling(JsonReader rope) {
-  Llama3RopeScaling scaling;
-  scaling.factor = rope.Number("factor", 1, 1e6);
-  scaling.low_freq_factor = rope.Number("low_freq_factor", 1e-6, 1e6);
-  scaling.high_freq_factor = rope.Number("high_freq_factor", 1e-6, 1e6);
-  scaling.original_context = rope.Int("original_max_position_embeddings", 1, kMaxContext);
-  if (scaling.high_freq_factor <= scaling.low_freq_factor) {
-    rope.Fail("high_freq_factor",
-              absl::StrCat("more than low_freq_factor, ", scaling.low_freq_factor));
-  }
-  return scaling;
-}
-
-// `rope_theta` and `rope_scaling` as transformers 4 writes them, or `rope_parameters` as
-// transformers 5 does.
-void ReadRope(JsonReader& json, ModelConfig& config) {
-  constexpr double kLargestTheta = 1e12;
-  constexpr double kDefaultTheta = 10000;
-  const bool parameters = json.Has("rope_parameters");
-  config.rope_theta = json.Number("rope_theta", 1, kLargestTheta, kDefaultTheta);
-  if (json.Number("partial_rotary_factor", 0, 1, 1) != 1) {
-    json.Fail("partial_rotary_factor", "1 or nothing");
-  }
-  if (!parameters && !json.Has("rope_scaling")) return;
-
-  JsonReader rope = json.Object(parameters ? "rope_parameters" : "rope_scaling");
-  if (parameters) {
-    config.rope_theta = rope.Number("rope_theta", 1, kLargestTheta, config.rope_theta);
-    if (rope.Number("partial_rotary_factor", 0, 1, 1) != 1) {
-      rope.Fail("partial_rotary_factor", "1 or nothing");
-    }
-  }
-  const char* key = !rope.Has("rope_type") && rope.Has("type") ? "type" : "rope_type";
-  // rope_scaling without a type means nothing in particular; rope_parameters without one, default.
-  const std::string type =
-      rope.String(key, parameters ? std::optional<std::string>("default") : std::nullopt);
-  if (type == "llama3") {
-    config.rope_scaling = ReadLlama3Scaling(rope);
-  } else if (type != "default") {
-    rope.Fail(key, "\"llama3\" or \"default\"");
-  }
-}
 
 std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
   std::vector<TokenId> tokens;
@@ -92,28 +50,33 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   return defaults;
 }
 
-std::string ReadArchitecture(JsonReader& json) {
+const ModelFamily* ReadFamily(JsonReader& json) {
   const auto names = json.Strings("architectures");
-  if (names.size() != 1 || std::find(std::begin(kArchitectures), std::end(kArchitectures),
-                                     names.front()) == std::end(kArchitectures)) {
-    json.Fail("architectures", absl::StrCat("one of ", absl::StrJoin(kArchitectures, ", ")));
-    return "";
+  if (names.size() == 1) {
+    for (const ModelFamily& family : ModelFamilies()) {
+      if (family.architecture == names.front()) return &family;
+    }
   }
-  return names.front();
+  json.Fail("architectures",
+            absl::StrCat("one of ", absl::StrJoin(ModelFamilies(), ", ",
+                                                  [](std::string* out, const ModelFamily& family) {
+                                                    absl::StrAppend(out, family.architecture);
+                                                  })));
+  return nullptr;
 }
 
-void ReadSizes(JsonReader& json, ModelConfig& config) {
-  config.layers = json.Int("num_hidden_layers", 1, kMaxLayers);
-  config.hidden = json.Int("hidden_size", 1, kMaxHidden);
-  config.intermediate = json.Int("intermediate_size", 1, kMaxIntermediate);
+void ReadHeads(JsonReader& json, const ModelFamily& family, ModelConfig& config) {
   config.heads = json.Int("num_attention_heads", 1, kMaxHeads);
-  config.kv_heads = json.Int("num_key_value_heads", 1, kMaxHeads, config.heads);
+  const int kv_heads =
+      json.HasNull("num_key_value_heads") || family.kv_heads == 0 ? config.heads : family.kv_heads;
+  config.kv_heads = json.Int("num_key_value_heads", 1, kMaxHeads, kv_heads);
   if (config.heads % config.kv_heads != 0) {
     json.Fail("num_key_value_heads",
               absl::StrCat("a divisor of num_attention_heads, ", config.heads));
   }
-  if (json.Has("head_dim")) {
-    config.head_dim = json.Int("head_dim", 2, kMaxHeadDim);
+  if (json.Has("head_dim") || (family.head_dim > 0 && !json.HasNull("head_dim"))) {
+    const auto fallback = family.head_dim > 0 ? std::optional<int>(family.head_dim) : std::nullopt;
+    config.head_dim = json.Int("head_dim", 2, kMaxHeadDim, fallback);
     if (config.head_dim % 2 != 0) json.Fail("head_dim", "an even number, for the rotary pairs");
   } else {
     config.head_dim = config.hidden / config.heads;
@@ -123,8 +86,59 @@ void ReadSizes(JsonReader& json, ModelConfig& config) {
                              " of num_attention_heads, ", config.heads));
     }
   }
-  config.vocab = json.Int("vocab_size", 1, kMaxVocab);
-  config.context = json.Int("max_position_embeddings", 1, kMaxContext);
+}
+
+// What each layer sees: `sliding_window` tokens or all, by `layer_types` or the family's rule.
+std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int layers) {
+  using Windows = ModelFamily::Windows;
+  const bool asked =
+      family.windows == Windows::kEveryLayer ||
+      (family.windows == Windows::kLastLayers && json.Bool("use_sliding_window", false));
+  const int window = !asked || json.HasNull("sliding_window")
+                         ? 0
+                         : json.Int("sliding_window", 1, kMaxContext, family.window);
+  const int first = family.windows == Windows::kLastLayers
+                        ? json.Int("max_window_layers", 0, std::numeric_limits<int>::max(), 28)
+                        : 0;
+  std::vector<int> windows(layers, 0);
+  for (int layer = first; layer < layers; ++layer) windows[layer] = window;
+  if (json.Has("layer_types")) {
+    const auto types = json.Strings("layer_types");
+    bool good = types.size() == static_cast<size_t>(layers);
+    for (int layer = 0; good && layer < layers; ++layer) {
+      const bool slides = types[layer] == "sliding_attention";
+      good = slides ? window > 0 : types[layer] == "full_attention";
+      // Where transformers does not read the list, it must say what happens anyway.
+      if (family.windows != Windows::kLastLayers) good = good && slides == (windows[layer] > 0);
+      windows[layer] = slides ? window : 0;
+    }
+    if (!good) {
+      json.Fail("layer_types",
+                absl::StrCat("for each of ", layers, " layers ",
+                             window == 0 ? "\"full_attention\", for want of a sliding window"
+                             : family.windows == Windows::kLastLayers
+                                 ? "\"full_attention\" or \"sliding_attention\""
+                                 : "\"sliding_attention\""));
+    }
+  }
+  if (std::all_of(windows.begin(), windows.end(), [](int w) { return w == 0; })) windows.clear();
+  return windows;
+}
+
+void ReadContext(JsonReader& json, const ModelFamily& family, ModelConfig& config) {
+  const int positions = json.Int("max_position_embeddings", 1, kMaxContext);
+  config.rope = ReadRopeConfig(json, {.head_dim = config.head_dim,
+                                      .max_position_embeddings = positions,
+                                      .partial = family.partial_rope,
+                                      .yarn_is_long = family.partial_rope,
+                                      .original_context = family.original_context});
+  const double context = ScaledContext(config.rope, positions);
+  if (context > kMaxContext) {
+    json.Fail("max_position_embeddings",
+              absl::StrCat("with rope factor ", config.rope.factor, " a context of at most ",
+                           kMaxContext, " tokens"));
+  }
+  config.context = static_cast<int>(std::min<double>(context, kMaxContext));
 }
 
 }  // namespace
@@ -133,19 +147,27 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   auto json = JsonReader::Open(absl::StrCat(folder, "/config.json"), kMaxFileBytes);
   if (!json.ok()) return json.status();
 
-  ModelConfig config;
-  config.architecture = ReadArchitecture(*json);
+  const ModelFamily* family = ReadFamily(*json);
   // The architecture decides what the other keys mean: without it their complaints would mislead.
   if (!json->status().ok()) return json->status();
+  ModelConfig config;
+  config.architecture = std::string(family->architecture);
   if (json->Has("quantization_config"))
     json->Fail("quantization_config", "nothing: no quantised weights");
   if (json->String("hidden_act", "silu") != "silu") json->Fail("hidden_act", "\"silu\"");
-  ReadSizes(*json, config);
-  config.rms_epsilon = json->Number("rms_norm_eps", 0, 1, 1e-6);
-  ReadRope(*json, config);
+  config.layers = json->Int("num_hidden_layers", 1, kMaxLayers);
+  config.hidden = json->Int("hidden_size", 1, kMaxHidden);
+  config.intermediate = json->Int("intermediate_size", 1, kMaxIntermediate);
+  config.vocab = json->Int("vocab_size", 1, kMaxVocab);
+  ReadHeads(*json, *family, config);
+  // Sizes that do not hold would be divided by.
+  if (!json->status().ok()) return json->status();
+  config.rms_epsilon = json->Number("rms_norm_eps", 0, 1, family->rms_epsilon);
+  ReadContext(*json, *family, config);
+  config.windows = ReadWindows(*json, *family, config.layers);
   config.tied_embeddings = json->Bool("tie_word_embeddings", false);
-  config.attention_bias = json->Bool("attention_bias", false);
-  config.mlp_bias = json->Bool("mlp_bias", false);
+  if (family->attention_bias) config.attention_bias = json->Bool("attention_bias", false);
+  if (family->mlp_bias) config.mlp_bias = json->Bool("mlp_bias", false);
   const auto end_tokens = EndTokens(*json, config.vocab);
   if (!json->status().ok()) return json->status();
 
@@ -155,37 +177,6 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   config.generation = *std::move(generation);
   if (config.generation.end_tokens.empty()) config.generation.end_tokens = end_tokens;
   return config;
-}
-
-std::vector<float> RopeInverseFrequency(const ModelConfig& config) {
-  std::vector<float> frequencies(config.head_dim / 2);
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    // The power in double, then rounded: what a correctly rounded float power gives.
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(config.head_dim);
-    frequencies[i] = 1.0f / static_cast<float>(std::pow(static_cast<double>(config.rope_theta),
-                                                        static_cast<double>(exponent)));
-  }
-  if (!config.rope_scaling) return frequencies;
-
-  // Operation by operation as _compute_llama3_parameters of transformers, all of it in float.
-  const Llama3RopeScaling& scaling = *config.rope_scaling;
-  const float original = scaling.original_context;
-  const float low_wavelength =
-      static_cast<float>(static_cast<double>(scaling.original_context) / scaling.low_freq_factor);
-  const float high_wavelength =
-      static_cast<float>(static_cast<double>(scaling.original_context) / scaling.high_freq_factor);
-  const float band = static_cast<float>(static_cast<double>(scaling.high_freq_factor) -
-                                        static_cast<double>(scaling.low_freq_factor));
-  for (float& frequency : frequencies) {
-    const float wavelength = (1.0f / frequency) * static_cast<float>(2 * M_PI);
-    if (wavelength > low_wavelength) {
-      frequency = frequency / scaling.factor;
-    } else if (wavelength >= high_wavelength) {
-      const float smooth = ((1.0f / wavelength) * original - scaling.low_freq_factor) / band;
-      frequency = (1.0f - smooth) * frequency / scaling.factor + smooth * frequency;
-    }
-  }
-  return frequencies;
 }
 
 }  // namespace baton

@@ -1,11 +1,14 @@
 #include "common/model/model_config.h"
 
+#include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/model_family.h"
 #include "common/model/test_folder.h"
 
 namespace baton {
@@ -42,12 +45,14 @@ TEST(ModelConfigTest, FolderAsTransformersFourWritesIt) {
   EXPECT_EQ(config->vocab, 111);
   EXPECT_EQ(config->context, 256);
   EXPECT_EQ(config->rms_epsilon, 1e-5f);
-  EXPECT_EQ(config->rope_theta, 500000.0f);
-  ASSERT_TRUE(config->rope_scaling.has_value());
-  EXPECT_EQ(config->rope_scaling->factor, 8);
-  EXPECT_EQ(config->rope_scaling->low_freq_factor, 1);
-  EXPECT_EQ(config->rope_scaling->high_freq_factor, 4);
-  EXPECT_EQ(config->rope_scaling->original_context, 64);
+  EXPECT_EQ(config->rope.theta, 500000);
+  EXPECT_EQ(config->rope.dims, 16);
+  EXPECT_EQ(config->rope.type, RopeConfig::Type::kLlama3);
+  EXPECT_EQ(config->rope.factor, 8);
+  EXPECT_EQ(config->rope.low_freq_factor, 1);
+  EXPECT_EQ(config->rope.high_freq_factor, 4);
+  EXPECT_EQ(config->rope.original_context, 64);
+  EXPECT_THAT(config->windows, IsEmpty());
   EXPECT_TRUE(config->tied_embeddings);
   EXPECT_FALSE(config->attention_bias);
   EXPECT_FALSE(config->mlp_bias);
@@ -62,14 +67,114 @@ TEST(ModelConfigTest, RopeParametersOfTransformersFive) {
                        {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 16}};
   auto config = ReadTiny({{"rope_theta", nullptr}, {"rope_parameters", llama3}});
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->rope_theta, 500000.0f);
-  ASSERT_TRUE(config->rope_scaling.has_value());
-  EXPECT_EQ(config->rope_scaling->factor, 32);
+  EXPECT_EQ(config->rope.theta, 500000);
+  EXPECT_EQ(config->rope.type, RopeConfig::Type::kLlama3);
+  EXPECT_EQ(config->rope.factor, 32);
 
   config = ReadTiny({{"rope_theta", nullptr}, {"rope_parameters", {{"rope_theta", 123.0}}}});
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->rope_theta, 123.0f);
-  EXPECT_FALSE(config->rope_scaling.has_value());
+  EXPECT_EQ(config->rope.theta, 123);
+  EXPECT_EQ(config->rope.type, RopeConfig::Type::kDefault);
+}
+
+// Every golden of transformers 4 has the same configuration beside it as transformers 5 writes it.
+TEST(ModelConfigTest, BothSpellingsOfEveryFamilyMeanTheSame) {
+  int compared = 0;
+  std::set<std::string> families;
+  for (const auto& folder : std::filesystem::directory_iterator(TestData(""))) {
+    if (!std::filesystem::exists(folder.path() / "config.transformers5.json")) continue;
+    const auto four = ReadModelConfig(folder.path());
+    ASSERT_TRUE(four.ok()) << four.status();
+    TestFolder other;
+    std::filesystem::copy(folder.path() / "config.transformers5.json", other.File("config.json"));
+    std::filesystem::copy(folder.path() / "generation_config.json",
+                          other.File("generation_config.json"));
+    const auto five = ReadModelConfig(other.path());
+    ASSERT_TRUE(five.ok()) << five.status();
+    EXPECT_TRUE(*four == *five) << folder.path();
+    families.insert(four->architecture);
+    ++compared;
+  }
+  EXPECT_EQ(families.size(), ModelFamilies().size());
+  EXPECT_GE(compared, 10);
+}
+
+TEST(ModelConfigTest, EveryFamilyTakesForGrantedWhatItsTransformersClassDoes) {
+  const auto read = [](const char* architecture, json changes) {
+    json config = {
+        {"architectures", {architecture}}, {"num_hidden_layers", 3},    {"hidden_size", 64},
+        {"intermediate_size", 6},          {"num_attention_heads", 32}, {"vocab_size", 5},
+        {"max_position_embeddings", 9000}};
+    for (const auto& [key, value] : changes.items()) config[key] = value;
+    TestFolder folder;
+    folder.Write("config.json", config.dump());
+    const auto read = ReadModelConfig(folder.path());
+    EXPECT_TRUE(read.ok()) << read.status();
+    return read.value_or(ModelConfig());
+  };
+  ModelConfig config = read("LlamaForCausalLM", {{"attention_bias", true}, {"mlp_bias", true}});
+  EXPECT_EQ(config.kv_heads, 32);
+  EXPECT_TRUE(config.attention_bias && config.mlp_bias);
+
+  config = read("MistralForCausalLM", {{"attention_bias", true}});
+  EXPECT_EQ(config.kv_heads, 8);
+  EXPECT_THAT(config.windows, ElementsAre(4096, 4096, 4096));
+  EXPECT_FALSE(config.attention_bias);
+  config =
+      read("MistralForCausalLM", {{"sliding_window", nullptr}, {"num_key_value_heads", nullptr}});
+  EXPECT_THAT(config.windows, IsEmpty());
+  EXPECT_EQ(config.kv_heads, 32);
+
+  config = read("Qwen2ForCausalLM", {{"sliding_window", 7}, {"max_window_layers", 0}});
+  EXPECT_THAT(config.windows, IsEmpty());
+  EXPECT_EQ(config.head_dim, 2);
+  config = read("Qwen2ForCausalLM", {{"use_sliding_window", true}, {"max_window_layers", 2}});
+  EXPECT_THAT(config.windows, ElementsAre(0, 0, 4096));
+  EXPECT_THAT(read("Qwen2ForCausalLM", {{"use_sliding_window", true}}).windows, IsEmpty());
+
+  config = read("Qwen3ForCausalLM",
+                {{"use_sliding_window", true},
+                 {"sliding_window", 5},
+                 {"max_window_layers", 0},
+                 {"layer_types", {"full_attention", "sliding_attention", "full_attention"}}});
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.kv_heads, 32);
+  EXPECT_THAT(config.windows, ElementsAre(0, 5, 0));
+
+  config = read("Phi3ForCausalLM", {{"head_dim", 16}, {"partial_rotary_factor", 0.5}});
+  EXPECT_EQ(config.rms_epsilon, 1e-5f);
+  EXPECT_EQ(config.rope.dims, 8);
+  EXPECT_THAT(config.windows, IsEmpty());
+  EXPECT_THAT(read("Phi3ForCausalLM", {{"sliding_window", 2047}}).windows,
+              ElementsAre(2047, 2047, 2047));
+}
+
+TEST(ModelConfigTest, OldPhi3FoldersCallLongRopeSuOrYarn) {
+  for (const char* name : {"su", "yarn", "longrope"}) {
+    const json rope = {{"type", name}, {"short_factor", {1.5}}, {"long_factor", {4}}};
+    const auto config = ReadTiny({{"architectures", {"Phi3ForCausalLM"}}, {"rope_scaling", rope}});
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->rope.type, RopeConfig::Type::kLongRope) << name;
+    EXPECT_EQ(config->rope.original_context, 4096);
+    EXPECT_THAT(config->rope.long_factor, ElementsAre(4));
+  }
+}
+
+TEST(ModelConfigTest, ScalingsThatDoNotCountItStretchTheContext) {
+  const auto context = [](const json& rope) {
+    const auto config = ReadTiny({{"rope_scaling", rope}, {"head_dim", 4}});
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->context : 0;
+  };
+  EXPECT_EQ(context({{"rope_type", "linear"}, {"factor", 2.5}}), 160);
+  EXPECT_EQ(context({{"rope_type", "dynamic"}, {"factor", 4}}), 256);
+  EXPECT_EQ(context({{"rope_type", "yarn"}, {"factor", 4}}), 256);
+  EXPECT_EQ(context({{"rope_type", "yarn"}, {"original_max_position_embeddings", 16}}), 64);
+  EXPECT_EQ(context({{"rope_type", "longrope"},
+                     {"original_max_position_embeddings", 16},
+                     {"short_factor", {1, 1}},
+                     {"long_factor", {1, 2}}}),
+            64);
 }
 
 TEST(ModelConfigTest, RopeScalingInItsOldSpelling) {
@@ -80,10 +185,10 @@ TEST(ModelConfigTest, RopeScalingInItsOldSpelling) {
                             {"high_freq_factor", 4},
                             {"original_max_position_embeddings", 16}}}});
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_TRUE(config->rope_scaling.has_value());
+  EXPECT_EQ(config->rope.type, RopeConfig::Type::kLlama3);
   config = ReadTiny({{"rope_scaling", {{"type", "default"}}}});
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_FALSE(config->rope_scaling.has_value());
+  EXPECT_EQ(config->rope.type, RopeConfig::Type::kDefault);
 }
 
 TEST(ModelConfigTest, WhatTransformersTakesForGrantedIsTakenSo) {
@@ -104,7 +209,7 @@ TEST(ModelConfigTest, WhatTransformersTakesForGrantedIsTakenSo) {
   EXPECT_EQ(config->kv_heads, 2);
   EXPECT_EQ(config->head_dim, 4);
   EXPECT_EQ(config->rms_epsilon, 1e-6f);
-  EXPECT_EQ(config->rope_theta, 10000.0f);
+  EXPECT_EQ(config->rope.theta, 10000);
   EXPECT_FALSE(config->tied_embeddings);
   EXPECT_THAT(config->generation.end_tokens, IsEmpty());
   EXPECT_EQ(config->generation.temperature, 0);
@@ -132,18 +237,68 @@ TEST(ModelConfigTest, EndTokensComeFromGenerationConfigAndElseFromConfig) {
   EXPECT_THAT(ReadTiny({}, {{"do_sample", true}})->generation.end_tokens, ElementsAre(2));
 }
 
-TEST(RopeInverseFrequencyTest, IsThatOfTransformersBitForBit) {
+// torch rounds some powers the other way.
+TEST(RopeInverseFrequencyTest, IsThatOfTransformersToTheLastPlace) {
   const json goldens = json::parse(std::ifstream(TestData("inverse_frequency.json")));
-  ASSERT_GE(goldens.size(), 4u);
+  ASSERT_GE(goldens.size(), 14u);
   for (const json& golden : goldens) {
+    SCOPED_TRACE(golden["name"]);
     TestFolder folder;
     json file = TinyConfig();
     file.merge_patch(golden["config"]);
     folder.Write("config.json", file.dump());
     const auto config = ReadModelConfig(folder.path());
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_EQ(RopeInverseFrequency(*config), golden["inverse_frequency"].get<std::vector<float>>())
-        << golden["name"];
+    const int tokens = golden["tokens"];
+    const auto expected = golden["inverse_frequency"].get<std::vector<float>>();
+    const auto got = RopeInverseFrequency(config->rope, RopeReach(config->rope, tokens, tokens));
+    ASSERT_EQ(got.size(), expected.size());
+    int others = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(got[i], expected[i], expected[i] * 0x1p-23) << i;
+      others += got[i] != expected[i];
+    }
+    EXPECT_LE(others, 1);
+    EXPECT_NEAR(config->rope.attention_factor, golden["attention_factor"].get<double>(), 1e-12);
+  }
+}
+
+TEST(RopeReachTest, OfOneTableForAllLengthsHasNoEnd) {
+  RopeConfig rope;
+  for (const auto type : {RopeConfig::Type::kDefault, RopeConfig::Type::kLinear,
+                          RopeConfig::Type::kYarn, RopeConfig::Type::kLlama3}) {
+    rope.type = type;
+    EXPECT_EQ(RopeReach(rope, 1, 1), kEndlessReach);
+    EXPECT_EQ(RopeReach(rope, 100, 1 << 28), kEndlessReach);
+  }
+}
+
+TEST(RopeReachTest, LongRopeHasAShortAndALongTable) {
+  RopeConfig rope;
+  rope.type = RopeConfig::Type::kLongRope;
+  rope.original_context = 32;
+  EXPECT_EQ(RopeReach(rope, 5, 5), 32);
+  EXPECT_EQ(RopeReach(rope, 32, 32), 32);
+  EXPECT_EQ(RopeReach(rope, 32, 33), kEndlessReach);
+  EXPECT_EQ(RopeReach(rope, 500, 500), kEndlessReach);
+}
+
+TEST(RopeReachTest, DynamicDoublesFromTheOriginalContextOrALongerPrompt) {
+  RopeConfig rope;
+  rope.type = RopeConfig::Type::kDynamic;
+  rope.original_context = 32;
+  EXPECT_EQ(RopeReach(rope, 5, 5), 32);
+  EXPECT_EQ(RopeReach(rope, 5, 33), 64);
+  EXPECT_EQ(RopeReach(rope, 5, 65), 128);
+  EXPECT_EQ(RopeReach(rope, 47, 47), 47);
+  EXPECT_EQ(RopeReach(rope, 47, 48), 94);
+  EXPECT_EQ(RopeReach(rope, 47, 1 << 28), 47 << 23);
+  // Whatever the path: a sequence restarted anywhere has the table it would have had.
+  for (int tokens = 1; tokens < 300; ++tokens) {
+    const int reach = RopeReach(rope, 21, tokens);
+    EXPECT_GE(reach, tokens);
+    EXPECT_EQ(RopeReach(rope, 21, reach), reach);
+    EXPECT_GT(RopeReach(rope, 21, reach + 1), reach);
   }
 }
 
@@ -169,7 +324,8 @@ TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {
       {"unknown architecture",
        {{"architectures", {"MambaForCausalLM"}}},
        nullptr,
-       "architectures is [\"MambaForCausalLM\"]; expected one of LlamaForCausalLM"},
+       "architectures is [\"MambaForCausalLM\"]; expected one of LlamaForCausalLM, "
+       "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM"},
       {"no architecture",
        {{"architectures", nullptr}},
        nullptr,
@@ -240,13 +396,114 @@ TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {
        "tie_word_embeddings is 1; expected true or false"},
       {"bias a string", {{"attention_bias", "no"}}, nullptr, "attention_bias is \"no\""},
       {"other rope",
-       {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}},
+       {{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 4}}}},
        nullptr,
-       "rope_scaling.rope_type is \"yarn\"; expected \"llama3\" or \"default\""},
+       "rope_scaling.rope_type is \"proportional\"; expected \"default\", \"linear\", "
+       "\"dynamic\", \"yarn\", \"longrope\" or \"llama3\""},
       {"other rope, old spelling",
-       {{"rope_scaling", {{"type", "linear"}, {"factor", 4}}}},
+       {{"rope_scaling", {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}}}},
        nullptr,
-       "rope_scaling.type is \"linear\""},
+       "rope_scaling.type is \"mrope\""},
+      {"other rope, new spelling",
+       {{"rope_parameters", {{"rope_type", "su"}}}},
+       nullptr,
+       "rope_parameters.rope_type is \"su\""},
+      {"rope by layer",
+       {{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}},
+       nullptr,
+       "rope_parameters.full_attention is an object; expected nothing: one rotary embedding"},
+      {"linear without factor",
+       {{"rope_scaling", {{"type", "linear"}}}},
+       nullptr,
+       "rope_scaling.factor is missing"},
+      {"linear, factor below one",
+       {{"rope_scaling", {{"type", "linear"}, {"factor", 0.5}}}},
+       nullptr,
+       "rope_scaling.factor is 0.5; expected a number from 1"},
+      {"linear beyond every context",
+       {{"max_position_embeddings", 1 << 27},
+        {"rope_scaling", {{"type", "linear"}, {"factor", 4}}}},
+       nullptr,
+       "max_position_embeddings is 134217728; expected with rope factor 4 a context of at most "
+       "268435456 tokens"},
+      {"dynamic of two dimensions",
+       {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}}},
+       nullptr,
+       "rope_scaling.rope_type is missing; expected another: \"dynamic\" rotates at least 4"},
+      {"yarn without factor",
+       {{"rope_scaling", {{"rope_type", "yarn"}}}},
+       nullptr,
+       "rope_scaling.factor is missing"},
+      {"yarn of theta one",
+       {{"rope_theta", 1}, {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}}},
+       nullptr,
+       "rope_theta is 1; expected more than 1"},
+      {"yarn, beta a string",
+       {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"beta_fast", "32"}}}},
+       nullptr,
+       "rope_scaling.beta_fast is \"32\""},
+      {"yarn, truncate a number",
+       {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"truncate", 1}}}},
+       nullptr,
+       "rope_scaling.truncate is 1; expected true or false"},
+      {"longrope without factors",
+       {{"rope_scaling", {{"rope_type", "longrope"}}}},
+       nullptr,
+       "rope_scaling.short_factor is missing; expected a list of 1 numbers"},
+      {"longrope, factors of another head_dim",
+       {{"rope_scaling",
+         {{"rope_type", "longrope"}, {"short_factor", {1, 2}}, {"long_factor", {1}}}}},
+       nullptr,
+       "rope_scaling.short_factor is [1,2]; expected a list of 1 numbers"},
+      {"longrope, a factor of zero",
+       {{"rope_scaling", {{"rope_type", "longrope"}, {"short_factor", {1}}, {"long_factor", {0}}}}},
+       nullptr,
+       "rope_scaling.long_factor is [0]; expected a list of 1 numbers from 1e-06"},
+      {"longrope from one token",
+       {{"rope_scaling",
+         {{"rope_type", "longrope"},
+          {"short_factor", {1}},
+          {"long_factor", {1}},
+          {"original_max_position_embeddings", 1}}}},
+       nullptr,
+       "rope_scaling.original_max_position_embeddings is 1; expected at least 2"},
+      {"partial rope of Phi-3, nothing left",
+       {{"architectures", {"Phi3ForCausalLM"}}, {"partial_rotary_factor", 0.5}},
+       nullptr,
+       "partial_rotary_factor is 0.5; expected an even number of at least 2 out of head_dim, 2"},
+      {"window of Mistral zero",
+       {{"architectures", {"MistralForCausalLM"}}, {"sliding_window", 0}},
+       nullptr,
+       "sliding_window is 0; expected an integer from 1"},
+      {"window of Qwen a string",
+       {{"architectures", {"Qwen2ForCausalLM"}},
+        {"use_sliding_window", true},
+        {"sliding_window", "all"}},
+       nullptr,
+       "sliding_window is \"all\""},
+      {"max_window_layers negative",
+       {{"architectures", {"Qwen3ForCausalLM"}}, {"max_window_layers", -1}},
+       nullptr,
+       "max_window_layers is -1"},
+      {"layer_types of another number of layers",
+       {{"architectures", {"Qwen3ForCausalLM"}}, {"layer_types", {"full_attention"}}},
+       nullptr,
+       "layer_types is [\"full_attention\"]; expected for each of 2 layers"},
+      {"layer_types unknown",
+       {{"architectures", {"Qwen2ForCausalLM"}},
+        {"layer_types", {"full_attention", "linear_attention"}}},
+       nullptr,
+       "layer_types is [\"full_attention\",\"linear_attention\"]; expected for each of 2 layers "
+       "\"full_attention\", for want of a sliding window"},
+      {"layer_types that Llama would not follow",
+       {{"layer_types", {"full_attention", "sliding_attention"}}},
+       nullptr,
+       "expected for each of 2 layers \"full_attention\""},
+      {"layer_types that Mistral would not follow",
+       {{"architectures", {"MistralForCausalLM"}},
+        {"layer_types", {"full_attention", "sliding_attention"}}},
+       nullptr,
+       "expected for each of 2 layers \"sliding_attention\""},
       {"rope without a type",
        {{"rope_scaling", {{"factor", 4}}}},
        nullptr,

@@ -28,8 +28,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const baton::TokenId token : config->generation.end_tokens) {
     BATON_CHECK(token >= 0 && token < config->vocab) << token;
   }
-  for (const float frequency : baton::RopeInverseFrequency(*config)) {
-    BATON_CHECK(std::isfinite(frequency)) << frequency;
+  BATON_CHECK(config->rope.dims > 0 && config->rope.dims <= config->head_dim);
+  for (const int tokens : {1, config->rope.original_context + 1, 1 << 28}) {
+    const int reach = baton::RopeReach(config->rope, 1, tokens);
+    BATON_CHECK(reach >= tokens) << tokens << " " << reach;
+    for (const float frequency : baton::RopeInverseFrequency(config->rope, reach)) {
+      BATON_CHECK(std::isfinite(frequency)) << frequency;
+    }
   }
   return 0;
 }
