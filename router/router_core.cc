@@ -19,6 +19,13 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 
 // How long a prompt waits before it is offered again when every prefill worker was full.
 constexpr absl::Duration kFullPause = absl::Milliseconds(20);
+// How many requests whose own workers are all busy one look at the queue passes over.
+constexpr int kMostPassed = 1024;
+
+// Whether `b` can go to no worker that `a` can't go to.
+bool AtLeastAsPicky(const Need& b, const Need& a) {
+  return b.tokens >= a.tokens && (!a.identity || a.identity == b.identity);
+}
 
 }  // namespace
 
@@ -316,6 +323,10 @@ void RouterCore::Parts::Dispatch(absl::Time now) {
   dispatch_at = absl::InfiniteFuture();
   // No first token may be followed by a wait for room: while one waits, prefill takes nothing new.
   if (!waiting_room.empty() || !workers.has_pair()) return;
+  // Who is passed over is passed by requests that go where it can't go: every place is offered to
+  // the oldest request that can use it, so nobody starves.
+  std::vector<Need> busy;  // of those passed over; none is at least as picky as another
+  int passed = 0;
   for (auto* queue : {&again, &fresh}) {
     for (auto it = queue->begin(); it != queue->end();) {
       Request& request = requests.at(*it);
@@ -328,12 +339,25 @@ void RouterCore::Parts::Dispatch(absl::Time now) {
         if (!Size(request, now)) continue;  // it left the queue
         it = here;
       }
+      const Need need = NeedOf(request, request.avoid_prefill);
+      const bool known_busy = std::any_of(
+          busy.begin(), busy.end(), [&](const Need& other) { return AtLeastAsPicky(need, other); });
       Worker* worker = nullptr;
-      const WorkerTable::Choice choice = workers.ChoosePrefill(
-          NeedOf(request, request.avoid_prefill), options.max_prompts_per_worker, now, &worker);
+      const WorkerTable::Choice choice =
+          known_busy ? WorkerTable::Choice::kBusy
+                     : workers.ChoosePrefill(need, options.max_prompts_per_worker, now, &worker);
       if (choice == WorkerTable::Choice::kBusy) {
         dispatch_at = now + kFullPause;
-        return;
+        if (++passed > kMostPassed) return;
+        if (!known_busy) {
+          if (!workers.AnyPrefillPlace(options.max_prompts_per_worker, now)) return;
+          busy.erase(std::remove_if(busy.begin(), busy.end(),
+                                    [&](const Need& other) { return AtLeastAsPicky(other, need); }),
+                     busy.end());
+          busy.push_back(need);
+        }
+        ++it;
+        continue;
       }
       if (choice == WorkerTable::Choice::kNone) {
         if (!request.no_pair_since) {

@@ -687,6 +687,112 @@ TEST_F(RouterCoreTest, PromptsAtOneWorkerAreBounded) {
   EXPECT_EQ(w.core.queued(), 1u);
 }
 
+// One large and one small prefill worker, two places each: only the large one takes long prompts.
+class PickyRequestTest : public RouterCoreTest {
+ protected:
+  PickyRequestTest() : w(Options()) {
+    w.p1 = w.Attach(v1::WORKER_ROLE_PREFILL, "large:1", 1);
+    v1::Registration small;
+    small.set_role(v1::WORKER_ROLE_PREFILL);
+    small.set_address("small:1");
+    small.set_epoch(2);
+    small.set_protocol_version(1);
+    small.set_model_fingerprint("f");
+    small.set_layout_fingerprint("l");
+    small.set_numerics_id("n");
+    small.set_total_blocks(8);
+    small.set_block_tokens(16);
+    small.set_context_tokens(128);
+    w.p2 = w.Attach(small);
+    w.d1 = w.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1, 2});
+  }
+  static RouterCoreOptions Options() {
+    RouterCoreOptions options = CoreHarness::Options();
+    options.max_prompts_per_worker = 2;
+    return options;
+  }
+  // Open prefill legs of prompts of so many tokens at a worker.
+  std::vector<LegKey> LegsAt(const std::string& address, size_t tokens) const {
+    std::vector<LegKey> found;
+    for (const auto& [key, leg] : w.legs) {
+      if (leg.worker.address == address && leg.tokens().size() == tokens) found.push_back(key);
+    }
+    return found;
+  }
+  CoreHarness w;
+};
+
+TEST_F(PickyRequestTest, WhoWaitsForOneBusyWorkerHoldsUpNobodyElse) {
+  for (int i = 0; i < 2; ++i) w.Arrive(Prompt(500), 8);
+  ASSERT_EQ(LegsAt("large:1", 500).size(), 2u);
+  const RequestKey picky = w.Arrive(Prompt(600), 8);
+  const RequestKey pickier = w.Arrive(Prompt(700), 8);
+  EXPECT_EQ(w.core.queued(), 2u);
+  // A hundred short ones go past them, to the small worker.
+  for (int i = 0; i < 100; ++i) {
+    const RequestKey quick = w.Arrive(Prompt(5), 8);
+    EXPECT_EQ(LegsAt("small:1", 5).size(), 1u) << i;
+    w.Tell(ClientCancelled{quick});
+  }
+  EXPECT_EQ(w.core.queued(), 2u);
+  EXPECT_FALSE(w.clients.at(picky).status);
+  EXPECT_FALSE(w.clients.at(pickier).status);
+}
+
+TEST_F(PickyRequestTest, APlaceGoesToTheOldestThatCanUseIt) {
+  std::vector<RequestKey> first;
+  for (int i = 0; i < 2; ++i) first.push_back(w.Arrive(Prompt(500), 8));
+  const RequestKey picky = w.Arrive(Prompt(600), 8);
+  // Both workers are full now, and younger ones that any worker could take wait behind.
+  for (int i = 0; i < 5; ++i) w.Arrive(Prompt(5), 8);
+  ASSERT_EQ(LegsAt("small:1", 5).size(), 2u);
+  ASSERT_EQ(w.core.queued(), 4u);
+  w.Tell(ClientCancelled{first[0]});
+  EXPECT_EQ(LegsAt("large:1", 600).size(), 1u) << "a younger request took its place";
+  EXPECT_EQ(LegsAt("large:1", 5).size(), 0u);
+  EXPECT_FALSE(w.clients.at(picky).status);
+  // The next place of the large worker is for whoever is oldest then.
+  w.Tell(ClientCancelled{first[1]});
+  EXPECT_EQ(LegsAt("large:1", 5).size(), 1u);
+}
+
+TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
+  const RequestKey begun = w.Arrive(Prompt(500), 8);
+  const LegKey prefill = w.PrefillLeg();
+  w.Ticket(prefill);
+  w.First(prefill);
+  w.Promise(w.DecodeLeg());
+  ASSERT_EQ(w.clients.at(begun).tokens.size(), 1u);
+  // Other weights attach; then the large worker, the only one with the old ones, fills up.
+  v1::Registration other;
+  other.set_role(v1::WORKER_ROLE_PREFILL);
+  other.set_address("other:1");
+  other.set_epoch(3);
+  other.set_protocol_version(1);
+  other.set_model_fingerprint("other");
+  other.set_layout_fingerprint("l");
+  other.set_numerics_id("n");
+  other.set_total_blocks(1024);
+  other.set_block_tokens(16);
+  other.set_context_tokens(4096);
+  w.Tell(WorkerDetached{w.p2});
+  for (int i = 0; i < 2; ++i) w.Arrive(Prompt(5), 8);
+  ASSERT_EQ(LegsAt("large:1", 5).size(), 2u);
+  w.Attach(other);
+  other.set_role(v1::WORKER_ROLE_DECODE);
+  other.set_address("d3:1");
+  other.set_epoch(13);
+  w.Attach(other, {3});
+  w.End(prefill, absl::UnavailableError("killed"));
+  w.Advance(absl::Milliseconds(15));
+  EXPECT_EQ(w.core.queued(), 1u) << "its place is at the large worker";
+  w.Arrive(Prompt(6), 8);
+  EXPECT_EQ(LegsAt("other:1", 6).size(), 1u);
+  EXPECT_EQ(w.core.queued(), 1u);
+  w.Tell(ClientCancelled{2});  // one of the two that fill the large worker
+  EXPECT_EQ(LegsAt("large:1", 501).size(), 1u) << "it goes on where it can";
+}
+
 TEST_F(RouterCoreTest, WithoutAPairRequestsWaitAndThenSayWhatIsMissing) {
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.Advance(absl::Seconds(29));

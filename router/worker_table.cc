@@ -36,6 +36,13 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
+// Whether a prefill worker may be given one more prompt.
+bool HasPlace(const Worker& worker, int max_prompts, absl::Time now) {
+  const uint64_t own = worker.registration.max_batch();
+  const uint64_t limit = own == 0 ? max_prompts : std::min<uint64_t>(own, max_prompts);
+  return static_cast<uint64_t>(worker.prompts) < limit && now >= worker.full_until;
+}
+
 }  // namespace
 
 int64_t Worker::capacity_tokens() const {
@@ -212,11 +219,7 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, int max_prompts
           return Ready(*decode, now) && decode->capacity_tokens() >= need.tokens;
         });
     if (!partner) continue;
-    const int limit =
-        worker.registration.max_batch() == 0
-            ? max_prompts
-            : static_cast<int>(std::min<uint64_t>(worker.registration.max_batch(), max_prompts));
-    if (worker.prompts >= limit || now < worker.full_until) {
+    if (!HasPlace(worker, max_prompts, now)) {
       if (choice == Choice::kNone) choice = Choice::kBusy;
       continue;
     }
@@ -230,6 +233,13 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, int max_prompts
     *chosen = &worker;
   }
   return choice;
+}
+
+bool WorkerTable::AnyPrefillPlace(int max_prompts, absl::Time now) const {
+  return std::any_of(partners_.begin(), partners_.end(), [&](const auto& entry) {
+    const Worker& worker = workers_.at(entry.first);
+    return Ready(worker, now) && HasPlace(worker, max_prompts, now);
+  });
 }
 
 Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,

@@ -95,6 +95,8 @@ class WorkerTable {
   // The least loaded prefill worker with a partner. kBusy: there are some, and all have
   // `max_prompts`. kNone: there is none for this need.
   Choice ChoosePrefill(const Need& need, int max_prompts, absl::Time now, Worker** chosen);
+  // Whether some prefill worker with a partner has a place, for whatever need.
+  bool AnyPrefillPlace(int max_prompts, absl::Time now) const;
   // The least loaded decode worker with a proven link to `prefill`, none of `refused_by`. Null when
   // there is none; `*partners` counts those that could, the refusing ones among them.
   Worker* ChooseDecode(const Worker& prefill, const Need& need,
