@@ -51,7 +51,8 @@ int main(int argc, char** argv) {
       [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());
   host->StartKvThread();
-  Loop loop({.name = "decode"}, [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
+  Loop loop({.name = "decode", .pulse = host->core_pulse()},
+            [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
   wakeup.Set(&loop);
   service.SetWorker(worker->get());
   host->Attach(absl::GetFlag(FLAGS_max_batch),

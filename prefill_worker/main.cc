@@ -40,12 +40,14 @@ int main(int argc, char** argv) {
       {.max_queue = absl::GetFlag(FLAGS_max_queue),
        .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
        .context = host->model().context,
-       .wake = [&wakeup] { wakeup.Wake(); }},
+       .wake = [&wakeup] { wakeup.Wake(); },
+       .pulse = host->core_pulse()},
       host->model().model.get(), host->model().backend.get(), host->plane(), publisher.get(),
       [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());
   host->StartKvThread();
-  Loop loop({.name = "prefill"}, [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
+  Loop loop({.name = "prefill", .pulse = host->core_pulse()},
+            [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
   wakeup.Set(&loop);
   service.SetWorker(worker->get());
   host->Attach(absl::GetFlag(FLAGS_max_queue),

@@ -350,7 +350,10 @@ bool PrefillWorker::Core::Step(absl::Time now) {
          .original_prompt_tokens = job.job.original_prompt_tokens,
          .history = job.history ? &*job.history : nullptr});
   }
-  auto sampled = engine_->Run(plan, [&](int layer) { Publish(chunks, layer); });
+  auto sampled = engine_->Run(plan, [&](int layer) {
+    if (options_.pulse != nullptr) options_.pulse->Beat();
+    Publish(chunks, layer);
+  });
   if (!sampled.ok()) {
     for (const Chunk& chunk : chunks) {
       BeginEnding(chunk.job,

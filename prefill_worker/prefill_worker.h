@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/pulse.h"
 #include "common/engine/finish.h"
 #include "common/engine/worker_load.h"
 #include "common/model/model.h"
@@ -35,8 +36,8 @@ struct PrefillFirstToken {
   SampledToken token;
   // This token already ends the answer: nobody needs the KV, and who submitted the job cancels it.
   std::optional<FinishReason> finish;
-  absl::Duration queue;                // from `arrival` until the first chunk began
-  absl::Duration prefill;              // from then until the token was sampled
+  absl::Duration queue;    // from `arrival` until the first chunk began
+  absl::Duration prefill;  // from then until the token was sampled
 };
 
 struct PrefillEnded {
@@ -66,6 +67,7 @@ class PrefillWorker {
     size_t slice_bytes = 256 << 10;
     bool reuse_last_freed = false;  // for tests: blocks are reused last in, first out
     std::function<void()> wake;     // any thread: RunOnce has something to do; may be empty
+    Pulse* pulse = nullptr;         // beats after every layer of a step; may be null
   };
 
   // All must outlive the worker. `on_kv_thread` runs closures on the KV thread in the order given

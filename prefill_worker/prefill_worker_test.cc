@@ -216,6 +216,16 @@ TEST_F(PrefillWorkerTest, TheTicketIsOutBeforeTheFirstChunkRuns) {
   EXPECT_TRUE(ticket_came_first);
 }
 
+TEST_F(PrefillWorkerTest, ALongStepBeatsThePulseAfterEveryLayer) {
+  Pulse pulse;
+  Start(64, {.chunk_tokens = 16, .pulse = &pulse});
+  Record record;
+  ASSERT_TRUE(Submit(Job(Prompt(40)), &record).ok());
+  Settle();
+  EXPECT_TRUE(record.first);
+  EXPECT_EQ(pulse.beats(), 3u * static_cast<uint64_t>(layout_.layers));  // chunks of 16, 16 and 8
+}
+
 TEST_F(PrefillWorkerTest, ShortPromptsShareAStepAndFillWhatALongOneLeaves) {
   Start(64, {.chunk_tokens = 16});
   std::vector<Record> records(6);

@@ -35,6 +35,7 @@ void Loop::Stop() {
 void Loop::Run() {
   pthread_setname_np(pthread_self(), options_.name);
   while (true) {
+    if (options_.pulse != nullptr) options_.pulse->Beat();
     const bool busy = run_once_(absl::Now());
     bool wait = false;
     {

@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/base/pulse.h"
 
 namespace baton {
 
@@ -18,6 +19,7 @@ class Loop {
     absl::Duration idle = absl::Milliseconds(50);  // longest wait between two calls
     std::function<void(absl::Duration)> wait;      // instead of the built-in wait; may return early
     std::function<void()> wake;                    // ends `wait` early; any thread
+    Pulse* pulse = nullptr;                        // beats at every turn; outlives the loop
   };
   // Starts the thread.
   Loop(Options options, std::function<bool(absl::Time now)> run_once);

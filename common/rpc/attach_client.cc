@@ -169,7 +169,7 @@ struct Router {
 
 struct AttachClient::State {
   Options options;
-  std::function<v1::LoadReport()> load;
+  std::function<std::optional<v1::LoadReport>()> load;
   std::function<void(const std::vector<v1::Peer>&)> peers;
   Signal signal;
   std::atomic<bool> stop = false;
@@ -244,7 +244,9 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
     router.told = false;
     return;
   }
-  if ((report || now >= router.next_report) && router.stream->Send(load())) {
+  if (!report && now < router.next_report) return;
+  std::optional<v1::LoadReport> said = load();
+  if (!said || router.stream->Send(*std::move(said))) {
     router.next_report = now + options.report_interval;
   }
 }
@@ -286,7 +288,7 @@ void AttachClient::State::Run() {
   }
 }
 
-AttachClient::AttachClient(Options options, std::function<v1::LoadReport()> load,
+AttachClient::AttachClient(Options options, std::function<std::optional<v1::LoadReport>()> load,
                            std::function<void(const std::vector<v1::Peer>&)> peers)
     : state_(std::make_unique<State>()) {
   state_->options = std::move(options);

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,10 @@ class AttachClient {
     absl::Duration keep_peers =
         absl::Seconds(30);  // what a lost router said still counts this long
   };
-  // Starts a thread. Both functions are called from it: `load` for each report, `peers` with the
-  // union of what all routers say whenever that changes.
-  AttachClient(Options options, std::function<v1::LoadReport()> load,
+  // Starts a thread. Both functions are called from it: `load` for each report (nothing: that
+  // report is left out, and routers soon count the worker as dead), `peers` with the union of what
+  // all routers say whenever that changes.
+  AttachClient(Options options, std::function<std::optional<v1::LoadReport>()> load,
                std::function<void(const std::vector<v1::Peer>&)> peers);
   // Ends the streams and the thread.
   ~AttachClient();

@@ -37,6 +37,11 @@ ABSL_FLAG(std::string, kv_transports, "auto",
           "ways KV may take: auto, shm, tcp, or a list as in UCX_TLS");
 ABSL_FLAG(std::string, kv_net_device, "lo",
           "network device of the KV plane; the default keeps it on this machine");
+ABSL_FLAG(absl::Duration, report_interval, absl::Seconds(1),
+          "how often routers are told of this worker's load; they forget whom they do not hear");
+ABSL_FLAG(absl::Duration, hang_limit, absl::Seconds(30),
+          "a thread that gets nothing done for that long hangs: no more load reports, health "
+          "NOT_SERVING; longer than one layer of a prompt's chunk, or one decode step, may take");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
           "how long running work may take after SIGTERM");
 
@@ -44,10 +49,18 @@ namespace baton {
 namespace {
 
 constexpr absl::Duration kLastJobs = absl::Seconds(5);
+constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
+constexpr absl::Duration kShortestHang = absl::Milliseconds(200);  // four idle turns of a loop
 
 std::string BaseName(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1);
+}
+
+void RefuseUnlessAtLeast(absl::string_view flag, absl::Duration value, absl::Duration least) {
+  if (value >= least) return;
+  RefuseToStart(absl::StrCat("--", flag, " is ", absl::FormatDuration(value), "; it takes ",
+                             absl::FormatDuration(least), " or more"));
 }
 
 void RefuseUnlessOk(const absl::Status& status) {
@@ -62,11 +75,9 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
         absl::StrCat("--listen is '", absl::GetFlag(FLAGS_listen), "'; it takes HOST:PORT"));
   }
   RefuseUnlessOk(ParseRouters(absl::GetFlag(FLAGS_routers)).status());
-  if (absl::GetFlag(FLAGS_drain_grace) < absl::ZeroDuration()) {
-    RefuseToStart(absl::StrCat("--drain-grace is ",
-                               absl::FormatDuration(absl::GetFlag(FLAGS_drain_grace)),
-                               "; it takes 0 or more"));
-  }
+  RefuseUnlessAtLeast("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
+  RefuseUnlessAtLeast("report-interval", absl::GetFlag(FLAGS_report_interval), kShortestReport);
+  RefuseUnlessAtLeast("hang-limit", absl::GetFlag(FLAGS_hang_limit), kShortestHang);
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
   host->epoch_ = RandomU64();
   absl::StatusOr<ModelHost> model =
@@ -131,7 +142,7 @@ void WorkerHost::OnKvThread(std::function<void()> work) {
 }
 
 void WorkerHost::StartKvThread() {
-  Loop::Options options = {.name = "kv"};
+  Loop::Options options = {.name = "kv", .pulse = &kv_pulse_};
   options.wait = [this](absl::Duration timeout) { transport_->Wait(timeout); };
   options.wake = [this] { transport_->Wake(); };
   kv_loop_ = std::make_unique<Loop>(options, [this](absl::Time now) {
@@ -157,7 +168,28 @@ void WorkerHost::NoteLinks() {
   if (attach_ != nullptr) attach_->ReportNow();
 }
 
-v1::LoadReport WorkerHost::Report() {
+void WorkerHost::WatchPulses(absl::Time now) {
+  const std::vector<std::string> silent = pulses_->Silent(now);
+  MutexLock lock(&mutex_);
+  if (hangs_ == !silent.empty()) return;
+  hangs_ = !silent.empty();
+  server_->SetServing(service_name_, !hangs_ && !draining_);
+  server_->SetServing("", !hangs_ && !draining_);
+  if (hangs_) {
+    Log(Severity::kError, "hangs",
+        {{"threads", absl::StrJoin(silent, ",")},
+         {"limit", absl::FormatDuration(absl::GetFlag(FLAGS_hang_limit))}});
+  } else {
+    Log(Severity::kInfo, "hangs_no_more");
+    attach_->ReportNow();
+  }
+}
+
+std::optional<v1::LoadReport> WorkerHost::Report() {
+  {
+    MutexLock lock(&mutex_);
+    if (hangs_) return std::nullopt;
+  }
   v1::LoadReport report = load_();
   MutexLock lock(&mutex_);
   report.set_draining(draining_);
@@ -192,6 +224,7 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
   options.routers = *ParseRouters(absl::GetFlag(FLAGS_routers));
   options.registration = std::move(registration);
   options.token = attach_token();
+  options.report_interval = absl::GetFlag(FLAGS_report_interval);
   auto attach = std::make_unique<AttachClient>(
       std::move(options), [this] { return Report(); },
       [this](const std::vector<v1::Peer>& protos) {
@@ -207,6 +240,16 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
     attach_ = std::move(attach);
   }
   server_->SetServing(service_name_, true);
+  const absl::Duration limit = absl::GetFlag(FLAGS_hang_limit);
+  pulses_ = std::make_unique<PulseWatch>(limit);
+  pulses_->Add("core", &core_pulse_);
+  pulses_->Add("kv", &kv_pulse_);
+  watch_loop_ = std::make_unique<Loop>(
+      Loop::Options{.name = "watch", .idle = std::min(limit / 8, absl::Seconds(1))},
+      [this](absl::Time now) {
+        WatchPulses(now);
+        return false;
+      });
   std::printf("listening on %s\n", address_.c_str());
   std::fflush(stdout);
   Log(Severity::kInfo, "listening",
@@ -219,12 +262,12 @@ void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
   WaitForStop();
   const absl::Duration grace = absl::GetFlag(FLAGS_drain_grace);
   Log(Severity::kInfo, "draining", {{"grace", absl::FormatDuration(grace)}});
-  server_->SetServing(service_name_, false);
-  server_->SetServing("", false);
   drain();
   {
     MutexLock lock(&mutex_);
     draining_ = true;
+    server_->SetServing(service_name_, false);
+    server_->SetServing("", false);
     attach_->ReportNow();
   }
   AwaitNoJobs(grace);
@@ -238,6 +281,7 @@ void WorkerHost::AwaitNoJobs(absl::Duration limit) {
 
 void WorkerHost::Stop() {
   if (server_ == nullptr) return;
+  watch_loop_ = nullptr;
   server_->Shutdown(absl::ZeroDuration());
   server_ = nullptr;
   // What was still running has been cancelled with its RPC; its blocks come back through the KV

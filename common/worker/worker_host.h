@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "common/base/inbox.h"
 #include "common/base/loop.h"
 #include "common/base/mutex.h"
+#include "common/base/pulse.h"
 #include "common/base/wakeup.h"
 #include "common/rpc/attach_client.h"
 #include "common/rpc/rpc_server.h"
@@ -47,6 +49,11 @@ class WorkerHost {
   void OnKvThread(std::function<void()> work);
   void StartKvThread();
 
+  // Beaten by the core's loop. While it, or the KV thread, stays silent for longer than
+  // --hang-limit, no load report is sent, so that routers count this worker as dead, and health is
+  // NOT_SERVING.
+  Pulse* core_pulse() { return &core_pulse_; }
+
   // Attaches to the routers; `load` (any thread) says how busy the core is. Links are filled in
   // here.
   void Attach(int max_batch, std::function<v1::LoadReport()> load);
@@ -63,7 +70,8 @@ class WorkerHost {
  private:
   explicit WorkerHost(v1::WorkerRole role) : role_(role), kv_work_(kKvWork) {}
   static constexpr size_t kKvWork = 1 << 16;
-  v1::LoadReport Report();
+  std::optional<v1::LoadReport> Report();
+  void WatchPulses(absl::Time now);
   void NoteLinks();
   void AwaitNoJobs(absl::Duration limit);
 
@@ -78,13 +86,17 @@ class WorkerHost {
   std::function<int()> jobs_;
 
   Inbox<std::function<void()>> kv_work_;
+  Pulse core_pulse_, kv_pulse_;
   std::unique_ptr<Loop> kv_loop_;
+  std::unique_ptr<PulseWatch> pulses_;  // watch loop
+  std::unique_ptr<Loop> watch_loop_;
 
   Mutex mutex_;
   CondVar never_;  // nobody signals it: a pause that can be timed
   std::unique_ptr<AttachClient> attach_ ABSL_GUARDED_BY(mutex_);
   std::vector<ProvenLink> links_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // a loop of ours is silent
 };
 
 }  // namespace baton
