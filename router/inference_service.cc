@@ -10,12 +10,27 @@
 
 namespace baton {
 
-InferenceService::InferenceService(ServedModel model, RequestLimits limits,
+namespace {
+
+// A call with one answer. Keeps its place until gRPC is done with it.
+class UnaryCall : public grpc::ServerUnaryReactor {
+ public:
+  explicit UnaryCall(std::optional<CallLimit::Place> place) : place_(std::move(place)) {}
+
+ private:
+  void OnDone() override { delete this; }
+  const std::optional<CallLimit::Place> place_;
+};
+
+}  // namespace
+
+InferenceService::InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
                                    std::function<absl::Status()> room,
                                    std::function<bool(CoreEvent)> submit,
                                    std::function<void(CoreEvent)> tell)
     : model_(std::move(model)),
       limits_(limits),
+      text_calls_(text_calls),
       room_(std::move(room)),
       submit_(std::move(submit)),
       tell_(std::move(tell)) {}
@@ -67,12 +82,17 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
 }
 
 template <typename Request>
-grpc::ServerUnaryReactor* InferenceService::Unary(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* bytes,
-                                                  grpc::ByteBuffer* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+grpc::ServerUnaryReactor* InferenceService::Unary(const grpc::ByteBuffer* bytes,
+                                                  grpc::ByteBuffer* response, CallLimit* limit) {
+  absl::Status status;
+  std::optional<CallLimit::Place> place = limit != nullptr ? limit->Take() : std::nullopt;
+  if (limit != nullptr && !place) {
+    status = absl::ResourceExhaustedError(
+        absl::StrCat(limit->most(), " calls of Tokenize and Detokenize run already, the most"));
+  }
+  auto* const reactor = new UnaryCall(std::move(place));
   Request request;
-  absl::Status status = ParseRequest(*bytes, &request);
+  if (status.ok()) status = ParseRequest(*bytes, &request);
   if (status.ok()) {
     const auto answer = Answer(request);
     status = answer.status();
@@ -88,22 +108,22 @@ grpc::ServerUnaryReactor* InferenceService::Unary(grpc::CallbackServerContext* c
   return reactor;
 }
 
-grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext*,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
-  return Unary<v1::TokenizeRequest>(context, request, response);
+  return Unary<v1::TokenizeRequest>(request, response, text_calls_);
 }
 
-grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext*,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return Unary<v1::DetokenizeRequest>(context, request, response);
+  return Unary<v1::DetokenizeRequest>(request, response, text_calls_);
 }
 
-grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext*,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return Unary<v1::ListModelsRequest>(context, request, response);
+  return Unary<v1::ListModelsRequest>(request, response, nullptr);
 }
 
 absl::StatusOr<v1::TokenizeResponse> InferenceService::Answer(const v1::TokenizeRequest& request) {

@@ -7,6 +7,7 @@
 
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "router/call_limit.h"
 #include "router/core_events.h"
 #include "router/generate_call.h"
 #include "router/request_check.h"
@@ -23,9 +24,12 @@ class InferenceService final
                   v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>> {
  public:
   // All from any thread. `room`: whether a request is worth looking at. `submit` and `tell` take
-  // events; `submit` refuses with false when too much is under way already.
-  InferenceService(ServedModel model, RequestLimits limits, std::function<absl::Status()> room,
-                   std::function<bool(CoreEvent)> submit, std::function<void(CoreEvent)> tell);
+  // events; `submit` refuses with false when too much is under way already. Calls that turn text
+  // into tokens or back, without a request, take a place of `text_calls` until their answer has
+  // left.
+  InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
+                   std::function<absl::Status()> room, std::function<bool(CoreEvent)> submit,
+                   std::function<void(CoreEvent)> tell);
 
   // Loop thread. Null when the RPC is over.
   std::shared_ptr<GenerateCall> Find(RequestKey key);
@@ -49,11 +53,12 @@ class InferenceService final
   absl::StatusOr<v1::DetokenizeResponse> Answer(const v1::DetokenizeRequest& request);
   absl::StatusOr<v1::ListModelsResponse> Answer(const v1::ListModelsRequest& request);
   template <typename Request>
-  grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response);
+  grpc::ServerUnaryReactor* Unary(const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response,
+                                  CallLimit* limit);
 
   const ServedModel model_;
   const RequestLimits limits_;
+  CallLimit* const text_calls_;
   const std::function<absl::Status()> room_;
   const std::function<bool(CoreEvent)> submit_;
   const std::function<void(CoreEvent)> tell_;

@@ -31,6 +31,8 @@ ABSL_FLAG(int, client_buffer_tokens, 512,
           "tokens that wait for a slow client before its sequence pauses (1 to 1000000)");
 ABSL_FLAG(int, max_text_bytes, 8 << 20,
           "longest text of a prompt or to tokenise (1 to 67108864 bytes)");
+ABSL_FLAG(int, max_text_calls, 64,
+          "Tokenize and Detokenize calls at one time; more are refused (1 to 1000000)");
 ABSL_FLAG(absl::Duration, slow_client_limit, absl::Seconds(30),
           "a client whose buffer stays full longer is refused");
 ABSL_FLAG(absl::Duration, pair_wait, absl::Seconds(30),
@@ -77,6 +79,8 @@ RouterServer::Options OptionsFromFlags() {
   }
   options.limits.text_bytes = static_cast<size_t>(
       CheckedInt("max-text-bytes", absl::GetFlag(FLAGS_max_text_bytes), 1, 64 << 20));
+  options.max_text_calls =
+      CheckedInt("max-text-calls", absl::GetFlag(FLAGS_max_text_calls), 1, 1000000);
   RouterCoreOptions& core = options.core;
   core.max_queued = CheckedInt("max-queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
   core.max_prompts_per_worker =

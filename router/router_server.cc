@@ -69,8 +69,9 @@ RouterCoreOptions CoreOptions(const RouterServer::Options& options) {
 struct RouterServer::Parts {
   explicit Parts(const Options& options)
       : inbox(kInbox),
+        text_calls(options.max_text_calls),
         inference(
-            options.model, options.limits,
+            options.model, options.limits, &text_calls,
             // Before the prompt is tokenised: a full queue costs next to nothing.
             [this, limit = static_cast<size_t>(options.core.max_queued)] {
               return queued < limit ? absl::OkStatus()
@@ -100,6 +101,7 @@ struct RouterServer::Parts {
   Inbox<CoreEvent> inbox;
   Wakeup wakeup;
   Bell bell;
+  CallLimit text_calls;
   InferenceService inference;
   MembershipService membership;
   WorkerLegs legs;
@@ -256,6 +258,8 @@ size_t RouterServer::legs() const {
   MutexLock lock(&parts_->mutex);
   return parts_->leg_count;
 }
+
+CallLimit& RouterServer::text_calls() { return parts_->text_calls; }
 
 void RouterServer::Shutdown(absl::Duration grace) {
   Parts& p = *parts_;

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "router/call_limit.h"
 #include "router/request_check.h"
 #include "router/router_core.h"
 
@@ -18,6 +19,7 @@ class RouterServer {
     std::string token;  // of Attach and of legs; empty: none
     ServedModel model;  // its tokeniser outlives the server
     RequestLimits limits;
+    int max_text_calls = 64;  // of Tokenize and Detokenize at one time; more: ResourceExhausted
     RouterCoreOptions
         core;  // model_name, context_tokens, vocab and new_decoder are filled in from `model`
   };
@@ -33,6 +35,8 @@ class RouterServer {
   RouterCounters counters() const;
   size_t requests() const;
   size_t legs() const;
+  // The places of Tokenize and Detokenize. Any thread; a place goes back before the server does.
+  CallLimit& text_calls();
 
  private:
   struct Parts;

@@ -358,6 +358,48 @@ TEST_F(RouterServerTest, TokenizeAndDetokenizeGoThereAndBack) {
   EXPECT_EQ(stub_->Tokenize(&fourth, there, &ids).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(RouterServerTest, TextCallsBeyondTheLimitAreRefusedAndNothingElseIs) {
+  RouterServer::Options options;
+  options.max_text_calls = 50;
+  StartRouter(options);
+  StartWorkers({});
+  const auto tokenize = [this] {
+    v1::TokenizeRequest request;
+    request.set_text("Hello");
+    v1::TokenizeResponse response;
+    grpc::ClientContext context;
+    return stub_->Tokenize(&context, request, &response);
+  };
+  const auto detokenize = [this] {
+    v1::DetokenizeRequest request;
+    request.add_token_ids(300);
+    v1::DetokenizeResponse response;
+    grpc::ClientContext context;
+    return stub_->Detokenize(&context, request, &response);
+  };
+  {
+    std::vector<CallLimit::Place> running;
+    for (int i = 0; i < 50; ++i) running.push_back(*router_->text_calls().Take());
+    for (const grpc::Status& status : {tokenize(), detokenize()}) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+      EXPECT_THAT(status.error_message(), HasSubstr("50 calls"));
+    }
+    v1::ListModelsResponse models;
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->ListModels(&context, {}, &models).ok());
+    EXPECT_TRUE(Generate(Ask("Hello", 4)).status.ok());
+    EXPECT_EQ(router_->text_calls().taken(), 50);
+  }
+  // A place is given back when gRPC is done with the call, perhaps after its client has the answer:
+  // there are enough for all of these.
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(tokenize().ok());
+    EXPECT_TRUE(detokenize().ok());
+  }
+  router_->Shutdown(absl::ZeroDuration());
+  EXPECT_EQ(router_->text_calls().taken(), 0);
+}
+
 TEST_F(RouterServerTest, AClientThatCancelsTakesBothLegsWithIt) {
   StartRouter();
   StartWorkers({.stop_after = 3});

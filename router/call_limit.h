@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <utility>
+
+namespace baton {
+
+// How many calls of a kind may run at one time. Any thread.
+class CallLimit {
+ public:
+  explicit CallLimit(int most) : most_(most) {}
+
+  // One call's place, given back when it goes. The limit outlives it.
+  class Place {
+   public:
+    explicit Place(CallLimit* limit) : limit_(limit) {}
+    Place(Place&& other) noexcept : limit_(std::exchange(other.limit_, nullptr)) {}
+    Place& operator=(Place&&) = delete;
+    ~Place() {
+      if (limit_ != nullptr) --limit_->taken_;
+    }
+
+   private:
+    CallLimit* limit_;
+  };
+  // Nothing when all places are taken.
+  std::optional<Place> Take() {
+    if (taken_.fetch_add(1) < most_) return Place(this);
+    --taken_;
+    return std::nullopt;
+  }
+
+  int most() const { return most_; }
+  int taken() const { return taken_; }
+
+ private:
+  const int most_;
+  std::atomic<int> taken_ = 0;
+};
+
+}  // namespace baton
