@@ -38,6 +38,8 @@ ABSL_FLAG(absl::Duration, slow_client_limit, absl::Seconds(30),
 ABSL_FLAG(absl::Duration, pair_wait, absl::Seconds(30),
           "longest wait while no pair of workers is there");
 ABSL_FLAG(absl::Duration, room_wait, absl::Seconds(30), "longest wait while all workers are full");
+ABSL_FLAG(absl::Duration, report_limit, absl::Seconds(3),
+          "a worker whose last load report is older gets no new work");
 ABSL_FLAG(absl::Duration, stall, absl::Seconds(5),
           "a worker without load reports whose leg was silent for that long counts as dead");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
@@ -94,6 +96,7 @@ RouterServer::Options OptionsFromFlags() {
       CheckedTime("slow-client-limit", absl::GetFlag(FLAGS_slow_client_limit), ms);
   core.pair_wait = CheckedTime("pair-wait", absl::GetFlag(FLAGS_pair_wait), absl::ZeroDuration());
   core.room_wait = CheckedTime("room-wait", absl::GetFlag(FLAGS_room_wait), absl::ZeroDuration());
+  core.report_limit = CheckedTime("report-limit", absl::GetFlag(FLAGS_report_limit), ms);
   core.stall_limit = CheckedTime("stall", absl::GetFlag(FLAGS_stall), ms);
   return options;
 }
