@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/dial.h"
@@ -66,6 +68,8 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
       Process::Start(arguments, absl::StrCat(folder_, "/router.log"));
   if (!router.ok()) return router.status();
   router_ = *std::move(router);
+  router_lines_ = 0;
+  counted_ = {};
   pids_.insert(router_->pid());
   absl::StatusOr<std::string> address = router_->WaitForLine("listening on ", kStartTimeout);
   if (!address.ok()) return address.status();
@@ -111,21 +115,40 @@ absl::Status Cluster::RestartRouter() {
   return StartRouter(address_);
 }
 
-absl::Status Cluster::WaitReady(int prefill, int decode, absl::Duration timeout) {
+absl::Status Cluster::WaitCounted(const std::function<bool(const Counted&)>& reached,
+                                  absl::Duration timeout) {
   const absl::Time until = absl::Now() + timeout;
-  v1::ListModelsResponse response;
-  while (absl::Now() < until) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
-    const grpc::Status status = stub_->ListModels(&context, {}, &response);
-    if (status.ok() && response.models_size() == 1 &&
-        response.models(0).prefill_workers() >= static_cast<uint32_t>(prefill) &&
-        response.models(0).decode_workers() >= static_cast<uint32_t>(decode)) {
-      return absl::OkStatus();
+  // The newest word counts, so what has been written is read first.
+  while (router_lines_ < router_->log().size() || !reached(counted_)) {
+    const absl::StatusOr<std::string> line =
+        router_->log().Line(router_lines_, until - absl::Now());
+    if (!line.ok()) {
+      return absl::Status(
+          line.status().code(),
+          absl::StrCat("the router counts ", counted_.prefill, " prefill and ", counted_.decode,
+                       " decode workers and ", counted_.pair ? "a" : "no", " pair; ",
+                       line.status().message()));
     }
-    absl::SleepFor(absl::Milliseconds(10));
+    ++router_lines_;
+    if (!absl::StrContains(*line, "serving prefill_workers=")) continue;
+    counted_.pair = !absl::StrContains(*line, " not_serving ");
+    if (!absl::SimpleAtoi(FieldOf(*line, "prefill_workers"), &counted_.prefill) ||
+        !absl::SimpleAtoi(FieldOf(*line, "decode_workers"), &counted_.decode)) {
+      return absl::InternalError(absl::StrCat("a line without counts: ", *line));
+    }
   }
-  return absl::DeadlineExceededError(absl::StrCat("not ready: ", response.ShortDebugString()));
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::WaitReady(int prefill, int decode, absl::Duration timeout) {
+  return WaitCounted(
+      [=](const Counted& c) { return c.pair && c.prefill >= prefill && c.decode >= decode; },
+      timeout);
+}
+
+absl::Status Cluster::WaitNotReady(int prefill, int decode, absl::Duration timeout) {
+  return WaitCounted([=](const Counted& c) { return c.prefill < prefill || c.decode < decode; },
+                     timeout);
 }
 
 std::vector<int32_t> Answer::ids() const {

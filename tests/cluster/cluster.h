@@ -25,7 +25,7 @@ class Cluster {
     std::vector<std::string> prefill_flags;
     std::vector<std::string> decode_flags;
   };
-  // Starts everything and waits until every pair can serve.
+  // Starts everything and waits until all workers are ready and some pair can serve.
   static absl::StatusOr<std::unique_ptr<Cluster>> Start(Options options);
   ~Cluster();
 
@@ -39,8 +39,11 @@ class Cluster {
   absl::Status RestartDecode(int i);
   // At the address it had.
   absl::Status RestartRouter();
-  // Until the router counts this many ready workers of each role.
+  // Until the router's log says that it counts at least this many ready workers of each role, and a
+  // pair among them.
   absl::Status WaitReady(int prefill, int decode, absl::Duration timeout);
+  // Until it says that it counts fewer of one role or the other.
+  absl::Status WaitNotReady(int prefill, int decode, absl::Duration timeout);
 
   const std::string& address() const { return address_; }
   // Of every process that was ever started here.
@@ -52,6 +55,13 @@ class Cluster {
   explicit Cluster(Options options) : options_(std::move(options)) {}
   absl::Status StartRouter(const std::string& listen);
   absl::Status StartWorker(const std::string& role, int i);
+  // What the router says of its workers.
+  struct Counted {
+    int prefill = 0, decode = 0;  // ready ones
+    bool pair = false;            // some two of them can serve
+  };
+  absl::Status WaitCounted(const std::function<bool(const Counted&)>& reached,
+                           absl::Duration timeout);
 
   Options options_;
   std::string folder_;
@@ -59,6 +69,8 @@ class Cluster {
   std::string address_;
   std::unique_ptr<v1::Inference::Stub> stub_;
   std::unique_ptr<Process> router_;
+  size_t router_lines_ = 0;  // of its log, that have been read
+  Counted counted_;          // as they said
   std::vector<std::unique_ptr<Process>> prefill_, decode_;
   std::vector<std::string> prefill_addresses_, decode_addresses_;
 };

@@ -34,8 +34,13 @@ bool WaitReadable(int fd, absl::Time until) {
 
 absl::StatusOr<std::unique_ptr<Process>> Process::Start(const std::vector<std::string>& arguments,
                                                         const std::string& log_path) {
-  int output[2];
+  int output[2], error[2];
   if (pipe2(output, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe");
+  if (pipe2(error, O_CLOEXEC) != 0) {
+    close(output[0]);
+    close(output[1]);
+    return absl::ErrnoToStatus(errno, "pipe");
+  }
   const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", log_path));
   std::vector<char*> argv;
@@ -51,15 +56,15 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Start(const std::vector<std::s
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     dup2(output[1], STDOUT_FILENO);
-    dup2(log, STDERR_FILENO);
+    dup2(error[1], STDERR_FILENO);
     execv(argv[0], argv.data());
     dprintf(STDERR_FILENO, "exec %s: %s\n", argv[0], strerror(errno));
     _exit(127);
   }
   close(output[1]);
-  close(log);
+  close(error[1]);
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  return std::unique_ptr<Process>(new Process(pid, pidfd, output[0]));
+  return std::unique_ptr<Process>(new Process(pid, pidfd, output[0], error[0], log));
 }
 
 Process::~Process() {

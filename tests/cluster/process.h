@@ -9,14 +9,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "tests/cluster/process_log.h"
 
 namespace baton {
 
 // A program run beside a test. It dies with the test, however that ends.
 class Process {
  public:
-  // Starts `arguments[0]` with the rest; standard error goes to `log_path` (appended), standard
-  // output to a pipe that WaitForLine reads.
+  // Starts `arguments[0]` with the rest; standard error goes to log() and `log_path` (appended),
+  // standard output to a pipe that WaitForLine reads.
   static absl::StatusOr<std::unique_ptr<Process>> Start(const std::vector<std::string>& arguments,
                                                         const std::string& log_path);
   // Kills it if it still runs.
@@ -25,6 +26,8 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
+  // Its standard error, from its start on.
+  const ProcessLog& log() const { return log_; }
   // The rest of the first line of standard output that begins with `prefix`. DeadlineExceeded after
   // `timeout`; Unavailable when the program ended before it wrote one.
   absl::StatusOr<std::string> WaitForLine(absl::string_view prefix, absl::Duration timeout);
@@ -34,13 +37,15 @@ class Process {
   absl::StatusOr<int> Wait(absl::Duration timeout);
 
  private:
-  Process(pid_t pid, int pidfd, int output) : pid_(pid), pidfd_(pidfd), output_(output) {}
+  Process(pid_t pid, int pidfd, int output, int error, int log_file)
+      : pid_(pid), pidfd_(pidfd), output_(output), log_(error, log_file) {}
   const pid_t pid_;
   const int pidfd_;
   const int output_;
   std::string unread_;
   bool reaped_ = false;
   int exit_status_ = 0;
+  ProcessLog log_;  // last: goes first, after the process
 };
 
 }  // namespace baton

@@ -1,16 +1,26 @@
 // How the programs start, refuse to start, and stop.
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/dial.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/process.h"
@@ -19,8 +29,11 @@ namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using Health = grpc::health::v1::HealthCheckResponse;
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
+constexpr absl::Duration kSoon = absl::Seconds(30);
 
 struct Outcome {
   int status = -1;
@@ -66,6 +79,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
   std::vector<BadStart> cases = {
       {"baton-router", {"--model=/nowhere"}, "/nowhere"},
       {"baton-router", {model, "--listen=nowhere"}, "nowhere"},
+      {"baton-router", {model, "--report-limit=0s"}, "report-limit"},
+      {"baton-router", {model, "--max-text-calls=0"}, "max-text-calls"},
       {"baton-prefill", {model, "--chunk-tokens=0"}, "chunk"},
       {"baton-prefill", {model, "--chunk-tokens=17"}, "17"},
       {"baton-prefill", {model, "--max-queue=0"}, "queue"},
@@ -100,6 +115,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--kv-transports=pigeon"}, "pigeon"});
     cases.push_back({program, {model, "--kv-net-device=nosuchdev0"}, "nosuchdev0"});
     cases.push_back({program, {model, "--drain-grace=-1s"}, "drain"});
+    cases.push_back({program, {model, "--report-interval=1ms"}, "report"});
+    cases.push_back({program, {model, "--hang-limit=0s"}, "hang"});
   }
   for (const BadStart& c : cases) {
     std::string shown = c.program;
@@ -149,21 +166,244 @@ TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
 }
 
 TEST(ProgramTest, ASecondSignalEndsAWorkerAtOnce) {
-  auto cluster = Cluster::Start({});
+  auto cluster = Cluster::Start({.router_flags = {"--pair-wait=0s"}});  // nobody else will come
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   bool signalled = false;
-  const Answer answer =
-      Generate((*cluster)->stub(), TokenRequest({5, 6, 7, 8}, 4000), absl::Seconds(20),
-               [&](const v1::Token& token) {
-                 if (token.position() < 8 || signalled) return;
-                 signalled = true;
-                 (*cluster)->decode(0).Signal(SIGTERM);
-                 absl::SleepFor(absl::Milliseconds(50));  // signals of one kind would merge
-                 (*cluster)->decode(0).Signal(SIGINT);
-               });
+  const Answer answer = Generate((*cluster)->stub(), TokenRequest({5, 6, 7, 8}, 4000),
+                                 absl::Seconds(20), [&](const v1::Token& token) {
+                                   if (token.position() < 8 || signalled) return;
+                                   signalled = true;
+                                   Process& decode = (*cluster)->decode(0);
+                                   decode.Signal(SIGTERM);
+                                   EXPECT_TRUE(decode.log().WaitFor(" draining ", kSoon).ok());
+                                   decode.Signal(SIGTERM);
+                                 });
+  ASSERT_TRUE(signalled) << answer.status;
   const auto status = (*cluster)->decode(0).Wait(absl::Seconds(10));
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(*status, 130);
+}
+
+TEST(ProgramTest, ASecondSignalEndsTheRouterAtOnce) {
+  auto cluster = Cluster::Start({});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  Process& router = (*cluster)->router();
+  uint32_t draining_at = 0;
+  bool ended = false;
+  const Answer answer =
+      Generate((*cluster)->stub(), TokenRequest({5, 6, 7, 8}, 4000), absl::Seconds(60),
+               [&](const v1::Token& token) {
+                 if (draining_at == 0 && token.position() >= 8) {
+                   draining_at = token.position();
+                   router.Signal(SIGTERM);
+                   EXPECT_TRUE(router.log().WaitFor(" draining ", kSoon).ok());
+                 } else if (draining_at != 0 && !ended && token.position() == draining_at + 400) {
+                   // The first one drains: this answer goes on for far more than was on its way.
+                   ended = true;
+                   router.Signal(SIGTERM);
+                 }
+               });
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
+  EXPECT_LT(answer.tokens.size(), 4000u);
+  const auto status = router.Wait(absl::Seconds(10));
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(*status, 130);
+}
+
+// Waits until grpc.health.v1 says so of a service.
+void AwaitHealth(const std::string& address, const std::string& service,
+                 Health::ServingStatus wanted) {
+  const auto stub = grpc::health::v1::Health::NewStub(Dial(address));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kSoon));
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  const auto reader = stub->Watch(&context, request);
+  Health said;
+  while (reader->Read(&said)) {
+    if (said.status() == wanted) return;
+  }
+  ADD_FAILURE() << "'" << service << "' of " << address << " does not become " << wanted
+                << "; the last word was " << said.status();
+}
+
+// What grpc.reflection.v1alpha lists. The messages are those that gRPC's own library brings along.
+std::vector<std::string> ListedServices(const std::string& address) {
+  using google::protobuf::DescriptorPool;
+  using google::protobuf::MessageFactory;
+  const auto make = [](const char* name) {
+    const auto* type = DescriptorPool::generated_pool()->FindMessageTypeByName(
+        std::string("grpc.reflection.v1alpha.ServerReflection") + name);
+    return std::unique_ptr<google::protobuf::Message>(
+        MessageFactory::generated_factory()->GetPrototype(type)->New());
+  };
+  const auto request = make("Request"), response = make("Response");
+  request->GetReflection()->SetString(
+      request.get(), request->GetDescriptor()->FindFieldByName("list_services"), "*");
+  grpc::GenericStub stub(Dial(address));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kSoon));
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(
+      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  const auto done = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  const grpc::Slice bytes(request->SerializeAsString());
+  grpc::ByteBuffer answer;
+  call->StartCall(nullptr);
+  EXPECT_TRUE(done());
+  call->Write(grpc::ByteBuffer(&bytes, 1), nullptr);
+  EXPECT_TRUE(done());
+  call->Read(&answer, nullptr);
+  EXPECT_TRUE(done());
+  grpc::Slice answered;
+  EXPECT_TRUE(answer.DumpToSingleSlice(&answered).ok());
+  EXPECT_TRUE(response->ParseFromArray(answered.begin(), static_cast<int>(answered.size())));
+  grpc::Status status;
+  context.TryCancel();
+  call->Finish(&status, nullptr);
+  EXPECT_TRUE(done());
+  const auto* type = response->GetDescriptor();
+  const auto& list = response->GetReflection()->GetMessage(
+      *response, type->FindFieldByName("list_services_response"));
+  const auto* services = list.GetDescriptor()->FindFieldByName("service");
+  std::vector<std::string> names;
+  for (int i = 0; i < list.GetReflection()->FieldSize(list, services); ++i) {
+    const auto& service = list.GetReflection()->GetRepeatedMessage(list, services, i);
+    names.push_back(service.GetReflection()->GetString(
+        service, service.GetDescriptor()->FindFieldByName("name")));
+  }
+  return names;
+}
+
+TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
+  auto cluster = Cluster::Start({});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const std::string router = (*cluster)->address();
+  const std::string prefill = (*cluster)->prefill_address(0);
+  const std::string decode = (*cluster)->decode_address(0);
+  const std::vector<std::pair<std::string, std::vector<std::string>>> all = {
+      {router, {"baton.v1.Inference", "baton.v1.Membership"}},
+      {prefill, {"baton.v1.PrefillWorker"}},
+      {decode, {"baton.v1.DecodeWorker"}}};
+  for (const auto& [address, services] : all) {
+    const std::vector<std::string> listed = ListedServices(address);
+    EXPECT_THAT(listed, IsSupersetOf(services));
+    EXPECT_THAT(listed, testing::Contains("grpc.reflection.v1alpha.ServerReflection"));
+    for (const std::string& service : services) AwaitHealth(address, service, Health::SERVING);
+    AwaitHealth(address, "", Health::SERVING);
+    AwaitHealth(address, "no.such.Service", Health::SERVICE_UNKNOWN);
+  }
+  // A worker that drains says so while it finishes, and without a pair so does the router.
+  bool drained = false;
+  const Answer answer =
+      Generate((*cluster)->stub(), TokenRequest({5, 6, 7, 8}, 600), absl::Seconds(60),
+               [&](const v1::Token& token) {
+                 if (drained || token.position() < 8) return;
+                 drained = true;
+                 (*cluster)->decode(0).Signal(SIGTERM);
+                 AwaitHealth(decode, "baton.v1.DecodeWorker", Health::NOT_SERVING);
+                 AwaitHealth(decode, "", Health::NOT_SERVING);
+                 AwaitHealth(prefill, "baton.v1.PrefillWorker", Health::SERVING);
+                 AwaitHealth(router, "baton.v1.Inference", Health::NOT_SERVING);
+                 AwaitHealth(router, "baton.v1.Membership", Health::SERVING);
+               });
+  EXPECT_TRUE(drained);
+  EXPECT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.tokens.size(), 600u);
+  (*cluster)->prefill(0).Signal(SIGTERM);
+  EXPECT_TRUE((*cluster)->decode(0).Wait(kSoon).ok());
+  ASSERT_TRUE((*cluster)->RestartDecode(0).ok());
+  EXPECT_TRUE((*cluster)->prefill(0).Wait(kSoon).ok());
+  ASSERT_TRUE((*cluster)->RestartPrefill(0).ok());
+  AwaitHealth(router, "baton.v1.Inference", Health::SERVING);
+}
+
+// One thread of a process that is held still, as if it hung, until the end of its scope.
+class HungThread {
+ public:
+  HungThread(pid_t process, const std::string& name) {
+    const std::string tasks = absl::StrCat("/proc/", process, "/task");
+    for (const auto& entry : std::filesystem::directory_iterator(tasks)) {
+      std::ifstream file(entry.path() / "comm");
+      std::string comm;
+      if (std::getline(file, comm) && comm == name) {
+        thread_ = static_cast<pid_t>(std::stol(entry.path().filename().string()));
+      }
+    }
+    if (thread_ == 0) return;
+    if (ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr) != 0) {
+      refused_ = errno;
+      return;
+    }
+    ptrace(PTRACE_INTERRUPT, thread_, nullptr, nullptr);
+    int status = 0;
+    held_ = waitpid(thread_, &status, __WALL) == thread_ && WIFSTOPPED(status);
+  }
+  ~HungThread() {
+    if (held_) ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
+  }
+  bool held() const { return held_; }
+  // Not 0 where one process may not hold another's thread.
+  int refused() const { return refused_; }
+
+ private:
+  pid_t thread_ = 0;
+  bool held_ = false;
+  int refused_ = 0;
+};
+
+// The attach thread is well and could go on reporting; nobody may be sent there all the same.
+TEST(ProgramTest, AWorkerWithAThreadThatHangsCountsAsDeadUntilItGetsOn) {
+  auto started = Cluster::Start({.prefill = 2,
+                                 .decode = 2,
+                                 .router_flags = {"--report-limit=1s", "--stall=1s"},
+                                 .prefill_flags = {"--report-interval=100ms", "--hang-limit=1s"},
+                                 .decode_flags = {"--report-interval=100ms", "--hang-limit=1s"}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  const v1::GenerateRequest request = TokenRequest({5, 6, 7, 8}, 40);
+  const Answer peace = Generate(cluster.stub(), request);
+  ASSERT_TRUE(peace.status.ok()) << peace.status;
+  struct Hang {
+    Process* worker;
+    std::string address, service, thread;
+  };
+  for (const Hang& hang :
+       {Hang{&cluster.decode(0), cluster.decode_address(0), "baton.v1.DecodeWorker", "decode"},
+        Hang{&cluster.prefill(1), cluster.prefill_address(1), "baton.v1.PrefillWorker", "kv"}}) {
+    SCOPED_TRACE(absl::StrCat(hang.service, " ", hang.thread));
+    {
+      const HungThread hung(hang.worker->pid(), hang.thread);
+      if (hung.refused() != 0) {
+        GTEST_SKIP() << "threads of other processes may not be held here: "
+                     << strerror(hung.refused());
+      }
+      ASSERT_TRUE(hung.held());
+      const auto line = hang.worker->log().WaitFor(" hangs ", kSoon);
+      ASSERT_TRUE(line.ok()) << line.status();
+      EXPECT_EQ(FieldOf(*line, "threads"), hang.thread == "kv" ? "kv" : "core");
+      AwaitHealth(hang.address, hang.service, Health::NOT_SERVING);
+      AwaitHealth(hang.address, "", Health::NOT_SERVING);
+      const absl::Status missed = cluster.WaitNotReady(2, 2, kSoon);
+      ASSERT_TRUE(missed.ok()) << missed;
+      for (int i = 0; i < 4; ++i) {
+        const Answer answer = Generate(cluster.stub(), request);
+        ASSERT_TRUE(answer.status.ok()) << answer.status;
+        EXPECT_EQ(answer.ids(), peace.ids());
+        EXPECT_NE(answer.summary.prefill_worker(), hang.address);
+        EXPECT_NE(answer.summary.decode_worker(), hang.address);
+      }
+    }
+    ASSERT_TRUE(hang.worker->log().WaitFor(" hangs_no_more", kSoon).ok());
+    AwaitHealth(hang.address, hang.service, Health::SERVING);
+    const absl::Status back = cluster.WaitReady(2, 2, kSoon);
+    ASSERT_TRUE(back.ok()) << back;
+  }
 }
 
 }  // namespace
