@@ -6,28 +6,27 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include <signal.h>
-#include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/truth.h"
+#include "tests/faults/memory_watch.h"
 
 namespace baton {
 namespace {
@@ -36,7 +35,18 @@ constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr int kStreams = 12;
 constexpr int kRouterEvery = 20;  // every so many kills it is the router's turn
 constexpr int kStopEvery = 14;    // or a worker is stopped instead
-constexpr absl::Duration kPatience = absl::Seconds(60);  // for a worker to be back in use
+constexpr absl::Duration kPatience = absl::Seconds(60);  // for whatever must happen soon
+constexpr int kWarmUp = 8;  // answers of a process before its memory is compared
+constexpr int kCalm = 16;   // answers of every worker after the last kill
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kPoolBytes = 64 * kMiB;
+#ifdef __SANITIZE_ADDRESS__
+constexpr int64_t kMostGrowth = 512 * kMiB;  // freed memory is kept in quarantine
+#else
+constexpr int64_t kMostGrowth = 8 * kMiB;
+#endif
+// A worker maps its own pool and those of the two workers it meets; the rest is UCX's queues.
+constexpr int64_t kMostShared = 3 * kPoolBytes + 64 * kMiB;
 
 int FromEnvironment(const char* name, int fallback) {
   const char* text = std::getenv(name);
@@ -84,33 +94,57 @@ std::vector<Case> MakeCases(std::mt19937& random) {
   return cases;
 }
 
-// Which workers answered since they were last forgotten, by address.
-class UsedWorkers {
+// What the clients have seen: tokens in all, and the answers that each worker had a part in.
+class Seen {
  public:
-  void Add(const v1::Summary& summary) {
+  void AddToken() {
     MutexLock lock(&mutex_);
-    used_.insert(summary.prefill_worker());
-    used_.insert(summary.decode_worker());
+    ++tokens_;
     changed_.SignalAll();
   }
-  void Forget(const std::string& address) {
+  void AddAnswer(const v1::Summary& summary) {
     MutexLock lock(&mutex_);
-    used_.erase(address);
+    ++all_answers_;
+    ++answers_[summary.prefill_worker()];
+    ++answers_[summary.decode_worker()];
+    changed_.SignalAll();
   }
-  bool Await(const std::string& address, absl::Duration timeout) {
-    const absl::Time until = absl::Now() + timeout;
+  int all_answers() {
     MutexLock lock(&mutex_);
-    while (!used_.contains(address)) {
-      if (absl::Now() >= until) return false;
-      changed_.WaitFor(&mutex_, absl::Milliseconds(100));
+    return all_answers_;
+  }
+  int answers(const std::string& address) {
+    MutexLock lock(&mutex_);
+    return answers_[address];
+  }
+  // False when they have not come in kPatience.
+  bool AwaitTokens(int more) {
+    MutexLock lock(&mutex_);
+    const int64_t wanted = tokens_ + more;
+    return Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return tokens_ >= wanted; });
+  }
+  bool AwaitAnswers(const std::string& address, int more) {
+    MutexLock lock(&mutex_);
+    const int wanted = answers_[address] + more;
+    return Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return answers_[address] >= wanted; });
+  }
+
+ private:
+  bool Await(const std::function<bool()>& reached) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const absl::Time until = absl::Now() + kPatience;
+    while (!reached()) {
+      const absl::Duration left = until - absl::Now();
+      if (left <= absl::ZeroDuration()) return false;
+      changed_.WaitFor(&mutex_, left);
     }
     return true;
   }
 
- private:
   Mutex mutex_;
   CondVar changed_;
-  std::set<std::string> used_ ABSL_GUARDED_BY(mutex_);
+  int64_t tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  int all_answers_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, int> answers_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct Tally {
@@ -120,41 +154,57 @@ struct Tally {
 // Clients that ask one case after another until told to stop.
 class Load {
  public:
-  Load(Cluster& cluster, const std::vector<Case>& cases, UsedWorkers& used)
-      : cluster_(cluster), cases_(cases), used_(used) {
+  Load(Cluster& cluster, const std::vector<Case>& cases, Seen& seen)
+      : cluster_(cluster), cases_(cases), seen_(seen) {
     for (int i = 0; i < kStreams; ++i) threads_.emplace_back([this] { Ask(); });
   }
   ~Load() { Stop(); }
 
   void Stop() {
-    stop_ = true;
+    {
+      MutexLock lock(&mutex_);
+      stop_ = true;
+      changed_.SignalAll();
+    }
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
   // From the moment a router is about to be killed until another one serves, clients may be told
   // Unavailable.
   void RouterDies() {
+    MutexLock lock(&mutex_);
     router_down_ = true;
     ++router_deaths_;
   }
-  void RouterIsBack() { router_down_ = false; }
+  void RouterIsBack() {
+    MutexLock lock(&mutex_);
+    router_down_ = false;
+    changed_.SignalAll();
+  }
 
   Tally tally;
 
  private:
+  // Waits while the router is down. The routers that have died until now; nothing when it is time
+  // to stop.
+  std::optional<int> AwaitRouter() {
+    MutexLock lock(&mutex_);
+    while (router_down_ && !stop_) changed_.Wait(&mutex_);
+    return stop_ ? std::nullopt : std::make_optional(router_deaths_);
+  }
+  int router_deaths() {
+    MutexLock lock(&mutex_);
+    return router_deaths_;
+  }
+
   void Ask() {
-    while (!stop_) {
+    while (const std::optional<int> deaths_before = AwaitRouter()) {
       const size_t i = next_++ % cases_.size();
       const Case& c = cases_[i];
-      if (router_down_) {
-        absl::SleepFor(absl::Milliseconds(10));
-        continue;
-      }
-      const bool was_down = router_down_;
-      const int deaths_before = router_deaths_;
-      const Answer answer = Generate(cluster_.stub(), c.Request(), absl::Seconds(300));
+      const Answer answer = Generate(cluster_.stub(), c.Request(), absl::Seconds(300),
+                                     [this](const v1::Token&) { seen_.AddToken(); });
       if (answer.status.ok()) {
-        used_.Add(answer.summary);
+        seen_.AddAnswer(answer.summary);
         if (answer.summary.migrations() > 0) ++tally.migrated;
         const bool same = answer.ids() == c.expected;
         ++(same ? tally.right : tally.wrong);
@@ -162,8 +212,7 @@ class Load {
           ADD_FAILURE() << "case " << i << ", prompt of " << c.prompt.size()
                         << " tokens: wrong tokens after " << answer.summary.migrations()
                         << " migrations";
-      } else if (absl::IsUnavailable(answer.status) &&
-                 (was_down || router_deaths_ != deaths_before)) {
+      } else if (absl::IsUnavailable(answer.status) && router_deaths() != *deaths_before) {
         ++tally.cut_off;
         const std::vector<TokenId> ids = answer.ids();
         if (!std::equal(ids.begin(), ids.end(), c.expected.begin())) {
@@ -180,11 +229,13 @@ class Load {
 
   Cluster& cluster_;
   const std::vector<Case>& cases_;
-  UsedWorkers& used_;
-  std::atomic<bool> stop_ = false;
+  Seen& seen_;
   std::atomic<size_t> next_ = 0;
-  std::atomic<int> router_deaths_ = 0;
-  std::atomic<bool> router_down_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool router_down_ ABSL_GUARDED_BY(mutex_) = false;
+  int router_deaths_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::thread> threads_;
 };
 
@@ -207,74 +258,73 @@ int Lost(const std::string& router_log) {
   return lost;
 }
 
-// Segments of shared memory that these processes made and that are still there.
-int SharedMemorySegments(const std::set<pid_t>& makers) {
-  std::ifstream file("/proc/sysvipc/shm");
-  int segments = 0;
-  for (std::string line; std::getline(file, line);) {
-    const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
-    pid_t maker = 0;
-    if (columns.size() > 4 && absl::SimpleAtoi(columns[4], &maker) && makers.contains(maker))
-      ++segments;
+class KillTest : public testing::Test {
+ protected:
+  // Of every process that runs now.
+  void SampleMemory(int router_answers) {
+    for (int i = 0; i < 2; ++i) {
+      memory_.Sample("prefill", cluster_->prefill(i).pid(),
+                     seen_.answers(cluster_->prefill_address(i)));
+      memory_.Sample("decode", cluster_->decode(i).pid(),
+                     seen_.answers(cluster_->decode_address(i)));
+    }
+    memory_.Sample("router", cluster_->router().pid(), router_answers);
   }
-  return segments;
-}
-
-// Names in /dev/shm: what a killed process leaves there stays until somebody removes it.
-std::set<std::string> SharedMemoryFiles() {
-  std::set<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
-    names.insert(entry.path().filename());
+  void ExpectFlatMemory() {
+    for (const std::string role : {"router", "prefill", "decode"}) {
+      const MemoryWatch::Growth growth = memory_.Of(role);
+      std::printf(
+          "memory of %d %s processes after %d answers: grew by at most %.1f MiB, to at most %.1f "
+          "MiB; shared with others at most %.1f MiB\n",
+          growth.processes, role.c_str(), kWarmUp, growth.own_bytes * 1.0 / kMiB,
+          growth.most_own_bytes * 1.0 / kMiB, growth.most_shared_bytes * 1.0 / kMiB);
+      EXPECT_GE(growth.processes, 1) << role;
+      EXPECT_LE(growth.own_bytes, kMostGrowth) << role;
+      EXPECT_LE(growth.most_shared_bytes, kMostShared) << role;
+    }
   }
-  return names;
-}
 
-int64_t ResidentBytes(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/statm"));
-  int64_t pages = 0, resident = 0;
-  file >> pages >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
+  std::unique_ptr<Cluster> cluster_;
+  Seen seen_;
+  MemoryWatch memory_{kWarmUp};
+};
 
-// The value of `name=` in the last line of a log that has the event.
-std::string LastField(const std::string& log, const std::string& event, const std::string& name) {
-  std::ifstream file(log);
-  std::string value;
-  for (std::string line; std::getline(file, line);) {
-    if (!absl::StrContains(line, absl::StrCat(" ", event, " "))) continue;
-    const size_t at = line.find(absl::StrCat(" ", name, "="));
-    if (at != line.npos)
-      value = line.substr(at + name.size() + 2, line.find(' ', at + 1) - at - name.size() - 2);
-  }
-  return value;
-}
-
-TEST(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
+TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
   const int kills = FromEnvironment("BATON_KILLS", 24);
   const int seed = FromEnvironment("BATON_SEED", 20261121);
   std::printf("seed %d, %d kills\n", seed, kills);
   std::mt19937 random(seed);
   const std::vector<Case> cases = MakeCases(random);
-  const std::set<std::string> files_before = SharedMemoryFiles();
+  const SharedMemory before = SharedMemoryOf({});
 
-  auto started = Cluster::Start({.prefill = 2,
-                                 .decode = 2,
-                                 .prefill_flags = {"--chunk-tokens=128", "--lease=3s"},
-                                 .decode_flags = {"--max-batch=16"}});
+  // A worker that is stopped is missed after 2.5 s without a report; by then the lease of what it
+  // held or was to read is over, and every leg at it has been silent for too long.
+  const std::string pool = absl::StrCat("--kv-bytes=", kPoolBytes);
+  auto started = Cluster::Start(
+      {.prefill = 2,
+       .decode = 2,
+       .router_flags = {"--report-limit=2500ms", "--stall=2s"},
+       .prefill_flags = {pool, "--report-interval=200ms", "--chunk-tokens=128", "--lease=2s"},
+       .decode_flags = {pool, "--report-interval=200ms", "--max-batch=16", "--stall=2s"}});
   ASSERT_TRUE(started.ok()) << started.status();
-  Cluster& cluster = **started;
-  UsedWorkers used;
-  Load load(cluster, cases, used);
+  cluster_ = *std::move(started);
+  Cluster& cluster = *cluster_;
+  Load load(cluster, cases, seen_);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(seen_.AwaitAnswers(cluster.prefill_address(i), kWarmUp));
+    ASSERT_TRUE(seen_.AwaitAnswers(cluster.decode_address(i), kWarmUp));
+  }
+  SampleMemory(seen_.all_answers());
+  const SharedMemory warm = SharedMemoryOf(cluster.pids());
   int killed = 0, stopped = 0, routers = 0;
   int hit = 0;  // kills and stops that a request lost its worker by
+  int answers_before_router = 0;
   const std::string router_log = cluster.folder() + "/router.log";
   int lost_before = 0;
-  int64_t router_resident = 0;
   for (int k = 0; k < kills && !testing::Test::HasFailure(); ++k) {
     SCOPED_TRACE(absl::StrCat("kill ", k));
-    // A moment that the seed chooses, in steps of the load rather than of a schedule.
-    absl::SleepFor(absl::Milliseconds(std::uniform_int_distribution<int>(20, 250)(random)));
+    // A moment that the seed chooses, in tokens of the load.
+    ASSERT_TRUE(seen_.AwaitTokens(std::uniform_int_distribution<int>(1, 400)(random)));
     const int i = std::uniform_int_distribution<int>(0, 1)(random);
     if (k % kRouterEvery == kRouterEvery / 2) {
       load.RouterDies();
@@ -282,38 +332,38 @@ TEST(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
       ASSERT_TRUE(cluster.router().Wait(absl::Seconds(10)).ok());
       ASSERT_TRUE(cluster.RestartRouter().ok());
       ++routers;
-      router_resident = 0;
+      ASSERT_TRUE(cluster.WaitReady(2, 2, kPatience).ok());
+      answers_before_router = seen_.all_answers();
+      load.RouterIsBack();
     } else {
       const bool prefill = std::uniform_int_distribution<int>(0, 1)(random) == 0;
       Process& victim = prefill ? cluster.prefill(i) : cluster.decode(i);
       if (k % kStopEvery == kStopEvery / 2) {
         victim.Signal(SIGSTOP);
         ++stopped;
-        absl::SleepFor(absl::Seconds(8));  // past the lease, the report limit and the stall limit
-        const std::string address =
-            prefill ? cluster.prefill_address(i) : cluster.decode_address(i);
-        used.Forget(address);
+        ASSERT_TRUE(cluster.WaitNotReady(2, 2, kPatience).ok());
         victim.Signal(SIGCONT);
-        ASSERT_TRUE(cluster.WaitReady(2, 2, kPatience).ok());
-        EXPECT_TRUE(used.Await(address, kPatience)) << address << " woke up and is not used";
-        hit += Lost(router_log) > lost_before;
-        lost_before = Lost(router_log);
-        continue;
+      } else {
+        victim.Signal(SIGKILL);
+        ++killed;
+        ASSERT_TRUE(victim.Wait(absl::Seconds(10)).ok());
+        ASSERT_TRUE((prefill ? cluster.RestartPrefill(i) : cluster.RestartDecode(i)).ok());
       }
-      victim.Signal(SIGKILL);
-      ++killed;
-      ASSERT_TRUE(victim.Wait(absl::Seconds(10)).ok());
-      ASSERT_TRUE((prefill ? cluster.RestartPrefill(i) : cluster.RestartDecode(i)).ok());
       ASSERT_TRUE(cluster.WaitReady(2, 2, kPatience).ok());
-      const std::string address = prefill ? cluster.prefill_address(i) : cluster.decode_address(i);
-      EXPECT_TRUE(used.Await(address, kPatience)) << address << " came back and is not used";
+      const std::string& address = prefill ? cluster.prefill_address(i) : cluster.decode_address(i);
+      EXPECT_TRUE(seen_.AwaitAnswers(address, 1)) << address << " is back and is not used";
     }
-    ASSERT_TRUE(cluster.WaitReady(2, 2, kPatience).ok());
-    load.RouterIsBack();
     hit += Lost(router_log) > lost_before;
     lost_before = Lost(router_log);
-    if (router_resident == 0) router_resident = ResidentBytes(cluster.router().pid());
+    SampleMemory(seen_.all_answers() - answers_before_router);
   }
+  // Peace, so that the last processes have been watched for a while, too.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(seen_.AwaitAnswers(cluster.prefill_address(i), kCalm));
+    EXPECT_TRUE(seen_.AwaitAnswers(cluster.decode_address(i), kCalm));
+    SampleMemory(seen_.all_answers() - answers_before_router);
+  }
+  const SharedMemory after = SharedMemoryOf(cluster.pids());
   load.Stop();
   const Tally& tally = load.tally;
   std::printf(
@@ -331,10 +381,12 @@ TEST(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
   if (kills >= 200) {
     EXPECT_EQ(phases.size(), 4u) << "queue, prefill, pull and decode";
   }
-  const int64_t router_now = ResidentBytes(cluster.router().pid());
-  std::printf("router memory %.1f -> %.1f MiB\n", router_resident / 1048576.0,
-              router_now / 1048576.0);
-  EXPECT_LT(router_now, router_resident + (64 << 20));
+  ExpectFlatMemory();
+  std::printf("shared memory: %d segments of %.1f MiB warm, %d of %.1f MiB at the end\n",
+              warm.segments, warm.segment_bytes * 1.0 / kMiB, after.segments,
+              after.segment_bytes * 1.0 / kMiB);
+  EXPECT_LE(after.segment_bytes, warm.segment_bytes);
+  EXPECT_LE(after.files.size(), warm.files.size());
 
   for (int i = 0; i < 2; ++i) {
     for (const bool prefill : {true, false}) {
@@ -343,20 +395,20 @@ TEST(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
       const auto status = worker.Wait(absl::Seconds(20));
       ASSERT_TRUE(status.ok()) << status.status();
       EXPECT_EQ(*status, 0);
-      const std::string log =
-          absl::StrCat(cluster.folder(), prefill ? "/prefill" : "/decode", i, ".log");
-      EXPECT_EQ(LastField(log, "stopped", "free_blocks"), LastField(log, "stopped", "total_blocks"))
-          << log;
-      EXPECT_NE(LastField(log, "stopped", "total_blocks"), "");
+      const auto line = worker.log().WaitFor(" stopped ", kPatience);
+      ASSERT_TRUE(line.ok()) << line.status();
+      EXPECT_EQ(FieldOf(*line, "free_blocks"), FieldOf(*line, "total_blocks")) << *line;
+      EXPECT_NE(FieldOf(*line, "total_blocks"), "");
     }
   }
   cluster.router().Signal(SIGTERM);
   const auto status = cluster.router().Wait(absl::Seconds(20));
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(*status, 0);
-  EXPECT_EQ(SharedMemorySegments(cluster.pids()), 0);
-  for (const std::string& name : SharedMemoryFiles()) {
-    EXPECT_TRUE(files_before.contains(name)) << "/dev/shm/" << name << " was left behind";
+  const SharedMemory left = SharedMemoryOf(cluster.pids());
+  EXPECT_EQ(left.segments, 0);
+  for (const std::string& name : left.files) {
+    EXPECT_TRUE(before.files.contains(name)) << "/dev/shm/" << name << " was left behind";
   }
 }
 

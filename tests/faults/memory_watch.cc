@@ -1,0 +1,75 @@
+#include "tests/faults/memory_watch.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace baton {
+
+ResidentMemory ResidentMemoryOf(pid_t pid) {
+  ResidentMemory memory;
+  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    int64_t kib = 0;
+    words >> name >> kib;
+    if (name == "RssAnon:") memory.own_bytes = kib << 10;
+    if (name == "RssShmem:") memory.shared_bytes = kib << 10;
+  }
+  return memory;
+}
+
+void MemoryWatch::Sample(const std::string& role, pid_t pid, int answers) {
+  if (answers < warm_up_) return;
+  const ResidentMemory memory = ResidentMemoryOf(pid);
+  if (memory.own_bytes == 0) return;
+  Life& life = lives_[role][pid];
+  if (life.samples++ == 0) life.first = memory;
+  life.last = memory;
+  life.most_shared_bytes = std::max(life.most_shared_bytes, memory.shared_bytes);
+}
+
+MemoryWatch::Growth MemoryWatch::Of(const std::string& role) const {
+  Growth growth;
+  const auto lives = lives_.find(role);
+  if (lives == lives_.end()) return growth;
+  for (const auto& [pid, life] : lives->second) {
+    growth.most_own_bytes = std::max(growth.most_own_bytes, life.last.own_bytes);
+    growth.most_shared_bytes = std::max(growth.most_shared_bytes, life.most_shared_bytes);
+    if (life.samples < 2) continue;
+    ++growth.processes;
+    growth.own_bytes = std::max(growth.own_bytes, life.last.own_bytes - life.first.own_bytes);
+  }
+  return growth;
+}
+
+SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
+  SharedMemory memory;
+  std::ifstream file("/proc/sysvipc/shm");
+  for (std::string line; std::getline(file, line);) {
+    // key shmid perms size cpid ...
+    const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    pid_t maker = 0;
+    int64_t bytes = 0;
+    if (columns.size() < 5 || !absl::SimpleAtoi(columns[4], &maker) || !makers.contains(maker) ||
+        !absl::SimpleAtoi(columns[3], &bytes)) {
+      continue;
+    }
+    ++memory.segments;
+    memory.segment_bytes += bytes;
+  }
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    memory.files.insert(entry.path().filename());
+  }
+  return memory;
+}
+
+}  // namespace baton
