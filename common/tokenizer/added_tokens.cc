@@ -2,40 +2,12 @@
 
 #include <algorithm>
 
-#include <utf8proc.h>
-
 #include "common/base/check.h"
-#include "common/tokenizer/newer_characters.h"
+#include "common/tokenizer/character_class.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
-
-// \w of the reference's Rust engine: Alphabetic, M, Nd, Pc, Join_Control.
-bool IsWordChar(char32_t code) {
-  if (code == 0x200C || code == 0x200D) return true;
-  // The letters among the symbols (Other_Alphabetic outside L and M).
-  if ((code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
-      (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189)) {
-    return true;
-  }
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(OlderCharacter(code)))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return false;
-  }
-}
 
 bool TouchesWord(absl::string_view text, size_t begin, size_t end) {
   if (begin > 0 && IsWordChar(DecodeLastUtf8(text.substr(0, begin)).code)) return true;

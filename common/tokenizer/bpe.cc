@@ -1,22 +1,18 @@
 #include "common/tokenizer/bpe.h"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
 
-// Up to here scanning all pairs for the best one beats the heap.
-constexpr size_t kShortWord = 40;
-
-uint64_t PairKey(TokenId left, TokenId right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
+// Longer words are cut where no merge reaches across before they are merged.
+constexpr size_t kLongWord = 40;
 
 absl::string_view Absl(std::string_view view) { return {view.data(), view.size()}; }
 
@@ -34,9 +30,6 @@ absl::Status CheckOptions(const JsonNode& model) {
   if (*dropout && (*dropout)->Describe() != "0" && (*dropout)->Describe() != "0.0") {
     return (*dropout)->Unsupported("null or 0: the same text gives the same tokens");
   }
-  const auto byte_fallback = model.BoolOr("byte_fallback", false);
-  if (!byte_fallback.ok()) return byte_fallback.status();
-  if (*byte_fallback) return model.Get("byte_fallback")->Unsupported("false");
   for (absl::string_view affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const auto value = model.StringOr(affix, "");
     if (!value.ok()) return value.status();
@@ -78,7 +71,7 @@ bool SplitMerge(const simdjson::dom::element& merge, absl::string_view* left,
       return false;
     *left = Absl(text.substr(0, space));
     *right = Absl(text.substr(space + 1));
-    return true;
+    return !left->empty() && !right->empty();
   }
   simdjson::dom::array pair;
   std::string_view first, second;
@@ -88,7 +81,7 @@ bool SplitMerge(const simdjson::dom::element& merge, absl::string_view* left,
   }
   *left = Absl(first);
   *right = Absl(second);
-  return true;
+  return !left->empty() && !right->empty();
 }
 
 absl::Status ReadMerges(const JsonNode& node, const Vocabulary& vocabulary, BpeMerges* merges) {
@@ -125,147 +118,234 @@ absl::Status ReadMerges(const JsonNode& node, const Vocabulary& vocabulary, BpeM
   return absl::OkStatus();
 }
 
+std::string ByteFallbackName(int byte) { return absl::StrFormat("<0x%02X>", byte); }
+std::string TextOfByte(int byte) {
+  std::string text;
+  AppendUtf8(ByteToChar(static_cast<unsigned char>(byte)), &text);
+  return text;
+}
+
+// A byte of UTF-8 whose character in the byte alphabet is no token.
+std::optional<int> MissingByte(const Vocabulary& vocabulary) {
+  for (int byte = 0; byte < 256; ++byte) {
+    if (OccursInUtf8(byte) && !vocabulary.Find(TextOfByte(byte))) return byte;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-void BpeMerges::Add(TokenId left, TokenId right, TokenId merged) {
-  merges_[PairKey(left, right)] = {next_rank_++, merged};
-}
-
-const BpeMerges::Merge* BpeMerges::Find(TokenId left, TokenId right) const {
-  const auto found = merges_.find(PairKey(left, right));
-  return found == merges_.end() ? nullptr : &found->second;
-}
-
-void BpeMerges::Apply(Scratch* scratch, std::vector<TokenId>* out) const {
-  if (scratch->word.size() > kShortWord) {
-    ApplyLong(scratch, out);
-    return;
-  }
-  ApplyShort(&scratch->word);
-  out->insert(out->end(), scratch->word.begin(), scratch->word.end());
-}
-
-void BpeMerges::ApplyShort(std::vector<TokenId>* word) const {
-  constexpr Merge kNone = {std::numeric_limits<uint32_t>::max(), -1};
-  TokenId* const ids = word->data();
-  int size = static_cast<int>(word->size());
-  Merge pairs[kShortWord];  // pairs[i]: of ids[i] and ids[i + 1]
-  const auto look_up = [&](int i) {
-    const Merge* merge = Find(ids[i], ids[i + 1]);
-    pairs[i] = merge != nullptr ? *merge : kNone;
-  };
-  for (int i = 0; i + 1 < size; ++i) look_up(i);
-  while (size > 1) {
-    int best = 0;
-    for (int i = 1; i + 1 < size; ++i) {
-      if (pairs[i].rank < pairs[best].rank) best = i;
-    }
-    if (pairs[best].merged < 0) break;
-    ids[best] = pairs[best].merged;
-    std::copy(ids + best + 2, ids + size, ids + best + 1);
-    std::copy(pairs + best + 1, pairs + size - 1, pairs + best);
-    --size;
-    if (best + 1 < size) look_up(best);
-    if (best > 0) look_up(best - 1);
-  }
-  word->resize(size);
-}
-
-void BpeMerges::ApplyLong(Scratch* scratch, std::vector<TokenId>* out) const {
-  auto& symbols = scratch->symbols;
-  auto& heap = scratch->heap;
-  symbols.clear();
-  heap.clear();
-  const int32_t size = static_cast<int32_t>(scratch->word.size());
-  for (int32_t i = 0; i < size; ++i) {
-    symbols.push_back({scratch->word[i], i - 1, i + 1 < size ? i + 1 : -1});
-  }
-  // Smallest first: rank, then position. An entry goes stale when either of its symbols is merged;
-  // the ids no longer lead to the same token then, since its text is longer.
-  const auto after = std::greater<>();
-  const auto entry_of = [&](int32_t left) -> std::pair<uint64_t, TokenId> {
-    const int32_t right = symbols[left].next;
-    const Merge* merge = right < 0 ? nullptr : Find(symbols[left].id, symbols[right].id);
-    if (merge == nullptr) return {0, -1};
-    return {static_cast<uint64_t>(merge->rank) << 32 | static_cast<uint32_t>(left), merge->merged};
-  };
-  const auto push = [&](int32_t left) {
-    const auto entry = entry_of(left);
-    if (entry.second < 0) return;
-    heap.push_back(entry);
-    std::push_heap(heap.begin(), heap.end(), after);
-  };
-  for (int32_t i = 0; i + 1 < size; ++i) {
-    const auto entry = entry_of(i);
-    if (entry.second >= 0) heap.push_back(entry);
-  }
-  std::make_heap(heap.begin(), heap.end(), after);
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), after);
-    const auto top = heap.back();
-    heap.pop_back();
-    const int32_t left = static_cast<int32_t>(top.first & 0xFFFFFFFF);
-    if (symbols[left].id < 0 || entry_of(left) != top) continue;
-    auto& symbol = symbols[left];
-    auto& absorbed = symbols[symbol.next];
-    symbol.id = top.second;
-    symbol.next = absorbed.next;
-    absorbed.id = -1;
-    if (symbol.next >= 0) symbols[symbol.next].previous = left;
-    push(left);
-    if (symbol.previous >= 0) push(symbol.previous);
-  }
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) out->push_back(symbols[i].id);
-}
-
-absl::StatusOr<ByteBpe> ByteBpe::FromJson(const JsonNode& model, Vocabulary* vocabulary) {
+absl::StatusOr<Bpe> Bpe::FromJson(const JsonNode& model, WordSpelling spelling,
+                                  Vocabulary* vocabulary) {
   if (absl::Status options = CheckOptions(model); !options.ok()) return options;
-  const auto ignore_merges = model.BoolOr("ignore_merges", false);
-  if (!ignore_merges.ok()) return ignore_merges.status();
   const auto vocab = model.Get("vocab");
   if (!vocab.ok()) return vocab.status();
   if (absl::Status read = ReadVocabulary(*vocab, vocabulary); !read.ok()) return read;
   const auto merges = model.Get("merges");
   if (!merges.ok()) return merges.status();
 
-  ByteBpe bpe;
+  Bpe bpe;
+  for (const auto& [key, flag] : {std::pair("byte_fallback", &bpe.byte_fallback_),
+                                  std::pair("fuse_unk", &bpe.fuse_unknown_)}) {
+    const auto value = model.BoolOr(key, false);
+    if (!value.ok()) return value.status();
+    *flag = *value;
+  }
+  const auto ignore_merges = model.BoolOr("ignore_merges", false);
+  if (!ignore_merges.ok()) return ignore_merges.status();
+  const auto unknown = model.Find("unk_token");
+  if (!unknown.ok()) return unknown.status();
+  if (*unknown) {
+    const auto text = (*unknown)->String();
+    if (!text.ok()) return text.status();
+    bpe.unknown_ = vocabulary->Find(*text).value_or(-1);
+  }
   if (absl::Status read = ReadMerges(*merges, *vocabulary, &bpe.merges_); !read.ok()) return read;
-  for (int byte = 0; byte < 256; ++byte) {
-    std::string spelled;
-    AppendUtf8(ByteToChar(static_cast<unsigned char>(byte)), &spelled);
-    const std::optional<TokenId> id = vocabulary->Find(spelled);
-    if (!id && OccursInUtf8(byte)) {
-      return vocab->Error(
-          absl::StrCat("has no token \"", spelled, "\" for byte ", byte,
-                       "; supported: vocabularies with a token for each byte of UTF-8"));
-    }
-    bpe.byte_ids_[byte] = id.value_or(-1);
-  }
 
-  BpeMerges::Scratch scratch;
-  std::vector<TokenId> merged;
-  for (TokenId id = 0; id < vocabulary->size(); ++id) {
-    const std::optional<std::string> bytes = BytesOfText(vocabulary->Text(id));
-    if (!bytes || bytes->empty() || FindInvalidUtf8(*bytes)) continue;
-    if (!*ignore_merges) {
-      merged.clear();
-      bpe.Encode(*bytes, &scratch, &merged);
-      if (merged.size() != 1) continue;
-    }
-    bpe.words_.emplace(*bytes, id);
-  }
+  bpe.bytes_ = spelling == WordSpelling::kBytes && !MissingByte(*vocabulary);
+  bpe.spell_out_ = spelling == WordSpelling::kBytes && !bpe.bytes_;
+  bpe.ReadSymbols(*vocabulary);
+  if (absl::Status all = bpe.CheckNothingIsLost(model, spelling, *vocabulary); !all.ok())
+    return all;
+  bpe.merges_.FindJoins(bpe.Symbols(), [&](TokenId id) { return vocabulary->Text(id).size(); });
+  bpe.FindKnownWords(*vocabulary, *ignore_merges);
   return bpe;
 }
 
-void ByteBpe::Encode(absl::string_view word, BpeMerges::Scratch* scratch,
-                     std::vector<TokenId>* out) const {
-  if (const auto known = words_.find(word); known != words_.end()) {
-    out->push_back(known->second);
+void Bpe::ReadSymbols(const Vocabulary& vocabulary) {
+  for (int byte = 0; byte < 256; ++byte) {
+    byte_ids_[byte] = -1;
+    if (bytes_ || byte_fallback_) {
+      const std::string name = bytes_ ? TextOfByte(byte) : ByteFallbackName(byte);
+      byte_ids_[byte] = vocabulary.Find(name).value_or(-1);
+    }
+  }
+  ascii_ids_.fill(-1);
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    const absl::string_view text = vocabulary.Text(id);
+    if (bytes_ || text.empty()) continue;
+    const Utf8Char c = DecodeUtf8(text.data());
+    if (static_cast<size_t>(c.bytes) != text.size()) continue;
+    if (c.code < ascii_ids_.size()) {
+      ascii_ids_[c.code] = id;
+    } else {
+      char_ids_.emplace(c.code, id);
+    }
+  }
+}
+
+absl::Status Bpe::CheckNothingIsLost(const JsonNode& model, WordSpelling spelling,
+                                     const Vocabulary& vocabulary) const {
+  if (bytes_ || unknown_ >= 0) return absl::OkStatus();
+  if (byte_fallback_) {
+    bool all = true;
+    for (int byte = 0; byte < 256; ++byte) all &= byte_ids_[byte] >= 0 || !OccursInUtf8(byte);
+    if (all) return absl::OkStatus();
+  }
+  const std::optional<int> missing = MissingByte(vocabulary);
+  if (spelling == WordSpelling::kByteAlphabet && !missing) return absl::OkStatus();
+  const auto unknown = model.Find("unk_token");
+  if (!unknown.ok()) return unknown.status();
+  if (*unknown)
+    return (*unknown)->Error("the token for unknown characters is not in the vocabulary");
+  const auto vocab = model.Get("vocab");
+  if (!vocab.ok()) return vocab.status();
+  if (spelling == WordSpelling::kText) {
+    return vocab->Error(
+        "some characters would have no token; supported: vocabularies with an unk_token, or with "
+        "byte_fallback and a token <0xHH> for each byte of UTF-8");
+  }
+  return vocab->Error(
+      absl::StrCat("has no token \"", TextOfByte(*missing), "\" for byte ", *missing,
+                   "; supported: vocabularies with a token for each byte of UTF-8"));
+}
+
+std::vector<TokenId> Bpe::Symbols() const {
+  std::vector<TokenId> ids;
+  const auto add = [&ids](TokenId id) {
+    if (id >= 0) ids.push_back(id);
+  };
+  for (const TokenId id : byte_ids_) add(id);
+  for (const TokenId id : ascii_ids_) add(id);
+  for (const auto& [code, id] : char_ids_) add(id);
+  add(unknown_);
+  return ids;
+}
+
+void Bpe::FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges) {
+  Scratch scratch;
+  std::vector<TokenId> merged;
+  size_t longest = 0;
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    if (!vocabulary.Contains(id)) continue;
+    std::string word(vocabulary.Text(id));
+    if (bytes_) {
+      std::optional<std::string> bytes = BytesOfText(word);
+      if (!bytes || FindInvalidUtf8(*bytes)) continue;
+      word = *std::move(bytes);
+    }
+    if (word.empty()) continue;
+    merged.clear();
+    Merge(word, &scratch, &merged);
+    const bool leads_here = merged.size() == 1 && merged[0] == id;
+    if (!leads_here && !ignore_merges) continue;
+    longest = std::max(longest, word.size());
+    words_.emplace(std::move(word), Known{id, leads_here});
+  }
+  longest_word_ = longest;
+}
+
+void Bpe::Encode(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const {
+  std::string spelled;
+  if (spell_out_) {
+    spelled = TextOfBytes(word);
+    word = spelled;
+  }
+  if (word.size() <= longest_word_) {
+    if (const auto known = words_.find(word); known != words_.end()) {
+      out->push_back(known->second.id);
+      return;
+    }
+  }
+  Merge(word, scratch, out);
+}
+
+bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
+  auto& symbols = scratch->symbols;
+  auto& begins = scratch->begins;
+  symbols.clear();
+  begins.clear();
+  if (bytes_) {
+    for (size_t at = 0; at < word.size(); ++at) {
+      symbols.push_back(byte_ids_[static_cast<unsigned char>(word[at])]);
+      begins.push_back(static_cast<uint32_t>(at));
+    }
+    return true;
+  }
+  bool in_place = true;
+  bool unknown_before = false;  // an unknown token waits to be written
+  size_t at = 0;
+  const auto add = [&](TokenId id, size_t begin) {
+    symbols.push_back(id);
+    begins.push_back(static_cast<uint32_t>(begin));
+  };
+  const auto add_bytes = [&](absl::string_view bytes) {
+    for (const char byte : bytes) {
+      if (byte_ids_[static_cast<unsigned char>(byte)] < 0) return false;
+    }
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      add(byte_ids_[static_cast<unsigned char>(bytes[i])], at + i);
+    }
+    return true;
+  };
+  while (at < word.size()) {
+    const Utf8Char c = DecodeUtf8(word.data() + at);
+    TokenId id = -1;
+    if (c.code < ascii_ids_.size()) {
+      id = ascii_ids_[c.code];
+    } else if (const auto found = char_ids_.find(c.code); found != char_ids_.end()) {
+      id = found->second;
+    }
+    if (id >= 0) {
+      if (unknown_before) add(unknown_, at);
+      unknown_before = false;
+      add(id, at);
+    } else if (byte_fallback_ && add_bytes(word.substr(at, c.bytes))) {
+      // An unknown token that waits goes on waiting: the reference puts it behind these bytes.
+    } else if (unknown_ >= 0) {
+      in_place = false;
+      if (unknown_before && !fuse_unknown_) add(unknown_, at);
+      unknown_before = true;
+    }
+    at += c.bytes;
+  }
+  if (unknown_before) add(unknown_, at);
+  return in_place;
+}
+
+void Bpe::Merge(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const {
+  const bool in_place = TakeApart(word, scratch);
+  const absl::Span<const TokenId> symbols = scratch->symbols;
+  if (symbols.size() <= kLongWord) {
+    merges_.Apply(symbols, &scratch->merging, out);
     return;
   }
-  scratch->word.clear();
-  for (const char c : word) scratch->word.push_back(byte_ids_[static_cast<unsigned char>(c)]);
-  merges_.Apply(scratch, out);
+  size_t begin = 0;
+  for (size_t end = 1; end <= symbols.size(); ++end) {
+    if (end < symbols.size() && merges_.CanJoin(symbols[end - 1], symbols[end])) continue;
+    const size_t part_begin = scratch->begins[begin];
+    const size_t part_end = end < symbols.size() ? scratch->begins[end] : word.size();
+    const auto part = symbols.subspan(begin, end - begin);
+    begin = end;
+    if (part.size() > 1 && in_place && part_end - part_begin <= longest_word_) {
+      const auto known = words_.find(word.substr(part_begin, part_end - part_begin));
+      if (known != words_.end() && known->second.merged) {
+        out->push_back(known->second.id);
+        continue;
+      }
+    }
+    merges_.Apply(part, &scratch->merging, out);
+  }
 }
 
 }  // namespace baton

@@ -46,4 +46,11 @@ std::optional<std::string> BytesOfText(absl::string_view text) {
   return bytes;
 }
 
+std::string TextOfBytes(absl::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const char byte : bytes) AppendUtf8(ByteToChar(static_cast<unsigned char>(byte)), &text);
+  return text;
+}
+
 }  // namespace baton

@@ -16,4 +16,7 @@ char32_t ByteToChar(unsigned char byte);
 // `text` is well-formed UTF-8.
 std::optional<std::string> BytesOfText(absl::string_view text);
 
+// `bytes` spelled in this alphabet.
+std::string TextOfBytes(absl::string_view bytes);
+
 }  // namespace baton

@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
@@ -35,6 +36,15 @@ absl::StatusOr<std::optional<JsonNode>> JsonNode::Find(absl::string_view key) co
 absl::StatusOr<absl::string_view> JsonNode::String() const {
   std::string_view value;
   if (element_.get(value) != simdjson::SUCCESS) return WrongType("a string");
+  return Absl(value);
+}
+
+absl::StatusOr<absl::string_view> JsonNode::Char() const {
+  std::string_view value;
+  if (element_.get(value) != simdjson::SUCCESS || value.empty() ||
+      static_cast<size_t>(DecodeUtf8(value.data()).bytes) != value.size()) {
+    return WrongType("a string of one character");
+  }
   return Absl(value);
 }
 

@@ -31,6 +31,8 @@ class JsonNode {
   absl::StatusOr<std::optional<JsonNode>> Find(absl::string_view key) const;
 
   absl::StatusOr<absl::string_view> String() const;
+  // A string of one character.
+  absl::StatusOr<absl::string_view> Char() const;
   absl::StatusOr<bool> Bool() const;
   absl::StatusOr<int64_t> Int(int64_t lowest, int64_t highest) const;
   // The elements of this array; for short ones: each carries its path.

@@ -1,135 +1,144 @@
 #include "common/tokenizer/normalizer.h"
 
 #include <algorithm>
-#include <iterator>
-#include <vector>
+#include <utility>
 
-#include <utf8proc.h>
-
-#include "common/base/check.h"
+#include "absl/strings/str_cat.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
 
 constexpr int kMaxDepth = 8;
+constexpr size_t kMaxSteps = 32;
+constexpr std::pair<absl::string_view, UnicodeForm> kForms[] = {{"NFC", UnicodeForm::kNfc},
+                                                                {"NFD", UnicodeForm::kNfd},
+                                                                {"NFKC", UnicodeForm::kNfkc},
+                                                                {"NFKD", UnicodeForm::kNfkd}};
 
-// Characters that stay as and where they are, and keep apart what stands around them: the combining
-// marks that came after Unicode 9, the two halves of U+11938 (the one composition since), and
-// U+11A7, which composes with nothing but which utf8proc 2.8 takes into a Hangul syllable before
-// it.
-struct Range {
-  char32_t first, last;
-};
-constexpr Range kBarriers[] = {
-    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
-    {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x11A7, 0x11A7},
-    {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},
-    {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50},
-    {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
-    {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x11935, 0x11935}, {0x1193D, 0x1193E},
-    {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47},
-    {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97},
-    {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136},
-    {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
-
-bool IsBarrier(char32_t code) {
-  const auto after =
-      std::upper_bound(std::begin(kBarriers), std::end(kBarriers), code,
-                       [](char32_t c, const Range& range) { return c < range.first; });
-  return after != std::begin(kBarriers) && code <= std::prev(after)->last;
-}
-
-int CombiningClass(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
-
-// Composes what is decomposed but not yet in canonical order, and appends it to `out`.
-void ComposeRun(std::vector<utf8proc_int32_t>* run, std::string* out) {
-  // utf8proc sorts marks by insertion, which a megabyte of them makes quadratic.
-  for (auto begin = run->begin(); begin != run->end();) {
-    if (CombiningClass(*begin) == 0) {
-      ++begin;
-      continue;
-    }
-    const auto end =
-        std::find_if(begin, run->end(), [](auto code) { return CombiningClass(code) == 0; });
-    std::stable_sort(begin, end,
-                     [](auto a, auto b) { return CombiningClass(a) < CombiningClass(b); });
-    begin = end;
+absl::string_view Stripped(absl::string_view text, bool left, bool right) {
+  while (left && !text.empty()) {
+    const Utf8Char c = DecodeUtf8(text.data());
+    if (!IsWhiteSpace(c.code)) break;
+    text.remove_prefix(c.bytes);
   }
-  const auto size =
-      utf8proc_normalize_utf32(run->data(), static_cast<utf8proc_ssize_t>(run->size()),
-                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  for (utf8proc_ssize_t i = 0; i < size; ++i) AppendUtf8((*run)[i], out);
-  run->clear();
-}
-
-absl::Status Read(const JsonNode& node, int depth, bool* nfc) {
-  constexpr absl::string_view kSupported = "\"NFC\", \"Sequence\"";
-  const auto type = node.Get("type");
-  if (!type.ok()) return type.status();
-  const auto name = type->String();
-  if (!name.ok()) return name.status();
-  if (*name == "NFC") {
-    *nfc = true;
-    return absl::OkStatus();
+  while (right && !text.empty()) {
+    const Utf8Char c = DecodeLastUtf8(text);
+    if (!IsWhiteSpace(c.code)) break;
+    text.remove_suffix(c.bytes);
   }
-  if (*name != "Sequence") return type->Unsupported(kSupported);
-  if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
-  const auto list = node.Get("normalizers");
-  if (!list.ok()) return list.status();
-  const auto steps = list->Array();
-  if (!steps.ok()) return steps.status();
-  for (const JsonNode& step : *steps) {
-    if (absl::Status read = Read(step, depth + 1, nfc); !read.ok()) return read;
-  }
-  return absl::OkStatus();
+  return text;
 }
 
 }  // namespace
 
-std::string ComposeNfc(absl::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  std::vector<utf8proc_int32_t> run;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Char c = DecodeUtf8(text.data() + at);
-    at += c.bytes;
-    if (IsBarrier(c.code)) {
-      ComposeRun(&run, &out);
-      AppendUtf8(c.code, &out);
-      continue;
-    }
-    if (c.code < 0x80) {
-      run.push_back(static_cast<utf8proc_int32_t>(c.code));
-      continue;
-    }
-    utf8proc_int32_t parts[32];
-    int last_boundary_class = 0;
-    const auto count = utf8proc_decompose_char(
-        static_cast<utf8proc_int32_t>(c.code), parts, std::size(parts),
-        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &last_boundary_class);
-    BATON_CHECK(count >= 0 && count <= static_cast<utf8proc_ssize_t>(std::size(parts))) << count;
-    run.insert(run.end(), parts, parts + count);
-  }
-  ComposeRun(&run, &out);
-  return out;
-}
-
 absl::StatusOr<Normalizer> Normalizer::FromJson(const std::optional<JsonNode>& node) {
   Normalizer normalizer;
   if (node) {
-    if (absl::Status read = Read(*node, 0, &normalizer.nfc_); !read.ok()) return read;
+    if (absl::Status read = Read(*node, 0, &normalizer.steps_); !read.ok()) return read;
   }
   return normalizer;
 }
 
-absl::string_view Normalizer::Normalize(absl::string_view text, std::string* buffer) const {
-  // Nothing below U+0300, whose first byte is 0xCC, composes with anything or changes alone.
-  const bool plain = std::all_of(text.begin(), text.end(),
-                                 [](char c) { return static_cast<unsigned char>(c) < 0xCC; });
-  if (!nfc_ || plain) return text;
-  *buffer = ComposeNfc(text);
-  return *buffer;
+absl::Status Normalizer::Read(const JsonNode& node, int depth, std::vector<Step>* steps) {
+  const auto type = node.Get("type");
+  if (!type.ok()) return type.status();
+  const auto name = type->String();
+  if (!name.ok()) return name.status();
+  if (*name == "Sequence") {
+    if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
+    const auto list = node.Get("normalizers");
+    if (!list.ok()) return list.status();
+    const auto parts = list->Array();
+    if (!parts.ok()) return parts.status();
+    for (const JsonNode& part : *parts) {
+      if (absl::Status read = Read(part, depth + 1, steps); !read.ok()) return read;
+    }
+    return absl::OkStatus();
+  }
+  if (steps->size() == kMaxSteps)
+    return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
+  for (const auto& [known, form] : kForms) {
+    if (*name != known) continue;
+    steps->push_back(form);
+    return absl::OkStatus();
+  }
+  if (*name == "Prepend") {
+    const auto prepend = node.Get("prepend");
+    if (!prepend.ok()) return prepend.status();
+    const auto text = prepend->String();
+    if (!text.ok()) return text.status();
+    steps->push_back(Prepend{std::string(*text)});
+    return absl::OkStatus();
+  }
+  if (*name != "Replace" && *name != "Strip") {
+    return type->Unsupported(
+        "\"NFC\", \"NFD\", \"NFKC\", \"NFKD\", \"Prepend\", \"Replace\", \"Strip\", \"Sequence\"");
+  }
+  auto step = *name == "Replace" ? ReadReplace(node) : ReadStrip(node);
+  if (!step.ok()) return step.status();
+  steps->push_back(*std::move(step));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Normalizer::Step> Normalizer::ReadReplace(const JsonNode& node) {
+  const auto pattern_node = node.Get("pattern");
+  if (!pattern_node.ok()) return pattern_node.status();
+  auto pattern = TextPattern::FromJson(*pattern_node);
+  if (!pattern.ok()) return pattern.status();
+  const auto content = node.Get("content");
+  if (!content.ok()) return content.status();
+  const auto with = content->String();
+  if (!with.ok()) return with.status();
+  return Step(Replace{*std::move(pattern), std::string(*with)});
+}
+
+absl::StatusOr<Normalizer::Step> Normalizer::ReadStrip(const JsonNode& node) {
+  const auto left = node.Get("strip_left");
+  if (!left.ok()) return left.status();
+  const auto strip_left = left->Bool();
+  if (!strip_left.ok()) return strip_left.status();
+  const auto right = node.Get("strip_right");
+  if (!right.ok()) return right.status();
+  const auto strip_right = right->Bool();
+  if (!strip_right.ok()) return strip_right.status();
+  return Step(Strip{*strip_left, *strip_right});
+}
+
+absl::StatusOr<absl::string_view> Normalizer::Normalize(absl::string_view text,
+                                                        std::string* buffer) const {
+  std::string next;
+  for (const Step& step : steps_) {
+    bool changed = false;
+    if (const auto* form = std::get_if<UnicodeForm>(&step)) {
+      const unsigned char first = FirstByteChangedBy(*form);
+      changed = std::any_of(text.begin(), text.end(),
+                            [first](char c) { return static_cast<unsigned char>(c) >= first; });
+      if (changed) next = NormalizeUnicode(*form, text);
+    } else if (const auto* prepend = std::get_if<Prepend>(&step)) {
+      changed = !text.empty();
+      if (changed) next = absl::StrCat(prepend->text, text);
+    } else if (const auto* replace = std::get_if<Replace>(&step)) {
+      const auto replaced = replace->pattern.Replace(text, replace->with, &next);
+      if (!replaced.ok()) return replaced.status();
+      changed = *replaced;
+    } else {
+      const auto& strip = std::get<Strip>(step);
+      text = Stripped(text, strip.left, strip.right);
+    }
+    if (!changed) continue;
+    buffer->swap(next);
+    text = *buffer;
+  }
+  return text;
+}
+
+bool Normalizer::keeps_characters_apart() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const Step& step) {
+    const auto* replace = std::get_if<Replace>(&step);
+    return replace != nullptr && replace->pattern.matches_one_char() && !replace->with.empty() &&
+           DecodeUtf8(replace->with.data()).bytes == static_cast<int>(replace->with.size());
+  });
 }
 
 }  // namespace baton

@@ -1,10 +1,13 @@
 #include "common/tokenizer/pre_tokenizer.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/tokenizer/byte_alphabet.h"
+#include "common/tokenizer/character_class.h"
+#include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
@@ -18,11 +21,10 @@ constexpr absl::string_view kGpt2Pattern =
 
 }  // namespace
 
-absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const JsonNode& node) {
+absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const std::optional<JsonNode>& node) {
   PreTokenizer result;
-  if (absl::Status read = Read(node, 0, &result.steps_); !read.ok()) return read;
-  if (result.steps_.empty() || !result.steps_.back().last) {
-    return node.Error("does not end in a ByteLevel step; supported: byte-level tokenisers");
+  if (node) {
+    if (absl::Status read = Read(*node, 0, &result.steps_); !read.ok()) return read;
   }
   return result;
 }
@@ -43,55 +45,68 @@ absl::Status PreTokenizer::Read(const JsonNode& node, int depth, std::vector<Ste
     }
     return absl::OkStatus();
   }
-  if (*name != "Split" && *name != "ByteLevel") {
-    return type->Unsupported("\"ByteLevel\", \"Split\", \"Sequence\"");
-  }
   if (steps->size() == kMaxSteps)
     return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
-  if (!steps->empty() && steps->back().last)
-    return node.Error("a step behind ByteLevel is not supported");
-  auto step = *name == "Split" ? ReadSplit(node) : ReadByteLevel(node);
+  auto step = ReadStep(node);
   if (!step.ok()) return step.status();
+  bool bytes_before = false, text_changed_before = false;
+  for (const Step& before : *steps) {
+    bytes_before |= std::holds_alternative<ByteLevel>(before);
+    text_changed_before |= !std::holds_alternative<Cut>(before);
+  }
+  if (bytes_before && !std::holds_alternative<Cut>(*step)) {
+    return type->Unsupported("behind ByteLevel, only steps that cut and change nothing");
+  }
+  if (const auto* metaspace = std::get_if<Metaspace>(&*step);
+      metaspace != nullptr && metaspace->prepend == Metaspace::Prepend::kFirst &&
+      text_changed_before) {
+    return node.Error(
+        "prepend_scheme \"first\" behind another step that changes the text is not supported");
+  }
   steps->push_back(*std::move(step));
   return absl::OkStatus();
 }
 
-absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadSplit(const JsonNode& node) {
-  const auto pattern = node.Get("pattern");
-  if (!pattern.ok()) return pattern.status();
-  const auto regex = pattern->Find("Regex");
-  if (!regex.ok()) return regex.status();
-  const auto literal = pattern->Find("String");
-  if (!literal.ok()) return literal.status();
-  if (regex->has_value() == literal->has_value()) {
-    return pattern->Error("expected an object with either \"Regex\" or \"String\"");
+absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadStep(const JsonNode& node) {
+  const auto type = node.Get("type");
+  if (!type.ok()) return type.status();
+  const absl::string_view name = type->String().value();
+  if (name == "Split") return ReadSplit(node);
+  if (name == "ByteLevel") return ReadByteLevel(node);
+  if (name == "Metaspace") return ReadMetaspace(node);
+  if (name == "Digits") {
+    const auto individual = node.BoolOr("individual_digits", false);
+    if (!individual.ok()) return individual.status();
+    return Cut{TextPattern::OfClass(IsNumeric),
+               *individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
   }
-  const JsonNode& source = *regex ? **regex : **literal;
-  const auto text = source.String();
-  if (!text.ok()) return text.status();
+  if (name == "Punctuation") {
+    const auto behavior = ReadSplitBehavior(node, SplitBehavior::kIsolated);
+    if (!behavior.ok()) return behavior.status();
+    return Cut{TextPattern::OfClass(IsPunctuation), *behavior};
+  }
+  if (name == "WhitespaceSplit") {
+    return Cut{TextPattern::OfClass(IsWhiteSpace), SplitBehavior::kRemoved};
+  }
+  return type->Unsupported(
+      "\"Split\", \"Digits\", \"Punctuation\", \"WhitespaceSplit\", \"Metaspace\", "
+      "\"ByteLevel\", \"Sequence\"");
+}
 
-  Step step;
-  auto compiled = *regex ? SplitRegex::Compile(*text) : SplitRegex::CompileLiteral(*text);
-  if (!compiled.ok()) return source.Error(compiled.status().message());
-  step.regex = *std::move(compiled);
-
+absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadSplit(const JsonNode& node) {
+  const auto pattern_node = node.Get("pattern");
+  if (!pattern_node.ok()) return pattern_node.status();
+  auto pattern = TextPattern::FromJson(*pattern_node);
+  if (!pattern.ok()) return pattern.status();
   const auto invert = node.BoolOr("invert", false);
   if (!invert.ok()) return invert.status();
-  const auto behavior = node.Get("behavior");
+  const auto behavior = ReadSplitBehavior(node, std::nullopt);
   if (!behavior.ok()) return behavior.status();
-  const auto behavior_name = behavior->String();
-  if (!behavior_name.ok()) return behavior_name.status();
-  if (*behavior_name == "Removed") {
-    (*invert ? step.drop_gaps : step.drop_matches) = true;
-  } else if (*behavior_name != "Isolated") {
-    return behavior->Unsupported("\"Isolated\", \"Removed\"");
-  }
-  return step;
+  return Cut{*std::move(pattern), *behavior, *invert};
 }
 
 absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadByteLevel(const JsonNode& node) {
-  Step step;
-  step.last = true;
+  ByteLevel step;
   const auto add_prefix_space = node.BoolOr("add_prefix_space", true);
   if (!add_prefix_space.ok()) return add_prefix_space.status();
   step.add_prefix_space = *add_prefix_space;
@@ -100,35 +115,128 @@ absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadByteLevel(const JsonNode& n
   if (*use_regex) {
     auto compiled = SplitRegex::Compile(kGpt2Pattern);
     if (!compiled.ok()) return compiled.status();
-    step.regex = *std::move(compiled);
+    step.pattern = TextPattern::OfRegex(*std::move(compiled));
   }
   return step;
 }
 
-absl::Status PreTokenizer::Split(absl::string_view text,
-                                 absl::FunctionRef<void(absl::string_view)> word) const {
-  return Run(0, text, word);
+absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadMetaspace(const JsonNode& node) {
+  const auto replacement = node.Get("replacement");
+  if (!replacement.ok()) return replacement.status();
+  const auto mark = replacement->Char();
+  if (!mark.ok()) return mark.status();
+  const auto split = node.BoolOr("split", true);
+  if (!split.ok()) return split.status();
+  Metaspace step{std::string(*mark), TextPattern::OfText(std::string(*mark)),
+                 Metaspace::Prepend::kAlways, *split};
+
+  const auto scheme_node = node.Find("prepend_scheme");
+  if (!scheme_node.ok()) return scheme_node.status();
+  if (*scheme_node) {
+    const auto scheme = (*scheme_node)->String();
+    if (!scheme.ok()) return scheme.status();
+    if (*scheme == "first") {
+      step.prepend = Metaspace::Prepend::kFirst;
+    } else if (*scheme == "never") {
+      step.prepend = Metaspace::Prepend::kNever;
+    } else if (*scheme != "always") {
+      return (*scheme_node)->Unsupported("\"always\", \"first\", \"never\"");
+    }
+  }
+  // Older files have this flag in place of the scheme.
+  const auto add_prefix_space = node.BoolOr("add_prefix_space", true);
+  if (!add_prefix_space.ok()) return add_prefix_space.status();
+  if (!*add_prefix_space) {
+    if (*scheme_node && step.prepend != Metaspace::Prepend::kNever) {
+      return node.Error("add_prefix_space is false, but prepend_scheme is not \"never\"");
+    }
+    step.prepend = Metaspace::Prepend::kNever;
+  }
+  return step;
 }
 
-absl::Status PreTokenizer::Run(size_t index, absl::string_view text,
-                               absl::FunctionRef<void(absl::string_view)> word) const {
+absl::Status PreTokenizer::Split(absl::string_view text, bool at_start, Word word) const {
+  if (text.empty()) return absl::OkStatus();
+  return Run(0, text, at_start, word);
+}
+
+WordSpelling PreTokenizer::spelling() const {
+  for (const Step& step : steps_) {
+    if (!std::holds_alternative<ByteLevel>(step)) continue;
+    return &step == &steps_.back() ? WordSpelling::kBytes : WordSpelling::kByteAlphabet;
+  }
+  return WordSpelling::kText;
+}
+
+bool PreTokenizer::asks_for_start() const {
+  for (const Step& step : steps_) {
+    const auto* metaspace = std::get_if<Metaspace>(&step);
+    if (metaspace != nullptr && metaspace->prepend == Metaspace::Prepend::kFirst) return true;
+  }
+  return false;
+}
+
+absl::Status PreTokenizer::Run(size_t index, absl::string_view text, bool at_start,
+                               Word word) const {
   if (index == steps_.size()) {
     word(text);
     return absl::OkStatus();
   }
-  const Step& step = steps_[index];
+  if (const auto* cut = std::get_if<Cut>(&steps_[index])) {
+    return RunPieces(index + 1, cut->pattern, cut->invert, cut->behavior, text, at_start, word);
+  }
+  if (std::holds_alternative<ByteLevel>(steps_[index])) return RunByteLevel(index, text, word);
+  return RunMetaspace(index, text, at_start, word);
+}
+
+// Cuts `text` and gives the pieces to step `next`.
+absl::Status PreTokenizer::RunPieces(size_t next, const TextPattern& pattern, bool invert,
+                                     SplitBehavior behavior, absl::string_view text, bool at_start,
+                                     Word word) const {
+  absl::Status deeper;
+  const absl::Status split =
+      SplitText(pattern, invert, behavior, text, [&](absl::string_view piece) {
+        if (!deeper.ok()) return;
+        deeper = Run(next, piece, at_start && piece.data() == text.data(), word);
+      });
+  return split.ok() ? deeper : split;
+}
+
+absl::Status PreTokenizer::RunByteLevel(size_t index, absl::string_view text, Word word) const {
+  const auto& step = std::get<ByteLevel>(steps_[index]);
   std::string with_space;
   if (step.add_prefix_space && !absl::StartsWith(text, " ")) {
     with_space = absl::StrCat(" ", text);
     text = with_space;
   }
-  if (!step.regex) return Run(index + 1, text, word);
+  const bool last = index + 1 == steps_.size();
   absl::Status deeper;
-  const absl::Status split = step.regex->Split(text, [&](absl::string_view piece, bool matched) {
-    if ((matched ? step.drop_matches : step.drop_gaps) || !deeper.ok()) return;
-    deeper = Run(index + 1, piece, word);
-  });
+  const auto spell = [&](absl::string_view piece) {
+    if (last) {
+      word(piece);
+    } else if (deeper.ok()) {
+      deeper = Run(index + 1, TextOfBytes(piece), /*at_start=*/false, word);
+    }
+  };
+  if (!step.pattern) {
+    spell(text);
+    return deeper;
+  }
+  const absl::Status split =
+      SplitText(*step.pattern, /*invert=*/false, SplitBehavior::kIsolated, text, spell);
   return split.ok() ? deeper : split;
+}
+
+absl::Status PreTokenizer::RunMetaspace(size_t index, absl::string_view text, bool at_start,
+                                        Word word) const {
+  const auto& step = std::get<Metaspace>(steps_[index]);
+  std::string marked = absl::StrReplaceAll(text, {{" ", step.mark}});
+  const bool wants_mark = step.prepend == Metaspace::Prepend::kAlways ||
+                          (step.prepend == Metaspace::Prepend::kFirst && at_start);
+  if (wants_mark && !absl::StartsWith(marked, step.mark)) marked.insert(0, step.mark);
+  if (!step.split) return Run(index + 1, marked, at_start, word);
+  return RunPieces(index + 1, step.pattern, /*invert=*/false, SplitBehavior::kMergedWithNext,
+                   marked, at_start, word);
 }
 
 }  // namespace baton

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -8,37 +10,69 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/json_node.h"
-#include "common/tokenizer/split_regex.h"
+#include "common/tokenizer/split_behavior.h"
+#include "common/tokenizer/text_pattern.h"
 
 namespace baton {
 
+// How the words that a PreTokenizer gives spell the text.
+enum class WordSpelling {
+  kText,          // as it is
+  kByteAlphabet,  // each byte as a character of byte_alphabet.h
+  kBytes,         // the same, but left to whoever takes the words: they hold the text's own bytes
+};
+
 // "pre_tokenizer" of a tokenizer.json: cuts text into the words that BPE works on. Steps run one
-// after the other, each on the pieces of the one before. Supported: `Split` (pattern Regex or
-// String, behaviours Isolated and Removed, either inverted), `ByteLevel` as the last step,
-// `Sequence` of those. Constant once built; any thread.
+// after the other, each on the pieces of the one before: Split, Digits, Punctuation,
+// WhitespaceSplit, Metaspace, ByteLevel, or a Sequence of those; behind ByteLevel only steps that
+// cut. Constant once built; any thread.
 class PreTokenizer {
  public:
-  static absl::StatusOr<PreTokenizer> FromJson(const JsonNode& node);
+  // `node` is nothing where the file has none: the text is one word then.
+  static absl::StatusOr<PreTokenizer> FromJson(const std::optional<JsonNode>& node);
 
-  // Calls `word` for each word of `text` (well-formed UTF-8), in order. A view lives during its
-  // call only. InvalidArgument where a pattern exceeds its limits; see SplitRegex.
-  absl::Status Split(absl::string_view text,
+  // Calls `word` for each word of `text` (well-formed UTF-8), in order. `at_start` says whether
+  // `text` begins what was given to encode. A view lives during its call only. InvalidArgument
+  // where a pattern exceeds its limits; see SplitRegex.
+  absl::Status Split(absl::string_view text, bool at_start,
                      absl::FunctionRef<void(absl::string_view word)> word) const;
 
+  WordSpelling spelling() const;
+  // Whether `at_start` makes a difference.
+  bool asks_for_start() const;
+
  private:
-  struct Step {
-    std::optional<SplitRegex> regex;  // none: the piece stays whole
-    bool drop_matches = false;
-    bool drop_gaps = false;         // what lies between matches
-    bool add_prefix_space = false;  // before the regex, where the piece does not begin with one
-    bool last = false;              // ByteLevel: nothing may follow
+  struct Cut {
+    TextPattern pattern;
+    SplitBehavior behavior = SplitBehavior::kIsolated;
+    bool invert = false;
   };
+  struct ByteLevel {
+    std::optional<TextPattern> pattern;
+    bool add_prefix_space = true;
+  };
+  struct Metaspace {
+    enum class Prepend { kAlways, kFirst, kNever };
+    std::string mark;  // one character, in place of each space
+    TextPattern pattern;
+    Prepend prepend = Prepend::kAlways;
+    bool split = true;
+  };
+  using Step = std::variant<Cut, ByteLevel, Metaspace>;
 
   static absl::Status Read(const JsonNode& node, int depth, std::vector<Step>* steps);
+  static absl::StatusOr<Step> ReadStep(const JsonNode& node);
   static absl::StatusOr<Step> ReadSplit(const JsonNode& node);
   static absl::StatusOr<Step> ReadByteLevel(const JsonNode& node);
-  absl::Status Run(size_t step, absl::string_view text,
-                   absl::FunctionRef<void(absl::string_view)> word) const;
+  static absl::StatusOr<Step> ReadMetaspace(const JsonNode& node);
+
+  using Word = absl::FunctionRef<void(absl::string_view)>;
+  absl::Status Run(size_t step, absl::string_view text, bool at_start, Word word) const;
+  absl::Status RunPieces(size_t step, const TextPattern& pattern, bool invert,
+                         SplitBehavior behavior, absl::string_view text, bool at_start,
+                         Word word) const;
+  absl::Status RunByteLevel(size_t step, absl::string_view text, Word word) const;
+  absl::Status RunMetaspace(size_t step, absl::string_view text, bool at_start, Word word) const;
 
   std::vector<Step> steps_;
 };

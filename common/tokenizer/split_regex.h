@@ -24,9 +24,9 @@ class SplitRegex {
   ~SplitRegex();
 
   // Calls `piece` for each match and each stretch between matches, in order; together they are
-  // `text`, and none is empty. `text` is well-formed UTF-8, and at most 1 GiB. InvalidArgument
-  // where matching needs more steps or memory than its limits; pieces before that place have been
-  // handed out then.
+  // `text`. A match may be empty, but not right behind another. `text` is well-formed UTF-8, and at
+  // most 1 GiB. InvalidArgument where matching needs more steps or memory than its limits; pieces
+  // before that place have been handed out then.
   absl::Status Split(absl::string_view text,
                      absl::FunctionRef<void(absl::string_view text, bool matched)> piece) const;
 

@@ -43,9 +43,10 @@ TEST(SplitRegexTest, MatchesAndGapsCoverTheText) {
 
 TEST(SplitRegexTest, EmptyMatchesCut) {
   EXPECT_THAT(Pieces("(?<=[a-z])(?=[A-Z])", "camelCaseWord"),
-              ElementsAre("-camel", "-Case", "-Word"));
-  EXPECT_THAT(Pieces("x*", "axxb"), ElementsAre("-a", "+xx", "-b"));
-  EXPECT_THAT(Pieces("$", "ab\ncd"), ElementsAre("-ab", "-\ncd"));
+              ElementsAre("-camel", "+", "-Case", "+", "-Word"));
+  EXPECT_THAT(Pieces("x*", "axxb"), ElementsAre("+", "-a", "+xx", "-b", "+"));
+  EXPECT_THAT(Pieces("$", "ab\ncd"), ElementsAre("-ab", "+", "-\ncd", "+"));
+  EXPECT_THAT(Pieces("", "ab"), ElementsAre("+", "-a", "+", "-b", "+"));
 }
 
 TEST(SplitRegexTest, WhiteSpaceIsThatOfUnicode) {
@@ -54,7 +55,8 @@ TEST(SplitRegexTest, WhiteSpaceIsThatOfUnicode) {
         std::pair("[\\S]", false), std::pair("[^\\S]", true)}) {
     const SplitRegex regex = SplitRegex::Compile(pattern).value();
     for (char32_t code = 0; code < 0x3100; ++code) {
-      ASSERT_EQ(Matches(regex, code) == wanted, IsWhiteSpace(code)) << pattern << ' ' << uint32_t{code};
+      ASSERT_EQ(Matches(regex, code) == wanted, IsWhiteSpace(code))
+          << pattern << ' ' << uint32_t{code};
     }
     EXPECT_EQ(Matches(regex, 0x10FFFF), !wanted);
   }

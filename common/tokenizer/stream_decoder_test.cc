@@ -4,12 +4,15 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "common/tokenizer/tokenizer_testdata.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
+
+using nlohmann::json;
 
 // One id per byte of `bytes`, as gpt2.tokenizer.json numbers them.
 std::vector<TokenId> ByteIds(const Tokenizer& tokenizer, absl::string_view bytes) {
@@ -47,8 +50,59 @@ TEST(StreamDecoderTest, BytesThatBecomeNoCharacterAreReplacedOnceThatIsCertain) 
   EXPECT_EQ(decoder.Push(ByteIds(*tokenizer, "\xAC")[0]), "\uFFFD");  // as new
 }
 
+// The text that each of `tokens` (as the file spells them) gives, and what the end gives.
+std::vector<std::string> Pieces(const Tokenizer& tokenizer,
+                                const std::vector<std::string>& tokens) {
+  StreamDecoder decoder(&tokenizer, true);
+  std::vector<std::string> pieces;
+  for (const std::string& token : tokens) {
+    pieces.push_back(decoder.Push(tokenizer.TokenToId(token).value()));
+  }
+  pieces.push_back(decoder.Finish());
+  return pieces;
+}
+
+TEST(StreamDecoderTest, ByteTokensWaitUntilTheirRunEnds) {
+  const auto tokenizer = LoadTestTokenizer("llama2");
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(Pieces(*tokenizer, {"a", "<0xE4>", "<0xBA>", "<0xBA>", "b"}),
+            (Texts{"a", "", "", "", "\u4ebab", ""}));
+  EXPECT_EQ(Pieces(*tokenizer, {"<0xC3>", "<0xA9>", "<0x41>"}), (Texts{"", "", "", "\u00e9A"}));
+  // One byte too few makes all of the run unreadable, the whole character before it too.
+  EXPECT_EQ(Pieces(*tokenizer, {"<0xC3>", "<0xA9>", "<0xC3>", "a"}),
+            (Texts{"", "", "", "\uFFFD\uFFFD\uFFFDa", ""}));
+  EXPECT_EQ(Pieces(*tokenizer, {"<0xFF>"}), (Texts{"", "\uFFFD"}));
+}
+
+TEST(StreamDecoderTest, OnlyTheFirstSpaceOfAnAnswerIsStripped) {
+  using Texts = std::vector<std::string>;
+  const auto tokenizer = LoadTestTokenizer("llama2");
+  EXPECT_EQ(Pieces(*tokenizer, {"▁the", "▁the"}), (Texts{"the", " the", ""}));
+  EXPECT_EQ(Pieces(*tokenizer, {"▁", "▁", "▁the"}), (Texts{"", " ", " the", ""}));
+  EXPECT_EQ(Pieces(*tokenizer, {"<s>", "▁the"}), (Texts{"", "the", ""}));
+  // Byte tokens give their run as one token, so a space among them counts too.
+  EXPECT_EQ(Pieces(*tokenizer, {"<0x20>", "a"}), (Texts{"", "a", ""}));
+  EXPECT_EQ(Pieces(*LoadTestTokenizer("gemma"), {"▁the", "▁the"}), (Texts{" the", " the", ""}));
+}
+
+TEST(StreamDecoderTest, WhatMayBeStrippedFromTheEndWaits) {
+  json file = json::parse(ReadTestData("llama2.tokenizer.json"));
+  file["decoder"]["decoders"][3] = {{"type", "Strip"}, {"content", "e"}, {"start", 1}, {"stop", 2}};
+  const auto tokenizer = Tokenizer::FromJson(file.dump(), "t.json").value();
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(Pieces(*tokenizer, {"e", "e", "a", "e", "e", "e", "b", "e"}),
+            (Texts{"", "", "ea", "", "", "e", "eeb", "", ""}));
+  EXPECT_EQ(Pieces(*tokenizer, {"a", "e", "e", "e", "e"}), (Texts{"a", "", "", "e", "e", ""}));
+}
+
+TEST(StreamDecoderTest, MetaspaceDropsTheMarksOfTheFirstToken) {
+  const auto tokenizer = LoadTestTokenizer("metaspace");
+  EXPECT_EQ(Pieces(*tokenizer, {"▁the", "▁the"}), (std::vector<std::string>{"the", " the", ""}));
+  EXPECT_EQ(tokenizer->TokenBytes(tokenizer->TokenToId("▁the").value()), " the");
+}
+
 TEST(StreamDecoderTest, PiecesAreWholeCharactersAndMakeUpTheDecodedText) {
-  for (const char* name : kTestTokenizers) {
+  for (const std::string& name : TestTokenizers()) {
     const auto tokenizer = LoadTestTokenizer(name);
     TestLcg rng(5);
     for (int round = 0; round < 500; ++round) {

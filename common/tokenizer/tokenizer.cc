@@ -8,12 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/json_node.h"
+#include "common/tokenizer/stream_decoder.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
+constexpr size_t kMaxBytesOfTokens = size_t{1} << 30;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "rb"), &fclose);
@@ -68,16 +70,6 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
   return token;
 }
 
-absl::Status CheckDecoder(const JsonNode& root) {
-  const auto decoder = root.Get("decoder");
-  if (!decoder.ok()) return decoder.status();
-  const auto type = decoder->Get("type");
-  if (!type.ok()) return type.status();
-  const auto name = type->String();
-  if (!name.ok()) return name.status();
-  return *name == "ByteLevel" ? absl::OkStatus() : type->Unsupported("\"ByteLevel\"");
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromFile(const std::string& path) {
@@ -93,25 +85,33 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::strin
   const JsonNode root = (*file)->root();
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer);
 
+  const auto pre_tokenizer_node = root.Find("pre_tokenizer");
+  if (!pre_tokenizer_node.ok()) return pre_tokenizer_node.status();
+  auto pre_tokenizer = PreTokenizer::FromJson(*pre_tokenizer_node);
+  if (!pre_tokenizer.ok()) return pre_tokenizer.status();
+  tokenizer->pre_tokenizer_ = *std::move(pre_tokenizer);
+
   const auto model = root.Get("model");
   if (!model.ok()) return model.status();
-  auto bpe = ByteBpe::FromJson(*model, &tokenizer->vocabulary_);
+  auto bpe = Bpe::FromJson(*model, tokenizer->pre_tokenizer_->spelling(), &tokenizer->vocabulary_);
   if (!bpe.ok()) return bpe.status();
   tokenizer->model_ = *std::move(bpe);
 
   const auto normalizer_node = root.Find("normalizer");
   if (!normalizer_node.ok()) return normalizer_node.status();
-  const auto normalizer = Normalizer::FromJson(*normalizer_node);
+  auto normalizer = Normalizer::FromJson(*normalizer_node);
   if (!normalizer.ok()) return normalizer.status();
-  tokenizer->normalizer_ = *normalizer;
+  tokenizer->normalizer_ = *std::move(normalizer);
+  if (tokenizer->pre_tokenizer_->asks_for_start() &&
+      !tokenizer->normalizer_->keeps_characters_apart()) {
+    return (*normalizer_node)
+        ->Error(
+            "supported before a Metaspace with prepend_scheme \"first\": nothing, or a Replace of "
+            "one "
+            "character by another");
+  }
 
   if (absl::Status read = tokenizer->ReadAddedTokens(root); !read.ok()) return read;
-
-  const auto pre_tokenizer_node = root.Get("pre_tokenizer");
-  if (!pre_tokenizer_node.ok()) return pre_tokenizer_node.status();
-  auto pre_tokenizer = PreTokenizer::FromJson(*pre_tokenizer_node);
-  if (!pre_tokenizer.ok()) return pre_tokenizer.status();
-  tokenizer->pre_tokenizer_ = *std::move(pre_tokenizer);
 
   const auto post_processor_node = root.Find("post_processor");
   if (!post_processor_node.ok()) return post_processor_node.status();
@@ -119,8 +119,14 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::strin
   if (!post_processor.ok()) return post_processor.status();
   tokenizer->post_processor_ = *std::move(post_processor);
 
-  if (absl::Status decoder = CheckDecoder(root); !decoder.ok()) return decoder;
-  tokenizer->SpellOutBytes();
+  const auto decoder_node = root.Get("decoder");
+  if (!decoder_node.ok()) return decoder_node.status();
+  auto decoder = Decoder::FromJson(*decoder_node);
+  if (!decoder.ok()) return decoder.status();
+  tokenizer->decoder_ = *std::move(decoder);
+  if (absl::Status spelled = tokenizer->SpellOutBytes(); !spelled.ok()) {
+    return decoder_node->Error(spelled.message());
+  }
   return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
 }
 
@@ -148,14 +154,15 @@ absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
       if (token.special != special) continue;
       if (special) special_[token.id] = true;
       if (token.normalized) {
-        const absl::string_view pattern = normalizer_->Normalize(token.content, &buffer);
-        if (pattern.empty() || pattern.size() > AddedTokenMatcher::kMaxContentBytes) {
+        const auto pattern = normalizer_->Normalize(token.content, &buffer);
+        if (!pattern.ok()) return (*list)->Error(pattern.status().message());
+        if (pattern->empty() || pattern->size() > AddedTokenMatcher::kMaxContentBytes) {
           return (*list)->Error(absl::StrCat("the added token with id ", token.id, " is ",
-                                             pattern.size(),
+                                             pattern->size(),
                                              " bytes long once normalised; supported: 1 to ",
                                              AddedTokenMatcher::kMaxContentBytes));
         }
-        normalized_tokens_.Add(token, pattern);
+        normalized_tokens_.Add(token, *pattern);
       } else {
         raw_tokens_.Add(token, token.content);
       }
@@ -164,19 +171,27 @@ absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
   return absl::OkStatus();
 }
 
-void Tokenizer::SpellOutBytes() {
+absl::Status Tokenizer::SpellOutBytes() {
   byte_ends_.assign(1, 0);
+  byte_tokens_.resize(vocabulary_.size());
   for (TokenId id = 0; id < vocabulary_.size(); ++id) {
-    const absl::string_view text = vocabulary_.Text(id);
-    // A text with a character outside the alphabet stands for itself; that is how the reference
-    // reads added tokens too.
-    if (const std::optional<std::string> bytes = BytesOfText(text)) {
-      bytes_ += *bytes;
-    } else {
-      bytes_.append(text.data(), text.size());
+    if (vocabulary_.Contains(id)) {
+      const std::string token = decoder_->BeforeFallback(vocabulary_.Text(id), /*first=*/false);
+      const auto byte = decoder_->byte_fallback() ? Decoder::ByteOf(token) : std::nullopt;
+      byte_tokens_[id] = byte.has_value();
+      if (byte) {
+        bytes_.push_back(static_cast<char>(*byte));
+      } else {
+        bytes_ += decoder_->BytesOf(decoder_->BehindFallback(token, /*first=*/false));
+      }
+    }
+    if (bytes_.size() > kMaxBytesOfTokens) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("makes more than ", kMaxBytesOfTokens, " bytes of the tokens' texts"));
     }
     byte_ends_.push_back(static_cast<uint32_t>(bytes_.size()));
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
@@ -191,26 +206,36 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
   if (options.add_special) ids = post_processor_.before;
   ids.reserve(ids.size() + utf8.size() / 4);
 
-  BpeMerges::Scratch scratch;
+  Bpe::Scratch scratch;
   absl::Status status;
-  const auto encode_text = [&](absl::string_view text, const AddedToken* token) {
-    if (token != nullptr) {
-      ids.push_back(token->id);
-    } else if (status.ok()) {
-      status = pre_tokenizer_->Split(
-          text, [&](absl::string_view word) { model_->Encode(word, &scratch, &ids); });
-    }
+  const auto encode = [&](absl::string_view text, bool at_start) {
+    const absl::Status split = pre_tokenizer_->Split(
+        text, at_start, [&](absl::string_view word) { model_->Encode(word, &scratch, &ids); });
+    status.Update(split);
   };
-  raw_tokens_.Split(utf8, options.parse_special,
-                    [&](absl::string_view text, const AddedToken* token) {
-                      if (token != nullptr) {
-                        ids.push_back(token->id);
-                        return;
-                      }
-                      std::string buffer;
-                      normalized_tokens_.Split(normalizer_->Normalize(text, &buffer),
-                                               options.parse_special, encode_text);
-                    });
+  raw_tokens_.Split(
+      utf8, options.parse_special, [&](absl::string_view text, const AddedToken* token) {
+        if (token != nullptr) {
+          ids.push_back(token->id);
+          return;
+        }
+        if (!status.ok()) return;
+        std::string buffer;
+        const auto normalized = normalizer_->Normalize(text, &buffer);
+        if (!normalized.ok()) {
+          status = normalized.status();
+          return;
+        }
+        const bool begins = text.data() == utf8.data();
+        normalized_tokens_.Split(*normalized, options.parse_special,
+                                 [&](absl::string_view part, const AddedToken* found) {
+                                   if (found != nullptr) {
+                                     ids.push_back(found->id);
+                                   } else if (status.ok()) {
+                                     encode(part, begins && part.data() == normalized->data());
+                                   }
+                                 });
+      });
   if (!status.ok()) return status;
   if (options.add_special) {
     ids.insert(ids.end(), post_processor_.behind.begin(), post_processor_.behind.end());
@@ -224,17 +249,10 @@ absl::string_view Tokenizer::TokenBytes(TokenId id) const {
 }
 
 std::string Tokenizer::Decode(absl::Span<const TokenId> ids, bool skip_special) const {
-  std::string bytes;
-  for (const TokenId id : ids) {
-    if (skip_special && IsSpecial(id)) continue;
-    const absl::string_view token = TokenBytes(id);
-    bytes.append(token.data(), token.size());
-  }
+  StreamDecoder decoder(this, skip_special);
   std::string text;
-  text.reserve(bytes.size());
-  const size_t used = AppendLossyUtf8(bytes, &text);
-  if (used < bytes.size()) text += kReplacementCharacter;  // a character that was never completed
-  return text;
+  for (const TokenId id : ids) text += decoder.Push(id);
+  return text + decoder.Finish();
 }
 
 }  // namespace baton

@@ -11,6 +11,7 @@
 #include "common/base/types.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe.h"
+#include "common/tokenizer/decoder.h"
 #include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/post_processor.h"
 #include "common/tokenizer/pre_tokenizer.h"
@@ -29,7 +30,7 @@ struct EncodeOptions {
 
 // Text to token ids and back, as a Hugging Face tokenizer.json describes it, id for id what the
 // `tokenizers` library gives (with `encode_special_tokens` where `parse_special` is false).
-// Byte-level BPE; README.md lists what is supported. Constant once loaded; any thread.
+// BPE of all spellings; README.md lists what is supported. Constant once loaded; any thread.
 class Tokenizer {
  public:
   // Loads a tokenizer.json. NotFound or Unavailable where it cannot be read. InvalidArgument, with
@@ -41,19 +42,20 @@ class Tokenizer {
                                                                    absl::string_view name);
 
   // InvalidArgument for text that is not UTF-8, with the offset of the first wrong byte, and for a
-  // text that exceeds the limits of the pre-tokeniser's pattern. Empty text gives what the template
-  // adds, if anything.
+  // text that exceeds the limits of a pattern. Empty text gives what the template adds, if
+  // anything.
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view utf8,
                                               EncodeOptions options = {}) const;
 
-  // The text of `ids`: their bytes one after the other, where each maximal part that is no UTF-8
-  // gives one U+FFFD. Ids that are no token give nothing. With `skip_special`, special tokens give
-  // nothing.
+  // The text of `ids` as the file's decoder makes it. Ids that are no token give nothing. With
+  // `skip_special`, special tokens give nothing.
   std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const;
 
-  // The bytes that a token stands for; often not a whole number of characters. Empty for an id that
-  // is no token. The view lives as long as the tokeniser.
+  // What a token adds to a text that has begun before it; often not a whole number of characters.
+  // Empty for an id that is no token. The view lives as long as the tokeniser.
   absl::string_view TokenBytes(TokenId id) const;
+  // Whether it is a byte token such as <0x41>, and the decoder reads it so.
+  bool IsByte(TokenId id) const { return IsToken(id) && byte_tokens_[id]; }
 
   // One past the highest id; a model's vocabulary may be padded beyond it.
   TokenId vocab_size() const { return vocabulary_.size(); }
@@ -64,21 +66,25 @@ class Tokenizer {
   std::optional<TokenId> TokenToId(absl::string_view text) const { return vocabulary_.Find(text); }
   absl::string_view TokenText(TokenId id) const { return vocabulary_.Text(id); }
 
+  const Decoder& decoder() const { return *decoder_; }
+
  private:
   Tokenizer() = default;
   absl::Status ReadAddedTokens(const JsonNode& root);
-  void SpellOutBytes();
+  absl::Status SpellOutBytes();
 
   Vocabulary vocabulary_;
   std::vector<bool> special_;
+  std::vector<bool> byte_tokens_;
   std::string bytes_;                // of all tokens, one after the other
   std::vector<uint32_t> byte_ends_;  // token i: from byte_ends_[i] to byte_ends_[i + 1]
   AddedTokenMatcher raw_tokens_;
   AddedTokenMatcher normalized_tokens_;
   std::optional<Normalizer> normalizer_;
   std::optional<PreTokenizer> pre_tokenizer_;
-  std::optional<ByteBpe> model_;
+  std::optional<Bpe> model_;
   PostProcessor post_processor_;
+  std::optional<Decoder> decoder_;
 };
 
 }  // namespace baton

@@ -83,29 +83,25 @@ TEST(TokenizerFileTest, WrongTypesAreNamedWithTheirPlace) {
 TEST(TokenizerFileTest, WhatIsUnsupportedIsNamedWithWhatIs) {
   EXPECT_THAT(Refusal([](json& j) { j["model"]["type"] = "Unigram"; }),
               HasSubstr("$.model.type is \"Unigram\"; supported: \"BPE\""));
-  EXPECT_THAT(Refusal([](json& j) { j["model"]["byte_fallback"] = true; }),
-              HasSubstr("$.model.byte_fallback is true; supported: false"));
   EXPECT_THAT(Refusal([](json& j) { j["model"]["dropout"] = 0.1; }),
               HasSubstr("$.model.dropout is 0.1; supported: null or 0"));
   EXPECT_THAT(Refusal([](json& j) { j["model"]["continuing_subword_prefix"] = "##"; }),
               HasSubstr("$.model.continuing_subword_prefix is \"##\""));
   EXPECT_THAT(Refusal([](json& j) {
-                j["normalizer"] = {{"type", "NFKC"}};
+                j["normalizer"] = {{"type", "Lowercase"}};
               }),
-              HasSubstr("$.normalizer.type is \"NFKC\"; supported: \"NFC\""));
+              HasSubstr("$.normalizer.type is \"Lowercase\"; supported: \"NFC\""));
+  EXPECT_THAT(
+      Refusal([](json& j) { j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Merged"; }),
+      HasSubstr("behavior is \"Merged\"; supported: \"Isolated\", \"Removed\""));
   EXPECT_THAT(Refusal([](json& j) {
-                j["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "MergedWithNext";
+                j["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
               }),
-              HasSubstr("behavior is \"MergedWithNext\"; supported: \"Isolated\", \"Removed\""));
-  EXPECT_THAT(Refusal([](json& j) {
-                j["pre_tokenizer"] = {{"type", "Metaspace"}};
-              }),
-              HasSubstr("$.pre_tokenizer.type is \"Metaspace\"; supported: "));
-  EXPECT_THAT(Refusal([](json& j) { j["pre_tokenizer"]["pretokenizers"].erase(1); }),
-              HasSubstr("ByteLevel"));
-  EXPECT_THAT(Refusal([](json& j) { j["pre_tokenizer"] = nullptr; }), HasSubstr("$.pre_tokenizer"));
-  EXPECT_THAT(Refusal([](json& j) { j["decoder"]["type"] = "Metaspace"; }),
-              HasSubstr("$.decoder.type is \"Metaspace\"; supported: \"ByteLevel\""));
+              HasSubstr("$.pre_tokenizer.type is \"BertPreTokenizer\"; supported: \"Split\""));
+  EXPECT_THAT(Refusal([](json& j) { j["decoder"]["type"] = "WordPiece"; }),
+              HasSubstr("$.decoder.type is \"WordPiece\"; supported: \"ByteLevel\""));
+  EXPECT_THAT(Refusal([](json& j) { j["decoder"] = nullptr; }),
+              HasSubstr("$.decoder: found null, expected an object"));
   EXPECT_THAT(Refusal([](json& j) { j["post_processor"]["processors"][1]["type"] = "Bert"; }),
               HasSubstr("$.post_processor.processors[1].type is \"Bert\"; supported: "));
   EXPECT_THAT(Refusal([](json& j) {
@@ -113,6 +109,113 @@ TEST(TokenizerFileTest, WhatIsUnsupportedIsNamedWithWhatIs) {
               }),
               HasSubstr("$.pre_tokenizer.pretokenizers[0].pattern.Regex: regular expression, byte "
                         "2: a group of this kind"));
+}
+
+TEST(TokenizerFileTest, NoCharacterMayBeLeftWithoutAToken) {
+  EXPECT_THAT(Refusal([](json& j) { j["pre_tokenizer"] = nullptr; }),
+              HasSubstr("$.model.vocab: some characters would have no token; supported: "
+                        "vocabularies with an unk_token"));
+  json file = TestJson("llama2");
+  file["model"]["vocab"].erase("<0xE4>");
+  EXPECT_TRUE(Load(file.dump()).ok());  // such characters are unknown then
+  file["model"]["unk_token"] = "<nothing>";
+  EXPECT_THAT(std::string(Load(file.dump()).message()),
+              HasSubstr("$.model.unk_token: the token for unknown characters is not in the"));
+  file["model"].erase("unk_token");
+  EXPECT_THAT(std::string(Load(file.dump()).message()), HasSubstr("a token <0xHH> for each byte"));
+  file["model"]["vocab"]["<0xE4>"] = 5000;
+  EXPECT_TRUE(Load(file.dump()).ok());
+}
+
+// A refusal of the llama2 file (normalizer: Prepend, Replace; decoder: Replace, ByteFallback, Fuse,
+// Strip), or of mistral3 (Metaspace), once `change` has been made to it.
+std::string RefusalOf(const std::string& name, const std::function<void(json&)>& change) {
+  json file = TestJson(name);
+  change(file);
+  const absl::Status status = Load(file.dump());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+TEST(TokenizerFileTest, StepsMustBeWhole) {
+  const auto normalizer = [](int i, const std::function<void(json&)>& edit) {
+    return RefusalOf("llama2", [&](json& j) { edit(j["normalizer"]["normalizers"][i]); });
+  };
+  EXPECT_THAT(normalizer(0, [](json& n) { n.erase("prepend"); }),
+              HasSubstr("$.normalizer.normalizers[0]: member \"prepend\" is missing"));
+  EXPECT_THAT(normalizer(1, [](json& n) { n.erase("content"); }),
+              HasSubstr("\"content\" is missing"));
+  EXPECT_THAT(normalizer(1, [](json& n) { n["pattern"] = json::object(); }),
+              HasSubstr("either \"Regex\" or \"String\""));
+  EXPECT_THAT(normalizer(1,
+                         [](json& n) {
+                           n["pattern"] = {{"Regex", "("}};
+                         }),
+              HasSubstr("pattern.Regex: regular expression, byte "));
+  EXPECT_THAT(normalizer(1,
+                         [](json& n) {
+                           n = {{"type", "Strip"}, {"strip_left", true}};
+                         }),
+              HasSubstr("\"strip_right\" is missing"));
+
+  const auto decoder = [](int i, const std::function<void(json&)>& edit) {
+    return RefusalOf("llama2", [&](json& j) { edit(j["decoder"]["decoders"][i]); });
+  };
+  EXPECT_THAT(
+      decoder(0,
+              [](json& d) {
+                d["pattern"] = {{"Regex", "a"}};
+              }),
+      HasSubstr("$.decoder.decoders[0].pattern: a Replace decoder with a Regex; supported"));
+  EXPECT_THAT(decoder(0, [](json& d) { d["pattern"]["String"] = ""; }), HasSubstr("is empty"));
+  EXPECT_THAT(decoder(0, [](json& d) { d["content"] = std::string(600, 'x'); }),
+              HasSubstr("has 600 bytes; supported: at most 512"));
+  EXPECT_THAT(decoder(3, [](json& d) { d["content"] = "ab"; }),
+              HasSubstr("found \"ab\", expected a string of one character"));
+  EXPECT_THAT(decoder(3, [](json& d) { d["start"] = -1; }),
+              HasSubstr("$.decoder.decoders[3].start: found -1, expected an integer from 0 to"));
+  EXPECT_THAT(decoder(3,
+                      [](json& d) {
+                        d = {{"type", "ByteLevel"}};
+                      }),
+              HasSubstr("behind ByteLevel or Fuse only \"Strip\" and \"Metaspace\""));
+  EXPECT_THAT(decoder(3,
+                      [](json& d) {
+                        d = {{"type", "ByteFallback"}};
+                      }),
+              HasSubstr("or Fuse only"));
+  EXPECT_THAT(decoder(2, [](json& d) { d = {{"type", "ByteFallback"}}; }), HasSubstr("one \"Byte"));
+  EXPECT_THAT(RefusalOf("llama2",
+                        [](json& j) {
+                          std::swap(j["decoder"]["decoders"][0], j["decoder"]["decoders"][3]);
+                        }),
+              HasSubstr("$.decoder.decoders[3].type is \"Replace\"; supported: behind"));
+
+  const auto metaspace = [](const std::function<void(json&)>& edit) {
+    return RefusalOf("mistral3", [&](json& j) { edit(j["pre_tokenizer"]); });
+  };
+  EXPECT_THAT(metaspace([](json& p) { p["replacement"] = ""; }),
+              HasSubstr("$.pre_tokenizer.replacement: found \"\", expected a string of one char"));
+  EXPECT_THAT(metaspace([](json& p) { p["prepend_scheme"] = "last"; }),
+              HasSubstr("is \"last\"; supported: \"always\", \"first\", \"never\""));
+  EXPECT_THAT(metaspace([](json& p) { p["add_prefix_space"] = false; }),
+              HasSubstr("add_prefix_space is false, but prepend_scheme is not \"never\""));
+  EXPECT_THAT(metaspace([](json& p) {
+                p = {{"type", "Sequence"},
+                     {"pretokenizers", {{{"type", "Metaspace"}, {"replacement", "_"}}, p}}};
+              }),
+              HasSubstr("\"first\" behind another step that changes the text"));
+  EXPECT_THAT(
+      RefusalOf("mistral3",
+                [](json& j) {
+                  j["normalizer"] = {{"type", "NFC"}};
+                }),
+      HasSubstr("$.normalizer: supported before a Metaspace with prepend_scheme \"first\""));
+  EXPECT_THAT(
+      Refusal([](json& j) {
+        j["pre_tokenizer"]["pretokenizers"].push_back(j["pre_tokenizer"]["pretokenizers"][1]);
+      }),
+      HasSubstr("$.pre_tokenizer.pretokenizers[2].type is \"ByteLevel\"; supported: behind"));
 }
 
 TEST(TokenizerFileTest, VocabularyMustBeConsistent) {
@@ -191,20 +294,22 @@ TEST(TokenizerFileTest, TemplatesMustBeWhole) {
 
 TEST(TokenizerFileTest, SequencesWithoutEndAreRefused) {
   json pre = {{"type", "ByteLevel"}}, normalizer = {{"type", "NFC"}},
-       post = {{"type", "ByteLevel"}};
+       post = {{"type", "ByteLevel"}}, decoder = {{"type", "ByteLevel"}};
   for (int i = 0; i < 100; ++i) {
     pre = {{"type", "Sequence"}, {"pretokenizers", {pre}}};
     normalizer = {{"type", "Sequence"}, {"normalizers", {normalizer}}};
     post = {{"type", "Sequence"}, {"processors", {post}}};
+    decoder = {{"type", "Sequence"}, {"decoders", {decoder}}};
   }
   EXPECT_THAT(Refusal([&](json& j) { j["pre_tokenizer"] = pre; }), HasSubstr("too deeply"));
   EXPECT_THAT(Refusal([&](json& j) { j["normalizer"] = normalizer; }), HasSubstr("too deeply"));
   EXPECT_THAT(Refusal([&](json& j) { j["post_processor"] = post; }), HasSubstr("too deeply"));
+  EXPECT_THAT(Refusal([&](json& j) { j["decoder"] = decoder; }), HasSubstr("too deeply"));
 }
 
 // Bytes changed at random, and values of the JSON changed at random: a status or a tokeniser that
 // works.
-class MutationTest : public testing::TestWithParam<const char*> {
+class MutationTest : public testing::TestWithParam<std::string> {
  protected:
   static void TryOut(const std::string& text) {
     const auto tokenizer = Tokenizer::FromJson(text, "t.json");
@@ -218,11 +323,11 @@ class MutationTest : public testing::TestWithParam<const char*> {
     if (ids.ok()) (*tokenizer)->Decode(*ids, true);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Tokenizers, MutationTest, testing::ValuesIn(kTestTokenizers),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Tokenizers, MutationTest, testing::ValuesIn(TestTokenizers()),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(MutationTest, ChangedBytesNeverCrash) {
-  const std::string whole = ReadTestData(std::string(GetParam()) + ".tokenizer.json");
+  const std::string whole = ReadTestData(GetParam() + ".tokenizer.json");
   TestLcg rng(11);
   for (int round = 0; round < 60; ++round) {
     std::string text = whole;
@@ -273,6 +378,9 @@ TEST_P(MutationTest, ChangedValuesNeverCrash) {
                                  "Sequence",
                                  "NFC",
                                  "ByteLevel",
+                                 "Metaspace",
+                                 "Strip",
+                                 "ByteFallback",
                                  "Split",
                                  "Removed",
                                  "Ġ",

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/utf8.h"
@@ -50,7 +51,20 @@ constexpr absl::string_view kSnippets[] = {"'s",
                                            "CamelCase",
                                            "\u4eba\u5de5",
                                            "\uac00\u11a7",
-                                           "cafe\u0301"};
+                                           "cafe\u0301",
+                                           "\u2581",
+                                           "\u2581the",
+                                           "<0x41>",
+                                           "<unk>",
+                                           "</s>",
+                                           "[INST]",
+                                           "<|end|>",
+                                           "<\uff5cEOT\uff5c>",
+                                           " of the",
+                                           "  ",
+                                           "\u3000",
+                                           "\ufb01",
+                                           "\u2460"};
 constexpr char32_t kSpaces[] = {0x20,   0x20,   0x20,   0x0A,   0x0A,   0x0D,   0x09,   0x0B,
                                 0x0C,   0x85,   0xA0,   0x1680, 0x180E, 0x2003, 0x200A, 0x200B,
                                 0x2028, 0x2029, 0x202F, 0x205F, 0x3000, 0xFEFF};
@@ -61,6 +75,13 @@ constexpr char32_t kRanges[][2] = {
     {0x20000, 0x323AF}, {0x10000, 0x10FFFF}, {0x1AB0, 0x1AFF},   {0x590, 0x8FF}};
 
 }  // namespace
+
+std::vector<std::string> TestTokenizers() {
+  if (const char* names = std::getenv("BATON_TOKENIZERS")) return absl::StrSplit(names, ',');
+  return {"gpt2",     "llama3",         "qwen2",  "o200k",     "tekken",
+          "deepseek", "deepseek_coder", "falcon", "llama2",    "phi3",
+          "gemma",    "mistral3",       "flags",  "metaspace", "flags_text"};
+}
 
 std::string ReadTestData(const std::string& name) {
   const char* folder = std::getenv("BATON_TOKENIZER_TESTDATA");
@@ -126,6 +147,16 @@ std::string RandomTestText(TestLcg* rng) {
     }
   }
   return text;
+}
+
+uint64_t Fnv(uint64_t hash, absl::string_view bytes) {
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  return hash;
+}
+uint64_t Fnv(uint64_t hash, TokenId id) {
+  char bytes[4];
+  for (int i = 0; i < 4; ++i) bytes[i] = static_cast<char>(static_cast<uint32_t>(id) >> (8 * i));
+  return Fnv(hash, absl::string_view(bytes, 4));
 }
 
 }  // namespace baton

@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "common/tokenizer/tokenizer.h"
 
 namespace baton {
 
-// The tokenisers of testdata/.
-inline constexpr const char* kTestTokenizers[] = {"gpt2", "llama3", "qwen2", "o200k", "flags"};
+// The tokenisers of testdata/, or those that BATON_TOKENIZERS names, with commas between them.
+std::vector<std::string> TestTokenizers();
 
 // A file of testdata/, or of the folder that BATON_TOKENIZER_TESTDATA names. Dies where it is
 // missing.
@@ -29,5 +30,10 @@ class TestLcg {
   uint64_t state_;
 };
 std::string RandomTestText(TestLcg* rng);
+
+// FNV-1a, as make_goldens.py hashes. An id counts as its four bytes, the lowest first.
+inline constexpr uint64_t kFnvStart = 0xCBF29CE484222325;
+uint64_t Fnv(uint64_t hash, absl::string_view bytes);
+uint64_t Fnv(uint64_t hash, TokenId id);
 
 }  // namespace baton

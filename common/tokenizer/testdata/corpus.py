@@ -104,9 +104,19 @@ SPECIAL = [
     "[MASK] a [MASK] b  [MASK]  c[MASK]d \n [MASK] \t e", "x  [L]  y [L]z", "x  [R]  y[R] z", "word wordy sword word's (word) word_ 0word word\u0301 word",
     "caf\u00e9 cafe\u0301 CAFE\u0301", "<ab><abc><abcd> <abc <ab>c><a<ab>", "\u3000[MASK]\u3000\u00a0[L]\u2003[R]\u2028", "[R][L] [R] [L] [R]  [L]",
 ]
+SENTENCEPIECE = [
+    "▁", "▁▁", "▁the", "a▁b", " ▁ ▁", "▁Hello▁world", "<0x41>", "<0x41><0xE4>", "<unk>", "a<unk>b", "<s>", "</s>", " <s> x </s> ",
+    "of the of  the of the", " of the", "the end of the day", "人", "人人 人", "人a工b智", "\u2603\u2603", "x\u2603y", "[INST] Hi [/INST]", "[INST]Hi[/INST] there",
+    "<|user|>\nHi<|end|>\n<|assistant|>\n", "<|end|> \n x", "x <|end|>", "<｜begin▁of▁sentence｜>Hi<｜EOT｜>", "<start_of_turn>user\nHi<end_of_turn>\n",
+    "１２３ ﬁ ² Å ㍿ ①", "a\u00a0b\u3000c", "Hello   world", "   three", "three   ",
+]
 LONG = [
     ("a", 700), ("ab", 400), ("😀", 120), ("e\u0301", 150), ("人", 300), ("ก", 300), ("1", 200), ("12a", 100), ("-", 300), ("'s", 80), ("Aa", 120), ("\u0301", 60),
     ("<|im_start|>", 12), ("the ", 100), ("\U00031350", 30), ("ab\n", 60), ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", 12),
 ]
 
-CORPUS = ENGLISH + CODE + SCRIPTS + MARKS + EMOJI + SPACES + NUMBERS + ODD + SPECIAL + LONG
+CORPUS = ENGLISH + CODE + SCRIPTS + MARKS + EMOJI + SPACES + NUMBERS + ODD + SPECIAL + SENTENCEPIECE + LONG
+
+
+def expand(entry):
+    return entry if isinstance(entry, str) else entry[0] * entry[1]

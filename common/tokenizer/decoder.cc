@@ -1,0 +1,198 @@
+#include "common/tokenizer/decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/tokenizer/byte_alphabet.h"
+#include "common/tokenizer/utf8.h"
+
+namespace baton {
+namespace {
+
+constexpr int kMaxDepth = 8;
+constexpr size_t kMaxSteps = 32;
+// Of what Replace puts in place of a match.
+constexpr size_t kMaxReplacementBytes = 512;
+
+}  // namespace
+
+absl::StatusOr<Decoder> Decoder::FromJson(const JsonNode& node) {
+  Decoder decoder;
+  if (absl::Status read = decoder.Read(node, 0); !read.ok()) return read;
+  return decoder;
+}
+
+absl::Status Decoder::Read(const JsonNode& node, int depth) {
+  const auto type = node.Get("type");
+  if (!type.ok()) return type.status();
+  const auto name = type->String();
+  if (!name.ok()) return name.status();
+  if (*name == "Sequence") {
+    if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
+    const auto list = node.Get("decoders");
+    if (!list.ok()) return list.status();
+    const auto parts = list->Array();
+    if (!parts.ok()) return parts.status();
+    for (const JsonNode& part : *parts) {
+      if (absl::Status read = Read(part, depth + 1); !read.ok()) return read;
+    }
+    return absl::OkStatus();
+  }
+  if (*name == "Fuse") {
+    joined_ = true;
+    return absl::OkStatus();
+  }
+  if (*name == "Replace") return Add(node, ReadReplace(node));
+  if (*name == "Strip") return Add(node, ReadStrip(node));
+  if (*name == "Metaspace") return Add(node, ReadMetaspace(node));
+  if (*name != "ByteLevel" && *name != "ByteFallback") {
+    return type->Unsupported(
+        "\"ByteLevel\", \"Replace\", \"ByteFallback\", \"Fuse\", \"Strip\", \"Metaspace\", "
+        "\"Sequence\"");
+  }
+  if (joined_ || (byte_fallback_ && *name == "ByteFallback")) {
+    return type->Unsupported(
+        "behind ByteLevel or Fuse only \"Strip\" and \"Metaspace\", and one \"ByteFallback\"");
+  }
+  if (*name == "ByteLevel") {
+    joined_ = true;
+    byte_level_ = true;
+  } else {
+    byte_fallback_ = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::Add(const JsonNode& node, absl::StatusOr<Step> step) {
+  if (!step.ok()) return step.status();
+  std::vector<Step>& part = joined_ ? whole_ : byte_fallback_ ? each_behind_ : each_;
+  if (part.size() == kMaxSteps) return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
+  if (joined_ && step->kind == Step::Kind::kReplace) {
+    return node.Get("type")->Unsupported(
+        "behind ByteLevel or Fuse only \"Strip\" and \"Metaspace\"");
+  }
+  part.push_back(*std::move(step));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Decoder::Step> Decoder::ReadReplace(const JsonNode& node) {
+  const auto pattern = node.Get("pattern");
+  if (!pattern.ok()) return pattern.status();
+  const auto regex = pattern->Find("Regex");
+  if (!regex.ok()) return regex.status();
+  if (*regex) return pattern->Error("a Replace decoder with a Regex; supported: a String");
+  const auto from_node = pattern->Get("String");
+  if (!from_node.ok()) return from_node.status();
+  const auto from = from_node->String();
+  if (!from.ok()) return from.status();
+  if (from->empty()) return from_node->Error("is empty; supported: a text to replace");
+  const auto with_node = node.Get("content");
+  if (!with_node.ok()) return with_node.status();
+  const auto with = with_node->String();
+  if (!with.ok()) return with.status();
+  if (with->size() > kMaxReplacementBytes) {
+    return with_node->Error(
+        absl::StrCat("has ", with->size(), " bytes; supported: at most ", kMaxReplacementBytes));
+  }
+  Step step{Step::Kind::kReplace, std::string(*from), std::string(*with)};
+  return step;
+}
+
+absl::StatusOr<Decoder::Step> Decoder::ReadStrip(const JsonNode& node) {
+  const auto content = node.Get("content");
+  if (!content.ok()) return content.status();
+  const auto mark = content->Char();
+  if (!mark.ok()) return mark.status();
+  Step step{Step::Kind::kStrip, std::string(*mark)};
+  for (const auto& [key, value] :
+       {std::pair("start", &step.start), std::pair("stop", &step.stop)}) {
+    const auto count_node = node.Get(key);
+    if (!count_node.ok()) return count_node.status();
+    const auto count = count_node->Int(0, 1 << 20);
+    if (!count.ok()) return count.status();
+    *value = static_cast<size_t>(*count);
+  }
+  return step;
+}
+
+absl::StatusOr<Decoder::Step> Decoder::ReadMetaspace(const JsonNode& node) {
+  const auto replacement = node.Get("replacement");
+  if (!replacement.ok()) return replacement.status();
+  const auto mark = replacement->Char();
+  if (!mark.ok()) return mark.status();
+  const auto scheme = node.StringOr("prepend_scheme", "always");
+  if (!scheme.ok()) return scheme.status();
+  if (*scheme != "always" && *scheme != "first" && *scheme != "never") {
+    return node.Get("prepend_scheme")->Unsupported("\"always\", \"first\", \"never\"");
+  }
+  const auto add_prefix_space = node.BoolOr("add_prefix_space", true);
+  if (!add_prefix_space.ok()) return add_prefix_space.status();
+  Step step{Step::Kind::kMetaspace, std::string(*mark), " "};
+  step.drops_in_first = *scheme != "never" && *add_prefix_space;
+  return step;
+}
+
+std::string Decoder::BeforeFallback(absl::string_view token, bool first) const {
+  return Apply(each_, token, first);
+}
+std::string Decoder::BehindFallback(absl::string_view token, bool first) const {
+  return Apply(each_behind_, token, first);
+}
+
+std::string Decoder::BytesOf(std::string token) const {
+  if (!byte_level_) return token;
+  // A text with a character outside the alphabet stands for itself; that is how the reference reads
+  // added tokens too.
+  std::optional<std::string> bytes = BytesOfText(token);
+  return bytes ? *std::move(bytes) : token;
+}
+
+std::string Decoder::Apply(const std::vector<Step>& steps, absl::string_view token, bool first) {
+  std::string text(token);
+  for (const Step& step : steps) {
+    switch (step.kind) {
+      case Step::Kind::kReplace:
+        text = absl::StrReplaceAll(text, {{step.from, step.with}});
+        break;
+      case Step::Kind::kMetaspace:
+        text = absl::StrReplaceAll(text, {{step.from, first && step.drops_in_first ? "" : " "}});
+        break;
+      case Step::Kind::kStrip:
+        text =
+            std::string(StripStop(StripStart(text, step.from, step.start), step.from, step.stop));
+        break;
+    }
+  }
+  return text;
+}
+
+bool Decoder::FirstDiffers(const std::vector<Step>& steps) {
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const Step& step) { return step.drops_in_first; });
+}
+
+std::optional<unsigned char> Decoder::ByteOf(absl::string_view token) {
+  if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return std::nullopt;
+  // A + is a digit too few, and the reference takes it.
+  const auto digit = [](char c) {
+    return absl::ascii_isdigit(c) ? c - '0' : absl::ascii_tolower(c) - 'a' + 10;
+  };
+  if ((token[3] != '+' && !absl::ascii_isxdigit(token[3])) || !absl::ascii_isxdigit(token[4]))
+    return std::nullopt;
+  return (token[3] == '+' ? 0 : digit(token[3]) << 4) | digit(token[4]);
+}
+
+absl::string_view Decoder::StripStart(absl::string_view text, absl::string_view mark, size_t most) {
+  for (; most > 0 && absl::StartsWith(text, mark); --most) text.remove_prefix(mark.size());
+  return text;
+}
+absl::string_view Decoder::StripStop(absl::string_view text, absl::string_view mark, size_t most) {
+  for (; most > 0 && absl::EndsWith(text, mark); --most) text.remove_suffix(mark.size());
+  return text;
+}
+
+}  // namespace baton

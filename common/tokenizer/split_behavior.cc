@@ -1,0 +1,72 @@
+#include "common/tokenizer/split_behavior.h"
+
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr std::pair<absl::string_view, SplitBehavior> kNames[] = {
+    {"Isolated", SplitBehavior::kIsolated},
+    {"Removed", SplitBehavior::kRemoved},
+    {"Contiguous", SplitBehavior::kContiguous},
+    {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+    {"MergedWithNext", SplitBehavior::kMergedWithNext}};
+
+// Whether a part joins the piece that the parts before it are in.
+bool Joins(SplitBehavior behavior, bool matched, bool previous_matched) {
+  switch (behavior) {
+    case SplitBehavior::kContiguous:
+      return matched == previous_matched;
+    case SplitBehavior::kMergedWithPrevious:
+      return matched && !previous_matched;
+    case SplitBehavior::kMergedWithNext:
+      return !matched && previous_matched;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<SplitBehavior> ReadSplitBehavior(const JsonNode& node,
+                                                std::optional<SplitBehavior> otherwise) {
+  const auto found = node.Find("behavior");
+  if (!found.ok()) return found.status();
+  if (!*found && otherwise) return *otherwise;
+  const auto behavior = node.Get("behavior");
+  if (!behavior.ok()) return behavior.status();
+  const auto name = behavior->String();
+  if (!name.ok()) return name.status();
+  for (const auto& [known, value] : kNames) {
+    if (*name == known) return value;
+  }
+  return behavior->Unsupported(
+      "\"Isolated\", \"Removed\", \"Contiguous\", \"MergedWithPrevious\", \"MergedWithNext\"");
+}
+
+absl::Status SplitText(const TextPattern& pattern, bool invert, SplitBehavior behavior,
+                       absl::string_view text, absl::FunctionRef<void(absl::string_view)> piece) {
+  if (behavior == SplitBehavior::kIsolated || behavior == SplitBehavior::kRemoved) {
+    const bool keep_matches = behavior == SplitBehavior::kIsolated;
+    return pattern.Find(text, [&](absl::string_view part, bool matched) {
+      if (!part.empty() && (keep_matches || matched == invert)) piece(part);
+    });
+  }
+  absl::string_view joined;
+  bool previous_matched = false, first = true;
+  const absl::Status found = pattern.Find(text, [&](absl::string_view part, bool regex_matched) {
+    const bool matched = regex_matched != invert;
+    if (!first && Joins(behavior, matched, previous_matched)) {
+      joined = absl::string_view(joined.data(), joined.size() + part.size());
+    } else {
+      if (!joined.empty()) piece(joined);
+      joined = part;
+    }
+    first = false;
+    previous_matched = matched;
+  });
+  if (found.ok() && !joined.empty()) piece(joined);
+  return found;
+}
+
+}  // namespace baton

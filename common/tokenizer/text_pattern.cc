@@ -1,0 +1,101 @@
+#include "common/tokenizer/text_pattern.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/tokenizer/utf8.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMaxReplacedBytes = size_t{1} << 30;
+
+using Piece = absl::FunctionRef<void(absl::string_view, bool)>;
+
+void FindText(absl::string_view wanted, absl::string_view text, Piece piece) {
+  size_t handed = 0;
+  for (size_t at; (at = text.find(wanted, handed)) != absl::string_view::npos;) {
+    if (at > handed) piece(text.substr(handed, at - handed), false);
+    piece(text.substr(at, wanted.size()), true);
+    handed = at + wanted.size();
+  }
+  if (handed < text.size()) piece(text.substr(handed), false);
+}
+
+void FindClass(TextPattern::CharClass contains, absl::string_view text, Piece piece) {
+  size_t handed = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = DecodeUtf8(text.data() + at);
+    const size_t end = at + c.bytes;
+    if (contains(c.code)) {
+      if (at > handed) piece(text.substr(handed, at - handed), false);
+      piece(text.substr(at, c.bytes), true);
+      handed = end;
+    }
+    at = end;
+  }
+  if (handed < text.size()) piece(text.substr(handed), false);
+}
+
+}  // namespace
+
+absl::StatusOr<TextPattern> TextPattern::FromJson(const JsonNode& node) {
+  const auto regex = node.Find("Regex");
+  if (!regex.ok()) return regex.status();
+  const auto literal = node.Find("String");
+  if (!literal.ok()) return literal.status();
+  if (regex->has_value() == literal->has_value()) {
+    return node.Error("expected an object with either \"Regex\" or \"String\"");
+  }
+  const JsonNode& source = *regex ? **regex : **literal;
+  const auto text = source.String();
+  if (!text.ok()) return text.status();
+  if (*literal && !text->empty()) return OfText(std::string(*text));
+  auto compiled = *regex ? SplitRegex::Compile(*text) : SplitRegex::CompileLiteral(*text);
+  if (!compiled.ok()) return source.Error(compiled.status().message());
+  return OfRegex(*std::move(compiled));
+}
+
+absl::Status TextPattern::Find(absl::string_view text, Piece piece) const {
+  if (const auto* wanted = std::get_if<std::string>(&what_)) {
+    FindText(*wanted, text, piece);
+    return absl::OkStatus();
+  }
+  if (const auto* contains = std::get_if<CharClass>(&what_)) {
+    FindClass(*contains, text, piece);
+    return absl::OkStatus();
+  }
+  return std::get<SplitRegex>(what_).Split(text, piece);
+}
+
+absl::StatusOr<bool> TextPattern::Replace(absl::string_view text, absl::string_view with,
+                                          std::string* out) const {
+  std::string replaced;
+  bool any = false;
+  size_t copied = 0;
+  const absl::Status found = Find(text, [&](absl::string_view piece, bool matched) {
+    if (!matched || replaced.size() > kMaxReplacedBytes) return;
+    any = true;
+    const size_t begin = piece.data() - text.data();
+    replaced.append(text.data() + copied, begin - copied);
+    replaced.append(with.data(), with.size());
+    copied = begin + piece.size();
+  });
+  if (!found.ok()) return found;
+  if (!any) return false;
+  if (replaced.size() > kMaxReplacedBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("replacing in a text of ", text.size(),
+                                                   " bytes gives more than ", kMaxReplacedBytes,
+                                                   " bytes"));
+  }
+  replaced.append(text.data() + copied, text.size() - copied);
+  *out = std::move(replaced);
+  return true;
+}
+
+bool TextPattern::matches_one_char() const {
+  const auto* wanted = std::get_if<std::string>(&what_);
+  return wanted != nullptr && DecodeUtf8(wanted->data()).bytes == static_cast<int>(wanted->size());
+}
+
+}  // namespace baton

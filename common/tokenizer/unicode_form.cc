@@ -1,0 +1,113 @@
+#include "common/tokenizer/unicode_form.h"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include <utf8proc.h>
+
+#include "common/base/check.h"
+#include "common/tokenizer/utf8.h"
+
+namespace baton {
+namespace {
+
+// Characters that stay as and where they are, and keep apart what stands around them: the combining
+// marks and decompositions that came after Unicode 9, the two halves of U+11938 (the one
+// composition since), and U+11A7, which composes with nothing but which utf8proc 2.8 takes into a
+// Hangul syllable before it.
+struct Range {
+  char32_t first, last;
+};
+constexpr Range kBarriers[] = {
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
+    {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x11A7, 0x11A7},
+    {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
+    {0xA7F2, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x107BA},
+    {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50},
+    {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
+    {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x11935, 0x11935}, {0x11938, 0x11938},
+    {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
+    {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D},
+    {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
+    {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
+
+bool IsBarrier(char32_t code) {
+  const auto after =
+      std::upper_bound(std::begin(kBarriers), std::end(kBarriers), code,
+                       [](char32_t c, const Range& range) { return c < range.first; });
+  return after != std::begin(kBarriers) && code <= std::prev(after)->last;
+}
+
+int CombiningClass(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
+
+// Puts what is decomposed into canonical order, composes it where `compose` says so, appends it to
+// `out`, and empties it.
+void FinishRun(bool compose, std::vector<utf8proc_int32_t>* run, std::string* out) {
+  // utf8proc sorts marks by insertion, which a megabyte of them makes quadratic.
+  for (auto begin = run->begin(); begin != run->end();) {
+    if (CombiningClass(*begin) == 0) {
+      ++begin;
+      continue;
+    }
+    const auto end =
+        std::find_if(begin, run->end(), [](auto code) { return CombiningClass(code) == 0; });
+    std::stable_sort(begin, end,
+                     [](auto a, auto b) { return CombiningClass(a) < CombiningClass(b); });
+    begin = end;
+  }
+  auto size = static_cast<utf8proc_ssize_t>(run->size());
+  if (compose) {
+    size = utf8proc_normalize_utf32(
+        run->data(), size, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  }
+  for (utf8proc_ssize_t i = 0; i < size; ++i) AppendUtf8((*run)[i], out);
+  run->clear();
+}
+
+}  // namespace
+
+std::string NormalizeUnicode(UnicodeForm form, absl::string_view text) {
+  const bool compose = form == UnicodeForm::kNfc || form == UnicodeForm::kNfkc;
+  const bool compat = form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                      (compat ? UTF8PROC_COMPAT : 0));
+  std::string out;
+  out.reserve(text.size());
+  std::vector<utf8proc_int32_t> run;
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = DecodeUtf8(text.data() + at);
+    at += c.bytes;
+    if (c.code < 0x80) {
+      run.push_back(static_cast<utf8proc_int32_t>(c.code));
+      continue;
+    }
+    if (IsBarrier(c.code)) {
+      FinishRun(compose, &run, &out);
+      AppendUtf8(c.code, &out);
+      continue;
+    }
+    utf8proc_int32_t parts[32];
+    int last_boundary_class = 0;
+    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.code), parts,
+                                               std::size(parts), options, &last_boundary_class);
+    BATON_CHECK(count >= 0 && count <= static_cast<utf8proc_ssize_t>(std::size(parts))) << count;
+    run.insert(run.end(), parts, parts + count);
+  }
+  FinishRun(compose, &run, &out);
+  return out;
+}
+
+unsigned char FirstByteChangedBy(UnicodeForm form) {
+  switch (form) {
+    case UnicodeForm::kNfc:
+      return 0xCC;  // U+0300: nothing below it changes alone or composes with anything below it
+    case UnicodeForm::kNfd:
+      return 0xC3;  // U+00C0
+    default:
+      return 0xC2;  // U+00A0
+  }
+}
+
+}  // namespace baton
