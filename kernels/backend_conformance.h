@@ -21,6 +21,8 @@ struct ConformanceParam {
   std::function<std::shared_ptr<std::byte>(size_t bytes)> allocate;
   std::function<void(void*to, const void*from, size_t bytes)> upload, download;
   int max_threads = 4;
+  // Products round their activations to bf16 where the weight is bf16.
+  bool bf16_activations = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const ConformanceParam& param) {

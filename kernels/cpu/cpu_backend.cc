@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "kernels/cpu/angle.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/op_checks.h"
@@ -65,13 +66,32 @@ class Scratch {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const IsaKernels& kernels, int threads)
-      : kernels_(kernels), team_(threads), thread_scratch_(threads) {}
+  CpuBackend(const Dispatch& dispatch, CpuNumerics numerics, int threads)
+      : kernels_(*dispatch.f32),
+        bf16_(dispatch.bf16),
+        numerics_(numerics),
+        team_(threads),
+        thread_scratch_(threads) {}
 
-  std::string numerics_id() const override { return "cpu-f32x16-v1"; }
+  std::string numerics_id() const override {
+    switch (numerics_) {
+      case CpuNumerics::kF32:
+        return "cpu-f32x16-v1";
+      case CpuNumerics::kAmx:
+        return "cpu-amx-bf16-v1";
+      case CpuNumerics::kAvx512Bf16:
+        return "cpu-avx512-bf16-v1";
+    }
+    return "?";
+  }
   std::string Describe() const override {
-    return absl::StrCat("cpu: ", kernels_.name, ", ", team_.threads(),
-                        team_.threads() == 1 ? " thread" : " threads");
+    std::string text = absl::StrCat("cpu: ", kernels_.name);
+    if (bf16_ != nullptr) {
+      absl::StrAppend(&text, ", products in ", CpuNumericsName(numerics_), " order by ",
+                      bf16_->name);
+    }
+    absl::StrAppend(&text, ", ", team_.threads(), team_.threads() == 1 ? " thread" : " threads");
+    return text;
   }
 
   absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override {
@@ -258,6 +278,9 @@ class CpuBackend final : public Backend {
 
   void Multiply(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
                 float* out, ptrdiff_t out_stride) {
+    if (bf16_ != nullptr && weight.type == DType::kBF16) {
+      return MultiplyBf16(in, weight, bias, accumulate, out, out_stride);
+    }
     GemmTask task{.x = static_cast<const float*>(in.data),
                   .x_stride = in.stride,
                   .w = weight.data,
@@ -296,6 +319,40 @@ class CpuBackend final : public Backend {
                     static_cast<int>(int64_t{block + 1} * m / blocks), n0,
                     std::min(n, n0 + kPanelCols),
                     thread_scratch_[thread].Floats(kernels_.gemm_scratch));
+    });
+  }
+
+  void MultiplyBf16(const Tensor& in, const Matrix& weight, const float* bias, bool accumulate,
+                    float* out, ptrdiff_t out_stride) {
+    const int m = in.rows, n = weight.rows;
+    const ptrdiff_t k = weight.cols;
+    const bool alone = int64_t{n} * k * (m + 3) < kMinGemm;
+    char* packed =
+        reinterpret_cast<char*>(padded_.Floats(bf16_->packed_bytes(m, k) / sizeof(float) + 1));
+    Run((m + 15) / 16, alone || int64_t{m} * k < kMinElements, [&](int item, int) {
+      bf16_->pack(static_cast<const float*>(in.data), in.stride, m, k, 16 * item, packed);
+    });
+    const Bf16Task task{.x = packed,
+                        .m = m,
+                        .k = k,
+                        .w = static_cast<const Bf16*>(weight.data),
+                        .bias = bias,
+                        .out = out,
+                        .out_stride = out_stride,
+                        .accumulate = accumulate};
+    // Whole panels, eight pieces for each thread where that leaves enough: a thread whose core is
+    // slow for a while then takes fewer.
+    const int wanted = alone ? 1 : 8 * team_.threads(), panel = bf16_->panel_cols;
+    const int fair = ((n + wanted - 1) / wanted + panel - 1) / panel * panel;
+    const int piece = m <= 32 ? fair : std::min(fair, bf16_->group_cols);
+    const int pieces = (n + piece - 1) / piece;
+    const int blocks = (m + bf16_->block_rows - 1) / bf16_->block_rows;
+    const size_t scratch =
+        bf16_->scratch_bytes(std::min(m, bf16_->block_rows), k) / sizeof(float) + 1;
+    Run(pieces * blocks, alone, [&](int item, int thread) {
+      const int n0 = item / blocks * piece, m0 = item % blocks * bf16_->block_rows;
+      bf16_->gemm(task, m0, std::min(m, m0 + bf16_->block_rows), n0, std::min(n, n0 + piece),
+                  reinterpret_cast<char*>(thread_scratch_[thread].Floats(scratch)));
     });
   }
 
@@ -359,6 +416,8 @@ class CpuBackend final : public Backend {
   };
 
   const IsaKernels& kernels_;
+  const Bf16Kernels* const bf16_;  // or null: all products with `kernels_`
+  const CpuNumerics numerics_;
   ThreadTeam team_;
   std::vector<Scratch> thread_scratch_;  // one for each thread of the team
   Scratch bias_, padded_, gathered_, partials_;
@@ -376,32 +435,6 @@ int AffinityCores() {
   return CPU_COUNT(&cores);
 }
 
-absl::StatusOr<const IsaKernels*> ChooseKernels(CpuBackendOptions::Isa isa) {
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl");
-  switch (isa) {
-    case CpuBackendOptions::Isa::kPortable:
-      return &kPortableKernels;
-    case CpuBackendOptions::Isa::kAvx512:
-      if (avx512) return &kAvx512Kernels;
-      return absl::FailedPreconditionError("this processor has no AVX-512 (F, BW, DQ and VL)");
-    case CpuBackendOptions::Isa::kAvx2:
-      if (avx2) return &kAvx2Kernels;
-      break;
-    case CpuBackendOptions::Isa::kAuto:
-      if (avx512) return &kAvx512Kernels;
-      if (avx2) return &kAvx2Kernels;
-      break;
-  }
-  return absl::FailedPreconditionError(
-      "the CPU backend needs AVX2, FMA and F16C (x86-64-v3: Intel Haswell, AMD Excavator or "
-      "later), and this processor lacks at least one of them");
-}
-
 }  // namespace
 }  // namespace cpu
 
@@ -410,10 +443,10 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOption
     return absl::InvalidArgumentError(absl::StrCat(
         "CPU backend: ", options.threads, " threads; it takes 0 (one per core) to ", "1024"));
   }
-  const auto kernels = cpu::ChooseKernels(options.isa);
-  if (!kernels.ok()) return kernels.status();
+  const auto dispatch = cpu::Choose(options);
+  if (!dispatch.ok()) return dispatch.status();
   const int threads = options.threads > 0 ? options.threads : cpu::AffinityCores();
-  return std::make_unique<cpu::CpuBackend>(**kernels, threads);
+  return std::make_unique<cpu::CpuBackend>(*dispatch, options.numerics, threads);
 }
 
 }  // namespace baton

@@ -7,10 +7,13 @@
 #include <random>
 #include <vector>
 
+#include <immintrin.h>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_conformance.h"
 #include "kernels/cpu/angle.h"
+#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/isa_kernels.h"
 
 namespace baton {
@@ -18,12 +21,12 @@ namespace {
 
 using Isa = CpuBackendOptions::Isa;
 
-ConformanceParam ParamOf(const char* name, Isa isa) {
+ConformanceParam ParamOf(const char* name, Isa isa, CpuNumerics numerics) {
   const auto copy = [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); };
   return {.name = name,
           .create =
-              [isa](int threads) {
-                return CreateCpuBackend({threads, isa});
+              [isa, numerics](int threads) {
+                return CreateCpuBackend({threads, isa, numerics});
               },
           .allocate =
               [](size_t bytes) {
@@ -31,14 +34,47 @@ ConformanceParam ParamOf(const char* name, Isa isa) {
                                                   std::default_delete<std::byte[]>());
               },
           .upload = copy,
-          .download = copy};
+          .download = copy,
+          .bf16_activations = numerics != CpuNumerics::kF32};
 }
+
+// Every path that this processor has; PathTest says which it lacks.
+struct Path {
+  const char* name;
+  Isa isa;
+  CpuNumerics numerics;
+};
+const Path kPaths[] = {{"avx2", Isa::kAvx2, CpuNumerics::kF32},
+                       {"avx512", Isa::kAvx512, CpuNumerics::kF32},
+                       {"amx_by_avx2", Isa::kAvx2, CpuNumerics::kAmx},
+                       {"amx_by_avx512", Isa::kAvx512, CpuNumerics::kAmx},
+                       {"amx_by_tiles", Isa::kAmx, CpuNumerics::kAmx},
+                       {"avx512_bf16", Isa::kAuto, CpuNumerics::kAvx512Bf16}};
 
 std::vector<ConformanceParam> Params() {
   std::vector<ConformanceParam> params;
-  if (CreateCpuBackend({1, Isa::kAvx2}).ok()) params.push_back(ParamOf("avx2", Isa::kAvx2));
-  if (CreateCpuBackend({1, Isa::kAvx512}).ok()) params.push_back(ParamOf("avx512", Isa::kAvx512));
+  for (const Path& path : kPaths) {
+    if (CreateCpuBackend({1, path.isa, path.numerics}).ok()) {
+      params.push_back(ParamOf(path.name, path.isa, path.numerics));
+    }
+  }
   return params;
+}
+
+class PathTest : public testing::TestWithParam<Path> {};
+INSTANTIATE_TEST_SUITE_P(Cpu, PathTest, testing::ValuesIn(kPaths),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(PathTest, RunsHereOrSaysWhatIsMissing) {
+  const auto backend = CreateCpuBackend({1, GetParam().isa, GetParam().numerics});
+  if (!backend.ok()) {
+    EXPECT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(backend.status().message()), testing::HasSubstr("this processor"));
+    GTEST_SKIP() << backend.status().message();
+  }
+  // Equal ids promise equal bits.
+  const auto plain = CreateCpuBackend({1, Isa::kPortable, GetParam().numerics});
+  EXPECT_EQ((*backend)->numerics_id(), (*plain)->numerics_id());
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, BackendConformanceTest, testing::ValuesIn(Params()),
@@ -54,9 +90,46 @@ TEST(CpuBackendTest, RefusesThreadsAndInstructionsThatAreNotThere) {
   }
 }
 
-TEST(CpuBackendTest, OneNumericsIdForAllThreadsAndInstructionSets) {
-  EXPECT_EQ(CreateCpuBackend({1, Isa::kPortable}).value()->numerics_id(), "cpu-f32x16-v1");
-  EXPECT_EQ(CreateCpuBackend({3}).value()->numerics_id(), "cpu-f32x16-v1");
+TEST(CpuBackendTest, NumericsIdNamesTheOrderAlone) {
+  const auto id = [](const CpuBackendOptions& options) {
+    return CreateCpuBackend(options).value()->numerics_id();
+  };
+  EXPECT_EQ(id({3, Isa::kPortable}), "cpu-f32x16-v1");
+  EXPECT_EQ(id({1, Isa::kPortable, CpuNumerics::kAmx}), "cpu-amx-bf16-v1");
+  EXPECT_EQ(id({1, Isa::kPortable, CpuNumerics::kAvx512Bf16}), "cpu-avx512-bf16-v1");
+}
+
+TEST(CpuBackendTest, NumericsAreChosenByNameAndTypeOfWeights) {
+  const auto chosen = [](const char* name, DType weights) {
+    return ParseCpuNumerics(name, weights).value();
+  };
+  for (const DType wide : {DType::kF32, DType::kF16}) {
+    EXPECT_EQ(chosen("auto", wide), CpuNumerics::kF32);
+    EXPECT_EQ(chosen("portable", wide), CpuNumerics::kF32);
+    EXPECT_EQ(chosen("f32", wide), CpuNumerics::kF32);
+    for (const char* name : {"amx", "avx512-bf16"}) {
+      const auto refused = ParseCpuNumerics(name, wide);
+      EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(refused.status().message()),
+                  testing::AllOf(testing::HasSubstr(name),
+                                 testing::HasSubstr(std::string(DTypeName(wide)))));
+    }
+  }
+  EXPECT_EQ(chosen("f32", DType::kBF16), CpuNumerics::kF32);
+  EXPECT_EQ(chosen("portable", DType::kBF16), CpuNumerics::kAmx);
+  EXPECT_EQ(chosen("avx512-bf16", DType::kBF16), CpuNumerics::kAvx512Bf16);
+  const auto unknown = ParseCpuNumerics("sse", DType::kBF16);
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unknown.status().message()),
+              testing::AllOf(testing::HasSubstr("'sse'"), testing::HasSubstr("avx512-bf16")));
+  // Whatever `auto` takes can be made.
+  const CpuNumerics automatic = chosen("auto", DType::kBF16);
+  if (CreateCpuBackend({1}).ok()) {
+    EXPECT_TRUE(CreateCpuBackend({1, Isa::kAuto, automatic}).ok());
+  }
+  if (CreateCpuBackend({1, Isa::kAmx, CpuNumerics::kAmx}).ok()) {
+    EXPECT_EQ(automatic, CpuNumerics::kAmx);
+  }
 }
 
 // One instruction set's kernels against the plain C++ that says what they compute.
@@ -285,6 +358,148 @@ TEST_P(IsaKernelsTest, AttentionHasTheBitsOfPlainCode) {
     EXPECT_TRUE(SameBytes(run(kernels(), false), expected)) << head_dim << " " << rows;
     EXPECT_TRUE(SameBytes(run(kernels(), true), expected)) << head_dim << " " << rows;
   }
+}
+
+// Kernels of one order of bf16 products against the plain C++ of that order.
+struct Bf16Param {
+  const char* name;
+  Isa isa;
+  CpuNumerics numerics;
+  const cpu::Bf16Kernels *kernels, *plain;
+};
+class Bf16KernelsTest : public testing::TestWithParam<Bf16Param> {
+ protected:
+  void SetUp() override {
+    const auto backend = CreateCpuBackend({1, GetParam().isa, GetParam().numerics});
+    if (!backend.ok()) GTEST_SKIP() << backend.status().message();
+  }
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  // A product of `x` [m][k] and `w` [n][k] that begins at an odd address, in pieces as the backend
+  // cuts them, over NaN wherever nothing was said.
+  std::vector<float> Run(const cpu::Bf16Kernels& kernels, const std::vector<float>& x,
+                         const std::vector<uint16_t>& w, int m, int n, int k,
+                         const std::vector<float>& bias, const std::vector<float>& before) {
+    const auto memory = [](size_t bytes) {
+      std::unique_ptr<char, void (*)(void*)> p(
+          static_cast<char*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64)), free);
+      std::memset(p.get(), 0xff, bytes);
+      return p;
+    };
+    const auto packed = memory(kernels.packed_bytes(m, k)),
+               scratch = memory(kernels.scratch_bytes(std::min(m, kernels.block_rows), k)),
+               weights = memory(w.size() * 2 + 1);
+    std::memcpy(weights.get() + 1, w.data(), w.size() * 2);
+    for (int row = 0; row < m; row += 16) kernels.pack(x.data(), k, m, k, row, packed.get());
+    auto out = before;
+    const cpu::Bf16Task task{.x = packed.get(),
+                             .m = m,
+                             .k = k,
+                             .w = reinterpret_cast<const cpu::Bf16*>(weights.get() + 1),
+                             .bias = bias.empty() ? nullptr : bias.data(),
+                             .out = out.data(),
+                             .out_stride = n,
+                             .accumulate = !bias.empty()};
+    for (int m0 = 0; m0 < m; m0 += kernels.block_rows) {
+      const int m1 = std::min(m, m0 + kernels.block_rows);
+      for (int n0 = 0; n0 < n;) {
+        const int n1 = std::min(n, n0 + kernels.panel_cols * Pick(1, 9));
+        kernels.gemm(task, m0, m1, n0, n1, scratch.get());
+        n0 = n1;
+      }
+    }
+    return out;
+  }
+
+  std::mt19937 random_{14};
+};
+INSTANTIATE_TEST_SUITE_P(Cpu, Bf16KernelsTest,
+                         testing::Values(Bf16Param{"amx_by_avx2", Isa::kAvx2, CpuNumerics::kAmx,
+                                                   &cpu::kAmxOrderAvx2, &cpu::kAmxOrderPlain},
+                                         Bf16Param{"amx_by_avx512", Isa::kAvx512, CpuNumerics::kAmx,
+                                                   &cpu::kAmxOrderAvx512, &cpu::kAmxOrderPlain},
+                                         Bf16Param{"amx_by_tiles", Isa::kAmx, CpuNumerics::kAmx,
+                                                   &cpu::kAmxTiles, &cpu::kAmxOrderPlain},
+                                         Bf16Param{"avx512_bf16", Isa::kAuto,
+                                                   CpuNumerics::kAvx512Bf16, &cpu::kPairDotAvx512,
+                                                   &cpu::kPairDotPlain}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Bf16KernelsTest, ProductsHaveTheBitsOfPlainCode) {
+  std::normal_distribution<float> normal;
+  for (int round = 0; round < 60; ++round) {
+    const int m = round < 34 ? round + 1 : Pick(1, 90), n = Pick(1, 70),
+              k = round % 5 == 0 ? Pick(500, 1100) : Pick(1, 200);
+    std::vector<float> x(static_cast<size_t>(m) * k), bias(n), before(static_cast<size_t>(m) * n);
+    for (auto* values : {&x, &bias, &before}) {
+      for (float& value : *values) value = normal(random_);
+    }
+    std::vector<uint16_t> w(static_cast<size_t>(n) * k);
+    for (uint16_t& value : w) {
+      const float drawn = normal(random_);
+      uint32_t bits;
+      std::memcpy(&bits, &drawn, 4);
+      value = static_cast<uint16_t>(bits >> 16);
+    }
+    if (round % 2 == 0) bias.clear();
+    const auto expected = Run(*GetParam().plain, x, w, m, n, k, bias, before);
+    EXPECT_TRUE(SameBytes(Run(*GetParam().kernels, x, w, m, n, k, bias, before), expected))
+        << m << "x" << n << "x" << k;
+  }
+}
+
+// Where numbers end: denormal inputs, products and sums, about the smallest normal number, and
+// about the largest.
+TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
+  int zeros = 0, infinite = 0, normal = 0;
+  for (int round = 0; round < 60; ++round) {
+    const int m = Pick(1, 40), n = Pick(1, 40), k = Pick(1, 6) * 16 + Pick(0, 3);
+    const auto draw = [&](int low, int high) {
+      return static_cast<uint16_t>((random_() & 0x807f) | static_cast<uint32_t>(Pick(low, high))
+                                                              << 7);
+    };
+    // Biased exponents whose sum less 127 is that of the product.
+    const int kinds[][4] = {
+        {0, 2, 120, 130}, {50, 66, 58, 66}, {0, 254, 0, 10}, {180, 191, 185, 191}};
+    const int* kind = kinds[round % 4];
+    std::vector<float> x(static_cast<size_t>(m) * k);
+    for (float& value : x) {
+      const uint32_t bits =
+          static_cast<uint32_t>(draw(kind[0], kind[1])) << 16 | (random_() & 0xffff);
+      std::memcpy(&value, &bits, 4);
+    }
+    std::vector<uint16_t> w(static_cast<size_t>(n) * k);
+    for (uint16_t& value : w) value = draw(kind[2], kind[3]);
+    const std::vector<float> before(static_cast<size_t>(m) * n, NAN);
+    const auto expected = Run(*GetParam().plain, x, w, m, n, k, {}, before);
+    const auto got = Run(*GetParam().kernels, x, w, m, n, k, {}, before);
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (std::isnan(expected[i])) {  // infinity less infinity; which NaN is nobody's promise
+        ASSERT_TRUE(std::isnan(got[i]));
+        continue;
+      }
+      ASSERT_EQ(std::memcmp(&got[i], &expected[i], 4), 0)
+          << got[i] << ", expected " << expected[i] << ", round " << round;
+      zeros += got[i] == 0;
+      infinite += std::isinf(got[i]);
+      normal += std::isnormal(got[i]);
+    }
+  }
+  EXPECT_GT(zeros, 100);
+  EXPECT_GT(infinite, 100);
+  EXPECT_GT(normal, 1000);
+}
+
+TEST_P(Bf16KernelsTest, LeavesTheControlRegisterAlone) {
+  const unsigned before = _mm_getcsr();
+  Run(*GetParam().kernels, std::vector<float>(64, 1e-30f), std::vector<uint16_t>(64, 1), 1, 1, 64,
+      {}, {0});
+  EXPECT_EQ(_mm_getcsr() & ~0x3fu, before & ~0x3fu);
+}
+
+TEST(DispatchTest, AnotherOrderIsFoundOut) {
+  EXPECT_TRUE(cpu::SumsAs(cpu::kAmxOrderPlain, cpu::kAmxOrderPlain));
+  EXPECT_FALSE(cpu::SumsAs(cpu::kPairDotPlain, cpu::kAmxOrderPlain));
 }
 
 TEST(AngleTest, IsWithinHalfAUnitUpToAMillionAndHonestBeyond) {

@@ -6,10 +6,13 @@
 #include "kernels/cpu/elementwise_inl.h"
 #include "kernels/cpu/attention_inl.h"
 #include "kernels/cpu/table_inl.h"
+#include "kernels/cpu/bf16_kernels.h"
+#include "kernels/cpu/amx_order_inl.h"
 // clang-format on
 
 namespace baton::cpu {
 
 const IsaKernels kAvx2Kernels = MakeTable("avx2");
+const Bf16Kernels kAmxOrderAvx2 = MakeAmxOrder("avx2");
 
 }  // namespace baton::cpu

@@ -6,10 +6,14 @@
 #include "kernels/cpu/elementwise_inl.h"
 #include "kernels/cpu/attention_inl.h"
 #include "kernels/cpu/table_inl.h"
+#include "kernels/cpu/bf16_kernels.h"
+#include "kernels/cpu/bf16_plain_inl.h"
 // clang-format on
 
 namespace baton::cpu {
 
 const IsaKernels kPortableKernels = MakeTable("portable");
+const Bf16Kernels kAmxOrderPlain = MakePlain(PlainBf16Gemm<AmxOrderDot>);
+const Bf16Kernels kPairDotPlain = MakePlain(PlainBf16Gemm<PairDot>);
 
 }  // namespace baton::cpu

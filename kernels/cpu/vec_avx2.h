@@ -87,5 +87,40 @@ inline void ReduceFour(const float* a, const float* b, const float* c, const flo
   _mm_storeu_ps(out, _mm_shuffle_ps(acbd1, acbd1, 0xd8));
 }
 
+// out[j][c] = element k0 + j of row c, for 32 elements of 2 * kLanes rows.
+inline void WidenTransposed(const Bf16* const* rows, ptrdiff_t k0, float* out) {
+  for (int c = 0; c < 16; c += 8) {
+    for (int j = 0; j < 32; j += 16) {
+      __m256i r[8], t[8];
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) {
+        r[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[c + i] + k0 + j));
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+      }
+      // Then half h of r[4 q + p] is pair 4 h + p of rows 4 q to 4 q + 3.
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
+      }
+#pragma GCC unroll 8
+      for (int p = 0; p < 8; ++p) {
+        const __m256i pair = p < 4 ? _mm256_permute2x128_si256(r[p], r[4 + p], 0x20)
+                                   : _mm256_permute2x128_si256(r[p - 4], r[p], 0x31);
+        float* to = out + (j + 2 * p) * 16 + c;
+        Store(to, _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16)));
+        Store(to + 16, _mm256_castsi256_ps(_mm256_and_si256(
+                           pair, _mm256_set1_epi32(static_cast<int>(0xffff0000u)))));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baton::cpu

@@ -94,5 +94,53 @@ inline void ReduceFour(const float* a, const float* b, const float* c, const flo
   _mm_storeu_ps(out, _mm_shuffle_ps(acbd1, acbd1, 0xd8));
 }
 
+// Sixteen rows of sixteen 32-bit values, rows and columns exchanged.
+inline void Transpose16(__m512i* r) {
+  __m512i t[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  // Then a quarter q of r[4 j + c] is column 4 q + c of rows 4 j to 4 j + 3.
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < 4; ++c) {
+    const __m512i even_low = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88),
+                  odd_low = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd),
+                  even_high = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88),
+                  odd_high = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+    t[c] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
+    t[4 + c] = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
+    t[8 + c] = _mm512_shuffle_i32x4(even_low, even_high, 0xdd);
+    t[12 + c] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// out[j][c] = element k0 + j of row c, for 32 elements of 2 * kLanes rows.
+inline void WidenTransposed(const Bf16* const* rows, ptrdiff_t k0, float* out) {
+  for (int c = 0; c < 32; c += 16) {
+    __m512i pairs[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) pairs[i] = _mm512_loadu_si512(rows[c + i] + k0);
+    Transpose16(pairs);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      float* to = out + i * 64 + c;
+      Store(to, _mm512_castsi512_ps(_mm512_slli_epi32(pairs[i], 16)));
+      Store(to + 32, _mm512_castsi512_ps(_mm512_and_si512(
+                         pairs[i], _mm512_set1_epi32(static_cast<int>(0xffff0000u)))));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baton::cpu

@@ -131,7 +131,23 @@ void BM_Gemm(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0)), m = static_cast<int>(state.range(1)),
             n = static_cast<int>(state.range(2)), k = static_cast<int>(state.range(3));
   const DType type = static_cast<DType>(state.range(4));
-  auto backend = CreateCpuBackend({threads}).value();
+  using Isa = CpuBackendOptions::Isa;
+  struct Path {
+    const char* name;
+    Isa isa;
+    CpuNumerics numerics;
+  };
+  const Path paths[] = {{"f32", Isa::kAuto, CpuNumerics::kF32},
+                        {"f32 by avx2", Isa::kAvx2, CpuNumerics::kF32},
+                        {"amx", Isa::kAuto, CpuNumerics::kAmx},
+                        {"amx by avx512", Isa::kAvx512, CpuNumerics::kAmx},
+                        {"amx by avx2", Isa::kAvx2, CpuNumerics::kAmx},
+                        {"avx512-bf16", Isa::kAuto, CpuNumerics::kAvx512Bf16}};
+  const Path& path = paths[state.range(5)];
+  state.SetLabel(path.name);
+  auto created = CreateCpuBackend({threads, path.isa, path.numerics});
+  if (!created.ok()) return state.SkipWithError(std::string(created.status().message()).c_str());
+  const auto backend = *std::move(created);
   const Tensor in = backend->Allocate(m, k).value(), out = backend->Allocate(m, n).value();
   for (int row = 0; row < m; ++row) {
     std::fill_n(static_cast<float*>(in.data) + static_cast<size_t>(row) * in.stride, k, 0.5f);
@@ -220,15 +236,18 @@ void BM_SiluMul(benchmark::State& state) {
 }
 
 void Shapes(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"T", "m", "n", "k", "type"})->UseRealTime();
+  b->ArgNames({"T", "m", "n", "k", "type", "path"})->UseRealTime();
   const auto bf16 = static_cast<int64_t>(DType::kBF16);
   for (const int64_t threads : {1, 2}) {
-    for (const int64_t m : {1, 2, 4, 5, 8, 16, 32, 64, 512})
-      b->Args({threads, m, 2048, 2048, bf16});
-    for (const int64_t m : {1, 8, 512}) b->Args({threads, m, 2048, 8192, bf16});
+    for (const int64_t m : {1, 2, 4, 5, 8, 16, 32, 64, 512}) {
+      for (int path = 0; path < 6; ++path) b->Args({threads, m, 2048, 2048, bf16, path});
+    }
+    for (const int64_t m : {1, 8, 512}) {
+      for (const int path : {0, 2, 5}) b->Args({threads, m, 2048, 8192, bf16, path});
+    }
   }
   for (const DType type : {DType::kF32, DType::kF16}) {
-    for (const int64_t m : {1, 8, 512}) b->Args({2, m, 2048, 2048, static_cast<int64_t>(type)});
+    for (const int64_t m : {1, 8, 512}) b->Args({2, m, 2048, 2048, static_cast<int64_t>(type), 0});
   }
 }
 BENCHMARK(BM_Gemm)->Apply(Shapes);

@@ -1,0 +1,158 @@
+#pragma once
+
+// Included by kernels_avx2.cc and kernels_avx512.cc alone, after dot_inl.h: the order of tdpbf16ps
+// with fused multiply-adds. Lanes are outputs. Every 32 elements of kPairCols weight rows are
+// transposed and widened into the first-level cache and used from there by all rows of activations.
+namespace baton::cpu {
+namespace {
+
+constexpr int kPairVecs = 2;  // Vecs of outputs in a register tile
+constexpr int kPairCols = kPairVecs * kLanes;
+constexpr int kPairBlockRows = 96;
+
+// Denormals count as zero on the way in and become zero on the way out, as in the tile instruction.
+class FlushDenormals {
+ public:
+  FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(saved_); }
+
+ private:
+  const unsigned saved_;
+};
+
+// Zero of its sign where x is denormal.
+inline Vec WithoutDenormals(Vec x) {
+  return SelectLess(Max(x, Sub(Zero(), x)), Broadcast(0x1p-126f), Mul(x, Zero()), x);
+}
+
+// Activations rounded to bf16, as floats: [m][RoundUp32(k)], zero from k on.
+void PairPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
+  const ptrdiff_t stride = RoundUp32(k);
+  for (ptrdiff_t row = m0; row < m && row < m0 + 16; ++row) {
+    const float* from = x + row * x_stride;
+    float* to = reinterpret_cast<float*>(packed) + row * stride;
+    for (ptrdiff_t i = 0; i < stride; i += kLanes) {
+      const ptrdiff_t left = k - i;
+      Bf16 narrow[kLanes];
+      const Vec in = left >= kLanes ? Load(from + i)
+                     : left > 0     ? LoadWidePartial(from + i, left)
+                                    : Zero();
+      StoreNarrow(narrow, WithoutDenormals(in));
+      Store(to + i, LoadWide(narrow));
+    }
+  }
+}
+size_t PairPackedBytes(int m, ptrdiff_t k) { return m * RoundUp32(k) * sizeof(float); }
+size_t PairScratchBytes(int rows, ptrdiff_t) {
+  return (32 + rows) * static_cast<size_t>(kPairCols) * sizeof(float);
+}
+
+// sums[row][kPairCols] += the even chain + the odd chain of one group of 32.
+template <int kRows>
+inline void PairTile(const float* x, ptrdiff_t x_stride, const float* wide, float* sums) {
+  Vec even[kRows][kPairVecs], odd[kRows][kPairVecs];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kPairVecs; ++v) even[r][v] = odd[r][v] = Zero();
+  }
+  for (int j = 0; j < 32; j += 2) {
+    Vec w[kPairVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kPairVecs; ++v) w[v] = Load(wide + j * kPairCols + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vec in = Broadcast(x[r * x_stride + j]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kPairVecs; ++v) even[r][v] = Fma(in, w[v], even[r][v]);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kPairVecs; ++v) w[v] = Load(wide + (j + 1) * kPairCols + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vec in = Broadcast(x[r * x_stride + j + 1]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kPairVecs; ++v) odd[r][v] = Fma(in, w[v], odd[r][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kPairVecs; ++v) {
+      float* sum = sums + r * kPairCols + v * kLanes;
+      Store(sum, Add(Load(sum), Add(even[r][v], odd[r][v])));
+    }
+  }
+}
+
+template <int kRows = kTileRows>
+inline void PairTileOf(int rows, const float* x, ptrdiff_t x_stride, const float* wide,
+                       float* sums) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return PairTileOf<kRows - 1>(rows, x, x_stride, wide, sums);
+  }
+  PairTile<kRows>(x, x_stride, wide, sums);
+}
+
+// The sums of up to kPairCols outputs. Not inlined: no other arithmetic may come in between the
+// changes of the control register.
+__attribute__((noinline)) void PairSums(const Bf16Task& task, int m0, int m1, int n0, int n1,
+                                        float* wide, float* sums) {
+  const FlushDenormals flush;
+  const ptrdiff_t stride = RoundUp32(task.k);
+  const float* x = reinterpret_cast<const float*>(task.x) + m0 * stride;
+  const RowTiles tiles(m1 - m0);
+  const Bf16* rows[kPairCols];
+  for (int c = 0; c < kPairCols; ++c) rows[c] = task.w + (n0 + c < n1 ? n0 + c : n1 - 1) * task.k;
+  for (int i = 0; i < (m1 - m0) * kPairCols; i += kLanes) Store(sums + i, Zero());
+  for (ptrdiff_t k0 = 0; k0 < task.k; k0 += 32) {
+    if (k0 + 32 <= task.k) {
+      for (int c = 0; c < kPairCols; ++c) __builtin_prefetch(rows[c] + k0 + 256);
+      WidenTransposed(rows, k0, wide);
+    } else {
+      Bf16 last[kPairCols][32] = {};
+      const Bf16* last_rows[kPairCols];
+      for (int c = 0; c < kPairCols; ++c) {
+        __builtin_memcpy(last[c], rows[c] + k0, (task.k - k0) * sizeof(Bf16));
+        last_rows[c] = last[c];
+      }
+      WidenTransposed(last_rows, 0, wide);
+    }
+    for (int tile = 0; tile < tiles.count; ++tile) {
+      PairTileOf(tiles.size(tile), x + tiles.begin(tile) * stride + k0, stride, wide,
+                 sums + tiles.begin(tile) * kPairCols);
+    }
+  }
+}
+
+void PairGemm(const Bf16Task& task, int m0, int m1, int n0, int n1, char* scratch) {
+  float* wide = reinterpret_cast<float*>(scratch);
+  float* sums = wide + 32 * kPairCols;
+  for (int n = n0; n < n1; n += kPairCols) {
+    const int cols = n1 - n < kPairCols ? n1 - n : kPairCols;
+    PairSums(task, m0, m1, n, n + cols, wide, sums);
+    for (ptrdiff_t m = m0; m < m1; ++m) {
+      const float* sum = sums + (m - m0) * kPairCols;
+      float* out = task.out + m * task.out_stride + n;
+      for (int c = 0; c < cols; ++c) {
+        float value = sum[c];
+        if (task.bias != nullptr) value += task.bias[n + c];
+        out[c] = task.accumulate ? out[c] + value : value;
+      }
+    }
+  }
+}
+
+constexpr Bf16Kernels MakeAmxOrder(const char* name) {
+  return {.name = name,
+          .panel_cols = kPairCols,
+          .group_cols = kPairCols,
+          .block_rows = kPairBlockRows,
+          .pack = PairPack,
+          .packed_bytes = PairPackedBytes,
+          .gemm = PairGemm,
+          .scratch_bytes = PairScratchBytes};
+}
+
+}  // namespace
+}  // namespace baton::cpu

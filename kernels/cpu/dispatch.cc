@@ -1,0 +1,174 @@
+#include "kernels/cpu/dispatch.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "kernels/cpu/instruction_sets.h"
+
+namespace baton::cpu {
+namespace {
+
+using Isa = CpuBackendOptions::Isa;
+
+absl::StatusOr<const IsaKernels*> ChooseF32(Isa isa) {
+  const InstructionSets& host = HostInstructionSets();
+  if (isa == Isa::kPortable) return &kPortableKernels;
+  if (isa != Isa::kAvx2 && host.avx512) return &kAvx512Kernels;
+  if (isa == Isa::kAvx512) {
+    return absl::FailedPreconditionError("this processor has no AVX-512 (F, BW, DQ and VL)");
+  }
+  if (host.avx2) return &kAvx2Kernels;
+  return absl::FailedPreconditionError(
+      "the CPU backend needs AVX2, FMA and F16C (x86-64-v3: Intel Haswell, AMD Excavator or "
+      "later), and this processor lacks at least one of them");
+}
+
+// Both instructions ignore the control register, so the answer can't change later.
+bool TilesSumAsSaid() {
+  static const bool as_said = SumsAs(kAmxTiles, kAmxOrderPlain);
+  return as_said;
+}
+bool PairDotSumsAsSaid() {
+  static const bool as_said = SumsAs(kPairDotAvx512, kPairDotPlain);
+  return as_said;
+}
+
+absl::StatusOr<const Bf16Kernels*> ChooseAmxOrder(Isa isa) {
+  const InstructionSets& host = HostInstructionSets();
+  if (isa == Isa::kPortable) return &kAmxOrderPlain;
+  if (isa == Isa::kAvx2) return &kAmxOrderAvx2;
+  // A processor whose tiles sum in another order still has the order of the id.
+  const bool tiles = host.amx_bf16 && TilesSumAsSaid();
+  if (isa == Isa::kAmx && !tiles) {
+    return absl::FailedPreconditionError(
+        host.amx_bf16 ? "this processor's tdpbf16ps does not sum in the order of numerics 'amx'"
+                      : "this processor has no AMX bf16 tiles, or the kernel does not lend them");
+  }
+  if (isa != Isa::kAvx512 && tiles) return &kAmxTiles;
+  return host.avx512 ? &kAmxOrderAvx512 : &kAmxOrderAvx2;
+}
+
+absl::StatusOr<const Bf16Kernels*> ChoosePairDot(Isa isa) {
+  if (isa == Isa::kPortable) return &kPairDotPlain;
+  if (isa != Isa::kAuto || !HostInstructionSets().avx512_bf16) {
+    return absl::FailedPreconditionError(
+        "this processor lacks AVX-512 or its BF16 extension, which numerics 'avx512-bf16' need");
+  }
+  if (!PairDotSumsAsSaid()) {
+    return absl::FailedPreconditionError(
+        "this processor's vdpbf16ps does not sum in the order of numerics 'avx512-bf16'");
+  }
+  return &kPairDotAvx512;
+}
+
+struct Free {
+  void operator()(char* p) const { std::free(p); }
+};
+std::unique_ptr<char, Free> Aligned(size_t bytes) {
+  std::unique_ptr<char, Free> memory(
+      static_cast<char*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64)));
+  BATON_CHECK(memory != nullptr);
+  return memory;
+}
+
+}  // namespace
+
+bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain) {
+  constexpr int kRows = 3, kCols = 33, kInputs = 200;
+  std::mt19937 random(1);
+  // Sign and fraction at random. Products over the whole range of exponents that one sum can feel,
+  // and in the last rows those about the smallest normal number.
+  const auto draw = [&](bool small) {
+    const uint32_t exponent = small ? 127 - 63 + random() % 12 - 8 : 127 + random() % 24 - 12;
+    return static_cast<uint16_t>((random() & 0x807f) | exponent << 7);
+  };
+  std::vector<float> x(kRows * kInputs);
+  std::vector<Bf16> w(kCols * kInputs);
+  for (int i = 0; i < kRows * kInputs; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(draw(i >= 2 * kInputs)) << 16;
+    std::memcpy(&x[i], &bits, sizeof(bits));
+  }
+  for (int i = 0; i < kCols * kInputs; ++i) w[i].bits = draw(i >= 16 * kInputs);
+  const auto run = [&](const Bf16Kernels& k) {
+    std::vector<float> out(kRows * kCols);
+    const auto packed = Aligned(k.packed_bytes(kRows, kInputs)),
+               scratch = Aligned(k.scratch_bytes(kRows, kInputs));
+    k.pack(x.data(), kInputs, kRows, kInputs, 0, packed.get());
+    k.gemm({.x = packed.get(),
+            .m = kRows,
+            .k = kInputs,
+            .w = w.data(),
+            .bias = nullptr,
+            .out = out.data(),
+            .out_stride = kCols,
+            .accumulate = false},
+           0, kRows, 0, kCols, scratch.get());
+    return out;
+  };
+  const auto a = run(kernels), b = run(plain);
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options) {
+  Dispatch chosen;
+  const auto f32 = ChooseF32(options.isa);
+  if (!f32.ok()) return f32.status();
+  chosen.f32 = *f32;
+  if (options.numerics != CpuNumerics::kF32) {
+    const auto bf16 = options.numerics == CpuNumerics::kAmx ? ChooseAmxOrder(options.isa)
+                                                            : ChoosePairDot(options.isa);
+    if (!bf16.ok()) return bf16.status();
+    chosen.bf16 = *bf16;
+  }
+  return chosen;
+}
+
+}  // namespace baton::cpu
+
+namespace baton {
+
+absl::string_view CpuNumericsName(CpuNumerics numerics) {
+  switch (numerics) {
+    case CpuNumerics::kF32:
+      return "f32";
+    case CpuNumerics::kAmx:
+      return "amx";
+    case CpuNumerics::kAvx512Bf16:
+      return "avx512-bf16";
+  }
+  return "?";
+}
+
+absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weights) {
+  using cpu::HostInstructionSets;
+  const bool bf16 = weights == DType::kBF16;
+  if (name == "f32") return CpuNumerics::kF32;
+  if (name == "portable") return bf16 ? CpuNumerics::kAmx : CpuNumerics::kF32;
+  if (name == "auto") {
+    if (!bf16) return CpuNumerics::kF32;
+    if (HostInstructionSets().amx_bf16 && cpu::TilesSumAsSaid()) return CpuNumerics::kAmx;
+    // Intel's vdpbf16ps runs at half the rate of its fused multiply-adds, AMD's at twice.
+    if (HostInstructionSets().amd && HostInstructionSets().avx512_bf16 &&
+        cpu::PairDotSumsAsSaid()) {
+      return CpuNumerics::kAvx512Bf16;
+    }
+    return CpuNumerics::kF32;
+  }
+  for (const CpuNumerics numerics : {CpuNumerics::kAmx, CpuNumerics::kAvx512Bf16}) {
+    if (name != CpuNumericsName(numerics)) continue;
+    if (bf16) return numerics;
+    return absl::InvalidArgumentError(absl::StrCat("numerics '", name,
+                                                   "' round activations to bf16, for weights of "
+                                                   "that type; this model's are ",
+                                                   DTypeName(weights)));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("numerics '", name, "'; there are auto, portable, f32, amx and avx512-bf16"));
+}
+
+}  // namespace baton

@@ -1,0 +1,49 @@
+#include "kernels/cpu/instruction_sets.h"
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace baton::cpu {
+namespace {
+
+struct Cpuid {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+Cpuid Leaf(unsigned leaf, unsigned subleaf) {
+  Cpuid r;
+  if (!__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx)) return {};
+  return r;
+}
+
+// Linux gives tiles to a process that asks, since 5.16, and to its threads from then on. It refuses
+// where some thread's alternate signal stack is too small for them.
+bool TilesAllowed() {
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+
+InstructionSets Detect() {
+  __builtin_cpu_init();
+  InstructionSets sets;
+  sets.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("f16c");
+  sets.avx512 = sets.avx2 && __builtin_cpu_supports("avx512f") &&
+                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("avx512vl");
+  sets.avx512_bf16 = sets.avx512 && (Leaf(7, 1).eax & 1u << 5) != 0;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  const unsigned amx = Leaf(7, 0).edx & (kAmxBf16 | kAmxTile);
+  sets.amx_bf16 = sets.avx512_bf16 && amx == (kAmxBf16 | kAmxTile) && TilesAllowed();
+  sets.amd = __builtin_cpu_is("amd");
+  return sets;
+}
+
+}  // namespace
+
+const InstructionSets& HostInstructionSets() {
+  static const InstructionSets sets = Detect();
+  return sets;
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,299 @@
+// In this order: each uses what is above it.
+// clang-format off
+#include "kernels/cpu/vec_avx512.h"
+#include "kernels/cpu/dot_inl.h"
+#include "kernels/cpu/bf16_kernels.h"
+// clang-format on
+
+// Products with tdpbf16ps. The weights are the left operand: sixteen rows of them, 32 elements of
+// each, are a tile as they lie in the file, so that nothing is copied for a few activations and one
+// mapped file serves all processes. Activations are the right one, packed as pairs
+// [m / 16][k / 32][16 pairs][columns][2]. A tile of sums is [16 outputs][columns].
+//
+// Tile instructions are written as assembly: GCC 12 declares its intrinsics without the memory they
+// read. The compiler uses no tile of its own accord.
+namespace baton::cpu {
+namespace {
+
+constexpr int kPanel = 32;          // weight rows of a register tile: two by two tiles of sums
+constexpr int kGroup = 128;         // weight rows that stay in the second-level cache together
+constexpr int kFewRows = 32;        // of activations, for which weights are not copied
+constexpr int kBlock = 512;         // of activations, at most, in one call
+constexpr ptrdiff_t kKPart = 2048;  // inputs of a group that stay in the cache together
+constexpr ptrdiff_t kTileBytes = 1024;
+
+#define BATON_TILE_LOAD(tile, base, stride)                                                        \
+  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(base), "r"(static_cast<ptrdiff_t>(stride)) \
+               : "memory")
+#define BATON_TILE_STORE(tile, base, stride)                       \
+  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(base), \
+               "r"(static_cast<ptrdiff_t>(stride))                 \
+               : "memory")
+#define BATON_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::)
+// sums += weights x activations
+#define BATON_TILE_DOT(sums, weights, activations) \
+  asm volatile("tdpbf16ps %%tmm" #activations ", %%tmm" #weights ", %%tmm" #sums ::)
+
+// Tiles 0 to 3 are sums, 4 and 5 weights, 6 and 7 activations of `columns` rows.
+class TilesInUse {
+ public:
+  explicit TilesInUse(int columns) {
+    struct alignas(64) Config {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {};
+      uint8_t rows[16] = {};
+    } config;
+    static_assert(sizeof(Config) == 64);
+    for (int tile = 0; tile < 8; ++tile) {
+      config.rows[tile] = 16;
+      config.row_bytes[tile] = static_cast<uint16_t>(tile == 4 || tile == 5 ? 64 : 4 * columns);
+    }
+    asm volatile("ldtilecfg %0" ::"m"(config));
+  }
+  // Back to the initial state, which costs nothing at a change of threads.
+  ~TilesInUse() { asm volatile("tilerelease" ::); }
+};
+
+inline int Columns(int m) { return m < 16 ? m : 16; }
+
+// Two times sixteen floats, n of which are there, rounded to nearest even; denormals are zero.
+inline __m512i Narrow32(const float* p, ptrdiff_t n) {
+  const Vec low = n >= 16 ? Load(p) : LoadWidePartial(p, n);
+  const Vec high = n >= 32 ? Load(p + 16) : n > 16 ? LoadWidePartial(p + 16, n - 16) : Zero();
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+}
+
+// One tile of pairs for each 32 inputs.
+void AmxPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
+  const int rows = m - m0 < 16 ? m - m0 : 16, columns = Columns(m);
+  const ptrdiff_t bytes = 64 * columns;
+  char* to = packed + m0 / 16 * (RoundUp32(k) / 32) * bytes;
+  const __mmask16 kept = static_cast<__mmask16>((1u << columns) - 1);
+  const float* from = x + m0 * x_stride;
+  for (ptrdiff_t i = 0; i < k; i += 32, to += bytes) {
+    if (columns == 1) {
+      _mm512_storeu_si512(to, Narrow32(from + i, k - i));
+      continue;
+    }
+    __m512i pairs[16];
+    for (int r = 0; r < 16; ++r) {
+      pairs[r] = r < rows ? Narrow32(from + r * x_stride + i, k - i) : _mm512_setzero_si512();
+    }
+    Transpose16(pairs);
+    for (int p = 0; p < 16; ++p) _mm512_mask_storeu_epi32(to + p * 4 * columns, kept, pairs[p]);
+  }
+}
+size_t AmxPackedBytes(int m, ptrdiff_t k) {
+  return (m + 15) / 16 * (RoundUp32(k) / 32) * static_cast<size_t>(64 * Columns(m));
+}
+
+// Where the tiles of a panel's weights lie.
+struct Weights {
+  const char* at;
+  ptrdiff_t row_bytes;   // between rows of a tile
+  ptrdiff_t step_bytes;  // from 32 inputs to the next
+  ptrdiff_t next;        // from the first sixteen rows to the second
+  char* copy;            // where to leave them as PackPanel does, or null
+};
+
+// Adds `steps` times 32 inputs to the sums: tile 0 and 1, with kTwo those of the second sixteen
+// activations in 2 and 3 too.
+template <bool kTwo, bool kCopy = false>
+inline void Steps(Weights w, const char* x0, const char* x1, int columns, ptrdiff_t steps) {
+  const ptrdiff_t x_row = 4 * columns, x_step = 64 * columns;
+  for (; steps > 0; --steps) {
+    BATON_TILE_LOAD(6, x0, x_row);
+    BATON_TILE_LOAD(4, w.at, w.row_bytes);
+    BATON_TILE_DOT(0, 4, 6);
+    if (kTwo) {
+      BATON_TILE_LOAD(7, x1, x_row);
+      BATON_TILE_DOT(2, 4, 7);
+    }
+    BATON_TILE_LOAD(5, w.at + w.next, w.row_bytes);
+    BATON_TILE_DOT(1, 5, 6);
+    if (kTwo) BATON_TILE_DOT(3, 5, 7);
+    if (kCopy) {
+      BATON_TILE_STORE(4, w.copy, 64);
+      BATON_TILE_STORE(5, w.copy + kTileBytes, 64);
+      w.copy += 2 * kTileBytes;
+    }
+    w.at += w.step_bytes;
+    x0 += x_step;
+    x1 += x_step;
+  }
+}
+
+// Sums of sixteen outputs from n on and `columns` activations from m on, as a tile was stored.
+inline void FinishTile(const Bf16Task& task, const float* sums, int m, int columns, int n, int n1) {
+  const int count = n1 - n < 16 ? n1 - n : 16;
+  if (count <= 0) return;
+  const __mmask16 kept = static_cast<__mmask16>((1u << count) - 1);
+  const Vec bias = task.bias == nullptr ? Zero() : _mm512_maskz_loadu_ps(kept, task.bias + n);
+  __m512i rows[16];
+  for (int i = 0; i < 16; ++i) rows[i] = _mm512_loadu_si512(sums + i * 16);
+  Transpose16(rows);
+  for (int c = 0; c < columns; ++c) {
+    float* out = task.out + static_cast<ptrdiff_t>(m + c) * task.out_stride + n;
+    Vec value = _mm512_castsi512_ps(rows[c]);
+    if (task.bias != nullptr) value = Add(value, bias);
+    if (task.accumulate) value = Add(_mm512_maskz_loadu_ps(kept, out), value);
+    _mm512_mask_storeu_ps(out, kept, value);
+  }
+}
+
+inline void StoreSums(bool two, float* sums) {
+  BATON_TILE_STORE(0, sums, 64);
+  BATON_TILE_STORE(1, sums + 256, 64);
+  if (two) {
+    BATON_TILE_STORE(2, sums + 512, 64);
+    BATON_TILE_STORE(3, sums + 768, 64);
+  }
+}
+inline void ZeroSums() {
+  BATON_TILE_ZERO(0);
+  BATON_TILE_ZERO(1);
+  BATON_TILE_ZERO(2);
+  BATON_TILE_ZERO(3);
+}
+inline void FinishSums(const Bf16Task& task, const float* sums, int m, int m1, int n, int n1) {
+  for (int tile = 0; tile < 4; ++tile) {
+    const int first = m + tile / 2 * 16;
+    if (first >= m1) break;
+    FinishTile(task, sums + tile * 256, first, m1 - first < 16 ? m1 - first : 16, n + tile % 2 * 16,
+               n1);
+  }
+}
+
+// Up to kFewRows activations and whole panels of weights where they lie.
+template <bool kTwo>
+void FewRows(const Bf16Task& task, int m0, int m1, int n0, int n1, float* sums) {
+  const int columns = Columns(task.m);
+  const ptrdiff_t steps = task.k / 32, left = task.k % 32, row_bytes = 2 * task.k;
+  const char* x0 = task.x + m0 / 16 * (RoundUp32(task.k) / 32) * 64 * columns;
+  const char* x1 = x0 + RoundUp32(task.k) / 32 * 64 * columns;
+  for (int n = n0; n < n1; n += kPanel) {
+    const char* at = reinterpret_cast<const char*>(task.w + n * task.k);
+    ZeroSums();
+    Steps<kTwo>({.at = at, .row_bytes = row_bytes, .step_bytes = 64, .next = 16 * row_bytes}, x0,
+                x1, columns, steps);
+    if (left > 0) {
+      alignas(64) Bf16 last[kPanel][32] = {};
+      for (int c = 0; c < kPanel; ++c) {
+        __builtin_memcpy(last[c], at + c * row_bytes + steps * 64, left * sizeof(Bf16));
+      }
+      Steps<kTwo>({.at = reinterpret_cast<const char*>(last), .row_bytes = 64, .next = kTileBytes},
+                  x0 + steps * 64 * columns, x1 + steps * 64 * columns, columns, 1);
+    }
+    StoreSums(kTwo, sums);
+    FinishSums(task, sums, m0, m1, n, n1);
+  }
+}
+
+// Inputs [k0, k1) of up to kPanel weight rows as tiles: [k / 32][2][16][32], with zeros beyond the
+// last row and input.
+inline void PackPanel(const Bf16Task& task, int n0, int n1, ptrdiff_t k0, ptrdiff_t k1,
+                      char* packed) {
+  const ptrdiff_t whole = (k1 - k0) / 32, left = (k1 - k0) % 32;
+  for (int c = 0; c < kPanel; ++c) {
+    char* to = packed + c * 64;
+    const bool there = n0 + c < n1;
+    const Bf16* from = task.w + (there ? n0 + c : n0) * task.k + k0;
+    for (ptrdiff_t s = 0; s < whole; ++s, from += 32, to += 2 * kTileBytes) {
+      _mm512_store_si512(to, there ? _mm512_loadu_si512(from) : _mm512_setzero_si512());
+    }
+    if (left > 0) {
+      const __mmask32 kept = there ? static_cast<__mmask32>((1u << left) - 1) : 0;
+      _mm512_store_si512(to, _mm512_maskz_loadu_epi16(kept, from));
+    }
+  }
+}
+
+// Any number of activations up to kBlock. The first of them meet the weights as they lie and leave
+// a copy of the tiles for the others.
+void ManyRows(const Bf16Task& task, int m0, int m1, int n0, int n1, char* scratch) {
+  const int columns = Columns(task.m), pairs = (m1 - m0 + 31) / 32;
+  const ptrdiff_t x_tile = RoundUp32(task.k) / 32 * 64 * columns;  // bytes of sixteen activations
+  const ptrdiff_t row_bytes = 2 * task.k;
+  float* sums = reinterpret_cast<float*>(scratch + kGroup * kKPart * 2);
+  for (int group = n0; group < n1; group += kGroup) {
+    const int end = n1 - group < kGroup ? n1 : group + kGroup;
+    const int panels = (end - group + kPanel - 1) / kPanel;
+    for (ptrdiff_t k0 = 0; k0 < task.k; k0 += kKPart) {
+      const ptrdiff_t k1 = k0 + kKPart < task.k ? k0 + kKPart : task.k;
+      const ptrdiff_t steps = RoundUp32(k1 - k0) / 32;
+      for (int pair = 0; pair < pairs; ++pair) {
+        const int m = m0 + 32 * pair;
+        const bool two = m1 - m > 16;
+        const char* x0 = task.x + m / 16 * x_tile + k0 / 32 * 64 * columns;
+        for (int panel = 0; panel < panels; ++panel) {
+          const int n = group + kPanel * panel;
+          float* tile_sums = sums + (panel * pairs + pair) * 1024;
+          if (k0 == 0) {
+            ZeroSums();
+          } else {
+            BATON_TILE_LOAD(0, tile_sums, 64);
+            BATON_TILE_LOAD(1, tile_sums + 256, 64);
+            if (two) {
+              BATON_TILE_LOAD(2, tile_sums + 512, 64);
+              BATON_TILE_LOAD(3, tile_sums + 768, 64);
+            }
+          }
+          char* packed = scratch + panel * kPanel * kKPart * 2;
+          const bool whole = n + kPanel <= end && (k1 - k0) % 32 == 0;
+          const Weights copied{
+              .at = packed, .row_bytes = 64, .step_bytes = 2 * kTileBytes, .next = kTileBytes};
+          if (pair == 0 && whole && two) {
+            Steps<true, true>({.at = reinterpret_cast<const char*>(task.w + n * task.k + k0),
+                               .row_bytes = row_bytes,
+                               .step_bytes = 64,
+                               .next = 16 * row_bytes,
+                               .copy = packed},
+                              x0, x0 + x_tile, columns, steps);
+          } else {
+            if (pair == 0) PackPanel(task, n, end, k0, k1, packed);
+            if (two) {
+              Steps<true>(copied, x0, x0 + x_tile, columns, steps);
+            } else {
+              Steps<false>(copied, x0, x0, columns, steps);
+            }
+          }
+          StoreSums(two, tile_sums);
+          if (k1 == task.k) FinishSums(task, tile_sums, m, m1, n, end);
+        }
+      }
+    }
+  }
+}
+
+size_t AmxScratchBytes(int rows, ptrdiff_t) {
+  return kGroup * kKPart * 2 +
+         static_cast<size_t>(kGroup / kPanel) * ((rows + 31) / 32) * 4 * kTileBytes;
+}
+
+void AmxGemm(const Bf16Task& task, int m0, int m1, int n0, int n1, char* scratch) {
+  const TilesInUse tiles(Columns(task.m));
+  int n = n0;
+  if (m1 - m0 <= kFewRows) {
+    n = n0 + (n1 - n0) / kPanel * kPanel;
+    float* sums = reinterpret_cast<float*>(scratch);
+    if (m1 - m0 > 16) {
+      FewRows<true>(task, m0, m1, n0, n, sums);
+    } else {
+      FewRows<false>(task, m0, m1, n0, n, sums);
+    }
+  }
+  if (n < n1) ManyRows(task, m0, m1, n, n1, scratch);
+}
+
+}  // namespace
+
+const Bf16Kernels kAmxTiles = {.name = "amx",
+                               .panel_cols = kPanel,
+                               .group_cols = kGroup,
+                               .block_rows = kBlock,
+                               .pack = AmxPack,
+                               .packed_bytes = AmxPackedBytes,
+                               .gemm = AmxGemm,
+                               .scratch_bytes = AmxScratchBytes};
+
+}  // namespace baton::cpu
