@@ -355,6 +355,14 @@ TEST_F(DecodeWorkerTest, ABrokenHandOverEndsWithItsStatus) {
   EXPECT_EQ(records[1].ended->code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(records[2].ended->code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(records[2].ended->message(), HasSubstr("position 10 after 9 tokens"));
+  Record other_numerics;
+  DecodeJob job = Job(*stalled);
+  job.ticket.numerics_id = "cpu-f32x16-v1/kv-f32";
+  ASSERT_TRUE(Submit(job, &other_numerics).ok());
+  Settle();
+  EXPECT_EQ(other_numerics.ended->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(other_numerics.ended->message(),
+              testing::AllOf(HasSubstr("cpu-f32x16-v1/kv-f32"), HasSubstr("fake-v1")));
   faulty_->SetFaults({.corrupt_read = 1});
   Complete(*stalled);
   ASSERT_TRUE(Submit(Job(*stalled), &records[3]).ok());

@@ -76,6 +76,17 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
   return absl::OkStatus();
 }
 
+DType Checkpoint::MatrixType() const {
+  bool f16 = false, bf16 = false, other = false;
+  for (const auto& [name, tensor] : tensors_) {
+    if (tensor.entry->shape.size() < 2) continue;
+    const std::string& type = tensor.entry->dtype;
+    (type == "F16" ? f16 : type == "BF16" ? bf16 : other) = true;
+  }
+  if (other || f16 == bf16) return DType::kF32;
+  return f16 ? DType::kF16 : DType::kBF16;
+}
+
 absl::Status Checkpoint::CheckUnchanged() const {
   for (const auto& file : files_) {
     if (auto status = file->CheckUnchanged(); !status.ok()) return status;

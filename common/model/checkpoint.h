@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/model/safetensors_file.h"
+#include "kernels/dtype.h"
 
 namespace baton {
 
@@ -29,6 +30,9 @@ class Checkpoint {
   // model.safetensors, or the index: what a message about a missing tensor names.
   const std::string& path() const { return path_; }
   const absl::flat_hash_map<std::string, CheckpointTensor>& tensors() const { return tensors_; }
+  // The type that holds the values of all its matrices: f32 where f16 and bf16 both occur, or some
+  // other. Known before a backend is made, which may depend on it.
+  DType MatrixType() const;
   // FailedPrecondition when a file is not what it was at Open.
   absl::Status CheckUnchanged() const;
 

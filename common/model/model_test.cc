@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/checkpoint.h"
 #include "common/model/reference_backend.h"
 #include "common/model/safetensors_file.h"
 #include "common/model/test_folder.h"
@@ -51,6 +52,15 @@ TEST(ModelTest, TellsItsWeightsAndLayout) {
   const size_t matrices = 120 * 64 * 2 + 3 * (64 * 128 * 2 + 64 * 32 * 2 + 64 * 96 * 3);
   const size_t vectors = 64 + 3 * (64 * 4 + 128 + 32 * 2 + 96 * 2);
   EXPECT_EQ(model.weight_bytes(), matrices * 2 + vectors * 4);
+}
+
+TEST(ModelTest, TypeOfTheMatricesIsKnownBeforeTheModelIsLoaded) {
+  ReferenceBackend backend;
+  for (const char* name : {"gqa_bias_bf16", "gqa_f32", "llama3_sharded_bf16", "mha_tied_f16"}) {
+    const auto checkpoint = Checkpoint::Open(TestData(name));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    EXPECT_EQ(checkpoint->MatrixType(), (*Model::Load(TestData(name), &backend))->weight_type());
+  }
 }
 
 TEST(ModelTest, TiedHeadIsTheEmbedding) {
@@ -113,6 +123,7 @@ TEST(ModelTest, ElementTypesMayMix) {
   EXPECT_EQ(TinyLogits(folder.path()), expected);
   ReferenceBackend backend;
   EXPECT_EQ((*Model::Load(folder.path(), &backend))->weight_type(), DType::kF32);
+  EXPECT_EQ(Checkpoint::Open(folder.path())->MatrixType(), DType::kF32);
 }
 
 TEST(ModelTest, DataAtAnyAlignment) {

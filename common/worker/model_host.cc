@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/model/checkpoint.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/fake/fake_backend.h"
 
@@ -25,6 +26,10 @@ absl::StatusOr<DType> KvType(const std::string& name, DType weights) {
 
 absl::Status OpenBackendAndModel(const ModelHost::Options& options, ModelHost* host) {
   if (options.backend == "fake") {
+    if (options.numerics != "auto") {
+      return absl::InvalidArgumentError(absl::StrCat("--numerics is '", options.numerics,
+                                                     "'; with --backend=fake it takes auto alone"));
+    }
     host->backend = CreateFakeBackend({});
     absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
     if (!config.ok()) return config.status();
@@ -35,7 +40,15 @@ absl::Status OpenBackendAndModel(const ModelHost::Options& options, ModelHost* h
     return absl::InvalidArgumentError(
         absl::StrCat("--backend is '", options.backend, "'; it takes cpu or fake"));
   }
-  absl::StatusOr<std::unique_ptr<Backend>> backend = CreateCpuBackend({.threads = options.threads});
+  // A checkpoint that can't be read has a more telling refusal ahead, in Model::Load.
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
+  const absl::StatusOr<CpuNumerics> numerics =
+      ParseCpuNumerics(options.numerics, checkpoint.ok() ? checkpoint->MatrixType() : DType::kBF16);
+  if (!numerics.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--numerics: ", numerics.status().message()));
+  }
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      CreateCpuBackend({.threads = options.threads, .numerics = *numerics});
   if (!backend.ok()) return backend.status();
   absl::StatusOr<std::unique_ptr<const Model>> model = Model::Load(options.model, backend->get());
   if (!model.ok()) return model.status();

@@ -13,10 +13,11 @@ namespace baton {
 // A worker's model on its backend, and how much KV it can hold.
 struct ModelHost {
   struct Options {
-    std::string backend = "cpu";  // cpu, fake
-    std::string model;            // folder
-    int threads = 0;              // 0: all cores this process may use
-    uint64_t kv_bytes = 0;        // of the KV pool
+    std::string backend = "cpu";    // cpu, fake
+    std::string model;              // folder
+    int threads = 0;                // 0: all cores this process may use
+    std::string numerics = "auto";  // order of sums: see ParseCpuNumerics
+    uint64_t kv_bytes = 0;          // of the KV pool
     int block_tokens = 16;
     std::string kv_type = "auto";  // auto, f32, f16, bf16
     int context = 0;               // tokens; 0: the model's, or as much of it as the KV pool holds

@@ -28,6 +28,10 @@ ABSL_FLAG(std::string, model_name, "",
           "name the model is served under; default: the folder's name");
 ABSL_FLAG(std::string, backend, "cpu", "cpu, or fake (no maths: tokens are hashes of the KV)");
 ABSL_FLAG(int32_t, threads, 0, "threads of the cpu backend; 0: all cores this process may use");
+ABSL_FLAG(std::string, numerics, "auto",
+          "order in which the cpu backend sums products, which workers that hand over to one "
+          "another must share: auto (the fastest here), portable (the same on every x86-64), f32, "
+          "amx or avx512-bf16");
 ABSL_FLAG(uint64_t, kv_bytes, 256 << 20, "bytes of the KV pool");
 ABSL_FLAG(int32_t, block_tokens, 16, "tokens per KV block");
 ABSL_FLAG(std::string, kv_type, "auto",
@@ -84,6 +88,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
       ModelHost::Open({.backend = absl::GetFlag(FLAGS_backend),
                        .model = absl::GetFlag(FLAGS_model),
                        .threads = absl::GetFlag(FLAGS_threads),
+                       .numerics = absl::GetFlag(FLAGS_numerics),
                        .kv_bytes = absl::GetFlag(FLAGS_kv_bytes),
                        .block_tokens = absl::GetFlag(FLAGS_block_tokens),
                        .kv_type = absl::GetFlag(FLAGS_kv_type),

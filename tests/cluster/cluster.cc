@@ -44,8 +44,13 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(Options options) {
   for (int i = 0; i < cluster->options_.decode; ++i) {
     if (absl::Status status = cluster->RestartDecode(i); !status.ok()) return status;
   }
-  const absl::Status ready =
-      cluster->WaitReady(cluster->options_.prefill, cluster->options_.decode, kStartTimeout);
+  const Options& wanted = cluster->options_;
+  const absl::Status ready = cluster->WaitCounted(
+      [&](const Counted& c) {
+        return (c.pair || !wanted.pairs) && c.prefill >= wanted.prefill &&
+               c.decode >= wanted.decode;
+      },
+      kStartTimeout);
   if (!ready.ok()) return ready;
   return cluster;
 }

@@ -24,6 +24,7 @@ class Cluster {
     std::vector<std::string> router_flags;
     std::vector<std::string> prefill_flags;
     std::vector<std::string> decode_flags;
+    bool pairs = true;  // false: of workers that can't serve together; they are only waited for
   };
   // Starts everything and waits until all workers are ready and some pair can serve.
   static absl::StatusOr<std::unique_ptr<Cluster>> Start(Options options);

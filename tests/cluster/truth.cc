@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/model/checkpoint.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace baton {
@@ -12,9 +13,15 @@ constexpr int kChunkTokens = 512;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Truth>> Truth::Load(const std::string& folder) {
+absl::StatusOr<std::unique_ptr<Truth>> Truth::Load(const std::string& folder,
+                                                   absl::string_view numerics) {
   auto truth = std::unique_ptr<Truth>(new Truth);
-  absl::StatusOr<std::unique_ptr<Backend>> backend = CreateCpuBackend({.threads = 2});
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(folder);
+  if (!checkpoint.ok()) return checkpoint.status();
+  const absl::StatusOr<CpuNumerics> order = ParseCpuNumerics(numerics, checkpoint->MatrixType());
+  if (!order.ok()) return order.status();
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      CreateCpuBackend({.threads = 2, .numerics = *order});
   if (!backend.ok()) return backend.status();
   truth->backend_ = *std::move(backend);
   absl::StatusOr<std::unique_ptr<const Model>> model = Model::Load(folder, truth->backend_.get());

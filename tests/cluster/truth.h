@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/engine/one_process.h"
 #include "common/model/model.h"
 #include "kernels/backend.h"
@@ -15,7 +16,9 @@ namespace baton {
 // its own type of KV: what the split system must answer too.
 class Truth {
  public:
-  static absl::StatusOr<std::unique_ptr<Truth>> Load(const std::string& folder);
+  // `numerics` as the workers' flag.
+  static absl::StatusOr<std::unique_ptr<Truth>> Load(const std::string& folder,
+                                                     absl::string_view numerics = "auto");
 
   const ModelConfig& config() const { return model_->config(); }
   // The tokens that follow `prompt`.

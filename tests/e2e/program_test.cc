@@ -106,6 +106,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--backend=tpu"}, "tpu"});
     cases.push_back({program, {model, "--threads=-1"}, "-1"});
     cases.push_back({program, {model, "--threads=many"}, "many"});
+    cases.push_back({program, {model, "--numerics=sse"}, "'sse'; there are auto, portable"});
+    cases.push_back({program, {model, "--backend=fake", "--numerics=amx"}, "--backend=fake"});
     cases.push_back({program, {model, "--kv-bytes=1000"}, "1000"});
     cases.push_back({program, {model, "--kv-bytes=-5"}, "-5"});
     cases.push_back({program, {model, "--kv-bytes=1000000000000000"}, "1000000000000000"});
@@ -129,6 +131,26 @@ TEST(ProgramTest, EveryFlagIsChecked) {
 }
 
 // A worker that drains finishes what runs, is given nothing new, and exits 0.
+// Products summed in another order give other KV: such workers are never paired, and a client is
+// told so; the order that both can be asked for serves.
+TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
+  for (const std::string prefill : {"portable", "f32"}) {
+    const bool paired = prefill == "portable";
+    auto cluster = Cluster::Start({.router_flags = {paired ? "--pair-wait=30s" : "--pair-wait=1s"},
+                                   .prefill_flags = {absl::StrCat("--numerics=", prefill)},
+                                   .decode_flags = {"--numerics=portable"},
+                                   .pairs = paired});
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    const Answer answer = Generate((*cluster)->stub(), TokenRequest({5, 6, 7}, 4));
+    if (paired) {
+      EXPECT_TRUE(answer.status.ok()) << answer.status;
+    } else {
+      EXPECT_EQ(answer.status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(std::string(answer.status.message()), HasSubstr("numerics"));
+    }
+  }
+}
+
 TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
   auto cluster = Cluster::Start({.prefill = 2, .decode = 2});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
