@@ -26,9 +26,14 @@ std::string TestData(absl::string_view name) {
 
 std::unique_ptr<Backend> CreateBackend(absl::string_view name) {
   if (name == "reference") return std::make_unique<ReferenceBackend>();
-  auto backend = CreateCpuBackend({.threads = 2});
+  const CpuNumerics numerics = name == "amx"           ? CpuNumerics::kAmx
+                               : name == "avx512-bf16" ? CpuNumerics::kAvx512Bf16
+                                                       : CpuNumerics::kF32;
+  auto backend = CreateCpuBackend({.threads = 2, .numerics = numerics});
   if (!backend.ok()) {
-    backend = CreateCpuBackend({.threads = 2, .isa = CpuBackendOptions::Isa::kPortable});
+    // The same bits, slowly.
+    backend = CreateCpuBackend(
+        {.threads = 2, .isa = CpuBackendOptions::Isa::kPortable, .numerics = numerics});
   }
   EXPECT_TRUE(backend.ok()) << backend.status();
   return *std::move(backend);
@@ -304,13 +309,31 @@ INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTest, testing::ValuesIn(Cases("cpu")),
 INSTANTIATE_TEST_SUITE_P(Reference, GoldenTest, testing::ValuesIn(Cases("reference")),
                          testing::PrintToStringParamName());
 
+// Orders that round activations to bf16 keep to the accuracy of weights of that type.
+std::vector<Case> Bf16Cases() {
+  std::vector<Case> cases;
+  for (const char* backend : {"amx", "avx512-bf16"}) {
+    for (const char* model : {"gqa_bias_bf16", "llama3_sharded_bf16", "mistral_five_mqa_bf16",
+                              "qwen2_yarn_tied_bf16", "qwen3_five_layers_bf16", "phi3_long_bf16"}) {
+      cases.push_back({model, backend, DType::kBF16, kHalf});
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Bf16Products, GoldenTest, testing::ValuesIn(Bf16Cases()),
+                         [](const auto& info) {
+                           return absl::StrCat(
+                               info.param.model,
+                               absl::string_view(info.param.backend) == "amx" ? "_amx" : "_dot");
+                         });
+
 // The model of common/model/demo, token by token, against its own golden.json.
 class DemoModelTest : public testing::TestWithParam<Case> {};
 
 TEST_P(DemoModelTest, GreedyAnswersAreThoseOfTransformers) {
   const std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/common/model/demo");
   const json golden = json::parse(std::ifstream(folder + "/golden.json"));
-  Fixture fixture(folder, "cpu", GetParam().kv_type);
+  Fixture fixture(folder, GetParam().backend, GetParam().kv_type);
   int compared = 0, tokens = 0;
   for (const json& answer : golden["cases"]) {
     const auto prompt = answer["ids"].get<std::vector<TokenId>>();
@@ -340,8 +363,12 @@ TEST_P(DemoModelTest, GreedyAnswersAreThoseOfTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, DemoModelTest,
                          testing::Values(Case{"demo", "cpu", DType::kF32, kExact},
-                                         Case{"demo", "cpu", DType::kBF16, kHalf}),
-                         testing::PrintToStringParamName());
+                                         Case{"demo", "cpu", DType::kBF16, kHalf},
+                                         Case{"demo", "amx", DType::kBF16, kHalf}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.backend, "_",
+                                               std::string(DTypeName(info.param.kv_type)));
+                         });
 
 }  // namespace
 }  // namespace baton

@@ -1,0 +1,299 @@
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
+#include "common/model/checkpoint.h"
+#include "common/model/model.h"
+#include "kernels/cpu/cpu_backend.h"
+
+namespace baton {
+namespace {
+
+using Isa = CpuBackendOptions::Isa;
+
+constexpr int kGenerated = 10;  // tokens after a prompt
+constexpr int kMaxRows = 256;   // of a step
+constexpr int kMaxSequences = 5;
+
+uint32_t FromEnvironment(const char* name, uint32_t otherwise) {
+  const char* text = std::getenv(name);
+  uint32_t value = otherwise;
+  EXPECT_TRUE(text == nullptr || absl::SimpleAtoi(text, &value)) << name << "=" << text;
+  return value;
+}
+
+std::string Folder(const std::string& model) {
+  const std::string common = absl::StrCat(BATON_SOURCE_DIR, "/common/model/");
+  return common + (model == "demo" ? model : absl::StrCat("testdata/", model));
+}
+
+// A sequence as it runs alone: its tokens, and a hash of the logits of every position.
+struct Alone {
+  std::vector<TokenId> tokens;
+  int prompt = 0;
+  int reach = 0;
+  std::vector<uint64_t> logits;
+};
+
+// A sequence on its way.
+struct Running {
+  const Alone* alone = nullptr;
+  std::vector<BlockId> blocks;
+  int done = 0;     // tokens whose KV is there
+  int prefill = 0;  // up to here chunks may have any size; beyond, a step has one token
+};
+
+// One backend with its model and pool: blocks in no order, filled with NaN.
+class World {
+ public:
+  World(const std::string& folder, const CpuBackendOptions& options, int block_tokens)
+      : backend_(CreateCpuBackend(options).value()),
+        model_(Model::Load(folder, backend_.get()).value()),
+        pass_(ForwardPass::Create(model_.get(), backend_.get(), kMaxRows).value()),
+        layout_(model_->LayoutFor(block_tokens, model_->weight_type())) {
+    const int blocks = kMaxSequences * layout_.BlocksFor(kMaxRows);
+    pool_.assign(blocks * layout_.BlockBytes(), std::byte{0xff});
+    free_.resize(blocks);
+    std::iota(free_.begin(), free_.end(), 0);
+    std::shuffle(free_.begin(), free_.end(), std::mt19937(block_tokens));
+  }
+
+  const Model& model() const { return *model_; }
+  std::string numerics_id() const { return backend_->numerics_id(); }
+  int vocab() const { return model_->config().vocab; }
+
+  std::vector<BlockId> Take(int tokens) {
+    std::vector<BlockId> blocks(free_.end() - layout_.BlocksFor(tokens), free_.end());
+    free_.resize(free_.size() - blocks.size());
+    return blocks;
+  }
+  // Comes back as NaN, so that nothing is found that was not written anew.
+  void Give(std::vector<BlockId>* blocks) {
+    for (const BlockId block : *blocks) {
+      std::fill_n(pool_.begin() + layout_.BlockOffset(block), layout_.BlockBytes(),
+                  std::byte{0xff});
+    }
+    free_.insert(free_.begin(), blocks->begin(), blocks->end());
+    blocks->clear();
+  }
+
+  // The next `rows[i]` tokens of sequence i, all in one step. Logits of `logit_rows`.
+  std::vector<float> Step(absl::Span<Running* const> sequences, absl::Span<const int> rows,
+                          absl::Span<const int> logit_rows) {
+    std::vector<TokenId> tokens;
+    std::vector<SequenceRows> parts;
+    std::vector<int> reach;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      Running& s = *sequences[i];
+      parts.push_back({.first_row = static_cast<int>(tokens.size()),
+                       .rows = rows[i],
+                       .first_position = s.done,
+                       .blocks = s.blocks});
+      reach.push_back(s.alone->reach);
+      const auto begin = s.alone->tokens.begin() + s.done;
+      tokens.insert(tokens.end(), begin, begin + rows[i]);
+      s.done += rows[i];
+    }
+    std::vector<float> logits(logit_rows.size() * vocab());
+    const absl::Status status = pass_->Run(
+        {.tokens = tokens, .sequences = parts, .logit_rows = logit_rows, .rope_reach = reach},
+        {.data = pool_.data(), .layout = layout_}, absl::MakeSpan(logits));
+    EXPECT_TRUE(status.ok()) << status;
+    return logits;
+  }
+  uint64_t Hash(absl::Span<const float> logits, int row) const {
+    return Hash64(logits.data() + static_cast<size_t>(row) * vocab(), vocab() * sizeof(float));
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<const Model> model_;
+  std::unique_ptr<ForwardPass> pass_;
+  KvLayout layout_;
+  std::vector<std::byte> pool_;
+  std::vector<BlockId> free_;
+};
+
+struct Param {
+  CpuNumerics numerics;
+  std::string model;
+};
+
+std::vector<Isa> IsasOf(CpuNumerics numerics) {
+  std::vector<Isa> isas;
+  for (const Isa isa : {Isa::kAuto, Isa::kAmx, Isa::kAvx512, Isa::kAvx2}) {
+    if (CreateCpuBackend({1, isa, numerics}).ok()) isas.push_back(isa);
+  }
+  return isas;
+}
+
+class BatchInvarianceTest : public testing::TestWithParam<Param> {
+ protected:
+  void SetUp() override {
+    isas_ = IsasOf(GetParam().numerics);
+    if (isas_.empty()) {
+      GTEST_SKIP() << CreateCpuBackend({1, Isa::kAuto, GetParam().numerics}).status().message();
+    }
+  }
+
+  World& WorldOf(int threads, Isa isa, int block_tokens) {
+    auto& world = worlds_[{threads, static_cast<int>(isa), block_tokens}];
+    if (world == nullptr) {
+      world = std::make_unique<World>(Folder(GetParam().model),
+                                      CpuBackendOptions{threads, isa, GetParam().numerics},
+                                      block_tokens);
+    }
+    return *world;
+  }
+
+  // The most likely tokens after a random prompt, one step for each.
+  Alone RunAlone(World& world, int prompt) {
+    Alone alone;
+    alone.prompt = prompt;
+    alone.reach = RopeReach(world.model().config().rope, alone.prompt, alone.prompt + kGenerated);
+    for (int i = 0; i < prompt; ++i) alone.tokens.push_back(Pick(0, world.vocab() - 1));
+    Running running{.alone = &alone, .blocks = world.Take(prompt + kGenerated)};
+    std::vector<int> rows(prompt);
+    std::iota(rows.begin(), rows.end(), 0);
+    while (running.done < prompt + kGenerated) {
+      Running* const one[] = {&running};
+      const auto logits = world.Step(one, {static_cast<int>(rows.size())}, rows);
+      for (const int row : rows) alone.logits.push_back(world.Hash(logits, row));
+      const auto last = logits.end() - world.vocab();
+      for (const float logit : logits) EXPECT_TRUE(std::isfinite(logit));
+      alone.tokens.push_back(static_cast<TokenId>(std::max_element(last, logits.end()) - last));
+      rows = {0};
+    }
+    world.Give(&running.blocks);
+    return alone;
+  }
+
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  World& AnyWorld() {
+    constexpr int kBlocks[] = {1, 8, 13, 16};
+    const Isa isa = isas_[Pick(0, static_cast<int>(isas_.size()) - 1)];
+    return WorldOf(Pick(1, 4), isa, kBlocks[Pick(0, 3)]);
+  }
+
+  // Some of `all` to their ends in one world, and now and then on in another.
+  void RunTogether(const std::vector<Alone>& all) {
+    World* world = &AnyWorld();
+    std::vector<Running> running(Pick(1, kMaxSequences));
+    for (Running& s : running) {
+      s.alone = &all[Pick(0, static_cast<int>(all.size()) - 1)];
+      s.prefill = s.alone->prompt;
+      s.blocks = world->Take(s.alone->prompt + kGenerated);
+    }
+    const int longest_chunk = Pick(0, 2) == 0 ? 4 : Pick(8, 120);
+    int moves = Pick(0, 2);
+    for (;;) {
+      std::vector<Running*> chosen;
+      std::vector<int> rows, logit_rows;
+      std::vector<std::pair<const Alone*, int>> wanted;  // position of each logit row
+      int total = 0;
+      bool unfinished = false;
+      for (Running& s : running) {
+        const int left = s.alone->prompt + kGenerated - s.done;
+        unfinished |= left > 0;
+        if (left == 0 || Pick(0, 3) == 0) continue;
+        const int most = s.done < s.prefill
+                             ? std::min({s.prefill - s.done, longest_chunk, kMaxRows - total})
+                             : 1;
+        if (most < 1 || total == kMaxRows) continue;
+        const int count = Pick(1, most);
+        const int kind = Pick(0, 5);  // of its logits: none, the last, all
+        for (int r = kind == 0 ? count : kind < 3 ? count - 1 : 0; r < count; ++r) {
+          logit_rows.push_back(total + r);
+          wanted.emplace_back(s.alone, s.done + r);
+        }
+        chosen.push_back(&s);
+        rows.push_back(count);
+        total += count;
+      }
+      if (!unfinished) break;
+      if (chosen.empty()) continue;
+      const auto logits = world->Step(chosen, rows, logit_rows);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        const auto& [alone, position] = wanted[i];
+        ASSERT_EQ(world->Hash(logits, static_cast<int>(i)), alone->logits[position])
+            << "position " << position << ", prompt of " << alone->prompt << ", a step of " << total
+            << " rows of " << chosen.size() << " sequences";
+        ++compared_;
+      }
+      // Its tokens so far are a prompt elsewhere.
+      if (moves > 0 && Pick(0, 7) == 0) {
+        --moves;
+        for (Running& s : running) world->Give(&s.blocks);
+        world = &AnyWorld();
+        for (Running& s : running) {
+          s.blocks = world->Take(s.alone->prompt + kGenerated);
+          s.prefill = std::max(s.prefill, std::min(s.done + 1, s.alone->prompt + kGenerated));
+          s.done = 0;
+        }
+      }
+    }
+    for (Running& s : running) world->Give(&s.blocks);
+  }
+
+  std::vector<Isa> isas_;
+  std::map<std::array<int, 3>, std::unique_ptr<World>> worlds_;
+  std::mt19937 random_;
+  int compared_ = 0;
+};
+
+TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsOnEveryPath) {
+  const uint32_t seed = FromEnvironment("BATON_SEED", 20261121);
+  const uint32_t cases = FromEnvironment("BATON_CASES", 10);
+  random_.seed(seed);
+  World& plain = WorldOf(1, isas_.front(), 16);
+  std::vector<Alone> all;
+  for (const int longest : {1, 5, 40, 90}) {
+    const int most = std::min(longest, plain.model().config().context - kGenerated);
+    all.push_back(RunAlone(plain, Pick(std::max(1, most / 2), most)));
+  }
+  for (uint32_t i = 0; i < cases; ++i) {
+    random_.seed(seed + i);
+    RunTogether(all);
+    ASSERT_FALSE(HasFatalFailure() || HasNonfatalFailure()) << "seed " << seed << ", case " << i;
+  }
+  EXPECT_GT(compared_, static_cast<int>(cases));
+  RecordProperty("compared", compared_);
+}
+
+// Every order with every model whose weights it is for.
+std::vector<Param> Params() {
+  std::vector<std::string> models = {"demo"};
+  for (const auto& entry : std::filesystem::directory_iterator(
+           absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata"))) {
+    if (entry.is_directory()) models.push_back(entry.path().filename());
+  }
+  std::sort(models.begin() + 1, models.end());
+  std::vector<Param> params;
+  for (const std::string& model : models) {
+    params.push_back({CpuNumerics::kF32, model});
+    if (Checkpoint::Open(Folder(model))->MatrixType() != DType::kBF16) continue;
+    params.push_back({CpuNumerics::kAmx, model});
+    params.push_back({CpuNumerics::kAvx512Bf16, model});
+  }
+  return params;
+}
+INSTANTIATE_TEST_SUITE_P(Cpu, BatchInvarianceTest, testing::ValuesIn(Params()),
+                         [](const auto& info) {
+                           std::string name(CpuNumericsName(info.param.numerics));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return absl::StrCat(name, "_", info.param.model);
+                         });
+
+}  // namespace
+}  // namespace baton
