@@ -139,7 +139,10 @@ std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view u
       RefuseToStart(absl::StrCat("flag ", argument, " needs a value"));
     }
     std::string why;
-    if (!flag->ParseFrom(value, &why)) RefuseToStart(absl::StripAsciiWhitespace(why));
+    if (!flag->ParseFrom(value, &why)) {
+      RefuseToStart(absl::StrCat("'", value, "' is no value of ",
+                                 argument.substr(0, argument.find('=')), ": ", flag->Help()));
+    }
     Given().emplace_back(flag->Name());
   }
   std::sort(Given().begin(), Given().end());

@@ -189,6 +189,8 @@ TEST_F(DoorTest, MistakesAreNamedAndExit2) {
            {"up --prefill 0", "not '0'"},
            {"up --decode=many", "not 'many'"},
            {"up --listen nowhere", "not 'nowhere'"},
+           {"up --prompt ''", "--prompt takes a text"},
+           {"up --prompt=", "--prompt takes a text"},
            {"up --once --detach", "exclude one another"},
            {"test nowhere", "'nowhere' is no room"},
            {"build --sanitize memory", "not 'memory'"},
