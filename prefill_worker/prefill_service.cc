@@ -38,6 +38,10 @@ void Write(Writer& writer, PrefillUpdate update) {
   v1::PrefillEvent event;
   if (const auto* ticket = std::get_if<KvTicket>(&update)) {
     *event.mutable_ticket() = TicketToProto(*ticket);
+  } else if (const auto* prompt = std::get_if<PrefillPromptTokens>(&update)) {
+    for (const SampledToken& token : prompt->tokens) {
+      *event.mutable_prompt_tokens()->add_tokens() = TokenToProto(token);
+    }
   } else if (const auto* first = std::get_if<PrefillFirstToken>(&update)) {
     v1::FirstToken* proto = event.mutable_first_token();
     *proto->mutable_token() = TokenToProto(first->token);

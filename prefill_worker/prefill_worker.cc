@@ -61,14 +61,16 @@ class PrefillWorker::Core {
     int computed = 0;  // tokens
     std::shared_ptr<Handover> handover = std::make_shared<Handover>();
     absl::Time begun;                     // the first chunk
-    std::optional<TokenHistory> history;  // from the last chunk on, where sampling looks back
+    std::optional<TokenHistory> history;  // for the last chunk, where sampling looks back
+    std::optional<PromptScores> scores;   // until the prompt is scored, where that is wanted
     absl::Status end;
 
     int tokens() const { return static_cast<int>(job.tokens.size()); }
   };
   struct Result {
     JobId id;
-    SampledToken token;
+    std::vector<SampledToken> prompt;   // that were scored
+    std::optional<SampledToken> token;  // that was sampled, after the last chunk
   };
   struct Chunk {
     Job* job;
@@ -217,17 +219,19 @@ bool PrefillWorker::Core::RunOnce(absl::Time now) {
 void PrefillWorker::Core::HandOutResults(absl::Time now) {
   for (Result& result : results_) {
     Job* job = Find(result.id);
+    if (!result.prompt.empty()) job->update(PrefillPromptTokens{std::move(result.prompt)});
+    if (!result.token) continue;
     // Complete even where this token ends the answer: whoever reads the KV then learns so from the
     // note, while an aborted hand-over would look to the router like a lost one if it heard of that
     // first.
     on_kv_thread_([publisher = publisher_, handover = job->handover,
-                   payload = HandoverNote{result.token}.Encode()]() mutable {
+                   payload = HandoverNote{*result.token}.Encode()]() mutable {
       publisher->Complete(handover->id, std::move(payload));
     });
     const auto finish =
-        FinishAt(result.token.id, result.token.position, job->job.original_prompt_tokens,
+        FinishAt(result.token->id, result.token->position, job->job.original_prompt_tokens,
                  job->job.sampling, options_.context);
-    job->update(PrefillFirstToken{.token = std::move(result.token),
+    job->update(PrefillFirstToken{.token = *std::move(result.token),
                                   .finish = finish,
                                   .queue = job->begun - job->job.arrival,
                                   .prefill = now - job->begun});
@@ -240,6 +244,10 @@ void PrefillWorker::Core::Handle(Arrived message) {
   job.id = message.id;
   job.job = std::move(message.job);
   job.update = std::move(message.update);
+  if (const std::optional<int> alternatives = job.job.sampling.prompt_logprobs) {
+    const auto prompt = absl::MakeConstSpan(job.job.tokens).first(job.job.original_prompt_tokens);
+    job.scores = PromptScores{.prompt = prompt, .alternatives = *alternatives};
+  }
   queue_.push_back(job.id);
 }
 
@@ -348,7 +356,8 @@ bool PrefillWorker::Core::Step(absl::Time now) {
          .blocks = job.blocks,
          .sampling = last ? &job.job.sampling : nullptr,
          .original_prompt_tokens = job.job.original_prompt_tokens,
-         .history = job.history ? &*job.history : nullptr});
+         .history = job.history ? &*job.history : nullptr,
+         .scores = job.scores ? &*job.scores : nullptr});
   }
   auto sampled = engine_->Run(plan, [&](int layer) {
     if (options_.pulse != nullptr) options_.pulse->Beat();
@@ -367,16 +376,26 @@ bool PrefillWorker::Core::Step(absl::Time now) {
     Job* job = chunk.job;
     job->computed += chunk.tokens;
     waiting_tokens_ -= chunk.tokens;
-    if (job->computed < job->tokens()) continue;
-    absl::StatusOr<SampledToken>& token = *next++;
-    if (!token.ok()) {
-      BeginEnding(job, token.status());
+    const bool last = job->computed == job->tokens();
+    absl::StatusOr<SampledToken>* const token = last ? &*next++ : nullptr;
+    absl::Status status = job->scores ? job->scores->status : absl::OkStatus();
+    if (last) status.Update(token->status());
+    if (!status.ok()) {
+      BeginEnding(job, std::move(status));
       continue;
     }
-    job->state = State::kLeased;
-    job->history.reset();
-    active_.erase(std::find(active_.begin(), active_.end(), job->id));
-    results_.push_back({job->id, *std::move(token)});
+    Result result = {.id = job->id};
+    if (job->scores) {
+      result.prompt = std::exchange(job->scores->tokens, {});
+      if (job->computed >= job->job.original_prompt_tokens) job->scores.reset();
+    }
+    if (last) {
+      job->state = State::kLeased;
+      job->history.reset();
+      active_.erase(std::find(active_.begin(), active_.end(), job->id));
+      result.token = **std::move(token);
+    }
+    if (last || !result.prompt.empty()) results_.push_back(std::move(result));
   }
   return true;
 }

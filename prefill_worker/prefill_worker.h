@@ -32,6 +32,11 @@ struct PrefillJob {
   absl::Time arrival;  // `queue` counts from here
 };
 
+// Some tokens of the prompt with their logprobs, if sampling.prompt_logprobs is set.
+struct PrefillPromptTokens {
+  std::vector<SampledToken> tokens;  // in order of position; the first has no logprob
+};
+
 struct PrefillFirstToken {
   SampledToken token;
   // This token already ends the answer: nobody needs the KV, and who submitted the job cancels it.
@@ -46,8 +51,9 @@ struct PrefillEnded {
   absl::Status status;
 };
 
-// In this order: KvTicket, PrefillFirstToken, PrefillEnded. The last comes exactly once.
-using PrefillUpdate = std::variant<KvTicket, PrefillFirstToken, PrefillEnded>;
+// In this order: KvTicket, PrefillPromptTokens (many), PrefillFirstToken, PrefillEnded. The last
+// comes exactly once.
+using PrefillUpdate = std::variant<KvTicket, PrefillPromptTokens, PrefillFirstToken, PrefillEnded>;
 
 // The prefill worker's core: a bounded queue of prompts -> steps of chunks -> KV in the pool,
 // handed over, and one token each. First come, first served: the oldest prompt's chunk goes first,

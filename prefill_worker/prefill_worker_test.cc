@@ -30,6 +30,7 @@ class PrefillWorkerTest : public ::testing::Test {
  protected:
   struct Record {
     std::optional<KvTicket> ticket;
+    std::vector<SampledToken> prompt;
     std::optional<PrefillFirstToken> first;
     std::optional<absl::Status> ended;
   };
@@ -131,6 +132,11 @@ class PrefillWorkerTest : public ::testing::Test {
         EXPECT_FALSE(record->ticket);
         EXPECT_FALSE(record->first);
         record->ticket = std::move(*ticket);
+      } else if (auto* prompt = std::get_if<PrefillPromptTokens>(&update)) {
+        EXPECT_TRUE(record->ticket);
+        EXPECT_FALSE(record->first);
+        EXPECT_FALSE(prompt->tokens.empty());
+        record->prompt.insert(record->prompt.end(), prompt->tokens.begin(), prompt->tokens.end());
       } else if (auto* first = std::get_if<PrefillFirstToken>(&update)) {
         EXPECT_TRUE(record->ticket);
         EXPECT_FALSE(record->first);
@@ -342,6 +348,45 @@ TEST_F(PrefillWorkerTest, ARestartCountsFromTheOriginalPrompt) {
   Settle();
   EXPECT_EQ(record.first->finish, FinishReason::kLength);
   EXPECT_EQ(record.first->token.position, 9);
+}
+
+TEST_F(PrefillWorkerTest, APromptIsScoredChunkByChunkAmongOthersAsAlone) {
+  std::vector<float> alone;
+  const std::vector<TokenId> tokens = Prompt(30);
+  for (const int company : {0, 3}) {
+    for (const int original : {30, 21}) {
+      Start();
+      std::vector<Record> others(company);
+      for (Record& other : others) ASSERT_TRUE(Submit(Job(Prompt(5)), &other).ok());
+      PrefillJob job = Job(tokens, 20);
+      job.original_prompt_tokens = original;
+      job.sampling.prompt_logprobs = 2;
+      Record record;
+      ASSERT_TRUE(Submit(job, &record).ok());
+      Settle();
+      ASSERT_TRUE(record.first);
+      ASSERT_EQ(record.prompt.size(), static_cast<size_t>(original));
+      for (int i = 0; i < original; ++i) {
+        const SampledToken& token = record.prompt[i];
+        EXPECT_EQ(token.id, tokens[i]);
+        EXPECT_EQ(token.position, i);
+        EXPECT_EQ(token.logprob.has_value(), i > 0);
+        EXPECT_EQ(token.top.size(), i > 0 ? 2u : 0u);
+        if (alone.size() < 30) alone.push_back(token.logprob.value_or(0));
+        EXPECT_EQ(token.logprob.value_or(0), alone[i]) << i;
+      }
+      for (const Record& other : others) EXPECT_TRUE(other.prompt.empty());
+    }
+  }
+  Start();
+  PrefillJob job = Job({1, 2, kPoison, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  job.sampling.prompt_logprobs = 0;
+  Record poisoned;
+  ASSERT_TRUE(Submit(job, &poisoned).ok());
+  Settle();
+  EXPECT_EQ(poisoned.ended->code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(poisoned.first);
+  ExpectAllBack();
 }
 
 TEST_F(PrefillWorkerTest, AKvThatNobodyFetchesIsGivenUpWhenItsLeaseEnds) {

@@ -30,6 +30,7 @@ struct CheckedRequest {
   std::vector<TokenId> prompt;    // not empty, every id in the vocabulary
   SamplingOptions sampling;       // seed set; max_tokens 0: to the end of the context
   std::vector<std::string> stop;  // stop strings, none empty
+  int answers = 1;                // wanted, each drawn on its own
   absl::Time arrival;             // of the RPC, before its prompt was tokenised
   absl::Time deadline = absl::InfiniteFuture();
 };

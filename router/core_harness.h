@@ -18,22 +18,25 @@ namespace baton {
 
 constexpr int kHarnessVocab = 1000;
 
-// The model of these tests: the next token is a hash of all before it.
-inline TokenId NextToken(const std::vector<TokenId>& tokens) {
-  return static_cast<TokenId>(Hash64(tokens.data(), tokens.size() * sizeof(TokenId)) %
+// The model of these tests: the next token is a hash of all before it, another for each answer.
+inline TokenId NextToken(const std::vector<TokenId>& tokens, uint32_t answer = 0) {
+  return static_cast<TokenId>((Hash64(tokens.data(), tokens.size() * sizeof(TokenId)) + answer) %
                               kHarnessVocab);
 }
 
-inline std::vector<TokenId> Continuation(std::vector<TokenId> tokens, int count) {
+inline std::vector<TokenId> Continuation(std::vector<TokenId> tokens, int count,
+                                         uint32_t answer = 0) {
   const size_t prompt = tokens.size();
-  for (int i = 0; i < count; ++i) tokens.push_back(NextToken(tokens));
+  for (int i = 0; i < count; ++i) tokens.push_back(NextToken(tokens, answer));
   return {tokens.begin() + static_cast<ptrdiff_t>(prompt), tokens.end()};
 }
 
 // What one client has seen.
 struct ClientSide {
+  std::map<uint32_t, ClientSide> others;  // of answers 1 and on: tokens, text, finished, summary
   std::vector<TokenId> tokens;
   std::vector<uint32_t> positions;
+  std::vector<v1::Token> scores;  // of the prompt
   std::string text;
   int accepted = 0;
   std::optional<v1::Finished> finished;
@@ -61,6 +64,9 @@ struct OpenLeg {
   size_t prompt() const {
     return prefill ? prefill_request.original_prompt_tokens()
                    : decode_request.original_prompt_tokens();
+  }
+  uint32_t answer() const {
+    return prefill ? prefill_request.answer_index() : decode_request.answer_index();
   }
   int max_tokens() const {
     return static_cast<int>(
@@ -197,10 +203,22 @@ class CoreHarness {
     token.set_position(static_cast<uint32_t>(position));
     return token;
   }
+  // Of prompt tokens `from` to `from + count`.
+  void Scores(LegKey leg, int from, int count) {
+    v1::PrefillEvent event;
+    event.mutable_prompt_tokens();
+    for (int i = from; i < from + count; ++i) {
+      v1::Token* token = event.mutable_prompt_tokens()->add_tokens();
+      *token = MakeToken(At(leg).tokens()[i], i);
+      if (i > 0) token->set_logprob(-0.5f * static_cast<float>(i));
+    }
+    Tell(PrefillSaid{leg, event});
+  }
   void First(LegKey leg, v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED) {
     const std::vector<TokenId> tokens = At(leg).tokens();
     v1::PrefillEvent event;
-    *event.mutable_first_token()->mutable_token() = MakeToken(NextToken(tokens), tokens.size());
+    *event.mutable_first_token()->mutable_token() =
+        MakeToken(NextToken(tokens, At(leg).answer()), tokens.size());
     event.mutable_first_token()->set_finish_reason(reason);
     event.mutable_first_token()->set_queue_us(1000);
     event.mutable_first_token()->set_prefill_us(2000);
@@ -214,7 +232,7 @@ class CoreHarness {
   // Tokens `from` to `from + count` of this leg's own continuation, in one message.
   void Tokens(LegKey leg, int from, int count) {
     const std::vector<TokenId> tokens = At(leg).tokens();
-    const std::vector<TokenId> next = Continuation(tokens, from + count);
+    const std::vector<TokenId> next = Continuation(tokens, from + count, At(leg).answer());
     v1::DecodeEvent event;
     event.mutable_tokens();
     for (int i = from; i < from + count; ++i) {
@@ -245,9 +263,27 @@ class CoreHarness {
   void RunToEnd() {
     const LegKey prefill = PrefillLeg();
     ASSERT_NE(prefill, 0u);
+    RunToEnd(prefill);
+  }
+  // The same of one among several, from its prefill leg.
+  void RunToEnd(LegKey prefill) {
     Ticket(prefill);
     First(prefill);
-    const LegKey decode = DecodeLeg();
+    FinishDecode(DecodeLegOf(prefill));
+  }
+  LegKey DecodeLegOf(LegKey prefill) const {
+    for (const auto& [key, leg] : legs) {
+      if (!leg.prefill && leg.decode_request.ticket().handover_id() == prefill) return key;
+    }
+    return 0;
+  }
+  LegKey PrefillLegOfAnswer(uint32_t index) const {
+    for (const auto& [key, leg] : legs) {
+      if (leg.prefill && leg.answer() == index) return key;
+    }
+    return 0;
+  }
+  void FinishDecode(LegKey decode) {
     ASSERT_NE(decode, 0u);
     Promise(decode);
     const int left = At(decode).max_tokens() -
@@ -337,22 +373,31 @@ class CoreHarness {
   void ToClient(RequestKey key, const v1::GenerateEvent& event) {
     ClientSide& client = clients.at(key);
     ASSERT_FALSE(client.status) << "something was sent after the status";
-    if (event.has_accepted()) {
+    const uint32_t index = event.delta().index() + event.finished().index() +
+                           event.summary().index();  // one of them is there
+    ClientSide& answer = index == 0 ? client : client.others[index];
+    if (event.has_prompt_logprobs()) {
+      ASSERT_TRUE(client.tokens.empty());
+      for (const v1::Token& token : event.prompt_logprobs().tokens()) {
+        client.scores.push_back(token);
+      }
+    } else if (event.has_accepted()) {
       ++client.accepted;
     } else if (event.has_delta()) {
-      ASSERT_FALSE(client.finished);
-      client.text += event.delta().text();
+      ASSERT_FALSE(answer.finished);
+      answer.text += event.delta().text();
       for (const v1::Token& token : event.delta().tokens()) {
-        client.tokens.push_back(token.token_id());
-        client.positions.push_back(token.position());
+        answer.tokens.push_back(token.token_id());
+        answer.positions.push_back(token.position());
       }
     } else if (event.has_finished()) {
-      ASSERT_FALSE(client.finished);
-      client.finished = event.finished();
+      ASSERT_FALSE(answer.finished);
+      answer.finished = event.finished();
     } else if (event.has_summary()) {
-      client.summary = event.summary();
+      ASSERT_TRUE(answer.finished);
+      answer.summary = event.summary();
     }
-    if (client.finished) return;
+    if (event.has_finished() || event.has_summary()) return;
     if (client.reads) {
       core.Handle(ClientWritable{key}, now);
     } else {

@@ -19,6 +19,7 @@ constexpr size_t kMaxIdBytes = 128;
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 1000;
 constexpr int kMaxBadWords = 64;
+constexpr uint32_t kMaxAnswers = 64;
 constexpr size_t kMaxBadWordBytes = 1000;
 
 absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& request,
@@ -175,6 +176,13 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
     return s;
   }
   checked.sampling = *std::move(sampling);
+  if (params.has_n()) {
+    if (params.n() < 1 || params.n() > kMaxAnswers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("n is ", params.n(), "; it takes 1 to ", kMaxAnswers));
+    }
+    checked.answers = static_cast<int>(params.n());
+  }
 
   absl::StatusOr<std::vector<TokenId>> prompt = PromptTokens(request, model, limits);
   if (!prompt.ok()) return prompt.status();

@@ -7,14 +7,32 @@ namespace baton {
 
 void RouterCore::Parts::Send(Request& request, v1::GenerateEvent event) {
   request.writable = false;
-  actions.push_back(SendToClient{request.key, std::move(event)});
+  const uint32_t index = request.checked.sampling.answer_index;
+  if (event.has_delta()) event.mutable_delta()->set_index(index);
+  if (event.has_finished()) event.mutable_finished()->set_index(index);
+  if (event.has_summary()) event.mutable_summary()->set_index(index);
+  actions.push_back(SendToClient{request.client(), std::move(event)});
+}
+
+// Some of the prompt's logprobs, as much as one message may well hold.
+void RouterCore::Parts::SendScores(Request& request) {
+  constexpr int kAtOnce = 512;
+  v1::GenerateEvent event;
+  auto* tokens = event.mutable_prompt_logprobs()->mutable_tokens();
+  while (!request.unsent_scores.empty() && tokens->size() < kAtOnce) {
+    *tokens->Add() = std::move(request.unsent_scores.front());
+    request.unsent_scores.pop_front();
+  }
+  Send(request, std::move(event));
 }
 
 // Gives the client what has gathered, when it takes more; otherwise watches how much has.
 void RouterCore::Parts::Pump(Request& request, absl::Time now) {
   if (request.stage == Request::Stage::kFinished) return;
   Leg* leg = request.decode_leg == 0 ? nullptr : FindLeg(request.decode_leg);
-  if (request.writable && request.answer.has_pending()) {
+  if (request.writable && !request.unsent_scores.empty()) {
+    SendScores(request);
+  } else if (request.writable && request.answer.has_pending()) {
     if (request.timing.ttft_us() == 0 && request.answer.pending_tokens() > 0) {
       request.timing.set_ttft_us(Micros(now - request.checked.arrival));
     }
@@ -26,10 +44,11 @@ void RouterCore::Parts::Pump(Request& request, absl::Time now) {
       request.answer.pending_tokens() >= static_cast<size_t>(options.client_buffer_tokens);
   if (full && !request.slow_since) request.slow_since = now;
   if (!full) request.slow_since.reset();
-  if (leg != nullptr && leg->paused != full) {
-    leg->paused = full;
+  const bool pause = full || !request.early.empty();
+  if (leg != nullptr && leg->paused != pause) {
+    leg->paused = pause;
     leg->heard = now;
-    if (full) {
+    if (pause) {
       actions.push_back(PauseLeg{leg->key});
     } else {
       actions.push_back(ResumeLeg{leg->key});
@@ -83,6 +102,7 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   } else if (request.first_token_at && request.first_decode_at) {
     AccountBrokenTry(request, now);
   }
+  while (!request.unsent_scores.empty()) SendScores(request);
   if (request.answer.has_pending()) {
     if (timing.ttft_us() == 0) timing.set_ttft_us(Micros(now - request.checked.arrival));
     v1::GenerateEvent event;
@@ -108,12 +128,21 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   summary.set_decode_worker(request.decode_address);
   summary.set_link(request.link);
   summary.set_migrations(static_cast<uint32_t>(request.migrations));
+  AnswerGroup* group = GroupOf(request);
+  if (group != nullptr) group->completion_tokens += request.answer.tokens().size();
+  if (group == nullptr || group->done + 1 == group->answers) {
+    *summary.mutable_total() = summary.usage();
+    if (group != nullptr) {
+      summary.mutable_total()->set_completion_tokens(
+          static_cast<uint32_t>(group->completion_tokens));
+    }
+  }
   Send(request, std::move(last));
 
   request.stage = Request::Stage::kFinished;
   request.finished = now;
   ++counters.finished_ok;
-  actions.push_back(FinishClient{request.key, absl::OkStatus()});
+  EndClient(request, absl::OkStatus());
   SetTimer(request);
 }
 
@@ -123,7 +152,7 @@ void RouterCore::Parts::FinishError(Request& request, absl::Status status, absl:
   request.stage = Request::Stage::kFinished;
   request.finished = now;
   ++counters.finished_error;
-  actions.push_back(FinishClient{request.key, std::move(status)});
+  EndClient(request, std::move(status));
   SetTimer(request);
 }
 

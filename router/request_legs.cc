@@ -43,6 +43,7 @@ void RouterCore::Parts::OpenPrefill(Request& request, Worker& worker, absl::Time
   request.prefill_worker = worker.name.key;
   request.prefill_address = worker.name.address;
   request.decode_attempt = 0;
+  request.scored = 0;
 
   StartPrefill start{
       .leg = next_leg++, .worker = worker.name, .deadline = request.checked.deadline};
@@ -53,6 +54,8 @@ void RouterCore::Parts::OpenPrefill(Request& request, Worker& worker, absl::Time
   ids->Add(request.answer.tokens().begin(), request.answer.tokens().end());
   start.request.set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
   *start.request.mutable_sampling() = SamplingToProto(request.checked.sampling);
+  // Another try scores the prompt again only if some of it is still missing.
+  if (!request.awaits_scores()) start.request.mutable_sampling()->clear_prompt_logprobs();
   start.request.set_answer_index(request.checked.sampling.answer_index);
 
   Leg& leg = legs[start.leg];
@@ -87,6 +90,9 @@ void RouterCore::Parts::OnPrefill(Leg& leg, v1::PrefillEvent event, absl::Time n
     case v1::PrefillEvent::kFirstToken:
       OnFirstToken(request, leg, event.first_token(), now);
       break;
+    case v1::PrefillEvent::kPromptTokens:
+      OnPromptTokens(request, leg, std::move(*event.mutable_prompt_tokens()), now);
+      break;
     case v1::PrefillEvent::EVENT_NOT_SET:
       LegFailed(leg, absl::DataLossError("the prefill worker sent an unknown event"), false, now);
       return;
@@ -94,8 +100,50 @@ void RouterCore::Parts::OnPrefill(Leg& leg, v1::PrefillEvent event, absl::Time n
   if (request.stage != Request::Stage::kFinished) SetTimer(request);
 }
 
+// Known ones, of a try before, are only checked for their place.
+void RouterCore::Parts::OnPromptTokens(Request& request, Leg& leg, v1::PromptTokens tokens,
+                                       absl::Time now) {
+  const bool wanted = request.checked.sampling.prompt_logprobs.has_value();
+  for (v1::Token& token : *tokens.mutable_tokens()) {
+    const size_t position = request.scored;
+    const bool fits = wanted && position < request.checked.prompt.size() &&
+                      token.position() == position &&
+                      token.token_id() == request.checked.prompt[position] &&
+                      token.has_logprob() == (position > 0);
+    if (!fits) {
+      LegFailed(leg,
+                absl::DataLossError(
+                    absl::StrCat("the logprob of token ", token.token_id(), " at position ",
+                                 token.position(), " of the prompt is none that was asked for; ",
+                                 position, " of ", request.checked.prompt.size(), " had come")),
+                false, now);
+      return;
+    }
+    ++request.scored;
+    if (position < request.prompt_scored) continue;
+    ++request.prompt_scored;
+    request.unsent_scores.push_back(std::move(token));
+  }
+  Pump(request, now);
+  if (request.awaits_scores()) return;
+  for (v1::DecodeEvent& event : std::exchange(request.early, {})) {
+    Leg* decode = request.decode_leg == 0 ? nullptr : FindLeg(request.decode_leg);
+    if (decode == nullptr) return;
+    OnDecode(*decode, std::move(event), now);
+  }
+  Pump(request, now);
+}
+
 void RouterCore::Parts::OnFirstToken(Request& request, Leg& leg, const v1::FirstToken& first,
                                      absl::Time now) {
+  if (request.awaits_scores()) {
+    LegFailed(leg,
+              absl::DataLossError(absl::StrCat(
+                  "the prefill worker sent the first token after the logprobs of ",
+                  request.prompt_scored, " of ", request.checked.prompt.size(), " prompt tokens")),
+              false, now);
+    return;
+  }
   if (request.first_token_at) {
     LegFailed(leg, absl::DataLossError("the prefill worker sent two first tokens"), false, now);
     return;
@@ -188,6 +236,7 @@ void RouterCore::Parts::TryDecode(Request& request, absl::Time now) {
            request.answer.tokens().begin() + static_cast<ptrdiff_t>(request.base));
   start.request.set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
   *start.request.mutable_sampling() = SamplingToProto(request.checked.sampling);
+  start.request.mutable_sampling()->clear_prompt_logprobs();
   start.request.set_answer_index(request.checked.sampling.answer_index);
 
   Leg& leg = legs[start.leg];
@@ -206,6 +255,12 @@ void RouterCore::Parts::TryDecode(Request& request, absl::Time now) {
 void RouterCore::Parts::OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now) {
   Request& request = requests.at(leg.request);
   leg.heard = now;
+  if (request.awaits_scores() && !event.has_promised()) {
+    request.early.push_back(std::move(event));
+    Pump(request, now);
+    SetTimer(request);
+    return;
+  }
   switch (event.event_case()) {
     case v1::DecodeEvent::kPromised:
       OnPromised(request, now);
@@ -306,6 +361,7 @@ bool RouterCore::Parts::TakeToken(Request& request, LegKey key, v1::Token token,
 void RouterCore::Parts::CloseLeg(Leg& leg, bool cancel, absl::Time now) {
   Request& request = requests.at(leg.request);
   (leg.prefill ? request.prefill_leg : request.decode_leg) = 0;
+  if (!leg.prefill) request.early.clear();
   leg.request = 0;
   if (Worker* worker = workers.Find(leg.worker)) {
     --worker->legs;
@@ -361,7 +417,7 @@ void RouterCore::Parts::PrefillFailed(Request& request, WorkerKey worker, absl::
   // The lease has done its work: decode holds the KV, or says itself that it does not.
   if (request.handed_over) return;
   if (status.ok()) {
-    if (request.decode_leg != 0) return;
+    if (request.decode_leg != 0 && !request.awaits_scores()) return;
     status = absl::UnavailableError("the stream ended before the hand-over");
   }
   status = WithContext(status, absl::StrCat("prefill on ", request.prefill_address));

@@ -42,28 +42,29 @@ std::vector<CoreAction> RouterCore::TakeActions() { return std::exchange(parts_-
 void RouterCore::Handle(CoreEvent event, absl::Time now) {
   Parts& p = *parts_;
   std::visit(Overloaded{
-                 [&](ClientArrived& e) { p.Arrive(std::move(e), now); },
+                 [&](ClientArrived& e) { p.ArriveAll(std::move(e), now); },
                  [&](ClientWritable& e) {
-                   if (Request* request = p.FindRequest(e.request)) {
+                   for (Request* request : p.RequestsOf(e.request)) {
                      request->writable = true;
                      p.Pump(*request, now);
                      p.SetTimer(*request);
                    }
                  },
                  [&](ClientCancelled& e) {
-                   Request* request = p.FindRequest(e.request);
-                   if (request != nullptr && request->stage != Request::Stage::kFinished) {
+                   for (Request* request : p.RequestsOf(e.request)) {
+                     if (request->stage == Request::Stage::kFinished) continue;
                      p.FinishError(*request, absl::CancelledError("the client cancelled"), now);
                    }
                  },
                  [&](ClientGone& e) {
-                   Request* request = p.FindRequest(e.request);
-                   if (request == nullptr) return;
-                   if (request->stage != Request::Stage::kFinished) {
-                     p.FinishError(*request, absl::CancelledError("the client is gone"), now);
+                   for (Request* request : p.RequestsOf(e.request)) {
+                     if (request->stage != Request::Stage::kFinished) {
+                       p.FinishError(*request, absl::CancelledError("the client is gone"), now);
+                     }
+                     p.timers.erase({request->timer, request->key});
+                     p.requests.erase(request->key);
                    }
-                   p.timers.erase({request->timer, request->key});
-                   p.requests.erase(e.request);
+                   p.groups.erase(e.request);
                  },
                  [&](PrefillSaid& e) {
                    Leg* leg = p.FindLeg(e.leg);
@@ -116,6 +117,7 @@ void RouterCore::Handle(CoreEvent event, absl::Time now) {
                  },
              },
              event);
+  p.EndGroups(now);
 }
 
 void RouterCore::RunOnce(absl::Time now) {
@@ -141,6 +143,7 @@ void RouterCore::RunOnce(absl::Time now) {
     p.forget_at = p.workers.ForgetAt(p.options.forget_after);
   }
   if (p.dispatch_due || now >= p.dispatch_at) p.Dispatch(now);
+  p.EndGroups(now);
   if (p.peers_due) {
     p.peers_due = false;
     for (auto& [attach, peers] : p.workers.ChangedPeers()) {
@@ -250,13 +253,21 @@ void RouterCore::Parts::Arrive(ClientArrived event, absl::Time now) {
     return;
   }
   if (workers.pair_capacity_tokens() > 0 && !Size(request, now)) return;
-  if (static_cast<int>(fresh.size()) >= options.max_queued) {
+  if (static_cast<int>(fresh.size()) + request.checked.answers > options.max_queued) {
     ++counters.shed;
     FinishError(request,
                 absl::ResourceExhaustedError(
-                    absl::StrCat("the queue of ", options.max_queued, " requests is full; ",
-                                 requests.size() - fresh.size() - 1, " more are running")),
+                    absl::StrCat("the queue of ", options.max_queued, " requests ",
+                                 request.checked.answers == 1
+                                     ? std::string("is full")
+                                     : absl::StrCat("holds ", fresh.size(), " and this one wants ",
+                                                    request.checked.answers, " answers"),
+                                 "; ", requests.size() - fresh.size() - 1, " more are running")),
                 now);
+    return;
+  }
+  if (request.checked.sampling.answer_index > 0) {
+    Enqueue(request, false, now);
     return;
   }
   v1::GenerateEvent accepted;
@@ -410,7 +421,7 @@ void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
   if (request.stage == Request::Stage::kFinished) {
     if (!request.aborted && now >= request.finished + options.slow_client_limit) {
       request.aborted = true;
-      actions.push_back(AbortClient{request.key});
+      AbortClientOf(request);
     }
     return;
   }

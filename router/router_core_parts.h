@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <list>
 #include <map>
 #include <optional>
@@ -26,6 +27,15 @@ struct Leg {
   uint64_t prompt_tokens = 0;  // prefill: counted at the worker until the first token
 };
 
+// A client that wants several answers: inside, each is a request of its own.
+struct AnswerGroup {
+  int answers = 0;
+  int done = 0;        // with OK
+  bool ended = false;  // the client has its status coming
+  bool aborted = false;
+  uint64_t completion_tokens = 0;  // of those that are done
+};
+
 struct Request {
   // Queued: no leg. Running: a prefill leg, and from the ticket on a decode leg or a wait for one.
   // Finished: the client has its status coming.
@@ -33,6 +43,13 @@ struct Request {
 
   Request(RequestKey k, CheckedRequest c, AnswerSoFar a)
       : key(k), checked(std::move(c)), answer(std::move(a)) {}
+
+  // Answer i of a client is the request with the client's key and i above these bits.
+  static constexpr int kClientBits = 56;
+  static RequestKey KeyOf(RequestKey client, int index) {
+    return client | static_cast<RequestKey>(index) << kClientBits;
+  }
+  RequestKey client() const { return key & ((RequestKey{1} << kClientBits) - 1); }
 
   const RequestKey key;
   CheckedRequest checked;
@@ -55,7 +72,10 @@ struct Request {
   std::optional<v1::Token> held_first;  // token 1, until some decode worker has promised
   bool promised = false;
   bool handed_over = false;  // decode has shown tokens: it holds the KV
-  size_t base = 0;           // tokens of the answer that the ticket's KV includes
+  size_t scored = 0;         // tokens of the prompt whose logprobs came from this prefill leg
+  // Of the decode leg, which is paused: they wait until all of the prompt is scored.
+  std::vector<v1::DecodeEvent> early;
+  size_t base = 0;  // tokens of the answer that the ticket's KV includes
   std::vector<WorkerKey> refused_by;
   std::optional<absl::Time> room_since;      // waits for room since
   std::optional<absl::Time> roomless_since;  // the same, over all tries since the last promise
@@ -65,6 +85,13 @@ struct Request {
   uint32_t prefill_attempt = 0, decode_attempt = 0;  // of the next try
   int migrations = 0;
   absl::Status last_failure;
+
+  // The prompt's logprobs that came, over all tries, and those that the client has not been sent.
+  size_t prompt_scored = 0;
+  std::deque<v1::Token> unsent_scores;
+  bool awaits_scores() const {
+    return checked.sampling.prompt_logprobs.has_value() && prompt_scored < checked.prompt.size();
+  }
 
   // Client.
   bool writable = true;
@@ -101,6 +128,7 @@ struct RouterCore::Parts {
   void OnPrefill(Leg& leg, v1::PrefillEvent event, absl::Time now);
   void OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now);
   void OnFirstToken(Request& request, Leg& leg, const v1::FirstToken& first, absl::Time now);
+  void OnPromptTokens(Request& request, Leg& leg, v1::PromptTokens tokens, absl::Time now);
   void OnPromised(Request& request, absl::Time now);
   void OnTokens(Request& request, Leg& leg, v1::Tokens tokens, absl::Time now);
   // False when the request was finished or its leg failed by it.
@@ -116,9 +144,21 @@ struct RouterCore::Parts {
   void Restart(Request& request, absl::Status status, absl::Time now, bool lost_decode = false);
   void RoomFreed(absl::Time now);
 
+  // Several answers to one client: request_group.cc
+  void ArriveAll(ClientArrived event, absl::Time now);
+  // Of the client's requests; the only one, or one for each answer.
+  std::vector<Request*> RequestsOf(RequestKey client);
+  AnswerGroup* GroupOf(const Request& request);
+  // The one request of a client is over, or one of several: the client is told when all are, or at
+  // once when one failed; the others then end with EndGroups.
+  void EndClient(Request& request, absl::Status status);
+  void AbortClientOf(const Request& request);
+  void EndGroups(absl::Time now);
+
   // Client: request_end.cc
   void Pump(Request& request, absl::Time now);
   void Send(Request& request, v1::GenerateEvent event);
+  void SendScores(Request& request);
   void FinishOk(Request& request, const AnswerEnd& end, const v1::DecodeFinished* finished,
                 absl::Time now);
   void FinishError(Request& request, absl::Status status, absl::Time now);
@@ -141,6 +181,8 @@ struct RouterCore::Parts {
   const RouterCoreOptions options;
   WorkerTable workers;
   std::map<RequestKey, Request> requests;
+  std::map<RequestKey, AnswerGroup> groups;  // of clients that want several answers
+  std::vector<RequestKey> failed_groups;     // until EndGroups
   std::map<LegKey, Leg> legs;
   LegKey next_leg = 1;
   std::list<RequestKey> fresh, again;  // queued: new ones; ones that have run before, served first

@@ -15,6 +15,15 @@
 
 namespace baton {
 
+// The logprobs of a prompt's own tokens, gathered while its chunks run.
+struct PromptScores {
+  absl::Span<const TokenId> prompt;  // all of it
+  int alternatives = 0;              // of each token
+  // Run adds token 0, without a logprob, and for each row of the prompt the token after it.
+  std::vector<SampledToken> tokens;
+  absl::Status status;  // Internal once some row's logits were no numbers
+};
+
 // Some tokens of one sequence: a chunk of its prompt, or its latest token.
 struct PlanItem {
   absl::Span<const TokenId> tokens;  // at least one
@@ -25,6 +34,7 @@ struct PlanItem {
   int original_prompt_tokens = 0;  // min_tokens counts from here
   // All tokens so far, `tokens` included. Must be there if `sampling` looks back.
   const TokenHistory* history = nullptr;
+  PromptScores* scores = nullptr;  // where the prompt's logprobs go, if they are wanted
 };
 
 // Which tokens of which sequences run in one step. Views: all must live until Run returns.
@@ -52,6 +62,7 @@ class Engine {
 
  private:
   Engine(const Model* model, const KvView& kv, std::unique_ptr<ForwardPass> forward);
+  absl::Status Score(const PlanItem& item, int first_row);
 
   const Model* model_;
   const KvView kv_;
@@ -63,6 +74,7 @@ class Engine {
   std::vector<SequenceRows> sequences_;
   std::vector<int> logit_rows_;
   std::vector<float> logits_;
+  std::vector<float> few_logits_;
 };
 
 }  // namespace baton

@@ -1,5 +1,7 @@
 #include "common/engine/engine.h"
 
+#include <random>
+
 #include "common/engine/fake_model.h"
 #include "common/engine/one_process.h"
 #include "gmock/gmock.h"
@@ -132,6 +134,45 @@ TEST_F(EngineTest, ARestartedSequenceGoesOnAsIfNothingHadHappened) {
     EXPECT_EQ(Ids(Generate(so_far, sampling, 4, 11).value()),
               std::vector<TokenId>(whole.begin() + done, whole.end()));
   }
+}
+
+// Long enough for several groups of rows that are in memory at a time.
+TEST_F(EngineTest, APromptIsScoredTheSameInEveryChunking) {
+  std::mt19937 random(4);
+  std::vector<TokenId> prompt(30);
+  for (TokenId& id : prompt) id = static_cast<TokenId>(random() % 99);
+  std::vector<SampledToken> expected = {{.id = prompt[0], .position = 0}};
+  FakeOracle oracle(layout_);
+  Sampler sampler;
+  for (size_t i = 0; i + 1 < prompt.size(); ++i) {
+    oracle.Append(prompt[i]);
+    std::vector<float> logits(128);
+    oracle.Logits(absl::MakeSpan(logits));
+    expected.push_back(sampler.Score(logits, prompt[i + 1], static_cast<int>(i) + 1, 3).value());
+  }
+  SamplingOptions sampling = greedy_;
+  sampling.prompt_logprobs = 3;
+  const auto plain = Generate(prompt, greedy_).value();
+  for (const int chunk : {0, 1, 3, 8, 17, 29}) {
+    // Tokens that were generated before are no part of the prompt.
+    for (const int original : {30, 29, 12, 1}) {
+      const auto answer = Generate(prompt, sampling, chunk, original).value();
+      ASSERT_EQ(answer.prompt.size(), static_cast<size_t>(original)) << chunk;
+      for (int i = 0; i < original; ++i) {
+        EXPECT_EQ(answer.prompt[i].id, prompt[i]);
+        EXPECT_EQ(answer.prompt[i].position, i);
+        EXPECT_EQ(answer.prompt[i].logprob, expected[i].logprob) << chunk << " " << i;
+        ASSERT_EQ(answer.prompt[i].top.size(), i == 0 ? 0u : 3u);
+        for (size_t k = 0; k < answer.prompt[i].top.size(); ++k) {
+          EXPECT_EQ(answer.prompt[i].top[k].id, expected[i].top[k].id);
+          EXPECT_EQ(answer.prompt[i].top[k].logprob, expected[i].top[k].logprob);
+        }
+      }
+    }
+    EXPECT_EQ(Ids(Generate(prompt, sampling, chunk).value()), Ids(plain)) << chunk;
+  }
+  prompt[7] = 99;  // what follows it is no number
+  EXPECT_EQ(Generate(prompt, sampling, 3).status().code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(EngineTest, StepErrorsComeThrough) {

@@ -25,6 +25,8 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
   const absl::Cleanup free_blocks = [&] { pool->Release(blocks); };
   OneProcessAnswer answer;
   TokenHistory history(sequence, prompt);
+  PromptScores scores = {.prompt = tokens.first(prompt)};
+  if (sampling.prompt_logprobs) scores.alternatives = *sampling.prompt_logprobs;
   size_t computed = 0;
   while (true) {
     const size_t most = chunk_tokens > 0 ? chunk_tokens : sequence.size();
@@ -42,9 +44,11 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
                              .blocks = blocks,
                              .sampling = last ? &sampling : nullptr,
                              .original_prompt_tokens = prompt,
-                             .history = &history}}};
+                             .history = &history,
+                             .scores = sampling.prompt_logprobs ? &scores : nullptr}}};
     auto sampled = engine->Run(plan);
     if (!sampled.ok()) return sampled.status();
+    if (!scores.status.ok()) return scores.status;
     computed += rows;
     if (!last) continue;
     absl::StatusOr<SampledToken>& token = sampled->front();
@@ -53,6 +57,7 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
     const auto finish = FinishAt(id, token->position, prompt, sampling, config.context);
     answer.tokens.push_back(*std::move(token));
     if (finish) {
+      answer.prompt = std::move(scores.tokens);
       answer.reason = *finish;
       return answer;
     }

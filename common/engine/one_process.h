@@ -12,6 +12,7 @@
 namespace baton {
 
 struct OneProcessAnswer {
+  std::vector<SampledToken> prompt;  // with logprobs, if sampling.prompt_logprobs is set
   std::vector<SampledToken> tokens;  // generated, the one that ended it included
   FinishReason reason = FinishReason::kLength;
 };

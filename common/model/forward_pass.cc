@@ -144,6 +144,7 @@ absl::Status ForwardPass::Run(const ForwardBatch& batch, const KvView& kv, absl:
                               const std::function<void(int layer)>& layer_done) {
   RETURN_IF_ERROR(Check(batch, kv, logits.size()));
   ChooseRopes(batch);
+  rows_for_more_ = 0;
   const absl::Status ran = RunLayers(batch, kv, logits, layer_done);
   // The caller's views end with this call, however it went.
   const absl::Status finished = backend_->Synchronize();
@@ -167,6 +168,25 @@ void ForwardPass::ChooseRopes(const ForwardBatch& batch) {
   }
 }
 
+absl::Status ForwardPass::MoreLogits(absl::Span<const int> rows, absl::Span<float> logits) {
+  for (const int row : rows) {
+    if (row < 0 || row >= rows_for_more_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("more logits of row ", row, " wanted; ", rows_for_more_, " were kept"));
+    }
+  }
+  const size_t vocab = model_->config().vocab;
+  if (logits.size() != rows.size() * vocab) {
+    return absl::InvalidArgumentError(absl::StrCat("room for ", logits.size(), " logits; expected ",
+                                                   rows.size(), " rows of ", vocab));
+  }
+  if (rows.empty()) return absl::OkStatus();
+  const absl::Status ran = backend_->Logits(
+      {.in = First(normed_, rows_for_more_), .head = model_->head(), .rows = rows, .out = logits});
+  const absl::Status finished = backend_->Synchronize();
+  return ran.ok() ? finished : ran;
+}
+
 // The decoder of Touvron et al. 2023 (figure 1 of Vaswani et al. 2017 with the norms in front, RMS
 // norms, rotary positions and a gated MLP). Which weights a family has is told in architecture.h.
 absl::Status ForwardPass::RunLayers(const ForwardBatch& batch, const KvView& kv,
@@ -184,11 +204,15 @@ absl::Status ForwardPass::RunLayers(const ForwardBatch& batch, const KvView& kv,
     }
     // A chunk in the middle of a prompt wants its KV and no logits: the rest of the last layer
     // would be read by nobody.
-    if (layer + 1 == layers && batch.logit_rows.empty()) return absl::OkStatus();
+    if (layer + 1 == layers && batch.logit_rows.empty() && !batch.more_logits) {
+      return absl::OkStatus();
+    }
     RETURN_IF_ERROR(Attend(batch, kv, layer));
     RETURN_IF_ERROR(FeedForward(rows, layer));
   }
   RETURN_IF_ERROR(Norm(hidden, model_->final_norm(), normed));
+  if (batch.more_logits) rows_for_more_ = rows;
+  if (batch.logit_rows.empty()) return absl::OkStatus();
   return backend_->Logits(
       {.in = normed, .head = model_->head(), .rows = batch.logit_rows, .out = logits});
 }

@@ -63,6 +63,7 @@ struct ForwardBatch {
   // [sequences], the reach of each one's rotary table (rope_config.h), never less than its last
   // position; empty: each is a prompt, and its rows the last of it.
   absl::Span<const int> rope_reach;
+  bool more_logits = false;  // MoreLogits will be called for others
 };
 
 // Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.
@@ -77,6 +78,10 @@ class ForwardPass {
   // layers come in order.
   absl::Status Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
                    const std::function<void(int layer)>& layer_done = nullptr);
+
+  // Logits of other rows of the last batch that was run, which had `more_logits`: a few at a time,
+  // where those of all would be too much memory. `logits` is [rows.size(), vocab].
+  absl::Status MoreLogits(absl::Span<const int> rows, absl::Span<float> logits);
 
   int max_rows() const { return max_rows_; }
 
@@ -96,6 +101,7 @@ class ForwardPass {
   const Model* model_;
   Backend* backend_;
   const int max_rows_;
+  int rows_for_more_ = 0;  // of the last batch
   Tensor hidden_, normed_, q_, k_, v_, attention_, gate_, up_;
   std::map<int, std::vector<float>> rope_tables_;  // by reach
   std::vector<Rope> ropes_;                        // of the current step's sequences

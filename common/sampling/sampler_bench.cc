@@ -27,10 +27,29 @@ std::vector<float> Logits(float peak) {
 void Sample(benchmark::State& state, float peak, SamplingOptions options) {
   std::vector<float> logits = Logits(peak);
   Sampler sampler;
-  int position = 0;
+  // 4,000 tokens, half of them generated: about 3,900 different ones.
+  std::mt19937 random(9);
+  std::vector<TokenId> tokens(4000);
+  for (TokenId& id : tokens) id = static_cast<TokenId>(random() % kVocab);
+  const TokenHistory history(tokens, 2000);
+  int position = 4000;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(sampler.Sample(absl::MakeSpan(logits), options, position++, 100)->id);
+    benchmark::DoNotOptimize(
+        sampler.Sample(absl::MakeSpan(logits), options, position++, 2000, &history)->id);
   }
+}
+
+// What a worker adds for each token, and what a sequence costs when it arrives.
+void Append(benchmark::State& state) {
+  std::mt19937 random(9);
+  TokenHistory history({}, 0);
+  for (auto _ : state) history.Append(static_cast<TokenId>(random() % kVocab));
+}
+void Count(benchmark::State& state) {
+  std::mt19937 random(9);
+  std::vector<TokenId> tokens(100000);
+  for (TokenId& id : tokens) id = static_cast<TokenId>(random() % kVocab);
+  for (auto _ : state) benchmark::DoNotOptimize(TokenHistory(tokens, 100000).distinct().size());
 }
 
 SamplingOptions With(const std::function<void(SamplingOptions&)>& change) {
@@ -46,7 +65,7 @@ void RegisterAll() {
       {"greedy", With([](auto& o) { o.temperature = 0; })},
       {"min_tokens", With([](auto& o) {
          o.temperature = 0;
-         o.min_tokens = 1000;
+         o.min_tokens = 10000;
          o.stop_tokens = {1, 2};
        })},
       {"temperature", With([](auto&) {})},
@@ -58,6 +77,17 @@ void RegisterAll() {
          o.top_p = 0.95f;
        })},
       {"min_p_05", With([](auto& o) { o.min_p = 0.05f; })},
+      {"greedy_penalties", With([](auto& o) {
+         o.temperature = 0;
+         o.repetition_penalty = 1.1f;
+         o.frequency_penalty = 0.1f;
+         o.presence_penalty = 0.1f;
+       })},
+      {"greedy_bias_and_bad_words", With([](auto& o) {
+         o.temperature = 0;
+         for (TokenId id = 0; id < 300; ++id) o.logit_bias.emplace_back(id * 7, 1.0f);
+         for (TokenId id = 0; id < 256; ++id) o.bad_words.push_back({id * 5, id});
+       })},
       {"greedy_logprobs_0", With([](auto& o) {
          o.temperature = 0;
          o.logprobs = 0;
@@ -67,6 +97,8 @@ void RegisterAll() {
          o.logprobs = 20;
        })},
   };
+  benchmark::RegisterBenchmark("history_append", Append);
+  benchmark::RegisterBenchmark("history_of_100000", Count)->Unit(benchmark::kMicrosecond);
   for (const auto& [name, options] : all) {
     for (const auto& [shape, peak] : {std::pair<std::string, float>{"sure", 18}, {"open", 8}}) {
       benchmark::RegisterBenchmark((name + "/" + shape).c_str(), [peak = peak, options = options](

@@ -145,6 +145,11 @@ absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& para
       return OutOfRange("logprobs", params.logprobs(), "0 to 20");
     options.logprobs = static_cast<int>(params.logprobs());
   }
+  if (params.has_prompt_logprobs()) {
+    if (params.prompt_logprobs() > SamplingOptions::kMaxLogprobs)
+      return OutOfRange("prompt_logprobs", params.prompt_logprobs(), "0 to 20");
+    options.prompt_logprobs = static_cast<int>(params.prompt_logprobs());
+  }
   if (absl::Status s = ReadPenalties(params, &options); !s.ok()) return s;
   if (absl::Status s = ReadLogitBias(params, &options); !s.ok()) return s;
   if (absl::Status s = ReadBadWords(params, &options); !s.ok()) return s;
@@ -162,6 +167,9 @@ v1::SamplingParams SamplingToProto(const SamplingOptions& options) {
   params.set_min_tokens(static_cast<uint32_t>(options.min_tokens));
   params.mutable_stop_token_ids()->Add(options.stop_tokens.begin(), options.stop_tokens.end());
   if (options.logprobs) params.set_logprobs(static_cast<uint32_t>(*options.logprobs));
+  if (options.prompt_logprobs) {
+    params.set_prompt_logprobs(static_cast<uint32_t>(*options.prompt_logprobs));
+  }
   params.set_repetition_penalty(options.repetition_penalty);
   params.set_presence_penalty(options.presence_penalty);
   params.set_frequency_penalty(options.frequency_penalty);

@@ -36,6 +36,7 @@ struct SamplingOptions {
   std::vector<std::pair<TokenId, float>> logit_bias;  // by id, each once
   // The last token of each can't be drawn where prompt and answer end in the others.
   std::vector<std::vector<TokenId>> bad_words;
+  std::optional<int> prompt_logprobs;  // alternatives per token of the prompt, which is scored then
   uint32_t answer_index = 0;  // of the answers that a request wants: each has draws of its own
 
   // Whether what may be drawn depends on the tokens so far: Sampler then needs a TokenHistory.

@@ -50,7 +50,15 @@ TEST(GenerateRequestTest, WhatIsSetTravelsEvenWhenItIsZero) {
                                             .stop = {"a,b", ""},
                                             .stop_token_ids = "4",
                                             .ignore_eos = false,
-                                            .logprobs = 0u})
+                                            .logprobs = 0u,
+                                            .prompt_logprobs = 0u,
+                                            .n = 0u,
+                                            .repetition_penalty = 0.f,
+                                            .presence_penalty = 0.f,
+                                            .frequency_penalty = 0.f,
+                                            .logit_bias = "7=-100, 9=2.5",
+                                            .bad_words = {"x", ""},
+                                            .bad_word_ids = "1,2;3"})
                            .value();
   EXPECT_THAT(request.token_ids().ids(), ElementsAre(1, 2, 3));
   const v1::SamplingParams& sampling = request.sampling();
@@ -60,6 +68,16 @@ TEST(GenerateRequestTest, WhatIsSetTravelsEvenWhenItIsZero) {
   EXPECT_EQ(sampling.top_p(), 0.5f);
   EXPECT_THAT(sampling.stop(), ElementsAre("a,b", ""));
   EXPECT_THAT(sampling.stop_token_ids(), ElementsAre(4));
+  EXPECT_TRUE(sampling.has_prompt_logprobs() && sampling.has_n());
+  EXPECT_TRUE(sampling.has_repetition_penalty() && sampling.has_presence_penalty());
+  EXPECT_TRUE(sampling.has_frequency_penalty());
+  EXPECT_EQ(sampling.logit_bias_size(), 2);
+  EXPECT_EQ(sampling.logit_bias().at(7), -100);
+  EXPECT_EQ(sampling.logit_bias().at(9), 2.5f);
+  EXPECT_THAT(sampling.bad_words(), ElementsAre("x", ""));
+  ASSERT_EQ(sampling.bad_word_ids_size(), 2);
+  EXPECT_THAT(sampling.bad_word_ids(0).ids(), ElementsAre(1, 2));
+  EXPECT_THAT(sampling.bad_word_ids(1).ids(), ElementsAre(3));
 }
 
 TEST(GenerateRequestTest, WhatCannotBeSentIsNamed) {
@@ -75,6 +93,13 @@ TEST(GenerateRequestTest, WhatCannotBeSentIsNamed) {
   EXPECT_THAT(why({.text = "a\xff"}), HasSubstr("the prompt: its 2 bytes are not UTF-8"));
   EXPECT_THAT(why({.text = "a", .stop = {"\xc3"}}), HasSubstr("--stop: its 1 bytes are not UTF-8"));
   EXPECT_THAT(why({.text = "a", .model = "\xc3"}), HasSubstr("--model"));
+  EXPECT_THAT(why({.text = "a", .bad_words = {"\xc3"}}), HasSubstr("--bad-word"));
+  EXPECT_THAT(why({.text = "a", .logit_bias = "7"}), HasSubstr("'7' in '7' is no TOKEN=BIAS"));
+  EXPECT_THAT(why({.text = "a", .logit_bias = "1=2,x=3"}), HasSubstr("'x=3' in '1=2,x=3'"));
+  EXPECT_THAT(why({.text = "a", .logit_bias = "1=2=3"}), HasSubstr("-100 to 100"));
+  EXPECT_THAT(why({.text = "a", .logit_bias = "1=2,1=3"}), HasSubstr("token 1 is there twice"));
+  EXPECT_THAT(why({.text = "a", .bad_word_ids = "1,x"}), HasSubstr("--bad-word-ids: 'x'"));
+  EXPECT_THAT(why({.text = "a", .bad_word_ids = "1;;2"}), HasSubstr("nothing stands between"));
 }
 
 json ExpectedJson() {
@@ -130,6 +155,85 @@ TEST(ReceivedAnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
       "  total                            0.18 ms\n"
       "  3 prompt tokens (1 cached), 2 generated, finished by length, seed 18446744073709551615\n"
       "  prefill 127.0.0.1:1001 -> shm -> decode 127.0.0.1:1002, started again 1 times\n");
+}
+
+// Events of answer `index`, after Accepted.
+std::vector<v1::GenerateEvent> EventsOf(uint32_t index) {
+  auto events = FakeRouter::Events({});
+  events.erase(events.begin());
+  for (v1::GenerateEvent& event : events) {
+    if (event.has_delta()) event.mutable_delta()->set_index(index);
+    if (event.has_finished()) event.mutable_finished()->set_index(index);
+    if (event.has_summary()) event.mutable_summary()->set_index(index);
+  }
+  return events;
+}
+
+TEST(ReceivedAnswerTest, SeveralAnswersArePrintedOneAfterTheOther) {
+  ReceivedAnswer answer(absl::UnixEpoch(), 3);
+  const auto add = [&](const v1::GenerateEvent& event) {
+    EXPECT_TRUE(answer.Add(event, absl::UnixEpoch()).ok());
+    return answer.TakePrintable();
+  };
+  std::vector<v1::GenerateEvent> zero = EventsOf(0), one = EventsOf(1), two = EventsOf(2);
+  two[3].mutable_summary()->mutable_total()->set_prompt_tokens(3);
+  two[3].mutable_summary()->mutable_total()->set_completion_tokens(6);
+  EXPECT_EQ(add(FakeRouter::Events({})[0]), "");
+  for (const v1::GenerateEvent& event : one) EXPECT_EQ(add(event), "");
+  EXPECT_EQ(add(zero[0]), "[0]\none");
+  EXPECT_EQ(add(two[0]), "");
+  EXPECT_EQ(add(zero[1]), " two");
+  EXPECT_EQ(add(zero[2]), "");
+  EXPECT_EQ(add(zero[3]), "\n[1]\none two\n[2]\none");
+  for (int i = 1; i < 4; ++i) {
+    EXPECT_FALSE(answer.complete());
+    EXPECT_EQ(add(two[i]), i == 1 ? " two" : "");
+  }
+  EXPECT_TRUE(answer.complete());
+  const json all = answer.ToJson();
+  EXPECT_EQ(all["request_id"], "r1");
+  EXPECT_EQ(all["usage"]["completion_tokens"], 6);
+  ASSERT_EQ(all["answers"].size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(all["answers"][i]["index"], i);
+    EXPECT_EQ(all["answers"][i]["text"], "one two");
+    EXPECT_EQ(all["answers"][i]["migrations"], 1);
+  }
+  EXPECT_THAT(answer.TimingTable(), AllOf(StartsWith("answer 0\n"), HasSubstr("answer 2\n")));
+}
+
+v1::GenerateEvent PromptEvent(uint32_t first, uint32_t count) {
+  v1::GenerateEvent event;
+  event.mutable_prompt_logprobs();
+  for (uint32_t position = first; position < first + count; ++position) {
+    v1::Token& token = *event.mutable_prompt_logprobs()->add_tokens();
+    token.set_token_id(static_cast<int32_t>(40 + position));
+    token.set_position(position);
+    if (position > 0) token.set_logprob(-1.5f);
+  }
+  return event;
+}
+
+TEST(ReceivedAnswerTest, LogprobsOfThePromptStandInTheJson) {
+  ReceivedAnswer answer(absl::UnixEpoch());
+  auto events = FakeRouter::Events({});
+  events.insert(events.begin() + 1, {PromptEvent(0, 2), PromptEvent(2, 1)});
+  for (const auto& event : events) ASSERT_TRUE(answer.Add(event, absl::UnixEpoch()).ok());
+  EXPECT_EQ(answer.ToJson()["prompt_logprobs"],
+            json::parse(R"([{"token_id": 40, "logprob": null, "top": []},
+                            {"token_id": 41, "logprob": -1.5, "top": []},
+                            {"token_id": 42, "logprob": -1.5, "top": []}])"));
+  const auto code = [](const std::vector<v1::GenerateEvent>& events) {
+    ReceivedAnswer answer(absl::UnixEpoch());
+    absl::Status status;
+    for (const auto& event : events) status.Update(answer.Add(event, absl::UnixEpoch()));
+    return status.code();
+  };
+  EXPECT_EQ(code({events[0], PromptEvent(1, 1)}), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code({events[0], PromptEvent(0, 4)}), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code({PromptEvent(0, 1)}), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code({events[0], EventsOf(0)[0], PromptEvent(0, 1)}), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code({events[0], EventsOf(1)[0]}), absl::StatusCode::kDataLoss);  // no such answer
 }
 
 TEST(ReceivedAnswerTest, EventsOutOfOrderAreNotTrusted) {
@@ -310,7 +414,8 @@ TEST_F(BinaryTest, EveryFlagReachesTheRequest) {
       " --request-id r7 --model demo --max-tokens 5 --min-tokens 2 --temperature 0.5 --top-p 0.25 "
       "--top-k 3 "
       "--min-p 0.125 --seed 42 --stop a,b --stop=c --stop-token-ids 8,9 --ignore-eos --logprobs "
-      "4'"));
+      "4 --prompt-logprobs 2 --n 3 --repetition-penalty 1.5 --presence-penalty -0.5 "
+      "--frequency-penalty 0.25 --logit-bias 5=-1 --bad-word d,e --bad-word f --bad-word-ids 6'"));
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_EQ(ended.output, absl::StrCat("baton-client: RESOURCE_EXHAUSTED: full right now (router ",
                                        router_.address(), ")\n"));
@@ -327,10 +432,34 @@ TEST_F(BinaryTest, EveryFlagReachesTheRequest) {
                                                       .stop = {"a,b", "c"},
                                                       .stop_token_ids = "8,9",
                                                       .ignore_eos = true,
-                                                      .logprobs = 4u})
+                                                      .logprobs = 4u,
+                                                      .prompt_logprobs = 2u,
+                                                      .n = 3u,
+                                                      .repetition_penalty = 1.5f,
+                                                      .presence_penalty = -0.5f,
+                                                      .frequency_penalty = 0.25f,
+                                                      .logit_bias = "5=-1",
+                                                      .bad_words = {"d,e", "f"},
+                                                      .bad_word_ids = "6"})
                                      .value();
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(seen, expected))
       << seen.DebugString();
+}
+
+TEST_F(BinaryTest, SeveralAnswersArePrintedAndHugeNumbersOfThemAreTheRoutersToRefuse) {
+  router_.on_generate = [](grpc::ServerContext*, const v1::GenerateRequest& request,
+                           FakeRouter::Writer* writer) {
+    if (request.sampling().n() != 2) return grpc::Status(grpc::INVALID_ARGUMENT, "n is huge");
+    writer->Write(FakeRouter::Events({})[0]);
+    for (uint32_t index : {1u, 0u}) {
+      for (const v1::GenerateEvent& event : EventsOf(index)) writer->Write(event);
+    }
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Client("generate x --n 2").output, "[0]\none two\n[1]\none two\n");
+  const Ended ended = Client("generate x --n 4294967295");
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(ended.output, HasSubstr("n is huge"));
 }
 
 TEST_F(BinaryTest, TokensThereAndBack) {
@@ -368,8 +497,15 @@ TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
   expect("generate two words", "'words' is one word too many");
   expect("generate x --token-ids=1", "both");
   expect("generate --token-ids=1,b", "'b' in '1,b'");
-  expect("generate x --max-tokens=-1", "'-1'");
-  expect("generate x --temperature=hot", "'hot'");
+  expect("generate x --max-tokens=-1", "'-1' is no value of --max-tokens: generate: most tokens");
+  expect("generate x --temperature=hot", "'hot' is no value of --temperature");
+  expect("generate x --temperature=hot", "from 0, which is greedy, to 100");
+  expect("generate x --top-k=-1", "1 to 2147483647, or 0 for all");
+  expect("generate x --n=many", "1 to 64");
+  expect("generate x --logprobs=1e9", "0 to 20");
+  expect("generate x --presence-penalty=x", "-2 to 2");
+  expect("generate x --seed=18446744073709551616", "0 to 18446744073709551615");
+  expect("generate x --logit-bias=5", "'5' in '5' is no TOKEN=BIAS");
   expect("generate x --parse-special", "--parse-special is no flag of generate");
   expect("tokenize x --top-k 5", "--top-k is no flag of tokenize");
   expect("tokenize", "tokenize needs a text");

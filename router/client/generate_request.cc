@@ -29,6 +29,44 @@ absl::Status CheckUtf8(absl::string_view what, absl::string_view text) {
       absl::StrCat(what, ": its ", text.size(), " bytes are not UTF-8"));
 }
 
+namespace {
+
+absl::Status AddLogitBias(absl::string_view list, v1::SamplingParams* sampling) {
+  if (absl::StripAsciiWhitespace(list).empty()) return absl::OkStatus();
+  for (const absl::string_view part : absl::StrSplit(list, ',')) {
+    const std::pair<absl::string_view, absl::string_view> sides =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    int32_t id = 0;
+    float bias = 0;
+    if (!absl::SimpleAtoi(sides.first, &id) || !absl::SimpleAtof(sides.second, &bias)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--logit-bias: '", part, "' in '", list.substr(0, 80),
+                       "' is no TOKEN=BIAS, such as 17=-2.5; a bias takes -100 to 100"));
+    }
+    if (!sampling->mutable_logit_bias()->insert({id, bias}).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--logit-bias: token ", id, " is there twice in '", list.substr(0, 80), "'"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddBadWordIds(absl::string_view list, v1::SamplingParams* sampling) {
+  if (absl::StripAsciiWhitespace(list).empty()) return absl::OkStatus();
+  for (const absl::string_view part : absl::StrSplit(list, ';')) {
+    const auto ids = ParseTokenIds("--bad-word-ids", part);
+    if (!ids.ok()) return ids.status();
+    if (ids->empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--bad-word-ids: nothing stands between two ; in '", list.substr(0, 80), "'"));
+    }
+    sampling->add_bad_word_ids()->mutable_ids()->Add(ids->begin(), ids->end());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& options) {
   if (options.text.has_value() == options.token_ids.has_value()) {
     return absl::InvalidArgumentError(options.text.has_value()
@@ -60,10 +98,21 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
   if (options.min_tokens) sampling.set_min_tokens(*options.min_tokens);
   if (options.ignore_eos) sampling.set_ignore_eos(*options.ignore_eos);
   if (options.logprobs) sampling.set_logprobs(*options.logprobs);
+  if (options.prompt_logprobs) sampling.set_prompt_logprobs(*options.prompt_logprobs);
+  if (options.n) sampling.set_n(*options.n);
+  if (options.repetition_penalty) sampling.set_repetition_penalty(*options.repetition_penalty);
+  if (options.presence_penalty) sampling.set_presence_penalty(*options.presence_penalty);
+  if (options.frequency_penalty) sampling.set_frequency_penalty(*options.frequency_penalty);
   for (const std::string& stop : options.stop) {
     if (absl::Status status = CheckUtf8("--stop", stop); !status.ok()) return status;
     sampling.add_stop(stop);
   }
+  for (const std::string& word : options.bad_words) {
+    if (absl::Status status = CheckUtf8("--bad-word", word); !status.ok()) return status;
+    sampling.add_bad_words(word);
+  }
+  if (absl::Status s = AddLogitBias(options.logit_bias, &sampling); !s.ok()) return s;
+  if (absl::Status s = AddBadWordIds(options.bad_word_ids, &sampling); !s.ok()) return s;
   const auto stop_ids = ParseTokenIds("--stop-token-ids", options.stop_token_ids);
   if (!stop_ids.ok()) return stop_ids.status();
   sampling.mutable_stop_token_ids()->Add(stop_ids->begin(), stop_ids->end());

@@ -30,6 +30,14 @@ struct GenerateOptions {
   std::string stop_token_ids;  // "1,2,3", or nothing
   std::optional<bool> ignore_eos;
   std::optional<uint32_t> logprobs;
+  std::optional<uint32_t> prompt_logprobs;
+  std::optional<uint32_t> n;
+  std::optional<float> repetition_penalty;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::string logit_bias;  // "5=-100,7=2.5", or nothing
+  std::vector<std::string> bad_words;
+  std::string bad_word_ids;  // "1,2;3", or nothing
 };
 
 // InvalidArgument, naming the flag and the value, for what can't be put on the wire.

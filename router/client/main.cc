@@ -24,9 +24,13 @@
 
 namespace {
 
-// Every value of --stop, in order, after the default one that Abseil reports when it registers a
-// flag.
+// Every value of a flag that may be given many times, in order, after the default one that Abseil
+// reports when it registers a flag.
 std::vector<std::string>& StopStrings() {
+  static auto* strings = new std::vector<std::string>;
+  return *strings;
+}
+std::vector<std::string>& BadWords() {
   static auto* strings = new std::vector<std::string>;
   return *strings;
 }
@@ -47,20 +51,21 @@ ABSL_FLAG(std::string, request_id, "",
 ABSL_FLAG(std::optional<std::string>, token_ids, std::nullopt,
           "generate: the prompt as ids, 1,2,3, taken as they are; instead of a text");
 ABSL_FLAG(std::optional<float>, temperature, std::nullopt,
-          "generate: 0 is greedy, at most 100; none: the model's own default");
+          "generate: a number from 0, which is greedy, to 100; none: the model's own default");
 ABSL_FLAG(std::optional<float>, top_p, std::nullopt,
-          "generate: probability mass that is kept, above 0 and at most 1");
+          "generate: probability mass that is kept, a number above 0 and at most 1");
 ABSL_FLAG(std::optional<uint32_t>, top_k, std::nullopt,
-          "generate: tokens that are kept, 0 for all");
+          "generate: tokens that are kept, 1 to 2147483647, or 0 for all");
 ABSL_FLAG(std::optional<float>, min_p, std::nullopt,
           "generate: keeps tokens at least this many times as likely as the best, 0 to 1");
 ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
-          "generate: of the draw; the same seed gives the same answer. None: a random one, which "
-          "is told");
+          "generate: of the draw, 0 to 18446744073709551615; the same seed gives the same answer. "
+          "None: a random one, which is told");
 ABSL_FLAG(std::optional<uint32_t>, max_tokens, std::nullopt,
-          "generate: most tokens to generate; none: to the end of the model's context");
+          "generate: most tokens to generate, 1 up to what the model's context leaves; none: all "
+          "of that");
 ABSL_FLAG(std::optional<uint32_t>, min_tokens, std::nullopt,
-          "generate: tokens before an end token may come");
+          "generate: tokens before an end token may come, 0 up to --max-tokens");
 ABSL_FLAG(std::string, stop, "",
           "generate: a string that ends the answer and is not part of it; may be given 16 times")
     .OnUpdate([] { StopStrings().push_back(absl::GetFlag(FLAGS_stop)); });
@@ -68,6 +73,27 @@ ABSL_FLAG(std::string, stop_token_ids, "", "generate: ids that end the answer, 1
 ABSL_FLAG(bool, ignore_eos, false, "generate: end tokens do not end the answer");
 ABSL_FLAG(std::optional<uint32_t>, logprobs, std::nullopt,
           "generate: alternatives told for each token, 0 to 20, with their log probabilities");
+
+ABSL_FLAG(std::optional<uint32_t>, prompt_logprobs, std::nullopt,
+          "generate: alternatives told for each token of the prompt, 0 to 20, with their log "
+          "probabilities; shown with --json");
+ABSL_FLAG(std::optional<uint32_t>, n, std::nullopt,
+          "generate: answers, 1 to 64, each drawn on its own; printed one after the other");
+ABSL_FLAG(std::optional<float>, repetition_penalty, std::nullopt,
+          "generate: makes tokens of prompt and answer less likely, a number above 1 up to 100, or "
+          "more, below 1 and above 0");
+ABSL_FLAG(std::optional<float>, presence_penalty, std::nullopt,
+          "generate: taken off the logits of tokens that stand in the answer, -2 to 2");
+ABSL_FLAG(std::optional<float>, frequency_penalty, std::nullopt,
+          "generate: the same for each time they stand there, -2 to 2");
+ABSL_FLAG(std::string, logit_bias, "",
+          "generate: what is added to the logits of tokens, 17=-100,18=2.5, each -100 to 100");
+ABSL_FLAG(std::string, bad_word, "",
+          "generate: a string that the answer must not hold, at its start or after a blank, as the "
+          "tokeniser spells it; may be given 64 times")
+    .OnUpdate([] { BadWords().push_back(absl::GetFlag(FLAGS_bad_word)); });
+ABSL_FLAG(std::string, bad_word_ids, "",
+          "generate: sequences of token ids that the answer must not hold, 1,2,3;4;5,6");
 
 ABSL_FLAG(bool, parse_special, false,
           "tokenize: special tokens written in the text become their ids; else they are text");
@@ -95,9 +121,30 @@ Exits with 0 when all went well, 1 when the call failed, 2 when the command line
 const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
   static const auto* flags = new std::map<std::string, std::vector<std::string>>{
       {"generate",
-       {"ignore_eos", "json", "logprobs", "max_tokens", "min_p", "min_tokens", "model",
-        "request_id", "seed", "stop", "stop_token_ids", "temperature", "timing", "token_ids",
-        "top_k", "top_p"}},
+       {"bad_word",
+        "bad_word_ids",
+        "frequency_penalty",
+        "ignore_eos",
+        "json",
+        "logit_bias",
+        "logprobs",
+        "max_tokens",
+        "min_p",
+        "min_tokens",
+        "model",
+        "n",
+        "presence_penalty",
+        "prompt_logprobs",
+        "repetition_penalty",
+        "request_id",
+        "seed",
+        "stop",
+        "stop_token_ids",
+        "temperature",
+        "timing",
+        "token_ids",
+        "top_k",
+        "top_p"}},
       {"tokenize", {"add_special", "json", "model", "parse_special", "pieces"}},
       {"detokenize", {"model", "skip_special"}},
       {"models", {"json"}},
@@ -170,6 +217,14 @@ v1::GenerateRequest RequestFromFlags(const std::vector<std::string>& words) {
   options.stop_token_ids = absl::GetFlag(FLAGS_stop_token_ids);
   if (Given("ignore_eos")) options.ignore_eos = absl::GetFlag(FLAGS_ignore_eos);
   options.logprobs = absl::GetFlag(FLAGS_logprobs);
+  options.prompt_logprobs = absl::GetFlag(FLAGS_prompt_logprobs);
+  options.n = absl::GetFlag(FLAGS_n);
+  options.repetition_penalty = absl::GetFlag(FLAGS_repetition_penalty);
+  options.presence_penalty = absl::GetFlag(FLAGS_presence_penalty);
+  options.frequency_penalty = absl::GetFlag(FLAGS_frequency_penalty);
+  options.logit_bias = absl::GetFlag(FLAGS_logit_bias);
+  options.bad_words.assign(BadWords().begin() + 1, BadWords().end());
+  options.bad_word_ids = absl::GetFlag(FLAGS_bad_word_ids);
   return OrRefuse(MakeGenerateRequest(options));
 }
 
@@ -182,12 +237,17 @@ absl::Status Print(absl::string_view text) {
 
 absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   const bool json = absl::GetFlag(FLAGS_json);
-  ReceivedAnswer answer(absl::Now());
+  // More than the router ever gives make no room here; it says itself that they are too many.
+  ReceivedAnswer answer(absl::Now(), std::clamp(request.sampling().n(), 1u, 64u));
+  bool printed = false;
   const absl::Status status = calls->Generate(request, [&](const v1::GenerateEvent& event) {
     if (absl::Status added = answer.Add(event, absl::Now()); !added.ok()) return added;
-    return event.has_delta() && !json ? Print(event.delta().text()) : absl::OkStatus();
+    if (json) return absl::OkStatus();
+    const std::string text = answer.TakePrintable();
+    printed |= !text.empty();
+    return Print(text);
   });
-  if (!json && !answer.text().empty()) Print("\n").IgnoreError();
+  if (printed) Print("\n").IgnoreError();
   if (!status.ok()) return status;
   if (!answer.complete())
     return absl::DataLossError("the stream ended before the answer was complete");

@@ -1,5 +1,7 @@
 #include "router/client/received_answer.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,73 +20,132 @@ std::string Milliseconds(double us) { return absl::StrFormat("%9.2f ms", us / 10
 }  // namespace
 
 absl::Status ReceivedAnswer::Add(const v1::GenerateEvent& event, absl::Time now) {
-  const auto out_of_order = [&] {
-    return absl::DataLossError(absl::StrCat("event ", static_cast<int>(event.event_case()),
-                                            " of the stream came out of order"));
-  };
+  One* one = nullptr;
   switch (event.event_case()) {
     case v1::GenerateEvent::kAccepted:
-      if (stage_ != Stage::kNothing) return out_of_order();
-      stage_ = Stage::kAccepted;
+      if (has_accepted_) break;
+      has_accepted_ = true;
       accepted_ = event.accepted();
       return absl::OkStatus();
-    case v1::GenerateEvent::kDelta:
-      if (stage_ != Stage::kAccepted) return out_of_order();
-      for (const v1::Token& token : event.delta().tokens()) {
-        const uint32_t expected = accepted_.prompt_tokens() + static_cast<uint32_t>(tokens_.size());
-        if (token.position() != expected) {
-          return absl::DataLossError(absl::StrCat("token ", token.token_id(),
-                                                  " came with position ", token.position(),
-                                                  " instead of ", expected));
+    case v1::GenerateEvent::kPromptLogprobs:
+      if (!has_accepted_ || !answers_[0].tokens.empty()) break;
+      for (const v1::Token& token : event.prompt_logprobs().tokens()) {
+        if (token.position() != prompt_.size() || prompt_.size() >= accepted_.prompt_tokens()) {
+          return absl::DataLossError(
+              absl::StrCat("the logprob of prompt position ", token.position(), " came instead of ",
+                           prompt_.size(), " of ", accepted_.prompt_tokens()));
         }
-        if (tokens_.empty()) first_token_ = now;
-        last_token_ = now;
-        tokens_.push_back(token);
+        prompt_.push_back(token);
       }
-      absl::StrAppend(&text_, event.delta().text());
       return absl::OkStatus();
+    case v1::GenerateEvent::kDelta:
+      one = At(event.delta().index(), Stage::kAccepted);
+      if (one == nullptr) break;
+      return AddTokens(one, event.delta(), now);
     case v1::GenerateEvent::kFinished:
-      if (stage_ != Stage::kAccepted) return out_of_order();
-      stage_ = Stage::kFinished;
-      finished_ = event.finished();
+      one = At(event.finished().index(), Stage::kAccepted);
+      if (one == nullptr) break;
+      one->stage = Stage::kFinished;
+      one->finished = event.finished();
       return absl::OkStatus();
     case v1::GenerateEvent::kSummary:
-      if (stage_ != Stage::kFinished) return out_of_order();
-      stage_ = Stage::kSummary;
-      summary_ = event.summary();
+      one = At(event.summary().index(), Stage::kFinished);
+      if (one == nullptr) break;
+      one->stage = Stage::kSummary;
+      one->summary = event.summary();
       return absl::OkStatus();
     case v1::GenerateEvent::EVENT_NOT_SET:
-      break;
+      return absl::OkStatus();  // an event of a later version
   }
-  return absl::OkStatus();  // an event of a later version
+  return absl::DataLossError(absl::StrCat("event ", static_cast<int>(event.event_case()),
+                                          " of the stream came out of order"));
 }
 
-nlohmann::ordered_json ReceivedAnswer::ToJson() const {
-  nlohmann::ordered_json token_ids = nlohmann::ordered_json::array();
+ReceivedAnswer::One* ReceivedAnswer::At(uint32_t index, Stage stage) {
+  if (!has_accepted_ || index >= answers_.size() || answers_[index].stage != stage) return nullptr;
+  return &answers_[index];
+}
+
+absl::Status ReceivedAnswer::AddTokens(One* one, const v1::Delta& delta, absl::Time now) {
+  for (const v1::Token& token : delta.tokens()) {
+    const uint32_t expected = accepted_.prompt_tokens() + static_cast<uint32_t>(one->tokens.size());
+    if (token.position() != expected) {
+      return absl::DataLossError(absl::StrCat("token ", token.token_id(), " came with position ",
+                                              token.position(), " instead of ", expected));
+    }
+    if (one->tokens.empty()) one->first_token = now;
+    one->last_token = now;
+    one->tokens.push_back(token);
+  }
+  absl::StrAppend(&one->text, delta.text());
+  return absl::OkStatus();
+}
+
+bool ReceivedAnswer::complete() const {
+  return std::all_of(answers_.begin(), answers_.end(),
+                     [](const One& one) { return one.stage == Stage::kSummary; });
+}
+
+std::string ReceivedAnswer::TakePrintable() {
+  std::string text;
+  while (has_accepted_ && printing_ < answers_.size()) {
+    const One& one = answers_[printing_];
+    const bool over = one.stage == Stage::kSummary;
+    if (answers_.size() > 1 && !headed_ && (over || !one.text.empty())) {
+      absl::StrAppend(&text, printing_ == 0 ? "" : "\n", "[", printing_, "]\n");
+      headed_ = true;
+    }
+    absl::StrAppend(&text, one.text.substr(printed_));
+    printed_ = one.text.size();
+    if (!over) break;
+    ++printing_;
+    printed_ = 0;
+    headed_ = false;
+  }
+  return text;
+}
+
+namespace {
+
+// [{token_id, logprob, top}, ...]; without a logprob, `logprob` is null.
+nlohmann::ordered_json LogprobsJson(const std::vector<v1::Token>& tokens) {
   nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
-  for (const v1::Token& token : tokens_) {
-    token_ids.push_back(token.token_id());
-    if (!token.has_logprob()) continue;
+  for (const v1::Token& token : tokens) {
     nlohmann::ordered_json top = nlohmann::ordered_json::array();
     for (const v1::TopLogprob& other : token.top()) {
       top.push_back({{"token_id", other.token_id()}, {"logprob", other.logprob()}});
     }
-    logprobs.push_back(
-        {{"token_id", token.token_id()}, {"logprob", token.logprob()}, {"top", top}});
+    nlohmann::ordered_json logprob;
+    if (token.has_logprob()) logprob = token.logprob();
+    logprobs.push_back({{"token_id", token.token_id()}, {"logprob", logprob}, {"top", top}});
   }
-  const v1::Timing& timing = summary_.timing();
+  return logprobs;
+}
+
+nlohmann::ordered_json UsageJson(const v1::Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens()},
+          {"cached_tokens", usage.cached_tokens()},
+          {"completion_tokens", usage.completion_tokens()}};
+}
+
+}  // namespace
+
+nlohmann::ordered_json ReceivedAnswer::AnswerJson(const One& one) const {
+  nlohmann::ordered_json token_ids = nlohmann::ordered_json::array();
+  std::vector<v1::Token> with_logprobs;
+  for (const v1::Token& token : one.tokens) {
+    token_ids.push_back(token.token_id());
+    if (token.has_logprob()) with_logprobs.push_back(token);
+  }
+  const v1::Summary& summary = one.summary;
+  const v1::Timing& timing = summary.timing();
   return {
-      {"request_id", accepted_.request_id()},
-      {"model", accepted_.model()},
-      {"text", text_},
+      {"text", one.text},
       {"token_ids", token_ids},
-      {"finish_reason", FinishReasonName(finished_.reason())},
-      {"logprobs", logprobs},
-      {"usage",
-       {{"prompt_tokens", summary_.usage().prompt_tokens()},
-        {"cached_tokens", summary_.usage().cached_tokens()},
-        {"completion_tokens", summary_.usage().completion_tokens()}}},
-      {"seed", summary_.seed()},
+      {"finish_reason", FinishReasonName(one.finished.reason())},
+      {"logprobs", LogprobsJson(with_logprobs)},
+      {"usage", UsageJson(summary.usage())},
+      {"seed", summary.seed()},
       {"timing_us",
        {{"queue", timing.queue_us()},
         {"prefill", timing.prefill_us()},
@@ -94,26 +155,56 @@ nlohmann::ordered_json ReceivedAnswer::ToJson() const {
         {"decode", timing.decode_us()},
         {"ttft", timing.ttft_us()},
         {"total", timing.total_us()}}},
-      {"workers", {{"prefill", summary_.prefill_worker()}, {"decode", summary_.decode_worker()}}},
-      {"link", summary_.link()},
-      {"migrations", summary_.migrations()},
+      {"workers", {{"prefill", summary.prefill_worker()}, {"decode", summary.decode_worker()}}},
+      {"link", summary.link()},
+      {"migrations", summary.migrations()},
   };
 }
 
+nlohmann::ordered_json ReceivedAnswer::ToJson() const {
+  nlohmann::ordered_json all = {{"request_id", accepted_.request_id()},
+                                {"model", accepted_.model()}};
+  if (!prompt_.empty()) all["prompt_logprobs"] = LogprobsJson(prompt_);
+  if (answers_.size() == 1) {
+    all.update(AnswerJson(answers_[0]));
+    return all;
+  }
+  nlohmann::ordered_json answers = nlohmann::ordered_json::array();
+  v1::Usage total;
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    nlohmann::ordered_json one = {{"index", i}};
+    one.update(AnswerJson(answers_[i]));
+    answers.push_back(std::move(one));
+    if (answers_[i].summary.has_total()) total = answers_[i].summary.total();
+  }
+  all["answers"] = std::move(answers);
+  all["usage"] = UsageJson(total);
+  return all;
+}
+
 std::string ReceivedAnswer::TimingTable() const {
-  const v1::Timing& timing = summary_.timing();
+  if (answers_.size() == 1) return TimingTable(answers_[0]);
+  std::string all;
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    absl::StrAppend(&all, "answer ", i, "\n", TimingTable(answers_[i]));
+  }
+  return all;
+}
+
+std::string ReceivedAnswer::TimingTable(const One& one) const {
+  const v1::Timing& timing = one.summary.timing();
   std::string table;
   const auto row = [&table](absl::string_view name, double us, absl::string_view note = "") {
     absl::StrAppend(&table, absl::StrFormat("  %-28s", name), Milliseconds(us), note, "\n");
   };
-  if (!tokens_.empty()) {
-    row("time to first token (TTFT)", absl::ToDoubleMicroseconds(first_token_ - sent_),
+  if (!one.tokens.empty()) {
+    row("time to first token (TTFT)", absl::ToDoubleMicroseconds(one.first_token - sent_),
         absl::StrFormat("   %.2f ms of it from the router's door to its first token",
                         static_cast<double>(timing.ttft_us()) / 1000));
   }
-  if (tokens_.size() > 1) {
-    const double tpot_us = absl::ToDoubleMicroseconds(last_token_ - first_token_) /
-                           static_cast<double>(tokens_.size() - 1);
+  if (one.tokens.size() > 1) {
+    const double tpot_us = absl::ToDoubleMicroseconds(one.last_token - one.first_token) /
+                           static_cast<double>(one.tokens.size() - 1);
     row("time per later token (TPOT)", tpot_us,
         tpot_us > 0 ? absl::StrFormat("   %.0f tokens/s", 1e6 / tpot_us) : "");
   }
@@ -124,16 +215,16 @@ std::string ReceivedAnswer::TimingTable() const {
   row("- wait for decode", timing.decode_wait_us());
   row("- decode", timing.decode_us());
   row("total", timing.total_us());
-  absl::StrAppend(&table, "  ", summary_.usage().prompt_tokens(), " prompt tokens (",
-                  summary_.usage().cached_tokens(), " cached), ",
-                  summary_.usage().completion_tokens(), " generated, finished by ",
-                  FinishReasonName(finished_.reason()), ", seed ", summary_.seed(), "\n");
-  absl::StrAppend(&table, "  prefill ", summary_.prefill_worker());
-  if (!summary_.decode_worker().empty()) {
-    absl::StrAppend(&table, " -> ", summary_.link(), " -> decode ", summary_.decode_worker());
+  absl::StrAppend(&table, "  ", one.summary.usage().prompt_tokens(), " prompt tokens (",
+                  one.summary.usage().cached_tokens(), " cached), ",
+                  one.summary.usage().completion_tokens(), " generated, finished by ",
+                  FinishReasonName(one.finished.reason()), ", seed ", one.summary.seed(), "\n");
+  absl::StrAppend(&table, "  prefill ", one.summary.prefill_worker());
+  if (!one.summary.decode_worker().empty()) {
+    absl::StrAppend(&table, " -> ", one.summary.link(), " -> decode ", one.summary.decode_worker());
   }
-  if (summary_.migrations() > 0) {
-    absl::StrAppend(&table, ", started again ", summary_.migrations(), " times");
+  if (one.summary.migrations() > 0) {
+    absl::StrAppend(&table, ", started again ", one.summary.migrations(), " times");
   }
   return absl::StrCat(table, "\n");
 }

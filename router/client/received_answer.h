@@ -10,39 +10,57 @@
 
 namespace baton {
 
-// One answer, put together from the events of its stream. One thread.
+// The answer to one request, or its several answers, put together from the events of one stream.
+// One thread.
 class ReceivedAnswer {
  public:
   // `sent` is when the request left.
-  explicit ReceivedAnswer(absl::Time sent) : sent_(sent) {}
+  explicit ReceivedAnswer(absl::Time sent, size_t answers = 1) : sent_(sent), answers_(answers) {}
 
   // DataLoss for an event out of its order, or a token that does not follow the one before it; then
   // the answer is not to be trusted.
   absl::Status Add(const v1::GenerateEvent& event, absl::Time now);
 
-  // The whole answer has arrived.
-  bool complete() const { return stage_ == Stage::kSummary; }
-  const std::string& text() const { return text_; }
+  // All of every answer has arrived.
+  bool complete() const;
+  // The text that came since the last call. Of several answers, one after the other in order of
+  // their indexes, each under a line "[index]": a later one waits for those before it.
+  std::string TakePrintable();
 
   // Once complete: one object with request_id, model, text, token_ids, finish_reason, logprobs,
-  // usage, seed, timing_us, workers, link and migrations.
+  // usage, seed, timing_us, workers, link and migrations, and prompt_logprobs if they were asked
+  // for. Of several answers: request_id, model, answers, each with its index and the rest of that,
+  // and usage, which is the sum; prompt_logprobs come before the answers.
   nlohmann::ordered_json ToJson() const;
   // Once complete: a small table for people of where the time went, ending in a newline. TTFT and
   // TPOT are as they were seen here; the phases, as the router tells them.
   std::string TimingTable() const;
 
  private:
-  enum class Stage { kNothing, kAccepted, kFinished, kSummary };
+  enum class Stage { kAccepted, kFinished, kSummary };
+  struct One {
+    Stage stage = Stage::kAccepted;
+    absl::Time first_token = absl::InfinitePast();
+    absl::Time last_token = absl::InfinitePast();
+    std::string text;
+    std::vector<v1::Token> tokens;
+    v1::Finished finished;
+    v1::Summary summary;
+  };
+  // The answer that an event is of. Null when there is none, or it is not at `stage`.
+  One* At(uint32_t index, Stage stage);
+  absl::Status AddTokens(One* one, const v1::Delta& delta, absl::Time now);
+  nlohmann::ordered_json AnswerJson(const One& one) const;
+  std::string TimingTable(const One& one) const;
 
   absl::Time sent_;
-  absl::Time first_token_ = absl::InfinitePast();
-  absl::Time last_token_ = absl::InfinitePast();
-  Stage stage_ = Stage::kNothing;
+  bool has_accepted_ = false;
   v1::Accepted accepted_;
-  std::string text_;
-  std::vector<v1::Token> tokens_;
-  v1::Finished finished_;
-  v1::Summary summary_;
+  std::vector<v1::Token> prompt_;
+  std::vector<One> answers_;
+  size_t printing_ = 0;  // the answer whose text is being printed
+  size_t printed_ = 0;   // bytes of it
+  bool headed_ = false;  // its line with the index has been printed
 };
 
 }  // namespace baton

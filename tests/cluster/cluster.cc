@@ -1,5 +1,6 @@
 #include "tests/cluster/cluster.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -170,34 +171,58 @@ Answer Generate(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
   const auto reader = stub.Generate(&context, request);
   v1::GenerateEvent event;
   std::string broken;
-  bool finished = false, summarised = false;
-  while (reader->Read(&event)) {
+  const size_t answers = std::max(1u, request.sampling().n());
+  answer.others.resize(answers - 1);
+  std::vector<bool> finished(answers), summarised(answers);
+  const auto at = [&](size_t index) -> Answer& {
+    if (index >= answers) broken = absl::StrCat("answer ", index, " of ", answers);
+    return index == 0 || index >= answers ? answer : answer.others[index - 1];
+  };
+  while (broken.empty() && reader->Read(&event)) {
     if (answer.accepted == event.has_accepted()) broken = "Accepted is not the first event";
     if (event.has_accepted()) answer.accepted = true;
+    for (const v1::Token& token : event.prompt_logprobs().tokens()) {
+      if (!answer.tokens.empty()) broken = "a prompt's logprob after the first token";
+      if (token.position() != answer.prompt.size()) {
+        broken = absl::StrCat("prompt position ", token.position(), " after ", answer.prompt.size(),
+                              " others");
+      }
+      answer.prompt.push_back(token);
+    }
     if (event.has_delta()) {
-      if (finished) broken = "Delta after Finished";
-      answer.text += event.delta().text();
+      const size_t index = event.delta().index();
+      Answer& one = at(index);
+      if (!broken.empty()) break;
+      if (finished[index]) broken = "Delta after Finished";
+      one.text += event.delta().text();
       for (const v1::Token& token : event.delta().tokens()) {
-        if (!answer.tokens.empty() && token.position() != answer.tokens.back().position() + 1) {
-          broken = absl::StrCat("position ", token.position(), " after ",
-                                answer.tokens.back().position());
+        if (!one.tokens.empty() && token.position() != one.tokens.back().position() + 1) {
+          broken =
+              absl::StrCat("position ", token.position(), " after ", one.tokens.back().position());
         }
-        answer.tokens.push_back(token);
+        one.tokens.push_back(token);
         if (on_token) on_token(token);
       }
     }
     if (event.has_finished()) {
-      finished = true;
-      answer.finished = event.finished();
+      at(event.finished().index()).finished = event.finished();
+      if (broken.empty()) finished[event.finished().index()] = true;
     }
     if (event.has_summary()) {
-      if (!finished) broken = "Summary before Finished";
-      summarised = true;
-      answer.summary = event.summary();
+      at(event.summary().index()).summary = event.summary();
+      if (!broken.empty()) break;
+      if (!finished[event.summary().index()]) broken = "Summary before Finished";
+      summarised[event.summary().index()] = true;
     }
   }
+  if (!broken.empty()) {
+    context.TryCancel();
+    while (reader->Read(&event)) continue;
+  }
   answer.status = FromGrpcStatus(reader->Finish());
-  if (answer.status.ok() && !summarised) broken = "OK without a Summary";
+  if (answer.status.ok() && std::count(summarised.begin(), summarised.end(), false) > 0) {
+    broken = "OK without a Summary";
+  }
   if (!broken.empty()) answer.status = absl::InternalError(broken);
   return answer;
 }

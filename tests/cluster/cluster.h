@@ -84,6 +84,8 @@ struct Answer {
   std::vector<v1::Token> tokens;
   v1::Finished finished;
   v1::Summary summary;
+  std::vector<v1::Token> prompt;  // with logprobs, if they were asked for
+  std::vector<Answer> others;     // answers 1 and on, without `status`, `accepted` and `prompt`
 
   std::vector<int32_t> ids() const;
 };

@@ -14,7 +14,8 @@ constexpr int kChunkTokens = 512;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Truth>> Truth::Load(const std::string& folder,
-                                                   absl::string_view numerics) {
+                                                   absl::string_view numerics,
+                                                   std::optional<DType> kv_type) {
   auto truth = std::unique_ptr<Truth>(new Truth);
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(folder);
   if (!checkpoint.ok()) return checkpoint.status();
@@ -27,7 +28,8 @@ absl::StatusOr<std::unique_ptr<Truth>> Truth::Load(const std::string& folder,
   absl::StatusOr<std::unique_ptr<const Model>> model = Model::Load(folder, truth->backend_.get());
   if (!model.ok()) return model.status();
   truth->model_ = *std::move(model);
-  truth->layout_ = truth->model_->LayoutFor(kBlockTokens, truth->model_->weight_type());
+  truth->layout_ =
+      truth->model_->LayoutFor(kBlockTokens, kv_type.value_or(truth->model_->weight_type()));
   const int blocks = truth->layout_.BlocksFor(truth->config().context);
   truth->memory_.resize(blocks * truth->layout_.BlockBytes());
   truth->pool_ = std::make_unique<BlockPool>(blocks);
@@ -41,12 +43,17 @@ absl::StatusOr<std::unique_ptr<Truth>> Truth::Load(const std::string& folder,
 
 absl::StatusOr<std::vector<TokenId>> Truth::Answer(const std::vector<TokenId>& prompt,
                                                    const SamplingOptions& sampling) {
-  absl::StatusOr<OneProcessAnswer> answer = GenerateInOneProcess(
-      engine_.get(), pool_.get(), config(), kBlockTokens, prompt, sampling, kChunkTokens);
+  absl::StatusOr<OneProcessAnswer> answer = FullAnswer(prompt, sampling);
   if (!answer.ok()) return answer.status();
   std::vector<TokenId> ids;
   for (const SampledToken& token : answer->tokens) ids.push_back(token.id);
   return ids;
+}
+
+absl::StatusOr<OneProcessAnswer> Truth::FullAnswer(const std::vector<TokenId>& prompt,
+                                                   const SamplingOptions& sampling) {
+  return GenerateInOneProcess(engine_.get(), pool_.get(), config(), kBlockTokens, prompt, sampling,
+                              kChunkTokens);
 }
 
 }  // namespace baton

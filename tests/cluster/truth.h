@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,13 +17,17 @@ namespace baton {
 // its own type of KV: what the split system must answer too.
 class Truth {
  public:
-  // `numerics` as the workers' flag.
+  // `numerics` as the workers' flag; `kv_type` of the KV cache, the weights' own when not given.
   static absl::StatusOr<std::unique_ptr<Truth>> Load(const std::string& folder,
-                                                     absl::string_view numerics = "auto");
+                                                     absl::string_view numerics = "auto",
+                                                     std::optional<DType> kv_type = std::nullopt);
 
   const ModelConfig& config() const { return model_->config(); }
   // The tokens that follow `prompt`.
   absl::StatusOr<std::vector<TokenId>> Answer(const std::vector<TokenId>& prompt,
+                                              const SamplingOptions& sampling);
+  // The same with everything told of them.
+  absl::StatusOr<OneProcessAnswer> FullAnswer(const std::vector<TokenId>& prompt,
                                               const SamplingOptions& sampling);
 
  private:

@@ -175,6 +175,18 @@ std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request) const {
   }
 }
 
+std::vector<float> SimCluster::ExpectedScores(const CheckedRequest& request) const {
+  FakeOracle oracle(layout_);
+  std::vector<float> logits(options_.vocab), scores;
+  Sampler sampler;
+  for (size_t i = 0; i + 1 < request.prompt.size(); ++i) {
+    oracle.Append(request.prompt[i]);
+    oracle.Logits(absl::MakeSpan(logits));
+    scores.push_back(*sampler.Score(logits, request.prompt[i + 1], 0, 0)->logprob);
+  }
+  return scores;
+}
+
 SimClient* SimCluster::Add(CheckedRequest request) {
   clients_.push_back(std::make_unique<SimClient>());
   SimClient* client = clients_.back().get();
@@ -249,10 +261,17 @@ void SimCluster::Start(StartDecode action) {
 
 void SimCluster::SendToClientNow(SendToClient action) {
   SimClient* client = clients_.at(action.request - 1).get();
+  const uint32_t index = action.event.delta().index();
   for (const v1::Token& token : action.event.delta().tokens()) {
-    ASSERT_EQ(token.position(), client->request.prompt.size() + client->tokens.size());
-    client->tokens.push_back(token.token_id());
-    client->times.push_back(now_);
+    std::vector<TokenId>& tokens = index == 0 ? client->tokens : client->others[index];
+    ASSERT_EQ(token.position(), client->request.prompt.size() + tokens.size());
+    tokens.push_back(token.token_id());
+    if (index == 0) client->times.push_back(now_);
+  }
+  for (const v1::Token& token : action.event.prompt_logprobs().tokens()) {
+    ASSERT_TRUE(client->tokens.empty());
+    ASSERT_EQ(token.position(), client->scores.size());
+    client->scores.push_back(token);
   }
   if (action.event.has_finished()) client->finished = action.event.finished();
   if (action.event.has_summary()) client->summary = action.event.summary();
@@ -281,11 +300,15 @@ void SimCluster::Carry(CoreAction action) {
                       : worker->decode->Cancel(*leg->second->job);
     });
   } else if (auto* pause = std::get_if<PauseLeg>(&action)) {
-    Leg* leg = legs_.at(pause->leg).get();
+    const auto found = legs_.find(pause->leg);
+    if (found == legs_.end()) return;
+    Leg* leg = found->second.get();
     leg->paused = true;
     if (leg->worker->decode && leg->job) leg->worker->decode->SetPaused(*leg->job, true);
   } else if (auto* resume = std::get_if<ResumeLeg>(&action)) {
-    Leg* leg = legs_.at(resume->leg).get();
+    const auto found = legs_.find(resume->leg);
+    if (found == legs_.end()) return;
+    Leg* leg = found->second.get();
     leg->paused = false;
     if (leg->worker->decode && leg->job) leg->worker->decode->SetPaused(*leg->job, false);
     std::deque<CoreEvent> held;
@@ -333,6 +356,8 @@ bool SimCluster::Turn() {
     const auto deliver = std::move(deliveries_.begin()->second);
     deliveries_.erase(deliveries_.begin());
     deliver();
+    // Before the next event, as the router does: a leg that is paused now is not read again.
+    for (CoreAction& action : router_->TakeActions()) Carry(std::move(action));
     worked = true;
   }
   router_->RunOnce(now_);

@@ -30,6 +30,8 @@ struct SimClient {
   absl::Time cancel_at = absl::InfiniteFuture();
 
   std::vector<TokenId> tokens;  // in order; a position out of order is a test failure
+  std::map<uint32_t, std::vector<TokenId>> others;  // of answers 1 and on
+  std::vector<v1::Token> scores;                    // of the prompt
   std::vector<absl::Time> times;
   std::optional<v1::Finished> finished;
   std::optional<v1::Summary> summary;
@@ -61,6 +63,8 @@ class SimCluster {
 
   // The answer that this request must get.
   std::vector<TokenId> Expected(const CheckedRequest& request) const;
+  // The logprobs of its prompt, from the second token on.
+  std::vector<float> ExpectedScores(const CheckedRequest& request) const;
 
   absl::Time now() const { return now_; }
   // Hands a request in at its `arrival`, which has not passed. Valid as long as the cluster.

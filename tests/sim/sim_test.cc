@@ -43,6 +43,8 @@ class SimTest : public ::testing::Test {
       for (int i = 0; i < 20; ++i) request.sampling.stop_tokens.push_back(random_() % 256);
     }
     if (random_() % 4 == 0) LookBack(&request.sampling);
+    if (random_() % 8 == 0) request.answers = 2 + static_cast<int>(random_() % 2);
+    if (random_() % 8 == 0) request.sampling.prompt_logprobs = 0;
     return request;
   }
 
@@ -57,7 +59,27 @@ class SimTest : public ::testing::Test {
       sampling->bad_words.push_back({static_cast<TokenId>(random_() % 256)});
       if (i % 2) sampling->bad_words.back().push_back(static_cast<TokenId>(random_() % 256));
     }
-    sampling->answer_index = random_() % 64;
+  }
+
+  static void ExpectOthers(const SimCluster& cluster, const SimClient& client) {
+    ASSERT_EQ(client.others.size(), static_cast<size_t>(client.request.answers - 1));
+    for (const auto& [index, tokens] : client.others) {
+      CheckedRequest request = client.request;
+      request.sampling.answer_index = index;
+      EXPECT_EQ(tokens, cluster.Expected(request)) << request.request_id << ", answer " << index;
+    }
+  }
+  static void ExpectScores(const SimCluster& cluster, const SimClient& client) {
+    if (!client.request.sampling.prompt_logprobs) {
+      EXPECT_TRUE(client.scores.empty());
+      return;
+    }
+    ASSERT_EQ(client.scores.size(), client.request.prompt.size());
+    const std::vector<float> expected = cluster.ExpectedScores(client.request);
+    EXPECT_FALSE(client.scores[0].has_logprob());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(client.scores[i + 1].logprob(), expected[i]) << client.request.request_id;
+    }
   }
 
   std::mt19937_64 random_;
@@ -94,6 +116,8 @@ TEST_F(SimTest, TenThousandRequestsWithCancelsAndDeadlinesGetTheirTokensAndLeave
     if (client->status->ok()) {
       EXPECT_EQ(client->tokens, expected) << id;
       EXPECT_TRUE(client->finished) << id;
+      ExpectOthers(cluster, *client);
+      ExpectScores(cluster, *client);
       ++answered;
       continue;
     }

@@ -75,6 +75,12 @@ v1::PrefillEvent EventFrom(const PrefillUpdate& update) {
     proto->mutable_generations()->Add(ticket->generations.begin(), ticket->generations.end());
     return event;
   }
+  if (const auto* prompt = std::get_if<PrefillPromptTokens>(&update)) {
+    for (const SampledToken& token : prompt->tokens) {
+      Set(token, event.mutable_prompt_tokens()->add_tokens());
+    }
+    return event;
+  }
   const auto* first = std::get_if<PrefillFirstToken>(&update);
   BATON_CHECK(first != nullptr) << "the end is no event";
   v1::FirstToken* proto = event.mutable_first_token();

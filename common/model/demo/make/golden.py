@@ -6,6 +6,8 @@ Float32 (the bf16 weights widened), eager attention, one prompt at a time, no ca
 step reads the whole sequence again. Decoding goes on after an end token, so that every
 prompt has STEPS steps. "margins" holds, for each step, the best logit minus the second
 best; a step with a small margin may come out otherwise in another precision.
+"prompt_logprobs" holds, for each id of the prompt but the first, its log probability
+given those before it, and "prompt_top" the TOP most likely ids there with theirs.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 FOLDER = Path(__file__).resolve().parent.parent
 STEPS = 48
+TOP = 3
 
 PROMPTS = [
     "Explain how a CPU works to a 5-year-old",
@@ -48,6 +51,19 @@ def continuation(model: torch.nn.Module, ids: list[int]) -> tuple[list[int], lis
     return sequence[len(ids):], margins
 
 
+def prompt_logprobs(model: torch.nn.Module, ids: list[int]) -> tuple[list[float], list[list[list[float]]]]:
+    """Of every id but the first: its own, and the TOP best as [id, logprob]."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0]
+    logprobs = torch.log_softmax(logits.double(), dim=-1)
+    own, top = [], []
+    for row, token in zip(logprobs, ids[1:]):
+        own.append(round(float(row[token]), 5))
+        best = torch.topk(row, TOP)
+        top.append([[int(i), round(float(v), 5)] for i, v in zip(best.indices, best.values)])
+    return own, top
+
+
 def main() -> None:
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
@@ -57,11 +73,14 @@ def main() -> None:
     for prompt in PROMPTS:
         ids = tokenizer(prompt).input_ids
         new, margins = continuation(model, ids)
+        own, top = prompt_logprobs(model, ids)
         cases.append({
             "prompt": prompt,
             "ids": ids,
             "greedy": new,
             "margins": margins,
+            "prompt_logprobs": own,
+            "prompt_top": top,
             "text": tokenizer.decode(new, skip_special_tokens=False, clean_up_tokenization_spaces=False),
         })
     head = {
