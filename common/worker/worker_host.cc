@@ -27,7 +27,9 @@ ABSL_FLAG(std::string, model, "", "Hugging Face folder with config.json and *.sa
 ABSL_FLAG(std::string, model_name, "",
           "name the model is served under; default: the folder's name");
 ABSL_FLAG(std::string, backend, "cpu", "cpu, or fake (no maths: tokens are hashes of the KV)");
-ABSL_FLAG(int32_t, threads, 0, "threads of the cpu backend; 0: all cores this process may use");
+ABSL_FLAG(
+    int32_t, threads, 0,
+    "threads of the cpu backend; 0: all cores this process may use (affinity, container's quota)");
 ABSL_FLAG(std::string, numerics, "auto",
           "order in which the cpu backend sums products, which workers that hand over to one "
           "another must share: auto (the fastest here), portable (the same on every x86-64), f32, "

@@ -6,14 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include <sched.h>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "kernels/cpu/angle.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/thread_team.h"
+#include "kernels/cpu/usable_cores.h"
 #include "kernels/op_checks.h"
 
 namespace baton {
@@ -427,14 +426,6 @@ class CpuBackend final : public Backend {
   std::vector<Memory> allocated_;
 };
 
-int AffinityCores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) {
-    return std::max(1u, std::thread::hardware_concurrency());
-  }
-  return CPU_COUNT(&cores);
-}
-
 }  // namespace
 }  // namespace cpu
 
@@ -445,7 +436,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOption
   }
   const auto dispatch = cpu::Choose(options);
   if (!dispatch.ok()) return dispatch.status();
-  const int threads = options.threads > 0 ? options.threads : cpu::AffinityCores();
+  const int threads = options.threads > 0 ? options.threads : cpu::UsableCores();
   return std::make_unique<cpu::CpuBackend>(*dispatch, options.numerics, threads);
 }
 

@@ -25,7 +25,7 @@ absl::string_view CpuNumericsName(CpuNumerics numerics);  // f32, amx, avx512-bf
 absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weights);
 
 struct CpuBackendOptions {
-  int threads = 0;  // 0: one per core of the process's affinity mask
+  int threads = 0;  // 0: one per core that this process may use (affinity, container's quota)
   // Which instructions may be used; kAuto: all there are. kPortable is plain C++, slow, and there
   // for tests. Changes no bits.
   enum class Isa { kAuto, kAvx2, kAvx512, kAmx, kPortable } isa = Isa::kAuto;

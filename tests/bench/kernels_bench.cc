@@ -18,93 +18,10 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/bench/yardsticks.h"
 
 namespace baton {
 namespace {
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-template <class Body>
-void OnThreads(int threads, const Body& body) {
-  std::vector<std::thread> all;
-  for (int thread = 0; thread < threads; ++thread) all.emplace_back([&, thread] { body(thread); });
-  for (std::thread& thread : all) thread.join();
-}
-
-__attribute__((target("avx2"))) uint64_t ReadAll(const char* p, size_t bytes) {
-  __m256i sum[4] = {};
-  for (size_t i = 0; i + 128 <= bytes; i += 128) {
-    for (int j = 0; j < 4; ++j) {
-      sum[j] = _mm256_xor_si256(
-          sum[j], _mm256_load_si256(reinterpret_cast<const __m256i*>(p + i + 32 * j)));
-    }
-  }
-  const __m256i all =
-      _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
-  return static_cast<uint64_t>(_mm256_extract_epi64(all, 0));
-}
-
-// Bytes per second of `threads` threads that read 512 MB together; the best of five.
-double ReadRate(int threads) {
-  constexpr size_t kBytes = 512u << 20;
-  std::unique_ptr<char, void (*)(void*)> memory(static_cast<char*>(std::aligned_alloc(64, kBytes)),
-                                                std::free);
-  std::memset(memory.get(), 1, kBytes);
-  double best = 0;
-  for (int round = 0; round < 5; ++round) {
-    const double start = Seconds();
-    OnThreads(threads, [&](int thread) {
-      const size_t part = kBytes / threads / 128 * 128;
-      benchmark::DoNotOptimize(ReadAll(memory.get() + thread * part, part));
-    });
-    best = std::max(best, kBytes / (Seconds() - start));
-  }
-  return best;
-}
-
-__attribute__((target("avx2,fma"))) double FmaAvx2(int64_t rounds) {
-  __m256 acc[12];
-  for (__m256& a : acc) a = _mm256_set1_ps(1);
-  __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
-  for (int64_t i = 0; i < rounds; ++i) {
-#pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) acc[j] = _mm256_fmadd_ps(acc[j], x, y);
-  }
-  for (int j = 1; j < 12; ++j) acc[0] = _mm256_add_ps(acc[0], acc[j]);
-  benchmark::DoNotOptimize(acc[0]);
-  return rounds * 12.0 * 8 * 2;
-}
-
-__attribute__((target("avx512f"))) double FmaAvx512(int64_t rounds) {
-  __m512 acc[12];
-  for (__m512& a : acc) a = _mm512_set1_ps(1);
-  __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
-  for (int64_t i = 0; i < rounds; ++i) {
-#pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) acc[j] = _mm512_fmadd_ps(acc[j], x, y);
-  }
-  for (int j = 1; j < 12; ++j) acc[0] = _mm512_add_ps(acc[0], acc[j]);
-  benchmark::DoNotOptimize(acc[0]);
-  return rounds * 12.0 * 16 * 2;
-}
-
-// Operations per second of fused multiply-adds on registers; the best of five.
-double FmaRate(int threads) {
-  double best = 0;
-  for (int round = 0; round < 5; ++round) {
-    std::vector<double> operations(threads);
-    const double start = Seconds();
-    OnThreads(threads, [&](int thread) {
-      operations[thread] =
-          __builtin_cpu_supports("avx512f") ? FmaAvx512(10'000'000) : FmaAvx2(10'000'000);
-    });
-    best = std::max(
-        best, std::accumulate(operations.begin(), operations.end(), 0.0) / (Seconds() - start));
-  }
-  return best;
-}
 
 struct Machine {
   double read, fma;

@@ -1,0 +1,284 @@
+// What a worker's engine does with a Llama shape of random weights, beside the machine's own rates
+// and, where it is given, beside llama.cpp on the same shape; in rounds, so that both see the same
+// machine.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/base/program.h"
+#include "common/engine/engine.h"
+#include "common/model/checkpoint.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/bench/shape_folder.h"
+#include "tests/bench/yardsticks.h"
+
+ABSL_FLAG(std::string, shape, "100m", "100m or 1b");
+ABSL_FLAG(std::string, folder, "",
+          "where its weights are, or are written first; default: a temporary folder of its name");
+ABSL_FLAG(std::string, numerics, "auto", "as of a worker");
+ABSL_FLAG(int, threads, 2, "for both");
+ABSL_FLAG(int, rounds, 3, "how often everything is measured");
+ABSL_FLAG(int, prompt, 512, "tokens of the prompt that is prefilled");
+ABSL_FLAG(int, generate, 24, "tokens that are generated, for each sequence");
+ABSL_FLAG(int, context, 4096, "tokens before the token whose attention is measured");
+ABSL_FLAG(std::string, llama, "", "folder with llama-bench and llama-batched-bench");
+ABSL_FLAG(std::string, gguf, "", "the same shape for them (make_gguf.py)");
+
+namespace baton {
+namespace {
+
+constexpr int kBlockTokens = 16;
+constexpr int kBatch = 8;
+constexpr int kShortPrompt = 16;  // before tokens are generated
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class T>
+T OrRefuse(absl::StatusOr<T> result) {
+  if (!result.ok()) RefuseToStart(result.status().message());
+  return *std::move(result);
+}
+
+class Shape {
+ public:
+  explicit Shape(const std::string& folder) {
+    const Checkpoint checkpoint = OrRefuse(Checkpoint::Open(folder));
+    const CpuNumerics numerics =
+        OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), checkpoint.MatrixType()));
+    backend_ =
+        OrRefuse(CreateCpuBackend({.threads = absl::GetFlag(FLAGS_threads), .numerics = numerics}));
+    model_ = OrRefuse(Model::Load(folder, backend_.get()));
+    layout_ = model_->LayoutFor(kBlockTokens, model_->weight_type());
+    const int tokens =
+        std::max({absl::GetFlag(FLAGS_prompt) + 1, absl::GetFlag(FLAGS_context) + 16,
+                  kBatch * (kShortPrompt + absl::GetFlag(FLAGS_generate) + kBlockTokens)});
+    pool_.resize((layout_.BlocksFor(tokens) + kBatch) * layout_.BlockBytes() / 2, 0x3c00);
+    engine_ = OrRefuse(Engine::Create(model_.get(), backend_.get(),
+                                      {reinterpret_cast<std::byte*>(pool_.data()), layout_},
+                                      std::max(absl::GetFlag(FLAGS_prompt), 2 * kBatch)));
+    sampling_.max_tokens = 1 << 20;
+  }
+
+  std::string Describe() const {
+    return absl::StrCat(backend_->Describe(), ", numerics ", backend_->numerics_id(), ", weights ",
+                        model_->weight_bytes() >> 20, " MiB");
+  }
+  double weight_bytes() const { return static_cast<double>(model_->weight_bytes()); }
+
+  // Tokens a second of one prompt in one step.
+  double Prefill() {
+    const int tokens = absl::GetFlag(FLAGS_prompt);
+    const double start = Seconds();
+    Run({Some(0, tokens, 0)});
+    return tokens / (Seconds() - start);
+  }
+
+  // Seconds of a step that gives each of `batch` sequences one token; of as many as wanted.
+  double Decode(int batch) {
+    const int steps = absl::GetFlag(FLAGS_generate);
+    for (int i = 0; i < batch; ++i) Run({Some(i, kShortPrompt, 0)});
+    const double start = Seconds();
+    for (int step = 0; step < steps; ++step) {
+      std::vector<Part> parts;
+      for (int i = 0; i < batch; ++i) parts.push_back(Some(i, 1, kShortPrompt + step));
+      Run(parts);
+    }
+    return (Seconds() - start) / steps;
+  }
+
+  // Bytes a second of KV that attention of one token over a long context reads: what the step
+  // takes longer than one with none.
+  double Attention() {
+    const int context = absl::GetFlag(FLAGS_context), steps = 8;
+    const auto seconds = [&](int position) {
+      const double start = Seconds();
+      for (int step = 0; step < steps; ++step) Run({Some(0, 1, position + step)});
+      return (Seconds() - start) / steps;
+    };
+    double longest = 1e9, shortest = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      longest = std::min(longest, seconds(context));
+      shortest = std::min(shortest, seconds(0));
+    }
+    return static_cast<double>(context) / kBlockTokens * layout_.BlockBytes() /
+           (longest - shortest);
+  }
+
+ private:
+  struct Part {
+    std::vector<TokenId> tokens;
+    std::vector<BlockId> blocks;
+    int position;
+  };
+  // `count` tokens of sequence `i` from `position` on; it has its own run of blocks.
+  Part Some(int i, int count, int position) {
+    Part part{{}, {}, position};
+    for (int t = 0; t < count; ++t) {
+      part.tokens.push_back(static_cast<TokenId>(random_() % model_->config().vocab));
+    }
+    part.blocks.resize(layout_.BlocksFor(position + count));
+    const int each = layout_.BlocksFor(kShortPrompt + absl::GetFlag(FLAGS_generate));
+    std::iota(part.blocks.begin(), part.blocks.end(), i * each);
+    return part;
+  }
+  void Run(const std::vector<Part>& parts) {
+    StepPlan plan;
+    for (const Part& part : parts) {
+      plan.items.push_back({.tokens = part.tokens,
+                            .first_position = part.position,
+                            .blocks = part.blocks,
+                            .sampling = &sampling_});
+    }
+    for (const auto& token : OrRefuse(engine_->Run(plan))) {
+      BATON_CHECK(token.ok()) << token.status();
+    }
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<const Model> model_;
+  KvLayout layout_;
+  std::vector<uint16_t> pool_;
+  std::unique_ptr<Engine> engine_;
+  SamplingOptions sampling_;
+  std::mt19937 random_;
+};
+
+// Every line of JSON that the command prints.
+std::vector<nlohmann::json> JsonOf(const std::string& command) {
+  FILE* pipe = popen(absl::StrCat(command, " 2>/dev/null").c_str(), "r");
+  BATON_CHECK(pipe != nullptr) << command;
+  std::string text;
+  char buffer[4096];
+  while (const size_t got = fread(buffer, 1, sizeof(buffer), pipe)) text.append(buffer, got);
+  if (pclose(pipe) != 0) RefuseToStart(absl::StrCat("failed: ", command));
+  std::vector<nlohmann::json> lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    auto parsed = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
+    if (parsed.is_object()) lines.push_back(std::move(parsed));
+  }
+  return lines;
+}
+
+using Figures = std::map<std::string, std::vector<double>>;
+
+void AskLlama(Figures* figures) {
+  const std::string common =
+      absl::StrCat(" -m '", absl::GetFlag(FLAGS_gguf), "' -t ", absl::GetFlag(FLAGS_threads), " ");
+  const int generate = absl::GetFlag(FLAGS_generate);
+  for (const auto& line :
+       JsonOf(absl::StrCat(absl::GetFlag(FLAGS_llama), "/llama-bench", common, "-r 1 -o jsonl -p ",
+                           absl::GetFlag(FLAGS_prompt), " -n ", generate))) {
+    const bool prefill = line.at("n_gen") == 0;
+    const double rate = line.at("avg_ts");
+    (*figures)[prefill ? "llama prefill" : "llama decode"].push_back(prefill ? rate : 1e3 / rate);
+  }
+  for (const auto& line :
+       JsonOf(absl::StrCat(absl::GetFlag(FLAGS_llama), "/llama-batched-bench", common,
+                           "--output-format jsonl -c 2048 -npp ", kShortPrompt, " -ntg ", generate,
+                           " -npl ", kBatch))) {
+    (*figures)["llama batch"].push_back(1e3 * kBatch / line.at("speed_tg").get<double>());
+  }
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void Print(const Figures& figures) {
+  const auto of = [&](const char* name) {
+    const auto found = figures.find(name);
+    return found == figures.end() ? 0 : Median(found->second);
+  };
+  const bool llama = of("llama prefill") > 0;
+  std::printf("\nmedians%26s%14s%10s\n", "baton", llama ? "llama.cpp" : "", llama ? "ratio" : "");
+  const auto row = [&](const std::string& what, const char* ours, const char* theirs, bool rate) {
+    std::printf("%-20s%13.1f", what.c_str(), of(ours));
+    if (llama && theirs != nullptr) {
+      std::printf("%14.1f%10.2f", of(theirs), rate ? of(ours) / of(theirs) : of(theirs) / of(ours));
+    }
+    std::printf("\n");
+  };
+  row(absl::StrCat("prefill ", absl::GetFlag(FLAGS_prompt), ", tok/s"), "prefill", "llama prefill",
+      true);
+  row("step of 1, ms", "decode", "llama decode", false);
+  row(absl::StrCat("step of ", kBatch, ", ms"), "batch", "llama batch", false);
+  row("KV attention, GB/s", "attention", nullptr, true);
+  std::printf("a step of %d takes %.2f times a step of 1; weights are read at %.2f of %.1f GB/s\n",
+              kBatch, of("batch") / of("decode"), of("weights") / of("read"), of("read"));
+}
+
+int Main() {
+  std::string folder = absl::GetFlag(FLAGS_folder);
+  const std::string shape = absl::GetFlag(FLAGS_shape);
+  if (folder.empty()) {
+    folder = absl::StrCat(std::filesystem::temp_directory_path().string(), "/baton-shape-", shape);
+  }
+  if (absl::GetFlag(FLAGS_llama).empty() != absl::GetFlag(FLAGS_gguf).empty()) {
+    RefuseToStart("--llama and --gguf need one another");
+  }
+  for (const auto& [name, value] : {std::pair{"threads", absl::GetFlag(FLAGS_threads)},
+                                    {"rounds", absl::GetFlag(FLAGS_rounds)},
+                                    {"prompt", absl::GetFlag(FLAGS_prompt)},
+                                    {"generate", absl::GetFlag(FLAGS_generate)},
+                                    {"context", absl::GetFlag(FLAGS_context)}}) {
+    if (value < 1 || value > 8000) {
+      RefuseToStart(absl::StrCat("--", name, " is ", value, "; it takes 1 to 8000"));
+    }
+  }
+  if (absl::Status made = MakeShapeFolder(shape, folder); !made.ok()) {
+    RefuseToStart(made.message());
+  }
+  Shape ours(folder);
+  std::printf("%s: %s\n%s\n", shape.c_str(), folder.c_str(), ours.Describe().c_str());
+  Figures figures;
+  const int threads = absl::GetFlag(FLAGS_threads);
+  ours.Prefill();  // pages of weights and pool
+  for (int round = 1; round <= absl::GetFlag(FLAGS_rounds); ++round) {
+    figures["read"].push_back(ReadRate(threads) / 1e9);
+    figures["fma"].push_back(FmaRate(threads) / 1e9);
+    figures["prefill"].push_back(ours.Prefill());
+    figures["decode"].push_back(1e3 * ours.Decode(1));
+    figures["batch"].push_back(1e3 * ours.Decode(kBatch));
+    figures["weights"].push_back(ours.weight_bytes() / figures["decode"].back() / 1e6);
+    figures["attention"].push_back(ours.Attention() / 1e9);
+    if (!absl::GetFlag(FLAGS_llama).empty()) AskLlama(&figures);
+    std::printf("round %d:", round);
+    for (const auto& [name, values] : figures) {
+      std::printf(" %s %.1f;", name.c_str(), values.back());
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+  Print(figures);
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  const auto extra = baton::StartProgram(
+      argc, argv,
+      "shape_bench: prefill, decode and attention of a Llama shape with random weights\n"
+      "  shape_bench --shape 1b --llama llama.cpp/build/bin --gguf 1b.gguf");
+  if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
+  return baton::Main();
+}
