@@ -467,6 +467,8 @@ TEST_F(BinaryTest, TokensThereAndBack) {
   EXPECT_EQ(Client("tokenize Hi --no-add-special --pieces").output, "72\t\"H\"\n105\t\"i\"\n");
   EXPECT_EQ(json::parse(Client("tokenize Hi --json").output)["token_ids"], json({1, 72, 105}));
   EXPECT_EQ(Client("detokenize 72,105").output, "Hi\n");
+  EXPECT_EQ(Client("detokenize 72,105 --json").output,
+            "{\"text\":\"Hi\",\"token_ids\":[72,105]}\n");
   const Ended ended = Client("detokenize 72,400");
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_THAT(ended.output,

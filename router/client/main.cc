@@ -40,7 +40,7 @@ std::vector<std::string>& BadWords() {
 ABSL_FLAG(std::string, router, "127.0.0.1:50051", "HOST:PORT of the router");
 ABSL_FLAG(absl::Duration, timeout, absl::InfiniteDuration(),
           "longest time that the call may take, such as 500ms or 1m30s; wait: default 60s");
-ABSL_FLAG(bool, json, false, "generate, tokenize, models: prints one JSON object");
+ABSL_FLAG(bool, json, false, "generate, tokenize, detokenize, models: prints one JSON object");
 ABSL_FLAG(std::string, model, "",
           "model to ask, as `models` names it; none: the one that is served");
 
@@ -146,7 +146,7 @@ const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
         "top_k",
         "top_p"}},
       {"tokenize", {"add_special", "json", "model", "parse_special", "pieces"}},
-      {"detokenize", {"model", "skip_special"}},
+      {"detokenize", {"json", "model", "skip_special"}},
       {"models", {"json"}},
       {"health", {}},
       {"wait", {}},
@@ -277,7 +277,9 @@ absl::Status Detokenize(RouterCalls* calls, const std::string& ids) {
   request.set_model(absl::GetFlag(FLAGS_model));
   request.set_skip_special(absl::GetFlag(FLAGS_skip_special));
   const auto response = calls->Detokenize(request);
-  return response.ok() ? Print(absl::StrCat(response->text(), "\n")) : response.status();
+  if (!response.ok()) return response.status();
+  return Print(absl::GetFlag(FLAGS_json) ? JsonLine(TextJson(request, *response))
+                                         : absl::StrCat(response->text(), "\n"));
 }
 
 absl::Status Models(RouterCalls* calls) {

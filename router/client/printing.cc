@@ -11,16 +11,30 @@
 
 namespace baton {
 
-nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response) {
+namespace {
+
+template <typename Ids>
+nlohmann::ordered_json IdsJson(const Ids& token_ids) {
   nlohmann::ordered_json ids = nlohmann::ordered_json::array();
+  for (const int32_t id : token_ids) ids.push_back(id);
+  return ids;
+}
+
+}  // namespace
+
+nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response) {
   nlohmann::ordered_json pieces = nlohmann::ordered_json::array();
-  for (const int32_t id : response.token_ids()) ids.push_back(id);
   for (const std::string& piece : response.pieces()) {
     nlohmann::ordered_json bytes = nlohmann::ordered_json::array();
     for (const unsigned char byte : piece) bytes.push_back(byte);
     pieces.push_back({{"text", piece}, {"bytes", bytes}});
   }
-  return {{"token_ids", ids}, {"pieces", pieces}};
+  return {{"token_ids", IdsJson(response.token_ids())}, {"pieces", pieces}};
+}
+
+nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,
+                                const v1::DetokenizeResponse& response) {
+  return {{"text", response.text()}, {"token_ids", IdsJson(request.token_ids())}};
 }
 
 std::string PieceLines(const v1::TokenizeResponse& response) {

@@ -14,6 +14,9 @@ namespace baton {
 // {"token_ids": [1, 2], "pieces": [{"text": "a", "bytes": [97]}, ...]}: bytes that form no
 // character on their own are U+FFFD in `text`.
 nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response);
+// {"text": "Hi", "token_ids": [72, 105]}: the ids are those that were asked about.
+nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,
+                                const v1::DetokenizeResponse& response);
 // One line per token: its id, a tab, its bytes as a quoted C string.
 std::string PieceLines(const v1::TokenizeResponse& response);
 // {"models": [{name, architecture, context_tokens, vocab_size, fingerprint, prefill_workers,

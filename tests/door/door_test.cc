@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 
@@ -122,10 +123,12 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
   EXPECT_EQ(answer["usage"]["completion_tokens"], answer["token_ids"].size());
   const Ended tokens = Baton("tokenize 'What is rain?'");
   EXPECT_EQ(tokens.exit_status, 0);
-  EXPECT_EQ(Baton(absl::StrCat("detokenize --skip-special ",
-                               tokens.output.substr(0, tokens.output.size() - 1)))
-                .output,
-            "What is rain?\n");
+  const std::string ids = tokens.output.substr(0, tokens.output.size() - 1);
+  EXPECT_EQ(Baton(absl::StrCat("detokenize --skip-special ", ids)).output, "What is rain?\n");
+  const json text =
+      json::parse(Baton(absl::StrCat("detokenize --skip-special --json ", ids)).output);
+  EXPECT_EQ(text["text"], "What is rain?");
+  EXPECT_EQ(absl::StrJoin(text["token_ids"].get<std::vector<int>>(), ","), ids);
 
   // Asked again at once, the router waits until what it needs is back.
   for (const std::vector<std::string>& victims :
