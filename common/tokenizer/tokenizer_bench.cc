@@ -1,13 +1,19 @@
-// Throughput of Tokenizer, and its time on texts made to be slow. Run with a tokenizer.json of real
-// size:
-//   tokenizer_bench FILE [benchmark flags]
-// without one it takes a small tokeniser of testdata/, whose words fall into more tokens.
+// Throughput of Tokenizer, and its time on texts made to be slow. Run with files of real size:
+//   tokenizer_bench tokenizer.json... [benchmark flags]
+// without one it takes the small tokenisers of testdata/, whose words fall into more tokens.
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include <benchmark/benchmark.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/tokenizer/stream_decoder.h"
 #include "common/tokenizer/tokenizer.h"
@@ -15,12 +21,16 @@
 namespace baton {
 namespace {
 
-const Tokenizer* tokenizer = nullptr;
-
 std::string Repeated(absl::string_view unit, size_t bytes) {
   std::string text;
   while (text.size() < bytes) text.append(unit.data(), unit.size());
   return text;
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  BATON_CHECK(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // Words drawn by Zipf's law from a list that the tokenisers have seen and one that they have not.
@@ -76,7 +86,15 @@ std::string English(size_t bytes) {
   return text;
 }
 
-void Encode(benchmark::State& state, const std::string& text) {
+// Text without a space: nothing cuts it where there is no pre-tokeniser.
+std::string OneLine(size_t bytes) {
+  std::string text = English(bytes + bytes / 4);
+  text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return !isalpha(c); }),
+             text.end());
+  return text;
+}
+
+void Encode(benchmark::State& state, const Tokenizer* tokenizer, const std::string& text) {
   size_t tokens = 0;
   for (auto _ : state) {
     const auto ids = tokenizer->Encode(text);
@@ -87,7 +105,7 @@ void Encode(benchmark::State& state, const std::string& text) {
   state.counters["tokens"] = static_cast<double>(tokens);
 }
 
-void Decode(benchmark::State& state) {
+void Decode(benchmark::State& state, const Tokenizer* tokenizer) {
   const auto ids = tokenizer->Encode(English(1 << 20)).value();
   for (auto _ : state) {
     StreamDecoder decoder(tokenizer, true);
@@ -98,15 +116,17 @@ void Decode(benchmark::State& state) {
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * ids.size()));
 }
 
-void Register() {
+void Register(const std::string& form, const Tokenizer* tokenizer) {
   constexpr size_t kMegabyte = 1 << 20;
-  const auto encode = [](const char* name, std::string text) {
-    benchmark::RegisterBenchmark(name, [text](benchmark::State& state) {
-      Encode(state, text);
+  const auto encode = [&](const char* name, std::string text) {
+    benchmark::RegisterBenchmark((form + "/" + name).c_str(), [=](benchmark::State& state) {
+      Encode(state, tokenizer, text);
     })->Unit(benchmark::kMillisecond);
   };
+  encode("License1MB", Repeated(ReadFile(BATON_SOURCE_DIR "/LICENSE"), kMegabyte));
   encode("English1MB", English(kMegabyte));
   encode("English1KB", English(1 << 10));
+  encode("OneLine1MB", OneLine(kMegabyte));
   encode("OneLetter1MB", std::string(kMegabyte, 'a'));
   encode("Spaces1MB", std::string(kMegabyte, ' '));
   encode("Newlines1MB", std::string(kMegabyte, '\n'));
@@ -120,30 +140,39 @@ void Register() {
   encode("Jamo1MB", Repeated("\u1112\u1161\u11AB", kMegabyte));
   encode("Specials1MB", Repeated("<|im_start|>", kMegabyte));
   encode("HalfSpecials1MB", Repeated("<|im_start", kMegabyte));
-  benchmark::RegisterBenchmark("StreamDecode", Decode);
+  benchmark::RegisterBenchmark((form + "/StreamDecode").c_str(),
+                               [=](benchmark::State& state) { Decode(state, tokenizer); });
 }
 
 }  // namespace
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  const bool given = argc > 1 && argv[1][0] != '-';
-  const std::string path =
-      given ? argv[1] : BATON_SOURCE_DIR "/common/tokenizer/testdata/qwen2.tokenizer.json";
-  const auto loaded = baton::Tokenizer::FromFile(path);
-  if (!loaded.ok()) {
-    fprintf(stderr, "%s\n", loaded.status().ToString().c_str());
-    return 1;
-  }
-  baton::tokenizer = loaded->get();
-  printf("%s: %d ids\n", path.c_str(), baton::tokenizer->vocab_size());
-  if (given) {
+  std::vector<std::string> paths;
+  for (; argc > 1 && argv[1][0] != '-'; --argc, ++argv) {
+    paths.emplace_back(argv[1]);
     argv[1] = argv[0];
-    ++argv;
-    --argc;
+  }
+  if (paths.empty()) {
+    for (const char* form :
+         {"gpt2", "llama3", "qwen2", "o200k", "tekken", "deepseek", "deepseek_coder", "falcon",
+          "llama2", "phi3", "mistral3", "gemma", "metaspace"}) {
+      paths.push_back(
+          absl::StrCat(BATON_SOURCE_DIR "/common/tokenizer/testdata/", form, ".tokenizer.json"));
+    }
   }
   benchmark::Initialize(&argc, argv);
-  baton::Register();
+  std::vector<std::unique_ptr<const baton::Tokenizer>> tokenizers;
+  for (const std::string& path : paths) {
+    auto loaded = baton::Tokenizer::FromFile(path);
+    if (!loaded.ok()) {
+      fprintf(stderr, "%s\n", loaded.status().ToString().c_str());
+      return 1;
+    }
+    tokenizers.push_back(*std::move(loaded));
+    const std::string file = path.substr(path.rfind('/') + 1);
+    baton::Register(file.substr(0, file.find('.')), tokenizers.back().get());
+  }
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
