@@ -167,7 +167,10 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                     .top_k = generation.top_k,
                                     .min_p = generation.min_p,
                                     .seed = RandomU64() >> kSeedShift,
-                                    .stop_tokens = generation.end_tokens};
+                                    .min_tokens = generation.min_tokens,
+                                    .stop_tokens = generation.end_tokens,
+                                    .repetition_penalty = generation.repetition_penalty,
+                                    .bad_words = generation.bad_words};
   absl::StatusOr<SamplingOptions> sampling = SamplingFromProto(params, defaults);
   if (!sampling.ok()) return sampling.status();
   if (absl::Status s = CheckIds(*sampling, model.config.vocab); !s.ok()) return s;

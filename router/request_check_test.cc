@@ -72,6 +72,23 @@ TEST_F(RequestCheckTest, EveryFieldReachesTheOptionsAndSurvivesTheWayToAWorker) 
   }
 }
 
+TEST_F(RequestCheckTest, WhatIsNotSetIsTheModels) {
+  model_.config.generation.repetition_penalty = 1.05f;
+  model_.config.generation.min_tokens = 6;
+  model_.config.generation.bad_words = {{7, 8}};
+  sampling().set_max_tokens(4);  // less than the model's least: that is no mistake of the client
+  sampling().add_bad_word_ids()->add_ids(9);
+  const auto checked = Check();
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->sampling.repetition_penalty, 1.05f);
+  EXPECT_EQ(checked->sampling.min_tokens, 4);
+  EXPECT_THAT(checked->sampling.bad_words, ElementsAre(ElementsAre(7, 8), ElementsAre(9)));
+  sampling().set_repetition_penalty(1);
+  sampling().set_min_tokens(0);
+  EXPECT_EQ(Check()->sampling.repetition_penalty, 1);
+  EXPECT_EQ(Check()->sampling.min_tokens, 0);
+}
+
 TEST_F(RequestCheckTest, WhatIsNotSetChangesNoLogit) {
   const auto checked = Check();
   ASSERT_TRUE(checked.ok()) << checked.status();

@@ -223,6 +223,24 @@ std::vector<float> JsonReader::Numbers(absl::string_view key, double lowest, dou
   return numbers;
 }
 
+std::vector<std::vector<int>> JsonReader::IntLists(absl::string_view key, int lowest, int highest,
+                                                   size_t most, size_t longest) {
+  std::vector<std::vector<int>> lists;
+  const json* value = Find(key);
+  if (value == nullptr) return lists;
+  bool good = value->is_array() && value->size() <= most;
+  for (size_t i = 0; good && i < value->size(); ++i) {
+    const json& list = (*value)[i];
+    good = list.is_array() && !list.empty() && list.size() <= longest;
+    for (size_t k = 0; good && k < list.size(); ++k) good = IntIn(list[k], lowest, highest);
+    if (good) lists.push_back(list.get<std::vector<int>>());
+  }
+  if (good) return lists;
+  Fail(key, absl::StrCat("at most ", most, " lists of 1 to ", longest, " of ",
+                         IntRange(lowest, highest)));
+  return {};
+}
+
 std::map<std::string, std::string> JsonReader::StringMap(absl::string_view key) {
   constexpr char kExpected[] = "an object of strings";
   std::map<std::string, std::string> strings;

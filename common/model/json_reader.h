@@ -38,6 +38,9 @@ class JsonReader {
   std::vector<std::string> Strings(absl::string_view key);  // required
   // One integer or a list of them; empty when absent.
   std::vector<int> Ints(absl::string_view key, int lowest, int highest);
+  // At most `most` lists of 1 to `longest` integers; empty when absent.
+  std::vector<std::vector<int>> IntLists(absl::string_view key, int lowest, int highest,
+                                         size_t most, size_t longest);
   std::vector<float> Numbers(absl::string_view key, double lowest, double highest,
                              size_t count);                             // required
   std::map<std::string, std::string> StringMap(absl::string_view key);  // required

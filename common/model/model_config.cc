@@ -24,6 +24,8 @@ constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxVocab = 1 << 24;
 constexpr int kMaxContext = 1 << 28;
+constexpr size_t kMaxBadWords = 256;  // as many as a request may have
+constexpr size_t kMaxBadWordTokens = 1024;
 
 std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
   std::vector<TokenId> tokens;
@@ -39,13 +41,18 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   if (absl::IsNotFound(json.status())) return defaults;
   if (!json.ok()) return json.status();
   const bool do_sample = json->Bool("do_sample", false);
-  const double temperature = json->Number("temperature", 0, 1e4, 1);
+  const double temperature = json->Number("temperature", 0, 100, 1);
   defaults.temperature = do_sample ? temperature : 0;
   defaults.top_p = json->Number("top_p", 0, 1, 1);
   defaults.top_k = json->Int("top_k", 0, kMaxVocab, 0);
   defaults.min_p = json->Number("min_p", 0, 1, 0);
   defaults.end_tokens = EndTokens(*json, vocab);
   if (defaults.top_p == 0) json->Fail("top_p", "more than 0");
+  defaults.repetition_penalty = json->Number("repetition_penalty", 0, 100, 1);
+  if (defaults.repetition_penalty == 0) json->Fail("repetition_penalty", "more than 0");
+  defaults.min_tokens = json->Int("min_new_tokens", 0, kMaxContext, 0);
+  defaults.bad_words =
+      json->IntLists("bad_words_ids", 0, vocab - 1, kMaxBadWords, kMaxBadWordTokens);
   if (!json->status().ok()) return json->status();
   return defaults;
 }
@@ -176,6 +183,10 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   if (!generation.ok()) return generation.status();
   config.generation = *std::move(generation);
   if (config.generation.end_tokens.empty()) config.generation.end_tokens = end_tokens;
+  std::erase_if(config.generation.bad_words, [&](const std::vector<TokenId>& word) {
+    const auto& ends = config.generation.end_tokens;
+    return word.size() == 1 && std::find(ends.begin(), ends.end(), word[0]) != ends.end();
+  });
   return config;
 }
 

@@ -17,6 +17,10 @@ struct GenerationDefaults {
   int top_k = 0;
   float min_p = 0;
   std::vector<TokenId> end_tokens;  // any of them ends the answer
+  float repetition_penalty = 1;
+  int min_tokens = 0;  // min_new_tokens
+  // bad_words_ids. As in transformers, an end token alone is none.
+  std::vector<std::vector<TokenId>> bad_words;
 
   bool operator==(const GenerationDefaults&) const = default;
 };

@@ -227,12 +227,23 @@ TEST(ModelConfigTest, WithoutDoSampleTheDefaultIsGreedy) {
   EXPECT_EQ(config->generation.top_p, 0.8f);
   EXPECT_EQ(config->generation.top_k, 20);
   EXPECT_EQ(config->generation.min_p, 0.1f);
+  EXPECT_EQ(config->generation.repetition_penalty, 1);
+  EXPECT_EQ(config->generation.min_tokens, 0);
+  EXPECT_THAT(config->generation.bad_words, IsEmpty());
 }
 
 TEST(ModelConfigTest, EndTokensComeFromGenerationConfigAndElseFromConfig) {
   EXPECT_THAT(ReadTiny({})->generation.end_tokens, ElementsAre(2));
   EXPECT_THAT(ReadTiny({{"eos_token_id", {4, 1, 4}}})->generation.end_tokens, ElementsAre(4, 1));
   EXPECT_THAT(ReadTiny({}, {{"eos_token_id", 3}})->generation.end_tokens, ElementsAre(3));
+  const auto penal = ReadTiny({}, {{"repetition_penalty", 1.05},
+                                   {"min_new_tokens", 4},
+                                   {"bad_words_ids", {{1, 3}, {2}, {3}, {2, 2}}}});
+  ASSERT_TRUE(penal.ok()) << penal.status();
+  EXPECT_EQ(penal->generation.repetition_penalty, 1.05f);
+  EXPECT_EQ(penal->generation.min_tokens, 4);
+  EXPECT_THAT(penal->generation.bad_words,
+              ElementsAre(ElementsAre(1, 3), ElementsAre(3), ElementsAre(2, 2)));
   EXPECT_THAT(ReadTiny({}, {{"eos_token_id", {1, 3}}})->generation.end_tokens, ElementsAre(1, 3));
   EXPECT_THAT(ReadTiny({}, {{"do_sample", true}})->generation.end_tokens, ElementsAre(2));
 }
@@ -535,6 +546,28 @@ TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {
        {{"do_sample", true}, {"temperature", -1}},
        "temperature is -1"},
       {"generation: top_p", {}, {{"top_p", 1.5}}, "top_p is 1.5"},
+      {"generation: repetition_penalty",
+       {},
+       {{"repetition_penalty", -1}},
+       "repetition_penalty is -1"},
+      {"generation: no repetition_penalty at all",
+       {},
+       {{"repetition_penalty", 0}},
+       "repetition_penalty is 0; expected more than 0"},
+      {"generation: min_new_tokens", {}, {{"min_new_tokens", "many"}}, "min_new_tokens is"},
+      {"generation: bad word",
+       {},
+       {{"bad_words_ids", {{1, -1}}}},
+       "bad_words_ids is a list of 1; expected at most 256 lists of 1 to 1024 of an integer from "
+       "0"},
+      {"generation: bad words of one list",
+       {},
+       {{"bad_words_ids", {1, 2}}},
+       "bad_words_ids is [1,2]; expected at most 256 lists of 1 to 1024"},
+      {"generation: empty bad word",
+       {},
+       {{"bad_words_ids", {{1}, json::array()}}},
+       "bad_words_ids is a list of 2; expected"},
       {"generation: top_p zero", {}, {{"top_p", 0}}, "top_p is 0; expected more than 0"},
       {"generation: top_k", {}, {{"top_k", -3}}, "top_k is -3"},
       {"generation: min_p", {}, {{"min_p", "0.1"}}, "min_p is \"0.1\""},

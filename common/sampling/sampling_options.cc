@@ -126,6 +126,9 @@ absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& para
       return OutOfRange("min_tokens", params.min_tokens(), "0 to max_tokens");
     options.min_tokens = static_cast<int>(params.min_tokens());
   }
+  if (params.has_max_tokens() && !params.has_min_tokens()) {
+    options.min_tokens = std::min(options.min_tokens, options.max_tokens);
+  }
   if (options.min_tokens > options.max_tokens && params.has_max_tokens()) {
     return OutOfRange("min_tokens", options.min_tokens,
                       absl::StrCat("0 to max_tokens, ", options.max_tokens));
