@@ -3,6 +3,7 @@
 
 #include <pcre2.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/tokenizer/newer_characters.h"
@@ -37,6 +38,9 @@ std::string Message(int error) {
 }  // namespace
 
 struct SplitRegex::Code {
+  // The pattern asks for properties of characters. Without, a newer character needs no stand-in,
+  // and must have none: it may lie in a range that the pattern spells out.
+  bool asks_for_properties = false;
   Owned<pcre2_code> code;
   Owned<pcre2_match_context> limits;
 };
@@ -72,6 +76,8 @@ absl::StatusOr<SplitRegex> SplitRegex::CompilePcre2(const std::string& pattern) 
   // Where the system forbids memory that is written and then run, the interpreter does the same
   // slower.
   pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE);
+  code->asks_for_properties =
+      absl::StrContains(pattern, "\\p{") || absl::StrContains(pattern, "\\P{");
   code->limits.reset(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(code->limits.get(), kMatchLimit);
   return SplitRegex(std::move(code));
@@ -84,7 +90,8 @@ absl::Status SplitRegex::Split(absl::string_view text,
         absl::StrCat("a text of ", text.size(), " bytes; supported: at most ", kMaxTextBytes));
   }
   std::string stand_in;  // of the same length, character by character
-  const absl::string_view subject = ReplaceNewerCharacters(text, &stand_in) ? stand_in : text;
+  const bool replaced = code_->asks_for_properties && ReplaceNewerCharacters(text, &stand_in);
+  const absl::string_view subject = replaced ? stand_in : text;
 
   // Of the thread: texts are often so short that an allocation for each would take half the time.
   static thread_local const Owned<pcre2_match_data> match(pcre2_match_data_create(1, nullptr));

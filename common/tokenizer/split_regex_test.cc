@@ -75,6 +75,10 @@ TEST(SplitRegexTest, CharactersNewerThanTheEngineCountAsTheirCategory) {
   EXPECT_FALSE(Matches(letter, 0x11DE0));  // Unicode 17
 }
 
+TEST(SplitRegexTest, CharactersNewerThanTheEngineLieInTheRangesThatSpellThem) {
+  EXPECT_THAT(Pieces("[\u0800-\u4e00]+", "a\u1c89\u1c8a"), ElementsAre("-a", "+\u1c89\u1c8a"));
+}
+
 TEST(SplitRegexTest, QuantifiersMeanWhatTheyDoInRuby) {
   EXPECT_THAT(Pieces("a{1,2}+b", "aaab"), ElementsAre("+aaab"));  // repeated, and not possessive
   EXPECT_THAT(Pieces("a++ab", "aaab"), ElementsAre("-aaab"));     // possessive
