@@ -46,6 +46,8 @@ void Write(Writer& writer, DecodeUpdate update) {
   } else if (const auto* tokens = std::get_if<DecodeTokens>(&update)) {
     for (const SampledToken& token : tokens->tokens)
       *event.mutable_tokens()->add_tokens() = TokenToProto(token);
+  } else if (std::holds_alternative<DecodeOutgrown>(update)) {
+    event.mutable_outgrown();
   } else if (const auto* finished = std::get_if<DecodeFinished>(&update)) {
     v1::DecodeFinished* proto = event.mutable_finished();
     proto->set_reason(FinishReasonToProto(finished->reason));

@@ -19,6 +19,7 @@ class DecodeWorker::Core {
        std::function<void(std::function<void()>)> on_kv_thread, std::unique_ptr<Engine> engine)
       : options_(std::move(options)),
         vocab_(model->config().vocab),
+        rope_(model->config().rope),
         layout_(plane->options().layout),
         puller_(puller),
         on_kv_thread_(std::move(on_kv_thread)),
@@ -56,6 +57,7 @@ class DecodeWorker::Core {
     Update update;
     State state = State::kPulling;
     std::vector<BlockId> blocks;
+    int rope_reach = 0;  // of the rotary table that the pulled KV was computed with
     std::shared_ptr<Pull> pull = std::make_shared<Pull>();
     absl::Status end;
     DecodeFinished summary;
@@ -117,6 +119,7 @@ class DecodeWorker::Core {
 
   const Options options_;
   const int vocab_;
+  const RopeConfig rope_;
   const KvLayout layout_;
   KvPuller* const puller_;  // KV thread
   const std::function<void(std::function<void()>)> on_kv_thread_;
@@ -236,6 +239,13 @@ void DecodeWorker::Core::HandOut(Sequence* sequence, SampledToken token, absl::T
   DecodeTokens tokens;
   tokens.tokens.push_back(std::move(token));
   sequence->update(std::move(tokens));
+  if (!finish && sequence->tokens() > sequence->rope_reach) {
+    sequence->update(DecodeOutgrown{});
+    End(sequence, absl::FailedPreconditionError(absl::StrCat(
+                      sequence->job.request_id, " has ", sequence->tokens(),
+                      " tokens; the rotary table of its KV reaches ", sequence->rope_reach)));
+    return;
+  }
   if (!finish) return;
   DecodeFinished& summary = sequence->summary;
   summary.reason = *finish;
@@ -255,6 +265,7 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
   sequence->job = std::move(message.job);
   sequence->update = std::move(message.update);
   sequence->history = std::move(message.history);
+  sequence->rope_reach = RopeReach(rope_, sequence->job.original_prompt_tokens, sequence->tokens());
   if (static_cast<int>(sequences_.size()) > options_.max_sequences) {
     End(sequence, absl::ResourceExhaustedError(absl::StrCat(
                       "decode worker has ", options_.max_sequences, " sequences, its most")));
@@ -394,7 +405,8 @@ bool DecodeWorker::Core::Step(absl::Time now) {
                           .blocks = sequence->blocks,
                           .sampling = &sequence->job.sampling,
                           .original_prompt_tokens = sequence->job.original_prompt_tokens,
-                          .history = sequence->history ? &*sequence->history : nullptr});
+                          .history = sequence->history ? &*sequence->history : nullptr,
+                          .rope_reach = sequence->rope_reach});
   }
   auto sampled = engine_->Run(plan);
   for (size_t i = 0; i < batch.size(); ++i) {

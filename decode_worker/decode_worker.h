@@ -49,16 +49,21 @@ struct DecodeFinished {
   std::string link;                   // that carried the KV
 };
 
+// The next token can't be computed from this KV: the sequence has outgrown its rotary table
+// (rope_config.h). To be taken to a prefill worker with all its tokens; nobody has failed.
+struct DecodeOutgrown {};
+
 struct DecodeEnded {
-  // OK: DecodeFinished came before. ResourceExhausted: no room now, preempted, or paused for too
-  // long. Cancelled: by Cancel(). Internal: the step failed. Otherwise what the pull ended with
-  // (PullResult).
+  // OK: DecodeFinished came before. FailedPrecondition: after DecodeOutgrown. ResourceExhausted: no
+  // room now, preempted, or paused for too long. Cancelled: by Cancel(). Internal: the step failed.
+  // Otherwise what the pull ended with (PullResult).
   absl::Status status;
 };
 
-// In this order: DecodePromised, DecodeTokens (many), DecodeFinished, DecodeEnded. The last comes
-// exactly once.
-using DecodeUpdate = std::variant<DecodePromised, DecodeTokens, DecodeFinished, DecodeEnded>;
+// In this order: DecodePromised, DecodeTokens (many), DecodeFinished or DecodeOutgrown,
+// DecodeEnded. The last comes exactly once.
+using DecodeUpdate =
+    std::variant<DecodePromised, DecodeTokens, DecodeFinished, DecodeOutgrown, DecodeEnded>;
 
 // The decode worker's core: promises room, pulls KV, and batches token generation, recomposing the
 // batch every step from all sequences whose KV is complete. Block tables grow as sequences do; when

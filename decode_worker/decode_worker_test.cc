@@ -33,6 +33,7 @@ class DecodeWorkerTest : public ::testing::Test {
     bool promised = false;
     std::vector<SampledToken> tokens;
     std::optional<DecodeFinished> finished;
+    bool outgrown = false;
     std::optional<absl::Status> ended;
 
     std::vector<TokenId> ids() const {
@@ -48,8 +49,9 @@ class DecodeWorkerTest : public ::testing::Test {
     std::optional<absl::Status> ended;
   };
 
-  DecodeWorkerTest()
-      : model_(Model::WithoutWeights(FakeModelConfig(kVocab, kContext))),
+  DecodeWorkerTest() : DecodeWorkerTest(FakeModelConfig(kVocab, kContext)) {}
+  explicit DecodeWorkerTest(const ModelConfig& config)
+      : model_(Model::WithoutWeights(config)),
         layout_(model_->LayoutFor(kBlockTokens, DType::kF16)) {
     SetLogLevel(Severity::kError);
   }
@@ -175,6 +177,9 @@ class DecodeWorkerTest : public ::testing::Test {
       } else if (auto* finished = std::get_if<DecodeFinished>(&update)) {
         EXPECT_FALSE(record->finished);
         record->finished = *finished;
+      } else if (std::holds_alternative<DecodeOutgrown>(update)) {
+        EXPECT_FALSE(record->finished);
+        record->outgrown = true;
       } else {
         record->ended = std::get<DecodeEnded>(update).status;
         EXPECT_EQ(record->ended->ok(), record->finished.has_value());
@@ -480,6 +485,55 @@ TEST_F(DecodeWorkerTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) 
   }
   EXPECT_GT(cancelled, 100);
   EXPECT_GT(finished, 100);
+}
+
+class OutgrownTest : public DecodeWorkerTest {
+ protected:
+  OutgrownTest() : DecodeWorkerTest(FakeLongRopeConfig(12, kVocab, kContext)) {}
+};
+
+TEST_F(OutgrownTest, ASequenceEndsWhereItsRotaryTableDoes) {
+  Start();
+  Record record;
+  const auto handover = Ready(10);
+  ASSERT_TRUE(Submit(Job(*handover), &record).ok());
+  Settle();
+  ASSERT_TRUE(record.ended);
+  EXPECT_TRUE(record.outgrown);
+  EXPECT_EQ(record.ended->code(), absl::StatusCode::kFailedPrecondition);
+  // KV of 12 tokens gives the 13th.
+  EXPECT_EQ(record.ids(),
+            std::vector<TokenId>(handover->answer.begin(), handover->answer.begin() + 3));
+  ExpectAllBack();
+}
+
+TEST_F(OutgrownTest, AnAnswerThatEndsThereHasOutgrownNothing) {
+  Start();
+  Record record;
+  const auto handover = Ready(10);
+  ASSERT_TRUE(Submit(Job(*handover, 3), &record).ok());
+  Settle();
+  ASSERT_TRUE(record.ended && record.ended->ok());
+  EXPECT_FALSE(record.outgrown);
+  EXPECT_EQ(record.ids().size(), 3u);
+}
+
+TEST_F(OutgrownTest, ALongPromptGoesOnUnderTheTableOfItsLength) {
+  Start();
+  auto handover = Open(20);
+  // What the owner computed, one engine and one table.
+  FakeOracle oracle(layout_, 0.25f);
+  for (const TokenId token : handover->prompt) oracle.Append(token);
+  for (TokenId& token : handover->answer) {
+    token = oracle.Next(kVocab);
+    oracle.Append(token);
+  }
+  Complete(*handover);
+  Record record;
+  ASSERT_TRUE(Submit(Job(*handover), &record).ok());
+  Settle();
+  ASSERT_TRUE(record.ended && record.ended->ok());
+  EXPECT_EQ(record.ids(), handover->answer);
 }
 
 }  // namespace

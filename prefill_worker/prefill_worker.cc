@@ -21,6 +21,7 @@ class PrefillWorker::Core {
        std::function<void(std::function<void()>)> on_kv_thread, std::unique_ptr<Engine> engine)
       : options_(std::move(options)),
         vocab_(model->config().vocab),
+        rope_(model->config().rope),
         layout_(plane->options().layout),
         publisher_(publisher),
         on_kv_thread_(std::move(on_kv_thread)),
@@ -122,6 +123,7 @@ class PrefillWorker::Core {
 
   const Options options_;
   const int vocab_;
+  const RopeConfig rope_;
   const KvLayout layout_;
   KvPublisher* const publisher_;  // KV thread
   const std::function<void(std::function<void()>)> on_kv_thread_;
@@ -357,7 +359,8 @@ bool PrefillWorker::Core::Step(absl::Time now) {
          .sampling = last ? &job.job.sampling : nullptr,
          .original_prompt_tokens = job.job.original_prompt_tokens,
          .history = job.history ? &*job.history : nullptr,
-         .scores = job.scores ? &*job.scores : nullptr});
+         .scores = job.scores ? &*job.scores : nullptr,
+         .rope_reach = RopeReach(rope_, job.job.original_prompt_tokens, job.tokens())});
   }
   auto sampled = engine_->Run(plan, [&](int layer) {
     if (options_.pulse != nullptr) options_.pulse->Beat();

@@ -245,6 +245,11 @@ class CoreHarness {
     *event.mutable_tokens()->add_tokens() = MakeToken(id, position);
     Tell(DecodeSaid{leg, event});
   }
+  void Outgrow(LegKey leg) {
+    v1::DecodeEvent event;
+    event.mutable_outgrown();
+    Tell(DecodeSaid{leg, event});
+  }
   void Finish(LegKey leg, v1::FinishReason reason = v1::FINISH_REASON_LENGTH) {
     v1::DecodeEvent event;
     event.mutable_finished()->set_reason(reason);

@@ -168,6 +168,7 @@ int Main(int argc, char** argv) {
        {"failed", counters.finished_error},
        {"shed", counters.shed},
        {"migrations", counters.migrations},
+       {"outgrown", counters.outgrown},
        {"data_loss", counters.data_loss},
        {"diverged", counters.diverged}});
   return 0;

@@ -283,6 +283,9 @@ void RouterCore::Parts::OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now
       FinishOk(request, end, &finished, now);
       return;
     }
+    case v1::DecodeEvent::kOutgrown:
+      OnOutgrown(request, leg, now);
+      return;
     case v1::DecodeEvent::EVENT_NOT_SET:
       LegFailed(leg, absl::DataLossError("the decode worker sent an unknown event"), false, now);
       return;
@@ -317,6 +320,26 @@ void RouterCore::Parts::OnTokens(Request& request, Leg& leg, v1::Tokens tokens, 
     if (!TakeToken(request, key, std::move(token), now)) return;
   }
   Pump(request, now);
+}
+
+// No failure: the KV of longer sequences is computed another way. Counts against no limit, avoids
+// nobody, and comes at most once per doubling of the sequence.
+void RouterCore::Parts::OnOutgrown(Request& request, Leg& leg, absl::Time now) {
+  if (request.answer.tokens().size() <= request.base) {
+    LegFailed(leg, absl::DataLossError("the decode worker outgrew its KV without a token"), false,
+              now);
+    return;
+  }
+  const size_t tokens = request.checked.prompt.size() + request.answer.tokens().size();
+  if (!EndTry(request,
+              absl::FailedPreconditionError(
+                  absl::StrCat("KV of ", tokens, " tokens was to be computed anew")),
+              now)) {
+    return;
+  }
+  ++counters.outgrown;
+  Log(Severity::kDebug, "outgrown", {{"request", request.checked.request_id}, {"tokens", tokens}});
+  BackToPrefill(request, now, now);
 }
 
 bool RouterCore::Parts::TakeToken(Request& request, LegKey key, v1::Token token, absl::Time now) {
@@ -461,17 +484,7 @@ void RouterCore::Parts::DecodeFailed(Request& request, WorkerKey worker, absl::S
 void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Time now,
                                 bool lost_decode) {
   const absl::string_view phase = PhaseOf(request, lost_decode);
-  CloseLegs(request, now);
-  AccountBrokenTry(request, now);
-  // Everything may have been shown already, with only the last word missing.
-  if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
-    FinishOk(request, *complete, nullptr, now);
-    return;
-  }
-  if (now >= request.checked.deadline) {
-    FinishError(request, absl::DeadlineExceededError(status.message()), now);
-    return;
-  }
+  if (!EndTry(request, status, now)) return;
   ++counters.migrations;
   if (++request.migrations > options.max_migrations) {
     FinishError(
@@ -488,6 +501,26 @@ void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Tim
        {"migrations", request.migrations},
        {"because", status.ToString()}});
   request.last_failure = std::move(status);
+  BackToPrefill(request, now + PauseBefore(request.migrations), now);
+}
+
+// False when the request ended with its try.
+bool RouterCore::Parts::EndTry(Request& request, const absl::Status& why, absl::Time now) {
+  CloseLegs(request, now);
+  AccountBrokenTry(request, now);
+  // Everything may have been shown already, with only the last word missing.
+  if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
+    FinishOk(request, *complete, nullptr, now);
+    return false;
+  }
+  if (now >= request.checked.deadline) {
+    FinishError(request, absl::DeadlineExceededError(why.message()), now);
+    return false;
+  }
+  return true;
+}
+
+void RouterCore::Parts::BackToPrefill(Request& request, absl::Time not_before, absl::Time now) {
   request.ticket.reset();
   request.held_first.reset();  // never shown: the next try draws it again
   request.promised = false;
@@ -496,7 +529,7 @@ void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Tim
   request.partnerless_since.reset();
   request.refused_since.reset();
   request.enqueued = now;
-  request.not_before = now + PauseBefore(request.migrations);
+  request.not_before = not_before;
   Enqueue(request, false, now);
 }
 

@@ -44,6 +44,7 @@ struct RouterCounters {
   uint64_t finished_error = 0;
   uint64_t shed = 0;             // refused because the queue was full
   uint64_t migrations = 0;       // requests sent back to prefill
+  uint64_t outgrown = 0;         // sent there because their rotary table had come to its end
   uint64_t data_loss = 0;        // legs that failed with DataLoss or broke the protocol
   uint64_t diverged = 0;         // requests failed because a position had two different tokens
   uint64_t prefill_refused = 0;  // ResourceExhausted from prefill workers

@@ -141,7 +141,10 @@ struct RouterCore::Parts {
   void PrefillFailed(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
   void DecodeFailed(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
   // Back to prefill. `lost_decode`: it was the decode worker that failed.
+  void OnOutgrown(Request& request, Leg& leg, absl::Time now);
   void Restart(Request& request, absl::Status status, absl::Time now, bool lost_decode = false);
+  bool EndTry(Request& request, const absl::Status& why, absl::Time now);
+  void BackToPrefill(Request& request, absl::Time not_before, absl::Time now);
   void RoomFreed(absl::Time now);
 
   // Several answers to one client: request_group.cc

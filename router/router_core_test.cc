@@ -732,6 +732,46 @@ TEST_F(RouterCoreTest, MigrationsAreBounded) {
   EXPECT_THAT(std::string(w.clients.at(r).status->message()), HasSubstr("gave up after 3"));
 }
 
+TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_migrations = 0;
+  CoreHarness w(options);
+  // One pair: it is not avoided.
+  w.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  w.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  const RequestKey r = w.Arrive(Prompt(5), 9);
+  for (const int shown : {1, 4}) {
+    w.Ticket(w.PrefillLeg());
+    w.First(w.PrefillLeg());
+    w.Promise(w.DecodeLeg());
+    w.Tokens(w.DecodeLeg(), 0, shown);
+    w.Outgrow(w.DecodeLeg());
+    EXPECT_EQ(w.DecodeLeg(), 0u);
+    // At once, with everything that was shown.
+    ASSERT_NE(w.PrefillLeg(), 0u);
+    EXPECT_EQ(w.At(w.PrefillLeg()).prompt(), 5u);
+  }
+  EXPECT_EQ(w.At(w.PrefillLeg()).tokens().size(), 10u);
+  w.RunToEnd();
+  const ClientSide& client = w.clients.at(r);
+  EXPECT_TRUE(client.status->ok()) << *client.status;
+  EXPECT_EQ(client.tokens, Continuation(Prompt(5), 9));
+  EXPECT_EQ(client.summary->migrations(), 0u);
+  EXPECT_EQ(w.core.counters().migrations, 0u);
+  EXPECT_EQ(w.core.counters().outgrown, 2u);
+}
+
+TEST_F(RouterCoreTest, OutgrownWithoutATokenIsAFailure) {
+  h.AttachFour();
+  h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  h.Outgrow(h.DecodeLeg());
+  EXPECT_EQ(h.core.counters().data_loss, 1u);
+  EXPECT_EQ(h.core.counters().outgrown, 0u);
+  EXPECT_EQ(h.core.counters().migrations, 1u);
+}
+
 TEST_F(RouterCoreTest, AnAnswerThatIsAllThereNeedsNoWorkerToEnd) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);

@@ -14,10 +14,6 @@ constexpr int kScoredAtOnce = 16;
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backend* backend,
                                                        const KvView& kv, int max_rows) {
-  if (RopeReach(model->config().rope, 1, 1) != kEndlessReach) {
-    return absl::UnimplementedError(
-        "rotary tables that depend on the length of a sequence (dynamic, longrope)");
-  }
   auto forward = ForwardPass::Create(model, backend, max_rows);
   if (!forward.ok()) return forward.status();
   return std::unique_ptr<Engine>(new Engine(model, kv, *std::move(forward)));
@@ -34,11 +30,16 @@ absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Engine::Run(
   sequences_.clear();
   logit_rows_.clear();
   bool more_logits = false;
+  rope_reach_.clear();
   for (const PlanItem& item : plan.items) {
     sequences_.push_back({.first_row = static_cast<int>(tokens_.size()),
                           .rows = static_cast<int>(item.tokens.size()),
                           .first_position = item.first_position,
                           .blocks = item.blocks});
+    const int end = item.first_position + static_cast<int>(item.tokens.size());
+    rope_reach_.push_back(item.rope_reach > 0
+                              ? item.rope_reach
+                              : RopeReach(model_->config().rope, item.original_prompt_tokens, end));
     tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
     more_logits |= item.scores != nullptr;
     if (item.sampling != nullptr) logit_rows_.push_back(static_cast<int>(tokens_.size()) - 1);
@@ -49,6 +50,7 @@ absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Engine::Run(
   const absl::Status ran = forward_->Run({.tokens = tokens_,
                                           .sequences = sequences_,
                                           .logit_rows = logit_rows_,
+                                          .rope_reach = rope_reach_,
                                           .more_logits = more_logits},
                                          kv_, logits, layer_done);
   if (!ran.ok()) return ran;

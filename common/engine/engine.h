@@ -35,6 +35,9 @@ struct PlanItem {
   // All tokens so far, `tokens` included. Must be there if `sampling` looks back.
   const TokenHistory* history = nullptr;
   PromptScores* scores = nullptr;  // where the prompt's logprobs go, if they are wanted
+  // Of the rotary table that the sequence's KV is computed with (rope_config.h), the same for all
+  // of it; 0 for that of a sequence which ends with this item.
+  int rope_reach = 0;
 };
 
 // Which tokens of which sequences run in one step. Views: all must live until Run returns.
@@ -72,7 +75,7 @@ class Engine {
   // Of the current step, kept for their memory.
   std::vector<TokenId> tokens_;
   std::vector<SequenceRows> sequences_;
-  std::vector<int> logit_rows_;
+  std::vector<int> logit_rows_, rope_reach_;
   std::vector<float> logits_;
   std::vector<float> few_logits_;
 };

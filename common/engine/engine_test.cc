@@ -1,11 +1,16 @@
 #include "common/engine/engine.h"
 
+#include <fstream>
 #include <random>
 
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
 #include "common/engine/fake_model.h"
 #include "common/engine/one_process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/fake/fake_backend.h"
 
 namespace baton {
@@ -181,6 +186,86 @@ TEST_F(EngineTest, StepErrorsComeThrough) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(engine_->Run({})->empty());
 }
+
+// Models whose rotary table changes with the length of the sequence, in the middle of the answer.
+class LengthDependentRopeTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kBlockTokens = 8, kBlocks = 32, kMaxRows = 128;
+
+  LengthDependentRopeTest() {
+    const std::string folder =
+        absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", GetParam());
+    backend_ = CreateCpuBackend({.threads = 1}).value();
+    model_ = Model::Load(folder, backend_.get()).value();
+    layout_ = model_->LayoutFor(kBlockTokens, DType::kF32);
+    memory_.resize(kBlocks * layout_.BlockBytes());
+    engine_ =
+        Engine::Create(model_.get(), backend_.get(), {memory_.data(), layout_}, kMaxRows).value();
+    const auto golden = nlohmann::json::parse(std::ifstream(folder + "/golden.json"));
+    prompt_ = golden["prompt"].get<std::vector<TokenId>>();
+    answer_ = golden["continuation"].get<std::vector<TokenId>>();
+    sampling_.max_tokens = static_cast<int>(answer_.size());
+    sampling_.logprobs = 0;
+  }
+
+  std::vector<SampledToken> Generate(absl::Span<const TokenId> tokens, int chunk) {
+    return GenerateInOneProcess(engine_.get(), &pool_, model_->config(), kBlockTokens, tokens,
+                                sampling_, chunk, static_cast<int>(prompt_.size()))
+        ->tokens;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<const Model> model_;
+  KvLayout layout_;
+  std::vector<std::byte> memory_;
+  BlockPool pool_{kBlocks};
+  std::unique_ptr<Engine> engine_;
+  std::vector<TokenId> prompt_, answer_;
+  SamplingOptions sampling_;
+};
+
+TEST_P(LengthDependentRopeTest, EveryTokenIsThatOfOneForwardPassWithoutACache) {
+  const auto blocks = pool_.Take(16).value();
+  std::vector<TokenId> tokens = prompt_;
+  std::vector<SampledToken> expected;
+  for (size_t i = 0; i < answer_.size(); ++i) {
+    const auto sampled =
+        engine_->Run({{{.tokens = tokens,
+                        .blocks = blocks,
+                        .sampling = &sampling_,
+                        .original_prompt_tokens = static_cast<int>(prompt_.size())}}});
+    expected.push_back((*sampled)[0].value());
+    tokens.push_back(expected.back().id);
+    EXPECT_EQ(expected.back().id, answer_[i]) << i;
+  }
+  pool_.Release(blocks);
+  for (const int chunk : {0, 1, 7, 16}) {
+    const auto answer = Generate(prompt_, chunk);
+    ASSERT_EQ(answer.size(), expected.size());
+    for (size_t i = 0; i < answer.size(); ++i) {
+      EXPECT_EQ(answer[i].id, expected[i].id) << i << ", chunks of " << chunk;
+      EXPECT_EQ(answer[i].logprob, expected[i].logprob) << i << ", chunks of " << chunk;
+    }
+  }
+}
+
+TEST_P(LengthDependentRopeTest, ARestartAnywhereChangesNothing) {
+  const auto whole = Generate(prompt_, 0);
+  std::vector<TokenId> tokens = prompt_;
+  for (size_t done = 0; done + 1 < whole.size(); ++done) {
+    tokens.push_back(whole[done].id);
+    const auto rest = Generate(tokens, 5);
+    ASSERT_EQ(rest.size(), whole.size() - done - 1);
+    for (size_t i = 0; i < rest.size(); ++i) {
+      EXPECT_EQ(rest[i].id, whole[done + 1 + i].id);
+      EXPECT_EQ(rest[i].logprob, whole[done + 1 + i].logprob) << "restarted after " << done + 1;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, LengthDependentRopeTest,
+                         ::testing::Values("phi3_five_crossing_f32", "llama_five_dynamic_f32",
+                                           "mistral_dynamic_f16"));
 
 }  // namespace
 }  // namespace baton

@@ -22,4 +22,14 @@ inline ModelConfig FakeModelConfig(int vocab = 256, int context = 4096) {
   return config;
 }
 
+// The same with two rotary tables: sequences longer than `original_context` tokens have their own.
+inline ModelConfig FakeLongRopeConfig(int original_context, int vocab = 256, int context = 4096) {
+  ModelConfig config = FakeModelConfig(vocab, context);
+  config.rope.type = RopeConfig::Type::kLongRope;
+  config.rope.original_context = original_context;
+  config.rope.short_factor = {1};
+  config.rope.long_factor = {4};
+  return config;
+}
+
 }  // namespace baton

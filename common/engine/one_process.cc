@@ -28,7 +28,13 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
   PromptScores scores = {.prompt = tokens.first(prompt)};
   if (sampling.prompt_logprobs) scores.alternatives = *sampling.prompt_logprobs;
   size_t computed = 0;
+  int reach = 0;
   while (true) {
+    if (static_cast<int>(sequence.size()) > reach) {
+      // KV of another rotary table is of no use.
+      reach = RopeReach(config.rope, prompt, static_cast<int>(sequence.size()));
+      computed = 0;
+    }
     const size_t most = chunk_tokens > 0 ? chunk_tokens : sequence.size();
     const size_t rows = std::min(most, sequence.size() - computed);
     const bool last = computed + rows == sequence.size();
@@ -39,13 +45,16 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
       if (!more.ok()) return more.status();
       blocks.insert(blocks.end(), more->begin(), more->end());
     }
+    // Of the first pass over the prompt, not of one that computes its KV anew.
+    const bool wants_scores = sampling.prompt_logprobs && answer.tokens.empty();
     const StepPlan plan = {{{.tokens = absl::MakeConstSpan(sequence).subspan(computed, rows),
                              .first_position = static_cast<int>(computed),
                              .blocks = blocks,
                              .sampling = last ? &sampling : nullptr,
                              .original_prompt_tokens = prompt,
                              .history = &history,
-                             .scores = sampling.prompt_logprobs ? &scores : nullptr}}};
+                             .scores = wants_scores ? &scores : nullptr,
+                             .rope_reach = reach}}};
     auto sampled = engine->Run(plan);
     if (!sampled.ok()) return sampled.status();
     if (!scores.status.ok()) return scores.status;

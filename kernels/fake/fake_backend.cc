@@ -1,6 +1,7 @@
 #include "kernels/fake/fake_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -56,8 +57,11 @@ uint64_t Fold(uint64_t hash, uint64_t word) {
   return hash ^ (hash >> 29);
 }
 
-uint64_t SlotSeed(TokenId token, int position, int layer) {
-  return Mix(Mix((uint64_t(uint32_t(token)) << 32 | uint32_t(position)) + 1) + layer);
+// `frequency` is the first of the rotary table, 1 unless a scaling changed it.
+uint64_t SlotSeed(TokenId token, int position, int layer, float frequency) {
+  const uint64_t table = std::bit_cast<uint32_t>(frequency) - std::bit_cast<uint32_t>(1.0f);
+  return Mix(Mix((uint64_t(uint32_t(token)) << 32 | uint32_t(position)) + 1) + layer +
+             (table << 32));
 }
 
 // One head's part of a token slot; `part` counts planes and heads.
@@ -137,13 +141,15 @@ class FakeBackend : public Backend {
     if (absl::Status status = CheckWidth(args.k); !status.ok()) return status;
     const KvLayout& layout = args.kv.layout;
     int64_t attended = 0;
-    for (const SequenceRows& sequence : args.sequences) {
+    for (size_t s = 0; s < args.sequences.size(); ++s) {
+      const SequenceRows& sequence = args.sequences[s];
+      const Rope& rope = args.ropes[args.ropes.size() == 1 ? 0 : s];
       for (int i = 0; i < sequence.rows; ++i) {
         const int position = sequence.first_position + i;
         const BlockId block = sequence.blocks[position / layout.block_tokens];
         const size_t in_head = position % layout.block_tokens * layout.TokenBytes();
-        const uint64_t seed =
-            SlotSeed(Get(args.k, sequence.first_row + i).token, position, args.layer);
+        const uint64_t seed = SlotSeed(Get(args.k, sequence.first_row + i).token, position,
+                                       args.layer, rope.inverse_frequency.front());
         for (int part = 0; part < 2 * layout.kv_heads; ++part) {
           const auto plane = part < layout.kv_heads ? KvLayout::kKeys : KvLayout::kValues;
           FillPart(seed, part,
@@ -219,12 +225,15 @@ std::unique_ptr<Backend> CreateFakeBackend(FakeBackendOptions options) {
   return std::make_unique<FakeBackend>(std::move(options));
 }
 
-FakeOracle::FakeOracle(const KvLayout& layout)
-    : layout_(layout), attention_(layout.layers, 0), slot_(layout.TokenBytes()) {}
+FakeOracle::FakeOracle(const KvLayout& layout, float first_frequency)
+    : layout_(layout),
+      first_frequency_(first_frequency),
+      attention_(layout.layers, 0),
+      slot_(layout.TokenBytes()) {}
 
 void FakeOracle::Append(TokenId token) {
   for (int layer = 0; layer < layout_.layers; ++layer) {
-    const uint64_t seed = SlotSeed(token, position_, layer);
+    const uint64_t seed = SlotSeed(token, position_, layer, first_frequency_);
     for (int part = 0; part < 2 * layout_.kv_heads; ++part) {
       FillPart(seed, part, slot_.data(), slot_.size());
       attention_[layer] = HashPart(attention_[layer], slot_.data(), slot_.size());

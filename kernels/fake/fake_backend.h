@@ -22,10 +22,10 @@ struct FakeBackendOptions {
 };
 
 // A backend without maths, for tests and simulation of everything around it. RopeAndWriteKv fills
-// each token's whole slot, K and V of every head, with bytes that depend on token, position and
-// layer; Attention hashes every byte of the slots 0..position that it finds through the block
-// table; and the logits follow from these hashes of all layers. It verifies nothing: a lost, stale,
-// torn or misplaced block changes the token.
+// each token's whole slot, K and V of every head, with bytes that depend on token, position, layer
+// and the first frequency of the rotary table; Attention hashes every byte of the slots 0..position
+// that it finds through the block table; and the logits follow from these hashes of all layers. It
+// verifies nothing: a lost, stale, torn or misplaced block changes the token.
 //
 // Tensors need at least 4 columns (InvalidArgument), weights are never read. numerics id: fake-v1.
 std::unique_ptr<Backend> CreateFakeBackend(FakeBackendOptions options = {});
@@ -33,8 +33,8 @@ std::unique_ptr<Backend> CreateFakeBackend(FakeBackendOptions options = {});
 // What the fake backend must answer, computed from the tokens alone, without any KV.
 class FakeOracle {
  public:
-  // Of `layout` only layers, heads, head size and type matter.
-  explicit FakeOracle(const KvLayout& layout);
+  // Of `layout` only layers, heads, head size and type matter. All tokens under one rotary table.
+  explicit FakeOracle(const KvLayout& layout, float first_frequency = 1);
 
   // The token at the next position, from 0.
   void Append(TokenId token);
@@ -45,6 +45,7 @@ class FakeOracle {
 
  private:
   KvLayout layout_;
+  float first_frequency_;
   int position_ = 0;
   std::vector<uint64_t> attention_;  // per layer
   std::vector<std::byte> slot_;

@@ -45,6 +45,7 @@ class FakeBackendTest : public ::testing::Test {
                       ->RopeAndWriteKv({.q = first(q_),
                                         .k = first(k_),
                                         .v = first(v_),
+                                        .ropes = {&rope_, 1},
                                         .layer = layer,
                                         .sequences = sequence,
                                         .kv = kv})
@@ -82,6 +83,8 @@ class FakeBackendTest : public ::testing::Test {
   std::vector<std::byte> pool_;
   std::vector<float> logits_;
   int window_ = 0;
+  std::vector<float> frequencies_ = {1};
+  Rope rope_ = {frequencies_};
   const std::vector<TokenId> tokens_ = {5, 9, 2, 2, 71, 0, 33, 8, 8, 40};
   const std::vector<BlockId> blocks_ = {6, 1, 3};
 };
@@ -101,6 +104,22 @@ TEST_F(FakeBackendTest, AnswersAsTheOracleInOnePassInChunksAndTokenByToken) {
   for (const TokenId token : tokens_) oracle.Append(token);
   oracle.Logits(absl::MakeSpan(oracle_logits));
   EXPECT_EQ(logits_, oracle_logits);
+}
+
+TEST_F(FakeBackendTest, KvOfAnotherRotaryTableChangesTheToken) {
+  frequencies_ = {0.25f};
+  Step(tokens_, 0, 9, blocks_);
+  Step(tokens_, 9, 10, blocks_);
+  FakeOracle oracle(layout_, 0.25f);
+  for (const TokenId token : tokens_) oracle.Append(token);
+  std::vector<float> expected(kVocab);
+  oracle.Logits(absl::MakeSpan(expected));
+  EXPECT_EQ(logits_, expected);
+  Rebuild({});
+  Step(tokens_, 0, 9, blocks_);
+  frequencies_ = {1};
+  Step(tokens_, 9, 10, blocks_);
+  EXPECT_NE(logits_, expected);
 }
 
 TEST_F(FakeBackendTest, AWindowHidesWhatIsOutsideOfItAndNothingElse) {

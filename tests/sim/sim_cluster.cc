@@ -72,7 +72,10 @@ struct SimCluster::Leg {
 SimCluster::SimCluster(Options options)
     : options_(std::move(options)),
       random_(options_.seed),
-      model_(Model::WithoutWeights(FakeModelConfig(options_.vocab, options_.context))),
+      model_(Model::WithoutWeights(
+          options_.long_rope_from > 0
+              ? FakeLongRopeConfig(options_.long_rope_from, options_.vocab, options_.context)
+              : FakeModelConfig(options_.vocab, options_.context))),
       layout_(model_->LayoutFor(options_.block_tokens, DType::kF16)),
       fabric_({.single_threaded = true}) {
   RouterCoreOptions router;
@@ -155,23 +158,32 @@ void SimCluster::AddWorker(v1::WorkerRole role, int index) {
 
 std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request) const {
   const SamplingOptions& sampling = request.sampling;
-  FakeOracle oracle(layout_);
-  for (const TokenId token : request.prompt) oracle.Append(token);
+  const RopeConfig& rope = model_->config().rope;
+  std::vector<TokenId> tokens = request.prompt;
+  int reach = 0;  // of the table that `oracle` goes by
+  std::optional<FakeOracle> oracle;
   std::vector<float> logits(options_.vocab);
   Sampler sampler;
   std::vector<TokenId> answer;
   const int prompt = static_cast<int>(request.prompt.size());
   TokenHistory history(request.prompt, prompt);
   while (true) {
-    oracle.Logits(absl::MakeSpan(logits));
+    if (static_cast<int>(tokens.size()) > reach) {
+      reach = RopeReach(rope, prompt, static_cast<int>(tokens.size()));
+      oracle.emplace(layout_, RopeInverseFrequency(rope, reach).front());
+      for (const TokenId token : tokens) oracle->Append(token);
+    } else {
+      oracle->Append(tokens.back());
+    }
+    oracle->Logits(absl::MakeSpan(logits));
     const int generated = static_cast<int>(answer.size());
     const TokenId id =
         sampler.Sample(absl::MakeSpan(logits), sampling, prompt + generated, generated, &history)
             ->id;
     answer.push_back(id);
+    tokens.push_back(id);
     history.Append(id);
     if (FinishAt(id, prompt + generated, prompt, sampling, options_.context)) return answer;
-    oracle.Append(id);
   }
 }
 

@@ -57,6 +57,7 @@ class SimCluster {
     PrefillWorker::Options prefill;
     DecodeWorker::Options decode;
     absl::Duration wire_delay = absl::Milliseconds(1);  // longest, of a message between two parties
+    int long_rope_from = 0;  // tokens; longer sequences have another rotary table. 0: all have one
   };
   explicit SimCluster(Options options);
   ~SimCluster();

@@ -181,6 +181,52 @@ TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
   cluster.ExpectAllBack();
 }
 
+// Answers that grow past the end of their rotary table, among cancels and preemptions: their KV is
+// computed anew, and the fake backend's tokens tell if any of it came from another table.
+TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) {
+  const uint64_t seed = Seed(41);
+  random_.seed(seed);
+  SimCluster cluster({.seed = seed,
+                      .prefill_workers = 2,
+                      .decode_workers = 2,
+                      .decode_blocks = 72,
+                      .prefill = {.chunk_tokens = 32, .slice_bytes = 4096},
+                      .decode = {.max_batch = 24, .max_sequences = 32},
+                      .long_rope_from = 48});
+  std::vector<SimClient*> clients;
+  absl::Time arrival = cluster.now();
+  int crossing = 0;
+  for (int i = 0; i < 1500; ++i) {
+    arrival += absl::Microseconds(random_() % 12000);
+    CheckedRequest request = Request(arrival, Length(90), Length(60));
+    if (random_() % 2) request.sampling.temperature = 1.3f;
+    const size_t prompt = request.prompt.size(), tokens = prompt + cluster.Expected(request).size();
+    clients.push_back(cluster.Add(std::move(request)));
+    if (random_() % 10 == 0) {
+      clients.back()->cancel_at = arrival + absl::Milliseconds(random_() % 120 + 1);
+    } else {
+      // The last token's own KV is never computed.
+      crossing += prompt <= 48 && tokens > 49;
+    }
+  }
+  cluster.RunUntilIdle(absl::Minutes(10));
+  for (const SimClient* client : clients) {
+    if (client->status->ok()) {
+      EXPECT_EQ(client->tokens, cluster.Expected(client->request)) << client->request.request_id;
+    } else {
+      EXPECT_TRUE(client->cancelled) << *client->status;
+    }
+  }
+  const RouterCounters& counters = cluster.router().counters();
+  std::cout << crossing << " crossed and ended, " << counters.outgrown << " outgrown, "
+            << counters.migrations << " migrations\n";
+  EXPECT_GT(crossing, 100);
+  EXPECT_GE(counters.outgrown, static_cast<uint64_t>(crossing));
+  EXPECT_EQ(counters.data_loss, 0u);
+  EXPECT_EQ(counters.diverged, 0u);
+  cluster.ExpectAllBack();
+}
+
 TEST_F(SimTest, ASlowTransportDelaysTheSecondTokenAndNotTheFirst) {
   std::vector<absl::Duration> first, second;
   for (const absl::Duration delay : {absl::ZeroDuration(), absl::Seconds(1)}) {

@@ -106,6 +106,10 @@ v1::DecodeEvent EventFrom(const DecodeUpdate& update) {
     }
     return event;
   }
+  if (std::holds_alternative<DecodeOutgrown>(update)) {
+    event.mutable_outgrown();
+    return event;
+  }
   const auto* finished = std::get_if<DecodeFinished>(&update);
   BATON_CHECK(finished != nullptr) << "the end is no event";
   v1::DecodeFinished* proto = event.mutable_finished();
