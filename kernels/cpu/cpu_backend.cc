@@ -301,10 +301,10 @@ class CpuBackend final : public Backend {
     }
     const int m = in.rows, n = weight.rows;
     const bool alone = int64_t{n} * weight.cols * (m + 3) < kMinGemm;
-    if (m <= kSmallRows) {
-      // Pieces of 8 rows or more, eight for each thread where that leaves enough to read.
+    if (m <= kernels_.small_rows) {
+      // Pieces of 24 rows or more, eight for each thread where that leaves enough to read.
       const int wanted = alone ? 1 : 8 * team_.threads();
-      const int piece = std::max(8, ((n + wanted - 1) / wanted + 7) / 8 * 8);
+      const int piece = std::max(24, ((n + wanted - 1) / wanted + 23) / 24 * 24);
       Run((n + piece - 1) / piece, alone, [&](int item, int) {
         kernels_.gemm_small(task, 0, m, item * piece, std::min(n, (item + 1) * piece));
       });

@@ -266,8 +266,8 @@ TEST_P(IsaKernelsTest, ProductsHaveTheBitsOfPlainCode) {
       std::unique_ptr<float, void (*)(void*)> scratch(
           static_cast<float*>(std::aligned_alloc(64, (isa.gemm_scratch + 16) / 16 * 64)), free);
       if (small) {
-        for (int row = 0; row < m; row += cpu::kSmallRows) {
-          isa.gemm_small(task, row, std::min(m, row + cpu::kSmallRows), 0, n);
+        for (int row = 0; row < m; row += isa.small_rows) {
+          isa.gemm_small(task, row, std::min(m, row + isa.small_rows), 0, n);
         }
       } else {
         isa.gemm(task, 0, m, 0, n, scratch.get());

@@ -121,17 +121,12 @@ inline void SmallRows(const GemmTask& task, int m, int n0, int n1) {
   for (; n < n1; ++n) SmallTile<T, kRows, 1>(task, m, n);
 }
 
-template <class T>
+template <class T, int kRows = kSmallRows>
 void GemmSmallOf(const GemmTask& task, int m0, int m1, int n0, int n1) {
-  static_assert(kSmallRows == 3);
-  switch (m1 - m0) {
-    case 1:
-      return SmallRows<T, 1>(task, m0, n0, n1);
-    case 2:
-      return SmallRows<T, 2>(task, m0, n0, n1);
-    default:
-      return SmallRows<T, 3>(task, m0, n0, n1);
+  if constexpr (kRows > 1) {
+    if (m1 - m0 < kRows) return GemmSmallOf<T, kRows - 1>(task, m0, m1, n0, n1);
   }
+  SmallRows<T, kRows>(task, m0, n0, n1);
 }
 
 void Gemm(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch) {

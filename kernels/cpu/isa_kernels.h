@@ -22,7 +22,6 @@ constexpr int kKeyTile = 64;        // keys whose softmax is taken together, at 
 constexpr int kKeySpan = 1024;      // keys whose attention is one partial result, absolute as well
 constexpr int kPanelCols = 24;      // weight rows that one call of `gemm` takes at most
 constexpr int kBlockRows = 96;      // activation rows that one call of `gemm` takes at most
-constexpr int kSmallRows = 3;       // up to here `gemm_small` reads the weights as they lie
 constexpr int kRawRows = 8;         // up to here `gemm` does not set widened weights down
 constexpr int kKBlock = 512;        // inputs whose widened weights stay in the cache together
 constexpr int kAttendQueries = 64;  // rows x heads that one attention task should have
@@ -79,10 +78,12 @@ struct IsaKernels {
   const char* name;
 
   // Rows [m0, m1) and outputs [n0, n1). `gemm` takes up to kBlockRows by kPanelCols and needs
-  // `gemm_scratch` floats, 64-byte aligned; `gemm_small` takes up to kSmallRows by anything.
+  // `gemm_scratch` floats, 64-byte aligned; `gemm_small` takes up to `small_rows` by anything and
+  // reads the weights as they lie.
   void (*gemm)(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch);
   size_t gemm_scratch;
   void (*gemm_small)(const GemmTask& task, int m0, int m1, int n0, int n1);
+  int small_rows;
 
   // Attention of a whole task, and the same in two steps: the partial results of every span of
   // keys in any order and place, then their merge.

@@ -9,6 +9,7 @@ constexpr IsaKernels MakeTable(const char* name) {
           .gemm = Gemm,
           .gemm_scratch = kGemmScratch,
           .gemm_small = GemmSmall,
+          .small_rows = kSmallRows,
           .attend = Attend,
           .attend_span = AttendOneSpan,
           .attend_merge = AttendMerge,

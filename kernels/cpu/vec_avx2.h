@@ -19,7 +19,9 @@ constexpr int kParts = 2;        // Vecs that make sixteen lanes
 constexpr int kTileRows = 3;     // of activations in a register tile: 3 x 4 sums, 3 + 1 inputs
 constexpr int kAttendRows = 6;   // of probabilities in a register tile
 constexpr int kAttendVecs = 12;  // Vecs of sums in it
-constexpr int kDotCols[] = {4, 2, 2};  // weight rows taken together for 1, 2, 3 rows
+constexpr int kSmallRows = 3;    // of activations that meet weights as they lie
+// Weight rows taken together for 1, 2, ... rows.
+constexpr int kDotCols[kSmallRows] = {4, 2, 2};
 
 inline Vec Zero() { return _mm256_setzero_ps(); }
 inline Vec Broadcast(float x) { return _mm256_set1_ps(x); }

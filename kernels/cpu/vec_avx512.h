@@ -19,7 +19,9 @@ constexpr int kParts = 1;        // Vecs that make sixteen lanes
 constexpr int kTileRows = 6;     // of activations in a register tile: 6 x 4 sums, 6 + 1 inputs
 constexpr int kAttendRows = 6;   // of probabilities in a register tile
 constexpr int kAttendVecs = 24;  // Vecs of sums in it
-constexpr int kDotCols[] = {8, 4, 4};  // weight rows taken together for 1, 2, 3 rows
+constexpr int kSmallRows = 8;    // of activations that meet weights as they lie
+// Weight rows taken together for 1, 2, ... rows.
+constexpr int kDotCols[kSmallRows] = {8, 4, 4, 4, 4, 4, 3, 3};
 
 inline Vec Zero() { return _mm512_setzero_ps(); }
 inline Vec Broadcast(float x) { return _mm512_set1_ps(x); }

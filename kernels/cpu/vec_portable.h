@@ -20,7 +20,8 @@ constexpr int kParts = 4;  // Vecs that make sixteen lanes
 constexpr int kTileRows = 2;
 constexpr int kAttendRows = 2;  // of probabilities in a register tile
 constexpr int kAttendVecs = 8;  // Vecs of sums in it
-constexpr int kDotCols[] = {4, 2, 1, 1};
+constexpr int kSmallRows = 3;
+constexpr int kDotCols[kSmallRows] = {4, 2, 1};
 
 template <class Function>
 inline Vec Map(Function function) {
