@@ -25,20 +25,19 @@ inline Vec WithoutDenormals(Vec x) {
   return SelectLess(Max(x, Sub(Zero(), x)), Broadcast(0x1p-126f), Mul(x, Zero()), x);
 }
 
-// Activations rounded to bf16, as floats: [m][RoundUp32(k)], zero from k on.
+// Activations rounded to bf16, as floats: [k / 32][m][32], zero from k on. What a panel of weights
+// meets together lies together.
 void PairPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
-  const ptrdiff_t stride = RoundUp32(k);
   for (ptrdiff_t row = m0; row < m && row < m0 + 16; ++row) {
     const float* from = x + row * x_stride;
-    float* to = reinterpret_cast<float*>(packed) + row * stride;
-    for (ptrdiff_t i = 0; i < stride; i += kLanes) {
+    for (ptrdiff_t i = 0; i < RoundUp32(k); i += kLanes) {
       const ptrdiff_t left = k - i;
       Bf16 narrow[kLanes];
       const Vec in = left >= kLanes ? Load(from + i)
                      : left > 0     ? LoadWidePartial(from + i, left)
                                     : Zero();
       StoreNarrow(narrow, WithoutDenormals(in));
-      Store(to + i, LoadWide(narrow));
+      Store(reinterpret_cast<float*>(packed) + (i / 32 * m + row) * 32 + i % 32, LoadWide(narrow));
     }
   }
 }
@@ -99,15 +98,13 @@ inline void PairTileOf(int rows, const float* x, ptrdiff_t x_stride, const float
 __attribute__((noinline)) void PairSums(const Bf16Task& task, int m0, int m1, int n0, int n1,
                                         float* wide, float* sums) {
   const FlushDenormals flush;
-  const ptrdiff_t stride = RoundUp32(task.k);
-  const float* x = reinterpret_cast<const float*>(task.x) + m0 * stride;
+  const float* x = reinterpret_cast<const float*>(task.x) + static_cast<ptrdiff_t>(m0) * 32;
   const RowTiles tiles(m1 - m0);
   const Bf16* rows[kPairCols];
   for (int c = 0; c < kPairCols; ++c) rows[c] = task.w + (n0 + c < n1 ? n0 + c : n1 - 1) * task.k;
   for (int i = 0; i < (m1 - m0) * kPairCols; i += kLanes) Store(sums + i, Zero());
   for (ptrdiff_t k0 = 0; k0 < task.k; k0 += 32) {
     if (k0 + 32 <= task.k) {
-      for (int c = 0; c < kPairCols; ++c) __builtin_prefetch(rows[c] + k0 + 256);
       WidenTransposed(rows, k0, wide);
     } else {
       Bf16 last[kPairCols][32] = {};
@@ -119,7 +116,7 @@ __attribute__((noinline)) void PairSums(const Bf16Task& task, int m0, int m1, in
       WidenTransposed(last_rows, 0, wide);
     }
     for (int tile = 0; tile < tiles.count; ++tile) {
-      PairTileOf(tiles.size(tile), x + tiles.begin(tile) * stride + k0, stride, wide,
+      PairTileOf(tiles.size(tile), x + (k0 / 32 * task.m + tiles.begin(tile)) * 32, 32, wide,
                  sums + tiles.begin(tile) * kPairCols);
     }
   }
