@@ -45,9 +45,10 @@ inline __m512bh PairsPartial(const Bf16* p, ptrdiff_t n) {
 }
 
 // Adds elements [k0, k1) of kRows rows times kDotWeights weight rows to sums[row][weight][16].
+// `ahead` elements after each weight lies what the next call will want.
 template <int kRows>
 inline void DotPairs(const Bf16* x, ptrdiff_t x_stride, const Bf16* const* rows, ptrdiff_t k0,
-                     ptrdiff_t k1, float* sums) {
+                     ptrdiff_t k1, ptrdiff_t ahead, float* sums) {
   __m512 acc[kRows][kDotWeights];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -63,7 +64,7 @@ inline void DotPairs(const Bf16* x, ptrdiff_t x_stride, const Bf16* const* rows,
     for (int r = 0; r < kRows; ++r) input[r] = Pairs(x + r * x_stride + i);
 #pragma GCC unroll 16
     for (int c = 0; c < kDotWeights; ++c) {
-      __builtin_prefetch(rows[c] + i + 512);
+      __builtin_prefetch(rows[c] + i + ahead);
       const __m512bh weight = Pairs(rows[c] + i);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], input[r], weight);
@@ -88,11 +89,11 @@ inline void DotPairs(const Bf16* x, ptrdiff_t x_stride, const Bf16* const* rows,
 
 template <int kRows = kDotRows>
 inline void DotPairsOf(int count, const Bf16* x, ptrdiff_t x_stride, const Bf16* const* rows,
-                       ptrdiff_t k0, ptrdiff_t k1, float* sums) {
+                       ptrdiff_t k0, ptrdiff_t k1, ptrdiff_t ahead, float* sums) {
   if constexpr (kRows > 1) {
-    if (count < kRows) return DotPairsOf<kRows - 1>(count, x, x_stride, rows, k0, k1, sums);
+    if (count < kRows) return DotPairsOf<kRows - 1>(count, x, x_stride, rows, k0, k1, ahead, sums);
   }
-  DotPairs<kRows>(x, x_stride, rows, k0, k1, sums);
+  DotPairs<kRows>(x, x_stride, rows, k0, k1, ahead, sums);
 }
 
 void DotPanel(const Bf16Task& task, int m0, int m1, int n0, int n1, float* sums) {
@@ -112,7 +113,7 @@ void DotPanel(const Bf16Task& task, int m0, int m1, int n0, int n1, float* sums)
       for (int col_tile = 0; col_tile < col_tiles; ++col_tile) {
         float* tile_sums = sums + (row_tile * col_tiles + col_tile) * kDotSums;
         DotPairsOf(tiles.size(row_tile), x, stride, rows + col_tile * kDotWeights, k0, k1,
-                   tile_sums);
+                   kDotWeights * task.k, tile_sums);
         if (k1 < task.k) continue;
         const int n = n0 + col_tile * kDotWeights;
         for (int r = 0; r < tiles.size(row_tile); ++r) {
