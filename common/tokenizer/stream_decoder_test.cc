@@ -1,11 +1,17 @@
 #include "common/tokenizer/stream_decoder.h"
 
+#include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/tokenizer_testdata.h"
 #include "common/tokenizer/utf8.h"
 
@@ -101,26 +107,142 @@ TEST(StreamDecoderTest, MetaspaceDropsTheMarksOfTheFirstToken) {
   EXPECT_EQ(tokenizer->TokenBytes(tokenizer->TokenToId("▁the").value()), " the");
 }
 
-TEST(StreamDecoderTest, PiecesAreWholeCharactersAndMakeUpTheDecodedText) {
-  for (const std::string& name : TestTokenizers()) {
-    const auto tokenizer = LoadTestTokenizer(name);
-    TestLcg rng(5);
-    for (int round = 0; round < 500; ++round) {
+// The definition: each decoder turns the list of tokens into another, and what is left is joined.
+std::vector<std::string> DecodedAtOnce(const json& decoder, std::vector<std::string> tokens) {
+  const std::string type = decoder["type"];
+  std::vector<std::string> out;
+  if (type == "Sequence") {
+    for (const json& step : decoder["decoders"]) tokens = DecodedAtOnce(step, std::move(tokens));
+    return tokens;
+  }
+  if (type == "Fuse") return {absl::StrJoin(tokens, "")};
+  if (type == "ByteLevel") {
+    std::string bytes, text;
+    for (const std::string& token : tokens) bytes += BytesOfText(token).value_or(token);
+    if (AppendLossyUtf8(bytes, &text) < bytes.size()) text += kReplacementCharacter;
+    return {text};
+  }
+  if (type == "ByteFallback") {
+    std::string run;
+    const auto end_run = [&] {
+      if (run.empty()) return;
+      if (FindInvalidUtf8(run)) {
+        out.insert(out.end(), run.size(), kReplacementCharacter);
+      } else {
+        out.push_back(run);
+      }
+      run.clear();
+    };
+    for (const std::string& token : tokens) {
+      int byte = 0;
+      if (token.size() == 6 && sscanf(token.c_str(), "<0x%2X>", &byte) == 1) {
+        run.push_back(static_cast<char>(byte));
+      } else {
+        end_run();
+        out.push_back(token);
+      }
+    }
+    end_run();
+    return out;
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    std::string text = tokens[i];
+    if (type == "Replace") {
+      text = absl::StrReplaceAll(text, {{decoder["pattern"]["String"].get<std::string>(),
+                                         decoder["content"].get<std::string>()}});
+    } else if (type == "Metaspace") {
+      const bool drop = i == 0 && decoder.value("prepend_scheme", "always") != "never";
+      text =
+          absl::StrReplaceAll(text, {{decoder["replacement"].get<std::string>(), drop ? "" : " "}});
+    } else {
+      const std::string mark = decoder["content"];
+      for (size_t n = decoder["start"]; n > 0 && absl::StartsWith(text, mark); --n)
+        text.erase(0, mark.size());
+      for (size_t n = decoder["stop"]; n > 0 && absl::EndsWith(text, mark); --n)
+        text.erase(text.size() - mark.size());
+    }
+    out.push_back(text);
+  }
+  return out;
+}
+
+json RandomStep(TestLcg* rng, bool joined) {
+  const char* const marks[] = {" ", "e", "▁", "t"};
+  const std::string mark = marks[rng->Below(4)];
+  switch (rng->Below(joined ? 2 : 3)) {
+    case 0:
+      return {
+          {"type", "Strip"}, {"content", mark}, {"start", rng->Below(3)}, {"stop", rng->Below(3)}};
+    case 1:
+      return {{"type", "Metaspace"},
+              {"replacement", mark},
+              {"prepend_scheme", rng->Below(2) == 0 ? "never" : "first"}};
+    default:
+      return {{"type", "Replace"},
+              {"pattern", {{"String", mark}}},
+              {"content", rng->Below(2) == 0 ? "" : " e"}};
+  }
+}
+
+json RandomDecoder(TestLcg* rng) {
+  json steps = json::array();
+  const auto add = [&](bool joined) {
+    for (uint64_t left = rng->Below(3); left > 0; --left) steps.push_back(RandomStep(rng, joined));
+  };
+  add(false);
+  if (rng->Below(3) > 0) steps.push_back({{"type", "ByteFallback"}});
+  add(false);
+  if (const uint64_t join = rng->Below(3); join > 0) {
+    steps.push_back({{"type", join == 1 ? "Fuse" : "ByteLevel"}});
+    add(true);
+  }
+  return {{"type", "Sequence"}, {"decoders", steps}};
+}
+
+// The text of `ids` piece by piece; each piece is whole characters.
+std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids,
+                     bool skip_special) {
+  StreamDecoder decoder(&tokenizer, skip_special);
+  std::string text;
+  for (const TokenId id : ids) {
+    const std::string piece = decoder.Push(id);
+    EXPECT_FALSE(FindInvalidUtf8(piece).has_value());
+    text += piece;
+  }
+  return text + decoder.Finish();
+}
+
+TEST(StreamDecoderTest, PiecesMakeUpWhatDecodingAllAtOnceGives) {
+  TestLcg rng(5);
+  std::vector<json> files;
+  for (const char* name : {"gpt2", "llama2", "mistral3", "gemma", "metaspace", "flags_text"})
+    files.push_back(json::parse(ReadTestData(std::string(name) + ".tokenizer.json")));
+  for (int chains = 0; chains < 150; ++chains) {
+    files.push_back(files[1]);
+    files.back()["decoder"] = RandomDecoder(&rng);
+  }
+  for (const json& file : files) {
+    const auto tokenizer = Tokenizer::FromJson(file.dump(), "t.json");
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    for (int round = 0; round < 40; ++round) {
       const bool skip_special = rng.Below(2) == 0;
-      std::vector<TokenId> ids(rng.Below(60));
-      // Mostly single bytes, so that characters come about and break off.
+      std::vector<TokenId> ids(rng.Below(30));
+      std::vector<std::string> tokens;
       for (TokenId& id : ids) {
-        id = static_cast<TokenId>(rng.Below(rng.Below(4) == 0 ? tokenizer->vocab_size() + 2 : 256));
+        // Mostly single bytes and few tokens again and again, so that characters come about and
+        // break off, and marks stand side by side.
+        static constexpr TokenId kVocab = 600, kBytes = 259;
+        id = static_cast<TokenId>(rng.Below(rng.Below(3) == 0 ? kVocab : kBytes));
+        if (rng.Below(4) == 0) id = kBytes + static_cast<TokenId>(rng.Below(8));
+        if (rng.Below(4) == 0)
+          id = (*tokenizer)->TokenToId(rng.Below(2) == 0 ? "e" : "▁").value_or(id);
+        if (!(*tokenizer)->IsToken(id) || (skip_special && (*tokenizer)->IsSpecial(id))) continue;
+        tokens.emplace_back((*tokenizer)->TokenText(id));
       }
-      StreamDecoder decoder(tokenizer.get(), skip_special);
-      std::string text;
-      for (const TokenId id : ids) {
-        const std::string piece = decoder.Push(id);
-        ASSERT_FALSE(FindInvalidUtf8(piece).has_value());
-        text += piece;
-      }
-      text += decoder.Finish();
-      ASSERT_EQ(text, tokenizer->Decode(ids, skip_special));
+      const std::string expected = absl::StrJoin(DecodedAtOnce(file["decoder"], tokens), "");
+      ASSERT_EQ(Streamed(**tokenizer, ids, skip_special), expected)
+          << file["decoder"] << " over " << absl::StrJoin(tokens, " + ");
+      ASSERT_EQ((*tokenizer)->Decode(ids, skip_special), expected);
     }
   }
 }
