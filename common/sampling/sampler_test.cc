@@ -360,12 +360,33 @@ TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
       options.top_p = top_p;
       options.min_p = min_p;
       const auto plain = PlainDistribution(logits, options);
+      Sampler sampler;
       for (int p = 0; p < 20; ++p) {
-        EXPECT_EQ(Drawn(logits, options, p), PlainDraw(plain, UniformAt(options.seed, p)))
+        EXPECT_EQ(sampler.Sample(absl::MakeSpan(logits), options, p, 0)->id,
+                  PlainDraw(plain, UniformAt(options.seed, p)))
             << "top_k " << top_k << " top_p " << top_p << " min_p " << min_p;
       }
     }
   }
+}
+
+// One token and a thousand equal ones: the nucleus ends among those, each of which is just likely
+// enough that it can't be left out as too rare.
+TEST(SamplerTest, TheNucleusReachesIntoAFlatTail) {
+  std::vector<float> logits(1001, 0);
+  logits[500] = std::log(1000 / 0.075f * 0.925f);  // the others are 7.5 % together
+  SamplingOptions options = At(1, 3);
+  options.top_p = 0.95f;
+  const auto plain = PlainDistribution(logits, options);
+  EXPECT_NEAR(static_cast<double>(plain.size()), 1 + 1000 / 3.0, 2);
+  Sampler sampler;
+  int of_the_tail = 0;
+  for (int p = 0; p < 2000; ++p) {
+    const TokenId id = sampler.Sample(absl::MakeSpan(logits), options, p, 0)->id;
+    EXPECT_EQ(id, PlainDraw(plain, UniformAt(options.seed, p)));
+    of_the_tail += id != 500;
+  }
+  EXPECT_GT(of_the_tail, 20);
 }
 
 // Everything at once, at random, against the plain rules; every instruction set with the same bits.
