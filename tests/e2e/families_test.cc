@@ -3,69 +3,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
+#include "tests/e2e/served_folder.h"
 
 namespace baton {
 namespace {
 
 using nlohmann::json;
-namespace fs = std::filesystem;
-
-// A token for every byte and no merges: enough for a router that is only given ids.
-json ByteTokenizer() {
-  json vocab;
-  // GPT-2's alphabet: a byte that can be printed is its own character, the others follow 255.
-  uint32_t next = 256;
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    const bool printed = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
-    const uint32_t code = printed ? byte : next++;
-    std::string character;
-    if (code < 0x80) {
-      character = static_cast<char>(code);
-    } else {
-      character = {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
-    }
-    vocab[character] = byte;
-  }
-  const json byte_level = {{"type", "ByteLevel"},
-                           {"add_prefix_space", false},
-                           {"trim_offsets", false},
-                           {"use_regex", false}};
-  return {{"version", "1.0"},
-          {"added_tokens", json::array()},
-          {"normalizer", nullptr},
-          {"pre_tokenizer", byte_level},
-          {"post_processor", nullptr},
-          {"decoder", byte_level},
-          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
-}
-
-// A copy of a golden's folder that programs can serve.
-class ServedFolder {
- public:
-  explicit ServedFolder(const std::string& name)
-      : path_(fs::temp_directory_path() / absl::StrCat("baton-family-", getpid(), "-", name)) {
-    fs::remove_all(path_);
-    fs::copy(absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", name), path_);
-    std::ofstream(path_ / "tokenizer.json") << ByteTokenizer();
-  }
-  ~ServedFolder() { fs::remove_all(path_); }
-  std::string path() const { return path_; }
-
- private:
-  const fs::path path_;
-};
 
 constexpr double kExact = 1e-4, kHalf = 2e-2;
 

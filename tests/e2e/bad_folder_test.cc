@@ -1,0 +1,114 @@
+// What the programs say when the folder of a model is broken: one sentence, and exit status 2. The
+// readers' own tests have the long lists.
+
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/served_folder.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int status = -1;
+  std::string output;  // standard output and error together
+};
+
+Outcome RunOn(const std::string& program, const ServedFolder& folder) {
+  const std::string command =
+      absl::StrCat("timeout 20 ", BATON_BINARY_DIR, "/", program,
+                   " --listen=127.0.0.1:0 --model=", folder.path(), " 2>&1 </dev/null");
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  char bytes[4096];
+  while (const size_t got = fread(bytes, 1, sizeof(bytes), pipe)) outcome.output.append(bytes, got);
+  outcome.status = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+struct BadFolder {
+  const char* name;
+  const char* program;
+  const char* file;
+  std::function<std::string(const std::string&)> spoil;  // what it holds -> what it will
+  const char* says;
+};
+
+std::function<std::string(const std::string&)> Json(const std::function<void(json&)>& edit) {
+  return [edit](const std::string& text) {
+    json value = json::parse(text);
+    edit(value);
+    return value.dump();
+  };
+}
+
+TEST(BadFolderTest, TheProgramsRefuseToStartAndSayWhatIsWrong) {
+  const auto is = [](std::string text) { return [text](const std::string&) { return text; }; };
+  const auto cut = [](size_t bytes) {
+    return [bytes](const std::string& text) { return text.substr(0, bytes); };
+  };
+  constexpr char kRouter[] = "baton-router", kPrefill[] = "baton-prefill",
+                 kDecode[] = "baton-decode";
+  constexpr char kConfig[] = "config.json", kGeneration[] = "generation_config.json",
+                 kTokenizer[] = "tokenizer.json", kWeights[] = "model.safetensors";
+  const BadFolder cases[] = {
+      {"no tokenizer", kRouter, kTokenizer, is(""), "tokenizer.json"},
+      {"tokenizer cut short", kRouter, kTokenizer, cut(500), "tokenizer.json"},
+      {"tokenizer a list", kRouter, kTokenizer, is("[]"), "found an array, expected an object"},
+      {"tokenizer of another kind", kRouter, kTokenizer,
+       Json([](json& j) { j["model"]["type"] = "Unigram"; }), "$.model.type is \"Unigram\""},
+      {"tokenizer without merges", kRouter, kTokenizer,
+       Json([](json& j) { j["model"].erase("merges"); }), "\"merges\" is missing"},
+      {"tokenizer with a vocabulary that is no object", kRouter, kTokenizer,
+       Json([](json& j) { j["model"]["vocab"] = 3; }), "$.model.vocab: found 3"},
+      {"tokenizer larger than the model", kRouter, kTokenizer,
+       Json([](json& j) { j["model"]["vocab"]["extra"] = 9999; }),
+       "tokenizer.json has ids up to 9999, config.json a vocab_size of 277"},
+      {"config not JSON, to the router", kRouter, kConfig, is("{"),
+       "config.json: is not valid JSON"},
+      {"unknown family, to the router", kRouter, kConfig,
+       Json([](json& j) { j["architectures"] = {"GPT2LMHeadModel"}; }),
+       "config.json: architectures is [\"GPT2LMHeadModel\"]; expected one of LlamaForCausalLM"},
+      {"generation_config, to the router", kRouter, kGeneration, is("{\"eos_token_id\":-1}"),
+       "generation_config.json: eos_token_id is -1; expected an integer from 0 to 276"},
+      {"config not JSON, to a worker", kPrefill, kConfig, is("{"),
+       "config.json: is not valid JSON"},
+      {"unsupported rope", kDecode, kConfig, Json([](json& j) {
+         j["rope_scaling"] = {{"rope_type", "mrope"}};
+       }),
+       "config.json: rope_scaling.rope_type is \"mrope\"; expected \"default\""},
+      {"quantised", kDecode, kConfig, Json([](json& j) {
+         j["quantization_config"] = {{"bits", 4}};
+       }),
+       "config.json: quantization_config is an object; expected nothing"},
+      {"weights cut short", kPrefill, kWeights, cut(100000), "model.safetensors: tensor \""},
+      {"weights empty", kDecode, kWeights, is(""), "model.safetensors: has 0 bytes"},
+      {"weights of other sizes", kDecode, kConfig,
+       Json([](json& j) { j["intermediate_size"] = 50; }),
+       "has shape [52, 36]; expected [50, 36] by config.json"},
+      {"weights of another family", kPrefill, kConfig,
+       Json([](json& j) { j["architectures"] = {"Phi3ForCausalLM"}; }),
+       "has no tensor \"model.layers.0.self_attn.qkv_proj.weight\""},
+  };
+  for (const BadFolder& bad : cases) {
+    SCOPED_TRACE(bad.name);
+    const ServedFolder folder("qwen3_f32");
+    folder.Write(bad.file, bad.spoil(folder.Read(bad.file)));
+    const Outcome outcome = RunOn(bad.program, folder);
+    EXPECT_EQ(outcome.status, 2) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(bad.says));
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,72 @@
+#include "tests/e2e/served_folder.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// A token for every byte and no merges: enough for a router that is only given ids.
+json ByteTokenizer() {
+  json vocab;
+  // GPT-2's alphabet: a byte that can be printed is its own character, the others follow 255.
+  uint32_t next = 256;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    const bool printed = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+    const uint32_t code = printed ? byte : next++;
+    std::string character;
+    if (code < 0x80) {
+      character = static_cast<char>(code);
+    } else {
+      character = {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+    }
+    vocab[character] = byte;
+  }
+  const json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", false},
+                           {"use_regex", false}};
+  return {{"version", "1.0"},
+          {"added_tokens", json::array()},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", byte_level},
+          {"post_processor", nullptr},
+          {"decoder", byte_level},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
+}
+
+}  // namespace
+
+ServedFolder::ServedFolder(absl::string_view golden) {
+  std::string path = fs::temp_directory_path().string() + "/baton-served-XXXXXX";
+  BATON_CHECK(mkdtemp(path.data()) != nullptr) << path;
+  path_ = path;
+  fs::copy(absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", golden), path_);
+  Write("tokenizer.json", ByteTokenizer().dump());
+}
+
+ServedFolder::~ServedFolder() { fs::remove_all(path_); }
+
+std::string ServedFolder::Read(absl::string_view name) const {
+  std::ifstream in(path_ / std::string(name), std::ios::binary);
+  BATON_CHECK(in.good()) << name;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void ServedFolder::Write(absl::string_view name, absl::string_view bytes) const {
+  fs::remove_all(path_ / std::string(name));
+  std::ofstream out(path_ / std::string(name), std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  BATON_CHECK(out.good()) << name;
+}
+
+}  // namespace baton
