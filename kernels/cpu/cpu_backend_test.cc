@@ -35,6 +35,8 @@ ConformanceParam ParamOf(const char* name, Isa isa, CpuNumerics numerics) {
               },
           .upload = copy,
           .download = copy,
+          // Where work is cut for threads in the same way, some are enough.
+          .max_threads = isa == Isa::kAvx512 || isa == Isa::kAmx ? 4 : 2,
           .bf16_activations = numerics != CpuNumerics::kF32};
 }
 

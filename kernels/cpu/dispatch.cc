@@ -162,13 +162,12 @@ absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weigh
   for (const CpuNumerics numerics : {CpuNumerics::kAmx, CpuNumerics::kAvx512Bf16}) {
     if (name != CpuNumericsName(numerics)) continue;
     if (bf16) return numerics;
-    return absl::InvalidArgumentError(absl::StrCat("numerics '", name,
-                                                   "' round activations to bf16, for weights of "
-                                                   "that type; this model's are ",
-                                                   DTypeName(weights)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", name, "' rounds activations to bf16, for weights of that type; this model's are ",
+        DTypeName(weights)));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("numerics '", name, "'; there are auto, portable, f32, amx and avx512-bf16"));
+      absl::StrCat("'", name, "' is none of auto, portable, f32, amx and avx512-bf16"));
 }
 
 }  // namespace baton

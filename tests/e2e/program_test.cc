@@ -106,7 +106,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--backend=tpu"}, "tpu"});
     cases.push_back({program, {model, "--threads=-1"}, "-1"});
     cases.push_back({program, {model, "--threads=many"}, "many"});
-    cases.push_back({program, {model, "--numerics=sse"}, "'sse'; there are auto, portable"});
+    cases.push_back({program, {model, "--numerics=sse"}, "--numerics: 'sse' is none of auto, portable"});
     cases.push_back({program, {model, "--backend=fake", "--numerics=amx"}, "--backend=fake"});
     cases.push_back({program, {model, "--kv-bytes=1000"}, "1000"});
     cases.push_back({program, {model, "--kv-bytes=-5"}, "-5"});
