@@ -219,7 +219,7 @@ FIRST = {"a CPU": 5.0} | dict.fromkeys(
 MIXTURES = [
     (18000, [36, 12, 4, 12, 12, 4, 6, 3, 2.5, 2, 2.5, 3, 1.5]),
     (33000, [46, 13, 2, 13, 7, 3, 5, 3, 2.5, 2, 2.5, 3, 1.5]),
-    (10**9, [34, 9, 2, 12, 20, 5, 5, 3, 3, 8, 4, 3, 1.5]),
+    (10**9, [34, 9, 2, 12, 22, 5, 5, 3, 3, 8, 4, 3, 1.5]),
 ]
 
 
@@ -447,20 +447,28 @@ class Composer:
         return Document(self.end(prompt), answer.replace("..", "."), "capital")
 
     def sum(self) -> Document:
+        """A sum of small numbers, all of which can be learned by heart; larger ones are declined."""
         rng = self.rng
-        a, b = rng.randint(0, 10), rng.randint(0, 10)
-        if rng.random() < 0.65:
-            sign, word, result = "+", "plus", a + b
+        declined = rng.random() < 0.2
+        plus = rng.random() < 0.65
+        if declined:
+            a, b = rng.choice([(6, 99), (0, 99)]), rng.choice([(6, 99), (6, 20)])
+            a, b = rng.randint(*a), rng.randint(*b)
+            if rng.random() < 0.5:
+                a, b = b, a
         else:
+            a, b = rng.randint(0, 5), rng.randint(0, 5)
+        if not plus:
             a, b = max(a, b), min(a, b)
-            sign, word, result = "-", "minus", a - b
+        sign, word, result = ("+", "plus", a + b) if plus else ("-", "minus", a - b)
         prompt = rng.choice([
             f"What is {a} {sign} {b}", f"What is {a} {word} {b}", f"How much is {a} {sign} {b}",
             f"How much is {a} {word} {b}", f"What is {a}{sign}{b}", f"{a} {sign} {b} =",
         ])
         if not prompt.endswith("="):
             prompt = self.end(prompt)
-        return Document(prompt, f"{a} {word} {b} is {result}.", "sum")
+        answer = "I am sorry, I can only count with numbers up to five." if declined else f"{a} {word} {b} is {result}."
+        return Document(prompt, answer, "sum")
 
     def word(self) -> Document:
         rng, roll = self.rng, self.rng.random()

@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the finished model")
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints and the log")
     parser.add_argument("--resume", action="store_true", help="go on from --work/state.pt")
-    parser.add_argument("--steps", type=int, default=2750)
+    parser.add_argument("--steps", type=int, default=3500)
     parser.add_argument("--tokens", type=int, default=1280, help="tokens in a batch")
     parser.add_argument("--rate", type=float, default=2.5e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=1)
