@@ -55,6 +55,7 @@ namespace baton {
 namespace {
 
 constexpr absl::Duration kLastJobs = absl::Seconds(5);
+constexpr absl::Duration kLastWrites = absl::Seconds(2);
 constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
 constexpr absl::Duration kShortestHang = absl::Milliseconds(200);  // four idle turns of a loop
 
@@ -277,19 +278,24 @@ void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
     server_->SetServing("", false);
     attach_->ReportNow();
   }
-  AwaitNoJobs(grace);
+  // A job is over once its last event is said, which may still be on its way to the router.
+  last_writes_ = AwaitNoJobs(grace) ? kLastWrites : absl::ZeroDuration();
 }
 
-void WorkerHost::AwaitNoJobs(absl::Duration limit) {
+bool WorkerHost::AwaitNoJobs(absl::Duration limit) {
   const absl::Time until = absl::Now() + limit;
   MutexLock lock(&mutex_);
-  while (jobs_() > 0 && absl::Now() < until) never_.WaitFor(&mutex_, absl::Milliseconds(10));
+  while (jobs_() > 0) {
+    if (absl::Now() >= until) return false;
+    never_.WaitFor(&mutex_, absl::Milliseconds(10));
+  }
+  return true;
 }
 
 void WorkerHost::Stop() {
   if (server_ == nullptr) return;
   watch_loop_ = nullptr;
-  server_->Shutdown(absl::ZeroDuration());
+  server_->Shutdown(last_writes_);
   server_ = nullptr;
   // What was still running has been cancelled with its RPC; its blocks come back through the KV
   // thread.

@@ -63,7 +63,8 @@ class WorkerHost {
   // the process.
   void RunUntilStopped(const std::function<void()>& drain, const std::function<int()>& jobs);
 
-  // Ends RPCs, waits until the core has let go of their jobs, then ends attachment and the KV
+  // Ends RPCs (those of jobs that were finished in time once what they said is written), waits
+  // until the core has let go of their jobs, then ends attachment and the KV
   // thread, and logs what the pool has free. Afterwards nothing calls into the core.
   void Stop();
 
@@ -73,7 +74,8 @@ class WorkerHost {
   std::optional<v1::LoadReport> Report();
   void WatchPulses(absl::Time now);
   void NoteLinks();
-  void AwaitNoJobs(absl::Duration limit);
+  // False when there were some to the last.
+  bool AwaitNoJobs(absl::Duration limit);
 
   const v1::WorkerRole role_;
   WorkerEpoch epoch_ = 0;
@@ -84,6 +86,7 @@ class WorkerHost {
   std::string service_name_, address_;
   std::function<v1::LoadReport()> load_;
   std::function<int()> jobs_;
+  absl::Duration last_writes_;  // how long Stop() lets streams write what has been said
 
   Inbox<std::function<void()>> kv_work_;
   Pulse core_pulse_, kv_pulse_;
