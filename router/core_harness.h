@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
+#include "common/rpc/limits.h"
 #include "gtest/gtest.h"
 #include "router/router_core.h"
 
@@ -121,7 +122,7 @@ class CoreHarness {
     registration.set_role(role);
     registration.set_address(address);
     registration.set_epoch(epoch);
-    registration.set_protocol_version(1);
+    registration.set_protocol_version(kProtocolVersion);
     registration.set_model("m");
     registration.set_model_fingerprint("f");
     registration.set_layout_fingerprint("l");

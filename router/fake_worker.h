@@ -15,6 +15,7 @@
 #include "common/base/random.h"
 #include "common/base/types.h"
 #include "common/rpc/attach_client.h"
+#include "common/rpc/limits.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/stream_writer.h"
 
@@ -108,7 +109,7 @@ class FakeWorkers {
     registration.set_address(address);
     registration.set_epoch(RandomU64() | 1);
     if (prefill) epoch_ = registration.epoch();
-    registration.set_protocol_version(1);
+    registration.set_protocol_version(kProtocolVersion);
     registration.set_model(options_.model);
     registration.set_model_fingerprint("fingerprint");
     registration.set_total_blocks(4096);

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+#include "common/rpc/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "router/core_harness.h"
@@ -865,7 +867,7 @@ TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
   ASSERT_EQ(client(r).tokens.size(), 1u);
   // Only workers with other weights are left, and they are a pair.
   v1::Registration other;
-  other.set_protocol_version(1);
+  other.set_protocol_version(kProtocolVersion);
   other.set_model_fingerprint("other");
   other.set_layout_fingerprint("l");
   other.set_numerics_id("n");
@@ -935,7 +937,7 @@ TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
   prefill.set_role(v1::WORKER_ROLE_PREFILL);
   prefill.set_address("p:1");
   prefill.set_epoch(1);
-  prefill.set_protocol_version(1);
+  prefill.set_protocol_version(kProtocolVersion);
   prefill.set_model_fingerprint("f");
   prefill.set_layout_fingerprint("l");
   prefill.set_numerics_id("n");
@@ -973,10 +975,11 @@ TEST_F(RouterCoreTest, WorkersThatThisRouterCannotServeAreToldWhy) {
   r.set_role(v1::WORKER_ROLE_PREFILL);
   r.set_address("p:1");
   r.set_epoch(1);
-  r.set_protocol_version(2);
+  r.set_protocol_version(kProtocolVersion + 1);
   const AttachKey protocol = h.Attach(r);
-  EXPECT_THAT(std::string(h.closed.at(protocol).message()), HasSubstr("protocol 2"));
-  r.set_protocol_version(1);
+  EXPECT_THAT(std::string(h.closed.at(protocol).message()),
+              HasSubstr(absl::StrCat("protocol ", kProtocolVersion + 1)));
+  r.set_protocol_version(kProtocolVersion);
   r.set_model("other");
   const AttachKey model = h.Attach(r);
   EXPECT_THAT(std::string(h.closed.at(model).message()), HasSubstr("'other'"));
@@ -1055,7 +1058,7 @@ class PickyRequestTest : public RouterCoreTest {
     small.set_role(v1::WORKER_ROLE_PREFILL);
     small.set_address("small:1");
     small.set_epoch(2);
-    small.set_protocol_version(1);
+    small.set_protocol_version(kProtocolVersion);
     small.set_model_fingerprint("f");
     small.set_layout_fingerprint("l");
     small.set_numerics_id("n");
@@ -1127,7 +1130,7 @@ TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
   other.set_role(v1::WORKER_ROLE_PREFILL);
   other.set_address("other:1");
   other.set_epoch(3);
-  other.set_protocol_version(1);
+  other.set_protocol_version(kProtocolVersion);
   other.set_model_fingerprint("other");
   other.set_layout_fingerprint("l");
   other.set_numerics_id("n");
