@@ -249,6 +249,7 @@ void PrefillWorker::Core::Handle(Arrived message) {
   if (const std::optional<int> alternatives = job.job.sampling.prompt_logprobs) {
     const auto prompt = absl::MakeConstSpan(job.job.tokens).first(job.job.original_prompt_tokens);
     job.scores = PromptScores{.prompt = prompt, .alternatives = *alternatives};
+    if (Pulse* const pulse = options_.pulse) job.scores->progress = [pulse] { pulse->Beat(); };
   }
   queue_.push_back(job.id);
 }

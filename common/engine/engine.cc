@@ -93,6 +93,7 @@ absl::Status Engine::Score(const PlanItem& item, int first_row) {
         scores.status = token.status();
       }
     }
+    if (scores.progress) scores.progress();
   }
   return absl::OkStatus();
 }

@@ -21,7 +21,8 @@ struct PromptScores {
   int alternatives = 0;              // of each token
   // Run adds token 0, without a logprob, and for each row of the prompt the token after it.
   std::vector<SampledToken> tokens;
-  absl::Status status;  // Internal once some row's logits were no numbers
+  absl::Status status;             // Internal once some row's logits were no numbers
+  std::function<void()> progress;  // called after every few rows, if there is one
 };
 
 // Some tokens of one sequence: a chunk of its prompt, or its latest token.
