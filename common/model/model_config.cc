@@ -35,6 +35,35 @@ std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
   return tokens;
 }
 
+// What would change the answer and is not there: an option that is left out is better refused than
+// ignored.
+void RefuseUnsupported(JsonReader& json) {
+  struct Neutral {
+    absl::string_view key;
+    double value;
+  };
+  for (const auto& [key, value] : {Neutral{"num_beams", 1},
+                                   {"num_beam_groups", 1},
+                                   {"no_repeat_ngram_size", 0},
+                                   {"encoder_no_repeat_ngram_size", 0},
+                                   {"typical_p", 1},
+                                   {"epsilon_cutoff", 0},
+                                   {"eta_cutoff", 0},
+                                   {"penalty_alpha", 0},
+                                   {"guidance_scale", 1}}) {
+    constexpr double kMost = std::numeric_limits<double>::max();
+    if (json.Number(key, -kMost, kMost, value) != value) {
+      json.Fail(key, absl::StrCat(value, ", nothing else is supported"));
+    }
+  }
+  for (const absl::string_view key :
+       {"sequence_bias", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
+        "forced_eos_token_id", "exponential_decay_length_penalty", "dola_layers",
+        "watermarking_config"}) {
+    if (json.Has(key)) json.Fail(key, "none, it is not supported");
+  }
+}
+
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& path, int vocab) {
   GenerationDefaults defaults;
   auto json = JsonReader::Open(path, kMaxFileBytes);
@@ -44,15 +73,16 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   const double temperature = json->Number("temperature", 0, 100, 1);
   defaults.temperature = do_sample ? temperature : 0;
   defaults.top_p = json->Number("top_p", 0, 1, 1);
+  // Missing means all, as in vLLM; transformers would keep 50 without a word in the file.
   defaults.top_k = json->Int("top_k", 0, kMaxVocab, 0);
   defaults.min_p = json->Number("min_p", 0, 1, 0);
   defaults.end_tokens = EndTokens(*json, vocab);
   if (defaults.top_p == 0) json->Fail("top_p", "more than 0");
-  defaults.repetition_penalty = json->Number("repetition_penalty", 0, 100, 1);
-  if (defaults.repetition_penalty == 0) json->Fail("repetition_penalty", "more than 0");
+  defaults.repetition_penalty = json->Number("repetition_penalty", 0.01, 100, 1);
   defaults.min_tokens = json->Int("min_new_tokens", 0, kMaxContext, 0);
   defaults.bad_words =
       json->IntLists("bad_words_ids", 0, vocab - 1, kMaxBadWords, kMaxBadWordTokens);
+  RefuseUnsupported(*json);
   if (!json->status().ok()) return json->status();
   return defaults;
 }

@@ -11,6 +11,8 @@ namespace baton {
 namespace {
 
 constexpr float kMaxTemperature = 100;
+// Further away a logit times or by the penalty may leave the range of float.
+constexpr float kMinRepetition = 0.01f, kMaxRepetition = 100;
 constexpr uint32_t kMaxCount = std::numeric_limits<int32_t>::max();
 
 absl::Status OutOfRange(absl::string_view field, const absl::AlphaNum& value,
@@ -22,9 +24,9 @@ absl::Status OutOfRange(absl::string_view field, const absl::AlphaNum& value,
 absl::Status ReadPenalties(const v1::SamplingParams& params, SamplingOptions* options) {
   if (params.has_repetition_penalty()) {
     options->repetition_penalty = params.repetition_penalty();
-    if (!(options->repetition_penalty > 0 && options->repetition_penalty <= 100)) {
-      return OutOfRange("repetition_penalty", params.repetition_penalty(),
-                        "more than 0, up to 100");
+    if (!(options->repetition_penalty >= kMinRepetition &&
+          options->repetition_penalty <= kMaxRepetition)) {
+      return OutOfRange("repetition_penalty", params.repetition_penalty(), "0.01 to 100");
     }
   }
   if (params.has_presence_penalty()) {
