@@ -128,8 +128,8 @@ void Sampler::Restore(absl::Span<float> logits) {
     logits[edit->first] = edit->second;
 }
 
-// Leaves the `count` best of the vocabulary in candidates_, in no order and without their weights.
-// Those at -infinity are among them only if there are too few others.
+// Leaves the `count` best of the vocabulary in candidates_, by id and without their weights. Those
+// at -infinity are among them only if there are too few others.
 void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
   candidates_.clear();
   count = std::min(count, logits.size());
@@ -150,8 +150,13 @@ void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
     }
   }
   if (candidates_.size() > count) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + count, candidates_.end());
-    candidates_.resize(count);
+    // Finding the last of them among copies costs less than putting them in order of id again.
+    ordered_ = candidates_;
+    std::nth_element(ordered_.begin(), ordered_.begin() + (count - 1), ordered_.end());
+    const Candidate last = ordered_[count - 1];
+    candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(),
+                                     [&](const Candidate& one) { return last < one; }),
+                      candidates_.end());
   }
 }
 
@@ -169,8 +174,9 @@ TokenId Sampler::Draw(absl::Span<const float> logits, float largest, const Sampl
   double sum = 0;
   if (top_k < vocab) {
     FindTop(logits, top_k);
-    std::sort(candidates_.begin(), candidates_.end(),
-              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(),
+                                     [](const Candidate& one) { return one.logit == -kInfinity; }),
+                      candidates_.end());
     for (Candidate& one : candidates_) {
       one.weight = ExpNegative((static_cast<double>(one.logit) - largest) * scale);
       sum += one.weight;

@@ -407,11 +407,11 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
     std::vector<float> logits(vocab);
     const float grain = pick(1e6f, 4.0f, 1.0f);
     for (float& logit : logits) logit = std::round(normal(random) * grain) / grain;
-    if (random() % 4 == 0) logits[random() % vocab] = -kInfinity;
+    for (int i = pick(0, 0, 0, 1, 5); i > 0; --i) logits[random() % vocab] = -kInfinity;
     const auto token = [&] { return static_cast<TokenId>(random() % (vocab + vocab / 8 + 1)); };
 
     SamplingOptions options = At(pick(0.0f, 1e-3f, 0.7f, 1.0f, 1.0f, 5.0f), random());
-    options.top_k = pick(0, 0, 1, 3, 40, 1000);
+    options.top_k = pick(0, 0, 1, 3, 40, 300, std::max(1, vocab - 1), 1000);
     options.top_p = pick(1.0f, 1.0f, 0.95f, 0.4f, 1e-6f, 0.999f);
     options.min_p = pick(0.0f, 0.0f, 0.02f, 0.5f, 1.0f);
     options.answer_index = pick(0, 0, 1, 63);
