@@ -1,5 +1,7 @@
 #include "tests/e2e/served_folder.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -15,12 +17,14 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// A token for every byte and no merges: enough for a router that is only given ids.
-json ByteTokenizer() {
+// A token for every byte below `vocab_size` and no merges: enough for a router that is only given
+// ids. Where that is not all of them, the others are "!".
+json ByteTokenizer(uint32_t vocab_size) {
   json vocab;
   // GPT-2's alphabet: a byte that can be printed is its own character, the others follow 255.
   uint32_t next = 256;
-  for (uint32_t byte = 0; byte < 256; ++byte) {
+  const uint32_t bytes = std::min(vocab_size, 256u);
+  for (uint32_t byte = 0; byte < bytes; ++byte) {
     const bool printed = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
     const uint32_t code = printed ? byte : next++;
     std::string character;
@@ -35,13 +39,15 @@ json ByteTokenizer() {
                            {"add_prefix_space", false},
                            {"trim_offsets", false},
                            {"use_regex", false}};
+  json model = {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}};
+  if (bytes < 256) model["unk_token"] = "!";
   return {{"version", "1.0"},
           {"added_tokens", json::array()},
           {"normalizer", nullptr},
           {"pre_tokenizer", byte_level},
           {"post_processor", nullptr},
           {"decoder", byte_level},
-          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
+          {"model", model}};
 }
 
 }  // namespace
@@ -51,7 +57,8 @@ ServedFolder::ServedFolder(absl::string_view golden) {
   BATON_CHECK(mkdtemp(path.data()) != nullptr) << path;
   path_ = path;
   fs::copy(absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", golden), path_);
-  Write("tokenizer.json", ByteTokenizer().dump());
+  const uint32_t vocab_size = json::parse(Read("config.json"))["vocab_size"];
+  Write("tokenizer.json", ByteTokenizer(vocab_size).dump());
 }
 
 ServedFolder::~ServedFolder() { fs::remove_all(path_); }
