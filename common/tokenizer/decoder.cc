@@ -17,6 +17,8 @@ constexpr int kMaxDepth = 8;
 constexpr size_t kMaxSteps = 32;
 // Of what Replace puts in place of a match.
 constexpr size_t kMaxReplacementBytes = 512;
+// Of all steps together; steps that each stay within the bytes above multiply.
+constexpr double kMaxGrowth = 512;
 
 }  // namespace
 
@@ -74,6 +76,13 @@ absl::Status Decoder::Add(const JsonNode& node, absl::StatusOr<Step> step) {
   if (joined_ && step->kind == Step::Kind::kReplace) {
     return node.Get("type")->Unsupported(
         "behind ByteLevel or Fuse only \"Strip\" and \"Metaspace\"");
+  }
+  if (step->kind == Step::Kind::kReplace && step->with.size() > step->from.size()) {
+    growth_ *= static_cast<double>(step->with.size()) / static_cast<double>(step->from.size());
+    if (growth_ > kMaxGrowth) {
+      return node.Error(absl::StrCat("the steps up to here make a text up to ", growth_,
+                                     " times as long; supported: at most ", kMaxGrowth, " times"));
+    }
   }
   part.push_back(*std::move(step));
   return absl::OkStatus();

@@ -35,6 +35,8 @@ class Decoder {
   bool byte_fallback() const { return byte_fallback_; }
   bool byte_level() const { return byte_level_; }
   const std::vector<Step>& whole() const { return whole_; }
+  // How many times as long as a token its text can become, at most: 1 to 512.
+  double growth() const { return growth_; }
 
   // The text of a token through the steps before ByteFallback, or those behind it. `first` for the
   // first token that comes there.
@@ -62,6 +64,7 @@ class Decoder {
   static bool FirstDiffers(const std::vector<Step>& steps);
 
   std::vector<Step> each_, each_behind_, whole_;
+  double growth_ = 1;
   bool byte_fallback_ = false;
   bool joined_ = false;  // by Fuse or ByteLevel
   bool byte_level_ = false;

@@ -15,6 +15,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
+constexpr size_t kMaxBytesOfToken = size_t{1} << 20;
 constexpr size_t kMaxBytesOfTokens = size_t{1} << 30;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
@@ -176,6 +177,12 @@ absl::Status Tokenizer::SpellOutBytes() {
   byte_tokens_.resize(vocabulary_.size());
   for (TokenId id = 0; id < vocabulary_.size(); ++id) {
     if (vocabulary_.Contains(id)) {
+      const double most = static_cast<double>(vocabulary_.Text(id).size()) * decoder_->growth();
+      if (most > kMaxBytesOfToken) {
+        return absl::InvalidArgumentError(absl::StrCat("may make ", static_cast<int64_t>(most),
+                                                       " bytes of the token ", id,
+                                                       "; supported: at most ", kMaxBytesOfToken));
+      }
       const std::string token = decoder_->BeforeFallback(vocabulary_.Text(id), /*first=*/false);
       const auto byte = decoder_->byte_fallback() ? Decoder::ByteOf(token) : std::nullopt;
       byte_tokens_[id] = byte.has_value();

@@ -21,7 +21,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-absl::Status Load(const std::string& text) { return Tokenizer::FromJson(text, "t.json").status(); }
+absl::Status Load(absl::string_view text) { return Tokenizer::FromJson(text, "t.json").status(); }
 
 json TestJson(const std::string& name = "llama3") {
   return json::parse(ReadTestData(name + ".tokenizer.json"));
@@ -305,6 +305,47 @@ TEST(TokenizerFileTest, SequencesWithoutEndAreRefused) {
   EXPECT_THAT(Refusal([&](json& j) { j["normalizer"] = normalizer; }), HasSubstr("too deeply"));
   EXPECT_THAT(Refusal([&](json& j) { j["post_processor"] = post; }), HasSubstr("too deeply"));
   EXPECT_THAT(Refusal([&](json& j) { j["decoder"] = decoder; }), HasSubstr("too deeply"));
+}
+
+TEST(TokenizerFileTest, DecoderStepsThatMultiplyAreRefused) {
+  const auto with_steps = [](int steps, int bytes) {
+    json file = TestJson("llama2");
+    json decoders = json::array();
+    for (int i = 0; i < steps; ++i) {
+      decoders.push_back({{"type", "Replace"},
+                          {"pattern", {{"String", "a"}}},
+                          {"content", std::string(bytes, 'a')}});
+    }
+    decoders.push_back({{"type", "ByteFallback"}});
+    for (int i = 0; i < steps; ++i) decoders.push_back(decoders[i]);
+    file["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+    return Load(file.dump());
+  };
+  EXPECT_EQ(with_steps(2, 500).message(),
+            "t.json: $.decoder.decoders[1]: the steps up to here make a text up to 250000 times as "
+            "long; supported: at most 512 times");
+  // Those behind ByteFallback count on.
+  EXPECT_EQ(with_steps(1, 23).message(),
+            "t.json: $.decoder.decoders[2]: the steps up to here make a text up to 529 times as "
+            "long; supported: at most 512 times");
+  EXPECT_TRUE(with_steps(1, 22).ok());
+  EXPECT_TRUE(with_steps(20, 1).ok());
+}
+
+TEST(TokenizerFileTest, TokenWhoseTextMayBecomeTooLongIsRefused) {
+  const auto with_token = [](size_t bytes) {
+    return [bytes](json& j) {
+      j["decoder"] = {
+          {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(512, 'a')}};
+      j["model"]["vocab"][std::string(bytes, 'a')] = 5000;
+    };
+  };
+  EXPECT_THAT(
+      Refusal(with_token(2049)),
+      HasSubstr("$.decoder: may make 1049088 bytes of the token 5000; supported: at most 1048576"));
+  json file = TestJson();
+  with_token(2048)(file);
+  EXPECT_TRUE(Load(file.dump()).ok());
 }
 
 // Bytes changed at random, and values of the JSON changed at random: a status or a tokeniser that
