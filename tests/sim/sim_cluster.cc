@@ -188,7 +188,9 @@ std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request) const {
 }
 
 std::vector<float> SimCluster::ExpectedScores(const CheckedRequest& request) const {
-  FakeOracle oracle(layout_);
+  const RopeConfig& rope = model_->config().rope;
+  const int prompt = static_cast<int>(request.prompt.size());
+  FakeOracle oracle(layout_, RopeInverseFrequency(rope, RopeReach(rope, prompt, prompt)).front());
   std::vector<float> logits(options_.vocab), scores;
   Sampler sampler;
   for (size_t i = 0; i + 1 < request.prompt.size(); ++i) {

@@ -182,7 +182,9 @@ TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
 }
 
 // Answers that grow past the end of their rotary table, among cancels and preemptions: their KV is
-// computed anew, and the fake backend's tokens tell if any of it came from another table.
+// computed anew, and the fake backend's tokens tell if any of it came from another table. Penalties
+// count each token once, a second answer crosses by itself, and the prompt's logprobs are of its
+// own table.
 TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) {
   const uint64_t seed = Seed(41);
   random_.seed(seed);
@@ -197,9 +199,12 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
   absl::Time arrival = cluster.now();
   int crossing = 0;
   for (int i = 0; i < 1500; ++i) {
-    arrival += absl::Microseconds(random_() % 12000);
+    arrival += absl::Microseconds(random_() % 8000);
     CheckedRequest request = Request(arrival, Length(90), Length(60));
     if (random_() % 2) request.sampling.temperature = 1.3f;
+    if (random_() % 3 == 0) LookBack(&request.sampling);
+    if (random_() % 4 == 0) request.answers = 2;
+    if (random_() % 4 == 0) request.sampling.prompt_logprobs = 0;
     const size_t prompt = request.prompt.size(), tokens = prompt + cluster.Expected(request).size();
     clients.push_back(cluster.Add(std::move(request)));
     if (random_() % 10 == 0) {
@@ -213,6 +218,8 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
   for (const SimClient* client : clients) {
     if (client->status->ok()) {
       EXPECT_EQ(client->tokens, cluster.Expected(client->request)) << client->request.request_id;
+      ExpectOthers(cluster, *client);
+      ExpectScores(cluster, *client);
     } else {
       EXPECT_TRUE(client->cancelled) << *client->status;
     }
@@ -222,6 +229,7 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
             << counters.migrations << " migrations\n";
   EXPECT_GT(crossing, 100);
   EXPECT_GE(counters.outgrown, static_cast<uint64_t>(crossing));
+  EXPECT_GT(counters.migrations, 0u);  // preempted ones came back
   EXPECT_EQ(counters.data_loss, 0u);
   EXPECT_EQ(counters.diverged, 0u);
   cluster.ExpectAllBack();
