@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/truth.h"
+#include "tests/e2e/served_folder.h"
 
 namespace baton {
 namespace {
@@ -98,14 +100,14 @@ class SamplingE2eTest : public testing::Test {
     }
   }
   // Bit for bit what one process gives, for each of the answers.
-  void ExpectTruth(const Answer& answer, const std::vector<TokenId>& prompt,
-                   SamplingOptions options) {
+  static void ExpectTruth(const Answer& answer, const std::vector<TokenId>& prompt,
+                          SamplingOptions options, Truth* truth = truth_) {
     ASSERT_TRUE(answer.status.ok()) << answer.status;
     uint32_t completion_tokens = 0, totals = 0;
     for (size_t index = 0; index <= answer.others.size(); ++index) {
       const Answer& one = index == 0 ? answer : answer.others[index - 1];
       options.answer_index = static_cast<uint32_t>(index);
-      const auto expected = truth_->FullAnswer(prompt, options);
+      const auto expected = truth->FullAnswer(prompt, options);
       ASSERT_TRUE(expected.ok()) << expected.status();
       ExpectTokens(one.tokens, expected->tokens);
       if (index == 0) ExpectTokens(answer.prompt, expected->prompt);
@@ -174,6 +176,57 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoDraw) {
       EXPECT_GE(answer.summary.migrations(), 1u);
     }
     ASSERT_TRUE(cluster_->WaitReady(2, 2, absl::Seconds(30)).ok());
+  }
+}
+
+// Tables of 32, 32 and 64 tokens, and all that a sequence must keep while its KV is computed anew.
+TEST_F(SamplingE2eTest, AnswersThatOutgrowTheirRotaryTableAreThoseOfOneProcess) {
+  for (const char* model :
+       {"phi3_five_crossing_f32", "llama_five_dynamic_f32", "mistral_dynamic_f16"}) {
+    SCOPED_TRACE(model);
+    const ServedFolder folder(model);
+    const auto truth = Truth::Load(folder.path(), kNumerics, DType::kF32);
+    ASSERT_TRUE(truth.ok()) << truth.status();
+    const std::vector<std::string> flags = {"--kv-type=f32", absl::StrCat("--numerics=", kNumerics),
+                                            "--kv-bytes=16777216", "--chunk-tokens=32"};
+    auto cluster = Cluster::Start({.model = folder.path(),
+                                   .prefill_flags = flags,
+                                   .decode_flags = {flags.begin(), flags.end() - 1}});
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+
+    const int table = absl::string_view(model) == "mistral_dynamic_f16" ? 64 : 32;
+    std::vector<std::vector<TokenId>> prompts(8);
+    std::vector<SamplingOptions> options(prompts.size());
+    std::vector<Answer> answers(prompts.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      prompts[i].resize(table - 1 - random_() % 12);
+      for (TokenId& id : prompts[i]) id = static_cast<TokenId>(random_() % 256);
+      options[i].max_tokens = 30;
+      options[i].seed = random_();
+      options[i].temperature = i % 2 ? 0.9f : 0;
+      options[i].logprobs = 2;
+      if (i % 4 < 2) options[i].prompt_logprobs = 2;
+      if (i % 4 > 0) {
+        options[i].repetition_penalty = 1.3f;
+        options[i].frequency_penalty = 0.4f;
+        options[i].presence_penalty = -0.3f;
+        options[i].logit_bias = {{5, 4.5f}, {17, -100}};
+        for (TokenId id = 0; id < 60; ++id) options[i].bad_words.push_back({id, id * 3 + 1});
+      }
+      threads.emplace_back([&, i] {
+        const uint32_t n = i < 4 ? 1 : 2;
+        answers[i] = Generate((*cluster)->stub(), RequestFor(prompts[i], options[i], n));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("request ", i));
+      ASSERT_TRUE(answers[i].status.ok()) << answers[i].status;
+      ASSERT_GT(prompts[i].size() + answers[i].tokens.size(), static_cast<size_t>(table) + 1);
+      ASSERT_EQ(answers[i].others.size(), i < 4 ? 0u : 1u);
+      ASSERT_NO_FATAL_FAILURE(ExpectTruth(answers[i], prompts[i], options[i], truth->get()));
+    }
   }
 }
 
