@@ -123,6 +123,9 @@ std::string JsonNode::Describe(const simdjson::dom::element& element) {
 
 absl::StatusOr<std::unique_ptr<const JsonFile>> JsonFile::Parse(absl::string_view text,
                                                                 absl::string_view name) {
+  if (text.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": is empty; expected a JSON text"));
+  }
   if (absl::StartsWith(text, "\xEF\xBB\xBF")) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": begins with a byte order mark, which JSON does not allow"));

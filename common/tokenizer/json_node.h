@@ -65,8 +65,8 @@ class JsonNode {
 // A whole JSON text in memory.
 class JsonFile {
  public:
-  // InvalidArgument for anything that is no JSON: truncated, nested too deeply, not UTF-8, a byte
-  // order mark. `name` stands in messages.
+  // InvalidArgument for anything that is no JSON: empty, truncated, nested too deeply, not UTF-8, a
+  // byte order mark. `name` stands in messages.
   static absl::StatusOr<std::unique_ptr<const JsonFile>> Parse(absl::string_view text,
                                                                absl::string_view name);
 

@@ -46,7 +46,8 @@ TEST(TokenizerFileTest, FileThatIsNotThereOrCannotBeRead) {
 }
 
 TEST(TokenizerFileTest, TextThatIsNoJson) {
-  EXPECT_THAT(std::string(Load("").message()), StartsWith("t.json: no valid JSON of 0 bytes"));
+  EXPECT_EQ(Load(absl::string_view()).message(), "t.json: is empty; expected a JSON text");
+  EXPECT_THAT(std::string(Load(" ").message()), StartsWith("t.json: no valid JSON of 1 bytes"));
   EXPECT_THAT(std::string(Load("\xEF\xBB\xBF{}").message()), HasSubstr("byte order mark"));
   EXPECT_THAT(std::string(Load("{\"a\": \"\xFF\"}").message()), HasSubstr("UTF"));
   EXPECT_THAT(std::string(Load(std::string(100000, '[')).message()), HasSubstr("no valid JSON"));

@@ -29,7 +29,9 @@ class ScratchFolder {
   void Write(const char* name, absl::string_view bytes) const {
     std::FILE* file = std::fopen(File(name).c_str(), "wb");
     BATON_CHECK(file != nullptr) << File(name);
-    BATON_CHECK(std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size()) << File(name);
+    // No bytes may be at no address, which fwrite must not be given.
+    BATON_CHECK(bytes.empty() || std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size())
+        << File(name);
     std::fclose(file);
   }
 
