@@ -51,6 +51,9 @@ void AddedTokenMatcher::Split(
     absl::FunctionRef<void(absl::string_view, const AddedToken*)> piece) const {
   size_t handed = 0;  // all before it has been handed out
   size_t at = 0;
+  // The end of the last white space that an `rstrip` took. A token of white space is found again
+  // and again in it, and looks no further each time: that would be quadratic.
+  size_t spaces_end = 0;
   while (!tokens_.empty() && at < text.size()) {
     size_t bytes = 0;
     const AddedToken* token = nullptr;
@@ -73,11 +76,15 @@ void AddedTokenMatcher::Split(
       }
     }
     if (token->rstrip) {
-      while (end < text.size()) {
-        const Utf8Char behind = DecodeUtf8(text.data() + end);
-        if (!IsWhiteSpace(behind.code)) break;
-        end += behind.bytes;
+      if (end >= spaces_end) {
+        spaces_end = end;
+        while (spaces_end < text.size()) {
+          const Utf8Char behind = DecodeUtf8(text.data() + spaces_end);
+          if (!IsWhiteSpace(behind.code)) break;
+          spaces_end += behind.bytes;
+        }
       }
+      end = spaces_end;
     }
     if (begin > handed) piece(text.substr(handed, begin - handed), nullptr);
     end = std::max(end, begin);

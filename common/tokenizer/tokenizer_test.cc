@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/tokenizer_testdata.h"
 
@@ -230,6 +231,40 @@ TEST(TokenizerTest, PathologicalTextIsNotQuadratic) {
       EXPECT_EQ(decoded.size(), text.size());
     }
   }
+}
+
+// "TEXT" for text and "ID:TEXT" for tokens.
+std::vector<std::string> PiecesOf(const AddedTokenMatcher& matcher, absl::string_view text) {
+  std::vector<std::string> pieces;
+  matcher.Split(text, /*parse_special=*/true,
+                [&](absl::string_view piece, const AddedToken* token) {
+                  pieces.push_back(token == nullptr ? std::string(piece)
+                                                    : absl::StrCat(token->id, ":", piece));
+                });
+  return pieces;
+}
+
+TEST(AddedTokenMatcherTest, TokenOfSpacesInTheSpaceThatOneBeforeItTookIsEmpty) {
+  AddedTokenMatcher matcher;
+  matcher.Add({.id = 1, .rstrip = true}, " ");
+  matcher.Add({.id = 2, .rstrip = true}, "\t\t");
+  matcher.Add({.id = 3}, "\n");
+  matcher.Add({.id = 4, .rstrip = true}, "\ny");
+  EXPECT_THAT(PiecesOf(matcher, "x \t\t \n v z"),
+              ElementsAre("x", "1: \t\t \n ", "2:", "1:", "3:", "1:", "v", "1: ", "z"));
+  // One that reaches beyond that space takes what follows.
+  EXPECT_THAT(PiecesOf(matcher, " \ny  z"), ElementsAre("1: \n", "4:y  ", "1:", "1:", "z"));
+}
+
+// Minutes if it were quadratic.
+TEST(AddedTokenMatcherTest, TokensOfSpacesInALongSpaceAreNotQuadratic) {
+  constexpr size_t kBytes = 1 << 19;
+  AddedTokenMatcher matcher;
+  matcher.Add({.id = 1, .lstrip = true, .rstrip = true}, " ");
+  const std::vector<std::string> pieces = PiecesOf(matcher, std::string(kBytes, ' '));
+  ASSERT_EQ(pieces.size(), kBytes);
+  EXPECT_EQ(pieces.front().size(), 2 + kBytes);
+  EXPECT_EQ(pieces.back(), "1:");
 }
 
 TEST(TokenizerTest, ThreadsShareOne) {
