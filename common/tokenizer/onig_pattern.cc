@@ -13,6 +13,8 @@
 namespace baton {
 namespace {
 
+// Published patterns have a few hundred.
+constexpr size_t kMaxPatternBytes = 16 << 10;
 constexpr int kMaxDepth = 50;
 constexpr int kMaxRepeat = 65535;  // of PCRE2
 
@@ -141,6 +143,7 @@ class Translator {
 
   // `atom` with the quantifiers that follow. Oniguruma repeats what is already repeated.
   std::string Quantified(std::string atom) {
+    std::string open, close;  // around `atom`, put together once: piece by piece is quadratic
     for (bool first = true; !done(); first = false) {
       std::string quantifier;
       bool counted = false;
@@ -164,9 +167,13 @@ class Translator {
         quantifier += '+';
       }
       if (atom == "^" || atom == "$") return Fail("a repeated anchor is not supported");
-      atom = first ? absl::StrCat(atom, quantifier) : absl::StrCat("(?:", atom, ")", quantifier);
+      if (!first) {
+        open += "(?:";
+        close += ")";
+      }
+      close += quantifier;
     }
-    return atom;
+    return absl::StrCat(open, atom, close);
   }
 
   // {n}, {n,}, {,m} or {n,m} as PCRE2 spells it; empty, and nothing taken, where { is a literal.
@@ -378,6 +385,10 @@ class Translator {
 }  // namespace
 
 absl::StatusOr<std::string> PatternFromOniguruma(absl::string_view pattern) {
+  if (pattern.size() > kMaxPatternBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "regular expression of ", pattern.size(), " bytes; supported: at most ", kMaxPatternBytes));
+  }
   if (const auto bad = FindInvalidUtf8(pattern)) {
     return absl::InvalidArgumentError(
         absl::StrCat("regular expression, byte ", *bad, ": no UTF-8"));

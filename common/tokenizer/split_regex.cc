@@ -29,6 +29,9 @@ constexpr size_t kMaxTextBytes = size_t{1} << 30;
 constexpr uint32_t kMatchLimit = 200'000'000;
 constexpr size_t kFirstStackBytes = 64 << 10, kMaxStackBytes = 64 << 20;
 
+// How much of a pattern stands in a message.
+constexpr size_t kShownBytes = 60;
+
 std::string Message(int error) {
   PCRE2_UCHAR buffer[256];
   pcre2_get_error_message(error, buffer, sizeof(buffer));
@@ -70,8 +73,9 @@ absl::StatusOr<SplitRegex> SplitRegex::CompilePcre2(const std::string& pattern) 
                                  PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
                                  &offset, context.get()));
   if (code->code == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("regular expression, read as ", pattern,
-                                                   ", byte ", offset, ": ", Message(error)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "regular expression, read as ", pattern.substr(0, kShownBytes),
+        pattern.size() > kShownBytes ? "..." : "", ", byte ", offset, ": ", Message(error)));
   }
   // Where the system forbids memory that is written and then run, the interpreter does the same
   // slower.

@@ -86,6 +86,8 @@ TEST(SplitRegexTest, QuantifiersMeanWhatTheyDoInRuby) {
   EXPECT_THAT(Pieces("a{x", "a{x"), ElementsAre("+a{x"));
   EXPECT_THAT(Pieces("a{2}", "aaa"), ElementsAre("+aa", "-a"));
   EXPECT_THAT(Pieces("a+?", "aa"), ElementsAre("+a", "+a"));
+  EXPECT_THAT(Pieces("a{2}{2}{,2}b", "aaaaaab"), ElementsAre("-aa", "+aaaab"));
+  EXPECT_THAT(Pieces("a{2}*?b", "aaab"), ElementsAre("-a", "+aab"));
 }
 
 TEST(SplitRegexTest, CaselessGroupsFoldAsUnicodeDoes) {
@@ -166,9 +168,25 @@ TEST(SplitRegexTest, WhatOnigurumaReadsOtherwiseIsRefused) {
     EXPECT_EQ(regex.status().code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(std::string(regex.status().message()), HasSubstr("regular expression")) << pattern;
   }
-  EXPECT_FALSE(SplitRegex::Compile(std::string(100000, '(')).ok());
+  EXPECT_FALSE(SplitRegex::Compile(std::string(10000, '(')).ok());
   EXPECT_FALSE(SplitRegex::Compile("(?:(?:(?:a{60000}){60000}){60000}){60000}").ok());
   EXPECT_FALSE(SplitRegex::Compile("\xFF").ok());
+}
+
+TEST(SplitRegexTest, LongPatternsAreRefusedInAShortMessage) {
+  const auto refusal = [](const std::string& pattern) {
+    const absl::Status status = SplitRegex::Compile(pattern).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_LT(status.message().size(), 300) << status;
+    return std::string(status.message());
+  };
+  EXPECT_EQ(refusal(std::string(16385, 'a')),
+            "regular expression of 16385 bytes; supported: at most 16384");
+  EXPECT_TRUE(SplitRegex::Compile(std::string(16384, 'a')).ok());
+  EXPECT_THAT(
+      refusal("a" + std::string(16383, '*')),
+      HasSubstr("read as (?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:(?:..., "));
+  EXPECT_THAT(refusal("(?<=a+)b"), HasSubstr("read as (?<=a+)b, byte "));
 }
 
 TEST(SplitRegexTest, BacktrackingWithoutBoundsEndsInAStatus) {
