@@ -106,7 +106,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--backend=tpu"}, "tpu"});
     cases.push_back({program, {model, "--threads=-1"}, "-1"});
     cases.push_back({program, {model, "--threads=many"}, "many"});
-    cases.push_back({program, {model, "--numerics=sse"}, "--numerics: 'sse' is none of auto, portable"});
+    cases.push_back(
+        {program, {model, "--numerics=sse"}, "--numerics: 'sse' is none of auto, portable"});
     cases.push_back({program, {model, "--backend=fake", "--numerics=amx"}, "--backend=fake"});
     cases.push_back({program, {model, "--kv-bytes=1000"}, "1000"});
     cases.push_back({program, {model, "--kv-bytes=-5"}, "-5"});
@@ -353,9 +354,10 @@ class HungThread {
     for (const auto& entry : std::filesystem::directory_iterator(tasks)) {
       std::ifstream file(entry.path() / "comm");
       std::string comm;
-      if (std::getline(file, comm) && comm == name) {
-        thread_ = static_cast<pid_t>(std::stol(entry.path().filename().string()));
-      }
+      if (!std::getline(file, comm) || comm != name) continue;
+      // Threads that it has started itself bear its name until they take their own: the oldest.
+      const auto id = static_cast<pid_t>(std::stol(entry.path().filename().string()));
+      if (thread_ == 0 || id < thread_) thread_ = id;
     }
     if (thread_ == 0) return;
     if (ptrace(PTRACE_SEIZE, thread_, nullptr, nullptr) != 0) {
