@@ -39,7 +39,7 @@ absl::StatusOr<DecodeJob> JobFromProto(const v1::DecodeRequest& request) {
   return job;
 }
 
-void Write(Writer& writer, DecodeUpdate update) {
+void Write(Writer& writer, const DecodeUpdate& update) {
   v1::DecodeEvent event;
   if (std::holds_alternative<DecodePromised>(update)) {
     event.mutable_promised();
@@ -91,7 +91,7 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
   absl::Status status = CheckToken(*context, token_);
   if (status.ok() && worker == nullptr) status = absl::UnavailableError("the worker is starting");
   absl::StatusOr<DecodeJob> job = status.ok() ? JobFromProto(*request) : status;
-  const auto update = [writer](DecodeUpdate said) { Write(*writer, std::move(said)); };
+  const auto update = [writer](const DecodeUpdate& said) { Write(*writer, said); };
   const absl::StatusOr<DecodeWorker::JobId> id =
       job.ok() ? worker->Submit(*std::move(job), update) : job.status();
   if (id.ok()) {
