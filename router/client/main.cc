@@ -81,7 +81,7 @@ ABSL_FLAG(std::optional<uint32_t>, n, std::nullopt,
           "generate: answers, 1 to 64, each drawn on its own; printed one after the other");
 ABSL_FLAG(std::optional<float>, repetition_penalty, std::nullopt,
           "generate: makes tokens of prompt and answer less likely, a number above 1 up to 100, or "
-          "more, below 1 and above 0");
+          "more, from 0.01 to below 1");
 ABSL_FLAG(std::optional<float>, presence_penalty, std::nullopt,
           "generate: taken off the logits of tokens that stand in the answer, -2 to 2");
 ABSL_FLAG(std::optional<float>, frequency_penalty, std::nullopt,
