@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace baton {
+
+// Reads one JSON object key by key. The first key that is missing or of another kind is told in
+// *status ("targets.ttft_ms is a string, not a number"); whatever is read after that is empty. The
+// JSON and the status outlive the reader.
+class JsonReader {
+ public:
+  JsonReader(const nlohmann::ordered_json* object, std::string path, absl::Status* status);
+
+  // There, and not null.
+  bool Has(const char* key) const;
+  int64_t Int(const char* key);
+  uint32_t Uint(const char* key);
+  uint64_t Uint64(const char* key);
+  double Double(const char* key);
+  bool Bool(const char* key);
+  std::string String(const char* key);
+  std::vector<double> Numbers(const char* key);  // null is NaN
+  std::vector<std::vector<double>> Rows(const char* key);
+  std::vector<std::string> Strings(const char* key);
+  std::map<std::string, std::string> StringMap(const char* key);
+  JsonReader Object(const char* key);
+  std::vector<JsonReader> Objects(const char* key);
+
+  // InvalidArgument "PATH.key: why", unless something was wrong before.
+  void Refuse(absl::string_view key, absl::string_view why);
+  // Refuses every key of the object that is not in `known`.
+  void RefuseOthers(const std::vector<absl::string_view>& known);
+
+ private:
+  const nlohmann::ordered_json* Find(const char* key, const char* kind,
+                                     bool (nlohmann::ordered_json::*is)() const noexcept);
+  std::string PathOf(absl::string_view key) const;
+
+  const nlohmann::ordered_json* object_;
+  std::string path_;
+  absl::Status* status_;
+};
+
+}  // namespace baton

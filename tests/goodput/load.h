@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "tests/goodput/load_spec.h"
+#include "tests/goodput/record.h"
+#include "tests/goodput/stop_flag.h"
+
+namespace baton {
+
+// How far a load has come; told about once a second.
+struct LoadProgress {
+  double elapsed_s = 0;
+  double total_s = 0;  // until the window ends; the tail comes on top
+  uint32_t sent = 0;
+  uint32_t in_flight = 0;
+  uint32_t ended = 0;
+  double recent_rate = 0;  // requests sent per second over the last five
+  uint32_t measured = 0;   // measured requests that have ended
+  uint32_t good = 0;       // of them
+};
+
+// Runs one load in open loop: the schedule is drawn from the seed before the first request leaves,
+// and no answer, late or missing, moves it. Nothing is ever sent twice. Blocks until the last
+// measured request has ended, or `stop` is set: then what is open is cancelled, and the result is
+// `partial`.
+//
+// Unavailable: the endpoint could not be reached within spec.connect_timeout (the message names
+// it). InvalidArgument: the spec, a trace or a prompt file can't be used. Failures of single
+// requests are no failure of the load: they stand in the records.
+absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
+                                  const std::function<void(const LoadProgress&)>& on_progress);
+
+}  // namespace baton

@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/program.h"
+#include "tests/goodput/command.h"
+#include "tests/goodput/verdict_command.h"
+
+namespace baton {
+namespace {
+
+constexpr char kUsage[] =
+    R"(baton-goodput: loads a router in open loop and tells how many answers were in time.
+
+  baton-goodput verdict FILE     the verdict of a run file once more
+
+Exits with 0 when all went well, 1 when the load could not be run, a request failed or a token
+differed under --expect, 2 when the command line can't be used, 3 when the tool itself was too late
+to be believed, and 130 after Ctrl-C, which cancels what is open and writes what there is; a second
+Ctrl-C leaves at once.)";
+
+const std::vector<Command>& Commands() {
+  static const auto* commands = new std::vector<Command>{VerdictCommand()};
+  return *commands;
+}
+
+// Names what does not fit together, and exits 2.
+const Command& CommandOf(const std::vector<std::string>& words) {
+  const std::string names = absl::StrJoin(
+      Commands(), ", ",
+      [](std::string* out, const Command& command) { absl::StrAppend(out, command.name); });
+  if (words.empty()) RefuseToStart(absl::StrCat("a command is needed: ", names));
+  const auto command =
+      absl::c_find_if(Commands(), [&](const Command& one) { return one.name == words[0]; });
+  if (command == Commands().end()) {
+    RefuseToStart(absl::StrCat("unknown command '", words[0], "': there are ", names));
+  }
+  for (const std::string& flag : GivenFlags()) {
+    if (absl::c_linear_search(command->flags, flag)) continue;
+    RefuseToStart(
+        absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ", words[0]));
+  }
+  const size_t given = words.size() - 1;
+  if (given > command->most_words) {
+    RefuseToStart(absl::StrCat("'", words.back(), "' is one word too many for ", words[0]));
+  }
+  if (given < command->least_words) {
+    RefuseToStart(
+        absl::StrCat(words[0], " needs ", command->least_words, " words, and has ", given));
+  }
+  return *command;
+}
+
+}  // namespace
+
+bool FlagGiven(const std::string& flag) {
+  return std::binary_search(GivenFlags().begin(), GivenFlags().end(), flag);
+}
+
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words = baton::StartProgram(argc, argv, baton::kUsage);
+  const baton::Command& command = baton::CommandOf(words);
+  return command.run({words.begin() + 1, words.end()});
+}
