@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "tests/goodput/search/statistics.h"
+
+namespace baton {
+
+// What is known of attainment at one rate: one load of one seed.
+struct Probe {
+  double rate = 0;    // offered requests/s, above 0
+  uint64_t seed = 0;  // of its arrivals; equal seeds mean the same log, stretched to the rate
+  std::vector<uint8_t> good;  // measured requests in order of arrival: met its targets
+};
+
+// Attainment at one rate, over all probes of it.
+struct RatePoint {
+  double rate = 0;
+  Share share;
+  double fitted = 0;  // as a curve that never rises says (pool adjacent violators)
+};
+// In order of rate. Probes without requests do not count.
+std::vector<RatePoint> RatePoints(absl::Span<const Probe> probes);
+
+// Capacity: the highest offered rate at which the fitted attainment still reaches the goal, between
+// two measured rates in proportion (G of DistServe, OSDI 2024).
+struct Capacity {
+  enum class Where {
+    kUnknown,  // no probes
+    kBelow,   // even the lowest rate misses the goal: an upper bound, on the line from (0, 1) to it
+    kWithin,  // between two measured rates
+    kAbove,   // even the highest rate reaches it: a lower bound, that rate
+  };
+  Where where = Where::kUnknown;
+  double rate = 0;    // requests/s
+  Interval interval;  // by bootstrap over blocks of requests
+};
+
+struct Ratio {
+  double value = 0;
+  Interval interval;  // of the paired bootstrap: what one arrival log did to both counts once
+};
+
+// Capacities of several modes under the same arrival logs, and their ratios.
+class Capacities {
+ public:
+  // One list of probes for each mode.
+  Capacities(const std::vector<std::vector<Probe>>& modes, double goal, int resamples = 1000,
+             uint64_t seed = 1);
+
+  const Capacity& of(size_t mode) const { return capacities_[mode]; }
+  // Capacity of `mode` over that of `base`; 0 where one has none.
+  Ratio RatioOf(size_t mode, size_t base) const;
+
+ private:
+  std::vector<Capacity> capacities_;
+  std::vector<std::vector<double>> resampled_;  // [mode][resample]
+};
+
+}  // namespace baton

@@ -1,0 +1,208 @@
+#include "tests/goodput/search/capacity_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+
+namespace baton {
+namespace {
+
+constexpr double kAbove = 1.05;  // of the second confirmation
+constexpr int kMostReopened = 2;
+
+std::string RateText(double rate) { return absl::StrFormat("%.4g requests/s", rate); }
+
+std::string ShareText(const Share& share) {
+  return absl::StrFormat("%.1f %% (%.1f to %.1f) of %d", 100 * share.value,
+                         100 * share.interval.low, 100 * share.interval.high, share.count);
+}
+
+Reached ReachedBy(const Share& share, double goal) {
+  if (share.interval.low >= goal) return Reached::kMet;
+  if (share.interval.high < goal) return Reached::kMissed;
+  return Reached::kUndecided;
+}
+
+}  // namespace
+
+const char* PurposeName(ProbePlan::Purpose purpose) {
+  switch (purpose) {
+    case ProbePlan::Purpose::kBracket:
+      return "bracket";
+    case ProbePlan::Purpose::kBisect:
+      return "bisect";
+    case ProbePlan::Purpose::kLengthen:
+      return "lengthen";
+    case ProbePlan::Purpose::kConfirmAt:
+      return "confirm";
+    case ProbePlan::Purpose::kConfirmAbove:
+      return "confirm above";
+  }
+  return "";
+}
+
+CapacitySearch::CapacitySearch(const SearchOptions& options)
+    : options_(options), high_(std::numeric_limits<double>::infinity()) {
+  BATON_CHECK(options.goal > 0 && options.goal < 1 && options.first_rate > 0 &&
+              options.resolution > 0 && options.probe_s > 0);
+  const double rate = std::clamp(options.first_rate, options.lowest_rate, options.highest_rate);
+  Plan(Purpose::kBracket, rate, ProbeWindow(rate));
+}
+
+double CapacitySearch::ProbeWindow(double rate) const {
+  return std::max(options_.probe_s, options_.least_requests / rate);
+}
+
+double CapacitySearch::LongestWindow(double rate) const {
+  return std::max(options_.longest_s, ProbeWindow(rate));
+}
+
+void CapacitySearch::Plan(Purpose purpose, double rate, double window_s) {
+  next_ = ProbePlan{purpose, rate, window_s, options_.seed + probes_.size()};
+}
+
+Reached CapacitySearch::Judge(double rate, Share* share) const {
+  std::vector<uint8_t> all;
+  for (const Probe& probe : probes_) {
+    if (probe.rate == rate) all.insert(all.end(), probe.good.begin(), probe.good.end());
+  }
+  *share = ShareOf(all);
+  return ReachedBy(*share, options_.goal);
+}
+
+double CapacitySearch::WindowsAt(double rate) const {
+  double sum = 0;
+  for (size_t i = 0; i < probes_.size(); ++i) {
+    if (probes_[i].rate == rate) sum += windows_s_[i];
+  }
+  return sum;
+}
+
+void CapacitySearch::Add(std::vector<uint8_t> good) {
+  BATON_CHECK(next_.has_value());
+  const ProbePlan done = *next_;
+  probes_.push_back({done.rate, done.seed, std::move(good)});
+  windows_s_.push_back(done.window_s);
+  if (done.purpose == Purpose::kConfirmAt || done.purpose == Purpose::kConfirmAbove) {
+    JudgeConfirmation();
+    return;
+  }
+  Share share;
+  const Reached reached = Judge(done.rate, &share);
+  if (reached == Reached::kUndecided) {
+    const double had = WindowsAt(done.rate), longest = LongestWindow(done.rate);
+    if (had * (1 + 1e-9) < longest) {
+      Plan(Purpose::kLengthen, done.rate, std::min(had, longest - had));
+      return;
+    }
+    notes_.push_back(absl::StrCat("undecided at ", RateText(done.rate), ": ", ShareText(share),
+                                  ", judged by the value"));
+  }
+  (share.count > 0 && share.value >= options_.goal ? low_ : high_) = done.rate;
+  PlanNext();
+}
+
+void CapacitySearch::JudgeConfirmation() {
+  const double rate = probes_.back().rate;
+  const Reached reached = ReachedBy(ShareOf(probes_.back().good), options_.goal);
+  if (next_->purpose == Purpose::kConfirmAt) {
+    if (reached != Reached::kMissed) {
+      Plan(Purpose::kConfirmAbove, rate * kAbove, LongestWindow(rate) / 2);
+      return;
+    }
+    notes_.push_back(absl::StrCat(RateText(rate), " was not confirmed by a fresh seed"));
+    high_ = rate;
+    low_ = 0;  // what was met before may have been luck too
+    Reopen();
+    return;
+  }
+  if (reached != Reached::kMet) {
+    confirmed_ = true;
+    next_.reset();
+    return;
+  }
+  notes_.push_back(absl::StrCat(RateText(rate), ", above the capacity found, was met too"));
+  low_ = rate;
+  if (high_ <= rate) high_ = std::numeric_limits<double>::infinity();
+  Reopen();
+}
+
+void CapacitySearch::Reopen() {
+  if (++reopened_ > kMostReopened) {
+    notes_.push_back(
+        absl::StrCat("opened again ", kMostReopened, " times, the search ended unconfirmed"));
+    next_.reset();
+    return;
+  }
+  PlanNext();
+}
+
+void CapacitySearch::PlanNext() {
+  const double stride = reopened_ > 0 ? 1.1 : 2;  // opened again, the answer is near
+  if (high_ == std::numeric_limits<double>::infinity()) {
+    if (low_ >= options_.highest_rate) {
+      notes_.push_back(absl::StrCat("the goal is still reached at the highest rate allowed, ",
+                                    RateText(options_.highest_rate)));
+      next_.reset();
+      return;
+    }
+    const double rate = std::min(low_ * stride, options_.highest_rate);
+    Plan(Purpose::kBracket, rate, ProbeWindow(rate));
+  } else if (low_ == 0) {
+    if (high_ <= options_.lowest_rate) {
+      notes_.push_back(absl::StrCat("the goal is missed even at the lowest rate allowed, ",
+                                    RateText(options_.lowest_rate)));
+      next_.reset();
+      return;
+    }
+    const double rate = std::max(high_ / stride, options_.lowest_rate);
+    Plan(Purpose::kBracket, rate, ProbeWindow(rate));
+  } else if (high_ > low_ * (1 + options_.resolution)) {
+    const double rate = std::sqrt(low_ * high_);
+    Plan(Purpose::kBisect, rate, ProbeWindow(rate));
+  } else {
+    const double rate = Capacities({probes_}, options_.goal, 0).of(0).rate;
+    Plan(Purpose::kConfirmAt, rate, LongestWindow(rate) / 2);
+  }
+}
+
+std::vector<std::string> CapacitySearch::Notes() const {
+  std::vector<std::string> notes = notes_;
+  const std::vector<RatePoint> points = RatePoints(probes_);
+  for (size_t i = 0; i < points.size(); ++i) {
+    for (size_t j = i + 1; j < points.size(); ++j) {
+      if (points[j].share.interval.low > points[i].share.interval.high) {
+        notes.push_back(absl::StrCat("not monotonous: ", ShareText(points[i].share), " at ",
+                                     RateText(points[i].rate), ", but ", ShareText(points[j].share),
+                                     " at ", RateText(points[j].rate)));
+      }
+    }
+  }
+  return notes;
+}
+
+Interval CapacitySearch::WindowsLeft() const {
+  if (!next_) return {0, 0};
+  const double probe = ProbeWindow(next_->rate), longest = LongestWindow(next_->rate);
+  if (next_->purpose == Purpose::kConfirmAbove) return {longest / 2, longest / 2};
+  if (next_->purpose == Purpose::kConfirmAt) return {longest, longest};
+  const bool bracketed = low_ > 0 && high_ < std::numeric_limits<double>::infinity();
+  const double wide = bracketed ? high_ / low_ : 2;
+  const double halvings =
+      std::max(0.0, std::ceil(std::log2(std::log(wide) / std::log(1 + options_.resolution))));
+  // Before there is a bracket: one more rate closes it, or a few do. Then, near the goal, first
+  // probes usually leave about three rates undecided.
+  const double least = (bracketed         ? 0
+                        : probes_.empty() ? 2
+                                          : 1) *
+                           probe +
+                       halvings * probe + longest;
+  return {least,
+          least + (bracketed ? 0 : 4) * probe + std::min(3.0, halvings + 1) * (longest - probe)};
+}
+
+}  // namespace baton

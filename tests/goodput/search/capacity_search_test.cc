@@ -1,0 +1,173 @@
+#include "tests/goodput/search/capacity_search.h"
+
+#include <cmath>
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace baton {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// A server whose attainment at a rate is known; misses are drawn from the probe's seed.
+struct KnownServer {
+  std::function<double(double rate)> attained;
+  uint64_t luck = 0;
+
+  std::vector<uint8_t> Run(const ProbePlan& plan) const {
+    Draws draws(plan.seed << 20 ^ luck);
+    std::vector<uint8_t> good(static_cast<size_t>(plan.rate * plan.window_s));
+    for (uint8_t& one : good) one = draws.Below(1 << 20) < (1 << 20) * attained(plan.rate);
+    return good;
+  }
+};
+
+// Steep around `capacity`, where it crosses `goal`, as queues make it.
+std::function<double(double)> Knee(double capacity, double goal, double steep = 12) {
+  const double shift = std::log(goal / (1 - goal)) / steep;
+  return [=](double rate) { return 1 / (1 + std::exp(steep * (rate / capacity - 1 - shift))); };
+}
+
+CapacitySearch Searched(const SearchOptions& options, const KnownServer& server,
+                        int most_probes = 60) {
+  CapacitySearch search(options);
+  while (search.Next() && most_probes-- > 0) search.Add(server.Run(*search.Next()));
+  EXPECT_TRUE(search.finished());
+  return search;
+}
+
+TEST(CapacitySearchTest, FindsAKnownCapacityWithinItsBound) {
+  for (const double capacity : {0.7, 6.2, 45.0}) {
+    double worst = 0;
+    for (uint64_t luck = 0; luck < 10; ++luck) {
+      const SearchOptions options{.first_rate = 4,
+                                  .probe_s = 60,
+                                  .longest_s = 240,
+                                  .least_requests = 300,
+                                  .seed = 100 * luck};
+      const CapacitySearch search = Searched(options, {Knee(capacity, 0.9), luck});
+      const Capacity found = Capacities({search.probes()}, 0.9, 0).of(0);
+      EXPECT_EQ(found.where, Capacity::Where::kWithin);
+      worst = std::max(worst, std::abs(found.rate / capacity - 1));
+    }
+    EXPECT_LT(worst, 0.05) << capacity;
+  }
+}
+
+TEST(CapacitySearchTest, NinetyNinePercentTakesLongerProbesAndIsFoundToo) {
+  for (uint64_t luck = 0; luck < 5; ++luck) {
+    const SearchOptions options{.goal = 0.99, .first_rate = 2, .probe_s = 100, .longest_s = 800};
+    const CapacitySearch search = Searched(options, {Knee(10, 0.99, 30), luck});
+    EXPECT_NEAR(Capacities({search.probes()}, 0.99, 0).of(0).rate, 10, 0.5);
+  }
+}
+
+TEST(CapacitySearchTest, GoesFromBracketToBisectionToConfirmation) {
+  CapacitySearch search({.first_rate = 1, .probe_s = 100, .longest_s = 100});
+  const KnownServer server{[](double rate) { return rate < 5.3 ? 1.0 : 0.0; }};
+  std::vector<std::string> steps;
+  while (search.Next()) {
+    const ProbePlan plan = *search.Next();
+    steps.push_back(absl::StrCat(PurposeName(plan.purpose), " ", std::round(plan.rate * 100) / 100,
+                                 " seed ", plan.seed));
+    search.Add(server.Run(plan));
+  }
+  EXPECT_THAT(steps,
+              testing::ElementsAre("bracket 1 seed 1", "bracket 2 seed 2", "bracket 4 seed 3",
+                                   "bracket 8 seed 4", "bisect 5.66 seed 5", "bisect 4.76 seed 6",
+                                   "bisect 5.19 seed 7", "bisect 5.42 seed 8", "bisect 5.3 seed 9",
+                                   testing::StartsWith("confirm 5."),
+                                   testing::StartsWith("confirm above 5.")));
+  EXPECT_TRUE(search.confirmed());
+  EXPECT_LT(search.high(), search.low() * 1.03);
+  EXPECT_LE(search.low(), 5.3);
+  EXPECT_GE(search.high(), 5.3);
+}
+
+TEST(CapacitySearchTest, AnUndecidedRateIsLengthenedUpToItsBudgetThenJudgedByTheValue) {
+  CapacitySearch search({.first_rate = 10, .probe_s = 10, .longest_s = 40});
+  std::vector<uint8_t> good(100, 1);
+  for (int i = 0; i < 9; ++i) good[11 * i] = 0;  // 91 %
+  search.Add(good);
+  ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kLengthen);
+  EXPECT_EQ(search.Next()->rate, 10);
+  EXPECT_EQ(search.Next()->window_s, 10);
+  search.Add(good);
+  EXPECT_EQ(search.Next()->window_s, 20);
+  EXPECT_THAT(search.Notes(), IsEmpty());
+  search.Add(good);
+  EXPECT_EQ(search.Next()->rate, 20);
+  EXPECT_EQ(search.low(), 10);
+  EXPECT_THAT(search.Notes(), Contains(HasSubstr("undecided at 10 requests/s: 91.0 %")));
+}
+
+TEST(CapacitySearchTest, WhatTheConfirmationRefutesIsSearchedAgain) {
+  // Bisection sees a lucky server; afterwards its capacity is a third lower.
+  const KnownServer lucky{Knee(6, 0.9, 40)}, real{Knee(4, 0.9, 40)};
+  CapacitySearch search({.first_rate = 4, .probe_s = 100, .longest_s = 400});
+  bool confirming = false;
+  int probes = 0;
+  while (search.Next() && ++probes < 80) {
+    confirming = confirming || search.Next()->purpose == ProbePlan::Purpose::kConfirmAt;
+    search.Add((confirming ? real : lucky).Run(*search.Next()));
+  }
+  EXPECT_TRUE(search.finished());
+  EXPECT_THAT(search.Notes(), Contains(HasSubstr("was not confirmed by a fresh seed")));
+  EXPECT_LT(search.low(), 5.8);
+}
+
+TEST(CapacitySearchTest, CapacityOutOfReachEndsWithANote) {
+  const SearchOptions options{.first_rate = 1, .lowest_rate = 0.1, .highest_rate = 8};
+  const CapacitySearch never = Searched(options, {[](double) { return 0.2; }});
+  EXPECT_THAT(never.Notes(), Contains(HasSubstr("missed even at the lowest rate allowed, 0.1")));
+  EXPECT_EQ(never.low(), 0);
+  const CapacitySearch always = Searched(options, {[](double) { return 1.0; }});
+  EXPECT_THAT(always.Notes(), Contains(HasSubstr("highest rate allowed, 8 requests/s")));
+  EXPECT_EQ(always.low(), 8);
+}
+
+TEST(CapacitySearchTest, AttainmentThatRisesWithTheRateIsNoted) {
+  CapacitySearch search({.first_rate = 1, .probe_s = 100, .longest_s = 100});
+  search.Add(std::vector<uint8_t>(100, 1));
+  std::vector<uint8_t> half(200, 1);
+  for (size_t i = 0; i < half.size(); i += 2) half[i] = 0;
+  search.Add(half);                          // missed at 2
+  search.Add(std::vector<uint8_t>(141, 1));  // met at 1.41
+  EXPECT_THAT(search.Notes(), IsEmpty());
+  CapacitySearch odd({.first_rate = 1, .probe_s = 100, .longest_s = 100, .least_requests = 1});
+  odd.Add(std::vector<uint8_t>(half.begin(), half.begin() + 100));  // missed at 1
+  odd.Add(std::vector<uint8_t>(50, 0));                             // missed worse at 0.5
+  EXPECT_THAT(odd.Notes(), Contains(HasSubstr("not monotonous: 0.0 % (0.0 to 7.1) of 50 at 0.5")));
+}
+
+TEST(CapacitySearchTest, TheForecastHoldsAndShrinks) {
+  const SearchOptions options{.first_rate = 4, .probe_s = 60, .longest_s = 240};
+  CapacitySearch search(options);
+  const Interval forecast = search.WindowsLeft();
+  EXPECT_GT(forecast.low, 5 * 60);
+  const KnownServer server{Knee(7, 0.9)};
+  double spent = 0;
+  while (search.Next()) {
+    spent += search.Next()->window_s;
+    search.Add(server.Run(*search.Next()));
+  }
+  EXPECT_GE(spent, forecast.low * 0.9);
+  EXPECT_LE(spent, forecast.high * 1.2);
+  EXPECT_EQ(search.WindowsLeft().high, 0);
+}
+
+TEST(CapacitySearchTest, LowRatesGetWindowsLongEnoughForARequestCount) {
+  CapacitySearch search({.first_rate = 0.5, .probe_s = 10, .longest_s = 20, .least_requests = 50});
+  EXPECT_EQ(search.Next()->window_s, 100);
+}
+
+}  // namespace
+}  // namespace baton

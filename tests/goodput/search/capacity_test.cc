@@ -1,0 +1,106 @@
+#include "tests/goodput/search/capacity.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+using testing::DoubleNear;
+using testing::SizeIs;
+using Where = Capacity::Where;
+
+// `good` of `offered`, the misses evenly spread.
+Probe Made(double rate, int good, int offered, uint64_t seed = 1) {
+  Probe probe{.rate = rate, .seed = seed};
+  for (int i = 0; i < offered; ++i)
+    probe.good.push_back((i + 1) * good / offered > i * good / offered);
+  return probe;
+}
+
+TEST(CapacityTest, LiesBetweenTheRatesInProportion) {
+  const Capacities found({{Made(4, 80, 100), Made(2, 95, 100), Made(1, 100, 100)}}, 0.9);
+  EXPECT_EQ(found.of(0).where, Where::kWithin);
+  EXPECT_NEAR(found.of(0).rate, 2 + 2 * (0.95 - 0.9) / (0.95 - 0.8), 1e-9);
+  EXPECT_LT(found.of(0).interval.low, found.of(0).rate);
+  EXPECT_GT(found.of(0).interval.high, found.of(0).rate);
+}
+
+TEST(CapacityTest, AttainmentThatRisesIsPooled) {
+  const std::vector<Probe> probes = {Made(1, 92, 100), Made(2, 96, 100), Made(4, 70, 100)};
+  const std::vector<RatePoint> points = RatePoints(probes);
+  ASSERT_THAT(points, SizeIs(3));
+  EXPECT_DOUBLE_EQ(points[0].fitted, 0.94);
+  EXPECT_DOUBLE_EQ(points[1].fitted, 0.94);
+  EXPECT_DOUBLE_EQ(points[1].share.value, 0.96);
+  EXPECT_NEAR(Capacities({probes}, 0.9, 10).of(0).rate, 2 + 2 * 0.04 / 0.24, 1e-9);
+}
+
+TEST(CapacityTest, OutOfReachIsABoundAndSaysWhich) {
+  const Capacities found({{Made(2, 80, 100)}, {Made(2, 95, 100)}, {}, {Probe{.rate = 1}}}, 0.9, 10);
+  EXPECT_EQ(found.of(0).where, Where::kBelow);
+  EXPECT_NEAR(found.of(0).rate, 1, 1e-9);
+  EXPECT_EQ(found.of(1).where, Where::kAbove);
+  EXPECT_EQ(found.of(1).rate, 2);
+  EXPECT_EQ(found.of(2).where, Where::kUnknown);
+  EXPECT_EQ(found.of(3).where, Where::kUnknown);
+  EXPECT_EQ(found.RatioOf(0, 2).value, 0);
+}
+
+TEST(CapacityTest, ProbesOfOneRateAreOneProbe) {
+  const std::vector<Probe> probes = {Made(2, 90, 100, 1), Made(2, 100, 100, 2)};
+  ASSERT_THAT(RatePoints(probes), SizeIs(1));
+  EXPECT_DOUBLE_EQ(RatePoints(probes)[0].share.value, 0.95);
+  EXPECT_EQ(RatePoints(probes)[0].share.count, 200u);
+}
+
+// Requests that are hard miss in both modes; the second misses a few more. Paired, the ratio is far
+// better known than the two capacities let one think.
+TEST(CapacityTest, RatioOfModesUnderOneArrivalLogIsPaired) {
+  Draws draws(3);
+  std::vector<std::vector<Probe>> modes(2), unpaired(2);
+  for (int k = 0; k < 2; ++k) {
+    Probe a{.rate = 1.0 + k, .seed = 10u + k}, b = a;
+    for (int i = 0; i < 400; ++i) {
+      const bool hard = draws.Below(100) < (k == 0 ? 5u : 20u);
+      a.good.push_back(!hard);
+      b.good.push_back(!hard && i % 40 != 0);
+    }
+    modes[0].push_back(a);
+    modes[1].push_back(b);
+    unpaired[0].push_back(a);
+    b.seed += 100;
+    unpaired[1].push_back(b);
+  }
+  const Ratio ratio = Capacities(modes, 0.9).RatioOf(0, 1);
+  const Ratio loose = Capacities(unpaired, 0.9).RatioOf(0, 1);
+  EXPECT_EQ(ratio.value, loose.value);
+  EXPECT_GT(ratio.interval.low, 1);
+  EXPECT_LT(ratio.interval.high - ratio.interval.low,
+            0.6 * (loose.interval.high - loose.interval.low));
+  const Ratio same = Capacities({modes[0], modes[0]}, 0.9).RatioOf(0, 1);
+  EXPECT_EQ(same.interval.low, 1);
+  EXPECT_EQ(same.interval.high, 1);
+}
+
+// The interval holds the true crossing about as often as it says.
+TEST(CapacityTest, IntervalsCoverTheTruth) {
+  Draws draws(17);
+  const auto attained = [](double rate) { return 1 - 0.05 * rate; };  // 0.9 at 2
+  int covered = 0;
+  for (int trial = 0; trial < 100; ++trial) {
+    std::vector<Probe> probes;
+    for (const double rate : {1.0, 1.5, 2.0, 2.5, 3.0}) {
+      Probe probe{.rate = rate, .seed = static_cast<uint64_t>(rate * 10)};
+      for (int i = 0; i < 300; ++i)
+        probe.good.push_back(draws.Below(100000) < 100000 * attained(rate));
+      probes.push_back(probe);
+    }
+    const Capacity found = Capacities({probes}, 0.9, 100, trial).of(0);
+    covered += found.interval.low <= 2 && 2 <= found.interval.high;
+  }
+  EXPECT_GE(covered, 90);
+}
+
+}  // namespace
+}  // namespace baton
