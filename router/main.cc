@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -42,6 +43,10 @@ ABSL_FLAG(absl::Duration, report_limit, absl::Seconds(3),
           "a worker whose last load report is older gets no new work");
 ABSL_FLAG(absl::Duration, stall, absl::Seconds(5),
           "a worker without load reports whose leg was silent for that long counts as dead");
+ABSL_FLAG(
+    absl::Duration, max_connection_age, absl::ZeroDuration(),
+    "clients are asked to connect anew after about that long, so that none stays with a router "
+    "that is no longer named; running answers go on; 0: never");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
           "longest time that running requests get after SIGTERM");
 
@@ -95,6 +100,9 @@ RouterServer::Options OptionsFromFlags() {
   core.slow_client_limit =
       CheckedTime("slow-client-limit", absl::GetFlag(FLAGS_slow_client_limit), ms);
   core.pair_wait = CheckedTime("pair-wait", absl::GetFlag(FLAGS_pair_wait), absl::ZeroDuration());
+  const absl::Duration age = CheckedTime(
+      "max-connection-age", absl::GetFlag(FLAGS_max_connection_age), absl::ZeroDuration());
+  if (age > absl::ZeroDuration()) options.connection_age = std::max(age, ms);
   core.room_wait = CheckedTime("room-wait", absl::GetFlag(FLAGS_room_wait), absl::ZeroDuration());
   core.report_limit = CheckedTime("report-limit", absl::GetFlag(FLAGS_report_limit), ms);
   core.stall_limit = CheckedTime("stall", absl::GetFlag(FLAGS_stall), ms);

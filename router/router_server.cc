@@ -221,8 +221,10 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
   auto router = std::unique_ptr<RouterServer>(new RouterServer);
   router->parts_ = std::make_unique<Parts>(options);
   Parts* parts = router->parts_.get();
-  absl::StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start(
-      {.listen = options.listen, .services = {&parts->inference, &parts->membership}});
+  absl::StatusOr<std::unique_ptr<RpcServer>> server =
+      RpcServer::Start({.listen = options.listen,
+                        .services = {&parts->inference, &parts->membership},
+                        .connection_age = options.connection_age});
   if (!server.ok()) {
     parts->shut_down = true;
     return server.status();

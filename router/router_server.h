@@ -16,8 +16,9 @@ class RouterServer {
  public:
   struct Options {
     std::string listen = "127.0.0.1:0";
-    std::string token;  // of Attach and of legs; empty: none
-    ServedModel model;  // its tokeniser outlives the server
+    absl::Duration connection_age = absl::InfiniteDuration();  // as in RpcServer::Options
+    std::string token;                                         // of Attach and of legs; empty: none
+    ServedModel model;                                         // its tokeniser outlives the server
     RequestLimits limits;
     int max_text_calls = 64;  // of Tokenize and Detokenize at one time; more: ResourceExhausted
     RouterCoreOptions

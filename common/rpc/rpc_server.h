@@ -19,6 +19,9 @@ class RpcServer {
   struct Options {
     std::string listen;                    // host:port, port 0 for any free one
     std::vector<grpc::Service*> services;  // outlive the server
+    // A peer is asked to connect anew (GOAWAY) once its connection is about that old, give or take
+    // a tenth; what runs on it goes on. At least a millisecond.
+    absl::Duration connection_age = absl::InfiniteDuration();
   };
   // InvalidArgument when `listen` is not host:port; Unavailable when it can't be bound (taken, not
   // ours).

@@ -1,4 +1,6 @@
 #include <chrono>
+#include <set>
+#include <string>
 
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
@@ -6,10 +8,12 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "baton/v1/inference.grpc.pb.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
 
 namespace baton {
@@ -37,6 +41,44 @@ TEST(RpcServerTest, AnAddressInUseIsUnavailable) {
   const auto second = RpcServer::Start({.listen = (*first)->address()});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(second.status().message(), HasSubstr((*first)->address()));
+}
+
+// Tells every caller the address that its connection comes from.
+class Mirror : public v1::Inference::CallbackService {
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest*,
+                                       v1::ListModelsResponse* response) override {
+    response->add_models()->set_name(context->peer());
+    auto* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+};
+
+TEST(RpcServerTest, AnOldConnectionIsLeftByNewCallsOfWhichNoneFails) {
+  Mirror mirror;
+  const auto server = RpcServer::Start(
+      {.listen = "127.0.0.1:0", .services = {&mirror}, .connection_age = absl::Milliseconds(50)});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto channel = Dial((*server)->address());
+  grpc::ClientContext watching;  // begun on the first connection, and there to stay
+  const auto watch = grpc::health::v1::Health::NewStub(channel)->Watch(&watching, {});
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  const auto stub = v1::Inference::NewStub(channel);
+  std::set<std::string> connections;
+  while (connections.size() < 4) {
+    grpc::ClientContext context;
+    v1::ListModelsResponse models;
+    const grpc::Status status = stub->ListModels(&context, {}, &models);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    connections.insert(models.models(0).name());
+  }
+  (*server)->SetServing("", false);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), response.NOT_SERVING);
+  watching.TryCancel();
+  watch->Finish();
 }
 
 // A busy machine may take a while to answer a new connection; giving up early would look like a
