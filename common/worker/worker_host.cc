@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include <arpa/inet.h>
+
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -137,7 +139,11 @@ void WorkerHost::Listen(grpc::Service* service, absl::string_view service_name) 
   } else if (IsHostPort(advertise) && PortOf(advertise) != 0) {
     address_ = advertise;
   } else {
-    address_ = absl::StrCat(advertise, ":", PortOf(server_->address()));
+    // An IPv6 address as Kubernetes writes a pod's: without brackets.
+    in6_addr ignored;
+    const bool bare = inet_pton(AF_INET6, advertise.c_str(), &ignored) == 1;
+    address_ = absl::StrCat(bare ? absl::StrCat("[", advertise, "]") : advertise, ":",
+                            PortOf(server_->address()));
     if (!IsHostPort(address_)) {
       RefuseToStart(absl::StrCat("--advertise is '", advertise, "'; it takes HOST or HOST:PORT"));
     }

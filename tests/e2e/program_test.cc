@@ -134,6 +134,16 @@ TEST(ProgramTest, EveryFlagIsChecked) {
 // A worker that drains finishes what runs, is given nothing new, and exits 0.
 // Products summed in another order give other KV: such workers are never paired, and a client is
 // told so; the order that both can be asked for serves.
+TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
+  const auto worker = Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-prefill"),
+                                      absl::StrCat("--model=", kDemoModel), "--advertise=fd00::5"},
+                                     absl::StrCat(testing::TempDir(), "/ipv6.log"));
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const auto address = (*worker)->WaitForLine("listening on ", absl::Seconds(60));
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_THAT(*address, testing::StartsWith("[fd00::5]:"));
+}
+
 TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   for (const std::string prefill : {"portable", "f32"}) {
     const bool paired = prefill == "portable";
