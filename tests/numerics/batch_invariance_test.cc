@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -10,12 +8,10 @@
 
 #include <gtest/gtest.h>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
-#include "common/model/checkpoint.h"
 #include "common/model/model.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/numerics/numerics_case.h"
 
 namespace baton {
 namespace {
@@ -23,20 +19,7 @@ namespace {
 using Isa = CpuBackendOptions::Isa;
 
 constexpr int kGenerated = 10;  // tokens after a prompt
-constexpr int kMaxRows = 256;   // of a step
 constexpr int kMaxSequences = 5;
-
-uint32_t FromEnvironment(const char* name, uint32_t otherwise) {
-  const char* text = std::getenv(name);
-  uint32_t value = otherwise;
-  EXPECT_TRUE(text == nullptr || absl::SimpleAtoi(text, &value)) << name << "=" << text;
-  return value;
-}
-
-std::string Folder(const std::string& model) {
-  const std::string common = absl::StrCat(BATON_SOURCE_DIR, "/common/model/");
-  return common + (model == "demo" ? model : absl::StrCat("testdata/", model));
-}
 
 // A sequence as it runs alone: its tokens, and a hash of the logits of every position.
 struct Alone {
@@ -57,12 +40,14 @@ struct Running {
 // One backend with its model and pool: blocks in no order, filled with NaN.
 class World {
  public:
-  World(const std::string& folder, const CpuBackendOptions& options, int block_tokens)
+  // Steps of up to `most_tokens`, which is also what a sequence may have.
+  World(const std::string& folder, const CpuBackendOptions& options, int block_tokens,
+        int most_tokens)
       : backend_(CreateCpuBackend(options).value()),
         model_(Model::Load(folder, backend_.get()).value()),
-        pass_(ForwardPass::Create(model_.get(), backend_.get(), kMaxRows).value()),
+        pass_(ForwardPass::Create(model_.get(), backend_.get(), most_tokens).value()),
         layout_(model_->LayoutFor(block_tokens, model_->weight_type())) {
-    const int blocks = kMaxSequences * layout_.BlocksFor(kMaxRows);
+    const int blocks = kMaxSequences * layout_.BlocksFor(most_tokens);
     pool_.assign(blocks * layout_.BlockBytes(), std::byte{0xff});
     free_.resize(blocks);
     std::iota(free_.begin(), free_.end(), 0);
@@ -125,23 +110,10 @@ class World {
   std::vector<BlockId> free_;
 };
 
-struct Param {
-  CpuNumerics numerics;
-  std::string model;
-};
-
-std::vector<Isa> IsasOf(CpuNumerics numerics) {
-  std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kAuto, Isa::kAmx, Isa::kAvx512, Isa::kAvx2}) {
-    if (CreateCpuBackend({1, isa, numerics}).ok()) isas.push_back(isa);
-  }
-  return isas;
-}
-
-class BatchInvarianceTest : public testing::TestWithParam<Param> {
+class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
  protected:
   void SetUp() override {
-    isas_ = IsasOf(GetParam().numerics);
+    isas_ = GetParam().Isas();
     if (isas_.empty()) {
       GTEST_SKIP() << CreateCpuBackend({1, Isa::kAuto, GetParam().numerics}).status().message();
     }
@@ -150,9 +122,9 @@ class BatchInvarianceTest : public testing::TestWithParam<Param> {
   World& WorldOf(int threads, Isa isa, int block_tokens) {
     auto& world = worlds_[{threads, static_cast<int>(isa), block_tokens}];
     if (world == nullptr) {
-      world = std::make_unique<World>(Folder(GetParam().model),
+      world = std::make_unique<World>(GetParam().Folder(),
                                       CpuBackendOptions{threads, isa, GetParam().numerics},
-                                      block_tokens);
+                                      block_tokens, most_tokens_);
     }
     return *world;
   }
@@ -191,11 +163,17 @@ class BatchInvarianceTest : public testing::TestWithParam<Param> {
     World* world = &AnyWorld();
     std::vector<Running> running(Pick(1, kMaxSequences));
     for (Running& s : running) {
-      s.alone = &all[Pick(0, static_cast<int>(all.size()) - 1)];
+      // The last is the longest; one of a long model is enough.
+      const bool longest = GetParam().IsLong() && &s == &running.front();
+      s.alone = longest ? &all.back()
+                        : &all[Pick(0, static_cast<int>(all.size()) - 1 - GetParam().IsLong())];
       s.prefill = s.alone->prompt;
       s.blocks = world->Take(s.alone->prompt + kGenerated);
     }
-    const int longest_chunk = Pick(0, 2) == 0 ? 4 : Pick(8, 120);
+    const int longest_step = GetParam().IsLong() ? Pick(300, 1200) : 256;
+    const int longest_chunk = GetParam().IsLong() ? Pick(100, longest_step)
+                              : Pick(0, 2) == 0   ? 4
+                                                  : Pick(8, 120);
     int moves = Pick(0, 2);
     for (;;) {
       std::vector<Running*> chosen;
@@ -208,9 +186,9 @@ class BatchInvarianceTest : public testing::TestWithParam<Param> {
         unfinished |= left > 0;
         if (left == 0 || Pick(0, 3) == 0) continue;
         const int most = s.done < s.prefill
-                             ? std::min({s.prefill - s.done, longest_chunk, kMaxRows - total})
+                             ? std::min({s.prefill - s.done, longest_chunk, longest_step - total})
                              : 1;
-        if (most < 1 || total == kMaxRows) continue;
+        if (most < 1 || total == longest_step) continue;
         const int count = Pick(1, most);
         const int kind = Pick(0, 5);  // of its logits: none, the last, all
         for (int r = kind == 0 ? count : kind < 3 ? count - 1 : 0; r < count; ++r) {
@@ -246,6 +224,8 @@ class BatchInvarianceTest : public testing::TestWithParam<Param> {
     for (Running& s : running) world->Give(&s.blocks);
   }
 
+  // Beyond the first span of keys (1,024), and windows of a long model begin beyond it too.
+  const int most_tokens_ = GetParam().IsLong() ? 1500 : 256;
   std::vector<Isa> isas_;
   std::map<std::array<int, 3>, std::unique_ptr<World>> worlds_;
   std::mt19937 random_;
@@ -254,7 +234,8 @@ class BatchInvarianceTest : public testing::TestWithParam<Param> {
 
 TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsOnEveryPath) {
   const uint32_t seed = FromEnvironment("BATON_SEED", 20261121);
-  const uint32_t cases = FromEnvironment("BATON_CASES", 10);
+  uint32_t cases = FromEnvironment("BATON_CASES", 10);
+  if (GetParam().IsLong()) cases = (cases + 4) / 5;
   random_.seed(seed);
   World& plain = WorldOf(1, isas_.front(), 16);
   std::vector<Alone> all;
@@ -262,6 +243,7 @@ TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsOnEveryPath) {
     const int most = std::min(longest, plain.model().config().context - kGenerated);
     all.push_back(RunAlone(plain, Pick(std::max(1, most / 2), most)));
   }
+  if (GetParam().IsLong()) all.push_back(RunAlone(plain, Pick(1340, most_tokens_ - kGenerated)));
   for (uint32_t i = 0; i < cases; ++i) {
     random_.seed(seed + i);
     RunTogether(all);
@@ -271,29 +253,8 @@ TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsOnEveryPath) {
   RecordProperty("compared", compared_);
 }
 
-// Every order with every model whose weights it is for.
-std::vector<Param> Params() {
-  std::vector<std::string> models = {"demo"};
-  for (const auto& entry : std::filesystem::directory_iterator(
-           absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata"))) {
-    if (entry.is_directory()) models.push_back(entry.path().filename());
-  }
-  std::sort(models.begin() + 1, models.end());
-  std::vector<Param> params;
-  for (const std::string& model : models) {
-    params.push_back({CpuNumerics::kF32, model});
-    if (Checkpoint::Open(Folder(model))->MatrixType() != DType::kBF16) continue;
-    params.push_back({CpuNumerics::kAmx, model});
-    params.push_back({CpuNumerics::kAvx512Bf16, model});
-  }
-  return params;
-}
-INSTANTIATE_TEST_SUITE_P(Cpu, BatchInvarianceTest, testing::ValuesIn(Params()),
-                         [](const auto& info) {
-                           std::string name(CpuNumericsName(info.param.numerics));
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return absl::StrCat(name, "_", info.param.model);
-                         });
+INSTANTIATE_TEST_SUITE_P(Cpu, BatchInvarianceTest, testing::ValuesIn(AllNumericsCases()),
+                         [](const auto& info) { return info.param.Name(); });
 
 }  // namespace
 }  // namespace baton
