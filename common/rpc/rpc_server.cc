@@ -5,31 +5,11 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/limits.h"
 
 namespace baton {
-
-int PortOf(absl::string_view host_port) {
-  const size_t colon = host_port.rfind(':');
-  int port = -1;
-  if (colon == host_port.npos || !absl::SimpleAtoi(host_port.substr(colon + 1), &port)) return -1;
-  return port >= 0 && port <= 65535 ? port : -1;
-}
-
-bool IsHostPort(absl::string_view address) {
-  const size_t colon = address.rfind(':');
-  if (colon == address.npos || colon == 0 || PortOf(address) < 0) return false;
-  const absl::string_view host = address.substr(0, colon);
-  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
-  return bracketed || host.find_first_of(":[] /") == host.npos;
-}
-
-std::string WithPort(absl::string_view host_port, int port) {
-  return absl::StrCat(host_port.substr(0, host_port.rfind(':')), ":", port);
-}
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
   if (!IsHostPort(options.listen)) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/host_port.h"
 
 namespace baton {
 
@@ -42,14 +43,5 @@ class RpcServer {
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
 };
-
-// True for host:port with a port from 0 to 65535; the host may be a name, IPv4, or IPv6 in
-// brackets.
-bool IsHostPort(absl::string_view address);
-
-// host:port with the port replaced: what a server that listens on every address tells others.
-std::string WithPort(absl::string_view host_port, int port);
-// The port of host:port, or -1.
-int PortOf(absl::string_view host_port);
 
 }  // namespace baton
