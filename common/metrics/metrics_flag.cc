@@ -1,0 +1,35 @@
+#include "common/metrics/metrics_flag.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/base/program.h"
+
+ABSL_FLAG(
+    std::string, metrics_listen, "",
+    "HOST:PORT to serve metrics on (HTTP, GET /metrics, Prometheus' text format); port 0 takes "
+    "any free one; empty: none are served");
+
+namespace baton {
+
+std::unique_ptr<MetricsServer> ListenForMetrics() {
+  const std::string listen = absl::GetFlag(FLAGS_metrics_listen);
+  if (listen.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<MetricsServer>> server = MetricsServer::Listen({.listen = listen});
+  if (!server.ok()) RefuseToStart(absl::StrCat("--metrics-listen: ", server.status().message()));
+  return *std::move(server);
+}
+
+void ServeMetrics(MetricsServer* server, const MetricRegistry* registry) {
+  if (server == nullptr) return;
+  server->Serve([registry] { return registry->Text(); });
+  std::printf("metrics on %s\n", server->address().c_str());
+  std::fflush(stdout);
+  Log(Severity::kInfo, "metrics", {{"address", server->address()}});
+}
+
+}  // namespace baton

@@ -1,0 +1,235 @@
+#include "common/metrics/metrics_server.h"
+
+#include <thread>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/version.hpp>
+#include <pthread.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
+
+namespace baton {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after an error, as EMFILE
+constexpr char kTextType[] = "text/plain; charset=utf-8";
+constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+using Response = http::response<http::string_body>;
+
+Response Answer(http::status status, std::string body, const char* type = kTextType) {
+  Response response(status, 11);
+  response.set(http::field::content_type, type);
+  response.set(http::field::connection, "close");
+  response.body() = std::move(body);
+  response.prepare_payload();
+  return response;
+}
+
+}  // namespace
+
+struct MetricsServer::Parts {
+  explicit Parts(Options o) : options(std::move(o)) {}
+
+  absl::Status Listen();
+  void Accept();
+  void Ended() {
+    --connections;
+    if (!accepting && !stopped) Accept();
+  }
+
+  const Options options;
+  std::function<std::string()> text;
+  int connections = 0;
+  bool accepting = false;
+  bool stopped = false;  // what is open ends with `io`, which goes before what stands above it
+  asio::io_context io{1};
+  tcp::acceptor acceptor{io};
+  asio::steady_timer pause{io};
+  std::thread thread;
+};
+
+namespace {
+
+// One connection: a request, an answer, the end.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, const MetricsServer::Options* options,
+             const std::function<std::string()>* text, std::function<void()> ended)
+      : stream_(std::move(socket)),
+        options_(options),
+        text_(text),
+        ended_(std::move(ended)),
+        buffer_(options->max_request_bytes) {
+    parser_.header_limit(static_cast<uint32_t>(options->max_request_bytes));
+    parser_.body_limit(0);
+  }
+  ~Connection() { ended_(); }
+
+  void Start() {
+    stream_.expires_after(absl::ToChronoMilliseconds(options_->time_limit));
+    http::async_read_header(
+        stream_, buffer_, parser_,
+        [self = shared_from_this()](beast::error_code error, size_t) { self->OnRequest(error); });
+  }
+
+ private:
+  void OnRequest(beast::error_code error) {
+    if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+      Send(
+          Answer(http::status::request_header_fields_too_large,
+                 absl::StrCat("a request of more than ", options_->max_request_bytes, " bytes\n")));
+    } else if (error == http::error::body_limit) {
+      Send(Answer(http::status::payload_too_large, "a request for /metrics has no body\n"));
+    } else if (error &&
+               error.category() != http::make_error_code(http::error::bad_value).category()) {
+      // Gone, or too slow: nobody to tell.
+    } else if (error) {
+      Send(Answer(http::status::bad_request, absl::StrCat("no HTTP: ", error.message(), "\n")));
+    } else {
+      Send(Respond());
+    }
+  }
+
+  Response Respond() {
+    const auto& request = parser_.get();
+    beast::string_view path = request.target();
+    path = path.substr(0, path.find('?'));
+    if (path != "/metrics") {
+      return Answer(http::status::not_found, "there is only /metrics\n");
+    }
+    if (request.method() != http::verb::get && request.method() != http::verb::head) {
+      Response refusal = Answer(http::status::method_not_allowed, "/metrics takes GET and HEAD\n");
+      refusal.set(http::field::allow, "GET, HEAD");
+      return refusal;
+    }
+    if (!parser_.is_done()) {  // chunks to come
+      return Answer(http::status::payload_too_large, "a request for /metrics has no body\n");
+    }
+    return Answer(http::status::ok, (*text_)(), kMetricsType);
+  }
+
+  void Send(Response response) {
+    response_ = std::move(response);
+    serializer_.emplace(response_);
+    serializer_->split(true);
+    stream_.expires_after(absl::ToChronoMilliseconds(options_->time_limit));
+    http::async_write_header(stream_, *serializer_,
+                             [self = shared_from_this()](beast::error_code error, size_t) {
+                               if (error) return;
+                               if (self->parser_.get().method() == http::verb::head)
+                                 return self->Close();
+                               http::async_write(self->stream_, *self->serializer_,
+                                                 [self](beast::error_code write_error, size_t) {
+                                                   if (!write_error) self->Close();
+                                                 });
+                             });
+  }
+
+  // Says that no more will come, and waits a moment for the client to go first: closing over
+  // unread bytes would take the answer away from it.
+  void Close() {
+    beast::error_code ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    Drain();
+  }
+  void Drain() {
+    stream_.async_read_some(asio::buffer(sink_),
+                            [self = shared_from_this()](beast::error_code error, size_t) {
+                              if (!error) self->Drain();
+                            });
+  }
+
+  beast::tcp_stream stream_;
+  const MetricsServer::Options* const options_;
+  const std::function<std::string()>* const text_;
+  const std::function<void()> ended_;
+  beast::flat_buffer buffer_;
+  http::request_parser<http::empty_body> parser_;
+  Response response_;
+  std::optional<http::response_serializer<http::string_body>> serializer_;
+  char sink_[1024];
+};
+
+}  // namespace
+
+absl::Status MetricsServer::Parts::Listen() {
+  if (!IsHostPort(options.listen)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", options.listen, "' is not HOST:PORT with a port from 0 to 65535"));
+  }
+  beast::error_code error;
+  tcp::resolver resolver(io);
+  const auto found =
+      resolver.resolve(HostOf(options.listen), absl::StrCat(PortOf(options.listen)),
+                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  const auto refused = [&](absl::string_view what) {
+    return absl::UnavailableError(
+        absl::StrCat(what, " ", options.listen, " for metrics: ", error.message()));
+  };
+  if (error) return refused("can't resolve");
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) return refused("can't listen on");
+  return absl::OkStatus();
+}
+
+void MetricsServer::Parts::Accept() {
+  accepting = connections < options.max_connections;
+  if (!accepting) return;
+  acceptor.async_accept([this](beast::error_code error, tcp::socket socket) {
+    if (error == asio::error::operation_aborted) return;
+    if (error) {
+      pause.expires_after(kAcceptPause);
+      pause.async_wait([this](beast::error_code stopped) {
+        if (!stopped) Accept();
+      });
+      return;
+    }
+    ++connections;
+    std::make_shared<Connection>(std::move(socket), &options, &text, [this] { Ended(); })->Start();
+    Accept();
+  });
+}
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Listen(Options options) {
+  auto parts = std::make_unique<Parts>(std::move(options));
+  if (absl::Status status = parts->Listen(); !status.ok()) return status;
+  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(parts)));
+}
+
+MetricsServer::MetricsServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {
+  beast::error_code error;
+  address_ = WithPort(parts_->options.listen, parts_->acceptor.local_endpoint(error).port());
+}
+
+void MetricsServer::Serve(std::function<std::string()> text) {
+  parts_->text = std::move(text);
+  parts_->Accept();
+  parts_->thread = std::thread([p = parts_.get()] {
+    pthread_setname_np(pthread_self(), "metrics");
+    p->io.run();
+  });
+}
+
+MetricsServer::~MetricsServer() {
+  parts_->io.stop();
+  if (parts_->thread.joinable()) parts_->thread.join();
+  parts_->stopped = true;
+}
+
+}  // namespace baton
