@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -9,10 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "common/base/log.h"
 #include "common/base/program.h"
+#include "common/metrics/metrics_flag.h"
+#include "common/metrics/process_metrics.h"
 #include "common/model/model_config.h"
 #include "common/rpc/rpc_server.h"
-#include "common/rpc/serving_mode.h"
 #include "common/tokenizer/tokenizer.h"
+#include "router/router_metrics.h"
 #include "router/router_server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
@@ -23,21 +26,10 @@ ABSL_FLAG(std::string, model_name, "", "name of the model for clients; default: 
 ABSL_FLAG(std::string, attach_token, "",
           "shared token that workers must send, and that is sent to them; default: "
           "$BATON_ATTACH_TOKEN, or none");
-ABSL_FLAG(
-    std::string, mode, "disaggregated",
-    "who computes prompts: disaggregated (prefill workers), colocated (decode workers, in "
-    "chunks beside the answers they write), or auto (per request); a request may name another");
-ABSL_FLAG(
-    int, auto_prompt_tokens, 64,
-    "mode auto: prompts up to so many tokens are computed by decode workers (0 to 100000000)");
-ABSL_FLAG(
-    int, auto_queue_tokens, 4096,
-    "mode auto: and so are others while every prefill worker has more prompt tokens than that "
-    "to compute (0 to 100000000)");
 ABSL_FLAG(int, max_queued, 1024,
-          "requests that may wait for a worker; more are refused (1 to 1000000)");
+          "requests that may wait for a prefill worker; more are refused (1 to 1000000)");
 ABSL_FLAG(int, max_prompts_per_worker, 64,
-          "prompts at one worker before their first token (1 to 1000000)");
+          "prompts at one prefill worker before their first token (1 to 1000000)");
 ABSL_FLAG(int, max_migrations, 64,
           "times a request may go back to prefill after a worker failed it (0 to 1000000)");
 ABSL_FLAG(int, client_buffer_tokens, 512,
@@ -80,13 +72,6 @@ absl::Duration CheckedTime(absl::string_view name, absl::Duration value, absl::D
   return value;
 }
 
-v1::ServingMode ModeFromFlag() {
-  const std::string name = absl::GetFlag(FLAGS_mode);
-  const absl::StatusOr<v1::ServingMode> mode = ServingModeFromName(name);
-  if (!mode.ok()) RefuseToStart(absl::StrCat("--mode is '", name, "'; ", mode.status().message()));
-  return *mode;
-}
-
 RouterServer::Options OptionsFromFlags() {
   RouterServer::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -108,11 +93,6 @@ RouterServer::Options OptionsFromFlags() {
   options.max_text_calls =
       CheckedInt("max-text-calls", absl::GetFlag(FLAGS_max_text_calls), 1, 1000000);
   RouterCoreOptions& core = options.core;
-  core.mode = ModeFromFlag();
-  core.auto_prompt_tokens =
-      CheckedInt("auto-prompt-tokens", absl::GetFlag(FLAGS_auto_prompt_tokens), 0, 100000000);
-  core.auto_queue_tokens =
-      CheckedInt("auto-queue-tokens", absl::GetFlag(FLAGS_auto_queue_tokens), 0, 100000000);
   core.max_queued = CheckedInt("max-queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
   core.max_prompts_per_worker =
       CheckedInt("max-prompts-per-worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);
@@ -152,6 +132,8 @@ int Main(int argc, char** argv) {
   RouterServer::Options options = OptionsFromFlags();
   const absl::Duration grace =
       CheckedTime("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
+  MetricRegistry metrics;
+  std::unique_ptr<MetricsServer> metrics_server = ListenForMetrics();
 
   const std::string folder = absl::GetFlag(FLAGS_model);
   if (folder.empty()) RefuseToStart("--model is missing; it takes a Hugging Face folder");
@@ -181,12 +163,14 @@ int Main(int argc, char** argv) {
        {"architecture", config->architecture},
        {"context_tokens", config->context},
        {"vocab", config->vocab},
-       {"mode", absl::GetFlag(FLAGS_mode)},
        {"attach_token", options.token.empty() ? "none" : "set"},
        {"max_queued", options.core.max_queued},
        {"max_prompts_per_worker", options.core.max_prompts_per_worker},
        {"client_buffer_tokens", options.core.client_buffer_tokens},
        {"max_text_bytes", options.limits.text_bytes}});
+  AddProcessMetrics("baton-router", &metrics);
+  AddRouterMetrics(router->get(), &metrics);
+  ServeMetrics(metrics_server.get(), &metrics);
   std::printf("listening on %s\n", (*router)->address().c_str());
   std::fflush(stdout);
 
@@ -194,6 +178,7 @@ int Main(int argc, char** argv) {
   Log(Severity::kInfo, "draining",
       {{"requests", (*router)->requests()}, {"grace", absl::FormatDuration(grace)}});
   (*router)->Shutdown(grace);
+  metrics_server = nullptr;  // it looks at the router
   const RouterCounters counters = (*router)->counters();
   Log(Severity::kInfo, "stopped",
       {{"requests", counters.arrived},

@@ -256,6 +256,10 @@ size_t RouterServer::requests() const {
   MutexLock lock(&parts_->mutex);
   return parts_->request_count;
 }
+size_t RouterServer::queued() const {
+  MutexLock lock(&parts_->mutex);
+  return std::min<size_t>(parts_->queued, parts_->request_count);
+}
 size_t RouterServer::legs() const {
   MutexLock lock(&parts_->mutex);
   return parts_->leg_count;

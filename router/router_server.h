@@ -35,6 +35,7 @@ class RouterServer {
   // As of the last turn of the loop. Any thread.
   RouterCounters counters() const;
   size_t requests() const;
+  size_t queued() const;  // of the requests
   size_t legs() const;
   // The places of Tokenize and Detokenize. Any thread; a place goes back before the server does.
   CallLimit& text_calls();

@@ -14,7 +14,10 @@
 #include "common/base/log.h"
 #include "common/base/program.h"
 #include "common/base/random.h"
+#include "common/metrics/metrics_flag.h"
+#include "common/metrics/process_metrics.h"
 #include "common/rpc/limits.h"
+#include "common/worker/worker_metrics.h"
 #include "kv_transfer/ucx_transport.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
@@ -89,6 +92,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
   RefuseUnlessAtLeast("hang-limit", absl::GetFlag(FLAGS_hang_limit), kShortestHang);
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
   host->epoch_ = RandomU64();
+  host->metrics_server_ = ListenForMetrics();
   absl::StatusOr<ModelHost> model =
       ModelHost::Open({.backend = absl::GetFlag(FLAGS_backend),
                        .model = absl::GetFlag(FLAGS_model),
@@ -234,6 +238,12 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
   registration.set_context_tokens(static_cast<uint32_t>(model_.context));
   registration.set_max_batch(static_cast<uint32_t>(max_batch));
   registration.set_version(std::string(kVersion));
+  AddProcessMetrics(role_ == v1::WORKER_ROLE_PREFILL ? "baton-prefill" : "baton-decode", &metrics_);
+  const auto links = [this] {
+    MutexLock lock(&mutex_);
+    return links_;
+  };
+  AddWorkerMetrics(registration, load_, links, &metrics_);
   AttachClient::Options options;
   options.routers = *ParseRouters(absl::GetFlag(FLAGS_routers));
   options.registration = std::move(registration);
@@ -264,6 +274,7 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
         WatchPulses(now);
         return false;
       });
+  ServeMetrics(metrics_server_.get(), &metrics_);
   std::printf("listening on %s\n", address_.c_str());
   std::fflush(stdout);
   Log(Severity::kInfo, "listening",
@@ -301,6 +312,7 @@ bool WorkerHost::AwaitNoJobs(absl::Duration limit) {
 void WorkerHost::Stop() {
   if (server_ == nullptr) return;
   watch_loop_ = nullptr;
+  metrics_server_ = nullptr;
   server_->Shutdown(last_writes_);
   server_ = nullptr;
   // What was still running has been cancelled with its RPC; its blocks come back through the KV

@@ -16,6 +16,8 @@
 #include "common/base/mutex.h"
 #include "common/base/pulse.h"
 #include "common/base/wakeup.h"
+#include "common/metrics/metric_registry.h"
+#include "common/metrics/metrics_server.h"
 #include "common/rpc/attach_client.h"
 #include "common/rpc/rpc_server.h"
 #include "common/worker/model_host.h"
@@ -54,8 +56,11 @@ class WorkerHost {
   // NOT_SERVING.
   Pulse* core_pulse() { return &core_pulse_; }
 
+  // What --metrics-listen shows. To be filled before Attach(); what goes in outlives Stop().
+  MetricRegistry* metrics() { return &metrics_; }
+
   // Attaches to the routers; `load` (any thread) says how busy the core is. Links are filled in
-  // here.
+  // here. Metrics are served from now on, too.
   void Attach(int max_batch, std::function<v1::LoadReport()> load);
 
   // Waits for SIGTERM or SIGINT, then calls `drain` (the core takes nothing new), tells the
@@ -83,6 +88,8 @@ class WorkerHost {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<KvPlane> plane_;
   std::unique_ptr<RpcServer> server_;
+  MetricRegistry metrics_;
+  std::unique_ptr<MetricsServer> metrics_server_;
   std::string service_name_, address_;
   std::function<v1::LoadReport()> load_;
   std::function<int()> jobs_;

@@ -80,6 +80,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
   std::vector<BadStart> cases = {
       {"baton-router", {"--model=/nowhere"}, "/nowhere"},
       {"baton-router", {model, "--listen=nowhere"}, "nowhere"},
+      {"baton-router", {model, "--metrics-listen=9100"}, "--metrics-listen: '9100'"},
+      {"baton-router", {model, "--metrics-listen=192.0.2.1:0"}, "192.0.2.1:0 for metrics"},
       {"baton-router", {model, "--report-limit=0s"}, "report-limit"},
       {"baton-router", {model, "--max-text-calls=0"}, "max-text-calls"},
       {"baton-prefill", {model, "--chunk-tokens=0"}, "chunk"},
@@ -101,6 +103,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--listen=here"}, "here"});
     cases.push_back({program, {model, "--listen=127.0.0.1:99999"}, "99999"});
     cases.push_back({program, {model, "--listen=192.0.2.1:0"}, "192.0.2.1"});
+    cases.push_back({program, {model, "--metrics-listen=:9100"}, "--metrics-listen: ':9100'"});
+    cases.push_back({program, {model, "--metrics-listen=192.0.2.1:0"}, "192.0.2.1:0 for metrics"});
     cases.push_back({program, {model, "--advertise=a:b:c"}, "a:b:c"});
     cases.push_back({program, {model, "--routers="}, "router"});
     cases.push_back({program, {model, "--routers=there"}, "there"});

@@ -207,9 +207,9 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
   EXPECT_EQ(help.exit_status, 0);
   EXPECT_TRUE(absl::StartsWith(help.output, binary)) << "the first line says what it is";
   static const std::map<std::string, std::vector<std::string>> kFolders = {
-      {"baton-router", {"router"}},
-      {"baton-prefill", {"prefill_worker", "common/worker"}},
-      {"baton-decode", {"decode_worker", "common/worker"}},
+      {"baton-router", {"router", "common/metrics"}},
+      {"baton-prefill", {"prefill_worker", "common/worker", "common/metrics"}},
+      {"baton-decode", {"decode_worker", "common/worker", "common/metrics"}},
       {"baton-client", {"router/client"}},
   };
   static const std::regex kFlag(R"(ABSL_FLAG\([^,;]+,\s*(\w+),)");

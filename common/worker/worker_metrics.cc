@@ -1,0 +1,59 @@
+#include "common/worker/worker_metrics.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "kv_transfer/link_names.h"
+
+namespace baton {
+
+std::string MetricPrefix(v1::WorkerRole role) {
+  return role == v1::WORKER_ROLE_PREFILL ? "baton_prefill_" : "baton_decode_";
+}
+
+void AddWorkerMetrics(const v1::Registration& registration, std::function<v1::LoadReport()> load,
+                      std::function<std::vector<ProvenLink>()> links, MetricRegistry* registry) {
+  const bool prefill = registration.role() == v1::WORKER_ROLE_PREFILL;
+  const std::string prefix = MetricPrefix(registration.role());
+  registry->AddGauge("baton_worker_info", "Always 1; the labels say which worker this is.",
+                     {{"role", prefill ? "prefill" : "decode"},
+                      {"model", registration.model()},
+                      {"model_fingerprint", registration.model_fingerprint()},
+                      {"numerics_id", registration.numerics_id()},
+                      {"epoch", absl::StrCat(absl::Hex(registration.epoch(), absl::kZeroPad16))}},
+                     [] { return 1.0; });
+  const auto gauge = [&](const char* name, const char* help, auto value) {
+    registry->AddGauge(prefix + name, help, {},
+                       [load, value] { return static_cast<double>(value(load())); });
+  };
+  gauge("requests_running", "Sequences that the next step can take.",
+        [](const v1::LoadReport& l) { return l.running(); });
+  gauge("requests_waiting",
+        prefill ? "Prompts that have not begun." : "Sequences that wait for KV, room or a reader.",
+        [](const v1::LoadReport& l) { return l.waiting(); });
+  gauge("waiting_prompt_tokens", "Prompt tokens that are to be computed here and are not yet.",
+        [](const v1::LoadReport& l) { return l.waiting_tokens(); });
+  gauge("kv_blocks", "KV blocks of the pool.",
+        [](const v1::LoadReport& l) { return l.total_blocks(); });
+  gauge("kv_blocks_used", "KV blocks that somebody holds.", [](const v1::LoadReport& l) {
+    return static_cast<double>(l.total_blocks()) - l.free_blocks();
+  });
+  registry->AddGauge(prefix + "kv_block_tokens", "Tokens of one KV block.", {},
+                     [tokens = registration.block_tokens()] { return double(tokens); });
+  gauge("draining", "1 while this worker takes nothing new and finishes what it has.",
+        [](const v1::LoadReport& l) { return l.draining() ? 1 : 0; });
+  if (prefill) return;
+  for (size_t index = 0; index < std::size(kLinkNames); ++index) {
+    registry->AddGauge(
+        prefix + "kv_links", "Links to prefill workers that were proven and stand, by transport.",
+        {{"link", std::string(kLinkNames[index])}}, [links, index] {
+          const std::vector<ProvenLink> all = links();
+          return static_cast<double>(std::count_if(
+              all.begin(), all.end(),
+              [index](const ProvenLink& link) { return LinkIndex(link.link) == index; }));
+        });
+  }
+}
+
+}  // namespace baton

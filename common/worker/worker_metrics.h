@@ -1,0 +1,22 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "baton/v1/load.pb.h"
+#include "baton/v1/membership.pb.h"
+#include "common/metrics/metric_registry.h"
+#include "kv_transfer/kv_plane.h"
+
+namespace baton {
+
+// "baton_prefill_" or "baton_decode_".
+std::string MetricPrefix(v1::WorkerRole role);
+
+// What workers of both roles show: who they are, and their load as they report it to routers.
+// `load` and `links` are asked at every scrape, from the metrics thread.
+void AddWorkerMetrics(const v1::Registration& registration, std::function<v1::LoadReport()> load,
+                      std::function<std::vector<ProvenLink>()> links, MetricRegistry* registry);
+
+}  // namespace baton

@@ -1,0 +1,139 @@
+// What the programs show of themselves at --metrics-listen.
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/metrics/exposition.h"
+#include "tests/cluster/cluster.h"
+#include "tests/cluster/scrape.h"
+
+namespace baton {
+namespace {
+
+using testing::IsEmpty;
+using testing::Not;
+
+// One cluster for all tests of this file: what they look at does not change.
+class MetricsTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::vector<std::string> flags = {"--metrics-listen=127.0.0.1:0"};
+    auto cluster =
+        Cluster::Start({.router_flags = flags, .prefill_flags = flags, .decode_flags = flags});
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = cluster->release();
+    programs_ = {{"baton-router", &cluster_->router()},
+                 {"baton-prefill", &cluster_->prefill(0)},
+                 {"baton-decode", &cluster_->decode(0)}};
+  }
+  static void TearDownTestSuite() { delete cluster_; }
+
+  static inline Cluster* cluster_ = nullptr;
+  static inline std::map<std::string, Process*> programs_;
+};
+
+TEST_F(MetricsTest, EveryPageIsWellFormed) {
+  for (const auto& [program, process] : programs_) {
+    const auto page = Scrape(*process);
+    ASSERT_TRUE(page.ok()) << program << ": " << page.status();
+    EXPECT_EQ(page->Value("baton_build_info", {{"program", program}, {"version", "0.1.0"}}), 1);
+    for (const MetricFamily& family : page->families) {
+      EXPECT_TRUE(absl::StartsWith(family.name, "baton_") ||
+                  absl::StartsWith(family.name, "process_"))
+          << family.name;
+    }
+  }
+}
+
+TEST_F(MetricsTest, PromtoolFindsNothingToSay) {
+  if (std::system("command -v promtool >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "no promtool on PATH; Debian's package prometheus has it";
+  }
+  for (const auto& [program, process] : programs_) {
+    const auto text = ScrapeText(*MetricsAddress(*process));
+    ASSERT_TRUE(text.ok()) << text.status();
+    const std::string page = absl::StrCat(cluster_->folder(), "/", program, ".txt");
+    std::ofstream(page) << *text;
+    FILE* promtool = popen(absl::StrCat("promtool check metrics <'", page, "' 2>&1").c_str(), "r");
+    std::string says;
+    char bytes[4096];
+    while (const size_t got = fread(bytes, 1, sizeof bytes, promtool)) says.append(bytes, got);
+    EXPECT_EQ(WEXITSTATUS(pclose(promtool)), 0) << program;
+    EXPECT_THAT(says, IsEmpty()) << program;
+  }
+}
+
+// Name, type, and label names.
+using Row = std::tuple<std::string, std::string, std::set<std::string>>;
+
+std::set<Row> RowsOf(const Exposition& page) {
+  std::set<Row> rows;
+  for (const MetricFamily& family : page.families) {
+    std::set<std::string> labels;
+    for (const MetricSample& sample : family.samples) {
+      for (const auto& [label, value] : sample.labels) {
+        if (label != "le") labels.insert(label);
+      }
+    }
+    rows.insert({family.name, family.type, labels});
+  }
+  return rows;
+}
+
+// The tables of docs/metrics.md by the heading they stand under: | `name` | type | `label`, ... |
+std::map<std::string, std::set<Row>> RowsOfTheDocument() {
+  std::map<std::string, std::set<Row>> rows;
+  std::ifstream file(BATON_SOURCE_DIR "/docs/metrics.md");
+  std::string heading;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "## ")) heading = line.substr(3);
+    if (!absl::StartsWith(line, "| `")) continue;
+    const std::vector<std::string> cells =
+        absl::StrSplit(absl::StrReplaceAll(line, {{"`", ""}}), " | ");
+    if (cells.size() != 4) {
+      ADD_FAILURE() << "not four cells: " << line;
+      continue;
+    }
+    const std::set<std::string> labels = absl::StrSplit(cells[2], ", ", absl::SkipWhitespace());
+    EXPECT_TRUE(rows[heading].insert({cells[0].substr(2), cells[1], labels}).second) << line;
+  }
+  return rows;
+}
+
+std::string Print(const std::set<Row>& rows) {
+  std::string text;
+  for (const auto& [name, type, labels] : rows) {
+    absl::StrAppend(&text, name, " ", type, " {", absl::StrJoin(labels, ","), "}\n");
+  }
+  return text;
+}
+
+TEST_F(MetricsTest, TheDocumentListsExactlyWhatIsThere) {
+  const std::map<std::string, std::set<Row>> listed = RowsOfTheDocument();
+  for (const auto& [program, process] : programs_) {
+    ASSERT_TRUE(listed.count(program)) << program;
+    std::set<Row> rows = listed.at(program);
+    rows.insert(listed.at("Every program").begin(), listed.at("Every program").end());
+    const auto page = Scrape(*process);
+    ASSERT_TRUE(page.ok()) << page.status();
+    EXPECT_EQ(Print(rows), Print(RowsOf(*page))) << program;
+  }
+}
+
+}  // namespace
+}  // namespace baton
