@@ -52,8 +52,8 @@ class FamiliesTest : public testing::TestWithParam<Family> {
         golden_(json::parse(std::ifstream(folder_.path() + "/golden.json"))),
         prompt_(golden_["prompt"].get<std::vector<int32_t>>()),
         continuation_(golden_["continuation"].get<std::vector<int32_t>>()),
-        margins_(golden_["margins"].get<std::vector<double>>()) {
-    if (golden_.contains("logprobs")) logprobs_ = golden_["logprobs"].get<std::vector<double>>();
+        margins_(golden_["margins"].get<std::vector<double>>()),
+        logprobs_(golden_["logprobs"].get<std::vector<double>>()) {
     for (const json& entry : golden_["logits"]) {
       for (const double logit : entry["values"]) largest_ = std::max(largest_, std::abs(logit));
     }
@@ -62,6 +62,7 @@ class FamiliesTest : public testing::TestWithParam<Family> {
 
   void SetUp() override {
     ASSERT_EQ(continuation_.size(), static_cast<size_t>(kContinuation));
+    ASSERT_EQ(logprobs_.size(), continuation_.size());
     // Types and orders of products of the machine's own choice round activations of bf16 models.
     const std::string kv_type = exact() ? "--kv-type=f32" : "--kv-type=auto";
     const std::string numerics = exact() ? "--numerics=f32" : "--numerics=auto";
@@ -135,17 +136,14 @@ class FamiliesTest : public testing::TestWithParam<Family> {
     if (margins_[i] > error_) {
       EXPECT_EQ(token.top(0).token_id(), continuation_[i]);
     }
-    if (token.token_id() == continuation_[i] && !logprobs_.empty()) {
-      ExpectLogprob(token.logprob(), logprobs_[i]);
-    }
+    if (token.token_id() == continuation_[i]) ExpectLogprob(token.logprob(), logprobs_[i]);
   }
 
   const ServedFolder folder_;
   const json golden_;
   const std::vector<int32_t> prompt_, continuation_;
-  const std::vector<double> margins_;
-  std::vector<double> logprobs_;  // not in the oldest goldens
-  double largest_ = 0;            // absolute logit
+  const std::vector<double> margins_, logprobs_;
+  double largest_ = 0;  // absolute logit
   // An error of every logit by the tolerance moves the logarithm of the sum of their exponentials
   // by no more than that, hence a logprob, like any difference of two logits, by up to twice that.
   double error_ = 0;

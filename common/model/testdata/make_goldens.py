@@ -10,7 +10,6 @@ positions, and how a greedy answer goes on, each token from one forward pass wit
 between the two best logits at each step. Weights are rounded to the stored type first, so that both sides
 compute from the same numbers. A run makes the folders that its version of transformers is there for; one of
 version 5 also writes config.transformers5.json into the others: the same configuration in its spelling.
-The folders without a family in their name were made with transformers 4.48.3.
 """
 
 import json
