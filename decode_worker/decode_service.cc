@@ -18,12 +18,14 @@ constexpr size_t kPauseAt = 64;
 constexpr size_t kResumeAt = 16;
 
 absl::StatusOr<DecodeJob> JobFromProto(const v1::DecodeRequest& request) {
-  absl::StatusOr<KvTicket> ticket = TicketFromProto(request.ticket());
-  if (!ticket.ok()) return ticket.status();
   DecodeJob job;
   job.request_id = request.request_id();
   job.attempt = request.attempt();
-  job.ticket = *std::move(ticket);
+  if (request.has_ticket()) {
+    absl::StatusOr<KvTicket> ticket = TicketFromProto(request.ticket());
+    if (!ticket.ok()) return ticket.status();
+    job.ticket = *std::move(ticket);
+  }
   job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
   if (request.original_prompt_tokens() < 1 ||
       request.original_prompt_tokens() > static_cast<uint32_t>(request.token_ids_size())) {
@@ -43,6 +45,10 @@ void Write(Writer& writer, const DecodeUpdate& update) {
   v1::DecodeEvent event;
   if (std::holds_alternative<DecodePromised>(update)) {
     event.mutable_promised();
+  } else if (const auto* prompt = std::get_if<DecodePromptTokens>(&update)) {
+    for (const SampledToken& token : prompt->tokens) {
+      *event.mutable_prompt_tokens()->add_tokens() = TokenToProto(token);
+    }
   } else if (const auto* tokens = std::get_if<DecodeTokens>(&update)) {
     for (const SampledToken& token : tokens->tokens)
       *event.mutable_tokens()->add_tokens() = TokenToProto(token);

@@ -1,144 +1,15 @@
 #include "decode_worker/decode_worker.h"
 
 #include <algorithm>
-#include <atomic>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/inbox.h"
-#include "common/engine/engine.h"
 #include "common/engine/handover_note.h"
-#include "common/kv_cache/block_pool.h"
+#include "decode_worker/decode_core.h"
 
 namespace baton {
 
-class DecodeWorker::Core {
- public:
-  Core(Options options, const Model* model, KvPlane* plane, KvPuller* puller,
-       std::function<void(std::function<void()>)> on_kv_thread, std::unique_ptr<Engine> engine)
-      : options_(std::move(options)),
-        vocab_(model->config().vocab),
-        rope_(model->config().rope),
-        layout_(plane->options().layout),
-        puller_(puller),
-        on_kv_thread_(std::move(on_kv_thread)),
-        engine_(std::move(engine)),
-        pool_(plane->options().blocks, plane->generations(),
-              options_.reuse_last_freed ? BlockPool::Reuse::kLastFreed
-                                        : BlockPool::Reuse::kContiguous),
-        mailbox_(std::make_shared<Mailbox>()) {
-    mailbox_->wake = options_.wake;
-    ReportLoad();
-  }
-
-  absl::StatusOr<JobId> Submit(DecodeJob job, Update update);
-  void Cancel(JobId id) { mailbox_->Send(CancelAsked{id}); }
-  void SetPaused(JobId id, bool paused) { mailbox_->Send(PauseAsked{id, paused}); }
-  void Drain() { draining_ = true; }
-  WorkerLoad Load() const;
-  int jobs() const { return live_; }
-  bool RunOnce(absl::Time now);
-
- private:
-  enum class State {
-    kPulling,  // promised; the puller writes to its blocks
-    kReady,    // KV of all tokens but the last is there
-    kEnding,   // `end` says how; the puller may still write to its blocks
-  };
-  // The KV thread's side of a pull, written there by the first closure of its job.
-  struct Pull {
-    uint64_t id = 0;
-  };
-  struct Sequence {
-    JobId id = 0;
-    DecodeJob job;                        // `tokens` grows
-    std::optional<TokenHistory> history;  // where sampling looks back; grows too
-    Update update;
-    State state = State::kPulling;
-    std::vector<BlockId> blocks;
-    int rope_reach = 0;  // of the rotary table that the pulled KV was computed with
-    std::shared_ptr<Pull> pull = std::make_shared<Pull>();
-    absl::Status end;
-    DecodeFinished summary;
-    absl::Time ready;
-    std::optional<absl::Time> first_step;
-    uint64_t last_step = 0;
-    std::optional<absl::Time> paused_since;
-
-    int tokens() const { return static_cast<int>(job.tokens.size()); }
-  };
-  struct Result {
-    JobId id;
-    absl::StatusOr<SampledToken> token;
-  };
-
-  struct Arrived {
-    JobId id;
-    DecodeJob job;
-    Update update;
-    std::optional<TokenHistory> history;
-  };
-  struct CancelAsked {
-    JobId id;
-  };
-  struct PauseAsked {
-    JobId id;
-    bool paused;
-  };
-  struct PullDone {
-    JobId id;
-    PullResult result;
-  };
-  using Message = std::variant<Arrived, CancelAsked, PauseAsked, PullDone>;
-  // What other threads write to. Arrivals are bounded by max_inbox, the rest by the jobs there are.
-  struct Mailbox {
-    Inbox<Message> inbox{0};
-    std::function<void()> wake;
-    void Send(Message message) {
-      inbox.PushAlways(std::move(message));
-      if (wake) wake();
-    }
-  };
-
-  absl::Status Check(const DecodeJob& job) const;
-  void HandOutResults(absl::Time now);
-  void Handle(Arrived message, absl::Time now);
-  void Handle(CancelAsked message, absl::Time now);
-  void Handle(PauseAsked message, absl::Time now);
-  void Handle(PullDone message, absl::Time now);
-  void HandOut(Sequence* sequence, SampledToken token, absl::Time now);
-  bool EndPaused(absl::Time now);
-  std::vector<JobId> ChooseBatch() const;
-  bool HasRoomToGrow(Sequence* sequence);
-  bool Step(absl::Time now);
-  void BeginEnding(Sequence* sequence, absl::Status status);
-  void End(Sequence* sequence, absl::Status status);
-  Sequence* Find(JobId id);
-  void ReportLoad();
-
-  const Options options_;
-  const int vocab_;
-  const RopeConfig rope_;
-  const KvLayout layout_;
-  KvPuller* const puller_;  // KV thread
-  const std::function<void(std::function<void()>)> on_kv_thread_;
-  const std::unique_ptr<Engine> engine_;
-  BlockPool pool_;
-  const std::shared_ptr<Mailbox> mailbox_;
-  std::map<JobId, Sequence> sequences_;  // oldest first
-  std::vector<Result> results_;          // of the last step
-
-  std::atomic<JobId> last_id_{0};
-  std::atomic<bool> draining_{false};
-  std::atomic<int> live_{0};
-  std::atomic<int> unseen_{0};
-  mutable Mutex load_mutex_;
-  WorkerLoad load_ ABSL_GUARDED_BY(load_mutex_);
-};
-
 absl::Status DecodeWorker::Core::Check(const DecodeJob& job) const {
-  const KvTicket& ticket = job.ticket;
   const size_t tokens = job.tokens.size();
   if (tokens == 0 || tokens >= static_cast<size_t>(options_.context)) {
     return absl::InvalidArgumentError(
@@ -148,13 +19,19 @@ absl::Status DecodeWorker::Core::Check(const DecodeJob& job) const {
     return absl::InvalidArgumentError(
         absl::StrCat("original_prompt_tokens is ", job.original_prompt_tokens, " of ", tokens));
   }
+  const int generated = static_cast<int>(tokens) - job.original_prompt_tokens;
+  if (!job.ticket && job.sampling.max_tokens <= generated) {
+    return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", job.sampling.max_tokens,
+                                                   " and ", generated, " have been generated"));
+  }
   const size_t blocks = layout_.BlocksFor(static_cast<int>(tokens));
-  if (ticket.tokens != static_cast<int>(tokens) || ticket.blocks.size() != blocks ||
-      ticket.generations.size() != blocks) {
+  if (job.ticket &&
+      (job.ticket->tokens != static_cast<int>(tokens) || job.ticket->blocks.size() != blocks ||
+       job.ticket->generations.size() != blocks)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ticket of ", ticket.tokens, " tokens, ", ticket.blocks.size(), " blocks and ",
-                     ticket.generations.size(), " generations; the sequence has ", tokens,
-                     " tokens in ", blocks, " blocks"));
+        absl::StrCat("ticket of ", job.ticket->tokens, " tokens, ", job.ticket->blocks.size(),
+                     " blocks and ", job.ticket->generations.size(),
+                     " generations; the sequence has ", tokens, " tokens in ", blocks, " blocks"));
   }
   for (size_t i = 0; i < tokens; ++i) {
     if (job.tokens[i] < 0 || job.tokens[i] >= vocab_) {
@@ -174,6 +51,7 @@ absl::StatusOr<DecodeWorker::JobId> DecodeWorker::Core::Submit(DecodeJob job, Up
         absl::StrCat("decode inbox is full: ", options_.max_inbox, " sequences"));
   }
   ++live_;
+  if (!job.ticket) waiting_tokens_ += static_cast<int64_t>(job.tokens.size());
   const JobId id = ++last_id_;
   Arrived arrived{id, std::move(job), std::move(update), std::nullopt};
   // Counted here, so that a long prompt does not hold up the loop.
@@ -188,6 +66,7 @@ WorkerLoad DecodeWorker::Core::Load() const {
   MutexLock lock(&load_mutex_);
   WorkerLoad load = load_;
   load.waiting += unseen_;
+  load.waiting_tokens = waiting_tokens_;
   load.draining = draining_;
   return load;
 }
@@ -195,7 +74,8 @@ WorkerLoad DecodeWorker::Core::Load() const {
 void DecodeWorker::Core::ReportLoad() {
   WorkerLoad load;
   for (const auto& [id, sequence] : sequences_) {
-    const bool can_run = sequence.state == State::kReady && !sequence.paused_since;
+    const bool can_run = (sequence.state == State::kReady || sequence.state == State::kComputing) &&
+                         !sequence.paused_since;
     ++(can_run && load.running < options_.max_batch ? load.running : load.waiting);
   }
   load.free_blocks = pool_.free_blocks();
@@ -221,11 +101,21 @@ bool DecodeWorker::Core::RunOnce(absl::Time now) {
 void DecodeWorker::Core::HandOutResults(absl::Time now) {
   for (Result& result : results_) {
     Sequence* sequence = Find(result.id);
-    if (result.token.ok()) {
-      HandOut(sequence, *std::move(result.token), now);
-    } else {
-      End(sequence, result.token.status());
+    if (!result.prompt.empty()) {
+      DecodePromptTokens prompt;
+      prompt.tokens = std::move(result.prompt);
+      sequence->update(std::move(prompt));
     }
+    if (!result.token) continue;
+    if (!result.token->ok()) {
+      End(sequence, result.token->status());
+      continue;
+    }
+    if (sequence->state == State::kComputing) {
+      sequence->state = State::kReady;
+      sequence->ready = now;
+    }
+    HandOut(sequence, **std::move(result.token), now);
   }
   results_.clear();
 }
@@ -271,6 +161,19 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
                       "decode worker has ", options_.max_sequences, " sequences, its most")));
     return;
   }
+  if (!sequence->job.ticket) {
+    sequence->state = State::kQueued;
+    if (const std::optional<int> alternatives = sequence->job.sampling.prompt_logprobs) {
+      const auto prompt =
+          absl::MakeConstSpan(sequence->job.tokens).first(sequence->job.original_prompt_tokens);
+      sequence->scores = PromptScores{.prompt = prompt, .alternatives = *alternatives};
+      if (Pulse* const pulse = options_.pulse) {
+        sequence->scores->progress = [pulse] { pulse->Beat(); };
+      }
+    }
+    prompts_.push_back(sequence->id);
+    return;
+  }
   // One block beyond the prompt's, so that a promise is good for some tokens at least.
   const int pulled = layout_.BlocksFor(sequence->tokens());
   auto blocks = pool_.Take(std::min(pulled + 1, layout_.BlocksFor(options_.context)));
@@ -281,7 +184,7 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
   sequence->blocks = *std::move(blocks);
   const std::vector<BlockId> into(sequence->blocks.begin(), sequence->blocks.begin() + pulled);
   on_kv_thread_([puller = puller_, mailbox = mailbox_, id = sequence->id, pull = sequence->pull,
-                 ticket = sequence->job.ticket, attempt = sequence->job.attempt, into] {
+                 ticket = *sequence->job.ticket, attempt = sequence->job.attempt, into] {
     pull->id = puller->Start(ticket, attempt, into, [mailbox, id](PullResult result) {
       mailbox->Send(PullDone{id, std::move(result)});
     });
@@ -317,7 +220,7 @@ void DecodeWorker::Core::Handle(PullDone message, absl::Time now) {
       note->first_token.id >= vocab_) {
     End(sequence,
         absl::DataLossError(absl::StrCat(
-            "pull of ", sequence->job.request_id, " from ", sequence->job.ticket.owner, ": ",
+            "pull of ", sequence->job.request_id, " from ", sequence->job.ticket->owner, ": ",
             note.ok()
                 ? absl::StrCat("first token ", note->first_token.id, " of position ",
                                note->first_token.position, " after ", sequence->tokens(), " tokens")
@@ -346,84 +249,9 @@ bool DecodeWorker::Core::EndPaused(absl::Time now) {
   return worked;
 }
 
-// Oldest first; of more than fit, those whose last step is longest ago.
-std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
-  std::vector<std::pair<uint64_t, JobId>> ready;
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence.state != State::kReady || sequence.paused_since) continue;
-    ready.emplace_back(sequence.last_step, id);
-  }
-  if (ready.size() > static_cast<size_t>(options_.max_batch)) {
-    std::nth_element(ready.begin(), ready.begin() + options_.max_batch, ready.end());
-    ready.resize(options_.max_batch);
-  }
-  std::vector<JobId> batch;
-  for (const auto& [last_step, id] : ready) batch.push_back(id);
-  std::sort(batch.begin(), batch.end());
-  return batch;
-}
-
-// Blocks for the sequence's last token, at the cost of the youngest if it must be. False: not in
-// this step, and perhaps never, for the youngest may be the sequence itself.
-bool DecodeWorker::Core::HasRoomToGrow(Sequence* sequence) {
-  const int needed = layout_.BlocksFor(sequence->tokens());
-  while (static_cast<int>(sequence->blocks.size()) < needed) {
-    if (auto block = pool_.Take(1); block.ok()) {
-      sequence->blocks.push_back(block->front());
-      continue;
-    }
-    const bool some_come_back =
-        std::any_of(sequences_.begin(), sequences_.end(),
-                    [](const auto& s) { return s.second.state == State::kEnding; });
-    if (some_come_back) return false;
-    Sequence* youngest = &sequences_.rbegin()->second;
-    const bool itself = youngest == sequence;
-    BeginEnding(youngest, absl::ResourceExhaustedError(absl::StrCat(
-                              "preempted: all ", pool_.total_blocks(), " KV blocks are taken and ",
-                              youngest->job.request_id, " is the youngest sequence")));
-    if (itself) return false;
-  }
-  return true;
-}
-
-bool DecodeWorker::Core::Step(absl::Time now) {
-  const std::vector<JobId> chosen = ChooseBatch();
-  if (chosen.empty()) return false;
-  std::vector<JobId> batch;
-  for (const JobId id : chosen) {
-    Sequence* sequence = Find(id);  // an older one may have preempted it
-    if (sequence != nullptr && HasRoomToGrow(sequence)) batch.push_back(id);
-  }
-  if (batch.empty()) return false;
-  StepPlan plan;
-  for (const JobId id : batch) {
-    Sequence* sequence = Find(id);
-    if (!sequence->first_step) sequence->first_step = now;
-    sequence->last_step = engine_->steps() + 1;
-    plan.items.push_back({.tokens = absl::MakeConstSpan(sequence->job.tokens).last(1),
-                          .first_position = sequence->tokens() - 1,
-                          .blocks = sequence->blocks,
-                          .sampling = &sequence->job.sampling,
-                          .original_prompt_tokens = sequence->job.original_prompt_tokens,
-                          .history = sequence->history ? &*sequence->history : nullptr,
-                          .rope_reach = sequence->rope_reach});
-  }
-  auto sampled = engine_->Run(plan);
-  for (size_t i = 0; i < batch.size(); ++i) {
-    if (sampled.ok()) {
-      results_.push_back({batch[i], std::move((*sampled)[i])});
-    } else {
-      End(Find(batch[i]),
-          absl::InternalError(absl::StrCat("decode step of ", batch.size(),
-                                           " sequences: ", sampled.status().message())));
-    }
-  }
-  return true;
-}
-
 void DecodeWorker::Core::BeginEnding(Sequence* sequence, absl::Status status) {
   if (sequence->state == State::kEnding) return;
-  if (sequence->state == State::kReady) {
+  if (sequence->state != State::kPulling) {
     End(sequence, std::move(status));
     return;
   }
@@ -433,6 +261,11 @@ void DecodeWorker::Core::BeginEnding(Sequence* sequence, absl::Status status) {
 }
 
 void DecodeWorker::Core::End(Sequence* sequence, absl::Status status) {
+  if (sequence->state == State::kQueued || sequence->state == State::kComputing) {
+    const auto prompt = std::find(prompts_.begin(), prompts_.end(), sequence->id);
+    if (prompt != prompts_.end()) prompts_.erase(prompt);
+    waiting_tokens_ -= sequence->tokens() - sequence->computed;
+  }
   pool_.Release(sequence->blocks);
   const Update update = std::move(sequence->update);
   sequences_.erase(sequence->id);
@@ -455,6 +288,11 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
     return absl::InvalidArgumentError(absl::StrCat("context is ", options.context,
                                                    "; it takes 2 to the model's ", model_context));
   }
+  constexpr int kMostChunk = 1 << 20;
+  if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes 1 to ", kMostChunk));
+  }
   if (options.max_batch < 1 || options.max_sequences < 1 || options.max_inbox < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_batch is ", options.max_batch, ", max_sequences ", options.max_sequences,
@@ -466,7 +304,8 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
         " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
         " bytes each); the pool has ", kv.blocks));
   }
-  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout}, options.max_batch);
+  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout},
+                               options.max_batch + options.chunk_tokens);
   if (!engine.ok()) return engine.status();
   return std::unique_ptr<DecodeWorker>(new DecodeWorker(std::make_unique<Core>(
       std::move(options), model, plane, puller, std::move(on_kv_thread), *std::move(engine))));

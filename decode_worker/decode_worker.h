@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/pulse.h"
 #include "common/engine/finish.h"
 #include "common/engine/worker_load.h"
 #include "common/model/model.h"
@@ -21,22 +22,28 @@
 
 namespace baton {
 
-// One sequence to take over and continue, everything decided.
+// One sequence to continue, everything decided: taken over from a prefill worker, or computed here.
 struct DecodeJob {
-  std::string request_id;  // for messages
-  uint32_t attempt = 0;    // tries at this ticket
-  KvTicket ticket;
-  std::vector<TokenId> tokens;  // what the ticket's KV was computed from
+  std::string request_id;          // for messages
+  uint32_t attempt = 0;            // tries at this ticket
+  std::optional<KvTicket> ticket;  // none: this worker computes the KV, in chunks
+  std::vector<TokenId> tokens;     // what the ticket's KV was computed from, or is to be
   int original_prompt_tokens = 0;
   SamplingOptions sampling;
 };
 
-// The worker keeps room for this sequence: its first token may be shown.
+// The worker keeps room for this sequence: its first token may be shown. Without a ticket: its
+// first chunk is about to run.
 struct DecodePromised {};
+
+// Some tokens of the prompt with their logprobs, where they are computed here and asked for.
+struct DecodePromptTokens {
+  std::vector<SampledToken> tokens;  // in order of position; the first has no logprob
+};
 
 struct DecodeTokens {
   std::vector<SampledToken>
-      tokens;  // in order of position; the prefill worker's comes first, again
+      tokens;  // in order of position; with a ticket the prefill worker's comes first, again
 };
 
 struct DecodeFinished {
@@ -44,9 +51,9 @@ struct DecodeFinished {
   std::optional<TokenId> stop_token;  // the token that ended it, if one did
   absl::Duration handover_hidden;     // pulling before the first token was known
   absl::Duration handover_exposed;    // pulling after that
-  absl::Duration decode_wait;         // from complete KV to the first decode step
+  absl::Duration decode_wait;         // from complete KV and first token to the first decode step
   absl::Duration decode;              // from then to the last token
-  std::string link;                   // that carried the KV
+  std::string link;                   // that carried the KV; empty without a ticket
 };
 
 // The next token can't be computed from this KV: the sequence has outgrown its rotary table
@@ -60,14 +67,17 @@ struct DecodeEnded {
   absl::Status status;
 };
 
-// In this order: DecodePromised, DecodeTokens (many), DecodeFinished or DecodeOutgrown,
-// DecodeEnded. The last comes exactly once.
-using DecodeUpdate =
-    std::variant<DecodePromised, DecodeTokens, DecodeFinished, DecodeOutgrown, DecodeEnded>;
+// In this order: DecodePromised, DecodePromptTokens (many), DecodeTokens (many), DecodeFinished or
+// DecodeOutgrown, DecodeEnded. The last comes exactly once.
+using DecodeUpdate = std::variant<DecodePromised, DecodePromptTokens, DecodeTokens, DecodeFinished,
+                                  DecodeOutgrown, DecodeEnded>;
 
-// The decode worker's core: promises room, pulls KV, and batches token generation, recomposing the
-// batch every step from all sequences whose KV is complete. Block tables grow as sequences do; when
-// blocks run out the youngest sequence is preempted. Starts no thread and reads no clock.
+// The decode worker's core: promises room, pulls KV or computes it, and batches token generation,
+// recomposing the batch every step from all sequences whose KV is complete. What a step has left
+// beside them goes to chunks of the prompts that are computed here, oldest first, so that no prompt
+// holds up the streams for longer than its chunk (Sarathi-Serve, arXiv:2403.02310). Block tables
+// grow as sequences do; when blocks run out the youngest sequence is preempted. Starts no thread
+// and reads no clock.
 class DecodeWorker {
  public:
   using JobId = uint64_t;
@@ -75,12 +85,14 @@ class DecodeWorker {
 
   struct Options {
     int max_batch = 64;       // sequences in one step; with more, those that waited longest
-    int max_sequences = 128;  // promised at one time; beyond it ResourceExhausted
+    int max_sequences = 128;  // promised or queued at one time; beyond it ResourceExhausted
+    int chunk_tokens = 256;   // of one step, the batch's and those of prompts together
     int max_inbox = 256;      // submitted and not yet looked at; beyond it ResourceExhausted
     int context = 0;          // longest prompt + answer, tokens; 0 takes the model's
     absl::Duration pause_limit = absl::Seconds(30);
     bool reuse_last_freed = false;  // for tests: blocks are reused last in, first out
     std::function<void()> wake;     // any thread: RunOnce has something to do; may be empty
+    Pulse* pulse = nullptr;         // beats after every layer of a step; may be null
   };
 
   // All must outlive the worker. `on_kv_thread` runs closures on the KV thread in the order given
@@ -100,7 +112,7 @@ class DecodeWorker {
   // Any thread, in any state of the job. Ended(Cancelled) follows, once no read into its blocks is
   // outstanding, unless it had ended. Unknown jobs are ignored.
   void Cancel(JobId job);
-  // Any thread. A paused sequence keeps its blocks and is left out of the batch; tokens of the step
+  // Any thread. A paused sequence keeps its blocks and is left out of steps; tokens of the step
   // that runs now may still come. Paused for longer than `pause_limit` it ends.
   void SetPaused(JobId job, bool paused);
   // Any thread. Submit refuses from now on; what has been taken goes on.

@@ -6,7 +6,10 @@
 #include "decode_worker/decode_service.h"
 
 ABSL_FLAG(int32_t, max_batch, 64, "sequences per step");
-ABSL_FLAG(int32_t, max_sequences, 128, "sequences promised at one time; more are refused");
+ABSL_FLAG(int32_t, max_sequences, 128,
+          "sequences promised or queued at one time; more are refused");
+ABSL_FLAG(int32_t, chunk_tokens, 256,
+          "tokens of one step where prompts are computed here, with those of the batch");
 ABSL_FLAG(absl::Duration, pause_limit, absl::Seconds(30),
           "how long a sequence waits for a slow reader");
 ABSL_FLAG(absl::Duration, stall, absl::Seconds(4),
@@ -15,8 +18,8 @@ ABSL_FLAG(absl::Duration, stall, absl::Seconds(4),
 namespace {
 
 constexpr char kUsage[] =
-    "baton-decode: pulls KV from prefill workers and generates tokens, for the routers it attaches "
-    "to.\n"
+    "baton-decode: pulls KV from prefill workers, or computes it, and generates tokens, for the "
+    "routers it attaches to.\n"
     "  baton-decode --model DIR --routers HOST:PORT[,HOST:PORT...]";
 
 }  // namespace
@@ -44,9 +47,11 @@ int main(int argc, char** argv) {
   absl::StatusOr<std::unique_ptr<DecodeWorker>> worker = DecodeWorker::Create(
       {.max_batch = absl::GetFlag(FLAGS_max_batch),
        .max_sequences = absl::GetFlag(FLAGS_max_sequences),
+       .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
        .context = host->model().context,
        .pause_limit = absl::GetFlag(FLAGS_pause_limit),
-       .wake = [&wakeup] { wakeup.Wake(); }},
+       .wake = [&wakeup] { wakeup.Wake(); },
+       .pulse = host->core_pulse()},
       host->model().model.get(), host->model().backend.get(), host->plane(), puller.get(),
       [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());

@@ -31,7 +31,8 @@ struct CheckedRequest {
   SamplingOptions sampling;       // seed set; max_tokens 0: to the end of the context
   std::vector<std::string> stop;  // stop strings, none empty
   int answers = 1;                // wanted, each drawn on its own
-  absl::Time arrival;             // of the RPC, before its prompt was tokenised
+  v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // unspecified: the router's own
+  absl::Time arrival;  // of the RPC, before its prompt was tokenised
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -154,12 +155,12 @@ struct DropWorker {
 };
 // What health and ListModels say. Sent when it changes.
 struct ServingChanged {
-  bool serving = false;          // some pair can take a request now
+  bool serving = false;          // a request of the router's own mode can be taken now
   uint32_t prefill_workers = 0;  // ready now
   uint32_t decode_workers = 0;
   std::string fingerprint;  // of the model, as the workers of the latest pair told it
   int context_tokens =
-      0;  // longest prompt and answer together that a pair has offered; 0: none yet
+      0;  // longest prompt and answer together that was offered for this mode; 0: none yet
   bool operator==(const ServingChanged& other) const = default;
 };
 

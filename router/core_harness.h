@@ -206,14 +206,21 @@ class CoreHarness {
   }
   // Of prompt tokens `from` to `from + count`.
   void Scores(LegKey leg, int from, int count) {
-    v1::PrefillEvent event;
-    event.mutable_prompt_tokens();
+    v1::PromptTokens scores;
     for (int i = from; i < from + count; ++i) {
-      v1::Token* token = event.mutable_prompt_tokens()->add_tokens();
+      v1::Token* token = scores.add_tokens();
       *token = MakeToken(At(leg).tokens()[i], i);
       if (i > 0) token->set_logprob(-0.5f * static_cast<float>(i));
     }
-    Tell(PrefillSaid{leg, event});
+    if (At(leg).prefill) {
+      v1::PrefillEvent event;
+      *event.mutable_prompt_tokens() = scores;
+      Tell(PrefillSaid{leg, event});
+    } else {
+      v1::DecodeEvent event;
+      *event.mutable_prompt_tokens() = scores;
+      Tell(DecodeSaid{leg, event});
+    }
   }
   void First(LegKey leg, v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED) {
     const std::vector<TokenId> tokens = At(leg).tokens();

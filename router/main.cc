@@ -14,6 +14,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/model/model_config.h"
 #include "common/rpc/rpc_server.h"
+#include "common/rpc/serving_mode.h"
 #include "common/tokenizer/tokenizer.h"
 #include "router/router_metrics.h"
 #include "router/router_server.h"
@@ -26,10 +27,21 @@ ABSL_FLAG(std::string, model_name, "", "name of the model for clients; default: 
 ABSL_FLAG(std::string, attach_token, "",
           "shared token that workers must send, and that is sent to them; default: "
           "$BATON_ATTACH_TOKEN, or none");
+ABSL_FLAG(
+    std::string, mode, "disaggregated",
+    "who computes prompts: disaggregated (prefill workers), colocated (decode workers, in "
+    "chunks beside the answers they write), or auto (per request); a request may name another");
+ABSL_FLAG(
+    int, auto_prompt_tokens, 64,
+    "mode auto: prompts up to so many tokens are computed by decode workers (0 to 100000000)");
+ABSL_FLAG(
+    int, auto_queue_tokens, 4096,
+    "mode auto: and so are others while every prefill worker has more prompt tokens than that "
+    "to compute (0 to 100000000)");
 ABSL_FLAG(int, max_queued, 1024,
-          "requests that may wait for a prefill worker; more are refused (1 to 1000000)");
+          "requests that may wait for a worker; more are refused (1 to 1000000)");
 ABSL_FLAG(int, max_prompts_per_worker, 64,
-          "prompts at one prefill worker before their first token (1 to 1000000)");
+          "prompts at one worker before their first token (1 to 1000000)");
 ABSL_FLAG(int, max_migrations, 64,
           "times a request may go back to prefill after a worker failed it (0 to 1000000)");
 ABSL_FLAG(int, client_buffer_tokens, 512,
@@ -72,6 +84,13 @@ absl::Duration CheckedTime(absl::string_view name, absl::Duration value, absl::D
   return value;
 }
 
+v1::ServingMode ModeFromFlag() {
+  const std::string name = absl::GetFlag(FLAGS_mode);
+  const absl::StatusOr<v1::ServingMode> mode = ServingModeFromName(name);
+  if (!mode.ok()) RefuseToStart(absl::StrCat("--mode is '", name, "'; ", mode.status().message()));
+  return *mode;
+}
+
 RouterServer::Options OptionsFromFlags() {
   RouterServer::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -93,6 +112,11 @@ RouterServer::Options OptionsFromFlags() {
   options.max_text_calls =
       CheckedInt("max-text-calls", absl::GetFlag(FLAGS_max_text_calls), 1, 1000000);
   RouterCoreOptions& core = options.core;
+  core.mode = ModeFromFlag();
+  core.auto_prompt_tokens =
+      CheckedInt("auto-prompt-tokens", absl::GetFlag(FLAGS_auto_prompt_tokens), 0, 100000000);
+  core.auto_queue_tokens =
+      CheckedInt("auto-queue-tokens", absl::GetFlag(FLAGS_auto_queue_tokens), 0, 100000000);
   core.max_queued = CheckedInt("max-queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
   core.max_prompts_per_worker =
       CheckedInt("max-prompts-per-worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);
@@ -163,6 +187,7 @@ int Main(int argc, char** argv) {
        {"architecture", config->architecture},
        {"context_tokens", config->context},
        {"vocab", config->vocab},
+       {"mode", absl::GetFlag(FLAGS_mode)},
        {"attach_token", options.token.empty() ? "none" : "set"},
        {"max_queued", options.core.max_queued},
        {"max_prompts_per_worker", options.core.max_prompts_per_worker},

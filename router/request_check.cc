@@ -160,6 +160,12 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
     if (!s.ok()) return s;
   }
   checked.stop.assign(params.stop().begin(), params.stop().end());
+  if (!v1::ServingMode_IsValid(request.mode())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "mode is ", static_cast<int>(request.mode()),
+        "; it takes 1 (disaggregated), 2 (colocated), 3 (auto), or 0 for the router's own"));
+  }
+  checked.mode = request.mode();
 
   const GenerationDefaults& generation = model.config.generation;
   const SamplingOptions defaults = {.temperature = generation.temperature,

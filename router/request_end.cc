@@ -62,7 +62,10 @@ void RouterCore::Parts::AccountBrokenTry(Request& request, absl::Time now) {
   v1::Timing& timing = request.timing;
   if (!request.first_token_at) {
     const absl::Time began = request.ticket_at.value_or(now);
-    timing.set_queue_us(timing.queue_us() + Micros(began - request.enqueued));
+    // Of a colocated prompt the queue was counted when it began.
+    if (!request.colocated || !request.ticket_at) {
+      timing.set_queue_us(timing.queue_us() + Micros(began - request.enqueued));
+    }
     timing.set_prefill_us(timing.prefill_us() + Micros(now - began));
   } else if (request.first_decode_at) {
     timing.set_handover_exposed_us(timing.handover_exposed_us() +
@@ -127,6 +130,7 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   summary.set_prefill_worker(request.prefill_address);
   summary.set_decode_worker(request.decode_address);
   summary.set_link(request.link);
+  summary.set_mode(request.served);
   summary.set_migrations(static_cast<uint32_t>(request.migrations));
   AnswerGroup* group = GroupOf(request);
   if (group != nullptr) group->completion_tokens += request.answer.tokens().size();

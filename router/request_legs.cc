@@ -24,6 +24,7 @@ absl::Duration PauseBefore(int migration) {
 // What a lost worker was doing for a request: queue, prefill, pull or decode.
 absl::string_view PhaseOf(const Request& request, bool lost_decode) {
   if (request.handed_over) return "decode";
+  if (request.colocated) return request.promised ? "prefill" : "queue";
   if (lost_decode || request.first_token_at) return "pull";
   return request.ticket ? "prefill" : "queue";
 }
@@ -44,6 +45,7 @@ void RouterCore::Parts::OpenPrefill(Request& request, Worker& worker, absl::Time
   request.prefill_address = worker.name.address;
   request.decode_attempt = 0;
   request.scored = 0;
+  request.served = v1::SERVING_MODE_DISAGGREGATED;
 
   StartPrefill start{
       .leg = next_leg++, .worker = worker.name, .deadline = request.checked.deadline};
@@ -148,12 +150,7 @@ void RouterCore::Parts::OnFirstToken(Request& request, Leg& leg, const v1::First
     LegFailed(leg, absl::DataLossError("the prefill worker sent two first tokens"), false, now);
     return;
   }
-  if (Worker* worker = workers.Find(leg.worker)) {
-    --worker->prompts;
-    worker->prompt_tokens -= leg.prompt_tokens;
-    leg.prompt_tokens = 0;
-    dispatch_due = true;
-  }
+  PromptDone(leg);
   request.first_token_at = now;
   request.timing.set_queue_us(request.timing.queue_us() + Micros(leg.started - request.enqueued) +
                               first.queue_us());
@@ -185,6 +182,15 @@ void RouterCore::Parts::OnFirstToken(Request& request, Leg& leg, const v1::First
     return;
   }
   if (TakeToken(request, leg.key, first.token(), now)) Pump(request, now);
+}
+
+void RouterCore::Parts::PromptDone(Leg& leg) {
+  if (Worker* worker = workers.Find(leg.worker); worker != nullptr && leg.prompt_tokens > 0) {
+    --worker->prompts;
+    worker->prompt_tokens -= leg.prompt_tokens;
+    dispatch_due = true;
+  }
+  leg.prompt_tokens = 0;
 }
 
 void RouterCore::Parts::TryDecode(Request& request, absl::Time now) {
@@ -222,40 +228,44 @@ void RouterCore::Parts::TryDecode(Request& request, absl::Time now) {
   }
   request.partnerless_since.reset();
   request.room_retry = absl::InfiniteFuture();
-  request.decode_worker = worker->name.key;
-  request.decode_address = worker->name.address;
   request.link = WorkerTable::LinkName(*worker, prefill->name.epoch);
-  StartDecode start{
-      .leg = next_leg++, .worker = worker->name, .deadline = request.checked.deadline};
+  StartDecode start = OpenDecode(request, *worker, now);
+  *start.request.mutable_ticket() = *request.ticket;
+  start.request.mutable_sampling()->clear_prompt_logprobs();
+  actions.push_back(std::move(start));
+}
+
+StartDecode RouterCore::Parts::OpenDecode(Request& request, Worker& worker, absl::Time now) {
+  request.decode_worker = worker.name.key;
+  request.decode_address = worker.name.address;
+  StartDecode start{.leg = next_leg++, .worker = worker.name, .deadline = request.checked.deadline};
   start.request.set_request_id(request.checked.request_id);
   start.request.set_attempt(request.decode_attempt++);
-  *start.request.mutable_ticket() = *request.ticket;
   auto* ids = start.request.mutable_token_ids();
   ids->Add(request.checked.prompt.begin(), request.checked.prompt.end());
   ids->Add(request.answer.tokens().begin(),
            request.answer.tokens().begin() + static_cast<ptrdiff_t>(request.base));
   start.request.set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
   *start.request.mutable_sampling() = SamplingToProto(request.checked.sampling);
-  start.request.mutable_sampling()->clear_prompt_logprobs();
   start.request.set_answer_index(request.checked.sampling.answer_index);
 
   Leg& leg = legs[start.leg];
   leg = {.key = start.leg,
          .request = request.key,
-         .worker = worker->name.key,
+         .worker = worker.name.key,
          .prefill = false,
          .started = now,
          .heard = now};
   request.decode_leg = leg.key;
-  ++worker->legs;
-  worker->new_blocks += worker->BlocksFor(NeedOf(request, 0).tokens);
-  actions.push_back(std::move(start));
+  ++worker.legs;
+  worker.new_blocks += worker.BlocksFor(NeedOf(request, 0).tokens);
+  return start;
 }
 
 void RouterCore::Parts::OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now) {
   Request& request = requests.at(leg.request);
   leg.heard = now;
-  if (request.awaits_scores() && !event.has_promised()) {
+  if (!request.colocated && request.awaits_scores() && !event.has_promised()) {
     request.early.push_back(std::move(event));
     Pump(request, now);
     SetTimer(request);
@@ -263,9 +273,21 @@ void RouterCore::Parts::OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now
   }
   switch (event.event_case()) {
     case v1::DecodeEvent::kPromised:
+      if (request.colocated) OnBegun(request, now);
       OnPromised(request, now);
       break;
+    case v1::DecodeEvent::kPromptTokens:
+      if (!request.colocated) {
+        LegFailed(leg,
+                  absl::DataLossError("the decode worker sent logprobs of a prompt that it did not "
+                                      "compute"),
+                  false, now);
+        return;
+      }
+      OnPromptTokens(request, leg, std::move(*event.mutable_prompt_tokens()), now);
+      break;
     case v1::DecodeEvent::kTokens:
+      if (request.colocated && !request.handed_over && !OnFirstColocated(request, leg, now)) return;
       OnPromised(request, now);
       if (leg.request != 0) OnTokens(request, leg, std::move(*event.mutable_tokens()), now);
       break;
@@ -386,15 +408,11 @@ void RouterCore::Parts::CloseLeg(Leg& leg, bool cancel, absl::Time now) {
   (leg.prefill ? request.prefill_leg : request.decode_leg) = 0;
   if (!leg.prefill) request.early.clear();
   leg.request = 0;
+  PromptDone(leg);
   if (Worker* worker = workers.Find(leg.worker)) {
     --worker->legs;
-    if (leg.prompt_tokens > 0) {
-      --worker->prompts;
-      worker->prompt_tokens -= leg.prompt_tokens;
-    }
     if (worker->legs == 0 && worker->attach == 0) forget_at = std::min(forget_at, now);
   }
-  leg.prompt_tokens = 0;
   dispatch_due = true;
   if (cancel) actions.push_back(CancelLeg{leg.key});
   if (!leg.prefill) RoomFreed(now);
@@ -450,14 +468,21 @@ void RouterCore::Parts::PrefillFailed(Request& request, WorkerKey worker, absl::
   }
   if (status.code() == absl::StatusCode::kResourceExhausted && !request.ticket) {
     ++counters.prefill_refused;
-    if (Worker* full = workers.Find(worker)) full->full_until = now + kFullPause;
-    request.last_failure = std::move(status);
-    if (!request.refused_since) request.refused_since = now;
-    Enqueue(request, true, now);
+    PromptRefused(request, worker, std::move(status), now);
     return;
   }
   request.avoid_prefill = worker;
   Restart(request, std::move(status), now);
+}
+
+// Its queue is full: another worker, or the same a little later.
+void RouterCore::Parts::PromptRefused(Request& request, WorkerKey worker, absl::Status status,
+                                      absl::Time now) {
+  if (Worker* full = workers.Find(worker)) full->full_until = now + kFullPause;
+  request.last_failure = std::move(status);
+  if (!request.refused_since) request.refused_since = now;
+  request.colocated = false;
+  Enqueue(request, true, now);
 }
 
 void RouterCore::Parts::DecodeFailed(Request& request, WorkerKey worker, absl::Status status,
@@ -466,6 +491,12 @@ void RouterCore::Parts::DecodeFailed(Request& request, WorkerKey worker, absl::S
   status = WithContext(status, absl::StrCat("decode on ", request.decode_address));
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     FinishError(request, std::move(status), now);
+    return;
+  }
+  if (status.code() == absl::StatusCode::kResourceExhausted && request.colocated &&
+      !request.promised) {
+    ++counters.decode_refused;
+    PromptRefused(request, worker, std::move(status), now);
     return;
   }
   if (status.code() == absl::StatusCode::kResourceExhausted && !request.handed_over &&
@@ -523,6 +554,7 @@ bool RouterCore::Parts::EndTry(Request& request, const absl::Status& why, absl::
 void RouterCore::Parts::BackToPrefill(Request& request, absl::Time not_before, absl::Time now) {
   request.ticket.reset();
   request.held_first.reset();  // never shown: the next try draws it again
+  request.colocated = false;
   request.promised = false;
   request.handed_over = false;
   request.refused_by.clear();

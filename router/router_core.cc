@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "router/router_core_parts.h"
+#include "router/ways.h"
 
 namespace baton {
 namespace {
@@ -17,15 +18,10 @@ struct Overloaded : Ts... {
 template <class... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
-// How long a prompt waits before it is offered again when every prefill worker was full.
+// How long a prompt waits before it is offered again when every worker for it was full.
 constexpr absl::Duration kFullPause = absl::Milliseconds(20);
 // How many requests whose own workers are all busy one look at the queue passes over.
 constexpr int kMostPassed = 1024;
-
-// Whether `b` can go to no worker that `a` can't go to.
-bool AtLeastAsPicky(const Need& b, const Need& a) {
-  return b.tokens >= a.tokens && (!a.identity || a.identity == b.identity);
-}
 
 }  // namespace
 
@@ -152,8 +148,7 @@ void RouterCore::RunOnce(absl::Time now) {
   }
   if (p.serving_due) {
     p.serving_due = false;
-    ServingChanged serving = p.workers.Serving(now);
-    serving.serving = serving.serving && !p.draining;
+    ServingChanged serving = p.Serving(now);
     if (!p.serving || !(*p.serving == serving)) {
       p.serving = serving;
       p.actions.push_back(std::move(serving));
@@ -214,15 +209,40 @@ void RouterCore::Parts::WorkersChanged(absl::Time now) {
   RoomFreed(now);
 }
 
-// The wait for a pair counts only while there is none.
+v1::ServingMode RouterCore::Parts::ModeOf(const Request& request) const {
+  const v1::ServingMode mode = request.checked.mode;
+  return mode == v1::SERVING_MODE_UNSPECIFIED ? options.mode : mode;
+}
+
+int64_t RouterCore::Parts::CapacityFor(const Request& request) const {
+  return ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED ? workers.pair_capacity_tokens()
+                                                           : workers.decode_capacity_tokens();
+}
+
+bool RouterCore::Parts::Servable(const Request& request) const {
+  return ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED ? workers.has_pair()
+                                                           : workers.has_decode();
+}
+
+ServingChanged RouterCore::Parts::Serving(absl::Time now) const {
+  ServingChanged serving = workers.Serving(now);
+  if (options.mode != v1::SERVING_MODE_DISAGGREGATED) {
+    serving.serving = workers.has_decode();
+    serving.context_tokens = static_cast<int>(workers.decode_capacity_tokens());
+  }
+  serving.serving = serving.serving && !draining;
+  return serving;
+}
+
+// The wait for workers counts only while there are none.
 void RouterCore::Parts::NotePairs(absl::Time now) {
-  const bool has = workers.has_pair();
-  if (has == had_pair) return;
-  had_pair = has;
+  if (workers.has_pair() == had_pair && workers.has_decode() == had_decode) return;
+  had_pair = workers.has_pair();
+  had_decode = workers.has_decode();
   for (const auto* queue : {&fresh, &again}) {
     for (const RequestKey key : *queue) {
       Request& request = requests.at(key);
-      if (has) {
+      if (Servable(request)) {
         request.no_pair_since.reset();
       } else if (!request.no_pair_since) {
         request.no_pair_since = now;
@@ -252,7 +272,7 @@ void RouterCore::Parts::Arrive(ClientArrived event, absl::Time now) {
                 now);
     return;
   }
-  if (workers.pair_capacity_tokens() > 0 && !Size(request, now)) return;
+  if (CapacityFor(request) > 0 && !Size(request, now)) return;
   if (static_cast<int>(fresh.size()) + request.checked.answers > options.max_queued) {
     ++counters.shed;
     FinishError(request,
@@ -279,13 +299,12 @@ void RouterCore::Parts::Arrive(ClientArrived event, absl::Time now) {
   Enqueue(request, false, now);
 }
 
-// Decides max_tokens and checks the sum against what pairs of workers can hold. False when that
-// ended the request.
+// Decides max_tokens and checks the sum against what the workers can hold. False when that ended
+// the request.
 bool RouterCore::Parts::Size(Request& request, absl::Time now) {
-  const int64_t limit =
-      options.context_tokens > 0
-          ? std::min<int64_t>(options.context_tokens, workers.pair_capacity_tokens())
-          : workers.pair_capacity_tokens();
+  const int64_t limit = options.context_tokens > 0
+                            ? std::min<int64_t>(options.context_tokens, CapacityFor(request))
+                            : CapacityFor(request);
   SamplingOptions& sampling = request.checked.sampling;
   const int64_t prompt = static_cast<int64_t>(request.checked.prompt.size());
   const int64_t answer = std::max(1, sampling.max_tokens);
@@ -319,7 +338,7 @@ void RouterCore::Parts::Enqueue(Request& request, bool front, absl::Time now) {
   } else {
     again.push_back(request.key);
   }
-  if (!workers.has_pair() && !request.no_pair_since) request.no_pair_since = now;
+  if (!Servable(request) && !request.no_pair_since) request.no_pair_since = now;
   dispatch_due = true;
   SetTimer(request);
 }
@@ -329,19 +348,20 @@ void RouterCore::Parts::Dequeue(Request& request) {
   again.remove(request.key);
 }
 
+// Hands waiting requests to workers, oldest first. Who is passed over is passed by requests that go
+// where it can't go: every place is offered to the oldest request that can use it, so nobody
+// starves.
 void RouterCore::Parts::Dispatch(absl::Time now) {
   dispatch_due = false;
   dispatch_at = absl::InfiniteFuture();
-  // No first token may be followed by a wait for room: while one waits, prefill takes nothing new.
-  if (!waiting_room.empty() || !workers.has_pair()) return;
-  // Who is passed over is passed by requests that go where it can't go: every place is offered to
-  // the oldest request that can use it, so nobody starves.
-  std::vector<Need> busy;  // of those passed over; none is at least as picky as another
+  // No first token may be followed by a wait for room: while one waits, nothing new is begun.
+  if (!waiting_room.empty() || !workers.has_decode()) return;
+  Ways ways(options, &workers, now);
   int passed = 0;
   for (auto* queue : {&again, &fresh}) {
     for (auto it = queue->begin(); it != queue->end();) {
       Request& request = requests.at(*it);
-      if (request.not_before > now) {
+      if (request.not_before > now || !Servable(request)) {
         ++it;
         continue;
       }
@@ -350,27 +370,16 @@ void RouterCore::Parts::Dispatch(absl::Time now) {
         if (!Size(request, now)) continue;  // it left the queue
         it = here;
       }
-      const Need need = NeedOf(request, request.avoid_prefill);
-      const bool known_busy = std::any_of(
-          busy.begin(), busy.end(), [&](const Need& other) { return AtLeastAsPicky(need, other); });
-      Worker* worker = nullptr;
-      const WorkerTable::Choice choice =
-          known_busy ? WorkerTable::Choice::kBusy
-                     : workers.ChoosePrefill(need, options.max_prompts_per_worker, now, &worker);
-      if (choice == WorkerTable::Choice::kBusy) {
+      const size_t tokens = request.checked.prompt.size() + request.answer.tokens().size();
+      const Ways::Found found = ways.Find(ModeOf(request), tokens, NeedOf(request, 0),
+                                          request.avoid_prefill, request.avoid_decode);
+      if (found.choice == WorkerTable::Choice::kBusy) {
         dispatch_at = now + kFullPause;
-        if (++passed > kMostPassed) return;
-        if (!known_busy) {
-          if (!workers.AnyPrefillPlace(options.max_prompts_per_worker, now)) return;
-          busy.erase(std::remove_if(busy.begin(), busy.end(),
-                                    [&](const Need& other) { return AtLeastAsPicky(other, need); }),
-                     busy.end());
-          busy.push_back(need);
-        }
+        if (++passed > kMostPassed || ways.closed()) return;
         ++it;
         continue;
       }
-      if (choice == WorkerTable::Choice::kNone) {
+      if (found.choice == WorkerTable::Choice::kNone) {
         if (!request.no_pair_since) {
           request.no_pair_since = now;
           SetTimer(request);
@@ -380,7 +389,11 @@ void RouterCore::Parts::Dispatch(absl::Time now) {
       }
       request.no_pair_since.reset();
       it = queue->erase(it);
-      OpenPrefill(request, *worker, now);
+      if (found.colocated) {
+        OpenColocated(request, *found.worker, now);
+      } else {
+        OpenPrefill(request, *found.worker, now);
+      }
       SetTimer(request);
     }
   }
@@ -443,8 +456,10 @@ void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
   }
   if (request.stage == Request::Stage::kQueued) {
     if (request.no_pair_since && now >= *request.no_pair_since + options.pair_wait) {
-      std::string message = absl::StrCat(workers.Missing(NeedOf(request, 0), now), "; waited ",
-                                         absl::FormatDuration(now - *request.no_pair_since));
+      std::string message =
+          absl::StrCat(workers.Missing(NeedOf(request, 0),
+                                       ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED, now),
+                       "; waited ", absl::FormatDuration(now - *request.no_pair_since));
       if (!request.last_failure.ok()) {
         absl::StrAppend(&message, "; before that: ", request.last_failure.message());
       }

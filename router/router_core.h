@@ -24,8 +24,15 @@ struct RouterCoreOptions {
   std::function<TextDecoder()>
       new_decoder;  // null: answers have no text, and stop strings do nothing
 
-  int max_queued = 1024;  // requests that wait for a prefill worker; more: ResourceExhausted
-  int max_prompts_per_worker = 64;  // prompts at one prefill worker before its first token of them
+  // Of requests that name none.
+  v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
+  // Under AUTO: prompts of at most so many tokens are computed by the decode worker, and so are
+  // those that would find more prompt tokens than that waiting at every prefill worker.
+  int auto_prompt_tokens = 64;
+  int auto_queue_tokens = 4096;
+
+  int max_queued = 1024;            // requests that wait for a worker; more: ResourceExhausted
+  int max_prompts_per_worker = 64;  // prompts at one worker before its first token of them
   int max_migrations = 64;          // times a request may go back to prefill; more: Unavailable
   int client_buffer_tokens = 512;   // tokens that wait for a slow client before its sequence pauses
   absl::Duration slow_client_limit = absl::Seconds(30);  // paused longer: ResourceExhausted
@@ -43,6 +50,7 @@ struct RouterCounters {
   uint64_t finished_ok = 0;
   uint64_t finished_error = 0;
   uint64_t shed = 0;             // refused because the queue was full
+  uint64_t colocated = 0;        // prompts given to decode workers
   uint64_t migrations = 0;       // requests sent back to prefill
   uint64_t outgrown = 0;         // sent there because their rotary table had come to its end
   uint64_t data_loss = 0;        // legs that failed with DataLoss or broke the protocol

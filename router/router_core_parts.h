@@ -24,7 +24,7 @@ struct Leg {
   bool paused = false;
   absl::Time started;
   absl::Time heard;            // last event, or start
-  uint64_t prompt_tokens = 0;  // prefill: counted at the worker until the first token
+  uint64_t prompt_tokens = 0;  // counted at the worker that computes them until the first token
 };
 
 // A client that wants several answers: inside, each is a request of its own.
@@ -37,8 +37,8 @@ struct AnswerGroup {
 };
 
 struct Request {
-  // Queued: no leg. Running: a prefill leg, and from the ticket on a decode leg or a wait for one.
-  // Finished: the client has its status coming.
+  // Queued: no leg. Running: a prefill leg, and from the ticket on a decode leg or a wait for one;
+  // or, colocated, a decode leg alone. Finished: the client has its status coming.
   enum class Stage { kQueued, kRunning, kFinished };
 
   Request(RequestKey k, CheckedRequest c, AnswerSoFar a)
@@ -62,7 +62,7 @@ struct Request {
   absl::Time enqueued;
   absl::Time not_before = absl::InfinitePast();
   std::optional<absl::Time> no_pair_since;
-  std::optional<absl::Time> refused_since;  // all prefill workers were full
+  std::optional<absl::Time> refused_since;  // all workers for its prompt were full
   WorkerKey avoid_prefill = 0, avoid_decode = 0;
 
   // This try.
@@ -70,12 +70,13 @@ struct Request {
   WorkerKey prefill_worker = 0, decode_worker = 0;
   std::optional<v1::KvTicket> ticket;
   std::optional<v1::Token> held_first;  // token 1, until some decode worker has promised
+  bool colocated = false;               // the decode worker computes the prompt
   bool promised = false;
   bool handed_over = false;  // decode has shown tokens: it holds the KV
-  size_t scored = 0;         // tokens of the prompt whose logprobs came from this prefill leg
+  size_t scored = 0;         // tokens of the prompt whose logprobs came in this try
   // Of the decode leg, which is paused: they wait until all of the prompt is scored.
   std::vector<v1::DecodeEvent> early;
-  size_t base = 0;  // tokens of the answer that the ticket's KV includes
+  size_t base = 0;  // tokens of the answer that are computed with the prompt
   std::vector<WorkerKey> refused_by;
   std::optional<absl::Time> room_since;      // waits for room since
   std::optional<absl::Time> roomless_since;  // the same, over all tries since the last promise
@@ -102,7 +103,9 @@ struct Request {
   // For the Summary.
   v1::Timing timing;
   std::string prefill_address, decode_address, link;
-  std::optional<absl::Time> ticket_at, first_token_at, first_decode_at;
+  v1::ServingMode served = v1::SERVING_MODE_UNSPECIFIED;
+  std::optional<absl::Time> ticket_at;  // colocated: when the prompt was begun
+  std::optional<absl::Time> first_token_at, first_decode_at;
 
   absl::Time timer = absl::InfiniteFuture();
 };
@@ -113,6 +116,12 @@ struct RouterCore::Parts {
   // Queue, workers, timers: router_core.cc
   void Arrive(ClientArrived event, absl::Time now);
   bool Size(Request& request, absl::Time now);
+  v1::ServingMode ModeOf(const Request& request) const;
+  // Longest prompt and answer together that was offered for such a request; 0: none yet.
+  int64_t CapacityFor(const Request& request) const;
+  // Whether there are workers for its mode.
+  bool Servable(const Request& request) const;
+  ServingChanged Serving(absl::Time now) const;
   void Enqueue(Request& request, bool front, absl::Time now);
   void Dequeue(Request& request);
   void Dispatch(absl::Time now);
@@ -125,6 +134,8 @@ struct RouterCore::Parts {
   // Legs: request_legs.cc
   void OpenPrefill(Request& request, Worker& worker, absl::Time now);
   void TryDecode(Request& request, absl::Time now);
+  // Its leg to a decode worker; the ticket, if any, is left to the caller.
+  StartDecode OpenDecode(Request& request, Worker& worker, absl::Time now);
   void OnPrefill(Leg& leg, v1::PrefillEvent event, absl::Time now);
   void OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now);
   void OnFirstToken(Request& request, Leg& leg, const v1::FirstToken& first, absl::Time now);
@@ -133,12 +144,15 @@ struct RouterCore::Parts {
   void OnTokens(Request& request, Leg& leg, v1::Tokens tokens, absl::Time now);
   // False when the request was finished or its leg failed by it.
   bool TakeToken(Request& request, LegKey leg, v1::Token token, absl::Time now);
+  // The worker of this leg has computed its prompt.
+  void PromptDone(Leg& leg);
   // Takes the leg from its request and its worker; with `cancel`, asks for its end.
   void CloseLeg(Leg& leg, bool cancel, absl::Time now);
   void CloseLegs(Request& request, absl::Time now);
   // A leg that its request still listens to is over with `status`.
   void LegFailed(Leg& leg, absl::Status status, bool ended, absl::Time now);
   void PrefillFailed(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
+  void PromptRefused(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
   void DecodeFailed(Request& request, WorkerKey worker, absl::Status status, absl::Time now);
   // Back to prefill. `lost_decode`: it was the decode worker that failed.
   void OnOutgrown(Request& request, Leg& leg, absl::Time now);
@@ -146,6 +160,12 @@ struct RouterCore::Parts {
   bool EndTry(Request& request, const absl::Status& why, absl::Time now);
   void BackToPrefill(Request& request, absl::Time not_before, absl::Time now);
   void RoomFreed(absl::Time now);
+
+  // A leg to a decode worker that computes the prompt: request_colocated.cc
+  void OpenColocated(Request& request, Worker& worker, absl::Time now);
+  void OnBegun(Request& request, absl::Time now);
+  // False when that failed the leg.
+  bool OnFirstColocated(Request& request, Leg& leg, absl::Time now);
 
   // Several answers to one client: request_group.cc
   void ArriveAll(ClientArrived event, absl::Time now);
@@ -197,7 +217,7 @@ struct RouterCore::Parts {
   bool dispatch_due = false;
   bool peers_due = false;
   bool serving_due = true;
-  bool had_pair = false;
+  bool had_pair = false, had_decode = false;
   bool draining = false;
   std::optional<ServingChanged> serving;
   RouterCounters counters;

@@ -99,6 +99,8 @@ class Storm {
     options.pair_wait = absl::Seconds(10);
     options.room_wait = absl::Seconds(5);
     options.max_migrations = 20;
+    options.auto_prompt_tokens = 4;
+    options.auto_queue_tokens = 8;
     return options;
   }
 
@@ -185,6 +187,7 @@ class Storm {
       CheckedRequest request = CoreHarness::Request(
           std::vector<TokenId>(1 + random_() % 9, static_cast<TokenId>(random_() % 100)),
           1 + static_cast<int>(random_() % 12));
+      request.mode = static_cast<v1::ServingMode>(random_() % 4);
       if (Chance(20)) request.deadline = h_.now + absl::Milliseconds(random_() % 3000);
       const Asked asked = {request.prompt, request.sampling.max_tokens};
       asked_[h_.Arrive(std::move(request))] = asked;
@@ -252,10 +255,12 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
     sum.migrations += storm.counters().migrations;
     sum.decode_refused += storm.counters().decode_refused;
     sum.shed += storm.counters().shed;
+    sum.colocated += storm.counters().colocated;
   }
   // A storm that hits nothing proves nothing.
   EXPECT_GT(sum.finished_ok, sum.arrived / 4);
   EXPECT_GT(sum.migrations, 500u);
+  EXPECT_GT(sum.colocated, 500u);
   EXPECT_GT(sum.decode_refused, 50u);
 }
 

@@ -36,11 +36,31 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
-// Whether a prefill worker may be given one more prompt.
-bool HasPlace(const Worker& worker, int max_prompts, absl::Time now) {
+// Ours are counted at once, those of other routers only in the report: the larger is closer.
+uint64_t PromptTokensAt(const Worker& worker) {
+  return std::max(worker.prompt_tokens, worker.load.waiting_tokens());
+}
+
+// Whether a worker may be given one more prompt.
+bool HasPlace(const Worker& worker, const WorkerTable::Places& places, absl::Time now) {
   const uint64_t own = worker.registration.max_batch();
-  const uint64_t limit = own == 0 ? max_prompts : std::min<uint64_t>(own, max_prompts);
-  return static_cast<uint64_t>(worker.prompts) < limit && now >= worker.full_until;
+  const uint64_t limit = own == 0 ? places.prompts : std::min<uint64_t>(own, places.prompts);
+  return static_cast<uint64_t>(worker.prompts) < limit && now >= worker.full_until &&
+         PromptTokensAt(worker) <= places.tokens;
+}
+
+bool HasIdentity(const Worker& worker, const std::optional<ModelIdentity>& identity) {
+  return !identity || *identity == ModelIdentity{worker.registration.model_fingerprint(),
+                                                 worker.registration.numerics_id()};
+}
+
+uint64_t SequencesAt(const Worker& worker) {
+  return std::max<uint64_t>(worker.legs, worker.load.running() + worker.load.waiting());
+}
+
+// Blocks that are free, less those that legs opened since the last report need.
+int64_t FreeBlocksAt(const Worker& worker) {
+  return static_cast<int64_t>(worker.load.free_blocks()) - static_cast<int64_t>(worker.new_blocks);
 }
 
 }  // namespace
@@ -174,6 +194,7 @@ bool WorkerTable::Compatible(const Worker& a, const Worker& b) {
 void WorkerTable::RefreshPairs(absl::Time now) {
   partners_.clear();
   pairs_ = 0;
+  decode_workers_ = 0;
   std::map<WorkerEpoch, Worker*> prefill;
   for (auto& [key, worker] : workers_) {
     // Also those that take nothing new: their tickets still find a partner.
@@ -181,6 +202,9 @@ void WorkerTable::RefreshPairs(absl::Time now) {
   }
   for (auto& [key, decode] : workers_) {
     if (decode.prefill() || !Ready(decode, now)) continue;
+    ++decode_workers_;
+    decode_capacity_ = std::max(decode_capacity_, decode.capacity_tokens());
+    fingerprint_ = decode.registration.model_fingerprint();
     for (const v1::PeerLink& link : decode.load.links()) {
       const auto found = prefill.find(link.epoch());
       if (found == prefill.end() || !Compatible(*found->second, decode)) continue;
@@ -189,7 +213,6 @@ void WorkerTable::RefreshPairs(absl::Time now) {
       ++pairs_;
       pair_capacity_ = std::max(
           pair_capacity_, std::min(found->second->capacity_tokens(), decode.capacity_tokens()));
-      fingerprint_ = decode.registration.model_fingerprint();
     }
   }
 }
@@ -203,30 +226,26 @@ absl::Time WorkerTable::StaleAt(absl::Time now) const {
   return earliest;
 }
 
-WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, int max_prompts, absl::Time now,
-                                               Worker** chosen) {
+WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& places,
+                                               absl::Time now, Worker** chosen) {
   Choice choice = Choice::kNone;
   std::tuple<bool, uint64_t, int, int64_t> best;
   for (const auto& [key, partners] : partners_) {
     Worker& worker = workers_.at(key);
     if (!Ready(worker, now) || worker.capacity_tokens() < need.tokens) continue;
-    if (need.identity && *need.identity != ModelIdentity{worker.registration.model_fingerprint(),
-                                                         worker.registration.numerics_id()}) {
-      continue;
-    }
+    if (!HasIdentity(worker, need.identity)) continue;
     const bool partner =
         std::any_of(partners.decode.begin(), partners.decode.end(), [&](const Worker* decode) {
           return Ready(*decode, now) && decode->capacity_tokens() >= need.tokens;
         });
     if (!partner) continue;
-    if (!HasPlace(worker, max_prompts, now)) {
+    if (!HasPlace(worker, places, now)) {
       if (choice == Choice::kNone) choice = Choice::kBusy;
       continue;
     }
-    // Ours are counted at once, those of other routers only in the report: the larger is closer.
     const std::tuple<bool, uint64_t, int, int64_t> load = {
-        key == need.avoid, std::max(worker.prompt_tokens, worker.load.waiting_tokens()),
-        worker.prompts, -static_cast<int64_t>(worker.load.free_blocks())};
+        key == need.avoid, PromptTokensAt(worker), worker.prompts,
+        -static_cast<int64_t>(worker.load.free_blocks())};
     if (choice == Choice::kTaken && load >= best) continue;
     choice = Choice::kTaken;
     best = load;
@@ -235,10 +254,39 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, int max_prompts
   return choice;
 }
 
-bool WorkerTable::AnyPrefillPlace(int max_prompts, absl::Time now) const {
-  return std::any_of(partners_.begin(), partners_.end(), [&](const auto& entry) {
-    const Worker& worker = workers_.at(entry.first);
-    return Ready(worker, now) && HasPlace(worker, max_prompts, now);
+// A sequence that runs is worth some tokens of a prompt: it takes part in every step that the new
+// one waits for, and shares its steps from then on.
+WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
+                                                 absl::Time now, Worker** chosen) {
+  constexpr uint64_t kSequenceTokens = 16;
+  Choice choice = Choice::kNone;
+  std::tuple<bool, bool, uint64_t, int64_t> best;
+  for (auto& [key, worker] : workers_) {
+    if (worker.prefill() || !Ready(worker, now) || worker.capacity_tokens() < need.tokens ||
+        !HasIdentity(worker, need.identity)) {
+      continue;
+    }
+    if (!HasPlace(worker, places, now)) {
+      if (choice == Choice::kNone) choice = Choice::kBusy;
+      continue;
+    }
+    const int64_t free = FreeBlocksAt(worker);
+    const std::tuple<bool, bool, uint64_t, int64_t> load = {
+        key == need.avoid, free < static_cast<int64_t>(worker.BlocksFor(need.tokens)),
+        PromptTokensAt(worker) + kSequenceTokens * SequencesAt(worker), -free};
+    if (choice == Choice::kTaken && load >= best) continue;
+    choice = Choice::kTaken;
+    best = load;
+    *chosen = &worker;
+  }
+  return choice;
+}
+
+bool WorkerTable::AnyPlace(const Places& places, absl::Time now) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    const auto& [key, worker] = entry;
+    return Ready(worker, now) && HasPlace(worker, places, now) &&
+           (!worker.prefill() || partners_.count(key) > 0);
   });
 }
 
@@ -256,12 +304,9 @@ Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
     if (std::find(refused_by.begin(), refused_by.end(), worker->name.key) != refused_by.end()) {
       continue;
     }
-    const int64_t free =
-        static_cast<int64_t>(worker->load.free_blocks()) - static_cast<int64_t>(worker->new_blocks);
-    const uint64_t sequences =
-        std::max<uint64_t>(worker->legs, worker->load.running() + worker->load.waiting());
-    const double fill =
-        static_cast<double>(sequences) / std::max<uint32_t>(1, worker->registration.max_batch());
+    const int64_t free = FreeBlocksAt(*worker);
+    const double fill = static_cast<double>(SequencesAt(*worker)) /
+                        std::max<uint32_t>(1, worker->registration.max_batch());
     const std::tuple<bool, bool, double, int64_t> load = {
         worker->name.key == need.avoid, free < static_cast<int64_t>(worker->BlocksFor(need.tokens)),
         fill, -free};
@@ -272,37 +317,35 @@ Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
   return chosen;
 }
 
-std::string WorkerTable::Missing(const Need& need, absl::Time now) const {
+std::string WorkerTable::Missing(const Need& need, bool pair, absl::Time now) const {
   int prefill = 0, decode = 0, ready_prefill = 0, ready_decode = 0, fitting = 0;
   for (const auto& [key, worker] : workers_) {
-    if (worker.attach == 0 || worker.replaced) continue;
+    if (worker.attach == 0 || worker.replaced || (worker.prefill() && !pair)) continue;
     ++(worker.prefill() ? prefill : decode);
     if (!Ready(worker, now)) continue;
     ++(worker.prefill() ? ready_prefill : ready_decode);
     fitting += worker.capacity_tokens() >= need.tokens;
   }
-  if (prefill == 0 && decode == 0) return "no worker is attached";
-  if (prefill == 0) return "no prefill worker is attached";
+  const auto none_ready = [this](int workers, absl::string_view role) {
+    return absl::StrFormat("none of %d %s workers is ready (draining, or no load report for %s)",
+                           workers, role, absl::FormatDuration(report_limit_));
+  };
+  if (pair && prefill == 0 && decode == 0) return "no worker is attached";
+  if (pair && prefill == 0) return "no prefill worker is attached";
   if (decode == 0) return "no decode worker is attached";
-  if (ready_prefill == 0) {
-    return absl::StrFormat(
-        "none of %d prefill workers is ready (draining, or no load report for %s)", prefill,
-        absl::FormatDuration(report_limit_));
-  }
-  if (ready_decode == 0) {
-    return absl::StrFormat(
-        "none of %d decode workers is ready (draining, or no load report for %s)", decode,
-        absl::FormatDuration(report_limit_));
-  }
-  if (pairs_ == 0) {
+  if (pair && ready_prefill == 0) return none_ready(prefill, "prefill");
+  if (ready_decode == 0) return none_ready(decode, "decode");
+  if (pair && pairs_ == 0) {
     return absl::StrCat("of ", ready_prefill, " prefill and ", ready_decode,
                         " decode workers no two have the same protocol, model, layout and numerics "
                         "and a proven link");
   }
   if (fitting < ready_prefill + ready_decode) {
-    return absl::StrCat("no pair of workers has room for ", need.tokens, " tokens");
+    return absl::StrCat("no ", pair ? "pair of workers" : "decode worker", " has room for ",
+                        need.tokens, " tokens");
   }
-  return "no pair has the model and numerics that this answer was begun with";
+  return absl::StrCat("no ", pair ? "pair" : "decode worker",
+                      " has the model and numerics that this answer was begun with");
 }
 
 std::string WorkerTable::LinkName(const Worker& decode, WorkerEpoch prefill_epoch) {

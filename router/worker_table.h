@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,8 +29,8 @@ struct Worker {
 
   // This router's own share, counted when legs open and close.
   int legs = 0;                // open legs
-  int prompts = 0;             // prefill: legs without a first token yet
-  uint64_t prompt_tokens = 0;  // prefill: tokens of those
+  int prompts = 0;             // legs whose prompt it computes, without a first token yet
+  uint64_t prompt_tokens = 0;  // tokens of those
   uint64_t new_blocks = 0;     // decode: needed by legs opened since the last report
   absl::Time full_until = absl::InfinitePast();  // refused a prompt: none before this
 
@@ -87,28 +88,40 @@ class WorkerTable {
   // to go with. Call when Report says that it matters, and at StaleAt().
   void RefreshPairs(absl::Time now);
   bool has_pair() const { return pairs_ > 0; }
-  int64_t pair_capacity_tokens() const { return pair_capacity_; }  // largest seen since start
+  bool has_decode() const { return decode_workers_ > 0; }  // that can be given prompts
+  // Largest seen since start: of a pair, of a decode worker alone.
+  int64_t pair_capacity_tokens() const { return pair_capacity_; }
+  int64_t decode_capacity_tokens() const { return decode_capacity_; }
   // When the next report becomes too old; InfiniteFuture when none will.
   absl::Time StaleAt(absl::Time now) const;
 
   enum class Choice { kTaken, kBusy, kNone };
-  // The least loaded prefill worker with a partner. kBusy: there are some, and all have
-  // `max_prompts`. kNone: there is none for this need.
-  Choice ChoosePrefill(const Need& need, int max_prompts, absl::Time now, Worker** chosen);
-  // Whether some prefill worker with a partner has a place, for whatever need.
-  bool AnyPrefillPlace(int max_prompts, absl::Time now) const;
+  // What one worker may have of prompts without a first token, for one more to go there.
+  struct Places {
+    int prompts = 0;                                         // fewer than these
+    uint64_t tokens = std::numeric_limits<uint64_t>::max();  // and at most that many tokens
+  };
+  // The least loaded prefill worker with a partner. kBusy: there are some, and none has a place.
+  // kNone: there is none for this need.
+  Choice ChoosePrefill(const Need& need, const Places& places, absl::Time now, Worker** chosen);
+  // The least loaded decode worker, to compute the prompt itself. As ChoosePrefill.
+  Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
+  // Whether some prefill worker with a partner, or some decode worker, has a place, for whatever
+  // need.
+  bool AnyPlace(const Places& places, absl::Time now) const;
   // The least loaded decode worker with a proven link to `prefill`, none of `refused_by`. Null when
   // there is none; `*partners` counts those that could, the refusing ones among them.
   Worker* ChooseDecode(const Worker& prefill, const Need& need,
                        const std::vector<WorkerKey>& refused_by, absl::Time now, int* partners);
-  // What is missing for a pair, in words: for the status of a request that waited in vain.
-  std::string Missing(const Need& need, absl::Time now) const;
+  // What is missing for a pair, or for a decode worker alone, in words: for the status of a request
+  // that waited in vain.
+  std::string Missing(const Need& need, bool pair, absl::Time now) const;
   // Transport between two workers as the decode worker reported it; empty if unknown.
   static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
 
   // Every attached worker whose list of peers differs from what it was told, with the new list.
   std::vector<std::pair<AttachKey, v1::Peers>> ChangedPeers();
-  // Changes of the summary that clients and health see.
+  // Changes of the summary that clients and health see; serving and context for a pair.
   ServingChanged Serving(absl::Time now) const;
 
  private:
@@ -121,7 +134,8 @@ class WorkerTable {
   std::map<WorkerKey, Partners> partners_;  // by prefill worker
   WorkerKey next_key_ = 1;
   int pairs_ = 0;
-  int64_t pair_capacity_ = 0;
+  int decode_workers_ = 0;  // ready
+  int64_t pair_capacity_ = 0, decode_capacity_ = 0;
   std::string fingerprint_;
 };
 

@@ -8,7 +8,7 @@ namespace baton {
 struct WorkerLoad {
   int running = 0;             // sequences in the current batch
   int waiting = 0;             // queued (prefill), or promised and not yet running (decode)
-  int64_t waiting_tokens = 0;  // prompt tokens not yet computed (prefill)
+  int64_t waiting_tokens = 0;  // prompt tokens that it is to compute and has not
   int free_blocks = 0;         // KV blocks that nobody holds
   int total_blocks = 0;
   bool draining = false;

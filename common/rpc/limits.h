@@ -6,6 +6,6 @@ inline constexpr int kMaxMessageBytes = 64 << 20;  // a prompt of millions of to
 inline constexpr int kKeepaliveMs = 2000;  // a peer that vanished without a word is noticed after
 inline constexpr int kKeepaliveTimeoutMs = 4000;  // these two together
 // Workers and routers whose protocols differ are never paired.
-inline constexpr int kProtocolVersion = 2;
+inline constexpr int kProtocolVersion = 3;
 
 }  // namespace baton

@@ -93,6 +93,8 @@ TEST(GenerateRequestTest, WhatCannotBeSentIsNamed) {
   EXPECT_THAT(why({.text = "a\xff"}), HasSubstr("the prompt: its 2 bytes are not UTF-8"));
   EXPECT_THAT(why({.text = "a", .stop = {"\xc3"}}), HasSubstr("--stop: its 1 bytes are not UTF-8"));
   EXPECT_THAT(why({.text = "a", .model = "\xc3"}), HasSubstr("--model"));
+  EXPECT_THAT(why({.text = "a", .mode = "split"}),
+              HasSubstr("--mode is 'split'; it takes disaggregated, colocated or auto"));
   EXPECT_THAT(why({.text = "a", .bad_words = {"\xc3"}}), HasSubstr("--bad-word"));
   EXPECT_THAT(why({.text = "a", .logit_bias = "7"}), HasSubstr("'7' in '7' is no TOKEN=BIAS"));
   EXPECT_THAT(why({.text = "a", .logit_bias = "1=2,x=3"}), HasSubstr("'x=3' in '1=2,x=3'"));
@@ -112,6 +114,7 @@ json ExpectedJson() {
     "seed": 18446744073709551615,
     "timing_us": {"queue": 10, "prefill": 20, "handover_hidden": 30, "handover_exposed": 40,
                   "decode_wait": 50, "decode": 60, "ttft": 70, "total": 180},
+    "mode": "disaggregated",
     "workers": {"prefill": "127.0.0.1:1001", "decode": "127.0.0.1:1002"},
     "link": "shm", "migrations": 1})");
 }
@@ -411,7 +414,8 @@ TEST_F(BinaryTest, EveryFlagReachesTheRequest) {
   const Ended ended = RunCommand(absl::StrCat(
       "sh -c 'printf \"two\\nlines\" | " BATON_BINARY_DIR "/baton-client generate - --router=",
       router_.address(),
-      " --request-id r7 --model demo --max-tokens 5 --min-tokens 2 --temperature 0.5 --top-p 0.25 "
+      " --request-id r7 --model demo --mode colocated --max-tokens 5 --min-tokens 2 --temperature "
+      "0.5 --top-p 0.25 "
       "--top-k 3 "
       "--min-p 0.125 --seed 42 --stop a,b --stop=c --stop-token-ids 8,9 --ignore-eos --logprobs "
       "4 --prompt-logprobs 2 --n 3 --repetition-penalty 1.5 --presence-penalty -0.5 "
@@ -422,6 +426,7 @@ TEST_F(BinaryTest, EveryFlagReachesTheRequest) {
   v1::GenerateRequest expected = MakeGenerateRequest({.text = "two\nlines",
                                                       .request_id = "r7",
                                                       .model = "demo",
+                                                      .mode = "colocated",
                                                       .temperature = 0.5f,
                                                       .top_p = 0.25f,
                                                       .top_k = 3u,

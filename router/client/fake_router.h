@@ -74,6 +74,7 @@ class FakeRouter final : public v1::Inference::Service {
     summary.set_prefill_worker("127.0.0.1:1001");
     summary.set_decode_worker("127.0.0.1:1002");
     summary.set_link("shm");
+    summary.set_mode(v1::SERVING_MODE_DISAGGREGATED);
     summary.set_migrations(1);
     return events;
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/rpc/serving_mode.h"
 
 namespace baton {
 
@@ -88,6 +89,14 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
   }
   request.set_request_id(options.request_id);
   request.set_model(options.model);
+  if (!options.mode.empty()) {
+    const absl::StatusOr<v1::ServingMode> mode = ServingModeFromName(options.mode);
+    if (!mode.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--mode is '", options.mode, "'; ", mode.status().message()));
+    }
+    request.set_mode(*mode);
+  }
   v1::SamplingParams& sampling = *request.mutable_sampling();
   if (options.temperature) sampling.set_temperature(*options.temperature);
   if (options.top_p) sampling.set_top_p(*options.top_p);

@@ -19,6 +19,7 @@ struct GenerateOptions {
   std::optional<std::string> token_ids;  // "1,2,3"
   std::string request_id;
   std::string model;
+  std::string mode;  // by name, or nothing
   std::optional<float> temperature;
   std::optional<float> top_p;
   std::optional<uint32_t> top_k;

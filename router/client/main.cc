@@ -48,6 +48,10 @@ ABSL_FLAG(bool, timing, false, "generate: prints a table of where the time went 
 ABSL_FLAG(std::string, request_id, "",
           "generate: names the request in logs and answers, at most 128 bytes; none: the router "
           "makes one");
+ABSL_FLAG(
+    std::string, mode, "",
+    "generate: who computes the prompt: disaggregated, colocated or auto; none: as the router "
+    "was started");
 ABSL_FLAG(std::optional<std::string>, token_ids, std::nullopt,
           "generate: the prompt as ids, 1,2,3, taken as they are; instead of a text");
 ABSL_FLAG(std::optional<float>, temperature, std::nullopt,
@@ -131,6 +135,7 @@ const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
         "max_tokens",
         "min_p",
         "min_tokens",
+        "mode",
         "model",
         "n",
         "presence_penalty",
@@ -206,6 +211,7 @@ v1::GenerateRequest RequestFromFlags(const std::vector<std::string>& words) {
   if (Given("token_ids")) options.token_ids = absl::GetFlag(FLAGS_token_ids);
   options.request_id = absl::GetFlag(FLAGS_request_id);
   options.model = absl::GetFlag(FLAGS_model);
+  options.mode = absl::GetFlag(FLAGS_mode);
   options.temperature = absl::GetFlag(FLAGS_temperature);
   options.top_p = absl::GetFlag(FLAGS_top_p);
   options.top_k = absl::GetFlag(FLAGS_top_k);

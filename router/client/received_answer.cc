@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/rpc/serving_mode.h"
 
 namespace baton {
 namespace {
@@ -155,6 +156,7 @@ nlohmann::ordered_json ReceivedAnswer::AnswerJson(const One& one) const {
         {"decode", timing.decode_us()},
         {"ttft", timing.ttft_us()},
         {"total", timing.total_us()}}},
+      {"mode", ServingModeName(summary.mode())},
       {"workers", {{"prefill", summary.prefill_worker()}, {"decode", summary.decode_worker()}}},
       {"link", summary.link()},
       {"migrations", summary.migrations()},
@@ -220,7 +222,9 @@ std::string ReceivedAnswer::TimingTable(const One& one) const {
                   one.summary.usage().completion_tokens(), " generated, finished by ",
                   FinishReasonName(one.finished.reason()), ", seed ", one.summary.seed(), "\n");
   absl::StrAppend(&table, "  prefill ", one.summary.prefill_worker());
-  if (!one.summary.decode_worker().empty()) {
+  if (one.summary.mode() == v1::SERVING_MODE_COLOCATED) {
+    absl::StrAppend(&table, ", colocated with decode");
+  } else if (!one.summary.decode_worker().empty()) {
     absl::StrAppend(&table, " -> ", one.summary.link(), " -> decode ", one.summary.decode_worker());
   }
   if (one.summary.migrations() > 0) {

@@ -111,6 +111,14 @@ TEST_F(DoorTest, UpOnceAnswersAndLeavesNothing) {
   EXPECT_EQ(Baton("down").output, "nothing is up\n");
 }
 
+TEST_F(DoorTest, ColocatedItServesWithoutPrefillWorkers) {
+  const Ended up = Baton(
+      "up --once --no-build --listen=127.0.0.1:0 --mode colocated --prefill 0 --prompt 'What is "
+      "rain?'");
+  ASSERT_EQ(up.exit_status, 0) << up.output;
+  EXPECT_THAT(up.output, HasSubstr("colocated with decode"));
+}
+
 TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
   const Ended up =
       Baton("up --detach --no-build --listen=127.0.0.1:0 --prefill 2 --prompt 'What is rain?'");
@@ -190,6 +198,8 @@ TEST_F(DoorTest, MistakesAreNamedAndExit2) {
            {"up --colour", "unknown flag --colour of up"},
            {"up --model", "--model needs a value"},
            {"up --prefill 0", "not '0'"},
+           {"up --mode colocated --decode 0 --prefill 0", "not '0'"},
+           {"up --mode both", "not 'both'"},
            {"up --decode=many", "not 'many'"},
            {"up --listen nowhere", "not 'nowhere'"},
            {"up --prompt ''", "--prompt takes a text"},

@@ -1,4 +1,4 @@
-// Disaggregated output == one-process output, token for token, over real processes and UCX.
+// Output in every mode == one-process output, token for token, over real processes and UCX.
 
 #include <algorithm>
 #include <atomic>
@@ -84,8 +84,8 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
     return *cases;
   }
 
-  // Every case, `streams` at a time.
-  static void RunAll(Cluster& cluster, int streams) {
+  // Every case, `streams` at a time. `modes` take turns.
+  static void RunAll(Cluster& cluster, int streams, const std::vector<v1::ServingMode>& modes) {
     const std::vector<Case>& cases = Cases();
     std::atomic<size_t> next = 0;
     std::vector<Answer> answers(cases.size());
@@ -93,7 +93,9 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
     for (int s = 0; s < streams; ++s) {
       threads.emplace_back([&] {
         for (size_t i = next++; i < cases.size(); i = next++) {
-          answers[i] = Generate(cluster.stub(), RequestFor(cases[i]));
+          v1::GenerateRequest request = RequestFor(cases[i]);
+          request.set_mode(modes[i % modes.size()]);
+          answers[i] = Generate(cluster.stub(), request);
         }
       });
     }
@@ -103,8 +105,16 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
       ASSERT_EQ(answers[i].ids(), cases[i].expected)
           << "case " << i << " of seed " << kSeed << ", prompt of " << cases[i].prompt.size()
           << " tokens";
-      if (cases[i].expected.size() > 1) {
-        ASSERT_EQ(answers[i].summary.link(), GetParam());
+      const v1::Summary& summary = answers[i].summary;
+      const v1::ServingMode asked = modes[i % modes.size()];
+      if (asked != v1::SERVING_MODE_AUTO) {
+        ASSERT_EQ(summary.mode(), asked);
+      }
+      if (summary.mode() == v1::SERVING_MODE_COLOCATED) {
+        ASSERT_EQ(summary.link(), "");
+        ASSERT_EQ(summary.prefill_worker(), summary.decode_worker());
+      } else if (cases[i].expected.size() > 1) {
+        ASSERT_EQ(summary.link(), GetParam());
       }
       ASSERT_EQ(answers[i].summary.migrations(), 0u);
     }
@@ -117,15 +127,25 @@ TEST_P(SameTokensTest, AsOneProcessGivesAloneAndBatched) {
       Cluster::Start({.prefill = 2,
                       .decode = 2,
                       .prefill_flags = {transports, "--chunk-tokens=256"},
-                      .decode_flags = {transports, "--max-batch=16"}});
+                      .decode_flags = {transports, "--max-batch=16", "--chunk-tokens=96"}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   {
     SCOPED_TRACE("alone");
-    RunAll(**cluster, 1);
+    RunAll(**cluster, 1, {v1::SERVING_MODE_DISAGGREGATED});
   }
   {
     SCOPED_TRACE("batched");
-    RunAll(**cluster, 32);
+    RunAll(**cluster, 32, {v1::SERVING_MODE_DISAGGREGATED});
+  }
+  {
+    SCOPED_TRACE("batched, colocated");
+    RunAll(**cluster, 32, {v1::SERVING_MODE_COLOCATED});
+  }
+  {
+    SCOPED_TRACE("batched, all modes beside one another");
+    RunAll(**cluster, 32,
+           {v1::SERVING_MODE_AUTO, v1::SERVING_MODE_COLOCATED, v1::SERVING_MODE_AUTO,
+            v1::SERVING_MODE_DISAGGREGATED});
   }
 }
 

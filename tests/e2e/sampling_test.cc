@@ -82,6 +82,7 @@ class SamplingE2eTest : public testing::Test {
     *request.mutable_sampling() = SamplingToProto(options);
     request.mutable_sampling()->set_ignore_eos(true);
     request.mutable_sampling()->set_n(n);
+    request.set_mode(static_cast<v1::ServingMode>(options.seed % 4));  // any must do
     return request;
   }
   static void ExpectTokens(const std::vector<v1::Token>& tokens,

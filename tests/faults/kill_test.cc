@@ -58,10 +58,12 @@ struct Case {
   std::vector<TokenId> prompt;
   int max_tokens = 0;
   uint64_t seed = 0;  // 0: greedy
+  v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
   std::vector<TokenId> expected;
 
   v1::GenerateRequest Request() const {
     v1::GenerateRequest request = TokenRequest(prompt, max_tokens);
+    request.set_mode(mode);
     if (seed != 0) {
       request.mutable_sampling()->set_temperature(1);
       request.mutable_sampling()->set_seed(seed);
@@ -83,6 +85,8 @@ std::vector<Case> MakeCases(std::mt19937& random) {
       c.prompt.push_back(std::uniform_int_distribution<TokenId>(0, vocab - 1)(random));
     c.max_tokens = std::uniform_int_distribution<int>(8, 160)(random);
     c.seed = i % 2 == 0 ? 0 : random() | 1;
+    if (i % 8 == 3) c.mode = v1::SERVING_MODE_COLOCATED;
+    if (i % 8 == 6) c.mode = v1::SERVING_MODE_AUTO;
     SamplingOptions sampling;
     sampling.max_tokens = c.max_tokens;
     sampling.temperature = c.seed == 0 ? 0 : 1;

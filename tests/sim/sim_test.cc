@@ -45,6 +45,9 @@ class SimTest : public ::testing::Test {
     if (random_() % 4 == 0) LookBack(&request.sampling);
     if (random_() % 8 == 0) request.answers = 2 + static_cast<int>(random_() % 2);
     if (random_() % 8 == 0) request.sampling.prompt_logprobs = 0;
+    // Half of them as the router was started, disaggregated.
+    const uint32_t mode = random_() % 6;
+    if (v1::ServingMode_IsValid(mode)) request.mode = static_cast<v1::ServingMode>(mode);
     return request;
   }
 
@@ -135,9 +138,10 @@ TEST_F(SimTest, TenThousandRequestsWithCancelsAndDeadlinesGetTheirTokensAndLeave
   cluster.ExpectAllBack();
   const RouterCounters& counters = cluster.router().counters();
   std::cout << answered << " answered, " << cancelled << " cancelled, " << expired << " expired, "
-            << counters.migrations << " migrations, " << counters.decode_refused
-            << " refused by decode, " << cluster.steps() << " steps\n";
+            << counters.migrations << " migrations, " << counters.colocated << " colocated, "
+            << counters.decode_refused << " refused by decode, " << cluster.steps() << " steps\n";
   EXPECT_EQ(counters.data_loss, 0u);
+  EXPECT_GT(counters.colocated, 1000u);
   EXPECT_EQ(counters.diverged, 0u);
   EXPECT_GT(answered, 7000);
   EXPECT_GT(cancelled, 200);

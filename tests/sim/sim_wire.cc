@@ -44,16 +44,19 @@ DecodeJob JobFrom(const v1::DecodeRequest& request) {
   DecodeJob job;
   job.request_id = request.request_id();
   job.attempt = request.attempt();
-  const v1::KvTicket& ticket = request.ticket();
-  job.ticket.handover_id = ticket.handover_id();
-  job.ticket.secret = ticket.secret();
-  job.ticket.owner_epoch = ticket.owner_epoch();
-  job.ticket.owner = ticket.owner();
-  job.ticket.layout_fingerprint = ticket.layout_fingerprint();
-  job.ticket.numerics_id = ticket.numerics_id();
-  job.ticket.tokens = static_cast<int>(ticket.tokens());
-  job.ticket.blocks.assign(ticket.block_ids().begin(), ticket.block_ids().end());
-  job.ticket.generations.assign(ticket.generations().begin(), ticket.generations().end());
+  if (request.has_ticket()) {
+    const v1::KvTicket& proto = request.ticket();
+    KvTicket& ticket = job.ticket.emplace();
+    ticket.handover_id = proto.handover_id();
+    ticket.secret = proto.secret();
+    ticket.owner_epoch = proto.owner_epoch();
+    ticket.owner = proto.owner();
+    ticket.layout_fingerprint = proto.layout_fingerprint();
+    ticket.numerics_id = proto.numerics_id();
+    ticket.tokens = static_cast<int>(proto.tokens());
+    ticket.blocks.assign(proto.block_ids().begin(), proto.block_ids().end());
+    ticket.generations.assign(proto.generations().begin(), proto.generations().end());
+  }
   job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
   job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
   job.sampling = SamplingFrom(request);
@@ -98,6 +101,12 @@ v1::DecodeEvent EventFrom(const DecodeUpdate& update) {
   v1::DecodeEvent event;
   if (std::holds_alternative<DecodePromised>(update)) {
     event.mutable_promised();
+    return event;
+  }
+  if (const auto* prompt = std::get_if<DecodePromptTokens>(&update)) {
+    for (const SampledToken& token : prompt->tokens) {
+      Set(token, event.mutable_prompt_tokens()->add_tokens());
+    }
     return event;
   }
   if (const auto* tokens = std::get_if<DecodeTokens>(&update)) {

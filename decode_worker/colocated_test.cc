@@ -1,0 +1,267 @@
+#include "decode_worker/decode_harness.h"
+
+// Prompts that the decode worker computes itself, in chunks beside the batch.
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ColocatedTest : public DecodeWorkerTest {};
+
+TEST_F(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
+  Start(64, {.chunk_tokens = 16});
+  const Prompt prompt = Colocated(53);
+  Record record;
+  ASSERT_TRUE(Submit(prompt.job, &record).ok());
+  EXPECT_EQ(worker_->Load().waiting_tokens, 53);
+  Settle();
+  EXPECT_EQ(record.ids(), prompt.answer);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(record.tokens[i].position, 53 + i);
+  EXPECT_TRUE(record.promised);
+  EXPECT_EQ(record.finished->reason, FinishReason::kLength);
+  EXPECT_EQ(record.finished->link, "");
+  EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 19));
+  EXPECT_EQ(record.ended, absl::OkStatus());
+  EXPECT_EQ(worker_->Load().steps, 4u + 19);  // chunks of 16, 16, 16, 5
+  EXPECT_EQ(worker_->Load().waiting_tokens, 0);
+  ExpectAllBack();
+}
+
+// The promise of chunked prefill: no stream waits for more than a chunk.
+TEST_F(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
+  Start(64, {.chunk_tokens = 8});
+  const Prompt stream = Colocated(3, 40), longer = Colocated(100);
+  Record first, second;
+  ASSERT_TRUE(Submit(stream.job, &first).ok());
+  while (first.tokens.size() < 2) WorkerTurn();
+  ASSERT_TRUE(Submit(longer.job, &second).ok());
+  size_t tokens = first.tokens.size(), turns = 0;
+  while (second.tokens.empty()) {
+    WorkerTurn();
+    EXPECT_EQ(first.tokens.size(), ++tokens) << "the stream stood still";
+    ++turns;
+  }
+  EXPECT_EQ(turns, 1u + 100 / 7 + 1);  // the batch of one leaves 7 of 8 in each step
+  Settle();
+  EXPECT_EQ(first.ids(), stream.answer);
+  EXPECT_EQ(second.ids(), longer.answer);
+  ExpectAllBack();
+}
+
+TEST_F(ColocatedTest, ALargeBatchLeavesAPromptOneBlockOfTokens) {
+  Start(256, {.chunk_tokens = 8});
+  std::vector<Prompt> prompts;
+  std::vector<Record> records(12);
+  for (Record& record : records) {
+    prompts.push_back(Colocated(2, 60));
+    ASSERT_TRUE(Submit(prompts.back().job, &record).ok());
+  }
+  while (records.back().tokens.empty()) WorkerTurn();
+  const Prompt late = Colocated(40);
+  Record record;
+  ASSERT_TRUE(Submit(late.job, &record).ok());
+  const uint64_t steps = worker_->Load().steps;
+  while (record.tokens.empty()) WorkerTurn();
+  EXPECT_LE(worker_->Load().steps - steps, 40u / kBlockTokens + 2);
+  Settle();
+  EXPECT_EQ(record.ids(), late.answer);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(records[i].ids(), prompts[i].answer);
+  ExpectAllBack();
+}
+
+TEST_F(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
+  Start(32, {.chunk_tokens = 128});
+  const Prompt one = Colocated(80), two = Colocated(60), three = Colocated(4);
+  Record records[3];
+  ASSERT_TRUE(Submit(one.job, &records[0]).ok());    // 20 + 1 blocks of 32
+  ASSERT_TRUE(Submit(two.job, &records[1]).ok());    // 15 + 1: not beside it
+  ASSERT_TRUE(Submit(three.job, &records[2]).ok());  // would fit, but does not overtake
+  WorkerTurn();
+  EXPECT_TRUE(records[0].promised);
+  EXPECT_FALSE(records[1].promised);
+  EXPECT_FALSE(records[2].promised);
+  EXPECT_EQ(worker_->Load().waiting, 2);
+  Settle();
+  EXPECT_EQ(records[0].ids(), one.answer);
+  EXPECT_EQ(records[1].ids(), two.answer);
+  EXPECT_EQ(records[2].ids(), three.answer);
+  ExpectAllBack();
+}
+
+TEST_F(ColocatedTest, NoMoreBeginThanTheBatchHolds) {
+  Start(64, {.max_batch = 2});
+  std::vector<Prompt> prompts;
+  Record records[5];
+  for (Record& record : records) {
+    prompts.push_back(Colocated(4));
+    ASSERT_TRUE(Submit(prompts.back().job, &record).ok());
+  }
+  int most = 0;
+  for (int i = 0; i < 300; ++i) {
+    WorkerTurn();
+    most = std::max(most, worker_->Load().running);
+  }
+  EXPECT_EQ(most, 2);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(records[i].ids(), prompts[i].answer);
+}
+
+TEST_F(ColocatedTest, ChunksAndPullsMixAtRandom) {
+  Start(256, {.max_batch = 6, .chunk_tokens = 24});
+  std::vector<std::unique_ptr<Handover>> handovers;
+  std::vector<std::vector<TokenId>> answers;
+  std::vector<Record> records(40);
+  for (Record& record : records) {
+    const int n = static_cast<int>(random_() % 90) + 1;
+    DecodeJob job;
+    if (random_() % 2) {
+      handovers.push_back(Ready(n));
+      job = Job(*handovers.back());
+      answers.push_back(handovers.back()->answer);
+    } else {
+      const Prompt prompt = Colocated(n);
+      job = prompt.job;
+      answers.push_back(prompt.answer);
+    }
+    const auto id = Submit(job, &record);
+    ASSERT_TRUE(id.ok()) << id.status();
+    if (random_() % 4 == 0) {
+      worker_->SetPaused(*id, true);
+      WorkerTurn();
+      KvTurn();
+      worker_->SetPaused(*id, false);
+    }
+    for (int i = random_() % 9; i > 0; --i) {
+      WorkerTurn();
+      KvTurn();
+    }
+  }
+  Settle();
+  for (size_t i = 0; i < records.size(); ++i) {
+    ASSERT_TRUE(records[i].finished) << i << ": " << *records[i].ended;
+    EXPECT_EQ(records[i].ids(), answers[i]) << i;
+  }
+  ExpectAllBack();
+}
+
+TEST_F(ColocatedTest, CancelledInEveryStateAllComesBack) {
+  Start(32, {.chunk_tokens = 8});
+  const Prompt one = Colocated(60), two = Colocated(90);
+  Record records[3];
+  const auto computing = Submit(one.job, &records[0]).value();
+  const auto queued = Submit(two.job, &records[1]).value();
+  WorkerTurn();
+  ASSERT_TRUE(records[0].promised);
+  ASSERT_FALSE(records[1].promised);
+  worker_->Cancel(queued);
+  worker_->Cancel(computing);
+  Settle();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(records[i].ended->code(), absl::StatusCode::kCancelled);
+    EXPECT_TRUE(records[i].tokens.empty());
+  }
+  EXPECT_EQ(worker_->Load().waiting_tokens, 0);
+  ExpectAllBack();
+  const auto running = Submit(one.job, &records[2]).value();
+  while (records[2].tokens.size() < 3) WorkerTurn();
+  worker_->Cancel(running);
+  Settle();
+  EXPECT_EQ(records[2].ended->code(), absl::StatusCode::kCancelled);
+  ExpectAllBack();
+}
+
+TEST_F(ColocatedTest, APausedPromptIsLeftOutAndInTheEndGivenUp) {
+  Start(64, {.chunk_tokens = 8, .pause_limit = absl::Seconds(3)});
+  const Prompt one = Colocated(40), two = Colocated(40);
+  Record paused, running;
+  const auto id = Submit(one.job, &paused).value();
+  WorkerTurn();
+  worker_->SetPaused(id, true);
+  ASSERT_TRUE(Submit(two.job, &running).ok());
+  Settle();
+  EXPECT_EQ(running.ids(), two.answer);
+  EXPECT_TRUE(paused.tokens.empty());
+  now_ += absl::Seconds(4);
+  Settle();
+  EXPECT_THAT(paused.ended->message(), HasSubstr("paused for more than 3s"));
+  ExpectAllBack();
+}
+
+// The oldest finish; a preempted one says so, whatever it was doing, and its tokens were right.
+TEST_F(ColocatedTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
+  Start(32, {.chunk_tokens = 16});
+  std::vector<Prompt> prompts;
+  Record records[4];
+  for (Record& record : records) {
+    prompts.push_back(Colocated(20, 90));
+    ASSERT_TRUE(Submit(prompts.back().job, &record).ok());
+  }
+  Settle();
+  EXPECT_EQ(records[0].ids(), prompts[0].answer);
+  int preempted = 0;
+  for (int i = 1; i < 4; ++i) {
+    const auto ids = records[i].ids();
+    EXPECT_EQ(ids, std::vector<TokenId>(prompts[i].answer.begin(),
+                                        prompts[i].answer.begin() + ids.size()));
+    if (records[i].ended->ok()) continue;
+    ++preempted;
+    EXPECT_EQ(records[i].ended->code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(records[i].ended->message(), HasSubstr("preempted"));
+  }
+  EXPECT_GT(preempted, 0);
+  ExpectAllBack();
+}
+
+TEST_F(ColocatedTest, ThePromptsOwnLogprobsComeBeforeTheFirstToken) {
+  Start(64, {.chunk_tokens = 8});
+  Prompt prompt = Colocated(21, 4);
+  prompt.job.sampling.prompt_logprobs = 1;
+  Record record;
+  ASSERT_TRUE(Submit(prompt.job, &record).ok());
+  Settle();
+  ASSERT_EQ(record.prompt.size(), 21u);
+  for (int i = 0; i < 21; ++i) {
+    EXPECT_EQ(record.prompt[i].position, i);
+    EXPECT_EQ(record.prompt[i].id, prompt.job.tokens[i]);
+    EXPECT_EQ(record.prompt[i].logprob.has_value(), i > 0);
+  }
+  EXPECT_EQ(record.ids(), prompt.answer);
+}
+
+// A try after a broken one: the prompt and what had been generated.
+TEST_F(ColocatedTest, AnAnswerBegunElsewhereGoesOn) {
+  Start();
+  Prompt prompt = Colocated(30);
+  DecodeJob again = prompt.job;
+  again.tokens.insert(again.tokens.end(), prompt.answer.begin(), prompt.answer.begin() + 7);
+  Record record;
+  ASSERT_TRUE(Submit(again, &record).ok());
+  Settle();
+  EXPECT_EQ(record.ids(), std::vector<TokenId>(prompt.answer.begin() + 7, prompt.answer.end()));
+  EXPECT_EQ(record.finished->reason, FinishReason::kLength);
+  again.sampling.max_tokens = 7;
+  const auto done = Submit(again, &record);
+  EXPECT_EQ(done.status().message(), "max_tokens is 7 and 7 have been generated");
+}
+
+TEST_F(ColocatedTest, LogitsThatAreNoNumbersEndThatPromptOnly) {
+  poison_ = 77;
+  Start(64, {.chunk_tokens = 16});
+  Prompt bad = Colocated(40), good = Colocated(40);
+  for (TokenId& id : bad.job.tokens) id = 5;
+  for (TokenId& id : good.job.tokens) id = 6;
+  bad.job.tokens.back() = poison_;
+  bad.job.sampling.prompt_logprobs = 0;  // the rows of the prompt are looked at too
+  bad.job.tokens[3] = poison_;
+  good.answer = FakeContinuation(layout_, good.job.tokens, kVocab, 20);
+  Record records[2];
+  ASSERT_TRUE(Submit(bad.job, &records[0]).ok());
+  ASSERT_TRUE(Submit(good.job, &records[1]).ok());
+  Settle();
+  EXPECT_EQ(records[0].ended->code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(records[0].tokens.empty());
+  EXPECT_EQ(records[1].ids(), good.answer);
+  ExpectAllBack();
+}
+
+}  // namespace
+}  // namespace baton

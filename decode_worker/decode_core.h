@@ -1,0 +1,163 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "common/base/inbox.h"
+#include "common/base/mutex.h"
+#include "common/engine/engine.h"
+#include "common/kv_cache/block_pool.h"
+#include "decode_worker/decode_worker.h"
+
+// The inside of DecodeWorker; included by its sources alone.
+namespace baton {
+
+class DecodeWorker::Core {
+ public:
+  Core(Options options, const Model* model, KvPlane* plane, KvPuller* puller,
+       std::function<void(std::function<void()>)> on_kv_thread, std::unique_ptr<Engine> engine)
+      : options_(std::move(options)),
+        vocab_(model->config().vocab),
+        rope_(model->config().rope),
+        layout_(plane->options().layout),
+        puller_(puller),
+        on_kv_thread_(std::move(on_kv_thread)),
+        engine_(std::move(engine)),
+        pool_(plane->options().blocks, plane->generations(),
+              options_.reuse_last_freed ? BlockPool::Reuse::kLastFreed
+                                        : BlockPool::Reuse::kContiguous),
+        mailbox_(std::make_shared<Mailbox>()) {
+    mailbox_->wake = options_.wake;
+    ReportLoad();
+  }
+
+  absl::StatusOr<JobId> Submit(DecodeJob job, Update update);
+  void Cancel(JobId id) { mailbox_->Send(CancelAsked{id}); }
+  void SetPaused(JobId id, bool paused) { mailbox_->Send(PauseAsked{id, paused}); }
+  void Drain() { draining_ = true; }
+  WorkerLoad Load() const;
+  int jobs() const { return live_; }
+  bool RunOnce(absl::Time now);
+
+ private:
+  enum class State {
+    kQueued,     // to be computed here; nothing has been taken
+    kComputing,  // chunk by chunk
+    kPulling,    // promised; the puller writes to its blocks
+    kReady,      // KV of all tokens but the last is there
+    kEnding,     // `end` says how; the puller may still write to its blocks
+  };
+  // The KV thread's side of a pull, written there by the first closure of its job.
+  struct Pull {
+    uint64_t id = 0;
+  };
+  struct Sequence {
+    JobId id = 0;
+    DecodeJob job;                        // `tokens` grows
+    std::optional<TokenHistory> history;  // where sampling looks back; grows too
+    Update update;
+    State state = State::kPulling;
+    std::vector<BlockId> blocks;
+    int rope_reach = 0;  // of the rotary table that its KV is computed with
+    std::shared_ptr<Pull> pull = std::make_shared<Pull>();
+    int computed = 0;                    // tokens, of a prompt that is computed here
+    std::optional<PromptScores> scores;  // until the prompt is scored, where that is wanted
+    absl::Status end;
+    DecodeFinished summary;
+    absl::Time ready;
+    std::optional<absl::Time> first_step;
+    uint64_t last_step = 0;
+    std::optional<absl::Time> paused_since;
+
+    int tokens() const { return static_cast<int>(job.tokens.size()); }
+  };
+  struct Chunk {
+    Sequence* sequence;
+    int tokens;
+  };
+  struct Result {
+    JobId id;
+    std::vector<SampledToken> prompt;                   // that were scored
+    std::optional<absl::StatusOr<SampledToken>> token;  // none: the prompt has chunks to come
+  };
+
+  struct Arrived {
+    JobId id;
+    DecodeJob job;
+    Update update;
+    std::optional<TokenHistory> history;
+  };
+  struct CancelAsked {
+    JobId id;
+  };
+  struct PauseAsked {
+    JobId id;
+    bool paused;
+  };
+  struct PullDone {
+    JobId id;
+    PullResult result;
+  };
+  using Message = std::variant<Arrived, CancelAsked, PauseAsked, PullDone>;
+  // What other threads write to. Arrivals are bounded by max_inbox, the rest by the jobs there are.
+  struct Mailbox {
+    Inbox<Message> inbox{0};
+    std::function<void()> wake;
+    void Send(Message message) {
+      inbox.PushAlways(std::move(message));
+      if (wake) wake();
+    }
+  };
+
+  // Jobs and messages: decode_worker.cc
+  absl::Status Check(const DecodeJob& job) const;
+  void HandOutResults(absl::Time now);
+  void Handle(Arrived message, absl::Time now);
+  void Handle(CancelAsked message, absl::Time now);
+  void Handle(PauseAsked message, absl::Time now);
+  void Handle(PullDone message, absl::Time now);
+  void HandOut(Sequence* sequence, SampledToken token, absl::Time now);
+  bool EndPaused(absl::Time now);
+  void BeginEnding(Sequence* sequence, absl::Status status);
+  void End(Sequence* sequence, absl::Status status);
+  Sequence* Find(JobId id);
+  void ReportLoad();
+
+  // What a step is made of: decode_step.cc
+  std::vector<JobId> ChooseBatch() const;
+  bool HasRoomToGrow(Sequence* sequence);
+  bool Begin(Sequence* sequence);
+  std::vector<Chunk> PlanChunks(int batch);
+  bool Step(absl::Time now);
+  void TakeChunk(const Chunk& chunk, absl::StatusOr<SampledToken>* token);
+
+  const Options options_;
+  const int vocab_;
+  const RopeConfig rope_;
+  const KvLayout layout_;
+  KvPuller* const puller_;  // KV thread
+  const std::function<void(std::function<void()>)> on_kv_thread_;
+  const std::unique_ptr<Engine> engine_;
+  BlockPool pool_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  std::map<JobId, Sequence> sequences_;  // oldest first
+  std::deque<JobId> prompts_;            // kQueued and kComputing, oldest first
+  std::vector<Result> results_;          // of the last step
+
+  std::atomic<JobId> last_id_{0};
+  std::atomic<bool> draining_{false};
+  std::atomic<int> live_{0};
+  std::atomic<int> unseen_{0};
+  std::atomic<int64_t> waiting_tokens_{0};  // of prompts that are computed here
+  mutable Mutex load_mutex_;
+  WorkerLoad load_ ABSL_GUARDED_BY(load_mutex_);
+};
+
+}  // namespace baton

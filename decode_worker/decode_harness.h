@@ -1,0 +1,241 @@
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/log.h"
+#include "common/engine/engine.h"
+#include "common/engine/fake_model.h"
+#include "common/engine/handover_note.h"
+#include "common/kv_cache/block_pool.h"
+#include "decode_worker/decode_worker.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/fake/fake_backend.h"
+#include "kv_transfer/faulty_transport.h"
+#include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/kv_publisher.h"
+
+// For tests of DecodeWorker: one of them and an owner of KV.
+namespace baton {
+
+inline constexpr int kVocab = 128;
+inline constexpr int kContext = 128;
+inline constexpr int kBlockTokens = 4;
+
+// A decode worker and an owner of KV, in one thread and virtual time. The KV thread is a queue that
+// the test runs when it likes.
+class DecodeWorkerTest : public ::testing::Test {
+ protected:
+  struct Record {
+    bool promised = false;
+    std::vector<SampledToken> prompt;  // with logprobs
+    std::vector<SampledToken> tokens;
+    std::optional<DecodeFinished> finished;
+    bool outgrown = false;
+    std::optional<absl::Status> ended;
+
+    std::vector<TokenId> ids() const {
+      std::vector<TokenId> ids;
+      for (const SampledToken& token : tokens) ids.push_back(token.id);
+      return ids;
+    }
+  };
+  // KV at the owner, and the right answer.
+  struct Handover {
+    KvTicket ticket;
+    std::vector<TokenId> prompt, answer;
+    std::optional<absl::Status> ended;
+  };
+
+  DecodeWorkerTest() : DecodeWorkerTest(FakeModelConfig(kVocab, kContext)) {}
+  explicit DecodeWorkerTest(const ModelConfig& config)
+      : model_(Model::WithoutWeights(config)),
+        layout_(model_->LayoutFor(kBlockTokens, DType::kF16)) {
+    SetLogLevel(Severity::kError);
+  }
+
+  void Stop() {
+    worker_.reset();
+    kv_work_.clear();
+    publisher_.reset();
+    puller_.reset();
+    owner_.reset();
+    reader_.reset();
+    faulty_.reset();
+  }
+  // Anew: nothing is left of the worker before.
+  void Start(int blocks = 64, DecodeWorker::Options options = {}) {
+    Stop();
+    owner_transport_ = fabric_.CreateTransport();
+    reader_transport_ = fabric_.CreateTransport();
+    faulty_ =
+        std::make_unique<FaultyTransport>(reader_transport_.get(), 1, [this] { return now_; });
+    owner_ =
+        KvPlane::Create(owner_transport_.get(),
+                        {.epoch = 1, .numerics_id = "fake-v1", .layout = layout_, .blocks = 512})
+            .value();
+    reader_ = KvPlane::Create(faulty_.get(), {.epoch = 2,
+                                              .numerics_id = "fake-v1",
+                                              .layout = layout_,
+                                              .blocks = blocks,
+                                              .proves_links = true})
+                  .value();
+    publisher_ = KvPublisher::Create(owner_.get(), {.owner = "owner"});
+    puller_ = KvPuller::Create(reader_.get(), {});
+    owner_pool_ = std::make_unique<BlockPool>(512, owner_->generations());
+    owner_backend_ = CreateFakeBackend();
+    owner_engine_ =
+        Engine::Create(model_.get(), owner_backend_.get(), {owner_->pool(), layout_}, kContext)
+            .value();
+    owner_->SetPeers({{2, "reader", reader_->address()}});
+    reader_->SetPeers({{1, "owner", owner_->address()}});
+    backend_ = CreateFakeBackend({.per_step = absl::Milliseconds(2),
+                                  .spend = [this](absl::Duration d) { spent_ += d; },
+                                  .nan_after = poison_});
+    worker_ = DecodeWorker::Create(
+                  options, model_.get(), backend_.get(), reader_.get(), puller_.get(),
+                  [this](std::function<void()> work) { kv_work_.push_back(std::move(work)); })
+                  .value();
+    while (reader_->links().empty()) {
+      now_ += absl::Milliseconds(1);
+      Settle();
+    }
+  }
+
+  bool KvTurn() {
+    bool worked = !kv_work_.empty();
+    while (!kv_work_.empty()) {
+      auto work = std::move(kv_work_.front());
+      kv_work_.pop_front();
+      work();
+    }
+    worked |= owner_->RunOnce(now_);
+    worked |= reader_->RunOnce(now_);
+    return worked;
+  }
+  bool WorkerTurn() {
+    spent_ = absl::ZeroDuration();
+    const bool worked = worker_->RunOnce(now_);
+    now_ += spent_;
+    return worked;
+  }
+  void Settle() {
+    for (int idle = 0; idle < 4; ++idle) {
+      if (KvTurn() | WorkerTurn()) idle = 0;
+    }
+  }
+
+  // Computes a prompt of `n` tokens at the owner; `published` tokens of it are there at once.
+  std::unique_ptr<Handover> Open(int n, int answer = 20, TokenId last = 1) {
+    auto handover = std::make_unique<Handover>();
+    for (int i = 1; i < n; ++i) {
+      handover->prompt.push_back(static_cast<TokenId>(random_() % (kVocab - 1)));
+    }
+    handover->prompt.push_back(last);
+    handover->answer = FakeContinuation(layout_, handover->prompt, kVocab, answer);
+    const auto blocks = owner_pool_->Take(layout_.BlocksFor(n)).value();
+    EXPECT_TRUE(owner_engine_->Run({{{.tokens = handover->prompt, .blocks = blocks}}}).ok());
+    handover->ticket =
+        publisher_->Open(blocks, n, [this, blocks, h = handover.get()](absl::Status status) {
+          h->ended = status;
+          owner_pool_->Release(blocks);
+        });
+    return handover;
+  }
+  void Complete(const Handover& handover, std::optional<std::string> payload = std::nullopt) {
+    const int n = static_cast<int>(handover.prompt.size());
+    HandoverNote note;
+    note.first_token = {.id = handover.answer[0], .position = n};
+    publisher_->Publish(handover.ticket.handover_id, n, layout_.layers);
+    publisher_->Complete(handover.ticket.handover_id, payload.value_or(note.Encode()));
+  }
+  std::unique_ptr<Handover> Ready(int n, int answer = 20) {
+    auto handover = Open(n, answer);
+    Complete(*handover);
+    return handover;
+  }
+  DecodeJob Job(const Handover& handover, int max_tokens = 20) {
+    DecodeJob job;
+    job.request_id = "r";
+    job.ticket = handover.ticket;
+    job.tokens = handover.prompt;
+    job.original_prompt_tokens = static_cast<int>(handover.prompt.size());
+    job.sampling.max_tokens = max_tokens;
+    return job;
+  }
+  // A prompt of `n` tokens that the worker computes itself, and its right answer.
+  struct Prompt {
+    DecodeJob job;
+    std::vector<TokenId> answer;
+  };
+  Prompt Colocated(int n, int max_tokens = 20) {
+    Prompt prompt;
+    prompt.job.request_id = "c";
+    for (int i = 0; i < n; ++i) {
+      prompt.job.tokens.push_back(static_cast<TokenId>(random_() % (kVocab - 1)));
+    }
+    prompt.job.original_prompt_tokens = n;
+    prompt.job.sampling.max_tokens = max_tokens;
+    prompt.answer = FakeContinuation(layout_, prompt.job.tokens, kVocab, max_tokens);
+    return prompt;
+  }
+  absl::StatusOr<DecodeWorker::JobId> Submit(DecodeJob job, Record* record) {
+    return worker_->Submit(std::move(job), [record](DecodeUpdate update) {
+      EXPECT_FALSE(record->ended);
+      if (std::holds_alternative<DecodePromised>(update)) {
+        EXPECT_FALSE(record->promised);
+        record->promised = true;
+      } else if (auto* prompt = std::get_if<DecodePromptTokens>(&update)) {
+        EXPECT_TRUE(record->promised);
+        EXPECT_TRUE(record->tokens.empty());
+        for (SampledToken& token : prompt->tokens) record->prompt.push_back(token);
+      } else if (auto* tokens = std::get_if<DecodeTokens>(&update)) {
+        EXPECT_TRUE(record->promised);
+        for (SampledToken& token : tokens->tokens) record->tokens.push_back(token);
+      } else if (auto* finished = std::get_if<DecodeFinished>(&update)) {
+        EXPECT_FALSE(record->finished);
+        record->finished = *finished;
+      } else if (std::holds_alternative<DecodeOutgrown>(update)) {
+        EXPECT_FALSE(record->finished);
+        record->outgrown = true;
+      } else {
+        record->ended = std::get<DecodeEnded>(update).status;
+        EXPECT_EQ(record->ended->ok(), record->finished.has_value());
+      }
+    });
+  }
+  void ExpectAllBack() {
+    EXPECT_EQ(worker_->Load().free_blocks, worker_->Load().total_blocks);
+    EXPECT_EQ(worker_->Load().running, 0);
+    EXPECT_EQ(worker_->Load().waiting, 0);
+    EXPECT_EQ(worker_->jobs(), 0);
+    EXPECT_EQ(puller_->running_pulls(), 0);
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  absl::Duration spent_;
+  std::mt19937 random_{1};
+  TokenId poison_ = -1;
+  std::unique_ptr<const Model> model_;
+  const KvLayout layout_;
+  InProcessFabric fabric_{{.single_threaded = true}};
+  std::unique_ptr<Transport> owner_transport_, reader_transport_;
+  std::unique_ptr<FaultyTransport> faulty_;
+  std::unique_ptr<KvPlane> owner_, reader_;
+  std::unique_ptr<KvPublisher> publisher_;
+  std::unique_ptr<KvPuller> puller_;
+  std::unique_ptr<BlockPool> owner_pool_;
+  std::unique_ptr<Backend> owner_backend_, backend_;
+  std::unique_ptr<Engine> owner_engine_;
+  std::deque<std::function<void()>> kv_work_;
+  std::unique_ptr<DecodeWorker> worker_;
+};
+
+}  // namespace baton

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "router/router_core.h"
+#include "router/worker_table.h"
+
+namespace baton {
+
+// Who computes a prompt: during one look at the queue, finds the worker for each request by its
+// mode. Remembers what was busy, so that a long queue costs little.
+class Ways {
+ public:
+  // `workers` must outlive it, and nothing but places taken may change meanwhile.
+  Ways(const RouterCoreOptions& options, WorkerTable* workers, absl::Time now);
+
+  struct Found {
+    WorkerTable::Choice choice = WorkerTable::Choice::kNone;
+    bool colocated = false;
+    Worker* worker = nullptr;  // if taken
+  };
+  // For `tokens` to compute in `mode`, which is specified. kBusy: there are workers, and none has a
+  // place.
+  Found Find(v1::ServingMode mode, size_t tokens, const Need& need, WorkerKey avoid_prefill,
+             WorkerKey avoid_decode);
+  // No worker has a place, whatever the need.
+  bool closed() const { return closed_; }
+
+ private:
+  // Split where the queue is short enough for auto; split; colocated.
+  enum Way { kShortSplit, kSplit, kColocated, kWays };
+  WorkerTable::Choice Try(Way way, Need need, WorkerKey avoid, Worker** worker);
+
+  const WorkerTable::Places places_, short_places_;
+  const size_t auto_prompt_tokens_;
+  WorkerTable* const workers_;
+  const absl::Time now_;
+  // Of those that found all busy; of each way none is at least as picky as another.
+  std::array<std::vector<Need>, kWays> busy_;
+  bool closed_ = false;
+};
+
+}  // namespace baton
