@@ -6,7 +6,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class ColocatedTest : public DecodeWorkerTest {};
+class ColocatedTest : public DecodeWorkerTest {
+ protected:
+  void OneTurn() {
+    KvTurn();
+    WorkerTurn();
+  }
+};
 
 TEST_F(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
   Start(64, {.chunk_tokens = 16});
@@ -86,6 +92,53 @@ TEST_F(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
   EXPECT_EQ(records[1].ids(), two.answer);
   EXPECT_EQ(records[2].ids(), three.answer);
   ExpectAllBack();
+}
+
+// Neither kind starves the other: blocks that a prompt waits for are not given to tickets, and a
+// batch that tickets keep full has a place for a prompt once those before it are done.
+TEST_F(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
+  Start(32, {.max_batch = 2});
+  const Prompt holder = Colocated(60, 30), waiting = Colocated(80);
+  const auto ticket = Ready(8);
+  Record records[4];
+  ASSERT_TRUE(Submit(holder.job, &records[0]).ok());
+  WorkerTurn();
+  ASSERT_TRUE(Submit(waiting.job, &records[1]).ok());  // 20 + 1 blocks; 16 are free
+  WorkerTurn();
+  ASSERT_FALSE(records[1].promised);
+  ASSERT_TRUE(Submit(Job(*ticket), &records[2]).ok());
+  WorkerTurn();
+  EXPECT_EQ(records[2].ended->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(records[2].ended->message(), HasSubstr("prompts wait"));
+  Settle();
+  EXPECT_EQ(records[0].ids(), holder.answer);
+  EXPECT_EQ(records[1].ids(), waiting.answer);
+  ASSERT_TRUE(Submit(Job(*ticket), &records[3]).ok());
+  Settle();
+  EXPECT_EQ(records[3].ids(), ticket->answer);
+  ExpectAllBack();
+}
+
+TEST_F(ColocatedTest, ABatchThatTicketsKeepFullHasAPlaceForAPrompt) {
+  Start(128, {.max_batch = 2});
+  std::deque<Record> records;
+  std::vector<std::unique_ptr<Handover>> handovers;
+  const auto take_over = [&] {
+    handovers.push_back(Ready(4, 30));
+    ASSERT_TRUE(Submit(Job(*handovers.back(), 30), &records.emplace_back()).ok());
+  };
+  take_over();
+  take_over();
+  while (records[1].tokens.size() < 2) OneTurn();
+  const Prompt prompt = Colocated(10);
+  Record record;
+  ASSERT_TRUE(Submit(prompt.job, &record).ok());
+  int turns = 0;
+  while (!record.ended && ++turns < 500) {
+    if (worker_->jobs() < 4) take_over();  // there are always two that could run
+    OneTurn();
+  }
+  EXPECT_EQ(record.ids(), prompt.answer);
 }
 
 TEST_F(ColocatedTest, NoMoreBeginThanTheBatchHolds) {

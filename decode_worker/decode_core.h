@@ -133,6 +133,8 @@ class DecodeWorker::Core {
   // What a step is made of: decode_step.cc
   std::vector<JobId> ChooseBatch() const;
   bool HasRoomToGrow(Sequence* sequence);
+  int FirstBlocks(const Sequence& sequence) const;
+  bool PromptWaitsFor(int blocks) const;
   bool Begin(Sequence* sequence);
   std::vector<Chunk> PlanChunks(int batch);
   bool Step(absl::Time now);

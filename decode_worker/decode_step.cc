@@ -49,16 +49,33 @@ bool DecodeWorker::Core::HasRoomToGrow(Sequence* sequence) {
   return true;
 }
 
-// Takes blocks for a prompt's KV and one more. One is left for each sequence that grows, so that
-// what begins here is not paid for by preempting it. False: not now.
-bool DecodeWorker::Core::Begin(Sequence* sequence) {
-  int running = 0;
-  for (const auto& [id, other] : sequences_) {
-    running += other.state == State::kReady || other.state == State::kComputing;
+// Of a sequence's KV, and one more, so that a promise is good for some tokens at least.
+int DecodeWorker::Core::FirstBlocks(const Sequence& sequence) const {
+  return std::min(layout_.BlocksFor(sequence.tokens()) + 1, layout_.BlocksFor(options_.context));
+}
+
+// Whether a prompt waits for blocks that `blocks` taken now would be missing from.
+bool DecodeWorker::Core::PromptWaitsFor(int blocks) const {
+  for (const JobId id : prompts_) {
+    const Sequence& sequence = sequences_.at(id);
+    if (sequence.state != State::kQueued || sequence.paused_since) continue;
+    return pool_.free_blocks() < FirstBlocks(sequence) + blocks;
   }
-  if (running >= options_.max_batch) return false;
-  const int needed =
-      std::min(layout_.BlocksFor(sequence->tokens()) + 1, layout_.BlocksFor(options_.context));
+  return false;
+}
+
+// Takes the first blocks of a prompt. One is left for each sequence that grows, so that what begins
+// here is not paid for by preempting it. False: not now.
+bool DecodeWorker::Core::Begin(Sequence* sequence) {
+  int running = 0, older = 0;
+  for (const auto& [id, other] : sequences_) {
+    if (other.state != State::kReady && other.state != State::kComputing) continue;
+    ++running;
+    older += id < sequence->id;
+  }
+  // Younger ones, taken over since, take turns with it.
+  if (older >= options_.max_batch) return false;
+  const int needed = FirstBlocks(*sequence);
   if (pool_.free_blocks() < needed + running) return false;
   auto blocks = pool_.Take(needed);
   if (!blocks.ok()) return false;

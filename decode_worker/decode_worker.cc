@@ -174,15 +174,19 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
     prompts_.push_back(sequence->id);
     return;
   }
-  // One block beyond the prompt's, so that a promise is good for some tokens at least.
-  const int pulled = layout_.BlocksFor(sequence->tokens());
-  auto blocks = pool_.Take(std::min(pulled + 1, layout_.BlocksFor(options_.context)));
+  const int wanted = FirstBlocks(*sequence);
+  if (PromptWaitsFor(wanted)) {
+    End(sequence, absl::ResourceExhaustedError("prompts wait for KV blocks here"));
+    return;
+  }
+  auto blocks = pool_.Take(wanted);
   if (!blocks.ok()) {
     End(sequence, blocks.status());
     return;
   }
   sequence->blocks = *std::move(blocks);
-  const std::vector<BlockId> into(sequence->blocks.begin(), sequence->blocks.begin() + pulled);
+  const std::vector<BlockId> into(sequence->blocks.begin(),
+                                  sequence->blocks.begin() + layout_.BlocksFor(sequence->tokens()));
   on_kv_thread_([puller = puller_, mailbox = mailbox_, id = sequence->id, pull = sequence->pull,
                  ticket = *sequence->job.ticket, attempt = sequence->job.attempt, into] {
     pull->id = puller->Start(ticket, attempt, into, [mailbox, id](PullResult result) {
