@@ -29,6 +29,7 @@
 ABSL_FLAG(std::string, shape, "100m", "100m or 1b");
 ABSL_FLAG(std::string, folder, "",
           "where its weights are, or are written first; default: a temporary folder of its name");
+ABSL_FLAG(bool, write, false, "only writes the folder, for workers and a router to serve");
 ABSL_FLAG(std::string, numerics, "auto", "as of a worker");
 ABSL_FLAG(int, threads, 2, "for both");
 ABSL_FLAG(int, rounds, 3, "how often everything is measured");
@@ -245,6 +246,10 @@ int Main() {
   }
   if (absl::Status made = MakeShapeFolder(shape, folder); !made.ok()) {
     RefuseToStart(made.message());
+  }
+  if (absl::GetFlag(FLAGS_write)) {
+    std::printf("%s\n", folder.c_str());
+    return 0;
   }
   Shape ours(folder);
   std::printf("%s: %s\n%s\n", shape.c_str(), folder.c_str(), ours.Describe().c_str());

@@ -107,6 +107,10 @@ absl::Status MakeShapeFolder(absl::string_view name, const std::string& folder) 
   for (uint16_t& value : normal) value = Bf16(draw(random));
   for (const TensorToWrite& tensor : tensors) WriteTensor(tensor, normal, &random, &weights);
   weights.close();
+  const std::string tokenizer = folder + "/tokenizer.json";
+  std::filesystem::copy_file(BATON_SOURCE_DIR "/common/model/demo/tokenizer.json", tokenizer,
+                             std::filesystem::copy_options::overwrite_existing, error);
+  if (error) return absl::UnavailableError(absl::StrCat(tokenizer, ": ", error.message()));
   // Last: a folder without it is begun again.
   std::ofstream config(folder + "/config.json");
   config << json{{"architectures", {"LlamaForCausalLM"}},
