@@ -22,7 +22,9 @@ namespace baton {
 //   frequency_penalty   tokens of the answer: times how often they stand there, taken off
 //   presence_penalty    tokens of the answer: taken off
 //   bad_words           can't be drawn. As in transformers, a word may begin in the prompt; vLLM
-//                       looks at the answer alone
+//                       looks at the answer alone. Unlike there, a word of L tokens is also banned
+//                       where exactly L - 1 tokens stand before it, prompt included, and so is an
+//                       end token that is a word by itself
 //   min_tokens          while fewer have been generated, stop tokens can't be drawn
 // then of what may be drawn:
 //   temperature         0: the largest logit, lowest id among equals; what follows changes nothing

@@ -137,8 +137,8 @@ TokenId PlainDraw(const std::vector<std::pair<TokenId, double>>& plain, double u
   return plain[i].first;
 }
 
-// How far `seen` is from `expected`, in deviations of chi-square above its mean. Cells that expect
-// fewer than five are one.
+// How far `seen` is from `expected`: chi-square as the normal variable that is as likely (Wilson &
+// Hilferty 1931). Cells that expect fewer than five are one.
 double ChiSquareDeviations(const std::vector<int>& seen, const std::vector<double>& expected) {
   double chi_square = 0, rare_expected = 0;
   int cells = 0, rare_seen = 0;
@@ -156,9 +156,10 @@ double ChiSquareDeviations(const std::vector<int>& seen, const std::vector<doubl
   }
   if (rare_expected > 0) add(rare_seen - rare_expected, std::max(rare_expected, 5.0));
   const double freedom = std::max(cells - 1, 1);
-  return (chi_square - freedom) / std::sqrt(2 * freedom);
+  const double variance = 2 / (9 * freedom);
+  return (std::cbrt(chi_square / freedom) - (1 - variance)) / std::sqrt(variance);
 }
-constexpr double kOneInAMillion = 5;  // deviations
+constexpr double kOneInAMillion = 4.75;  // deviations of a normal variable
 
 TEST(SamplerTest, GreedyTiesGoToTheLowestId) {
   EXPECT_EQ(Drawn({1, 3, 3, 2, 3}, At(0)), 1);
@@ -321,7 +322,7 @@ TEST(SamplerTest, ADependenceWouldBeSeen) {
     const int a = random() % 8;
     ++seen[a * 8 + (random() % 10 == 0 ? a : random() % 8)];
   }
-  EXPECT_GT(ChiSquareDeviations(seen, std::vector<double>(64, 20000 / 64.0)), 10 * kOneInAMillion);
+  EXPECT_GT(ChiSquareDeviations(seen, std::vector<double>(64, 20000 / 64.0)), 5 * kOneInAMillion);
 }
 
 TEST(SamplerTest, TheFirstAnswerDrawsAsTheOnlyOneAndTheOthersDoNot) {
