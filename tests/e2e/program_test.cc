@@ -142,9 +142,6 @@ TEST(ProgramTest, EveryFlagIsChecked) {
   }
 }
 
-// A worker that drains finishes what runs, is given nothing new, and exits 0.
-// Products summed in another order give other KV: such workers are never paired, and a client is
-// told so; the order that both can be asked for serves.
 TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
   const auto worker = Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-prefill"),
                                       absl::StrCat("--model=", kDemoModel), "--advertise=fd00::5"},
@@ -155,6 +152,8 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
   EXPECT_THAT(*address, testing::StartsWith("[fd00::5]:"));
 }
 
+// Products summed in another order give other KV: such workers are never paired, and a client is
+// told so; the order that both can be asked for serves.
 TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   for (const std::string prefill : {"portable", "f32"}) {
     const bool paired = prefill == "portable";
@@ -173,6 +172,7 @@ TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   }
 }
 
+// A worker that drains finishes what runs, is given nothing new, and exits 0.
 TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
   auto cluster = Cluster::Start({.prefill = 2, .decode = 2});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
