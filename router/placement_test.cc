@@ -1,0 +1,298 @@
+#include "absl/strings/str_cat.h"
+#include "common/rpc/limits.h"
+#include "router/router_core_fixture.h"
+
+// Membership, and who is given what.
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+TEST_F(RouterCoreTest, LosingTheAttachStreamEndsNoRunningRequestAndBringsNoNewOne) {
+  h.p1 = h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Tell(WorkerDetached{h.p1});
+  h.Tell(WorkerDetached{h.d1});
+  EXPECT_FALSE(h.serving.serving);
+  const RequestKey waits = h.Arrive(Prompt(5), 6);
+  EXPECT_EQ(h.core.queued(), 1u);
+  h.Tell(ClientCancelled{waits});
+  // The same processes come back over new streams and are known again.
+  h.p1 = h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+}
+
+TEST_F(RouterCoreTest, TheNewestEpochAtAnAddressWins) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  ASSERT_EQ(h.At(h.PrefillLeg()).worker.epoch, 1u);
+  h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 101);
+  EXPECT_TRUE(h.closed.count(h.p1));
+  // Its leg is as good as dead though nobody has said so.
+  EXPECT_EQ(h.At(h.PrefillLeg()).worker.epoch, 2u);
+  EXPECT_EQ(h.dropped.size(), 1u);
+  for (const v1::Peer& peer : h.peers.at(h.d1).peers()) EXPECT_NE(peer.epoch(), 1u);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
+  v1::Registration prefill;
+  prefill.set_role(v1::WORKER_ROLE_PREFILL);
+  prefill.set_address("p:1");
+  prefill.set_epoch(1);
+  prefill.set_protocol_version(kProtocolVersion);
+  prefill.set_model_fingerprint("f");
+  prefill.set_layout_fingerprint("l");
+  prefill.set_numerics_id("n");
+  prefill.set_total_blocks(64);
+  prefill.set_block_tokens(16);
+  prefill.set_context_tokens(4096);
+  h.Attach(prefill);
+  int n = 0;
+  const auto decode_with = [&](const std::function<void(v1::Registration&)>& change,
+                               std::vector<WorkerEpoch> links) {
+    v1::Registration decode = prefill;
+    decode.set_role(v1::WORKER_ROLE_DECODE);
+    decode.set_address(absl::StrCat("d", ++n, ":1"));
+    decode.set_epoch(10 + n);
+    change(decode);
+    return h.Attach(decode, links);
+  };
+  const AttachKey other_model = decode_with([](auto& d) { d.set_model_fingerprint("g"); }, {1});
+  const AttachKey other_layout = decode_with([](auto& d) { d.set_layout_fingerprint("g"); }, {1});
+  const AttachKey other_numerics = decode_with([](auto& d) { d.set_numerics_id("g"); }, {1});
+  for (const AttachKey key : {other_model, other_layout, other_numerics}) {
+    EXPECT_EQ(h.peers.at(key).peers_size(), 0);
+  }
+  decode_with([](auto&) {}, {2});
+  EXPECT_FALSE(h.serving.serving);
+  decode_with([](auto&) {}, {1});
+  EXPECT_TRUE(h.serving.serving);
+  EXPECT_EQ(h.serving.context_tokens, 1024) << "its pool holds no more";
+}
+
+TEST_F(RouterCoreTest, WorkersThatThisRouterCannotServeAreToldWhy) {
+  const AttachKey role = h.Attach(v1::WORKER_ROLE_UNSPECIFIED, "p:1", 1);
+  EXPECT_EQ(h.closed.at(role).code(), Code::kFailedPrecondition);
+  v1::Registration r;
+  r.set_role(v1::WORKER_ROLE_PREFILL);
+  r.set_address("p:1");
+  r.set_epoch(1);
+  r.set_protocol_version(kProtocolVersion + 1);
+  const AttachKey protocol = h.Attach(r);
+  EXPECT_THAT(std::string(h.closed.at(protocol).message()),
+              HasSubstr(absl::StrCat("protocol ", kProtocolVersion + 1)));
+  r.set_protocol_version(kProtocolVersion);
+  r.set_model("other");
+  const AttachKey model = h.Attach(r);
+  EXPECT_THAT(std::string(h.closed.at(model).message()), HasSubstr("'other'"));
+  r.set_model("m");
+  const AttachKey empty = h.Attach(r);
+  EXPECT_EQ(h.closed.at(empty).code(), Code::kInvalidArgument);
+}
+
+TEST_F(RouterCoreTest, AStaleReportBringsNoNewWork) {
+  h.AttachFour();
+  h.Advance(absl::Milliseconds(2900));
+  for (const AttachKey key : {h.p2, h.d1, h.d2}) h.Report(key);
+  h.Advance(absl::Milliseconds(200));
+  for (int i = 0; i < 3; ++i) h.Arrive(Prompt(5), 6);
+  for (const auto& [key, leg] : h.legs) EXPECT_EQ(leg.worker.address, "p2:1");
+  h.Advance(absl::Seconds(3));
+  EXPECT_FALSE(h.serving.serving);
+}
+
+TEST_F(RouterCoreTest, ADrainingWorkerGetsNothingNewAndFinishesWhatItHas) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  ASSERT_EQ(h.At(h.PrefillLeg()).worker.address, "p1:1");
+  h.loads.at(h.p1).set_draining(true);
+  h.Report(h.p1);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  for (int i = 0; i < 3; ++i) h.Arrive(Prompt(5), 6);
+  for (const auto& [key, leg] : h.legs) EXPECT_EQ(leg.worker.address, "p2:1");
+}
+
+TEST_F(RouterCoreTest, TheLeastLoadedWorkerIsTaken) {
+  h.AttachFour();
+  h.Arrive(Prompt(100), 6);  // p1
+  h.Arrive(Prompt(10), 6);   // p2: none yet
+  h.Arrive(Prompt(10), 6);   // p2: 10 against 100
+  int at_p2 = 0;
+  for (const auto& [key, leg] : h.legs) at_p2 += leg.worker.address == "p2:1";
+  EXPECT_EQ(at_p2, 2);
+}
+
+TEST_F(RouterCoreTest, TheQueueIsBoundedAndSaysSo) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_queued = 2;
+  CoreHarness w(options);
+  w.Arrive(Prompt(5), 6);
+  w.Arrive(Prompt(5), 6);
+  const RequestKey third = w.Arrive(Prompt(5), 6);
+  EXPECT_EQ(w.clients.at(third).status->code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(w.clients.at(third).status->message()), HasSubstr("queue of 2"));
+  EXPECT_EQ(w.clients.at(third).accepted, 0);
+  EXPECT_EQ(w.core.counters().shed, 1u);
+}
+
+TEST_F(RouterCoreTest, PromptsAtOneWorkerAreBounded) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.max_prompts_per_worker = 3;
+  CoreHarness w(options);
+  w.AttachFour();
+  std::vector<RequestKey> all;
+  for (int i = 0; i < 8; ++i) all.push_back(w.Arrive(Prompt(5), 6));
+  EXPECT_EQ(w.legs.size(), 6u);
+  EXPECT_EQ(w.core.queued(), 2u);
+  w.Tell(ClientCancelled{all[0]});
+  EXPECT_EQ(w.core.queued(), 1u);
+}
+
+// One large and one small prefill worker, two places each: only the large one takes long prompts.
+class PickyRequestTest : public RouterCoreTest {
+ protected:
+  PickyRequestTest() : w(Options()) {
+    w.p1 = w.Attach(v1::WORKER_ROLE_PREFILL, "large:1", 1);
+    v1::Registration small;
+    small.set_role(v1::WORKER_ROLE_PREFILL);
+    small.set_address("small:1");
+    small.set_epoch(2);
+    small.set_protocol_version(kProtocolVersion);
+    small.set_model_fingerprint("f");
+    small.set_layout_fingerprint("l");
+    small.set_numerics_id("n");
+    small.set_total_blocks(8);
+    small.set_block_tokens(16);
+    small.set_context_tokens(128);
+    w.p2 = w.Attach(small);
+    w.d1 = w.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1, 2});
+  }
+  static RouterCoreOptions Options() {
+    RouterCoreOptions options = CoreHarness::Options();
+    options.max_prompts_per_worker = 2;
+    return options;
+  }
+  // Open prefill legs of prompts of so many tokens at a worker.
+  std::vector<LegKey> LegsAt(const std::string& address, size_t tokens) const {
+    std::vector<LegKey> found;
+    for (const auto& [key, leg] : w.legs) {
+      if (leg.worker.address == address && leg.tokens().size() == tokens) found.push_back(key);
+    }
+    return found;
+  }
+  CoreHarness w;
+};
+
+TEST_F(PickyRequestTest, WhoWaitsForOneBusyWorkerHoldsUpNobodyElse) {
+  for (int i = 0; i < 2; ++i) w.Arrive(Prompt(500), 8);
+  ASSERT_EQ(LegsAt("large:1", 500).size(), 2u);
+  const RequestKey picky = w.Arrive(Prompt(600), 8);
+  const RequestKey pickier = w.Arrive(Prompt(700), 8);
+  EXPECT_EQ(w.core.queued(), 2u);
+  // A hundred short ones go past them, to the small worker.
+  for (int i = 0; i < 100; ++i) {
+    const RequestKey quick = w.Arrive(Prompt(5), 8);
+    EXPECT_EQ(LegsAt("small:1", 5).size(), 1u) << i;
+    w.Tell(ClientCancelled{quick});
+  }
+  EXPECT_EQ(w.core.queued(), 2u);
+  EXPECT_FALSE(w.clients.at(picky).status);
+  EXPECT_FALSE(w.clients.at(pickier).status);
+}
+
+TEST_F(PickyRequestTest, APlaceGoesToTheOldestThatCanUseIt) {
+  std::vector<RequestKey> first;
+  for (int i = 0; i < 2; ++i) first.push_back(w.Arrive(Prompt(500), 8));
+  const RequestKey picky = w.Arrive(Prompt(600), 8);
+  // Both workers are full now, and younger ones that any worker could take wait behind.
+  for (int i = 0; i < 5; ++i) w.Arrive(Prompt(5), 8);
+  ASSERT_EQ(LegsAt("small:1", 5).size(), 2u);
+  ASSERT_EQ(w.core.queued(), 4u);
+  w.Tell(ClientCancelled{first[0]});
+  EXPECT_EQ(LegsAt("large:1", 600).size(), 1u) << "a younger request took its place";
+  EXPECT_EQ(LegsAt("large:1", 5).size(), 0u);
+  EXPECT_FALSE(w.clients.at(picky).status);
+  // The next place of the large worker is for whoever is oldest then.
+  w.Tell(ClientCancelled{first[1]});
+  EXPECT_EQ(LegsAt("large:1", 5).size(), 1u);
+}
+
+TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
+  const RequestKey begun = w.Arrive(Prompt(500), 8);
+  const LegKey prefill = w.PrefillLeg();
+  w.Ticket(prefill);
+  w.First(prefill);
+  w.Promise(w.DecodeLeg());
+  ASSERT_EQ(w.clients.at(begun).tokens.size(), 1u);
+  // Other weights attach; then the large worker, the only one with the old ones, fills up.
+  v1::Registration other;
+  other.set_role(v1::WORKER_ROLE_PREFILL);
+  other.set_address("other:1");
+  other.set_epoch(3);
+  other.set_protocol_version(kProtocolVersion);
+  other.set_model_fingerprint("other");
+  other.set_layout_fingerprint("l");
+  other.set_numerics_id("n");
+  other.set_total_blocks(1024);
+  other.set_block_tokens(16);
+  other.set_context_tokens(4096);
+  w.Tell(WorkerDetached{w.p2});
+  for (int i = 0; i < 2; ++i) w.Arrive(Prompt(5), 8);
+  ASSERT_EQ(LegsAt("large:1", 5).size(), 2u);
+  w.Attach(other);
+  other.set_role(v1::WORKER_ROLE_DECODE);
+  other.set_address("d3:1");
+  other.set_epoch(13);
+  w.Attach(other, {3});
+  w.End(prefill, absl::UnavailableError("killed"));
+  w.Advance(absl::Milliseconds(15));
+  EXPECT_EQ(w.core.queued(), 1u) << "its place is at the large worker";
+  w.Arrive(Prompt(6), 8);
+  EXPECT_EQ(LegsAt("other:1", 6).size(), 1u);
+  EXPECT_EQ(w.core.queued(), 1u);
+  w.Tell(ClientCancelled{2});  // one of the two that fill the large worker
+  EXPECT_EQ(LegsAt("large:1", 501).size(), 1u) << "it goes on where it can";
+}
+
+TEST_F(RouterCoreTest, WithoutAPairRequestsWaitAndThenSayWhatIsMissing) {
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Advance(absl::Seconds(29));
+  EXPECT_FALSE(client(r).status);
+  h.Advance(absl::Seconds(2));
+  ExpectFailed(r, Code::kUnavailable, "no worker is attached");
+  h.p1 = h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  const RequestKey s = h.Arrive(Prompt(5), 6);
+  for (int i = 0; i < 31; ++i) {
+    h.Advance(absl::Seconds(1));
+    h.Report(h.p1);
+  }
+  ExpectFailed(s, Code::kUnavailable, "no decode worker is attached");
+}
+
+TEST_F(RouterCoreTest, RequestsThatWaitedAreServedWhenAPairComes) {
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Advance(absl::Seconds(20));
+  h.AttachFour();
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->timing().queue_us(), 20001000u);
+}
+
+TEST_F(RouterCoreTest, TooLongForThePairsIsToldWithTheSum) {
+  const RequestKey waited = h.Arrive(Prompt(4090), 100);
+  h.AttachFour();
+  ExpectFailed(waited, Code::kInvalidArgument, "make 4190");
+  const RequestKey r = h.Arrive(Prompt(4090), 7);
+  ExpectFailed(r, Code::kInvalidArgument, "4096");
+}
+
+}  // namespace
+}  // namespace baton
