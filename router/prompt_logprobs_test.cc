@@ -4,6 +4,9 @@
 namespace baton {
 namespace {
 
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
 class PromptLogprobsTest : public RouterCoreTest {
  protected:
   PromptLogprobsTest() { h.AttachFour(); }
@@ -155,6 +158,43 @@ TEST_F(PromptLogprobsTest, ASlowClientGetsThemFirst) {
   h.Tokens(h.DecodeLeg(), 2, 6);
   h.Finish(h.DecodeLeg());
   ExpectAnswer(r, 1500, 8);
+}
+
+// They count against the client's buffer like tokens of the answer.
+TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
+  for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
+    RouterCoreOptions options = CoreHarness::Options();
+    options.client_buffer_tokens = 3;
+    options.slow_client_limit = absl::Seconds(2);
+    CoreHarness slow(options);
+    slow.AttachFour();
+    CheckedRequest request = CoreHarness::Request(Prompt(9), 8);
+    request.sampling.prompt_logprobs = 0;
+    request.mode = mode;
+    const RequestKey key = slow.Arrive(request);
+    ClientSide& client = slow.clients.at(key);
+    slow.Take(key);
+    client.reads = false;
+    const LegKey leg = mode == v1::SERVING_MODE_COLOCATED ? slow.DecodeLeg() : slow.PrefillLeg();
+    if (mode == v1::SERVING_MODE_COLOCATED) slow.Promise(leg);
+    slow.Scores(leg, 0, 2);  // on their way to the client
+    slow.Scores(leg, 2, 3);  // wait
+    if (mode == v1::SERVING_MODE_COLOCATED) {
+      EXPECT_TRUE(slow.At(leg).paused);
+      slow.Take(key);
+      EXPECT_FALSE(slow.At(leg).paused);
+    } else {
+      slow.Take(key);
+    }
+    slow.Scores(leg, 5, 3);
+    slow.Advance(absl::Seconds(1));
+    slow.ReportAll();
+    ASSERT_FALSE(client.status);
+    slow.Advance(absl::Seconds(2));
+    ASSERT_TRUE(client.status);
+    EXPECT_EQ(client.status->code(), Code::kResourceExhausted);
+    EXPECT_THAT(std::string(client.status->message()), HasSubstr("3 tokens waited"));
+  }
 }
 
 TEST_F(PromptLogprobsTest, OfSeveralAnswersTheFirstBringsThem) {

@@ -26,6 +26,11 @@ void RouterCore::Parts::SendScores(Request& request) {
   Send(request, std::move(event));
 }
 
+// For the client to read: of the answer, and of the prompt with their logprobs.
+size_t RouterCore::Parts::WaitingTokens(const Request& request) {
+  return request.answer.pending_tokens() + request.unsent_scores.size();
+}
+
 // Gives the client what has gathered, when it takes more; otherwise watches how much has.
 void RouterCore::Parts::Pump(Request& request, absl::Time now) {
   if (request.stage == Request::Stage::kFinished) return;
@@ -40,8 +45,7 @@ void RouterCore::Parts::Pump(Request& request, absl::Time now) {
     *event.mutable_delta() = request.answer.TakePending();
     Send(request, std::move(event));
   }
-  const bool full =
-      request.answer.pending_tokens() >= static_cast<size_t>(options.client_buffer_tokens);
+  const bool full = WaitingTokens(request) >= static_cast<size_t>(options.client_buffer_tokens);
   if (full && !request.slow_since) request.slow_since = now;
   if (!full) request.slow_since.reset();
   const bool pause = full || !request.early.empty();

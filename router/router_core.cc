@@ -449,8 +449,8 @@ void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
   if (request.slow_since && now >= *request.slow_since + options.slow_client_limit) {
     FinishError(request,
                 absl::ResourceExhaustedError(absl::StrCat(
-                    "the client read too slowly: ", request.answer.pending_tokens(),
-                    " tokens waited for ", absl::FormatDuration(now - *request.slow_since))),
+                    "the client read too slowly: ", WaitingTokens(request), " tokens waited for ",
+                    absl::FormatDuration(now - *request.slow_since))),
                 now);
     return;
   }

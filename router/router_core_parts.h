@@ -182,6 +182,7 @@ struct RouterCore::Parts {
   void Pump(Request& request, absl::Time now);
   void Send(Request& request, v1::GenerateEvent event);
   void SendScores(Request& request);
+  static size_t WaitingTokens(const Request& request);
   void FinishOk(Request& request, const AnswerEnd& end, const v1::DecodeFinished* finished,
                 absl::Time now);
   void FinishError(Request& request, absl::Status status, absl::Time now);

@@ -7,9 +7,9 @@ namespace baton {
 void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
   registry->AddGauge("baton_router_requests_waiting", "Requests in the queue.", {},
                      [router] { return double(router->queued()); });
-  registry->AddGauge("baton_router_requests_running",
-                     "Requests that have left the queue and have not ended.", {},
-                     [router] { return std::max(0.0, double(router->requests()) - double(router->queued())); });
+  registry->AddGauge(
+      "baton_router_requests_running", "Requests that have left the queue and have not ended.", {},
+      [router] { return std::max(0.0, double(router->requests()) - double(router->queued())); });
   const auto counter = [&](const char* name, const char* help, uint64_t RouterCounters::*member,
                            const MetricRegistry::Labels& labels = {}) {
     registry->AddCounter(name, help, labels,
