@@ -21,6 +21,10 @@ struct LoadProgress {
   uint32_t good = 0;       // of them
 };
 
+// InvalidArgument or NotFound for what RunLoad would refuse without asking the router: flags,
+// traces, prompt files, rates.
+absl::Status CheckLoad(const LoadSpec& spec);
+
 // Runs one load in open loop: the schedule is drawn from the seed before the first request leaves,
 // and no answer, late or missing, moves it. Nothing is ever sent twice. Blocks until the last
 // measured request has ended, or `stop` is set: then what is open is cancelled, and the result is

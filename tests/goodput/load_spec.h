@@ -25,6 +25,7 @@ struct ArrivalSpec {
   double cv = 1;    // gamma
   double on_s = 5;  // on-off: mean length of each, seconds
   double off_s = 5;
+  bool spread = false;  // trace: requests of one time are spread at random until the next one
 };
 
 // What is asked for. Lengths are given as words (length_distribution.h): "128", "uniform:16,256".
@@ -44,7 +45,9 @@ struct LoadSpec {
   std::string model;     // empty: the one that is served
   std::string mode;      // disaggregated, colocated, auto; empty: the router's own
   WorkloadSpec workload;
-  uint64_t seed = 1;  // of arrivals, lengths and prompts
+  uint64_t seed = 1;         // of arrivals, lengths, prompts and draws
+  uint64_t prompt_salt = 0;  // other prompts for the same arrivals and lengths: no cache knows them
+  double temperature = 0;    // of the answers; 0 is greedy
   absl::Duration warmup = absl::Seconds(30);
   absl::Duration duration = absl::Seconds(60);  // of the measurement window
   bool tail = true;           // arrivals go on until the last measured request has ended

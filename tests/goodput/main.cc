@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/program.h"
 #include "tests/goodput/command.h"
+#include "tests/goodput/run_command.h"
 #include "tests/goodput/verdict_command.h"
 
 namespace baton {
@@ -17,15 +18,17 @@ namespace {
 constexpr char kUsage[] =
     R"(baton-goodput: loads a router in open loop and tells how many answers were in time.
 
+  baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=FILE] [--out=FILE]
+                                 one load, one verdict
   baton-goodput verdict FILE     the verdict of a run file once more
 
-Exits with 0 when all went well, 1 when the load could not be run, a request failed or a token
-differed under --expect, 2 when the command line can't be used, 3 when the tool itself was too late
+Exits with 0 when all went well, 1 when the load could not be run, or when under --expect a request
+failed or a token differed, 2 when the command line can't be used, 3 when the tool itself was too late
 to be believed, and 130 after Ctrl-C, which cancels what is open and writes what there is; a second
 Ctrl-C leaves at once.)";
 
 const std::vector<Command>& Commands() {
-  static const auto* commands = new std::vector<Command>{VerdictCommand()};
+  static const auto* commands = new std::vector<Command>{RunCommand(), VerdictCommand()};
   return *commands;
 }
 

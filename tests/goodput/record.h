@@ -57,6 +57,7 @@ struct RequestRecord {
   std::string prefill_worker;  // address
   std::string decode_worker;
   std::string link;                // transport of the hand-over
+  std::string served_mode;         // at last, as the Summary tells it: disaggregated or colocated
   std::vector<int32_t> token_ids;  // filled only while --expect needs them; never in a run file
 };
 
@@ -101,7 +102,8 @@ struct ExpectResult {
   std::string file;
   bool written = false;   // this run wrote the file instead of comparing
   uint32_t compared = 0;  // requests whose tokens were compared
-  uint32_t equal = 0;
+  uint32_t equal = 0;     // of them, whole and the same
+  uint32_t different = 0;
   uint32_t failed = 0;                   // requests that ended without all their tokens
   uint32_t unknown = 0;                  // requests that the file does not hold
   std::vector<std::string> differences;  // first ones, at most 20, with position
@@ -125,6 +127,9 @@ struct RunResult {
   std::vector<RequestRecord> records;  // in order of index
   std::vector<MetricSeries> timeline;
   std::optional<ExpectResult> expect;
+  // PromptMaker::Fingerprint of each record's request; filled only with their token_ids, never in a
+  // run file.
+  std::vector<uint64_t> fingerprints;
 };
 
 }  // namespace baton

@@ -69,7 +69,8 @@ json RecordJson(const RequestRecord& record) {
               {"migrations", record.migrations},
               {"prefill_worker", record.prefill_worker},
               {"decode_worker", record.decode_worker},
-              {"link", record.link}};
+              {"link", record.link},
+              {"served_mode", record.served_mode}};
   if (record.has_phases) one["phases_us"] = PhasesJson(record.phases);
   one["token_us"] = std::move(token_us);
   return one;
@@ -104,6 +105,7 @@ RequestRecord RecordFrom(JsonReader* reader) {
   record.prefill_worker = reader->String("prefill_worker");
   record.decode_worker = reader->String("decode_worker");
   record.link = reader->String("link");
+  record.served_mode = reader->String("served_mode");
   if (reader->Has("phases_us")) {
     record.has_phases = true;
     JsonReader phases = reader->Object("phases_us");
@@ -194,13 +196,10 @@ ServerInfo ServerFrom(JsonReader* reader) {
 }
 
 json ExpectJson(const ExpectResult& expect) {
-  return {{"file", expect.file},
-          {"written", expect.written},
-          {"compared", expect.compared},
-          {"equal", expect.equal},
-          {"failed", expect.failed},
-          {"unknown", expect.unknown},
-          {"differences", expect.differences}};
+  return {{"file", expect.file},           {"written", expect.written},
+          {"compared", expect.compared},   {"equal", expect.equal},
+          {"different", expect.different}, {"failed", expect.failed},
+          {"unknown", expect.unknown},     {"differences", expect.differences}};
 }
 
 ExpectResult ExpectFrom(JsonReader* reader) {
@@ -209,6 +208,7 @@ ExpectResult ExpectFrom(JsonReader* reader) {
   expect.written = reader->Bool("written");
   expect.compared = reader->Uint("compared");
   expect.equal = reader->Uint("equal");
+  expect.different = reader->Uint("different");
   expect.failed = reader->Uint("failed");
   expect.unknown = reader->Uint("unknown");
   expect.differences = reader->Strings("differences");

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 
 namespace baton {
@@ -10,6 +13,9 @@ namespace baton {
 // thread.
 class StopFlag {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr Time kForever = Time::max();
+
   void Stop() {
     MutexLock lock(&mutex_);
     stopped_ = true;
@@ -19,15 +25,21 @@ class StopFlag {
     MutexLock lock(&mutex_);
     return stopped_;
   }
-  // Returns at `when`, or earlier with true once it is set.
-  bool WaitUntil(std::chrono::steady_clock::time_point when) {
+  // Makes waiting threads look at their `done` again.
+  void Notify() {
     MutexLock lock(&mutex_);
-    while (!stopped_) {
+    changed_.SignalAll();
+  }
+  // Returns at `when`, or earlier once it is stopped or `done()`, which must not wait for anything.
+  void WaitUntil(
+      Time when, absl::FunctionRef<bool()> done = [] { return false; }) {
+    MutexLock lock(&mutex_);
+    while (!stopped_ && !done()) {
       const auto left = when - std::chrono::steady_clock::now();
-      if (left <= left.zero()) return false;
-      changed_.WaitFor(&mutex_, absl::FromChrono(left));
+      if (left <= left.zero()) return;
+      // Bounded: a time without end would overflow the clock.
+      changed_.WaitFor(&mutex_, std::min(absl::FromChrono(left), absl::Hours(1)));
     }
-    return true;
   }
 
  private:

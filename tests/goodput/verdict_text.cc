@@ -35,6 +35,19 @@ std::string PhaseLines(const Verdict& verdict) {
                       PhaseLine("decode", mean.decode_s));
 }
 
+std::string ExpectLines(const ExpectResult& expect) {
+  if (expect.written) {
+    return absl::StrCat("tokens written to ", expect.file, "; ", expect.failed,
+                        " requests failed and are not in it\n");
+  }
+  std::string text = absl::StrCat("tokens held against ", expect.file, ": ", expect.equal, " of ",
+                                  expect.compared, " equal, ", expect.different, " different, ",
+                                  expect.failed, " failed, ", expect.unknown, " not in the file\n");
+  for (const std::string& difference : expect.differences)
+    absl::StrAppend(&text, "  - ", difference, "\n");
+  return text;
+}
+
 }  // namespace
 
 std::string VerdictText(const RunResult& run, const Verdict& verdict) {
@@ -79,6 +92,7 @@ std::string VerdictText(const RunResult& run, const Verdict& verdict) {
   absl::StrAppend(&text, "the tool itself: ", verdict.lag.late, " of ", verdict.lag.sent,
                   " sent more than 1 ms late, P99 ", Ms(verdict.lag.p99_s), ", worst ",
                   Ms(verdict.lag.worst_s), "\n");
+  if (run.expect.has_value()) absl::StrAppend(&text, ExpectLines(*run.expect));
   for (const std::string& remark : run.remarks) absl::StrAppend(&text, "note: ", remark, "\n");
   return text;
 }

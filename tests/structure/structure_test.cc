@@ -182,6 +182,23 @@ TEST(StructureTest, TheRouterLinksNoKernels) {
       << absl::StrJoin(worker, " ");
 }
 
+// It judges them from outside.
+TEST(StructureTest, TheLoadTesterLinksNeitherRouterNorWorkers) {
+  const auto links = LinksOfBinaries();
+  ASSERT_TRUE(links.count("baton-goodput"));
+  std::vector<std::string> ours;
+  for (const std::string& library : links.at("baton-goodput")) {
+    const std::string name = absl::StrReplaceAll(library, {{"::", "_"}});
+    if (absl::StartsWith(name, "baton_")) ours.push_back(name);
+  }
+  EXPECT_THAT(ours, testing::Contains("baton_proto"));
+  for (const std::string& name : ours) {
+    EXPECT_TRUE(name == "baton_proto" || name == "baton_base" ||
+                absl::StartsWith(name, "baton_goodput"))
+        << name;
+  }
+}
+
 struct Ended {
   int exit_status;
   std::string output;  // standard output and error together
@@ -211,6 +228,7 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
       {"baton-prefill", {"prefill_worker", "common/worker", "common/metrics"}},
       {"baton-decode", {"decode_worker", "common/worker", "common/metrics"}},
       {"baton-client", {"router/client"}},
+      {"baton-goodput", {"tests/goodput"}},
   };
   static const std::regex kFlag(R"(ABSL_FLAG\([^,;]+,\s*(\w+),)");
   int flags = 0;
@@ -234,7 +252,7 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
 
 INSTANTIATE_TEST_SUITE_P(, HelpTest,
                          testing::Values("baton-router", "baton-prefill", "baton-decode",
-                                         "baton-client"),
+                                         "baton-client", "baton-goodput"),
                          [](const auto& info) {
                            return absl::StrReplaceAll(info.param, {{"-", "_"}});
                          });

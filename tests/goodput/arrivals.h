@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tests/goodput/load_spec.h"
+#include "tests/goodput/random_stream.h"
+#include "tests/goodput/trace.h"
+
+namespace baton {
+
+// InvalidArgument for a rate, variation or period that no schedule can have.
+absl::Status CheckArrivals(const ArrivalSpec& spec);
+
+// The times of one load, one after the other, from the seed alone. Gaps scale with 1 / rate: loads
+// of other rates with the same seed are the same arrivals, stretched (on-off: within the same
+// periods).
+class Arrivals {
+ public:
+  // `trace` is needed for kTrace only, and outlives this. `spec` has passed CheckArrivals.
+  Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed);
+
+  // Seconds from the start; never less than the one before.
+  double Next();
+
+ private:
+  double NextOnOff();
+  double NextTrace();
+
+  const ArrivalSpec spec_;
+  const Trace* const trace_;
+  RandomStream random_;
+  double now_s_ = 0;
+  double on_left_s_ = 0;  // on-off: of the current on period
+  size_t count_ = 0;
+  std::vector<double> spread_s_;  // of the trace's rows, when equal times are spread
+};
+
+}  // namespace baton

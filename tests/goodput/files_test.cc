@@ -1,0 +1,194 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/goodput/expect_file.h"
+#include "tests/goodput/prometheus_text.h"
+#include "tests/goodput/prompt_file.h"
+#include "tests/goodput/scratch_folder.h"
+#include "tests/goodput/slo_file.h"
+#include "tests/goodput/trace.h"
+
+namespace baton {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+std::string Why(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(TraceTest, BrokenLinesAreNamed) {
+  const ScratchFolder folder("traces");
+  const auto why = [&](const std::string& text) {
+    return Why(ReadTrace(folder.Write("t", text)).status());
+  };
+  const std::string azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,4,1\n";
+  const std::string mooncake =
+      R"({"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]})"
+      "\n";
+  EXPECT_EQ(why(azure), "");
+  EXPECT_EQ(why(azure + "2023-11-16 18:17:03.98,4,1\r\n\n"), "");
+  EXPECT_EQ(why(mooncake), "");
+  EXPECT_THAT(why(""), HasSubstr("no requests"));
+  EXPECT_THAT(why("a,b\n"), HasSubstr("t:1: neither a Mooncake trace"));
+  EXPECT_THAT(why(azure + "yesterday,4,1\n"), HasSubstr("t:3: 'yesterday' is no time"));
+  EXPECT_THAT(why(azure + "2023-11-16 18:17:04,4\n"), HasSubstr("t:3: 2 columns instead of the 3"));
+  EXPECT_THAT(why(azure + "2023-11-16 18:17:04,4.5,1\n"), HasSubstr("t:3: ContextTokens '4.5'"));
+  EXPECT_THAT(why(azure + "2023-11-16 18:17:04,4,-1\n"), HasSubstr("t:3: GeneratedTokens '-1'"));
+  EXPECT_THAT(why(azure + "2023-11-16 18:17:04,0,1\n"), HasSubstr("t:3: ContextTokens is 0"));
+  EXPECT_THAT(why(azure + "2023-11-16 18:17:02,4,1\n"), HasSubstr("t:3: earlier than"));
+  EXPECT_THAT(why(mooncake + "{\"timestamp\": 1\n"), HasSubstr("t:2: the line is no JSON object"));
+  EXPECT_THAT(why(mooncake + R"({"timestamp": 1, "input_length": 5})"),
+              HasSubstr("t:2: output_length: missing"));
+  EXPECT_THAT(why(mooncake +
+                  R"({"timestamp": 1, "input_length": 600, "output_length": 5, "hash_ids": [0]})"),
+              HasSubstr("t:2: hash_ids: 1 ids for 600 tokens, which are 2 blocks of 512"));
+  EXPECT_THAT(why(mooncake +
+                  R"({"timestamp": 1, "input_length": 9, "output_length": 5, "hash_ids": [-1]})"),
+              HasSubstr("t:2: hash_ids"));
+  EXPECT_EQ(ReadTrace(folder.Path("none")).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(PromptFileTest, TakesTextsAndObjects) {
+  const ScratchFolder folder("prompts");
+  const auto lines = ReadPromptFile(folder.Write("a", "What is rain?\n\nAnd snow?\n")).value();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1].text, "And snow?");
+  const auto objects =
+      ReadPromptFile(
+          folder.Write("b", "{\"text\": \"a\", \"output_tokens\": 5}\n{\"text\": \"b\"}"))
+          .value();
+  EXPECT_EQ(objects[0].output_tokens, 5u);
+  EXPECT_EQ(objects[1].output_tokens, 0u);
+  const auto why = [&](const char* text) {
+    return Why(ReadPromptFile(folder.Write("c", text)).status());
+  };
+  EXPECT_THAT(why(""), HasSubstr("no prompts"));
+  EXPECT_THAT(why("a\n\xff\n"), HasSubstr("c:2: the text is not UTF-8"));
+  EXPECT_THAT(why("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"), HasSubstr("c:2: txt: no such key"));
+  EXPECT_THAT(why("{\"text\": \"\"}\n"), HasSubstr("c:1: the text is empty"));
+}
+
+TEST(SloFileTest, TellsTimesAndMultiples) {
+  const SloFile slo =
+      ParseSlo("f", R"({"name": "chat", "sources": ["a", "b"], "ttft": "10x", "tpot": "1.5 s"})")
+          .value();
+  EXPECT_TRUE(slo.IsRelative());
+  const SloTargets targets = slo.Resolve(UnloadedLatency{.ttft_s = 0.02, .tpot_s = 0.001});
+  EXPECT_EQ(targets.name, "chat");
+  EXPECT_EQ(targets.source, "a; b");
+  EXPECT_DOUBLE_EQ(*targets.ttft_s, 0.2);
+  EXPECT_DOUBLE_EQ(*targets.tpot_s, 1.5);
+  EXPECT_FALSE(targets.e2e_s.has_value());
+  EXPECT_FALSE(ParseSlo("f", R"({"ttft": "250ms"})")->IsRelative());
+  EXPECT_DOUBLE_EQ(*ParseSlo("f", R"({"ttft": "250ms"})")->Resolve({}).ttft_s, 0.25);
+}
+
+TEST(SloFileTest, TyposAreNamedWithTheirLine) {
+  const auto why = [](const char* text) { return Why(ParseSlo("f.json", text).status()); };
+  EXPECT_THAT(why("{\n  \"ttft\": \"1s\",\n  \"tptt\": \"1s\"\n}"),
+              HasSubstr("f.json:3: tptt: no such key; there are name, about, sources, ttft"));
+  EXPECT_THAT(why("{\n  \"ttft\": \"250\"\n}"), HasSubstr("f.json:2: ttft: '250' has no unit"));
+  EXPECT_THAT(why("{\"ttft\": \"250us\"}"), HasSubstr("f.json:1: ttft: '250us' has unit 'us'"));
+  EXPECT_THAT(why("{\"ttft\": \"-1s\"}"), HasSubstr("ttft: '-1s' is not above 0"));
+  EXPECT_THAT(why("{\"ttft\": \"0x\"}"), HasSubstr("ttft: '0x' is not above 0"));
+  EXPECT_THAT(why("{\"ttft\": \"nan s\"}"), HasSubstr("'nan s' is no target"));
+  EXPECT_THAT(why("{\"ttft\": 250}"), HasSubstr("ttft: it is 250; write it with its unit"));
+  EXPECT_THAT(why("{\"sources\": \"x\", \"ttft\": \"1s\"}"), HasSubstr("array of strings"));
+  EXPECT_THAT(why("{\"name\": \"x\"}"), HasSubstr("none of ttft, tpot and e2e"));
+  EXPECT_THAT(why("{\n\"ttft\": \"1s\"\n\"tpot\"}"), HasSubstr("f.json:3: no JSON"));
+}
+
+TEST(SloFileTest, ThoseOfTheRepositoryCanBeReadAndTellTheirSources) {
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(BATON_SOURCE_DIR "/tests/goodput/slo")) {
+    const absl::StatusOr<SloFile> slo = ReadSloFile(entry.path());
+    ASSERT_TRUE(slo.ok()) << slo.status();
+    EXPECT_EQ(slo->name, entry.path().stem());
+    EXPECT_FALSE(slo->source.empty());
+    EXPECT_TRUE(slo->ttft.has_value() && slo->tpot.has_value());
+    ++files;
+  }
+  EXPECT_GE(files, 3);
+}
+
+RequestRecord Answer(uint32_t index, std::vector<int32_t> tokens,
+                     Outcome outcome = Outcome::kCompleted) {
+  return {.index = index, .outcome = outcome, .token_ids = std::move(tokens)};
+}
+
+TEST(ExpectFileTest, FindsTheFirstTokenThatDiffers) {
+  const ScratchFolder folder("expect");
+  const std::string path = folder.Path("tokens");
+  const std::vector<uint64_t> hashes = {11, 12, 13, 14};
+  ASSERT_TRUE(ExpectFile::Of({Answer(0, {1, 2, 3}), Answer(1, {4, 5, 6}), Answer(2, {7, 8, 9}),
+                              Answer(3, {1}, Outcome::kFailed)},
+                             hashes)
+                  .Write(path)
+                  .ok());
+  const ExpectFile expect = ExpectFile::Read(path).value();
+  EXPECT_EQ(expect.size(), 3u);  // what failed is no truth
+  ExpectResult result = expect.Compare(
+      {Answer(0, {1, 2, 3}), Answer(1, {4, 5, 6}), Answer(2, {7, 8, 9})}, {11, 12, 13});
+  EXPECT_EQ(result.equal, 3u);
+  EXPECT_EQ(result.different + result.failed + result.unknown, 0u);
+  result = expect.Compare({Answer(0, {1, 2, 4}), Answer(1, {4, 5}), Answer(2, {7, 8, 9, 9})},
+                          {11, 12, 13});
+  EXPECT_EQ(result.different, 3u);
+  EXPECT_THAT(result.differences, ElementsAre("request 0, token 2: expected 3, found 4",
+                                              "request 1, token 2: expected 3 tokens, found 2",
+                                              "request 2, token 3: expected 3 tokens, found 4"));
+  // A request that failed is one; what it had said before is compared all the same.
+  result = expect.Compare({Answer(0, {1, 2}, Outcome::kFailed), Answer(1, {9}, Outcome::kTimedOut),
+                           Answer(2, {7, 8, 9}), Answer(5, {1})},
+                          {11, 12, 99, 11});
+  EXPECT_EQ(result.failed, 2u);
+  EXPECT_EQ(result.unknown, 2u);  // another prompt, and an index that is not there
+  EXPECT_EQ(result.compared, 2u);
+  EXPECT_EQ(result.equal, 0u);
+  EXPECT_THAT(result.differences, ElementsAre("request 1, token 0: expected 4, found 9"));
+}
+
+TEST(ExpectFileTest, BrokenLinesAreNamed) {
+  const ScratchFolder folder("expect_broken");
+  const auto why = [&](const std::string& text) {
+    return Why(ExpectFile::Read(folder.Write("e", text)).status());
+  };
+  const std::string head = "{\"baton_goodput_expect\": 1}\n";
+  const std::string line = R"({"index": 0, "request": "000000000000000b", "tokens": [1]})"
+                           "\n";
+  EXPECT_EQ(why(head + line), "");
+  EXPECT_THAT(why("{}\n"), HasSubstr("e:1: baton_goodput_expect: missing"));
+  EXPECT_THAT(why("{\"baton_goodput_expect\": 2}\n"), HasSubstr("this tool reads 1"));
+  EXPECT_THAT(why(head), HasSubstr("no expected tokens"));
+  EXPECT_THAT(why(head + line + line), HasSubstr("e:3: request 0 stands there twice"));
+  EXPECT_THAT(why(head + "[]\n"), HasSubstr("e:2: the line is no JSON object"));
+  EXPECT_THAT(why(head + R"({"index": 0, "request": "xyz", "tokens": [1]})"),
+              HasSubstr("e:2: request: 'xyz' is no hash"));
+  EXPECT_THAT(Why(ExpectFile::Read(folder.Path("none")).status()), HasSubstr("--expect-write"));
+}
+
+TEST(PrometheusTextTest, TakesGaugesOfOurs) {
+  const char kText[] = R"(# HELP baton_kv_blocks Blocks.
+# TYPE baton_kv_blocks gauge
+baton_kv_blocks{state="free",note="a } \" b"} 12 1700000000000
+baton_kv_blocks{state="used"}	3.5e1
+# TYPE baton_requests_total counter
+baton_requests_total 7
+# TYPE go_threads gauge
+go_threads 9
+# TYPE baton_batch_size gauge
+baton_batch_size NaN
+baton_batch_size{x="
+baton_batch_size twelve
+)";
+  const auto gauges = GaugesIn(kText, "baton_");
+  ASSERT_EQ(gauges.size(), 3u);
+  EXPECT_THAT(gauges[0], Pair(R"(baton_kv_blocks{state="free",note="a } \" b"})", 12));
+  EXPECT_THAT(gauges[1], Pair(R"(baton_kv_blocks{state="used"})", 35));
+  EXPECT_EQ(gauges[2].first, "baton_batch_size");
+}
+
+}  // namespace
+}  // namespace baton

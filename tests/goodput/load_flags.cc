@@ -1,0 +1,204 @@
+#include "tests/goodput/load_flags.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "tests/goodput/command.h"
+#include "tests/goodput/http_get.h"
+
+namespace {
+
+// Every value of a flag that may be given many times, after the default one that Abseil reports
+// when it registers a flag.
+std::vector<std::string>& MetricsUrls() {
+  static auto* urls = new std::vector<std::string>;
+  return *urls;
+}
+
+}  // namespace
+
+ABSL_FLAG(
+    std::string, endpoint, "127.0.0.1:50051",
+    "HOST:PORT of the router; a name with several addresses is several routers, asked in turn");
+ABSL_FLAG(std::string, model, "", "model to ask; none: the one that is served");
+ABSL_FLAG(
+    std::string, mode, "",
+    "how requests are to be served: disaggregated, colocated or auto; none: as the router was "
+    "started");
+ABSL_FLAG(double, rate, 0,
+          "requests per second, 0.0001 to 10000; a trace is stretched to it, and has its own when "
+          "none is given");
+ABSL_FLAG(std::string, arrivals, "",
+          "poisson, gamma (--cv), on-off (--on, --off), uniform, or trace; default: trace with "
+          "--trace, else poisson");
+ABSL_FLAG(double, cv, 1, "gamma: coefficient of variation of the gaps, 0.05 to 50");
+ABSL_FLAG(absl::Duration, on, absl::Seconds(5), "on-off: mean time with arrivals");
+ABSL_FLAG(absl::Duration, off, absl::Seconds(5), "on-off: mean time without");
+ABSL_FLAG(
+    bool, spread, false,
+    "trace: requests that bear the same time are spread at random until the next one (Mooncake "
+    "rounds to seconds)");
+ABSL_FLAG(std::string, trace, "",
+          "file of an Azure (CSV) or Mooncake (JSONL) trace: times, lengths, shared blocks");
+ABSL_FLAG(std::string, prompts, "",
+          "file of prompts: a text a line, or a JSON object a line with text and output_tokens");
+ABSL_FLAG(std::string, prompt_tokens, "",
+          "length of prompts: 128, uniform:16,256, lognormal:MEDIAN,SIGMA or quantiles:FILE");
+ABSL_FLAG(std::string, output_tokens, "", "length of answers, in the same words");
+ABSL_FLAG(double, prompt_scale, 1,
+          "trace: factor on prompt lengths, and on the blocks that they share");
+ABSL_FLAG(double, output_scale, 1, "trace: factor on answer lengths");
+ABSL_FLAG(bool, forced_length, true,
+          "answers have exactly the length that was asked for: end tokens do not end them");
+ABSL_FLAG(uint64_t, seed, 1, "of arrivals, lengths, prompts and draws");
+ABSL_FLAG(uint64_t, prompt_salt, 0,
+          "another number makes other prompts of the same lengths, which no prefix cache knows");
+ABSL_FLAG(double, temperature, 0, "of the answers, 0 (greedy) to 100");
+ABSL_FLAG(
+    absl::Duration, warmup, absl::Seconds(30),
+    "time before the measurement window; default: 30s, or five TTFT targets if that is longer");
+ABSL_FLAG(absl::Duration, duration, absl::Seconds(60), "of the measurement window");
+ABSL_FLAG(uint32_t, requests, 0, "ends the window after this many requests; 0: no such end");
+ABSL_FLAG(bool, tail, true,
+          "requests go on arriving until the last measured one has ended; they are not measured");
+ABSL_FLAG(int, channels, 8, "connections, 1 to 1024");
+ABSL_FLAG(absl::Duration, connect_timeout, absl::Seconds(10), "for reaching the router");
+ABSL_FLAG(absl::Duration, request_timeout, absl::Seconds(120),
+          "longest time of one request from its scheduled arrival; then it counts as timed out");
+ABSL_FLAG(
+    std::string, metrics_url, "",
+    "page of Prometheus text whose gauges baton_* are read each second, http://HOST:PORT/metrics; "
+    "may be given many times")
+    .OnUpdate([] { MetricsUrls().push_back(absl::GetFlag(FLAGS_metrics_url)); });
+
+namespace baton {
+namespace {
+
+absl::StatusOr<ArrivalKind> KindFromFlags() {
+  static const std::pair<const char*, ArrivalKind> kKinds[] = {
+      {"poisson", ArrivalKind::kPoisson}, {"gamma", ArrivalKind::kGamma},
+      {"on-off", ArrivalKind::kOnOff},    {"uniform", ArrivalKind::kUniform},
+      {"trace", ArrivalKind::kTrace},
+  };
+  const std::string name = absl::GetFlag(FLAGS_arrivals);
+  if (name.empty()) {
+    return absl::GetFlag(FLAGS_trace).empty() ? ArrivalKind::kPoisson : ArrivalKind::kTrace;
+  }
+  for (const auto& [known, kind] : kKinds) {
+    if (name == known) return kind;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--arrivals=", name, ": there are poisson, gamma, on-off, uniform and trace"));
+}
+
+// A flag that the chosen arrivals would not heed is a mistake.
+absl::Status CheckFits(const char* flag, bool fits, const char* where) {
+  if (fits || !FlagGiven(flag)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}),
+                                                 " has no meaning without ", where));
+}
+
+absl::Status CheckFlags(const LoadSpec& spec) {
+  const WorkloadSpec& workload = spec.workload;
+  const ArrivalKind kind = workload.arrivals.kind;
+  absl::Status status = CheckFits("cv", kind == ArrivalKind::kGamma, "--arrivals=gamma");
+  status.Update(CheckFits("on", kind == ArrivalKind::kOnOff, "--arrivals=on-off"));
+  status.Update(CheckFits("off", kind == ArrivalKind::kOnOff, "--arrivals=on-off"));
+  status.Update(CheckFits("spread", kind == ArrivalKind::kTrace, "the arrivals of a --trace"));
+  status.Update(CheckFits("prompt_scale", !workload.trace.empty(), "--trace"));
+  status.Update(CheckFits("output_scale", !workload.trace.empty(), "--trace"));
+  if (kind != ArrivalKind::kTrace && !FlagGiven("rate"))
+    status.Update(absl::InvalidArgumentError("--rate is needed, in requests per second"));
+  for (const std::string& url : spec.metrics_urls) {
+    if (const auto parsed = ParseHttpUrl(url); !parsed.ok())
+      status.Update(
+          absl::InvalidArgumentError(absl::StrCat("--metrics-url: ", parsed.status().message())));
+  }
+  return status;
+}
+
+}  // namespace
+
+const std::vector<std::string>& LoadFlagNames() {
+  static const auto* names = new std::vector<std::string>{"endpoint",
+                                                          "model",
+                                                          "mode",
+                                                          "rate",
+                                                          "arrivals",
+                                                          "cv",
+                                                          "on",
+                                                          "off",
+                                                          "spread",
+                                                          "trace",
+                                                          "prompts",
+                                                          "prompt_tokens",
+                                                          "output_tokens",
+                                                          "prompt_scale",
+                                                          "output_scale",
+                                                          "forced_length",
+                                                          "seed",
+                                                          "prompt_salt",
+                                                          "temperature",
+                                                          "warmup",
+                                                          "duration",
+                                                          "requests",
+                                                          "tail",
+                                                          "channels",
+                                                          "connect_timeout",
+                                                          "request_timeout",
+                                                          "metrics_url"};
+  return *names;
+}
+
+absl::StatusOr<LoadSpec> LoadSpecFromFlags() {
+  absl::StatusOr<ArrivalKind> kind = KindFromFlags();
+  if (!kind.ok()) return kind.status();
+  LoadSpec spec;
+  spec.endpoint = absl::GetFlag(FLAGS_endpoint);
+  spec.model = absl::GetFlag(FLAGS_model);
+  spec.mode = absl::GetFlag(FLAGS_mode);
+  spec.workload = {.arrivals = {.kind = *kind,
+                                .rate = absl::GetFlag(FLAGS_rate),
+                                .cv = absl::GetFlag(FLAGS_cv),
+                                .on_s = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_on)),
+                                .off_s = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_off)),
+                                .spread = absl::GetFlag(FLAGS_spread)},
+                   .trace = absl::GetFlag(FLAGS_trace),
+                   .prompts = absl::GetFlag(FLAGS_prompts),
+                   .prompt_tokens = absl::GetFlag(FLAGS_prompt_tokens),
+                   .output_tokens = absl::GetFlag(FLAGS_output_tokens),
+                   .prompt_scale = absl::GetFlag(FLAGS_prompt_scale),
+                   .output_scale = absl::GetFlag(FLAGS_output_scale),
+                   .forced_length = absl::GetFlag(FLAGS_forced_length)};
+  spec.seed = absl::GetFlag(FLAGS_seed);
+  spec.prompt_salt = absl::GetFlag(FLAGS_prompt_salt);
+  spec.temperature = absl::GetFlag(FLAGS_temperature);
+  spec.warmup = absl::GetFlag(FLAGS_warmup);
+  spec.duration = absl::GetFlag(FLAGS_duration);
+  spec.max_requests = absl::GetFlag(FLAGS_requests);
+  spec.tail = absl::GetFlag(FLAGS_tail);
+  spec.channels = absl::GetFlag(FLAGS_channels);
+  spec.connect_timeout = absl::GetFlag(FLAGS_connect_timeout);
+  spec.request_timeout = absl::GetFlag(FLAGS_request_timeout);
+  spec.metrics_urls.assign(MetricsUrls().begin() + 1, MetricsUrls().end());
+  if (absl::Status status = CheckFlags(spec); !status.ok()) return status;
+  for (const std::string& name : LoadFlagNames()) {
+    if (FlagGiven(name)) spec.given[name] = absl::FindCommandLineFlag(name)->CurrentValue();
+  }
+  if (!spec.metrics_urls.empty()) spec.given["metrics_url"] = absl::StrJoin(spec.metrics_urls, " ");
+  return spec;
+}
+
+void SetTargets(const SloTargets& targets, LoadSpec* spec) {
+  spec->targets = targets;
+  if (!FlagGiven("warmup")) {
+    spec->warmup = std::max(absl::Seconds(30), 5 * absl::Seconds(targets.ttft_s.value_or(0)));
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,400 @@
+#include "tests/goodput/load.h"
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/goodput/expect_file.h"
+#include "tests/goodput/router_connection.h"
+#include "tests/goodput/run_checks.h"
+#include "tests/goodput/timed_router.h"
+#include "tests/goodput/unloaded.h"
+#include "tests/goodput/verdict.h"
+
+namespace baton {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::Ge;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Le;
+using testing::Not;
+using testing::StartsWith;
+
+// The machine may be busy: what is asserted of time is a bound that waiting can't break, or far
+// off.
+
+LoadSpec LoadOf(const TimedRouter& router) {
+  LoadSpec spec;
+  spec.endpoint = router.address();
+  spec.workload = {.arrivals = {.kind = ArrivalKind::kUniform, .rate = 50},
+                   .prompt_tokens = "uniform:4,40",
+                   .output_tokens = "11"};
+  spec.warmup = absl::Milliseconds(200);
+  spec.duration = absl::Milliseconds(500);
+  spec.request_timeout = absl::Seconds(60);
+  spec.connect_timeout = absl::Seconds(30);
+  return spec;
+}
+
+RunResult RunOf(const LoadSpec& spec) {
+  StopFlag stop;
+  absl::StatusOr<RunResult> run = RunLoad(spec, &stop, nullptr);
+  EXPECT_TRUE(run.ok()) << run.status();
+  return run.ok() ? *std::move(run) : RunResult();
+}
+
+uint32_t CountOf(const RunResult& run, Outcome outcome) {
+  uint32_t count = 0;
+  for (const RequestRecord& record : run.records)
+    count += record.measured && record.outcome == outcome;
+  return count;
+}
+
+TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
+  TimedRouter router;
+  router.ttft = absl::Milliseconds(60);
+  // Of ten gaps nine are short and one is 300 ms: a mean of 30 ms, and W10 of 300.
+  router.gaps = std::vector<absl::Duration>(10, absl::ZeroDuration());
+  router.gaps[4] = absl::Milliseconds(300);
+  LoadSpec spec = LoadOf(router);
+  spec.targets = {.ttft_s = 20, .tpot_s = 20};
+  RunResult run = RunOf(spec);
+  const auto verdict_for = [&](double ttft_s, double tpot_s) {
+    run.targets = {.ttft_s = ttft_s, .tpot_s = tpot_s};
+    return ComputeVerdict(run);
+  };
+  Verdict verdict = verdict_for(20, 20);
+  EXPECT_EQ(verdict.offered, 25u);  // 50/s, from 0.2 to 0.7 s
+  EXPECT_EQ(verdict.good, 25u);
+  EXPECT_EQ(verdict.strict, 25u);
+  EXPECT_DOUBLE_EQ(verdict.attainment, 1);
+  EXPECT_NEAR(verdict.goodput, 50, 1e-9);
+  EXPECT_NEAR(verdict.token_goodput, 550, 1e-9);
+  EXPECT_THAT(verdict.ttft.p50, AllOf(Ge(0.06), Le(2)));
+  EXPECT_THAT(verdict.tpot.p50, AllOf(Ge(0.02), Le(1)));
+  EXPECT_THAT(verdict.w10.p50, AllOf(Ge(0.2), Le(2)));
+  EXPECT_THAT(verdict.e2e.p50, AllOf(Ge(0.36), Le(4)));
+  EXPECT_EQ(verdict_for(0.059, 20).good, 0u);  // no first token came that soon
+  EXPECT_EQ(verdict_for(20, 0.01).good, 0u);
+  verdict = verdict_for(20, 0.08);  // mean pace met, and 300 ms is more than twice that
+  EXPECT_EQ(verdict.strict, 0u);
+  EXPECT_EQ(verdict.with_phases, 25u);
+  EXPECT_NEAR(verdict.mean_phases.prefill_s, 0.001234, 1e-9);
+  EXPECT_EQ(run.server.model, "timed");
+  EXPECT_FALSE(run.partial);
+  for (const RequestRecord& record : run.records)
+    EXPECT_THAT(record.prompt_tokens, AllOf(Ge(4u), Le(40u)));
+}
+
+TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
+  TimedRouter router;
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) -> grpc::Status {
+    const uint32_t tokens = request.sampling().max_tokens();
+    switch (TimedRouter::IndexOf(request) % 7) {
+      case 0:
+        return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full"};
+      case 1:
+        TimedRouter::Accept(request, writer);
+        TimedRouter::WriteToken(request, writer, 0);
+        return {grpc::StatusCode::UNAVAILABLE, "gone"};
+      case 2:
+        return router.Hang(context);
+      case 3:
+        return router.Answer(context, request, writer, tokens - 1);
+      case 4:  // a token is missing
+        TimedRouter::Accept(request, writer);
+        TimedRouter::WriteToken(request, writer, 1);
+        return router.Hang(context);
+      case 5:  // all is well, but that it never ends
+        TimedRouter::Accept(request, writer);
+        return grpc::Status::OK;
+      default:
+        return router.Answer(context, request, writer, tokens);
+    }
+  };
+  LoadSpec spec = LoadOf(router);
+  spec.workload.arrivals.rate = 140;  // 70 in the window, ten of each
+  spec.request_timeout = absl::Seconds(3);
+  spec.tail = false;
+  const RunResult run = RunOf(spec);
+  const Verdict verdict = ComputeVerdict(run);
+  EXPECT_EQ(verdict.offered, 70u);
+  EXPECT_EQ(verdict.good, 10u);
+  EXPECT_DOUBLE_EQ(verdict.attainment, 1.0 / 7);
+  EXPECT_EQ(CountOf(run, Outcome::kRejected), 10u);
+  EXPECT_EQ(CountOf(run, Outcome::kFailed), 30u);
+  EXPECT_EQ(CountOf(run, Outcome::kTimedOut), 10u);
+  EXPECT_EQ(CountOf(run, Outcome::kWrongLength), 10u);
+  EXPECT_EQ(CountOf(run, Outcome::kCompleted), 10u);
+  for (const RequestRecord& record : run.records) {
+    switch (record.index % 7) {
+      case 1:
+        EXPECT_EQ(record.status, "UNAVAILABLE");
+        EXPECT_EQ(record.message, "gone");
+        EXPECT_EQ(record.token_s.size(), 1u);
+        break;
+      case 2:
+        EXPECT_GE(record.ended_s - record.scheduled_s, 2.9);
+        break;
+      case 3:
+        EXPECT_EQ(record.message, "10 tokens came of 11 asked for");
+        break;
+      case 4:
+        EXPECT_EQ(record.status, "DATA_LOSS");
+        EXPECT_THAT(record.message, StartsWith("a token came with position "));
+        break;
+      case 5:
+        EXPECT_EQ(record.message, "the stream ended before the answer did");
+        break;
+    }
+  }
+}
+
+TEST(LoadTest, AStallIsSeenInFull) {
+  using Clock = TimedRouter::Clock;
+  TimedRouter router;
+  Mutex mutex;
+  CondVar changed;
+  std::map<uint32_t, Clock::time_point> arrived;
+  Clock::time_point stalled_until = Clock::time_point::min();
+  constexpr uint32_t kFirstStalled = 20;
+  // The 20th request stops the world for two seconds, for itself and all that follow.
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) {
+    {
+      MutexLock lock(&mutex);
+      const uint32_t index = TimedRouter::IndexOf(request);
+      arrived[index] = Clock::now();
+      if (index == kFirstStalled) stalled_until = Clock::now() + std::chrono::seconds(2);
+      while (Clock::now() < stalled_until)
+        changed.WaitFor(&mutex, absl::FromChrono(stalled_until - Clock::now()));
+    }
+    return router.Answer(context, request, writer, request.sampling().max_tokens());
+  };
+  LoadSpec spec = LoadOf(router);
+  spec.workload.arrivals = {.kind = ArrivalKind::kPoisson, .rate = 40};
+  spec.duration = absl::Seconds(3);
+  const RunResult run = RunOf(spec);
+  ASSERT_GT(run.records.size(), kFirstStalled);
+  // When the stall ended, on the clock of the load: each request says "not before", as it can't
+  // have arrived before it was sent.
+  double end_s = 0;
+  for (const RequestRecord& record : run.records) {
+    if (!record.measured) continue;
+    const auto left = std::chrono::duration<double>(stalled_until - arrived.at(record.index));
+    end_s = std::max(end_s, record.sent_s + left.count());
+  }
+  const double begin_s = run.records[kFirstStalled].sent_s;
+  EXPECT_THAT(end_s - begin_s, AllOf(Ge(1.9), Le(3)));
+  int stalled = 0;
+  double sum_s = 0;
+  for (const RequestRecord& record : run.records) {
+    if (record.index < kFirstStalled || record.scheduled_s >= end_s) continue;
+    ++stalled;
+    // It left in time, and waited for all that was left of the stall.
+    EXPECT_LT(record.sent_s, end_s) << record.index;
+    EXPECT_GE(Ttft(record), end_s - record.scheduled_s - 1e-3) << record.index;
+    sum_s += Ttft(record);
+  }
+  EXPECT_GT(stalled, 50);           // 40/s for 1.9 s, give or take three deviations
+  EXPECT_GT(sum_s / stalled, 0.8);  // a closed loop would have seen a few of two seconds
+}
+
+TEST(LoadTest, ArrivalsGoOnUntilTheLastMeasuredRequestHasEnded) {
+  TimedRouter router;
+  router.ttft = absl::Milliseconds(400);
+  LoadSpec spec = LoadOf(router);
+  spec.keep_token_ids = true;
+  const RunResult run = RunOf(spec);
+  double last_measured_s = 0, last_scheduled_s = 0;
+  for (const RequestRecord& record : run.records) {
+    if (record.measured) last_measured_s = std::max(last_measured_s, record.ended_s);
+    last_scheduled_s = std::max(last_scheduled_s, record.scheduled_s);
+    EXPECT_EQ(record.measured, record.scheduled_s >= 0.2 && record.scheduled_s < 0.7);
+    EXPECT_EQ(record.measured && record.outcome != Outcome::kCompleted, false);
+  }
+  EXPECT_GT(last_scheduled_s, 1.0);  // the last measured one ends after 1.08 s
+  EXPECT_LT(last_scheduled_s, last_measured_s + 0.5);
+  EXPECT_EQ(run.records.back().outcome, Outcome::kStopped);
+  ASSERT_EQ(run.fingerprints.size(), run.records.size());
+  EXPECT_EQ(run.records[12].token_ids.size(), 11u);
+}
+
+TEST(LoadTest, StoppingCancelsWhatIsOpenAndKeepsWhatThereIs) {
+  TimedRouter router;
+  StopFlag stop;
+  std::atomic<int> hanging = 0;
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) {
+    if (TimedRouter::IndexOf(request) % 2 == 0)
+      return router.Answer(context, request, writer, request.sampling().max_tokens());
+    if (++hanging == 10) stop.Stop();
+    return router.Hang(context);
+  };
+  LoadSpec spec = LoadOf(router);
+  spec.duration = absl::Hours(1);
+  const absl::StatusOr<RunResult> run = RunLoad(spec, &stop, nullptr);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_TRUE(run->partial);
+  EXPECT_LT(run->window_end_s, 60);
+  EXPECT_GE(run->window_end_s, run->window_begin_s);
+  const Verdict verdict = ComputeVerdict(*run);
+  EXPECT_EQ(verdict.offered, CountOf(*run, Outcome::kCompleted) + CountOf(*run, Outcome::kStopped) +
+                                 CountOf(*run, Outcome::kNotSent));
+  EXPECT_GT(CountOf(*run, Outcome::kStopped), 0u);
+  EXPECT_LT(run->records.size(), 10'000u);
+}
+
+TEST(LoadTest, AnEndpointThatIsNotThereIsNamedWithinTheLimit) {
+  std::string address;
+  {
+    TimedRouter router;
+    address = router.address();
+  }
+  LoadSpec spec;
+  spec.endpoint = address;
+  spec.connect_timeout = absl::Milliseconds(300);
+  StopFlag stop;
+  const absl::Time begun = absl::Now();
+  const absl::Status status = RunLoad(spec, &stop, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("can't reach the router at " + address), HasSubstr("300ms")));
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(20));
+  stop.Stop();
+  spec.connect_timeout = absl::Hours(1);
+  EXPECT_EQ(RunLoad(spec, &stop, nullptr).status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(LoadTest, ModelsThatAreNotServedAreNamed) {
+  TimedRouter router;
+  LoadSpec spec = LoadOf(router);
+  spec.model = "other";
+  StopFlag stop;
+  const absl::Status status = RunLoad(spec, &stop, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it serves timed"));
+}
+
+TEST(LoadTest, SpecialAndUnknownTokensAreNoPrompt) {
+  TimedRouter router;
+  router.is_special = [](int32_t id) { return id < 3 || id == 777 || (id >= 4200 && id < 4230); };
+  StopFlag stop;
+  auto connection = RouterConnection::Open(
+      {.endpoint = router.address(), .connect_timeout = absl::Seconds(30)}, &stop);
+  ASSERT_TRUE(connection.ok()) << connection.status();
+  const std::vector<int32_t> tokens = (*connection)->OrdinaryTokens().value();
+  EXPECT_EQ(tokens.size(), static_cast<size_t>(TimedRouter::kKnown - 34));
+  for (const int32_t token : tokens) {
+    EXPECT_FALSE(router.is_special(token));
+    EXPECT_LT(token, TimedRouter::kKnown);
+  }
+}
+
+TEST(LoadTest, TheSameLoadTwiceAsksTheSameAndAnotherAnswerIsFound) {
+  TimedRouter router;
+  LoadSpec spec = LoadOf(router);
+  spec.tail = false;
+  spec.keep_token_ids = true;
+  const RunResult one = RunOf(spec);
+  spec.channels = 1;
+  const RunResult two = RunOf(spec);
+  const ExpectFile expect = ExpectFile::Of(one.records, one.fingerprints);
+  ASSERT_EQ(expect.size(), 34u);  // with the warm-up
+  EXPECT_EQ(expect.Compare(two.records, two.fingerprints).equal, 34u);
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) {
+    v1::GenerateRequest other = request;
+    if (TimedRouter::IndexOf(request) == 7) other.mutable_sampling()->set_seed(1);
+    return router.Answer(context, other, writer, request.sampling().max_tokens());
+  };
+  const RunResult three = RunOf(spec);
+  const ExpectResult result = expect.Compare(three.records, three.fingerprints);
+  EXPECT_EQ(result.equal, 33u);
+  ASSERT_EQ(result.differences.size(), 1u);
+  EXPECT_THAT(result.differences[0], StartsWith("request 7, token 0: "));
+}
+
+TEST(LoadTest, TheModeTravelsAndComesBack) {
+  TimedRouter router;
+  LoadSpec spec = LoadOf(router);
+  spec.mode = "colocated";
+  spec.max_requests = 1;
+  const RunResult run = RunOf(spec);
+  for (const RequestRecord& record : run.records) {
+    EXPECT_EQ(record.mode, "colocated");
+    if (record.measured) {
+      EXPECT_EQ(record.served_mode, "colocated");
+    }
+  }
+  spec.mode = "both";
+  EXPECT_THAT(std::string(CheckLoad(spec).message()), HasSubstr("mode 'both': there are"));
+}
+
+TEST(LoadTest, ProgressIsToldWhileItRuns) {
+  TimedRouter router;
+  LoadSpec spec = LoadOf(router);
+  spec.duration = absl::Seconds(1.2);
+  StopFlag stop;
+  std::vector<LoadProgress> told;
+  ASSERT_TRUE(RunLoad(spec, &stop, [&](const LoadProgress& p) { told.push_back(p); }).ok());
+  ASSERT_THAT(told, Not(IsEmpty()));
+  EXPECT_GT(told.front().sent, 10u);
+  EXPECT_NEAR(told.front().total_s, 1.4, 1e-9);
+}
+
+TEST(UnloadedTest, IsTheLatencyOfOneRequestAtATime) {
+  TimedRouter router;
+  router.ttft = absl::Milliseconds(50);
+  router.gaps = {absl::Milliseconds(10)};
+  StopFlag stop;
+  const UnloadedLatency unloaded = MeasureUnloaded(LoadOf(router), &stop).value();
+  EXPECT_THAT(unloaded.ttft_s, AllOf(Ge(0.05), Le(1)));
+  EXPECT_THAT(unloaded.tpot_s, AllOf(Ge(0.005), Le(0.5)));
+  EXPECT_EQ(unloaded.output_tokens, 11u);
+  router.on_generate = [](grpc::ServerContext*, const v1::GenerateRequest&, TimedRouter::Writer*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "no workers");
+  };
+  EXPECT_THAT(std::string(MeasureUnloaded(LoadOf(router), &stop).status().message()),
+              HasSubstr("UNAVAILABLE: no workers"));
+}
+
+RequestRecord Sent(double scheduled_s, double lag_s, double ttft_s) {
+  return {.measured = true,
+          .scheduled_s = scheduled_s,
+          .sent_s = scheduled_s + lag_s,
+          .token_s = {scheduled_s + ttft_s},
+          .outcome = Outcome::kCompleted};
+}
+
+TEST(RunChecksTest, ALateClientMakesTheRunInvalid) {
+  RunResult run{.targets = {.ttft_s = 0.2}, .window_begin_s = 10, .window_end_s = 110};
+  for (int i = 0; i < 100; ++i) run.records.push_back(Sent(10 + i, 0.009, 0.1));
+  CheckRun(&run);
+  EXPECT_THAT(run.invalid, IsEmpty());
+  EXPECT_THAT(run.remarks, IsEmpty());
+  for (int i = 0; i < 2; ++i) run.records[i].sent_s += 0.002;
+  CheckRun(&run);
+  ASSERT_EQ(run.invalid.size(), 1u);
+  EXPECT_THAT(run.invalid[0], HasSubstr("P99 11.00 ms, and 10.00 ms (5 % of the TTFT target)"));
+}
+
+TEST(RunChecksTest, WhatLimitsARunIsRemarked) {
+  RunResult run{.targets = {.ttft_s = 2}, .window_begin_s = 1, .window_end_s = 21};
+  for (int i = 0; i < 100; ++i) run.records.push_back(Sent(1 + i * 0.2, 0, i < 50 ? 1.5 : 3));
+  CheckRun(&run);
+  ASSERT_EQ(run.remarks.size(), 3u);
+  EXPECT_THAT(run.remarks[0], HasSubstr("warm-up of 1.0 s is shorter than a mean request of 2.2"));
+  EXPECT_THAT(run.remarks[1], HasSubstr("attainment 100.0 % in the first half of the window, 0.0"));
+  EXPECT_THAT(run.remarks[2], HasSubstr("shorter than 25 TTFT targets"));
+}
+
+}  // namespace
+}  // namespace baton

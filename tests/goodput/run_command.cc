@@ -1,0 +1,146 @@
+#include "tests/goodput/run_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/program.h"
+#include "tests/goodput/expect_file.h"
+#include "tests/goodput/load.h"
+#include "tests/goodput/load_flags.h"
+#include "tests/goodput/progress_line.h"
+#include "tests/goodput/run_file.h"
+#include "tests/goodput/slo_file.h"
+#include "tests/goodput/unloaded.h"
+#include "tests/goodput/verdict_text.h"
+
+ABSL_FLAG(std::string, slo, "",
+          "file of latency targets (tests/goodput/slo has some); none: whatever completes is good");
+ABSL_FLAG(std::string, out, "", "run: file to write the run to, as JSON");
+ABSL_FLAG(std::string, expect, "",
+          "run: file of token ids that every answer is held against; the load has no tail then");
+ABSL_FLAG(std::string, expect_write, "", "run: file to write the token ids of every answer to");
+
+namespace baton {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
+  return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailed;
+}
+
+// What the command line and the files that it names ask for.
+struct Plan {
+  LoadSpec spec;
+  std::optional<SloFile> slo;
+  std::optional<ExpectFile> expected;
+};
+
+absl::StatusOr<Plan> MakePlan() {
+  absl::StatusOr<LoadSpec> spec = LoadSpecFromFlags();
+  if (!spec.ok()) return spec.status();
+  Plan plan{.spec = *std::move(spec)};
+  if (const std::string path = absl::GetFlag(FLAGS_slo); !path.empty()) {
+    absl::StatusOr<SloFile> slo = ReadSloFile(path);
+    if (!slo.ok()) return slo.status();
+    plan.slo = *std::move(slo);
+    plan.spec.given["slo"] = path;
+  }
+  const std::string expect = absl::GetFlag(FLAGS_expect);
+  const std::string expect_write = absl::GetFlag(FLAGS_expect_write);
+  if (!expect.empty() && !expect_write.empty())
+    return absl::InvalidArgumentError("--expect compares and --expect-write records: one of them");
+  if (!expect.empty() || !expect_write.empty()) {
+    if (FlagGiven("tail") && plan.spec.tail) {
+      return absl::InvalidArgumentError(
+          "--tail: how many requests a tail has depends on the server, so it can't be expected");
+    }
+    plan.spec.tail = false;
+    plan.spec.keep_token_ids = true;
+  }
+  if (!expect.empty()) {
+    absl::StatusOr<ExpectFile> expected = ExpectFile::Read(expect);
+    if (!expected.ok()) return expected.status();
+    plan.expected = *std::move(expected);
+    plan.spec.given["expect"] = expect;
+  }
+  if (absl::Status status = CheckLoad(plan.spec); !status.ok()) return status;
+  for (const std::string& path : {absl::GetFlag(FLAGS_out), expect_write}) {
+    if (path.empty()) continue;
+    if (absl::Status status = CheckWritable(path); !status.ok()) return status;
+  }
+  return plan;
+}
+
+// Fills run->expect.
+absl::Status Expect(const std::optional<ExpectFile>& expected, RunResult* run) {
+  if (expected.has_value()) {
+    run->expect = expected->Compare(run->records, run->fingerprints);
+    run->expect->file = absl::GetFlag(FLAGS_expect);
+    return absl::OkStatus();
+  }
+  const std::string path = absl::GetFlag(FLAGS_expect_write);
+  if (path.empty()) return absl::OkStatus();
+  const ExpectFile file = ExpectFile::Of(run->records, run->fingerprints);
+  run->expect = ExpectResult{.file = path,
+                             .written = true,
+                             .failed = static_cast<uint32_t>(run->records.size() - file.size())};
+  return file.Write(path);
+}
+
+int ExitStatus(const RunResult& run) {
+  if (run.partial) return kExitInterrupted;
+  const auto& expect = run.expect;
+  if (expect.has_value() && expect->different + expect->failed + expect->unknown > 0)
+    return kExitFailed;
+  return run.invalid.empty() ? 0 : kExitInvalid;
+}
+
+int RunOnce(const std::vector<std::string>&) {
+  absl::StatusOr<Plan> plan = MakePlan();
+  if (!plan.ok()) RefuseToStart(plan.status().message());
+  BlockStopSignals();
+  // Lives as long as the process: the thread that waits for a signal may use it until its end.
+  static auto* const stop = new StopFlag;
+  std::thread([] {
+    WaitForStop();
+    stop->Stop();
+  }).detach();
+
+  std::optional<UnloadedLatency> unloaded;
+  if (plan->slo.has_value()) {
+    if (plan->slo->IsRelative()) {
+      const absl::StatusOr<UnloadedLatency> measured = MeasureUnloaded(plan->spec, stop);
+      if (!measured.ok()) return Fail(measured.status());
+      unloaded = *measured;
+    }
+    SetTargets(plan->slo->Resolve(unloaded), &plan->spec);
+  }
+  absl::StatusOr<RunResult> run;
+  {
+    ProgressLine line(stderr, "");
+    run = RunLoad(plan->spec, stop, [&](const LoadProgress& progress) { line.Show(progress); });
+  }
+  if (!run.ok()) return Fail(run.status());
+  run->unloaded = unloaded;
+  if (absl::Status status = Expect(plan->expected, &*run); !status.ok()) return Fail(status);
+  if (const std::string out = absl::GetFlag(FLAGS_out); !out.empty()) {
+    if (absl::Status status = WriteRunFile(out, *run); !status.ok()) return Fail(status);
+  }
+  std::fputs(VerdictText(*run, ComputeVerdict(*run)).c_str(), stdout);
+  return ExitStatus(*run);
+}
+
+}  // namespace
+
+Command RunCommand() {
+  std::vector<std::string> flags = LoadFlagNames();
+  flags.insert(flags.end(), {"slo", "out", "expect", "expect_write"});
+  return {.name = "run", .flags = flags, .least_words = 0, .most_words = 0, .run = RunOnce};
+}
+
+}  // namespace baton

@@ -1,0 +1,177 @@
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/goodput/run_file.h"
+#include "tests/goodput/scratch_folder.h"
+#include "tests/goodput/timed_router.h"
+#include "tests/goodput/verdict.h"
+
+namespace baton {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Ended {
+  int exit_status;     // 128 + signal when one killed it
+  std::string output;  // standard output and error together
+};
+
+// The program itself; `on_start` is told its process id.
+Ended Goodput(const std::string& arguments, const std::function<void(pid_t)>& on_start = nullptr) {
+  FILE* pipe =
+      popen(absl::StrCat("echo $$; exec ", BATON_BINARY_DIR, "/baton-goodput ", arguments, " 2>&1")
+                .c_str(),
+            "r");
+  Ended ended;
+  char buffer[4096];
+  EXPECT_NE(std::fgets(buffer, sizeof buffer, pipe), nullptr);
+  if (on_start) on_start(std::atoi(buffer));
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) ended.output += buffer;
+  const int status = pclose(pipe);
+  ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended;
+}
+
+std::string LoadArguments(const TimedRouter& router) {
+  return absl::StrCat("run --endpoint=", router.address(),
+                      " --connect-timeout=30s --arrivals=uniform --rate=50 --prompt-tokens=8 "
+                      "--output-tokens=5 --warmup=100ms --duration=400ms ");
+}
+
+TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
+  TimedRouter router;
+  router.ttft = absl::Milliseconds(20);
+  const ScratchFolder folder("run_command");
+  const std::string slo = folder.Write("slo.json", R"({"name": "easy", "ttft": "999x"})");
+  const Ended ended =
+      Goodput(LoadArguments(router) + "--mode= --slo=" + slo + " --out=" + folder.Path("run.json") +
+              " --expect-write=" + folder.Path("tokens"));
+  // On a machine that is very busy the tool may be late, and must say so.
+  EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("20 of 20 were good, attainment 100.00 %"));
+  const RunResult run = ReadRunFile(folder.Path("run.json")).value();
+  EXPECT_EQ(ComputeVerdict(run).good, 20u);
+  EXPECT_EQ(run.spec.at("rate"), "50");
+  ASSERT_TRUE(run.unloaded.has_value());
+  EXPECT_NEAR(*run.targets.ttft_s, 999 * run.unloaded->ttft_s, 1e-6);
+  EXPECT_GE(run.unloaded->ttft_s, 0.02);
+  EXPECT_THAT(Goodput("verdict " + folder.Path("run.json")).output,
+              HasSubstr("20 of 20 were good"));
+
+  const std::string expect = LoadArguments(router) + "--expect=" + folder.Path("tokens");
+  const Ended same = Goodput(expect);
+  EXPECT_THAT(same.exit_status, testing::AnyOf(0, 3)) << same.output;
+  EXPECT_THAT(same.output, HasSubstr("24 of 24 equal, 0 different, 0 failed"));
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) -> grpc::Status {
+    if (TimedRouter::IndexOf(request) == 3) return {grpc::StatusCode::UNAVAILABLE, "no"};
+    v1::GenerateRequest other = request;
+    if (TimedRouter::IndexOf(request) == 9) other.mutable_sampling()->set_seed(1);
+    return router.Answer(context, other, writer, request.sampling().max_tokens());
+  };
+  const Ended differs = Goodput(expect);
+  EXPECT_EQ(differs.exit_status, 1);
+  EXPECT_THAT(differs.output, AllOf(HasSubstr("22 of 24 equal, 1 different, 1 failed"),
+                                    HasSubstr("request 9, token 0: expected ")));
+  // Another load is no equal one.
+  EXPECT_EQ(Goodput(expect + " --seed=2").exit_status, 1);
+}
+
+TEST(RunCommandTest, InterruptedItWritesWhatThereIsAndSaysSo) {
+  TimedRouter router;
+  const ScratchFolder folder("run_interrupted");
+  Mutex mutex;
+  CondVar changed;
+  int requests = 0;
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) {
+    {
+      MutexLock lock(&mutex);
+      ++requests;
+      changed.SignalAll();
+    }
+    if (TimedRouter::IndexOf(request) % 3 == 0) return router.Hang(context);
+    return router.Answer(context, request, writer, 5);
+  };
+  std::thread interrupter;
+  const Ended ended = Goodput(
+      LoadArguments(router) + "--duration=1h --out=" + folder.Path("run.json"), [&](pid_t pid) {
+        interrupter = std::thread([&, pid] {
+          MutexLock lock(&mutex);
+          while (requests < 30) changed.Wait(&mutex);
+          kill(pid, SIGINT);
+        });
+      });
+  interrupter.join();
+  EXPECT_EQ(ended.exit_status, 130) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("PARTIAL: the load was stopped before its end"));
+  const RunResult run = ReadRunFile(folder.Path("run.json")).value();
+  EXPECT_TRUE(run.partial);
+  EXPECT_GE(run.records.size(), 30u);
+  EXPECT_LT(run.window_end_s, 3600);
+  uint32_t stopped = 0;
+  for (const RequestRecord& record : run.records) stopped += record.outcome == Outcome::kStopped;
+  EXPECT_GE(stopped, 5u);
+}
+
+TEST(RunCommandTest, WhatCanNotBeUsedIsNamed) {
+  const ScratchFolder folder("run_refused");
+  const std::string some = "run --endpoint=127.0.0.1:1 --prompt-tokens=8 --output-tokens=5 ";
+  const auto refused = [&](const std::string& arguments, const std::string& why) {
+    const Ended ended = Goodput(arguments);
+    EXPECT_EQ(ended.exit_status, 2) << arguments << "\n" << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(why)) << arguments;
+    EXPECT_THAT(ended.output, testing::StartsWith("baton-goodput: ")) << arguments;
+  };
+  refused("", "a command is needed: run");
+  refused("walk", "unknown command 'walk'");
+  refused(some + "word", "'word' is one word too many");
+  refused("verdict x --rate=1", "--rate is no flag of verdict");
+  refused(some, "--rate is needed");
+  for (const char* rate : {"0", "-1", "nan", "inf", "1e6"})
+    refused(some + "--rate=" + rate, "requests per second");
+  refused(some + "--rate=fast", "'fast' is no value of --rate");
+  refused(some + "--rate=9000 --duration=10m", "more than 1000000 requests");
+  refused(some + "--rate=1 --prompt-tokens=many", "'many' is no length");
+  refused(some + "--rate=1 --arrivals=bursty", "there are poisson, gamma");
+  refused(some + "--rate=1 --cv=3", "--cv has no meaning without --arrivals=gamma");
+  refused(some + "--rate=1 --mode=best", "there are disaggregated, colocated and auto");
+  refused(some + "--rate=1 --slo=" + folder.Write("slo", "{\n\"tfft\": \"1s\"\n}"),
+          "slo:2: tfft: no such key");
+  refused(some + "--rate=1 --slo=/none", "/none");
+  refused(some + "--trace=" + folder.Write("trace", "TIMESTAMP,ContextTokens,GeneratedTokens\nx\n"),
+          "trace:2: ");
+  refused(some + "--rate=1 --out=/none/run.json", "/none/run.json: No such file");
+  refused(some + "--rate=1 --expect=/none", "--expect-write");
+  refused(some + "--rate=1 --expect=a --expect-write=b", "one of them");
+  refused(some + "--rate=1 --metrics-url=host:1", "'host:1' is not http://");
+  refused(some + "--rate=1 --channels=0", "0 connections");
+  const Ended broken = Goodput("verdict " + folder.Write("broken.json", "{"));
+  EXPECT_EQ(broken.exit_status, 1);
+  EXPECT_THAT(broken.output, HasSubstr("broken.json: no JSON"));
+}
+
+TEST(RunCommandTest, AnEndpointThatIsNotThereIsNamed) {
+  std::string address;
+  {
+    TimedRouter router;
+    address = router.address();
+  }
+  const Ended ended = Goodput(absl::StrCat("run --rate=1 --prompt-tokens=8 --output-tokens=5 ",
+                                           "--connect-timeout=200ms --endpoint=", address));
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(ended.output, HasSubstr("can't reach the router at " + address + " within 200ms"));
+}
+
+}  // namespace
+}  // namespace baton

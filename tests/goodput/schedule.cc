@@ -1,0 +1,188 @@
+#include "tests/goodput/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "tests/goodput/arrivals.h"
+#include "tests/goodput/length_distribution.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kMostRequests = 1'000'000;
+constexpr double kMost = LengthDistribution::kLongest;
+
+absl::Status CheckWorkload(const WorkloadSpec& workload) {
+  if (!workload.trace.empty() && !workload.prompts.empty())
+    return absl::InvalidArgumentError("a trace and a prompt file exclude each other");
+  if (workload.arrivals.kind == ArrivalKind::kTrace && workload.trace.empty())
+    return absl::InvalidArgumentError("arrivals as in a trace need one");
+  if (workload.prompts.empty() && workload.trace.empty() && workload.prompt_tokens.empty())
+    return absl::InvalidArgumentError(
+        "the length of prompts is not told: a trace, a prompt file or a length is needed");
+  if (!workload.prompts.empty() && !workload.prompt_tokens.empty())
+    return absl::InvalidArgumentError("the prompts of a file have their own lengths");
+  for (const double scale : {workload.prompt_scale, workload.output_scale}) {
+    if (!(scale >= 1e-4 && scale <= 1e4)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("lengths can't be scaled by ", scale, "; it goes from 0.0001 to 10000"));
+    }
+  }
+  return CheckArrivals(workload.arrivals);
+}
+
+uint32_t Scaled(uint32_t tokens, double scale) {
+  return static_cast<uint32_t>(std::clamp(std::round(tokens * scale), 1.0, kMost));
+}
+
+// Draws the lengths of one request after the other, and cuts them to the context.
+class LengthSource {
+ public:
+  static absl::StatusOr<LengthSource> Of(const LoadSpec& spec, const Schedule& schedule,
+                                         uint32_t context_tokens) {
+    LengthSource source(spec, schedule, context_tokens);
+    const WorkloadSpec& workload = spec.workload;
+    for (auto [text, lengths] : {std::make_pair(&workload.prompt_tokens, &source.prompt_),
+                                 std::make_pair(&workload.output_tokens, &source.output_)}) {
+      if (text->empty()) continue;
+      absl::StatusOr<LengthDistribution> parsed = LengthDistribution::Parse(*text);
+      if (!parsed.ok()) return parsed.status();
+      *lengths = *std::move(parsed);
+    }
+    if (workload.trace.empty() && !source.output_.has_value() &&
+        std::any_of(schedule.prompts.begin(), schedule.prompts.end(),
+                    [](const FilePrompt& prompt) { return prompt.output_tokens == 0; })) {
+      return absl::InvalidArgumentError(
+          "the prompt file does not tell the output tokens of every prompt: a length is needed");
+    }
+    if (workload.trace.empty() && schedule.prompts.empty() && !source.output_.has_value())
+      return absl::InvalidArgumentError("the length of answers is not told");
+    return source;
+  }
+
+  // `request` has its row and pass.
+  void Fill(PlannedRequest* request) {
+    const uint32_t prompt = prompt_.has_value() ? prompt_->Draw(&random_prompt_) : 0;
+    const uint32_t output = output_.has_value() ? output_->Draw(&random_output_) : 0;
+    if (!schedule_.trace.rows.empty()) {
+      const TraceRow& row = schedule_.trace.rows[request->row];
+      request->prompt_tokens = Scaled(row.prompt_tokens, workload_.prompt_scale);
+      request->output_tokens = Scaled(row.output_tokens, workload_.output_scale);
+    } else if (!schedule_.prompts.empty()) {
+      request->output_tokens = schedule_.prompts[request->row].output_tokens;
+    }
+    if (prompt > 0) request->prompt_tokens = prompt;
+    if (output > 0) request->output_tokens = output;
+    const uint32_t most_output = std::max(1u, context_tokens_ / 2);
+    if (request->output_tokens > most_output) {
+      request->output_tokens = most_output;
+      ++cut_outputs_;
+    }
+    const uint32_t most_prompt = std::max(1u, context_tokens_ - request->output_tokens);
+    if (request->prompt_tokens > most_prompt) {
+      request->prompt_tokens = most_prompt;
+      ++cut_prompts_;
+    }
+  }
+
+  void Remark(std::vector<std::string>* remarks) const {
+    if (cut_prompts_ + cut_outputs_ == 0) return;
+    remarks->push_back(absl::StrCat(cut_prompts_, " prompts and ", cut_outputs_,
+                                    " answers were cut to the model's context of ", context_tokens_,
+                                    " tokens"));
+  }
+
+ private:
+  LengthSource(const LoadSpec& spec, const Schedule& schedule, uint32_t context_tokens)
+      : workload_(spec.workload),
+        schedule_(schedule),
+        context_tokens_(context_tokens),
+        random_prompt_(spec.seed, RandomStream::kLengths, 0),
+        random_output_(spec.seed, RandomStream::kLengths, 1) {}
+
+  const WorkloadSpec& workload_;
+  const Schedule& schedule_;
+  uint32_t context_tokens_;
+  std::optional<LengthDistribution> prompt_, output_;
+  RandomStream random_prompt_, random_output_;
+  uint32_t cut_prompts_ = 0, cut_outputs_ = 0;
+};
+
+double WholeMicroseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
+
+}  // namespace
+
+absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tokens) {
+  if (context_tokens < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a context of ", context_tokens, " tokens has no room for an answer"));
+  }
+  if (absl::Status status = CheckWorkload(spec.workload); !status.ok()) return status;
+  if (spec.duration <= absl::ZeroDuration() || spec.warmup < absl::ZeroDuration() ||
+      spec.warmup + spec.duration > absl::Hours(24 * 30)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a warm-up of ", absl::FormatDuration(spec.warmup), " and a window of ",
+                     absl::FormatDuration(spec.duration), " make no load of at most 30 days"));
+  }
+  Schedule schedule;
+  if (!spec.workload.trace.empty()) {
+    absl::StatusOr<Trace> trace = ReadTrace(spec.workload.trace);
+    if (!trace.ok()) return trace.status();
+    schedule.trace = *std::move(trace);
+    schedule.block_tokens = Scaled(Trace::kBlockTokens, spec.workload.prompt_scale);
+  }
+  if (!spec.workload.prompts.empty()) {
+    absl::StatusOr<std::vector<FilePrompt>> prompts = ReadPromptFile(spec.workload.prompts);
+    if (!prompts.ok()) return prompts.status();
+    schedule.prompts = *std::move(prompts);
+  }
+  absl::StatusOr<LengthSource> lengths = LengthSource::Of(spec, schedule, context_tokens);
+  if (!lengths.ok()) return lengths.status();
+
+  schedule.window_begin_s = absl::ToDoubleSeconds(spec.warmup);
+  schedule.window_end_s = schedule.window_begin_s + absl::ToDoubleSeconds(spec.duration);
+  const double tail_s = spec.tail ? absl::ToDoubleSeconds(spec.request_timeout) : 0;
+  const size_t rows = std::max(schedule.trace.rows.size(), schedule.prompts.size());
+  Arrivals arrivals(spec.workload.arrivals, &schedule.trace, spec.seed);
+  bool capped = false;
+  while (true) {
+    const double at_s = WholeMicroseconds(arrivals.Next());
+    const auto index = static_cast<uint32_t>(schedule.requests.size());
+    if (!capped && spec.max_requests > 0 && at_s >= schedule.window_begin_s &&
+        index - schedule.first_measured == spec.max_requests) {
+      schedule.window_end_s = std::min(schedule.window_end_s, at_s);
+      capped = true;
+    }
+    if (at_s >= schedule.window_end_s + tail_s) break;
+    if (schedule.requests.size() == kMostRequests) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the load would have more than ", kMostRequests, " requests by second ", at_s, " of ",
+          schedule.window_end_s + tail_s, ", its tail included: a lower rate, or a shorter load"));
+    }
+    PlannedRequest request{.at_s = at_s};
+    if (rows > 0) {
+      request.row = static_cast<uint32_t>(index % rows);
+      request.pass = static_cast<uint32_t>(index / rows);
+    }
+    lengths->Fill(&request);
+    schedule.requests.push_back(request);
+    if (at_s < schedule.window_begin_s) schedule.first_measured = index + 1;
+    if (at_s < schedule.window_end_s) schedule.end_measured = index + 1;
+  }
+  if (schedule.end_measured <= schedule.first_measured) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no request falls into the window of ", absl::FormatDuration(spec.duration), " after ",
+        absl::FormatDuration(spec.warmup), " of warm-up: a higher rate, or a longer window"));
+  }
+  lengths->Remark(&schedule.remarks);
+  if (!schedule.trace.rows.empty() && schedule.end_measured > rows) {
+    schedule.remarks.push_back(absl::StrCat("the trace of ", rows,
+                                            " requests was begun again; shared blocks of one pass "
+                                            "are not those of another"));
+  }
+  return schedule;
+}
+
+}  // namespace baton

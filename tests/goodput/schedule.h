@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tests/goodput/load_spec.h"
+#include "tests/goodput/prompt_file.h"
+#include "tests/goodput/trace.h"
+
+namespace baton {
+
+struct PlannedRequest {
+  double at_s = 0;             // from the start of the load, whole microseconds
+  uint32_t prompt_tokens = 0;  // 0: a text, whose length the router tells
+  uint32_t output_tokens = 0;
+  uint32_t row = 0;   // of the trace or prompt file
+  uint32_t pass = 0;  // through it, from 0
+};
+
+// Everything a load will send, settled before its first request leaves: the same spec and context
+// give the same schedule, bit for bit.
+struct Schedule {
+  std::vector<PlannedRequest> requests;  // in order of time; tail included
+  double window_begin_s = 0, window_end_s = 0;
+  uint32_t first_measured = 0, end_measured = 0;  // indices of those in the window
+  Trace trace;                                    // if the spec names one
+  std::vector<FilePrompt> prompts;                // if the spec names a file of them
+  uint32_t block_tokens = Trace::kBlockTokens;    // of the trace's blocks, scaled
+  std::vector<std::string> remarks;               // what was cut, how often a trace was repeated
+};
+
+// Prompt and answer together are cut to `context_tokens`: the answer to half of it, then the prompt
+// to what is left. InvalidArgument: the spec, a trace or a prompt file can't be used, no request
+// falls into the window, or there would be more than a million.
+absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tokens);
+
+}  // namespace baton

@@ -1,0 +1,156 @@
+#include "tests/goodput/slo_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+#include "tests/goodput/json_reader.h"
+
+namespace baton {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr absl::string_view kKeys[] = {"name", "about", "sources", "ttft", "tpot", "e2e"};
+
+// The line on which `key` is written first, from 1.
+int LineOf(const std::string& text, absl::string_view key) {
+  const size_t at = text.find(absl::StrCat("\"", key, "\""));
+  if (at == text.npos) return 1;
+  return 1 + static_cast<int>(
+                 std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'));
+}
+
+// Where nlohmann stopped reading. It tells the byte, we want the line.
+int LineOfError(const std::string& text) {
+  // A handler that keeps the position of the first error instead of throwing it.
+  class Position final : public nlohmann::json_sax<json> {
+   public:
+    bool null() override { return true; }
+    bool boolean(bool) override { return true; }
+    bool number_integer(number_integer_t) override { return true; }
+    bool number_unsigned(number_unsigned_t) override { return true; }
+    bool number_float(number_float_t, const string_t&) override { return true; }
+    bool string(string_t&) override { return true; }
+    bool binary(binary_t&) override { return true; }
+    bool start_object(size_t) override { return true; }
+    bool key(string_t&) override { return true; }
+    bool end_object() override { return true; }
+    bool start_array(size_t) override { return true; }
+    bool end_array() override { return true; }
+    bool parse_error(size_t position, const std::string&,
+                     const nlohmann::detail::exception&) override {
+      at = position;
+      return false;
+    }
+    size_t at = 0;
+  } position;
+  json::sax_parse(text, &position);
+  const size_t bytes = std::min(position.at, text.size());
+  return 1 + static_cast<int>(
+                 std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(bytes), '\n'));
+}
+
+double Resolved(const SloTarget& target, double unloaded_s) {
+  return target.is_multiple ? target.value * unloaded_s : target.value;
+}
+
+}  // namespace
+
+absl::StatusOr<SloTarget> ParseSloTarget(absl::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("+-.0123456789eE"), text.size());
+  const absl::string_view unit = absl::StripAsciiWhitespace(text.substr(digits));
+  SloTarget target;
+  if (!absl::SimpleAtod(text.substr(0, digits), &target.value) || !std::isfinite(target.value)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "' is no target: a time such as 250ms or 2s, or a multiple such as 10x"));
+  }
+  if (unit == "ms") {
+    target.value /= 1e3;
+  } else if (unit == "x") {
+    target.is_multiple = true;
+  } else if (unit != "s") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "' has ", unit.empty() ? "no unit" : absl::StrCat("unit '", unit, "'"),
+        "; there are ms, s and x (a multiple of the unloaded latency)"));
+  }
+  if (target.value <= 0)
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not above 0"));
+  return target;
+}
+
+absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& text) {
+  const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (all.is_discarded() || !all.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", all.is_discarded() ? LineOfError(text) : 1, ": no JSON object"));
+  }
+  const auto refuse = [&](absl::string_view key, absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", LineOf(text, key), ": ", key, ": ", why));
+  };
+  for (const auto& [key, value] : all.items()) {
+    if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys))
+      return refuse(key, absl::StrCat("no such key; there are ", absl::StrJoin(kKeys, ", ")));
+  }
+  SloFile slo;
+  for (const char* key : {"name", "about"}) {
+    if (all.contains(key) && !all[key].is_string()) return refuse(key, "it must be a string");
+  }
+  slo.name = all.contains("name") ? all["name"].get<std::string>() : path;
+  if (all.contains("sources")) {
+    absl::Status status;
+    JsonReader reader(&all, "", &status);
+    slo.source = absl::StrJoin(reader.Strings("sources"), "; ");
+    if (!status.ok()) return refuse("sources", "it must be an array of strings");
+  }
+  for (auto [key, target] : {std::make_pair("ttft", &slo.ttft), std::make_pair("tpot", &slo.tpot),
+                             std::make_pair("e2e", &slo.e2e)}) {
+    if (!all.contains(key)) continue;
+    if (!all[key].is_string()) {
+      return refuse(key, absl::StrCat("it is ", all[key].dump(),
+                                      "; write it with its unit, such as \"250ms\" or \"10x\""));
+    }
+    absl::StatusOr<SloTarget> parsed = ParseSloTarget(all[key].get<std::string>());
+    if (!parsed.ok()) return refuse(key, parsed.status().message());
+    *target = *parsed;
+  }
+  if (!slo.ttft.has_value() && !slo.tpot.has_value() && !slo.e2e.has_value())
+    return absl::InvalidArgumentError(absl::StrCat(path, ": none of ttft, tpot and e2e is there"));
+  return slo;
+}
+
+absl::StatusOr<SloFile> ReadSloFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat("can't read the SLO file ", path));
+  std::stringstream text;
+  text << file.rdbuf();
+  return ParseSlo(path, text.str());
+}
+
+bool SloFile::IsRelative() const {
+  for (const auto* target : {&ttft, &tpot, &e2e}) {
+    if (target->has_value() && (*target)->is_multiple) return true;
+  }
+  return false;
+}
+
+SloTargets SloFile::Resolve(const std::optional<UnloadedLatency>& unloaded) const {
+  const UnloadedLatency base = unloaded.value_or(UnloadedLatency());
+  SloTargets targets{.name = name, .source = source};
+  if (ttft.has_value()) targets.ttft_s = Resolved(*ttft, base.ttft_s);
+  if (tpot.has_value()) targets.tpot_s = Resolved(*tpot, base.tpot_s);
+  if (e2e.has_value()) {
+    targets.e2e_s =
+        Resolved(*e2e, base.ttft_s + base.tpot_s * (std::max(base.output_tokens, 1u) - 1));
+  }
+  return targets;
+}
+
+}  // namespace baton

@@ -1,0 +1,159 @@
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "baton/v1/inference.grpc.pb.h"
+#include "common/base/check.h"
+#include "common/base/mutex.h"
+#include "common/rpc/rpc_server.h"
+
+namespace baton {
+
+// A router for the tests of the load: its answers take the times that a script says. Runs on gRPC's
+// threads; set the hooks before the first call.
+class TimedRouter final : public v1::Inference::Service {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Writer = grpc::ServerWriter<v1::GenerateEvent>;
+
+  static constexpr uint32_t kVocabulary = 5000;
+  static constexpr int32_t kKnown = 4900;  // ids from here are no tokens
+
+  TimedRouter() {
+    auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {this}});
+    BATON_CHECK(server.ok()) << server.status();
+    server_ = *std::move(server);
+    server_->SetServing(v1::Inference::service_full_name(), true);
+  }
+  ~TimedRouter() override {
+    open_.Release();
+    server_.reset();
+  }
+
+  const std::string& address() const { return server_->address(); }
+
+  // Before the first token, and before each later one.
+  absl::Duration ttft = absl::ZeroDuration();
+  std::vector<absl::Duration> gaps;  // the last one stays; none: no wait
+  // Instead of Answer().
+  std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
+      on_generate;
+  std::function<bool(int32_t)> is_special = [](int32_t id) { return id < 3; };
+
+  // A request's index in its load, from its id.
+  static uint32_t IndexOf(const v1::GenerateRequest& request) {
+    return static_cast<uint32_t>(
+        std::atoi(request.request_id().substr(request.request_id().rfind('-') + 1).c_str()));
+  }
+
+  // Accepted, `tokens` tokens with their waits, Finished, Summary.
+  grpc::Status Answer(grpc::ServerContext* context, const v1::GenerateRequest& request,
+                      Writer* writer, uint32_t tokens) {
+    Accept(request, writer);
+    for (uint32_t i = 0; i < tokens; ++i) {
+      const absl::Duration wait = i == 0             ? ttft
+                                  : gaps.empty()     ? absl::ZeroDuration()
+                                  : i <= gaps.size() ? gaps[i - 1]
+                                                     : gaps.back();
+      if (!open_.Wait(context, wait)) return grpc::Status::CANCELLED;
+      WriteToken(request, writer, i);
+    }
+    v1::GenerateEvent event;
+    event.mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
+    writer->Write(event);
+    v1::Summary& summary = *event.mutable_summary();
+    summary.mutable_timing()->set_prefill_us(1234);
+    summary.set_link("shm");
+    summary.set_mode(request.mode());
+    writer->Write(event);
+    return grpc::Status::OK;
+  }
+
+  static uint32_t PromptTokens(const v1::GenerateRequest& request) {
+    return request.has_token_ids() ? static_cast<uint32_t>(request.token_ids().ids_size())
+                                   : static_cast<uint32_t>(request.text().size());
+  }
+  static void Accept(const v1::GenerateRequest& request, Writer* writer) {
+    v1::GenerateEvent event;
+    event.mutable_accepted()->set_request_id(request.request_id());
+    event.mutable_accepted()->set_prompt_tokens(PromptTokens(request));
+    writer->Write(event);
+  }
+  // The i-th token of the answer; which one depends on the seed.
+  static void WriteToken(const v1::GenerateRequest& request, Writer* writer, uint32_t i) {
+    v1::GenerateEvent event;
+    v1::Token& token = *event.mutable_delta()->add_tokens();
+    token.set_token_id(static_cast<int32_t>((request.sampling().seed() + i) % 1000));
+    token.set_position(PromptTokens(request) + i);
+    writer->Write(event);
+  }
+
+  // Keeps a call until it is cancelled.
+  grpc::Status Hang(grpc::ServerContext* context) {
+    open_.Wait(context, absl::InfiniteDuration());
+    return grpc::Status::CANCELLED;
+  }
+
+ private:
+  // Where answers wait: for a while, for their client to leave, or for the end of the test.
+  class Waiting {
+   public:
+    // False when the call was cancelled meanwhile.
+    bool Wait(grpc::ServerContext* context, absl::Duration wait) {
+      const absl::Time until = absl::Now() + wait;
+      MutexLock lock(&mutex_);
+      while (!released_ && !context->IsCancelled() && absl::Now() < until)
+        changed_.WaitFor(&mutex_, std::min(until - absl::Now(), absl::Milliseconds(20)));
+      return !released_ && !context->IsCancelled();
+    }
+    void Release() {
+      MutexLock lock(&mutex_);
+      released_ = true;
+      changed_.SignalAll();
+    }
+
+   private:
+    Mutex mutex_;
+    CondVar changed_;
+    bool released_ ABSL_GUARDED_BY(mutex_) = false;
+  };
+
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        Writer* writer) override {
+    if (on_generate) return on_generate(context, *request, writer);
+    return Answer(context, *request, writer, request->sampling().max_tokens());
+  }
+  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
+                          v1::DetokenizeResponse* response) override {
+    for (const int32_t id : request->token_ids()) {
+      if (id < 0 || id >= kKnown) return {grpc::StatusCode::INVALID_ARGUMENT, "no such token"};
+      if (!request->skip_special() || !is_special(id)) response->mutable_text()->push_back('x');
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                          v1::ListModelsResponse* response) override {
+    v1::Model& model = *response->add_models();
+    model.set_name("timed");
+    model.set_context_tokens(2048);
+    model.set_vocab_size(kVocabulary);
+    model.set_prefill_workers(1);
+    model.set_decode_workers(2);
+    return grpc::Status::OK;
+  }
+
+  Waiting open_;
+  std::unique_ptr<RpcServer> server_;
+};
+
+}  // namespace baton
