@@ -16,7 +16,8 @@
 namespace baton {
 
 // Connections of the load to one router, or to all that its name stands for (each connection takes
-// them in turn). gRPC's own retries are off: what is lost stays lost, and is counted.
+// them in turn). Nothing that a router has begun is sent again: what is lost stays lost, and is
+// counted.
 class RouterConnection {
  public:
   struct Options {
