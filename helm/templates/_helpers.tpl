@@ -1,0 +1,86 @@
+{{- define "baton.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "baton.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "baton.name" .) .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "baton.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* What selects: never changes in the life of a release. Takes (dict "root" $ "component" NAME). */}}
+{{- define "baton.selector" -}}
+app.kubernetes.io/name: {{ include "baton.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "baton.labels" -}}
+{{ include "baton.selector" . }}
+app.kubernetes.io/part-of: baton
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_") }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "baton.image" -}}
+{{- with .Values.image }}
+{{- if .digest }}{{ .repository }}@{{ .digest }}
+{{- else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "baton.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "baton.fullname" .) }}
+{{- else }}{{ .Values.serviceAccount.name | default "default" }}
+{{- end }}
+{{- end }}
+
+{{- define "baton.secretName" -}}
+{{ .Values.attach.existingSecret | default (printf "%s-attach" (include "baton.fullname" .)) }}
+{{- end }}
+
+{{/* The folder that --model names. */}}
+{{- define "baton.modelFolder" -}}
+{{- if eq .Values.model.source "image" }}
+{{- .Values.model.path | default "/usr/share/baton/models/demo" }}
+{{- else if .Values.model.path }}
+{{- printf "/models/%s" (trimAll "/" .Values.model.path) }}
+{{- else }}/models
+{{- end }}
+{{- end }}
+
+{{- define "baton.servesDemo" -}}
+{{- if and (eq .Values.model.source "image") (not .Values.model.path) }}yes{{ end }}
+{{- end }}
+
+{{/* Bytes of a quantity such as 256Mi. */}}
+{{- define "baton.bytes" -}}
+{{- $scale := get (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776) (regexFind "[KMGT]i$" .) -}}
+{{- mul (regexFind "^[0-9]+" . | int64) $scale -}}
+{{- end }}
+
+{{/* Seconds between a pod's end being decided and SIGTERM. Takes (dict "root" $ "component" NAME). */}}
+{{- define "baton.preStopSeconds" -}}
+{{- $pool := get .root.Values .component -}}
+{{- if not (kindIs "invalid" $pool.drain.preStopSeconds) }}{{ int64 $pool.drain.preStopSeconds }}
+{{- else if eq .component "router" }}{{ add (ceil (mulf 1.2 $pool.maxConnectionAgeSeconds)) 5 }}
+{{- else }}0
+{{- end }}
+{{- end }}
+
+{{/* The binaries need up to 8 s beyond their grace to write last words and give back what they hold. */}}
+{{- define "baton.terminationGraceSeconds" -}}
+{{- $pool := get .root.Values .component -}}
+{{- add (include "baton.preStopSeconds" . | int64) (int64 $pool.drain.graceSeconds) 10 -}}
+{{- end }}

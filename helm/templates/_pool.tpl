@@ -1,0 +1,291 @@
+{{/* One kind of process. All three take (dict "root" $ "component" "router|prefill|decode"). */}}
+
+{{- define "baton.args" -}}
+{{- $v := .root.Values -}}
+{{- $pool := get $v .component -}}
+- --listen=0.0.0.0:{{ int64 $pool.port }}
+- --model={{ include "baton.modelFolder" .root }}
+{{- with $v.model.name }}
+- --model-name={{ . }}
+{{- end }}
+{{- if eq .component "router" }}
+- --mode={{ $pool.mode }}
+- --max-connection-age={{ int64 $pool.maxConnectionAgeSeconds }}s
+- --pair-wait={{ int64 $pool.pairWaitSeconds }}s
+{{- else }}
+- --advertise=$(POD_IP)
+- --routers={{ include "baton.fullname" .root }}-routers:{{ int64 $v.router.port }}
+{{- with $pool.backend }}
+- --backend={{ . }}
+{{- end }}
+- --numerics={{ $v.numerics }}
+- --threads={{ int64 $pool.threads }}
+- --kv-bytes={{ include "baton.bytes" $pool.kvMemory }}
+- --kv-transports={{ $v.kv.transports }}
+- --kv-net-device={{ $v.kv.netDevice }}
+- --kv-type={{ $v.kv.type }}
+- --block-tokens={{ int64 $v.kv.blockTokens }}
+- --context={{ int64 $pool.context }}
+{{- end }}
+- --drain-grace={{ int64 $pool.drain.graceSeconds }}s
+{{- with $pool.args }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The service of grpc.health.v1 that says whether this one can do its work. */}}
+{{- define "baton.readyService" -}}
+{{- get (dict "router" "baton.v1.Inference" "prefill" "baton.v1.PrefillWorker" "decode" "baton.v1.DecodeWorker") .component -}}
+{{- end }}
+
+{{/* And the one that says whether it is alive: a router without workers is. */}}
+{{- define "baton.aliveService" -}}
+{{- get (dict "router" "baton.v1.Membership" "prefill" "baton.v1.PrefillWorker" "decode" "baton.v1.DecodeWorker") .component -}}
+{{- end }}
+
+{{- define "baton.deployment" -}}
+{{- $root := .root -}}
+{{- $v := .root.Values -}}
+{{- $pool := get $v .component -}}
+{{- $gpus := dig "gpu" "count" 0 $pool | int64 -}}
+{{- $preStop := include "baton.preStopSeconds" . | int64 -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "baton.fullname" .root }}-{{ .component }}
+  labels:
+    {{- include "baton.labels" . | nindent 4 }}
+spec:
+  {{- if not $pool.autoscaling.enabled }}
+  replicas: {{ int64 $pool.replicas }}
+  {{- end }}
+  minReadySeconds: {{ int64 $pool.minReadySeconds }}
+  strategy:
+    {{- toYaml $pool.strategy | nindent 4 }}
+  selector:
+    matchLabels:
+      {{- include "baton.selector" . | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- include "baton.selector" . | nindent 8 }}
+        app.kubernetes.io/part-of: baton
+        {{- with $v.commonLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- with $pool.podLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- $annotations := dict }}
+      {{- with $v.attach.token }}
+      {{- $_ := set $annotations "checksum/attach-token" (sha256sum .) }}
+      {{- end }}
+      {{- $annotations = merge (deepCopy $pool.podAnnotations) $annotations }}
+      annotations:
+        kubectl.kubernetes.io/default-container: {{ .component }}
+        {{- with $annotations }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    spec:
+      serviceAccountName: {{ include "baton.serviceAccountName" .root }}
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      terminationGracePeriodSeconds: {{ include "baton.terminationGraceSeconds" . }}
+      securityContext:
+        {{- toYaml $pool.podSecurityContext | nindent 8 }}
+      {{- with $v.image.pullSecrets }}
+      imagePullSecrets:
+        {{- range . }}
+        - name: {{ . }}
+        {{- end }}
+      {{- end }}
+      {{- with $pool.priorityClassName }}
+      priorityClassName: {{ . }}
+      {{- end }}
+      {{- with $pool.runtimeClassName }}
+      runtimeClassName: {{ . }}
+      {{- end }}
+      {{- with $pool.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $pool.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $pool.affinity }}
+      affinity:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $pool.topologySpreadConstraints }}
+      topologySpreadConstraints:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if eq $v.model.source "init" }}
+      initContainers:
+        - name: model
+          image: {{ $v.model.init.image | default (include "baton.image" .root) }}
+          imagePullPolicy: {{ $v.image.pullPolicy }}
+          {{- with $v.model.init.command }}
+          command:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- with $v.model.init.args }}
+          args:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- with $v.model.init.env }}
+          env:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- with $v.model.init.envFrom }}
+          envFrom:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- with $v.model.init.resources }}
+          resources:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          securityContext:
+            {{- toYaml $pool.securityContext | nindent 12 }}
+          volumeMounts:
+            - name: model
+              mountPath: /models
+            - name: tmp
+              mountPath: /tmp
+      {{- end }}
+      containers:
+        - name: {{ .component }}
+          image: {{ include "baton.image" .root }}
+          imagePullPolicy: {{ $v.image.pullPolicy }}
+          command: [baton-{{ .component }}]
+          args:
+            {{- include "baton.args" . | nindent 12 }}
+          env:
+            - name: POD_IP
+              valueFrom: {fieldRef: {fieldPath: status.podIP}}
+            - name: BATON_ATTACH_TOKEN
+              valueFrom: {secretKeyRef: {name: {{ include "baton.secretName" .root }}, key: {{ $v.attach.secretKey }}}}
+            {{- with $pool.env }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+          {{- with $pool.envFrom }}
+          envFrom:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          ports:
+            - name: grpc
+              containerPort: {{ int64 $pool.port }}
+          startupProbe:
+            grpc: {port: {{ int64 $pool.port }}, service: {{ include "baton.aliveService" . }}}
+            {{- toYaml $pool.probes.startup | nindent 12 }}
+          readinessProbe:
+            grpc: {port: {{ int64 $pool.port }}, service: {{ include "baton.readyService" . }}}
+            {{- toYaml $pool.probes.readiness | nindent 12 }}
+          livenessProbe:
+            grpc: {port: {{ int64 $pool.port }}, service: {{ include "baton.aliveService" . }}}
+            {{- toYaml $pool.probes.liveness | nindent 12 }}
+          {{- if gt $preStop 0 }}
+          lifecycle:
+            preStop:
+              exec:
+                command: [sleep, "{{ $preStop }}"]
+          {{- end }}
+          {{- $resources := deepCopy $pool.resources }}
+          {{- if gt $gpus 0 }}
+          {{- $_ := set $resources "limits" (merge (dict $pool.gpu.resourceName $gpus) (get $resources "limits" | default dict)) }}
+          {{- end }}
+          resources:
+            {{- toYaml $resources | nindent 12 }}
+          securityContext:
+            {{- toYaml $pool.securityContext | nindent 12 }}
+          volumeMounts:
+            - name: tmp
+              mountPath: /tmp
+            {{- if ne $v.model.source "image" }}
+            - name: model
+              mountPath: /models
+              readOnly: true
+            {{- end }}
+            {{- if $pool.shm.sizeLimit }}
+            - name: shm
+              mountPath: /dev/shm
+            {{- end }}
+            {{- with $pool.volumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
+      volumes:
+        - name: tmp
+          emptyDir: {}
+        {{- if eq $v.model.source "pvc" }}
+        - name: model
+          persistentVolumeClaim:
+            claimName: {{ required "model.source is pvc: model.pvc.claimName is missing" $v.model.pvc.claimName }}
+            readOnly: true
+        {{- else if eq $v.model.source "hostPath" }}
+        - name: model
+          hostPath:
+            path: {{ required "model.source is hostPath: model.hostPath.path is missing" $v.model.hostPath.path }}
+            type: Directory
+        {{- else if eq $v.model.source "init" }}
+        - name: model
+          {{- if $v.model.init.sizeLimit }}
+          emptyDir: {sizeLimit: {{ $v.model.init.sizeLimit }}}
+          {{- else }}
+          emptyDir: {}
+          {{- end }}
+        {{- end }}
+        {{- with $pool.shm.sizeLimit }}
+        - name: shm
+          emptyDir: {medium: Memory, sizeLimit: {{ . }}}
+        {{- end }}
+        {{- with $pool.volumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+{{- end }}
+
+{{- define "baton.autoscaler" -}}
+{{- $pool := get .root.Values .component -}}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ include "baton.fullname" .root }}-{{ .component }}
+  labels:
+    {{- include "baton.labels" . | nindent 4 }}
+spec:
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: {{ include "baton.fullname" .root }}-{{ .component }}
+  minReplicas: {{ int64 $pool.autoscaling.minReplicas }}
+  maxReplicas: {{ int64 $pool.autoscaling.maxReplicas }}
+  metrics:
+    {{- with $pool.autoscaling.cpuPercent }}
+    - type: Resource
+      resource:
+        name: cpu
+        target: {type: Utilization, averageUtilization: {{ int64 . }}}
+    {{- end }}
+    {{- with $pool.autoscaling.metrics }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $pool.autoscaling.behavior }}
+  behavior:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{- define "baton.disruptionBudget" -}}
+{{- $pool := get .root.Values .component -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "baton.fullname" .root }}-{{ .component }}
+  labels:
+    {{- include "baton.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: {{ $pool.pdb.maxUnavailable }}
+  selector:
+    matchLabels:
+      {{- include "baton.selector" . | nindent 6 }}
+{{- end }}

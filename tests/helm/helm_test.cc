@@ -1,0 +1,254 @@
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const fs::path kChart = BATON_SOURCE_DIR "/helm";
+const fs::path kGolden = BATON_SOURCE_DIR "/tests/helm/golden";
+
+struct Ended {
+  int exit_status;
+  std::string output;  // standard output and error
+};
+
+Ended RunShell(const std::string& command) {
+  FILE* pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
+  Ended ended;
+  char bytes[4096];
+  while (const size_t got = fread(bytes, 1, sizeof bytes, pipe)) ended.output.append(bytes, got);
+  ended.exit_status = WEXITSTATUS(pclose(pipe));
+  return ended;
+}
+
+std::string Read(const fs::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// $HELM, or the helm of $PATH; empty where there is none.
+std::string Helm() {
+  const char* named = std::getenv("HELM");
+  const std::string helm = named == nullptr ? "helm" : named;
+  return RunShell(absl::StrCat(helm, " version --short")).exit_status == 0 ? helm : "";
+}
+
+class HelmTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    helm_ = Helm();
+    if (helm_.empty()) GTEST_SKIP() << "no helm here: neither $HELM nor one in $PATH runs";
+  }
+
+  // The manifests of the chart as of a Kubernetes that no test depends on.
+  Ended Template(const std::string& arguments) const {
+    return RunShell(absl::StrCat(helm_, " template baton ", kChart.string(),
+                                 " --namespace serving --kube-version 1.31.0 ", arguments));
+  }
+
+  std::string helm_;
+};
+
+// The chart's defaults, and every example.
+std::vector<std::string> ValueFiles() {
+  std::vector<std::string> files = {"defaults"};
+  for (const auto& entry : fs::directory_iterator(kChart / "examples")) {
+    files.push_back(entry.path().stem().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string FlagOf(const std::string& values) {
+  if (values == "defaults") return "";
+  return absl::StrCat(" --values ", (kChart / "examples" / values).string(), ".yaml");
+}
+
+class HelmValuesTest : public HelmTest, public testing::WithParamInterface<std::string> {};
+
+TEST_P(HelmValuesTest, RendersAsItDid) {
+  const Ended rendered = Template(absl::StrCat("--set attach.token=golden", FlagOf(GetParam())));
+  ASSERT_EQ(rendered.exit_status, 0) << rendered.output;
+  const fs::path golden = kGolden / (GetParam() + ".yaml");
+  if (std::getenv("BATON_WRITE_GOLDEN") != nullptr) std::ofstream(golden) << rendered.output;
+  // Compared line by line, so that a difference is readable.
+  const std::vector<std::string> now = absl::StrSplit(rendered.output, '\n');
+  const std::vector<std::string> then = absl::StrSplit(Read(golden), '\n');
+  for (size_t i = 0; i < std::max(now.size(), then.size()); ++i) {
+    ASSERT_EQ(i < now.size() ? now[i] : "(the end)", i < then.size() ? then[i] : "(the end)")
+        << golden << ":" << i + 1 << ": where this is meant, BATON_WRITE_GOLDEN=1 writes it anew";
+  }
+}
+
+TEST_P(HelmValuesTest, PassesLintStrictly) {
+  const Ended lint =
+      RunShell(absl::StrCat(helm_, " lint --strict ", kChart.string(), FlagOf(GetParam())));
+  EXPECT_EQ(lint.exit_status, 0) << lint.output;
+}
+
+// What each program documents, as --name.
+std::set<std::string> FlagsOf(const std::string& program) {
+  const Ended help = RunShell(absl::StrCat(BATON_BINARY_DIR "/", program, " --help"));
+  std::set<std::string> flags;
+  for (absl::string_view word : absl::StrSplit(help.output, absl::ByAnyChar(" \n=,;:()[]"))) {
+    if (absl::StartsWith(word, "--")) flags.emplace(word);
+  }
+  return flags;
+}
+
+TEST_P(HelmValuesTest, GivesEachProgramFlagsThatItHas) {
+  const Ended rendered = Template(absl::StrCat("--set attach.token=golden", FlagOf(GetParam())));
+  std::string program;
+  std::set<std::string> known;
+  int checked = 0;
+  for (absl::string_view line : absl::StrSplit(rendered.output, '\n')) {
+    line = absl::StripLeadingAsciiWhitespace(line);
+    if (absl::ConsumePrefix(&line, "command: [baton-")) {
+      program = absl::StrCat("baton-", absl::StripSuffix(line, "]"));
+      known = FlagsOf(program);
+    } else if (absl::ConsumePrefix(&line, "- --")) {
+      const std::string flag =
+          absl::StrCat("--", std::vector<std::string>(absl::StrSplit(line, '='))[0]);
+      EXPECT_TRUE(known.contains(flag)) << program << " has no " << flag;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, HelmValuesTest, testing::ValuesIn(ValueFiles()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
+  for (const auto& [set, names] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"colour=red", {"colour"}},
+           {"router.replica=2", {"/router", "replica"}},
+           {"prefill.kvMemory=12", {"/prefill/kvMemory", "string"}},
+           {"decode.kvMemory=12GB", {"/decode/kvMemory", "12GB"}},
+           {"decode.gpus=1", {"/decode", "gpus"}},
+           {"decode.gpu.cuont=1", {"/decode/gpu", "cuont"}},
+           {"router.gpu.count=1", {"/router", "gpu"}},
+           {"prefill.mode=auto", {"/prefill", "mode"}},
+           {"router.mode=both", {"/router/mode", "disaggregated"}},
+           {"router.drain.grace=3", {"/router/drain", "grace"}},
+           {"router.resources.limit.cpu=3", {"/router/resources", "limit"}},
+           {"router.probes.readiness.period=3", {"/router/probes/readiness", "period"}},
+           {"router.port=0", {"/router/port", "1"}},
+           {"router.replicas=-1", {"/router/replicas"}},
+           {"router.args={a,b},router.env=x", {"/router/env", "array"}},
+           {"model.source=hub", {"/model/source", "hostPath"}},
+           {"model.pvc.claim=x", {"/model/pvc", "claim"}},
+           {"attach.token=a b", {"/attach/token"}},
+           {"kv.transport=tcp", {"/kv", "transport"}},
+           {"image.digest=sha256:12", {"/image/digest"}},
+           {"networkPolicy.enabled=maybe", {"/networkPolicy/enabled", "boolean"}},
+
+           {"test.expectedTokenIds={a}", {"/test/expectedTokenIds/0"}},
+
+       }) {
+    const Ended refused = Template(absl::StrCat("--set '", set, "'"));
+    EXPECT_NE(refused.exit_status, 0) << set;
+    for (const std::string& name : names) EXPECT_THAT(refused.output, HasSubstr(name)) << set;
+  }
+}
+
+TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
+  EXPECT_THAT(Template("--set model.source=pvc").output, HasSubstr("model.pvc.claimName"));
+  EXPECT_THAT(Template("--set model.source=hostPath").output, HasSubstr("model.hostPath.path"));
+  EXPECT_THAT(Template("--kube-version 1.26.0").output, HasSubstr(">=1.27"));
+}
+
+TEST_F(HelmTest, GraceCoversTheDrain) {
+  const Ended rendered = Template(
+      "--show-only templates/pools.yaml --set router.maxConnectionAgeSeconds=30 "
+      "--set router.drain.graceSeconds=100 --set decode.drain.preStopSeconds=0 "
+      "--set decode.drain.graceSeconds=7");
+  // 1.2 * 30 + 5 until SIGTERM, and 10 beyond the grace.
+  EXPECT_THAT(rendered.output, AllOf(HasSubstr("command: [sleep, \"41\"]"),
+                                     HasSubstr("terminationGracePeriodSeconds: 151")));
+  EXPECT_THAT(rendered.output, HasSubstr("terminationGracePeriodSeconds: 17\n"));
+  EXPECT_THAT(rendered.output, Not(HasSubstr("[sleep, \"0\"]")));
+}
+
+TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
+  const json golden = json::parse(Read(BATON_SOURCE_DIR "/common/model/demo/golden.json"));
+  const json& first = golden["cases"][0];
+  const std::string ids = absl::StrJoin(first["greedy"].get<std::vector<int>>(), ",");
+  const std::string test = "--show-only templates/tests/generate.yaml ";
+  EXPECT_THAT(Template(test).output,
+              AllOf(HasSubstr(absl::StrCat("name: WANT_IDS, value: \"", ids, "\"")),
+                    HasSubstr(first["prompt"].get<std::string>())));
+  // Of another model it is only known that it says the same twice, unless the values say more.
+  EXPECT_THAT(Template(test + "--set model.path=/models/x").output,
+              HasSubstr("name: WANT_IDS, value: \"\""));
+  EXPECT_THAT(Template(test + "--set test.expectedTokenIds='{1,23}'").output,
+              HasSubstr("name: WANT_IDS, value: \"1,23\""));
+}
+
+TEST_F(HelmTest, TheTokenIsLongAndNeverTheSameTwice) {
+  const std::string secret = "--show-only templates/attach-secret.yaml";
+  const std::string one = Template(secret).output;
+  EXPECT_NE(one, Template(secret).output);
+  const size_t at = one.find("token: ");
+  ASSERT_NE(at, one.npos) << one;
+  EXPECT_GE(one.substr(at).size(), 64u);
+}
+
+// Every object in the schema that names its keys takes no others.
+void ExpectStrict(const json& schema, const std::string& path) {
+  if (schema.is_array()) {
+    for (size_t i = 0; i < schema.size(); ++i) ExpectStrict(schema[i], absl::StrCat(path, "/", i));
+  }
+  if (!schema.is_object()) return;
+  if (schema.contains("properties") && schema["properties"].is_object()) {
+    ASSERT_TRUE(schema.contains("additionalProperties")) << path;
+    EXPECT_EQ(schema["additionalProperties"], json(false)) << path;
+  }
+  for (const auto& [key, value] : schema.items()) ExpectStrict(value, absl::StrCat(path, "/", key));
+}
+
+TEST(HelmSchemaTest, IsStrictEverywhere) {
+  const json schema = json::parse(Read(kChart / "values.schema.json"));
+  EXPECT_GT(schema["properties"].size(), 15u);
+  ExpectStrict(schema, "");
+}
+
+// The programs and the chart are released together.
+TEST(HelmSchemaTest, TheChartNamesTheVersionOfThePrograms) {
+  const Ended version = RunShell(BATON_BINARY_DIR "/baton-router --version");
+  const std::string number =
+      std::string(absl::StripAsciiWhitespace(version.output.substr(version.output.rfind(' '))));
+  EXPECT_THAT(Read(kChart / "Chart.yaml"), HasSubstr(absl::StrCat("appVersion: \"", number, "\"")));
+}
+
+}  // namespace
+}  // namespace baton
