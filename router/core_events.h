@@ -13,6 +13,7 @@
 #include "baton/v1/prefill_worker.pb.h"
 #include "common/base/types.h"
 #include "common/sampling/sampling_options.h"
+#include "router/slo_verdict.h"
 
 // What RouterCore is told and what it asks for. Keys are chosen by whoever drives the core
 // (RequestKey, AttachKey) or by the core (LegKey, WorkerKey), are unique for the life of the
@@ -32,7 +33,8 @@ struct CheckedRequest {
   std::vector<std::string> stop;  // stop strings, none empty
   int answers = 1;                // wanted, each drawn on its own
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // unspecified: the router's own
-  absl::Time arrival;  // of the RPC, before its prompt was tokenised
+  SloTargets slo;                 // nothing depends on it but the verdict
+  absl::Time arrival;             // of the RPC, before its prompt was tokenised
   absl::Time deadline = absl::InfiniteFuture();
 };
 

@@ -27,13 +27,14 @@ class UnaryCall : public grpc::ServerUnaryReactor {
 InferenceService::InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
                                    std::function<absl::Status()> room,
                                    std::function<bool(CoreEvent)> submit,
-                                   std::function<void(CoreEvent)> tell)
+                                   std::function<void(CoreEvent)> tell, Refused refused)
     : model_(std::move(model)),
       limits_(limits),
       text_calls_(text_calls),
       room_(std::move(room)),
       submit_(std::move(submit)),
-      tell_(std::move(tell)) {}
+      tell_(std::move(tell)),
+      refused_(std::move(refused)) {}
 
 std::shared_ptr<GenerateCall> InferenceService::Find(RequestKey key) {
   MutexLock lock(&mutex_);
@@ -67,8 +68,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     calls_[key] = call;
   }
   v1::GenerateRequest request;
-  absl::Status status = room_();
-  if (status.ok()) status = ParseRequest(*bytes, &request);
+  absl::Status status = ParseRequest(*bytes, &request);
+  if (status.ok()) status = room_();
   if (status.ok()) {
     absl::StatusOr<CheckedRequest> checked =
         CheckRequest(request, model_, limits_, arrival, absl::FromChrono(context->deadline()));
@@ -77,7 +78,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
       status = absl::ResourceExhaustedError("the router is overloaded: its inbox is full");
     }
   }
-  if (!status.ok()) call->End(status);
+  if (!status.ok()) {
+    refused_(request, status);
+    call->End(status);
+  }
   return call.get();
 }
 

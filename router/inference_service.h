@@ -23,13 +23,14 @@ class InferenceService final
               v1::Inference::WithRawCallbackMethod_Detokenize<
                   v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>> {
  public:
+  using Refused = std::function<void(const v1::GenerateRequest&, const absl::Status&)>;
   // All from any thread. `room`: whether a request is worth looking at. `submit` and `tell` take
-  // events; `submit` refuses with false when too much is under way already. Calls that turn text
-  // into tokens or back, without a request, take a place of `text_calls` until their answer has
-  // left.
+  // events; `submit` refuses with false when too much is under way already. `refused` hears why a
+  // request never got that far. Calls that turn text into tokens or back, without a request, take
+  // a place of `text_calls` until their answer has left.
   InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
                    std::function<absl::Status()> room, std::function<bool(CoreEvent)> submit,
-                   std::function<void(CoreEvent)> tell);
+                   std::function<void(CoreEvent)> tell, Refused refused);
 
   // Loop thread. Null when the RPC is over.
   std::shared_ptr<GenerateCall> Find(RequestKey key);
@@ -62,6 +63,7 @@ class InferenceService final
   const std::function<absl::Status()> room_;
   const std::function<bool(CoreEvent)> submit_;
   const std::function<void(CoreEvent)> tell_;
+  const Refused refused_;
   std::atomic<RequestKey> next_key_ = 1;
   Mutex mutex_;
   std::map<RequestKey, std::shared_ptr<GenerateCall>> calls_ ABSL_GUARDED_BY(mutex_);

@@ -38,9 +38,7 @@ void RouterCore::Parts::Pump(Request& request, absl::Time now) {
   if (request.writable && !request.unsent_scores.empty()) {
     SendScores(request);
   } else if (request.writable && request.answer.has_pending()) {
-    if (request.timing.ttft_us() == 0 && request.answer.pending_tokens() > 0) {
-      request.timing.set_ttft_us(Micros(now - request.checked.arrival));
-    }
+    if (request.answer.pending_tokens() > 0) FirstShown(request, now);
     v1::GenerateEvent event;
     *event.mutable_delta() = request.answer.TakePending();
     Send(request, std::move(event));
@@ -58,6 +56,19 @@ void RouterCore::Parts::Pump(Request& request, absl::Time now) {
       actions.push_back(ResumeLeg{leg->key});
     }
   }
+}
+
+RequestMetrics::Served& RouterCore::Parts::ServedOf(const Request& request) {
+  const v1::ServingMode mode =
+      request.served == v1::SERVING_MODE_UNSPECIFIED ? ModeOf(request) : request.served;
+  return mode == v1::SERVING_MODE_COLOCATED ? metrics->colocated : metrics->disaggregated;
+}
+
+void RouterCore::Parts::FirstShown(Request& request, absl::Time now) {
+  if (std::exchange(request.shown, true)) return;
+  const absl::Duration ttft = now - request.checked.arrival;
+  request.timing.set_ttft_us(Micros(ttft));
+  ServedOf(request).ttft.Observe(ttft);
 }
 
 // A try that a worker broke off has no figures of the worker's own: what the router saw of it is
@@ -111,12 +122,15 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   }
   while (!request.unsent_scores.empty()) SendScores(request);
   if (request.answer.has_pending()) {
-    if (timing.ttft_us() == 0) timing.set_ttft_us(Micros(now - request.checked.arrival));
+    FirstShown(request, now);
     v1::GenerateEvent event;
     *event.mutable_delta() = request.answer.TakePending();
     Send(request, std::move(event));
   }
   timing.set_total_us(Micros(now - request.checked.arrival));
+  ServedOf(request).Finished(timing, request.answer.tokens().size());
+  metrics->prompt_lengths.Observe(static_cast<double>(request.checked.prompt.size()));
+  metrics->answer_lengths.Observe(static_cast<double>(request.answer.tokens().size()));
 
   v1::GenerateEvent event;
   event.mutable_finished()->set_reason(how.reason);
@@ -136,6 +150,10 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   summary.set_link(request.link);
   summary.set_mode(request.served);
   summary.set_migrations(static_cast<uint32_t>(request.migrations));
+  if (request.checked.slo.any()) {
+    *summary.mutable_slo() = JudgeSlo(request.checked.slo, timing, request.answer.tokens().size());
+    metrics->Judged(summary.slo(), request.answer.tokens().size());
+  }
   AnswerGroup* group = GroupOf(request);
   if (group != nullptr) group->completion_tokens += request.answer.tokens().size();
   if (group == nullptr || group->done + 1 == group->answers) {
@@ -160,6 +178,7 @@ void RouterCore::Parts::FinishError(Request& request, absl::Status status, absl:
   request.stage = Request::Stage::kFinished;
   request.finished = now;
   ++counters.finished_error;
+  if (request.checked.slo.any()) metrics->Failed(status);
   EndClient(request, std::move(status));
   SetTimer(request);
 }

@@ -52,6 +52,7 @@ void RouterCore::Parts::EndClient(Request& request, absl::Status status) {
     group->ended = true;
     if (!status.ok()) failed_groups.push_back(request.client());
   }
+  ServedOf(request).Ended(status);
   actions.push_back(FinishClient{request.client(), std::move(status)});
 }
 

@@ -369,10 +369,12 @@ bool RouterCore::Parts::TakeToken(Request& request, LegKey key, v1::Token token,
   const uint32_t position = token.position();
   switch (request.answer.Take(std::move(token))) {
     case AnswerSoFar::Took::kNew:
+      metrics->generated_tokens.Add();
       return true;
     case AnswerSoFar::Took::kKnown:
       return true;
     case AnswerSoFar::Took::kStopped:
+      metrics->generated_tokens.Add();
       FinishOk(request, {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()},
                nullptr, now);
       return false;

@@ -135,6 +135,7 @@ void RouterCore::RunOnce(absl::Time now) {
     for (const WorkerKey key : p.workers.Forget(now, p.options.forget_after)) {
       p.actions.push_back(DropWorker{key});
       p.peers_due = true;
+      p.serving_due = true;
     }
     p.forget_at = p.workers.ForgetAt(p.options.forget_after);
   }
@@ -148,6 +149,7 @@ void RouterCore::RunOnce(absl::Time now) {
   }
   if (p.serving_due) {
     p.serving_due = false;
+    p.workers.CountStates(now, p.metrics);
     ServingChanged serving = p.Serving(now);
     if (!p.serving || !(*p.serving == serving)) {
       p.serving = serving;
@@ -286,6 +288,7 @@ void RouterCore::Parts::Arrive(ClientArrived event, absl::Time now) {
                 now);
     return;
   }
+  metrics->prompt_tokens.Add(request.checked.prompt.size());
   if (request.checked.sampling.answer_index > 0) {
     Enqueue(request, false, now);
     return;
@@ -447,6 +450,7 @@ void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
     return;
   }
   if (request.slow_since && now >= *request.slow_since + options.slow_client_limit) {
+    metrics->slow_clients.Add();
     FinishError(request,
                 absl::ResourceExhaustedError(absl::StrCat(
                     "the client read too slowly: ", WaitingTokens(request), " tokens waited for ",

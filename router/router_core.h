@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "router/core_events.h"
+#include "router/request_metrics.h"
 
 namespace baton {
 
@@ -42,6 +43,7 @@ struct RouterCoreOptions {
   absl::Duration report_limit = absl::Seconds(3);  // older load report: no new work
   absl::Duration stall_limit = absl::Seconds(5);   // silent leg at such a worker: as if it had died
   absl::Duration forget_after = absl::Seconds(3);  // a detached worker without legs is forgotten
+  RequestMetrics* metrics = nullptr;               // outlives the core; null: nobody looks
 };
 
 // Since start; for logs and tests.

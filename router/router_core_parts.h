@@ -3,6 +3,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -96,6 +97,7 @@ struct Request {
 
   // Client.
   bool writable = true;
+  bool shown = false;  // some of its answer
   bool aborted = false;
   std::optional<absl::Time> slow_since;
   absl::Time finished;
@@ -111,7 +113,12 @@ struct Request {
 };
 
 struct RouterCore::Parts {
-  explicit Parts(RouterCoreOptions o) : options(std::move(o)), workers(options.report_limit) {}
+  explicit Parts(RouterCoreOptions o) : options(std::move(o)), workers(options.report_limit) {
+    if (options.metrics == nullptr) {
+      own_metrics = std::make_unique<RequestMetrics>();
+      metrics = own_metrics.get();
+    }
+  }
 
   // Queue, workers, timers: router_core.cc
   void Arrive(ClientArrived event, absl::Time now);
@@ -187,6 +194,10 @@ struct RouterCore::Parts {
                 absl::Time now);
   void FinishError(Request& request, absl::Status status, absl::Time now);
   void AccountBrokenTry(Request& request, absl::Time now);
+  // Its first token is about to leave.
+  void FirstShown(Request& request, absl::Time now);
+  // By the mode of its latest try; one that has had none, by that which it asks for.
+  RequestMetrics::Served& ServedOf(const Request& request);
 
   Request* FindRequest(RequestKey key) {
     const auto found = requests.find(key);
@@ -203,6 +214,8 @@ struct RouterCore::Parts {
   }
 
   const RouterCoreOptions options;
+  std::unique_ptr<RequestMetrics> own_metrics;  // unless somebody else's
+  RequestMetrics* metrics = options.metrics;
   WorkerTable workers;
   std::map<RequestKey, Request> requests;
   std::map<RequestKey, AnswerGroup> groups;  // of clients that want several answers

@@ -5,6 +5,7 @@
 namespace baton {
 
 void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
+  router->request_metrics().AddTo(registry);
   registry->AddGauge("baton_router_requests_waiting", "Requests in the queue.", {},
                      [router] { return double(router->queued()); });
   registry->AddGauge(

@@ -51,8 +51,9 @@ class Bell {
   bool rung_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-RouterCoreOptions CoreOptions(const RouterServer::Options& options) {
+RouterCoreOptions CoreOptions(const RouterServer::Options& options, RequestMetrics* metrics) {
   RouterCoreOptions core = options.core;
+  core.metrics = metrics;
   core.model_name = options.model.name;
   core.context_tokens = options.model.config.context;
   core.vocab = options.model.config.vocab;
@@ -70,6 +71,7 @@ struct RouterServer::Parts {
   explicit Parts(const Options& options)
       : inbox(kInbox),
         text_calls(options.max_text_calls),
+        core_mode(options.core.mode),
         inference(
             options.model, options.limits, &text_calls,
             // Before the prompt is tokenised: a full queue costs next to nothing.
@@ -83,16 +85,25 @@ struct RouterServer::Parts {
               wakeup.Wake();
               return true;
             },
-            [this](CoreEvent event) { Tell(std::move(event)); }),
+            [this](CoreEvent event) { Tell(std::move(event)); },
+            [this](const v1::GenerateRequest& request, const absl::Status& status) {
+              Refuse(request, status);
+            }),
         membership(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
-        core(CoreOptions(options)) {}
+        core(CoreOptions(options, &metrics)) {}
 
   void Tell(CoreEvent event) {
     inbox.PushAlways(std::move(event));
     wakeup.Wake();
   }
 
+  // A request that the core never hears of. Any thread.
+  void Refuse(const v1::GenerateRequest& request, const absl::Status& status) {
+    const bool colocated = core_mode == v1::SERVING_MODE_COLOCATED;
+    (colocated ? metrics.colocated : metrics.disaggregated).Ended(status);
+    if (request.slo().has_ttft_ms() || request.slo().has_tpot_ms()) metrics.Failed(status);
+  }
   bool RunOnce(absl::Time now);
   void CarryOut(CoreAction action);
   // Waits until `reached` holds after a turn of the loop, or until `limit`.
@@ -102,6 +113,8 @@ struct RouterServer::Parts {
   Wakeup wakeup;
   Bell bell;
   CallLimit text_calls;
+  RequestMetrics metrics;
+  const v1::ServingMode core_mode;
   InferenceService inference;
   MembershipService membership;
   WorkerLegs legs;
@@ -252,6 +265,7 @@ RouterCounters RouterServer::counters() const {
   MutexLock lock(&parts_->mutex);
   return parts_->counters;
 }
+const RequestMetrics& RouterServer::request_metrics() const { return parts_->metrics; }
 size_t RouterServer::requests() const {
   MutexLock lock(&parts_->mutex);
   return parts_->request_count;

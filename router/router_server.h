@@ -34,6 +34,8 @@ class RouterServer {
   void Shutdown(absl::Duration grace);
   // As of the last turn of the loop. Any thread.
   RouterCounters counters() const;
+  // As they are now. Any thread.
+  const RequestMetrics& request_metrics() const;
   size_t requests() const;
   size_t queued() const;  // of the requests
   size_t legs() const;

@@ -388,4 +388,18 @@ ServingChanged WorkerTable::Serving(absl::Time now) const {
   return serving;
 }
 
+void WorkerTable::CountStates(absl::Time now, RequestMetrics* metrics) const {
+  int counts[2][std::size(RequestMetrics::kWorkerStates)] = {};
+  for (const auto& [key, worker] : workers_) {
+    const bool lost = worker.attach == 0 || worker.replaced || Stale(worker, now);
+    ++counts[worker.prefill()][lost                     ? RequestMetrics::kLost
+                               : worker.load.draining() ? RequestMetrics::kDraining
+                                                        : RequestMetrics::kReady];
+  }
+  for (size_t state = 0; state < std::size(RequestMetrics::kWorkerStates); ++state) {
+    metrics->prefill_workers[state].Set(counts[true][state]);
+    metrics->decode_workers[state].Set(counts[false][state]);
+  }
+}
+
 }  // namespace baton

@@ -12,6 +12,7 @@
 #include "baton/v1/load.pb.h"
 #include "baton/v1/membership.pb.h"
 #include "router/core_events.h"
+#include "router/request_metrics.h"
 
 namespace baton {
 
@@ -123,6 +124,8 @@ class WorkerTable {
   std::vector<std::pair<AttachKey, v1::Peers>> ChangedPeers();
   // Changes of the summary that clients and health see; serving and context for a pair.
   ServingChanged Serving(absl::Time now) const;
+  // How many there are in which state.
+  void CountStates(absl::Time now, RequestMetrics* metrics) const;
 
  private:
   struct Partners {

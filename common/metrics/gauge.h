@@ -1,0 +1,19 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace baton {
+
+// A level that its owner sets as it changes; any thread reads it. For what can be asked for at a
+// scrape, MetricRegistry::AddGauge with a function costs the owner nothing.
+class Gauge {
+ public:
+  void Set(int64_t value) { value_.store(value, std::memory_order_relaxed); }
+  int64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> value_{0};
+};
+
+}  // namespace baton
