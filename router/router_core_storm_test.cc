@@ -10,9 +10,11 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// Requests, cancels, deadlines, slow clients, and workers that fail, vanish, stall, drain and come
-// back, all drawn from one seed. Whatever happens: each client ends exactly once, an OK answer is
-// the whole right answer, a failed one never showed a wrong token, and nothing is left behind.
+// Requests for one answer or several, some with their prompt's logprobs, cancels, deadlines, slow
+// clients, sequences that outgrow their rotary table, and workers that fail, vanish, stall, drain
+// and come back, all drawn from one seed. Whatever happens: each client ends exactly once, an OK
+// answer is the whole right answer, a failed one never showed a wrong token or logprob, and nothing
+// is left behind.
 class Storm {
  public:
   explicit Storm(uint32_t seed) : random_(seed), h_(Options()) {
@@ -52,26 +54,30 @@ class Storm {
     int ok = 0;
     for (const auto& [key, client] : h_.clients) {
       ASSERT_TRUE(client.status) << "client " << key << " was never finished";
-      const std::vector<TokenId> right = Continuation(asked_.at(key).prompt, asked_.at(key).tokens);
-      ASSERT_LE(client.tokens.size(), right.size());
-      ASSERT_TRUE(std::equal(client.tokens.begin(), client.tokens.end(), right.begin()))
-          << "client " << key;
-      for (size_t i = 0; i < client.positions.size(); ++i) {
-        ASSERT_EQ(client.positions[i], asked_.at(key).prompt.size() + i);
-      }
-      if (client.status->ok()) {
+      const Asked& asked = asked_.at(key);
+      const bool whole = client.status->ok();
+      if (whole) {
         ++ok;
-        ASSERT_EQ(client.tokens, right) << "client " << key;
-        ASSERT_TRUE(client.finished && client.summary);
-        std::string text;
-        for (const TokenId id : right) absl::StrAppend(&text, id, " ");
-        ASSERT_EQ(client.text, text);
+        several_ += asked.answers > 1;
+        scored_ += asked.scored;
       } else {
         ASSERT_NE(client.status->code(), Code::kDataLoss) << *client.status;
         ASSERT_NE(client.status->code(), Code::kInvalidArgument) << *client.status;
       }
+      CheckScores(asked, client.scores, whole);
+      CheckAnswer(asked, 0, client, whole);
+      for (const auto& [index, answer] : client.others) {
+        ASSERT_LT(static_cast<int>(index), asked.answers);
+        CheckAnswer(asked, index, answer, whole);
+      }
+      if (whole) {
+        ASSERT_EQ(client.others.size(), asked.answers - 1u);
+      }
+      ASSERT_FALSE(::testing::Test::HasFatalFailure()) << "client " << key;
     }
     ASSERT_GT(ok, 0);
+    // What sound workers say is never taken for a fault.
+    ASSERT_LE(counters().data_loss, data_loss_);
     // Each worker's share is back to nothing: both take as many prompts as on the first day.
     for (int i = 0; i < 2 * kPrompts; ++i) h_.Arrive({1, 2, 3}, 2);
     ASSERT_EQ(h_.legs.size(), 2u * kPrompts);
@@ -79,17 +85,51 @@ class Storm {
   }
 
   const RouterCounters& counters() const { return h_.core.counters(); }
+  int several() const { return several_; }  // answered OK: with more than one answer
+  int scored() const { return scored_; }    // with logprobs of the prompt
 
  private:
   static constexpr int kPrompts = 6;
   struct Asked {
     std::vector<TokenId> prompt;
-    int tokens;
+    int tokens = 0;
+    int answers = 1;
+    bool scored = false;
   };
   struct Play {
-    int stage = 0;  // prefill: ticket, first token; decode: promised
-    int sent = 0;   // decode: tokens
+    int stage = 0;   // prefill: ticket, first token; decode: promised
+    int scored = 0;  // tokens of the prompt
+    int sent = 0;    // decode: tokens
   };
+
+  static void CheckAnswer(const Asked& asked, uint32_t index, const ClientSide& answer,
+                          bool whole) {
+    const std::vector<TokenId> right = Continuation(asked.prompt, asked.tokens, index);
+    ASSERT_LE(answer.tokens.size(), right.size());
+    ASSERT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), right.begin()))
+        << "answer " << index;
+    for (size_t i = 0; i < answer.positions.size(); ++i) {
+      ASSERT_EQ(answer.positions[i], asked.prompt.size() + i);
+    }
+    if (!whole) return;
+    ASSERT_EQ(answer.tokens, right) << "answer " << index;
+    ASSERT_TRUE(answer.finished && answer.summary);
+    std::string text;
+    for (const TokenId id : right) absl::StrAppend(&text, id, " ");
+    ASSERT_EQ(answer.text, text);
+  }
+  static void CheckScores(const Asked& asked, const std::vector<v1::Token>& scores, bool whole) {
+    ASSERT_LE(scores.size(), asked.scored ? asked.prompt.size() : 0);
+    if (whole && asked.scored) {
+      ASSERT_EQ(scores.size(), asked.prompt.size());
+    }
+    for (size_t i = 0; i < scores.size(); ++i) {
+      ASSERT_EQ(scores[i].position(), i);
+      ASSERT_EQ(scores[i].token_id(), asked.prompt[i]);
+      ASSERT_EQ(scores[i].has_logprob(), i > 0);
+      ASSERT_EQ(scores[i].logprob(), -0.5f * static_cast<float>(i));
+    }
+  }
   static RouterCoreOptions Options() {
     RouterCoreOptions options = CoreHarness::Options();
     options.max_queued = 30;
@@ -140,7 +180,9 @@ class Storm {
         Code::kUnavailable, Code::kResourceExhausted, Code::kFailedPrecondition,
         Code::kDataLoss,    Code::kDeadlineExceeded,  Code::kInternal,
         Code::kOk};
-    return absl::Status(codes[random_() % std::size(codes)], "storm");
+    const absl::Status fault(codes[random_() % std::size(codes)], "storm");
+    data_loss_ += absl::IsDataLoss(fault);
+    return fault;
   }
 
   void PlayLeg(LegKey key) {
@@ -155,6 +197,18 @@ class Storm {
       return;
     }
     const int left = leg.max_tokens() - static_cast<int>(leg.tokens().size() - leg.prompt());
+    const v1::SamplingParams& sampling =
+        leg.prefill ? leg.prefill_request.sampling() : leg.decode_request.sampling();
+    const bool computes_prompt = leg.prefill || !leg.decode_request.has_ticket();
+    const int unscored = computes_prompt && sampling.has_prompt_logprobs()
+                             ? static_cast<int>(leg.prompt()) - play.scored
+                             : 0;
+    if (play.stage == 1 && unscored > 0 && !leg.paused) {
+      const int count = std::min<int>(unscored, 1 + static_cast<int>(random_() % 4));
+      play.scored += count;
+      h_.Scores(key, play.scored - count, count);
+      return;
+    }
     if (leg.prefill) {
       if (play.stage == 0) {
         ++play.stage;
@@ -169,6 +223,11 @@ class Storm {
     if (play.stage == 0) {
       ++play.stage;
       h_.Promise(key);
+    } else if (play.sent > 0 && play.sent < left && Chance(4)) {
+      h_.Outgrow(key);
+      if (const auto open = h_.legs.find(key); open != h_.legs.end()) {
+        h_.End(key, absl::FailedPreconditionError("outgrown"));
+      }
     } else if (play.sent < left) {
       const int from = Chance(10) ? 0 : play.sent;
       const int count = std::min<int>(left - play.sent, 1 + static_cast<int>(random_() % 3));
@@ -189,7 +248,10 @@ class Storm {
           1 + static_cast<int>(random_() % 12));
       request.mode = static_cast<v1::ServingMode>(random_() % 4);
       if (Chance(20)) request.deadline = h_.now + absl::Milliseconds(random_() % 3000);
-      const Asked asked = {request.prompt, request.sampling.max_tokens};
+      if (Chance(20)) request.answers = 2 + static_cast<int>(random_() % 2);
+      if (Chance(25)) request.sampling.prompt_logprobs = 2;
+      const Asked asked = {request.prompt, request.sampling.max_tokens, request.answers,
+                           request.sampling.prompt_logprobs.has_value()};
       asked_[h_.Arrive(std::move(request))] = asked;
     } else if (what < 135 && !h_.clients.empty()) {
       auto client = h_.clients.begin();
@@ -236,11 +298,14 @@ class Storm {
   WorkerEpoch next_epoch_ = 100;
   std::map<RequestKey, Asked> asked_;
   std::map<LegKey, Play> plays_;
+  int several_ = 0, scored_ = 0;
+  uint64_t data_loss_ = 0;  // faults of that kind
 };
 
 TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
   SetLogLevel(Severity::kError);  // one line per migration would be thousands
   RouterCounters sum;
+  int several = 0, scored = 0;
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Storm storm(seed);
@@ -256,12 +321,20 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
     sum.decode_refused += storm.counters().decode_refused;
     sum.shed += storm.counters().shed;
     sum.colocated += storm.counters().colocated;
+    sum.outgrown += storm.counters().outgrown;
+    sum.diverged += storm.counters().diverged;
+    several += storm.several();
+    scored += storm.scored();
   }
   // A storm that hits nothing proves nothing.
   EXPECT_GT(sum.finished_ok, sum.arrived / 4);
   EXPECT_GT(sum.migrations, 500u);
   EXPECT_GT(sum.colocated, 500u);
   EXPECT_GT(sum.decode_refused, 50u);
+  EXPECT_GT(sum.outgrown, 300u);
+  EXPECT_GT(several, 300);
+  EXPECT_GT(scored, 500);
+  EXPECT_EQ(sum.diverged, 0u);
 }
 
 }  // namespace
