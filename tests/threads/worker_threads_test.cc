@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "common/base/pulse.h"
 #include "common/base/wakeup.h"
 #include "common/engine/fake_model.h"
+#include "common/sampling/sampler.h"
 #include "decode_worker/decode_worker.h"
 #include "gtest/gtest.h"
 #include "kernels/fake/fake_backend.h"
@@ -30,6 +32,7 @@ namespace {
 
 constexpr int kVocab = 128;
 constexpr int kContext = 160;
+constexpr int kLongRopeFrom = 70;  // longer sequences have another rotary table
 constexpr int kBlockTokens = 8;
 constexpr int kBlocks = 96;  // some requests have to wait, some decode sequences are preempted
 constexpr int kCallers = 6;
@@ -85,12 +88,13 @@ struct Worker {
   std::unique_ptr<Loop> kv_loop, core_loop;
 };
 
-// What the loops have said of one request, for its caller to wait on.
+// What the loops have said of one try at a request, for its caller to wait on.
 class Record {
  public:
-  void Say(PrefillUpdate update) {
+  void Say(const PrefillUpdate& update) {
     MutexLock lock(&mutex_);
-    if (auto* t = std::get_if<KvTicket>(&update)) ticket_ = std::move(*t);
+    if (auto* ticket = std::get_if<KvTicket>(&update)) ticket_ = *ticket;
+    if (auto* more = std::get_if<PrefillPromptTokens>(&update)) AddScores(more->tokens);
     if (auto* first = std::get_if<PrefillFirstToken>(&update)) {
       first_ = first->token.id;
       last_token_ = first->finish.has_value();
@@ -98,12 +102,14 @@ class Record {
     if (auto* ended = std::get_if<PrefillEnded>(&update)) prefill_ended_ = ended->status;
     changed_.SignalAll();
   }
-  void Say(DecodeUpdate update) {
+  void Say(const DecodeUpdate& update) {
     MutexLock lock(&mutex_);
+    if (auto* more = std::get_if<DecodePromptTokens>(&update)) AddScores(more->tokens);
     if (auto* tokens = std::get_if<DecodeTokens>(&update)) {
       for (const SampledToken& token : tokens->tokens) tokens_.push_back(token.id);
     }
     if (std::holds_alternative<DecodeFinished>(update)) finished_ = true;
+    if (std::holds_alternative<DecodeOutgrown>(update)) outgrown_ = true;
     if (auto* ended = std::get_if<DecodeEnded>(&update)) decode_ended_ = ended->status;
     changed_.SignalAll();
   }
@@ -131,7 +137,7 @@ class Record {
     while (!decode_ended_) changed_.Wait(&mutex_);
     return *decode_ended_;
   }
-  // A try at decode is over and another begins.
+  // Decode is over and another worker gets the same ticket.
   void ForgetDecode() {
     MutexLock lock(&mutex_);
     decode_ended_.reset();
@@ -145,27 +151,49 @@ class Record {
     MutexLock lock(&mutex_);
     return finished_;
   }
+  bool outgrown() {
+    MutexLock lock(&mutex_);
+    return outgrown_;
+  }
   std::vector<TokenId> tokens() {
     MutexLock lock(&mutex_);
     return tokens_;
   }
+  std::vector<SampledToken> scores() {
+    MutexLock lock(&mutex_);
+    return scores_;
+  }
 
  private:
+  void AddScores(const std::vector<SampledToken>& more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    scores_.insert(scores_.end(), more.begin(), more.end());
+  }
+
   Mutex mutex_;
   CondVar changed_;
   std::optional<KvTicket> ticket_ ABSL_GUARDED_BY(mutex_);
   std::optional<TokenId> first_ ABSL_GUARDED_BY(mutex_);
   bool last_token_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<TokenId> tokens_ ABSL_GUARDED_BY(mutex_);
+  std::vector<SampledToken> scores_ ABSL_GUARDED_BY(mutex_);  // of the prompt
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool outgrown_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> prefill_ended_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> decode_ended_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A request, and what one worker alone would say.
+struct Asked {
+  std::vector<TokenId> prompt;
+  SamplingOptions sampling;
+  std::vector<TokenId> answer;
+  std::vector<float> scores;  // logprobs of the prompt from its second token on
 };
 
 class WorkerThreadsTest : public ::testing::Test {
  protected:
   WorkerThreadsTest()
-      : model_(Model::WithoutWeights(FakeModelConfig(kVocab, kContext))),
+      : model_(Model::WithoutWeights(FakeLongRopeConfig(kLongRopeFrom, kVocab, kContext))),
         layout_(model_->LayoutFor(kBlockTokens, DType::kF16)) {
     SetLogLevel(Severity::kError);
     for (int i = 0; i < 2; ++i) {
@@ -186,11 +214,15 @@ class WorkerThreadsTest : public ::testing::Test {
       Worker<DecodeWorker>* const d = decode_.back().get();
       d->plane = Plane(d->transport.get(), d->epoch, true);
       d->puller = KvPuller::Create(d->plane.get(), {});
-      d->core = DecodeWorker::Create(
-                    {.max_batch = 4, .reuse_last_freed = true, .wake = [d] { d->wakeup.Wake(); }},
-                    model_.get(), d->backend.get(), d->plane.get(), d->puller.get(),
-                    [d](std::function<void()> w) { d->OnKvThread(std::move(w)); })
-                    .value();
+      d->core =
+          DecodeWorker::Create({.max_batch = 4,
+                                .chunk_tokens = 32,
+                                .reuse_last_freed = true,
+                                .wake = [d] { d->wakeup.Wake(); },
+                                .pulse = &d->core_pulse},
+                               model_.get(), d->backend.get(), d->plane.get(), d->puller.get(),
+                               [d](std::function<void()> w) { d->OnKvThread(std::move(w)); })
+              .value();
     }
     std::vector<KvPeer> owners, readers;
     for (const auto& p : prefill_) owners.push_back({p->epoch, "p", p->plane->address()});
@@ -214,50 +246,151 @@ class WorkerThreadsTest : public ::testing::Test {
         .value();
   }
 
-  // One request as a router would carry it, ended early at a moment that the seed chooses.
-  void Ask(std::mt19937& random) {
+  Asked Draw(std::mt19937& random) const {
     const auto pick = [&](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
-    std::vector<TokenId> prompt(static_cast<size_t>(pick(1, 100)));
-    for (TokenId& token : prompt) token = pick(0, kVocab - 1);
-    SamplingOptions sampling;
+    Asked asked;
+    asked.prompt.resize(static_cast<size_t>(pick(1, 100)));
+    for (TokenId& token : asked.prompt) token = pick(0, kVocab - 1);
+    SamplingOptions& sampling = asked.sampling;
     sampling.max_tokens = pick(1, 40);
-    const std::vector<TokenId> expected =
-        FakeContinuation(layout_, prompt, kVocab, sampling.max_tokens);
-    const int prompt_tokens = static_cast<int>(prompt.size());
-    const int give_up = pick(0, 7);  // 0 to 3: after submit, ticket, first token, some tokens
+    if (pick(0, 1) == 0) {
+      sampling.temperature = 0.8f;
+      sampling.seed = random();
+      sampling.answer_index = static_cast<uint32_t>(pick(0, 3));
+    }
+    if (pick(0, 2) == 0) {  // looks back at all tokens so far
+      sampling.repetition_penalty = 1.3f;
+      sampling.presence_penalty = 0.4f;
+      sampling.frequency_penalty = 0.2f;
+      for (int i = 0; i < 20; ++i) {
+        sampling.bad_words.push_back({pick(0, kVocab - 1), pick(0, kVocab - 1)});
+      }
+    }
+    if (pick(0, 3) == 0) sampling.prompt_logprobs = pick(0, 2);
+
+    const RopeConfig& rope = model_->config().rope;
+    const int prompt = static_cast<int>(asked.prompt.size());
+    std::vector<TokenId> tokens = asked.prompt;
+    TokenHistory history(asked.prompt, prompt);
+    std::vector<float> logits(kVocab);
+    Sampler sampler;
+    int reach = 0;
+    std::optional<FakeOracle> oracle;
+    while (static_cast<int>(asked.answer.size()) < sampling.max_tokens) {
+      const int generated = static_cast<int>(asked.answer.size());
+      if (prompt + generated > reach) {
+        reach = RopeReach(rope, prompt, prompt + generated);
+        oracle.emplace(layout_, RopeInverseFrequency(rope, reach).front());
+        for (size_t i = 0; i < tokens.size(); ++i) {
+          if (i > 0 && generated == 0) {
+            oracle->Logits(absl::MakeSpan(logits));
+            asked.scores.push_back(*sampler.Score(logits, tokens[i], 0, 0)->logprob);
+          }
+          oracle->Append(tokens[i]);
+        }
+      } else {
+        oracle->Append(tokens.back());
+      }
+      oracle->Logits(absl::MakeSpan(logits));
+      const TokenId id =
+          sampler.Sample(absl::MakeSpan(logits), sampling, prompt + generated, generated, &history)
+              ->id;
+      asked.answer.push_back(id);
+      tokens.push_back(id);
+      history.Append(id);
+    }
+    return asked;
+  }
+
+  static void ExpectScores(const Asked& asked, const std::vector<SampledToken>& scores,
+                           bool whole) {
+    ASSERT_LE(scores.size(), asked.prompt.size());
+    if (whole) {
+      EXPECT_EQ(scores.size(), asked.prompt.size());
+    }
+    for (size_t i = 0; i < scores.size(); ++i) {
+      EXPECT_EQ(scores[i].id, asked.prompt[i]);
+      EXPECT_EQ(scores[i].position, static_cast<int>(i));
+      EXPECT_EQ(scores[i].logprob.has_value(), i > 0);
+      if (i > 0) {
+        EXPECT_EQ(*scores[i].logprob, asked.scores[i - 1]);
+      }
+    }
+  }
+
+  // One request as a router would carry it, with as many tries as it takes.
+  void Ask(std::mt19937& random) {
+    const Asked asked = Draw(random);
+    std::vector<TokenId> shown;
+    for (int tries = 0; tries < 20 && !HasFatalFailure(); ++tries) {
+      const bool local = std::uniform_int_distribution<int>(0, 3)(random) == 0;
+      if (!Try(random, asked, local, &shown)) return;
+    }
+  }
+
+  // One try, ended early at a moment that the seed chooses; `shown` grows. False when the request
+  // is over: answered, or given up.
+  bool Try(std::mt19937& random, const Asked& asked, bool local, std::vector<TokenId>* shown) {
+    const auto pick = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    const int give_up = pick(0, 11);  // 0 to 3: after submit, ticket, first token, some tokens
+    std::vector<TokenId> tokens = asked.prompt;
+    tokens.insert(tokens.end(), shown->begin(), shown->end());
+    const std::vector<TokenId> expected(asked.answer.begin() + shown->size(), asked.answer.end());
+    SamplingOptions sampling = asked.sampling;
+    if (!shown->empty()) sampling.prompt_logprobs.reset();
+    const int prompt_tokens = static_cast<int>(asked.prompt.size());
     auto record = std::make_shared<Record>();
     PrefillWorker& p = *prefill_[pick(0, 1)]->core;
     EXPECT_LE(p.Load().free_blocks, kBlocks);  // as the attach thread asks
-    const auto prefill = p.Submit({.request_id = "r",
-                                   .tokens = prompt,
-                                   .original_prompt_tokens = prompt_tokens,
-                                   .sampling = sampling,
-                                   .arrival = absl::Now()},
-                                  [record](PrefillUpdate u) { record->Say(std::move(u)); });
-    ASSERT_TRUE(prefill.ok()) << prefill.status();
-    if (give_up == 0) p.Cancel(*prefill);
-    const std::optional<KvTicket> ticket = record->AwaitTicket();
-    if (!ticket || give_up == 1) {
+    std::optional<PrefillWorker::JobId> prefill;
+    std::optional<KvTicket> ticket;
+    const auto end_prefill = [&] {
+      if (!prefill) return;
       p.Cancel(*prefill);
       record->AwaitPrefillEnded();
-      return;
+    };
+    if (!local) {
+      const auto job = p.Submit({.request_id = "r",
+                                 .tokens = tokens,
+                                 .original_prompt_tokens = prompt_tokens,
+                                 .sampling = sampling,
+                                 .arrival = absl::Now()},
+                                [record](const PrefillUpdate& u) { record->Say(u); });
+      EXPECT_TRUE(job.ok()) << job.status();
+      if (!job.ok()) return false;
+      prefill = *job;
+      if (give_up == 0) p.Cancel(*prefill);
+      ticket = record->AwaitTicket();
+      if (!ticket || give_up == 1) {
+        end_prefill();
+        return false;
+      }
     }
     for (uint32_t attempt = 0;; ++attempt) {
-      DecodeWorker& d = *decode_[(attempt + prompt.size()) % 2]->core;
+      DecodeWorker& d = *decode_[(attempt + tokens.size()) % 2]->core;
       EXPECT_LE(d.Load().free_blocks, kBlocks);
       const auto decode = d.Submit({.request_id = "r",
                                     .attempt = attempt,
-                                    .ticket = *ticket,
-                                    .tokens = prompt,
+                                    .ticket = ticket,
+                                    .tokens = tokens,
                                     .original_prompt_tokens = prompt_tokens,
                                     .sampling = sampling},
-                                   [record](DecodeUpdate u) { record->Say(std::move(u)); });
-      ASSERT_TRUE(decode.ok()) << decode.status();
-      const std::optional<TokenId> first = record->AwaitFirst();
-      EXPECT_EQ(first.value_or(expected[0]), expected[0]);
-      if (give_up == 2 || record->last_token()) d.Cancel(*decode);
+                                   [record](const DecodeUpdate& u) { record->Say(u); });
+      EXPECT_TRUE(decode.ok()) << decode.status();
+      if (!decode.ok()) return false;
+      if (!local) {
+        const std::optional<TokenId> first = record->AwaitFirst();
+        EXPECT_EQ(first.value_or(expected[0]), expected[0]);
+        if (sampling.prompt_logprobs) {
+          ExpectScores(asked, record->scores(), first.has_value());
+        }
+      }
+      const bool last = record->last_token();  // decode is not needed
+      if (last || give_up == 2) d.Cancel(*decode);
       if (give_up == 3) {
         record->AwaitTokens(static_cast<size_t>(pick(1, 20)));
         d.Cancel(*decode);
@@ -267,24 +400,33 @@ class WorkerThreadsTest : public ::testing::Test {
         d.SetPaused(*decode, false);
       }
       const absl::Status ended = record->AwaitDecodeEnded();
-      const std::vector<TokenId> tokens = record->tokens();
-      ASSERT_LE(tokens.size(), expected.size());
-      EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected.begin()));
+      const std::vector<TokenId> got = record->tokens();
+      const auto end = expected.begin() + std::min(got.size(), expected.size());
+      EXPECT_EQ(got, std::vector<TokenId>(expected.begin(), end));
+      if (local && sampling.prompt_logprobs) ExpectScores(asked, record->scores(), !got.empty());
       // Preempted before anything was pulled: the same ticket again. Afterwards its KV is gone.
-      if (absl::IsResourceExhausted(ended) && tokens.empty() && attempt < 20) {
+      if (ticket && absl::IsResourceExhausted(ended) && got.empty() && attempt < 20) {
         record->ForgetDecode();
         continue;
       }
+      end_prefill();
       if (ended.ok()) {
         EXPECT_TRUE(record->finished());
-        EXPECT_EQ(tokens, expected);
+        EXPECT_EQ(got, expected);
         ++answered_;
-      } else if (give_up > 4 && !record->last_token()) {
+        scored_ += asked.sampling.prompt_logprobs.has_value();
+        return false;
+      }
+      if (last || give_up < 4) return false;
+      shown->insert(shown->end(), got.begin(), got.end());
+      if (record->outgrown()) {
+        EXPECT_TRUE(absl::IsFailedPrecondition(ended)) << ended;
+        EXPECT_EQ(asked.prompt.size() + shown->size(), kLongRopeFrom + 1u);
+        ++outgrown_;
+      } else {
         EXPECT_TRUE(absl::IsResourceExhausted(ended)) << ended;
       }
-      p.Cancel(*prefill);
-      record->AwaitPrefillEnded();
-      return;
+      return shown->size() < asked.answer.size();
     }
   }
 
@@ -293,7 +435,7 @@ class WorkerThreadsTest : public ::testing::Test {
   InProcessFabric fabric_;
   std::vector<std::unique_ptr<Worker<PrefillWorker>>> prefill_;
   std::vector<std::unique_ptr<Worker<DecodeWorker>>> decode_;
-  std::atomic<int> answered_ = 0;
+  std::atomic<int> answered_ = 0, scored_ = 0, outgrown_ = 0;
 };
 
 TEST_F(WorkerThreadsTest, CallersLoopsAndKvThreadsGetEveryTokenRightAndEveryBlockBack) {
@@ -306,8 +448,12 @@ TEST_F(WorkerThreadsTest, CallersLoopsAndKvThreadsGetEveryTokenRightAndEveryBloc
     });
   }
   for (std::thread& caller : callers) caller.join();
-  std::printf("%d of %d requests answered to their end\n", answered_.load(), kCallers * kRequests);
+  std::printf(
+      "%d of %d requests answered to their end, %d with logprobs of the prompt; %d outgrew\n",
+      answered_.load(), kCallers * kRequests, scored_.load(), outgrown_.load());
   EXPECT_GT(answered_, kCallers * kRequests / 4);
+  EXPECT_GT(scored_, kCallers * kRequests / 20);
+  EXPECT_GT(outgrown_, kCallers * kRequests / 20);
   for (const auto& p : prefill_) {
     p->core->Drain();
     EXPECT_TRUE(absl::IsUnavailable(
