@@ -188,6 +188,7 @@ Answer Generate(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
                               " others");
       }
       answer.prompt.push_back(token);
+      if (on_token) on_token(token);
     }
     if (event.has_delta()) {
       const size_t index = event.delta().index();

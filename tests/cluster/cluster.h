@@ -90,8 +90,9 @@ struct Answer {
   std::vector<int32_t> ids() const;
 };
 
-// Runs one request to its end. `on_token` sees every token as it arrives. A broken promise of the
-// protocol (events out of order, positions that skip or repeat) turns into an Internal status.
+// Runs one request to its end. `on_token` sees every token as it arrives, those of the prompt with
+// their logprobs too. A broken promise of the protocol (events out of order, positions that skip or
+// repeat) turns into an Internal status.
 Answer Generate(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
                 absl::Duration deadline = absl::Seconds(120),
                 const std::function<void(const v1::Token&)>& on_token = nullptr);

@@ -52,11 +52,12 @@ json ByteTokenizer(uint32_t vocab_size) {
 
 }  // namespace
 
-ServedFolder::ServedFolder(absl::string_view golden) {
+ServedFolder::ServedFolder(absl::string_view folder) {
   std::string path = fs::temp_directory_path().string() + "/baton-served-XXXXXX";
   BATON_CHECK(mkdtemp(path.data()) != nullptr) << path;
   path_ = path;
-  fs::copy(absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/", golden), path_);
+  // An absolute path replaces what is before it.
+  fs::copy(fs::path(BATON_SOURCE_DIR "/common/model/testdata") / std::string(folder), path_);
   const uint32_t vocab_size = json::parse(Read("config.json"))["vocab_size"];
   Write("tokenizer.json", ByteTokenizer(vocab_size).dump());
 }

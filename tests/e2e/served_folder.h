@@ -7,11 +7,11 @@
 
 namespace baton {
 
-// A copy of a folder of common/model/testdata with a tokenizer.json, so that programs can serve it;
-// removed at the end.
+// A copy of a folder with a tokenizer.json, so that programs can serve it; removed at the end.
 class ServedFolder {
  public:
-  explicit ServedFolder(absl::string_view golden);
+  // A name in common/model/testdata, or an absolute path.
+  explicit ServedFolder(absl::string_view folder);
   ~ServedFolder();
   ServedFolder(const ServedFolder&) = delete;
   ServedFolder& operator=(const ServedFolder&) = delete;

@@ -26,7 +26,9 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/truth.h"
+#include "tests/e2e/served_folder.h"
 #include "tests/faults/memory_watch.h"
+#include "tests/numerics/long_model.h"
 
 namespace baton {
 namespace {
@@ -56,44 +58,74 @@ int FromEnvironment(const char* name, int fallback) {
 
 struct Case {
   std::vector<TokenId> prompt;
-  int max_tokens = 0;
-  uint64_t seed = 0;  // 0: greedy
+  SamplingOptions sampling;
   v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
   std::vector<TokenId> expected;
+  std::vector<SampledToken> scores;  // of the prompt, if they are asked for
 
   v1::GenerateRequest Request() const {
-    v1::GenerateRequest request = TokenRequest(prompt, max_tokens);
+    v1::GenerateRequest request = TokenRequest(prompt, sampling.max_tokens);
+    *request.mutable_sampling() = SamplingToProto(sampling);
+    request.mutable_sampling()->set_ignore_eos(true);
     request.set_mode(mode);
-    if (seed != 0) {
-      request.mutable_sampling()->set_temperature(1);
-      request.mutable_sampling()->set_seed(seed);
-    }
     return request;
+  }
+  // Also of an answer that was cut off.
+  bool Begins(const Answer& answer) const {
+    const std::vector<TokenId> ids = answer.ids();
+    if (ids.size() > expected.size() || answer.prompt.size() > scores.size()) return false;
+    for (size_t i = 0; i < answer.prompt.size(); ++i) {
+      const v1::Token& token = answer.prompt[i];
+      if (token.token_id() != prompt[i] || token.has_logprob() != (i > 0) ||
+          token.logprob() != scores[i].logprob.value_or(0)) {
+        return false;
+      }
+    }
+    return std::equal(ids.begin(), ids.end(), expected.begin());
+  }
+  bool Is(const Answer& answer) const {
+    return Begins(answer) && answer.tokens.size() == expected.size() &&
+           answer.prompt.size() == scores.size();
   }
 };
 
+Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOptions sampling) {
+  Case c;
+  const int vocab = truth.config().vocab;
+  for (int t = 0; t < prompt_tokens; ++t) {
+    c.prompt.push_back(std::uniform_int_distribution<TokenId>(0, vocab - 1)(random));
+  }
+  c.sampling = std::move(sampling);
+  const auto expected = truth.FullAnswer(c.prompt, c.sampling);
+  BATON_CHECK(expected.ok()) << expected.status();
+  for (const SampledToken& token : expected->tokens) c.expected.push_back(token.id);
+  c.scores = expected->prompt;
+  return c;
+}
+
 // Prompts long enough that prefill and pull last a while, answers long enough that decode does.
-std::vector<Case> MakeCases(std::mt19937& random) {
-  const auto truth = Truth::Load(kDemoModel);
+std::vector<Case> MakeCases(const std::string& model, int longest, std::mt19937& random) {
+  const auto truth = Truth::Load(model);
   BATON_CHECK(truth.ok()) << truth.status();
-  const int vocab = (*truth)->config().vocab;
-  std::vector<Case> cases(48);
-  for (size_t i = 0; i < cases.size(); ++i) {
-    Case& c = cases[i];
-    const int length = std::uniform_int_distribution<int>(1, i % 3 == 0 ? 1800 : 400)(random);
-    for (int t = 0; t < length; ++t)
-      c.prompt.push_back(std::uniform_int_distribution<TokenId>(0, vocab - 1)(random));
-    c.max_tokens = std::uniform_int_distribution<int>(8, 160)(random);
-    c.seed = i % 2 == 0 ? 0 : random() | 1;
-    if (i % 8 == 3) c.mode = v1::SERVING_MODE_COLOCATED;
-    if (i % 8 == 6) c.mode = v1::SERVING_MODE_AUTO;
+  std::vector<Case> cases;
+  for (int i = 0; i < 48; ++i) {
+    const int length = std::uniform_int_distribution<int>(
+        1, i % 3 == 0 ? longest : std::min(longest / 2, 400))(random);
     SamplingOptions sampling;
-    sampling.max_tokens = c.max_tokens;
-    sampling.temperature = c.seed == 0 ? 0 : 1;
-    sampling.seed = c.seed;
-    auto expected = (*truth)->Answer(c.prompt, sampling);
-    BATON_CHECK(expected.ok()) << expected.status();
-    c.expected = *std::move(expected);
+    sampling.max_tokens = std::uniform_int_distribution<int>(8, 160)(random);
+    if (i % 2 != 0) {
+      sampling.temperature = 1;
+      sampling.seed = random();
+    }
+    if (i % 4 >= 2) {  // looks back
+      sampling.repetition_penalty = 1.2f;
+      sampling.frequency_penalty = 0.3f;
+      sampling.bad_words = {{5}, {11, 12}};
+    }
+    if (i % 5 == 0) sampling.prompt_logprobs = 1;
+    cases.push_back(MakeCase(**truth, random, length, std::move(sampling)));
+    if (i % 8 == 3) cases.back().mode = v1::SERVING_MODE_COLOCATED;
+    if (i % 8 == 6) cases.back().mode = v1::SERVING_MODE_AUTO;
   }
   return cases;
 }
@@ -210,16 +242,15 @@ class Load {
       if (answer.status.ok()) {
         seen_.AddAnswer(answer.summary);
         if (answer.summary.migrations() > 0) ++tally.migrated;
-        const bool same = answer.ids() == c.expected;
+        const bool same = c.Is(answer);
         ++(same ? tally.right : tally.wrong);
         if (!same)
           ADD_FAILURE() << "case " << i << ", prompt of " << c.prompt.size()
-                        << " tokens: wrong tokens after " << answer.summary.migrations()
+                        << " tokens: wrong tokens or logprobs after " << answer.summary.migrations()
                         << " migrations";
       } else if (absl::IsUnavailable(answer.status) && router_deaths() != *deaths_before) {
         ++tally.cut_off;
-        const std::vector<TokenId> ids = answer.ids();
-        if (!std::equal(ids.begin(), ids.end(), c.expected.begin())) {
+        if (!c.Begins(answer)) {
           ++tally.wrong;
           ADD_FAILURE() << "case " << i << ": wrong tokens before its router died";
         }
@@ -264,6 +295,9 @@ int Lost(const std::string& router_log) {
 
 class KillTest : public testing::Test {
  protected:
+  // Prompts of up to `longest` tokens.
+  void RunStorm(const std::string& model, int longest, int kills);
+
   // Of every process that runs now.
   void SampleMemory(int router_answers) {
     for (int i = 0; i < 2; ++i) {
@@ -293,19 +327,19 @@ class KillTest : public testing::Test {
   MemoryWatch memory_{kWarmUp};
 };
 
-TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
-  const int kills = FromEnvironment("BATON_KILLS", 24);
+void KillTest::RunStorm(const std::string& model, int longest, int kills) {
   const int seed = FromEnvironment("BATON_SEED", 20261121);
   std::printf("seed %d, %d kills\n", seed, kills);
   std::mt19937 random(seed);
-  const std::vector<Case> cases = MakeCases(random);
+  const std::vector<Case> cases = MakeCases(model, longest, random);
   const SharedMemory before = SharedMemoryOf({});
 
   // A worker that is stopped is missed after 2.5 s without a report; by then the lease of what it
   // held or was to read is over, and every leg at it has been silent for too long.
   const std::string pool = absl::StrCat("--kv-bytes=", kPoolBytes);
   auto started = Cluster::Start(
-      {.prefill = 2,
+      {.model = model,
+       .prefill = 2,
        .decode = 2,
        .router_flags = {"--report-limit=2500ms", "--stall=2s"},
        .prefill_flags = {pool, "--report-interval=200ms", "--chunk-tokens=128", "--lease=2s"},
@@ -414,6 +448,57 @@ TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
   for (const std::string& name : left.files) {
     EXPECT_TRUE(before.files.contains(name)) << "/dev/shm/" << name << " was left behind";
   }
+}
+
+TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
+  RunStorm(kDemoModel, 1800, FromEnvironment("BATON_KILLS", 24));
+}
+
+// Rotary tables that change as a sequence grows, so that it goes back to prefill by itself, and
+// windows shorter than most prompts.
+TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
+  const ServedFolder folder(LongModelFolder(DType::kBF16, true));
+  RunStorm(folder.path(), 600, std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
+}
+
+// Whoever computes the logprobs of the prompt dies while the client already has some of them.
+TEST_F(KillTest, APromptIsScoredToItsEndByAnotherWorker) {
+  constexpr int kRounds = 3;
+  std::mt19937 random(FromEnvironment("BATON_SEED", 20261121));
+  const auto truth = Truth::Load(kDemoModel, "f32");
+  ASSERT_TRUE(truth.ok()) << truth.status();
+  auto started =
+      Cluster::Start({.prefill = 2,
+                      .prefill_flags = {"--numerics=f32", "--threads=1", "--chunk-tokens=32"},
+                      .decode_flags = {"--numerics=f32"}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  for (int round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    SamplingOptions sampling;
+    sampling.max_tokens = 12;
+    sampling.prompt_logprobs = 2;
+    sampling.repetition_penalty = 1.1f;
+    const Case c = MakeCase(**truth, random, 1700, sampling);
+    const uint32_t kill_at = std::uniform_int_distribution<uint32_t>(1, 700)(random);
+    bool killed = false;
+    const Answer answer =
+        Generate(cluster.stub(), c.Request(), absl::Seconds(120), [&](const v1::Token& token) {
+          if (killed || token.position() < kill_at) return;
+          killed = true;
+          for (int i = 0; i < 2; ++i) cluster.prefill(i).Signal(SIGKILL);
+          for (int i = 0; i < 2; ++i) {
+            const absl::Status back = cluster.RestartPrefill(i);
+            EXPECT_TRUE(back.ok()) << back;
+          }
+        });
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_TRUE(killed);
+    EXPECT_TRUE(c.Is(answer));
+    EXPECT_GE(answer.summary.migrations(), 1u);
+    ASSERT_TRUE(cluster.WaitReady(2, 1, kPatience).ok());
+  }
+  EXPECT_GE(LostByPhase(cluster.folder() + "/router.log")["prefill"], kRounds);
 }
 
 }  // namespace

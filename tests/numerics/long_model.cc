@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -52,33 +53,38 @@ std::vector<TensorToWrite> Tensors() {
   return tensors;
 }
 
-json Config(DType type) {
+json Config(DType type, bool dynamic_rope) {
   json layer_types = json::array();
   for (int i = 0; i < kLayers; ++i) {
     layer_types.push_back(i % 2 == 0 ? "full_attention" : "sliding_attention");
   }
-  return {{"architectures", {"Qwen3ForCausalLM"}},
-          {"model_type", "qwen3"},
-          {"hidden_size", kHidden},
-          {"num_hidden_layers", kLayers},
-          {"intermediate_size", kIntermediate},
-          {"num_attention_heads", kHeads},
-          {"num_key_value_heads", kKvHeads},
-          {"head_dim", kHeadDim},
-          {"vocab_size", kVocab},
-          {"max_position_embeddings", 4096},
-          {"rms_norm_eps", 1e-6},
-          {"rope_theta", 10000.0},
-          {"hidden_act", "silu"},
-          {"attention_bias", false},
-          {"use_sliding_window", true},
-          {"sliding_window", 300},
-          {"layer_types", layer_types},
-          {"tie_word_embeddings", false},
-          {"torch_dtype", type == DType::kBF16 ? "bfloat16" : "float32"}};
+  json config = {{"architectures", {"Qwen3ForCausalLM"}},
+                 {"model_type", "qwen3"},
+                 {"hidden_size", kHidden},
+                 {"num_hidden_layers", kLayers},
+                 {"intermediate_size", kIntermediate},
+                 {"num_attention_heads", kHeads},
+                 {"num_key_value_heads", kKvHeads},
+                 {"head_dim", kHeadDim},
+                 {"vocab_size", kVocab},
+                 {"max_position_embeddings", 4096},
+                 {"rms_norm_eps", 1e-6},
+                 {"rope_theta", 10000.0},
+                 {"hidden_act", "silu"},
+                 {"attention_bias", false},
+                 {"use_sliding_window", true},
+                 {"sliding_window", 300},
+                 {"layer_types", layer_types},
+                 {"tie_word_embeddings", false},
+                 {"torch_dtype", type == DType::kBF16 ? "bfloat16" : "float32"}};
+  if (dynamic_rope) {
+    config["max_position_embeddings"] = 256;
+    config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 16.0}};
+  }
+  return config;
 }
 
-void Write(const std::string& folder, DType type) {
+void Write(const std::string& folder, DType type, bool dynamic_rope) {
   std::mt19937 random(20261121);
   std::normal_distribution<float> normal;
   json header;
@@ -104,7 +110,7 @@ void Write(const std::string& folder, DType type) {
   weights.write(reinterpret_cast<const char*>(&size), sizeof(size));
   weights << text << data;
   std::ofstream config(folder + "/config.json");
-  config << Config(type).dump();
+  config << Config(type, dynamic_rope).dump();
   weights.close();
   config.close();
   BATON_CHECK(weights.good() && config.good()) << folder;
@@ -119,13 +125,13 @@ struct Folder {
 
 }  // namespace
 
-std::string LongModelFolder(DType type) {
-  static std::map<DType, Folder> folders;
-  std::string& path = folders[type].path;
+std::string LongModelFolder(DType type, bool dynamic_rope) {
+  static std::map<std::pair<DType, bool>, Folder> folders;
+  std::string& path = folders[{type, dynamic_rope}].path;
   if (path.empty()) {
     path = absl::StrCat(testing::TempDir(), "/long_model_XXXXXX");
     BATON_CHECK(mkdtemp(path.data()) != nullptr) << path;
-    Write(path, type);
+    Write(path, type, dynamic_rope);
   }
   return path;
 }
