@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -67,6 +68,13 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
   EXPECT_GE(run.unloaded->ttft_s, 0.02);
   EXPECT_THAT(Goodput("verdict " + folder.Path("run.json")).output,
               HasSubstr("20 of 20 were good"));
+
+  // Another program, in another language, finds the same figures in the records.
+  EXPECT_EQ(std::system(absl::StrCat("python3 " BATON_SOURCE_DIR
+                                     "/tests/goodput/independent_client.py recompute ",
+                                     folder.Path("run.json"))
+                            .c_str()),
+            0);
 
   const std::string expect = LoadArguments(router) + "--expect=" + folder.Path("tokens");
   const Ended same = Goodput(expect);

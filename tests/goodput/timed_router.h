@@ -42,8 +42,9 @@ class TimedRouter final : public v1::Inference::Service {
 
   const std::string& address() const { return server_->address(); }
 
-  // Before the first token, and before each later one.
+  // Before the first token, with so much more for each of the prompt's, and before each later one.
   absl::Duration ttft = absl::ZeroDuration();
+  absl::Duration ttft_per_token = absl::ZeroDuration();
   std::vector<absl::Duration> gaps;  // the last one stays; none: no wait
   // Instead of Answer().
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
@@ -61,7 +62,7 @@ class TimedRouter final : public v1::Inference::Service {
                       Writer* writer, uint32_t tokens) {
     Accept(request, writer);
     for (uint32_t i = 0; i < tokens; ++i) {
-      const absl::Duration wait = i == 0             ? ttft
+      const absl::Duration wait = i == 0             ? ttft + PromptTokens(request) * ttft_per_token
                                   : gaps.empty()     ? absl::ZeroDuration()
                                   : i <= gaps.size() ? gaps[i - 1]
                                                      : gaps.back();
