@@ -33,7 +33,8 @@ class DecodeWorker::Core {
         pool_(plane->options().blocks, plane->generations(),
               options_.reuse_last_freed ? BlockPool::Reuse::kLastFreed
                                         : BlockPool::Reuse::kContiguous),
-        mailbox_(std::make_shared<Mailbox>()) {
+        mailbox_(std::make_shared<Mailbox>()),
+        metrics_(options_.metrics != nullptr ? options_.metrics : &own_metrics_) {
     mailbox_->wake = options_.wake;
     ReportLoad();
   }
@@ -149,9 +150,12 @@ class DecodeWorker::Core {
   const std::unique_ptr<Engine> engine_;
   BlockPool pool_;
   const std::shared_ptr<Mailbox> mailbox_;
-  std::map<JobId, Sequence> sequences_;  // oldest first
-  std::deque<JobId> prompts_;            // kQueued and kComputing, oldest first
-  std::vector<Result> results_;          // of the last step
+  std::map<JobId, Sequence> sequences_;   // oldest first
+  std::deque<JobId> prompts_;             // kQueued and kComputing, oldest first
+  std::vector<Result> results_;           // of the last step
+  std::optional<absl::Time> step_began_;  // of the last step, until its end is known
+  DecodeMetrics own_metrics_;             // for when nobody looks
+  DecodeMetrics* const metrics_;
 
   std::atomic<JobId> last_id_{0};
   std::atomic<bool> draining_{false};

@@ -41,6 +41,7 @@ bool DecodeWorker::Core::HasRoomToGrow(Sequence* sequence) {
                                      [](const auto& s) { return !s.second.blocks.empty(); });
     Sequence* youngest = &holder->second;
     const bool itself = youngest == sequence;
+    metrics_->preemptions.Add();
     BeginEnding(youngest, absl::ResourceExhaustedError(absl::StrCat(
                               "preempted: all ", pool_.total_blocks(), " KV blocks are taken and ",
                               youngest->job.request_id, " is the youngest sequence")));
@@ -147,6 +148,14 @@ bool DecodeWorker::Core::Step(absl::Time now) {
     for (const JobId id : batch) End(Find(id), failed);
     for (const Chunk& chunk : chunks) End(chunk.sequence, failed);
     return true;
+  }
+  step_began_ = now;
+  if (!batch.empty()) metrics_->step_sequences.Observe(static_cast<double>(batch.size()));
+  int prompt_tokens = 0;
+  for (const Chunk& chunk : chunks) prompt_tokens += chunk.tokens;
+  if (prompt_tokens > 0) {
+    metrics_->step_prompt_tokens.Observe(prompt_tokens);
+    metrics_->prompt_tokens.Add(static_cast<uint64_t>(prompt_tokens));
   }
   auto next = sampled->begin();
   for (const JobId id : batch) results_.push_back({id, {}, *std::move(next++)});

@@ -99,6 +99,8 @@ bool DecodeWorker::Core::RunOnce(absl::Time now) {
 }
 
 void DecodeWorker::Core::HandOutResults(absl::Time now) {
+  if (step_began_) metrics_->step_seconds.Observe(now - *step_began_);
+  step_began_.reset();
   for (Result& result : results_) {
     Sequence* sequence = Find(result.id);
     if (!result.prompt.empty()) {
@@ -115,6 +117,7 @@ void DecodeWorker::Core::HandOutResults(absl::Time now) {
       sequence->state = State::kReady;
       sequence->ready = now;
     }
+    metrics_->generated_tokens.Add();
     HandOut(sequence, **std::move(result.token), now);
   }
   results_.clear();
@@ -209,6 +212,7 @@ void DecodeWorker::Core::Handle(PauseAsked message, absl::Time now) {
 }
 
 void DecodeWorker::Core::Handle(PullDone message, absl::Time now) {
+  metrics_->Pulled(message.result);
   Sequence* sequence = Find(message.id);
   if (sequence->state == State::kEnding) {
     End(sequence, std::move(sequence->end));

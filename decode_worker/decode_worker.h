@@ -17,6 +17,7 @@
 #include "common/model/model.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampling_options.h"
+#include "decode_worker/decode_metrics.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_puller.h"
 
@@ -90,9 +91,10 @@ class DecodeWorker {
     int max_inbox = 256;      // submitted and not yet looked at; beyond it ResourceExhausted
     int context = 0;          // longest prompt + answer, tokens; 0 takes the model's
     absl::Duration pause_limit = absl::Seconds(30);
-    bool reuse_last_freed = false;  // for tests: blocks are reused last in, first out
-    std::function<void()> wake;     // any thread: RunOnce has something to do; may be empty
-    Pulse* pulse = nullptr;         // beats after every layer of a step; may be null
+    bool reuse_last_freed = false;     // for tests: blocks are reused last in, first out
+    std::function<void()> wake;        // any thread: RunOnce has something to do; may be empty
+    Pulse* pulse = nullptr;            // beats after every layer of a step; may be null
+    DecodeMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
   };
 
   // All must outlive the worker. `on_kv_thread` runs closures on the KV thread in the order given

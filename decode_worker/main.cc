@@ -44,6 +44,8 @@ int main(int argc, char** argv) {
   Wakeup wakeup;  // outlives all that may wake the loop
   const auto puller = KvPuller::Create(host->plane(), {.stall = absl::GetFlag(FLAGS_stall)});
 
+  DecodeMetrics metrics;
+  metrics.AddTo(host->metrics());
   absl::StatusOr<std::unique_ptr<DecodeWorker>> worker = DecodeWorker::Create(
       {.max_batch = absl::GetFlag(FLAGS_max_batch),
        .max_sequences = absl::GetFlag(FLAGS_max_sequences),
@@ -51,7 +53,8 @@ int main(int argc, char** argv) {
        .context = host->model().context,
        .pause_limit = absl::GetFlag(FLAGS_pause_limit),
        .wake = [&wakeup] { wakeup.Wake(); },
-       .pulse = host->core_pulse()},
+       .pulse = host->core_pulse(),
+       .metrics = &metrics},
       host->model().model.get(), host->model().backend.get(), host->plane(), puller.get(),
       [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());

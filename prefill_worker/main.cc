@@ -36,12 +36,15 @@ int main(int argc, char** argv) {
   const auto publisher = KvPublisher::Create(
       host->plane(), {.owner = host->address(), .lease = absl::GetFlag(FLAGS_lease)});
 
+  PrefillMetrics metrics;
+  metrics.AddTo(host->metrics());
   absl::StatusOr<std::unique_ptr<PrefillWorker>> worker = PrefillWorker::Create(
       {.max_queue = absl::GetFlag(FLAGS_max_queue),
        .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
        .context = host->model().context,
        .wake = [&wakeup] { wakeup.Wake(); },
-       .pulse = host->core_pulse()},
+       .pulse = host->core_pulse(),
+       .metrics = &metrics},
       host->model().model.get(), host->model().backend.get(), host->plane(), publisher.get(),
       [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());

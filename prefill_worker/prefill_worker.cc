@@ -29,7 +29,8 @@ class PrefillWorker::Core {
         pool_(plane->options().blocks, plane->generations(),
               options_.reuse_last_freed ? BlockPool::Reuse::kLastFreed
                                         : BlockPool::Reuse::kContiguous),
-        mailbox_(std::make_shared<Mailbox>()) {
+        mailbox_(std::make_shared<Mailbox>()),
+        metrics_(options_.metrics != nullptr ? options_.metrics : &own_metrics_) {
     mailbox_->wake = options_.wake;
     ReportLoad();
   }
@@ -131,9 +132,12 @@ class PrefillWorker::Core {
   BlockPool pool_;
   const std::shared_ptr<Mailbox> mailbox_;
   std::map<JobId, Job> jobs_;
-  std::deque<JobId> queue_;      // kQueued, oldest first
-  std::vector<JobId> active_;    // kOpening and kComputing, oldest first
-  std::vector<Result> results_;  // of the last step
+  std::deque<JobId> queue_;               // kQueued, oldest first
+  std::vector<JobId> active_;             // kOpening and kComputing, oldest first
+  std::vector<Result> results_;           // of the last step
+  std::optional<absl::Time> step_began_;  // of the last step, until its end is known
+  PrefillMetrics own_metrics_;            // for when nobody looks
+  PrefillMetrics* const metrics_;
 
   std::atomic<JobId> last_id_{0};
   std::atomic<bool> draining_{false};
@@ -199,7 +203,14 @@ void PrefillWorker::Core::ReportLoad() {
   load.running = static_cast<int>(active_.size());
   load.free_blocks = pool_.free_blocks();
   load.total_blocks = pool_.total_blocks();
-  for (const auto& [id, job] : jobs_) load.leases += job.state == State::kLeased;
+  int ending = 0;
+  for (const auto& [id, job] : jobs_) {
+    load.leases += job.state == State::kLeased;
+    ending += job.state == State::kEnding;
+  }
+  metrics_->computing.Set(static_cast<int64_t>(active_.size()));
+  metrics_->held.Set(load.leases);
+  metrics_->ending.Set(ending);
   load.steps = engine_->steps();
   MutexLock lock(&load_mutex_);
   load_ = load;
@@ -219,6 +230,8 @@ bool PrefillWorker::Core::RunOnce(absl::Time now) {
 }
 
 void PrefillWorker::Core::HandOutResults(absl::Time now) {
+  if (step_began_) metrics_->step_seconds.Observe(now - *step_began_);
+  step_began_.reset();
   for (Result& result : results_) {
     Job* job = Find(result.id);
     if (!result.prompt.empty()) job->update(PrefillPromptTokens{std::move(result.prompt)});
@@ -230,6 +243,8 @@ void PrefillWorker::Core::HandOutResults(absl::Time now) {
                    payload = HandoverNote{*result.token}.Encode()]() mutable {
       publisher->Complete(handover->id, std::move(payload));
     });
+    metrics_->queue_seconds.Observe(job->begun - job->job.arrival);
+    metrics_->prefill_seconds.Observe(now - job->begun);
     const auto finish =
         FinishAt(result.token->id, result.token->position, job->job.original_prompt_tokens,
                  job->job.sampling, options_.context);
@@ -375,6 +390,12 @@ bool PrefillWorker::Core::Step(absl::Time now) {
     }
     return true;
   }
+  step_began_ = now;
+  metrics_->step_prompts.Observe(static_cast<double>(chunks.size()));
+  int tokens = 0;
+  for (const Chunk& chunk : chunks) tokens += chunk.tokens;
+  metrics_->step_tokens.Observe(tokens);
+  metrics_->prompt_tokens.Add(static_cast<uint64_t>(tokens));
   auto next = sampled->begin();
   for (const Chunk& chunk : chunks) {
     Job* job = chunk.job;
@@ -428,6 +449,7 @@ void PrefillWorker::Core::End(Job* job, absl::Status status) {
   if (active != active_.end()) active_.erase(active);
   waiting_tokens_ -= job->tokens() - job->computed;
   pool_.Release(job->blocks);
+  metrics_->Ended(status);
   const Update update = std::move(job->update);
   jobs_.erase(job->id);
   update(PrefillEnded{std::move(status)});

@@ -19,6 +19,7 @@
 #include "common/sampling/sampling_options.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_publisher.h"
+#include "prefill_worker/prefill_metrics.h"
 
 namespace baton {
 
@@ -71,9 +72,10 @@ class PrefillWorker {
     int context = 0;         // longest prompt + answer, tokens; 0 takes the model's
     // Slices of fewer bytes are joined with those of the next layers, within a chunk.
     size_t slice_bytes = 256 << 10;
-    bool reuse_last_freed = false;  // for tests: blocks are reused last in, first out
-    std::function<void()> wake;     // any thread: RunOnce has something to do; may be empty
-    Pulse* pulse = nullptr;         // beats after every layer of a step; may be null
+    bool reuse_last_freed = false;      // for tests: blocks are reused last in, first out
+    std::function<void()> wake;         // any thread: RunOnce has something to do; may be empty
+    Pulse* pulse = nullptr;             // beats after every layer of a step; may be null
+    PrefillMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
   };
 
   // All must outlive the worker. `on_kv_thread` runs closures on the KV thread in the order given

@@ -429,6 +429,43 @@ TEST_F(PrefillWorkerTest, SmallSlicesAreJoinedWithinAChunk) {
 }
 
 // Every interleaving of turns up to the cancel, and every order afterwards: ended once, all back.
+TEST_F(PrefillWorkerTest, CountsStepsPromptsAndHowTheirKvEnded) {
+  PrefillMetrics metrics;
+  Start(64, {.metrics = &metrics});
+  Record records[3];
+  const absl::StatusOr<PrefillWorker::JobId> read = Submit(Job(Prompt(20)), &records[0]);
+  ASSERT_TRUE(read.ok());
+  ASSERT_TRUE(Submit(Job(Prompt(8)), &records[1]).ok());
+  const absl::StatusOr<PrefillWorker::JobId> given_up = Submit(Job(Prompt(8)), &records[2]);
+  ASSERT_TRUE(given_up.ok());
+  Settle();
+  EXPECT_EQ(metrics.prompt_tokens.value(), 36u);
+  EXPECT_EQ(metrics.step_tokens.Take().count, 5u);  // 36 in steps of 8 at the most
+  EXPECT_EQ(metrics.step_tokens.Take().sum, 36);
+  EXPECT_EQ(metrics.step_prompts.Take().count, 5u);
+  EXPECT_EQ(metrics.step_seconds.Take().count, 5u);
+  EXPECT_DOUBLE_EQ(metrics.step_seconds.Take().sum, 5 * 0.002);
+  EXPECT_EQ(metrics.queue_seconds.Take().count, 3u);
+  double prefill = 0;
+  for (const Record& record : records) prefill += absl::ToDoubleSeconds(record.first->prefill);
+  EXPECT_DOUBLE_EQ(metrics.prefill_seconds.Take().sum, prefill);
+  EXPECT_EQ(metrics.held.value(), 3);
+  EXPECT_EQ(metrics.computing.value(), 0);
+
+  std::vector<BlockId> blocks = reader_pool_->Take(5).value();
+  puller_->Start(*records[0].ticket, 0, blocks, [](PullResult) {});
+  worker_->Cancel(*given_up);
+  Settle();
+  EXPECT_EQ(metrics.held.value(), 1);
+  now_ += absl::Hours(1);  // nobody comes for the second
+  Settle();
+  EXPECT_EQ(metrics.read.value(), 1u);
+  EXPECT_EQ(metrics.cancelled.value(), 1u);
+  EXPECT_EQ(metrics.expired.value(), 1u);
+  EXPECT_EQ(metrics.failed.value(), 0u);
+  EXPECT_EQ(metrics.held.value() + metrics.computing.value() + metrics.ending.value(), 0);
+}
+
 TEST_F(PrefillWorkerTest, CancelAtAnyMomentGivesEverythingBackOnce) {
   int cancelled = 0, too_late = 0;
   for (int seed = 0; seed < 60; ++seed) {

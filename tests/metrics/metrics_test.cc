@@ -60,6 +60,48 @@ TEST_F(MetricsTest, EveryPageIsWellFormed) {
   }
 }
 
+// Of all programs together: what the router counts is what the workers counted, and what the
+// client saw.
+TEST_F(MetricsTest, RequestsAreCountedAlike) {
+  v1::GenerateRequest request = TokenRequest({5, 6, 7, 8, 9, 10, 11}, 12);
+  request.mutable_slo()->set_ttft_ms(1e6);
+  request.mutable_slo()->set_tpot_ms(1e-6);  // nobody is that fast
+  for (int i = 0; i < 3; ++i) {
+    const Answer answer = Generate(cluster_->stub(), request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_TRUE(answer.summary.slo().ttft_met());
+    EXPECT_FALSE(answer.summary.slo().met());
+    EXPECT_NE(answer.summary.slo().lost_to(), v1::SLO_PHASE_UNSPECIFIED);
+  }
+  request.mutable_slo()->set_ttft_ms(0);
+  const Answer refused = Generate(cluster_->stub(), request);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument) << refused.status;
+  const auto router = Scrape(cluster_->router()), prefill = Scrape(cluster_->prefill(0)),
+             decode = Scrape(cluster_->decode(0));
+  ASSERT_TRUE(router.ok() && prefill.ok() && decode.ok());
+  const auto ended = [&](const char* code) {
+    return router->Value("baton_router_requests_total",
+                         {{"mode", "disaggregated"}, {"code", code}});
+  };
+  EXPECT_EQ(ended("OK"), 3);
+  EXPECT_EQ(ended("INVALID_ARGUMENT"), 1);
+  EXPECT_EQ(router->Sum("baton_router_time_to_first_token_seconds_count"), 3);
+  EXPECT_EQ(router->Sum("baton_router_time_per_output_token_seconds_count"), 3);
+  EXPECT_EQ(router->Sum("baton_router_prompt_tokens_total"), 21);
+  EXPECT_EQ(router->Sum("baton_router_generated_tokens_total"), 36);
+  EXPECT_EQ(router->Value("baton_router_slo_requests_total", {{"verdict", "missed"}}), 4);
+  EXPECT_EQ(router->Sum("baton_router_slo_missed_total"), 4);
+  EXPECT_EQ(router->Value("baton_router_workers", {{"role", "prefill"}, {"state", "ready"}}), 1);
+  EXPECT_EQ(router->Value("baton_router_workers", {{"role", "decode"}, {"state", "ready"}}), 1);
+  EXPECT_EQ(prefill->Sum("baton_prefill_prompt_tokens_total"), 21);
+  EXPECT_EQ(prefill->Value("baton_prefill_prompt_seconds_count"), 3);
+  EXPECT_EQ(decode->Sum("baton_decode_generated_tokens_total"), 33) << "one of each is prefill's";
+  EXPECT_EQ(decode->Value("baton_decode_pulls_total", {{"code", "OK"}}), 3);
+  EXPECT_GT(decode->Sum("baton_decode_pulled_bytes_total"), 0);
+  EXPECT_EQ(decode->Sum("baton_decode_kv_links"), 1);
+  EXPECT_GT(decode->Value("baton_decode_kv_blocks").value_or(0), 0);
+}
+
 TEST_F(MetricsTest, PromtoolFindsNothingToSay) {
   if (std::system("command -v promtool >/dev/null 2>&1") != 0) {
     GTEST_SKIP() << "no promtool on PATH; Debian's package prometheus has it";
