@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/log.h"
 #include "common/engine/handover_note.h"
 #include "decode_worker/decode_core.h"
 
@@ -275,6 +276,12 @@ void DecodeWorker::Core::End(Sequence* sequence, absl::Status status) {
     waiting_tokens_ -= sequence->tokens() - sequence->computed;
   }
   pool_.Release(sequence->blocks);
+  if (LogEnabled(Severity::kDebug)) {
+    Log(Severity::kDebug, "sequence_ended",
+        {{kRequestId, sequence->job.request_id},
+         {"tokens", sequence->tokens()},
+         {"status", status.ToString()}});
+  }
   const Update update = std::move(sequence->update);
   sequences_.erase(sequence->id);
   update(DecodeEnded{std::move(status)});

@@ -136,7 +136,7 @@ void KvPlane::SetPeers(const std::vector<KvPeer>& peers) {
     const absl::Status fits = at.ok() ? Fits(peer, *at) : at.status();
     if (!fits.ok()) {
       named.erase(peer.epoch);
-      Log(Severity::kWarning, "kv peer left out",
+      Log(Severity::kWarning, "kv_peer_left_out",
           {{"peer", peer.address}, {"why", fits.message()}});
       continue;
     }
@@ -200,7 +200,7 @@ bool KvPlane::Connect(Peer* peer) {
   peer->pause = std::min(2 * pause, kLongestPause);
   const auto id = transport_->Connect(peer->at.transport_address);
   if (!id.ok()) {
-    Log(Severity::kWarning, "kv peer cannot be connected",
+    Log(Severity::kWarning, "kv_peer_cannot_be_connected",
         {{"peer", peer->who.address}, {"why", id.status().message()}});
     return false;
   }
@@ -230,7 +230,7 @@ void KvPlane::Drop(WorkerEpoch epoch, absl::string_view why) {
 void KvPlane::Drop(Peer* peer, absl::string_view why) {
   if (peer->state == LinkState::kDown) return;
   if (!why.empty()) {
-    Log(Severity::kWarning, "kv link down", {{"peer", peer->who.address}, {"why", why}});
+    Log(Severity::kWarning, "kv_link_down", {{"peer", peer->who.address}, {"why", why}});
   }
   peer->state = LinkState::kDown;
   peer->incarnation = 0;
@@ -324,7 +324,7 @@ bool KvPlane::MoveProof(Peer* peer) {
   peer->state = LinkState::kUp;
   peer->next_hello = now_ + kHelloWhenUp;
   peer->unanswered_hellos = 0;
-  Log(Severity::kInfo, "kv link proven",
+  Log(Severity::kInfo, "kv_link_proven",
       {{"peer", peer->who.address},
        {"link", peer->link},
        {"mb_per_s", static_cast<int64_t>(peer->bytes_per_us)}});

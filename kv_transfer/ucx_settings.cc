@@ -112,7 +112,7 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
       const char* used = std::getenv(variable.c_str());
       if (used == nullptr) continue;
       overridden = true;
-      Log(Severity::kWarning, "ucx setting overridden",
+      Log(Severity::kWarning, "ucx_setting_overridden",
           {{"name", variable}, {"ours", setting.value}, {"used", absl::string_view(used)}});
     }
     if (overridden) continue;

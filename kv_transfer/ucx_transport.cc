@@ -587,7 +587,7 @@ void UcxTransport::StartClose(Peer* peer) {
   void* request = ucp_ep_close_nbx(peer->endpoint, &param);
   if (request == nullptr || UCS_PTR_IS_ERR(request)) {
     if (request != nullptr) {
-      Log(Severity::kWarning, "ucx endpoint close",
+      Log(Severity::kWarning, "ucx_endpoint_close",
           {{"says", ucs_status_string(UCS_PTR_STATUS(request))}});
     }
     peer->closed = true;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/inbox.h"
+#include "common/base/log.h"
 #include "common/engine/engine.h"
 #include "common/engine/handover_note.h"
 #include "common/kv_cache/block_pool.h"
@@ -450,6 +451,13 @@ void PrefillWorker::Core::End(Job* job, absl::Status status) {
   waiting_tokens_ -= job->tokens() - job->computed;
   pool_.Release(job->blocks);
   metrics_->Ended(status);
+  if (LogEnabled(Severity::kDebug)) {
+    Log(Severity::kDebug, "prompt_ended",
+        {{kRequestId, job->job.request_id},
+         {"tokens", job->tokens()},
+         {"computed", job->computed},
+         {"status", status.ToString()}});
+  }
   const Update update = std::move(job->update);
   jobs_.erase(job->id);
   update(PrefillEnded{std::move(status)});

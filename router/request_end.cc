@@ -1,9 +1,19 @@
 #include <utility>
 
+#include "common/base/log.h"
 #include "router/router_core_parts.h"
 
 // What the client gets, and how its request ends.
 namespace baton {
+namespace {
+
+absl::string_view ServedName(v1::ServingMode mode) {
+  return mode == v1::SERVING_MODE_COLOCATED       ? "colocated"
+         : mode == v1::SERVING_MODE_DISAGGREGATED ? "disaggregated"
+                                                  : "none";
+}
+
+}  // namespace
 
 void RouterCore::Parts::Send(Request& request, v1::GenerateEvent event) {
   request.writable = false;
@@ -56,6 +66,37 @@ void RouterCore::Parts::Pump(Request& request, absl::Time now) {
       actions.push_back(ResumeLeg{leg->key});
     }
   }
+}
+
+void RouterCore::Parts::LogFinished(const Request& request, const absl::Status& status,
+                                    const v1::SloVerdict* verdict) const {
+  if (!LogEnabled(Severity::kInfo)) return;
+  const v1::Timing& timing = request.timing;
+  const bool missed = verdict != nullptr && !verdict->met();
+  Log(Severity::kInfo, "request_finished",
+      {{kRequestId, request.checked.request_id},
+       {"answer", request.checked.sampling.answer_index},
+       {"code", absl::StatusCodeToString(status.code())},
+       {"because", status.message()},
+       {"mode", ServedName(request.served)},
+       {"prompt_tokens", request.checked.prompt.size()},
+       {"generated_tokens", request.answer.tokens().size()},
+       {"ttft_us", timing.ttft_us()},
+       {"total_us", Micros(request.finished - request.checked.arrival)},
+       {"queue_us", timing.queue_us()},
+       {"prefill_us", timing.prefill_us()},
+       {"handover_hidden_us", timing.handover_hidden_us()},
+       {"handover_exposed_us", timing.handover_exposed_us()},
+       {"decode_wait_us", timing.decode_wait_us()},
+       {"decode_us", timing.decode_us()},
+       {"slo", verdict == nullptr ? "none"
+               : missed           ? "missed"
+                                  : "met"},
+       {"lost_to", missed ? SloPhaseName(verdict->lost_to()) : "nothing"},
+       {"migrations", request.migrations},
+       {"prefill_worker", request.prefill_address},
+       {"decode_worker", request.decode_address},
+       {"link", request.link}});
 }
 
 RequestMetrics::Served& RouterCore::Parts::ServedOf(const Request& request) {
@@ -150,9 +191,11 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   summary.set_link(request.link);
   summary.set_mode(request.served);
   summary.set_migrations(static_cast<uint32_t>(request.migrations));
+  std::optional<v1::SloVerdict> verdict;
   if (request.checked.slo.any()) {
-    *summary.mutable_slo() = JudgeSlo(request.checked.slo, timing, request.answer.tokens().size());
-    metrics->Judged(summary.slo(), request.answer.tokens().size());
+    verdict = JudgeSlo(request.checked.slo, timing, request.answer.tokens().size());
+    metrics->Judged(*verdict, request.answer.tokens().size());
+    *summary.mutable_slo() = *verdict;
   }
   AnswerGroup* group = GroupOf(request);
   if (group != nullptr) group->completion_tokens += request.answer.tokens().size();
@@ -168,6 +211,7 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   request.stage = Request::Stage::kFinished;
   request.finished = now;
   ++counters.finished_ok;
+  LogFinished(request, absl::OkStatus(), verdict ? &*verdict : nullptr);
   EndClient(request, absl::OkStatus());
   SetTimer(request);
 }
@@ -179,6 +223,7 @@ void RouterCore::Parts::FinishError(Request& request, absl::Status status, absl:
   request.finished = now;
   ++counters.finished_error;
   if (request.checked.slo.any()) metrics->Failed(status);
+  LogFinished(request, status, nullptr);
   EndClient(request, std::move(status));
   SetTimer(request);
 }

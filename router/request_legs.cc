@@ -360,7 +360,7 @@ void RouterCore::Parts::OnOutgrown(Request& request, Leg& leg, absl::Time now) {
     return;
   }
   ++counters.outgrown;
-  Log(Severity::kDebug, "outgrown", {{"request", request.checked.request_id}, {"tokens", tokens}});
+  Log(Severity::kDebug, "outgrown", {{kRequestId, request.checked.request_id}, {"tokens", tokens}});
   BackToPrefill(request, now, now);
 }
 
@@ -528,7 +528,7 @@ void RouterCore::Parts::Restart(Request& request, absl::Status status, absl::Tim
     return;
   }
   Log(Severity::kInfo, "back_to_prefill",
-      {{"request", request.checked.request_id},
+      {{kRequestId, request.checked.request_id},
        {"phase", phase},
        {"tokens", request.answer.tokens().size()},
        {"migrations", request.migrations},

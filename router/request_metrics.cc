@@ -11,13 +11,12 @@ namespace {
 
 double Seconds(uint64_t microseconds) { return 1e-6 * static_cast<double>(microseconds); }
 
-// As a label: decode_wait, for one.
+}  // namespace
+
 std::string SloPhaseName(v1::SloPhase phase) {
   if (phase == v1::SLO_PHASE_UNSPECIFIED) return "failed";
   return absl::AsciiStrToLower(absl::StripPrefix(v1::SloPhase_Name(phase), "SLO_PHASE_"));
 }
-
-}  // namespace
 
 double TpotSeconds(const v1::Timing& timing, size_t tokens) {
   if (tokens < 2 || timing.total_us() < timing.ttft_us()) return 0;

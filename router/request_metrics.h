@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -57,6 +58,9 @@ struct RequestMetrics {
   // `this` outlives the registry's last Text().
   void AddTo(MetricRegistry* registry) const;
 };
+
+// What a target was lost to, as a word: decode_wait, for one; failed when it is not set.
+std::string SloPhaseName(v1::SloPhase phase);
 
 // Mean time per token after the first, seconds; 0 for answers of less than two tokens.
 double TpotSeconds(const v1::Timing& timing, size_t tokens);

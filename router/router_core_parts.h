@@ -194,6 +194,9 @@ struct RouterCore::Parts {
                 absl::Time now);
   void FinishError(Request& request, absl::Status status, absl::Time now);
   void AccountBrokenTry(Request& request, absl::Time now);
+  // One line of the log when it has ended.
+  void LogFinished(const Request& request, const absl::Status& status,
+                   const v1::SloVerdict* verdict) const;
   // Its first token is about to leave.
   void FirstShown(Request& request, absl::Time now);
   // By the mode of its latest try; one that has had none, by that which it asks for.

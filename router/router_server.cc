@@ -103,6 +103,11 @@ struct RouterServer::Parts {
     const bool colocated = core_mode == v1::SERVING_MODE_COLOCATED;
     (colocated ? metrics.colocated : metrics.disaggregated).Ended(status);
     if (request.slo().has_ttft_ms() || request.slo().has_tpot_ms()) metrics.Failed(status);
+    Log(Severity::kInfo, "request_finished",
+        {{kRequestId, request.request_id()},
+         {"code", absl::StatusCodeToString(status.code())},
+         {"because", status.message()},
+         {"mode", "none"}});
   }
   bool RunOnce(absl::Time now);
   void CarryOut(CoreAction action);

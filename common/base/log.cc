@@ -1,16 +1,21 @@
 #include "common/base/log.h"
 
 #include <atomic>
+#include <cstdint>
+#include <iterator>
 
 #include <unistd.h>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 namespace baton {
 namespace {
 
 std::atomic<Severity> lowest_severity{Severity::kInfo};
+std::atomic<LogFormat> log_format{LogFormat::kText};
 
 std::string& ProgramName() {
   static auto* name = new std::string("baton");
@@ -18,30 +23,141 @@ std::string& ProgramName() {
 }
 
 constexpr absl::string_view kLetters = "DIWE";
+constexpr absl::string_view kLevels[] = {"debug", "info", "warn", "error"};
+constexpr absl::string_view kFormats[] = {"text", "json"};
+constexpr size_t kMostValueBytes = 2000;
+
+// The bytes of the UTF-8 character that `text` begins with, and which; 0 when it begins with none.
+int TakeCharacter(absl::string_view text, uint32_t* character) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return *character = first, 1;
+  const int size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 0;
+  if (size == 0 || first > 0xf4 || text.size() < static_cast<size_t>(size)) return 0;
+  uint32_t value = first & (0x7fu >> size);
+  for (int i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    value = value << 6 | (byte(i) & 0x3fu);
+  }
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (value < kLeast[size] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) return 0;
+  return *character = value, size;
+}
+
+// C1 controls, and what begins a line or turns its direction for those who show it.
+bool Shown(uint32_t c) {
+  return c >= 0x20 && (c < 0x7f || c > 0x9f) && !(c >= 0x2028 && c <= 0x202e) &&
+         !(c >= 0x2066 && c <= 0x2069) && c != 0x200e && c != 0x200f && c != 0x61c && c != 0xfeff;
+}
+
+void AppendJsonString(absl::string_view text, std::string* line) {
+  *line += '"';
+  while (!text.empty()) {
+    uint32_t c = 0;
+    const int size = TakeCharacter(text, &c);
+    if (size == 0) {
+      *line += "\\ufffd";
+    } else if (c == '"' || c == '\\') {
+      *line += '\\';
+      *line += static_cast<char>(c);
+    } else if (!Shown(c)) {  // all of them below 2^16
+      absl::StrAppendFormat(line, "\\u%04x", c);
+    } else {
+      line->append(text.data(), static_cast<size_t>(size));
+    }
+    text.remove_prefix(size == 0 ? 1 : static_cast<size_t>(size));
+  }
+  *line += '"';
+}
+
+// As it is where nothing in it could be taken for anything else, else quoted with C's escapes.
+void AppendText(absl::string_view text, std::string* line) {
+  bool plain = !text.empty();
+  for (const char c : text) plain &= c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
+  if (plain) {
+    absl::StrAppend(line, text);
+  } else {
+    absl::StrAppend(line, "\"", absl::CEscape(text), "\"");
+  }
+}
+
+std::string Cut(const std::string& value) {
+  if (value.size() <= kMostValueBytes) return value;
+  size_t end = kMostValueBytes;
+  while (end > kMostValueBytes - 4 && (static_cast<uint8_t>(value[end]) & 0xc0) == 0x80) --end;
+  return absl::StrCat(value.substr(0, end), "... (", value.size(), " bytes)");
+}
+
+template <typename Value, size_t n>
+bool ParseName(absl::string_view text, const absl::string_view (&names)[n], Value* value,
+               std::string* error) {
+  for (size_t i = 0; i < n; ++i) {
+    if (text == names[i]) return *value = static_cast<Value>(i), true;
+  }
+  *error = absl::StrCat("no such name: ", text);
+  return false;
+}
 
 }  // namespace
 
 void SetLogLevel(Severity lowest) { lowest_severity = lowest; }
+void SetLogFormat(LogFormat format) { log_format = format; }
 void SetLogProgram(absl::string_view name) { ProgramName() = std::string(name); }
+bool LogEnabled(Severity severity) {
+  return severity >= lowest_severity.load(std::memory_order_relaxed);
+}
 
-void Log(Severity severity, absl::string_view event, std::initializer_list<LogField> fields) {
-  if (severity < lowest_severity.load(std::memory_order_relaxed)) return;
-  std::string line = absl::StrCat(
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone()), " ",
-      kLetters.substr(static_cast<size_t>(severity), 1), " ", ProgramName(), " ", event);
-  for (const LogField& field : fields) {
-    const bool quote =
-        field.value.empty() || field.value.find_first_of(" \"\n\t=") != std::string::npos;
-    absl::StrAppend(&line, " ", field.name, "=");
-    if (quote) {
-      absl::StrAppend(&line, "\"", absl::CEscape(field.value), "\"");
-    } else {
-      line += field.value;
+std::string LogLine(LogFormat format, absl::string_view time, Severity severity,
+                    absl::string_view program, absl::string_view event,
+                    std::initializer_list<LogField> fields) {
+  const auto level = static_cast<size_t>(severity);
+  std::string line;
+  if (format == LogFormat::kText) {
+    line = absl::StrCat(time, " ", kLetters.substr(level, 1), " ", program, " ", event);
+    for (const LogField& field : fields) {
+      absl::StrAppend(&line, " ", field.name, "=");
+      AppendText(Cut(field.value), &line);
     }
+  } else {
+    line =
+        absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", kLevels[level], "\",\"component\":");
+    AppendJsonString(program, &line);
+    absl::StrAppend(&line, ",\"event\":\"", event, "\"");
+    for (const LogField& field : fields) {
+      absl::StrAppend(&line, ",\"", field.name, "\":");
+      if (field.bare) {
+        line += field.value;
+      } else {
+        AppendJsonString(Cut(field.value), &line);
+      }
+    }
+    line += '}';
   }
   line += '\n';
+  return line;
+}
+
+void Log(Severity severity, absl::string_view event, std::initializer_list<LogField> fields) {
+  if (!LogEnabled(severity)) return;
+  const std::string time =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
+  const std::string line = LogLine(log_format.load(std::memory_order_relaxed), time, severity,
+                                   ProgramName(), event, fields);
   // One write, so that lines of threads and processes never mix.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+bool AbslParseFlag(absl::string_view text, Severity* severity, std::string* error) {
+  return ParseName(text, kLevels, severity, error);
+}
+std::string AbslUnparseFlag(Severity severity) {
+  return std::string(kLevels[static_cast<size_t>(severity)]);
+}
+bool AbslParseFlag(absl::string_view text, LogFormat* format, std::string* error) {
+  return ParseName(text, kFormats, format, error);
+}
+std::string AbslUnparseFlag(LogFormat format) {
+  return std::string(kFormats[static_cast<size_t>(format)]);
 }
 
 }  // namespace baton

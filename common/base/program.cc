@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "absl/flags/commandlineflag.h"
+#include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -19,6 +20,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/log.h"
+
+ABSL_FLAG(baton::Severity, log_level, baton::Severity::kInfo,
+          "lowest level of log lines: debug, info, warn or error");
+ABSL_FLAG(baton::LogFormat, log_format, baton::LogFormat::kText,
+          "of log lines, on standard error: text, or json (one object a line)");
 
 namespace baton {
 namespace {
@@ -145,6 +151,8 @@ std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view u
     }
     Given().emplace_back(flag->Name());
   }
+  SetLogLevel(absl::GetFlag(FLAGS_log_level));
+  SetLogFormat(absl::GetFlag(FLAGS_log_format));
   std::sort(Given().begin(), Given().end());
   Given().erase(std::unique(Given().begin(), Given().end()), Given().end());
   return positional;

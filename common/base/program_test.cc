@@ -76,8 +76,14 @@ TEST(ProgramTest, WhatCannotBeUsedIsNamedAndExits2) {
   EXPECT_EXIT(Start({"--no-lights=true"}), ExitedWithCode(2), "unknown flag --no-lights");
   EXPECT_EXIT(Start({"--flagfile=/dev/null"}), ExitedWithCode(2), "unknown flag --flagfile");
   EXPECT_EXIT(Start({"--seat-count"}), ExitedWithCode(2), "flag --seat-count needs a value");
-  EXPECT_EXIT(Start({"--seat-count=many"}), ExitedWithCode(2), "'many' is no value of --seat-count: seats");
-  EXPECT_EXIT(Start({"--seat-count=99999999999"}), ExitedWithCode(2), "'99999999999' is no value of --seat-count");
+  EXPECT_EXIT(Start({"--seat-count=many"}), ExitedWithCode(2),
+              "'many' is no value of --seat-count: seats");
+  EXPECT_EXIT(Start({"--seat-count=99999999999"}), ExitedWithCode(2),
+              "'99999999999' is no value of --seat-count");
+  EXPECT_EXIT(Start({"--log-level=loud"}), ExitedWithCode(2),
+              "'loud' is no value of --log-level: .*debug, info, warn or error");
+  EXPECT_EXIT(Start({"--log-format", "xml"}), ExitedWithCode(2),
+              "'xml' is no value of --log-format: .*text, or json");
   EXPECT_EXIT(Start({"--lights=perhaps"}), ExitedWithCode(2), "'perhaps' is no value of --lights");
 }
 
@@ -85,6 +91,10 @@ TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
   EXPECT_EXIT((OutputToError(), Start({"--seat-count=1", "--help"})), ExitedWithCode(0),
               "^Does a thing.\n\nFlags:\n"
               "  --\\[no-\\]lights\n      are on\n"
+              "  --log-format\n      of log lines, on standard error: text, or json "
+              "\\(one object a line\\) \\(default: text\\)\n"
+              "  --log-level\n      lowest level of log lines: debug, info, warn or error "
+              "\\(default: info\\)\n"
               "  --name\n      of the thing\n"
               "  --quiet\n      says less\n"
               "  --seat-count\n      seats \\(default: 4\\)\n"

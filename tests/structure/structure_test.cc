@@ -224,11 +224,11 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
   EXPECT_EQ(help.exit_status, 0);
   EXPECT_TRUE(absl::StartsWith(help.output, binary)) << "the first line says what it is";
   static const std::map<std::string, std::vector<std::string>> kFolders = {
-      {"baton-router", {"router", "common/metrics"}},
-      {"baton-prefill", {"prefill_worker", "common/worker", "common/metrics"}},
-      {"baton-decode", {"decode_worker", "common/worker", "common/metrics"}},
-      {"baton-client", {"router/client"}},
-      {"baton-goodput", {"tests/goodput"}},
+      {"baton-router", {"router", "common/base", "common/metrics"}},
+      {"baton-prefill", {"prefill_worker", "common/worker", "common/base", "common/metrics"}},
+      {"baton-decode", {"decode_worker", "common/worker", "common/base", "common/metrics"}},
+      {"baton-client", {"router/client", "common/base"}},
+      {"baton-goodput", {"tests/goodput", "common/base"}},
   };
   static const std::regex kFlag(R"(ABSL_FLAG\([^,;]+,\s*(\w+),)");
   int flags = 0;

@@ -1,0 +1,152 @@
+// What the programs write to their logs.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/rpc/dial.h"
+#include "tests/cluster/cluster.h"
+#include "tests/cluster/process.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
+constexpr absl::Duration kSoon = absl::Seconds(30);
+// Would begin a line of its own, in either format.
+constexpr char kEvilId[] =
+    "r1\n2026-01-01T00:00:00Z E baton-router stopped\r\n{\"level\":\"error\"}\x1b[2J";
+
+v1::GenerateRequest RequestNamed(const std::string& id) {
+  v1::GenerateRequest request = TokenRequest({5, 6, 7}, 4);
+  request.set_request_id(id);
+  return request;
+}
+
+// All lines with `text` in them, of a process that has ended.
+std::vector<std::string> Lines(const Process& process, const std::string& text = "") {
+  std::vector<std::string> found;
+  for (size_t i = 0; i < process.log().size(); ++i) {
+    const auto line = process.log().Line(i, absl::ZeroDuration());
+    if (line.ok() && absl::StrContains(*line, text)) found.push_back(*line);
+  }
+  return found;
+}
+
+void StopNow(Process& process) {
+  process.Signal(SIGTERM);
+  EXPECT_TRUE(process.Wait(kSoon).ok());
+  EXPECT_TRUE(process.log().WaitFor("stopped", kSoon).ok());
+}
+
+TEST(LogTest, TextIsOneLineARequestWhateverItsId) {
+  auto cluster = Cluster::Start({.decode_flags = {"--log-level=debug"}});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_TRUE(Generate((*cluster)->stub(), RequestNamed(kEvilId)).status.ok());
+  EXPECT_FALSE(Generate((*cluster)->stub(), TokenRequest({1 << 30}, 4)).status.ok());
+  StopNow((*cluster)->decode(0));
+  StopNow((*cluster)->router());
+  const std::string id =
+      R"(request_id="r1\n2026-01-01T00:00:00Z E baton-router stopped\r\n{\"level\":\"error\"}\033[2J" )";
+  const std::vector<std::string> finished = Lines((*cluster)->router(), " request_finished ");
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_THAT(finished[0],
+              MatchesRegex("[0-9-]{10}T[0-9:]{8}\\.[0-9]{6}Z I baton-router request_finished .*"));
+  EXPECT_THAT(finished[0], HasSubstr(" request_finished " + id));
+  EXPECT_THAT(finished[0], HasSubstr(" code=OK "));
+  EXPECT_THAT(finished[0], HasSubstr(" mode=disaggregated prompt_tokens=3 generated_tokens=4 "));
+  EXPECT_THAT(finished[1], HasSubstr(" code=INVALID_ARGUMENT "));
+  EXPECT_THAT(finished[1], HasSubstr("1073741824"));
+  EXPECT_EQ(Lines((*cluster)->router(), "E baton-router stopped").size(), 1u) << "within the id";
+  // Its own lines, and only those that are asked for.
+  const std::vector<std::string> ended = Lines((*cluster)->decode(0), " sequence_ended ");
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_THAT(ended[0], HasSubstr(" D baton-decode sequence_ended " + id));
+  StopNow((*cluster)->prefill(0));
+  EXPECT_TRUE(Lines((*cluster)->prefill(0), "prompt_ended").empty());
+}
+
+TEST(LogTest, JsonIsOneObjectALine) {
+  std::string folder = "/tmp/baton-log-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto start = [&](const std::string& name, std::vector<std::string> flags) {
+    flags.insert(flags.begin(),
+                 {absl::StrCat(BATON_BINARY_DIR, "/baton-", name), "--listen=127.0.0.1:0",
+                  absl::StrCat("--model=", kDemoModel), "--log-format=json"});
+    auto process = Process::Start(flags, absl::StrCat(folder, "/", name, ".log"));
+    EXPECT_TRUE(process.ok()) << process.status();
+    return *std::move(process);
+  };
+  const std::unique_ptr<Process> router = start("router", {});
+  const auto address = router->WaitForLine("listening on ", kSoon);
+  ASSERT_TRUE(address.ok()) << address.status();
+  const std::vector<std::string> worker = {absl::StrCat("--routers=", *address), "--threads=1",
+                                           "--log-level=debug"};
+  const auto prefill = start("prefill", worker), decode = start("decode", worker);
+  const auto stub = v1::Inference::NewStub(Dial(*address));
+  // Waits for the pair.
+  const Answer answer = Generate(*stub, RequestNamed(kEvilId));
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  for (Process* process : {decode.get(), prefill.get(), router.get()}) StopNow(*process);
+  int finished = 0, ended = 0;
+  for (const auto& [name, process] :
+       {std::pair{"baton-router", router.get()}, std::pair{"baton-prefill", prefill.get()},
+        std::pair{"baton-decode", decode.get()}}) {
+    const std::vector<std::string> lines = Lines(*process);
+    EXPECT_GE(lines.size(), 3u);
+    for (const std::string& line : lines) {
+      const json object = json::parse(line, nullptr, false);
+      ASSERT_TRUE(object.is_object()) << line;
+      EXPECT_THAT(object.value("time", ""), MatchesRegex("[0-9-]{10}T[0-9:]{8}\\.[0-9]{6}Z"))
+          << line;
+      EXPECT_THAT(object.value("level", ""), MatchesRegex("debug|info|warn|error")) << line;
+      EXPECT_EQ(object.value("component", ""), name);
+      const std::string event = object.value("event", "");
+      EXPECT_THAT(event, MatchesRegex("[a-z_]+")) << line;
+      if (!object.contains("request_id")) continue;
+      EXPECT_EQ(object["request_id"], kEvilId) << line;
+      ended += event == "prompt_ended" || event == "sequence_ended";
+      if (event != "request_finished") continue;
+      ++finished;
+      EXPECT_EQ(object["code"], "OK");
+      EXPECT_EQ(object["generated_tokens"], 4);
+      EXPECT_EQ(object["total_us"], answer.summary.timing().total_us());
+      EXPECT_EQ(object["prefill_us"], answer.summary.timing().prefill_us());
+      EXPECT_EQ(object["link"], answer.summary.link());
+    }
+  }
+  EXPECT_EQ(finished, 1);
+  EXPECT_EQ(ended, 2);
+}
+
+TEST(LogTest, WhatIsBelowTheLevelIsNotWritten) {
+  auto router =
+      Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-router"), "--listen=127.0.0.1:0",
+                      absl::StrCat("--model=", kDemoModel), "--log-level=error"},
+                     "/dev/null");
+  ASSERT_TRUE(router.ok()) << router.status();
+  const auto address = (*router)->WaitForLine("listening on ", kSoon);
+  ASSERT_TRUE(address.ok()) << address.status();
+  const auto stub = v1::Inference::NewStub(Dial(*address));
+  EXPECT_FALSE(Generate(*stub, TokenRequest({1 << 30}, 4)).status.ok());
+  (*router)->Signal(SIGTERM);
+  EXPECT_TRUE((*router)->Wait(kSoon).ok());
+  EXPECT_EQ((*router)->log().size(), 0u);
+}
+
+}  // namespace
+}  // namespace baton
