@@ -22,6 +22,7 @@ constexpr absl::Duration kHelloWhileProving = absl::Milliseconds(100);
 constexpr absl::Duration kHelloWhenUp = absl::Seconds(1);
 constexpr int kUnansweredHellos = 5;
 constexpr int kProgressPerRun = 256;
+constexpr absl::Duration kHeardLately = absl::Seconds(5);  // hellos come every second
 constexpr size_t kInboxNotes = 1 << 16;
 
 }  // namespace
@@ -162,6 +163,14 @@ std::vector<ProvenLink> KvPlane::links() const {
     if (peer->state == LinkState::kUp) links.push_back({epoch, peer->link, peer->bytes_per_us});
   }
   return links;
+}
+
+bool KvPlane::has_link_or_no_peers() const {
+  const auto linked = [this](const auto& peer) {
+    return peer.second->state == LinkState::kUp &&
+           (options_.proves_links || now_ - peer.second->heard < kHeardLately);
+  };
+  return peers_.empty() || std::any_of(peers_.begin(), peers_.end(), linked);
 }
 
 KvPlane::Peer* KvPlane::Find(WorkerEpoch epoch) {

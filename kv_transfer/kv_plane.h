@@ -95,6 +95,9 @@ class KvPlane {
   void SetPeers(const std::vector<KvPeer>& peers);
   // Peers whose pattern arrived right. Always empty without `proves_links`.
   std::vector<ProvenLink> links() const;
+  // Whether there is a peer to work with, as far as this end can tell: one is linked (proven; at
+  // the end that proves nothing, heard from within five seconds), or there are none at all.
+  bool has_link_or_no_peers() const;
 
   // Moves transport, proofs, publisher and puller on; true when something happened.
   bool RunOnce(absl::Time now);

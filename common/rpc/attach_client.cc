@@ -174,6 +174,7 @@ struct AttachClient::State {
   Signal signal;
   std::atomic<bool> stop = false;
   std::atomic<bool> report_now = false;
+  std::atomic<int> attached = 0;
   std::map<std::string, Router> routers;
   std::map<std::string, std::string>
       last_peers;  // serialized, by epoch and address: to see changes
@@ -273,6 +274,8 @@ void AttachClient::State::Run() {
     const bool report = report_now.exchange(false);
     for (auto& [address, router] : routers) Step(address, router, now, report);
     TellPeers(now);
+    attached = static_cast<int>(std::count_if(routers.begin(), routers.end(),
+                                              [](const auto& one) { return one.second.told; }));
     absl::Time next = next_resolve;
     for (const auto& [address, router] : routers) {
       next = std::min(next, router.stream == nullptr ? router.next_try : router.next_report);
@@ -302,6 +305,8 @@ AttachClient::~AttachClient() {
   state_->signal.Set();
   state_->thread.join();
 }
+
+int AttachClient::attached() const { return state_->attached; }
 
 void AttachClient::ReportNow() {
   state_->report_now = true;

@@ -36,6 +36,8 @@ class AttachClient {
   // Ends the streams and the thread.
   ~AttachClient();
 
+  // Any thread. Routers that have taken this worker, and whose peers `peers` has been told of.
+  int attached() const;
   // Any thread. The next report goes out at once.
   void ReportNow();
 

@@ -61,6 +61,8 @@ namespace {
 
 constexpr absl::Duration kLastJobs = absl::Seconds(5);
 constexpr absl::Duration kLastWrites = absl::Seconds(2);
+constexpr absl::Duration kReadyPause = absl::Milliseconds(250);  // between two looks
+constexpr char kReady[] = "ready";
 constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
 constexpr absl::Duration kShortestHang = absl::Milliseconds(200);  // four idle turns of a loop
 
@@ -177,18 +179,29 @@ void WorkerHost::StartKvThread() {
 
 void WorkerHost::NoteLinks() {
   std::vector<ProvenLink> links = plane_->links();
+  const bool linked = plane_->has_link_or_no_peers();
   const auto same = [](const ProvenLink& a, const ProvenLink& b) {
     return a.epoch == b.epoch && a.link == b.link;
   };
   MutexLock lock(&mutex_);
+  linked_ = linked;
   if (std::equal(links.begin(), links.end(), links_.begin(), links_.end(), same)) return;
   links_ = std::move(links);
   if (attach_ != nullptr) attach_->ReportNow();
 }
 
+void WorkerHost::TellReady() {
+  const bool ready = !hangs_ && !draining_ && linked_ && peers_told_ == peers_set_ &&
+                     attach_ != nullptr && attach_->attached() > 0;
+  if (ready == ready_) return;
+  ready_ = ready;
+  server_->SetServing(kReady, ready);
+}
+
 void WorkerHost::WatchPulses(absl::Time now) {
   const std::vector<std::string> silent = pulses_->Silent(now);
   MutexLock lock(&mutex_);
+  TellReady();
   if (hangs_ == !silent.empty()) return;
   hangs_ = !silent.empty();
   server_->SetServing(service_name_, !hangs_ && !draining_);
@@ -257,19 +270,29 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
           peers.push_back(
               {.epoch = peer.epoch(), .address = peer.address(), .kv_address = peer.kv_address()});
         }
-        OnKvThread([this, peers = std::move(peers)] { plane_->SetPeers(peers); });
+        {
+          MutexLock lock(&mutex_);
+          ++peers_told_;
+        }
+        OnKvThread([this, peers = std::move(peers)] {
+          plane_->SetPeers(peers);
+          MutexLock lock(&mutex_);
+          ++peers_set_;
+          linked_ = plane_->has_link_or_no_peers();
+        });
       });
   {
     MutexLock lock(&mutex_);
     attach_ = std::move(attach);
   }
   server_->SetServing(service_name_, true);
+  server_->SetServing(kReady, false);
   const absl::Duration limit = absl::GetFlag(FLAGS_hang_limit);
   pulses_ = std::make_unique<PulseWatch>(limit);
   pulses_->Add("core", &core_pulse_);
   pulses_->Add("kv", &kv_pulse_);
   watch_loop_ = std::make_unique<Loop>(
-      Loop::Options{.name = "watch", .idle = std::min(limit / 8, absl::Seconds(1))},
+      Loop::Options{.name = "watch", .idle = std::min(limit / 8, kReadyPause)},
       [this](absl::Time now) {
         WatchPulses(now);
         return false;
@@ -291,6 +314,7 @@ void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
   {
     MutexLock lock(&mutex_);
     draining_ = true;
+    TellReady();
     server_->SetServing(service_name_, false);
     server_->SetServing("", false);
     attach_->ReportNow();

@@ -59,8 +59,10 @@ class WorkerHost {
   // What --metrics-listen shows. To be filled before Attach(); what goes in outlives Stop().
   MetricRegistry* metrics() { return &metrics_; }
 
-  // Attaches to the routers; `load` (any thread) says how busy the core is. Links are filled in
-  // here. Metrics are served from now on, too.
+  // Attaches to the routers. Health knows a service "ready" beside the worker's own: SERVING while
+  // a router has taken this worker and, where it has peers, a link with one of them is up. `load`
+  // (any thread) says how busy the core is. Links are filled in here. Metrics are served from now
+  // on, too.
   void Attach(int max_batch, std::function<v1::LoadReport()> load);
 
   // Waits for SIGTERM or SIGINT, then calls `drain` (the core takes nothing new), tells the
@@ -79,6 +81,7 @@ class WorkerHost {
   std::optional<v1::LoadReport> Report();
   void WatchPulses(absl::Time now);
   void NoteLinks();
+  void TellReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False when there were some to the last.
   bool AwaitNoJobs(absl::Duration limit);
 
@@ -105,6 +108,10 @@ class WorkerHost {
   CondVar never_;  // nobody signals it: a pause that can be timed
   std::unique_ptr<AttachClient> attach_ ABSL_GUARDED_BY(mutex_);
   std::vector<ProvenLink> links_ ABSL_GUARDED_BY(mutex_);
+  uint64_t peers_told_ ABSL_GUARDED_BY(mutex_) = 0;  // lists of peers that routers made
+  uint64_t peers_set_ ABSL_GUARDED_BY(mutex_) = 0;   // and that the KV thread has taken
+  bool linked_ ABSL_GUARDED_BY(mutex_) = false;      // KvPlane::has_link_or_no_peers()
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;       // as health says
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // a loop of ours is silent
 };

@@ -343,6 +343,9 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
     AwaitHealth(address, "", Health::SERVING);
     AwaitHealth(address, "no.such.Service", Health::SERVICE_UNKNOWN);
   }
+  for (const std::string& worker : {prefill, decode}) {
+    AwaitHealth(worker, "ready", Health::SERVING);
+  }
   // A worker that drains says so while it finishes, and without a pair so does the router.
   bool drained = false;
   const Answer answer =
@@ -353,6 +356,7 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
                  (*cluster)->decode(0).Signal(SIGTERM);
                  AwaitHealth(decode, "baton.v1.DecodeWorker", Health::NOT_SERVING);
                  AwaitHealth(decode, "", Health::NOT_SERVING);
+                 AwaitHealth(decode, "ready", Health::NOT_SERVING);
                  AwaitHealth(prefill, "baton.v1.PrefillWorker", Health::SERVING);
                  AwaitHealth(router, "baton.v1.Inference", Health::NOT_SERVING);
                  AwaitHealth(router, "baton.v1.Membership", Health::SERVING);
