@@ -3,9 +3,11 @@
 
   independent_client.py recompute RUN.json
       computes every figure of the run's verdict from its records again, and fails unless all agree
-  independent_client.py replay RUN.json --endpoint HOST:PORT [--tolerance 0.02]
+  independent_client.py replay RUN.json --endpoint HOST:PORT [--beside OTHER.json] [--tolerance 0.02]
       sends the same arrivals and lengths once more with Python's own gRPC, a thread per request,
-      measures by itself, and fails unless the figures agree within the tolerance
+      measures by itself, and fails unless the figures agree within the tolerance. With --beside,
+      agree with the run of baton-goodput that writes that file meanwhile: a busy machine is as busy
+      for both then
 
 `replay` needs python3-grpcio and the stubs that docs/examples/README.md tells how to make.
 """
@@ -13,6 +15,7 @@
 import argparse
 import json
 import math
+import os
 import random
 import sys
 import threading
@@ -158,6 +161,7 @@ def main():
     parser.add_argument("run")
     parser.add_argument("--endpoint", default="127.0.0.1:50051", metavar="HOST:PORT")
     parser.add_argument("--tolerance", type=float, default=0.02)
+    parser.add_argument("--beside", metavar="OTHER.json")
     arguments = parser.parse_args()
     with open(arguments.run, encoding="utf-8") as file:
         run = json.load(file)
@@ -169,6 +173,11 @@ def main():
         return
     records = [r for r in replay(run, arguments.endpoint) if r["measured"]]
     figures = verdict(records, run["targets"], run["window_s"])
+    if arguments.beside:
+        while not os.path.exists(arguments.beside):
+            time.sleep(0.2)
+        with open(arguments.beside, encoding="utf-8") as file:
+            ours = told(json.load(file))
     # A 99th percentile is a single request or two; the others are held to the tolerance.
     keys = [key for key in figures if not key.endswith(".p99") and not key.startswith("w10")]
     compare("replayed", ours, figures, arguments.tolerance, keys)

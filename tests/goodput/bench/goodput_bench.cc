@@ -185,6 +185,7 @@ int Compare(const std::string& own_path) {
 
 int Main(int argc, char** argv) {
   const std::vector<std::string> words = StartProgram(argc, argv, kUsage);
+  setpriority(PRIO_PROCESS, 0, -10);  // as baton-goodput does; children inherit it
   if (words.empty()) return Compare(argv[0]);
   if (words[0] == "router") return ServeRouter();
   if (words[0] != "reader") RefuseToStart(absl::StrCat("unknown command '", words[0], "'"));
