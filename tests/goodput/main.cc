@@ -11,6 +11,8 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/program.h"
 #include "tests/goodput/command.h"
+#include "tests/goodput/diff_command.h"
+#include "tests/goodput/report_command.h"
 #include "tests/goodput/run_command.h"
 #include "tests/goodput/verdict_command.h"
 
@@ -23,6 +25,10 @@ constexpr char kUsage[] =
   baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=FILE] [--out=FILE]
                                  one load, one verdict
   baton-goodput verdict FILE     the verdict of a run file once more
+  baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]
+                                 a page made of runs and searches, its figures beside it as JSON
+  baton-goodput diff FILE FILE [--fail-on-loss]
+                                 two runs or searches side by side
 
 Exits with 0 when all went well, 1 when the load could not be run, or when under --expect a request
 failed or a token differed, 2 when the command line can't be used, 3 when the tool itself was too late
@@ -30,7 +36,8 @@ to be believed, and 130 after Ctrl-C, which cancels what is open and writes what
 Ctrl-C leaves at once.)";
 
 const std::vector<Command>& Commands() {
-  static const auto* commands = new std::vector<Command>{RunCommand(), VerdictCommand()};
+  static const auto* commands =
+      new std::vector<Command>{RunCommand(), VerdictCommand(), ReportCommand(), DiffCommand()};
   return *commands;
 }
 

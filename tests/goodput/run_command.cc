@@ -20,7 +20,9 @@
 
 ABSL_FLAG(std::string, slo, "",
           "file of latency targets (tests/goodput/slo has some); none: whatever completes is good");
-ABSL_FLAG(std::string, out, "", "run: file to write the run to, as JSON");
+ABSL_FLAG(
+    std::string, out, "",
+    "file to write: of run and search their results, of report the page, of diff its figures");
 ABSL_FLAG(std::string, expect, "",
           "run: file of token ids that every answer is held against; the load has no tail then");
 ABSL_FLAG(std::string, expect_write, "", "run: file to write the token ids of every answer to");

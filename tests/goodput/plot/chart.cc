@@ -255,6 +255,9 @@ SvgCanvas Draw(const BarChart& chart) {
                 .right = kWidth - kRight - text_width - 8,
                 .bottom = height};
   area.right = std::max(area.right, area.left + 80);
+  const double target_rows = PlaceVerticalTargets(nullptr, area, chart.x, chart.x_targets) * 15.0;
+  area.top += target_rows;
+  area.bottom = height += target_rows;
   SvgCanvas canvas(kWidth, height + kBelow, chart.title);
   DrawTitle(&canvas, chart.title);
   DrawHorizontalAxis(&canvas, area, chart.x);
@@ -263,7 +266,7 @@ SvgCanvas Draw(const BarChart& chart) {
     if (group.label.empty()) {
       y += 6;
     } else {
-      canvas.Text(kLeft, y + 15, FittedText(group.label, kFont, kWidth - kLeft - kRight), "");
+      canvas.Text(kLeft, y + 15, FittedText(group.label, kFont, kWidth - kLeft - kRight), "over");
       y += kGroupLabel;
     }
     for (const Bar& bar : group.bars) {
@@ -286,6 +289,7 @@ SvgCanvas Draw(const BarChart& chart) {
       y += kPitch;
     }
   }
+  PlaceVerticalTargets(&canvas, area, chart.x, chart.x_targets);
   canvas.Line(area.left, area.top, area.left, area.bottom, "rule");
   return canvas;
 }
@@ -296,7 +300,7 @@ SvgCanvas Draw(const StackedBars& chart) {
   std::vector<LegendEntry> legend;
   for (size_t i = 0; i < chart.parts.size(); ++i) {
     const auto has = [&](const StackedBar& bar) {
-      return i < bar.parts.size() && bar.parts[i] > 0;
+      return i < bar.parts.size() && bar.parts[i] > 0.003 * chart.x.high;
     };
     if (std::any_of(chart.bars.begin(), chart.bars.end(), has))
       legend.push_back({chart.parts[i], chart.colors[i]});

@@ -60,6 +60,7 @@ struct BarChart {
   std::string title;
   Axis x;  // from 0
   std::vector<BarGroup> groups;
+  std::vector<TargetLine> x_targets;  // those outside the axis are left out
 };
 SvgCanvas Draw(const BarChart& chart);
 
@@ -72,7 +73,7 @@ struct StackedBar {
 struct StackedBars {
   std::string title;
   Axis x;                          // from 0
-  std::vector<std::string> parts;  // names; parts no bar has are not in the legend
+  std::vector<std::string> parts;  // names; in the legend stand those that can be seen
   std::vector<int> colors;         // one each
   std::vector<StackedBar> bars;
   std::vector<TargetLine> x_targets;  // those outside the axis are left out

@@ -140,8 +140,9 @@ std::string PlotStyle() {
       ".plot .thin{stroke-width:1.5}\n.plot .dash1{stroke-dasharray:7 3}\n",
       ".plot .dash2{stroke-dasharray:2 3}\n.plot .band{opacity:.16;stroke:none}\n",
       ".plot .whisker{", Paint("stroke", "ink"), "stroke-width:1.5}\n", ".plot .halo{",
-      Paint("stroke", "surface"), "stroke-width:4;stroke-linecap:square}\n", ".plot .edge{",
-      Paint("stroke", "surface"), "stroke-width:1}\n");
+      Paint("stroke", "surface"), "stroke-width:4;stroke-linecap:square}\n",
+      ".plot .over{paint-order:stroke;stroke-width:5;", Paint("stroke", "surface"), "}\n",
+      ".plot .edge{", Paint("stroke", "surface"), "stroke-width:1}\n");
   for (int i = 0; i < kColors; ++i) {
     const std::string name = absl::StrCat("s", i);
     absl::StrAppend(&style, ".plot .", name, "{", Paint("stroke", name), "}.plot .f", i, "{",

@@ -61,8 +61,8 @@ class SvgCanvas {
  private:
   std::string Svg(absl::string_view attributes, absl::string_view head) const;
 
-  const double width_, height_;
-  const std::string title_;
+  double width_, height_;
+  std::string title_;
   std::string body_;
 };
 

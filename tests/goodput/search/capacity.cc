@@ -1,12 +1,17 @@
 #include "tests/goodput/search/capacity.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <optional>
 
 #include "common/base/check.h"
 
 namespace baton {
 namespace {
+
+// The curve is taken as logistic in the logarithm of the rate up to this factor from the crossing.
+constexpr double kNear = 1.5;
 
 struct Fit {
   double rate, weight, value;
@@ -37,46 +42,116 @@ void PoolViolators(std::vector<Fit>* fits) {
   }
 }
 
-// `fits` in order of rate, pooled.
-Capacity Crossing(const std::vector<Fit>& fits, double goal) {
-  if (fits.empty()) return {};
+// Where a logistic curve through `points` (in order of rate, as measured) falls to the goal;
+// nothing if it does not fall. Half a good and half a bad request are added at each rate, which
+// keeps the slope finite where one rate is met by all and the next by none.
+std::optional<double> LogisticCrossing(absl::Span<const Fit> points, double goal) {
+  double at = 0, slope = 0;  // logit = at + slope * x
+  const double middle = std::log(points[points.size() / 2].rate);
+  for (int step = 0; step < 25; ++step) {
+    double sw = 0, swx = 0, swxx = 0, sz = 0, szx = 0;
+    for (const Fit& point : points) {
+      const double x = std::log(point.rate) - middle, n = point.weight + 1;
+      const double share = (point.value * point.weight + 0.5) / n;
+      const double p = 1 / (1 + std::exp(-std::clamp(at + slope * x, -30.0, 30.0)));
+      const double w = std::max(n * p * (1 - p), 1e-9), residual = n * (share - p);
+      sw += w;
+      swx += w * x;
+      swxx += w * x * x;
+      sz += residual;
+      szx += residual * x;
+    }
+    const double determinant = sw * swxx - swx * swx;
+    if (determinant < 1e-12) return std::nullopt;
+    const double d_at = std::clamp((swxx * sz - swx * szx) / determinant, -2.0, 2.0);
+    const double d_slope = std::clamp((sw * szx - swx * sz) / determinant, -20.0, 20.0);
+    at += d_at;
+    slope += d_slope;
+    if (std::abs(d_at) < 1e-9 && std::abs(d_slope) < 1e-9) break;
+  }
+  if (slope >= -1e-6) return std::nullopt;
+  return std::exp(middle + (std::log(goal / (1 - goal)) - at) / slope);
+}
+
+// The rates between which the capacity surely lies.
+struct Bracket {
+  double low = 0, high = INFINITY;
+};
+
+// `measured` in order of rate.
+Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& bracket) {
+  if (measured.empty()) return {};
+  std::vector<Fit> fits = measured;
+  PoolViolators(&fits);
   constexpr double kSlack = 1e-12;  // of sums in another order
   if (fits.front().value < goal - kSlack) {
     return {.where = Capacity::Where::kBelow,
             .rate = fits.front().rate * (1 - goal) / (1 - fits.front().value)};
   }
-  for (size_t i = 1; i < fits.size(); ++i) {
-    if (fits[i].value >= goal - kSlack) continue;
-    const double part = (fits[i - 1].value - goal) / (fits[i - 1].value - fits[i].value);
-    return {.where = Capacity::Where::kWithin,
-            .rate = fits[i - 1].rate + std::max(0.0, part) * (fits[i].rate - fits[i - 1].rate)};
-  }
-  return {.where = Capacity::Where::kAbove, .rate = fits.back().rate};
+  size_t next = 1;
+  while (next < fits.size() && fits[next].value >= goal - kSlack) ++next;
+  if (next == fits.size()) return {.where = Capacity::Where::kAbove, .rate = fits.back().rate};
+  const double part = (fits[next - 1].value - goal) / (fits[next - 1].value - fits[next].value);
+  double rate = fits[next - 1].rate + std::max(0.0, part) * (fits[next].rate - fits[next - 1].rate);
+  size_t begin = 0, end = measured.size();
+  while (begin + 1 < next && measured[begin].rate < rate / kNear) ++begin;
+  while (end > next + 1 && measured[end - 1].rate > rate * kNear) --end;
+  const auto smooth = LogisticCrossing(absl::MakeSpan(measured).subspan(begin, end - begin), goal);
+  if (smooth) rate = std::clamp(*smooth, measured[begin].rate, measured[end - 1].rate);
+  if (bracket.low < bracket.high) rate = std::clamp(rate, bracket.low, bracket.high);
+  return {.where = Capacity::Where::kWithin, .rate = rate};
 }
 
-// Fits of probes whose good ones are counted by `good(i)`.
+// What is certain at single rates.
+Bracket BracketOf(const std::vector<RatePoint>& points, double goal) {
+  Bracket bracket;
+  for (const RatePoint& point : points) {
+    if (point.share.interval.low >= goal) bracket.low = point.rate;
+    if (point.share.interval.high < goal && bracket.high == INFINITY) bracket.high = point.rate;
+  }
+  return bracket;
+}
+
+// Fits of probes of which `good(i)` tells how many were good and how much the probe counts.
 template <typename Good>
 std::vector<Fit> FitsOf(absl::Span<const Probe> probes, const Good& good) {
   std::map<double, Fit> by_rate;
   for (size_t i = 0; i < probes.size(); ++i) {
     if (probes[i].good.empty()) continue;
     Fit& fit = by_rate.try_emplace(probes[i].rate, Fit{probes[i].rate, 0, 0}).first->second;
-    fit.weight += probes[i].good.size();
-    fit.value += good(i);
+    const auto [count, times] = good(i);
+    fit.weight += times * probes[i].good.size();
+    fit.value += times * count;
   }
   std::vector<Fit> fits;
   for (const auto& [rate, fit] : by_rate)
     fits.push_back({rate, fit.weight, fit.value / fit.weight});
-  PoolViolators(&fits);
   return fits;
 }
 
-double GoodOf(const Probe& probe) {
-  return std::count_if(probe.good.begin(), probe.good.end(),
-                       [](uint8_t good) { return good != 0; });
+std::vector<Fit> MeasuredFits(absl::Span<const Probe> probes) {
+  return FitsOf(probes, [&](size_t i) {
+    const double good = std::count_if(probes[i].good.begin(), probes[i].good.end(),
+                                      [](uint8_t one) { return one != 0; });
+    return std::pair(good, 1.0);
+  });
 }
 
 }  // namespace
+
+const char* WhereName(Capacity::Where where) {
+  switch (where) {
+    case Capacity::Where::kUnknown:
+      return "unknown";
+    case Capacity::Where::kBelow:
+      return "below";
+    case Capacity::Where::kWithin:
+      return "within";
+    case Capacity::Where::kAbove:
+      return "above";
+  }
+  return "";
+}
 
 std::vector<RatePoint> RatePoints(absl::Span<const Probe> probes) {
   std::map<double, std::vector<uint8_t>> by_rate;
@@ -85,7 +160,8 @@ std::vector<RatePoint> RatePoints(absl::Span<const Probe> probes) {
     std::vector<uint8_t>& all = by_rate[probe.rate];
     all.insert(all.end(), probe.good.begin(), probe.good.end());
   }
-  const std::vector<Fit> fits = FitsOf(probes, [&](size_t i) { return GoodOf(probes[i]); });
+  std::vector<Fit> fits = MeasuredFits(probes);
+  PoolViolators(&fits);
   std::vector<RatePoint> points;
   for (const auto& [rate, outcomes] : by_rate) {
     points.push_back({rate, ShareOf(outcomes), fits[points.size()].value});
@@ -108,16 +184,18 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
   }
   for (size_t mode = 0; mode < modes.size(); ++mode) {
     const std::vector<Probe>& probes = modes[mode];
-    capacities_.push_back(
-        Crossing(FitsOf(probes, [&](size_t i) { return GoodOf(probes[i]); }), goal));
+    const Bracket bracket = BracketOf(RatePoints(probes), goal);
+    const std::vector<Fit> measured = MeasuredFits(probes);
+    capacities_.push_back(Crossing(measured, goal, bracket));
     if (capacities_.back().where == Capacity::Where::kUnknown) continue;
     for (int resample = 0; resample < resamples; ++resample) {
       const auto drawn = [&](size_t i) {
         // The state depends on the log and the resample alone, so that modes stay paired.
         Draws draws(Draws(seed ^ Draws(probes[i].seed).Next()).Next() + resample);
-        return samples[mode][i].Draw(&draws, blocks.at(probes[i].seed));
+        const double times = draws.Exponential();
+        return std::pair(samples[mode][i].Draw(&draws, blocks.at(probes[i].seed)), times);
       };
-      resampled_[mode].push_back(Crossing(FitsOf(probes, drawn), goal).rate);
+      resampled_[mode].push_back(Crossing(FitsOf(probes, drawn), goal, {}).rate);
     }
     capacities_.back().interval = MiddleOf(resampled_[mode]);
   }

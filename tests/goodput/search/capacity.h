@@ -24,8 +24,9 @@ struct RatePoint {
 // In order of rate. Probes without requests do not count.
 std::vector<RatePoint> RatePoints(absl::Span<const Probe> probes);
 
-// Capacity: the highest offered rate at which the fitted attainment still reaches the goal, between
-// two measured rates in proportion (G of DistServe, OSDI 2024).
+// Capacity: the highest offered rate at which attainment still reaches the goal (G of DistServe,
+// OSDI 2024), on a logistic curve over the logarithm of the rate through the rates up to a factor
+// of 1.5 around the crossing, held between rates that are certain.
 struct Capacity {
   enum class Where {
     kUnknown,  // no probes
@@ -34,9 +35,15 @@ struct Capacity {
     kAbove,   // even the highest rate reaches it: a lower bound, that rate
   };
   Where where = Where::kUnknown;
-  double rate = 0;    // requests/s
-  Interval interval;  // by bootstrap over blocks of requests
+  double rate = 0;  // requests/s
+  // By bootstrap: within each load over blocks of requests, and over arrival logs as a whole by
+  // exponential weights (Rubin, Annals of Statistics 1981), because loads of one rate differ by
+  // more than their own requests tell.
+  Interval interval;
 };
+
+// unknown, below, within, above.
+const char* WhereName(Capacity::Where where);
 
 struct Ratio {
   double value = 0;

@@ -41,6 +41,8 @@ const char* PurposeName(ProbePlan::Purpose purpose) {
       return "confirm";
     case ProbePlan::Purpose::kConfirmAbove:
       return "confirm above";
+    case ProbePlan::Purpose::kSameRate:
+      return "same rate";
   }
   return "";
 }

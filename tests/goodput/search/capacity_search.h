@@ -25,7 +25,7 @@ enum class Reached { kUndecided, kMet, kMissed };
 
 // What is to be run next.
 struct ProbePlan {
-  enum class Purpose { kBracket, kBisect, kLengthen, kConfirmAt, kConfirmAbove };
+  enum class Purpose { kBracket, kBisect, kLengthen, kConfirmAt, kConfirmAbove, kSameRate };
   Purpose purpose = Purpose::kBracket;
   double rate = 0;      // requests/s
   double window_s = 0;  // measurement window

@@ -71,7 +71,7 @@ Interval MiddleOf(std::vector<double> values) {
 BlockSample::BlockSample(absl::Span<const uint8_t> outcomes) : sums_(outcomes.size() + 1) {
   for (size_t i = 0; i < outcomes.size(); ++i) sums_[i + 1] = sums_[i] + (outcomes[i] != 0);
   const double wanted = std::ceil(2 * AutocorrelationTime(outcomes));
-  block_ = std::max<size_t>(1, std::min<size_t>(wanted, outcomes.size() / 20));
+  block_ = std::max<size_t>(1, std::min<size_t>(wanted, outcomes.size() / 5));
 }
 
 double BlockSample::Draw(Draws* draws, size_t block) const {
@@ -99,5 +99,7 @@ uint64_t Draws::Below(uint64_t bound) {
   BATON_CHECK(bound > 0);
   return static_cast<uint64_t>(static_cast<unsigned __int128>(Next()) * bound >> 64);
 }
+
+double Draws::Exponential() { return -std::log1p(-static_cast<double>(Next() >> 11) * 0x1p-53); }
 
 }  // namespace baton

@@ -45,6 +45,8 @@ class Draws {
   uint64_t Next();
   // From 0 up to below `bound`, which is above 0; nearly equal bounds give nearly equal draws.
   uint64_t Below(uint64_t bound);
+  // Of mean 1.
+  double Exponential();
 
  private:
   uint64_t state_;

@@ -1,0 +1,61 @@
+#include "tests/goodput/diff_command.h"
+
+#include <cstdio>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/program.h"
+#include "tests/goodput/report/comparison.h"
+#include "tests/goodput/run_file.h"
+
+ABSL_DECLARE_FLAG(std::string, out);
+ABSL_DECLARE_FLAG(double, attainment);
+ABSL_FLAG(
+    bool, fail_on_loss, false,
+    "diff: exit with 1 when a mode's capacity (or goodput, of single loads) fell by more than "
+    "its 95 % interval");
+
+namespace baton {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
+  return kExitFailed;
+}
+
+int PrintDiff(const std::vector<std::string>& paths) {
+  const double goal = absl::GetFlag(FLAGS_attainment);
+  if (!(goal > 0 && goal < 1))
+    RefuseToStart(absl::StrCat("--attainment=", goal, " is not between 0 and 1"));
+  std::vector<std::vector<Cell>> sides;
+  for (const std::string& path : paths) {
+    absl::StatusOr<InputFile> file = ReadInputFile(path);
+    if (!file.ok()) return Fail(file.status());
+    sides.push_back(CellsOf({*std::move(file)}, goal));
+  }
+  const Comparison comparison = Compare(sides[0], sides[1]);
+  std::fputs(ComparisonText(comparison).c_str(), stdout);
+  if (comparison.modes.empty())
+    return Fail(absl::InvalidArgumentError("the two files have nothing in common"));
+  if (const std::string out = absl::GetFlag(FLAGS_out); !out.empty()) {
+    const absl::Status status =
+        WriteWhole(out, absl::StrCat(ComparisonJson(comparison).dump(1), "\n"));
+    if (!status.ok()) return Fail(status);
+  }
+  bool fell = false;
+  for (const ComparedMode& mode : comparison.modes) fell = fell || mode.FellBeyondNoise();
+  return fell && absl::GetFlag(FLAGS_fail_on_loss) ? kExitFailed : 0;
+}
+
+}  // namespace
+
+Command DiffCommand() {
+  return {.name = "diff",
+          .flags = {"out", "attainment", "fail_on_loss"},
+          .least_words = 2,
+          .most_words = 2,
+          .run = PrintDiff};
+}
+
+}  // namespace baton

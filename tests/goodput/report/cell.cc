@@ -1,0 +1,233 @@
+#include "tests/goodput/report/cell.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "tests/goodput/json_text.h"
+#include "tests/goodput/plot/axis.h"
+#include "tests/goodput/run_file.h"
+
+namespace baton {
+namespace {
+
+// Flags that tell what a load is made of; others, how it was measured.
+bool IsOfTheWorkload(const std::string& flag) {
+  static const auto* of_it = new std::set<std::string>{
+      "arrivals",      "cv",           "forced_length", "off",     "on",     "output_scale",
+      "output_tokens", "prompt_scale", "prompt_tokens", "prompts", "spread", "temperature",
+      "trace"};
+  return of_it->count(absl::StrReplaceAll(flag, {{"-", "_"}})) > 0;
+}
+
+std::string WorkloadText(const std::map<std::string, std::string>& spec) {
+  std::vector<std::string> parts;
+  for (auto entry = spec.rbegin(); entry != spec.rend(); ++entry) {  // prompts before answers
+    const auto& [flag, value] = *entry;
+    if (!IsOfTheWorkload(flag) || value.empty()) continue;
+    const size_t slash = value.rfind('/');  // of a path, its last name is enough
+    parts.push_back(absl::StrCat(absl::StrReplaceAll(flag, {{"_", " "}, {"-", " "}}), " ",
+                                 slash == value.npos ? value : value.substr(slash + 1)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string TargetsText(const SloTargets& targets) {
+  std::vector<std::string> parts;
+  if (targets.ttft_s)
+    parts.push_back(absl::StrCat("TTFT ≤ ", FormattedValue(*targets.ttft_s, Unit::kSeconds)));
+  if (targets.tpot_s)
+    parts.push_back(absl::StrCat("TPOT ≤ ", FormattedValue(*targets.tpot_s, Unit::kSeconds)));
+  if (targets.e2e_s)
+    parts.push_back(absl::StrCat("end to end ≤ ", FormattedValue(*targets.e2e_s, Unit::kSeconds)));
+  return parts.empty() ? "no targets" : absl::StrJoin(parts, ", ");
+}
+
+// What loads of one cell have in common.
+std::string KeyOf(const RunResult& run, double goal) {
+  return absl::StrJoin({run.server.model, run.server.fingerprint, run.targets.name,
+                        TargetsText(run.targets), WorkloadText(run.spec), absl::StrCat(goal)},
+                       "\x1f");
+}
+
+class CellBuilder {
+ public:
+  Cell* CellFor(const RunResult& run, double goal) {
+    const std::string key = KeyOf(run, goal);
+    const auto [place, is_new] = places_.try_emplace(key, cells_.size());
+    if (!is_new) return &cells_[place->second];
+    Cell& cell = cells_.emplace_back();
+    cell.workload = WorkloadText(run.spec);
+    const auto title = run.spec.find("title");
+    cell.title = title != run.spec.end() && !title->second.empty()
+                     ? title->second
+                     : absl::StrCat(run.targets.name.empty() ? "load" : run.targets.name,
+                                    cell.workload.empty() ? "" : ": ", cell.workload);
+    cell.model = run.server.model;
+    cell.targets = run.targets;
+    cell.goal = goal;
+    cell.spec = run.spec;
+    return &cell;
+  }
+
+  static CellMode* ModeOf(Cell* cell, const std::string& name) {
+    for (CellMode& mode : cell->modes) {
+      if (mode.name == name) return &mode;
+    }
+    cell->modes.push_back({.name = name});
+    return &cell->modes.back();
+  }
+
+  void Add(RunResult run, double goal) {
+    Cell* cell = CellFor(run, goal);
+    cell->partial = cell->partial || run.partial;
+    const std::string name = run.mode.empty() ? "server" : run.mode;
+    ModeOf(cell, name)->loads.emplace_back(std::move(run));
+  }
+
+  void Add(SearchResult search) {
+    Cell* cell = nullptr;
+    for (SearchedMode& searched : search.modes) {
+      for (SearchedLoad& load : searched.loads) {
+        if (cell == nullptr) cell = CellFor(load.run, search.goal);
+        CellMode* mode = ModeOf(cell, searched.name);
+        if (load.run.partial) continue;  // its rest is no part of any judgement
+        mode->loads.emplace_back(std::move(load.run));
+        mode->loads.back().purpose = PurposeName(load.plan.purpose);
+      }
+      if (searched.loads.empty()) continue;
+      CellMode* mode = ModeOf(cell, searched.name);
+      mode->searched = true;
+      mode->finished = searched.finished;
+      mode->confirmed = searched.confirmed;
+      mode->notes.insert(mode->notes.end(), searched.notes.begin(), searched.notes.end());
+    }
+    if (cell == nullptr) return;
+    cell->partial = cell->partial || search.partial;
+    cell->remarks.insert(cell->remarks.end(), search.remarks.begin(), search.remarks.end());
+    for (const auto& [flag, value] : search.spec) cell->spec[flag] = value;
+    const auto title = search.spec.find("title");
+    if (title != search.spec.end() && !title->second.empty()) cell->title = title->second;
+  }
+
+  std::vector<Cell> Take() { return std::move(cells_); }
+
+ private:
+  std::map<std::string, size_t> places_;
+  std::vector<Cell> cells_;
+};
+
+void Finish(Cell* cell) {
+  std::vector<std::vector<Probe>> probes;
+  for (CellMode& mode : cell->modes) {
+    std::stable_sort(
+        mode.loads.begin(), mode.loads.end(),
+        [](const MeasuredLoad& a, const MeasuredLoad& b) { return a.run.rate < b.run.rate; });
+    std::vector<Probe>& list = probes.emplace_back();
+    for (const MeasuredLoad& load : mode.loads) {
+      if (!load.run.partial && load.run.rate > 0)
+        list.push_back({load.run.rate, load.run.seed, load.good});
+    }
+  }
+  const Capacities capacities(probes, cell->goal);
+  cell->ratios.assign(probes.size(), std::vector<Ratio>(probes.size()));
+  for (size_t i = 0; i < probes.size(); ++i) {
+    cell->modes[i].capacity = capacities.of(i);
+    for (size_t k = 0; k < probes.size(); ++k) {
+      if (k != i) cell->ratios[i][k] = capacities.RatioOf(i, k);
+    }
+  }
+}
+
+}  // namespace
+
+MeasuredLoad::MeasuredLoad(RunResult result)
+    : run(std::move(result)), verdict(ComputeVerdict(run)) {
+  for (const RequestRecord& record : run.records) {
+    if (!record.measured) continue;
+    const Judgement judgement = Judge(record, run.targets);
+    good.push_back(judgement.good);
+    ttft_met.push_back(judgement.ttft_met);
+    tpot_met.push_back(judgement.tpot_met);
+  }
+  attainment = ShareOf(good);
+  ttft_share = ShareOf(ttft_met);
+  tpot_share = ShareOf(tpot_met);
+}
+
+int Cell::Best() const {
+  int best = -1;
+  for (size_t i = 0; i < modes.size(); ++i) {
+    if (modes[i].capacity.where == Capacity::Where::kUnknown) continue;
+    if (best < 0 || modes[i].capacity.rate > modes[best].capacity.rate) best = static_cast<int>(i);
+  }
+  return best;
+}
+
+double Cell::ReferenceRate() const {
+  double highest = 0;
+  size_t rates = 0;
+  for (const CellMode& mode : modes) {
+    for (const MeasuredLoad& load : mode.loads) {
+      rates += load.run.rate != highest;
+      highest = std::max(highest, load.run.rate);
+    }
+  }
+  const int best = Best();
+  return best >= 0 && rates > 1 ? modes[best].capacity.rate : highest;
+}
+
+const MeasuredLoad* LoadNear(const CellMode& mode, double rate) {
+  const MeasuredLoad* nearest = nullptr;
+  double least = INFINITY;
+  for (const MeasuredLoad& load : mode.loads) {
+    const double apart =
+        load.run.rate > 0 && rate > 0 ? std::abs(std::log(load.run.rate / rate)) : 1e9;
+    if (apart > least) continue;
+    least = apart;
+    nearest = &load;
+  }
+  return nearest;
+}
+
+absl::StatusOr<InputFile> ReadInputFile(const std::string& path) {
+  absl::StatusOr<nlohmann::ordered_json> json = ReadJsonFile(path);
+  if (!json.ok()) return json.status();
+  InputFile input{.path = path};
+  absl::Status status;
+  if (json->is_object() && json->contains("baton_goodput_search")) {
+    absl::StatusOr<SearchResult> search = SearchFromJson(*json);
+    status = search.status();
+    if (search.ok()) input.searches.push_back(*std::move(search));
+  } else if (json->is_object() && json->contains("baton_goodput_run")) {
+    absl::StatusOr<RunResult> run = RunFromJson(*json);
+    status = run.status();
+    if (run.ok()) input.runs.push_back(*std::move(run));
+  } else if (json->is_object() && json->contains("baton_goodput_report")) {
+    status = absl::InvalidArgumentError(
+        "this is a report's figures; a report is made of the files of run and search");
+  } else {
+    status = absl::InvalidArgumentError(
+        "neither a run (key baton_goodput_run) nor a search (baton_goodput_search)");
+  }
+  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  return input;
+}
+
+std::vector<Cell> CellsOf(std::vector<InputFile> files, double goal) {
+  CellBuilder builder;
+  for (InputFile& file : files) {
+    for (RunResult& run : file.runs) builder.Add(std::move(run), goal);
+    for (SearchResult& search : file.searches) builder.Add(std::move(search));
+  }
+  std::vector<Cell> cells = builder.Take();
+  for (Cell& cell : cells) Finish(&cell);
+  return cells;
+}
+
+}  // namespace baton

@@ -1,0 +1,168 @@
+#include "tests/goodput/report/cell.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/goodput/report/cell_text.h"
+#include "tests/goodput/run_file.h"
+#include "tests/goodput/scratch_folder.h"
+#include "tests/goodput/search/simulated_run.h"
+
+namespace baton {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+using testing::StartsWith;
+
+// `good` of `offered` requests with one target met, a request a second, none else.
+RunResult Load(const std::string& mode, double rate, int good, int offered, uint64_t seed = 1) {
+  RunResult run;
+  run.mode = mode;
+  run.rate = rate;
+  run.seed = seed;
+  run.server.model = "demo";
+  run.spec = {{"prompt_tokens", "64"}, {"duration", "9s"}, {"trace", "/some/where/conv.csv"}};
+  run.targets = {.name = "chat", .ttft_s = 0.25, .tpot_s = 0.05};
+  run.window_end_s = offered / rate;
+  for (int i = 0; i < offered; ++i) {
+    RequestRecord record;
+    record.index = i;
+    record.measured = true;
+    record.scheduled_s = record.sent_s = i / rate;
+    record.outcome = Outcome::kCompleted;
+    const bool late = (i + 1) * good / offered == i * good / offered;
+    record.token_s = {record.scheduled_s + (late ? 0.5 : 0.1), record.scheduled_s + 0.52};
+    if (!late) record.token_s[1] = record.token_s[0] + 0.04;
+    record.ended_s = record.token_s[1];
+    run.records.push_back(record);
+  }
+  return run;
+}
+
+TEST(CellTest, LoadsOfEqualTermsAreOneCell) {
+  std::vector<InputFile> files(4);
+  files[0].runs = {Load("auto", 2, 100, 100)};
+  files[1].runs = {Load("auto", 4, 80, 100)};
+  files[2].runs = {Load("colocated", 4, 70, 100)};
+  files[3].runs = {Load("auto", 2, 100, 100)};
+  files[3].runs[0].targets.tpot_s = 0.1;
+  const std::vector<Cell> cells = CellsOf(files, 0.9);
+  ASSERT_THAT(cells, SizeIs(2));
+  ASSERT_THAT(cells[0].modes, SizeIs(2));
+  EXPECT_EQ(cells[0].title, "chat: trace conv.csv, prompt tokens 64");
+  EXPECT_EQ(cells[0].modes[0].name, "auto");
+  EXPECT_THAT(cells[0].modes[0].loads, SizeIs(2));
+  EXPECT_EQ(cells[0].modes[0].capacity.where, Capacity::Where::kWithin);
+  EXPECT_EQ(cells[0].modes[1].capacity.where, Capacity::Where::kBelow);
+  EXPECT_EQ(cells[0].Best(), 0);
+}
+
+TEST(CellTest, FiguresOfALoadAreExact) {
+  const MeasuredLoad load(Load("auto", 4, 75, 100));
+  EXPECT_EQ(load.attainment.value, 0.75);
+  EXPECT_EQ(load.ttft_share.value, 0.75);
+  EXPECT_EQ(load.tpot_share.value, 1);
+  EXPECT_EQ(load.verdict.goodput, 3);
+  EXPECT_THAT(load.good, SizeIs(100));
+}
+
+TEST(CellTest, TheReferenceRateIsTheBestCapacity) {
+  std::vector<InputFile> files(1);
+  files[0].runs = {Load("auto", 2, 100, 100), Load("auto", 4, 80, 100),
+                   Load("colocated", 2, 80, 100), Load("colocated", 4, 70, 100)};
+  const Cell cell = CellsOf(files, 0.9)[0];
+  EXPECT_EQ(cell.ReferenceRate(), cell.modes[0].capacity.rate);
+  EXPECT_EQ(LoadNear(cell.modes[0], 2.5)->run.rate, 2);
+  EXPECT_EQ(LoadNear(cell.modes[0], 3.5)->run.rate, 4);
+  EXPECT_EQ(LoadNear(CellMode{}, 1), nullptr);
+}
+
+TEST(CellTest, SaysWhoIsBetterOnlyWhenTheIntervalSaysSo) {
+  std::vector<InputFile> files(1);
+  files[0].runs = {Load("auto", 2, 1000, 1000), Load("auto", 4, 500, 1000),
+                   Load("colocated", 2, 910, 1000), Load("colocated", 4, 300, 1000)};
+  EXPECT_THAT(VerdictSentences(CellsOf(files, 0.9)[0])[0],
+              AllOf(StartsWith("auto sustains "), HasSubstr(" requests/s at 90 % attainment, "),
+                    testing::EndsWith(" times colocated: better.")));
+  files[0].runs = {Load("auto", 2, 96, 100, 1), Load("auto", 4, 80, 100, 2),
+                   Load("colocated", 2, 95, 100, 3), Load("colocated", 4, 79, 100, 4)};
+  EXPECT_THAT(VerdictSentences(CellsOf(files, 0.9)[0])[0],
+              testing::EndsWith(" times colocated: no difference shown."));
+}
+
+TEST(CellTest, OneLoadAloneIsToldByItsGoodput) {
+  std::vector<InputFile> files(1);
+  files[0].runs = {Load("", 4, 75, 100)};
+  EXPECT_THAT(VerdictSentences(CellsOf(files, 0.9)[0]),
+              ElementsAre("server: 3 good requests/s of 4 offered; attainment 75 % (65.7 % to "
+                          "82.5 %) of 100."));
+}
+
+TEST(CellTest, WhatSpeaksAgainstALoadIsFound) {
+  RunResult run = Load("auto", 4, 100, 100);
+  EXPECT_THAT(Findings(MeasuredLoad(run)), SizeIs(1));
+  EXPECT_EQ(Findings(MeasuredLoad(run))[0].weight, Weight::kFine);
+  run.partial = true;
+  run.invalid = {"the tool was late"};
+  run.remarks = {"the trace was begun again"};
+  run.records[3].outcome = Outcome::kRejected;
+  run.records[4].sent_s += 0.02;
+  run.expect = ExpectResult{.compared = 100, .equal = 99, .different = 1};
+  const std::vector<Finding> findings = Findings(MeasuredLoad(run));
+  const auto finding = [](Weight weight, const char* text) {
+    return AllOf(testing::Field(&Finding::weight, weight),
+                 testing::Field(&Finding::text, HasSubstr(text)));
+  };
+  EXPECT_THAT(findings, Contains(finding(Weight::kInvalid, "the tool was late")));
+  EXPECT_THAT(findings, Contains(finding(Weight::kInvalid, "partial")));
+  EXPECT_THAT(findings,
+              Contains(finding(Weight::kRemark, "sent 1 of 100 requests more than 1 ms")));
+  EXPECT_THAT(findings, Contains(finding(Weight::kRemark, "not completed: 1 rejected")));
+  EXPECT_THAT(findings, Contains(finding(Weight::kInvalid, "99 of 100 answers as expected")));
+  EXPECT_THAT(findings, Contains(finding(Weight::kRemark, "the trace was begun again")));
+}
+
+TEST(InputFileTest, RunsAndSearchesAreToldApart) {
+  const ScratchFolder folder("input_file");
+  const RunResult run = SimulatedRun({.window_s = 5});
+  ASSERT_TRUE(WriteRunFile(folder.Path("run.json"), run).ok());
+  EXPECT_THAT(ReadInputFile(folder.Path("run.json"))->runs, SizeIs(1));
+  const SearchResult search{.modes = {{.name = "auto", .loads = {{{.rate = 4}, run}}}}};
+  const std::string path = folder.Write("search.json", SearchToJson(search).dump());
+  const InputFile read = ReadInputFile(path).value();
+  ASSERT_THAT(read.searches, SizeIs(1));
+  EXPECT_EQ(read.searches[0].modes[0].loads[0].run.records.size(), run.records.size());
+}
+
+TEST(InputFileTest, WhatIsWrongIsNamedWithTheFileAndThePlace) {
+  const ScratchFolder folder("input_file_bad");
+  const auto message_of = [&](const std::string& text) {
+    const std::string path = folder.Write("bad.json", text);
+    std::string message(ReadInputFile(path).status().message());
+    EXPECT_THAT(message, StartsWith(path + ": "));
+    return message.substr(path.size() + 2);
+  };
+  const std::string run = RunToJson(SimulatedRun({.window_s = 5})).dump(1);
+  EXPECT_THAT(message_of(run.substr(0, run.size() / 2)), StartsWith("no JSON at line "));
+  EXPECT_THAT(message_of("{\n  \"a\": 1,\n  b\n}"), StartsWith("no JSON at line 3, column 3"));
+  EXPECT_THAT(message_of(""), StartsWith("no JSON at line 1, column 1"));
+  EXPECT_EQ(message_of("{}"),
+            "neither a run (key baton_goodput_run) nor a search (baton_goodput_search)");
+  EXPECT_EQ(message_of("[1]"),
+            "neither a run (key baton_goodput_run) nor a search (baton_goodput_search)");
+  EXPECT_EQ(message_of("{\"baton_goodput_run\": 7}"), "baton_goodput_run is 7; this tool reads 1");
+  EXPECT_THAT(message_of("{\"baton_goodput_report\": 1}"),
+              StartsWith("this is a report's figures"));
+  EXPECT_THAT(message_of(std::string(100000, '[')), StartsWith("no JSON at line 1, column 100001"));
+  EXPECT_EQ(ReadInputFile(folder.Path("none.json")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(ReadInputFile(folder.Path("")).status().message()), HasSubstr("folder"));
+}
+
+}  // namespace
+}  // namespace baton

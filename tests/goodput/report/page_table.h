@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/goodput/report/cell.h"
+
+namespace baton {
+
+// The tables of a report's page, as HTML.
+
+std::string OverviewTable(const std::vector<Cell>& cells);  // cell, winner, ratio
+std::string LatencyTable(const Cell& cell);                 // of each mode, at the reference rate
+std::string QuartileTable(const Cell& cell);                // attainment by prompt length
+std::string LossSection(const Cell& cell, size_t mode);     // losses by quartile of prompt length
+std::string IntegritySection(const Cell& cell);
+std::string LoadsTable(const Cell& cell);
+std::string EnvironmentTable(const Cell& cell);
+
+}  // namespace baton

@@ -1,0 +1,102 @@
+#include "tests/goodput/report_command.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <sys/stat.h>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/program.h"
+#include "tests/goodput/report/cell_text.h"
+#include "tests/goodput/report/report.h"
+#include "tests/goodput/run_file.h"
+
+ABSL_DECLARE_FLAG(std::string, out);
+ABSL_FLAG(
+    double, attainment, 0.9,
+    "share of requests that must be good: what a search looks for, what runs are held against");
+ABSL_FLAG(std::string, title, "Goodput", "report: heading of the page");
+ABSL_FLAG(std::string, svg, "", "report: folder to write the key plots to, as SVG files");
+
+namespace baton {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
+  return kExitFailed;
+}
+
+// The figures stand beside the page: report.html, report.json.
+std::string FiguresPath(const std::string& page) {
+  for (const char* end : {".html", ".htm"}) {
+    if (absl::EndsWith(page, end))
+      return absl::StrCat(page.substr(0, page.size() - std::strlen(end)), ".json");
+  }
+  return absl::StrCat(page, ".json");
+}
+
+absl::Status WritePlots(const std::string& folder, const std::vector<Cell>& cells) {
+  if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
+    return absl::UnavailableError(
+        absl::StrCat("can't make the folder ", folder, ": ", std::strerror(errno)));
+  }
+  for (const auto& [name, plot] : KeyPlots(cells)) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    if (absl::Status status = WriteWhole(path, plot.Standalone()); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+int MakeReport(const std::vector<std::string>& paths) {
+  const std::string out = absl::GetFlag(FLAGS_out);
+  const double goal = absl::GetFlag(FLAGS_attainment);
+  if (out.empty()) RefuseToStart("report needs --out=FILE.html");
+  if (!(goal > 0 && goal < 1))
+    RefuseToStart(absl::StrCat("--attainment=", goal, " is not between 0 and 1"));
+  if (absl::Status status = CheckWritable(out); !status.ok()) RefuseToStart(status.message());
+  std::vector<InputFile> files;
+  for (const std::string& path : paths) {
+    absl::StatusOr<InputFile> file = ReadInputFile(path);
+    if (!file.ok()) return Fail(file.status());
+    files.push_back(*std::move(file));
+  }
+  const std::vector<Cell> cells = CellsOf(std::move(files), goal);
+  if (cells.empty()) return Fail(absl::InvalidArgumentError("the files hold no load"));
+  const ReportOptions options{
+      .title = absl::GetFlag(FLAGS_title),
+      .made_at = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())};
+  absl::Status status = WriteWhole(out, ReportPage(cells, options));
+  if (status.ok()) {
+    status = WriteWhole(
+        FiguresPath(out),
+        absl::StrCat(ReportJson(cells, options)
+                         .dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+                     "\n"));
+  }
+  if (const std::string svg = absl::GetFlag(FLAGS_svg); status.ok() && !svg.empty())
+    status = WritePlots(svg, cells);
+  if (!status.ok()) return Fail(status);
+  for (const Cell& cell : cells) {
+    std::printf("%s%s\n", cell.partial ? "PARTIAL: " : "", cell.title.c_str());
+    for (const std::string& sentence : VerdictSentences(cell))
+      std::printf("  %s\n", sentence.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command ReportCommand() {
+  return {.name = "report",
+          .flags = {"out", "attainment", "title", "svg"},
+          .least_words = 1,
+          .most_words = 1000,
+          .run = MakeReport};
+}
+
+}  // namespace baton
