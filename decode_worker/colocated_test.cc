@@ -119,6 +119,83 @@ TEST_F(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   ExpectAllBack();
 }
 
+// Nor the other way round: prompts that queue without end leave a refused ticket its blocks.
+TEST_F(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
+  Start(32, {.max_batch = 8});
+  std::deque<Record> prompts;
+  std::deque<Prompt> asked;
+  const auto queue_more = [&] {
+    while (worker_->Load().waiting < 4) {
+      asked.push_back(Colocated(24, 12));  // 6 + 1 blocks, and 3 more
+      ASSERT_TRUE(Submit(asked.back().job, &prompts.emplace_back()).ok());
+      OneTurn();
+    }
+  };
+  queue_more();
+  const auto ticket = Ready(60, 8);  // 15 + 1
+  Record record;
+  int refused = 0;
+  for (int turn = 0; turn < 2000 && !record.promised; ++turn) {
+    queue_more();
+    if (turn % 20 == 0) {  // as a router asks again
+      if (record.ended) ++refused;
+      record = Record();
+      ASSERT_TRUE(Submit(Job(*ticket, 8), &record).ok());
+    }
+    OneTurn();
+  }
+  EXPECT_TRUE(record.promised);
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, 10);
+  Settle();
+  // In so small a pool some are preempted later; what they have is right.
+  const auto expect_begun = [](const Record& seen, const std::vector<TokenId>& answer) {
+    const std::vector<TokenId> ids = seen.ids();
+    if (seen.ended->ok()) {
+      EXPECT_EQ(ids, answer);
+    } else {
+      EXPECT_THAT(seen.ended->message(), HasSubstr("preempted"));
+      EXPECT_TRUE(std::equal(ids.begin(), ids.end(), answer.begin()));
+    }
+  };
+  expect_begun(record, ticket->answer);
+  for (size_t i = 0; i < asked.size(); ++i) expect_begun(prompts[i], asked[i].answer);
+  ExpectAllBack();
+}
+
+TEST_F(ColocatedTest, APromptRefusedForTheQueuesLengthLeavesNothing) {
+  Start(64, {.max_sequences = 1});
+  const Prompt one = Colocated(40, 60), two = Colocated(30), three = Colocated(30);
+  Record records[3];
+  ASSERT_TRUE(Submit(one.job, &records[0]).ok());
+  OneTurn();  // begun: the queue is empty
+  ASSERT_TRUE(Submit(two.job, &records[1]).ok());
+  ASSERT_TRUE(Submit(three.job, &records[2]).ok());
+  Settle();
+  EXPECT_EQ(records[0].ids(), one.answer);
+  EXPECT_EQ(records[2].ended->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(records[2].ended->message(), HasSubstr("1 prompts in its queue"));
+  EXPECT_EQ(worker_->Load().waiting_tokens, 0);
+  ExpectAllBack();
+}
+
+// A prompt that was paused in the queue and comes back does not freeze the younger one that began.
+TEST_F(ColocatedTest, APromptThatWaitsFreezesNobodyWhoBegan) {
+  Start(32, {.chunk_tokens = 8});
+  const Prompt older = Colocated(100), younger = Colocated(60);
+  Record records[2];
+  const auto id = Submit(older.job, &records[0]).value();
+  worker_->SetPaused(id, true);
+  ASSERT_TRUE(Submit(younger.job, &records[1]).ok());
+  OneTurn();
+  ASSERT_TRUE(records[1].promised);
+  worker_->SetPaused(id, false);
+  Settle();
+  EXPECT_EQ(records[1].ids(), younger.answer);
+  EXPECT_EQ(records[0].ids(), older.answer);
+  ExpectAllBack();
+}
+
 TEST_F(ColocatedTest, ABatchThatTicketsKeepFullHasAPlaceForAPrompt) {
   Start(128, {.max_batch = 2});
   std::deque<Record> records;

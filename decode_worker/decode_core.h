@@ -135,9 +135,11 @@ class DecodeWorker::Core {
   std::vector<JobId> ChooseBatch() const;
   bool HasRoomToGrow(Sequence* sequence);
   int FirstBlocks(const Sequence& sequence) const;
-  bool PromptWaitsFor(int blocks) const;
-  bool Begin(Sequence* sequence);
-  std::vector<Chunk> PlanChunks(int batch);
+  int BlocksToBegin(const Sequence& sequence) const;
+  int OwedBlocks(absl::Time now) const { return now < owed_until_ ? owed_ : 0; }
+  bool PromptWaitsFor(int blocks, absl::Time now) const;
+  bool Begin(Sequence* sequence, absl::Time now);
+  std::vector<Chunk> PlanChunks(int batch, absl::Time now);
   bool Step(absl::Time now);
   void TakeChunk(const Chunk& chunk, absl::StatusOr<SampledToken>* token);
 
@@ -150,8 +152,11 @@ class DecodeWorker::Core {
   const std::unique_ptr<Engine> engine_;
   BlockPool pool_;
   const std::shared_ptr<Mailbox> mailbox_;
-  std::map<JobId, Sequence> sequences_;   // oldest first
-  std::deque<JobId> prompts_;             // kQueued and kComputing, oldest first
+  std::map<JobId, Sequence> sequences_;  // oldest first
+  std::deque<JobId> prompts_;            // kQueued and kComputing, oldest first
+  // Blocks of a ticket that was refused for want of them: prompts leave them to it for a while.
+  int owed_ = 0;
+  absl::Time owed_until_ = absl::InfinitePast();
   std::vector<Result> results_;           // of the last step
   std::optional<absl::Time> step_began_;  // of the last step, until its end is known
   DecodeMetrics own_metrics_;             // for when nobody looks

@@ -55,30 +55,37 @@ int DecodeWorker::Core::FirstBlocks(const Sequence& sequence) const {
   return std::min(layout_.BlocksFor(sequence.tokens()) + 1, layout_.BlocksFor(options_.context));
 }
 
-// Whether a prompt waits for blocks that `blocks` taken now would be missing from.
-bool DecodeWorker::Core::PromptWaitsFor(int blocks) const {
+// That must be free when a prompt begins: its first ones, and one for each sequence that grows, so
+// that what begins here is not paid for by preempting it.
+int DecodeWorker::Core::BlocksToBegin(const Sequence& sequence) const {
+  const auto running = std::count_if(sequences_.begin(), sequences_.end(), [](const auto& other) {
+    return other.second.state == State::kReady || other.second.state == State::kComputing;
+  });
+  return FirstBlocks(sequence) + static_cast<int>(running);
+}
+
+// Whether a ticket that takes so many blocks now would take those that a prompt waits for. One that
+// was refused for that is next: prompts and tickets take turns.
+bool DecodeWorker::Core::PromptWaitsFor(int blocks, absl::Time now) const {
+  if (blocks <= OwedBlocks(now)) return false;
   for (const JobId id : prompts_) {
     const Sequence& sequence = sequences_.at(id);
     if (sequence.state != State::kQueued || sequence.paused_since) continue;
-    return pool_.free_blocks() < FirstBlocks(sequence) + blocks;
+    return pool_.free_blocks() < BlocksToBegin(sequence) + blocks;
   }
   return false;
 }
 
-// Takes the first blocks of a prompt. One is left for each sequence that grows, so that what begins
-// here is not paid for by preempting it. False: not now.
-bool DecodeWorker::Core::Begin(Sequence* sequence) {
-  int running = 0, older = 0;
+// Takes the first blocks of a prompt. False: not now.
+bool DecodeWorker::Core::Begin(Sequence* sequence, absl::Time now) {
+  int older = 0;  // younger ones, taken over since, take turns with it
   for (const auto& [id, other] : sequences_) {
-    if (other.state != State::kReady && other.state != State::kComputing) continue;
-    ++running;
-    older += id < sequence->id;
+    if (id >= sequence->id) break;
+    older += other.state == State::kReady || other.state == State::kComputing;
   }
-  // Younger ones, taken over since, take turns with it.
   if (older >= options_.max_batch) return false;
-  const int needed = FirstBlocks(*sequence);
-  if (pool_.free_blocks() < needed + running) return false;
-  auto blocks = pool_.Take(needed);
+  if (pool_.free_blocks() < BlocksToBegin(*sequence) + OwedBlocks(now)) return false;
+  auto blocks = pool_.Take(FirstBlocks(*sequence));
   if (!blocks.ok()) return false;
   sequence->blocks = *std::move(blocks);
   sequence->state = State::kComputing;
@@ -87,16 +94,21 @@ bool DecodeWorker::Core::Begin(Sequence* sequence) {
 }
 
 // The oldest prompts first, with what the batch leaves of the step. However large the batch, some
-// tokens of a prompt are in every step.
-std::vector<DecodeWorker::Core::Chunk> DecodeWorker::Core::PlanChunks(int batch) {
+// tokens of a prompt are in every step. While the oldest in the queue can't begin, nobody overtakes
+// it.
+std::vector<DecodeWorker::Core::Chunk> DecodeWorker::Core::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,
                       std::min(options_.chunk_tokens, layout_.block_tokens));
+  bool waits = false;
   for (const JobId id : prompts_) {
     if (room == 0) break;
     Sequence* sequence = Find(id);
     if (sequence->paused_since) continue;
-    if (sequence->state == State::kQueued && !Begin(sequence)) break;  // and nobody overtakes it
+    if (sequence->state == State::kQueued) {
+      waits = waits || !Begin(sequence, now);
+      if (waits) continue;
+    }
     const int tokens = std::min(sequence->tokens() - sequence->computed, room);
     chunks.push_back({sequence, tokens});
     room -= tokens;
@@ -110,7 +122,7 @@ bool DecodeWorker::Core::Step(absl::Time now) {
     Sequence* sequence = Find(id);  // an older one may have preempted it
     if (sequence != nullptr && HasRoomToGrow(sequence)) batch.push_back(id);
   }
-  const std::vector<Chunk> chunks = PlanChunks(static_cast<int>(batch.size()));
+  const std::vector<Chunk> chunks = PlanChunks(static_cast<int>(batch.size()), now);
   if (batch.empty() && chunks.empty()) return false;
   StepPlan plan;
   for (const JobId id : batch) {

@@ -9,6 +9,12 @@
 #include "decode_worker/decode_core.h"
 
 namespace baton {
+namespace {
+
+// Routers offer a refused ticket again within 320 ms.
+constexpr absl::Duration kOwed = absl::Milliseconds(500);
+
+}  // namespace
 
 absl::Status DecodeWorker::Core::Check(const DecodeJob& job) const {
   const size_t tokens = job.tokens.size();
@@ -152,7 +158,7 @@ void DecodeWorker::Core::HandOut(Sequence* sequence, SampledToken token, absl::T
   End(sequence, absl::OkStatus());
 }
 
-void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
+void DecodeWorker::Core::Handle(Arrived message, absl::Time now) {
   --unseen_;
   Sequence* sequence = &sequences_[message.id];
   sequence->id = message.id;
@@ -160,13 +166,19 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
   sequence->update = std::move(message.update);
   sequence->history = std::move(message.history);
   sequence->rope_reach = RopeReach(rope_, sequence->job.original_prompt_tokens, sequence->tokens());
-  if (static_cast<int>(sequences_.size()) > options_.max_sequences) {
-    End(sequence, absl::ResourceExhaustedError(absl::StrCat(
-                      "decode worker has ", options_.max_sequences, " sequences, its most")));
+  if (!sequence->job.ticket) sequence->state = State::kQueued;
+  const bool queued = sequence->state == State::kQueued;
+  int of_its_kind = 0;
+  for (const auto& [id, other] : sequences_) {
+    of_its_kind += (other.state == State::kQueued) == queued;
+  }
+  if (of_its_kind > options_.max_sequences) {
+    End(sequence, absl::ResourceExhaustedError(
+                      absl::StrCat("decode worker has ", options_.max_sequences,
+                                   queued ? " prompts in its queue" : " sequences", ", its most")));
     return;
   }
-  if (!sequence->job.ticket) {
-    sequence->state = State::kQueued;
+  if (queued) {
     if (const std::optional<int> alternatives = sequence->job.sampling.prompt_logprobs) {
       const auto prompt =
           absl::MakeConstSpan(sequence->job.tokens).first(sequence->job.original_prompt_tokens);
@@ -179,15 +191,16 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time) {
     return;
   }
   const int wanted = FirstBlocks(*sequence);
-  if (PromptWaitsFor(wanted)) {
-    End(sequence, absl::ResourceExhaustedError("prompts wait for KV blocks here"));
-    return;
-  }
-  auto blocks = pool_.Take(wanted);
+  auto blocks = PromptWaitsFor(wanted, now)
+                    ? absl::ResourceExhaustedError("prompts wait for KV blocks here")
+                    : pool_.Take(wanted);
   if (!blocks.ok()) {
+    owed_ = std::max(OwedBlocks(now), wanted);
+    owed_until_ = now + kOwed;
     End(sequence, blocks.status());
     return;
   }
+  if (wanted >= owed_) owed_ = 0;
   sequence->blocks = *std::move(blocks);
   const std::vector<BlockId> into(sequence->blocks.begin(),
                                   sequence->blocks.begin() + layout_.BlocksFor(sequence->tokens()));

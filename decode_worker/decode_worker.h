@@ -85,11 +85,12 @@ class DecodeWorker {
   using Update = std::function<void(DecodeUpdate)>;
 
   struct Options {
-    int max_batch = 64;       // sequences in one step; with more, those that waited longest
-    int max_sequences = 128;  // promised or queued at one time; beyond it ResourceExhausted
-    int chunk_tokens = 256;   // of one step, the batch's and those of prompts together
-    int max_inbox = 256;      // submitted and not yet looked at; beyond it ResourceExhausted
-    int context = 0;          // longest prompt + answer, tokens; 0 takes the model's
+    int max_batch = 64;  // sequences in one step; with more, those that waited longest
+    int max_sequences =
+        128;                 // promised, and prompts queued, at one time; beyond: ResourceExhausted
+    int chunk_tokens = 256;  // of one step, the batch's and those of prompts together
+    int max_inbox = 256;     // submitted and not yet looked at; beyond it ResourceExhausted
+    int context = 0;         // longest prompt + answer, tokens; 0 takes the model's
     absl::Duration pause_limit = absl::Seconds(30);
     bool reuse_last_freed = false;     // for tests: blocks are reused last in, first out
     std::function<void()> wake;        // any thread: RunOnce has something to do; may be empty

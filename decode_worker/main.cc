@@ -7,7 +7,7 @@
 
 ABSL_FLAG(int32_t, max_batch, 64, "sequences per step");
 ABSL_FLAG(int32_t, max_sequences, 128,
-          "sequences promised or queued at one time; more are refused");
+          "sequences promised at one time, and prompts queued; more are refused");
 ABSL_FLAG(int32_t, chunk_tokens, 256,
           "tokens of one step where prompts are computed here, with those of the batch");
 ABSL_FLAG(absl::Duration, pause_limit, absl::Seconds(30),
