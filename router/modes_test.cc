@@ -241,6 +241,61 @@ TEST_F(ModesTest, FullForTooLongEndsInResourceExhausted) {
   EXPECT_EQ(h_->clients[client].status->code(), Code::kResourceExhausted);
 }
 
+// Who has had a leg before goes before those who have not.
+TEST_F(ModesTest, WhoComesBackIsServedBeforeNewOnes) {
+  for (const bool full : {true, false}) {
+    RouterCoreOptions options = Mode(kColocated);
+    options.max_prompts_per_worker = 1;
+    Start(options);
+    h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11);
+    Ask(20, 3);
+    for (int i = 0; i < 5; ++i) Ask(30, 3);
+    const LegKey first = h_->DecodeLeg();
+    ASSERT_EQ(h_->At(first).tokens().size(), 20u);
+    if (full) {
+      h_->End(first, absl::ResourceExhaustedError("decode inbox is full"));
+      h_->Advance(absl::Milliseconds(21));
+    } else {
+      h_->Promise(first);
+      h_->End(first, absl::UnavailableError("gone"));
+    }
+    ASSERT_NE(h_->DecodeLeg(), 0u);
+    EXPECT_EQ(h_->At(h_->DecodeLeg()).tokens().size(), 20u);
+  }
+}
+
+TEST_F(ModesTest, AutoLeavesAPrefillWorkerThatFailsWhereThereIsNoOther) {
+  Start(kAuto);
+  h_->p1 = h_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  h_->d1 = h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  const RequestKey client = Ask(20, 6);
+  h_->End(h_->PrefillLeg(), absl::InternalError("no numbers"));
+  EXPECT_EQ(h_->PrefillLeg(), 0u);
+  h_->FinishDecode(h_->DecodeLeg());
+  EXPECT_TRUE(h_->clients[client].status->ok());
+}
+
+// Between two reports of a worker its queue is what was sent there since, and what others had.
+TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
+  Start(kAuto);
+  h_->p1 = h_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
+  h_->d1 = h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
+  const RequestKey first = Ask(150, 4);
+  h_->loads[h_->p1].set_waiting_tokens(150);  // nothing but ours
+  h_->Report(h_->p1);
+  Ask(50, 4);
+  EXPECT_THAT(At(false), ElementsAre("d1:1"));
+  h_->RunToEnd(h_->PrefillLeg());
+  ASSERT_TRUE(h_->clients[first].status);
+  Ask(50, 4);  // it reported 150, and is idle
+  EXPECT_THAT(At(true), ElementsAre("p1:1"));
+  h_->loads[h_->p1].set_waiting_tokens(1050);  // another router's
+  h_->Report(h_->p1);
+  Ask(60, 4);
+  EXPECT_THAT(At(true), ElementsAre("p1:1"));
+  EXPECT_EQ(At(false).size(), 2u);
+}
+
 TEST_F(ModesTest, ALostWorkerCostsAPauseInEveryPhase) {
   for (const int tokens : {-1, 0, 1, 4}) {  // not begun, begun, after so many tokens
     Start(kColocated);

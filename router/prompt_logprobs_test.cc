@@ -197,6 +197,56 @@ TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
   }
 }
 
+// Slow is who reads nothing for too long, not who reads steadily.
+TEST_F(PromptLogprobsTest, AClientThatReadsSteadilyIsNotRefused) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.client_buffer_tokens = 100;
+  options.slow_client_limit = absl::Seconds(2);
+  CoreHarness slow(options);
+  slow.AttachFour();
+  CheckedRequest request = CoreHarness::Request(Prompt(3000), 2);
+  request.sampling.prompt_logprobs = 0;
+  const RequestKey key = slow.Arrive(request);
+  ClientSide& client = slow.clients.at(key);
+  slow.Take(key);
+  client.reads = false;
+  slow.Scores(slow.PrefillLeg(), 0, 3000);
+  for (size_t seen = client.scores.size(); seen < 3000; seen = client.scores.size()) {
+    for (int i = 0; i < 3; ++i) {
+      slow.Advance(absl::Milliseconds(500));
+      slow.ReportAll();
+    }
+    ASSERT_FALSE(client.status) << *client.status << " after " << seen;
+    slow.Take(key);
+    ASSERT_GT(client.scores.size(), seen);
+  }
+}
+
+// What leaves at once at the end of a short answer has as long as it would have had before.
+TEST_F(PromptLogprobsTest, ALongPromptsLogprobsHaveTimeToLeave) {
+  RouterCoreOptions options = CoreHarness::Options();
+  options.client_buffer_tokens = 100;
+  options.slow_client_limit = absl::Seconds(2);
+  CoreHarness slow(options);
+  slow.AttachFour();
+  CheckedRequest request = CoreHarness::Request(Prompt(3000), 1);
+  request.sampling.prompt_logprobs = 0;
+  const RequestKey key = slow.Arrive(request);
+  ClientSide& client = slow.clients.at(key);
+  slow.Take(key);
+  client.reads = false;
+  const LegKey leg = slow.PrefillLeg();
+  slow.Ticket(leg);
+  slow.Scores(leg, 0, 3000);
+  slow.First(leg, v1::FINISH_REASON_LENGTH);
+  ASSERT_TRUE(client.status && client.status->ok());
+  ASSERT_EQ(client.scores.size(), 3000u);
+  slow.Advance(absl::Seconds(40));
+  EXPECT_FALSE(client.aborted);
+  slow.Advance(absl::Seconds(30));
+  EXPECT_TRUE(client.aborted);
+}
+
 TEST_F(PromptLogprobsTest, OfSeveralAnswersTheFirstBringsThem) {
   CheckedRequest request = CoreHarness::Request(Prompt(5), 8);
   request.sampling.prompt_logprobs = 0;

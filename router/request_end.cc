@@ -47,6 +47,7 @@ void RouterCore::Parts::Pump(Request& request, absl::Time now) {
   Leg* leg = request.decode_leg == 0 ? nullptr : FindLeg(request.decode_leg);
   if (request.writable && !request.unsent_scores.empty()) {
     SendScores(request);
+    request.slow_since.reset();  // it reads
   } else if (request.writable && request.answer.has_pending()) {
     if (request.answer.pending_tokens() > 0) FirstShown(request, now);
     v1::GenerateEvent event;
@@ -161,6 +162,9 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   } else if (request.first_token_at && request.first_decode_at) {
     AccountBrokenTry(request, now);
   }
+  // Whatever waits leaves now; each buffer of it has the time that a slow client may take.
+  const size_t buffers = WaitingTokens(request) / static_cast<size_t>(options.client_buffer_tokens);
+  request.leave_limit = options.slow_client_limit * (1 + static_cast<int64_t>(buffers));
   while (!request.unsent_scores.empty()) SendScores(request);
   if (request.answer.has_pending()) {
     FirstShown(request, now);
@@ -221,6 +225,7 @@ void RouterCore::Parts::FinishError(Request& request, absl::Status status, absl:
   if (request.stage == Request::Stage::kQueued) Dequeue(request);
   request.stage = Request::Stage::kFinished;
   request.finished = now;
+  request.leave_limit = options.slow_client_limit;
   ++counters.finished_error;
   if (request.checked.slo.any()) metrics->Failed(status);
   LogFinished(request, status, nullptr);

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "router/router_core_parts.h"
-#include "router/ways.h"
 
 namespace baton {
 namespace {
@@ -334,7 +333,8 @@ bool RouterCore::Parts::Size(Request& request, absl::Time now) {
 
 void RouterCore::Parts::Enqueue(Request& request, bool front, absl::Time now) {
   request.stage = Request::Stage::kQueued;
-  if (request.prefill_attempt == 0) {
+  ++queued_of_mode[ModeOf(request)];
+  if (!request.tried) {
     fresh.push_back(request.key);
   } else if (front) {
     again.push_front(request.key);
@@ -347,8 +347,8 @@ void RouterCore::Parts::Enqueue(Request& request, bool front, absl::Time now) {
 }
 
 void RouterCore::Parts::Dequeue(Request& request) {
-  fresh.remove(request.key);
-  again.remove(request.key);
+  const size_t removed = fresh.remove(request.key) + again.remove(request.key);
+  queued_of_mode[ModeOf(request)] -= static_cast<int>(removed);
 }
 
 // Hands waiting requests to workers, oldest first. Who is passed over is passed by requests that go
@@ -377,8 +377,9 @@ void RouterCore::Parts::Dispatch(absl::Time now) {
       const Ways::Found found = ways.Find(ModeOf(request), tokens, NeedOf(request, 0),
                                           request.avoid_prefill, request.avoid_decode);
       if (found.choice == WorkerTable::Choice::kBusy) {
+        request.no_pair_since.reset();
         dispatch_at = now + kFullPause;
-        if (++passed > kMostPassed || ways.closed()) return;
+        if (++passed > kMostPassed || ways.Closed(queued_of_mode)) return;
         ++it;
         continue;
       }
@@ -392,6 +393,8 @@ void RouterCore::Parts::Dispatch(absl::Time now) {
       }
       request.no_pair_since.reset();
       it = queue->erase(it);
+      --queued_of_mode[ModeOf(request)];
+      request.tried = true;
       if (found.colocated) {
         OpenColocated(request, *found.worker, now);
       } else {
@@ -405,7 +408,7 @@ void RouterCore::Parts::Dispatch(absl::Time now) {
 void RouterCore::Parts::SetTimer(Request& request) {
   absl::Time wake = absl::InfiniteFuture();
   if (request.stage == Request::Stage::kFinished) {
-    if (!request.aborted) wake = request.finished + options.slow_client_limit;
+    if (!request.aborted) wake = request.finished + request.leave_limit;
   } else {
     wake = request.checked.deadline;
     if (request.slow_since) wake = std::min(wake, *request.slow_since + options.slow_client_limit);
@@ -435,7 +438,7 @@ void RouterCore::Parts::SetTimer(Request& request) {
 
 void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
   if (request.stage == Request::Stage::kFinished) {
-    if (!request.aborted && now >= request.finished + options.slow_client_limit) {
+    if (!request.aborted && now >= request.finished + request.leave_limit) {
       request.aborted = true;
       AbortClientOf(request);
     }
@@ -471,7 +474,7 @@ void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
     } else if (request.refused_since && now >= *request.refused_since + options.room_wait) {
       FinishError(request,
                   absl::ResourceExhaustedError(
-                      absl::StrCat("every prefill worker was full for ",
+                      absl::StrCat("every worker for its prompt was full for ",
                                    absl::FormatDuration(now - *request.refused_since),
                                    "; the last one said: ", request.last_failure.message())),
                   now);

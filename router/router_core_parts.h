@@ -12,6 +12,7 @@
 
 #include "router/answer_so_far.h"
 #include "router/router_core.h"
+#include "router/ways.h"
 #include "router/worker_table.h"
 
 // The inside of RouterCore; included by its sources alone.
@@ -56,6 +57,7 @@ struct Request {
   CheckedRequest checked;
   AnswerSoFar answer;
   Stage stage = Stage::kQueued;
+  bool tried = false;                     // has left the queue before
   bool sized = false;                     // max_tokens is decided and known to fit
   std::optional<ModelIdentity> identity;  // of the try that runs, and of all that showed tokens
 
@@ -101,6 +103,7 @@ struct Request {
   bool aborted = false;
   std::optional<absl::Time> slow_since;
   absl::Time finished;
+  absl::Duration leave_limit;  // from then on, for the client to take what is on its way
 
   // For the Summary.
   v1::Timing timing;
@@ -226,7 +229,8 @@ struct RouterCore::Parts {
   std::map<LegKey, Leg> legs;
   LegKey next_leg = 1;
   std::list<RequestKey> fresh, again;  // queued: new ones; ones that have run before, served first
-  std::set<RequestKey> waiting_room;   // tickets that no decode worker has promised room for
+  Ways::CountOfMode queued_of_mode{};
+  std::set<RequestKey> waiting_room;  // tickets that no decode worker has promised room for
   std::set<std::pair<absl::Time, RequestKey>> timers;
   absl::Time stale_at = absl::InfiniteFuture();
   absl::Time forget_at = absl::InfiniteFuture();

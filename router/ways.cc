@@ -22,27 +22,44 @@ Ways::Ways(const RouterCoreOptions& options, WorkerTable* workers, absl::Time no
       workers_(workers),
       now_(now) {}
 
+absl::Span<const Ways::Way> Ways::OrderFor(v1::ServingMode mode, size_t tokens) const {
+  static constexpr Way kSplitOnly[] = {kSplit};
+  static constexpr Way kColocatedOnly[] = {kColocated};
+  static constexpr Way kShortPrompt[] = {kColocated, kSplit};
+  static constexpr Way kLongPrompt[] = {kShortSplit, kColocated, kSplit};
+  if (mode == v1::SERVING_MODE_DISAGGREGATED) return kSplitOnly;
+  if (mode == v1::SERVING_MODE_COLOCATED) return kColocatedOnly;
+  if (tokens <= auto_prompt_tokens_) return kShortPrompt;
+  return kLongPrompt;
+}
+
 Ways::Found Ways::Find(v1::ServingMode mode, size_t tokens, const Need& need,
                        WorkerKey avoid_prefill, WorkerKey avoid_decode) {
-  std::vector<Way> order;
-  if (mode == v1::SERVING_MODE_DISAGGREGATED) {
-    order = {kSplit};
-  } else if (mode == v1::SERVING_MODE_COLOCATED) {
-    order = {kColocated};
-  } else if (tokens <= auto_prompt_tokens_) {
-    order = {kColocated, kSplit};
-  } else {
-    order = {kShortSplit, kColocated, kSplit};
-  }
   Found found;
-  for (const Way way : order) {
-    found.colocated = way == kColocated;
-    const Choice choice =
-        Try(way, need, found.colocated ? avoid_decode : avoid_prefill, &found.worker);
-    if (choice != Choice::kNone) found.choice = choice;
-    if (choice == Choice::kTaken) return found;
+  // The worker that failed it last, where there was no other.
+  Found avoided;
+  for (const Way way : OrderFor(mode, tokens)) {
+    Found next{.colocated = way == kColocated};
+    const WorkerKey avoid = next.colocated ? avoid_decode : avoid_prefill;
+    next.choice = Try(way, need, avoid, &next.worker);
+    if (next.choice == Choice::kTaken) {
+      if (avoid == 0 || next.worker->name.key != avoid) return next;
+      if (avoided.worker == nullptr) avoided = next;
+    }
+    if (next.choice != Choice::kNone) found = next;
   }
-  return found;
+  return avoided.worker != nullptr ? avoided : found;
+}
+
+bool Ways::Closed(const CountOfMode& queued) const {
+  for (size_t mode = 0; mode < queued.size(); ++mode) {
+    if (queued[mode] == 0) continue;
+    const bool closed = mode == v1::SERVING_MODE_DISAGGREGATED ? prefill_closed_
+                        : mode == v1::SERVING_MODE_COLOCATED   ? decode_closed_
+                                                               : prefill_closed_ && decode_closed_;
+    if (!closed) return false;
+  }
+  return true;
 }
 
 WorkerTable::Choice Ways::Try(Way way, Need need, WorkerKey avoid, Worker** worker) {
@@ -60,7 +77,10 @@ WorkerTable::Choice Ways::Try(Way way, Need need, WorkerKey avoid, Worker** work
                               [&](const Need& other) { return AtLeastAsPicky(other, need); }),
                busy.end());
     busy.push_back(std::move(need));
-    closed_ = !workers_->AnyPlace(places_, now_);
+    bool& closed = way == kColocated ? decode_closed_ : prefill_closed_;
+    const WorkerTable::Role role =
+        way == kColocated ? WorkerTable::Role::kDecode : WorkerTable::Role::kPrefill;
+    closed = !workers_->AnyPlace(role, places_, now_);
   }
   return choice;
 }

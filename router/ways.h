@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "router/router_core.h"
 #include "router/worker_table.h"
 
@@ -26,12 +27,15 @@ class Ways {
   // place.
   Found Find(v1::ServingMode mode, size_t tokens, const Need& need, WorkerKey avoid_prefill,
              WorkerKey avoid_decode);
-  // No worker has a place, whatever the need.
-  bool closed() const { return closed_; }
+  using CountOfMode = std::array<int, v1::ServingMode_ARRAYSIZE>;
+  // Nothing of what is queued, so many requests of each mode, would find a place, whatever its
+  // need. Certain only if true.
+  bool Closed(const CountOfMode& queued) const;
 
  private:
   // Split where the queue is short enough for auto; split; colocated.
   enum Way { kShortSplit, kSplit, kColocated, kWays };
+  absl::Span<const Way> OrderFor(v1::ServingMode mode, size_t tokens) const;
   WorkerTable::Choice Try(Way way, Need need, WorkerKey avoid, Worker** worker);
 
   const WorkerTable::Places places_, short_places_;
@@ -40,7 +44,7 @@ class Ways {
   const absl::Time now_;
   // Of those that found all busy; of each way none is at least as picky as another.
   std::array<std::vector<Need>, kWays> busy_;
-  bool closed_ = false;
+  bool prefill_closed_ = false, decode_closed_ = false;
 };
 
 }  // namespace baton

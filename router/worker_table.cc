@@ -36,9 +36,9 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
-// Ours are counted at once, those of other routers only in the report: the larger is closer.
+// Ours are counted at once, those of other routers when it reports.
 uint64_t PromptTokensAt(const Worker& worker) {
-  return std::max(worker.prompt_tokens, worker.load.waiting_tokens());
+  return worker.prompt_tokens + worker.others_prompt_tokens;
 }
 
 // Whether a worker may be given one more prompt.
@@ -55,7 +55,7 @@ bool HasIdentity(const Worker& worker, const std::optional<ModelIdentity>& ident
 }
 
 uint64_t SequencesAt(const Worker& worker) {
-  return std::max<uint64_t>(worker.legs, worker.load.running() + worker.load.waiting());
+  return static_cast<uint64_t>(worker.legs) + worker.others_sequences;
 }
 
 // Blocks that are free, less those that legs opened since the last report need.
@@ -128,6 +128,12 @@ Worker* WorkerTable::Report(AttachKey attach, const v1::LoadReport& load, absl::
   worker.load = load;
   worker.reported = now;
   worker.new_blocks = 0;
+  const auto beyond = [](uint64_t reported, uint64_t own) {
+    return reported > own ? reported - own : 0;
+  };
+  worker.others_prompt_tokens = beyond(load.waiting_tokens(), worker.prompt_tokens);
+  worker.others_sequences =
+      beyond(uint64_t{load.running()} + load.waiting(), static_cast<uint64_t>(worker.legs));
   return &worker;
 }
 
@@ -282,11 +288,11 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
   return choice;
 }
 
-bool WorkerTable::AnyPlace(const Places& places, absl::Time now) const {
+bool WorkerTable::AnyPlace(Role role, const Places& places, absl::Time now) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const auto& [key, worker] = entry;
-    return Ready(worker, now) && HasPlace(worker, places, now) &&
-           (!worker.prefill() || partners_.count(key) > 0);
+    return worker.prefill() == (role == Role::kPrefill) && Ready(worker, now) &&
+           HasPlace(worker, places, now) && (!worker.prefill() || partners_.count(key) > 0);
   });
 }
 

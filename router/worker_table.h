@@ -33,6 +33,9 @@ struct Worker {
   int prompts = 0;             // legs whose prompt it computes, without a first token yet
   uint64_t prompt_tokens = 0;  // tokens of those
   uint64_t new_blocks = 0;     // decode: needed by legs opened since the last report
+  // Of other routers, as far as the last report tells: what it said less our own then.
+  uint64_t others_prompt_tokens = 0;
+  uint64_t others_sequences = 0;
   absl::Time full_until = absl::InfinitePast();  // refused a prompt: none before this
 
   bool prefill() const { return registration.role() == v1::WORKER_ROLE_PREFILL; }
@@ -109,7 +112,8 @@ class WorkerTable {
   Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
   // Whether some prefill worker with a partner, or some decode worker, has a place, for whatever
   // need.
-  bool AnyPlace(const Places& places, absl::Time now) const;
+  enum class Role { kPrefill, kDecode };
+  bool AnyPlace(Role role, const Places& places, absl::Time now) const;
   // The least loaded decode worker with a proven link to `prefill`, none of `refused_by`. Null when
   // there is none; `*partners` counts those that could, the refusing ones among them.
   Worker* ChooseDecode(const Worker& prefill, const Need& need,
