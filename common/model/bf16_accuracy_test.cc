@@ -174,8 +174,8 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Bf16AccuracyTest,
                            return Goldens()["models"][info.param]["shape_of"].get<std::string>();
                          });
 
-// The seeds were fixed before anything was measured; many are beyond the bound, in transformers'
-// own bfloat16 more of them.
+// Many are beyond the bound, in transformers' own bfloat16 more of them. What is asked here was
+// settled on seeds 1 to 10; the goldens have others, for which nothing was changed.
 TEST_P(Bf16AccuracyTest, RandomModelsAreNotFartherFromFloat32ThanTransformersInBfloat16) {
   const json& model = Goldens()["models"][GetParam()];
   const auto positions = model["positions"].get<std::vector<int>>();
