@@ -33,6 +33,7 @@ RUN apt-get update \
  && rm -rf /tmp/packages /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*
 COPY --from=build /out/bin/ /usr/bin/
 COPY --from=build /out/models/ /usr/share/baton/models/
+COPY tests/goodput/slo/ /usr/share/baton/slo/
 COPY LICENSE /usr/share/doc/baton/LICENSE
 RUN for program in router prefill decode client goodput; do baton-$program --version || exit 1; done
 USER 65532:65532

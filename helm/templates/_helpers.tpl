@@ -74,7 +74,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- define "baton.preStopSeconds" -}}
 {{- $pool := get .root.Values .component -}}
 {{- if not (kindIs "invalid" $pool.drain.preStopSeconds) }}{{ int64 $pool.drain.preStopSeconds }}
-{{- else if eq .component "router" }}{{ add (ceil (mulf 1.2 $pool.maxConnectionAgeSeconds)) 5 }}
+{{- /* The age of a connection, give or take a tenth, after names and Services have forgotten the router. */}}
+{{- else if eq .component "router" }}{{ add (ceil (mulf 1.2 $pool.maxConnectionAgeSeconds)) (ternary 30 5 .root.Values.service.direct) }}
 {{- else }}0
 {{- end }}
 {{- end }}

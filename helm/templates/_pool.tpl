@@ -28,6 +28,11 @@
 - --context={{ int64 $pool.context }}
 {{- end }}
 - --drain-grace={{ int64 $pool.drain.graceSeconds }}s
+- --log-level={{ $v.log.level }}
+- --log-format={{ $v.log.format }}
+{{- if $v.metrics.enabled }}
+- --metrics-listen=0.0.0.0:{{ int64 $v.metrics.port }}
+{{- end }}
 {{- with $pool.args }}
 {{ toYaml . }}
 {{- end }}
@@ -35,7 +40,7 @@
 
 {{/* The service of grpc.health.v1 that says whether this one can do its work. */}}
 {{- define "baton.readyService" -}}
-{{- get (dict "router" "baton.v1.Inference" "prefill" "baton.v1.PrefillWorker" "decode" "baton.v1.DecodeWorker") .component -}}
+{{- ternary "baton.v1.Inference" "ready" (eq .component "router") -}}
 {{- end }}
 
 {{/* And the one that says whether it is alive: a router without workers is. */}}
@@ -79,6 +84,10 @@ spec:
       {{- $annotations := dict }}
       {{- with $v.attach.token }}
       {{- $_ := set $annotations "checksum/attach-token" (sha256sum .) }}
+      {{- end }}
+      {{- if and $v.metrics.enabled $v.metrics.annotations }}
+      {{- $_ := set $annotations "prometheus.io/scrape" "true" }}
+      {{- $_ := set $annotations "prometheus.io/port" (int64 $v.metrics.port | toString) }}
       {{- end }}
       {{- $annotations = merge (deepCopy $pool.podAnnotations) $annotations }}
       annotations:
@@ -176,6 +185,10 @@ spec:
           ports:
             - name: grpc
               containerPort: {{ int64 $pool.port }}
+            {{- if $v.metrics.enabled }}
+            - name: metrics
+              containerPort: {{ int64 $v.metrics.port }}
+            {{- end }}
           startupProbe:
             grpc: {port: {{ int64 $pool.port }}, service: {{ include "baton.aliveService" . }}}
             {{- toYaml $pool.probes.startup | nindent 12 }}

@@ -172,7 +172,10 @@ TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
            {"image.digest=sha256:12", {"/image/digest"}},
            {"networkPolicy.enabled=maybe", {"/networkPolicy/enabled", "boolean"}},
 
+           {"metrics.podMonitor.intervall=1s", {"/metrics/podMonitor", "intervall"}},
+           {"log.level=warning", {"/log/level", "warn"}},
            {"test.expectedTokenIds={a}", {"/test/expectedTokenIds/0"}},
+           {"goodput.arg={a}", {"/goodput", "arg"}},
 
        }) {
     const Ended refused = Template(absl::StrCat("--set '", set, "'"));
@@ -191,6 +194,7 @@ TEST_F(HelmTest, GraceCoversTheDrain) {
   const Ended rendered = Template(
       "--show-only templates/pools.yaml --set router.maxConnectionAgeSeconds=30 "
       "--set router.drain.graceSeconds=100 --set decode.drain.preStopSeconds=0 "
+      "--set service.direct=false "
       "--set decode.drain.graceSeconds=7");
   // 1.2 * 30 + 5 until SIGTERM, and 10 beyond the grace.
   EXPECT_THAT(rendered.output, AllOf(HasSubstr("command: [sleep, \"41\"]"),
@@ -212,6 +216,20 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
               HasSubstr("name: WANT_IDS, value: \"\""));
   EXPECT_THAT(Template(test + "--set test.expectedTokenIds='{1,23}'").output,
               HasSubstr("name: WANT_IDS, value: \"1,23\""));
+}
+
+TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
+  EXPECT_THAT(Template("").output, Not(HasSubstr("kind: Job")));
+  const std::string job = "--show-only templates/goodput-job.yaml --set goodput.enabled=true ";
+  EXPECT_THAT(Template(job + "--set goodput.args='{--rate=7,--slo=/etc/goodput/mine.json}' "
+                             "--set goodput.files.mine\\\\.json=x")
+                  .output,
+              AllOf(HasSubstr("baton-goodput run --endpoint=\"$ROUTER\" --out=/report/run.json"),
+                    HasSubstr("- --rate=7\n"), HasSubstr("mountPath: /etc/goodput"),
+                    HasSubstr("mine.json: x"), HasSubstr("cat /report/run.json")));
+  EXPECT_THAT(Template(job + "--set goodput.report.claimName=reports").output,
+              AllOf(HasSubstr("persistentVolumeClaim: {claimName: reports}"),
+                    Not(HasSubstr("cat /report/run.json"))));
 }
 
 TEST_F(HelmTest, TheTokenIsLongAndNeverTheSameTwice) {
