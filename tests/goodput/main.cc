@@ -14,6 +14,7 @@
 #include "tests/goodput/diff_command.h"
 #include "tests/goodput/report_command.h"
 #include "tests/goodput/run_command.h"
+#include "tests/goodput/search_command.h"
 #include "tests/goodput/verdict_command.h"
 
 namespace baton {
@@ -24,6 +25,8 @@ constexpr char kUsage[] =
 
   baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=FILE] [--out=FILE]
                                  one load, one verdict
+  baton-goodput search --rate=R --slo=FILE --out=FILE [--compare=disaggregated,colocated,auto] ...
+                                 the highest rate that keeps an attainment, from R up or down
   baton-goodput verdict FILE     the verdict of a run file once more
   baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]
                                  a page made of runs and searches, its figures beside it as JSON
@@ -36,8 +39,8 @@ to be believed, and 130 after Ctrl-C, which cancels what is open and writes what
 Ctrl-C leaves at once.)";
 
 const std::vector<Command>& Commands() {
-  static const auto* commands =
-      new std::vector<Command>{RunCommand(), VerdictCommand(), ReportCommand(), DiffCommand()};
+  static const auto* commands = new std::vector<Command>{
+      RunCommand(), SearchCommand(), VerdictCommand(), ReportCommand(), DiffCommand()};
   return *commands;
 }
 
@@ -79,8 +82,8 @@ bool FlagGiven(const std::string& flag) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words = baton::StartProgram(argc, argv, baton::kUsage);
   const baton::Command& command = baton::CommandOf(words);
-  // Before any thread starts, as they inherit it: on a machine that the load itself fills, sending in
-  // time and reading the clock in time come first. Not everybody may; then lag is told as it is.
+  // Before any thread starts, as they inherit it: on a machine that the load itself fills, sending
+  // in time and reading the clock in time come first. Not everybody may; then lag is told as it is.
   setpriority(PRIO_PROCESS, 0, -10);
   return command.run({words.begin() + 1, words.end()});
 }

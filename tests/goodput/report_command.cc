@@ -20,7 +20,7 @@ ABSL_DECLARE_FLAG(std::string, out);
 ABSL_FLAG(
     double, attainment, 0.9,
     "share of requests that must be good: what a search looks for, what runs are held against");
-ABSL_FLAG(std::string, title, "Goodput", "report: heading of the page");
+ABSL_FLAG(std::string, title, "Goodput", "report: heading of the page; search: name of its cell");
 ABSL_FLAG(std::string, svg, "", "report: folder to write the key plots to, as SVG files");
 
 namespace baton {

@@ -1,0 +1,299 @@
+#include "tests/goodput/search_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <thread>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/base/program.h"
+#include "tests/goodput/load.h"
+#include "tests/goodput/load_flags.h"
+#include "tests/goodput/progress_line.h"
+#include "tests/goodput/report/cell.h"
+#include "tests/goodput/report/cell_text.h"
+#include "tests/goodput/run_file.h"
+#include "tests/goodput/search/compared_modes.h"
+#include "tests/goodput/search/compared_search.h"
+#include "tests/goodput/search/search_result.h"
+#include "tests/goodput/slo_file.h"
+#include "tests/goodput/unloaded.h"
+
+ABSL_DECLARE_FLAG(std::string, out);
+ABSL_DECLARE_FLAG(std::string, slo);
+ABSL_DECLARE_FLAG(std::string, title);
+ABSL_DECLARE_FLAG(double, attainment);
+ABSL_FLAG(
+    std::string, compare, "",
+    "search: modes to search in turn, disaggregated,colocated,auto; each may have an endpoint of "
+    "its own, MODE=HOST:PORT, and an endpoint any name");
+ABSL_FLAG(
+    absl::Duration, longest_probe, absl::ZeroDuration(),
+    "search: longest time for one rate, all its loads together, while they leave it undecided; "
+    "default: four times --duration");
+ABSL_FLAG(double, resolution, 0.03, "search: the bracket ends narrower than this, 0.005 to 0.5");
+ABSL_FLAG(double, lowest_rate, 0.01, "search: given up below this rate");
+ABSL_FLAG(double, highest_rate, 1000, "search: and above this one");
+ABSL_FLAG(uint32_t, least_requests, 50, "search: windows grow until they offer as many requests");
+ABSL_FLAG(
+    absl::Duration, time_budget, absl::InfiniteDuration(),
+    "search: no load is begun that would end after this; what is found until then is written, "
+    "marked as partial");
+
+namespace baton {
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
+  return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailed;
+}
+
+// What the command line and the files that it names ask for.
+struct Plan {
+  LoadSpec spec;
+  SearchOptions options;
+  std::vector<ComparedSide> sides;
+  SloFile slo;
+  absl::Duration budget;
+};
+
+absl::Status CheckOptions(const SearchOptions& options) {
+  const auto refuse = [](const char* flag, double value, const char* range) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, "=", value, " is not ", range));
+  };
+  if (!(options.goal >= 0.01 && options.goal <= 0.9999))
+    return refuse("--attainment", options.goal, "0.01 to 0.9999");
+  if (!(options.resolution >= 0.005 && options.resolution <= 0.5))
+    return refuse("--resolution", options.resolution, "0.005 to 0.5");
+  if (!(options.lowest_rate >= 0.0001 && options.lowest_rate <= options.highest_rate &&
+        options.highest_rate <= 10000)) {
+    return absl::InvalidArgumentError(absl::StrCat("--lowest-rate=", options.lowest_rate,
+                                                   " and --highest-rate=", options.highest_rate,
+                                                   " are not 0.0001 to 10000 in this order"));
+  }
+  if (!(options.first_rate >= options.lowest_rate && options.first_rate <= options.highest_rate))
+    return refuse("--rate", options.first_rate,
+                  "between --lowest-rate and --highest-rate; the search begins there");
+  if (options.longest_s < options.probe_s)
+    return refuse("--longest-probe", options.longest_s, "--duration or more (seconds)");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> MakePlan() {
+  absl::StatusOr<LoadSpec> spec = LoadSpecFromFlags();
+  if (!spec.ok()) return spec.status();
+  Plan plan{.spec = *std::move(spec)};
+  const double probe_s = absl::ToDoubleSeconds(plan.spec.duration);
+  const double longest_s = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_longest_probe));
+  plan.options = {.goal = absl::GetFlag(FLAGS_attainment),
+                  .first_rate = plan.spec.workload.arrivals.rate,
+                  .lowest_rate = absl::GetFlag(FLAGS_lowest_rate),
+                  .highest_rate = absl::GetFlag(FLAGS_highest_rate),
+                  .resolution = absl::GetFlag(FLAGS_resolution),
+                  .probe_s = probe_s,
+                  .longest_s = longest_s > 0 ? longest_s : 4 * probe_s,
+                  .least_requests = static_cast<double>(absl::GetFlag(FLAGS_least_requests)),
+                  .seed = plan.spec.seed};
+  if (!FlagGiven("rate"))
+    return absl::InvalidArgumentError("--rate is needed: the rate at which the search begins");
+  if (absl::Status status = CheckOptions(plan.options); !status.ok()) return status;
+  plan.budget = absl::GetFlag(FLAGS_time_budget);
+  if (plan.budget <= absl::ZeroDuration())
+    return absl::InvalidArgumentError("--time-budget is not above 0");
+  const std::string slo = absl::GetFlag(FLAGS_slo);
+  if (slo.empty())
+    return absl::InvalidArgumentError(
+        "search needs --slo=FILE: without targets no rate is too high");
+  absl::StatusOr<SloFile> read = ReadSloFile(slo);
+  if (!read.ok()) return read.status();
+  plan.slo = *std::move(read);
+  if (const std::string compare = absl::GetFlag(FLAGS_compare); !compare.empty()) {
+    if (FlagGiven("mode")) return absl::InvalidArgumentError("--mode and --compare: one of them");
+    absl::StatusOr<std::vector<ComparedSide>> sides = ParseComparedSides(compare);
+    if (!sides.ok()) return sides.status();
+    plan.sides = *std::move(sides);
+  } else {
+    plan.sides = {
+        {.name = plan.spec.mode.empty() ? "server" : plan.spec.mode, .mode = plan.spec.mode}};
+  }
+  for (ComparedSide& side : plan.sides) {
+    if (side.endpoint.empty()) side.endpoint = plan.spec.endpoint;
+  }
+  for (const char* flag :
+       {"slo", "compare", "attainment", "longest_probe", "resolution", "lowest_rate",
+        "highest_rate", "least_requests", "time_budget", "title"}) {
+    if (FlagGiven(flag)) plan.spec.given[flag] = absl::FindCommandLineFlag(flag)->CurrentValue();
+  }
+  if (absl::Status status = CheckLoad(plan.spec); !status.ok()) return status;
+  if (const std::string out = absl::GetFlag(FLAGS_out); out.empty()) {
+    return absl::InvalidArgumentError("search needs --out=FILE: hours of loads should not be lost");
+  } else if (absl::Status status = CheckWritable(out); !status.ok()) {
+    return status;
+  }
+  return plan;
+}
+
+// The load that a step of the search asks for. Every load has prompts of its own, so that no prefix
+// cache knows what a mode that went before has asked.
+LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loads_before) {
+  LoadSpec spec = plan.spec;
+  spec.endpoint = plan.sides[step.mode].endpoint;
+  spec.mode = plan.sides[step.mode].mode;
+  spec.workload.arrivals.rate = step.plan.rate;
+  spec.seed = step.plan.seed;
+  spec.duration = absl::Seconds(step.plan.window_s);
+  spec.prompt_salt = plan.spec.prompt_salt + loads_before + 1;
+  return spec;
+}
+
+std::string MinutesText(double seconds) {
+  return seconds < 120 ? absl::StrFormat("%.0f s", seconds)
+                       : absl::StrFormat("%.0f min", seconds / 60);
+}
+
+// Beside its window a load takes its warm-up and, about, one more warm-up's worth of tail.
+Interval ForecastSeconds(const Plan& plan, const ComparedSearch& search) {
+  const double beside = 1.2 * absl::ToDoubleSeconds(plan.spec.warmup);
+  const Interval windows = search.WindowsLeft(), loads = search.LoadsLeft();
+  return {windows.low + beside * loads.low, windows.high + beside * loads.high};
+}
+
+void PrintForecast(const Plan& plan, const ComparedSearch& search) {
+  const Interval left = ForecastSeconds(plan, search);
+  std::fprintf(stderr, "search of %d mode%s: about %s to %s", static_cast<int>(plan.sides.size()),
+               plan.sides.size() == 1 ? "" : "s", MinutesText(left.low).c_str(),
+               MinutesText(left.high).c_str());
+  if (plan.budget < absl::InfiniteDuration()) {
+    std::fprintf(stderr, ", at most %s (--time-budget)",
+                 MinutesText(absl::ToDoubleSeconds(plan.budget)).c_str());
+  }
+  std::fputs("\n", stderr);
+}
+
+// Runs loads until the search has ended, time is out or `stop` is set; those say so in the result.
+// A load that could not be run ends the search with its status, which goes into the result too.
+absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& unloaded,
+                       StopFlag* stop, SearchResult* result) {
+  ComparedSearch search(plan.sides.size(), plan.options);
+  PrintForecast(plan, search);
+  const absl::Time begin = absl::Now();
+  uint64_t loads = 0;
+  absl::Status failed;
+  while (search.Next()) {
+    const ComparedSearch::Step step = *search.Next();
+    const double needed = step.plan.window_s + absl::ToDoubleSeconds(plan.spec.warmup);
+    if (absl::Now() - begin + absl::Seconds(needed) > plan.budget) {
+      result->remarks.push_back(
+          absl::StrCat("partial: --time-budget was used up after ", loads, " loads"));
+      break;
+    }
+    SearchedMode& mode = result->modes[step.mode];
+    const std::string what = absl::StrFormat("%s %.4g/s (%s): ", mode.name, step.plan.rate,
+                                             PurposeName(step.plan.purpose));
+    absl::StatusOr<RunResult> run;
+    {
+      ProgressLine line(stderr, what);
+      run = RunLoad(SpecOf(plan, step, loads), stop,
+                    [&](const LoadProgress& progress) { line.Show(progress); });
+    }
+    if (!run.ok()) {
+      failed = run.status();
+      result->remarks.push_back(
+          absl::StrCat("partial: a load could not be run: ", failed.message()));
+      break;
+    }
+    run->unloaded = unloaded;
+    ++loads;
+    const bool stopped = run->partial || stop->stopped();
+    mode.loads.push_back({step.plan, *std::move(run)});
+    if (stopped) {
+      result->remarks.push_back(absl::StrCat("partial: stopped in load ", loads));
+      break;
+    }
+    const std::vector<uint8_t> good = GoodOnes(mode.loads.back().run);
+    std::fprintf(stderr, "%sattainment %s of %zu\n", what.c_str(), ShareText(ShareOf(good)).c_str(),
+                 good.size());
+    search.Add(good);
+  }
+  result->partial = search.Next().has_value();
+  for (size_t i = 0; i < plan.sides.size(); ++i) {
+    result->modes[i].finished = search.search(i).finished();
+    result->modes[i].confirmed = search.search(i).confirmed();
+    result->modes[i].notes = search.search(i).Notes();
+  }
+  return failed;
+}
+
+int Search(const std::vector<std::string>&) {
+  absl::StatusOr<Plan> plan = MakePlan();
+  if (!plan.ok()) RefuseToStart(plan.status().message());
+  BlockStopSignals();
+  // Lives as long as the process: the thread that waits for a signal may use it until its end.
+  static auto* const stop = new StopFlag;
+  std::thread([] {
+    WaitForStop();
+    stop->Stop();
+  }).detach();
+
+  std::optional<UnloadedLatency> unloaded;
+  if (plan->slo.IsRelative()) {
+    LoadSpec spec = plan->spec;
+    spec.endpoint = plan->sides[0].endpoint;
+    spec.mode = plan->sides[0].mode;
+    const absl::StatusOr<UnloadedLatency> measured = MeasureUnloaded(spec, stop);
+    if (!measured.ok()) return Fail(measured.status());
+    unloaded = *measured;
+  }
+  SetTargets(plan->slo.Resolve(unloaded), &plan->spec);
+
+  SearchResult result{
+      .tool_version = std::string(kVersion),
+      .started_at = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
+      .spec = plan->spec.given,
+      .goal = plan->options.goal};
+  for (const ComparedSide& side : plan->sides)
+    result.modes.push_back({.name = side.name, .endpoint = side.endpoint});
+  const absl::Status failed = RunSearch(*plan, unloaded, stop, &result);
+  const absl::Status written =
+      WriteWhole(absl::GetFlag(FLAGS_out),
+                 absl::StrCat(SearchToJson(result).dump(
+                                  -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+                              "\n"));
+  if (!written.ok()) return Fail(written);
+  if (!failed.ok()) return Fail(failed);
+  if (result.partial) std::printf("PARTIAL: %s\n", result.remarks.back().c_str());
+  const bool partial = result.partial;
+  std::vector<InputFile> files(1);
+  files[0].searches.push_back(std::move(result));
+  bool invalid = false;
+  for (const Cell& cell : CellsOf(std::move(files), plan->options.goal)) {
+    for (const std::string& sentence : VerdictSentences(cell))
+      std::printf("%s\n", sentence.c_str());
+    for (const CellMode& mode : cell.modes) {
+      for (const std::string& note : mode.notes)
+        std::printf("  %s: %s\n", mode.name.c_str(), note.c_str());
+      for (const MeasuredLoad& load : mode.loads) invalid = invalid || !load.run.invalid.empty();
+    }
+  }
+  if (partial) return kExitInterrupted;
+  return invalid ? kExitInvalid : 0;
+}
+
+}  // namespace
+
+Command SearchCommand() {
+  std::vector<std::string> flags = LoadFlagNames();
+  flags.insert(flags.end(),
+               {"slo", "out", "attainment", "compare", "longest_probe", "resolution", "lowest_rate",
+                "highest_rate", "least_requests", "time_budget", "title"});
+  // A window is ended by its time alone, and its requests are followed by a tail.
+  flags.erase(std::remove(flags.begin(), flags.end(), "requests"), flags.end());
+  return {.name = "search", .flags = flags, .least_words = 0, .most_words = 0, .run = Search};
+}
+
+}  // namespace baton

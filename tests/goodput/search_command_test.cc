@@ -1,0 +1,148 @@
+#include <atomic>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/goodput/report/cell.h"
+#include "tests/goodput/scratch_folder.h"
+#include "tests/goodput/timed_router.h"
+
+namespace baton {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+struct Ended {
+  int exit_status;     // 128 + signal when one killed it
+  std::string output;  // standard output and error together
+};
+
+// The program itself; `on_start` is told its process id.
+Ended Goodput(const std::string& arguments, const std::function<void(pid_t)>& on_start = nullptr) {
+  FILE* pipe =
+      popen(absl::StrCat("echo $$; exec ", BATON_BINARY_DIR, "/baton-goodput ", arguments, " 2>&1")
+                .c_str(),
+            "r");
+  Ended ended;
+  char buffer[4096];
+  EXPECT_NE(std::fgets(buffer, sizeof buffer, pipe), nullptr);
+  if (on_start) on_start(std::atoi(buffer));
+  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) ended.output += buffer;
+  const int status = pclose(pipe);
+  ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ended;
+}
+
+class SearchCommandTest : public testing::Test {
+ protected:
+  std::string Arguments() const {
+    return absl::StrCat("search --endpoint=", router_.address(),
+                        " --connect-timeout=30s --arrivals=uniform --prompt-tokens=8 "
+                        "--output-tokens=3 --warmup=50ms --duration=250ms --slo=",
+                        slo_, " --out=", out_, " ");
+  }
+
+  TimedRouter router_;
+  const ScratchFolder folder_{"search_command"};
+  const std::string slo_ = folder_.Write("slo.json", R"({"name": "easy", "ttft": "5s"})");
+  const std::string out_ = folder_.Path("search.json");
+};
+
+TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
+  const Ended ended =
+      Goodput(Arguments() + "--compare=disaggregated,colocated --rate=200 --highest-rate=400");
+  EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;  // 3: a busy machine
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("search of 2 modes: about "),
+                                  HasSubstr("disaggregated 400/s (bracket): "),
+                                  HasSubstr("sustains at least 400 requests/s at 90 % attainment"),
+                                  HasSubstr("still reached at the highest rate allowed")));
+  const InputFile file = ReadInputFile(out_).value();
+  ASSERT_THAT(file.searches, SizeIs(1));
+  const SearchResult& search = file.searches[0];
+  EXPECT_FALSE(search.partial);
+  ASSERT_THAT(search.modes, SizeIs(2));
+  for (const SearchedMode& mode : search.modes) {
+    ASSERT_THAT(mode.loads, SizeIs(3));
+    EXPECT_EQ(mode.loads[0].plan.rate, 200);
+    EXPECT_EQ(mode.loads[2].plan.purpose, ProbePlan::Purpose::kSameRate);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(mode.loads[i].run.mode, mode.name);
+      EXPECT_EQ(mode.loads[i].run.seed, search.modes[0].loads[i].run.seed);
+    }
+  }
+  const std::string page = folder_.Path("report.html"), plots = folder_.Path("plots");
+  const Ended reported = Goodput(absl::StrCat("report ", out_, " --out=", page, " --svg=", plots));
+  EXPECT_EQ(reported.exit_status, 0) << reported.output;
+  EXPECT_THAT(folder_.Read("report.html"), HasSubstr("Attainment against offered rate"));
+  EXPECT_THAT(folder_.Read("report.json"), HasSubstr("\"baton_goodput_report\": 1"));
+  EXPECT_THAT(folder_.Read("plots/attainment.svg"), HasSubstr("</svg>"));
+  const Ended same = Goodput(absl::StrCat("diff ", out_, " ", out_, " --fail-on-loss"));
+  EXPECT_EQ(same.exit_status, 0) << same.output;
+  EXPECT_THAT(same.output, HasSubstr("capacity at 90 %"));
+}
+
+TEST_F(SearchCommandTest, WhatIsFoundWithinTheTimeBudgetIsWrittenAsPartial) {
+  const Ended ended = Goodput(Arguments() + "--rate=200 --time-budget=700ms");
+  EXPECT_EQ(ended.exit_status, 130) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("PARTIAL: partial: --time-budget was used up after "));
+  EXPECT_TRUE(ReadInputFile(out_)->searches[0].partial);
+}
+
+TEST_F(SearchCommandTest, CtrlCLeavesAPartialResult) {
+  std::atomic<pid_t> tool = 0;
+  std::atomic<int> asked = 0;
+  router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                            TimedRouter::Writer* writer) {
+    if (++asked == 150) kill(tool, SIGINT);  // in the second load
+    return router_.Answer(context, request, writer, request.sampling().max_tokens());
+  };
+  const Ended ended = Goodput(Arguments() + "--rate=200 --duration=300ms --tail=false",
+                              [&](pid_t pid) { tool = pid; });
+  EXPECT_EQ(ended.exit_status, 130) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("PARTIAL: partial: stopped in load "));
+  const SearchResult search = ReadInputFile(out_)->searches[0];
+  EXPECT_TRUE(search.partial);
+  EXPECT_FALSE(search.modes[0].finished);
+}
+
+TEST_F(SearchCommandTest, ARouterThatIsNotThereIsNamed) {
+  const Ended ended = Goodput(absl::StrCat(
+      "search --endpoint=127.0.0.1:1 --connect-timeout=100ms --rate=5 --prompt-tokens=8 "
+      "--output-tokens=3 --slo=",
+      slo_, " --out=", out_));
+  EXPECT_EQ(ended.exit_status, 1) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("127.0.0.1:1"));
+}
+
+TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
+  const auto refused = [&](const std::string& arguments) {
+    const Ended ended = Goodput(Arguments() + arguments);
+    EXPECT_EQ(ended.exit_status, 2) << ended.output;
+    return ended.output;
+  };
+  EXPECT_THAT(refused(""), HasSubstr("--rate is needed"));
+  EXPECT_THAT(refused("--rate=5 --attainment=90"), HasSubstr("--attainment=90 is not 0.01 to"));
+  EXPECT_THAT(refused("--rate=5 --resolution=0"), HasSubstr("--resolution=0 is not"));
+  EXPECT_THAT(refused("--rate=5 --highest-rate=2"), HasSubstr("--rate=5 is not between"));
+  EXPECT_THAT(refused("--rate=5 --longest-probe=1ms"), HasSubstr("--longest-probe=0.001 is not"));
+  EXPECT_THAT(refused("--rate=5 --compare=auto"), HasSubstr("--compare has 1"));
+  EXPECT_THAT(refused("--rate=5 --compare=auto,colocated --mode=auto"),
+              HasSubstr("--mode and --compare: one of them"));
+  EXPECT_THAT(refused("--rate=5 --requests=5"), HasSubstr("--requests is no flag of search"));
+  EXPECT_THAT(refused("--rate=5 --time-budget=0s"), HasSubstr("--time-budget is not above 0"));
+  EXPECT_THAT(refused("--rate=5 --slo="), HasSubstr("search needs --slo=FILE"));
+  EXPECT_THAT(refused("--rate=5 --out="), HasSubstr("search needs --out=FILE"));
+  EXPECT_THAT(refused("--rate=5 --out=/none/there"), HasSubstr("/none/there"));
+}
+
+}  // namespace
+}  // namespace baton
