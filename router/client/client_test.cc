@@ -40,6 +40,7 @@ TEST(GenerateRequestTest, WhatIsSetTravelsEvenWhenItIsZero) {
   const auto request = MakeGenerateRequest({.token_ids = "1, 2,3",
                                             .request_id = "r",
                                             .model = "m",
+                                            .slo_ttft_ms = 100.5,
                                             .temperature = 0.f,
                                             .top_p = 0.5f,
                                             .top_k = 0u,
@@ -61,6 +62,8 @@ TEST(GenerateRequestTest, WhatIsSetTravelsEvenWhenItIsZero) {
                                             .bad_word_ids = "1,2;3"})
                            .value();
   EXPECT_THAT(request.token_ids().ids(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(request.slo().ttft_ms(), 100.5);
+  EXPECT_FALSE(request.slo().has_tpot_ms());
   const v1::SamplingParams& sampling = request.sampling();
   EXPECT_TRUE(sampling.has_temperature() && sampling.has_top_k() && sampling.has_min_p());
   EXPECT_TRUE(sampling.has_seed() && sampling.has_max_tokens() && sampling.has_min_tokens());
@@ -135,6 +138,31 @@ TEST(ReceivedAnswerTest, JsonHasEveryFieldOfTheAnswer) {
   }
   EXPECT_TRUE(answer.complete());
   EXPECT_EQ(answer.ToJson(), ExpectedJson());
+}
+
+TEST(ReceivedAnswerTest, TheVerdictOnTargetsIsShownWhereThereWereSome) {
+  const auto with = [](const v1::SloVerdict& verdict) {
+    ReceivedAnswer answer(absl::UnixEpoch());
+    for (v1::GenerateEvent event : FakeRouter::Events({})) {
+      if (event.has_summary()) *event.mutable_summary()->mutable_slo() = verdict;
+      EXPECT_TRUE(answer.Add(event, absl::UnixEpoch()).ok());
+    }
+    return answer;
+  };
+  v1::SloVerdict verdict;
+  verdict.set_met(true);
+  verdict.set_tpot_met(true);
+  EXPECT_EQ(with(verdict).ToJson()["slo"], json::parse(R"({"met": true, "tpot_met": true})"));
+  EXPECT_THAT(with(verdict).TimingTable(), testing::EndsWith("\n  targets met\n"));
+  verdict.set_met(false);
+  verdict.set_ttft_met(false);
+  verdict.set_lost_to(v1::SLO_PHASE_DECODE_WAIT);
+  EXPECT_EQ(
+      with(verdict).ToJson()["slo"],
+      json::parse(
+          R"({"met": false, "ttft_met": false, "tpot_met": true, "lost_to": "decode_wait"})"));
+  EXPECT_THAT(with(verdict).TimingTable(),
+              testing::EndsWith("\n  targets missed, lost to decode_wait\n"));
 }
 
 TEST(ReceivedAnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {

@@ -97,6 +97,8 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
     }
     request.set_mode(*mode);
   }
+  if (options.slo_ttft_ms) request.mutable_slo()->set_ttft_ms(*options.slo_ttft_ms);
+  if (options.slo_tpot_ms) request.mutable_slo()->set_tpot_ms(*options.slo_tpot_ms);
   v1::SamplingParams& sampling = *request.mutable_sampling();
   if (options.temperature) sampling.set_temperature(*options.temperature);
   if (options.top_p) sampling.set_top_p(*options.top_p);

@@ -20,6 +20,8 @@ struct GenerateOptions {
   std::string request_id;
   std::string model;
   std::string mode;  // by name, or nothing
+  std::optional<double> slo_ttft_ms;
+  std::optional<double> slo_tpot_ms;
   std::optional<float> temperature;
   std::optional<float> top_p;
   std::optional<uint32_t> top_k;

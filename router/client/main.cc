@@ -11,6 +11,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -65,6 +66,12 @@ ABSL_FLAG(std::optional<float>, min_p, std::nullopt,
 ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
           "generate: of the draw, 0 to 18446744073709551615; the same seed gives the same answer. "
           "None: a random one, which is told");
+ABSL_FLAG(
+    std::optional<double>, slo_ttft_ms, std::nullopt,
+    "generate: target for the time to the first token, milliseconds; the verdict is shown with "
+    "--timing and --json");
+ABSL_FLAG(std::optional<double>, slo_tpot_ms, std::nullopt,
+          "generate: target for the mean time per later token, milliseconds");
 ABSL_FLAG(std::optional<uint32_t>, max_tokens, std::nullopt,
           "generate: most tokens to generate, 1 up to what the model's context leaves; none: all "
           "of that");
@@ -121,7 +128,7 @@ constexpr char kUsage[] = R"(baton-client: asks a router.
 Exits with 0 when all went well, 1 when the call failed, 2 when the command line can't be used, and
 130 when it was interrupted, which also cancels the call.)";
 
-// The flags that each command understands besides --router and --timeout.
+// The flags that each command understands besides --router, --timeout and those of the log.
 const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
   static const auto* flags = new std::map<std::string, std::vector<std::string>>{
       {"generate",
@@ -143,6 +150,8 @@ const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
         "repetition_penalty",
         "request_id",
         "seed",
+        "slo_tpot_ms",
+        "slo_ttft_ms",
         "stop",
         "stop_token_ids",
         "temperature",
@@ -173,7 +182,7 @@ void CheckCommandLine(const std::vector<std::string>& words) {
                                "': it is generate, tokenize, detokenize, models, health or wait"));
   }
   for (const std::string& flag : GivenFlags()) {
-    if (flag == "router" || flag == "timeout") continue;
+    if (flag == "router" || flag == "timeout" || absl::StartsWith(flag, "log_")) continue;
     if (absl::c_linear_search(command->second, flag)) continue;
     RefuseToStart(
         absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ", words[0]));
@@ -217,6 +226,8 @@ v1::GenerateRequest RequestFromFlags(const std::vector<std::string>& words) {
   options.top_k = absl::GetFlag(FLAGS_top_k);
   options.min_p = absl::GetFlag(FLAGS_min_p);
   options.seed = absl::GetFlag(FLAGS_seed);
+  options.slo_ttft_ms = absl::GetFlag(FLAGS_slo_ttft_ms);
+  options.slo_tpot_ms = absl::GetFlag(FLAGS_slo_tpot_ms);
   options.max_tokens = absl::GetFlag(FLAGS_max_tokens);
   options.min_tokens = absl::GetFlag(FLAGS_min_tokens);
   options.stop.assign(StopStrings().begin() + 1, StopStrings().end());

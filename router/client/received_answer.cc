@@ -16,6 +16,11 @@ std::string FinishReasonName(v1::FinishReason reason) {
   return absl::AsciiStrToLower(absl::StripPrefix(name, "FINISH_REASON_"));
 }
 
+std::string SloPhaseWord(v1::SloPhase phase) {
+  const std::string name = v1::SloPhase_Name(phase);
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "SLO_PHASE_"));
+}
+
 std::string Milliseconds(double us) { return absl::StrFormat("%9.2f ms", us / 1000); }
 
 }  // namespace
@@ -140,7 +145,7 @@ nlohmann::ordered_json ReceivedAnswer::AnswerJson(const One& one) const {
   }
   const v1::Summary& summary = one.summary;
   const v1::Timing& timing = summary.timing();
-  return {
+  nlohmann::ordered_json json = {
       {"text", one.text},
       {"token_ids", token_ids},
       {"finish_reason", FinishReasonName(one.finished.reason())},
@@ -161,6 +166,14 @@ nlohmann::ordered_json ReceivedAnswer::AnswerJson(const One& one) const {
       {"link", summary.link()},
       {"migrations", summary.migrations()},
   };
+  if (summary.has_slo()) {
+    const v1::SloVerdict& slo = summary.slo();
+    json["slo"] = {{"met", slo.met()}};
+    if (slo.has_ttft_met()) json["slo"]["ttft_met"] = slo.ttft_met();
+    if (slo.has_tpot_met()) json["slo"]["tpot_met"] = slo.tpot_met();
+    if (!slo.met()) json["slo"]["lost_to"] = SloPhaseWord(slo.lost_to());
+  }
+  return json;
 }
 
 nlohmann::ordered_json ReceivedAnswer::ToJson() const {
@@ -230,7 +243,14 @@ std::string ReceivedAnswer::TimingTable(const One& one) const {
   if (one.summary.migrations() > 0) {
     absl::StrAppend(&table, ", started again ", one.summary.migrations(), " times");
   }
-  return absl::StrCat(table, "\n");
+  absl::StrAppend(&table, "\n");
+  if (one.summary.has_slo()) {
+    const v1::SloVerdict& slo = one.summary.slo();
+    absl::StrAppend(
+        &table, "  targets ",
+        slo.met() ? "met" : absl::StrCat("missed, lost to ", SloPhaseWord(slo.lost_to())), "\n");
+  }
+  return table;
 }
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -56,6 +57,7 @@ const Command& CommandOf(const std::vector<std::string>& words) {
     RefuseToStart(absl::StrCat("unknown command '", words[0], "': there are ", names));
   }
   for (const std::string& flag : GivenFlags()) {
+    if (absl::StartsWith(flag, "log_")) continue;  // every program's
     if (absl::c_linear_search(command->flags, flag)) continue;
     RefuseToStart(
         absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ", words[0]));
