@@ -33,7 +33,7 @@ struct CheckedRequest {
   std::vector<std::string> stop;  // stop strings, none empty
   int answers = 1;                // wanted, each drawn on its own
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // unspecified: the router's own
-  SloTargets slo;                                       // nothing depends on it but the verdict
+  LatencyTargets slo;                                   // nothing depends on it but the verdict
   absl::Time arrival;  // of the RPC, before its prompt was tokenised
   absl::Time deadline = absl::InfiniteFuture();
 };

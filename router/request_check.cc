@@ -166,7 +166,7 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
         "; it takes 1 (disaggregated), 2 (colocated), 3 (auto), or 0 for the router's own"));
   }
   checked.mode = request.mode();
-  const absl::StatusOr<SloTargets> slo = SloFromProto(request.slo());
+  const absl::StatusOr<LatencyTargets> slo = SloFromProto(request.slo());
   if (!slo.ok()) return slo.status();
   checked.slo = *slo;
 

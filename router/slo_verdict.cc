@@ -27,8 +27,8 @@ v1::SloPhase Longest(std::initializer_list<std::pair<v1::SloPhase, int64_t>> wai
 
 }  // namespace
 
-absl::StatusOr<SloTargets> SloFromProto(const v1::Slo& slo) {
-  SloTargets targets;
+absl::StatusOr<LatencyTargets> SloFromProto(const v1::Slo& slo) {
+  LatencyTargets targets;
   if (slo.has_ttft_ms()) {
     if (absl::Status s = CheckTarget("ttft_ms", slo.ttft_ms()); !s.ok()) return s;
     targets.ttft = absl::Milliseconds(slo.ttft_ms());
@@ -40,7 +40,7 @@ absl::StatusOr<SloTargets> SloFromProto(const v1::Slo& slo) {
   return targets;
 }
 
-v1::SloVerdict JudgeSlo(const SloTargets& targets, const v1::Timing& timing, size_t tokens) {
+v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& timing, size_t tokens) {
   v1::SloVerdict verdict;
   const auto us = [](uint64_t microseconds) { return static_cast<int64_t>(microseconds); };
   const int64_t ttft = us(timing.ttft_us()), after = us(timing.total_us()) - ttft;

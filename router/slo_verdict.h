@@ -10,7 +10,7 @@
 namespace baton {
 
 // A request's latency targets; what is not set is not asked for.
-struct SloTargets {
+struct LatencyTargets {
   std::optional<absl::Duration> ttft;  // arrival to first token
   std::optional<absl::Duration> tpot;  // mean per token after the first
 
@@ -18,7 +18,7 @@ struct SloTargets {
 };
 
 // InvalidArgument for a target that is no number of milliseconds above 0 and up to 1e9.
-absl::StatusOr<SloTargets> SloFromProto(const v1::Slo& slo);
+absl::StatusOr<LatencyTargets> SloFromProto(const v1::Slo& slo);
 
 // Whether an answer of `tokens` tokens met them, and what lost them when it did not. TTFT is looked
 // at before TPOT, and the first that was missed is explained:
@@ -26,6 +26,6 @@ absl::StatusOr<SloTargets> SloFromProto(const v1::Slo& slo);
 // - else lost to the longest wait: for TTFT queue, or the rest until the token could be shown
 //   (handover); for TPOT the exposed hand-over, the wait for a place in the batch, or the rest
 //   (other: a broken try, a slow reader). Of equal ones the first named.
-v1::SloVerdict JudgeSlo(const SloTargets& targets, const v1::Timing& timing, size_t tokens);
+v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& timing, size_t tokens);
 
 }  // namespace baton
