@@ -4,8 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "tests/goodput/serving_mode.h"
 
 namespace baton {
@@ -132,6 +134,10 @@ void GenerateStream::TakeSummary(const v1::Summary& summary) {
   record_.decode_worker = summary.decode_worker();
   record_.link = summary.link();
   record_.served_mode = NameOf(summary.mode());
+  if (summary.slo().lost_to() != v1::SLO_PHASE_UNSPECIFIED) {
+    const std::string phase = v1::SloPhase_Name(summary.slo().lost_to());
+    record_.lost_to = absl::AsciiStrToLower(absl::StripPrefix(phase, "SLO_PHASE_"));
+  }
 }
 
 Outcome GenerateStream::OutcomeOf(const grpc::Status& status) const {

@@ -336,8 +336,18 @@ TEST(LoadTest, TheModeTravelsAndComesBack) {
       EXPECT_EQ(record.served_mode, "colocated");
     }
   }
+  EXPECT_THAT(ComputeVerdict(run).lost_to, IsEmpty());
   spec.mode = "both";
   EXPECT_THAT(std::string(CheckLoad(spec).message()), HasSubstr("mode 'both': there are"));
+}
+
+TEST(LoadTest, TargetsTravelAndTheRouterTellsWhatTheyWereLostTo) {
+  TimedRouter router;  // says so for a target of 1 ms
+  router.ttft = absl::Milliseconds(20);
+  LoadSpec spec = LoadOf(router);
+  spec.targets = {.ttft_s = 0.001};
+  const RunResult run = RunOf(spec);
+  EXPECT_EQ(ComputeVerdict(run).lost_to.at("decode_wait"), 25u);
 }
 
 TEST(LoadTest, ProgressIsToldWhileItRuns) {

@@ -28,7 +28,8 @@ constexpr char kUsage[] =
                                  one load, one verdict
   baton-goodput search --rate=R --slo=FILE --out=FILE [--compare=disaggregated,colocated,auto] ...
                                  the highest rate that keeps an attainment, from R up or down
-  baton-goodput verdict FILE     the verdict of a run file once more
+  baton-goodput verdict FILE [--slo=FILE]
+                                 the verdict of a run file once more, or by other targets
   baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]
                                  a page made of runs and searches, its figures beside it as JSON
   baton-goodput diff FILE FILE [--fail-on-loss]

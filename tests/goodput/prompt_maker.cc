@@ -49,6 +49,11 @@ v1::GenerateRequest PromptMaker::Make(uint32_t index) const {
     request.set_text(schedule_.prompts[planned.row].text);
   }
   request.set_mode(ServingModeOf(spec_.mode).value_or(v1::SERVING_MODE_UNSPECIFIED));
+  // So that the router tells what a missed target was lost to.
+  if (spec_.targets.ttft_s.has_value())
+    request.mutable_slo()->set_ttft_ms(*spec_.targets.ttft_s * 1e3);
+  if (spec_.targets.tpot_s.has_value())
+    request.mutable_slo()->set_tpot_ms(*spec_.targets.tpot_s * 1e3);
   v1::SamplingParams& sampling = *request.mutable_sampling();
   sampling.set_temperature(static_cast<float>(spec_.temperature));
   sampling.set_seed(RandomStream(spec_.seed, RandomStream::kDraws, index).Next());
@@ -65,6 +70,7 @@ uint64_t PromptMaker::Fingerprint(const v1::GenerateRequest& request) {
   bare.clear_request_id();
   bare.clear_model();
   bare.clear_mode();
+  bare.clear_slo();
   return Hash64(bare.SerializeAsString());
 }
 

@@ -56,8 +56,10 @@ struct RequestRecord {
   uint32_t migrations = 0;     // returns to prefill after a worker failed
   std::string prefill_worker;  // address
   std::string decode_worker;
-  std::string link;                // transport of the hand-over
-  std::string served_mode;         // at last, as the Summary tells it: disaggregated or colocated
+  std::string link;         // transport of the hand-over
+  std::string served_mode;  // at last, as the Summary tells it: disaggregated or colocated
+  std::string lost_to;  // phase to which the router says that a target was lost: queue, prefill,
+                        // handover, decode_wait, decode, other; empty: none, or not told
   std::vector<int32_t> token_ids;  // filled only while --expect needs them; never in a run file
 };
 

@@ -69,6 +69,10 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
   EXPECT_THAT(Goodput("verdict " + folder.Path("run.json")).output,
               HasSubstr("20 of 20 were good"));
 
+  EXPECT_THAT(Goodput("verdict " + folder.Path("run.json") +
+                      " --slo=" + folder.Write("tight", R"({"ttft": "19ms"})"))
+                  .output,
+              HasSubstr("0 of 20 were good"));
   // Another program, in another language, finds the same figures in the records.
   EXPECT_EQ(std::system(absl::StrCat("python3 " BATON_SOURCE_DIR
                                      "/tests/goodput/independent_client.py recompute ",

@@ -70,7 +70,8 @@ json RecordJson(const RequestRecord& record) {
               {"prefill_worker", record.prefill_worker},
               {"decode_worker", record.decode_worker},
               {"link", record.link},
-              {"served_mode", record.served_mode}};
+              {"served_mode", record.served_mode},
+              {"lost_to", record.lost_to}};
   if (record.has_phases) one["phases_us"] = PhasesJson(record.phases);
   one["token_us"] = std::move(token_us);
   return one;
@@ -106,6 +107,8 @@ RequestRecord RecordFrom(JsonReader* reader) {
   record.decode_worker = reader->String("decode_worker");
   record.link = reader->String("link");
   record.served_mode = reader->String("served_mode");
+  // Files that were written before there was such a key are read too.
+  if (reader->Has("lost_to")) record.lost_to = reader->String("lost_to");
   if (reader->Has("phases_us")) {
     record.has_phases = true;
     JsonReader phases = reader->Object("phases_us");
@@ -164,6 +167,7 @@ json VerdictJson(const Verdict& verdict) {
           {"mean_phases_us", PhasesJson(verdict.mean_phases)},
           {"outcomes", verdict.outcomes},
           {"failures", verdict.failures},
+          {"lost_to", verdict.lost_to},
           {"lag",
            {{"sent", verdict.lag.sent},
             {"late", verdict.lag.late},

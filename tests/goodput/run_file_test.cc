@@ -45,6 +45,7 @@ RunResult SomeRun() {
   record.has_phases = true;
   record.phases.prefill_s = 0.000123;
   record.link = "shm";
+  record.lost_to = "queue";
   run.records = {record, {.index = 8, .outcome = Outcome::kRejected, .message = "no\xff room"}};
   return run;
 }
@@ -71,6 +72,7 @@ TEST_F(RunFileTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(back.records[0].token_s, run.records[0].token_s);
   EXPECT_EQ(back.records[0].scheduled_s, run.records[0].scheduled_s);
   EXPECT_EQ(back.seed, run.seed);
+  EXPECT_EQ(back.records[0].lost_to, "queue");
   EXPECT_EQ(back.records[1].sent_s, -1);
   EXPECT_FALSE(back.targets.e2e_s.has_value());
   EXPECT_TRUE(std::isnan(back.timeline[0].points[1].second));

@@ -76,6 +76,7 @@ class TimedRouter final : public v1::Inference::Service {
     summary.mutable_timing()->set_prefill_us(1234);
     summary.set_link("shm");
     summary.set_mode(request.mode());
+    if (request.slo().ttft_ms() == 1) summary.mutable_slo()->set_lost_to(v1::SLO_PHASE_DECODE_WAIT);
     writer->Write(event);
     return grpc::Status::OK;
   }

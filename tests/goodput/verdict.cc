@@ -149,6 +149,7 @@ Verdict ComputeVerdict(const RunResult& run) {
     }
     verdict.completed++;
     verdict.good += judgement.good;
+    if (!judgement.good && !record->lost_to.empty()) verdict.lost_to[record->lost_to]++;
     verdict.strict += judgement.strict;
     verdict.ttft_met += judgement.ttft_met;
     verdict.tpot_met += judgement.tpot_met;

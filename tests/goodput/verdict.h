@@ -82,7 +82,9 @@ struct Verdict {
   PhaseTimes mean_phases;                    // of those with a Summary
   std::map<std::string, uint32_t> outcomes;  // OutcomeName -> requests
   std::map<std::string, uint32_t> failures;  // gRPC status name -> requests that did not complete
-  ClientLag lag;                             // of all sent requests, measured or not
+  // RequestRecord::lost_to of the completed ones that were not good, where the router told it.
+  std::map<std::string, uint32_t> lost_to;
+  ClientLag lag;  // of all sent requests, measured or not
 };
 Verdict ComputeVerdict(const RunResult& run);
 

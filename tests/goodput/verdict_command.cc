@@ -2,17 +2,35 @@
 
 #include <cstdio>
 
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/program.h"
 #include "tests/goodput/run_file.h"
+#include "tests/goodput/slo_file.h"
 #include "tests/goodput/verdict_text.h"
+
+ABSL_DECLARE_FLAG(std::string, slo);
 
 namespace baton {
 namespace {
 
 int PrintVerdict(const std::vector<std::string>& words) {
-  const absl::StatusOr<RunResult> run = ReadRunFile(words[0]);
+  absl::StatusOr<RunResult> run = ReadRunFile(words[0]);
   if (!run.ok()) {
     std::fprintf(stderr, "baton-goodput: %s\n", std::string(run.status().message()).c_str());
     return kExitFailed;
+  }
+  if (const std::string path = absl::GetFlag(FLAGS_slo); !path.empty()) {
+    const absl::StatusOr<SloFile> slo = ReadSloFile(path);
+    if (!slo.ok()) RefuseToStart(slo.status().message());
+    if (slo->IsRelative() && !run->unloaded.has_value()) {
+      RefuseToStart(absl::StrCat(path,
+                                 " has multiples of the unloaded latency, which was not "
+                                 "measured in ",
+                                 words[0]));
+    }
+    run->targets = slo->Resolve(run->unloaded);
   }
   std::fputs(VerdictText(*run, ComputeVerdict(*run)).c_str(), stdout);
   return 0;
@@ -21,7 +39,8 @@ int PrintVerdict(const std::vector<std::string>& words) {
 }  // namespace
 
 Command VerdictCommand() {
-  return {.name = "verdict", .flags = {}, .least_words = 1, .most_words = 1, .run = PrintVerdict};
+  return {
+      .name = "verdict", .flags = {"slo"}, .least_words = 1, .most_words = 1, .run = PrintVerdict};
 }
 
 }  // namespace baton

@@ -4,7 +4,7 @@
 
 namespace baton {
 
-// `verdict FILE`: prints the verdict of a run file again.
+// `verdict FILE`: prints the verdict of a run file again, by other targets if --slo names some.
 Command VerdictCommand();
 
 }  // namespace baton

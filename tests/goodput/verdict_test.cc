@@ -170,6 +170,17 @@ TEST(VerdictTest, PhasesAreMeansOfThoseThatToldThem) {
   EXPECT_NEAR(verdict.mean_phases.prefill_s, 0.2, 1e-12);
 }
 
+TEST(VerdictTest, LossesAreCountedForThoseThatWereNotGood) {
+  RunResult run{.targets = kTargets, .window_end_s = 1};
+  // Good by the tool's own clock is good, whatever the router says; a failure lost more than a
+  // target.
+  run.records = {Answered(0, 0.1, {0.01}), Answered(0, 0.9, {0.01}), Answered(0, 0.9, {0.01}),
+                 Answered(0, 0.1, {0.9}), Ended(Outcome::kFailed, "UNAVAILABLE")};
+  for (RequestRecord& record : run.records) record.lost_to = "queue";
+  run.records[3].lost_to = "decode";
+  EXPECT_THAT(ComputeVerdict(run).lost_to, ElementsAre(Pair("decode", 1), Pair("queue", 2)));
+}
+
 TEST(VerdictTest, NothingOfferedIsNoDivisionByZero) {
   const Verdict verdict = ComputeVerdict({});
   EXPECT_EQ(verdict.attainment, 0);

@@ -84,6 +84,12 @@ std::string VerdictText(const RunResult& run, const Verdict& verdict) {
                           quartile.offered);
   }
   if (verdict.with_phases > 0) absl::StrAppend(&text, PhaseLines(verdict));
+  if (!verdict.lost_to.empty()) {
+    absl::StrAppend(&text, "missed targets were lost to, says the router:");
+    for (const auto& [phase, count] : verdict.lost_to)
+      absl::StrAppend(&text, " ", phase, " ", count);
+    absl::StrAppend(&text, "\n");
+  }
   absl::StrAppend(&text, "requests");
   for (const auto& [name, count] : verdict.outcomes) absl::StrAppend(&text, " ", name, " ", count);
   absl::StrAppend(&text, "\n");
