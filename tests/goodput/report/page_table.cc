@@ -95,7 +95,8 @@ std::string OverviewTable(const std::vector<Cell>& cells) {
     } else {
       const Ratio& ratio = cell.ratios[best][second];
       table.Add(
-          absl::StrCat(cell.modes[best].name, ", ", RatioText(ratio), " ×: ", RatioVerdict(ratio)));
+          absl::StrCat(cell.modes[best].name, ", ", RatioText(ratio), " ×: ", RatioVerdict(ratio)),
+          " class=\"text\"");
     }
     table.End();
   }
