@@ -1,5 +1,6 @@
 #include "tests/goodput/json_text.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -32,10 +33,13 @@ class Listener : public nlohmann::json_sax<json> {
   bool end_object() override { return true; }
   bool start_array(size_t) override { return true; }
   bool end_array() override { return true; }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    at = position;
     why = error.what();
     return false;
   }
+  size_t at = 0;  // bytes
   std::string why;
 };
 
@@ -51,6 +55,13 @@ absl::StatusOr<json> ParseJson(absl::string_view text) {
   return absl::InvalidArgumentError(
       absl::StrCat("no JSON", place == std::string::npos ? "" : " ",
                    place == std::string::npos ? "" : listener.why.substr(place)));
+}
+
+int LineOfJsonError(absl::string_view text) {
+  Listener listener;
+  json::sax_parse(text.begin(), text.end(), &listener);
+  const absl::string_view read = text.substr(0, std::min(listener.at, text.size()));
+  return 1 + static_cast<int>(std::count(read.begin(), read.end(), '\n'));
 }
 
 absl::StatusOr<json> ReadJsonFile(const std::string& path) {

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +14,7 @@
 #include "tests/goodput/progress_line.h"
 #include "tests/goodput/run_file.h"
 #include "tests/goodput/slo_file.h"
+#include "tests/goodput/stop_on_signal.h"
 #include "tests/goodput/unloaded.h"
 #include "tests/goodput/verdict_text.h"
 
@@ -105,13 +105,7 @@ int ExitStatus(const RunResult& run) {
 int RunOnce(const std::vector<std::string>&) {
   absl::StatusOr<Plan> plan = MakePlan();
   if (!plan.ok()) RefuseToStart(plan.status().message());
-  BlockStopSignals();
-  // Lives as long as the process: the thread that waits for a signal may use it until its end.
-  static auto* const stop = new StopFlag;
-  std::thread([] {
-    WaitForStop();
-    stop->Stop();
-  }).detach();
+  StopFlag* const stop = StopOnSignal();
 
   std::optional<UnloadedLatency> unloaded;
   if (plan->slo.has_value()) {

@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/goodput/goodput_program.h"
 #include "tests/goodput/run_file.h"
 #include "tests/goodput/scratch_folder.h"
 #include "tests/goodput/timed_router.h"
@@ -21,27 +21,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-struct Ended {
-  int exit_status;     // 128 + signal when one killed it
-  std::string output;  // standard output and error together
-};
-
-// The program itself; `on_start` is told its process id.
-Ended Goodput(const std::string& arguments, const std::function<void(pid_t)>& on_start = nullptr) {
-  FILE* pipe =
-      popen(absl::StrCat("echo $$; exec ", BATON_BINARY_DIR, "/baton-goodput ", arguments, " 2>&1")
-                .c_str(),
-            "r");
-  Ended ended;
-  char buffer[4096];
-  EXPECT_NE(std::fgets(buffer, sizeof buffer, pipe), nullptr);
-  if (on_start) on_start(std::atoi(buffer));
-  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) ended.output += buffer;
-  const int status = pclose(pipe);
-  ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return ended;
-}
 
 std::string LoadArguments(const TimedRouter& router) {
   return absl::StrCat("run --endpoint=", router.address(),

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
-#include <thread>
 
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
@@ -22,6 +21,7 @@
 #include "tests/goodput/search/compared_search.h"
 #include "tests/goodput/search/search_result.h"
 #include "tests/goodput/slo_file.h"
+#include "tests/goodput/stop_on_signal.h"
 #include "tests/goodput/unloaded.h"
 
 ABSL_DECLARE_FLAG(std::string, out);
@@ -232,13 +232,7 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
 int Search(const std::vector<std::string>&) {
   absl::StatusOr<Plan> plan = MakePlan();
   if (!plan.ok()) RefuseToStart(plan.status().message());
-  BlockStopSignals();
-  // Lives as long as the process: the thread that waits for a signal may use it until its end.
-  static auto* const stop = new StopFlag;
-  std::thread([] {
-    WaitForStop();
-    stop->Stop();
-  }).detach();
+  StopFlag* const stop = StopOnSignal();
 
   std::optional<UnloadedLatency> unloaded;
   if (plan->slo.IsRelative()) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "tests/goodput/json_reader.h"
+#include "tests/goodput/json_text.h"
 
 namespace baton {
 namespace {
@@ -25,36 +26,6 @@ int LineOf(const std::string& text, absl::string_view key) {
   if (at == text.npos) return 1;
   return 1 + static_cast<int>(
                  std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'));
-}
-
-// Where nlohmann stopped reading. It tells the byte, we want the line.
-int LineOfError(const std::string& text) {
-  // A handler that keeps the position of the first error instead of throwing it.
-  class Position final : public nlohmann::json_sax<json> {
-   public:
-    bool null() override { return true; }
-    bool boolean(bool) override { return true; }
-    bool number_integer(number_integer_t) override { return true; }
-    bool number_unsigned(number_unsigned_t) override { return true; }
-    bool number_float(number_float_t, const string_t&) override { return true; }
-    bool string(string_t&) override { return true; }
-    bool binary(binary_t&) override { return true; }
-    bool start_object(size_t) override { return true; }
-    bool key(string_t&) override { return true; }
-    bool end_object() override { return true; }
-    bool start_array(size_t) override { return true; }
-    bool end_array() override { return true; }
-    bool parse_error(size_t position, const std::string&,
-                     const nlohmann::detail::exception&) override {
-      at = position;
-      return false;
-    }
-    size_t at = 0;
-  } position;
-  json::sax_parse(text, &position);
-  const size_t bytes = std::min(position.at, text.size());
-  return 1 + static_cast<int>(
-                 std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(bytes), '\n'));
 }
 
 double Resolved(const SloTarget& target, double unloaded_s) {
@@ -88,8 +59,8 @@ absl::StatusOr<SloTarget> ParseSloTarget(absl::string_view text) {
 absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& text) {
   const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (all.is_discarded() || !all.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ":", all.is_discarded() ? LineOfError(text) : 1, ": no JSON object"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ":", all.is_discarded() ? LineOfJsonError(text) : 1, ": no JSON object"));
   }
   const auto refuse = [&](absl::string_view key, absl::string_view why) {
     return absl::InvalidArgumentError(
