@@ -21,7 +21,7 @@ std::string Rounded(double value, int digits) {
   if (text == "-0") return "0";
   const size_t point = std::min(text.find('.'), text.size());
   const size_t first = text[0] == '-' ? 1 : 0;
-  for (size_t i = point; i > first + 3;) text.insert(i -= 3, ",");
+  for (size_t i = point; i > first + 3;) text.insert(i -= 3, 1, ',');
   return text;
 }
 
