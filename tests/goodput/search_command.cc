@@ -7,12 +7,14 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/program.h"
 #include "tests/goodput/load.h"
 #include "tests/goodput/load_flags.h"
+#include "tests/goodput/machine_watch.h"
 #include "tests/goodput/progress_line.h"
 #include "tests/goodput/report/cell.h"
 #include "tests/goodput/report/cell_text.h"
@@ -44,9 +46,16 @@ ABSL_FLAG(
     absl::Duration, time_budget, absl::InfiniteDuration(),
     "search: no load is begun that would end after this; what is found until then is written, "
     "marked as partial");
+ABSL_FLAG(
+    double, steady, 0,
+    "search: a load counts only if before and after it a single request takes at most this share "
+    "longer than at first, 0.05 to 1; for machines that others use as well; 0: not asked");
 
 namespace baton {
 namespace {
+
+constexpr int kMostRepeats = 5;    // of a load that met a slow machine
+constexpr int kMostWaiting = 100;  // measurements before a load
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
@@ -60,6 +69,7 @@ struct Plan {
   std::vector<ComparedSide> sides;
   SloFile slo;
   absl::Duration budget;
+  double steady = 0;
 };
 
 absl::Status CheckOptions(const SearchOptions& options) {
@@ -105,6 +115,11 @@ absl::StatusOr<Plan> MakePlan() {
   plan.budget = absl::GetFlag(FLAGS_time_budget);
   if (plan.budget <= absl::ZeroDuration())
     return absl::InvalidArgumentError("--time-budget is not above 0");
+  plan.steady = absl::GetFlag(FLAGS_steady);
+  if (plan.steady != 0 && !(plan.steady >= 0.05 && plan.steady <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--steady=", plan.steady, " is not 0.05 to 1, nor 0"));
+  }
   const std::string slo = absl::GetFlag(FLAGS_slo);
   if (slo.empty())
     return absl::InvalidArgumentError(
@@ -126,7 +141,7 @@ absl::StatusOr<Plan> MakePlan() {
   }
   for (const char* flag :
        {"slo", "compare", "attainment", "longest_probe", "resolution", "lowest_rate",
-        "highest_rate", "least_requests", "time_budget", "title"}) {
+        "highest_rate", "least_requests", "steady", "time_budget", "title"}) {
     if (FlagGiven(flag)) plan.spec.given[flag] = absl::FindCommandLineFlag(flag)->CurrentValue();
   }
   if (absl::Status status = CheckLoad(plan.spec); !status.ok()) return status;
@@ -149,6 +164,14 @@ LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loa
   spec.duration = absl::Seconds(step.plan.window_s);
   spec.prompt_salt = plan.spec.prompt_salt + loads_before + 1;
   return spec;
+}
+
+// Of single requests to one of the modes.
+absl::StatusOr<UnloadedLatency> MeasureSide(const Plan& plan, size_t side, StopFlag* stop) {
+  LoadSpec spec = plan.spec;
+  spec.endpoint = plan.sides[side].endpoint;
+  spec.mode = plan.sides[side].mode;
+  return MeasureUnloaded(spec, stop);
 }
 
 std::string MinutesText(double seconds) {
@@ -175,19 +198,57 @@ void PrintForecast(const Plan& plan, const ComparedSearch& search) {
   std::fputs("\n", stderr);
 }
 
+// One load; with a watch, again until the machine was steady before and after it, a few times at
+// most and not beyond `end`.
+absl::StatusOr<RunResult> RunSteadily(const LoadSpec& spec, size_t side, const std::string& what,
+                                      absl::Time end, MachineWatch* watch, StopFlag* stop) {
+  for (int tries = 1;; ++tries) {
+    bool steady = true;
+    if (watch != nullptr) {
+      absl::StatusOr<bool> waited = watch->WaitUntilSteady(side, kMostWaiting);
+      if (!waited.ok()) return waited.status();
+      steady = *waited;
+    }
+    absl::StatusOr<RunResult> run;
+    {
+      ProgressLine line(stderr, what);
+      run = RunLoad(spec, stop, [&](const LoadProgress& progress) { line.Show(progress); });
+    }
+    if (!run.ok() || run->partial || stop->stopped() || watch == nullptr) return run;
+    absl::StatusOr<bool> still = watch->StillSteady(side);
+    if (!still.ok()) return still.status();
+    if (steady && *still) return run;
+    const absl::Duration needed = spec.warmup + spec.duration;
+    if (tries == kMostRepeats || absl::Now() + needed > end) {
+      run->remarks.push_back("the machine was slower than at first before or after this load");
+      return run;
+    }
+    std::fprintf(stderr, "%sthe machine was slow, once more\n", what.c_str());
+  }
+}
+
 // Runs loads until the search has ended, time is out or `stop` is set; those say so in the result.
 // A load that could not be run ends the search with its status, which goes into the result too.
 absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& unloaded,
                        StopFlag* stop, SearchResult* result) {
   ComparedSearch search(plan.sides.size(), plan.options);
+  MachineWatch watch(plan.sides.size(), plan.steady,
+                     [&](size_t side) { return MeasureSide(plan, side, stop); });
+  if (plan.steady > 0) {
+    if (absl::Status status = watch.Begin(); !status.ok()) {
+      result->partial = true;
+      result->remarks.push_back(absl::StrCat("partial: ", status.message()));
+      return status;
+    }
+  }
   PrintForecast(plan, search);
-  const absl::Time begin = absl::Now();
+  const absl::Time end = absl::Now() + plan.budget;
   uint64_t loads = 0;
   absl::Status failed;
   while (search.Next()) {
     const ComparedSearch::Step step = *search.Next();
     const double needed = step.plan.window_s + absl::ToDoubleSeconds(plan.spec.warmup);
-    if (absl::Now() - begin + absl::Seconds(needed) > plan.budget) {
+    if (absl::Now() + absl::Seconds(needed) > end) {
       result->remarks.push_back(
           absl::StrCat("partial: --time-budget was used up after ", loads, " loads"));
       break;
@@ -195,12 +256,8 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
     SearchedMode& mode = result->modes[step.mode];
     const std::string what = absl::StrFormat("%s %.4g/s (%s): ", mode.name, step.plan.rate,
                                              PurposeName(step.plan.purpose));
-    absl::StatusOr<RunResult> run;
-    {
-      ProgressLine line(stderr, what);
-      run = RunLoad(SpecOf(plan, step, loads), stop,
-                    [&](const LoadProgress& progress) { line.Show(progress); });
-    }
+    absl::StatusOr<RunResult> run = RunSteadily(SpecOf(plan, step, loads), step.mode, what, end,
+                                                plan.steady > 0 ? &watch : nullptr, stop);
     if (!run.ok()) {
       failed = run.status();
       result->remarks.push_back(
@@ -220,6 +277,7 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
                  good.size());
     search.Add(good);
   }
+  if (std::string remark = watch.Remark(); !remark.empty()) result->remarks.push_back(remark);
   result->partial = search.Next().has_value();
   for (size_t i = 0; i < plan.sides.size(); ++i) {
     result->modes[i].finished = search.search(i).finished();
@@ -236,12 +294,12 @@ int Search(const std::vector<std::string>&) {
 
   std::optional<UnloadedLatency> unloaded;
   if (plan->slo.IsRelative()) {
-    LoadSpec spec = plan->spec;
-    spec.endpoint = plan->sides[0].endpoint;
-    spec.mode = plan->sides[0].mode;
-    const absl::StatusOr<UnloadedLatency> measured = MeasureUnloaded(spec, stop);
-    if (!measured.ok()) return Fail(measured.status());
-    unloaded = *measured;
+    // Targets should not be a slow minute's either.
+    for (int rounds = plan->steady > 0 ? 3 : 1; rounds > 0; --rounds) {
+      const absl::StatusOr<UnloadedLatency> measured = MeasureSide(*plan, 0, stop);
+      if (!measured.ok()) return Fail(measured.status());
+      if (!unloaded || WholeRequest(*measured) < WholeRequest(*unloaded)) unloaded = *measured;
+    }
   }
   SetTargets(plan->slo.Resolve(unloaded), &plan->spec);
 
@@ -260,7 +318,9 @@ int Search(const std::vector<std::string>&) {
                               "\n"));
   if (!written.ok()) return Fail(written);
   if (!failed.ok()) return Fail(failed);
-  if (result.partial) std::printf("PARTIAL: %s\n", result.remarks.back().c_str());
+  for (const std::string& remark : result.remarks) {
+    std::printf("%s%s\n", absl::StartsWith(remark, "partial: ") ? "PARTIAL: " : "", remark.c_str());
+  }
   const bool partial = result.partial;
   std::vector<InputFile> files(1);
   files[0].searches.push_back(std::move(result));
@@ -284,7 +344,7 @@ Command SearchCommand() {
   std::vector<std::string> flags = LoadFlagNames();
   flags.insert(flags.end(),
                {"slo", "out", "attainment", "compare", "longest_probe", "resolution", "lowest_rate",
-                "highest_rate", "least_requests", "time_budget", "title"});
+                "highest_rate", "least_requests", "steady", "time_budget", "title"});
   // A window is ended by its time alone, and its requests are followed by a tail.
   flags.erase(std::remove(flags.begin(), flags.end(), "requests"), flags.end());
   return {.name = "search", .flags = flags, .least_words = 0, .most_words = 0, .run = Search};
