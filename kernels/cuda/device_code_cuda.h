@@ -18,7 +18,7 @@
       name##_device(const __grid_constant__ Params params)
 #define BATON_DEVICE_NAMESPACE cuda_kernels
 #define BATON_DEVICE __device__ __forceinline__
-#define BATON_SHARED(Type, name, count) __shared__ Type name[count]
+#define BATON_SHARED(Type, name, count) __shared__ __align__(16) Type name[count]
 #define BATON_DYNAMIC_SHARED(Type, name)                            \
   extern __shared__ __align__(128) unsigned char dynamic_shared_[]; \
   Type* const name = reinterpret_cast<Type*>(dynamic_shared_)

@@ -1,0 +1,41 @@
+#include "kernels/cuda/simt/device_calls.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/simt/thread_block.h"
+
+namespace baton::simt {
+
+constinit thread_local Current current;
+
+void SyncThreads(Place place) { current.block->SyncThreads(place); }
+
+void SyncWarp(Place place) { current.block->SyncWarp(place); }
+
+void CopyAsync16(void* shared, const void* global, bool valid, Place place) {
+  current.block->AddCopy(shared, global, valid, place, __builtin_return_address(0));
+}
+
+void CopyAsyncCommit() { current.block->CommitCopies(); }
+
+void CopyAsyncWait(int groups) { current.block->WaitForCopies(groups); }
+
+void* SharedArray(const void* key, const char* name, size_t bytes, Place place) {
+  return current.block->SharedArray(key, name, bytes, place);
+}
+
+void* DynamicShared() { return current.block->dynamic_shared(); }
+
+void Misaligned16(const void* at) {
+  current.block->SetError(absl::StrCat("a 16-byte access of address 0x",
+                                       absl::Hex(reinterpret_cast<uintptr_t>(at)), " at ",
+                                       PlaceOfCode(__builtin_return_address(0))));
+  current.block->Abandon();
+}
+
+bool Mutated(const char* id) {
+  const SimtOptions& options = current.block->options();
+  if (options.mutations_seen != nullptr) options.mutations_seen->insert(id);
+  return options.mutation == id;
+}
+
+}  // namespace baton::simt

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+
+namespace baton::simt {
+
+// Where a fiber stands while another one runs.
+struct FiberContext {
+  void* stack_pointer = nullptr;
+  // The lowest byte and the size of its stack, for the address sanitizer.
+  const void* stack = nullptr;
+  size_t stack_bytes = 0;
+};
+
+// Goes on with `to` and returns when another fiber goes on with `from`. All on one OS thread.
+void SwitchFiber(FiberContext& from, FiberContext& to);
+// The first thing that a new fiber calls. The first of all was switched to by the OS thread's own
+// stack: `from`.
+void FiberStarted(FiberContext& from);
+
+// Stacks of one OS thread's fibers, mapped when first needed and kept. Below each is a page that
+// faults when touched.
+class FiberStacks {
+ public:
+  static constexpr size_t kGuardBytes = 4096;
+  // The guard included. Not a power of two, or all fibers would compete for the same cache lines.
+#ifdef __SANITIZE_ADDRESS__
+  static constexpr size_t kBytes = 65 * 4096;
+#else
+  static constexpr size_t kBytes = 17 * 4096;
+#endif
+
+  FiberStacks() = default;
+  FiberStacks(const FiberStacks&) = delete;
+  FiberStacks& operator=(const FiberStacks&) = delete;
+  ~FiberStacks();
+
+  // Makes stacks 0 to count - 1 usable; count is at most kMost.
+  static constexpr int kMost = 1024;
+  absl::Status Reserve(int count);
+
+  // A context that begins in `entry`, which must not return, at the top of that stack.
+  FiberContext Begin(int stack, void (*entry)());
+  // After fibers were left for good in the middle of what they did.
+  void Forget();
+
+  // Which stack's bytes, guard included, hold this one; -1: none.
+  int Find(const void* at) const;
+  bool InGuard(const void* at) const;
+
+ private:
+  std::byte* memory_ = nullptr;
+  int usable_ = 0;
+};
+
+}  // namespace baton::simt

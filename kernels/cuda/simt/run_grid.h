@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/cuda/kernel.h"
+
+namespace baton::simt {
+
+class MemoryMap;
+
+// What an emulated Kernel::entry points to; made by BATON_KERNEL.
+struct SimtEntry {
+  void (*body)(const void* params);  // one thread of it
+  int max_threads;                   // of a block
+  bool checked;  // its loads and stores call out (baton_emulated_kernels' NAME_checked)
+};
+
+// How a grid is run. Every choice that a GPU leaves open is made by the seed, the same way in every
+// run:
+//   seed % 3      which of those that can go on does: blocks, warps and lanes in ascending order,
+//   in
+//                 descending order, or by priorities drawn anew at every barrier
+//   seed / 3 % 2  the data of a cp.async lands as late as its wait allows, or at once
+// so 0 to 5 are all kinds, and further seeds draw other priorities.
+struct SimtOptions {
+  uint64_t seed = 0;
+  size_t max_shared_bytes = 99 << 10;  // of a block; the default is the least of sm_80 and newer
+  // What the kernel may touch besides its own shared memory and parameters, and the program's
+  // constants; null: anything. Asked by CopyAsync16, and by every access of a checked kernel, which
+  // also tells it what has been written.
+  MemoryMap* memory = nullptr;
+  bool check = true;  // false: a checked kernel runs without its checks
+  // For tests of tests: the BATON_MUTATE to run with, and where to note those that a run came
+  // across.
+  std::string mutation;
+  std::set<std::string>* mutations_seen = nullptr;
+};
+
+// Runs every thread of every block on the calling thread, blocks one after another, and returns
+// when all are through. Any OS thread; each keeps the stacks of its largest block until it ends.
+//
+// InvalidArgument: a shape or size that no kernel or this one can't have; nothing has run.
+// ResourceExhausted: no memory for stacks. Internal: the kernel broke a rule of device_code.h; the
+// message names kernel, block, thread and place, and the grid stopped there.
+absl::Status RunGrid(const Kernel& kernel, const LaunchShape& shape, const void* params,
+                     const SimtOptions& options);
+
+}  // namespace baton::simt

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/simt/device_calls.h"
+#include "kernels/cuda/simt/fiber.h"
+#include "kernels/cuda/simt/place.h"
+#include "kernels/cuda/simt/run_grid.h"
+#include "kernels/cuda/simt/schedule.h"
+
+namespace baton::simt {
+
+class AccessChecker;
+
+constexpr int kWarpLanes = 32;
+
+// The blocks of one grid, one at a time. Its threads are fibers; one runs until it has to wait for
+// others, and then goes on with the next one by itself: the next lane of its warp that can, or
+// the next warp in the schedule's order when none can.
+class ThreadBlock {
+ public:
+  // A cp.async that its thread has not waited for yet.
+  struct Copy {
+    void* to;
+    const void* from;
+    bool valid;
+    bool landed;
+    uint32_t group;
+  };
+  struct Thread {
+    FiberContext context;
+    int stack = -1;  // -1: has not begun, or has returned
+    // Where it waits, for messages; null once it has returned.
+    const char* operation = nullptr;
+    Place place;
+    std::vector<Copy> copies;  // oldest first
+    uint32_t group = 0;        // that its next copy is in
+  };
+  // 32 threads, and the collective that some of them wait in.
+  struct Warp {
+    uint32_t can_run = 0;  // lanes that wait for nobody
+    uint32_t arrived = 0;  // lanes in the collective
+    uint32_t epoch = 0;    // SyncWarps since the last barrier of the block
+    bool descending = false;
+    const char* operation = nullptr;
+    Place place;
+    std::array<void*, kWarpLanes> posts;
+  };
+  // Kept from grid to grid of an OS thread.
+  struct Workspace {
+    FiberStacks stacks;
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    std::vector<int> free_stacks;
+    std::vector<std::byte> shared;
+  };
+
+  // All are to outlive it. The stacks that the shape needs are reserved.
+  ThreadBlock(const Kernel& kernel, const LaunchShape& shape, const void* params,
+              const SimtOptions& options, Schedule& schedule, Workspace& workspace);
+  // Every access is shown to it; null, as at first: none is.
+  void set_checker(AccessChecker* checker) { checker_ = checker; }
+  AccessChecker* checker() const { return checker_; }
+
+  // Runs the block that `current` names to its end, or until a thread breaks a rule.
+  absl::Status Run();
+
+  // Called by its threads.
+  void SyncThreads(Place place);
+  void SyncWarp(Place place);
+  // Waits until all lanes of the warp have called it with the same operation and place; the last
+  // one to come calls `compute` with what each has posted.
+  void Meet(const char* operation, Place place, void* post, void (*compute)(void* const* posts));
+  // `code` is the address that the kernel's call returns to.
+  void AddCopy(void* to, const void* from, bool valid, Place place, const void* code);
+  void CommitCopies();
+  void WaitForCopies(int groups);
+  std::byte* SharedArray(const void* key, const char* name, size_t bytes, Place place);
+  std::byte* dynamic_shared() const { return dynamic_.base; }
+  // All of these bytes are of one shared array, or this one is of shared memory, if only between.
+  bool InOneArray(const void* at, size_t bytes) const;
+  bool InShared(const void* at) const;
+  // "'tile' + 24": the array that this byte is in or after, for messages.
+  std::string NameInShared(const void* at) const;
+  // Barriers of the block so far, and SyncWarps of the running thread's warp since then.
+  uint32_t epoch() const { return epoch_; }
+  uint32_t warp_epoch() const { return work_.warps[current.thread / kWarpLanes].epoch; }
+  // The running thread's.
+  int stack() const { return work_.threads[current.thread].stack; }
+  const SimtOptions& options() const { return options_; }
+
+  // Ends the grid with that message, after kernel, block and thread. In two steps, because the
+  // calling thread is left for good where it is, and its variables are not destroyed.
+  void SetError(absl::string_view message);
+  [[noreturn]] void Abandon();
+
+ private:
+  struct Array {
+    const void* key;
+    const char* name;
+    std::byte* base;
+    size_t bytes;
+  };
+
+  static void RunFiber();
+  void ThreadReturned();
+  // Lets the next thread run that can; returns when the calling one can again.
+  void Yield();
+  int Next();
+  void Resume(int thread);
+  void Land(Copy& copy);
+  Array AddArray(const void* key, const char* name, size_t bytes, size_t align);
+  void CountEpoch(uint32_t& epoch);
+  std::string WhereAre(int first, int count) const;
+
+  const Kernel& kernel_;
+  const LaunchShape& shape_;
+  const void* params_;
+  const SimtEntry& entry_;
+  const SimtOptions& options_;
+  Schedule& schedule_;
+  Workspace& work_;
+  FiberContext outside_;         // who called Run
+  std::vector<int> warp_order_;  // drawn at every barrier
+  size_t turn_ = 0;              // whose turn it is in warp_order_
+  int at_barrier_ = 0;           // threads
+  Place barrier_;
+  uint32_t epoch_ = 0;
+  int returned_ = 0;  // threads
+  std::vector<Array> arrays_;
+  Array dynamic_;
+  size_t shared_used_ = 0;    // of the workspace's bytes, with the gaps between arrays
+  size_t static_shared_ = 0;  // without
+  AccessChecker* checker_ = nullptr;
+  absl::Status status_;
+};
+
+}  // namespace baton::simt
