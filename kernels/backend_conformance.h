@@ -12,7 +12,7 @@
 
 namespace baton {
 
-// A backend that computes, with float activations, as the suite below needs it.
+// A backend that computes, as the suite below needs it.
 struct ConformanceParam {
   std::string name;
   // `threads` is a hint that results may not depend on.
@@ -22,7 +22,12 @@ struct ConformanceParam {
   std::function<void(void*to, const void*from, size_t bytes)> upload, download;
   int max_threads = 4;
   // Products round their activations to bf16 where the weight is bf16.
-  bool bf16_activations = false;
+  bool bf16_products = false;
+  // Activations are bf16: each operation rounds what it writes. Weights are rounded to bf16 when
+  // they are loaded.
+  bool bf16_tensors = false;
+  // A row of a product has the same bits whatever other rows there are.
+  bool batch_invariant_products = true;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const ConformanceParam& param) {
@@ -31,8 +36,10 @@ inline std::ostream& operator<<(std::ostream& out, const ConformanceParam& param
 
 // What every such backend must pass: each operation against plain double arithmetic, over odd
 // sizes, types, views and block tables, with NaN in all memory that may not be read; and the same
-// bits for every batch, chunk, block table and number of threads. The tests are in
-// backend_conformance.cc, a source of each backend's own test, which says INSTANTIATE_TEST_SUITE_P.
+// bits for every batch, chunk, block table and number of threads. Tolerances come from the type
+// that results are rounded to and the length of the sums. The tests are in
+// backend_conformance.cc and attention_conformance.cc, sources of each backend's own test, which
+// says INSTANTIATE_TEST_SUITE_P.
 class BackendConformanceTest : public testing::TestWithParam<ConformanceParam> {};
 
 }  // namespace baton

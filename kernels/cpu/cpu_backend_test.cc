@@ -37,7 +37,7 @@ ConformanceParam ParamOf(const char* name, Isa isa, CpuNumerics numerics) {
           .download = copy,
           // Where work is cut for threads in the same way, some are enough.
           .max_threads = isa == Isa::kAvx512 || isa == Isa::kAmx ? 4 : 2,
-          .bf16_activations = numerics != CpuNumerics::kF32};
+          .bf16_products = numerics != CpuNumerics::kF32};
 }
 
 // Every path that this processor has; PathTest says which it lacks.
