@@ -45,11 +45,14 @@ bool KvMeta::CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* dat
   return true;
 }
 
-uint64_t KvChecksum(const KvLayout& layout, WorkerEpoch owner, BlockId block, uint64_t generation,
-                    int layer, const std::byte* data) {
+uint64_t KvSeed(WorkerEpoch owner, BlockId block, uint64_t generation, int layer) {
   const uint64_t where[] = {owner, static_cast<uint64_t>(block), generation,
                             static_cast<uint64_t>(layer)};
-  return HashSlice(data, layout.LayerBytes(), Hash64(where, sizeof(where)));
+  return Hash64(where, sizeof(where));
+}
+
+uint64_t KvChecksum(const KvLayout& layout, uint64_t seed, const std::byte* data) {
+  return HashSlice(data, layout.LayerBytes(), seed);
 }
 
 }  // namespace baton

@@ -11,7 +11,7 @@ namespace baton {
 // What lies beside a KV pool for its readers, in memory of its own:
 //   pattern      [kPatternBytes]         a function of the owner's epoch: proves the link
 //   generations  [blocks]          u64   counted by the owner's block pool
-//   checksums    [blocks][layers]  u64   KvChecksum of each slice, taken when it was published
+//   checksums    [blocks][layers]  u64   of each slice, by KvChecksums, before it is published
 struct KvMeta {
   static constexpr size_t kPatternBytes = 1 << 20;
 
@@ -30,9 +30,11 @@ struct KvMeta {
   static bool CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* data, size_t bytes);
 };
 
-// Checksum of one layer of one block. Seeded with whose and which it is, so that right bytes from
-// the wrong place are wrong too.
-uint64_t KvChecksum(const KvLayout& layout, WorkerEpoch owner, BlockId block, uint64_t generation,
-                    int layer, const std::byte* data);
+// What the checksum of one layer of one block is seeded with: whose and which it is, so that right
+// bytes from the wrong place are wrong too.
+uint64_t KvSeed(WorkerEpoch owner, BlockId block, uint64_t generation, int layer);
+
+// Checksum of the layout.LayerBytes() at `data`, in host memory.
+uint64_t KvChecksum(const KvLayout& layout, uint64_t seed, const std::byte* data);
 
 }  // namespace baton

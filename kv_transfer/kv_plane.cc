@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
   if (!meta.ok()) return meta.status();
   plane->meta_ = *std::move(meta);
   KvMeta::WritePattern(options.epoch, plane->meta_.data);
+  plane->checksums_ = CreateHostKvChecksums(plane->pool_.data, options.layout);
   transport->SetNoteHandler([plane = plane.get()](absl::string_view note) {
     if (plane->inbox_.size() >= kInboxNotes) {
       plane->CountMalformed();
@@ -445,6 +446,7 @@ bool KvPlane::RunOnce(absl::Time now) {
       HandleNote(note);
     }
   }
+  moved |= checksums_->Progress();
   for (auto& [epoch, peer] : peers_) moved |= MoveLink(peer.get(), drained);
   if (publisher_.run_once) moved |= publisher_.run_once(now, drained);
   if (puller_.run_once) moved |= puller_.run_once(now, drained);

@@ -15,6 +15,7 @@
 #include "common/base/types.h"
 #include "kernels/kv_layout.h"
 #include "kv_transfer/kv_address.h"
+#include "kv_transfer/kv_checksums.h"
 #include "kv_transfer/kv_meta.h"
 #include "kv_transfer/kv_notes.h"
 #include "kv_transfer/transport.h"
@@ -99,7 +100,7 @@ class KvPlane {
   // the end that proves nothing, heard from within five seconds), or there are none at all.
   bool has_link_or_no_peers() const;
 
-  // Moves transport, proofs, publisher and puller on; true when something happened.
+  // Moves transport, checksums, proofs, publisher and puller on; true when something happened.
   bool RunOnce(absl::Time now);
 
   const Counters& counters() const { return counters_; }
@@ -142,6 +143,8 @@ class KvPlane {
 
   KvMeta meta() const;
   std::byte* meta_data() { return meta_.data; }
+  // Of slices of our pool.
+  KvChecksums* checksums() { return checksums_.get(); }
   void CountMalformed() { ++counters_.malformed; }
   void CountRefused() { ++counters_.refused; }
 
@@ -165,6 +168,7 @@ class KvPlane {
   const Options options_;
   TransportMemory pool_;
   TransportMemory meta_;
+  std::unique_ptr<KvChecksums> checksums_;
   absl::Time now_ = absl::InfinitePast();
   uint64_t incarnations_ = 0;
   std::map<WorkerEpoch, std::unique_ptr<Peer>> peers_;

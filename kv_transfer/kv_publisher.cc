@@ -29,7 +29,11 @@ std::unique_ptr<KvPublisher> KvPublisher::Create(KvPlane* plane, Options options
   return publisher;
 }
 
-KvPublisher::~KvPublisher() { plane_->SetPublisher({}); }
+KvPublisher::~KvPublisher() {
+  plane_->SetPublisher({});
+  handovers_.clear();
+  plane_->checksums()->Finish();
+}
 
 KvTicket KvPublisher::Open(const std::vector<BlockId>& blocks, int tokens,
                            std::function<void(absl::Status)> ended) {
@@ -55,24 +59,21 @@ KvTicket KvPublisher::Open(const std::vector<BlockId>& blocks, int tokens,
   return ticket;
 }
 
-void KvPublisher::TakeChecksums(const Handover& handover, int first_block, int end_block,
-                                int first_layer, int end_layer) {
-  const KvPlane::Options& plane = plane_->options();
-  const KvMeta meta = plane_->meta();
+void KvPublisher::AddSlices(const Handover& handover, int first_block, int end_block,
+                            int first_layer, int end_layer, std::vector<KvSlice>* slices) const {
   for (int i = first_block; i < end_block; ++i) {
     const BlockId block = handover.ticket.blocks[i];
     for (int layer = first_layer; layer < end_layer; ++layer) {
-      const uint64_t sum =
-          KvChecksum(plane.layout, plane.epoch, block, handover.ticket.generations[i], layer,
-                     plane_->pool() + plane.layout.LayerOffset(block, layer));
-      reinterpret_cast<std::atomic<uint64_t>*>(plane_->meta_data() +
-                                               meta.ChecksumOffset(block, layer))
-          ->store(sum, std::memory_order_release);
+      slices->push_back(
+          {.block = block,
+           .layer = layer,
+           .seed = KvSeed(plane_->options().epoch, block, handover.ticket.generations[i], layer)});
     }
   }
 }
 
-void KvPublisher::Publish(uint64_t handover_id, int tokens, int layers) {
+void KvPublisher::Publish(uint64_t handover_id, int tokens, int layers,
+                          std::shared_ptr<DeviceEvent> written) {
   const auto it = handovers_.find(handover_id);
   if (it == handovers_.end()) return;
   Handover& handover = it->second;
@@ -82,30 +83,66 @@ void KvPublisher::Publish(uint64_t handover_id, int tokens, int layers) {
               (all || tokens % layout.block_tokens == 0))
       << tokens << " of " << handover.ticket.tokens << " tokens";
   BATON_CHECK(layers > 0 && layers <= layout.layers) << layers << " of " << layout.layers;
-  BATON_CHECK(tokens > handover.tokens || (tokens == handover.tokens && layers >= handover.layers))
-      << tokens << " tokens, " << layers << " layers after " << handover.tokens << ", "
-      << handover.layers;
+  Front& front = handover.published;
+  BATON_CHECK(tokens > front.tokens || (tokens == front.tokens && layers >= front.layers))
+      << tokens << " tokens, " << layers << " layers after " << front.tokens << ", "
+      << front.layers;
 
-  if (tokens > handover.tokens) {
-    TakeChecksums(handover, handover.full_blocks, handover.partial_blocks, handover.layers,
-                  layout.layers);
-    handover.full_blocks = handover.partial_blocks;
-    handover.partial_blocks = layout.BlocksFor(tokens);
-    handover.layers = 0;
+  std::vector<KvSlice> slices;
+  if (tokens > front.tokens) {
+    AddSlices(handover, front.full_blocks, front.partial_blocks, front.layers, layout.layers,
+              &slices);
+    front.full_blocks = front.partial_blocks;
+    front.partial_blocks = layout.BlocksFor(tokens);
+    front.layers = 0;
   }
-  TakeChecksums(handover, handover.full_blocks, handover.partial_blocks, handover.layers, layers);
-  handover.tokens = tokens;
-  handover.layers = layers;
-  SendState(handover_id, handover);
+  AddSlices(handover, front.full_blocks, front.partial_blocks, front.layers, layers, &slices);
+  front.tokens = tokens;
+  front.layers = layers;
+  plane_->checksums()->Take(
+      std::move(slices), std::move(written),
+      [this, handover_id, front](const absl::Status& status, absl::Span<const KvSlice> taken) {
+        Show(handover_id, front, status, taken);
+      });
+}
+
+void KvPublisher::Show(uint64_t id, const Front& front, const absl::Status& status,
+                       absl::Span<const KvSlice> slices) {
+  const auto it = handovers_.find(id);
+  if (it == handovers_.end()) return;  // its blocks may be somebody else's by now
+  Handover& handover = it->second;
+  if (!status.ok()) {
+    TellReader(id, handover, KvNote::Reason::kAborted);
+    ended_.push_back(
+        {id, std::move(handover.ended),
+         absl::InternalError(absl::StrCat("checksums of hand-over ", id, ": ", status.message()))});
+    handovers_.erase(it);
+    return;
+  }
+  const KvMeta meta = plane_->meta();
+  for (const KvSlice& slice : slices) {
+    reinterpret_cast<std::atomic<uint64_t>*>(plane_->meta_data() +
+                                             meta.ChecksumOffset(slice.block, slice.layer))
+        ->store(slice.checksum, std::memory_order_release);
+  }
+  handover.shown = front;
+  if (handover.complete && AllShown(handover)) handover.heard = true;
+  SendState(id, handover);
+}
+
+bool KvPublisher::AllShown(const Handover& handover) const {
+  return handover.shown.tokens == handover.ticket.tokens &&
+         handover.shown.layers == plane_->options().layout.layers;
 }
 
 void KvPublisher::Complete(uint64_t handover_id, std::string payload) {
   const auto it = handovers_.find(handover_id);
   if (it == handovers_.end()) return;
   Handover& handover = it->second;
-  BATON_CHECK(!handover.complete && handover.tokens == handover.ticket.tokens &&
-              handover.layers == plane_->options().layout.layers)
-      << handover.tokens << " of " << handover.ticket.tokens << " tokens, " << handover.layers
+  const Front& front = handover.published;
+  BATON_CHECK(!handover.complete && front.tokens == handover.ticket.tokens &&
+              front.layers == plane_->options().layout.layers)
+      << front.tokens << " of " << handover.ticket.tokens << " tokens, " << front.layers
       << " layers";
   BATON_CHECK(payload.size() <= kMaxPayloadBytes) << payload.size();
   handover.complete = true;
@@ -128,17 +165,20 @@ void KvPublisher::Abort(uint64_t handover_id) {
 
 void KvPublisher::SendState(uint64_t id, const Handover& handover) {
   if (handover.reader == 0) return;
-  const bool full = handover.layers == plane_->options().layout.layers;
+  const Front& front = handover.shown;
+  const bool full = front.layers == plane_->options().layout.layers;
   KvNote note;
   note.type = KvNote::Type::kState;
   note.handover_id = id;
   note.secret = handover.ticket.secret;
   note.attempt = handover.attempt;
-  note.full_blocks = full ? handover.partial_blocks : handover.full_blocks;
-  note.partial_blocks = handover.partial_blocks;
-  note.partial_layers = handover.layers;
-  note.complete = handover.complete;
-  note.payload = handover.payload;
+  note.full_blocks = full ? front.partial_blocks : front.full_blocks;
+  note.partial_blocks = front.partial_blocks;
+  note.partial_layers = front.layers;
+  if (handover.complete && AllShown(handover)) {
+    note.complete = true;
+    note.payload = handover.payload;
+  }
   plane_->Send(handover.reader, std::move(note));
 }
 
@@ -199,7 +239,7 @@ void KvPublisher::OnOpen(const KvNote& note, Handover* handover) {
 
 void KvPublisher::OnRelease(const KvNote& note, uint64_t id, Handover* handover) {
   const bool current = handover->reader == note.from && handover->attempt == note.attempt;
-  if (current && note.ok && !handover->complete) {
+  if (current && note.ok && !(handover->complete && AllShown(*handover))) {
     // Nobody can have taken everything.
     plane_->CountMalformed();
     return;

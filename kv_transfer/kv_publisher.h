@@ -31,15 +31,19 @@ class KvPublisher {
   KvPublisher& operator=(const KvPublisher&) = delete;
 
   // A new hand-over of `tokens` tokens that will lie in `blocks`. `ended` is called once, from
-  // RunOnce of the plane: OK, a reader has taken everything; FailedPrecondition, the lease ran out.
+  // RunOnce of the plane: OK, a reader has taken everything; FailedPrecondition, the lease ran out;
+  // Internal, the pool's device failed.
   // It is not called after Abort. When it runs no note will name these blocks again, and their
   // holder may free them: a read still under way finds another generation.
   KvTicket Open(const std::vector<BlockId>& blocks, int tokens,
                 std::function<void(absl::Status)> ended);
-  // KV of layers [0, layers) of tokens [0, tokens) is in the pool, and that of all layers of the
-  // tokens published before. `tokens` is a multiple of the block length, or all of them; neither
-  // goes back. Takes checksums and tells the reader. Unknown ids are ignored: it was aborted.
-  void Publish(uint64_t handover_id, int tokens, int layers);
+  // KV of layers [0, layers) of tokens [0, tokens) is in the pool, or will be once the work that
+  // `written` recorded has run, and that of all layers of the tokens published before. `tokens` is
+  // a multiple of the block length, or all of them; neither goes back. The reader is told when
+  // their checksums have been taken, so that no note names what is not there. Should that fail, the
+  // hand-over ends with Internal. Unknown ids are ignored: it was aborted.
+  void Publish(uint64_t handover_id, int tokens, int layers,
+               std::shared_ptr<DeviceEvent> written = nullptr);
   // Everything has been published, and this (at most kMaxPayloadBytes) is what else the reader must
   // know to go on (the first token). Starts the lease. Unknown ids are ignored.
   void Complete(uint64_t handover_id, std::string payload);
@@ -49,13 +53,18 @@ class KvPublisher {
   int open_handovers() const { return static_cast<int>(handovers_.size()); }
 
  private:
+  // How far a hand-over has come: all layers of `full_blocks`, `layers` of those beyond.
+  struct Front {
+    int tokens = 0;
+    int layers = 0;
+    int full_blocks = 0;
+    int partial_blocks = 0;
+  };
   struct Handover {
     KvTicket ticket;
     std::function<void(absl::Status)> ended;
-    int tokens = 0;  // published, of which
-    int layers = 0;  // layers beyond `full_blocks`
-    int full_blocks = 0;
-    int partial_blocks = 0;
+    Front published;
+    Front shown;  // of it: whose checksums lie in KvMeta
     bool complete = false;
     std::string payload;
 
@@ -71,8 +80,11 @@ class KvPublisher {
   void OnOpen(const KvNote& note, Handover* handover);
   void OnRelease(const KvNote& note, uint64_t id, Handover* handover);
   bool RunOnce(absl::Time now, bool drained);
-  void TakeChecksums(const Handover& handover, int first_block, int end_block, int first_layer,
-                     int end_layer);
+  void AddSlices(const Handover& handover, int first_block, int end_block, int first_layer,
+                 int end_layer, std::vector<KvSlice>* slices) const;
+  void Show(uint64_t id, const Front& front, const absl::Status& status,
+            absl::Span<const KvSlice> slices);
+  bool AllShown(const Handover& handover) const;
   void SendState(uint64_t id, const Handover& handover);
   void Refuse(const KvNote& asked, KvNote::Reason reason);
   void TellReader(uint64_t id, const Handover& handover, KvNote::Reason reason);

@@ -79,15 +79,27 @@ bool KvPull::TakePiece(size_t max_bytes, Piece* piece) {
   return true;
 }
 
-void KvPull::Landed(const Piece& piece, const std::byte* pool) {
+std::vector<KvSlice> KvPull::Slices(const Piece& piece) const {
+  std::vector<KvSlice> slices;
   for (int i = piece.first; i < piece.first + piece.count; ++i) {
     for (int layer = piece.first_layer; layer < piece.end_layer; ++layer) {
-      sums_[size_t{1} * i * layout_.layers + layer] =
-          KvChecksum(layout_, ticket_.owner_epoch, ticket_.blocks[i], ticket_.generations[i], layer,
-                     pool + layout_.LayerOffset(blocks_[i], layer));
+      slices.push_back(
+          {.block = blocks_[i],
+           .layer = layer,
+           .seed = KvSeed(ticket_.owner_epoch, ticket_.blocks[i], ticket_.generations[i], layer)});
     }
   }
-  slices_landed_ += size_t{1} * piece.count * (piece.end_layer - piece.first_layer);
+  return slices;
+}
+
+void KvPull::Landed(const Piece& piece, absl::Span<const KvSlice> slices) {
+  const int layers = piece.end_layer - piece.first_layer;
+  BATON_CHECK(slices.size() == size_t{1} * piece.count * layers) << slices.size();
+  for (size_t k = 0; k < slices.size(); ++k) {
+    const size_t block = piece.first + k / layers;
+    sums_[block * layout_.layers + piece.first_layer + k % layers] = slices[k].checksum;
+  }
+  slices_landed_ += slices.size();
 }
 
 void KvPull::AddWindows(std::vector<uint64_t> offsets, size_t bytes_each,

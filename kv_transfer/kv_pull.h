@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kv_transfer/kv_checksums.h"
 #include "kv_transfer/kv_plane.h"
 
 namespace baton {
@@ -44,9 +46,11 @@ class KvPull {
   // The next piece that is ready and was not taken, at most `max_bytes` unless one slice is larger.
   // False when there is none.
   bool TakePiece(size_t max_bytes, Piece* piece);
-  // Its bytes are there: takes their checksums.
-  void Landed(const Piece& piece, const std::byte* pool);
-  // Every slice of every block has landed.
+  // Its slices in our pool, to take the checksums of.
+  std::vector<KvSlice> Slices(const Piece& piece) const;
+  // Its bytes are there, and these are its Slices with their checksums.
+  void Landed(const Piece& piece, absl::Span<const KvSlice> slices);
+  // Every slice of every block has landed and has its checksum.
   bool all_landed() const { return slices_landed_ == blocks_.size() * layout_.layers; }
 
   // What to read of the owner's KvMeta, once all has landed, for Verdict.

@@ -97,7 +97,14 @@ TEST(KvPullTest, VerdictNamesAWrongGenerationAndAWrongSlice) {
   for (const int wrong : {0, 1, 2}) {
     KvPull pull = MakePull({4, 900, 6}, {1, 2, 3});
     ASSERT_TRUE(pull.Absorb(Ready(3, 3, 4, true)));
-    for (const auto& piece : TakeAll(&pull)) pull.Landed(piece, pool.data());
+    const auto checksums = CreateHostKvChecksums(pool.data(), kLayout);
+    for (const auto& piece : TakeAll(&pull)) {
+      checksums->Take(pull.Slices(piece), nullptr,
+                      [&](const absl::Status& status, absl::Span<const KvSlice> slices) {
+                        EXPECT_TRUE(status.ok()) << status;
+                        pull.Landed(piece, slices);
+                      });
+    }
     ASSERT_TRUE(pull.all_landed());
     const KvMeta meta{1000, kLayout.layers};
     const auto reads = pull.MetaReads(meta);
@@ -109,7 +116,7 @@ TEST(KvPullTest, VerdictNamesAWrongGenerationAndAWrongSlice) {
         for (const BlockId block : {4, 900, 6}) {
           for (int layer = 0; layer < kLayout.layers; ++layer) {
             if (offset != meta.ChecksumOffset(block, layer)) continue;
-            read.to[i] = KvChecksum(kLayout, 0, block, 1, layer, pool.data());
+            read.to[i] = KvChecksum(kLayout, KvSeed(0, block, 1, layer), pool.data());
             if (wrong == 1 && block == 900 && layer == 3) ++read.to[i];
           }
         }

@@ -35,6 +35,9 @@ KvPuller::~KvPuller() {
   plane_->SetPuller({});
   for (auto& [id, running] : pulls_) {
     if (running->reads > 0) plane_->Drop(running->pull.ticket().owner_epoch, "the puller ends");
+  }
+  plane_->checksums()->Finish();
+  for (auto& [id, running] : pulls_) {
     BATON_CHECK(running->reads == 0) << running->reads;
     if (running->state != State::kEnded) {
       running->result.status = absl::CancelledError("the puller ends");
@@ -283,16 +286,29 @@ bool KvPuller::PostPiece(Running* running) {
   plane_->ReadPool(running->pull.ticket().owner_epoch, piece.remote_offset,
                    plane_->pool() + piece.local_offset, piece.bytes,
                    [this, running, piece](absl::Status status) {
+                     running->alive = running->landed = true;
+                     if (status.ok() && running->state != State::kEnded) {
+                       TakeChecksums(running, piece);
+                       return;
+                     }
                      --running->reads;
                      in_flight_ -= piece.bytes;
-                     running->alive = running->landed = true;
-                     if (!status.ok()) {
-                       if (running->read_error.ok()) running->read_error = std::move(status);
-                     } else if (running->state != State::kEnded) {
-                       running->pull.Landed(piece, plane_->pool());
-                     }
+                     running->read_error.Update(status);
                    });
   return true;
+}
+
+// Counts as part of the read: until they are there its blocks are still looked at.
+void KvPuller::TakeChecksums(Running* running, const KvPull::Piece& piece) {
+  plane_->checksums()->Take(
+      running->pull.Slices(piece), nullptr,
+      [this, running, piece](const absl::Status& status, absl::Span<const KvSlice> slices) {
+        running->alive = running->landed = true;
+        --running->reads;
+        in_flight_ -= piece.bytes;
+        running->read_error.Update(status);
+        if (status.ok() && running->state != State::kEnded) running->pull.Landed(piece, slices);
+      });
 }
 
 // Round robin by pieces, those whose owner has completed before the others: somebody waits for

@@ -73,8 +73,8 @@ class KvPuller {
     PullResult result;
 
     uint64_t incarnation = 0;  // of the link it reads over
-    int reads = 0;             // posted, not reported
-    absl::Status read_error;   // of the first read that failed
+    int reads = 0;             // posted, not reported, or landed with checksums under way
+    absl::Status read_error;   // of the first of them that failed
 
     bool alive = true;  // a note or a byte since the last RunOnce
     absl::Time last_life;
@@ -105,6 +105,7 @@ class KvPuller {
   void End(Running* running, absl::Status status);
   bool PostPieces();
   bool PostPiece(Running* running);
+  void TakeChecksums(Running* running, const KvPull::Piece& piece);
   void SendReleases();
   KvNote NoteFor(const Running& running, KvNote::Type type) const;
   absl::Status Check(const KvTicket& ticket, size_t blocks) const;
