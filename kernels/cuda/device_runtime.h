@@ -25,7 +25,11 @@ struct DeviceInfo {
   size_t shared_bytes = 0;  // of one block, at most
 };
 
-// Work in the order of the calls. Destroyed only when what was put on it has run.
+// What a stream is for. Where the device must choose, it starts kCompute's kernels first, and only
+// there Product may be called: its workspace is one stream's own.
+enum class StreamKind { kCompute, kCopy };
+
+// Work in the order of the calls. The destructor waits until it has run.
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
@@ -38,7 +42,8 @@ class DeviceEvent {
 };
 
 // Work that was captured, to be run again and again, with the addresses and parameters that it was
-// captured with.
+// captured with. Replays of one graph run one after the other, whatever their streams. Destroyed
+// only when they have run. Products use the workspace of the stream that they were captured on.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -62,11 +67,18 @@ struct DenseProduct {
 // they do on a real one.
 //
 // Any thread may call; work of one stream comes from one thread at a time. Calls that put work on a
-// stream return before it has run, and their host memory must live until it has. An error of work
-// that ran late is told by the next call that waits (Synchronize, Query); Internal, and final for
-// the process, as with CUDA. Between BeginCapture and EndCapture of a stream its work is recorded
-// instead of run; Allocate, Free, Synchronize and Query are then FailedPrecondition wherever CUDA
-// refuses them.
+// stream return before it has run, and their pinned memory must live until it has. Work gets on
+// without further calls only as far as an interprocess event was recorded behind it: whoever wants
+// to see the rest asks (Synchronize, Query). An error of work that ran late is told by the next
+// call that waits; Internal, and final for the process, as with CUDA. Wrong arguments are
+// InvalidArgument.
+//
+// Between BeginCapture and EndCapture of a stream its work is recorded instead of run. The thread
+// that captures may then not Allocate, Free, pin, CreateStream, Replay, Query or Synchronize;
+// nobody may Query or Synchronize the streams and events of the capture; and what is captured may
+// neither wait for an event recorded outside, nor use plain host memory, nor record an interprocess
+// event. All this is FailedPrecondition, and spoils the capture, whose EndCapture then fails. Other
+// threads go on as they like.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -76,20 +88,30 @@ class DeviceRuntime {
   virtual absl::StatusOr<size_t> FreeBytes() = 0;
 
   // Device memory, aligned to 256, not initialised; the host may not touch it. ResourceExhausted
-  // with what was asked and what is free.
-  virtual absl::StatusOr<std::byte*> Allocate(size_t bytes) = 0;
+  // with what was asked and what is free. `interprocess`: ExportMemory may be called; takes whole
+  // pages of 2 MiB, because such memory is shared by the page.
+  virtual absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess = false) = 0;
   // Waits for the device first. Null is fine.
   virtual void Free(std::byte* memory) = 0;
-  // Host memory that copies to and from the device are asynchronous with, aligned to 4096.
+  // Host memory that copies to and from the device are asynchronous with, aligned to 4096. Kernels
+  // may use it too.
   virtual absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) = 0;
+  // Waits for the device first. Null is fine.
   virtual void FreePinned(std::byte* memory) = 0;
+  // The same for host memory that somebody else allocated, which must be writable.
+  // FailedPrecondition where some of it is pinned already, or cannot be. Unpinned, by its first
+  // byte, before it goes.
+  virtual absl::Status PinHost(std::byte* memory, size_t bytes) = 0;
+  virtual void UnpinHost(std::byte* memory) = 0;
 
-  virtual absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() = 0;
+  virtual absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(
+      StreamKind kind = StreamKind::kCompute) = 0;
   // `interprocess`: ExportEvent may be called.
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent(bool interprocess = false) = 0;
 
-  // Between any two places of device, pinned or plain host memory. Plain host memory makes the call
-  // wait, or copy first, as CUDA does.
+  // Between any two places of device, pinned or plain host memory, which do not overlap. Plain host
+  // memory as source has been read when the call returns; as destination, and between two places of
+  // the host, the call waits.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes, DeviceStream& stream) = 0;
   // `rows` runs of `row_bytes`, the starts `*_pitch` bytes apart.
   virtual absl::Status CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch,
@@ -107,11 +129,13 @@ class DeviceRuntime {
     if (sizeof(Params) != kernel.params_bytes) return WrongParams(kernel, sizeof(Params));
     return Launch(kernel, shape, static_cast<const void*>(&params), stream);
   }
-  // InvalidArgument for sizes below 1 (rows may be 0) or strides below a row.
+  // InvalidArgument for sizes below 1 (rows may be 0) or strides below a row; FailedPrecondition on
+  // a stream that is not for it.
   virtual absl::Status Product(const DenseProduct& product, DeviceStream& stream) = 0;
 
+  // Everything on `stream` so far. What is recorded later replaces it, for waits that come later.
   virtual absl::Status Record(DeviceEvent& event, DeviceStream& stream) = 0;
-  // What is put on `stream` from now on runs after what `event` recorded last.
+  // What is put on `stream` from now on runs after what `event` recorded last, in whatever process.
   virtual absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) = 0;
   // Whether all that `event` recorded has run.
   virtual absl::StatusOr<bool> Query(DeviceEvent& event) = 0;
@@ -126,12 +150,16 @@ class DeviceRuntime {
 
   // Memory and events of this process, for others on this node. `memory` is what Allocate gave; it
   // must not be freed before every importer has closed it. Opaque bytes, of at most 256.
+  // FailedPrecondition for what was not made interprocess, or was imported.
   virtual absl::StatusOr<std::string> ExportMemory(const std::byte* memory) = 0;
   virtual absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) = 0;
   // InvalidArgument for bytes that are no handle; FailedPrecondition in the process that exported
-  // it, and where the device can't reach that memory.
+  // it, where the device can't reach that memory, and when the exporter is gone. The same handle
+  // again gives the same memory, which is then to be closed as often.
   virtual absl::StatusOr<std::byte*> ImportMemory(absl::string_view handle) = 0;
+  // Waits for the device first. Null is fine.
   virtual void CloseMemory(std::byte* memory) = 0;
+  // Usable as the exporter's own, Record included.
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view handle) = 0;
 
  protected:

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace baton {
+
+// One capture, from BeginCapture to EndCapture: who may end it, and what spoilt it. Both runtimes
+// keep these rules themselves, so that they are the same wherever a program is tried. Not
+// synchronised.
+class DeviceCapture {
+ public:
+  // Begun by the calling thread on `stream`, whatever stands for it.
+  explicit DeviceCapture(const void* stream) : origin_(stream) {}
+
+  bool IsOwn() const { return thread_ == std::this_thread::get_id(); }
+  bool IsOrigin(const void* stream) const { return stream == origin_; }
+  bool ended() const { return ended_; }
+
+  // Something was called that a capture does not allow; the first reason is what End tells.
+  // Returns FailedPrecondition with `why`.
+  absl::Status Spoil(absl::string_view why);
+  // FailedPrecondition when it was spoilt.
+  absl::Status End();
+
+ private:
+  const void* const origin_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  absl::Status spoilt_;
+  bool ended_ = false;
+};
+
+}  // namespace baton

@@ -1,0 +1,329 @@
+#include "kernels/cuda/emulated_runtime.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "kernels/cuda/device_runtime_conformance.h"
+
+namespace baton {
+namespace {
+
+using testing::HasSubstr;
+
+DeviceRuntimeParam Emulated() {
+  DeviceRuntimeParam param;
+  param.name = "emulated";
+  param.create = [](uint64_t seed) {
+    EmulatedOptions options;
+    options.seed = seed;
+    options.memory_bytes = size_t{64} << 20;
+    return CreateEmulatedRuntime(options);
+  };
+  param.add = &emulated_kernels::kAdd;
+  return param;
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, DeviceRuntimeConformanceTest, testing::Values(Emulated()),
+                         testing::PrintToStringParamName());
+
+// What only the emulated device promises.
+class EmulatedRuntimeTest : public testing::Test {
+ protected:
+  explicit EmulatedRuntimeTest(uint64_t seed = 1) {
+    runtime_ = *Emulated().create(seed);
+    stream_ = *runtime_->CreateStream();
+  }
+  static void Ok(const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; }
+
+  std::unique_ptr<DeviceRuntime> runtime_;
+  std::unique_ptr<DeviceStream> stream_;
+};
+
+using EmulatedRuntimeDeathTest = EmulatedRuntimeTest;
+
+TEST_F(EmulatedRuntimeDeathTest, TheHostCannotTouchDeviceMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  std::byte* const memory = *runtime_->Allocate(8192);
+  Ok(runtime_->Fill(memory, 1, 8192, *stream_));
+  Ok(runtime_->Synchronize(*stream_));
+  EXPECT_DEATH(memset(memory + 100, 0, 1), "host touched memory of the emulated device");
+  runtime_->Free(memory);
+}
+
+TEST_F(EmulatedRuntimeTest, NewMemoryHoldsNothingUsable) {
+  std::byte* const memory = *runtime_->Allocate(100);
+  std::vector<uint8_t> got(100);
+  Ok(runtime_->Copy(got.data(), memory, 100, *stream_));
+  EXPECT_EQ(got, std::vector<uint8_t>(100, 0xff));
+  runtime_->Free(memory);
+}
+
+TEST_F(EmulatedRuntimeTest, CopiesStayInTheirAllocation) {
+  std::byte* const memory = *runtime_->Allocate(100);
+  std::vector<std::byte> plain(1000);
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  const absl::Status past = runtime_->Copy(memory + 50, plain.data(), 51, *stream_);
+  EXPECT_EQ(past.code(), invalid);
+  EXPECT_THAT(std::string(past.message()), HasSubstr("51 bytes at 50 of a piece of 100 bytes"));
+  EXPECT_EQ(runtime_->Copy(plain.data(), memory, 101, *stream_).code(), invalid);
+  EXPECT_EQ(runtime_->CopyRows(memory, 40, plain.data(), 40, 21, 3, *stream_).code(), invalid);
+  Ok(runtime_->CopyRows(memory, 40, plain.data(), 40, 20, 3, *stream_));
+  EXPECT_EQ(runtime_->Fill(memory, 0, 101, *stream_).code(), invalid);
+  EXPECT_EQ(runtime_->Fill(plain.data(), 0, 1, *stream_).code(), invalid) << "plain memory";
+  DenseProduct product;
+  product.in = product.weight = product.out = memory;
+  product.in_stride = product.out_stride = 4;
+  product.n = product.k = 4;
+  product.rows = 12;
+  Ok(runtime_->Product(product, *stream_));
+  product.rows = 13;
+  EXPECT_EQ(runtime_->Product(product, *stream_).code(), invalid);
+  runtime_->Free(memory);
+  EXPECT_EQ(runtime_->Copy(memory, plain.data(), 1, *stream_).code(), invalid) << "freed";
+}
+
+TEST_F(EmulatedRuntimeTest, AKernelThatWritesAfterAnAllocationIsReported) {
+  constexpr int kCount = 60;  // and the last thread goes 4 elements too far
+  auto* const memory = reinterpret_cast<uint32_t*>(*runtime_->Allocate(kCount * 4));
+  LaunchShape shape;
+  shape.threads = kAddThreads;
+  Ok(runtime_->Launch(emulated_kernels::kAdd, shape, AddParams{memory, memory, 1, kCount},
+                      *stream_));
+  Ok(runtime_->Synchronize(*stream_));
+  Ok(runtime_->Launch(emulated_kernels::kAdd, shape, AddParams{memory, memory, 1, kCount + 1},
+                      *stream_));
+  const absl::Status status = runtime_->Synchronize(*stream_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("kAdd: wrote after the end"));
+  // For good: as a device that was lost.
+  EXPECT_EQ(runtime_->Fill(memory, 0, 4, *stream_), status);
+  EXPECT_EQ(runtime_->Synchronize(*stream_), status);
+  runtime_->Free(reinterpret_cast<std::byte*>(memory));
+}
+
+TEST_F(EmulatedRuntimeTest, StreamsAndEventsOfAnotherRuntimeAreRefused) {
+  const auto other = *Emulated().create(2);
+  const auto event = *runtime_->CreateEvent();
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(other->Synchronize(*stream_).code(), invalid);
+  EXPECT_EQ(other->Synchronize(*event).code(), invalid);
+  EXPECT_EQ(other->Record(*event, *stream_).code(), invalid);
+}
+
+TEST_F(EmulatedRuntimeTest, ALaunchOfMoreThreadsThanTheKernelWasMadeForIsRefused) {
+  LaunchShape shape;
+  shape.threads = 2 * kAddThreads;
+  const absl::Status status =
+      runtime_->Launch(emulated_kernels::kAdd, shape, AddParams{}, *stream_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("made for 64"));
+}
+
+// A program with one mistake, and how many of 100 seeds show it as a wrong value.
+int SeedsThatShow(const std::function<bool(DeviceRuntime&, uint32_t*, uint32_t*)>& is_right) {
+  int seeds = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const auto runtime = *Emulated().create(seed);
+    std::byte* const memory = *runtime->Allocate(512);
+    std::byte* const pinned = *runtime->AllocatePinned(256);
+    seeds += !is_right(*runtime, reinterpret_cast<uint32_t*>(memory),
+                       reinterpret_cast<uint32_t*>(pinned));
+    runtime->Free(memory);
+    runtime->FreePinned(pinned);
+  }
+  return seeds;
+}
+
+// One stream makes values, another takes them twice over, the way a pool is filled and read.
+bool Hand(DeviceRuntime& runtime, uint32_t* memory, uint32_t* pinned, bool wait_for_values,
+          bool wait_for_reader) {
+  const auto maker = *runtime.CreateStream(), taker = *runtime.CreateStream(StreamKind::kCopy);
+  const auto made = *runtime.CreateEvent(), taken = *runtime.CreateEvent();
+  bool right = true;
+  uint32_t* const second = memory + 64;
+  for (uint32_t round = 1; round <= 2; ++round) {
+    if (wait_for_reader) right &= runtime.WaitFor(*taken, *maker).ok();
+    EXPECT_TRUE(runtime.Fill(memory, round, 256, *maker).ok());
+    EXPECT_TRUE(runtime.Record(*made, *maker).ok());
+    if (wait_for_values) EXPECT_TRUE(runtime.WaitFor(*made, *taker).ok());
+    EXPECT_TRUE(runtime.Copy(second, memory, 256, *taker).ok());
+    EXPECT_TRUE(runtime.Copy(pinned + 32 * (round - 1), second, 128, *taker).ok());
+    EXPECT_TRUE(runtime.Record(*taken, *taker).ok());
+  }
+  EXPECT_TRUE(runtime.Synchronize(*maker).ok());
+  EXPECT_TRUE(runtime.Synchronize(*taker).ok());
+  for (uint32_t i = 0; i < 64; ++i) right &= pinned[i] == (i / 32 + 1) * 0x01010101u;
+  return right;
+}
+
+TEST(EmulatedOrderTest, AForgottenWaitShowsInMostSeeds) {
+  auto with = [](bool values, bool reader) {
+    return SeedsThatShow([=](DeviceRuntime& runtime, uint32_t* memory, uint32_t* pinned) {
+      return Hand(runtime, memory, pinned, values, reader);
+    });
+  };
+  EXPECT_EQ(with(true, true), 0);
+  const int values = with(false, true), reader = with(true, false);
+  RecordProperty("seeds_without_wait_for_values", values);
+  RecordProperty("seeds_without_wait_for_reader", reader);
+  EXPECT_GE(values, 50);
+  EXPECT_GE(reader, 50);
+}
+
+TEST(EmulatedOrderTest, APinnedBufferThatIsReusedTooEarlyShows) {
+  EXPECT_EQ(SeedsThatShow([](DeviceRuntime& runtime, uint32_t* memory, uint32_t* pinned) {
+              const auto stream = *runtime.CreateStream();
+              pinned[0] = 1;
+              EXPECT_TRUE(runtime.Copy(memory, pinned, 4, *stream).ok());
+              pinned[0] = 2;  // the copy has not been waited for
+              uint32_t got = 0;
+              EXPECT_TRUE(runtime.Copy(&got, memory, 4, *stream).ok());
+              return got == 1;
+            }),
+            100);
+}
+
+TEST(EmulatedOrderTest, AResultThatIsReadWithoutAskingForItIsNotThere) {
+  EXPECT_EQ(SeedsThatShow([](DeviceRuntime& runtime, uint32_t* memory, uint32_t* pinned) {
+              const auto stream = *runtime.CreateStream();
+              pinned[0] = 0;
+              EXPECT_TRUE(runtime.Fill(memory, 1, 4, *stream).ok());
+              EXPECT_TRUE(runtime.Copy(pinned, memory, 4, *stream).ok());
+              return pinned[0] == 0x01010101;
+            }),
+            100);
+}
+
+// Two streams of a graph that do not wait for one another write the same place.
+TEST(EmulatedOrderTest, NodesOfAGraphRunInAnyOrderThatTheirDependenciesAllow) {
+  const int seeds = SeedsThatShow([](DeviceRuntime& runtime, uint32_t* memory, uint32_t* pinned) {
+    const auto stream = *runtime.CreateStream(), side = *runtime.CreateStream();
+    const auto forked = *runtime.CreateEvent(), joined = *runtime.CreateEvent();
+    EXPECT_TRUE(runtime.BeginCapture(*stream).ok());
+    EXPECT_TRUE(runtime.Record(*forked, *stream).ok());
+    EXPECT_TRUE(runtime.WaitFor(*forked, *side).ok());
+    EXPECT_TRUE(runtime.Fill(memory, 1, 4, *stream).ok());
+    EXPECT_TRUE(runtime.Fill(memory, 2, 4, *side).ok());
+    EXPECT_TRUE(runtime.Record(*joined, *side).ok());
+    EXPECT_TRUE(runtime.WaitFor(*joined, *stream).ok());
+    EXPECT_TRUE(runtime.Copy(pinned, memory, 4, *stream).ok());
+    auto graph = runtime.EndCapture(*stream);
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    EXPECT_TRUE(runtime.Replay(**graph, *stream).ok());
+    EXPECT_TRUE(runtime.Synchronize(*stream).ok());
+    return pinned[0] == 0x01010101;
+  });
+  EXPECT_GE(seeds, 30);
+  EXPECT_LE(seeds, 70);
+}
+
+TEST(EmulatedOrderTest, QueryAnswersFalseNowAndThenAndTheSameForASeed) {
+  auto answers = [](uint64_t seed) {
+    const auto runtime = *Emulated().create(seed);
+    std::byte* const memory = *runtime->Allocate(256);
+    const auto stream = *runtime->CreateStream();
+    const auto event = *runtime->CreateEvent();
+    std::string line;
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_TRUE(runtime->Fill(memory, 1, 256, *stream).ok());
+      EXPECT_TRUE(runtime->Record(*event, *stream).ok());
+      for (int tries = 0; tries < 1000; ++tries) {
+        const bool reached = *runtime->Query(*event);
+        line.push_back(reached ? 'y' : 'n');
+        if (reached) break;
+      }
+      EXPECT_EQ(line.back(), 'y');
+    }
+    runtime->Free(memory);
+    return line;
+  };
+  const std::string first = answers(1);
+  EXPECT_GE(std::count(first.begin(), first.end(), 'n'), 10);
+  EXPECT_EQ(first, answers(1));
+  EXPECT_NE(first, answers(2));
+}
+
+// Another process, with a runtime of `options`, that exports a piece of memory and stays.
+class Exporter {
+ public:
+  explicit Exporter(const EmulatedOptions& options) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      const auto runtime = *CreateEmulatedRuntime(options);
+      handle_ = *runtime->ExportMemory(*runtime->Allocate(100, true));
+      _exit(write(ends[1], handle_.data(), handle_.size()) > 0 && pause());
+    }
+    char bytes[256];
+    const ssize_t got = read(ends[0], bytes, sizeof(bytes));
+    EXPECT_GT(got, 0);
+    handle_.assign(bytes, std::max<ssize_t>(got, 0));
+    for (const int end : ends) close(end);
+  }
+  ~Exporter() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  const std::string& handle() const { return handle_; }
+
+ private:
+  pid_t pid_;
+  std::string handle_;
+};
+
+TEST(EmulatedPeersTest, MemoryOfAnotherDeviceNeedsPeerAccess) {
+  EmulatedOptions options;
+  options.device = 3;
+  options.memory_bytes = 1 << 20;
+  const Exporter exporter(options);
+  options.device = 0;
+  const auto near = *CreateEmulatedRuntime(options);
+  const auto memory = near->ImportMemory(exporter.handle());
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  near->CloseMemory(*memory);
+  options.peer_access = false;
+  const auto far = *CreateEmulatedRuntime(options);
+  const absl::Status status = far->ImportMemory(exporter.handle()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("can't reach memory of device 3"));
+}
+
+TEST(EmulatedPeersTest, NothingIsLeftOfAProcessThatWasKilled) {
+  EmulatedOptions options;
+  options.memory_bytes = 1 << 20;
+  const auto runtime = *CreateEmulatedRuntime(options);
+  auto exporter = std::make_unique<Exporter>(options);
+  const std::string handle = exporter->handle();
+  const auto memory = runtime->ImportMemory(handle);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  exporter.reset();
+  const auto stream = *runtime->CreateStream();
+  std::byte got[100];  // what was imported can still be read
+  EXPECT_TRUE(runtime->Copy(got, *memory, 100, *stream).ok());
+  EXPECT_EQ(got[99], std::byte{0xff});
+  runtime->CloseMemory(*memory);
+  EXPECT_EQ(runtime->ImportMemory(handle).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(EmulatedPeersTest, ADeviceWithoutMemoryIsRefused) {
+  EXPECT_EQ(CreateEmulatedRuntime({.memory_bytes = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  if (baton::IsIpcPeer(argc, argv)) return baton::RunIpcPeer(baton::Emulated());
+  testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}

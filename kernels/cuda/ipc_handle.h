@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace baton {
+
+enum class IpcKind : uint32_t { kMemory = 1, kEvent = 2 };
+
+// Wraps what a runtime must know of an exported thing into the bytes of a handle: `maker` of 8
+// letters says whose it is, and the process is added.
+std::string SealHandle(absl::string_view maker, IpcKind kind, absl::string_view body);
+// The body. InvalidArgument for bytes that SealHandle did not give for this maker and kind;
+// FailedPrecondition for those of this process.
+absl::StatusOr<std::string> OpenHandle(absl::string_view maker, IpcKind kind,
+                                       absl::string_view bytes);
+
+template <typename Body>
+std::string SealHandle(absl::string_view maker, IpcKind kind, const Body& body) {
+  static_assert(std::has_unique_object_representations_v<Body>, "no padding in handles");
+  return SealHandle(maker, kind,
+                    absl::string_view(reinterpret_cast<const char*>(&body), sizeof(body)));
+}
+template <typename Body>
+absl::StatusOr<Body> OpenHandle(absl::string_view maker, IpcKind kind, absl::string_view bytes) {
+  static_assert(std::has_unique_object_representations_v<Body>);
+  auto opened = OpenHandle(maker, kind, bytes);
+  if (!opened.ok()) return opened.status();
+  if (opened->size() != sizeof(Body)) {
+    return absl::InvalidArgumentError("this handle was made by another version");
+  }
+  Body body;
+  memcpy(&body, opened->data(), sizeof(body));
+  return body;
+}
+
+}  // namespace baton
