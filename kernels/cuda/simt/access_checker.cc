@@ -7,7 +7,7 @@
 #include "kernels/cuda/simt/place.h"
 #include "kernels/cuda/simt/thread_block.h"
 
-extern "C" const char __executable_start, _end;  // the linker's: this program's image
+extern "C" const char __executable_start[], _end[];  // the linker's: this program's image
 
 namespace baton::simt {
 namespace {
@@ -65,9 +65,8 @@ void AccessChecker::Access(const void* at, size_t bytes, size_t align, bool writ
   const Fault access{at, bytes, write, code};
   const char* problem = nullptr;
   if (const int stack = stacks_.Find(at); stack >= 0) {
-    if (stack == block_.stack() && !stacks_.InGuard(at)) return;
-    problem = stacks_.InGuard(at) ? "is below its stack: it has overflowed"
-                                  : "is of another thread's stack";
+    if (stack == block_.stack()) return;
+    problem = "is of another thread's stack";
   } else if (Address(at) % align != 0) {
     problem = "is misaligned";
   } else if (block_.InShared(at)) {
@@ -90,7 +89,7 @@ void AccessChecker::Access(const void* at, size_t bytes, size_t align, bool writ
     } else {
       return Check(access, false, Now(), Now());
     }
-  } else if (Within(at, &__executable_start, &_end - &__executable_start)) {
+  } else if (Within(at, __executable_start, _end - __executable_start)) {
     if (!write) return;  // a constant
     problem = "is of the program itself";
   } else {
@@ -130,7 +129,7 @@ AccessChecker::Shadow& AccessChecker::ShadowOf(uintptr_t page) {
 }
 
 void AccessChecker::Check(const Fault& access, bool shared, Stamp now, Stamp mark) {
-  const auto code = static_cast<uint32_t>(Address(access.code) - Address(&__executable_start));
+  const auto code = static_cast<uint32_t>(Address(access.code) - Address(__executable_start));
   uintptr_t address = Address(access.at);
   for (const uintptr_t end = address + access.bytes; address < end;) {
     Shadow& shadow = ShadowOf(address / Shadow::kBytes);
@@ -193,7 +192,7 @@ std::string AccessChecker::Who(Stamp stamp) const {
 }
 
 std::string AccessChecker::Place(uint32_t code) const {
-  return PlaceOfCode(reinterpret_cast<const void*>(Address(&__executable_start) + code));
+  return PlaceOfCode(reinterpret_cast<const void*>(Address(__executable_start) + code));
 }
 
 std::string AccessChecker::Name(const void* at) const {

@@ -26,9 +26,9 @@ void* SharedArray(const void* key, const char* name, size_t bytes, Place place) 
 void* DynamicShared() { return current.block->dynamic_shared(); }
 
 void Misaligned16(const void* at) {
-  current.block->SetError(absl::StrCat("a 16-byte access of address 0x",
-                                       absl::Hex(reinterpret_cast<uintptr_t>(at)), " at ",
-                                       PlaceOfCode(__builtin_return_address(0))));
+  current.block->SetError(
+      absl::StrCat("a 16-byte access of 0x", absl::Hex(reinterpret_cast<uintptr_t>(at)),
+                   ", which is misaligned, at ", PlaceOfCode(__builtin_return_address(0))));
   current.block->Abandon();
 }
 

@@ -120,9 +120,4 @@ int FiberStacks::Find(const void* at) const {
   return memory_ != nullptr && offset < kMost * kBytes ? static_cast<int>(offset / kBytes) : -1;
 }
 
-bool FiberStacks::InGuard(const void* at) const {
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory_);
-  return Find(at) >= 0 && offset % kBytes < kGuardBytes;
-}
-
 }  // namespace baton::simt

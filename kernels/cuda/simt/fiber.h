@@ -48,7 +48,6 @@ class FiberStacks {
 
   // Which stack's bytes, guard included, hold this one; -1: none.
   int Find(const void* at) const;
-  bool InGuard(const void* at) const;
 
  private:
   std::byte* memory_ = nullptr;

@@ -11,10 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-extern "C" const char __executable_start;  // the linker's: this program's ELF header
+extern "C" const char __executable_start[];  // the linker's: this program's ELF header
 
 namespace baton::simt {
 namespace {
+
+constexpr char kDeviceCode[] = "device_code_emulated.h:";
 
 const char* BaseName(const char* file) {
   const char* slash = std::strrchr(file, '/');
@@ -36,23 +38,27 @@ std::string ToString(const Place& place) {
 std::string PlaceOfCode(const void* return_address) {
   // The call is before the address that it returns to; a position-independent program is named by
   // its own offsets.
-  const auto* header = reinterpret_cast<const Elf64_Ehdr*>(&__executable_start);
+  const auto* header = reinterpret_cast<const Elf64_Ehdr*>(__executable_start);
   uintptr_t code = reinterpret_cast<uintptr_t>(return_address) - 1;
-  if (header->e_type == ET_DYN) code -= reinterpret_cast<uintptr_t>(&__executable_start);
+  if (header->e_type == ET_DYN) code -= reinterpret_cast<uintptr_t>(__executable_start);
   const std::string address = absl::StrCat("0x", absl::Hex(code));
-  // -s: names of files without folders.
+  // A line for each function that was inlined there, the innermost first: -s without folders.
   FILE* pipe = popen(
-      absl::StrCat("addr2line -s -e /proc/", getpid(), "/exe ", address, " 2>/dev/null").c_str(),
+      absl::StrCat("addr2line -i -s -e /proc/", getpid(), "/exe ", address, " 2>/dev/null").c_str(),
       "r");
-  char line[512] = "";
+  std::string place;
   if (pipe != nullptr) {
-    if (std::fgets(line, sizeof(line), pipe) == nullptr) line[0] = '\0';
+    char line[512];
+    while (std::fgets(line, sizeof(line), pipe) != nullptr) {
+      const absl::string_view frame = absl::StripSuffix(line, "\n");
+      // The kernel's own line, not the one in what it is written with.
+      if (!place.empty() || absl::StartsWith(frame, kDeviceCode)) continue;
+      place = std::string(frame.substr(0, frame.find(" (discriminator")));
+    }
     pclose(pipe);
   }
-  std::string place(absl::StripSuffix(line, "\n"));
-  place = place.substr(0, place.find(" (discriminator"));
   if (place.empty() || absl::StartsWith(place, "?") || absl::EndsWith(place, ":?")) {
-    return absl::StrCat("code at ", address);
+    return absl::StrCat("code ", address);
   }
   return place;
 }

@@ -21,7 +21,7 @@ bool operator==(const Place& a, const Place& b);
 std::string ToString(const Place& place);
 
 // "gemm.cu:41" for the return address of a call in this program, by its debug information and
-// addr2line, else "code at 0x1a2b". Takes some 10 ms: for failures.
+// addr2line, else "code 0x1a2b". Takes some 5 ms: for failures.
 std::string PlaceOfCode(const void* return_address);
 
 }  // namespace baton::simt

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/simt/probe_kernels.h"
+
+namespace baton::emulated_kernels {
+
+// Kernels that break one rule each, by ProbeParams::which; 0 and those that say so break none.
+
+// 64 threads. Shared memory of one block:
+//   between warps   1 a word is read while another warp writes it, 2 the other way round, 3 two
+//   write
+//                   it, 4 both warps read a word and then the second writes it (in ascending order)
+//   in a warp       10 right, with SyncWarp; 11 to 13 like 1 to 3 between lanes, 14 all lanes read
+//   a
+//                   word and then the last writes it (in ascending order), 15 a shuffle in place of
+//                   SyncWarp
+//   parts of words  20 bytes and 21 halves by different threads, right; 22 bytes that overlap
+//   unwritten       30 a word, 31 the upper half of one
+//   copies          40 a stage is overwritten by the next copy while another warp may still read it
+extern const Kernel kSharedFaults;
+
+// 32 threads, 3 blocks; out has a word for each block and thread. 1 all blocks write a word, 2 a
+// block reads what the next one writes, 3 all read a word and then the last one writes it (in
+// ascending order), 4 reads what nobody has written.
+extern const Kernel kGlobalFaults;
+
+// 64 threads, 256 bytes of dynamic shared memory; in has 512 words. 1 beyond a shared array, 2 the
+// same with another one behind it, 3 beyond dynamic shared memory, 4 before global memory, 5 across
+// its end, 6 writes parameters, 7 another thread's stack, 8 writes a variable of the program, 9
+// null, 10 reads a constant of the program (right), 11 misaligned, 12 memcpy across the end, 13
+// memset beyond a shared array.
+extern const Kernel kBoundsFaults;
+
+}  // namespace baton::emulated_kernels
