@@ -1,0 +1,208 @@
+#include "kernels/cuda/kernel_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "kernels/element.h"
+
+namespace baton {
+namespace {
+
+// From one value of the type to the next, about there.
+double UnitInLastPlace(DType type, double value) {
+  const int digits = type == DType::kF32 ? 24 : type == DType::kF16 ? 11 : 8;
+  const int least = type == DType::kF16 ? -14 : -126;
+  int exponent;
+  std::frexp(value, &exponent);  // value = f * 2^exponent, f in [0.5, 1)
+  return std::ldexp(1.0, std::max(exponent - 1, least) + 1 - digits);
+}
+
+}  // namespace
+
+TwinMemory::TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output)
+    : type_(type), elements_(elements), first_byte_(first_byte), is_output_(is_output) {
+  const size_t size = bytes() + first_byte + 2 * kMargin;
+  for (auto& memory : memory_) {
+    // new aligns to 16, which `first_byte` counts from.
+    memory = std::make_unique<std::byte[]>(size);
+    std::memset(memory.get(), 0xff, size);
+  }
+}
+
+void TwinMemory::Set(size_t index, float value) {
+  for (const Side side : {Side::kKernel, Side::kTwin}) WriteElement(type_, value, at(side, index));
+}
+
+void TwinMemory::SetBytes(const void* from, size_t bytes) {
+  for (const Side side : {Side::kKernel, Side::kTwin}) std::memcpy(at(side), from, bytes);
+}
+
+void TwinMemory::MarkFilled(simt::MemoryMap* map) {
+  static constexpr std::byte kNothing[] = {std::byte{0xff}, std::byte{0xff}, std::byte{0xff},
+                                           std::byte{0xff}};
+  for (size_t i = 0; i < elements_; ++i) {
+    const std::byte* const element = at(Side::kKernel, i);
+    if (std::memcmp(element, kNothing, DTypeBytes(type_)) != 0) {
+      map->MarkWritten(element, DTypeBytes(type_));
+    }
+  }
+}
+
+testing::AssertionResult TwinMemory::Compare(double slack, double most_apart) {
+  const auto begin = [&](int side) { return memory_[side].get(); };
+  const size_t before = kMargin + first_byte_, after = before + bytes();
+  if (std::memcmp(begin(0), begin(1), before) != 0 ||
+      std::memcmp(begin(0) + after, begin(1) + after, kMargin) != 0) {
+    return testing::AssertionFailure() << "something was written outside of it";
+  }
+  if (!is_output_) {
+    return std::memcmp(at(Side::kKernel), at(Side::kTwin), bytes()) == 0
+               ? testing::AssertionSuccess()
+               : testing::AssertionFailure() << "an input was written to";
+  }
+  size_t apart = 0;
+  for (size_t i = 0; i < elements_; ++i) {
+    const std::byte *got = at(Side::kKernel, i), *expected = at(Side::kTwin, i);
+    if (std::memcmp(got, expected, DTypeBytes(type_)) == 0) continue;
+    ++apart;
+    const double a = ReadElement(type_, got), b = ReadElement(type_, expected);
+    const double most = std::max(slack, 1.01 * UnitInLastPlace(type_, b));
+    if (!(std::fabs(a - b) <= most)) {
+      return testing::AssertionFailure()
+             << "element " << i << " is " << a << ", its twin's " << b << " +- " << most;
+    }
+  }
+  if (apart > (most_apart > 0 ? 2 + most_apart * elements_ : 0)) {
+    return testing::AssertionFailure()
+           << apart << " of " << elements_ << " elements are not those of the twin";
+  }
+  return testing::AssertionSuccess();
+}
+
+TwinMemory* KernelBench::Memory(DType type, size_t elements, size_t first_byte, bool is_output) {
+  memory_.push_back(std::make_unique<TwinMemory>(type, elements, first_byte, is_output));
+  return memory_.back().get();
+}
+
+TwinTensor KernelBench::Tensor(int rows, int cols, bool is_output) {
+  const bool aligned = Chance(2);
+  const int stride = aligned ? (cols + 7) / 8 * 8 + 8 * Pick(0, 1) : cols + Pick(0, 5);
+  // Its last row ends with its last element, so that what lies behind is outside.
+  const size_t elements = static_cast<size_t>(rows - 1) * stride + cols;
+  return {Memory(DType::kBF16, elements, aligned ? 0 : 2 * Pick(0, 7), is_output), rows, cols,
+          stride};
+}
+
+TwinTensor KernelBench::Output(int rows, int cols) { return Tensor(rows, cols, true); }
+
+TwinTensor KernelBench::Filled(int rows, int cols, float deviation) {
+  const TwinTensor tensor = Tensor(rows, cols, false);
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < cols; ++c) {
+      tensor.memory->Set(static_cast<size_t>(r) * tensor.stride + c, Normal(deviation));
+    }
+  }
+  return tensor;
+}
+
+TwinTensor KernelBench::InOut(int rows, int cols) {
+  const TwinTensor tensor = Tensor(rows, cols, true);
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < cols; ++c) {
+      tensor.memory->Set(static_cast<size_t>(r) * tensor.stride + c, Normal());
+    }
+  }
+  return tensor;
+}
+
+void KernelBench::RunKernel(const Kernel& kernel, const LaunchShape& shape, const void* params) {
+  simt::MemoryMap map;
+  for (const auto& memory : memory_) {
+    if (memory->bytes() > 0) {
+      map.Add(memory->at(Side::kKernel), memory->bytes(), !memory->is_output());
+      // What is NaN counts as never written; some of an output may be an input, too.
+      if (memory->is_output()) memory->MarkFilled(&map);
+    }
+  }
+  options.memory = &map;
+  const absl::Status status = simt::RunGrid(kernel, shape, params, options);
+  EXPECT_TRUE(status.ok()) << kernel.name << ": " << status;
+}
+
+void KernelBench::Check(const std::string& what, double slack, double most_apart) {
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    EXPECT_TRUE(memory_[i]->Compare(slack, most_apart)) << what << ", memory " << i;
+  }
+}
+
+TwinStep::TwinStep(KernelBench& bench, const KvLayout& kv_layout, const std::vector<int>& lengths,
+                   const std::vector<int>& rows)
+    : layout(kv_layout) {
+  int blocks = 0;
+  for (const int length : lengths) blocks += layout.BlocksFor(length);
+  std::vector<int32_t> order(blocks + 2);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), bench.random());
+  std::vector<DeviceSequence> places;
+  std::vector<int32_t> tables;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    for (int nobody = bench.Pick(-2, 1); nobody > 0; --nobody) sequence_of_row.push_back(-1);
+    const int first_position = lengths[s] - rows[s];
+    places.push_back({static_cast<int32_t>(sequence_of_row.size()), first_position,
+                      static_cast<int32_t>(tables.size())});
+    sequence_of_row.insert(sequence_of_row.end(), rows[s], static_cast<int32_t>(s));
+    Sequence sequence = {rows[s], first_position, {}};
+    for (int b = layout.BlocksFor(lengths[s]); b > 0; --b) {
+      sequence.blocks.push_back(order.back());
+      order.pop_back();
+    }
+    tables.insert(tables.end(), sequence.blocks.begin(), sequence.blocks.end());
+    sequences.push_back(std::move(sequence));
+  }
+  rows_memory = bench.Array(sequence_of_row);
+  sequences_memory = bench.Array(places);
+  blocks_memory = bench.Array(tables);
+  pool = bench.Memory(layout.type, (blocks + 2) * layout.BlockBytes() / DTypeBytes(layout.type), 0,
+                      true);
+}
+
+StepRows TwinStep::at(Side side) const {
+  return {.sequence_of_row = reinterpret_cast<const int32_t*>(rows_memory->at(side)),
+          .sequences = reinterpret_cast<const DeviceSequence*>(sequences_memory->at(side)),
+          .blocks = reinterpret_cast<const int32_t*>(blocks_memory->at(side)),
+          .rows = static_cast<int32_t>(sequence_of_row.size())};
+}
+
+LayerPages TwinStep::pages(Side side, int layer) const {
+  return {.data = pool->at(side),
+          .block_bytes = static_cast<int64_t>(layout.BlockBytes()),
+          .key_offset = static_cast<int64_t>(layout.HeadOffset(0, layer, KvLayout::kKeys, 0)),
+          .value_offset = static_cast<int64_t>(layout.HeadOffset(0, layer, KvLayout::kValues, 0)),
+          .head_bytes = static_cast<int64_t>(layout.HeadBytes()),
+          .block_tokens = layout.block_tokens,
+          .kv_heads = layout.kv_heads,
+          .head_dim = layout.head_dim,
+          .type = layout.type};
+}
+
+void TwinStep::FillPool(KernelBench& bench, int layer, bool own) {
+  for (const Sequence& sequence : sequences) {
+    const int end = sequence.first_position + (own ? sequence.rows : 0);
+    for (int position = 0; position < end; ++position) {
+      for (const auto plane : {KvLayout::kKeys, KvLayout::kValues}) {
+        for (int head = 0; head < layout.kv_heads; ++head) {
+          const size_t slot = (layout.HeadOffset(sequence.blocks[position / layout.block_tokens],
+                                                 layer, plane, head) +
+                               position % layout.block_tokens * layout.TokenBytes()) /
+                              DTypeBytes(layout.type);
+          for (int i = 0; i < layout.head_dim; ++i) pool->Set(slot + i, bench.Normal());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/kernel.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launches.h"
+#include "kernels/cuda/simt/memory_map.h"
+#include "kernels/cuda/simt/run_grid.h"
+#include "kernels/cuda/twins.h"
+#include "kernels/dtype.h"
+#include "kernels/kv_layout.h"
+
+namespace baton {
+
+// Whose memory: the kernel's or its twin's.
+enum class Side { kKernel, kTwin };
+
+// Memory that a kernel and its twin have a copy each of, alike when made. NaN wherever it was not
+// filled.
+class TwinMemory {
+ public:
+  TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output);
+
+  // Element `index`.
+  std::byte* at(Side side, size_t index = 0) {
+    return memory_[side == Side::kTwin].get() + kMargin + first_byte_ + index * DTypeBytes(type_);
+  }
+  // In both.
+  void Set(size_t index, float value);
+  // As `from` has it, on both sides: for arrays of integers or structs.
+  void SetBytes(const void* from, size_t bytes);
+
+  // Tells the checker which elements have been given a value.
+  void MarkFilled(simt::MemoryMap* map);
+
+  size_t bytes() const { return elements_ * DTypeBytes(type_); }
+  bool is_output() const { return is_output_; }
+  // Outputs: each element within `slack` or one unit in the last place of the twin's, and all but
+  // two and a part `most_apart` of them the same; all of them where that is 0. Everything else,
+  // margins too: the same bits.
+  testing::AssertionResult Compare(double slack, double most_apart);
+
+ private:
+  static constexpr size_t kMargin = 64;
+  const DType type_;
+  const size_t elements_, first_byte_;
+  const bool is_output_;
+  std::unique_ptr<std::byte[]> memory_[2];
+};
+
+// A tensor on both sides: rows `stride` elements apart, at any alignment.
+struct TwinTensor {
+  TwinMemory* memory;
+  int rows, cols, stride;
+  void* at(Side side) const { return memory->at(side); }
+};
+
+// One kernel and its twin side by side, over memory of random contents.
+class KernelBench {
+ public:
+  explicit KernelBench(uint32_t seed) : random_(seed) {}
+
+  std::mt19937& random() { return random_; }
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool Chance(int of) { return Pick(1, of) == 1; }
+  float Normal(float deviation = 1) {
+    return std::normal_distribution<float>(0, deviation)(random_);
+  }
+
+  TwinMemory* Memory(DType type, size_t elements, size_t first_byte = 0, bool is_output = false);
+  template <typename T>
+  TwinMemory* Array(const std::vector<T>& values) {
+    static_assert(sizeof(T) % 4 == 0);
+    TwinMemory* memory = Memory(DType::kF32, values.size() * sizeof(T) / 4);
+    memory->SetBytes(values.data(), values.size() * sizeof(T));
+    return memory;
+  }
+  // bf16; every second one aligned to 16 bytes in each row.
+  TwinTensor Filled(int rows, int cols, float deviation = 1);
+  TwinTensor Output(int rows, int cols);
+  // A tensor that is read and written.
+  TwinTensor InOut(int rows, int cols);
+
+  // Runs the kernel, as `launch` says and under some schedule, and the twin. `params` gives one
+  // side's parameters.
+  template <typename Params>
+  void Run(const Kernel& kernel, const Params& of_kernel, const Params& of_twin) {
+    RunKernel(kernel, LaunchOf(of_kernel), &of_kernel);
+    RunTwin(of_twin);
+  }
+  // Compares all memory (TwinMemory::Compare).
+  void Check(const std::string& what, double slack, double most_apart = 0.03);
+
+  // Of RunGrid.
+  simt::SimtOptions options;
+
+ private:
+  TwinTensor Tensor(int rows, int cols, bool is_output);
+  void RunKernel(const Kernel& kernel, const LaunchShape& shape, const void* params);
+
+  std::mt19937 random_;
+  std::vector<std::unique_ptr<TwinMemory>> memory_;
+};
+
+// The rows of a step over a paged pool, at random: sequences with some positions behind them, rows
+// that are nobody's between, block tables in no order.
+struct TwinStep {
+  struct Sequence {
+    int rows = 0, first_position = 0;
+    std::vector<int32_t> blocks;
+  };
+
+  // `lengths[s]`: positions of sequence s in all, of which the last `rows[s]` are the step's.
+  TwinStep(KernelBench& bench, const KvLayout& layout, const std::vector<int>& lengths,
+           const std::vector<int>& rows);
+
+  StepRows at(Side side) const;
+  LayerPages pages(Side side, int layer) const;
+  // Numbers in K and V of one layer for every position before the step's own (or its own, too).
+  void FillPool(KernelBench& bench, int layer, bool own);
+
+  const KvLayout layout;
+  std::vector<Sequence> sequences;
+  std::vector<int32_t> sequence_of_row;
+  TwinMemory* rows_memory;
+  TwinMemory* sequences_memory;
+  TwinMemory* blocks_memory;
+  TwinMemory* pool;
+};
+
+}  // namespace baton

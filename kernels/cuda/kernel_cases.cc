@@ -1,0 +1,303 @@
+#include "kernels/cuda/kernel_cases.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+constexpr DType kTypes[] = {DType::kBF16, DType::kF16, DType::kF32};
+
+// Parameters of both sides by one function of the side.
+template <typename MakeParams>
+void RunBoth(KernelBench& bench, const Kernel& kernel, const MakeParams& make) {
+  bench.Run(kernel, make(Side::kKernel), make(Side::kTwin));
+}
+
+// Sizes around octets, warps and blocks.
+int SomeCols(KernelBench& bench, int i) {
+  constexpr int kCols[] = {1, 7, 8, 9, 30, 64, 256, 257, 2048, 2056, 2100};
+  return i < 11 ? kCols[i] : bench.Pick(1, 600);
+}
+
+std::vector<int32_t> SomeIndices(KernelBench& bench, int count, int below) {
+  std::vector<int32_t> indices(count);
+  for (int32_t& index : indices) index = bench.Pick(0, below - 1);
+  return indices;
+}
+
+// Three sequences: a chunk behind a cached prefix, a prompt from its start, one token of decode.
+TwinStep SomeStep(KernelBench& bench, const KvLayout& layout, int longest) {
+  const int chunk = bench.Pick(1, 4), prompt = bench.Pick(1, 5);
+  return TwinStep(bench, layout,
+                  {bench.Pick(chunk, longest), prompt, bench.Pick(longest / 2, longest)},
+                  {chunk, prompt, 1});
+}
+
+struct TwinRopes {
+  TwinMemory* ropes;
+  TwinMemory* frequencies;
+  std::vector<DeviceRope> host;
+  int max_pairs = 0;
+  bool shared = false;
+};
+
+TwinRopes SomeRopes(KernelBench& bench, int head_dim, int sequences, bool shared) {
+  TwinRopes result = {.shared = shared};
+  std::vector<float> frequencies;
+  for (int s = 0; s < (shared ? 1 : sequences); ++s) {
+    const int pairs = bench.Chance(2) ? head_dim / 2 : bench.Pick(1, head_dim / 2);
+    result.host.push_back(
+        {static_cast<int32_t>(frequencies.size()), pairs, bench.Chance(2) ? 1.0f : 1.25f});
+    for (int i = 0; i < pairs; ++i) {
+      frequencies.push_back(std::pow(10000.0f, -2.0f * i / head_dim));
+    }
+    result.max_pairs = std::max(result.max_pairs, pairs);
+  }
+  result.ropes = bench.Array(result.host);
+  result.frequencies = bench.Array(frequencies);
+  return result;
+}
+
+}  // namespace
+
+KernelCase EmbeddingCase() {
+  return {14, [](KernelBench& bench, int i) {
+            const int hidden = SomeCols(bench, i), rows = bench.Pick(1, 6);
+            const TwinTensor out = bench.Output(rows, hidden);
+            TwinMemory* const table = bench.Memory(DType::kBF16, size_t{9} * hidden);
+            for (int e = 0; e < 9 * hidden; ++e) table->Set(e, bench.Normal());
+            TwinMemory* const tokens = bench.Array(SomeIndices(bench, rows, 9));
+            RunBoth(bench, EmulatedKernels().embedding, [&](Side side) {
+              return EmbeddingParams{.table = table->at(side),
+                                     .tokens = reinterpret_cast<int32_t*>(tokens->at(side)),
+                                     .out = out.at(side),
+                                     .out_stride = out.stride,
+                                     .rows = rows,
+                                     .hidden = hidden};
+            });
+            bench.Check(absl::StrCat(rows, " rows of ", hidden), 0, 0);
+          }};
+}
+
+KernelCase GatherRowsCase() {
+  return {14, [](KernelBench& bench, int i) {
+            const int cols = SomeCols(bench, i), count = bench.Pick(1, 6);
+            const TwinTensor in = bench.Filled(7, cols);
+            TwinMemory* const out =
+                bench.Memory(DType::kBF16, size_t(count) * cols, 0, /*is_output=*/true);
+            TwinMemory* const rows = bench.Array(SomeIndices(bench, count, 7));
+            RunBoth(bench, EmulatedKernels().gather_rows, [&](Side side) {
+              return GatherRowsParams{.in = in.at(side),
+                                      .in_stride = in.stride,
+                                      .rows = reinterpret_cast<int32_t*>(rows->at(side)),
+                                      .out = out->at(side),
+                                      .count = count,
+                                      .cols = cols};
+            });
+            bench.Check(absl::StrCat(count, " rows of ", cols), 0, 0);
+          }};
+}
+
+KernelCase RmsNormCase() {
+  return {20, [](KernelBench& bench, int i) {
+            // Of whole rows, of one warp and of a block, and of heads.
+            constexpr int kNorms[] = {1, 30, 64, 1024, 1025, 2048, 2056, 4100};
+            const bool heads = i >= 12;
+            const int n = heads ? bench.Pick(1, 140) : kNorms[i % 8];
+            const int groups = heads ? bench.Pick(2, 5) : 1, rows = bench.Pick(1, 7);
+            const bool in_place = i % 3 == 0;
+            const TwinTensor in = in_place ? bench.InOut(rows, groups * n)
+                                           : bench.Filled(rows, groups * n, i % 5 == 4 ? 1e-3 : 2);
+            const TwinTensor out = in_place ? in : bench.Output(rows, groups * n);
+            const TwinTensor weight = bench.Filled(1, n);
+            RunBoth(bench, EmulatedKernels().rms_norm, [&](Side side) {
+              return RmsNormParams{.in = in.at(side),
+                                   .in_stride = in.stride,
+                                   .weight = weight.at(side),
+                                   .out = out.at(side),
+                                   .out_stride = out.stride,
+                                   .rows = rows,
+                                   .groups = groups,
+                                   .n = n,
+                                   .epsilon = 1e-5f};
+            });
+            bench.Check(absl::StrCat(rows, " rows of ", groups, " x ", n), 0);
+          }};
+}
+
+KernelCase BiasRowsCase() {
+  return {14, [](KernelBench& bench, int i) {
+            const int cols = SomeCols(bench, i), rows = bench.Pick(1, 5);
+            const bool accumulate = bench.Chance(2);
+            const TwinTensor bias = bench.Filled(1, cols);
+            const TwinTensor out = accumulate ? bench.InOut(rows, cols) : bench.Output(rows, cols);
+            RunBoth(bench, EmulatedKernels().bias_rows, [&](Side side) {
+              return BiasRowsParams{.bias = bias.at(side),
+                                    .out = out.at(side),
+                                    .out_stride = out.stride,
+                                    .rows = rows,
+                                    .cols = cols,
+                                    .accumulate = accumulate};
+            });
+            // Sums of two bf16 are rounded once on both sides.
+            bench.Check(absl::StrCat(rows, " rows of ", cols, accumulate ? ", added" : ""), 0, 0);
+          }};
+}
+
+KernelCase SiluMulCase() {
+  return {14, [](KernelBench& bench, int i) {
+            const int cols = SomeCols(bench, i), rows = bench.Pick(1, 5);
+            const bool in_place = bench.Chance(2);
+            const TwinTensor up = bench.Filled(rows, cols);
+            const TwinTensor gate =
+                in_place ? bench.InOut(rows, cols) : bench.Filled(rows, cols, 4);
+            constexpr float kEnds[] = {0, -0.0f, 80, -80, 1000, -1000, 1e-30f, 3e38f};
+            for (int c = 0; c < std::min(cols, 8); ++c) gate.memory->Set(c, kEnds[c]);
+            const TwinTensor out = in_place ? gate : bench.Output(rows, cols);
+            RunBoth(bench, EmulatedKernels().silu_mul, [&](Side side) {
+              return SiluMulParams{.gate = gate.at(side),
+                                   .up = up.at(side),
+                                   .out = out.at(side),
+                                   .gate_stride = gate.stride,
+                                   .up_stride = up.stride,
+                                   .out_stride = out.stride,
+                                   .rows = rows,
+                                   .cols = cols};
+            });
+            bench.Check(absl::StrCat(rows, " rows of ", cols), 1e-37);
+          }};
+}
+
+KernelCase RopeTableCase() {
+  return {10, [](KernelBench& bench, int i) {
+            const int head_dim = bench.Pick(2, 200);
+            const TwinStep step = SomeStep(bench, {1, 1, head_dim, bench.Pick(1, 9)}, 3000);
+            const TwinRopes ropes = SomeRopes(bench, head_dim, 3, i % 2 == 0);
+            TwinMemory* const table =
+                bench.Memory(DType::kF32, step.sequence_of_row.size() * 2 * ropes.max_pairs, 0,
+                             /*is_output=*/true);
+            RunBoth(bench, EmulatedKernels().rope_table, [&](Side side) {
+              return RopeTableParams{
+                  .step = step.at(side),
+                  .ropes = reinterpret_cast<DeviceRope*>(ropes.ropes->at(side)),
+                  .frequencies = reinterpret_cast<float*>(ropes.frequencies->at(side)),
+                  .table = reinterpret_cast<float*>(table->at(side)),
+                  .max_pairs = ropes.max_pairs,
+                  .shared = ropes.shared};
+            });
+            bench.Check(absl::StrCat("head_dim ", head_dim), 2e-7, 1);
+          }};
+}
+
+KernelCase RopeWriteKvCase() {
+  return {18, [](KernelBench& bench, int i) {
+            constexpr int kHeadDims[] = {64, 80, 96, 128, 256, 10, 2, 33, 17};
+            const int head_dim = kHeadDims[i % 9], ratio = bench.Pick(1, 5);
+            const KvLayout layout = {.layers = 3,
+                                     .kv_heads = bench.Pick(1, 3),
+                                     .head_dim = head_dim,
+                                     .block_tokens = bench.Pick(1, 9),
+                                     .type = kTypes[i % 3]};
+            const TwinStep step = SomeStep(bench, layout, 40);
+            const int rows = static_cast<int>(step.sequence_of_row.size());
+            const int layer = bench.Pick(0, 2);
+            const TwinRopes ropes = SomeRopes(bench, head_dim, 3, i % 2 == 0);
+            TwinMemory* const table = bench.Memory(DType::kF32, size_t(rows) * 2 * ropes.max_pairs);
+            for (int e = 0; e < rows * 2 * ropes.max_pairs; ++e) table->Set(e, bench.Normal());
+            const TwinTensor q = bench.InOut(rows, layout.kv_heads * ratio * head_dim);
+            const TwinTensor k = bench.Filled(rows, layout.kv_heads * head_dim);
+            const TwinTensor v = bench.Filled(rows, layout.kv_heads * head_dim);
+            RunBoth(bench, EmulatedKernels().rope_write_kv, [&](Side side) {
+              return RopeWriteKvParams{
+                  .step = step.at(side),
+                  .ropes = reinterpret_cast<DeviceRope*>(ropes.ropes->at(side)),
+                  .table = reinterpret_cast<float*>(table->at(side)),
+                  .max_pairs = ropes.max_pairs,
+                  .shared = ropes.shared,
+                  .q = q.at(side),
+                  .k = k.at(side),
+                  .v = v.at(side),
+                  .q_stride = q.stride,
+                  .k_stride = k.stride,
+                  .v_stride = v.stride,
+                  .heads = layout.kv_heads * ratio,
+                  .pages = step.pages(side, layer)};
+            });
+            // Differences of products of some units.
+            bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio), 2e-6,
+                        layout.type == DType::kF32 ? 1 : 0.03);
+          }};
+}
+
+KernelCase PagedAttentionCase() {
+  return {32, [](KernelBench& bench, int i) {
+            constexpr int kHeadDims[] = {64, 80, 96, 128, 256, 10, 1, 33};
+            const int head_dim = kHeadDims[i % 8], ratio = i / 2 + 1;  // 1 to 16
+            const KvLayout layout = {.layers = 2,
+                                     .kv_heads = ratio > 6 ? 1 : bench.Pick(1, 3),
+                                     .head_dim = head_dim,
+                                     .block_tokens = bench.Pick(1, 40),
+                                     .type = kTypes[i % 3]};
+            TwinStep step = SomeStep(bench, layout, 110);
+            step.FillPool(bench, 1, /*own=*/true);
+            const int rows = static_cast<int>(step.sequence_of_row.size());
+            const int heads = layout.kv_heads * ratio;
+            const int windows[] = {0, bench.Pick(1, 20), bench.Pick(30, 100), 1 << 30};
+            const TwinTensor q = bench.Filled(rows, heads * head_dim);
+            const TwinTensor out = bench.Output(rows, heads * head_dim);
+            const int window = windows[bench.Pick(0, 3)];
+            RunBoth(bench, EmulatedKernels().paged_attention, [&](Side side) {
+              return PagedAttentionParams{.step = step.at(side),
+                                          .q = q.at(side),
+                                          .out = out.at(side),
+                                          .q_stride = q.stride,
+                                          .out_stride = out.stride,
+                                          .heads = heads,
+                                          .window = window,
+                                          .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
+                                          .pages = step.pages(side, 1)};
+            });
+            // Scores of up to some units, summed over head_dim in float.
+            bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window),
+                        4e-6, 0.03);
+          }};
+}
+
+KernelCase ArgmaxCase() {
+  return {12, [](KernelBench& bench, int i) {
+            constexpr float kInfinity = std::numeric_limits<float>::infinity();
+            const int vocab = i < 3 ? std::array{1, 31, 300}[i] : bench.Pick(2, 2000);
+            constexpr int kRows = 8;
+            TwinMemory* const logits = bench.Memory(DType::kF32, size_t{kRows} * vocab);
+            for (int row = 0; row < kRows; ++row) {
+              // Many equal ones, so that the lowest id matters.
+              for (int token = 0; token < vocab; ++token) {
+                logits->Set(row * vocab + token,
+                            row == 0 ? -kInfinity : std::round(bench.Normal(row)));
+              }
+              const int somewhere = row * vocab + bench.Pick(0, vocab - 1);
+              if (row == 1) logits->Set(somewhere, NAN);
+              if (row == 2) logits->Set(somewhere, kInfinity);
+              if (row == 3) logits->Set(somewhere, -kInfinity);
+              if (row == 4) logits->Set(row * vocab + vocab - 1, 1e30f);
+              if (row == 5) logits->Set(row * vocab, 1e30f);
+            }
+            TwinMemory* const tokens = bench.Memory(DType::kF32, kRows, 0, /*is_output=*/true);
+            for (int row = 0; row < kRows; ++row) tokens->Set(row, 5);
+            RunBoth(bench, EmulatedKernels().argmax, [&](Side side) {
+              return ArgmaxParams{.logits = reinterpret_cast<float*>(logits->at(side)),
+                                  .tokens = reinterpret_cast<int32_t*>(tokens->at(side)),
+                                  .rows = kRows,
+                                  .vocab = vocab};
+            });
+            bench.Check(absl::StrCat("vocabulary of ", vocab), 0, 0);
+          }};
+}
+
+}  // namespace baton

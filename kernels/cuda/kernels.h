@@ -1,0 +1,163 @@
+#pragma once
+
+// What each kernel of the CUDA backend takes and does. Pointers are device memory, activations and
+// weights bf16, rows of a tensor `*_stride` elements apart. Rows may begin anywhere: 16 bytes go at
+// once where they are aligned, and the bits are the same where they are not. Every result depends
+// on its own row alone. twins.h says the same in plain C++.
+
+#include <cstdint>
+
+#include "kernels/cuda/kernel.h"
+#include "kernels/dtype.h"
+
+namespace baton {
+
+// out[r] = table[tokens[r]].
+struct EmbeddingParams {
+  const void* table;      // [vocab, hidden]
+  const int32_t* tokens;  // [rows], each in [0, vocab)
+  void* out;              // [rows, hidden]
+  int64_t out_stride;
+  int32_t rows, hidden;
+};
+
+// out[i] = in[rows[i]]: the rows whose logits are wanted, one after another.
+struct GatherRowsParams {
+  const void* in;
+  int64_t in_stride;
+  const int32_t* rows;  // [count]
+  void* out;            // [count, cols], without padding
+  int32_t count, cols;
+};
+
+// out = in / sqrt(mean(in^2) + epsilon) * weight for each of a row's `groups` runs of n columns.
+// Squares are summed in float in an order that n alone decides: up to kMostColumnsOfOneWarp by one
+// warp, beyond by kRmsNormWarps. `out` may be `in`.
+constexpr int kMostColumnsOfOneWarp = 1024;
+constexpr int kRmsNormWarps = 8;
+struct RmsNormParams {
+  const void* in;  // [rows, groups * n]
+  int64_t in_stride;
+  const void* weight;  // [n]
+  void* out;           // [rows, groups * n]
+  int64_t out_stride;
+  int32_t rows, groups, n;
+  float epsilon;
+};
+
+// out = bias for every row, or out += bias. A product adds itself to what it finds, so a bias that
+// was there before costs no rounding of its own.
+struct BiasRowsParams {
+  const void* bias;  // [cols]
+  void* out;         // [rows, cols]
+  int64_t out_stride;
+  int32_t rows, cols;
+  bool accumulate;
+};
+
+// out = gate / (1 + exp(-gate)) * up. `out` may be `gate`.
+struct SiluMulParams {
+  const void* gate;  // [rows, cols]
+  const void* up;
+  void* out;
+  int64_t gate_stride, up_stride, out_stride;
+  int32_t rows, cols;
+};
+
+// One sequence of a step.
+struct DeviceSequence {
+  int32_t first_row;
+  int32_t first_position;  // absolute, of first_row
+  int32_t first_block;     // index into StepRows::blocks
+};
+
+// Which positions of which sequences a step's rows are.
+struct StepRows {
+  const int32_t* sequence_of_row;   // [rows]; -1: the row is nobody's and stays as it is
+  const DeviceSequence* sequences;  // [sequences]
+  const int32_t* blocks;            // the sequences' block tables, each in token order
+  int32_t rows;
+};
+
+// One layer of a paged pool, by kv_layout.h.
+struct LayerPages {
+  void* data;                        // of the pool
+  int64_t block_bytes;               // from one block to the next
+  int64_t key_offset, value_offset;  // of the layer's planes in a block
+  int64_t head_bytes;                // from one head of a plane to the next
+  int32_t block_tokens;
+  int32_t kv_heads, head_dim;
+  DType type;
+};
+
+// The rotary table that one sequence's rows use: its part of RopeTableParams::frequencies.
+struct DeviceRope {
+  int32_t first_frequency;
+  int32_t pairs;  // 1 to head_dim / 2
+  float scale;
+};
+
+// cosine and sine of position * frequency, each times scale, once for all layers of a step. The
+// angle is rounded to float, as models are trained with.
+struct RopeTableParams {
+  StepRows step;
+  const DeviceRope* ropes;  // [sequences], or [1] for all where `shared`
+  const float* frequencies;
+  float* table;  // [rows, 2, max_pairs]: cosines, then sines; of a row's own pairs
+  int32_t max_pairs;
+  bool shared;
+};
+
+// Rotates q in place, rotates k, and writes k and v into their slots in the pool's type, rounded
+// once. Element i < pairs of a head turns with element i + pairs; those from 2 * pairs on stay.
+struct RopeWriteKvParams {
+  StepRows step;
+  const DeviceRope* ropes;
+  const float* table;  // of RopeTableParams
+  int32_t max_pairs;
+  bool shared;
+  void* q;        // [rows, heads * head_dim]
+  const void* k;  // [rows, kv_heads * head_dim]
+  const void* v;  // [rows, kv_heads * head_dim]
+  int64_t q_stride, k_stride, v_stride;
+  int32_t heads;
+  LayerPages pages;
+};
+
+constexpr int kMaxHeadDim = 256;         // of paged_attention
+constexpr int kPagedAttentionWarps = 8;  // of a block, at most
+
+// Causal attention of every row over its own sequence's positions up to its own, the last `window`
+// of them where window > 0. Softmax online (Milakov & Gimelshein 2018) over tiles of 32 keys that
+// begin at multiples of 32, sums in float, so that neither chunks, other rows nor block tables
+// change a bit. What is in other slots is never read.
+struct PagedAttentionParams {
+  StepRows step;
+  const void* q;  // [rows, heads * head_dim], rotated
+  void* out;      // [rows, heads * head_dim]; may not overlap q
+  int64_t q_stride, out_stride;
+  int32_t heads;  // a multiple of pages.kv_heads; head h reads KV head h / (heads / kv_heads)
+  int32_t window;
+  float scale;  // multiplies q . k
+  LayerPages pages;
+};
+
+// The token of the largest logit of each row, the lowest id among equals; -1 where a logit is NaN
+// or +infinity, or all are -infinity.
+struct ArgmaxParams {
+  const float* logits;  // [rows, vocab], without padding
+  int32_t* tokens;      // [rows]
+  int32_t rows, vocab;
+};
+
+// The kernels as one compiler made them, and how each is launched (launches.h).
+struct KernelTable {
+  Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table, rope_write_kv,
+      paged_attention, argmax;
+};
+// Run by the emulated runtime.
+KernelTable EmulatedKernels();
+// Run by CUDA's; only in builds with BATON_CUDA.
+KernelTable CudaKernels();
+
+}  // namespace baton

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "kernels/cuda/kernels.h"
+
+namespace baton {
+
+// What the kernels compute, as plainly as it can be said: the same parameters with pointers to host
+// memory, double arithmetic in the order of reading, and one rounding where the kernel writes. A
+// kernel's result differs by its float arithmetic alone. For tests.
+void RunTwin(const EmbeddingParams& params);
+void RunTwin(const GatherRowsParams& params);
+void RunTwin(const RmsNormParams& params);
+void RunTwin(const BiasRowsParams& params);
+void RunTwin(const SiluMulParams& params);
+void RunTwin(const RopeTableParams& params);
+void RunTwin(const RopeWriteKvParams& params);
+void RunTwin(const PagedAttentionParams& params);
+void RunTwin(const ArgmaxParams& params);
+
+}  // namespace baton
