@@ -69,8 +69,8 @@ void AccessChecker::Access(const void* at, size_t bytes, size_t align, bool writ
     problem = "is of another thread's stack";
   } else if (Address(at) % align != 0) {
     problem = "is misaligned";
-  } else if (block_.InShared(at)) {
-    if (block_.InOneArray(at, bytes)) return Check(access, true, Now(), Now());
+  } else if (block_.shared().Contains(at)) {
+    if (block_.shared().InOneArray(at, bytes)) return Check(access, true, Now(), Now());
     problem = "is outside every shared array";
   } else if (Within(at, params_, params_bytes_)) {
     if (!write) return;
@@ -196,7 +196,7 @@ std::string AccessChecker::Place(uint32_t code) const {
 }
 
 std::string AccessChecker::Name(const void* at) const {
-  if (block_.InShared(at)) return block_.NameInShared(at);
+  if (block_.shared().Contains(at)) return block_.shared().Name(at);
   if (Within(at, params_, params_bytes_)) {
     return absl::StrCat("parameters + ", Address(at) - Address(params_));
   }

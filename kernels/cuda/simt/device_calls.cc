@@ -23,7 +23,7 @@ void* SharedArray(const void* key, const char* name, size_t bytes, Place place) 
   return current.block->SharedArray(key, name, bytes, place);
 }
 
-void* DynamicShared() { return current.block->dynamic_shared(); }
+void* DynamicShared() { return current.block->shared().dynamic(); }
 
 void Misaligned16(const void* at) {
   current.block->SetError(

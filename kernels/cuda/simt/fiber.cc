@@ -11,7 +11,6 @@
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
 #endif
 
 #if !defined(__x86_64__) || !defined(__linux__)
@@ -21,7 +20,6 @@
 // Saves what a call must preserve (System V ABI), changes stacks and goes on there. It ends in a
 // jump: a `ret` to where no call came from misses the processor's prediction of returns, every
 // time.
-extern "C" void baton_simt_switch(void** from, void* to);
 asm(R"(
   .text
   .p2align 4
@@ -49,17 +47,6 @@ baton_simt_switch:
 )");
 
 namespace baton::simt {
-
-void SwitchFiber(FiberContext& from, FiberContext& to) {
-#ifdef __SANITIZE_ADDRESS__
-  void* fake_stack;
-  __sanitizer_start_switch_fiber(&fake_stack, to.stack, to.stack_bytes);
-#endif
-  baton_simt_switch(&from.stack_pointer, to.stack_pointer);
-#ifdef __SANITIZE_ADDRESS__
-  __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
-#endif
-}
 
 void FiberStarted([[maybe_unused]] FiberContext& from) {
 #ifdef __SANITIZE_ADDRESS__

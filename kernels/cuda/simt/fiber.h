@@ -4,6 +4,10 @@
 
 #include "absl/status/status.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace baton::simt {
 
 // Where a fiber stands while another one runs.
@@ -14,8 +18,19 @@ struct FiberContext {
   size_t stack_bytes = 0;
 };
 
+extern "C" void baton_simt_switch(void** from, void* to);  // in fiber.cc
+
 // Goes on with `to` and returns when another fiber goes on with `from`. All on one OS thread.
-void SwitchFiber(FiberContext& from, FiberContext& to);
+inline void SwitchFiber(FiberContext& from, FiberContext& to) {
+#ifdef __SANITIZE_ADDRESS__
+  void* fake_stack;
+  __sanitizer_start_switch_fiber(&fake_stack, to.stack, to.stack_bytes);
+#endif
+  baton_simt_switch(&from.stack_pointer, to.stack_pointer);
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+}
 // The first thing that a new fiber calls. The first of all was switched to by the OS thread's own
 // stack: `from`.
 void FiberStarted(FiberContext& from);

@@ -117,7 +117,7 @@ TEST(RunGridTest, ABarrierThatNotEveryThreadReachesIsAnError) {
     };
     EXPECT_EQ(run(0).status, absl::OkStatus());
     EXPECT_THAT(MessageOf(run(1)),
-                AllOf(HasSubstr("kernel kBarriers, block ("), HasSubstr("to the barrier"),
+                AllOf(HasSubstr("kernel kBarriers, block ("), HasSubstr("to the same barrier"),
                       HasSubstr("threads 0-31 at SyncThreads (probe_kernels.cu:"),
                       HasSubstr("threads 32-63 returned")));
     EXPECT_THAT(MessageOf(run(2)), HasSubstr("to the same barrier"));

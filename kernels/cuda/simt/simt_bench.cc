@@ -30,7 +30,10 @@ void Operation(benchmark::State& state, RepeatParams::Operation operation, int t
   state.SetItemsProcessed(state.iterations() * threads * times);
 }
 BENCHMARK_CAPTURE(Operation, launch, RepeatParams::kNothing, 0)->Arg(32)->Arg(128)->Arg(1024);
-BENCHMARK_CAPTURE(Operation, SyncThreads, RepeatParams::kSyncThreads, 100)->Arg(128)->Arg(1024);
+BENCHMARK_CAPTURE(Operation, SyncThreads, RepeatParams::kSyncThreads, 100)
+    ->Arg(32)
+    ->Arg(128)
+    ->Arg(1024);
 BENCHMARK_CAPTURE(Operation, SyncWarp, RepeatParams::kSyncWarp, 100)->Arg(128);
 BENCHMARK_CAPTURE(Operation, ShuffleXor, RepeatParams::kShuffleXor, 100)->Arg(128);
 BENCHMARK_CAPTURE(Operation, WarpSum, RepeatParams::kWarpSum, 100)->Arg(128);

@@ -5,25 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "kernels/cuda/simt/access_checker.h"
 #include "kernels/cuda/simt/memory_map.h"
-
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
-#endif
 
 namespace baton::simt {
 namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffff;
-constexpr int kPoison = 0xff;
-constexpr size_t kArrayGap = 128;               // bytes that belong to no array, after each
-constexpr size_t kMostStaticShared = 48 << 10;  // CUDA's
-constexpr size_t kMostArrays = 64;
 
 }  // namespace
 
@@ -40,50 +28,40 @@ ThreadBlock::ThreadBlock(const Kernel& kernel, const LaunchShape& shape, const v
     work_.threads.resize(shape.threads);
     work_.warps.resize(shape.threads / kWarpLanes);
   }
-  // Every array costs its gap and at most 32 + 256 bytes of alignment.
-  const size_t bytes = options.max_shared_bytes + kMostArrays * (kArrayGap + 32) + 512;
-  if (work_.shared.size() < bytes) work_.shared.resize(bytes);
+  work_.free_stacks.clear();
+  for (int i = shape.threads; i-- > 0;) {
+    work_.threads[i].stack = -1;
+    work_.free_stacks.push_back(i);
+  }
 }
 
 absl::Status ThreadBlock::Run() {
+  for (int i = 0; i < shape_.threads / kWarpLanes; ++i) work_.warps[i].arrived = 0;
+  epoch_ = 0;
+  returned_ = 0;
+  StartBarrierPhase();
+  work_.shared.BeginBlock(shape_.shared_bytes, options_.max_shared_bytes);
+
+  current.thread = FirstOf(warp_order_[0]);
+  Thread& thread = work_.threads[current.thread];
+  Begin(thread, TakeStack());
+  thread.context = work_.stacks.Begin(thread.stack, &RunFiber);
+  SwitchFiber(outside_, thread.context);
+  work_.shared.EndBlock();
+  if (!status_.ok()) work_.stacks.Forget();
+  return status_;
+}
+
+void ThreadBlock::StartBarrierPhase() {
   const int warps = shape_.threads / kWarpLanes;
-  for (int i = 0; i < shape_.threads; ++i) {
-    Thread& thread = work_.threads[i];
-    thread.stack = -1;
-    thread.operation = nullptr;
-    thread.place = {};
-    thread.copies.clear();
-    thread.group = 0;
-  }
-  work_.free_stacks.clear();
-  for (int i = shape_.threads; i-- > 0;) work_.free_stacks.push_back(i);
+  at_barrier_ = 0;
+  turn_ = 0;
   schedule_.Draw(warps, warp_order_);
   for (int i = 0; i < warps; ++i) {
     work_.warps[i].can_run = kAllLanes;
-    work_.warps[i].arrived = 0;
     work_.warps[i].epoch = 0;
     work_.warps[i].descending = schedule_.DrawDescending();
   }
-  turn_ = 0;
-  at_barrier_ = 0;
-  epoch_ = 0;
-  returned_ = 0;
-  ASAN_POISON_MEMORY_REGION(work_.shared.data(), work_.shared.size());
-  arrays_.clear();
-  shared_used_ = 0;
-  static_shared_ = 0;
-  dynamic_ = AddArray(nullptr, "dynamic shared memory", shape_.shared_bytes, 128);
-
-  const Warp& first = work_.warps[warp_order_[0]];
-  current.thread = warp_order_[0] * kWarpLanes + (first.descending ? kWarpLanes - 1 : 0);
-  Thread& thread = work_.threads[current.thread];
-  thread.stack = work_.free_stacks.back();
-  work_.free_stacks.pop_back();
-  thread.context = work_.stacks.Begin(thread.stack, &RunFiber);
-  SwitchFiber(outside_, thread.context);
-  ASAN_UNPOISON_MEMORY_REGION(work_.shared.data(), work_.shared.size());
-  if (!status_.ok()) work_.stacks.Forget();
-  return status_;
 }
 
 void ThreadBlock::RunFiber() {
@@ -100,90 +78,86 @@ void ThreadBlock::ThreadReturned() {
   work_.warps[current.thread / kWarpLanes].can_run &= ~(1u << current.thread % kWarpLanes);
   self.operation = nullptr;
   const int stack = std::exchange(self.stack, -1);
-  if (++returned_ == shape_.threads) SwitchFiber(self.context, outside_);
-  const int next = Next();
-  current.thread = next;
-  Thread& thread = work_.threads[next];
-  if (thread.stack < 0) {
-    thread.stack = stack;
-    thread.context = self.context;
+  if (++returned_ == shape_.threads) {
+    work_.free_stacks.push_back(stack);
+    SwitchFiber(self.context, outside_);
+  }
+  current.thread = Next();
+  Thread& next = work_.threads[current.thread];
+  if (next.stack < 0) {
+    next.context = self.context;  // for the address sanitizer: whose stack it is
+    Begin(next, stack);
     return;
   }
   work_.free_stacks.push_back(stack);  // used again only after the switch
-  SwitchFiber(self.context, thread.context);
+  SwitchFiber(self.context, next.context);
 }
 
-int ThreadBlock::Next() {
-  int lane = current.thread % kWarpLanes;
-  int index = current.thread / kWarpLanes;
-  if (work_.warps[index].can_run == 0) {
-    if (work_.warps[index].arrived != 0) {
-      SetError(absl::StrCat("not every lane of warp ", index, " comes to the same collective: ",
-                            WhereAre(index * kWarpLanes, kWarpLanes)));
-      Abandon();
-    }
-    while (turn_ < warp_order_.size() && work_.warps[warp_order_[turn_]].can_run == 0) ++turn_;
-    if (turn_ == warp_order_.size()) {
-      SetError(
-          absl::StrCat("not every thread comes to the barrier: ", WhereAre(0, shape_.threads)));
-      Abandon();
-    }
-    index = warp_order_[turn_];
-    lane = work_.warps[index].descending ? 0 : kWarpLanes - 1;
-  }
-  // The nearest lane after this one, around the warp; this one itself comes last.
-  const Warp& warp = work_.warps[index];
-  lane = warp.descending
+void ThreadBlock::Begin(Thread& thread, int stack) {
+  thread.stack = stack;
+  thread.place = {};
+  thread.group = 0;
+  thread.copies.clear();
+}
+
+int ThreadBlock::TakeStack() {
+  const int stack = work_.free_stacks.back();
+  work_.free_stacks.pop_back();
+  return stack;
+}
+
+// The nearest lane after this one that can run, around the warp; this one itself comes last.
+inline int ThreadBlock::LaneAfter(const Warp& warp, int lane) {
+  return warp.descending
              ? (lane + 31 - std::countl_zero(std::rotr(warp.can_run, lane))) % kWarpLanes
              : (lane + 1 + std::countr_zero(std::rotr(warp.can_run, lane + 1))) % kWarpLanes;
-  return index * kWarpLanes + lane;
 }
 
-void ThreadBlock::Yield() {
-  const int next = Next();
-  if (next != current.thread) Resume(next);
+int ThreadBlock::FirstOf(int warp) const {
+  const Warp& w = work_.warps[warp];
+  return warp * kWarpLanes + LaneAfter(w, w.descending ? 0 : kWarpLanes - 1);
 }
 
-void ThreadBlock::Resume(int next) {
+inline int ThreadBlock::Next() {
+  const int thread = current.thread;
+  const Warp& warp = work_.warps[thread / kWarpLanes];
+  if (warp.can_run == 0) return NextWarp();
+  return thread / kWarpLanes * kWarpLanes + LaneAfter(warp, thread % kWarpLanes);
+}
+
+int ThreadBlock::NextWarp() {
+  const int own = current.thread / kWarpLanes;
+  if (work_.warps[own].arrived != 0) FailInWarp(own);
+  while (turn_ < warp_order_.size() && work_.warps[warp_order_[turn_]].can_run == 0) ++turn_;
+  if (turn_ == warp_order_.size()) FailAtBarrier();
+  return FirstOf(warp_order_[turn_]);
+}
+
+inline void ThreadBlock::Resume(int thread) {
   Thread& self = work_.threads[current.thread];
-  Thread& thread = work_.threads[next];
-  current.thread = next;
-  if (thread.stack < 0) {
-    thread.stack = work_.free_stacks.back();
-    work_.free_stacks.pop_back();
-    thread.context = work_.stacks.Begin(thread.stack, &RunFiber);
+  Thread& next = work_.threads[thread];
+  current.thread = thread;
+  if (next.stack < 0) {
+    Begin(next, TakeStack());
+    next.context = work_.stacks.Begin(next.stack, &RunFiber);
   }
-  SwitchFiber(self.context, thread.context);
+  SwitchFiber(self.context, next.context);
 }
 
 void ThreadBlock::SyncThreads(Place place) {
-  Thread& self = work_.threads[current.thread];
+  const int thread = current.thread;
+  Thread& self = work_.threads[thread];
   self.operation = "SyncThreads";
   self.place = place;
   if (at_barrier_ == 0) barrier_ = place;
-  work_.warps[current.thread / kWarpLanes].can_run &= ~(1u << current.thread % kWarpLanes);
-  if (!(place == barrier_)) {
-    SetError(
-        absl::StrCat("not every thread comes to the same barrier: ", WhereAre(0, shape_.threads)));
-    Abandon();
-  }
-  if (++at_barrier_ == shape_.threads) {
-    at_barrier_ = 0;
-    CountEpoch(epoch_);
-    turn_ = 0;
-    schedule_.Draw(shape_.threads / kWarpLanes, warp_order_);
-    for (size_t i = 0; i < warp_order_.size(); ++i) {
-      work_.warps[i].can_run = kAllLanes;
-      work_.warps[i].epoch = 0;
-      work_.warps[i].descending = schedule_.DrawDescending();
-    }
-    // The first in the new order, whoever came last.
-    const Warp& first = work_.warps[warp_order_[0]];
-    const int next = warp_order_[0] * kWarpLanes + (first.descending ? kWarpLanes - 1 : 0);
-    if (next != current.thread) Resume(next);
-    return;
-  }
-  Yield();
+  work_.warps[thread / kWarpLanes].can_run &= ~(1u << thread % kWarpLanes);
+  if (!(place == barrier_)) FailAtBarrier();
+  if (++at_barrier_ < shape_.threads) return Resume(Next());
+  CountEpoch(epoch_);
+  StartBarrierPhase();
+  // The first in the new order goes on, whoever came last.
+  const int first = FirstOf(warp_order_[0]);
+  if (first != thread) Resume(first);
 }
 
 void ThreadBlock::SyncWarp(Place place) {
@@ -202,38 +176,33 @@ void ThreadBlock::CountEpoch(uint32_t& epoch) {
 
 void ThreadBlock::Meet(const char* operation, Place place, void* post,
                        void (*compute)(void* const* posts)) {
-  const int lane = current.thread % kWarpLanes;
-  Thread& self = work_.threads[current.thread];
-  Warp& warp = work_.warps[current.thread / kWarpLanes];
+  const int thread = current.thread;
+  const uint32_t lane = 1u << thread % kWarpLanes;
+  Thread& self = work_.threads[thread];
+  Warp& warp = work_.warps[thread / kWarpLanes];
   self.operation = operation;
   self.place = place;
-  warp.can_run &= ~(1u << lane);
+  warp.can_run &= ~lane;
   if (warp.arrived == 0) {
     warp.operation = operation;
     warp.place = place;
   } else if (!(place == warp.place) ||
              (operation != warp.operation && std::strcmp(operation, warp.operation) != 0)) {
-    SetError(absl::StrCat(
-        "not every lane of warp ", current.thread / kWarpLanes,
-        " comes to the same collective: ", WhereAre(current.thread - lane, kWarpLanes)));
-    Abandon();
+    FailInWarp(thread / kWarpLanes);
   }
-  warp.arrived |= 1u << lane;
-  warp.posts[lane] = post;
-  if (warp.arrived == kAllLanes) {
-    compute(warp.posts.data());
-    warp.arrived = 0;
-    warp.can_run = kAllLanes;
-    return;
-  }
-  Yield();
+  warp.arrived |= lane;
+  warp.posts[thread % kWarpLanes] = post;
+  if (warp.arrived != kAllLanes) return Resume(Next());
+  compute(warp.posts.data());
+  warp.arrived = 0;
+  warp.can_run = kAllLanes;
 }
 
 void ThreadBlock::AddCopy(void* to, const void* from, bool valid, Place place, const void* code) {
   const char* wrong =
       reinterpret_cast<uintptr_t>(to) % 16 != 0              ? "a shared address not aligned to 16"
       : valid && reinterpret_cast<uintptr_t>(from) % 16 != 0 ? "a global address not aligned to 16"
-      : !InOneArray(to, 16)                                  ? "bytes outside shared memory"
+      : !work_.shared.InOneArray(to, 16)                     ? "bytes outside shared memory"
       : valid && options_.memory != nullptr && !options_.memory->Contains(from, 16)
           ? "bytes outside global memory"
           : nullptr;
@@ -273,61 +242,26 @@ void ThreadBlock::WaitForCopies(int groups) {
   self.copies.erase(self.copies.begin(), copy);
 }
 
-ThreadBlock::Array ThreadBlock::AddArray(const void* key, const char* name, size_t bytes,
-                                         size_t align) {
-  // At an odd multiple: nothing may depend on a better alignment.
-  uintptr_t base = reinterpret_cast<uintptr_t>(work_.shared.data()) + shared_used_;
-  base = (base + align) / (2 * align) * (2 * align) + align;
-  auto* at = reinterpret_cast<std::byte*>(base);
-  shared_used_ = at - work_.shared.data() + bytes + kArrayGap;
-  ASAN_UNPOISON_MEMORY_REGION(at, bytes);
-  std::memset(at, kPoison, bytes);
-  return {key, name, at, bytes};
-}
-
-std::byte* ThreadBlock::SharedArray(const void* key, const char* name, size_t bytes, Place place) {
-  for (const Array& array : arrays_) {
-    if (array.key == key) return array.base;
-  }
-  static_shared_ += bytes;
-  if (static_shared_ > kMostStaticShared ||
-      static_shared_ + shape_.shared_bytes > options_.max_shared_bytes ||
-      arrays_.size() + 1 == kMostArrays) {
-    SetError(absl::StrCat("BATON_SHARED ", name, " (", ToString(place), ") of ", bytes,
-                          " bytes makes ", static_shared_, " bytes in ", arrays_.size() + 1,
-                          " arrays; a block may have ", kMostStaticShared, " and, with ",
-                          shape_.shared_bytes, " dynamic ones, ", options_.max_shared_bytes));
+void* ThreadBlock::SharedArray(const void* key, const char* name, size_t bytes, Place place) {
+  std::byte* array = work_.shared.Array(key, name, bytes);
+  if (array == nullptr) {
+    SetError(
+        absl::StrCat("BATON_SHARED (", ToString(place), ") ", work_.shared.TooMuch(name, bytes)));
     Abandon();
   }
-  arrays_.push_back(AddArray(key, name, bytes, 16));
-  return arrays_.back().base;
+  return array;
 }
 
-bool ThreadBlock::InOneArray(const void* at, size_t bytes) const {
-  const auto holds = [&](const Array& array) {
-    const uintptr_t offset =
-        reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(array.base);
-    return offset < array.bytes && bytes <= array.bytes - offset;
-  };
-  if (holds(dynamic_)) return true;
-  for (const Array& array : arrays_) {
-    if (holds(array)) return true;
-  }
-  return false;
+void ThreadBlock::FailAtBarrier() {
+  SetError(
+      absl::StrCat("not every thread comes to the same barrier: ", WhereAre(0, shape_.threads)));
+  Abandon();
 }
 
-bool ThreadBlock::InShared(const void* at) const {
-  return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(work_.shared.data()) <
-         work_.shared.size();
-}
-
-std::string ThreadBlock::NameInShared(const void* at) const {
-  const Array* nearest = &dynamic_;  // which is the lowest
-  for (const Array& array : arrays_) {
-    if (array.base <= at) nearest = &array;
-  }
-  return absl::StrCat("'", nearest->name, "' + ",
-                      reinterpret_cast<intptr_t>(at) - reinterpret_cast<intptr_t>(nearest->base));
+void ThreadBlock::FailInWarp(int warp) {
+  SetError(absl::StrCat("not every lane of warp ", warp, " comes to the same collective: ",
+                        WhereAre(warp * kWarpLanes, kWarpLanes)));
+  Abandon();
 }
 
 std::string ThreadBlock::WhereAre(int first, int count) const {

@@ -14,6 +14,7 @@
 #include "kernels/cuda/simt/place.h"
 #include "kernels/cuda/simt/run_grid.h"
 #include "kernels/cuda/simt/schedule.h"
+#include "kernels/cuda/simt/shared_memory.h"
 
 namespace baton::simt {
 
@@ -34,14 +35,14 @@ class ThreadBlock {
     bool landed;
     uint32_t group;
   };
-  struct Thread {
+  struct alignas(64) Thread {  // what a switch touches is of one cache line
     FiberContext context;
-    int stack = -1;  // -1: has not begun, or has returned
+    int stack = -1;      // -1: has not begun, or has returned
+    uint32_t group = 0;  // that its next copy is in
     // Where it waits, for messages; null once it has returned.
     const char* operation = nullptr;
     Place place;
     std::vector<Copy> copies;  // oldest first
-    uint32_t group = 0;        // that its next copy is in
   };
   // 32 threads, and the collective that some of them wait in.
   struct Warp {
@@ -59,7 +60,7 @@ class ThreadBlock {
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     std::vector<int> free_stacks;
-    std::vector<std::byte> shared;
+    SharedMemory shared;
   };
 
   // All are to outlive it. The stacks that the shape needs are reserved.
@@ -82,13 +83,8 @@ class ThreadBlock {
   void AddCopy(void* to, const void* from, bool valid, Place place, const void* code);
   void CommitCopies();
   void WaitForCopies(int groups);
-  std::byte* SharedArray(const void* key, const char* name, size_t bytes, Place place);
-  std::byte* dynamic_shared() const { return dynamic_.base; }
-  // All of these bytes are of one shared array, or this one is of shared memory, if only between.
-  bool InOneArray(const void* at, size_t bytes) const;
-  bool InShared(const void* at) const;
-  // "'tile' + 24": the array that this byte is in or after, for messages.
-  std::string NameInShared(const void* at) const;
+  void* SharedArray(const void* key, const char* name, size_t bytes, Place place);
+  const SharedMemory& shared() const { return work_.shared; }
   // Barriers of the block so far, and SyncWarps of the running thread's warp since then.
   uint32_t epoch() const { return epoch_; }
   uint32_t warp_epoch() const { return work_.warps[current.thread / kWarpLanes].epoch; }
@@ -102,22 +98,24 @@ class ThreadBlock {
   [[noreturn]] void Abandon();
 
  private:
-  struct Array {
-    const void* key;
-    const char* name;
-    std::byte* base;
-    size_t bytes;
-  };
-
   static void RunFiber();
   void ThreadReturned();
-  // Lets the next thread run that can; returns when the calling one can again.
-  void Yield();
+  void StartBarrierPhase();
+  // The thread that runs next where the running one can't: of its warp, else of the warp whose turn
+  // it is. The running one itself where nobody else can.
   int Next();
+  int NextWarp();
+  int FirstOf(int warp) const;
+  static int LaneAfter(const Warp& warp, int lane);
+  // Goes on with that thread; returns when another one goes on with the running one.
   void Resume(int thread);
+  // That thread, which has not begun, will begin on this stack.
+  void Begin(Thread& thread, int stack);
+  int TakeStack();
   void Land(Copy& copy);
-  Array AddArray(const void* key, const char* name, size_t bytes, size_t align);
   void CountEpoch(uint32_t& epoch);
+  [[noreturn]] void FailAtBarrier();
+  [[noreturn]] void FailInWarp(int warp);
   std::string WhereAre(int first, int count) const;
 
   const Kernel& kernel_;
@@ -134,10 +132,6 @@ class ThreadBlock {
   Place barrier_;
   uint32_t epoch_ = 0;
   int returned_ = 0;  // threads
-  std::vector<Array> arrays_;
-  Array dynamic_;
-  size_t shared_used_ = 0;    // of the workspace's bytes, with the gaps between arrays
-  size_t static_shared_ = 0;  // without
   AccessChecker* checker_ = nullptr;
   absl::Status status_;
 };

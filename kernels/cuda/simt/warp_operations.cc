@@ -128,7 +128,7 @@ void ComputeLoadMatrix(void* const* posts) {
 void CheckRow(const char* operation, const void* row, Place place, const void* code) {
   ThreadBlock& block = *current.block;
   const char* wrong = reinterpret_cast<uintptr_t>(row) % 16 != 0 ? "an address not aligned to 16"
-                      : !block.InOneArray(row, 16)               ? "bytes outside shared memory"
+                      : !block.shared().InOneArray(row, 16)      ? "bytes outside shared memory"
                                                                  : nullptr;
   if (wrong == nullptr) {
     if (block.checker() != nullptr) block.checker()->Access(row, 16, 16, false, code);
