@@ -6,11 +6,14 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 // A block takes a row, a thread an octet of it at a time. Moves 4 * hidden bytes a row.
 BATON_KERNEL(embedding, EmbeddingParams, 1024) {
   const int row = BlockX();
-  const Bf16* const from = static_cast<const Bf16*>(params.table) +
-                           static_cast<int64_t>(params.tokens[row]) * params.hidden;
+  const Bf16* const from =
+      static_cast<const Bf16*>(params.table) +
+      static_cast<int64_t>(params.tokens[BATON_MUTATE("embedding: token", row, 0)]) * params.hidden;
   Bf16* const to = static_cast<Bf16*>(params.out) + row * params.out_stride;
-  for (int octet = ThreadIndex(); octet < Octets(params.hidden); octet += BlockThreads()) {
-    const int begin = octet * kOctet, count = params.hidden - begin;
+  for (int octet = ThreadIndex(); octet < Octets(params.hidden);
+       octet += BATON_MUTATE("embedding: threads", BlockThreads(), 2 * BlockThreads())) {
+    const int begin = octet * kOctet,
+              count = BATON_MUTATE("embedding: tail", params.hidden - begin, kOctet);
     float values[kOctet];
     LoadOctet(from + begin, count, values);
     StoreOctet(to + begin, count, values);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/element.h"
 
 namespace baton {
@@ -51,17 +52,17 @@ void TwinMemory::MarkFilled(simt::MemoryMap* map) {
   }
 }
 
-testing::AssertionResult TwinMemory::Compare(double slack, double most_apart) {
+absl::Status TwinMemory::Compare(double slack, double most_apart) {
   const auto begin = [&](int side) { return memory_[side].get(); };
   const size_t before = kMargin + first_byte_, after = before + bytes();
   if (std::memcmp(begin(0), begin(1), before) != 0 ||
       std::memcmp(begin(0) + after, begin(1) + after, kMargin) != 0) {
-    return testing::AssertionFailure() << "something was written outside of it";
+    return absl::DataLossError("something was written outside of it");
   }
   if (!is_output_) {
     return std::memcmp(at(Side::kKernel), at(Side::kTwin), bytes()) == 0
-               ? testing::AssertionSuccess()
-               : testing::AssertionFailure() << "an input was written to";
+               ? absl::OkStatus()
+               : absl::DataLossError("an input was written to");
   }
   size_t apart = 0;
   for (size_t i = 0; i < elements_; ++i) {
@@ -71,15 +72,15 @@ testing::AssertionResult TwinMemory::Compare(double slack, double most_apart) {
     const double a = ReadElement(type_, got), b = ReadElement(type_, expected);
     const double most = std::max(slack, 1.01 * UnitInLastPlace(type_, b));
     if (!(std::fabs(a - b) <= most)) {
-      return testing::AssertionFailure()
-             << "element " << i << " is " << a << ", its twin's " << b << " +- " << most;
+      return absl::DataLossError(
+          absl::StrCat("element ", i, " is ", a, ", its twin's ", b, " +- ", most));
     }
   }
   if (apart > (most_apart > 0 ? 2 + most_apart * elements_ : 0)) {
-    return testing::AssertionFailure()
-           << apart << " of " << elements_ << " elements are not those of the twin";
+    return absl::DataLossError(
+        absl::StrCat(apart, " of ", elements_, " elements are not those of the twin"));
   }
-  return testing::AssertionSuccess();
+  return absl::OkStatus();
 }
 
 TwinMemory* KernelBench::Memory(DType type, size_t elements, size_t first_byte, bool is_output) {
@@ -128,13 +129,15 @@ void KernelBench::RunKernel(const Kernel& kernel, const LaunchShape& shape, cons
     }
   }
   options.memory = &map;
-  const absl::Status status = simt::RunGrid(kernel, shape, params, options);
-  EXPECT_TRUE(status.ok()) << kernel.name << ": " << status;
+  status_.Update(simt::RunGrid(kernel, shape, params, options));
 }
 
-void KernelBench::Check(const std::string& what, double slack, double most_apart) {
-  for (size_t i = 0; i < memory_.size(); ++i) {
-    EXPECT_TRUE(memory_[i]->Compare(slack, most_apart)) << what << ", memory " << i;
+void KernelBench::Check(absl::string_view what, double slack, double most_apart) {
+  for (size_t i = 0; i < memory_.size() && status_.ok(); ++i) {
+    const absl::Status same = memory_[i]->Compare(slack, most_apart);
+    if (!same.ok()) {
+      status_ = absl::Status(same.code(), absl::StrCat(what, ", memory ", i, ": ", same.message()));
+    }
   }
 }
 
@@ -188,10 +191,11 @@ LayerPages TwinStep::pages(Side side, int layer) const {
           .type = layout.type};
 }
 
-void TwinStep::FillPool(KernelBench& bench, int layer, bool own) {
+void TwinStep::FillPool(KernelBench& bench, int layer, int window) {
   for (const Sequence& sequence : sequences) {
-    const int end = sequence.first_position + (own ? sequence.rows : 0);
-    for (int position = 0; position < end; ++position) {
+    const int end = sequence.first_position + sequence.rows;
+    const int first = window > 0 ? std::max(0, sequence.first_position + 1 - window) : 0;
+    for (int position = first; position < end; ++position) {
       for (const auto plane : {KvLayout::kKeys, KvLayout::kValues}) {
         for (int head = 0; head < layout.kv_heads; ++head) {
           const size_t slot = (layout.HeadOffset(sequence.blocks[position / layout.block_tokens],

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "gtest/gtest.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launches.h"
@@ -45,7 +46,8 @@ class TwinMemory {
   // Outputs: each element within `slack` or one unit in the last place of the twin's, and all but
   // two and a part `most_apart` of them the same; all of them where that is 0. Everything else,
   // margins too: the same bits.
-  testing::AssertionResult Compare(double slack, double most_apart);
+  // DataLoss tells the first that differs.
+  absl::Status Compare(double slack, double most_apart);
 
  private:
   static constexpr size_t kMargin = 64;
@@ -88,15 +90,16 @@ class KernelBench {
   // A tensor that is read and written.
   TwinTensor InOut(int rows, int cols);
 
-  // Runs the kernel, as `launch` says and under some schedule, and the twin. `params` gives one
-  // side's parameters.
+  // Runs the kernel, and its twin.
   template <typename Params>
   void Run(const Kernel& kernel, const Params& of_kernel, const Params& of_twin) {
     RunKernel(kernel, LaunchOf(of_kernel), &of_kernel);
     RunTwin(of_twin);
   }
   // Compares all memory (TwinMemory::Compare).
-  void Check(const std::string& what, double slack, double most_apart = 0.03);
+  void Check(absl::string_view what, double slack, double most_apart = 0.03);
+  // The first thing that went wrong.
+  const absl::Status& status() const { return status_; }
 
   // Of RunGrid.
   simt::SimtOptions options;
@@ -107,6 +110,7 @@ class KernelBench {
 
   std::mt19937 random_;
   std::vector<std::unique_ptr<TwinMemory>> memory_;
+  absl::Status status_;
 };
 
 // The rows of a step over a paged pool, at random: sequences with some positions behind them, rows
@@ -123,8 +127,9 @@ struct TwinStep {
 
   StepRows at(Side side) const;
   LayerPages pages(Side side, int layer) const;
-  // Numbers in K and V of one layer for every position before the step's own (or its own, too).
-  void FillPool(KernelBench& bench, int layer, bool own);
+  // Numbers in K and V of one layer for every position that some row sees, its own included,
+  // through a window of that size (0: of any).
+  void FillPool(KernelBench& bench, int layer, int window);
 
   const KvLayout layout;
   std::vector<Sequence> sequences;

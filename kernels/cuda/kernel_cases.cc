@@ -66,6 +66,20 @@ TwinRopes SomeRopes(KernelBench& bench, int head_dim, int sequences, bool shared
 
 }  // namespace
 
+absl::Status RunCases(const KernelCase& kernel_case, const simt::SimtOptions& options) {
+  for (int i = 0; i < kernel_case.cases; ++i) {
+    KernelBench bench(1000 + i);
+    bench.options = options;
+    bench.options.seed += i;
+    kernel_case.run(bench, i);
+    if (!bench.status().ok()) {
+      return absl::Status(bench.status().code(),
+                          absl::StrCat("case ", i, ": ", bench.status().message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 KernelCase EmbeddingCase() {
   return {14, [](KernelBench& bench, int i) {
             const int hidden = SomeCols(bench, i), rows = bench.Pick(1, 6);
@@ -245,13 +259,13 @@ KernelCase PagedAttentionCase() {
                                      .block_tokens = bench.Pick(1, 40),
                                      .type = kTypes[i % 3]};
             TwinStep step = SomeStep(bench, layout, 110);
-            step.FillPool(bench, 1, /*own=*/true);
+            const int windows[] = {0, bench.Pick(1, 20), bench.Pick(30, 100), 1 << 30};
+            const int window = windows[bench.Pick(0, 3)];
+            step.FillPool(bench, 1, window);
             const int rows = static_cast<int>(step.sequence_of_row.size());
             const int heads = layout.kv_heads * ratio;
-            const int windows[] = {0, bench.Pick(1, 20), bench.Pick(30, 100), 1 << 30};
             const TwinTensor q = bench.Filled(rows, heads * head_dim);
             const TwinTensor out = bench.Output(rows, heads * head_dim);
-            const int window = windows[bench.Pick(0, 3)];
             RunBoth(bench, EmulatedKernels().paged_attention, [&](Side side) {
               return PagedAttentionParams{.step = step.at(side),
                                           .q = q.at(side),

@@ -2,16 +2,21 @@
 
 #include <functional>
 
+#include "absl/status/status.h"
 #include "kernels/cuda/kernel_bench.h"
+#include "kernels/cuda/simt/run_grid.h"
 
 namespace baton {
 
-// Random cases of one kernel: sets up memory, runs kernel and twin, checks. `i` chooses what every
+// Random cases of one kernel: set up memory, run kernel and twin, check. `i` chooses what every
 // run must see: types, sizes, ratios.
 struct KernelCase {
   int cases = 0;
   std::function<void(KernelBench& bench, int i)> run;
 };
+
+// All of them, until one fails; each with the options' seed and its own number added.
+absl::Status RunCases(const KernelCase& kernel_case, const simt::SimtOptions& options);
 
 KernelCase EmbeddingCase();
 KernelCase GatherRowsCase();

@@ -17,7 +17,9 @@ BATON_DEVICE void Put(float* to, float value) { *to = value; }
 
 template <typename T>
 BATON_DEVICE bool IsWholeVector(const T* at, int count) {
-  return count >= kOctet && reinterpret_cast<uintptr_t>(at) % sizeof(Vector16) == 0;
+  return count >= kOctet &&
+         BATON_MUTATE("octet: alignment", reinterpret_cast<uintptr_t>(at) % sizeof(Vector16) == 0,
+                      true);
 }
 
 // The first `count` elements (or all eight), zeros for the others, whose memory is not read.
