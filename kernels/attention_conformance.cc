@@ -192,6 +192,7 @@ void RunStep(Bench& bench, const Story& story, const std::vector<Part>& parts, c
                               1 / std::sqrt(static_cast<float>(story.scene.layout.head_dim)),
                               story.window, 1, sequences, kv, out})
                   .ok());
+  ASSERT_TRUE(bench.backend().Synchronize().ok());  // the views end here
 }
 
 TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
@@ -266,7 +267,11 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
       {{2, 1, 16, 13, DType::kF32}, 2, {2100, 1024, 1025}, 1000},
       {{2, 1, 32, 16, DType::kBF16}, 1, {1200, 64, 1025}, 64},
   };
-  for (const Shape& shape : shapes) {
+  for (Shape shape : shapes) {
+    if (GetParam().slow) {
+      for (int& length : shape.lengths) length = length > 300 ? length / 6 : length;
+      if (shape.window > 300) shape.window /= 6;
+    }
     const std::vector<int>& n = shape.lengths;
     std::vector<float> expected;
     for (int threads = 1; threads <= GetParam().max_threads; ++threads) {

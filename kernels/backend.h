@@ -21,8 +21,9 @@ struct Matrix {
   int cols = 0;
 };
 
-// Activations `[rows, cols]` in the backend's own element type (float on the CPU), rows `stride`
-// elements apart. A view: slices of columns and runs of rows of one allocation are Tensors too.
+// Activations `[rows, cols]` in the backend's own element type (float on the CPU, bf16 on CUDA),
+// rows `stride` elements apart. A view: slices of columns and runs of rows of one allocation are
+// Tensors too.
 struct Tensor {
   void* data = nullptr;
   int rows = 0;
@@ -78,7 +79,8 @@ struct GemmArgs {
   Tensor out;  // [rows, n]
 };
 
-// Rotates q in place, rotates k and writes it with v into the pool at each row's position.
+// Rotates q in place, rotates k and writes it with v into the pool at each row's position. q may
+// overlap neither k nor v.
 struct RopeAndWriteKvArgs {
   Tensor q;                      // [rows, heads * head_dim], rotated in place
   Tensor k;                      // [rows, kv_heads * head_dim], left as it was
@@ -119,16 +121,19 @@ struct LogitsArgs {
 
 // The maths, behind one seam. One caller at a time. Operations run in the order of the calls; all
 // but Logits may return before they have run, and Synchronize() waits for them. Arguments are
-// views: what they point to must live until then. Errors: InvalidArgument for shapes an operation
-// can't do.
+// views: what they point to must live, and stay as it is, until then. Errors: InvalidArgument for
+// shapes an operation can't do.
 //
 // Batch invariance: a row's result depends on that row's inputs (and its sequence's KV) alone, bit
-// for bit, whatever other rows, chunks and threads there are.
+// for bit, whatever other rows, chunks and threads there are. Products of a CUDA device are the one
+// exception: there the number of rows may choose another order of the sum, and only the same batch
+// gives the same bits (cuda/cuda_backend.h).
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Backend, instruction path and summation order. Workers exchange KV only when these are equal.
+  // Backend, instruction path and summation order. Workers exchange KV only when these are equal:
+  // then their results are, or, where products depend on the batch, differ by rounding alone.
   virtual std::string numerics_id() const = 0;
   // What it runs on, for the log at start.
   virtual std::string Describe() const = 0;

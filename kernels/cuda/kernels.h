@@ -157,7 +157,7 @@ struct KernelTable {
 };
 // Run by the emulated runtime.
 KernelTable EmulatedKernels();
-// Run by CUDA's; only in builds with BATON_CUDA.
+// Run by CUDA's; only in builds with CUDA.
 KernelTable CudaKernels();
 
 }  // namespace baton

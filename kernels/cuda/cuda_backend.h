@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/device_runtime.h"
+#include "kernels/cuda/kernels.h"
+
+namespace baton {
+
+struct CudaBackendOptions {
+  DeviceRuntime* runtime = nullptr;  // must outlive the backend
+  KernelTable kernels;               // that run on it
+  // What numerics_id() begins with. The emulated device has another one than the real ones, whose
+  // products are summed in another order.
+  std::string name = "cuda";
+};
+
+// The maths on a CUDA device, or on the emulated one. Activations and weights are bf16, sums float,
+// logits float; each operation rounds once where it writes, a product that adds a bias to what was
+// there twice. Weights of other types are rounded to bf16 when they are loaded. KvView::data is
+// memory of the same device; the pool may be of any type. Operations are enqueued on one stream, in
+// order; after a few steps of the largest kind nothing more is allocated.
+//
+// All but products give a row the same bits in every batch. Products are the runtime's: the
+// emulated one's too, but cuBLASLt chooses its kernel by the number of rows, so there a row may
+// differ by rounding from one batch size to another (the same batch gives the same bits).
+//
+// InvalidArgument for heads of more than 256 elements, more than 65,535 KV heads, weights that
+// LoadWeight did not give, and a row that two sequences share.
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options);
+
+}  // namespace baton

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda/device_runtime.h"
+
+namespace baton {
+
+// Device memory that only grows, so that steps like those before allocate nothing.
+class DeviceBuffer {
+ public:
+  explicit DeviceBuffer(DeviceRuntime* runtime) : runtime_(runtime) {}
+  ~DeviceBuffer() { runtime_->Free(memory_); }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  // At least `bytes`, until the next call; what was in it is lost when it grows. ResourceExhausted
+  // leaves it empty.
+  absl::StatusOr<std::byte*> AtLeast(size_t bytes) {
+    if (bytes <= bytes_) return memory_;
+    const size_t wanted = std::max(bytes, bytes_ + bytes_ / 2);
+    runtime_->Free(memory_);
+    memory_ = nullptr;
+    bytes_ = 0;
+    auto memory = runtime_->Allocate(wanted);
+    if (!memory.ok()) return memory.status();
+    memory_ = *memory;
+    bytes_ = wanted;
+    return memory_;
+  }
+
+ private:
+  DeviceRuntime* const runtime_;
+  std::byte* memory_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace baton

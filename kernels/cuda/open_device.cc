@@ -1,0 +1,29 @@
+#include "kernels/cuda/open_device.h"
+
+#include <utility>
+
+#include "kernels/cuda/emulated_runtime.h"
+#ifdef BATON_HAVE_CUDA
+#include "kernels/cuda/cuda_runtime.h"
+#endif
+
+namespace baton {
+
+absl::StatusOr<OpenedDevice> OpenCudaDevice([[maybe_unused]] int index) {
+#ifdef BATON_HAVE_CUDA
+  auto runtime = CreateCudaRuntime(index);
+  if (!runtime.ok()) return runtime.status();
+  return OpenedDevice{"cuda", *std::move(runtime), CudaKernels()};
+#else
+  return absl::FailedPreconditionError(
+      "this program was built without CUDA: configure it where nvcc is found (BATON_CUDA)");
+#endif
+}
+
+absl::StatusOr<OpenedDevice> OpenEmulatedDevice(size_t memory_bytes) {
+  auto runtime = CreateEmulatedRuntime({.memory_bytes = memory_bytes});
+  if (!runtime.ok()) return runtime.status();
+  return OpenedDevice{"cuda-emulated", *std::move(runtime), EmulatedKernels()};
+}
+
+}  // namespace baton

@@ -1,0 +1,40 @@
+#include "kernels/cuda/open_device.h"
+
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/test_device.h"
+
+namespace baton {
+namespace {
+
+// The CUDA device, where there is one; OpenDeviceTest says why not.
+std::vector<ConformanceParam> CudaParams() {
+  std::vector<ConformanceParam> params;
+  if (auto cuda = OpenCudaDevice(0); cuda.ok()) params.push_back(ParamOf("cuda", *std::move(cuda)));
+  return params;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, BackendConformanceTest, testing::ValuesIn(CudaParams()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(OpenDeviceTest, CudaRunsHereOrSaysWhatIsMissing) {
+  const auto device = OpenCudaDevice(0);
+  if (!device.ok()) {
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
+    GTEST_SKIP() << device.status().message();
+  }
+  EXPECT_FALSE(device->runtime->info().name.empty());
+}
+
+TEST(OpenDeviceTest, TheEmulatedDeviceHasTheMemoryThatItIsGiven) {
+  const auto device = OpenEmulatedDevice(size_t{8} << 20);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ(device->name, "cuda-emulated");
+  EXPECT_EQ(device->runtime->Allocate(size_t{9} << 20).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace baton

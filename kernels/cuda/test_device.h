@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend_conformance.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/open_device.h"
+
+namespace baton {
+
+// The emulated device, which checks all that it can.
+inline OpenedDevice StrictDevice() {
+  auto runtime = CreateEmulatedRuntime({.memory_bytes = size_t{256} << 20, .check = true});
+  return {"cuda-emulated", std::move(runtime).value(), EmulatedKernels()};
+}
+
+// A device with a stream for the copies of tests.
+class TestDevice {
+ public:
+  explicit TestDevice(OpenedDevice device = StrictDevice())
+      : device_(std::move(device)), stream_(runtime().CreateStream().value()) {}
+
+  DeviceRuntime& runtime() const { return *device_.runtime; }
+  DeviceStream* stream() const { return stream_.get(); }
+  absl::StatusOr<std::unique_ptr<Backend>> CreateBackend() const {
+    return CreateCudaBackend({&runtime(), device_.kernels, device_.name});
+  }
+  // Has run when the call returns.
+  void Copy(void* to, const void* from, size_t bytes) const {
+    EXPECT_EQ(runtime().Copy(to, from, bytes, *stream_), absl::OkStatus());
+    EXPECT_EQ(runtime().Synchronize(*stream_), absl::OkStatus());
+  }
+
+ private:
+  const OpenedDevice device_;
+  const std::unique_ptr<DeviceStream> stream_;
+};
+
+// The conformance of a backend on that device, the emulated one or a real one.
+inline ConformanceParam ParamOf(const std::string& name, OpenedDevice opened) {
+  const bool emulated = opened.name != "cuda";
+  const auto device = std::make_shared<TestDevice>(std::move(opened));
+  const auto copy = [device](void* to, const void* from, size_t bytes) {
+    device->Copy(to, from, bytes);
+  };
+  return {.name = name,
+          .create = [device](int) { return device->CreateBackend(); },
+          .allocate =
+              [device](size_t bytes) {
+                return std::shared_ptr<std::byte>(
+                    device->runtime().Allocate(bytes).value(),
+                    [device](std::byte* memory) { device->runtime().Free(memory); });
+              },
+          .upload = copy,
+          .download = copy,
+          .max_threads = 1,
+          .bf16_products = true,
+          .bf16_tensors = true,
+          .slow = emulated,
+          .batch_invariant_products = emulated};
+}
+
+}  // namespace baton
