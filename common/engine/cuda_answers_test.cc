@@ -1,0 +1,237 @@
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/engine/engine.h"
+#include "common/engine/one_process.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/open_device.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+
+// Logprobs of the two backends may be apart by half of this, in nats: bf16 weights, activations and
+// KV against float arithmetic. So where the best two of the CPU are further apart, both choose the
+// same token. Logits of the demo model, which is trained, are larger.
+constexpr double kGap = 0.2, kDemoGap = 0.3;
+
+// A model on a backend, with an engine on a pool of that backend's memory.
+class Host {
+ public:
+  static constexpr int kBlockTokens = 8, kBlocks = 64, kRows = 64;
+
+  Host(const std::string& folder, std::unique_ptr<Backend> backend, DType kv_type,
+       const std::function<std::shared_ptr<std::byte>(size_t)>& allocate)
+      : backend_(std::move(backend)),
+        model_(Model::Load(folder, backend_.get()).value()),
+        layout_(model_->LayoutFor(kBlockTokens, kv_type)),
+        memory_(allocate(kBlocks * layout_.BlockBytes())),
+        engine_(
+            Engine::Create(model_.get(), backend_.get(), {memory_.get(), layout_}, kRows).value()) {
+  }
+
+  const ModelConfig& config() const { return model_->config(); }
+  const Backend& backend() const { return *backend_; }
+  Engine* engine() { return engine_.get(); }
+  BlockPool* pool() { return &pool_; }
+  int free_blocks() const { return pool_.free_blocks(); }
+
+ private:
+  const std::unique_ptr<Backend> backend_;
+  const std::unique_ptr<const Model> model_;
+  const KvLayout layout_;
+  BlockPool pool_{kBlocks};
+  const std::shared_ptr<std::byte> memory_;
+  const std::unique_ptr<Engine> engine_;
+};
+
+std::unique_ptr<Host> CpuHost(const std::string& folder) {
+  return std::make_unique<Host>(
+      folder, CreateCpuBackend({.threads = 1}).value(), DType::kF32, [](size_t bytes) {
+        return std::shared_ptr<std::byte>(new std::byte[bytes], std::default_delete<std::byte[]>());
+      });
+}
+
+std::unique_ptr<Host> CudaHost(const std::string& folder, const OpenedDevice& device,
+                               DType kv_type = DType::kBF16) {
+  return std::make_unique<Host>(
+      folder, CreateCudaBackend({device.runtime.get(), device.kernels, device.name}).value(),
+      kv_type, [&device](size_t bytes) {
+        return std::shared_ptr<std::byte>(
+            device.runtime->Allocate(bytes).value(),
+            [&device](std::byte* memory) { device.runtime->Free(memory); });
+      });
+}
+
+SamplingOptions Greedy(int tokens) {
+  SamplingOptions options;
+  options.max_tokens = tokens;
+  options.logprobs = 2;
+  return options;
+}
+
+double GapOf(const SampledToken& token) { return token.top[0].logprob - token.top[1].logprob; }
+
+class CudaAnswersTest : public testing::TestWithParam<const char*> {
+ protected:
+  static std::string Folder() {
+    return absl::StrCat(BATON_SOURCE_DIR, "/common/model/", GetParam());
+  }
+  // That of the folder's golden, or of the first of them.
+  static std::vector<TokenId> Prompt() {
+    const json golden = json::parse(std::ifstream(Folder() + "/golden.json"));
+    return golden.contains("cases") ? golden["cases"][0]["ids"] : golden["prompt"];
+  }
+};
+
+TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
+  constexpr int kTokens = 24;
+  const double gap = GetParam() == std::string("demo") ? kDemoGap : kGap;
+  const auto prompt = Prompt();
+  const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();
+  const auto cpu = CpuHost(Folder()), cuda = CudaHost(Folder(), device);
+  const auto generate = [&](Host& host, const std::vector<TokenId>& tokens, int generated) {
+    return GenerateInOneProcess(host.engine(), host.pool(), host.config(), Host::kBlockTokens,
+                                tokens, Greedy(generated), /*chunk_tokens=*/32,
+                                static_cast<int>(prompt.size()))
+        .value()
+        .tokens;
+  };
+  const auto expected = generate(*cpu, prompt, kTokens);
+  // Goes on behind every near tie with the CPU's choice, so that all of the answer is compared.
+  std::vector<SampledToken> got;
+  double furthest = 0;
+  int compared = 0;
+  while (got.size() < expected.size()) {
+    std::vector<TokenId> tokens = prompt;
+    for (size_t i = 0; i < got.size(); ++i) tokens.push_back(expected[i].id);
+    const auto more = generate(*cuda, tokens, kTokens);
+    for (const SampledToken& token : more) {
+      const size_t i = got.size();
+      got.push_back(token);
+      if (GapOf(expected[i]) >= gap) {
+        ASSERT_EQ(token.id, expected[i].id) << "token " << i << ", gap " << GapOf(expected[i]);
+        ++compared;
+      }
+      for (const TokenLogprob& a : token.top) {
+        for (const TokenLogprob& b : expected[i].top) {
+          if (a.id == b.id) furthest = std::max(furthest, std::fabs(double{a.logprob} - b.logprob));
+        }
+      }
+      if (token.id != expected[i].id) break;
+    }
+  }
+  RecordProperty("compared", compared);
+  RecordProperty("furthest_logprob", absl::StrCat(furthest));
+  std::printf("%s: %d of %zu tokens compared, logprobs at most %.4f apart\n", GetParam(), compared,
+              expected.size(), furthest);
+  EXPECT_LE(furthest, gap / 2);
+  EXPECT_GE(compared, kTokens / 4);
+  EXPECT_EQ(cuda->free_blocks(), Host::kBlocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Emulated, CudaAnswersTest,
+    testing::Values("demo", "testdata/gqa_bias_bf16", "testdata/gqa_f32",
+                    "testdata/llama3_sharded_bf16", "testdata/llama_five_dynamic_f32",
+                    "testdata/llama_linear_mixed", "testdata/mha_tied_f16",
+                    "testdata/mistral_dynamic_f16", "testdata/mistral_five_mqa_bf16",
+                    "testdata/mistral_window_f32", "testdata/mqa_llama3_f32",
+                    "testdata/phi3_five_crossing_f32", "testdata/phi3_long_bf16",
+                    "testdata/phi3_window_f32", "testdata/qwen2_five_yarn_f32",
+                    "testdata/qwen2_window_f32", "testdata/qwen2_yarn_tied_bf16",
+                    "testdata/qwen3_f32", "testdata/qwen3_five_layers_bf16"),
+    [](const auto& info) {
+      std::string name = info.param;
+      return name.substr(name.rfind('/') + 1);
+    });
+
+TEST(CudaEngineTest, RowsOfOtherSequencesChangeNoBit) {
+  const std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/gqa_bias_bf16");
+  const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();
+  const std::vector<TokenId> prompts[] = {{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}, {8}, {2, 7, 1, 8, 2}};
+  const SamplingOptions greedy = Greedy(6);
+  const auto alone = [&](const std::vector<TokenId>& prompt) {
+    const auto host = CudaHost(folder, device);
+    return GenerateInOneProcess(host->engine(), host->pool(), host->config(), Host::kBlockTokens,
+                                prompt, greedy)
+        .value()
+        .tokens;
+  };
+  // All in one step, then token by token together; the longest prompt in two chunks.
+  const auto host = CudaHost(folder, device);
+  std::vector<TokenId> tokens[3];
+  std::vector<BlockId> blocks[3];
+  std::vector<SampledToken> answers[3];
+  std::vector<int> computed(3);
+  for (int i = 0; i < 3; ++i) {
+    tokens[i] = prompts[i];
+    blocks[i] = host->pool()->Take(3).value();
+  }
+  for (bool any = true; any;) {
+    StepPlan plan;
+    std::vector<int> sampled;
+    for (int i = 0; i < 3; ++i) {
+      if (answers[i].size() == 6) continue;
+      const int rows = std::min<int>(tokens[i].size() - computed[i], 7);
+      const bool last = computed[i] + rows == static_cast<int>(tokens[i].size());
+      plan.items.push_back({.tokens = absl::MakeConstSpan(tokens[i]).subspan(computed[i], rows),
+                            .first_position = computed[i],
+                            .blocks = blocks[i],
+                            .sampling = last ? &greedy : nullptr,
+                            .original_prompt_tokens = static_cast<int>(prompts[i].size())});
+      computed[i] += rows;
+      if (last) sampled.push_back(i);
+    }
+    any = !plan.items.empty();
+    const auto drawn = host->engine()->Run(plan).value();
+    for (size_t j = 0; j < sampled.size(); ++j) {
+      answers[sampled[j]].push_back(*drawn[j]);
+      tokens[sampled[j]].push_back(drawn[j]->id);
+    }
+  }
+  for (int i = 0; i < 3; ++i) {
+    const auto expected = alone(prompts[i]);
+    ASSERT_EQ(expected.size(), answers[i].size());
+    for (size_t t = 0; t < expected.size(); ++t) {
+      EXPECT_EQ(answers[i][t].id, expected[t].id) << i << ", token " << t;
+      EXPECT_EQ(*answers[i][t].logprob, *expected[t].logprob) << i << ", token " << t;
+    }
+  }
+}
+
+TEST(CudaEngineTest, PromptsAreScoredAsOnTheCpu) {
+  const std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/common/model/demo");
+  const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();
+  const json golden = json::parse(std::ifstream(folder + "/golden.json"))["cases"][1];
+  std::vector<TokenId> prompt = golden["ids"];
+  for (const TokenId token : golden["greedy"]) prompt.push_back(token);
+  SamplingOptions scored = Greedy(1);
+  scored.prompt_logprobs = 0;
+  const auto score = [&](Host& host) {
+    return GenerateInOneProcess(host.engine(), host.pool(), host.config(), Host::kBlockTokens,
+                                prompt, scored, /*chunk_tokens=*/24)
+        .value()
+        .prompt;
+  };
+  const auto expected = score(*CpuHost(folder)), got = score(*CudaHost(folder, device));
+  ASSERT_EQ(got.size(), prompt.size());
+  ASSERT_EQ(expected.size(), prompt.size());
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    EXPECT_NEAR(*got[i].logprob, *expected[i].logprob, kDemoGap / 2) << "token " << i;
+  }
+}
+
+}  // namespace
+}  // namespace baton
