@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/model/checkpoint.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/fake/fake_backend.h"
 
 namespace baton {
@@ -14,6 +15,8 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 constexpr uint64_t kMostBlocks = 1 << 30;
+// Of the emulated device, beside the KV pool; pages are taken as they are used.
+constexpr uint64_t kEmulatedBytes = uint64_t{4} << 30;
 
 absl::StatusOr<DType> KvType(const std::string& name, DType weights) {
   if (name == "auto") return weights;
@@ -24,22 +27,23 @@ absl::StatusOr<DType> KvType(const std::string& name, DType weights) {
       absl::StrCat("--kv-type is '", name, "'; it takes auto, f32, f16 or bf16"));
 }
 
-absl::Status OpenBackendAndModel(const ModelHost::Options& options, ModelHost* host) {
-  if (options.backend == "fake") {
-    if (options.numerics != "auto") {
-      return absl::InvalidArgumentError(absl::StrCat("--numerics is '", options.numerics,
-                                                     "'; with --backend=fake it takes auto alone"));
-    }
-    host->backend = CreateFakeBackend({});
-    absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
-    if (!config.ok()) return config.status();
-    host->model = Model::WithoutWeights(*config);
-    return absl::OkStatus();
-  }
-  if (options.backend != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend is '", options.backend, "'; it takes cpu or fake"));
-  }
+absl::Status RefuseNumerics(const ModelHost::Options& options) {
+  if (options.numerics == "auto") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--numerics is '", options.numerics,
+                                                 "'; with --backend=", options.backend,
+                                                 " it takes auto alone"));
+}
+
+absl::Status OpenFake(const ModelHost::Options& options, ModelHost* host) {
+  if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
+  host->backend = CreateFakeBackend({});
+  absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
+  if (!config.ok()) return config.status();
+  host->model = Model::WithoutWeights(*config);
+  return absl::OkStatus();
+}
+
+absl::Status OpenCpu(const ModelHost::Options& options, ModelHost* host) {
   // A checkpoint that can't be read has a more telling refusal ahead, in Model::Load.
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
   const absl::StatusOr<CpuNumerics> numerics =
@@ -50,9 +54,42 @@ absl::Status OpenBackendAndModel(const ModelHost::Options& options, ModelHost* h
   absl::StatusOr<std::unique_ptr<Backend>> backend =
       CreateCpuBackend({.threads = options.threads, .numerics = *numerics});
   if (!backend.ok()) return backend.status();
-  absl::StatusOr<std::unique_ptr<const Model>> model = Model::Load(options.model, backend->get());
-  if (!model.ok()) return model.status();
   host->backend = *std::move(backend);
+  return absl::OkStatus();
+}
+
+absl::Status OpenCuda(const ModelHost::Options& options, ModelHost* host) {
+  if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
+  absl::StatusOr<OpenedDevice> device = options.backend == "cuda"
+                                            ? OpenCudaDevice(0)
+                                            : OpenEmulatedDevice(kEmulatedBytes + options.kv_bytes);
+  if (!device.ok()) {
+    return absl::Status(device.status().code(), absl::StrCat("--backend=", options.backend, ": ",
+                                                             device.status().message()));
+  }
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      CreateCudaBackend({device->runtime.get(), device->kernels, device->name});
+  if (!backend.ok()) return backend.status();
+  host->device = *std::move(device);
+  host->backend = *std::move(backend);
+  return absl::OkStatus();
+}
+
+absl::Status OpenBackendAndModel(const ModelHost::Options& options, ModelHost* host) {
+  if (options.backend == "fake") return OpenFake(options, host);
+  absl::Status opened;
+  if (options.backend == "cpu") {
+    opened = OpenCpu(options, host);
+  } else if (options.backend == "cuda" || options.backend == "cuda-emulated") {
+    opened = OpenCuda(options, host);
+  } else {
+    opened = absl::InvalidArgumentError(absl::StrCat(
+        "--backend is '", options.backend, "'; it takes cpu, cuda, cuda-emulated or fake"));
+  }
+  if (!opened.ok()) return opened;
+  absl::StatusOr<std::unique_ptr<const Model>> model =
+      Model::Load(options.model, host->backend.get());
+  if (!model.ok()) return model.status();
   host->model = *std::move(model);
   return absl::OkStatus();
 }
@@ -73,7 +110,9 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   ModelHost host;
   host.options = options;
   if (absl::Status status = OpenBackendAndModel(options, &host); !status.ok()) return status;
-  absl::StatusOr<DType> kv_type = KvType(options.kv_type, host.model->weight_type());
+  // A device holds its weights as bf16, whatever they were.
+  absl::StatusOr<DType> kv_type =
+      KvType(options.kv_type, host.on_device() ? DType::kBF16 : host.model->weight_type());
   if (!kv_type.ok()) return kv_type.status();
   const ModelConfig& config = host.model->config();
   if (options.context < 0 || options.context > config.context) {

@@ -31,7 +31,9 @@ ABSL_FLAG(std::string, attach_token, "",
 ABSL_FLAG(std::string, model, "", "Hugging Face folder with config.json and *.safetensors");
 ABSL_FLAG(std::string, model_name, "",
           "name the model is served under; default: the folder's name");
-ABSL_FLAG(std::string, backend, "cpu", "cpu, or fake (no maths: tokens are hashes of the KV)");
+ABSL_FLAG(std::string, backend, "cpu",
+          "cpu; cuda (the first NVIDIA GPU); for tests cuda-emulated (the same on a CPU, thousands "
+          "of times slower) and fake (no maths: tokens are hashes of the KV)");
 ABSL_FLAG(
     int32_t, threads, 0,
     "threads of the cpu backend; 0: all cores this process may use (affinity, container's quota)");
@@ -106,6 +108,10 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
                        .context = absl::GetFlag(FLAGS_context)});
   RefuseUnlessOk(model.status());
   host->model_ = *std::move(model);
+  if (host->model_.on_device()) {
+    RefuseToStart(absl::StrCat("--backend=", absl::GetFlag(FLAGS_backend),
+                               " needs its KV pool in device memory, which this KV plane has not"));
+  }
   absl::StatusOr<std::unique_ptr<Transport>> transport =
       CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
                           .net_devices = absl::GetFlag(FLAGS_kv_net_device)});

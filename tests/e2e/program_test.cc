@@ -115,6 +115,9 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--routers="}, "router"});
     cases.push_back({program, {model, "--routers=there"}, "there"});
     cases.push_back({program, {model, "--backend=tpu"}, "tpu"});
+    cases.push_back({program,
+                     {model, "--backend=cuda-emulated", "--numerics=amx"},
+                     "with --backend=cuda-emulated it takes auto alone"});
     cases.push_back({program, {model, "--threads=-1"}, "-1"});
     cases.push_back({program, {model, "--threads=many"}, "many"});
     cases.push_back(
