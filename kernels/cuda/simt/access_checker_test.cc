@@ -1,6 +1,8 @@
 #include "kernels/cuda/simt/access_checker.h"
 
+#include <algorithm>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -116,6 +118,67 @@ TEST(AccessCheckerTest, ManyReadersAreAllRemembered) {
   EXPECT_THAT(
       MessageInAscendingOrder(kGlobalFaults, 3, {.grid_x = 3, .threads = 32}),
       AllOf(HasSubstr("block (2, 0, 0)"), HasSubstr("races with the read by several blocks")));
+}
+
+TEST(AccessCheckerTest, ReportsARaceOfRandomProgramsExactlyWhereThereIsOne) {
+  using emulated_kernels::ProgramStep;
+  struct Access {
+    int block, thread, phase, at, bytes;
+    bool write;
+  };
+  int races = 0;
+  constexpr int kPrograms = 200, kBlocks = 2;
+  for (int program = 0; program < kPrograms; ++program) {
+    std::mt19937 random(program);
+    const int phases = 2 + random() % 4;
+    const bool global = random() % 2 == 1;
+    std::vector<uint32_t> in = {static_cast<uint32_t>(phases)};
+    std::vector<uint32_t> ends;
+    std::vector<Access> accesses;
+    for (int phase = 0; phase < phases; ++phase) {
+      ends.push_back(random() % 3);
+      in.push_back(ends.back());
+      for (int i = 0; i < kBlocks * 64; ++i) {
+        const int bytes = 1 << random() % 3;
+        const Access access{i / 64, i % 64,
+                            phase,  static_cast<int>(random() % 16) / bytes * bytes,
+                            bytes,  random() % 3 == 0};
+        const bool acts = random() % 70 == 0;
+        in.push_back(acts ? ProgramStep::Encode(access.at, access.write, bytes) : 0);
+        if (acts) accesses.push_back(access);
+      }
+    }
+    // By definition: every two accesses of a byte, one of them a write, are by one thread or have
+    // what orders them between.
+    bool race = false;
+    for (const Access& a : accesses) {
+      for (const Access& b : accesses) {
+        if (!(a.write || b.write) || a.at + a.bytes <= b.at || b.at + b.bytes <= a.at) continue;
+        if (a.block != b.block) {
+          race |= global;
+          continue;
+        }
+        bool ordered = a.thread == b.thread;
+        for (int p = std::min(a.phase, b.phase); p < std::max(a.phase, b.phase); ++p) {
+          ordered |= ends[p] == ProgramStep::kSyncThreads ||
+                     (ends[p] == ProgramStep::kSyncWarp && a.thread / 32 == b.thread / 32);
+        }
+        race |= !ordered;
+      }
+    }
+    races += race;
+    Words out{};
+    const ProbeParams params{out.word, in.data(), global ? 1 : 0};
+    const absl::Status status =
+        RunGrid(emulated_kernels::kProgram, {.grid_x = kBlocks, .threads = 64}, &params,
+                {.seed = static_cast<uint64_t>(program)});
+    ASSERT_EQ(status.ok(), !race) << "program " << program << ": " << status;
+    if (race) {
+      ASSERT_THAT(status.ToString(), HasSubstr("races with the "));
+    }
+  }
+  EXPECT_GT(races, kPrograms / 5);
+  EXPECT_LT(races, kPrograms * 4 / 5);
 }
 
 TEST(AccessCheckerTest, NothingOrdersBlocks) {

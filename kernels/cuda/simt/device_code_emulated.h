@@ -32,6 +32,7 @@ void* memset(void*, int, size_t) noexcept __asm__("baton_simt_memset");
   static void name##_body(const void* params) {                                \
     name##_thread(*static_cast<const Params*>(params));                        \
   }                                                                            \
+  static_assert((threads) % 32 == 0 && (threads) <= 1024);                     \
   static const ::baton::simt::SimtEntry name##_entry = {&name##_body, threads, \
                                                         BATON_SIMT_CHECKED};   \
   extern const Kernel name;                                                    \
@@ -109,7 +110,8 @@ BATON_DEVICE T ShuffleXor(T value, int mask, simt::Place place = simt::Place::He
 }
 template <typename T>
 BATON_DEVICE T ShuffleDown(T value, int by, simt::Place place = simt::Place::Here()) {
-  return GatherAs("ShuffleDown", value, Lane() + by < 32 ? Lane() + by : Lane(), place);
+  const int from = Lane() + (by & 31);  // as the instruction takes it
+  return GatherAs("ShuffleDown", value, from < 32 ? from : Lane(), place);
 }
 template <typename T>
 BATON_DEVICE T Shuffle(T value, int lane, simt::Place place = simt::Place::Here()) {

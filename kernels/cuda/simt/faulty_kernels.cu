@@ -134,4 +134,32 @@ BATON_KERNEL(kBoundsFaults, ProbeParams, 64) {
   params.out[thread] = value;
 }
 
+BATON_KERNEL(kProgram, ProbeParams, 64) {
+  BATON_SHARED(uint32_t, words, 4);
+  if (ThreadIndex() < 4) words[ThreadIndex()] = 0;
+  SyncThreads();
+  char* memory = reinterpret_cast<char*>(params.which == 1 ? params.out : words);
+  const uint32_t* next = params.in;
+  const int phases = static_cast<int>(*next++);
+  for (int phase = 0; phase < phases; ++phase) {
+    const uint32_t end = *next++;
+    const uint32_t step = next[BlockX() * 64 + ThreadIndex()];
+    next += GridX() * 64;
+    if (step != 0) {
+      char* at = memory + step % 16;
+      const bool write = step / 16 % 2 == 1;
+      const uint32_t bytes = step / 256 % 8;
+      // volatile: what is read is not used.
+      if (bytes == 1 && write) *reinterpret_cast<volatile uint8_t*>(at) = 1;
+      if (bytes == 1 && !write) (void)*reinterpret_cast<volatile uint8_t*>(at);
+      if (bytes == 2 && write) *reinterpret_cast<volatile uint16_t*>(at) = 1;
+      if (bytes == 2 && !write) (void)*reinterpret_cast<volatile uint16_t*>(at);
+      if (bytes == 4 && write) *reinterpret_cast<volatile uint32_t*>(at) = 1;
+      if (bytes == 4 && !write) (void)*reinterpret_cast<volatile uint32_t*>(at);
+    }
+    if (end == ProgramStep::kSyncWarp) SyncWarp();
+    if (end == ProgramStep::kSyncThreads) SyncThreads();
+  }
+}
+
 }  // namespace baton::BATON_DEVICE_NAMESPACE

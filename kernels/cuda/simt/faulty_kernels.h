@@ -32,4 +32,16 @@ extern const Kernel kGlobalFaults;
 // memset beyond a shared array.
 extern const Kernel kBoundsFaults;
 
+// Accesses by a program in `in`, of blocks of 64 threads: the number of phases, and for each of
+// them what ends it and then a step for every thread of the grid. The memory is 16 bytes: shared
+// ones, or with `which` 1 those at out.
+struct ProgramStep {
+  enum End : uint32_t { kNothing, kSyncWarp, kSyncThreads };
+  // A step: 0 nothing; else the access's first byte, whether it writes, and its size.
+  static constexpr uint32_t Encode(int at, bool write, int bytes) {
+    return 1u << 31 | static_cast<uint32_t>(bytes << 8 | (write ? 1 : 0) << 4 | at);
+  }
+};
+extern const Kernel kProgram;
+
 }  // namespace baton::emulated_kernels

@@ -234,6 +234,34 @@ TEST(MutationsTest, EveryMutationOfASplitPagedAttentionIsCaught) {
                   "merge: splits", "merge: rescale", "merge: second output"));
 }
 
+// So that tests of plain kernels see them too, by poison and schedules.
+TEST(MutationsTest, BarriersAndWaitsThatAreMissingShowInValuesAloneUnderSomeSchedule) {
+  struct Missing {
+    absl::Status (*judge)(SimtOptions);
+    const char* mutation;
+  };
+  for (const Missing& missing :
+       {Missing{JudgeNormalize, "normalize: barrier before sums are read"},
+        Missing{JudgeNormalize, "normalize: barrier after sums were read"},
+        Missing{JudgeNormalize, "normalize: barrier before maxima are read"},
+        Missing{JudgeProduct, "product: wait"}, Missing{JudgeProduct, "product: barrier"},
+        Missing{JudgeProduct, "product: groups at the end"},
+        Missing{JudgeAttention, "attention: wait"},
+        Missing{JudgeAttention, "attention: barrier before a page is read"},
+        Missing{JudgeAttention, "attention: barrier before warps are merged"}}) {
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      SimtOptions options;
+      options.seed = seed;
+      options.check = false;
+      EXPECT_EQ(missing.judge(options), absl::OkStatus());
+      options.mutation = missing.mutation;
+      wrong += missing.judge(options).code() == absl::StatusCode::kDataLoss;
+    }
+    EXPECT_GT(wrong, 0) << missing.mutation;
+  }
+}
+
 TEST(MutationsTest, AJudgeThatSeesNothingMissesThemAll) {
   const MutationReport report = TryMutations([](SimtOptions options) {
     options.check = false;
