@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/open_device.h"
 
 namespace baton {
@@ -207,6 +209,27 @@ TEST(CudaEngineTest, RowsOfOtherSequencesChangeNoBit) {
     for (size_t t = 0; t < expected.size(); ++t) {
       EXPECT_EQ(answers[i][t].id, expected[t].id) << i << ", token " << t;
       EXPECT_EQ(*answers[i][t].logprob, *expected[t].logprob) << i << ", token " << t;
+    }
+  }
+}
+
+TEST(CudaEngineTest, NoScheduleOfTheDeviceChangesAToken) {
+  const std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/qwen3_f32");
+  std::vector<SampledToken> expected;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    auto runtime = CreateEmulatedRuntime({.seed = seed, .memory_bytes = size_t{64} << 20}).value();
+    const OpenedDevice device = {"cuda-emulated", std::move(runtime), EmulatedKernels()};
+    const auto host = CudaHost(folder, device);
+    const std::vector<TokenId> prompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9};
+    const auto got = GenerateInOneProcess(host->engine(), host->pool(), host->config(),
+                                          Host::kBlockTokens, prompt, Greedy(5), /*chunk_tokens=*/6)
+                         .value()
+                         .tokens;
+    if (expected.empty()) expected = got;
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].id, expected[i].id) << "seed " << seed;
+      EXPECT_EQ(*got[i].logprob, *expected[i].logprob) << "seed " << seed;
     }
   }
 }
