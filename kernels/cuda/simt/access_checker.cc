@@ -32,7 +32,7 @@ uint64_t WarpEpochOf(uint64_t stamp) { return stamp >> kWarpEpoch & 0xffff; }
 uint64_t LaneOf(uint64_t stamp) { return stamp >> kLane & 63; }
 
 // Whether what `before` stands for happened before what happens now.
-bool Ordered(uint64_t before, uint64_t now) {
+inline bool Ordered(uint64_t before, uint64_t now) {
   if (BlockOf(before) != BlockOf(now)) return false;
   if (EpochOf(before) != EpochOf(now)) return true;
   if (WarpOf(before) != WarpOf(now)) return false;
@@ -41,7 +41,7 @@ bool Ordered(uint64_t before, uint64_t now) {
 
 // What stands for the reads of `before` and one now: whoever is ordered after the result is ordered
 // after all of them.
-uint64_t Merged(uint64_t before, uint64_t now) {
+inline uint64_t Merged(uint64_t before, uint64_t now) {
   if (before == 0 || Ordered(before, now)) return now;
   if (BlockOf(before) != BlockOf(now)) return kSeveralBlocks << kBlock;
   if (WarpOf(before) != WarpOf(now)) return now | kSeveral << kWarp;
@@ -61,7 +61,7 @@ AccessChecker::AccessChecker(ThreadBlock& block, const LaunchShape& shape, const
 
 void AccessChecker::Access(const void* at, size_t bytes, size_t align, bool write,
                            const void* code) {
-  if (Within(at, &current, sizeof(current))) return;
+  if (Within(at, &current, sizeof(current)) || bytes == 0) return;
   const Fault access{at, bytes, write, code};
   const char* problem = nullptr;
   if (const int stack = stacks_.Find(at); stack >= 0) {
@@ -70,24 +70,24 @@ void AccessChecker::Access(const void* at, size_t bytes, size_t align, bool writ
   } else if (Address(at) % align != 0) {
     problem = "is misaligned";
   } else if (block_.shared().Contains(at)) {
-    if (block_.shared().InOneArray(at, bytes)) return Check(access, true, Now(), Now());
+    if (block_.shared().InOneArray(at, bytes)) return Check(access, true, false);
     problem = "is outside every shared array";
   } else if (Within(at, params_, params_bytes_)) {
     if (!write) return;
     problem = "is of the parameters";
   } else if (memory_ == nullptr) {
-    return Check(access, false, Now(), Now());
+    return Check(access, false, false);
   } else if (MemoryMap::Region* region = memory_->Find(at); region != nullptr) {
     const size_t offset = Address(at) - Address(region->base());
     if (offset + bytes > region->bytes()) {
       problem = "goes beyond the end of its allocation";
     } else if (write) {
       region->MarkWritten(offset, bytes);
-      return Check(access, false, Now(), Now());
+      return Check(access, false, false);
     } else if (!region->Written(offset, bytes)) {
       problem = "is of bytes that nobody has written";
     } else {
-      return Check(access, false, Now(), Now());
+      return Check(access, false, false);
     }
   } else if (Within(at, __executable_start, _end - __executable_start)) {
     if (!write) return;  // a constant
@@ -100,7 +100,7 @@ void AccessChecker::Access(const void* at, size_t bytes, size_t align, bool writ
 }
 
 void AccessChecker::CopyBegins(const void* to, const void* code) {
-  Check({to, 16, true, code}, true, Now(), Now() | kInFlight);
+  Check({to, 16, true, code}, true, true);
 }
 
 void AccessChecker::CopyEnds(const void* to) {
@@ -109,16 +109,19 @@ void AccessChecker::CopyEnds(const void* to) {
   std::fill_n(&shadow.written[Address(to) % Shadow::kBytes], 16, Now());
 }
 
-AccessChecker::Stamp AccessChecker::Now() const {
-  const uint64_t block =
-      (uint64_t(current.block_z) * shape_.grid_y + current.block_y) * shape_.grid_x +
-      current.block_x + 1;
-  return block << kBlock | uint64_t{block_.epoch()} << kEpoch |
+void AccessChecker::BeginBlock() {
+  block_stamp_ = ((uint64_t(current.block_z) * shape_.grid_y + current.block_y) * shape_.grid_x +
+                  current.block_x + 1)
+                 << kBlock;
+}
+
+inline AccessChecker::Stamp AccessChecker::Now() const {
+  return block_stamp_ | uint64_t{block_.epoch()} << kEpoch |
          uint64_t(current.thread / kWarpLanes) << kWarp |
          uint64_t{block_.warp_epoch()} << kWarpEpoch | uint64_t(current.thread % kWarpLanes);
 }
 
-AccessChecker::Shadow& AccessChecker::ShadowOf(uintptr_t page) {
+inline AccessChecker::Shadow& AccessChecker::ShadowOf(uintptr_t page) {
   Recent& recent = recent_[page % recent_.size()];
   if (recent.page != page || recent.shadow == nullptr) {
     std::unique_ptr<Shadow>& shadow = shadows_[page];
@@ -128,7 +131,8 @@ AccessChecker::Shadow& AccessChecker::ShadowOf(uintptr_t page) {
   return *recent.shadow;
 }
 
-void AccessChecker::Check(const Fault& access, bool shared, Stamp now, Stamp mark) {
+void AccessChecker::Check(const Fault& access, bool shared, bool in_flight) {
+  const Stamp now = Now();
   const auto code = static_cast<uint32_t>(Address(access.code) - Address(__executable_start));
   uintptr_t address = Address(access.at);
   for (const uintptr_t end = address + access.bytes; address < end;) {
@@ -138,31 +142,24 @@ void AccessChecker::Check(const Fault& access, bool shared, Stamp now, Stamp mar
     for (size_t i = first; i < last; ++i) {
       Stamp& written = shadow.written[i];
       Stamp& read = shadow.read[i];
+      // Judged already; what may not have come between was judged when it came.
+      if (!access.write && read == now && (written & kInFlight) == 0) continue;
       // Shared memory is another block's now.
       if (shared && BlockOf(written) != BlockOf(now)) written = 0;
       if (shared && BlockOf(read) != BlockOf(now)) read = 0;
-      const char* other = nullptr;
-      Stamp who = 0;
-      if (written != 0 && written != now && (written & kInFlight || !Ordered(written, now))) {
-        other = written & kInFlight ? "is of data that a copy may still bring, begun by "
-                                    : "races with the write by ";
-        who = written;
-      } else if (access.write && read != 0 && read != now && !Ordered(read, now)) {
-        other = "races with the read by ";
-        who = read;
-      }
-      if (other != nullptr) {
-        const uint32_t at = who == written ? shadow.written_at[i / 4] : shadow.read_at[i / 4];
-        SetError(access, absl::StrCat(other, Who(who), " at ", Place(at)));
-        block_.Abandon();
-      }
-      if (shared && !access.write && written == 0) {
-        SetError(access, "is of bytes that nobody has written");
-        block_.Abandon();
+      if (written != 0 && ((written & kInFlight) != 0 || !Ordered(written, now))) {
+        FailAfter(access, "write", written, shadow.written_at[i / 4]);
       }
       if (access.write) {
-        written = mark;
-      } else if (read != now) {
+        if (read != 0 && !Ordered(read, now)) {
+          FailAfter(access, "read", read, shadow.read_at[i / 4]);
+        }
+        written = in_flight ? now | kInFlight : now;
+      } else {
+        if (shared && written == 0) {
+          SetError(access, "is of bytes that nobody has written");
+          block_.Abandon();
+        }
         read = Merged(read, now);
       }
     }
@@ -170,6 +167,15 @@ void AccessChecker::Check(const Fault& access, bool shared, Stamp now, Stamp mar
     for (size_t word = first / 4; word <= (last - 1) / 4; ++word) at[word] = code;
     address += last - first;
   }
+}
+
+void AccessChecker::FailAfter(const Fault& access, const char* other, Stamp stamp, uint32_t code) {
+  const void* at = reinterpret_cast<const void*>(Address(__executable_start) + code);
+  SetError(access, absl::StrCat((stamp & kInFlight) != 0
+                                    ? "is of data that a copy may still bring, begun by "
+                                    : absl::StrCat("races with the ", other, " by "),
+                                Who(stamp), " at ", PlaceOfCode(at)));
+  block_.Abandon();
 }
 
 std::string AccessChecker::Who(Stamp stamp) const {
@@ -189,10 +195,6 @@ std::string AccessChecker::Who(Stamp stamp) const {
                     (block - 1) / x / y, ")");
   }
   return who;
-}
-
-std::string AccessChecker::Place(uint32_t code) const {
-  return PlaceOfCode(reinterpret_cast<const void*>(Address(__executable_start) + code));
 }
 
 std::string AccessChecker::Name(const void* at) const {

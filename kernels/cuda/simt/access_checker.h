@@ -34,6 +34,8 @@ class AccessChecker {
   AccessChecker(ThreadBlock& block, const LaunchShape& shape, const void* params,
                 size_t params_bytes, const FiberStacks& stacks, MemoryMap* memory);
 
+  // `current` names another block.
+  void BeginBlock();
   // By the running thread; `code` is where its call-out returns to. `align` 1: any.
   void Access(const void* at, size_t bytes, size_t align, bool write, const void* code);
   // A cp.async of 16 bytes to shared memory: nobody may touch them until it has landed.
@@ -58,10 +60,12 @@ class AccessChecker {
 
   Stamp Now() const;
   Shadow& ShadowOf(uintptr_t page);
-  void Check(const Fault& access, bool shared, Stamp now, Stamp mark);
+  // Against what was before, which it then becomes a part of.
+  void Check(const Fault& access, bool shared, bool in_flight);
+  // `other`, read or write, was before and at that place.
+  [[noreturn]] void FailAfter(const Fault& access, const char* other, Stamp stamp, uint32_t code);
   std::string Name(const void* at) const;
   std::string Who(Stamp stamp) const;
-  std::string Place(uint32_t code) const;
   void SetError(const Fault& access, absl::string_view problem) const;
 
   ThreadBlock& block_;
@@ -70,6 +74,7 @@ class AccessChecker {
   size_t params_bytes_;
   const FiberStacks& stacks_;
   MemoryMap* memory_;
+  Stamp block_stamp_ = 0;                                            // the block in a stamp
   absl::flat_hash_map<uintptr_t, std::unique_ptr<Shadow>> shadows_;  // by address / kBytes
   struct Recent {
     uintptr_t page = 0;

@@ -32,10 +32,6 @@ void Misaligned16(const void* at) {
   current.block->Abandon();
 }
 
-bool Mutated(const char* id) {
-  const SimtOptions& options = current.block->options();
-  if (options.mutations_seen != nullptr) options.mutations_seen->insert(id);
-  return options.mutation == id;
-}
+bool Mutated(const char* id) { return current.block->Mutated(id); }
 
 }  // namespace baton::simt

@@ -102,9 +102,4 @@ void FiberStacks::Forget() {
 #endif
 }
 
-int FiberStacks::Find(const void* at) const {
-  const uintptr_t offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory_);
-  return memory_ != nullptr && offset < kMost * kBytes ? static_cast<int>(offset / kBytes) : -1;
-}
-
 }  // namespace baton::simt

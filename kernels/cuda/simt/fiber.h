@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
 
@@ -62,7 +63,10 @@ class FiberStacks {
   void Forget();
 
   // Which stack's bytes, guard included, hold this one; -1: none.
-  int Find(const void* at) const;
+  int Find(const void* at) const {
+    const uintptr_t offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory_);
+    return memory_ != nullptr && offset < kMost * kBytes ? static_cast<int>(offset / kBytes) : -1;
+  }
 
  private:
   std::byte* memory_ = nullptr;

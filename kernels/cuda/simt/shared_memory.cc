@@ -77,10 +77,6 @@ bool SharedMemory::InOneArray(const void* at, size_t bytes) const {
   return false;
 }
 
-bool SharedMemory::Contains(const void* at) const {
-  return Address(at) - Address(memory_.data()) < memory_.size();
-}
-
 std::string SharedMemory::Name(const void* at) const {
   const Declared* nearest = &arrays_[0];  // the lowest, like all of them in order
   for (const Declared& array : arrays_) {

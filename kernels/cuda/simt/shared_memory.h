@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,10 @@ class SharedMemory {
   // All of these bytes are of one array.
   bool InOneArray(const void* at, size_t bytes) const;
   // This one is shared memory, of an array or between two.
-  bool Contains(const void* at) const;
+  bool Contains(const void* at) const {
+    return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory_.data()) <
+           memory_.size();
+  }
   // "'tile' + 24": the array that this byte is in, or the nearest before it.
   std::string Name(const void* at) const;
 

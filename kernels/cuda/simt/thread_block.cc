@@ -41,6 +41,7 @@ absl::Status ThreadBlock::Run() {
   returned_ = 0;
   StartBarrierPhase();
   work_.shared.BeginBlock(shape_.shared_bytes, options_.max_shared_bytes);
+  if (checker_ != nullptr) checker_->BeginBlock();
 
   current.thread = FirstOf(warp_order_[0]);
   Thread& thread = work_.threads[current.thread];
@@ -250,6 +251,12 @@ void* ThreadBlock::SharedArray(const void* key, const char* name, size_t bytes, 
     Abandon();
   }
   return array;
+}
+
+bool ThreadBlock::Mutated(const char* id) {
+  const auto [site, added] = mutated_.try_emplace(id, options_.mutation == id);
+  if (added && options_.mutations_seen != nullptr) options_.mutations_seen->insert(id);
+  return site->second;
 }
 
 void ThreadBlock::FailAtBarrier() {
