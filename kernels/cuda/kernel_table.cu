@@ -5,7 +5,7 @@ namespace baton {
 
 namespace BATON_DEVICE_NAMESPACE {
 extern const Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table,
-    rope_write_kv, paged_attention, argmax;
+    rope_write_kv, paged_attention, argmax, kv_checksum;
 }  // namespace BATON_DEVICE_NAMESPACE
 
 #ifdef BATON_EMULATED
@@ -24,6 +24,7 @@ KernelTable CudaKernels() {
       .rope_write_kv = made::rope_write_kv,
       .paged_attention = made::paged_attention,
       .argmax = made::argmax,
+      .kv_checksum = made::kv_checksum,
   };
 }
 

@@ -153,7 +153,7 @@ struct ArgmaxParams {
 // The kernels as one compiler made them, and how each is launched (launches.h).
 struct KernelTable {
   Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table, rope_write_kv,
-      paged_attention, argmax;
+      paged_attention, argmax, kv_checksum;  // the last: kv_checksum.h
 };
 // Run by the emulated runtime.
 KernelTable EmulatedKernels();
