@@ -48,6 +48,9 @@ class FaultyTransport : public Transport {
   absl::StatusOr<TransportMemory> Allocate(size_t bytes) override {
     return inner_->Allocate(bytes);
   }
+  absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) override {
+    return inner_->AllocatePool(bytes);
+  }
   std::string address() const override { return inner_->address(); }
   absl::StatusOr<PeerId> Connect(absl::string_view address) override {
     return inner_->Connect(address);

@@ -8,8 +8,9 @@
 
 namespace baton {
 
-// What lies beside a KV pool for its readers, in memory of its own:
-//   pattern      [kPatternBytes]         a function of the owner's epoch: proves the link
+// Behind a KV pool's last block, from PatternOffset on, its readers find kPatternBytes that are a
+// function of the owner's epoch: they prove the link by the way that KV will take. Beside the pool,
+// in host memory of its own:
 //   generations  [blocks]          u64   counted by the owner's block pool
 //   checksums    [blocks][layers]  u64   of each slice, by KvChecksums, before it is published
 struct KvMeta {
@@ -18,9 +19,17 @@ struct KvMeta {
   uint64_t blocks = 0;
   int layers = 0;
 
-  size_t GenerationOffset(BlockId block) const { return kPatternBytes + block * sizeof(uint64_t); }
+  // Of a pool, and how large it is with the pattern.
+  static size_t PatternOffset(const KvLayout& layout, uint64_t blocks) {
+    return (blocks * layout.BlockBytes() + 4095) / 4096 * 4096;
+  }
+  static size_t PoolBytes(const KvLayout& layout, uint64_t blocks) {
+    return PatternOffset(layout, blocks) + kPatternBytes;
+  }
+
+  size_t GenerationOffset(BlockId block) const { return block * sizeof(uint64_t); }
   size_t ChecksumOffset(BlockId block, int layer) const {
-    return GenerationOffset(blocks) + (uint64_t{1} * block * layers + layer) * sizeof(uint64_t);
+    return blocks * sizeof(uint64_t) + (uint64_t{1} * block * layers + layer) * sizeof(uint64_t);
   }
   size_t Bytes() const { return ChecksumOffset(blocks, 0); }
 

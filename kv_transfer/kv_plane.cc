@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "kv_transfer/device_checksums.h"
 
 namespace baton {
 namespace {
@@ -24,6 +25,8 @@ constexpr int kUnansweredHellos = 5;
 constexpr int kProgressPerRun = 256;
 constexpr absl::Duration kHeardLately = absl::Seconds(5);  // hellos come every second
 constexpr size_t kInboxNotes = 1 << 16;
+// Nothing tells of the end of device work but a question.
+constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
 
 }  // namespace
 
@@ -60,7 +63,7 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
                                                    options.layout.BlockBytes(), " bytes"));
   }
   std::unique_ptr<KvPlane> plane(new KvPlane(transport, options));
-  auto pool = transport->Allocate(options.blocks * options.layout.BlockBytes());
+  auto pool = transport->AllocatePool(KvMeta::PoolBytes(options.layout, options.blocks));
   if (!pool.ok()) {
     return absl::Status(
         pool.status().code(),
@@ -71,8 +74,8 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
   auto meta = transport->Allocate(plane->meta().Bytes());
   if (!meta.ok()) return meta.status();
   plane->meta_ = *std::move(meta);
-  KvMeta::WritePattern(options.epoch, plane->meta_.data);
-  plane->checksums_ = CreateHostKvChecksums(plane->pool_.data, options.layout);
+  if (absl::Status status = plane->MakeChecksums(); !status.ok()) return status;
+  if (absl::Status status = plane->WritePattern(); !status.ok()) return status;
   transport->SetNoteHandler([plane = plane.get()](absl::string_view note) {
     if (plane->inbox_.size() >= kInboxNotes) {
       plane->CountMalformed();
@@ -85,6 +88,37 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
 
 KvPlane::KvPlane(Transport* transport, Options options)
     : transport_(transport), options_(std::move(options)) {}
+
+absl::Status KvPlane::MakeChecksums() {
+  if (!pool_.on_device) {
+    checksums_ = CreateHostKvChecksums(pool_.data, options_.layout);
+    return absl::OkStatus();
+  }
+  if (options_.device == nullptr || options_.checksum_kernel.entry == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the pool over ", transport_->name(), " needs a device and its checksums"));
+  }
+  auto checksums = CreateDeviceKvChecksums(options_.device, options_.checksum_kernel, pool_.data,
+                                           options_.layout);
+  if (!checksums.ok()) return checksums.status();
+  checksums_ = *std::move(checksums);
+  return absl::OkStatus();
+}
+
+absl::Status KvPlane::WritePattern() {
+  std::byte* const to = pool_.data + KvMeta::PatternOffset(options_.layout, options_.blocks);
+  if (!pool_.on_device) {
+    KvMeta::WritePattern(options_.epoch, to);
+    return absl::OkStatus();
+  }
+  std::vector<std::byte> pattern(KvMeta::kPatternBytes);
+  KvMeta::WritePattern(options_.epoch, pattern.data());
+  auto stream = options_.device->CreateStream(StreamKind::kCopy);
+  if (!stream.ok()) return stream.status();
+  absl::Status status = options_.device->Copy(to, pattern.data(), pattern.size(), **stream);
+  status.Update(options_.device->Synchronize(**stream));
+  return status;
+}
 
 KvPlane::~KvPlane() {
   transport_->SetNoteHandler(nullptr);
@@ -289,9 +323,9 @@ void KvPlane::SayHello(Peer* peer) {
 void KvPlane::ReadPattern(Peer* peer, size_t offset, size_t bytes) {
   peer->reading = true;
   peer->read_started = now_;
-  ReadMeta(
-      peer->who.epoch, offset, peer->pattern.data() + offset, bytes,
-      [this, peer, offset, bytes](absl::Status status) {
+  ReadPool(
+      peer->who.epoch, KvMeta::PatternOffset(options_.layout, peer->at.blocks) + offset,
+      peer->pattern.data() + offset, bytes, [this, peer, offset, bytes](absl::Status status) {
         peer->reading = false;
         peer->read_status = std::move(status);
         if (!peer->read_status.ok()) return;
@@ -431,6 +465,10 @@ void KvPlane::HandleNote(const std::string& bytes) {
     return;
   }
   user->on_note(*note);
+}
+
+void KvPlane::Wait(absl::Duration timeout) {
+  transport_->Wait(checksums_->busy() ? std::min(timeout, kWaitForDevice) : timeout);
 }
 
 bool KvPlane::RunOnce(absl::Time now) {

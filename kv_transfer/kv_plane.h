@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/types.h"
+#include "kernels/cuda/device_runtime.h"
 #include "kernels/kv_layout.h"
 #include "kv_transfer/kv_address.h"
 #include "kv_transfer/kv_checksums.h"
@@ -62,6 +63,9 @@ class KvPlane {
     // Decode workers read a pattern from every new peer, and ask it once a second whether it is
     // still there; five questions without an answer, and it has to prove itself again.
     bool proves_links = false;
+    // For a transport whose pools lie in device memory: that device, and kv_checksum for it.
+    DeviceRuntime* device = nullptr;
+    Kernel checksum_kernel;
     absl::Duration proof_timeout = absl::Seconds(5);
   };
   // Of the notes that arrived. Those that are counted here were dropped.
@@ -82,7 +86,8 @@ class KvPlane {
   KvPlane(const KvPlane&) = delete;
   KvPlane& operator=(const KvPlane&) = delete;
 
-  // The pool, `blocks * layout.BlockBytes()` bytes, zero at first.
+  // The pool, `blocks * layout.BlockBytes()` bytes, zero at first; in device memory where the
+  // transport has its pools there.
   std::byte* pool() { return pool_.data; }
   // One generation per block, readable by peers: the block pool counts here.
   std::atomic<uint64_t>* generations();
@@ -102,6 +107,9 @@ class KvPlane {
 
   // Moves transport, checksums, proofs, publisher and puller on; true when something happened.
   bool RunOnce(absl::Time now);
+  // After a RunOnce in which nothing happened: as Transport::Wait, and no longer than work on a
+  // device may take.
+  void Wait(absl::Duration timeout);
 
   const Counters& counters() const { return counters_; }
 
@@ -152,6 +160,8 @@ class KvPlane {
   struct Peer;
 
   KvPlane(Transport* transport, Options options);
+  absl::Status MakeChecksums();
+  absl::Status WritePattern();
   absl::Status Fits(const KvPeer& peer, const KvAddress& at) const;
   Peer* Find(WorkerEpoch epoch);
   const Peer* Find(WorkerEpoch epoch) const;

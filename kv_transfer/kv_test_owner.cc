@@ -1,13 +1,17 @@
 // A prefill worker's KV side as a process of its own, for tests that kill and stop it. Usage:
-// kv_test_owner TLS. Speaks lines of words on standard input and output:
+// kv_test_owner TLS [DEVICE]. With a number of an emulated device its pool lies there. Speaks lines
+// of words on standard input and output:
 //   (start)             -> "address HEX"
 //   peer EPOCH HEX      names the reader
 //   open BLOCKS         -> "ticket ID SECRET-HEX GENERATION..."; blocks 0 .. BLOCKS-1
 //   publish ID TOKENS LAYERS
 //   complete ID
+//   flip BLOCK LAYER    -> "changed": one bit of a slice, after its checksum was taken
+//   reuse BLOCK         -> "changed": another generation and other bytes, as of its next holder
 //   (a hand-over ends)  -> "ended ID STATUS"
 
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -16,6 +20,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "common/base/inbox.h"
+#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/kernels.h"
+#include "kv_transfer/device_transport.h"
 #include "kv_transfer/kv_test_world.h"
 #include "kv_transfer/ucx_transport.h"
 
@@ -23,6 +30,15 @@ int main(int argc, char** argv) {
   using namespace baton;
   auto transport = CreateUcxTransport({.tls = argc > 1 ? argv[1] : "auto"}).value();
   KvPlane::Options options;
+  std::unique_ptr<DeviceRuntime> device;
+  if (argc > 2) {
+    device =
+        CreateEmulatedRuntime({.seed = 2, .memory_bytes = 64 << 20, .device = std::atoi(argv[2])})
+            .value();
+    transport = CreateDeviceTransport(std::move(transport), device.get()).value();
+    options.device = device.get();
+    options.checksum_kernel = EmulatedKernels().kv_checksum;
+  }
   options.epoch = kProcessOwnerEpoch;
   options.numerics_id = "test";
   options.layout = kProcessLayout;
@@ -55,9 +71,7 @@ int main(int argc, char** argv) {
         std::vector<BlockId> blocks;
         for (BlockId block = 0; block < static_cast<BlockId>(id); ++block) {
           blocks.push_back(block);
-          for (int layer = 0; layer < kProcessLayout.layers; ++layer) {
-            FillSlice(plane.get(), block, layer, 1000 + block);
-          }
+          FillBlock(plane.get(), block, 1000 + block);
         }
         auto handover = std::make_shared<uint64_t>(0);
         const KvTicket ticket =
@@ -76,10 +90,27 @@ int main(int argc, char** argv) {
         int tokens = 0, layers = 0;
         in >> tokens >> layers;
         publisher->Publish(id, tokens, layers);
+      } else if (word == "flip" || word == "reuse") {
+        const BlockId block = static_cast<BlockId>(id);
+        plane->checksums()->Finish();
+        if (word == "reuse") {
+          plane->generations()[block].fetch_add(2);
+          FillBlock(plane.get(), block, 5000);
+        } else {
+          int layer = 0;
+          in >> layer;
+          std::byte* const at = plane->pool() + kProcessLayout.LayerOffset(block, layer) + 1234;
+          std::byte value{};
+          CopyTest(*plane, &value, at, 1);
+          value ^= std::byte{0x10};
+          CopyTest(*plane, at, &value, 1);
+        }
+        std::printf("changed\n");
+        std::fflush(stdout);
       } else if (word == "complete") {
         publisher->Complete(id, "first token");
       }
     }
-    if (!plane->RunOnce(absl::Now())) transport->Wait(absl::Milliseconds(50));
+    if (!plane->RunOnce(absl::Now())) plane->Wait(absl::Milliseconds(50));
   }
 }

@@ -17,7 +17,7 @@ namespace baton {
 // What kv_test_owner serves.
 constexpr KvLayout kProcessLayout{
     .layers = 4, .kv_heads = 4, .head_dim = 64, .block_tokens = 16};  // 32 KiB slices
-constexpr int kProcessBlocks = 256;
+constexpr int kProcessBlocks = 128;
 constexpr WorkerEpoch kProcessOwnerEpoch = 77;
 
 // Blocks given out last-in-first-out, so that a block that comes back too early is written at once.
@@ -81,22 +81,57 @@ struct TestWorker {
   std::unique_ptr<KvPuller> puller;
 };
 
+// Between host memory and a pool, which may lie in a device's memory. Waits.
+inline void CopyTest(const KvPlane& plane, void* to, const void* from, size_t bytes) {
+  DeviceRuntime* const device = plane.options().device;
+  if (device == nullptr) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  const auto stream = device->CreateStream(StreamKind::kCopy).value();
+  EXPECT_TRUE(device->Copy(to, from, bytes, *stream).ok());
+  EXPECT_TRUE(device->Synchronize(*stream).ok());
+}
+
 // What a prefill writes: every slice of a hand-over has bytes of its own.
+inline std::vector<uint64_t> SliceContent(const KvLayout& layout, int layer, uint64_t content) {
+  std::vector<uint64_t> words(layout.LayerBytes() / sizeof(uint64_t));
+  for (size_t i = 0; i < words.size(); ++i) {
+    words[i] = content * 0x9E3779B97F4A7C15ull + layer * 0x100000001ull + i;
+  }
+  return words;
+}
 inline void FillSlice(KvPlane* plane, BlockId block, int layer, uint64_t content) {
   const KvLayout& layout = plane->options().layout;
-  auto* word = reinterpret_cast<uint64_t*>(plane->pool() + layout.LayerOffset(block, layer));
-  for (size_t i = 0; i < layout.LayerBytes() / sizeof(*word); ++i) {
-    word[i] = content * 0x9E3779B97F4A7C15ull + layer * 0x100000001ull + i;
-  }
+  CopyTest(*plane, plane->pool() + layout.LayerOffset(block, layer),
+           SliceContent(layout, layer, content).data(), layout.LayerBytes());
 }
 inline bool SliceIs(KvPlane* plane, BlockId block, int layer, uint64_t content) {
   const KvLayout& layout = plane->options().layout;
-  const auto* word =
-      reinterpret_cast<const uint64_t*>(plane->pool() + layout.LayerOffset(block, layer));
-  for (size_t i = 0; i < layout.LayerBytes() / sizeof(*word); ++i) {
-    if (word[i] != content * 0x9E3779B97F4A7C15ull + layer * 0x100000001ull + i) return false;
+  std::vector<uint64_t> words(layout.LayerBytes() / sizeof(uint64_t));
+  CopyTest(*plane, words.data(), plane->pool() + layout.LayerOffset(block, layer),
+           layout.LayerBytes());
+  return words == SliceContent(layout, layer, content);
+}
+// All layers of a block, each as FillSlice has it.
+inline std::vector<uint64_t> BlockContent(const KvLayout& layout, uint64_t content) {
+  std::vector<uint64_t> words;
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    const std::vector<uint64_t> slice = SliceContent(layout, layer, content);
+    words.insert(words.end(), slice.begin(), slice.end());
   }
-  return true;
+  return words;
+}
+inline void FillBlock(KvPlane* plane, BlockId block, uint64_t content) {
+  const KvLayout& layout = plane->options().layout;
+  CopyTest(*plane, plane->pool() + layout.BlockOffset(block), BlockContent(layout, content).data(),
+           layout.BlockBytes());
+}
+inline bool BlockIs(KvPlane* plane, BlockId block, uint64_t content) {
+  const KvLayout& layout = plane->options().layout;
+  std::vector<uint64_t> words(layout.BlockBytes() / sizeof(uint64_t));
+  CopyTest(*plane, words.data(), plane->pool() + layout.BlockOffset(block), layout.BlockBytes());
+  return words == BlockContent(layout, content);
 }
 
 }  // namespace baton

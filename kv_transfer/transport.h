@@ -17,7 +17,8 @@ namespace baton {
 struct TransportMemory {
   std::byte* data = nullptr;
   size_t bytes = 0;
-  std::string key;  // what a peer needs to read it; opaque
+  std::string key;         // what a peer needs to read it; opaque
+  bool on_device = false;  // the host may not touch it
 };
 
 using PeerId = int32_t;
@@ -27,7 +28,7 @@ struct ReadOperation {
   PeerId peer = -1;
   absl::string_view key;       // of the peer's TransportMemory; copied by the call
   uint64_t offset = 0;         // from its start, bytes
-  std::byte* local = nullptr;  // inside memory of this transport, or any memory of the process
+  std::byte* local = nullptr;  // inside memory of this transport, or any host memory of the process
   size_t bytes = 0;
   // Called once, from Progress(), Disconnect() or the transport's destructor, never from Read().
   // Before that the transport may write to `local` at any moment; afterwards never again. It may
@@ -53,6 +54,9 @@ class Transport {
   // Zeroed, aligned to 4096, registered once; lives as long as the transport. ResourceExhausted
   // with the arithmetic when there is not that much.
   virtual absl::StatusOr<TransportMemory> Allocate(size_t bytes) = 0;
+  // The same for a KV pool, which lies where the transport carries pools from: host memory, or a
+  // device's, then aligned to 256.
+  virtual absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) { return Allocate(bytes); }
   // What a peer needs to Connect; opaque bytes.
   virtual std::string address() const = 0;
 
@@ -62,8 +66,9 @@ class Transport {
   // Ends a connection by force. When it returns, every read posted to that peer has been reported
   // to its `done` and no byte of it will arrive any more. Unknown peers are ignored.
   virtual void Disconnect(PeerId peer) = 0;
-  // Which way the bytes to this peer really take: inproc, shm, tcp, rdma, nvlink. Found by asking,
-  // once a read or note has completed; Unavailable before.
+  // Which way the bytes from this peer's pool, or else to this peer, really take: inproc, shm, tcp,
+  // rdma, nvlink, cuda-ipc, peer-device. Found by asking, once a read or note has completed;
+  // Unavailable before.
   virtual absl::StatusOr<std::string> Link(PeerId peer) = 0;
 
   virtual void Read(ReadOperation operation) = 0;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -10,18 +11,28 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/emulated_runtime.h"
+#include "kv_transfer/device_transport.h"
 #include "kv_transfer/faulty_transport.h"
 #include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/remote_transport.h"
 #include "kv_transfer/ucx_transport.h"
 
 namespace baton {
 namespace {
 
-// Makes transports that can reach each other; what they share lives as long as the maker.
+// Two ends that can reach each other: the one that reads, and the one whose memory is read. What
+// they share lives as long as this.
+struct TransportPair {
+  std::function<std::unique_ptr<Transport>()> make_reader, make_owner;
+  // The devices that their pools lie in, where they do; of an owner in this process.
+  std::shared_ptr<DeviceRuntime> reader_device, owner_device;
+  bool owner_is_remote = false;
+};
 struct TransportKind {
   std::string name;
   std::string link;
-  std::function<std::function<std::unique_ptr<Transport>()>()> maker;
+  std::function<TransportPair()> make;
 };
 
 struct InnerTransport {
@@ -34,33 +45,67 @@ class OwningFaulty : private InnerTransport, public FaultyTransport {
         FaultyTransport(inner.get(), 1, [] { return absl::Now(); }) {}
 };
 
-std::function<std::unique_ptr<Transport>()> MakeInProcess() {
+using MakeTransport = std::function<std::unique_ptr<Transport>()>;
+TransportPair BothBy(MakeTransport make) { return {.make_reader = make, .make_owner = make}; }
+MakeTransport MakeInProcess() {
   auto fabric = std::make_shared<InProcessFabric>();
   return [fabric] { return fabric->CreateTransport(); };
 }
-std::function<std::unique_ptr<Transport>()> MakeFaulty() {
+MakeTransport MakeFaulty() {
   return [make = MakeInProcess()]() -> std::unique_ptr<Transport> {
     return std::make_unique<OwningFaulty>(make());
   };
 }
-std::function<std::unique_ptr<Transport>()> MakeUcx(const std::string& tls) {
+MakeTransport MakeUcx(const std::string& tls) {
   return [tls] { return CreateUcxTransport({.tls = tls}).value(); };
 }
 
+std::shared_ptr<DeviceRuntime> Device(uint64_t seed) {
+  return CreateEmulatedRuntime({.seed = seed, .memory_bytes = 128 << 20}).value();
+}
+// Two devices of one process, which refuses its own handles: all reads are bounced.
+TransportPair BouncedOver(const MakeTransport& make) {
+  TransportPair pair{.reader_device = Device(3), .owner_device = Device(4)};
+  pair.make_reader = [make, device = pair.reader_device] {
+    return CreateDeviceTransport(make(), device.get()).value();
+  };
+  pair.make_owner = [make, device = pair.owner_device] {
+    return CreateDeviceTransport(make(), device.get()).value();
+  };
+  return pair;
+}
+TransportPair BetweenProcesses(const std::string& tls) {
+  TransportPair pair{.reader_device = Device(5), .owner_is_remote = true};
+  pair.make_reader = [make = MakeUcx(tls), device = pair.reader_device] {
+    return CreateDeviceTransport(make(), device.get()).value();
+  };
+  pair.make_owner = [tls]() -> std::unique_ptr<Transport> {
+    return std::make_unique<RemoteTransport>(
+        std::vector<std::string>{BATON_TRANSPORT_TEST_PEER, tls, "6"});
+  };
+  return pair;
+}
+
 std::vector<TransportKind> Kinds() {
-  std::vector<TransportKind> kinds = {{"InProcess", "inproc", MakeInProcess},
-                                      {"Faulty", "inproc", MakeFaulty}};
+  std::vector<TransportKind> kinds = {
+      {"InProcess", "inproc", [] { return BothBy(MakeInProcess()); }},
+      {"Faulty", "inproc", [] { return BothBy(MakeFaulty()); }},
+      {"DeviceBouncedInProcess", "inproc", [] { return BouncedOver(MakeInProcess()); }}};
 #if !defined(__SANITIZE_THREAD__)  // UCX is not built for it
-  kinds.push_back({"UcxShm", "shm", [] { return MakeUcx("shm"); }});
-  kinds.push_back({"UcxAuto", "shm", [] { return MakeUcx("auto"); }});
-  kinds.push_back({"UcxTcp", "tcp", [] { return MakeUcx("tcp"); }});
+  kinds.push_back({"UcxShm", "shm", [] { return BothBy(MakeUcx("shm")); }});
+  kinds.push_back({"UcxAuto", "shm", [] { return BothBy(MakeUcx("auto")); }});
+  kinds.push_back({"UcxTcp", "tcp", [] { return BothBy(MakeUcx("tcp")); }});
+  kinds.push_back({"CudaIpc", "cuda-ipc", [] { return BetweenProcesses("shm"); }});
 #endif
   return kinds;
 }
 
 class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
  protected:
-  TransportConformanceTest() : make_(GetParam().maker()), reader_(make_()), owner_(make_()) {}
+  TransportConformanceTest()
+      : pair_(GetParam().make()), reader_(pair_.make_reader()), owner_(pair_.make_owner()) {
+    if (pair_.reader_device != nullptr) stream_ = pair_.reader_device->CreateStream().value();
+  }
 
   // Connections that are still being wired up get there, as UCX 1.13 wants it (ucx_transport.cc):
   // here no thread drives the other end while one is destroyed.
@@ -87,61 +132,117 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
     return true;
   }
 
-  TransportMemory Fill(Transport* transport, size_t bytes) {
-    TransportMemory memory = transport->Allocate(bytes).value();
-    for (size_t i = 0; i < bytes; ++i) memory.data[i] = ByteAt(i);
+  // The owner's pool, where byte i is ByteAt(i).
+  TransportMemory Theirs(size_t bytes) {
+    TransportMemory memory = owner_->AllocatePool(bytes).value();
+    if (pair_.owner_is_remote) return memory;  // filled there
+    std::vector<std::byte> content(bytes);
+    for (size_t i = 0; i < bytes; ++i) content[i] = ByteAt(i);
+    if (pair_.owner_device == nullptr) {
+      std::memcpy(memory.data, content.data(), bytes);
+      return memory;
+    }
+    DeviceRuntime& device = *pair_.owner_device;
+    const auto stream = device.CreateStream().value();
+    EXPECT_TRUE(device.Copy(memory.data, content.data(), bytes, *stream).ok());
+    EXPECT_TRUE(device.Synchronize(*stream).ok());
     return memory;
   }
-  static std::byte ByteAt(size_t i) { return static_cast<std::byte>(i * 31 + (i >> 8) * 7); }
+  // The reader's, every byte of it `value`.
+  TransportMemory Ours(size_t bytes, std::byte value) {
+    TransportMemory memory = reader_->AllocatePool(bytes).value();
+    Overwrite(memory, value);
+    return memory;
+  }
+  void Overwrite(const TransportMemory& ours, std::byte value) {
+    if (!ours.on_device) {
+      std::memset(ours.data, static_cast<int>(value), ours.bytes);
+      return;
+    }
+    DeviceRuntime& device = *pair_.reader_device;
+    EXPECT_TRUE(device.Fill(ours.data, static_cast<uint8_t>(value), ours.bytes, *stream_).ok());
+    EXPECT_TRUE(device.Synchronize(*stream_).ok());
+  }
+  std::vector<std::byte> Contents(const TransportMemory& ours, size_t offset, size_t bytes) {
+    std::vector<std::byte> contents(bytes);
+    if (bytes == 0) return contents;
+    if (!ours.on_device) {
+      std::memcpy(contents.data(), ours.data + offset, bytes);
+      return contents;
+    }
+    DeviceRuntime& device = *pair_.reader_device;
+    EXPECT_TRUE(device.Copy(contents.data(), ours.data + offset, bytes, *stream_).ok());
+    EXPECT_TRUE(device.Synchronize(*stream_).ok());
+    return contents;
+  }
+  static std::byte ByteAt(size_t i) { return RemoteTransport::ByteAt(i); }
   static bool Right(const std::byte* data, size_t offset, size_t bytes) {
     for (size_t i = 0; i < bytes; ++i) {
       if (data[i] != ByteAt(offset + i)) return false;
     }
     return true;
   }
+  static bool All(const std::vector<std::byte>& bytes, std::byte value) {
+    return std::count(bytes.begin(), bytes.end(), value) == static_cast<ptrdiff_t>(bytes.size());
+  }
 
-  std::function<std::unique_ptr<Transport>()> make_;
+  TransportPair pair_;
+  std::unique_ptr<DeviceStream> stream_;
   std::unique_ptr<Transport> reader_, owner_;
 };
 
 TEST_P(TransportConformanceTest, MemoryIsZeroedAlignedAndItsOwn) {
-  const TransportMemory a = owner_->Allocate(3 << 20).value();
-  const TransportMemory b = owner_->Allocate(100).value();
-  for (const TransportMemory& memory : {a, b}) {
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data) % 4096, 0u);
-    for (size_t i = 0; i < memory.bytes; ++i) ASSERT_EQ(memory.data[i], std::byte{0});
-    std::memset(memory.data, 0xFF, memory.bytes);
+  const TransportMemory a = reader_->Allocate(3 << 20).value();
+  const TransportMemory b = reader_->Allocate(100).value();
+  const TransportMemory c = reader_->AllocatePool(3 << 20).value();
+  const TransportMemory d = reader_->AllocatePool(100).value();
+  std::set<std::string> keys;
+  for (const TransportMemory& memory : {a, b, c, d}) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data) % (memory.on_device ? 256 : 4096), 0u);
+    EXPECT_TRUE(All(Contents(memory, 0, memory.bytes), std::byte{0}));
+    Overwrite(memory, std::byte{0xFF});
+    EXPECT_TRUE(keys.insert(memory.key).second);
   }
-  EXPECT_NE(a.key, b.key);
+  EXPECT_FALSE(a.on_device);
+  EXPECT_EQ(c.on_device, pair_.reader_device != nullptr);
 }
 
 TEST_P(TransportConformanceTest, MoreMemoryThanThereIsIsRefusedWithTheArithmetic) {
-  const auto memory = owner_->Allocate(size_t{1} << 46);
-  ASSERT_TRUE(absl::IsResourceExhausted(memory.status())) << memory.status();
-  EXPECT_THAT(std::string(memory.status().message()), testing::HasSubstr("70368744177664"));
+  for (const auto& memory :
+       {reader_->Allocate(size_t{1} << 46), reader_->AllocatePool(size_t{1} << 46)}) {
+    ASSERT_TRUE(absl::IsResourceExhausted(memory.status())) << memory.status();
+    EXPECT_THAT(std::string(memory.status().message()), testing::HasSubstr("70368744177664"));
+  }
 }
 
 TEST_P(TransportConformanceTest, ReadsOfAllSizesBringTheRightBytesAndNoOthers) {
   const size_t bytes = 5 << 20;
-  const TransportMemory theirs = Fill(owner_.get(), bytes);
+  const TransportMemory theirs = Theirs(bytes);
   const PeerId peer = reader_->Connect(owner_->address()).value();
   const size_t sizes[] = {0, 1, 7, 8, 100, 4096, 65536, 65537, 1 << 20, (1 << 20) + 1, bytes - 9};
-  std::vector<std::vector<std::byte>> targets;
-  int done = 0;
-  for (const size_t size : sizes) {
-    targets.emplace_back(size + 16, std::byte{0xEE});
-    reader_->Read({peer, theirs.key, 9, targets.back().data() + 8, size, [&](absl::Status status) {
-                     EXPECT_TRUE(status.ok()) << status;
-                     ++done;
-                   }});
-  }
-  EXPECT_EQ(done, 0) << "never from Read";
-  ASSERT_TRUE(Until([&] { return done == static_cast<int>(std::size(sizes)); }));
-  for (size_t i = 0; i < std::size(sizes); ++i) {
-    EXPECT_TRUE(Right(targets[i].data() + 8, 9, sizes[i])) << sizes[i];
-    for (size_t k = 0; k < 8; ++k) {
-      EXPECT_EQ(targets[i][k], std::byte{0xEE});
-      EXPECT_EQ(targets[i][8 + sizes[i] + k], std::byte{0xEE});
+  for (const bool into_a_pool : {false, true}) {
+    SCOPED_TRACE(into_a_pool ? "into a pool" : "into any host memory");
+    std::vector<std::vector<std::byte>> targets;
+    std::vector<TransportMemory> pools;
+    int done = 0;
+    for (const size_t size : sizes) {
+      targets.emplace_back(size + 16, std::byte{0xEE});
+      if (into_a_pool) pools.push_back(Ours(size + 16, std::byte{0xEE}));
+      std::byte* const to = into_a_pool ? pools.back().data : targets.back().data();
+      reader_->Read({peer, theirs.key, 9, to + 8, size, [&](absl::Status status) {
+                       EXPECT_TRUE(status.ok()) << status;
+                       ++done;
+                     }});
+    }
+    EXPECT_EQ(done, 0) << "never from Read";
+    ASSERT_TRUE(Until([&] { return done == static_cast<int>(std::size(sizes)); }));
+    for (size_t i = 0; i < std::size(sizes); ++i) {
+      if (into_a_pool) targets[i] = Contents(pools[i], 0, sizes[i] + 16);
+      EXPECT_TRUE(Right(targets[i].data() + 8, 9, sizes[i])) << sizes[i];
+      for (size_t k = 0; k < 8; ++k) {
+        EXPECT_EQ(targets[i][k], std::byte{0xEE});
+        EXPECT_EQ(targets[i][8 + sizes[i] + k], std::byte{0xEE});
+      }
     }
   }
 }
@@ -149,8 +250,8 @@ TEST_P(TransportConformanceTest, ReadsOfAllSizesBringTheRightBytesAndNoOthers) {
 TEST_P(TransportConformanceTest, ManyScatteredReadsIntoItsOwnMemory) {
   const size_t block = 20000;
   const int blocks = 300;
-  const TransportMemory theirs = Fill(owner_.get(), block * blocks);
-  const TransportMemory ours = reader_->Allocate(block * blocks).value();
+  const TransportMemory theirs = Theirs(block * blocks);
+  const TransportMemory ours = Ours(block * blocks, std::byte{0});
   const PeerId peer = reader_->Connect(owner_->address()).value();
   int done = 0;
   for (int i = 0; i < blocks; ++i) {
@@ -161,11 +262,11 @@ TEST_P(TransportConformanceTest, ManyScatteredReadsIntoItsOwnMemory) {
                    }});
   }
   ASSERT_TRUE(Until([&] { return done == blocks; }));
-  EXPECT_TRUE(Right(ours.data, 0, block * blocks));
+  EXPECT_TRUE(Right(Contents(ours, 0, block * blocks).data(), 0, block * blocks));
 }
 
 TEST_P(TransportConformanceTest, ReadsOutsideTheMemoryAreInvalid) {
-  const TransportMemory theirs = Fill(owner_.get(), 8192);
+  const TransportMemory theirs = Theirs(8192);
   const PeerId peer = reader_->Connect(owner_->address()).value();
   std::vector<std::byte> target(8192, std::byte{0xEE});
   std::vector<absl::StatusCode> codes;
@@ -222,7 +323,7 @@ TEST_P(TransportConformanceTest, NotesToAPeerThatTakesNoneAreBounded) {
 }
 
 TEST_P(TransportConformanceTest, CallbacksMayPostMore) {
-  const TransportMemory theirs = Fill(owner_.get(), 8192);
+  const TransportMemory theirs = Theirs(8192);
   const PeerId peer = reader_->Connect(owner_->address()).value();
   const PeerId back = owner_->Connect(reader_->address()).value();
   std::vector<std::byte> target(8192);
@@ -242,8 +343,8 @@ TEST_P(TransportConformanceTest, CallbacksMayPostMore) {
 
 TEST_P(TransportConformanceTest, DisconnectReportsEveryReadAndNothingArrivesLater) {
   const size_t bytes = 16 << 20;
-  const TransportMemory theirs = Fill(owner_.get(), bytes);
-  const TransportMemory ours = reader_->Allocate(bytes).value();
+  const TransportMemory theirs = Theirs(bytes);
+  const TransportMemory ours = Ours(bytes, std::byte{0});
   for (const int progress : {0, 1, 3, 20, 100}) {
     SCOPED_TRACE(progress);
     const PeerId peer = reader_->Connect(owner_->address()).value();
@@ -253,7 +354,8 @@ TEST_P(TransportConformanceTest, DisconnectReportsEveryReadAndNothingArrivesLate
       reader_->Read(
           {peer, theirs.key, at, ours.data + at, bytes / 64, [&, at](absl::Status status) {
              ++done;
-             EXPECT_TRUE(!status.ok() || Right(ours.data + at, at, bytes / 64));
+             EXPECT_TRUE(!status.ok() ||
+                         Right(Contents(ours, at, bytes / 64).data(), at, bytes / 64));
            }});
     }
     for (int i = 0; i < progress; ++i) {
@@ -262,20 +364,20 @@ TEST_P(TransportConformanceTest, DisconnectReportsEveryReadAndNothingArrivesLate
     }
     reader_->Disconnect(peer);
     EXPECT_EQ(done, 64);
-    std::memset(ours.data, 0x55, bytes);
+    Overwrite(ours, std::byte{0x55});
     for (int i = 0; i < 200; ++i) {
       reader_->Progress();
       owner_->Progress();
     }
     EXPECT_EQ(done, 64);
-    for (size_t i = 0; i < bytes; i += 512) ASSERT_EQ(ours.data[i], std::byte{0x55}) << i;
+    ASSERT_TRUE(All(Contents(ours, 0, bytes), std::byte{0x55}));
     EXPECT_TRUE(absl::IsUnavailable(reader_->SendNote(peer, "x")));
     reader_->Disconnect(peer);
   }
 }
 
 TEST_P(TransportConformanceTest, DisconnectDoesNotNeedThePeersHelp) {
-  const TransportMemory theirs = Fill(owner_.get(), 8 << 20);
+  const TransportMemory theirs = Theirs(8 << 20);
   std::vector<std::byte> target(8 << 20);
   const PeerId peer = reader_->Connect(owner_->address()).value();
   bool warm = false;
@@ -292,7 +394,7 @@ TEST_P(TransportConformanceTest, DisconnectDoesNotNeedThePeersHelp) {
 }
 
 TEST_P(TransportConformanceTest, AConnectionCanBeMadeAgain) {
-  const TransportMemory theirs = Fill(owner_.get(), 4096);
+  const TransportMemory theirs = Theirs(4096);
   std::vector<std::byte> target(4096);
   int arrived = 0;
   owner_->SetNoteHandler([&](absl::string_view) { ++arrived; });
@@ -342,7 +444,7 @@ TEST_P(TransportConformanceTest, NotesGoOnWhenTheOtherSideConnectsAgain) {
 }
 
 TEST_P(TransportConformanceTest, ReadsFromATransportThatIsGoneEnd) {
-  const TransportMemory theirs = Fill(owner_.get(), 1 << 20);
+  const TransportMemory theirs = Theirs(1 << 20);
   const PeerId peer = reader_->Connect(owner_->address()).value();
   std::vector<std::byte> target(1 << 20);
   bool warm = false;
@@ -363,7 +465,7 @@ TEST_P(TransportConformanceTest, ReadsFromATransportThatIsGoneEnd) {
 }
 
 TEST_P(TransportConformanceTest, TheLinkIsKnownOnceSomethingWentOverIt) {
-  const TransportMemory theirs = Fill(owner_.get(), 4096);
+  const TransportMemory theirs = Theirs(4096);
   const PeerId peer = reader_->Connect(owner_->address()).value();
   EXPECT_TRUE(absl::IsUnavailable(reader_->Link(peer).status()));
   EXPECT_TRUE(absl::IsUnavailable(reader_->Link(peer + 100).status()));
@@ -408,7 +510,8 @@ TEST_P(TransportConformanceTest, WakeEndsAWait) {
 }
 
 TEST_P(TransportConformanceTest, TwoThreadsEachWithItsTransport) {
-  const TransportMemory theirs = Fill(owner_.get(), 4 << 20);
+  const TransportMemory theirs = Theirs(4 << 20);
+  const PeerId peer = reader_->Connect(owner_->address()).value();
   std::atomic<bool> stop = false;
   std::atomic<int> heard = 0;
   owner_->SetNoteHandler([&](absl::string_view) { ++heard; });
@@ -417,7 +520,6 @@ TEST_P(TransportConformanceTest, TwoThreadsEachWithItsTransport) {
       if (!owner_->Progress()) owner_->Wait(absl::Milliseconds(50));
     }
   });
-  const PeerId peer = reader_->Connect(owner_->address()).value();
   std::vector<std::byte> target(4 << 20);
   int done = 0;
   for (int round = 0; round < 8; ++round) {

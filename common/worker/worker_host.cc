@@ -169,7 +169,7 @@ void WorkerHost::OnKvThread(std::function<void()> work) {
 
 void WorkerHost::StartKvThread() {
   Loop::Options options = {.name = "kv", .pulse = &kv_pulse_};
-  options.wait = [this](absl::Duration timeout) { transport_->Wait(timeout); };
+  options.wait = [this](absl::Duration timeout) { plane_->Wait(timeout); };
   options.wake = [this] { transport_->Wake(); };
   kv_loop_ = std::make_unique<Loop>(options, [this](absl::Time now) {
     bool busy = false;

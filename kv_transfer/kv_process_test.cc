@@ -1,19 +1,20 @@
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
 
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/types.h>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/kernels.h"
+#include "kv_transfer/child_process.h"
+#include "kv_transfer/device_transport.h"
 #include "kv_transfer/kv_test_world.h"
 #include "kv_transfer/ucx_transport.h"
 
@@ -43,58 +44,18 @@ int UcxFiles() {
   return files;
 }
 
-// kv_test_owner as a child.
-class OwnerProcess {
- public:
-  explicit OwnerProcess(const std::string& tls) {
-    int to[2], from[2];
-    EXPECT_EQ(pipe(to), 0);
-    EXPECT_EQ(pipe(from), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(to[0], 0);
-      dup2(from[1], 1);
-      for (int fd = 3; fd < 1024; ++fd) close(fd);
-      const std::string program = std::string(BATON_TEST_OWNER);
-      execl(program.c_str(), program.c_str(), tls.c_str(), nullptr);
-      _exit(127);
-    }
-    close(to[0]);
-    close(from[1]);
-    in_ = fdopen(to[1], "w");
-    out_ = fdopen(from[0], "r");
-  }
-  ~OwnerProcess() {
-    Signal(SIGKILL);
-    Reap();
-    std::fclose(in_);
-    std::fclose(out_);
-  }
-  void Signal(int signal) {
-    if (pid_ > 0) kill(pid_, signal);
-  }
-  void Reap() {
-    if (pid_ > 0) waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-  pid_t pid() const { return pid_; }
-  void Say(const std::string& line) {
-    std::fprintf(in_, "%s\n", line.c_str());
-    std::fflush(in_);
-  }
-  std::string Hear() {
-    char line[65536];
-    if (std::fgets(line, sizeof(line), out_) == nullptr) return "";
-    return std::string(line);
-  }
-
- private:
-  pid_t pid_ = -1;
-  FILE* in_ = nullptr;
-  FILE* out_ = nullptr;
+// How the two processes are linked.
+struct Linked {
+  std::string name;
+  std::string tls;
+  std::string link;  // as Transport::Link
+  // Emulated devices that the two pools lie in; -1: host memory.
+  int owners_device = -1, readers_device = -1;
+  bool peer_access = true;
 };
+void PrintTo(const Linked& linked, std::ostream* out) { *out << linked.name; }
 
-class UcxProcessTest : public testing::TestWithParam<std::string> {
+class KvProcessTest : public testing::TestWithParam<Linked> {
  protected:
   static constexpr int kTokens = 64 * kProcessLayout.block_tokens;
   static constexpr absl::Duration kStall = absl::Milliseconds(1500);
@@ -103,9 +64,18 @@ class UcxProcessTest : public testing::TestWithParam<std::string> {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "UCX is not built for the thread sanitizer";
 #endif
-    std::signal(SIGPIPE, SIG_IGN);
-    transport_ = CreateUcxTransport({.tls = GetParam()}).value();
+    transport_ = CreateUcxTransport({.tls = GetParam().tls}).value();
     KvPlane::Options options;
+    if (GetParam().readers_device >= 0) {
+      device_ = CreateEmulatedRuntime({.seed = 1,
+                                       .memory_bytes = 64 << 20,
+                                       .device = GetParam().readers_device,
+                                       .peer_access = GetParam().peer_access})
+                    .value();
+      transport_ = CreateDeviceTransport(std::move(transport_), device_.get()).value();
+      options.device = device_.get();
+      options.checksum_kernel = EmulatedKernels().kv_checksum;
+    }
     options.epoch = 88;
     options.numerics_id = "test";
     options.layout = kProcessLayout;
@@ -122,7 +92,9 @@ class UcxProcessTest : public testing::TestWithParam<std::string> {
   }
 
   void StartOwner() {
-    owner_ = std::make_unique<OwnerProcess>(GetParam());
+    std::vector<std::string> command = {BATON_TEST_OWNER, GetParam().tls};
+    if (GetParam().owners_device >= 0) command.push_back(absl::StrCat(GetParam().owners_device));
+    owner_ = std::make_unique<ChildProcess>(command);
     std::istringstream in(owner_->Hear());
     std::string word, hex;
     in >> word >> hex;
@@ -136,13 +108,19 @@ class UcxProcessTest : public testing::TestWithParam<std::string> {
     while (!done()) {
       const absl::Time now = absl::Now();
       if (now > end) return false;
-      if (!plane_->RunOnce(now)) transport_->Wait(absl::Milliseconds(20));
+      if (!plane_->RunOnce(now)) plane_->Wait(absl::Milliseconds(20));
     }
     return true;
   }
+  // What the owner says next but for hand-overs that ended.
+  std::string Answer() {
+    std::string line = owner_->Hear();
+    while (absl::StartsWith(line, "ended")) line = owner_->Hear();
+    return line;
+  }
   KvTicket Open(int blocks = 64) {
     owner_->Say(absl::StrCat("open ", blocks));
-    std::istringstream in(owner_->Hear());
+    std::istringstream in(Answer());
     KvTicket ticket;
     std::string word, secret;
     in >> word >> ticket.handover_id >> secret;
@@ -167,14 +145,12 @@ class UcxProcessTest : public testing::TestWithParam<std::string> {
     for (size_t i = 0; i < ticket.blocks.size(); ++i) {
       blocks.push_back(static_cast<BlockId>(2 * i));
     }
-    puller_->Start(ticket, ++attempt_, blocks,
-                   [this](PullResult result) { result_ = std::move(result); });
+    pull_ = puller_->Start(ticket, ++attempt_, blocks,
+                           [this](PullResult result) { result_ = std::move(result); });
   }
   bool Right(int blocks = 64) {
     for (int i = 0; i < blocks; ++i) {
-      for (int layer = 0; layer < kProcessLayout.layers; ++layer) {
-        if (!SliceIs(plane_.get(), 2 * i, layer, 1000 + i)) return false;
-      }
+      if (!BlockIs(plane_.get(), 2 * i, 1000 + i)) return false;
     }
     return true;
   }
@@ -183,16 +159,18 @@ class UcxProcessTest : public testing::TestWithParam<std::string> {
     owner_->Say(absl::StrCat("complete ", id));
   }
 
+  std::unique_ptr<DeviceRuntime> device_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<KvPlane> plane_;
   std::unique_ptr<KvPuller> puller_;
-  std::unique_ptr<OwnerProcess> owner_;
+  std::unique_ptr<ChildProcess> owner_;
   uint32_t attempt_ = 0;
+  uint64_t pull_ = 0;
   std::optional<PullResult> result_;
 };
 
-TEST_P(UcxProcessTest, APullBetweenProcessesBringsTheRightBytes) {
-  EXPECT_EQ(plane_->links()[0].link, GetParam());
+TEST_P(KvProcessTest, APullBetweenProcessesBringsTheRightBytes) {
+  EXPECT_EQ(plane_->links()[0].link, GetParam().link);
   EXPECT_GT(plane_->links()[0].bytes_per_us, 0);
   const KvTicket ticket = Open();
   Start(ticket);
@@ -201,16 +179,16 @@ TEST_P(UcxProcessTest, APullBetweenProcessesBringsTheRightBytes) {
   ASSERT_TRUE(Until([&] { return result_.has_value(); }));
   EXPECT_TRUE(result_->status.ok()) << result_->status;
   EXPECT_EQ(result_->payload, "first token");
-  EXPECT_EQ(result_->link, GetParam());
+  EXPECT_EQ(result_->link, GetParam().link);
   EXPECT_TRUE(Right());
   EXPECT_EQ(owner_->Hear(), absl::StrCat("ended ", ticket.handover_id, " OK\n"));
 }
 
-TEST_P(UcxProcessTest, AnOwnerKilledDuringAPullEndsItAndLeavesNothingBehind) {
+TEST_P(KvProcessTest, AnOwnerKilledDuringAPullEndsItAndLeavesNothingBehind) {
   for (const bool reaped : {true, false}) {
     SCOPED_TRACE(reaped ? "reaped" : "zombie");
     const pid_t pid = owner_->pid();
-    if (GetParam() == "shm") {
+    if (GetParam().tls == "shm") {
       EXPECT_GT(SegmentsOf(pid), 0) << "the test must see its segments";
     }
     const KvTicket ticket = Open();
@@ -239,7 +217,7 @@ TEST_P(UcxProcessTest, AnOwnerKilledDuringAPullEndsItAndLeavesNothingBehind) {
   EXPECT_TRUE(Right());
 }
 
-TEST_P(UcxProcessTest, WhatAKilledOwnerHadCompletedIsRightOrFails) {
+TEST_P(KvProcessTest, WhatAKilledOwnerHadCompletedIsRightOrFails) {
   const KvTicket ticket = Open();
   Start(ticket);
   ASSERT_TRUE(Until([&] { return plane_->counters().notes > 1; }));
@@ -256,7 +234,7 @@ TEST_P(UcxProcessTest, WhatAKilledOwnerHadCompletedIsRightOrFails) {
   }
 }
 
-TEST_P(UcxProcessTest, AStoppedOwnerIsGivenUpAndUsedAgainWhenItGoesOn) {
+TEST_P(KvProcessTest, AStoppedOwnerIsGivenUpAndUsedAgainWhenItGoesOn) {
   const KvTicket ticket = Open();
   Start(ticket);
   owner_->Say(absl::StrCat("publish ", ticket.handover_id, " ", kTokens / 2, " 4"));
@@ -277,51 +255,63 @@ TEST_P(UcxProcessTest, AStoppedOwnerIsGivenUpAndUsedAgainWhenItGoesOn) {
   EXPECT_TRUE(Right());
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, UcxProcessTest, testing::Values("shm", "tcp"),
-                         [](const auto& info) { return info.param; });
-
-#if !defined(__SANITIZE_THREAD__)
-TEST(UcxTransportTest, AFallFromSharedMemoryToTcpIsReported) {
-  setenv("UCX_MM_ERROR_HANDLING", "n", 1);
-  auto reader = CreateUcxTransport({.tls = "auto"}).value();
-  auto owner = CreateUcxTransport({.tls = "auto"}).value();
-  unsetenv("UCX_MM_ERROR_HANDLING");
-  const TransportMemory theirs = owner->Allocate(4096).value();
-  const PeerId peer = reader->Connect(owner->address()).value();
-  std::byte target[64];
-  bool done = false;
-  reader->Read({peer, theirs.key, 0, target, sizeof(target), [&](absl::Status status) {
-                  EXPECT_TRUE(status.ok()) << status;
-                  done = true;
-                }});
-  const absl::Time end = absl::Now() + absl::Seconds(20);
-  while (!done && absl::Now() < end) {
-    reader->Progress();
-    owner->Progress();
-  }
-  ASSERT_TRUE(done);
-  EXPECT_EQ(reader->Link(peer).value(), "tcp");
-}
-
-TEST(UcxTransportTest, TransportsThatAreNotThereAreAStatusInUcxsWords) {
-  const auto transport = CreateUcxTransport({.tls = "warp"});
-  ASSERT_FALSE(transport.ok());
-  EXPECT_TRUE(absl::StrContains(transport.status().message(), "warp")) << transport.status();
-  const auto nowhere = CreateUcxTransport({.tls = "tcp", .net_devices = "nowhere0"});
-  EXPECT_FALSE(nowhere.ok());
-}
-
-TEST(UcxTransportTest, OurSignalsStayOurs) {
-  auto transport = CreateUcxTransport({.tls = "tcp"}).value();
-  for (const int signal : {SIGILL, SIGBUS, SIGFPE}) {
-    struct sigaction action {};
-    ASSERT_EQ(sigaction(signal, nullptr, &action), 0);
-#if !defined(__SANITIZE_ADDRESS__)
-    EXPECT_EQ(action.sa_handler, SIG_DFL) << signal;
-#endif
+TEST_P(KvProcessTest, AFlippedBitAndAReusedBlockAreDataLoss) {
+  for (const std::string wrong : {"flip 17 2", "reuse 17"}) {
+    SCOPED_TRACE(wrong);
+    const KvTicket ticket = Open();
+    owner_->Say(
+        absl::StrCat("publish ", ticket.handover_id, " ", kTokens, " ", kProcessLayout.layers));
+    owner_->Say(wrong);
+    ASSERT_EQ(Answer(), "changed\n");
+    owner_->Say(absl::StrCat("complete ", ticket.handover_id));
+    Start(ticket);
+    ASSERT_TRUE(Until([&] { return result_.has_value(); }));
+    EXPECT_TRUE(absl::IsDataLoss(result_->status)) << result_->status;
+    EXPECT_TRUE(absl::StrContains(result_->status.message(), "block 17 of 64")) << result_->status;
   }
 }
-#endif
+
+TEST_P(KvProcessTest, ACancelledPullIsDoneWhenNothingWillBeWrittenAnyMore) {
+  for (const int turns : {0, 2, 6, 20}) {
+    SCOPED_TRACE(turns);
+    const KvTicket ticket = Open();
+    Start(ticket);
+    PublishAll(ticket.handover_id);
+    const uint64_t notes = plane_->counters().notes;
+    ASSERT_TRUE(Until([&] { return plane_->counters().notes > notes || result_.has_value(); }));
+    for (int i = 0; i < turns && !result_.has_value(); ++i) plane_->RunOnce(absl::Now());
+    puller_->Cancel(pull_);
+    ASSERT_TRUE(Until([&] { return result_.has_value(); }));
+    for (int i = 0; i < 64; ++i) FillBlock(plane_.get(), 2 * i, 9);
+    const absl::Time end = absl::Now() + absl::Milliseconds(20);
+    Until([&] { return absl::Now() >= end; });
+    for (int i = 0; i < 64; ++i) EXPECT_TRUE(BlockIs(plane_.get(), 2 * i, 9)) << i;
+  }
+}
+
+std::vector<Linked> AllLinked() {
+  return {{"shm", "shm", "shm"},
+          {"tcp", "tcp", "tcp"},
+          {"CudaIpc", "shm", "cuda-ipc", 0, 0},
+          {"Bounced", "shm", "shm", 1, 0, false}};
+}
+INSTANTIATE_TEST_SUITE_P(Links, KvProcessTest, testing::ValuesIn(AllLinked()),
+                         [](const auto& info) { return info.param.name; });
+
+// Of the things above, what the device of the other process changes.
+class PeerDeviceTest : public KvProcessTest {};
+TEST_P(PeerDeviceTest, APullFromAnotherDeviceIsLabelledSo) {
+  const KvTicket ticket = Open();
+  Start(ticket);
+  PublishAll(ticket.handover_id);
+  ASSERT_TRUE(Until([&] { return result_.has_value(); }));
+  EXPECT_TRUE(result_->status.ok()) << result_->status;
+  EXPECT_EQ(result_->link, GetParam().link);
+  EXPECT_TRUE(Right());
+}
+INSTANTIATE_TEST_SUITE_P(Links, PeerDeviceTest,
+                         testing::Values(Linked{"PeerDevice", "tcp", "peer-device", 1, 0}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace baton

@@ -1,0 +1,205 @@
+#include "kv_transfer/device_checksums.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/kv_checksum.h"
+
+namespace baton {
+namespace {
+
+constexpr int kLaunches = 16;  // on the stream at once; the rest waits here
+
+class DeviceKvChecksums : public KvChecksums {
+ public:
+  DeviceKvChecksums(DeviceRuntime* runtime, const Kernel& kernel, const std::byte* pool,
+                    const KvLayout& layout)
+      : runtime_(runtime),
+        kernel_(kernel),
+        pool_(pool),
+        layout_(layout),
+        parts_(KvChecksumParts(static_cast<int64_t>(layout.LayerBytes()))) {}
+  ~DeviceKvChecksums() override {
+    if (stream_ != nullptr) (void)runtime_->Synchronize(*stream_);
+    stream_.reset();
+    runtime_->FreePinned(sums_);
+  }
+
+  absl::Status Start();
+  void Take(std::vector<KvSlice> slices, std::shared_ptr<DeviceEvent> written, Done done) override;
+  bool Progress() override;
+  bool busy() const override { return !requests_.empty(); }
+  void Finish() override;
+
+ private:
+  struct Request {
+    std::vector<KvSlice> slices;
+    std::shared_ptr<DeviceEvent> written;  // until the stream waits for it
+    Done done;
+    size_t launched = 0, summed = 0;  // of the slices
+    absl::Status status;              // once it is not OK, nothing more of it is launched
+
+    bool finished() const {
+      return launched == summed && (summed == slices.size() || !status.ok());
+    }
+  };
+  struct Launched {
+    Request* request;
+    size_t first, count;  // of its slices
+    int place;
+  };
+  // Where a launch leaves its sums, and what it is followed by.
+  struct Place {
+    uint64_t* sums = nullptr;  // [kKvChecksumSlices, parts_]
+    std::unique_ptr<DeviceEvent> event;
+  };
+
+  void LaunchMore();
+  absl::Status Launch(Request* request, int place, size_t count);
+  void Sum(const absl::Status& status);
+  bool Report();
+
+  DeviceRuntime* const runtime_;
+  const Kernel kernel_;
+  const std::byte* const pool_;
+  const KvLayout layout_;
+  const int64_t parts_;  // of a slice
+  std::unique_ptr<DeviceStream> stream_;
+  std::byte* sums_ = nullptr;  // pinned
+  std::vector<Place> places_;
+  std::vector<int> free_places_;
+  std::deque<std::unique_ptr<Request>> requests_;  // in the order of the calls
+  std::deque<Launched> launched_;                  // in the order of the stream
+};
+
+absl::Status DeviceKvChecksums::Start() {
+  auto stream = runtime_->CreateStream(StreamKind::kCopy);
+  if (!stream.ok()) return stream.status();
+  stream_ = *std::move(stream);
+  const size_t place_bytes = kKvChecksumSlices * parts_ * sizeof(uint64_t);
+  auto sums = runtime_->AllocatePinned(kLaunches * place_bytes);
+  if (!sums.ok()) return sums.status();
+  sums_ = *sums;
+  for (int i = 0; i < kLaunches; ++i) {
+    auto event = runtime_->CreateEvent();
+    if (!event.ok()) return event.status();
+    places_.push_back({reinterpret_cast<uint64_t*>(sums_ + i * place_bytes), *std::move(event)});
+    free_places_.push_back(i);
+  }
+  return absl::OkStatus();
+}
+
+void DeviceKvChecksums::Take(std::vector<KvSlice> slices, std::shared_ptr<DeviceEvent> written,
+                             Done done) {
+  auto request = std::make_unique<Request>();
+  request->slices = std::move(slices);
+  request->written = std::move(written);
+  request->done = std::move(done);
+  requests_.push_back(std::move(request));
+  LaunchMore();
+}
+
+absl::Status DeviceKvChecksums::Launch(Request* request, int place, size_t count) {
+  if (request->written != nullptr) {
+    const absl::Status waits = runtime_->WaitFor(*request->written, *stream_);
+    if (!waits.ok()) return waits;
+    request->written = nullptr;
+  }
+  KvChecksumParams params{};
+  params.sums = places_[place].sums;
+  params.slice_bytes = static_cast<int64_t>(layout_.LayerBytes());
+  params.parts = static_cast<int32_t>(parts_);
+  for (size_t i = 0; i < count; ++i) {
+    const KvSlice& slice = request->slices[request->launched + i];
+    params.slices[i] = {pool_ + layout_.LayerOffset(slice.block, slice.layer), slice.seed};
+  }
+  LaunchShape shape;
+  shape.grid_x = static_cast<int>(count);
+  shape.grid_y = static_cast<int>(parts_);
+  shape.threads = kKvChecksumThreads;
+  const absl::Status launched = runtime_->Launch(kernel_, shape, params, *stream_);
+  if (!launched.ok()) return launched;
+  return runtime_->Record(*places_[place].event, *stream_);
+}
+
+void DeviceKvChecksums::LaunchMore() {
+  for (const auto& request : requests_) {
+    while (request->status.ok() && request->launched < request->slices.size()) {
+      if (free_places_.empty()) return;
+      const size_t count =
+          std::min<size_t>(kKvChecksumSlices, request->slices.size() - request->launched);
+      request->status = Launch(request.get(), free_places_.back(), count);
+      if (!request->status.ok()) break;
+      launched_.push_back({request.get(), request->launched, count, free_places_.back()});
+      free_places_.pop_back();
+      request->launched += count;
+    }
+  }
+}
+
+// Of the oldest launch, which has run or, with `status`, never will.
+void DeviceKvChecksums::Sum(const absl::Status& status) {
+  const Launched launched = launched_.front();
+  launched_.pop_front();
+  const uint64_t* part = places_[launched.place].sums;
+  for (size_t i = 0; i < launched.count && status.ok(); ++i) {
+    uint64_t sum = 0;
+    for (int64_t k = 0; k < parts_; ++k) sum += *part++;
+    launched.request->slices[launched.first + i].checksum = sum;
+  }
+  launched.request->summed += launched.count;
+  launched.request->status.Update(status);
+  free_places_.push_back(launched.place);
+}
+
+bool DeviceKvChecksums::Report() {
+  bool any = false;
+  while (!requests_.empty() && requests_.front()->finished()) {
+    const std::unique_ptr<Request> request = std::move(requests_.front());
+    requests_.pop_front();
+    any = true;
+    request->done(request->status, request->slices);
+  }
+  return any;
+}
+
+bool DeviceKvChecksums::Progress() {
+  while (!launched_.empty()) {
+    const absl::StatusOr<bool> ran = runtime_->Query(*places_[launched_.front().place].event);
+    if (ran.ok() && !*ran) break;
+    Sum(ran.status());
+  }
+  LaunchMore();
+  return Report();
+}
+
+void DeviceKvChecksums::Finish() {
+  while (!requests_.empty()) {
+    LaunchMore();
+    if (!launched_.empty()) {
+      Sum(runtime_->Synchronize(*places_[launched_.front().place].event));
+    }
+    Report();
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvChecksums>> CreateDeviceKvChecksums(DeviceRuntime* runtime,
+                                                                     const Kernel& kernel,
+                                                                     const std::byte* pool,
+                                                                     const KvLayout& layout) {
+  if (layout.LayerBytes() % 16 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("KV slices of ", layout.LayerBytes(),
+                                                   " bytes: on a device they are summed 16 bytes "
+                                                   "at a time"));
+  }
+  auto checksums = std::make_unique<DeviceKvChecksums>(runtime, kernel, pool, layout);
+  const absl::Status started = checksums->Start();
+  if (!started.ok()) return started;
+  return std::unique_ptr<KvChecksums>(std::move(checksums));
+}
+
+}  // namespace baton

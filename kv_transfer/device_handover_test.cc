@@ -1,0 +1,263 @@
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kv_checksum.h"
+#include "kv_transfer/device_checksums.h"
+#include "kv_transfer/device_transport.h"
+#include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/kv_test_world.h"
+
+namespace baton {
+namespace {
+
+constexpr KvLayout kLayout{
+    .layers = 3, .kv_heads = 2, .head_dim = 32, .block_tokens = 8, .type = DType::kBF16};
+constexpr int kBlocks = 32;
+
+// A worker's KV side whose pool lies in a device's memory.
+struct DeviceWorker {
+  DeviceWorker(InProcessFabric* fabric, bool reads, WorkerEpoch epoch, uint64_t seed)
+      : device(CreateEmulatedRuntime({.seed = seed, .memory_bytes = 64 << 20}).value()),
+        compute(device->CreateStream().value()),
+        transport(CreateDeviceTransport(fabric->CreateTransport(), device.get()).value()) {
+    KvPlane::Options options;
+    options.epoch = epoch;
+    options.numerics_id = "test";
+    options.layout = kLayout;
+    options.blocks = kBlocks;
+    options.proves_links = reads;
+    options.device = device.get();
+    options.checksum_kernel = EmulatedKernels().kv_checksum;
+    plane = KvPlane::Create(transport.get(), options).value();
+    blocks = std::make_unique<LifoBlocks>(plane.get());
+    if (reads) {
+      puller = KvPuller::Create(plane.get(), {});
+    } else {
+      publisher = KvPublisher::Create(plane.get(), {.owner = "owner"});
+    }
+  }
+  KvPeer AsPeer() const { return {plane->options().epoch, "worker", plane->address()}; }
+
+  std::unique_ptr<DeviceRuntime> device;
+  std::unique_ptr<DeviceStream> compute;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<KvPlane> plane;
+  std::unique_ptr<LifoBlocks> blocks;
+  std::unique_ptr<KvPublisher> publisher;
+  std::unique_ptr<KvPuller> puller;
+};
+
+class DeviceHandoverTest : public testing::TestWithParam<uint64_t> {
+ protected:
+  DeviceHandoverTest()
+      : owner_(&fabric_, false, 77, 2 * GetParam()),
+        reader_(&fabric_, true, 88, 2 * GetParam() + 1) {
+    owner_.plane->SetPeers({reader_.AsPeer()});
+    reader_.plane->SetPeers({owner_.AsPeer()});
+    EXPECT_TRUE(Until([&] { return reader_.plane->links().size() == 1; }));
+  }
+  bool Until(const std::function<bool()>& done) {
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    while (!done()) {
+      const absl::Time now = absl::Now();
+      if (now > end) return false;
+      owner_.plane->RunOnce(now);
+      reader_.plane->RunOnce(now);
+    }
+    return true;
+  }
+  // What a step leaves on the stream: the slice's bytes will be in the pool once it has run.
+  void WriteLate(BlockId block, int layer, uint64_t content) {
+    pinned_.push_back(owner_.device->AllocatePinned(kLayout.LayerBytes()).value());
+    std::memcpy(pinned_.back(), SliceContent(kLayout, layer, content).data(), kLayout.LayerBytes());
+    EXPECT_TRUE(owner_.device
+                    ->Copy(owner_.plane->pool() + kLayout.LayerOffset(block, layer), pinned_.back(),
+                           kLayout.LayerBytes(), *owner_.compute)
+                    .ok());
+  }
+  std::shared_ptr<DeviceEvent> Written() {
+    std::shared_ptr<DeviceEvent> event = owner_.device->CreateEvent().value();
+    EXPECT_TRUE(owner_.device->Record(*event, *owner_.compute).ok());
+    return event;
+  }
+  uint64_t Start(const KvTicket& ticket, const std::vector<BlockId>& blocks) {
+    result_.reset();
+    return reader_.puller->Start(ticket, ++attempt_, blocks,
+                                 [this](PullResult result) { result_ = std::move(result); });
+  }
+  void TearDown() override {
+    for (std::byte* memory : pinned_) owner_.device->FreePinned(memory);
+  }
+
+  InProcessFabric fabric_{{.single_threaded = true}};
+  DeviceWorker owner_, reader_;
+  std::vector<std::byte*> pinned_;
+  uint32_t attempt_ = 0;
+  std::optional<PullResult> result_;
+};
+
+TEST_P(DeviceHandoverTest, NothingIsNamedBeforeTheWorkThatWritesItHasRun) {
+  const std::vector<BlockId> theirs = owner_.blocks->Take(4), ours = reader_.blocks->Take(4);
+  std::optional<absl::Status> ended;
+  const KvTicket ticket = owner_.publisher->Open(
+      theirs, 4 * kLayout.block_tokens, [&](absl::Status status) { ended = std::move(status); });
+  Start(ticket, ours);
+  // Two chunks of two blocks; every layer is published right behind the calls that write it.
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    for (int layer = 0; layer < kLayout.layers; ++layer) {
+      for (int i = 2 * chunk; i < 2 * chunk + 2; ++i) WriteLate(theirs[i], layer, 100 + i);
+      owner_.publisher->Publish(ticket.handover_id, 2 * (chunk + 1) * kLayout.block_tokens,
+                                layer + 1, Written());
+      owner_.plane->RunOnce(absl::Now());
+      reader_.plane->RunOnce(absl::Now());
+    }
+  }
+  owner_.publisher->Complete(ticket.handover_id, "first token");
+  ASSERT_TRUE(Until([&] { return result_.has_value() && ended.has_value(); }));
+  EXPECT_TRUE(result_->status.ok()) << result_->status;
+  EXPECT_TRUE(ended->ok()) << *ended;
+  EXPECT_EQ(result_->payload, "first token");
+  for (int i = 0; i < 4; ++i) {
+    for (int layer = 0; layer < kLayout.layers; ++layer) {
+      EXPECT_TRUE(SliceIs(reader_.plane.get(), ours[i], layer, 100 + i)) << i << ", " << layer;
+    }
+  }
+}
+
+TEST_P(DeviceHandoverTest, AnAbortWhileChecksumsAreTakenLeavesNoTraceOfThem) {
+  const std::vector<BlockId> theirs = owner_.blocks->Take(2);
+  const KvMeta meta = owner_.plane->meta();
+  const auto sum = [&](int i) {
+    uint64_t value = 0;
+    std::memcpy(&value, owner_.plane->meta_data() + meta.ChecksumOffset(theirs[i], 0), 8);
+    return value;
+  };
+  const KvTicket first =
+      owner_.publisher->Open(theirs, 2 * kLayout.block_tokens, [](absl::Status) { FAIL(); });
+  for (const BlockId block : theirs) {
+    for (int layer = 0; layer < kLayout.layers; ++layer) WriteLate(block, layer, 1);
+  }
+  owner_.publisher->Publish(first.handover_id, 2 * kLayout.block_tokens, kLayout.layers, Written());
+  owner_.publisher->Abort(first.handover_id);
+  owner_.blocks->Return(theirs);
+  owner_.plane->checksums()->Finish();
+  EXPECT_EQ(sum(0), 0u) << "it may be the next holder's by now";
+  EXPECT_EQ(sum(1), 0u);
+}
+
+TEST_P(DeviceHandoverTest, APublisherThatEndsWaitsForItsChecksums) {
+  const std::vector<BlockId> theirs = owner_.blocks->Take(2);
+  const KvTicket ticket =
+      owner_.publisher->Open(theirs, 2 * kLayout.block_tokens, [](absl::Status) { FAIL(); });
+  owner_.publisher->Publish(ticket.handover_id, 2 * kLayout.block_tokens, kLayout.layers,
+                            Written());
+  owner_.publisher.reset();
+  EXPECT_FALSE(owner_.plane->checksums()->busy());
+}
+
+TEST_P(DeviceHandoverTest, APullerThatEndsWaitsForWhatIsUnderWay) {
+  for (int turns = 0; turns < 40; turns += 3) {
+    const std::vector<BlockId> theirs = owner_.blocks->Take(4), ours = reader_.blocks->Take(4);
+    const KvTicket ticket =
+        owner_.publisher->Open(theirs, 4 * kLayout.block_tokens, [](absl::Status) {});
+    owner_.publisher->Publish(ticket.handover_id, 4 * kLayout.block_tokens, kLayout.layers);
+    owner_.publisher->Complete(ticket.handover_id, "");
+    Start(ticket, ours);
+    for (int i = 0; i < turns && !result_.has_value(); ++i) {
+      owner_.plane->RunOnce(absl::Now());
+      reader_.plane->RunOnce(absl::Now());
+    }
+    reader_.puller.reset();
+    ASSERT_TRUE(result_.has_value());
+    EXPECT_TRUE(absl::IsCancelled(result_->status) || result_->status.ok()) << result_->status;
+    EXPECT_FALSE(reader_.plane->checksums()->busy());
+    owner_.publisher->Abort(ticket.handover_id);
+    owner_.blocks->Return(theirs);
+    reader_.blocks->Return(ours);
+    reader_.puller = KvPuller::Create(reader_.plane.get(), {});
+    ASSERT_TRUE(Until([&] { return reader_.plane->links().size() == 1; }));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, DeviceHandoverTest, testing::Range<uint64_t>(1, 9));
+
+TEST(DeviceTransportTest, APeerWithoutADeviceIsRefusedByAddressAndByKey) {
+  InProcessFabric fabric({.single_threaded = true});
+  const auto device = CreateEmulatedRuntime({.memory_bytes = 16 << 20}).value();
+  const auto on_device = CreateDeviceTransport(fabric.CreateTransport(), device.get()).value();
+  const auto on_host = fabric.CreateTransport();
+  EXPECT_TRUE(absl::IsInvalidArgument(on_device->Connect(on_host->address()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(on_host->Connect(on_device->address()).status()));
+
+  const auto peer_device = CreateEmulatedRuntime({.memory_bytes = 16 << 20}).value();
+  const auto peer = CreateDeviceTransport(fabric.CreateTransport(), peer_device.get()).value();
+  const TransportMemory host = peer->Allocate(4096).value();
+  const TransportMemory ours = on_device->AllocatePool(4096).value();
+  const PeerId id = on_device->Connect(peer->address()).value();
+  absl::Status status;
+  on_device->Read({id, host.key, 0, ours.data, 4096, [&](absl::Status s) { status = s; }});
+  on_device->Progress();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+}
+
+TEST(DeviceChecksumsTest, SlicesThatAreNoMultipleOf16BytesAreRefused) {
+  const auto device = CreateEmulatedRuntime({.memory_bytes = 16 << 20}).value();
+  const KvLayout odd{
+      .layers = 1, .kv_heads = 1, .head_dim = 6, .block_tokens = 1, .type = DType::kBF16};
+  const auto checksums =
+      CreateDeviceKvChecksums(device.get(), EmulatedKernels().kv_checksum, nullptr, odd);
+  ASSERT_TRUE(absl::IsInvalidArgument(checksums.status())) << checksums.status();
+  EXPECT_TRUE(absl::StrContains(checksums.status().message(), "24 bytes")) << checksums.status();
+}
+
+TEST(DeviceChecksumsTest, ManyAskedForAtOnceAreReportedInOrderAndRight) {
+  const auto device = CreateEmulatedRuntime({.seed = 3, .memory_bytes = 16 << 20}).value();
+  const auto stream = device->CreateStream().value();
+  const KvLayout layout{
+      .layers = 2, .kv_heads = 1, .head_dim = 8, .block_tokens = 2, .type = DType::kBF16};
+  const size_t bytes = 64 * layout.BlockBytes();
+  std::vector<std::byte> content(bytes);
+  for (size_t i = 0; i < bytes; ++i) content[i] = static_cast<std::byte>(i * 7 + i / 64);
+  std::byte* const pool = device->Allocate(bytes).value();
+  ASSERT_TRUE(device->Copy(pool, content.data(), bytes, *stream).ok());
+  ASSERT_TRUE(device->Synchronize(*stream).ok());
+  {
+    const auto checksums =
+        CreateDeviceKvChecksums(device.get(), EmulatedKernels().kv_checksum, pool, layout).value();
+    int reported = 0;
+    const std::vector<int> takes = {3, 0, kKvChecksumSlices + 1, 17 * kKvChecksumSlices, 0, 5};
+    for (int take = 0; take < static_cast<int>(takes.size()); ++take) {
+      std::vector<KvSlice> slices;  // of one, more than the launches under way hold
+      for (int i = 0; i < takes[take]; ++i) {
+        slices.push_back({.block = i % 64, .layer = i / 64 % 2, .seed = uint64_t{5} * i + take});
+      }
+      checksums->Take(std::move(slices), nullptr,
+                      [&, take](const absl::Status& status, absl::Span<const KvSlice> taken) {
+                        EXPECT_TRUE(status.ok()) << status;
+                        EXPECT_EQ(reported++, take);
+                        EXPECT_EQ(taken.size(), static_cast<size_t>(takes[take]));
+                        for (const KvSlice& slice : taken) {
+                          ASSERT_EQ(slice.checksum,
+                                    PlainKvChecksum(content.data() + layout.LayerOffset(
+                                                                         slice.block, slice.layer),
+                                                    layout.LayerBytes() / 8, slice.seed));
+                        }
+                      });
+      if (take % 3 == 1) checksums->Progress();
+    }
+    EXPECT_TRUE(checksums->busy());
+    checksums->Finish();
+    EXPECT_EQ(reported, static_cast<int>(takes.size()));
+  }
+  device->Free(pool);
+}
+
+}  // namespace
+}  // namespace baton

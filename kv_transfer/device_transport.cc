@@ -1,0 +1,589 @@
+#include "kv_transfer/device_transport.h"
+
+#include <algorithm>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/base/random.h"
+#include "kv_transfer/byte_packer.h"
+#include "kv_transfer/device_staging.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kAddressMagic = 0xBA70ADE71CEADD12ull;
+constexpr uint64_t kKeyMagic = 0xBA70ADE71CE90013ull;
+constexpr size_t kCopies = 64;  // on the stream at once; the rest waits here
+// Nothing tells of the end of device work but a question.
+constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
+
+// The same for all processes of one boot of one machine.
+uint64_t ThisNode() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return Hash64(id);
+}
+
+std::string Sealed(uint64_t magic, const std::string& body) {
+  BytePacker out;
+  out.Put<uint64_t>(magic);
+  out.Put<uint64_t>(Hash64(body));
+  out.PutFixed(body);
+  return out.Take();
+}
+// The body, or nothing where these bytes are none of `magic`.
+absl::string_view Unsealed(uint64_t magic, absl::string_view bytes) {
+  ByteUnpacker in(bytes);
+  const bool ours = in.Get<uint64_t>() == magic;
+  const uint64_t hash = in.Get<uint64_t>();
+  if (!ours || !in.ok()) return {};
+  const absl::string_view body = bytes.substr(2 * sizeof(uint64_t));
+  return Hash64(body) == hash ? body : absl::string_view();
+}
+
+// What the key of a pool in device memory says.
+struct PoolKey {
+  uint64_t node = 0;
+  std::string device;  // DeviceInfo::id
+  uint32_t pool = 0;   // which of its transport's
+  uint64_t bytes = 0;
+  std::string handle;  // of DeviceRuntime::ExportMemory; empty: it gave none
+};
+
+std::string EncodeKey(const PoolKey& key) {
+  BytePacker out;
+  out.Put<uint64_t>(key.node);
+  out.PutString(key.device);
+  out.Put<uint32_t>(key.pool);
+  out.Put<uint64_t>(key.bytes);
+  out.PutString(key.handle);
+  return Sealed(kKeyMagic, out.Take());
+}
+absl::StatusOr<PoolKey> DecodeKey(absl::string_view bytes) {
+  ByteUnpacker in(Unsealed(kKeyMagic, bytes));
+  PoolKey key;
+  key.node = in.Get<uint64_t>();
+  key.device = std::string(in.GetString());
+  key.pool = in.Get<uint32_t>();
+  key.bytes = in.Get<uint64_t>();
+  key.handle = std::string(in.GetString());
+  if (!in.at_end()) return absl::InvalidArgumentError("not a key of device memory");
+  return key;
+}
+bool IsKeyOfDeviceMemory(absl::string_view key) {
+  return ByteUnpacker(key).Get<uint64_t>() == kKeyMagic;
+}
+
+class DeviceTransport : public Transport {
+ public:
+  DeviceTransport(std::unique_ptr<Transport> inner, DeviceRuntime* runtime)
+      : runtime_(runtime),
+        inner_(std::move(inner)),
+        staging_(std::make_unique<DeviceStaging>(runtime, inner_.get())) {}
+  ~DeviceTransport() override;
+  absl::Status Start();
+
+  std::string name() const override {
+    return absl::StrCat("device memory of ", runtime_->info().name, " over ", inner_->name());
+  }
+  absl::StatusOr<TransportMemory> Allocate(size_t bytes) override {
+    return inner_->Allocate(bytes);
+  }
+  absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) override;
+  std::string address() const override { return Sealed(kAddressMagic, inner_->address()); }
+  absl::StatusOr<PeerId> Connect(absl::string_view address) override;
+  void Disconnect(PeerId peer) override;
+  absl::StatusOr<std::string> Link(PeerId peer) override;
+  void Read(ReadOperation operation) override;
+  absl::Status SendNote(PeerId peer, absl::string_view note) override {
+    return inner_->SendNote(peer, note);
+  }
+  void SetNoteHandler(std::function<void(absl::string_view note)> handler) override {
+    handler_ = std::move(handler);
+  }
+  bool Progress() override;
+  void Wait(absl::Duration timeout) override;
+  void Wake() override { inner_->Wake(); }
+
+ private:
+  // One pool of a peer, as we read it.
+  struct Pool {
+    uint32_t index = 0;
+    uint64_t bytes = 0;
+    const std::byte* imported = nullptr;  // null: bounced
+    std::string link;                     // empty: inner's
+  };
+  // One read of device memory.
+  struct Job {
+    ReadOperation operation;
+    PeerId peer = -1;
+    Pool pool;
+    size_t asked = 0;    // bytes handed on
+    int pieces = 0;      // of them, those not reported
+    absl::Status error;  // once it is not OK, nothing more is handed on
+  };
+  // A run on its way through a slot at its owner, and through one of our landing places unless it
+  // ends in host memory.
+  struct Bounce {
+    Job* job;
+    size_t at, bytes;  // of the read
+    uint32_t slot;
+    int landing;
+    bool reading = false;  // from the slot
+  };
+  // A copy on our stream.
+  struct Copying {
+    Job* job;
+    std::unique_ptr<DeviceEvent> event;
+    int landing;
+  };
+  struct Peer {
+    std::map<std::string, Pool, std::less<>> pools;  // by key
+    std::string link;                                // of the pool whose bytes came last
+    std::deque<std::unique_ptr<Job>> queue;          // not all handed on
+    std::map<Job*, std::unique_ptr<Job>> handed_on;  // all of it, not all reported
+    std::map<uint64_t, Bounce> bounces;              // by id
+    std::vector<uint32_t> free_slots;                // at this peer
+  };
+  struct Done {
+    PeerId peer;
+    ReadOperation operation;
+    absl::Status status;
+  };
+
+  absl::StatusOr<const Pool*> OpenPool(PeerId id, Peer* peer, absl::string_view key);
+  bool Post(Peer* peer);
+  bool PostBounce(PeerId id, Peer* peer);
+  absl::Status Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes, int landing);
+  void OnNote(absl::string_view note);
+  void OnStaged(const StagedNote& note);
+  void OnSlotRead(PeerId peer, uint64_t bounce, const absl::Status& status);
+  void PieceDone(Job* job, const absl::Status& status);
+  void CopyDone(const absl::Status& status);
+  void Fail(Peer* peer, const absl::Status& why);
+  bool ReportDone(PeerId only);
+  bool OnOurDevice(const std::byte* at) const;
+
+  DeviceRuntime* const runtime_;
+  const uint64_t node_ = ThisNode();
+  const uint64_t reader_ = RandomU64();  // as owners that stage for us know us
+  std::unique_ptr<Transport> inner_;
+  std::unique_ptr<DeviceStaging> staging_;
+  std::unique_ptr<DeviceStream> stream_;
+  std::vector<TransportMemory> pools_;
+  std::function<void(absl::string_view)> handler_;
+  std::map<PeerId, Peer> peers_;  // ids are inner's
+  std::deque<Copying> copies_;    // in the order of the stream
+  std::vector<std::unique_ptr<DeviceEvent>> spare_events_;
+  uint64_t last_bounce_ = 0;
+  std::map<uint64_t, PeerId> bounced_from_;  // peers by bounce
+  std::byte* landings_ = nullptr;            // pinned; made with the first bounced read
+  std::vector<int> free_landings_;
+  std::deque<StageNote> asked_;
+  std::deque<Done> done_;
+};
+
+constexpr int kLandings = 16;
+constexpr int kNoLanding = -1;
+
+absl::Status DeviceTransport::Start() {
+  auto stream = runtime_->CreateStream(StreamKind::kCopy);
+  if (!stream.ok()) return stream.status();
+  stream_ = *std::move(stream);
+  inner_->SetNoteHandler([this](absl::string_view note) { OnNote(note); });
+  return absl::OkStatus();
+}
+
+DeviceTransport::~DeviceTransport() {
+  handler_ = nullptr;
+  inner_->SetNoteHandler(nullptr);
+  while (!peers_.empty()) Disconnect(peers_.begin()->first);
+  staging_.reset();
+  inner_.reset();
+  stream_.reset();
+  if (landings_ != nullptr) runtime_->FreePinned(landings_);
+  for (const TransportMemory& pool : pools_) runtime_->Free(pool.data);
+}
+
+absl::StatusOr<TransportMemory> DeviceTransport::AllocatePool(size_t bytes) {
+  if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
+  const auto data = runtime_->Allocate(bytes, true);
+  if (!data.ok()) return data.status();
+  absl::Status zeroed = runtime_->Fill(*data, 0, bytes, *stream_);
+  zeroed.Update(runtime_->Synchronize(*stream_));
+  if (!zeroed.ok()) {
+    runtime_->Free(*data);
+    return zeroed;
+  }
+  PoolKey key;
+  key.node = node_;
+  key.device = runtime_->info().id;
+  key.pool = static_cast<uint32_t>(pools_.size());
+  key.bytes = bytes;
+  const auto handle = runtime_->ExportMemory(*data);
+  if (handle.ok()) {
+    key.handle = *handle;
+  } else {
+    Log(Severity::kWarning, "kv_pool_not_exported", {{"why", handle.status().message()}});
+  }
+  staging_->AddPool(*data, bytes);
+  pools_.push_back({*data, bytes, EncodeKey(key), true});
+  return pools_.back();
+}
+
+bool DeviceTransport::OnOurDevice(const std::byte* at) const {
+  return std::any_of(pools_.begin(), pools_.end(), [at](const TransportMemory& pool) {
+    return at >= pool.data && at < pool.data + pool.bytes;
+  });
+}
+
+absl::StatusOr<PeerId> DeviceTransport::Connect(absl::string_view address) {
+  const absl::string_view inner = Unsealed(kAddressMagic, address);
+  if (inner.empty()) {
+    return absl::InvalidArgumentError("not an address of a transport of device memory");
+  }
+  const auto id = inner_->Connect(inner);
+  if (!id.ok()) return id.status();
+  Peer& peer = peers_[*id];
+  for (uint32_t slot = 0; slot < DeviceStaging::kSlots; ++slot) peer.free_slots.push_back(slot);
+  return *id;
+}
+
+absl::StatusOr<const DeviceTransport::Pool*> DeviceTransport::OpenPool(PeerId id, Peer* peer,
+                                                                       absl::string_view key) {
+  const auto known = peer->pools.find(key);
+  if (known != peer->pools.end()) return &known->second;
+  const auto decoded = DecodeKey(key);
+  if (!decoded.ok()) return decoded.status();
+  Pool pool;
+  pool.index = decoded->pool;
+  pool.bytes = decoded->bytes;
+  absl::StatusOr<std::byte*> imported = absl::FailedPreconditionError("it is on another node");
+  if (decoded->handle.empty()) {
+    imported = absl::FailedPreconditionError("its owner can't export it");
+  } else if (decoded->node == node_) {
+    imported = runtime_->ImportMemory(decoded->handle);
+  }
+  if (imported.ok()) pool.imported = *imported;
+  const bool same = decoded->device == runtime_->info().id;
+  Log(Severity::kInfo, "kv_device_path",
+      {{"peer", id},
+       {"device", decoded->device},
+       {"path", imported.ok() ? (same ? "cuda-ipc, same device" : "cuda-ipc, another device")
+                              : "bounced through host memory"},
+       {"why", imported.ok() ? "its handle opens" : imported.status().message()}});
+  if (imported.ok()) pool.link = same ? "cuda-ipc" : "peer-device";
+  return &peer->pools.emplace(std::string(key), pool).first->second;
+}
+
+void DeviceTransport::Read(ReadOperation operation) {
+  if (!IsKeyOfDeviceMemory(operation.key)) {
+    if (!OnOurDevice(operation.local)) {
+      inner_->Read(std::move(operation));
+      return;
+    }
+    operation.key = {};
+    const PeerId id = operation.peer;
+    done_.push_back({id, std::move(operation),
+                     absl::InvalidArgumentError("a read of host memory into device memory")});
+    return;
+  }
+  const PeerId id = operation.peer;
+  const auto peer = peers_.find(id);
+  absl::Status status =
+      peer == peers_.end() ? absl::UnavailableError("no such peer") : absl::OkStatus();
+  const Pool* pool = nullptr;
+  if (status.ok()) {
+    const auto opened = OpenPool(id, &peer->second, operation.key);
+    status = opened.status();
+    if (opened.ok()) pool = *opened;
+  }
+  if (status.ok() &&
+      (operation.offset > pool->bytes || operation.bytes > pool->bytes - operation.offset)) {
+    status = absl::InvalidArgumentError(absl::StrCat("a read of ", operation.bytes, " bytes at ",
+                                                     operation.offset, " of ", pool->bytes));
+  }
+  operation.key = {};
+  if (!status.ok() || operation.bytes == 0) {
+    done_.push_back({id, std::move(operation), std::move(status)});
+    return;
+  }
+  auto job = std::make_unique<Job>();
+  job->operation = std::move(operation);
+  job->peer = id;
+  job->pool = *pool;
+  peer->second.queue.push_back(std::move(job));
+}
+
+absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes,
+                                   int landing) {
+  Copying copying{job, nullptr, landing};
+  if (spare_events_.empty()) {
+    auto event = runtime_->CreateEvent();
+    if (!event.ok()) return event.status();
+    copying.event = *std::move(event);
+  } else {
+    copying.event = std::move(spare_events_.back());
+    spare_events_.pop_back();
+  }
+  absl::Status status = runtime_->Copy(to, from, bytes, *stream_);
+  if (status.ok()) status = runtime_->Record(*copying.event, *stream_);
+  if (status.ok()) copies_.push_back(std::move(copying));
+  return status;
+}
+
+// Hands on what there is room for.
+bool DeviceTransport::Post(Peer* peer) {
+  bool moved = false;
+  while (!peer->queue.empty()) {
+    Job* job = peer->queue.front().get();
+    if (job->pool.imported == nullptr) {
+      if (!PostBounce(job->peer, peer)) break;
+      moved = true;
+    } else {
+      if (copies_.size() >= kCopies) break;
+      ReadOperation& read = job->operation;
+      ++job->pieces;
+      job->asked = read.bytes;
+      moved = true;
+      peer->handed_on.emplace(job, std::move(peer->queue.front()));
+      peer->queue.pop_front();
+      const absl::Status status =
+          Copy(job, read.local, job->pool.imported + read.offset, read.bytes, kNoLanding);
+      if (!status.ok()) PieceDone(job, status);
+    }
+  }
+  return moved;
+}
+
+// Asks for the next run of the oldest read. False when there is no slot or no landing place.
+bool DeviceTransport::PostBounce(PeerId id, Peer* peer) {
+  Job* job = peer->queue.front().get();
+  const bool to_device = OnOurDevice(job->operation.local);
+  if (to_device && landings_ == nullptr && job->error.ok()) {
+    const auto landings = runtime_->AllocatePinned(kLandings * DeviceStaging::kSlotBytes);
+    job->error = landings.status();
+    if (landings.ok()) {
+      landings_ = *landings;
+      for (int i = 0; i < kLandings; ++i) free_landings_.push_back(i);
+    }
+  }
+  if (job->error.ok()) {
+    if (peer->free_slots.empty() || (to_device && free_landings_.empty())) return false;
+    const size_t bytes =
+        std::min<size_t>(DeviceStaging::kSlotBytes, job->operation.bytes - job->asked);
+    StageNote note;
+    note.reader = reader_;
+    note.id = last_bounce_ + 1;
+    note.slot = peer->free_slots.back();
+    note.pool = job->pool.index;
+    note.offset = job->operation.offset + job->asked;
+    note.bytes = bytes;
+    note.address = inner_->address();
+    job->error = inner_->SendNote(id, EncodeStage(note));
+    if (absl::IsResourceExhausted(job->error)) {
+      job->error = absl::OkStatus();
+      return false;
+    }
+    if (job->error.ok()) {
+      Bounce bounce{job, job->asked, bytes, note.slot, kNoLanding};
+      peer->free_slots.pop_back();
+      if (to_device) {
+        bounce.landing = free_landings_.back();
+        free_landings_.pop_back();
+      }
+      bounced_from_[++last_bounce_] = id;
+      peer->bounces.emplace(last_bounce_, bounce);
+      ++job->pieces;
+      job->asked += bytes;
+    }
+  }
+  if (job->asked == job->operation.bytes || !job->error.ok()) {
+    peer->handed_on.emplace(job, std::move(peer->queue.front()));
+    peer->queue.pop_front();
+    if (job->pieces == 0) {
+      ++job->pieces;
+      PieceDone(job, job->error);
+    }
+  }
+  return true;
+}
+
+void DeviceTransport::OnNote(absl::string_view note) {
+  if (!IsStagingNote(note)) {
+    if (handler_) handler_(note);
+    return;
+  }
+  if (const auto staged = DecodeStaged(note)) {
+    if (staged->reader == reader_) OnStaged(*staged);
+  } else if (auto asked = DecodeStage(note)) {
+    if (asked_.size() < kMaxNotesUnderWay) asked_.push_back(*std::move(asked));
+  }
+}
+
+void DeviceTransport::OnStaged(const StagedNote& note) {
+  const auto from = bounced_from_.find(note.id);
+  if (from == bounced_from_.end()) return;
+  const PeerId id = from->second;
+  Bounce& bounce = peers_.at(id).bounces.at(note.id);
+  if (bounce.reading) return;
+  if (note.code != absl::StatusCode::kOk) {
+    OnSlotRead(id, note.id, absl::Status(note.code, note.message));
+    return;
+  }
+  bounce.reading = true;
+  std::byte* const to = bounce.landing == kNoLanding
+                            ? bounce.job->operation.local + bounce.at
+                            : landings_ + bounce.landing * DeviceStaging::kSlotBytes;
+  inner_->Read(
+      {id, note.key, note.offset, to, bounce.bytes,
+       [this, id, number = note.id](absl::Status status) { OnSlotRead(id, number, status); }});
+}
+
+// The slot is free again; what was in it goes on to the device.
+void DeviceTransport::OnSlotRead(PeerId id, uint64_t number, const absl::Status& status) {
+  Peer& peer = peers_.at(id);
+  const Bounce bounce = peer.bounces.at(number);
+  peer.bounces.erase(number);
+  bounced_from_.erase(number);
+  peer.free_slots.push_back(bounce.slot);
+  absl::Status result = status;
+  if (result.ok() && bounce.landing != kNoLanding && bounce.job->error.ok()) {
+    result =
+        Copy(bounce.job, bounce.job->operation.local + bounce.at,
+             landings_ + bounce.landing * DeviceStaging::kSlotBytes, bounce.bytes, bounce.landing);
+    if (result.ok()) return;  // CopyDone has the rest
+  }
+  if (bounce.landing != kNoLanding) free_landings_.push_back(bounce.landing);
+  PieceDone(bounce.job, result);
+}
+
+// Of the oldest copy, which has run or, with `status`, never will.
+void DeviceTransport::CopyDone(const absl::Status& status) {
+  Copying copying = std::move(copies_.front());
+  copies_.pop_front();
+  spare_events_.push_back(std::move(copying.event));
+  if (copying.landing != kNoLanding) free_landings_.push_back(copying.landing);
+  PieceDone(copying.job, status);
+}
+
+void DeviceTransport::PieceDone(Job* job, const absl::Status& status) {
+  --job->pieces;
+  job->error.Update(status);
+  Peer& peer = peers_.at(job->peer);
+  if (status.ok()) peer.link = job->pool.link;
+  const auto it = peer.handed_on.find(job);
+  if (it == peer.handed_on.end() || job->pieces > 0) return;
+  const std::unique_ptr<Job> owned = std::move(it->second);
+  peer.handed_on.erase(it);
+  done_.push_back({owned->peer, std::move(owned->operation), std::move(owned->error)});
+}
+
+// Nothing more of its reads is handed on; those of which nothing is under way end.
+void DeviceTransport::Fail(Peer* peer, const absl::Status& why) {
+  while (!peer->queue.empty()) {
+    Job* job = peer->queue.front().get();
+    peer->handed_on.emplace(job, std::move(peer->queue.front()));
+    peer->queue.pop_front();
+    job->error.Update(why);
+    ++job->pieces;
+    PieceDone(job, why);
+  }
+}
+
+void DeviceTransport::Disconnect(PeerId id) {
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) {
+    inner_->Disconnect(id);
+    return;
+  }
+  Peer& peer = found->second;
+  const absl::Status why = absl::UnavailableError("disconnected before the read was done");
+  Fail(&peer, why);
+  // Runs whose bytes have not come yet: those that are being read from a slot end in inner's
+  // Disconnect, and go no further than their landing place.
+  std::vector<uint64_t> waiting;
+  for (auto& [job, owned] : peer.handed_on) {
+    if (job->pool.imported == nullptr) job->error.Update(why);
+  }
+  for (const auto& [number, bounce] : peer.bounces) {
+    if (!bounce.reading) waiting.push_back(number);
+  }
+  for (const uint64_t number : waiting) OnSlotRead(id, number, why);
+  inner_->Disconnect(id);
+  // A copy that was put on the stream ends by itself; only that ends it.
+  const auto under_way = [id](const Copying& copying) { return copying.job->peer == id; };
+  while (std::any_of(copies_.begin(), copies_.end(), under_way)) {
+    CopyDone(runtime_->Synchronize(*copies_.front().event));
+  }
+  for (const auto& [key, pool] : peer.pools) {
+    if (pool.imported != nullptr) runtime_->CloseMemory(const_cast<std::byte*>(pool.imported));
+  }
+  peers_.erase(id);
+  ReportDone(id);
+}
+
+bool DeviceTransport::ReportDone(PeerId only) {
+  std::deque<Done> done, kept;
+  done.swap(done_);
+  bool any = false;
+  for (Done& one : done) {
+    if (only >= 0 && one.peer != only) {
+      kept.push_back(std::move(one));
+      continue;
+    }
+    any = true;
+    one.operation.done(std::move(one.status));
+  }
+  // What the callbacks posted and failed at once comes after what was there before.
+  for (auto it = kept.rbegin(); it != kept.rend(); ++it) done_.push_front(std::move(*it));
+  return any;
+}
+
+bool DeviceTransport::Progress() {
+  bool moved = inner_->Progress();
+  std::deque<StageNote> asked;
+  asked.swap(asked_);
+  for (const StageNote& note : asked) staging_->Stage(note);
+  moved |= !asked.empty();
+  moved |= staging_->Progress();
+  for (auto& [id, peer] : peers_) moved |= Post(&peer);
+  while (!copies_.empty()) {
+    const absl::StatusOr<bool> ran = runtime_->Query(*copies_.front().event);
+    if (ran.ok() && !*ran) break;
+    CopyDone(ran.status());
+    moved = true;
+  }
+  return ReportDone(-1) || moved;
+}
+
+void DeviceTransport::Wait(absl::Duration timeout) {
+  if (!done_.empty() || !asked_.empty()) return;
+  if (!copies_.empty() || staging_->busy()) timeout = std::min(timeout, kWaitForDevice);
+  inner_->Wait(timeout);
+}
+
+absl::StatusOr<std::string> DeviceTransport::Link(PeerId id) {
+  const auto peer = peers_.find(id);
+  if (peer != peers_.end() && !peer->second.link.empty()) return peer->second.link;
+  return inner_->Link(id);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateDeviceTransport(std::unique_ptr<Transport> inner,
+                                                                 DeviceRuntime* runtime) {
+  auto transport = std::make_unique<DeviceTransport>(std::move(inner), runtime);
+  const absl::Status started = transport->Start();
+  if (!started.ok()) return started;
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace baton
