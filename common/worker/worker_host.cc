@@ -18,6 +18,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/rpc/limits.h"
 #include "common/worker/worker_metrics.h"
+#include "kv_transfer/device_transport.h"
 #include "kv_transfer/ucx_transport.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
@@ -108,21 +109,24 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
                        .context = absl::GetFlag(FLAGS_context)});
   RefuseUnlessOk(model.status());
   host->model_ = *std::move(model);
-  if (host->model_.on_device()) {
-    RefuseToStart(absl::StrCat("--backend=", absl::GetFlag(FLAGS_backend),
-                               " needs its KV pool in device memory, which this KV plane has not"));
-  }
   absl::StatusOr<std::unique_ptr<Transport>> transport =
       CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
                           .net_devices = absl::GetFlag(FLAGS_kv_net_device)});
   RefuseUnlessOk(transport.status());
+  const OpenedDevice& device = host->model_.device;
+  if (host->model_.on_device()) {
+    transport = CreateDeviceTransport(*std::move(transport), device.runtime.get());
+    RefuseUnlessOk(transport.status());
+  }
   host->transport_ = *std::move(transport);
   absl::StatusOr<std::unique_ptr<KvPlane>> plane =
       KvPlane::Create(host->transport_.get(), {.epoch = host->epoch_,
                                                .numerics_id = host->model_.numerics_id,
                                                .layout = host->model_.layout,
                                                .blocks = host->model_.blocks,
-                                               .proves_links = role == v1::WORKER_ROLE_DECODE});
+                                               .proves_links = role == v1::WORKER_ROLE_DECODE,
+                                               .device = device.runtime.get(),
+                                               .checksum_kernel = device.kernels.kv_checksum});
   RefuseUnlessOk(plane.status());
   host->plane_ = *std::move(plane);
   Log(Severity::kInfo, "model",
