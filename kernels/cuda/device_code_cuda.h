@@ -9,12 +9,14 @@
 
 #include "kernels/cuda/kernel.h"
 
-// The function has the kernel's name with a suffix, as profilers show it.
-#define BATON_KERNEL(name, Params, threads)                                                        \
-  static __global__ void __launch_bounds__(threads) name##_device(const __grid_constant__ Params); \
-  extern const Kernel name;                                                                        \
-  const Kernel name = {#name, reinterpret_cast<const void*>(&name##_device), sizeof(Params)};      \
-  static __global__ void __launch_bounds__(threads)                                                \
+// The function has the kernel's name with a suffix, as profilers show it. One block of a
+// multiprocessor is enough: left to itself, ptxas spills to make room for four.
+#define BATON_KERNEL(name, Params, threads)                                                   \
+  static __global__ void __launch_bounds__(threads, 1)                                        \
+      name##_device(const __grid_constant__ Params);                                          \
+  extern const Kernel name;                                                                   \
+  const Kernel name = {#name, reinterpret_cast<const void*>(&name##_device), sizeof(Params)}; \
+  static __global__ void __launch_bounds__(threads, 1)                                        \
       name##_device(const __grid_constant__ Params params)
 #define BATON_DEVICE_NAMESPACE cuda_kernels
 #define BATON_DEVICE __device__ __forceinline__

@@ -153,7 +153,7 @@ bool Hand(DeviceRuntime& runtime, uint32_t* memory, uint32_t* pinned, bool wait_
     if (wait_for_reader) right &= runtime.WaitFor(*taken, *maker).ok();
     EXPECT_TRUE(runtime.Fill(memory, round, 256, *maker).ok());
     EXPECT_TRUE(runtime.Record(*made, *maker).ok());
-    if (wait_for_values) EXPECT_TRUE(runtime.WaitFor(*made, *taker).ok());
+    if (wait_for_values) right &= runtime.WaitFor(*made, *taker).ok();
     EXPECT_TRUE(runtime.Copy(second, memory, 256, *taker).ok());
     EXPECT_TRUE(runtime.Copy(pinned + 32 * (round - 1), second, 128, *taker).ok());
     EXPECT_TRUE(runtime.Record(*taken, *taker).ok());

@@ -1,0 +1,72 @@
+# CUDA for the whole build: finds nvcc and says what came of it. Sets BATON_HAVE_CUDA.
+# Included by the root, because a language is for a folder and all that links what was made in it.
+set(BATON_CUDA AUTO CACHE STRING "Build for GPUs: ON, OFF, or AUTO, which is ON where nvcc is found")
+set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
+# Machine code for A100, H100 and H200, B200; and code that the driver compiles for what comes later.
+set(BATON_CUDA_ARCHITECTURES "80-real;90a-real;100a-real;90-virtual" CACHE STRING
+    "As CMAKE_CUDA_ARCHITECTURES")
+
+set(BATON_HAVE_CUDA OFF)
+if(NOT BATON_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "BATON_CUDA is '${BATON_CUDA}'; it takes AUTO, ON or OFF")
+elseif(BATON_CUDA STREQUAL "ON" AND (BATON_SANITIZE OR BATON_FUZZ))
+  message(FATAL_ERROR "BATON_CUDA is ON, which sanitizers and fuzzers do not go with")
+elseif(BATON_CUDA STREQUAL "OFF")
+  message(STATUS "CUDA: built without, as BATON_CUDA says")
+elseif(BATON_CUDA STREQUAL "AUTO" AND (BATON_SANITIZE OR BATON_FUZZ))
+  message(STATUS "CUDA: built without, as sanitizers do not see what a GPU does")
+else()
+  find_program(BATON_NVCC nvcc PATHS /usr/local/cuda/bin DOC "The CUDA compiler")
+  set(why "there is no nvcc in PATH or /usr/local/cuda/bin")
+  if(BATON_NVCC)
+    execute_process(COMMAND ${BATON_NVCC} --version OUTPUT_VARIABLE version ERROR_VARIABLE version)
+    string(REGEX MATCH "release ([0-9.]+)" version "${version}")
+    set(version "${CMAKE_MATCH_1}")
+    set(why "${BATON_NVCC} is of version '${version}'; sm_100a takes 12.8")
+    if(version VERSION_GREATER_EQUAL 12.8)
+      set(BATON_HAVE_CUDA ON)
+    endif()
+  endif()
+  if(NOT BATON_HAVE_CUDA AND BATON_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BATON_CUDA is ON, but ${why}")
+  elseif(NOT BATON_HAVE_CUDA)
+    message(STATUS "CUDA: built without, as ${why}")
+  endif()
+endif()
+
+if(BATON_HAVE_CUDA)
+  set(CMAKE_CUDA_COMPILER ${BATON_NVCC})
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  set(CMAKE_CUDA_ARCHITECTURES ${BATON_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O3")
+  enable_language(CUDA)
+  # Or /usr/include, which libraries name, would come before the host compiler's own folders.
+  list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 has not heard of it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  find_package(CUDAToolkit REQUIRED)
+  message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${BATON_CUDA_ARCHITECTURES}")
+  # ptxas tells of each kernel's registers; the launcher keeps that beside the object.
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/kernels/cuda/keep_ptxas_report
+      ${CMAKE_CXX_COMPILER_LAUNCHER})
+  add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>")
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)  # a quarter of the size; its drivers all read it
+    add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
+  endif()
+  if(BATON_WERROR)
+    add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings;-Xcompiler=-Werror>")
+  endif()
+endif()
+
+# baton_cuda_kernels(NAME SRCS a.cu ... [HDRS ...] [DEPS ...])
+# The sources as nvcc takes them: baton::NAME. Only where BATON_HAVE_CUDA; elsewhere nothing.
+function(baton_cuda_kernels name)
+  if(BATON_HAVE_CUDA)
+    baton_library(${name} ${ARGN})
+  endif()
+endfunction()

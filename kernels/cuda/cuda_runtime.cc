@@ -1,0 +1,623 @@
+#include "kernels/cuda/cuda_runtime.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "kernels/cuda/cuda_products.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_capture.h"
+#include "kernels/cuda/device_checks.h"
+#include "kernels/cuda/ipc_handle.h"
+
+namespace baton {
+namespace {
+
+constexpr char kMaker[] = "cuda----";
+// What memory is shared by: cudaMalloc cuts smaller pieces out of one such page.
+constexpr size_t kIpcPage = size_t{2} << 20;
+constexpr size_t kSharedBytesWithoutAsking = 48 << 10;
+
+struct MemoryHandle {
+  char device[16];  // its UUID
+  cudaIpcMemHandle_t memory;
+};
+struct EventHandle {
+  cudaIpcEventHandle_t event;
+};
+
+class CudaRuntime;
+
+struct CudaStream : DeviceStream {
+  CudaStream(CudaRuntime* runtime, cudaStream_t stream) : runtime(runtime), stream(stream) {}
+  ~CudaStream() override;
+
+  CudaRuntime* const runtime;
+  const cudaStream_t stream;
+  void* workspace = nullptr;               // for products, or null
+  std::shared_ptr<DeviceCapture> capture;  // null, or ended: work runs
+};
+
+struct CudaEvent : DeviceEvent {
+  CudaEvent(CudaRuntime* runtime, cudaEvent_t event) : runtime(runtime), event(event) {}
+  ~CudaEvent() override;
+
+  CudaRuntime* const runtime;
+  const cudaEvent_t event;
+  bool interprocess = false, imported = false;
+  bool recorded = false;                   // by this process
+  std::shared_ptr<DeviceCapture> capture;  // that it was last recorded in, or null
+};
+
+struct CudaGraph : DeviceGraph {
+  CudaGraph(CudaRuntime* runtime, cudaGraphExec_t graph) : runtime(runtime), graph(graph) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph); }
+
+  CudaRuntime* const runtime;
+  const cudaGraphExec_t graph;
+};
+
+class CudaRuntime : public DeviceRuntime {
+ public:
+  CudaRuntime(int device, const cudaDeviceProp& properties, std::unique_ptr<CudaProducts> products)
+      : device_(device), products_(std::move(products)) {
+    uuid_.assign(properties.uuid.bytes, sizeof(properties.uuid.bytes));
+    info_.name = properties.name;
+    info_.id = absl::StrCat("GPU-", absl::BytesToHexString(uuid_));
+    info_.multiprocessors = properties.multiProcessorCount;
+    info_.major = properties.major;
+    info_.minor = properties.minor;
+    info_.total_bytes = properties.totalGlobalMem;
+    info_.shared_bytes = properties.sharedMemPerBlockOptin;
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+
+  absl::StatusOr<size_t> FreeBytes() override {
+    Use();
+    size_t free = 0, total = 0;
+    absl::Status status = CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    if (!status.ok()) return status;
+    return free;
+  }
+
+  absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
+    if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
+    if (absl::Status status = RefuseInCapture("Allocate"); !status.ok()) return status;
+    Use();
+    const size_t room = interprocess && bytes <= SIZE_MAX - kIpcPage
+                            ? (bytes + kIpcPage - 1) / kIpcPage * kIpcPage
+                            : bytes;
+    void* memory = nullptr;
+    if (const cudaError_t error = cudaMalloc(&memory, room); error != cudaSuccess) {
+      if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cudaMalloc");
+      const absl::Status status = CudaStatus(error, "cudaMalloc");
+      const auto free = FreeBytes();
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "device memory: ", room, " bytes were asked for; ", free.ok() ? *free : 0, " of ",
+          info_.total_bytes, " are free (", status.message(), ")"));
+    }
+    MutexLock lock(&mutex_);
+    allocated_[memory] = interprocess;
+    return static_cast<std::byte*>(memory);
+  }
+
+  void Free(std::byte* memory) override {
+    if (memory == nullptr || !RefuseInCapture("Free").ok()) return;
+    Use();
+    {
+      MutexLock lock(&mutex_);
+      allocated_.erase(memory);
+    }
+    // Waits for the device. What failed there is told by whoever waits next.
+    CudaStatus(cudaFree(memory), "cudaFree").IgnoreError();
+  }
+
+  absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
+    if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
+    if (absl::Status status = RefuseInCapture("AllocatePinned"); !status.ok()) return status;
+    Use();
+    void* memory = nullptr;
+    const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+    const absl::Status status = CudaStatus(error, "cudaHostAlloc");
+    if (status.ok()) return static_cast<std::byte*>(memory);
+    if (error != cudaErrorMemoryAllocation) return status;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("pinned memory: ", bytes, " bytes were asked for (", status.message(), ")"));
+  }
+
+  void FreePinned(std::byte* memory) override {
+    if (memory == nullptr || !RefuseInCapture("FreePinned").ok()) return;
+    Use();
+    CudaStatus(cudaFreeHost(memory), "cudaFreeHost").IgnoreError();
+  }
+
+  absl::Status PinHost(std::byte* memory, size_t bytes) override {
+    if (absl::Status status = CheckPin(memory, bytes); !status.ok()) return status;
+    if (absl::Status status = RefuseInCapture("PinHost"); !status.ok()) return status;
+    Use();
+    const absl::Status status = CudaStatus(
+        cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
+    if (status.ok()) return status;
+    return absl::FailedPreconditionError(
+        absl::StrCat("PinHost of ", bytes, " bytes: ", status.message()));
+  }
+
+  void UnpinHost(std::byte* memory) override {
+    if (memory == nullptr || !RefuseInCapture("UnpinHost").ok()) return;
+    Use();
+    CudaStatus(cudaHostUnregister(memory), "cudaHostUnregister").IgnoreError();
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(StreamKind kind) override {
+    if (absl::Status status = RefuseInCapture("CreateStream"); !status.ok()) return status;
+    Use();
+    int least = 0, greatest = 0;
+    absl::Status status = CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                     "cudaDeviceGetStreamPriorityRange");
+    if (!status.ok()) return status;
+    cudaStream_t stream = nullptr;
+    const int priority = kind == StreamKind::kCompute ? greatest : least;
+    status = CudaStatus(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+                        "cudaStreamCreateWithPriority");
+    if (!status.ok()) return status;
+    auto own = std::make_unique<CudaStream>(this, stream);
+    if (kind == StreamKind::kCompute) {
+      auto workspace = Allocate(CudaProducts::kWorkspaceBytes, /*interprocess=*/false);
+      if (!workspace.ok()) return workspace.status();
+      own->workspace = *workspace;
+    }
+    return own;
+  }
+
+  void Destroy(CudaStream& stream) {
+    Use();
+    if (const auto capture = CaptureOf(stream); capture != nullptr) {
+      Spoil(*capture, "a stream of the capture was destroyed").IgnoreError();
+      if (capture->IsOrigin(&stream)) Abandon(*capture, stream);
+    }
+    cudaStreamSynchronize(stream.stream);  // what failed is told by whoever waits next
+    cudaStreamDestroy(stream.stream);
+    if (stream.workspace != nullptr) {
+      MutexLock lock(&mutex_);
+      allocated_.erase(stream.workspace);
+      cudaFree(stream.workspace);
+    }
+    cudaGetLastError();
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent(bool interprocess) override {
+    Use();
+    cudaEvent_t event = nullptr;
+    const unsigned flags =
+        cudaEventDisableTiming | (interprocess ? cudaEventInterprocess : cudaEventDefault);
+    absl::Status status =
+        CudaStatus(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+    if (!status.ok()) return status;
+    auto own = std::make_unique<CudaEvent>(this, event);
+    own->interprocess = interprocess;
+    return own;
+  }
+
+  absl::Status Copy(void* to, const void* from, size_t bytes, DeviceStream& stream) override {
+    if (absl::Status status = CheckCopy(to, from, bytes); !status.ok()) return status;
+    auto own = Own(stream);
+    if (!own.ok() || bytes == 0) return own.status();
+    Use();
+    if (absl::Status status = RefusePlain("Copy", to, from, **own); !status.ok()) return status;
+    return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (*own)->stream),
+                      "cudaMemcpyAsync");
+  }
+
+  absl::Status CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                        size_t row_bytes, size_t rows, DeviceStream& stream) override {
+    absl::Status status = CheckCopyRows(to, to_pitch, from, from_pitch, row_bytes, rows);
+    if (!status.ok()) return status;
+    auto own = Own(stream);
+    if (!own.ok() || row_bytes == 0 || rows == 0) return own.status();
+    Use();
+    if (status = RefusePlain("CopyRows", to, from, **own); !status.ok()) return status;
+    return CudaStatus(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows,
+                                        cudaMemcpyDefault, (*own)->stream),
+                      "cudaMemcpy2DAsync");
+  }
+
+  absl::Status Fill(void* to, uint8_t value, size_t bytes, DeviceStream& stream) override {
+    if (absl::Status status = CheckFill(to, bytes); !status.ok()) return status;
+    auto own = Own(stream);
+    if (!own.ok() || bytes == 0) return own.status();
+    Use();
+    return CudaStatus(cudaMemsetAsync(to, value, bytes, (*own)->stream), "cudaMemsetAsync");
+  }
+
+  using DeviceRuntime::Launch;
+  absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* params,
+                      DeviceStream& stream) override {
+    if (absl::Status status = CheckLaunch(kernel, shape, params, info_); !status.ok()) {
+      return status;
+    }
+    auto own = Own(stream);
+    if (!own.ok()) return own.status();
+    Use();
+    if (shape.shared_bytes > kSharedBytesWithoutAsking) {
+      absl::Status status = AllowShared(kernel, shape.shared_bytes);
+      if (!status.ok()) return status;
+    }
+    void* arguments[] = {const_cast<void*>(params)};
+    const cudaError_t error =
+        cudaLaunchKernel(kernel.entry, dim3(shape.grid_x, shape.grid_y, shape.grid_z),
+                         dim3(shape.threads), arguments, shape.shared_bytes, (*own)->stream);
+    const absl::Status status = CudaStatus(error, kernel.name);
+    if (error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
+        error == cudaErrorLaunchOutOfResources) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(status.message(), ", with ", shape.threads, " threads and ",
+                       shape.shared_bytes, " bytes of shared memory"));
+    }
+    return status;
+  }
+
+  absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
+    if (absl::Status status = CheckProduct(product); !status.ok()) return status;
+    auto own = Own(stream);
+    if (!own.ok()) return own.status();
+    if ((*own)->workspace == nullptr) {
+      return absl::FailedPreconditionError("Product: the stream was made for copies");
+    }
+    if (product.rows == 0) return absl::OkStatus();
+    Use();
+    return products_->Run(product, (*own)->workspace, (*own)->stream);
+  }
+
+  absl::Status Record(DeviceEvent& event, DeviceStream& stream) override {
+    auto own = Own(stream);
+    if (!own.ok()) return own.status();
+    auto own_event = Own(event);
+    if (!own_event.ok()) return own_event.status();
+    CudaEvent& e = **own_event;
+    Use();
+    const auto capture = CaptureOf(**own);
+    if (capture != nullptr && e.interprocess) {
+      return Spoil(*capture, "Record: an interprocess event in a capture");
+    }
+    absl::Status status =
+        CudaStatus(cudaEventRecord(e.event, (*own)->stream), "cudaEventRecord");
+    if (!status.ok()) return status;
+    e.recorded = true;
+    e.capture = capture;
+    return status;
+  }
+
+  absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) override {
+    auto own = Own(stream);
+    if (!own.ok()) return own.status();
+    auto own_event = Own(event);
+    if (!own_event.ok()) return own_event.status();
+    const CudaEvent& e = **own_event;
+    CudaStream& s = **own;
+    Use();
+    const auto capture = CaptureOf(s);
+    if (e.capture != nullptr) {  // was last recorded in one
+      if (e.capture->ended() || (capture != nullptr && capture != e.capture)) {
+        if (capture != nullptr) Spoil(*capture, "WaitFor: an event of another capture").IgnoreError();
+        return Spoil(*e.capture, "WaitFor: the event was last recorded in another capture");
+      }
+      s.capture = e.capture;
+    } else if (!e.recorded && !e.interprocess) {
+      return absl::OkStatus();
+    } else if (capture != nullptr) {
+      return Spoil(*capture, "WaitFor: the event was recorded outside of the capture");
+    }
+    return CudaStatus(cudaStreamWaitEvent(s.stream, e.event, cudaEventWaitDefault),
+                      "cudaStreamWaitEvent");
+  }
+
+  absl::StatusOr<bool> Query(DeviceEvent& event) override {
+    auto own = Own(event);
+    if (!own.ok()) return own.status();
+    if (absl::Status status = CheckRecorded(**own, "Query"); !status.ok()) return status;
+    Use();
+    const cudaError_t error = cudaEventQuery((*own)->event);
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    if (error != cudaSuccess) return CudaStatus(error, "cudaEventQuery");
+    return true;
+  }
+
+  absl::Status Synchronize(DeviceEvent& event) override {
+    auto own = Own(event);
+    if (!own.ok()) return own.status();
+    if (absl::Status status = CheckRecorded(**own, "Synchronize"); !status.ok()) return status;
+    Use();
+    return CudaStatus(cudaEventSynchronize((*own)->event), "cudaEventSynchronize");
+  }
+
+  absl::Status Synchronize(DeviceStream& stream) override {
+    auto own = Own(stream);
+    if (!own.ok()) return own.status();
+    if (const auto capture = CaptureOf(**own); capture != nullptr) {
+      return Spoil(*capture, "Synchronize: the stream is being captured");
+    }
+    if (absl::Status status = RefuseInCapture("Synchronize"); !status.ok()) return status;
+    Use();
+    return CudaStatus(cudaStreamSynchronize((*own)->stream), "cudaStreamSynchronize");
+  }
+
+  absl::Status BeginCapture(DeviceStream& stream) override {
+    auto own = Own(stream);
+    if (!own.ok()) return own.status();
+    if (const auto capture = CaptureOf(**own); capture != nullptr) {
+      return Spoil(*capture, "BeginCapture: the stream is being captured already");
+    }
+    if (absl::Status status = RefuseInCapture("BeginCapture"); !status.ok()) return status;
+    Use();
+    // Of this thread alone: another one may be polling events or freeing memory at any time, and
+    // must neither fail nor spoil the capture.
+    absl::Status status =
+        CudaStatus(cudaStreamBeginCapture((*own)->stream, cudaStreamCaptureModeThreadLocal),
+                   "cudaStreamBeginCapture");
+    if (!status.ok()) return status;
+    (*own)->capture = std::make_shared<DeviceCapture>(*own);
+    MutexLock lock(&mutex_);
+    captures_.push_back((*own)->capture);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture(DeviceStream& stream) override {
+    auto own = Own(stream);
+    if (!own.ok()) return own.status();
+    const auto capture = CaptureOf(**own);
+    if (capture == nullptr) {
+      return absl::FailedPreconditionError("EndCapture: the stream is not being captured");
+    }
+    if (!capture->IsOrigin(*own)) {
+      return Spoil(*capture, "EndCapture: the capture was begun on another stream");
+    }
+    if (!capture->IsOwn()) return Spoil(*capture, "EndCapture: another thread began the capture");
+    Use();
+    cudaGraph_t graph = nullptr;
+    const absl::Status ended =
+        CudaStatus(cudaStreamEndCapture((*own)->stream, &graph), "cudaStreamEndCapture");
+    absl::Status status = End(*capture);
+    if (status.ok()) status = ended;
+    cudaGraphExec_t runnable = nullptr;
+    if (status.ok()) {
+      status = CudaStatus(cudaGraphInstantiate(&runnable, graph, 0), "cudaGraphInstantiate");
+    }
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (!status.ok()) return status;
+    return std::make_unique<CudaGraph>(this, runnable);
+  }
+
+  absl::Status Replay(DeviceGraph& graph, DeviceStream& stream) override {
+    auto own = Own(stream);
+    if (!own.ok()) return own.status();
+    auto& own_graph = static_cast<CudaGraph&>(graph);
+    if (own_graph.runtime != this) return OfAnother("graph");
+    if (const auto capture = CaptureOf(**own); capture != nullptr) {
+      return Spoil(*capture, "Replay: the stream is being captured");
+    }
+    Use();
+    return CudaStatus(cudaGraphLaunch(own_graph.graph, (*own)->stream), "cudaGraphLaunch");
+  }
+
+  absl::StatusOr<std::string> ExportMemory(const std::byte* memory) override {
+    {
+      MutexLock lock(&mutex_);
+      const auto it = allocated_.find(memory);
+      if (it == allocated_.end()) {
+        return absl::InvalidArgumentError("ExportMemory: this is not what Allocate gave");
+      }
+      if (!it->second) {
+        return absl::FailedPreconditionError(
+            "ExportMemory: it was not allocated as interprocess memory");
+      }
+    }
+    Use();
+    MemoryHandle handle;
+    uuid_.copy(handle.device, sizeof(handle.device));
+    const absl::Status status = CudaStatus(
+        cudaIpcGetMemHandle(&handle.memory, const_cast<std::byte*>(memory)), "cudaIpcGetMemHandle");
+    if (!status.ok()) return absl::FailedPreconditionError(status.message());
+    return SealHandle(kMaker, IpcKind::kMemory, handle);
+  }
+
+  absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) override {
+    auto own = Own(event);
+    if (!own.ok()) return own.status();
+    if (!(*own)->interprocess || (*own)->imported) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("ExportEvent: the event ",
+                       (*own)->imported ? "was imported" : "was not made an interprocess one"));
+    }
+    Use();
+    EventHandle handle;
+    const absl::Status status =
+        CudaStatus(cudaIpcGetEventHandle(&handle.event, (*own)->event), "cudaIpcGetEventHandle");
+    if (!status.ok()) return absl::FailedPreconditionError(status.message());
+    return SealHandle(kMaker, IpcKind::kEvent, handle);
+  }
+
+  absl::StatusOr<std::byte*> ImportMemory(absl::string_view bytes) override {
+    auto handle = OpenHandle<MemoryHandle>(kMaker, IpcKind::kMemory, bytes);
+    if (!handle.ok()) return handle.status();
+    if (absl::Status status = RefuseInCapture("ImportMemory"); !status.ok()) return status;
+    Use();
+    void* memory = nullptr;
+    const absl::Status status = CudaStatus(
+        cudaIpcOpenMemHandle(&memory, handle->memory, cudaIpcMemLazyEnablePeerAccess),
+        "cudaIpcOpenMemHandle");
+    if (status.ok()) return static_cast<std::byte*>(memory);
+    return absl::FailedPreconditionError(absl::StrCat(
+        info_.id, " can't reach memory of GPU-",
+        absl::BytesToHexString(absl::string_view(handle->device, sizeof(handle->device))), ": ",
+        status.message()));
+  }
+
+  void CloseMemory(std::byte* memory) override {
+    if (memory == nullptr || !RefuseInCapture("CloseMemory").ok()) return;
+    Use();
+    cudaDeviceSynchronize();  // what failed is told by whoever waits next
+    CudaStatus(cudaIpcCloseMemHandle(memory), "cudaIpcCloseMemHandle").IgnoreError();
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view bytes) override {
+    auto handle = OpenHandle<EventHandle>(kMaker, IpcKind::kEvent, bytes);
+    if (!handle.ok()) return handle.status();
+    Use();
+    cudaEvent_t event = nullptr;
+    const absl::Status status =
+        CudaStatus(cudaIpcOpenEventHandle(&event, handle->event), "cudaIpcOpenEventHandle");
+    if (!status.ok()) return absl::FailedPreconditionError(status.message());
+    auto own = std::make_unique<CudaEvent>(this, event);
+    own->interprocess = own->imported = true;
+    return own;
+  }
+
+  // CUDA's device of the calling thread is this one. Costs a look at a thread's variable.
+  void Use() const { cudaSetDevice(device_); }
+
+ private:
+  static absl::Status OfAnother(absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("this ", what, " is of another runtime"));
+  }
+  absl::StatusOr<CudaStream*> Own(DeviceStream& stream) {
+    auto& own = static_cast<CudaStream&>(stream);
+    if (own.runtime != this) return OfAnother("stream");
+    return &own;
+  }
+  absl::StatusOr<CudaEvent*> Own(DeviceEvent& event) {
+    auto& own = static_cast<CudaEvent&>(event);
+    if (own.runtime != this) return OfAnother("event");
+    return &own;
+  }
+
+  // That is being made, of the stream's work; or null.
+  static std::shared_ptr<DeviceCapture> CaptureOf(CudaStream& stream) {
+    if (stream.capture != nullptr && stream.capture->ended()) stream.capture = nullptr;
+    return stream.capture;
+  }
+
+  absl::Status Spoil(DeviceCapture& capture, absl::string_view why) {
+    MutexLock lock(&mutex_);
+    return capture.Spoil(why);
+  }
+
+  absl::Status End(DeviceCapture& capture) {
+    MutexLock lock(&mutex_);
+    captures_.erase(std::find_if(captures_.begin(), captures_.end(),
+                                 [&](const auto& other) { return other.get() == &capture; }));
+    return capture.End();
+  }
+
+  // The capture ends with no graph.
+  void Abandon(DeviceCapture& capture, CudaStream& stream) {
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(stream.stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    End(capture).IgnoreError();
+  }
+
+  // FailedPrecondition when the calling thread is capturing, which is then spoilt.
+  absl::Status RefuseInCapture(absl::string_view call) {
+    MutexLock lock(&mutex_);
+    for (const auto& capture : captures_) {
+      if (!capture->IsOwn()) continue;
+      return capture->Spoil(absl::StrCat(call, ": the thread is capturing a stream"));
+    }
+    return absl::OkStatus();
+  }
+
+  // FailedPrecondition when nobody may now ask for the event.
+  absl::Status CheckRecorded(const CudaEvent& event, absl::string_view call) {
+    if (event.capture != nullptr) {
+      return Spoil(*event.capture, absl::StrCat(call, ": the event was last recorded in a capture"));
+    }
+    return RefuseInCapture(call);
+  }
+
+  // CUDA would take plain memory into a graph, and read it with every replay.
+  absl::Status RefusePlain(absl::string_view call, const void* to, const void* from,
+                           CudaStream& stream) {
+    const auto capture = CaptureOf(stream);
+    if (capture == nullptr) return absl::OkStatus();
+    for (const void* place : {to, from}) {
+      cudaPointerAttributes about;
+      absl::Status status =
+          CudaStatus(cudaPointerGetAttributes(&about, place), "cudaPointerGetAttributes");
+      if (!status.ok()) return status;
+      if (about.type == cudaMemoryTypeUnregistered) {
+        return Spoil(*capture, absl::StrCat(call, ": plain host memory in a capture"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // More dynamic shared memory than a kernel gets without asking; asked once for each size.
+  absl::Status AllowShared(const Kernel& kernel, size_t bytes) {
+    MutexLock lock(&mutex_);
+    size_t& allowed = shared_bytes_[kernel.entry];
+    if (bytes <= allowed) return absl::OkStatus();
+    absl::Status status =
+        CudaStatus(cudaFuncSetAttribute(kernel.entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(bytes)),
+                   "cudaFuncSetAttribute");
+    if (status.ok()) allowed = bytes;
+    return status;
+  }
+
+  const int device_;
+  std::string uuid_;
+  DeviceInfo info_;
+  const std::unique_ptr<CudaProducts> products_;
+  Mutex mutex_;
+  std::map<const void*, bool> allocated_ ABSL_GUARDED_BY(mutex_);  // whether for other processes
+  std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // by kernel
+  std::vector<std::shared_ptr<DeviceCapture>> captures_ ABSL_GUARDED_BY(mutex_);  // under way
+};
+
+CudaStream::~CudaStream() { runtime->Destroy(*this); }
+
+CudaEvent::~CudaEvent() {
+  runtime->Use();
+  cudaEventDestroy(event);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime(int device) {
+  auto refuse = [](const auto&... parts) {
+    return absl::FailedPreconditionError(absl::StrCat("CUDA: ", parts...));
+  };
+  int devices = 0;
+  absl::Status status = CudaStatus(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  if (!status.ok()) return refuse(status.message());
+  if (device < 0 || device >= devices) {
+    return refuse("device ", device, " of ", devices, " was asked for");
+  }
+  status = CudaStatus(cudaSetDevice(device), "cudaSetDevice");
+  if (!status.ok()) return refuse(status.message());
+  cudaDeviceProp properties;
+  status = CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  if (!status.ok()) return refuse(status.message());
+  if (properties.major < 8) {
+    return refuse(properties.name, " has compute capability ", properties.major, ".",
+                  properties.minor, "; the kernels need 8.0");
+  }
+  auto products = CudaProducts::Create();
+  if (!products.ok()) return products.status();
+  return std::make_unique<CudaRuntime>(device, properties, *std::move(products));
+}
+
+}  // namespace baton

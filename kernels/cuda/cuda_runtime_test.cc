@@ -1,0 +1,63 @@
+#include "kernels/cuda/cuda_runtime.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "kernels/cuda/device_runtime_conformance.h"
+
+#ifdef BATON_HAVE_CUDA
+#include "kernels/cuda/cublas_lt.h"
+#endif
+
+namespace baton {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+DeviceRuntimeParam Cuda() {
+  DeviceRuntimeParam param;
+  param.name = "cuda";
+  param.create = [](uint64_t) { return CreateCudaRuntime(0); };
+#ifdef BATON_HAVE_CUDA
+  param.add = &cuda_kernels::kAdd;
+#endif
+  return param;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceRuntimeConformanceTest, testing::Values(Cuda()),
+                         testing::PrintToStringParamName());
+
+TEST(CudaRuntimeTest, WithoutTheDeviceItSaysWhy) {
+  const absl::Status status = CreateCudaRuntime(1000).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()),
+              AnyOf(HasSubstr("built without CUDA"), HasSubstr("cudaGetDeviceCount: cudaError"),
+                    HasSubstr("device 1000 of ")));
+}
+
+TEST(CudaRuntimeTest, FindsAllItNeedsInCublasLt) {
+#ifndef BATON_HAVE_CUDA
+  GTEST_SKIP() << "built without CUDA";
+#else
+  const auto lt = CublasLt::Load();
+  if (absl::IsFailedPrecondition(lt.status()) &&
+      lt.status().message().find("has no") == std::string::npos) {
+    GTEST_SKIP() << lt.status().message();
+  }
+  ASSERT_TRUE(lt.ok()) << lt.status();
+  EXPECT_EQ((*lt)->GetVersion() / 10000, size_t{CUBLAS_VER_MAJOR});
+  const absl::Status status = (*lt)->Status(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmul");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cublasLtMatmul: "));
+#endif
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  if (baton::IsIpcPeer(argc, argv)) return baton::RunIpcPeer(baton::Cuda());
+  testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}
