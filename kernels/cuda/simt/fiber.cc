@@ -84,6 +84,11 @@ absl::Status FiberStacks::Reserve(int count) {
 }
 
 FiberContext FiberStacks::Begin(int stack, void (*entry)()) {
+  std::byte* bottom = memory_ + stack * kBytes + kGuardBytes;
+#ifdef __SANITIZE_ADDRESS__
+  // Functions that were left in their middle have not taken their red zones away.
+  ASAN_UNPOISON_MEMORY_REGION(bottom, kBytes - kGuardBytes);
+#endif
   // Tops differ within a page too, for the first-level cache.
   std::byte* top = memory_ + (stack + 1) * kBytes - stack % 16 * 256 - 64;
 #ifdef __SANITIZE_ADDRESS__
@@ -97,15 +102,7 @@ FiberContext FiberStacks::Begin(int stack, void (*entry)()) {
   void** frame = reinterpret_cast<void**>(top);
   for (int i = 0; i < 8; ++i) frame[i] = nullptr;
   frame[6] = reinterpret_cast<void*>(entry);
-  return {frame, memory_ + stack * kBytes + kGuardBytes, kBytes - kGuardBytes};
-}
-
-void FiberStacks::Forget() {
-#ifdef __SANITIZE_ADDRESS__
-  for (int i = 0; i < usable_; ++i) {
-    ASAN_UNPOISON_MEMORY_REGION(memory_ + i * kBytes + kGuardBytes, kBytes - kGuardBytes);
-  }
-#endif
+  return {frame, bottom, kBytes - kGuardBytes};
 }
 
 }  // namespace baton::simt

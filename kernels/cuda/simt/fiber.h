@@ -57,10 +57,9 @@ class FiberStacks {
   static constexpr int kMost = 1024;
   absl::Status Reserve(int count);
 
-  // A context that begins in `entry`, which must not return, at the top of that stack.
+  // A context that begins in `entry`, which must not return, at the top of that stack. Whoever was
+  // there before has been left for good.
   FiberContext Begin(int stack, void (*entry)());
-  // After fibers were left for good in the middle of what they did.
-  void Forget();
 
   // Which stack's bytes, guard included, hold this one; -1: none.
   int Find(const void* at) const {

@@ -163,6 +163,30 @@ BATON_KERNEL(kMisaligned, ProbeParams, 32) {
   reinterpret_cast<Vector16*>(out)[Lane()] = value;
 }
 
+__attribute__((noinline)) void Count(uint32_t* to, int count) {
+  for (int i = 0; i < count; ++i) to[i] = i;
+}
+
+BATON_KERNEL(kLocals, ProbeParams, 1024) {
+  uint32_t all[200];  // over whatever has been on this stack before
+  Count(all, 200);
+  uint32_t sum = all[199] - 199;
+  for (int round = 0; round < 2; ++round) {
+    uint32_t few[3];
+    Count(few, 3);
+    SyncThreads();
+    uint32_t many[10];
+    Count(many, 10);
+    if (round == 0) {
+      for (const uint32_t x : many) sum += x;
+    } else {
+      sum += many[few[0]];
+    }
+    SyncWarp();
+  }
+  params.out[ThreadIndex()] = sum + ThreadIndex();
+}
+
 __attribute__((noinline)) uint32_t Recurse(int frames) {
   volatile uint32_t local[256];
   local[frames % 256] = frames;

@@ -39,6 +39,7 @@ extern const Kernel kCopies;  // which: 0 right, 1 no wait, 2 no barrier after i
 extern const Kernel kShared;  // out: what arrays hold at the start and how they are aligned
 extern const Kernel kTooMuchShared;
 extern const Kernel kMisaligned;  // which: 0 right, 1 loads, 2 stores
+extern const Kernel kLocals;      // out[t] = 45 + t, by way of local arrays of several sizes
 extern const Kernel kDeep;        // recursion of `which` frames of 1 KiB
 
 }  // namespace baton::emulated_kernels

@@ -217,6 +217,18 @@ TEST(RunGridTest, VectorsThatAreNotAlignedAreErrors) {
   }
 }
 
+TEST(RunGridTest, LocalArraysAreAThreadsOwnInEveryBlockAndAfterAFailure) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const int threads = 32 << seed % 6;
+    const Ran ran =
+        RunProbe(emulated_kernels::kLocals, {.grid_x = 3, .threads = threads}, 0, {.seed = seed});
+    ASSERT_EQ(ran.status, absl::OkStatus());
+    for (int i = 0; i < threads; ++i) ASSERT_EQ(ran.out.word[i], 45u + i);
+    (void)RunProbe(emulated_kernels::kBarriers, {.threads = 64}, static_cast<int>(seed % 6));
+    (void)RunProbe(emulated_kernels::kIndices, {.threads = 256}, 0);
+  }
+}
+
 TEST(RunGridDeathTest, AStackThatOverflowsFaults) {
   EXPECT_EQ(RunProbe(emulated_kernels::kDeep, {.threads = 32}, 40).status, absl::OkStatus());
   EXPECT_DEATH((void)RunProbe(emulated_kernels::kDeep, {.threads = 32}, 400), "");

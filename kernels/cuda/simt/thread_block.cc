@@ -49,7 +49,6 @@ absl::Status ThreadBlock::Run() {
   thread.context = work_.stacks.Begin(thread.stack, &RunFiber);
   SwitchFiber(outside_, thread.context);
   work_.shared.EndBlock();
-  if (!status_.ok()) work_.stacks.Forget();
   return status_;
 }
 
