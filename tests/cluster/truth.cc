@@ -4,12 +4,14 @@
 
 #include "common/model/checkpoint.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
 
 namespace baton {
 namespace {
 
 constexpr int kBlockTokens = 16;
 constexpr int kChunkTokens = 512;
+constexpr size_t kDeviceBytes = size_t{1} << 30;
 
 }  // namespace
 
@@ -25,20 +27,45 @@ absl::StatusOr<std::unique_ptr<Truth>> Truth::Load(const std::string& folder,
       CreateCpuBackend({.threads = 2, .numerics = *order});
   if (!backend.ok()) return backend.status();
   truth->backend_ = *std::move(backend);
-  absl::StatusOr<std::unique_ptr<const Model>> model = Model::Load(folder, truth->backend_.get());
-  if (!model.ok()) return model.status();
-  truth->model_ = *std::move(model);
-  truth->layout_ =
-      truth->model_->LayoutFor(kBlockTokens, kv_type.value_or(truth->model_->weight_type()));
-  const int blocks = truth->layout_.BlocksFor(truth->config().context);
-  truth->memory_.resize(blocks * truth->layout_.BlockBytes());
-  truth->pool_ = std::make_unique<BlockPool>(blocks);
-  absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::Create(truth->model_.get(), truth->backend_.get(),
-                     {truth->memory_.data(), truth->layout_}, kChunkTokens);
-  if (!engine.ok()) return engine.status();
-  truth->engine_ = *std::move(engine);
+  if (absl::Status status = truth->Open(folder, kv_type); !status.ok()) return status;
   return truth;
+}
+
+absl::StatusOr<std::unique_ptr<Truth>> Truth::LoadOnEmulatedDevice(const std::string& folder) {
+  auto truth = std::unique_ptr<Truth>(new Truth);
+  absl::StatusOr<OpenedDevice> device = OpenEmulatedDevice(kDeviceBytes);
+  if (!device.ok()) return device.status();
+  truth->device_ = *std::move(device);
+  absl::StatusOr<std::unique_ptr<Backend>> backend = CreateCudaBackend(
+      {truth->device_.runtime.get(), truth->device_.kernels, truth->device_.name});
+  if (!backend.ok()) return backend.status();
+  truth->backend_ = *std::move(backend);
+  if (absl::Status status = truth->Open(folder, DType::kBF16); !status.ok()) return status;
+  return truth;
+}
+
+absl::Status Truth::Open(const std::string& folder, std::optional<DType> kv_type) {
+  absl::StatusOr<std::unique_ptr<const Model>> model = Model::Load(folder, backend_.get());
+  if (!model.ok()) return model.status();
+  model_ = *std::move(model);
+  layout_ = model_->LayoutFor(kBlockTokens, kv_type.value_or(model_->weight_type()));
+  const int blocks = layout_.BlocksFor(config().context);
+  const size_t bytes = blocks * layout_.BlockBytes();
+  std::byte* pool = nullptr;
+  if (device_.runtime != nullptr) {
+    absl::StatusOr<std::byte*> memory = device_.runtime->Allocate(bytes);
+    if (!memory.ok()) return memory.status();
+    pool = *memory;  // goes with the device
+  } else {
+    memory_.resize(bytes);
+    pool = memory_.data();
+  }
+  pool_ = std::make_unique<BlockPool>(blocks);
+  absl::StatusOr<std::unique_ptr<Engine>> engine =
+      Engine::Create(model_.get(), backend_.get(), {pool, layout_}, kChunkTokens);
+  if (!engine.ok()) return engine.status();
+  engine_ = *std::move(engine);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<TokenId>> Truth::Answer(const std::vector<TokenId>& prompt,

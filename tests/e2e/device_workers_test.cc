@@ -1,0 +1,138 @@
+// Workers with --backend=cuda-emulated: the programs, their KV in the memory of emulated devices,
+// one for each process, handed over from device to device, token for token as one process gives.
+// How near that is to the CPU's answers is common/engine/cuda_answers_test.cc's.
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster.h"
+#include "tests/cluster/truth.h"
+#include "tests/e2e/served_folder.h"
+
+namespace baton {
+namespace {
+
+struct Case {
+  std::vector<TokenId> prompt;
+  SamplingOptions sampling;
+};
+
+// Prompts of 1 to 90 tokens; every second one drawn with a seed.
+std::vector<Case> MakeCases(int vocab) {
+  std::mt19937 random(20261122);
+  std::vector<Case> cases(8);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Case& c = cases[i];
+    const int length = i == 0 ? 1 : std::uniform_int_distribution<int>(2, 90)(random);
+    for (int t = 0; t < length; ++t) {
+      c.prompt.push_back(std::uniform_int_distribution<TokenId>(0, vocab - 1)(random));
+    }
+    c.sampling.max_tokens = 6;
+    c.sampling.logprobs = 1;
+    if (i % 2 == 1) {
+      c.sampling.temperature = 0.9f;
+      c.sampling.top_k = 20;
+      c.sampling.seed = random();
+    }
+  }
+  return cases;
+}
+
+v1::GenerateRequest RequestFor(const Case& c, v1::ServingMode mode) {
+  v1::GenerateRequest request = TokenRequest(c.prompt, c.sampling.max_tokens);
+  v1::SamplingParams* sampling = request.mutable_sampling();
+  sampling->set_temperature(c.sampling.temperature);
+  // All that a model's generation_config.json may want otherwise.
+  sampling->set_top_k(static_cast<uint32_t>(c.sampling.top_k));
+  sampling->set_top_p(c.sampling.top_p);
+  sampling->set_min_p(c.sampling.min_p);
+  sampling->set_repetition_penalty(c.sampling.repetition_penalty);
+  sampling->set_seed(c.sampling.seed);
+  sampling->set_logprobs(*c.sampling.logprobs);
+  request.set_mode(mode);
+  return request;
+}
+
+class DeviceWorkersTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(DeviceWorkersTest, AnswerAsOneProcessInEveryMode) {
+  const bool demo = GetParam() == std::string("demo");
+  const ServedFolder folder(demo ? absl::StrCat(BATON_SOURCE_DIR, "/common/model/demo")
+                                 : std::string(GetParam()));
+  const auto truth = Truth::LoadOnEmulatedDevice(folder.path());
+  ASSERT_TRUE(truth.ok()) << truth.status();
+  const std::string context = absl::StrCat("--context=", std::min(256, (*truth)->config().context));
+  const auto cluster =
+      Cluster::Start({.model = folder.path(),
+                      .prefill_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
+                                        "--chunk-tokens=32"},
+                      .decode_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
+                                       "--chunk-tokens=48"}});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const std::vector<Case> cases = MakeCases((*truth)->config().vocab);
+  for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
+    // All at once.
+    std::vector<Answer> answers(cases.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      threads.emplace_back(
+          [&, i] { answers[i] = Generate((*cluster)->stub(), RequestFor(cases[i], mode)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("case ", i, ", mode ", v1::ServingMode_Name(mode)));
+      ASSERT_TRUE(answers[i].status.ok()) << answers[i].status;
+      const auto expected = (*truth)->FullAnswer(cases[i].prompt, cases[i].sampling);
+      ASSERT_TRUE(expected.ok()) << expected.status();
+      ASSERT_EQ(answers[i].tokens.size(), expected->tokens.size());
+      for (size_t t = 0; t < expected->tokens.size(); ++t) {
+        EXPECT_EQ(answers[i].tokens[t].token_id(), expected->tokens[t].id) << "token " << t;
+        EXPECT_EQ(answers[i].tokens[t].logprob(), *expected->tokens[t].logprob) << "token " << t;
+      }
+      EXPECT_EQ(answers[i].summary.mode(), mode);
+      EXPECT_EQ(answers[i].summary.link(),
+                mode == v1::SERVING_MODE_DISAGGREGATED ? "cuda-ipc" : "");
+    }
+  }
+}
+
+// A few of every build; BATON_CASES above 10 runs all.
+std::vector<const char*> Models() {
+  const char* const cases = std::getenv("BATON_CASES");
+  if (cases == nullptr || std::atoi(cases) <= 10) {
+    return {"demo", "mistral_five_mqa_bf16", "phi3_five_crossing_f32", "qwen3_f32"};
+  }
+  return {"demo",
+          "gqa_bias_bf16",
+          "gqa_f32",
+          "llama3_sharded_bf16",
+          "llama_five_dynamic_f32",
+          "llama_linear_mixed",
+          "mha_tied_f16",
+          "mistral_dynamic_f16",
+          "mistral_five_mqa_bf16",
+          "mistral_window_f32",
+          "mqa_llama3_f32",
+          "phi3_five_crossing_f32",
+          "phi3_long_bf16",
+          "phi3_window_f32",
+          "qwen2_five_yarn_f32",
+          "qwen2_window_f32",
+          "qwen2_yarn_tied_bf16",
+          "qwen3_f32",
+          "qwen3_five_layers_bf16"};
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DeviceWorkersTest, testing::ValuesIn(Models()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace baton
