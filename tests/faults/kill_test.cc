@@ -103,16 +103,20 @@ Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOpt
   return c;
 }
 
+enum class Workers { kOnTheCpu, kOnEmulatedDevices };
+
 // Prompts long enough that prefill and pull last a while, answers long enough that decode does.
-std::vector<Case> MakeCases(const std::string& model, int longest, std::mt19937& random) {
-  const auto truth = Truth::Load(model);
+std::vector<Case> MakeCases(const std::string& model, Workers workers, int longest,
+                            std::mt19937& random) {
+  const bool emulated = workers == Workers::kOnEmulatedDevices;
+  const auto truth = emulated ? Truth::LoadOnEmulatedDevice(model) : Truth::Load(model);
   BATON_CHECK(truth.ok()) << truth.status();
   std::vector<Case> cases;
   for (int i = 0; i < 48; ++i) {
     const int length = std::uniform_int_distribution<int>(
         1, i % 3 == 0 ? longest : std::min(longest / 2, 400))(random);
     SamplingOptions sampling;
-    sampling.max_tokens = std::uniform_int_distribution<int>(8, 160)(random);
+    sampling.max_tokens = std::uniform_int_distribution<int>(8, emulated ? 40 : 160)(random);
     if (i % 2 != 0) {
       sampling.temperature = 1;
       sampling.seed = random();
@@ -296,7 +300,7 @@ int Lost(const std::string& router_log) {
 class KillTest : public testing::Test {
  protected:
   // Prompts of up to `longest` tokens.
-  void RunStorm(const std::string& model, int longest, int kills);
+  void RunStorm(const std::string& model, Workers workers, int longest, int kills);
 
   // Of every process that runs now.
   void SampleMemory(int router_answers) {
@@ -327,23 +331,26 @@ class KillTest : public testing::Test {
   MemoryWatch memory_{kWarmUp};
 };
 
-void KillTest::RunStorm(const std::string& model, int longest, int kills) {
+void KillTest::RunStorm(const std::string& model, Workers workers, int longest, int kills) {
   const int seed = FromEnvironment("BATON_SEED", 20261121);
   std::printf("seed %d, %d kills\n", seed, kills);
   std::mt19937 random(seed);
-  const std::vector<Case> cases = MakeCases(model, longest, random);
+  const std::vector<Case> cases = MakeCases(model, workers, longest, random);
   const SharedMemory before = SharedMemoryOf({});
 
   // A worker that is stopped is missed after 2.5 s without a report; by then the lease of what it
   // held or was to read is over, and every leg at it has been silent for too long.
   const std::string pool = absl::StrCat("--kv-bytes=", kPoolBytes);
+  const std::string backend =
+      workers == Workers::kOnTheCpu ? "--backend=cpu" : "--backend=cuda-emulated";
   auto started = Cluster::Start(
       {.model = model,
        .prefill = 2,
        .decode = 2,
        .router_flags = {"--report-limit=2500ms", "--stall=2s"},
-       .prefill_flags = {pool, "--report-interval=200ms", "--chunk-tokens=128", "--lease=2s"},
-       .decode_flags = {pool, "--report-interval=200ms", "--max-batch=16", "--stall=2s"}});
+       .prefill_flags = {backend, pool, "--report-interval=200ms", "--chunk-tokens=128",
+                         "--lease=2s"},
+       .decode_flags = {backend, pool, "--report-interval=200ms", "--max-batch=16", "--stall=2s"}});
   ASSERT_TRUE(started.ok()) << started.status();
   cluster_ = *std::move(started);
   Cluster& cluster = *cluster_;
@@ -451,14 +458,22 @@ void KillTest::RunStorm(const std::string& model, int longest, int kills) {
 }
 
 TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
-  RunStorm(kDemoModel, 1800, FromEnvironment("BATON_KILLS", 24));
+  RunStorm(kDemoModel, Workers::kOnTheCpu, 1800, FromEnvironment("BATON_KILLS", 24));
 }
 
 // Rotary tables that change as a sequence grows, so that it goes back to prefill by itself, and
 // windows shorter than most prompts.
 TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
   const ServedFolder folder(LongModelFolder(DType::kBF16, true));
-  RunStorm(folder.path(), 600, std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
+  RunStorm(folder.path(), Workers::kOnTheCpu, 600,
+           std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
+}
+
+// KV pulled from device to device, between processes that die.
+TEST_F(KillTest, WorkersOnEmulatedDevicesToo) {
+  const ServedFolder folder("mistral_window_f32");
+  RunStorm(folder.path(), Workers::kOnEmulatedDevices, 100,
+           std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
 // Whoever computes the logprobs of the prompt dies while the client already has some of them.
