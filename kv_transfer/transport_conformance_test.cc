@@ -34,6 +34,7 @@ struct TransportKind {
   std::string link;
   std::function<TransportPair()> make;
 };
+void PrintTo(const TransportKind& kind, std::ostream* out) { *out << kind.name; }
 
 struct InnerTransport {
   std::unique_ptr<Transport> inner;  // outlives the wrapper below
@@ -162,6 +163,12 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
     DeviceRuntime& device = *pair_.reader_device;
     EXPECT_TRUE(device.Fill(ours.data, static_cast<uint8_t>(value), ours.bytes, *stream_).ok());
     EXPECT_TRUE(device.Synchronize(*stream_).ok());
+  }
+  // All work that was ever put on the reader's device: an emulated one leaves undone what nobody
+  // asks for.
+  void RunWhatIsLeft() {
+    if (pair_.reader_device == nullptr) return;
+    pair_.reader_device->Free(pair_.reader_device->Allocate(1).value());
   }
   std::vector<std::byte> Contents(const TransportMemory& ours, size_t offset, size_t bytes) {
     std::vector<std::byte> contents(bytes);
@@ -369,6 +376,7 @@ TEST_P(TransportConformanceTest, DisconnectReportsEveryReadAndNothingArrivesLate
       reader_->Progress();
       owner_->Progress();
     }
+    RunWhatIsLeft();
     EXPECT_EQ(done, 64);
     ASSERT_TRUE(All(Contents(ours, 0, bytes), std::byte{0x55}));
     EXPECT_TRUE(absl::IsUnavailable(reader_->SendNote(peer, "x")));
