@@ -99,7 +99,8 @@ class EmulatedRuntime : public DeviceRuntime {
     if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("Allocate"); !status.ok()) return status;
     auto memory = memory_->Allocate(bytes, interprocess);
-    if (memory.ok()) kernel_memory_.Add(*memory, bytes, /*written=*/!options_.check);
+    // What another process writes there nobody sees here.
+    if (memory.ok()) kernel_memory_.Add(*memory, bytes, !options_.check || interprocess);
     return memory;
   }
 
