@@ -86,17 +86,12 @@ absl::Status FiberStacks::Reserve(int count) {
 FiberContext FiberStacks::Begin(int stack, void (*entry)()) {
   std::byte* bottom = memory_ + stack * kBytes + kGuardBytes;
 #ifdef __SANITIZE_ADDRESS__
-  // Functions that were left in their middle have not taken their red zones away.
+  // Whoever was here last left its outermost frames for good, or all of them where a kernel failed,
+  // and with them their red zones: a function's entry marks its own alone.
   ASAN_UNPOISON_MEMORY_REGION(bottom, kBytes - kGuardBytes);
 #endif
   // Tops differ within a page too, for the first-level cache.
   std::byte* top = memory_ + (stack + 1) * kBytes - stack % 16 * 256 - 64;
-#ifdef __SANITIZE_ADDRESS__
-  // A fiber that ends leaves its outermost frames for good, and their red zones: a function's
-  // entry marks its own alone.
-  constexpr size_t kOutermost = 4096;
-  ASAN_UNPOISON_MEMORY_REGION(top - kOutermost, kOutermost);
-#endif
   // What baton_simt_switch takes from it: six registers, the address; then a null return address,
   // where stack walks end.
   void** frame = reinterpret_cast<void**>(top);
