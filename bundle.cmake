@@ -5,7 +5,9 @@
 # The programs look beside themselves, also for what their libraries need: that takes the older tag, DT_RPATH.
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
-add_link_options(LINKER:--disable-new-dtags LINKER:--gc-sections)
+add_link_options(LINKER:--disable-new-dtags)
+# The folder is to stay small. Packed relocations are read by a C library of 2.36 or later.
+add_link_options(LINKER:--gc-sections LINKER:-z,pack-relative-relocs)
 
 # Left to the machine: the C library (ours needs one at least as new), what comes with a GPU's driver or CUDA, and RDMA's
 # libraries, which belong to the drivers of its network cards; without those UCX does without RDMA.
