@@ -272,14 +272,16 @@ absl::StatusOr<const DeviceTransport::Pool*> DeviceTransport::OpenPool(PeerId id
     imported = runtime_->ImportMemory(decoded->handle);
   }
   if (imported.ok()) pool.imported = *imported;
-  const bool same = decoded->device == runtime_->info().id;
+  if (imported.ok()) {
+    const std::string between = runtime_->LinkTo(decoded->device);
+    pool.link = between == "same" ? "cuda-ipc" : between.empty() ? "peer-device" : between;
+  }
   Log(Severity::kInfo, "kv_device_path",
       {{"peer", id},
        {"device", decoded->device},
-       {"path", imported.ok() ? (same ? "cuda-ipc, same device" : "cuda-ipc, another device")
-                              : "bounced through host memory"},
+       {"path",
+        imported.ok() ? absl::StrCat("cuda ipc, ", pool.link) : "bounced through host memory"},
        {"why", imported.ok() ? "its handle opens" : imported.status().message()}});
-  if (imported.ok()) pool.link = same ? "cuda-ipc" : "peer-device";
   return &peer->pools.emplace(std::string(key), pool).first->second;
 }
 

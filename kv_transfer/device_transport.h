@@ -11,7 +11,8 @@ namespace baton {
 // A transport whose pools (AllocatePool) lie in the memory of `runtime`'s device. Connections,
 // notes and host memory are `inner`'s. A peer's pool is read
 //  - by CUDA IPC, where its handle opens here: copies from device to device on a stream of our own,
-//    without the peer's help. Link: cuda-ipc (the same device) or peer-device (another one's);
+//    without the peer's help. Link: cuda-ipc (the same device), nvlink or pcie (another one), or
+//    peer-device where the runtime can't tell which;
 //  - else bounced: the peer copies a run to host memory of `inner`, we read it there, and copy it
 //  to
 //    our device; several runs at once. Link: inner's. So in one process, as CUDA refuses its own

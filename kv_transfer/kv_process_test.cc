@@ -310,7 +310,7 @@ TEST_P(PeerDeviceTest, APullFromAnotherDeviceIsLabelledSo) {
   EXPECT_TRUE(Right());
 }
 INSTANTIATE_TEST_SUITE_P(Links, PeerDeviceTest,
-                         testing::Values(Linked{"PeerDevice", "tcp", "peer-device", 1, 0}),
+                         testing::Values(Linked{"PeerDevice", "tcp", "nvlink", 1, 0}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

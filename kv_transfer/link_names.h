@@ -8,8 +8,8 @@
 namespace baton {
 
 // What Transport::Link answers, for places that count by it; the last one stands for anything else.
-inline constexpr absl::string_view kLinkNames[] = {"inproc", "shm",      "tcp",         "rdma",
-                                                   "nvlink", "cuda-ipc", "peer-device", "other"};
+inline constexpr absl::string_view kLinkNames[] = {
+    "inproc", "shm", "tcp", "rdma", "nvlink", "pcie", "cuda-ipc", "peer-device", "other"};
 
 // The place of `link` among them.
 inline size_t LinkIndex(absl::string_view link) {

@@ -67,7 +67,7 @@ class Transport {
   // to its `done` and no byte of it will arrive any more. Unknown peers are ignored.
   virtual void Disconnect(PeerId peer) = 0;
   // Which way the bytes from this peer's pool, or else to this peer, really take: inproc, shm, tcp,
-  // rdma, nvlink, cuda-ipc, peer-device. Found by asking, once a read or note has completed;
+  // rdma, nvlink, pcie, cuda-ipc, peer-device. Found by asking, once a read or note has completed;
   // Unavailable before.
   virtual absl::StatusOr<std::string> Link(PeerId peer) = 0;
 

@@ -34,6 +34,12 @@ struct EventHandle {
   cudaIpcEventHandle_t event;
 };
 
+// DeviceInfo::id.
+std::string IdOf(const cudaDeviceProp& properties) {
+  return absl::StrCat("GPU-", absl::BytesToHexString(absl::string_view(
+                                  properties.uuid.bytes, sizeof(properties.uuid.bytes))));
+}
+
 class CudaRuntime;
 
 struct CudaStream : DeviceStream {
@@ -71,7 +77,7 @@ class CudaRuntime : public DeviceRuntime {
       : device_(device), products_(std::move(products)) {
     uuid_.assign(properties.uuid.bytes, sizeof(properties.uuid.bytes));
     info_.name = properties.name;
-    info_.id = absl::StrCat("GPU-", absl::BytesToHexString(uuid_));
+    info_.id = IdOf(properties);
     info_.multiprocessors = properties.multiProcessorCount;
     info_.major = properties.major;
     info_.minor = properties.minor;
@@ -80,6 +86,30 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   const DeviceInfo& info() const override { return info_; }
+
+  std::string LinkTo(absl::string_view device) override {
+    if (device == info_.id) return "same";
+    int devices = 0;
+    if (!CudaStatus(cudaGetDeviceCount(&devices), "cudaGetDeviceCount").ok()) return "";
+    for (int other = 0; other < devices; ++other) {
+      cudaDeviceProp properties;
+      if (!CudaStatus(cudaGetDeviceProperties(&properties, other), "cudaGetDeviceProperties")
+               .ok() ||
+          IdOf(properties) != device) {
+        continue;
+      }
+      // Of what lies between GPUs only NVLink carries atomics.
+      int atomics = 0;
+      if (!CudaStatus(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported,
+                                                device_, other),
+                      "cudaDeviceGetP2PAttribute")
+               .ok()) {
+        return "";
+      }
+      return atomics != 0 ? "nvlink" : "pcie";
+    }
+    return "";
+  }
 
   absl::StatusOr<size_t> FreeBytes() override {
     Use();

@@ -242,6 +242,11 @@ TEST_P(DeviceRuntimeConformanceTest, TheSameHandleAgainGivesTheSameMemory) {
   runtime_->CloseMemory(nullptr);
 }
 
+TEST_P(DeviceRuntimeConformanceTest, WhatLiesBetweenItAndOthersIsTold) {
+  EXPECT_EQ(runtime_->LinkTo(runtime_->info().id), "same");
+  EXPECT_EQ(runtime_->LinkTo("no device"), "");
+}
+
 TEST_P(DeviceRuntimeConformanceTest, AProcessCannotImportWhatItExported) {
   std::byte* const memory = Device<std::byte>(kBytes, true);
   const auto event = Event(true);

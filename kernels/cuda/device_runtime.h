@@ -84,6 +84,9 @@ class DeviceRuntime {
   virtual ~DeviceRuntime() = default;
 
   virtual const DeviceInfo& info() const = 0;
+  // What lies between this device and one of this node, named by its DeviceInfo::id: same, nvlink
+  // or pcie; empty where that can't be told.
+  virtual std::string LinkTo(absl::string_view device) = 0;
   // Bytes that may still be allocated; others may take them first.
   virtual absl::StatusOr<size_t> FreeBytes() = 0;
 

@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "kernels/cuda/device_checks.h"
@@ -88,6 +89,11 @@ class EmulatedRuntime : public DeviceRuntime {
   }
 
   const DeviceInfo& info() const override { return info_; }
+
+  std::string LinkTo(absl::string_view device) override {
+    if (device == info_.id) return "same";
+    return absl::StartsWith(device, "EMULATED-") && options_.peer_access ? "nvlink" : "";
+  }
 
   absl::StatusOr<size_t> FreeBytes() override {
     MutexLock lock(&mutex_);
