@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/step_upload.h"
@@ -60,6 +61,7 @@ class CudaBackend final : public Backend {
         tokens_(runtime_, stream_.get()),
         logit_rows_(runtime_, stream_.get()),
         step_(runtime_, stream_.get(), &kernels_),
+        attention_(runtime_, stream_.get(), &kernels_),
         gathered_(runtime_),
         logits_(runtime_) {}
   ~CudaBackend() override {
@@ -186,16 +188,16 @@ class CudaBackend final : public Backend {
     if (args.q.rows == 0 || args.sequences.empty()) return absl::OkStatus();
     const auto step = step_.Rows(args.sequences, args.q.rows, layout);
     if (!step.ok()) return step.status();
-    return Launch(kernels_.paged_attention,
-                  PagedAttentionParams{.step = *step,
-                                       .q = args.q.data,
-                                       .out = args.out.data,
-                                       .q_stride = args.q.stride,
-                                       .out_stride = args.out.stride,
-                                       .heads = args.heads,
-                                       .window = args.window,
-                                       .scale = args.scale,
-                                       .pages = PagesOf(args.kv, args.layer)});
+    return attention_.Attend({.step = *step,
+                              .q = args.q.data,
+                              .out = args.out.data,
+                              .q_stride = args.q.stride,
+                              .out_stride = args.out.stride,
+                              .heads = args.heads,
+                              .window = args.window,
+                              .scale = args.scale,
+                              .pages = PagesOf(args.kv, args.layer)},
+                             args.sequences, step_.rows_version());
   }
 
   absl::Status SiluMul(const SiluMulArgs& args) override {
@@ -262,6 +264,7 @@ class CudaBackend final : public Backend {
   WeightUpload weight_upload_;
   UploadSlab tokens_, logit_rows_;
   StepUpload step_;
+  AttentionLaunches attention_;
   DeviceBuffer gathered_, logits_;
   std::vector<std::byte*> allocated_;  // weights and activations
 };

@@ -44,6 +44,9 @@
 //                                       nearest even
 //   uint32_t PackBf16(float low, float high)
 //   float Exp2(float), Exp(float), Log(float), Sqrt(float), ReciprocalSqrt(float), Sin, Cos, Fma
+//   float Mul(float, float)             rounded by itself: never half of a fused multiply-add, so
+//   that
+//                                       two kernels get the same bits
 //                                       float FastExp2 and the like are not used: results are to be
 //                                       near those of a CPU
 //   Vector16                            16 bytes, aligned: loaded and stored at once

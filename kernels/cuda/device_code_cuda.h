@@ -91,6 +91,7 @@ BATON_DEVICE float ReciprocalSqrt(float x) { return rsqrtf(x); }
 BATON_DEVICE float Sin(float x) { return sinf(x); }
 BATON_DEVICE float Cos(float x) { return cosf(x); }
 BATON_DEVICE float Fma(float a, float b, float c) { return fmaf(a, b, c); }
+BATON_DEVICE float Mul(float a, float b) { return __fmul_rn(a, b); }
 
 BATON_DEVICE uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));

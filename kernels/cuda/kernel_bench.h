@@ -43,6 +43,8 @@ class TwinMemory {
 
   size_t bytes() const { return elements_ * DTypeBytes(type_); }
   bool is_output() const { return is_output_; }
+  // What a kernel keeps for another, which the twin has no equal of: Compare looks at the margins.
+  void SetScratch() { is_scratch_ = true; }
   // Outputs: each element within `slack` or one unit in the last place of the twin's, and all but
   // two and a part `most_apart` of them the same; all of them where that is 0. Everything else,
   // margins too: the same bits.
@@ -54,6 +56,7 @@ class TwinMemory {
   const DType type_;
   const size_t elements_, first_byte_;
   const bool is_output_;
+  bool is_scratch_ = false;
   std::unique_ptr<std::byte[]> memory_[2];
 };
 
@@ -87,6 +90,12 @@ class KernelBench {
   // bf16; every second one aligned to 16 bytes in each row.
   TwinTensor Filled(int rows, int cols, float deviation = 1);
   TwinTensor Output(int rows, int cols);
+  // Of 4 bytes each, for kernels alone.
+  TwinMemory* Scratch(size_t elements) {
+    TwinMemory* const memory = Memory(DType::kF32, elements, 0, /*is_output=*/true);
+    memory->SetScratch();
+    return memory;
+  }
   // A tensor that is read and written.
   TwinTensor InOut(int rows, int cols);
 
@@ -95,6 +104,11 @@ class KernelBench {
   void Run(const Kernel& kernel, const Params& of_kernel, const Params& of_twin) {
     RunKernel(kernel, LaunchOf(of_kernel), &of_kernel);
     RunTwin(of_twin);
+  }
+  // The kernel alone.
+  template <typename Params>
+  void Run(const Kernel& kernel, const LaunchShape& shape, const Params& params) {
+    RunKernel(kernel, shape, &params);
   }
   // Compares all memory (TwinMemory::Compare).
   void Check(absl::string_view what, double slack, double most_apart = 0.03);
@@ -114,11 +128,12 @@ class KernelBench {
 };
 
 // The rows of a step over a paged pool, at random: sequences with some positions behind them, rows
-// that are nobody's between, block tables in no order.
+// that are nobody's between, block tables in no order. The pool is the end of one that is too large
+// for offsets of 32 bits: blocks are counted from far before it.
 struct TwinStep {
   struct Sequence {
     int rows = 0, first_position = 0;
-    std::vector<int32_t> blocks;
+    std::vector<int32_t> blocks;  // counted from 0
   };
 
   // `lengths[s]`: positions of sequence s in all, of which the last `rows[s]` are the step's.
@@ -130,6 +145,8 @@ struct TwinStep {
   // Numbers in K and V of one layer for every position that some row sees, its own included,
   // through a window of that size (0: of any).
   void FillPool(KernelBench& bench, int layer, int window);
+
+  static constexpr int32_t kFirstBlock = (1 << 30) + 12345;
 
   const KvLayout layout;
   std::vector<Sequence> sequences;

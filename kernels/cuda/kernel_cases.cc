@@ -261,6 +261,7 @@ KernelCase PagedAttentionCase() {
             TwinStep step = SomeStep(bench, layout, 110);
             const int windows[] = {0, bench.Pick(1, 20), bench.Pick(30, 100), 1 << 30};
             const int window = windows[bench.Pick(0, 3)];
+            const float soft_cap = i % 4 == 3 ? 1.5f : 0;
             step.FillPool(bench, 1, window);
             const int rows = static_cast<int>(step.sequence_of_row.size());
             const int heads = layout.kv_heads * ratio;
@@ -275,7 +276,8 @@ KernelCase PagedAttentionCase() {
                                           .heads = heads,
                                           .window = window,
                                           .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
-                                          .pages = step.pages(side, 1)};
+                                          .pages = step.pages(side, 1),
+                                          .soft_cap = soft_cap};
             });
             // Scores of up to some units, summed over head_dim in float.
             bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window),

@@ -26,6 +26,9 @@ KernelCase SiluMulCase();
 KernelCase RopeTableCase();
 KernelCase RopeWriteKvCase();
 KernelCase PagedAttentionCase();
+KernelCase AttentionPlanCase();
+// attention_plan, split_attention and merge_attention against the twin of paged_attention.
+KernelCase SplitAttentionCase();
 KernelCase ArgmaxCase();
 
 }  // namespace baton

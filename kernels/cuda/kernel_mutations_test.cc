@@ -27,8 +27,10 @@ TEST(KernelMutationsTest, OfRmsNormAreCaught) { ExpectAllCaught(RmsNormCase(), 1
 TEST(KernelMutationsTest, OfBiasRowsAreCaught) { ExpectAllCaught(BiasRowsCase(), 3); }
 TEST(KernelMutationsTest, OfSiluMulAreCaught) { ExpectAllCaught(SiluMulCase(), 4); }
 TEST(KernelMutationsTest, OfRopeTableAreCaught) { ExpectAllCaught(RopeTableCase(), 5); }
-TEST(KernelMutationsTest, OfRopeWriteKvAreCaught) { ExpectAllCaught(RopeWriteKvCase(), 12); }
-TEST(KernelMutationsTest, OfPagedAttentionAreCaught) { ExpectAllCaught(PagedAttentionCase(), 21); }
+TEST(KernelMutationsTest, OfRopeWriteKvAreCaught) { ExpectAllCaught(RopeWriteKvCase(), 13); }
+TEST(KernelMutationsTest, OfPagedAttentionAreCaught) { ExpectAllCaught(PagedAttentionCase(), 23); }
+TEST(KernelMutationsTest, OfAttentionPlanAreCaught) { ExpectAllCaught(AttentionPlanCase(), 7); }
+TEST(KernelMutationsTest, OfSplitAttentionAreCaught) { ExpectAllCaught(SplitAttentionCase(), 45); }
 TEST(KernelMutationsTest, OfArgmaxAreCaught) { ExpectAllCaught(ArgmaxCase(), 5); }
 
 }  // namespace

@@ -5,7 +5,9 @@ namespace baton {
 
 namespace BATON_DEVICE_NAMESPACE {
 extern const Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table,
-    rope_write_kv, paged_attention, argmax, kv_checksum;
+    rope_write_kv, paged_attention, attention_plan, merge_attention, argmax, kv_checksum,
+    split_attention_64, split_attention_80, split_attention_96, split_attention_128,
+    split_attention_256;
 }  // namespace BATON_DEVICE_NAMESPACE
 
 #ifdef BATON_EMULATED
@@ -23,8 +25,13 @@ KernelTable CudaKernels() {
       .rope_table = made::rope_table,
       .rope_write_kv = made::rope_write_kv,
       .paged_attention = made::paged_attention,
+      .attention_plan = made::attention_plan,
+      .merge_attention = made::merge_attention,
       .argmax = made::argmax,
       .kv_checksum = made::kv_checksum,
+      .split_attention = {made::split_attention_64, made::split_attention_80,
+                          made::split_attention_96, made::split_attention_128,
+                          made::split_attention_256},
   };
 }
 

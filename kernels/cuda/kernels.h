@@ -5,7 +5,9 @@
 // once where they are aligned, and the bits are the same where they are not. Every result depends
 // on its own row alone. twins.h says the same in plain C++.
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "kernels/cuda/kernel.h"
 #include "kernels/dtype.h"
@@ -140,6 +142,61 @@ struct PagedAttentionParams {
   int32_t window;
   float scale;  // multiplies q . k
   LayerPages pages;
+  // Scores become soft_cap * tanh(score / soft_cap); 0: they stay (Gemma 2, arXiv:2408.00118).
+  float soft_cap = 0;
+};
+
+// Split attention: what PagedAttentionParams says, on tensor cores, for bf16 pools, up to 16 query
+// heads of a KV head and the head_dims below (attention_choice.h). Keys are cut into ranges that
+// begin at multiples of kAttentionRange positions (Flash-Decoding, Dao et al. 2023), a range into
+// tiles of kAttentionTileKeys; a row's softmax is online over the tiles of a range, and its ranges
+// are merged in ascending order. So a row's bits are those of its own position alone. Weights are
+// rounded to bf16 before they meet the values, in the sum that divides as well.
+constexpr int kAttentionHeadDims[] = {64, 80, 96, 128, 256};
+constexpr int kAttentionRange = 256;     // keys
+constexpr int kAttentionTileKeys = 32;   // of mma and of a stage of the pipeline
+constexpr int kAttentionTileRows = 16;   // query heads of neighbouring rows that one mma takes
+constexpr int kMergeAttentionWarps = 4;  // of a block, each with a head
+
+// Of the pipeline: what fits in the 99 KiB of a block that all devices of sm_80 and newer have.
+template <int kHeadDim>
+constexpr int kAttentionStages = kHeadDim <= 128 ? 3 : 2;
+
+// Shared memory of a block of split_attention, which is a warp: queries, and keys and values of
+// the stages; rows 16 bytes further apart than they are long, against conflicts.
+constexpr size_t SplitAttentionSharedBytes(int head_dim) {
+  const int stages = head_dim <= 128 ? kAttentionStages<128> : kAttentionStages<256>;
+  return (kAttentionTileRows + stages * 2 * kAttentionTileKeys) * (head_dim + size_t{8}) * 2;
+}
+
+// A range of keys for a tile of rows.
+struct AttentionItem {
+  int32_t row;  // the tile's first
+  int32_t range;
+};
+
+// Which ranges the rows of a step have, in the order of rows: a tile is up to `tile_rows` rows of
+// one sequence, counted from its first one in [first_row, first_row + rows).
+struct AttentionPlanParams {
+  StepRows step;
+  int32_t first_row, rows;  // of the step's
+  int32_t tile_rows;
+  int32_t window;
+  int32_t* first_item;   // [rows + 1]: of the tile that begins with a row; then of all
+  AttentionItem* items;  // room for all
+};
+
+// split_attention writes partial results of all items, whatever the size of the grid, and
+// merge_attention what they come to. Nothing of a launch depends on lengths, so that it can be
+// recorded: blocks take items until `plan.first_item` has no more.
+struct SplitAttentionParams {
+  PagedAttentionParams attention;
+  AttentionPlanParams plan;  // as attention_plan had it
+  int32_t blocks;            // of split_attention's grid
+  // Of item, KV head, row of the tile, head of the group: the sum of weighted values, and the
+  // largest score in powers of two and the sum of the weights by it.
+  float* values;  // [items, kv_heads, tile_rows * group, head_dim]
+  float* sums;    // [items, kv_heads, tile_rows * group, 2]
 };
 
 // The token of the largest logit of each row, the lowest id among equals; -1 where a logit is NaN
@@ -153,7 +210,9 @@ struct ArgmaxParams {
 // The kernels as one compiler made them, and how each is launched (launches.h).
 struct KernelTable {
   Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table, rope_write_kv,
-      paged_attention, argmax, kv_checksum;  // the last: kv_checksum.h
+      paged_attention, attention_plan, merge_attention, argmax;
+  Kernel kv_checksum;                                     // kv_checksum.h
+  Kernel split_attention[std::size(kAttentionHeadDims)];  // by head_dim
 };
 // Run by the emulated runtime.
 KernelTable EmulatedKernels();

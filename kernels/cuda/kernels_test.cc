@@ -26,6 +26,12 @@ TEST(KernelsTest, RopeWriteKvIsItsTwin) {
 TEST(KernelsTest, PagedAttentionIsItsTwin) {
   EXPECT_EQ(RunCases(PagedAttentionCase(), {}), absl::OkStatus());
 }
+TEST(KernelsTest, AttentionPlanIsItsTwin) {
+  EXPECT_EQ(RunCases(AttentionPlanCase(), {}), absl::OkStatus());
+}
+TEST(KernelsTest, SplitAttentionIsItsTwin) {
+  EXPECT_EQ(RunCases(SplitAttentionCase(), {}), absl::OkStatus());
+}
 TEST(KernelsTest, ArgmaxIsItsTwin) { EXPECT_EQ(RunCases(ArgmaxCase(), {}), absl::OkStatus()); }
 
 }  // namespace

@@ -60,6 +60,20 @@ LaunchShape LaunchOf(const PagedAttentionParams& params) {
           .threads = 32 * std::min(group, kPagedAttentionWarps)};
 }
 
+LaunchShape LaunchOf(const AttentionPlanParams&) { return {.threads = 32}; }
+
+LaunchShape LaunchOf(const SplitAttentionParams& params) {
+  return {.grid_x = params.blocks,
+          .threads = 32,
+          .shared_bytes = SplitAttentionSharedBytes(params.attention.pages.head_dim)};
+}
+
+LaunchShape MergeLaunchOf(const SplitAttentionParams& params) {
+  return {.grid_x = params.plan.rows,
+          .grid_y = CeilDiv(params.attention.heads, kMergeAttentionWarps),
+          .threads = 32 * kMergeAttentionWarps};
+}
+
 LaunchShape LaunchOf(const ArgmaxParams& params) {
   return {.grid_x = params.rows, .threads = ThreadsFor(params.vocab)};
 }

@@ -15,6 +15,10 @@ LaunchShape LaunchOf(const SiluMulParams& params);
 LaunchShape LaunchOf(const RopeTableParams& params);
 LaunchShape LaunchOf(const RopeWriteKvParams& params);
 LaunchShape LaunchOf(const PagedAttentionParams& params);
+LaunchShape LaunchOf(const AttentionPlanParams& params);
+// Of split_attention; merge_attention has a grid of its own.
+LaunchShape LaunchOf(const SplitAttentionParams& params);
+LaunchShape MergeLaunchOf(const SplitAttentionParams& params);
 LaunchShape LaunchOf(const ArgmaxParams& params);
 
 }  // namespace baton

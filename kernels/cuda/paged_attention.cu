@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention_score.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/octet.h"
 #include "kernels/cuda/step_rows.h"
@@ -7,8 +8,6 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
 constexpr int kTile = 32;  // keys; one for each lane
-constexpr float kLog2E = 1.4426950408889634f;
-constexpr float kInfinity = __builtin_huge_valf();
 
 static_assert(kMaxHeadDim <= kTile * kOctet, "a lane holds at most one octet of a head");
 
@@ -55,7 +54,7 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
   const int first = params.window > 0 && last >= params.window
                         ? last + BATON_MUTATE("paged_attention: window", 1, 0) - params.window
                         : 0;
-  const float scale = params.scale * BATON_MUTATE("paged_attention: base", kLog2E, 1.0f);
+  const ScoreScale scale(params);
   float max = -kInfinity;  // of all scores so far, in powers of two
   float sum = 0;           // of the weights of this lane's keys, by that maximum
   float parts[kOctet] = {};
@@ -65,8 +64,8 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
                       BATON_MUTATE("paged_attention: causal mask", key <= last, true);
     float score = -kInfinity;
     if (seen) {
-      score =
-          Dot(scratch->q, Slot<T>(pages, pages.key_offset, blocks, key, kv_head), head_dim) * scale;
+      score = scale.Of(
+          Dot(scratch->q, Slot<T>(pages, pages.key_offset, blocks, key, kv_head), head_dim));
     }
     const float new_max =
         BATON_MUTATE("paged_attention: maximum", WarpMax(fmaxf(max, score)), fmaxf(max, score));

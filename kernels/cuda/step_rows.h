@@ -31,8 +31,10 @@ BATON_DEVICE T* Slot(const LayerPages& pages, int64_t plane_offset, const int32_
                      int position, int kv_head) {
   const int64_t block =
       blocks[BATON_MUTATE("step: block of a position", position / pages.block_tokens, 0)];
-  char* const head = static_cast<char*>(pages.data) + block * pages.block_bytes + plane_offset +
-                     BATON_MUTATE("step: head", kv_head, 0) * pages.head_bytes;
+  char* const head = static_cast<char*>(pages.data) +
+                     BATON_MUTATE("step: offsets beyond 32 bits", block * pages.block_bytes,
+                                  static_cast<int32_t>(block * pages.block_bytes)) +
+                     plane_offset + BATON_MUTATE("step: head", kv_head, 0) * pages.head_bytes;
   return reinterpret_cast<T*>(head) +
          static_cast<int64_t>(position % pages.block_tokens) * pages.head_dim;
 }

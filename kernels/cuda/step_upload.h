@@ -34,6 +34,9 @@ class StepUpload {
   absl::StatusOr<StepRows> Rows(absl::Span<const SequenceRows> sequences, int rows,
                                 const KvLayout& layout);
 
+  // Of what Rows gave last; not 0.
+  uint64_t rows_version() const { return rows_slab_.version(); }
+
   struct Ropes {
     const DeviceRope* ropes = nullptr;
     const float* table = nullptr;

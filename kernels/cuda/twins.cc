@@ -157,7 +157,8 @@ void RunTwin(const PagedAttentionParams& p) {
         for (int i = 0; i < head_dim; ++i) {
           dot += Get(p.q, row * p.q_stride + head * head_dim + i) * kv(p.pages.key_offset, key, i);
         }
-        weights.push_back(dot * p.scale);
+        dot *= p.scale;
+        weights.push_back(p.soft_cap > 0 ? p.soft_cap * std::tanh(dot / p.soft_cap) : dot);
       }
       const double max = *std::max_element(weights.begin(), weights.end());
       double sum = 0;
@@ -171,6 +172,29 @@ void RunTwin(const PagedAttentionParams& p) {
       }
     }
   }
+}
+
+void RunTwin(const AttentionPlanParams& p) {
+  int items = 0, end = p.first_row + p.rows;
+  for (int row = p.first_row, rows_left = 0; row < end; ++row) {
+    p.first_item[row - p.first_row] = items;
+    int position;
+    const DeviceSequence* sequence = SequenceOf(p.step, row, &position);
+    const auto same = [&](int other) {
+      return p.step.sequence_of_row[other] == p.step.sequence_of_row[row];
+    };
+    if (row == p.first_row || !same(row - 1)) rows_left = 0;
+    if (sequence != nullptr && rows_left == 0) {
+      while (rows_left < p.tile_rows && row + rows_left < end && same(row + rows_left)) ++rows_left;
+      const int first = p.window > 0 ? std::max(0, position + 1 - p.window) : 0;
+      for (int range = first / kAttentionRange;
+           range <= (position + rows_left - 1) / kAttentionRange; ++range) {
+        p.items[items++] = {row, range};
+      }
+    }
+    if (rows_left > 0) --rows_left;
+  }
+  p.first_item[p.rows] = items;
 }
 
 void RunTwin(const ArgmaxParams& p) {

@@ -15,6 +15,7 @@ void RunTwin(const SiluMulParams& params);
 void RunTwin(const RopeTableParams& params);
 void RunTwin(const RopeWriteKvParams& params);
 void RunTwin(const PagedAttentionParams& params);
+void RunTwin(const AttentionPlanParams& params);
 void RunTwin(const ArgmaxParams& params);
 
 }  // namespace baton

@@ -144,6 +144,7 @@ BATON_DEVICE float ReciprocalSqrt(float x) { return 1.0f / std::sqrt(x); }
 BATON_DEVICE float Sin(float x) { return std::sin(x); }
 BATON_DEVICE float Cos(float x) { return std::cos(x); }
 BATON_DEVICE float Fma(float a, float b, float c) { return std::fma(a, b, c); }
+BATON_DEVICE float Mul(float a, float b) { return a * b; }
 
 BATON_DEVICE void CopyAsync16(void* shared, const void* global, bool valid,
                               simt::Place place = simt::Place::Here()) {

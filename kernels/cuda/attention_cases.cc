@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/attention_choice.h"
+#include "kernels/cuda/kernel_cases.h"
+
+namespace baton {
+namespace {
+
+void RunPlanCase(KernelBench& bench, int i) {
+  const KvLayout layout = {1, 1, 8, bench.Pick(1, 300)};
+  const int windows[] = {0, 1, 1 << 30, bench.Pick(2, 900)};
+  const int window = windows[i % 4], tile_rows = i % 3 == 0 ? 1 : bench.Pick(2, 16);
+  // More rows than lanes. One whose last key ends a range, and one whose first key begins it.
+  const std::vector<int> rows = {1, bench.Pick(1, 50), 1, bench.Pick(1, 50), 1};
+  const TwinStep step(bench, layout,
+                      {bench.Pick(1, 2000), bench.Pick(600, 1400), kAttentionRange, rows[3],
+                       kAttentionRange + std::clamp(window, 1, 2000)},
+                      rows);
+  const int all = static_cast<int>(step.sequence_of_row.size());
+  const int first_row = i < 6 ? 0 : bench.Pick(0, all / 2);
+  const int count = i < 6 ? all : bench.Pick(1, all - first_row);
+  TwinMemory* const first_item = bench.Memory(DType::kF32, count + 1, 0, /*is_output=*/true);
+  TwinMemory* const items =
+      bench.Memory(DType::kF32, size_t{2} * 10 * count, 0, /*is_output=*/true);
+  const auto params = [&](Side side) {
+    return AttentionPlanParams{.step = step.at(side),
+                               .first_row = first_row,
+                               .rows = count,
+                               .tile_rows = tile_rows,
+                               .window = window,
+                               .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
+                               .items = reinterpret_cast<AttentionItem*>(items->at(side))};
+  };
+  bench.Run(EmulatedKernels().attention_plan, params(Side::kKernel), params(Side::kTwin));
+  bench.Check(absl::StrCat(count, " rows by ", tile_rows, ", window ", window), 0, 0);
+}
+
+void RunSplitCase(KernelBench& bench, int i) {
+  // Every head_dim and every ratio of heads; ranges, and more tiles than the pipeline has stages.
+  constexpr int kDimIndex[] = {0, 3, 1, 0, 2, 0, 4, 0}, kBlockTokens[] = {16, 64, 8, 24, 5};
+  const int dim_index = kDimIndex[i % 8], head_dim = kAttentionHeadDims[dim_index];
+  const int ratio = (i * 5 + 2) % 16 + 1;
+  const KvLayout layout = {.layers = 2,
+                           .kv_heads = i % 4 == 0 ? 2 : 1,
+                           .head_dim = head_dim,
+                           .block_tokens = kBlockTokens[i / 2 % 5],
+                           .type = DType::kBF16};
+  // A chunk that crosses the end of a range or of a tile, a prompt, a token of decode.
+  const int chunk = bench.Pick(2, 5), prompt = bench.Pick(1, 9);
+  TwinStep step(bench, layout,
+                {(i % 4 == 0 ? kAttentionRange : 32 * bench.Pick(1, 3)) + chunk / 2, prompt,
+                 i % 4 == 1 ? bench.Pick(513, 600) : bench.Pick(1, 100)},
+                {chunk, prompt, 1});
+  constexpr int kMostRanges = 3;
+  const int windows[] = {0, i == 3 ? 1 : bench.Pick(1, 20), bench.Pick(30, 300), 1 << 30};
+  const int window = windows[i / 2 % 4];
+  step.FillPool(bench, 1, window);
+  const int rows = static_cast<int>(step.sequence_of_row.size()), heads = layout.kv_heads * ratio;
+  // Once with scores so far apart that nothing but the largest counts.
+  const TwinTensor q = bench.Filled(rows, heads * head_dim, i == 9 ? 1000 : 1);
+  const TwinTensor out = bench.Output(rows, heads * head_dim);
+  const auto attention = [&](Side side) {
+    return PagedAttentionParams{.step = step.at(side),
+                                .q = q.at(side),
+                                .out = out.at(side),
+                                .q_stride = q.stride,
+                                .out_stride = out.stride,
+                                .heads = heads,
+                                .window = window,
+                                .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
+                                .pages = step.pages(side, 1),
+                                .soft_cap = i % 6 == 5 ? 1.5f : 0};
+  };
+  const PagedAttentionParams of_kernel = attention(Side::kKernel);
+  const int tile_rows = i % 4 == 0 ? 1 : AttentionTileRows(of_kernel);
+  const size_t items = size_t{kMostRanges} * rows, lines = items * tile_rows * heads;
+  const auto scratch = [&](size_t words) { return bench.Scratch(words)->at(Side::kKernel); };
+  const SplitAttentionParams params = {
+      .attention = of_kernel,
+      .plan = {.step = of_kernel.step,
+               .rows = rows,
+               .tile_rows = tile_rows,
+               .window = window,
+               .first_item = reinterpret_cast<int32_t*>(scratch(rows + 1)),
+               .items = reinterpret_cast<AttentionItem*>(scratch(2 * items))},
+      .blocks = bench.Pick(1, 5),
+      .values = reinterpret_cast<float*>(scratch(lines * head_dim)),
+      .sums = reinterpret_cast<float*>(scratch(2 * lines))};
+  RunTwin(params.plan);
+  bench.Run(EmulatedKernels().split_attention[dim_index], LaunchOf(params), params);
+  bench.Run(EmulatedKernels().merge_attention, MergeLaunchOf(params), params);
+  RunTwin(attention(Side::kTwin));
+  // Weights are rounded to bf16, each by itself.
+  bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
+              0.5);
+}
+
+}  // namespace
+
+KernelCase AttentionPlanCase() { return {12, RunPlanCase}; }
+KernelCase SplitAttentionCase() { return {16, RunSplitCase}; }
+
+}  // namespace baton

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cuda/kernels.h"
+
+namespace baton {
+
+enum class AttentionKernel {
+  kPaged,  // paged_attention: everything
+  kSplit,  // attention_plan, split_attention, merge_attention
+};
+
+// What computes attention of such q and pages on a device whose blocks may have that much shared
+// memory. Rows, lengths and block tables don't count: the kernels give different bits, and a row's
+// must not depend on who else is in its step.
+AttentionKernel ChooseAttention(const PagedAttentionParams& params, size_t shared_bytes);
+
+// Which of kAttentionHeadDims; -1: none.
+int AttentionHeadDimIndex(int head_dim);
+
+// How many rows of a sequence split_attention takes together: as many as there are lines for.
+int AttentionTileRows(const PagedAttentionParams& params);
+
+}  // namespace baton

@@ -1,0 +1,128 @@
+#include "kernels/cuda/attention_launches.h"
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/attention_choice.h"
+#include "kernels/cuda/step_upload.h"
+#include "kernels/cuda/test_device.h"
+#include "kernels/element.h"
+
+namespace baton {
+namespace {
+
+PagedAttentionParams SomeParams() {
+  return {.heads = 8,
+          .pages = {.data = reinterpret_cast<void*>(1 << 20),
+                    .block_bytes = 2 * 2 * 16 * 64 * 2,
+                    .value_offset = 2 * 16 * 64 * 2,
+                    .head_bytes = 16 * 64 * 2,
+                    .block_tokens = 16,
+                    .kv_heads = 2,
+                    .head_dim = 64,
+                    .type = DType::kBF16}};
+}
+
+TEST(AttentionChoiceTest, SplitTakesPoolsOfBf16AndHeadsThatFitATile) {
+  constexpr size_t kShared = size_t{99} << 10;
+  EXPECT_EQ(ChooseAttention(SomeParams(), kShared), AttentionKernel::kSplit);
+  for (const int head_dim : kAttentionHeadDims) {
+    PagedAttentionParams params = SomeParams();
+    params.pages.head_dim = head_dim;
+    EXPECT_EQ(ChooseAttention(params, kShared), AttentionKernel::kSplit) << head_dim;
+    EXPECT_EQ(ChooseAttention(params, SplitAttentionSharedBytes(head_dim) - 1),
+              AttentionKernel::kPaged);
+  }
+  const auto paged = [](const auto& change) {
+    PagedAttentionParams params = SomeParams();
+    change(params);
+    return ChooseAttention(params, kShared) == AttentionKernel::kPaged;
+  };
+  EXPECT_TRUE(paged([](auto& p) { p.pages.type = DType::kF16; }));
+  EXPECT_TRUE(paged([](auto& p) { p.pages.type = DType::kF32; }));
+  EXPECT_TRUE(paged([](auto& p) { p.pages.head_dim = 72; }));
+  EXPECT_TRUE(paged([](auto& p) { p.heads = 34; }));
+  EXPECT_FALSE(paged([](auto& p) { p.heads = 32; }));
+  EXPECT_TRUE(paged([](auto& p) { p.pages.data = reinterpret_cast<void*>((1 << 20) + 8); }));
+}
+
+TEST(AttentionChoiceTest, ATileHasTheRowsThatItsHeadsLeaveRoomFor) {
+  PagedAttentionParams params = SomeParams();
+  params.pages.kv_heads = 1;
+  for (const auto& [heads, rows] : {std::pair{1, 16}, {2, 8}, {3, 5}, {5, 3}, {8, 2}, {9, 1}}) {
+    params.heads = heads;
+    EXPECT_EQ(AttentionTileRows(params), rows) << heads;
+  }
+}
+
+// Attention of three sequences, with that much memory for partial results; all bytes of `out`.
+std::vector<uint16_t> Attend(size_t most_partial_bytes, int window) {
+  constexpr KvLayout kLayout = {2, 2, 64, 16, DType::kBF16};
+  constexpr int kHeads = 4, kRows = 32, kBlocks = 60, kCols = kHeads * 64;
+  const KernelTable kernels = EmulatedKernels();
+  const TestDevice test;
+  DeviceRuntime& runtime = test.runtime();
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  const auto on_device = [&](size_t elements) {
+    std::vector<uint16_t> values(elements);
+    for (uint16_t& value : values) WriteElement(DType::kBF16, normal(random), &value);
+    std::byte* const memory = runtime.Allocate(2 * elements).value();
+    test.Copy(memory, values.data(), 2 * elements);
+    return memory;
+  };
+  std::byte* const pool = on_device(kBlocks * kLayout.BlockBytes() / 2);
+  std::byte *const q = on_device(kRows * kCols), *const out = on_device(kRows * kCols);
+  std::vector<BlockId> blocks(kBlocks);
+  for (int i = 0; i < kBlocks; ++i) blocks[i] = i * 7 % kBlocks;
+  const absl::Span<const BlockId> all = blocks;
+  // Out of order, with rows that are nobody's.
+  const std::vector<SequenceRows> sequences = {
+      {20, 11, 530, all.subspan(0, 34)}, {0, 1, 300, all.subspan(34, 19)}, {2, 17, 0, all.last(7)}};
+  StepUpload upload(&runtime, test.stream(), &kernels);
+  AttentionLaunches launches(&runtime, test.stream(), &kernels, most_partial_bytes);
+  const auto step = upload.Rows(sequences, kRows, kLayout);
+  EXPECT_TRUE(step.ok());
+  for (const int layer : {1, 0}) {
+    const auto offset = [&](KvLayout::Plane plane) {
+      return static_cast<int64_t>(kLayout.HeadOffset(0, layer, plane, 0));
+    };
+    EXPECT_EQ(launches.Attend({.step = *step,
+                               .q = q,
+                               .out = out,
+                               .q_stride = kCols,
+                               .out_stride = kCols,
+                               .heads = kHeads,
+                               .window = window,
+                               .scale = 0.125f,
+                               .pages = {.data = pool,
+                                         .block_bytes = static_cast<int64_t>(kLayout.BlockBytes()),
+                                         .key_offset = offset(KvLayout::kKeys),
+                                         .value_offset = offset(KvLayout::kValues),
+                                         .head_bytes = static_cast<int64_t>(kLayout.HeadBytes()),
+                                         .block_tokens = kLayout.block_tokens,
+                                         .kv_heads = kLayout.kv_heads,
+                                         .head_dim = kLayout.head_dim,
+                                         .type = kLayout.type}},
+                              sequences, upload.rows_version()),
+              absl::OkStatus());
+  }
+  EXPECT_EQ(runtime.Synchronize(*test.stream()), absl::OkStatus());
+  std::vector<uint16_t> result(kRows * kCols);
+  test.Copy(result.data(), out, 2 * result.size());
+  for (std::byte* memory : {pool, q, out}) runtime.Free(memory);
+  return result;
+}
+
+TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
+  for (const int window : {0, 40}) {
+    const auto expected = Attend(size_t{64} << 20, window);
+    EXPECT_EQ(Attend(1, window), expected);       // a tile at a time
+    EXPECT_EQ(Attend(40'000, window), expected);  // some
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,171 @@
+#pragma once
+
+// What one warp does with a tile of kAttentionTileKeys keys for kAttentionTileRows rows of q, whose
+// results have the same bits in every kernel that uses it: products by mma, softmax online (Milakov
+// & Gimelshein 2018), and the merge of ranges. A lane holds rows lane / 4 and lane / 4 + 8 of what
+// mma gives. Included by kernels alone.
+
+#include "kernels/cuda/attention_score.h"
+#include "kernels/cuda/device_code.h"
+#include "kernels/cuda/kernels.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+
+// From one row of a tile in shared memory to the next, in elements.
+template <int kHeadDim>
+constexpr int kTilePitch = kHeadDim + 8;
+
+static_assert(kAttentionTileKeys == 32 && kAttentionTileRows == 16, "as the code below has them");
+
+// The rows of q, as fragments where there are registers for them.
+template <int kHeadDim>
+struct TileQueries {
+  static constexpr int kSteps = kHeadDim / 16;
+  static constexpr bool kHeld =
+      kHeadDim <= 128 && kHeadDim != 80;  // 80: two words too many for ptxas
+
+  const Bf16* rows;  // shared, [16, kTilePitch]
+  uint32_t held[kHeld ? kSteps : 1][4];
+
+  BATON_DEVICE void Load(int step, uint32_t fragment[4]) const {
+    LoadMatrix4(fragment, &rows[Lane() % 16 * kTilePitch<kHeadDim> + 16 * step +
+                                BATON_MUTATE("attention tile: half of q", Lane() / 16, 0) * 8]);
+  }
+  BATON_DEVICE void Hold() {
+    if constexpr (kHeld) {
+      BATON_UNROLL
+      for (int step = 0; step < kSteps; ++step) Load(step, held[step]);
+    }
+  }
+};
+
+// The keys that a lane's two rows see.
+struct TileView {
+  int first[2], last[2];
+};
+
+// Of one range so far.
+template <int kHeadDim>
+struct TileState {
+  float values[kHeadDim / 8][4] = {};  // as mma gives them
+  float sum[4] = {};                   // of the weights, in every column
+  float max[2] = {-kInfinity, -kInfinity};
+};
+
+// One tile more. `keys` and `values` are shared, [32, kTilePitch]; the first one is at position
+// `tile`. What no row sees must be numbers.
+template <int kHeadDim>
+BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys,
+                          const Bf16* values, int tile, const TileView& view,
+                          const ScoreScale& scale, TileState<kHeadDim>* state) {
+  constexpr int kPitch = kTilePitch<kHeadDim>;
+  const int lane = Lane();
+
+  // Of keys 8 j and on: rows by q, columns by key.
+  float scores[4][4] = {};
+  BATON_UNROLL
+  for (int step = 0; step < kHeadDim / 16; ++step) {
+    uint32_t loaded[4];
+    if constexpr (!TileQueries<kHeadDim>::kHeld) queries.Load(step, loaded);
+    const uint32_t* const q = TileQueries<kHeadDim>::kHeld
+                                  ? queries.held[TileQueries<kHeadDim>::kHeld ? step : 0]
+                                  : loaded;
+    BATON_UNROLL
+    for (int pair = 0; pair < 2; ++pair) {
+      uint32_t k[4];  // of 16 keys
+      LoadMatrix4(
+          k, &keys[(BATON_MUTATE("attention tile: keys of a fragment", 16 * pair, 0) +
+                    lane / 16 * 8 + lane % 8) *
+                       kPitch +
+                   BATON_MUTATE("attention tile: step of keys", 16 * step, 0) + lane / 8 % 2 * 8]);
+      MmaBf16(scores[2 * pair], q, k);
+      MmaBf16(scores[2 * pair + 1], q, k + 2);
+    }
+  }
+
+  float max[2] = {state->max[0], state->max[1]};
+  BATON_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int row = i / 2, key = tile + 8 * j + lane % 4 * 2 + i % 2;
+      const bool seen =
+          BATON_MUTATE("attention tile: mask of the window", key >= view.first[row], true) &&
+          BATON_MUTATE("attention tile: causal mask", key <= view.last[row], true);
+      scores[j][i] = seen ? scale.Of(scores[j][i]) : -kInfinity;
+      max[row] = fmaxf(max[row], scores[j][i]);
+    }
+  }
+  float base[2], shrink[2];
+  BATON_UNROLL
+  for (int row = 0; row < 2; ++row) {
+    max[row] = fmaxf(max[row], BATON_MUTATE("attention tile: maximum of half a row",
+                                            ShuffleXor(max[row], 1), max[row]));
+    max[row] = fmaxf(max[row], BATON_MUTATE("attention tile: maximum of a row",
+                                            ShuffleXor(max[row], 2), max[row]));
+    // A row that has seen nothing yet has weights of zero, not NaN.
+    base[row] = BATON_MUTATE("attention tile: rows without keys", max[row] == -kInfinity, false)
+                    ? 0.0f
+                    : max[row];
+    shrink[row] = Exp2(state->max[row] - base[row]);
+    state->max[row] = BATON_MUTATE("attention tile: keeps the maximum", max[row], 0.0f);
+  }
+
+  uint32_t weights[2][4];  // of 16 keys each
+  BATON_UNROLL
+  for (int step = 0; step < 2; ++step) {
+    BATON_UNROLL
+    for (int part = 0; part < 4; ++part) {
+      const float* const score = scores[2 * step + part / 2] + part % 2 * 2;
+      weights[step][part] =
+          PackBf16(Exp2(score[0] - base[part % 2]), Exp2(score[1] - base[part % 2]));
+    }
+  }
+
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    state->sum[i] *= BATON_MUTATE("attention tile: rescale of the sum", shrink[i / 2], 1.0f);
+  }
+  constexpr uint32_t kOnes[2] = {0x3f803f80, 0x3f803f80};
+  BATON_UNROLL
+  for (int step = 0; step < 2; ++step) MmaBf16(state->sum, weights[step], kOnes);
+
+  BATON_UNROLL
+  for (int n = 0; n < kHeadDim / 8; n += 2) {
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      state->values[n][i] *= BATON_MUTATE("attention tile: rescale", shrink[i / 2], 1.0f);
+      state->values[n + 1][i] *= shrink[i / 2];
+    }
+    BATON_UNROLL
+    for (int step = 0; step < 2; ++step) {
+      uint32_t v[4];
+      LoadMatrix4Transposed(
+          v, &values[(BATON_MUTATE("attention tile: keys of values", 16 * step, 0) +
+                      lane / 8 % 2 * 8 + lane % 8) *
+                         kPitch +
+                     BATON_MUTATE("attention tile: columns of values", 8 * n, 0) + lane / 16 * 8]);
+      MmaBf16(state->values[n], weights[step], v);
+      MmaBf16(state->values[n + 1], weights[step], v + 2);
+    }
+  }
+}
+
+// How a range's sums are added to those of the ranges before it: both are scaled to the larger
+// maximum. Starts from a sum of 0 and a maximum of -infinity; every range has a key.
+struct RangeMerge {
+  float keep, add;
+
+  BATON_DEVICE RangeMerge(float* max, float range_max) {
+    const float larger =
+        BATON_MUTATE("attention merge: maximum", fmaxf(*max, range_max), range_max);
+    keep = BATON_MUTATE("attention merge: rescale", Exp2(*max - larger), 1.0f);
+    add = BATON_MUTATE("attention merge: rescale of a range", Exp2(range_max - larger), 1.0f);
+    *max = larger;
+  }
+  BATON_DEVICE float Of(float before, float range) const {
+    return Fma(range, add, Mul(before, keep));
+  }
+};
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -1,0 +1,175 @@
+#include "kernels/cuda/attention_rows.h"
+#include "kernels/cuda/attention_score.h"
+#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/device_code.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/octet.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+namespace {
+
+// Elements of one stage: keys, then values.
+template <int kHeadDim>
+constexpr int kStage = 2 * kAttentionTileKeys* kTilePitch<kHeadDim>;
+
+// q of a tile's rows, head after head of the group, and zeros up to 16 rows.
+template <int kHeadDim>
+BATON_DEVICE void LoadQueries(const PagedAttentionParams& params, const RowTile& tile, int kv_head,
+                              int group, Bf16* queries) {
+  constexpr int kOctets = kHeadDim / kOctet;
+  for (int i = Lane(); i < kAttentionTileRows * kOctets; i += 32) {
+    const int line = i / kOctets, begin = i % kOctets * kOctet;
+    const bool valid = BATON_MUTATE("split_attention: mask of q", line < tile.rows * group, true);
+    const Bf16* const q =
+        static_cast<const Bf16*>(params.q) + (tile.first_row + line / group) * params.q_stride +
+        static_cast<int64_t>(BATON_MUTATE("split_attention: heads of a group",
+                                          kv_head * group + line % group, line % group)) *
+            kHeadDim +
+        begin;
+    float x[kOctet];
+    LoadOctet(q, valid ? kOctet : 0, x);
+    *reinterpret_cast<Vector16*>(&queries[line * kTilePitch<kHeadDim> + begin]) = Vector16{
+        PackBf16(x[0], x[1]), PackBf16(x[2], x[3]), PackBf16(x[4], x[5]), PackBf16(x[6], x[7])};
+  }
+}
+
+// Keys, then values of the tile at position `tile` on their way to one stage; zeros for those
+// outside of [first, last]. Four lanes take a key, so that they read 64 neighbouring bytes.
+template <int kHeadDim>
+BATON_DEVICE void LoadTile(const LayerPages& pages, const int32_t* blocks, int kv_head, int tile,
+                           int first, int last, Bf16* stage) {
+  constexpr int kPitch = kTilePitch<kHeadDim>;
+  BATON_UNROLL
+  for (int part = 0; part < kAttentionTileKeys; part += 8) {
+    const int line = part + Lane() / 4, key = tile + line;
+    const bool valid =
+        BATON_MUTATE("split_attention: keys before the window", key >= first, true) &&
+        BATON_MUTATE("split_attention: later keys", key <= last, true);
+    const Bf16 *keys = nullptr, *values = nullptr;
+    if (valid) {
+      keys = Slot<Bf16>(pages, pages.key_offset, blocks, key, kv_head);
+      values = Slot<Bf16>(
+          pages, BATON_MUTATE("split_attention: values", pages.value_offset, pages.key_offset),
+          blocks, key, kv_head);
+    }
+    BATON_UNROLL
+    for (int octet = 0; octet < kHeadDim / kOctet; octet += 4) {
+      const int begin = (octet + Lane() % 4) * kOctet;
+      if (begin < kHeadDim) {
+        CopyAsync16(&stage[line * kPitch + begin], keys + begin, valid);
+        CopyAsync16(&stage[(kAttentionTileKeys + line) * kPitch + begin], values + begin, valid);
+      }
+    }
+  }
+}
+
+template <int kHeadDim>
+BATON_DEVICE void Attend(const SplitAttentionParams& params, Bf16* shared) {
+  constexpr int kPitch = kTilePitch<kHeadDim>, kStages = kAttentionStages<kHeadDim>;
+  static_assert(kAttentionRange % kAttentionTileKeys == 0);
+  const PagedAttentionParams& attention = params.attention;
+  const LayerPages& pages = attention.pages;
+  const ScoreScale scale(attention);
+  const int window = attention.window, group = attention.heads / pages.kv_heads;
+  const int units = params.plan.first_item[params.plan.rows] * pages.kv_heads;
+  Bf16* const stages = shared + kAttentionTileRows * kPitch;
+
+  for (int unit = BlockX(); unit < units; unit += GridX()) {
+    const int kv_head = unit % pages.kv_heads;
+    const AttentionItem item = params.plan.items[unit / pages.kv_heads];
+    const RowTile rows = TileOf(params.plan, item.row);
+    const int32_t* const blocks = BlocksOf(attention.step, rows.place);
+
+    // Of all rows in this range.
+    const int range = item.range * kAttentionRange;
+    const int first_seen = FirstKey(rows.place.position, window);
+    const int first = first_seen > range ? first_seen : range;
+    const int range_end =
+        range +
+        BATON_MUTATE("split_attention: end of a range", kAttentionRange, 2 * kAttentionRange) - 1;
+    const int last = rows.LastKey() < range_end ? rows.LastKey() : range_end;
+    const int first_tile = first / kAttentionTileKeys, last_tile = last / kAttentionTileKeys;
+    const auto load = [&](int tile) {
+      LoadTile<kHeadDim>(pages, blocks, kv_head, tile * kAttentionTileKeys, first, last,
+                         &stages[tile % kStages * kStage<kHeadDim>]);
+    };
+    for (int tile = first_tile; tile < first_tile + kStages - 1; ++tile) {
+      if (tile <= last_tile) load(tile);
+      CopyAsyncCommit();
+    }
+
+    LoadQueries<kHeadDim>(attention, rows, kv_head, group, shared);
+    BATON_MUTATE("split_attention: barrier before q is read", SyncWarp(), (void)0);
+    TileQueries<kHeadDim> queries;
+    queries.rows = shared;
+    queries.Hold();
+    // Lines beyond the rows see what there is, and nobody looks at them.
+    TileView view;
+    BATON_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int line = Lane() / 4 + 8 * i;
+      const int position =
+          rows.place.position + BATON_MUTATE("split_attention: row of a line", line / group, 0);
+      view.first[i] = FirstKey(position, window);
+      view.last[i] = position;
+    }
+
+    TileState<kHeadDim> state;
+    for (int tile = first_tile; tile <= last_tile; ++tile) {
+      BATON_MUTATE("split_attention: wait", CopyAsyncWait<kStages - 2>(),
+                   CopyAsyncWait<kStages - 1>());
+      // Copies of the other lanes are there, and the stage that is filled next has been read.
+      BATON_MUTATE("split_attention: barrier before a stage is read", SyncWarp(), (void)0);
+      const int next =
+          tile + BATON_MUTATE("split_attention: stage that is filled", kStages - 1, kStages);
+      if (next <= last_tile) load(next);
+      if (BATON_MUTATE("split_attention: groups at the end", true, next <= last_tile)) {
+        CopyAsyncCommit();
+      }
+      const Bf16* const stage = &stages[tile % kStages * kStage<kHeadDim>];
+      AddTile<kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch,
+                        tile * kAttentionTileKeys, view, scale, &state);
+    }
+    // Before the next unit's q and stages come.
+    BATON_MUTATE("split_attention: barrier between units", SyncWarp(), (void)0);
+
+    const int64_t lines = static_cast<int64_t>(unit) * params.plan.tile_rows * group;
+    BATON_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int line = Lane() / 4 + 8 * i;
+      if (BATON_MUTATE("split_attention: lines that are stored", line < rows.rows * group, true)) {
+        float* const values = params.values + (lines + line) * kHeadDim + Lane() % 4 * 2;
+        BATON_UNROLL
+        for (int n = 0; n < kHeadDim / 8; ++n) {
+          values[8 * n] = state.values[n][2 * i];
+          values[8 * n + 1] = state.values[n][2 * i + 1];
+        }
+        if (Lane() % 4 == 0) {
+          params.sums[2 * (lines + line)] = state.max[i];
+          params.sums[2 * (lines + line) + 1] = state.sum[2 * i];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// A block is one warp, which takes a tile of rows, a KV head and a range of keys at a time, as
+// often as there are any left: it reads 2 * head_dim bf16 a key once for all query heads of the KV
+// head, and writes head_dim + 2 floats a row and head.
+#define BATON_SPLIT_ATTENTION(head_dim)                                \
+  static_assert(SplitAttentionSharedBytes(head_dim) ==                 \
+                (kAttentionTileRows * kTilePitch<head_dim> +           \
+                 kAttentionStages<head_dim> * kStage<head_dim>)*2);    \
+  BATON_KERNEL(split_attention_##head_dim, SplitAttentionParams, 32) { \
+    BATON_DYNAMIC_SHARED(Bf16, shared);                                \
+    Attend<head_dim>(params, shared);                                  \
+  }
+BATON_SPLIT_ATTENTION(64)
+BATON_SPLIT_ATTENTION(80)
+BATON_SPLIT_ATTENTION(96)
+BATON_SPLIT_ATTENTION(128)
+BATON_SPLIT_ATTENTION(256)
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE
