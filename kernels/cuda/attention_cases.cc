@@ -98,8 +98,53 @@ void RunSplitCase(KernelBench& bench, int i) {
               0.5);
 }
 
+void RunPrefillCase(KernelBench& bench, int i) {
+  constexpr int kDimIndex[] = {0, 3, 1, 0, 2, 0, 4, 0}, kBlockTokens[] = {16, 64, 8, 24, 5};
+  constexpr int kRatios[] = {2, 5, 4, 1, 8, 3, 16, 7};
+  const int dim_index = kDimIndex[i % 8], head_dim = kAttentionHeadDims[dim_index];
+  const int ratio = kRatios[i % 8];
+  const KvLayout layout = {.layers = 2,
+                           .kv_heads = i % 4 == 3 ? 2 : 1,
+                           .head_dim = head_dim,
+                           .block_tokens = kBlockTokens[i % 5],
+                           .type = DType::kBF16};
+  // A chunk that crosses the ends of a range and of tiles of rows, a prompt, a token.
+  const int tile = kAttentionTileRows / ratio * kPrefillAttentionWarps;
+  const int chunk = std::min(tile + bench.Pick(1, 4), 40), prompt = bench.Pick(1, 9);
+  TwinStep step(bench, layout,
+                {(i % 2 == 0 ? 2 * kAttentionRange : 96) + chunk / 2, prompt, bench.Pick(1, 100)},
+                {chunk, prompt, 1});
+  const int windows[] = {0, i % 2 == 0 ? 3 : bench.Pick(1, 20), bench.Pick(30, 300), 1 << 30};
+  const int window = windows[i / 2 % 4];
+  step.FillPool(bench, 1, window);
+  const int rows = static_cast<int>(step.sequence_of_row.size()), heads = layout.kv_heads * ratio;
+  // Once with scores so far apart that nothing but the largest counts.
+  const TwinTensor q = bench.Filled(rows, heads * head_dim, i == 6 ? 1000 : 1);
+  const TwinTensor out = bench.Output(rows, heads * head_dim);
+  bench.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
+  const auto params = [&](Side side) {
+    return PrefillAttentionParams{
+        .attention = {.step = step.at(side),
+                      .q = q.at(side),
+                      .out = out.at(side),
+                      .q_stride = q.stride,
+                      .out_stride = out.stride,
+                      .heads = heads,
+                      .window = window,
+                      .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
+                      .pages = step.pages(side, 1),
+                      .soft_cap = i % 6 == 5 ? 1.5f : 0},
+        .rows = {.step = step.at(side), .rows = rows, .tile_rows = tile, .window = window}};
+  };
+  bench.Run(EmulatedKernels().prefill_attention[dim_index], params(Side::kKernel),
+            params(Side::kTwin));
+  bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
+              0.5);
+}
+
 }  // namespace
 
+KernelCase PrefillAttentionCase() { return {8, RunPrefillCase}; }
 KernelCase AttentionPlanCase() { return {12, RunPlanCase}; }
 KernelCase SplitAttentionCase() { return {16, RunSplitCase}; }
 

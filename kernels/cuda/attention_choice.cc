@@ -16,7 +16,8 @@ int AttentionTileRows(const PagedAttentionParams& params) {
   return kAttentionTileRows / (params.heads / params.pages.kv_heads);
 }
 
-AttentionKernel ChooseAttention(const PagedAttentionParams& params, size_t shared_bytes) {
+AttentionKernel ChooseAttention(const PagedAttentionParams& params, int most_rows,
+                                size_t shared_bytes) {
   const LayerPages& pages = params.pages;
   // Every slot of a head_dim above begins at a multiple of 16 bytes if these do.
   const bool aligned = (reinterpret_cast<uintptr_t>(pages.data) | pages.block_bytes |
@@ -26,7 +27,12 @@ AttentionKernel ChooseAttention(const PagedAttentionParams& params, size_t share
   const bool split = pages.type == DType::kBF16 && AttentionHeadDimIndex(pages.head_dim) >= 0 &&
                      params.heads / pages.kv_heads <= kAttentionTileRows && aligned &&
                      SplitAttentionSharedBytes(pages.head_dim) <= shared_bytes;
-  return split ? AttentionKernel::kSplit : AttentionKernel::kPaged;
+  if (!split) return AttentionKernel::kPaged;
+  // Fewer would leave warps of a block without rows.
+  const bool many = most_rows >= AttentionTileRows(params) * kPrefillAttentionWarps;
+  return many && PrefillAttentionSharedBytes(pages.head_dim) <= shared_bytes
+             ? AttentionKernel::kPrefill
+             : AttentionKernel::kSplit;
 }
 
 }  // namespace baton

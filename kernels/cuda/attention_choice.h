@@ -7,14 +7,17 @@
 namespace baton {
 
 enum class AttentionKernel {
-  kPaged,  // paged_attention: everything
-  kSplit,  // attention_plan, split_attention, merge_attention
+  kPaged,    // paged_attention: everything
+  kSplit,    // attention_plan, split_attention, merge_attention
+  kPrefill,  // prefill_attention, with the bits of kSplit
 };
 
 // What computes attention of such q and pages on a device whose blocks may have that much shared
-// memory. Rows, lengths and block tables don't count: the kernels give different bits, and a row's
-// must not depend on who else is in its step.
-AttentionKernel ChooseAttention(const PagedAttentionParams& params, size_t shared_bytes);
+// memory, in a step where no sequence has more than `most_rows` rows. Whether it is kPaged depends
+// on q and pages alone: its bits are others, and a row's must not depend on who else is in its
+// step.
+AttentionKernel ChooseAttention(const PagedAttentionParams& params, int most_rows,
+                                size_t shared_bytes);
 
 // Which of kAttentionHeadDims; -1: none.
 int AttentionHeadDimIndex(int head_dim);

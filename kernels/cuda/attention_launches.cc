@@ -81,11 +81,25 @@ absl::Status AttentionLaunches::MakePlans() {
 
 absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
                                        absl::Span<const SequenceRows> sequences, uint64_t version) {
-  if (ChooseAttention(params, runtime_->info().shared_bytes) == AttentionKernel::kPaged) {
-    return runtime_->Launch(kernels_->paged_attention, LaunchOf(params), params, *stream_);
-  }
   int most_rows = 1;
   for (const SequenceRows& sequence : sequences) most_rows = std::max(most_rows, sequence.rows);
+  switch (ChooseAttention(params, most_rows, runtime_->info().shared_bytes)) {
+    case AttentionKernel::kPaged:
+      return runtime_->Launch(kernels_->paged_attention, LaunchOf(params), params, *stream_);
+    case AttentionKernel::kPrefill: {
+      const PrefillAttentionParams prefill = {
+          .attention = params,
+          .rows = {.step = params.step,
+                   .rows = params.step.rows,
+                   .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps,
+                   .window = params.window}};
+      return runtime_->Launch(
+          kernels_->prefill_attention[AttentionHeadDimIndex(params.pages.head_dim)],
+          LaunchOf(prefill), prefill, *stream_);
+    }
+    case AttentionKernel::kSplit:
+      break;
+  }
   const int tile_rows = std::min(AttentionTileRows(params), most_rows);
   const int64_t line_bytes = LineBytes(params) * params.heads;
   if (version != version_ || params.window != window_ || tile_rows != tile_rows_ ||

@@ -27,18 +27,18 @@ PagedAttentionParams SomeParams() {
 
 TEST(AttentionChoiceTest, SplitTakesPoolsOfBf16AndHeadsThatFitATile) {
   constexpr size_t kShared = size_t{99} << 10;
-  EXPECT_EQ(ChooseAttention(SomeParams(), kShared), AttentionKernel::kSplit);
+  EXPECT_EQ(ChooseAttention(SomeParams(), 1, kShared), AttentionKernel::kSplit);
   for (const int head_dim : kAttentionHeadDims) {
     PagedAttentionParams params = SomeParams();
     params.pages.head_dim = head_dim;
-    EXPECT_EQ(ChooseAttention(params, kShared), AttentionKernel::kSplit) << head_dim;
-    EXPECT_EQ(ChooseAttention(params, SplitAttentionSharedBytes(head_dim) - 1),
+    EXPECT_EQ(ChooseAttention(params, 1, kShared), AttentionKernel::kSplit) << head_dim;
+    EXPECT_EQ(ChooseAttention(params, 1, SplitAttentionSharedBytes(head_dim) - 1),
               AttentionKernel::kPaged);
   }
   const auto paged = [](const auto& change) {
     PagedAttentionParams params = SomeParams();
     change(params);
-    return ChooseAttention(params, kShared) == AttentionKernel::kPaged;
+    return ChooseAttention(params, 1, kShared) == AttentionKernel::kPaged;
   };
   EXPECT_TRUE(paged([](auto& p) { p.pages.type = DType::kF16; }));
   EXPECT_TRUE(paged([](auto& p) { p.pages.type = DType::kF32; }));
@@ -46,6 +46,13 @@ TEST(AttentionChoiceTest, SplitTakesPoolsOfBf16AndHeadsThatFitATile) {
   EXPECT_TRUE(paged([](auto& p) { p.heads = 34; }));
   EXPECT_FALSE(paged([](auto& p) { p.heads = 32; }));
   EXPECT_TRUE(paged([](auto& p) { p.pages.data = reinterpret_cast<void*>((1 << 20) + 8); }));
+}
+
+TEST(AttentionChoiceTest, PrefillTakesSequencesThatFillItsBlocks) {
+  const size_t enough = PrefillAttentionSharedBytes(64);
+  EXPECT_EQ(ChooseAttention(SomeParams(), 15, enough), AttentionKernel::kSplit);
+  EXPECT_EQ(ChooseAttention(SomeParams(), 16, enough), AttentionKernel::kPrefill);
+  EXPECT_EQ(ChooseAttention(SomeParams(), 16, enough - 1), AttentionKernel::kSplit);
 }
 
 TEST(AttentionChoiceTest, ATileHasTheRowsThatItsHeadsLeaveRoomFor) {

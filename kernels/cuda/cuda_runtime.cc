@@ -131,9 +131,9 @@ class CudaRuntime : public DeviceRuntime {
       if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cudaMalloc");
       const absl::Status status = CudaStatus(error, "cudaMalloc");
       const auto free = FreeBytes();
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "device memory: ", room, " bytes were asked for; ", free.ok() ? *free : 0, " of ",
-          info_.total_bytes, " are free (", status.message(), ")"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("device memory: ", room, " bytes were asked for; ", free.ok() ? *free : 0,
+                       " of ", info_.total_bytes, " are free (", status.message(), ")"));
     }
     MutexLock lock(&mutex_);
     allocated_[memory] = interprocess;
@@ -174,8 +174,8 @@ class CudaRuntime : public DeviceRuntime {
     if (absl::Status status = CheckPin(memory, bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("PinHost"); !status.ok()) return status;
     Use();
-    const absl::Status status = CudaStatus(
-        cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
+    const absl::Status status =
+        CudaStatus(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
     if (status.ok()) return status;
     return absl::FailedPreconditionError(
         absl::StrCat("PinHost of ", bytes, " bytes: ", status.message()));
@@ -288,9 +288,9 @@ class CudaRuntime : public DeviceRuntime {
     const absl::Status status = CudaStatus(error, kernel.name);
     if (error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
         error == cudaErrorLaunchOutOfResources) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(status.message(), ", with ", shape.threads, " threads and ",
-                       shape.shared_bytes, " bytes of shared memory"));
+      return absl::InvalidArgumentError(absl::StrCat(status.message(), ", with ", shape.threads,
+                                                     " threads and ", shape.shared_bytes,
+                                                     " bytes of shared memory"));
     }
     return status;
   }
@@ -318,8 +318,7 @@ class CudaRuntime : public DeviceRuntime {
     if (capture != nullptr && e.interprocess) {
       return Spoil(*capture, "Record: an interprocess event in a capture");
     }
-    absl::Status status =
-        CudaStatus(cudaEventRecord(e.event, (*own)->stream), "cudaEventRecord");
+    absl::Status status = CudaStatus(cudaEventRecord(e.event, (*own)->stream), "cudaEventRecord");
     if (!status.ok()) return status;
     e.recorded = true;
     e.capture = capture;
@@ -337,7 +336,8 @@ class CudaRuntime : public DeviceRuntime {
     const auto capture = CaptureOf(s);
     if (e.capture != nullptr) {  // was last recorded in one
       if (e.capture->ended() || (capture != nullptr && capture != e.capture)) {
-        if (capture != nullptr) Spoil(*capture, "WaitFor: an event of another capture").IgnoreError();
+        if (capture != nullptr)
+          Spoil(*capture, "WaitFor: an event of another capture").IgnoreError();
         return Spoil(*e.capture, "WaitFor: the event was last recorded in another capture");
       }
       s.capture = e.capture;
@@ -484,9 +484,9 @@ class CudaRuntime : public DeviceRuntime {
     if (absl::Status status = RefuseInCapture("ImportMemory"); !status.ok()) return status;
     Use();
     void* memory = nullptr;
-    const absl::Status status = CudaStatus(
-        cudaIpcOpenMemHandle(&memory, handle->memory, cudaIpcMemLazyEnablePeerAccess),
-        "cudaIpcOpenMemHandle");
+    const absl::Status status =
+        CudaStatus(cudaIpcOpenMemHandle(&memory, handle->memory, cudaIpcMemLazyEnablePeerAccess),
+                   "cudaIpcOpenMemHandle");
     if (status.ok()) return static_cast<std::byte*>(memory);
     return absl::FailedPreconditionError(absl::StrCat(
         info_.id, " can't reach memory of GPU-",
@@ -572,7 +572,8 @@ class CudaRuntime : public DeviceRuntime {
   // FailedPrecondition when nobody may now ask for the event.
   absl::Status CheckRecorded(const CudaEvent& event, absl::string_view call) {
     if (event.capture != nullptr) {
-      return Spoil(*event.capture, absl::StrCat(call, ": the event was last recorded in a capture"));
+      return Spoil(*event.capture,
+                   absl::StrCat(call, ": the event was last recorded in a capture"));
     }
     return RefuseInCapture(call);
   }
@@ -613,7 +614,7 @@ class CudaRuntime : public DeviceRuntime {
   const std::unique_ptr<CudaProducts> products_;
   Mutex mutex_;
   std::map<const void*, bool> allocated_ ABSL_GUARDED_BY(mutex_);  // whether for other processes
-  std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // by kernel
+  std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);            // by kernel
   std::vector<std::shared_ptr<DeviceCapture>> captures_ ABSL_GUARDED_BY(mutex_);  // under way
 };
 

@@ -29,6 +29,7 @@ KernelCase PagedAttentionCase();
 KernelCase AttentionPlanCase();
 // attention_plan, split_attention and merge_attention against the twin of paged_attention.
 KernelCase SplitAttentionCase();
+KernelCase PrefillAttentionCase();
 KernelCase ArgmaxCase();
 
 }  // namespace baton

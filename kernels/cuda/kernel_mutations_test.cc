@@ -31,6 +31,9 @@ TEST(KernelMutationsTest, OfRopeWriteKvAreCaught) { ExpectAllCaught(RopeWriteKvC
 TEST(KernelMutationsTest, OfPagedAttentionAreCaught) { ExpectAllCaught(PagedAttentionCase(), 23); }
 TEST(KernelMutationsTest, OfAttentionPlanAreCaught) { ExpectAllCaught(AttentionPlanCase(), 7); }
 TEST(KernelMutationsTest, OfSplitAttentionAreCaught) { ExpectAllCaught(SplitAttentionCase(), 45); }
+TEST(KernelMutationsTest, OfPrefillAttentionAreCaught) {
+  ExpectAllCaught(PrefillAttentionCase(), 40);
+}
 TEST(KernelMutationsTest, OfArgmaxAreCaught) { ExpectAllCaught(ArgmaxCase(), 5); }
 
 }  // namespace

@@ -7,7 +7,8 @@ namespace BATON_DEVICE_NAMESPACE {
 extern const Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table,
     rope_write_kv, paged_attention, attention_plan, merge_attention, argmax, kv_checksum,
     split_attention_64, split_attention_80, split_attention_96, split_attention_128,
-    split_attention_256;
+    split_attention_256, prefill_attention_64, prefill_attention_80, prefill_attention_96,
+    prefill_attention_128, prefill_attention_256;
 }  // namespace BATON_DEVICE_NAMESPACE
 
 #ifdef BATON_EMULATED
@@ -32,6 +33,9 @@ KernelTable CudaKernels() {
       .split_attention = {made::split_attention_64, made::split_attention_80,
                           made::split_attention_96, made::split_attention_128,
                           made::split_attention_256},
+      .prefill_attention = {made::prefill_attention_64, made::prefill_attention_80,
+                            made::prefill_attention_96, made::prefill_attention_128,
+                            made::prefill_attention_256},
   };
 }
 

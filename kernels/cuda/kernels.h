@@ -199,6 +199,21 @@ struct SplitAttentionParams {
   float* sums;    // [items, kv_heads, tile_rows * group, 2]
 };
 
+// The same, with the same bits, for many rows of a sequence: a block takes tile_rows of them, and
+// all their keys.
+constexpr int kPrefillAttentionWarps = 4;
+constexpr size_t PrefillAttentionSharedBytes(int head_dim) {
+  // Further queries than split_attention has, and sums of ranges.
+  return SplitAttentionSharedBytes(head_dim) +
+         (kPrefillAttentionWarps - 1) * kAttentionTileRows * (head_dim + size_t{8}) * 2 +
+         kPrefillAttentionWarps * kAttentionTileRows * size_t{4} * head_dim;
+}
+struct PrefillAttentionParams {
+  PagedAttentionParams attention;
+  // All rows of the step; tile_rows are a block's, a multiple of the warps; no lists.
+  AttentionPlanParams rows;
+};
+
 // The token of the largest logit of each row, the lowest id among equals; -1 where a logit is NaN
 // or +infinity, or all are -infinity.
 struct ArgmaxParams {
@@ -213,6 +228,7 @@ struct KernelTable {
       paged_attention, attention_plan, merge_attention, argmax;
   Kernel kv_checksum;                                     // kv_checksum.h
   Kernel split_attention[std::size(kAttentionHeadDims)];  // by head_dim
+  Kernel prefill_attention[std::size(kAttentionHeadDims)];
 };
 // Run by the emulated runtime.
 KernelTable EmulatedKernels();

@@ -32,6 +32,9 @@ TEST(KernelsTest, AttentionPlanIsItsTwin) {
 TEST(KernelsTest, SplitAttentionIsItsTwin) {
   EXPECT_EQ(RunCases(SplitAttentionCase(), {}), absl::OkStatus());
 }
+TEST(KernelsTest, PrefillAttentionIsItsTwin) {
+  EXPECT_EQ(RunCases(PrefillAttentionCase(), {}), absl::OkStatus());
+}
 TEST(KernelsTest, ArgmaxIsItsTwin) { EXPECT_EQ(RunCases(ArgmaxCase(), {}), absl::OkStatus()); }
 
 }  // namespace

@@ -74,6 +74,13 @@ LaunchShape MergeLaunchOf(const SplitAttentionParams& params) {
           .threads = 32 * kMergeAttentionWarps};
 }
 
+LaunchShape LaunchOf(const PrefillAttentionParams& params) {
+  return {.grid_x = params.attention.step.rows,
+          .grid_y = params.attention.pages.kv_heads,
+          .threads = 32 * kPrefillAttentionWarps,
+          .shared_bytes = PrefillAttentionSharedBytes(params.attention.pages.head_dim)};
+}
+
 LaunchShape LaunchOf(const ArgmaxParams& params) {
   return {.grid_x = params.rows, .threads = ThreadsFor(params.vocab)};
 }

@@ -19,6 +19,7 @@ LaunchShape LaunchOf(const AttentionPlanParams& params);
 // Of split_attention; merge_attention has a grid of its own.
 LaunchShape LaunchOf(const SplitAttentionParams& params);
 LaunchShape MergeLaunchOf(const SplitAttentionParams& params);
+LaunchShape LaunchOf(const PrefillAttentionParams& params);
 LaunchShape LaunchOf(const ArgmaxParams& params);
 
 }  // namespace baton

@@ -16,6 +16,7 @@ void RunTwin(const RopeTableParams& params);
 void RunTwin(const RopeWriteKvParams& params);
 void RunTwin(const PagedAttentionParams& params);
 void RunTwin(const AttentionPlanParams& params);
+inline void RunTwin(const PrefillAttentionParams& params) { RunTwin(params.attention); }
 void RunTwin(const ArgmaxParams& params);
 
 }  // namespace baton

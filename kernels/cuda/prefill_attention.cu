@@ -1,0 +1,164 @@
+#include "kernels/cuda/attention_load.h"
+#include "kernels/cuda/attention_rows.h"
+#include "kernels/cuda/attention_score.h"
+#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/device_code.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/octet.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+namespace {
+
+// What all ranges so far come to: values as mma gives them, each lane's own, in shared memory,
+// where a lane's neighbours are a word apart.
+template <int kHeadDim>
+struct RangesState {
+  float* values;  // [kHeadDim / 2][32], from the lane's first
+  float sum[2] = {}, max[2] = {-kInfinity, -kInfinity};
+
+  BATON_DEVICE explicit RangesState(float* of_warp) : values(of_warp + Lane()) {
+    BATON_UNROLL
+    for (int i = 0; i < kHeadDim / 2; ++i) values[32 * i] = 0;
+  }
+  // Adds a range, for the lines that have a key in it.
+  BATON_DEVICE void Add(const TileState<kHeadDim>& range) {
+    BATON_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      if (BATON_MUTATE("prefill_attention: ranges without keys", range.max[i] == -kInfinity,
+                       false)) {
+        continue;
+      }
+      const RangeMerge merge(&max[i], range.max[i]);
+      sum[i] = merge.Of(sum[i], range.sum[2 * i]);
+      BATON_UNROLL
+      for (int n = 0; n < kHeadDim / 8; ++n) {
+        BATON_UNROLL
+        for (int c = 0; c < 2; ++c) {
+          float* const value = &values[32 * (4 * n + 2 * i + c)];
+          *value = merge.Of(*value, range.values[n][2 * i + c]);
+        }
+      }
+    }
+  }
+};
+
+template <int kHeadDim>
+BATON_DEVICE void Prefill(const PrefillAttentionParams& params, Bf16* shared) {
+  constexpr int kPitch = kTilePitch<kHeadDim>, kStages = kAttentionStages<kHeadDim>;
+  constexpr int kTilesOfRange = kAttentionRange / kAttentionTileKeys;
+  const PagedAttentionParams& attention = params.attention;
+  const LayerPages& pages = attention.pages;
+  const int kv_head = BlockY(), group = attention.heads / pages.kv_heads;
+  const int warp_rows = params.rows.tile_rows / kPrefillAttentionWarps;
+  const RowTile block = TileOf(params.rows, BlockX());
+  if (block.rows == 0 ||
+      BATON_MUTATE("prefill_attention: first row of a tile", block.first_row != BlockX(), false)) {
+    return;  // all of the block
+  }
+  const int32_t* const blocks = BlocksOf(attention.step, block.place);
+  Bf16* const queries_of_warp = shared + Warp() * kAttentionTileRows * kPitch;
+  Bf16* const stages = shared + kPrefillAttentionWarps * kAttentionTileRows * kPitch;
+  float* const values = reinterpret_cast<float*>(stages + kStages * kStage<kHeadDim>);
+
+  // Of all rows of the block.
+  const int first = FirstKey(block.place.position, attention.window), last = block.LastKey();
+  const int first_tile = first / kAttentionTileKeys, last_tile = last / kAttentionTileKeys;
+  const auto load = [&](int tile) {
+    LoadTile<kHeadDim, kPrefillAttentionWarps * 32>(pages, blocks, kv_head,
+                                                    tile * kAttentionTileKeys, first, last,
+                                                    &stages[tile % kStages * kStage<kHeadDim>]);
+  };
+  for (int tile = first_tile; tile < first_tile + kStages - 1; ++tile) {
+    if (tile <= last_tile) load(tile);
+    CopyAsyncCommit();
+  }
+
+  // The warp's own rows, perhaps none.
+  const int skipped = BATON_MUTATE("prefill_attention: rows of a warp", Warp(), 0) * warp_rows;
+  const int left = block.rows - skipped;
+  const RowTile rows = {block.first_row + skipped,
+                        left < 0           ? 0
+                        : left < warp_rows ? left
+                                           : warp_rows,
+                        {block.place.sequence, block.place.position + skipped}};
+  LoadQueries<kHeadDim>(attention, rows, kv_head, group, queries_of_warp);
+  BATON_MUTATE("prefill_attention: barrier before q is read", SyncWarp(), (void)0);
+  TileQueries<kHeadDim> queries;
+  queries.rows = queries_of_warp;
+  queries.Hold();
+  TileView view;
+  BATON_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int position = rows.place.position + (Lane() / 4 + 8 * i) / group;
+    view.first[i] = FirstKey(position, attention.window);
+    view.last[i] = position;
+  }
+  const ScoreScale scale(attention);
+  const int seen_first = FirstKey(rows.place.position, attention.window);
+  const int seen_last = rows.LastKey();
+
+  RangesState<kHeadDim> ranges(values + Warp() * kAttentionTileRows * kHeadDim);
+  TileState<kHeadDim> state;
+  for (int tile = first_tile; tile <= last_tile; ++tile) {
+    BATON_MUTATE("prefill_attention: wait", CopyAsyncWait<kStages - 2>(),
+                 CopyAsyncWait<kStages - 1>());
+    BATON_MUTATE("prefill_attention: barrier before a stage is read", SyncThreads(), (void)0);
+    const int next =
+        tile + BATON_MUTATE("prefill_attention: stage that is filled", kStages - 1, kStages);
+    if (next <= last_tile) load(next);
+    if (BATON_MUTATE("prefill_attention: groups at the end", true, next <= last_tile)) {
+      CopyAsyncCommit();
+    }
+    const int begin = tile * kAttentionTileKeys;
+    // Tiles that no row of the warp sees change nothing.
+    if (begin <= seen_last && begin + kAttentionTileKeys > seen_first) {
+      const Bf16* const stage = &stages[tile % kStages * kStage<kHeadDim>];
+      AddTile<kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch, begin, view, scale,
+                        &state);
+    }
+    if ((tile + 1) % kTilesOfRange == 0 || tile == last_tile) {
+      ranges.Add(state);
+      state = {};
+    }
+  }
+
+  BATON_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int line = Lane() / 4 + 8 * i;
+    if (BATON_MUTATE("prefill_attention: lines that are stored", line < rows.rows * group, true)) {
+      Bf16* const out = static_cast<Bf16*>(attention.out) +
+                        (rows.first_row + line / group) * attention.out_stride +
+                        static_cast<int64_t>(kv_head * group + line % group) * kHeadDim +
+                        Lane() % 4 * 2;
+      BATON_UNROLL
+      for (int n = 0; n < kHeadDim / 8; ++n) {
+        BATON_UNROLL
+        for (int c = 0; c < 2; ++c) {
+          out[8 * n + c] = ToBf16(ranges.values[32 * (4 * n + 2 * i + c)] / ranges.sum[i] + 0.0f);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// A block takes the rows of a tile (x, its first row; others have nothing to do) for a KV head (y),
+// a warp 16 lines of them: keys and values are read once for all, 2 * head_dim bf16 a key.
+#define BATON_PREFILL_ATTENTION(head_dim)                                             \
+  static_assert(PrefillAttentionSharedBytes(head_dim) ==                              \
+                (kPrefillAttentionWarps * kAttentionTileRows * kTilePitch<head_dim> + \
+                 kAttentionStages<head_dim> * kStage<head_dim>)*2 +                   \
+                    kPrefillAttentionWarps * kAttentionTileRows * head_dim * 4);      \
+  BATON_KERNEL(prefill_attention_##head_dim, PrefillAttentionParams,                  \
+               kPrefillAttentionWarps * 32) {                                         \
+    BATON_DYNAMIC_SHARED(Bf16, shared);                                               \
+    Prefill<head_dim>(params, shared);                                                \
+  }
+BATON_PREFILL_ATTENTION(64)
+BATON_PREFILL_ATTENTION(80)
+BATON_PREFILL_ATTENTION(96)
+BATON_PREFILL_ATTENTION(128)
+BATON_PREFILL_ATTENTION(256)
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE
