@@ -196,3 +196,16 @@ __attribute__((noinline)) uint32_t Recurse(int frames) {
 BATON_KERNEL(kDeep, ProbeParams, 32) { params.out[Lane()] = Recurse(params.which); }
 
 }  // namespace baton::BATON_DEVICE_NAMESPACE
+// Touches the lowest bytes of its frame alone.
+__attribute__((noinline)) uint32_t TouchWideFrame(int thread) {
+  volatile uint32_t local[kWideFrameBytes / sizeof(uint32_t)];
+  local[thread % 2] = thread;
+  return local[thread % 2];
+}
+
+BATON_KERNEL(kWide, ProbeParams, 32) {
+  params.out[Lane()] = Lane();
+  SyncWarp();  // all have their stacks
+  if (Lane() == params.which) params.out[Lane()] = TouchWideFrame(Lane());
+}
+

@@ -41,5 +41,7 @@ extern const Kernel kTooMuchShared;
 extern const Kernel kMisaligned;  // which: 0 right, 1 loads, 2 stores
 extern const Kernel kLocals;      // out[t] = 45 + t, by way of local arrays of several sizes
 extern const Kernel kDeep;        // recursion of `which` frames of 1 KiB
+extern const Kernel kWide;        // lane `which` has a frame of several stacks' size
+constexpr int kWideFrameBytes = 300 << 10;
 
 }  // namespace baton::emulated_kernels

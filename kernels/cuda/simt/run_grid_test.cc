@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <numeric>
 #include <set>
 #include <string>
@@ -231,7 +232,15 @@ TEST(RunGridTest, LocalArraysAreAThreadsOwnInEveryBlockAndAfterAFailure) {
 
 TEST(RunGridDeathTest, AStackThatOverflowsFaults) {
   EXPECT_EQ(RunProbe(emulated_kernels::kDeep, {.threads = 32}, 40).status, absl::OkStatus());
-  EXPECT_DEATH((void)RunProbe(emulated_kernels::kDeep, {.threads = 32}, 400), "");
+#ifdef __SANITIZE_ADDRESS__
+  EXPECT_DEATH((void)RunProbe(emulated_kernels::kDeep, {.threads = 32}, 400), "AddressSanitizer");
+  EXPECT_DEATH((void)RunProbe(emulated_kernels::kWide, {.threads = 32}, 20), "AddressSanitizer");
+#else
+  const auto faults = testing::KilledBySignal(SIGSEGV);
+  EXPECT_EXIT((void)RunProbe(emulated_kernels::kDeep, {.threads = 32}, 400), faults, "");
+  // Far enough for other threads' stacks.
+  EXPECT_EXIT((void)RunProbe(emulated_kernels::kWide, {.threads = 32}, 20), faults, "");
+#endif
 }
 
 TEST(RunGridTest, OsThreadsRunGridsSideBySide) {
