@@ -69,7 +69,7 @@ std::string MessageInAscendingOrder(const Kernel& kernel, int which,
 }
 
 TEST(AccessCheckerTest, BarriersAndSyncWarpsOrderWhatTheySeparate) {
-  for (const int which : {0, 10, 20, 21}) ExpectClean(kSharedFaults, which);
+  for (const int which : {0, 10, 19, 20, 21}) ExpectClean(kSharedFaults, which);
   ExpectClean(emulated_kernels::kExchange, 0);
   ExpectClean(emulated_kernels::kBarriers, 0);
   ExpectClean(kCopies, 0);
@@ -80,7 +80,7 @@ TEST(AccessCheckerTest, BarriersAndSyncWarpsOrderWhatTheySeparate) {
 }
 
 TEST(AccessCheckerTest, RacesBetweenWarpsAndBetweenLanesUnderEverySchedule) {
-  for (const int which : {1, 2, 3, 11, 12, 13, 15, 22}) {
+  for (const int which : {1, 2, 3, 11, 12, 13, 15, 16, 17, 18, 22}) {
     ExpectFault(
         kSharedFaults, which,
         AllOf(HasSubstr("kernel kSharedFaults, block (0, 0, 0), thread "), HasSubstr("'words' + "),

@@ -124,7 +124,13 @@ void ComputeLoadMatrix(void* const* posts) {
   }
 }
 
-// `code` is the address that the kernel's call returns to.
+// What a lane gives as registers may be any memory. `code` is the address that the kernel's call
+// returns to.
+void CheckRegisters(const void* at, size_t bytes, bool write, const void* code) {
+  AccessChecker* const checker = current.block->checker();
+  if (checker != nullptr) checker->Access(at, bytes, 4, write, code);
+}
+
 void CheckRow(const char* operation, const void* row, Place place, const void* code) {
   ThreadBlock& block = *current.block;
   const char* wrong = reinterpret_cast<uintptr_t>(row) % 16 != 0 ? "an address not aligned to 16"
@@ -163,25 +169,33 @@ uint32_t Ballot(bool predicate, Place place) {
 }
 
 void MmaBf16(float* d, const uint32_t* a, const uint32_t* b, Place place) {
+  const void* const code = __builtin_return_address(0);
+  CheckRegisters(a, 16, false, code);
+  CheckRegisters(b, 8, false, code);
+  CheckRegisters(d, 16, false, code);
   MmaPost post{d, a, b};
   current.block->Meet("MmaBf16", place, &post, &ComputeMma);
+  CheckRegisters(d, 16, true, code);
 }
 
 void LoadMatrix2(uint32_t* r, const void* row, bool transposed, Place place) {
   const char* operation = transposed ? "LoadMatrix2Transposed" : "LoadMatrix2";
-  if (current.thread % kWarpLanes < 16)
-    CheckRow(operation, row, place, __builtin_return_address(0));
+  const void* const code = __builtin_return_address(0);
+  if (current.thread % kWarpLanes < 16) CheckRow(operation, row, place, code);
   LoadMatrixPost post{r, row};
   current.block->Meet(operation, place, &post,
                       transposed ? &ComputeLoadMatrix<2, true> : &ComputeLoadMatrix<2, false>);
+  CheckRegisters(r, 8, true, code);
 }
 
 void LoadMatrix4(uint32_t* r, const void* row, bool transposed, Place place) {
   const char* operation = transposed ? "LoadMatrix4Transposed" : "LoadMatrix4";
-  CheckRow(operation, row, place, __builtin_return_address(0));
+  const void* const code = __builtin_return_address(0);
+  CheckRow(operation, row, place, code);
   LoadMatrixPost post{r, row};
   current.block->Meet(operation, place, &post,
                       transposed ? &ComputeLoadMatrix<4, true> : &ComputeLoadMatrix<4, false>);
+  CheckRegisters(r, 16, true, code);
 }
 
 }  // namespace baton::simt
