@@ -237,6 +237,7 @@ TEST(AccessCheckerTest, DataOfACopyIsNotTouchedBeforeItsWaitAndOthersBarrier) {
   ExpectFault(kCopies, 3, HasSubstr("copy may still bring, begun by thread"));
   ExpectFault(kCopies, 4, HasSubstr("not aligned to 16"));
   ExpectFault(kCopies, 5, HasSubstr("outside shared memory"));
+  ExpectFault(kCopies, 8, HasSubstr("source was written before its wait"));
   ExpectFault(kCopies, 7, HasSubstr("copy may still bring, begun by thread"));
   // In descending order nobody is behind.
   EXPECT_THAT(MessageInAscendingOrder(kSharedFaults, 40), HasSubstr("races with the "));

@@ -111,6 +111,10 @@ BATON_KERNEL(kCopies, ProbeParams, 64) {
   CopyAsyncCommit();
   CopyAsync16(&stages[64 + thread], &in[64 + thread], true);
   CopyAsyncCommit();
+  if (params.which == 8) {
+    SyncThreads();
+    const_cast<uint32_t*>(params.in)[4 * (thread ^ 32)] += 1;
+  }
   if (params.which == 7) out[128 + thread] = stages[64 + thread];
   if (params.which != 1) CopyAsyncWait<1>();
   if (params.which != 2) SyncThreads();
@@ -195,7 +199,6 @@ __attribute__((noinline)) uint32_t Recurse(int frames) {
 
 BATON_KERNEL(kDeep, ProbeParams, 32) { params.out[Lane()] = Recurse(params.which); }
 
-}  // namespace baton::BATON_DEVICE_NAMESPACE
 // Touches the lowest bytes of its frame alone.
 __attribute__((noinline)) uint32_t TouchWideFrame(int thread) {
   volatile uint32_t local[kWideFrameBytes / sizeof(uint32_t)];
@@ -209,3 +212,4 @@ BATON_KERNEL(kWide, ProbeParams, 32) {
   if (Lane() == params.which) params.out[Lane()] = TouchWideFrame(Lane());
 }
 
+}  // namespace baton::BATON_DEVICE_NAMESPACE

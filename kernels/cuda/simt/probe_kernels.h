@@ -35,7 +35,7 @@ extern const Kernel kExchange;  // out[t] = in[t of another warp], through share
                                 // barriers are left out (bits 0 and 1)
 extern const Kernel kCopies;  // which: 0 right, 1 no wait, 2 no barrier after it, 3 a wait too few,
                               // 4 misaligned, 5 not to shared memory, 6 the last is not `valid`,
-                              // 7 reads before the wait on purpose
+                              // 7 reads before the wait on purpose, 8 writes the source before it
 extern const Kernel kShared;  // out: what arrays hold at the start and how they are aligned
 extern const Kernel kTooMuchShared;
 extern const Kernel kMisaligned;  // which: 0 right, 1 loads, 2 stores

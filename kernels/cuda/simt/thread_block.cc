@@ -215,7 +215,8 @@ void ThreadBlock::AddCopy(void* to, const void* from, bool valid, Place place, c
     checker_->CopyBegins(to, code);
   }
   Thread& self = work_.threads[current.thread];
-  Copy copy{to, from, valid, false, self.group};
+  Copy copy{to, from, valid, false, self.group, place, {}};
+  if (valid) std::memcpy(copy.source.data(), from, 16);
   if (!schedule_.copies_land_late()) Land(copy);
   self.copies.push_back(copy);
 }
@@ -237,6 +238,11 @@ void ThreadBlock::WaitForCopies(int groups) {
   auto copy = self.copies.begin();
   for (; copy != self.copies.end() && copy->group + groups < self.group; ++copy) {
     Land(*copy);
+    if (copy->valid && std::memcmp(copy->source.data(), copy->from, 16) != 0) {
+      SetError(absl::StrCat("CopyAsync16 (", ToString(copy->place),
+                            "): its source was written before its wait"));
+      Abandon();
+    }
     if (checker_ != nullptr) checker_->CopyEnds(copy->to);
   }
   self.copies.erase(self.copies.begin(), copy);

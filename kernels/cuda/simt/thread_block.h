@@ -35,6 +35,8 @@ class ThreadBlock {
     bool valid;
     bool landed;
     uint32_t group;
+    Place place;
+    std::array<std::byte, 16> source;  // what was there when it began
   };
   struct alignas(64) Thread {  // what a switch touches is of one cache line
     FiberContext context;
