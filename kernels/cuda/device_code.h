@@ -1,5 +1,6 @@
 #pragma once
 
+// clang-format off
 // What kernels are written with. A kernel's source (*.cu) includes this and is compiled by nvcc, or
 // with BATON_EMULATED by the host compiler, and means the same in both. All PTX of the project is
 // in device_code_cuda.h; what each of it does on a CPU, in simt/device_code_emulated.h.
@@ -17,14 +18,13 @@
 //  - No waiting for another block. Parameters are one trivially copyable struct, by value; device
 //    pointers in it come from the runtime. Locals are trivially destructible.
 //
-//   BATON_KERNEL(name, Params, threads) { body }   `params` is in scope; blocks of at most that
-//   many
+//   BATON_KERNEL(name, Params, threads) { body }   `params` is in scope; blocks of at most so many
 //                                       threads. Defines `extern const Kernel name`.
 //   BATON_DEVICE                        before a function that kernels call
-//   BATON_SHARED(Type, name, count)     Type name[count] of the block, aligned to 16, not
-//   initialised BATON_DYNAMIC_SHARED(Type, name)    Type* name, aligned to 128:
-//   LaunchShape::shared_bytes BATON_UNROLL                        before a loop BATON_MUTATE(id,
-//   good, bad)         the expression `good`; with BATON_MUTATIONS, `bad` in a run
+//   BATON_SHARED(Type, name, count)     Type name[count] of the block, aligned to 16, not initialised
+//   BATON_DYNAMIC_SHARED(Type, name)    Type* name, aligned to 128: LaunchShape::shared_bytes
+//   BATON_UNROLL                        before a loop
+//   BATON_MUTATE(id, good, bad)         the expression `good`; with BATON_MUTATIONS, `bad` in a run
 //                                       that asks for this id: to see that tests would notice it
 //                                       (simt/README.md)
 //
@@ -44,11 +44,9 @@
 //                                       nearest even
 //   uint32_t PackBf16(float low, float high)
 //   float Exp2(float), Exp(float), Log(float), Sqrt(float), ReciprocalSqrt(float), Sin, Cos, Fma
-//   float Mul(float, float)             rounded by itself: never half of a fused multiply-add, so
-//   that
+//   float Mul(float, float)             rounded by itself: never half of a fused multiply-add, so that
 //                                       two kernels get the same bits
-//                                       float FastExp2 and the like are not used: results are to be
-//                                       near those of a CPU
+//     FastExp2 and the like are not there: results are to be near those of a CPU
 //   Vector16                            16 bytes, aligned: loaded and stored at once
 //
 //   void CopyAsync16(void* shared, const void* global, bool valid)
@@ -65,6 +63,8 @@
 //                                       mma.m16n8k16 of bf16 with float sums
 //
 // Layout of fragments: PTX ISA, "Matrix Fragments for mma.m16n8k16".
+// clang-format on
+
 #ifdef BATON_EMULATED
 #include "kernels/cuda/simt/device_code_emulated.h"
 #else

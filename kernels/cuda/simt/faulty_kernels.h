@@ -7,17 +7,19 @@ namespace baton::emulated_kernels {
 
 // Kernels that break one rule each, by ProbeParams::which; 0 and those that say so break none.
 
+// clang-format off
 // 64 threads. Shared memory of one block:
-//   between warps   1 a word is read while another warp writes it, 2 the other way round, 3 two
-//   write
+//   between warps   1 a word is read while another warp writes it, 2 the other way round, 3 two write
 //                   it, 4 both warps read a word and then the second writes it (in ascending order)
-//   in a warp       10 right, with SyncWarp; 11 to 13 like 1 to 3 between lanes, 14 all lanes read
-//   a
+//   in a warp       10 right, with SyncWarp; 11 to 13 like 1 to 3 between lanes, 14 all lanes read a
 //                   word and then the last writes it (in ascending order), 15 a shuffle in place of
 //                   SyncWarp
+//   as registers    16 b of an mma that another warp writes, 17 d of several lanes, 18 ldmatrix's of
+//                   two lanes, 19 a and b that are only read, right
 //   parts of words  20 bytes and 21 halves by different threads, right; 22 bytes that overlap
 //   unwritten       30 a word, 31 the upper half of one
 //   copies          40 a stage is overwritten by the next copy while another warp may still read it
+// clang-format on
 extern const Kernel kSharedFaults;
 
 // 32 threads, 3 blocks; out has a word for each block and thread. 1 all blocks write a word, 2 a

@@ -19,13 +19,14 @@ struct SimtEntry {
   bool checked;  // its loads and stores call out (baton_emulated_kernels' NAME_checked)
 };
 
+// clang-format off
 // How a grid is run. Every choice that a GPU leaves open is made by the seed, the same way in every
 // run:
-//   seed % 3      which of those that can go on does: blocks, warps and lanes in ascending order,
-//   in
+//   seed % 3      which of those that can go on does: blocks, warps and lanes in ascending order, in
 //                 descending order, or by priorities drawn anew at every barrier
 //   seed / 3 % 2  the data of a cp.async lands as late as its wait allows, or at once
 // so 0 to 5 are all kinds, and further seeds draw other priorities.
+// clang-format on
 struct SimtOptions {
   uint64_t seed = 0;
   size_t max_shared_bytes = 99 << 10;  // of a block; the default is the least of sm_80 and newer
