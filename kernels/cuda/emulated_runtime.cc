@@ -200,6 +200,8 @@ class EmulatedRuntime : public DeviceRuntime {
     MutexLock lock(&mutex_);
     if (absl::Status status = CheckDevice("Fill: ", to, bytes); !status.ok()) return status;
     return Put(**own, [this, to, value, bytes] {
+      absl::Status status = CheckDevice("Fill: ", to, bytes);  // a graph may outlive its memory
+      if (!status.ok()) return status;
       memset(to, value, bytes);
       MarkWritten(to, bytes);
       return absl::OkStatus();
@@ -240,12 +242,15 @@ class EmulatedRuntime : public DeviceRuntime {
     const size_t out_extent = ((p.rows - 1) * p.out_stride + p.n) * out_bytes;
     const size_t weight_extent = size_t{sizeof(uint16_t)} * p.n * p.k;
     MutexLock lock(&mutex_);
-    for (const absl::Status& status : {CheckDevice("Product: in: ", p.in, in_extent),
-                                       CheckDevice("Product: weight: ", p.weight, weight_extent),
-                                       CheckDevice("Product: out: ", p.out, out_extent)}) {
-      if (!status.ok()) return status;
-    }
-    return Put(**own, [this, p, out_bytes] {
+    const auto check = [this, p, in_extent, weight_extent, out_extent] {
+      absl::Status status = CheckDevice("Product: in: ", p.in, in_extent);
+      if (status.ok()) status = CheckDevice("Product: weight: ", p.weight, weight_extent);
+      if (status.ok()) status = CheckDevice("Product: out: ", p.out, out_extent);
+      return status;
+    };
+    if (absl::Status status = check(); !status.ok()) return status;
+    return Put(**own, [this, p, out_bytes, check] {
+      if (absl::Status status = check(); !status.ok()) return status;
       RunEmulatedProduct(p);
       for (int row = 0; row < p.rows; ++row) {
         MarkWritten(static_cast<std::byte*>(p.out) + row * p.out_stride * out_bytes,
@@ -553,7 +558,13 @@ class EmulatedRuntime : public DeviceRuntime {
       from = staged->data();
       rows.pitch = rows.bytes;
     }
-    absl::Status status = Put(s, [this, to, to_pitch, from, rows, staged] {
+    const bool to_device = *to_place == Place::kDevice, from_device = *from_place == Place::kDevice;
+    absl::Status status = Put(s, [this, to, to_pitch, from, rows, staged, to_device, from_device] {
+      absl::Status status;
+      const size_t to_extent = (rows.count - 1) * to_pitch + rows.bytes;
+      if (to_device) status = CheckDevice("Copy: to: ", to, to_extent);
+      if (status.ok() && from_device) status = CheckDevice("Copy: from: ", from, rows.extent());
+      if (!status.ok()) return status;
       CopyBytes(to, to_pitch, from, rows);
       for (size_t i = 0; i < rows.count; ++i) {
         MarkWritten(static_cast<std::byte*>(to) + i * to_pitch, rows.bytes);
