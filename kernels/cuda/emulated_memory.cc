@@ -18,8 +18,21 @@ namespace {
 constexpr size_t kPage = 4096;
 // After each piece, so that a kernel that goes on too far is found out.
 constexpr size_t kMargin = 256;
-constexpr uint8_t kMarginByte = 0xa5;
 constexpr uint8_t kUnwrittenByte = 0xff;
+// Freed pieces of up to this size are filled like new ones; larger ones give their pages back and
+// read as 0.
+constexpr size_t kMostFilled = 1 << 20;
+
+// What a margin that begins there holds: 0xffa5 in every aligned 16 bits, which is NaN in bf16, f16
+// and f32, and is not what new memory holds.
+const uint8_t* Margin(const std::byte* begin) {
+  static const auto* const pattern = [] {
+    static uint8_t bytes[kMargin + 1];
+    for (size_t i = 0; i <= kMargin; ++i) bytes[i] = i % 2 == 0 ? 0xa5 : 0xff;
+    return bytes;
+  }();
+  return pattern + reinterpret_cast<uintptr_t>(begin) % 2;
+}
 
 size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -75,7 +88,8 @@ absl::StatusOr<std::byte*> EmulatedMemory::Allocate(size_t bytes, bool interproc
   free_bytes_ -= wanted;
   OpenMemory open(this);
   memset(begin, kUnwrittenByte, bytes);
-  memset(begin + bytes, kMarginByte, kMargin);
+  memcpy(begin + bytes, Margin(begin + bytes), kMargin);
+  memset(begin + bytes + kMargin, kUnwrittenByte, wanted - bytes - kMargin);
   return begin;
 }
 
@@ -83,8 +97,13 @@ void EmulatedMemory::Free(std::byte* memory) {
   const auto it = pieces_.find(memory);
   BATON_CHECK(it != pieces_.end() && it->second.pages == nullptr)
       << "Free of " << memory << ", which was not allocated or is freed already";
-  fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,
-            it->second.mapped_bytes);
+  if (it->second.mapped_bytes > kMostFilled) {
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,
+              it->second.mapped_bytes);
+  } else {
+    OpenMemory open(this);
+    memset(memory, kUnwrittenByte, it->second.mapped_bytes);
+  }
   free_bytes_ += it->second.mapped_bytes;
   pieces_.erase(it);
 }
@@ -174,13 +193,9 @@ void EmulatedMemory::Close() {
 }
 
 absl::Status EmulatedMemory::CheckMargins() {
-  static const auto* const intact = [] {
-    static uint8_t bytes[kMargin];
-    memset(bytes, kMarginByte, kMargin);
-    return bytes;
-  }();
   for (const auto& [begin, piece] : pieces_) {
-    if (piece.pages != nullptr || memcmp(begin + piece.bytes, intact, kMargin) == 0) continue;
+    const std::byte* const end = begin + piece.bytes;
+    if (piece.pages != nullptr || memcmp(end, Margin(end), kMargin) == 0) continue;
     return absl::InternalError(
         absl::StrCat("wrote after the end of a piece of ", piece.bytes, " bytes"));
   }

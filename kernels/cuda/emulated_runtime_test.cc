@@ -109,6 +109,55 @@ TEST_F(EmulatedRuntimeTest, AKernelThatWritesAfterAnAllocationIsReported) {
   runtime_->Free(reinterpret_cast<std::byte*>(memory));
 }
 
+TEST_F(EmulatedRuntimeTest, WhatIsBehindAnAllocationIsNoNumber) {
+  for (const size_t bytes : {240, 241}) {
+    auto* const in = reinterpret_cast<uint32_t*>(*runtime_->Allocate(bytes));
+    auto* const out = reinterpret_cast<uint32_t*>(*runtime_->Allocate(4096));
+    LaunchShape shape;
+    shape.threads = kAddThreads;
+    shape.grid_x = 16;
+    Ok(runtime_->Launch(emulated_kernels::kAdd, shape, AddParams{out, in, 0, 1024}, *stream_));
+    std::vector<uint32_t> got(1024);
+    Ok(runtime_->Copy(got.data(), out, 4096, *stream_));
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i] >> 16 & 0x7f80, 0x7f80u) << "element " << i << ": " << got[i];
+      EXPECT_EQ(got[i] & 0x7f80, 0x7f80u) << "element " << i << ": " << got[i];
+      if (HasFailure()) break;
+    }
+    runtime_->Free(reinterpret_cast<std::byte*>(in));
+    runtime_->Free(reinterpret_cast<std::byte*>(out));
+  }
+}
+
+TEST_F(EmulatedRuntimeTest, AGraphWhoseMemoryIsFreedIsNotReplayed) {
+  for (int which = 0; which < 4; ++which) {
+    const auto runtime = *Emulated().create(1);
+    const auto stream = *runtime->CreateStream();
+    std::byte* const freed = *runtime->Allocate(4096);
+    std::byte* const kept = *runtime->Allocate(4096);
+    Ok(runtime->Fill(kept, 0, 4096, *stream));
+    Ok(runtime->BeginCapture(*stream));
+    DenseProduct product;
+    product.in = product.weight = kept;
+    product.out = freed;
+    product.in_stride = product.out_stride = product.n = product.k = product.rows = 4;
+    if (which == 0) Ok(runtime->Fill(freed, 1, 4096, *stream));
+    if (which == 1) Ok(runtime->Copy(kept, freed, 4096, *stream));
+    if (which == 2) Ok(runtime->CopyRows(freed, 64, kept, 64, 32, 4, *stream));
+    if (which == 3) Ok(runtime->Product(product, *stream));
+    const auto graph = runtime->EndCapture(*stream);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    Ok(runtime->Replay(**graph, *stream));
+    Ok(runtime->Synchronize(*stream));
+    runtime->Free(freed);
+    Ok(runtime->Replay(**graph, *stream));
+    const absl::Status status = runtime->Synchronize(*stream);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("device memory that is not allocated"))
+        << which;
+    runtime->Free(kept);
+  }
+}
+
 TEST_F(EmulatedRuntimeTest, StreamsAndEventsOfAnotherRuntimeAreRefused) {
   const auto other = *Emulated().create(2);
   const auto event = *runtime_->CreateEvent();
