@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
+#include "kernels/draw.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_layout.h"
 
@@ -111,13 +115,45 @@ struct SiluMulArgs {
   Tensor gate, up, out;  // [rows, n]
 };
 
-// Logits of chosen rows, in host memory when the call returns.
+// Logits of chosen rows, in host memory when the call returns; in a step (StepArgs) when the step
+// has finished.
 struct LogitsArgs {
   Tensor in;                   // [rows, hidden], normalised
   Matrix head;                 // [vocab, hidden]
   absl::Span<const int> rows;  // which rows of `in`
   absl::Span<float> out;       // [rows.size(), vocab]
 };
+
+// One step, whose operations are called by StepOps: what they have in common, and what differs from
+// one step to the next.
+struct StepArgs {
+  // The same number: the same operations, with the same weights and tensors, that depend on nothing
+  // but what is here. Then a backend may record them and not call them again. From NewProgram; 0
+  // for what may not be recorded.
+  uint64_t program = 0;
+  int max_rows = 0;                  // that the program's tensors have room for
+  int context = 0;                   // no sequence of the program has more positions
+  int vocab = 0;                     // tokens are below
+  absl::Span<const TokenId> tokens;  // [rows]
+  // [rows], or empty: row i takes, instead of tokens[i], what was drawn for logit row follows[i] of
+  // the step that was started before this one; -1: it does not. Needs draws().
+  absl::Span<const int> follows;
+  absl::Span<const SequenceRows> sequences;  // of all rows
+  absl::Span<const Rope> ropes;              // one for each sequence, or a single one for all
+  KvView kv;
+  absl::Span<const int> logit_rows;  // rows whose logits are wanted
+  // [logit_rows], or empty: null, or how the backend draws from that row's logits. Needs draws().
+  absl::Span<const DrawOptions* const> draws;
+  // Where results go, by the time that FinishStep has returned; as long as that it must live.
+  absl::Span<float> logits;      // [logit_rows that are not drawn, vocab], in order
+  absl::Span<DrawnToken> drawn;  // [logit_rows that are drawn], in order
+};
+
+// Calls the operations of a step, with the step's own `sequences`, `ropes`, `kv`, `logit_rows` and
+// `logits` as arguments where they take such, and with `tokens` of the step that it is given. That
+// has as many rows as they are to work on: those of the real one and perhaps more behind them,
+// which belong to no sequence. Not Synchronize where the step has a program.
+using StepOps = absl::FunctionRef<absl::Status(const StepArgs& step)>;
 
 // The maths, behind one seam. One caller at a time. Operations run in the order of the calls; all
 // but Logits may return before they have run, and Synchronize() waits for them. Arguments are
@@ -153,6 +189,28 @@ class Backend {
   virtual absl::Status SiluMul(const SiluMulArgs& args) = 0;
   virtual absl::Status Logits(const LogitsArgs& args) = 0;
   virtual absl::Status Synchronize() = 0;
+
+  // Whether it draws tokens, and takes rows that follow a step which has not finished.
+  virtual bool draws() const { return false; }
+  // A number for the operations of a step that stay the same; 0: nothing is recorded.
+  virtual uint64_t NewProgram() { return 0; }
+  // Runs a step, or leaves it to run: views in `step` end with this call, but for those of results.
+  // At most kMostSteps are started and not finished: beyond, FailedPrecondition. After an error it
+  // does not count as started, and the KV of its positions is undefined. InvalidArgument as for the
+  // operations, all of it checked before anything runs.
+  //
+  // A block that a step writes to or reads from stays what it is until that step has finished.
+  static constexpr int kMostSteps = 2;
+  virtual absl::Status StartStep(const StepArgs& step, StepOps ops);
+  // Waits for the oldest step that was started, and for no later one. FailedPrecondition when there
+  // is none. After another error none of its results are there, and nor is its KV.
+  virtual absl::Status FinishStep();
+  // Memory for results: they come there while StartStep goes on, where for other memory it may wait
+  // until they are there. Freed before the backend.
+  virtual absl::StatusOr<std::shared_ptr<float[]>> AllocateResults(size_t floats);
+
+ private:
+  int started_ = 0;  // steps of a backend that runs them at once
 };
 
 }  // namespace baton

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -17,8 +18,14 @@ Tensor First(Tensor tensor, int rows) {
   return tensor;
 }
 
-absl::Status CheckTokens(absl::Span<const TokenId> tokens, int vocab) {
+absl::Status CheckTokens(const ForwardBatch& batch, int vocab) {
+  const absl::Span<const TokenId> tokens = batch.tokens;
+  if (!batch.follows.empty() && batch.follows.size() != tokens.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("what ", batch.follows.size(), " rows follow; there are ", tokens.size()));
+  }
   for (size_t row = 0; row < tokens.size(); ++row) {
+    if (!batch.follows.empty() && batch.follows[row] >= 0) continue;
     if (tokens[row] < 0 || tokens[row] >= vocab) {
       return absl::InvalidArgumentError(
           absl::StrCat("row ", row, " has token ", tokens[row], "; the vocabulary has ", vocab));
@@ -74,16 +81,28 @@ absl::Status CheckSequences(const ForwardBatch& batch, const KvLayout& layout, i
   return absl::OkStatus();
 }
 
-absl::Status CheckLogits(const ForwardBatch& batch, size_t logits, int vocab) {
+absl::Status CheckLogits(const ForwardBatch& batch, const ForwardResults& results, int vocab) {
   for (const int row : batch.logit_rows) {
     if (row < 0 || static_cast<size_t>(row) >= batch.tokens.size()) {
       return absl::InvalidArgumentError(
           absl::StrCat("logits of row ", row, " wanted; there are ", batch.tokens.size()));
     }
   }
-  if (logits != batch.logit_rows.size() * vocab) {
-    return absl::InvalidArgumentError(absl::StrCat("room for ", logits, " logits; expected ",
-                                                   batch.logit_rows.size(), " rows of ", vocab));
+  if (!batch.draws.empty() && batch.draws.size() != batch.logit_rows.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("ways to draw for ", batch.draws.size(),
+                                                   " rows; logits of ", batch.logit_rows.size(),
+                                                   " are wanted"));
+  }
+  const size_t drawn =
+      batch.draws.size() - std::count(batch.draws.begin(), batch.draws.end(), nullptr);
+  const size_t rest = batch.logit_rows.size() - drawn;
+  if (results.logits.size() != rest * vocab) {
+    return absl::InvalidArgumentError(absl::StrCat("room for ", results.logits.size(),
+                                                   " logits; expected ", rest, " rows of ", vocab));
+  }
+  if (results.drawn.size() != drawn) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("room for ", results.drawn.size(), " drawn tokens; expected ", drawn));
   }
   return absl::OkStatus();
 }
@@ -91,7 +110,7 @@ absl::Status CheckLogits(const ForwardBatch& batch, size_t logits, int vocab) {
 }  // namespace
 
 ForwardPass::ForwardPass(const Model* model, Backend* backend, int max_rows)
-    : model_(model), backend_(backend), max_rows_(max_rows) {}
+    : model_(model), backend_(backend), max_rows_(max_rows), program_(backend->NewProgram()) {}
 
 absl::StatusOr<std::unique_ptr<ForwardPass>> ForwardPass::Create(const Model* model,
                                                                  Backend* backend, int max_rows) {
@@ -123,7 +142,8 @@ absl::StatusOr<std::unique_ptr<ForwardPass>> ForwardPass::Create(const Model* mo
   return pass;
 }
 
-absl::Status ForwardPass::Check(const ForwardBatch& batch, const KvView& kv, size_t logits) const {
+absl::Status ForwardPass::Check(const ForwardBatch& batch, const KvView& kv,
+                                const ForwardResults& results) const {
   const ModelConfig& config = model_->config();
   if (batch.tokens.empty() || batch.tokens.size() > static_cast<size_t>(max_rows_)) {
     return absl::InvalidArgumentError(
@@ -135,20 +155,74 @@ absl::Status ForwardPass::Check(const ForwardBatch& batch, const KvView& kv, siz
     return absl::InvalidArgumentError(
         absl::StrCat("KV pool ", kv.layout.Fingerprint(), "; expected ", expected.Fingerprint()));
   }
-  RETURN_IF_ERROR(CheckTokens(batch.tokens, config.vocab));
+  RETURN_IF_ERROR(CheckTokens(batch, config.vocab));
   RETURN_IF_ERROR(CheckSequences(batch, kv.layout, config.context));
-  return CheckLogits(batch, logits, config.vocab);
+  return CheckLogits(batch, results, config.vocab);
 }
 
 absl::Status ForwardPass::Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
                               const std::function<void(int layer)>& layer_done) {
-  RETURN_IF_ERROR(Check(batch, kv, logits.size()));
+  if (started_ > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a step to be run while ", started_, " are started and not finished"));
+  }
+  const bool as_a_whole = CanBeRecorded(batch);
+  RETURN_IF_ERROR(StartStep(batch, kv, {.logits = logits}, as_a_whole ? nullptr : layer_done));
+  RETURN_IF_ERROR(Finish());
+  for (int layer = 0; as_a_whole && layer_done && layer < model_->config().layers; ++layer) {
+    layer_done(layer);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ForwardPass::Start(const ForwardBatch& batch, const KvView& kv,
+                                const ForwardResults& results) {
+  return StartStep(batch, kv, results, nullptr);
+}
+
+absl::Status ForwardPass::StartStep(const ForwardBatch& batch, const KvView& kv,
+                                    const ForwardResults& results,
+                                    const std::function<void(int layer)>& layer_done) {
+  RETURN_IF_ERROR(Check(batch, kv, results));
   ChooseRopes(batch);
   rows_for_more_ = 0;
-  const absl::Status ran = RunLayers(batch, kv, logits, layer_done);
-  // The caller's views end with this call, however it went.
-  const absl::Status finished = backend_->Synchronize();
-  return ran.ok() ? finished : ran;
+  const StepArgs step = {.program = CanBeRecorded(batch) ? program_ : 0,
+                         .max_rows = max_rows_,
+                         .context = model_->config().context,
+                         .vocab = model_->config().vocab,
+                         .tokens = batch.tokens,
+                         .follows = batch.follows,
+                         .sequences = batch.sequences,
+                         .ropes = ropes_,
+                         .kv = kv,
+                         .logit_rows = batch.logit_rows,
+                         .draws = batch.draws,
+                         .logits = results.logits,
+                         .drawn = results.drawn};
+  RETURN_IF_ERROR(backend_->StartStep(step, [&](const StepArgs& padded) {
+    return RunLayers(padded, batch.more_logits, layer_done);
+  }));
+  if (batch.more_logits) rows_for_more_ = static_cast<int>(batch.tokens.size());
+  ++started_;
+  return absl::OkStatus();
+}
+
+absl::Status ForwardPass::Finish() {
+  const absl::Status finished = backend_->FinishStep();
+  if (started_ > 0) --started_;
+  return finished;
+}
+
+bool ForwardPass::CanBeRecorded(const ForwardBatch& batch) const {
+  const size_t rows = batch.tokens.size();
+  if (program_ == 0 || batch.more_logits || batch.sequences.size() != rows ||
+      batch.logit_rows.size() != rows) {
+    return false;
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    if (batch.logit_rows[row] != static_cast<int>(row)) return false;
+  }
+  return true;
 }
 
 void ForwardPass::ChooseRopes(const ForwardBatch& batch) {
@@ -189,38 +263,36 @@ absl::Status ForwardPass::MoreLogits(absl::Span<const int> rows, absl::Span<floa
 
 // The decoder of Touvron et al. 2023 (figure 1 of Vaswani et al. 2017 with the norms in front, RMS
 // norms, rotary positions and a gated MLP). Which weights a family has is told in architecture.h.
-absl::Status ForwardPass::RunLayers(const ForwardBatch& batch, const KvView& kv,
-                                    absl::Span<float> logits,
+absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
                                     const std::function<void(int layer)>& layer_done) {
-  const int layers = model_->config().layers, rows = batch.tokens.size();
+  const int layers = model_->config().layers, rows = static_cast<int>(step.tokens.size());
   const Tensor hidden = First(hidden_, rows), normed = First(normed_, rows);
   RETURN_IF_ERROR(
-      backend_->Embed({.table = model_->embedding(), .tokens = batch.tokens, .out = hidden}));
+      backend_->Embed({.table = model_->embedding(), .tokens = step.tokens, .out = hidden}));
   for (int layer = 0; layer < layers; ++layer) {
-    RETURN_IF_ERROR(WriteKv(batch, kv, layer));
+    RETURN_IF_ERROR(WriteKv(step, layer));
     if (layer_done) {
       RETURN_IF_ERROR(backend_->Synchronize());
       layer_done(layer);
     }
     // A chunk in the middle of a prompt wants its KV and no logits: the rest of the last layer
     // would be read by nobody.
-    if (layer + 1 == layers && batch.logit_rows.empty() && !batch.more_logits) {
+    if (layer + 1 == layers && step.logit_rows.empty() && !more_logits) {
       return absl::OkStatus();
     }
-    RETURN_IF_ERROR(Attend(batch, kv, layer));
+    RETURN_IF_ERROR(Attend(step, layer));
     RETURN_IF_ERROR(FeedForward(rows, layer));
   }
   RETURN_IF_ERROR(Norm(hidden, model_->final_norm(), normed));
-  if (batch.more_logits) rows_for_more_ = rows;
-  if (batch.logit_rows.empty()) return absl::OkStatus();
+  if (step.logit_rows.empty()) return absl::OkStatus();
   return backend_->Logits(
-      {.in = normed, .head = model_->head(), .rows = batch.logit_rows, .out = logits});
+      {.in = normed, .head = model_->head(), .rows = step.logit_rows, .out = step.logits});
 }
 
 // Leaves the layer's K and V in the pool, and q rotated.
-absl::Status ForwardPass::WriteKv(const ForwardBatch& batch, const KvView& kv, int layer) {
+absl::Status ForwardPass::WriteKv(const StepArgs& step, int layer) {
   const LayerWeights& w = model_->layer(layer);
-  const int rows = batch.tokens.size();
+  const int rows = static_cast<int>(step.tokens.size());
   const Tensor normed = First(normed_, rows);
   const Tensor q = First(q_, rows), k = First(k_, rows), v = First(v_, rows);
   RETURN_IF_ERROR(Norm(First(hidden_, rows), w.attention_norm, normed));
@@ -232,16 +304,16 @@ absl::Status ForwardPass::WriteKv(const ForwardBatch& batch, const KvView& kv, i
   return backend_->RopeAndWriteKv({.q = q,
                                    .k = k,
                                    .v = v,
-                                   .ropes = ropes_,
+                                   .ropes = step.ropes,
                                    .layer = layer,
-                                   .sequences = batch.sequences,
-                                   .kv = kv});
+                                   .sequences = step.sequences,
+                                   .kv = step.kv});
 }
 
-absl::Status ForwardPass::Attend(const ForwardBatch& batch, const KvView& kv, int layer) {
+absl::Status ForwardPass::Attend(const StepArgs& step, int layer) {
   const ModelConfig& config = model_->config();
   const LayerWeights& w = model_->layer(layer);
-  const int rows = batch.tokens.size();
+  const int rows = static_cast<int>(step.tokens.size());
   const Tensor attention = First(attention_, rows);
   RETURN_IF_ERROR(
       backend_->Attention({.q = First(q_, rows),
@@ -249,8 +321,8 @@ absl::Status ForwardPass::Attend(const ForwardBatch& batch, const KvView& kv, in
                            .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
                            .window = config.windows.empty() ? 0 : config.windows[layer],
                            .layer = layer,
-                           .sequences = batch.sequences,
-                           .kv = kv,
+                           .sequences = step.sequences,
+                           .kv = step.kv,
                            .out = attention}));
   return ProjectAndAdd(attention, w.o, w.o_bias, First(hidden_, rows));
 }

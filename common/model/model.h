@@ -60,13 +60,25 @@ struct ForwardBatch {
   absl::Span<const TokenId> tokens;          // [rows]
   absl::Span<const SequenceRows> sequences;  // cover all rows, in order
   absl::Span<const int> logit_rows;          // rows whose logits are wanted
+  // As in StepArgs, for a backend that draws; empty: neither.
+  absl::Span<const int> follows;               // [rows]
+  absl::Span<const DrawOptions* const> draws;  // [logit_rows]
   // [sequences], the reach of each one's rotary table (rope_config.h), never less than its last
   // position; empty: each is a prompt, and its rows the last of it.
   absl::Span<const int> rope_reach;
   bool more_logits = false;  // MoreLogits will be called for others
 };
 
+// Where the results of a step go.
+struct ForwardResults {
+  absl::Span<float> logits;      // [logit_rows that are not drawn, vocab], in host memory
+  absl::Span<DrawnToken> drawn;  // [logit_rows that are drawn]
+};
+
 // Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.
+//
+// A step of which every row is a sequence's one token, with the logits of each, in order, is always
+// the same operations: the backend may record it, and then runs it as a whole.
 class ForwardPass {
  public:
   // ResourceExhausted when the activations do not fit.
@@ -75,9 +87,17 @@ class ForwardPass {
 
   // Writes the KV of every row into `kv`, and logits [logit_rows.size(), vocab] into `logits` (host
   // memory). `layer_done(l)`, where given, is called once layer l's KV of all rows is in the pool;
-  // layers come in order.
+  // layers come in order, all at the end where the backend ran the step as a whole.
+  // FailedPrecondition while a step is started.
   absl::Status Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
                    const std::function<void(int layer)>& layer_done = nullptr);
+
+  // Run in two halves, with at most Backend::kMostSteps between them. Start leaves the step to the
+  // backend: views in `batch` end with the call; what `results` points to must live until Finish
+  // has told of this step. After an error of Start there is nothing to finish.
+  absl::Status Start(const ForwardBatch& batch, const KvView& kv, const ForwardResults& results);
+  // Waits for the oldest step that was started.
+  absl::Status Finish();
 
   // Logits of other rows of the last batch that was run, which had `more_logits`: a few at a time,
   // where those of all would be too much memory. `logits` is [rows.size(), vocab].
@@ -87,12 +107,16 @@ class ForwardPass {
 
  private:
   ForwardPass(const Model* model, Backend* backend, int max_rows);
-  absl::Status Check(const ForwardBatch& batch, const KvView& kv, size_t logits) const;
+  absl::Status Check(const ForwardBatch& batch, const KvView& kv,
+                     const ForwardResults& results) const;
   void ChooseRopes(const ForwardBatch& batch);
-  absl::Status RunLayers(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
+  bool CanBeRecorded(const ForwardBatch& batch) const;
+  absl::Status StartStep(const ForwardBatch& batch, const KvView& kv, const ForwardResults& results,
                          const std::function<void(int layer)>& layer_done);
-  absl::Status WriteKv(const ForwardBatch& batch, const KvView& kv, int layer);
-  absl::Status Attend(const ForwardBatch& batch, const KvView& kv, int layer);
+  absl::Status RunLayers(const StepArgs& step, bool more_logits,
+                         const std::function<void(int layer)>& layer_done);
+  absl::Status WriteKv(const StepArgs& step, int layer);
+  absl::Status Attend(const StepArgs& step, int layer);
   absl::Status FeedForward(int rows, int layer);
   absl::Status Norm(Tensor in, const Matrix& weight, Tensor out);
   absl::Status Project(Tensor in, const Matrix& weight, const Matrix& bias, Tensor out);
@@ -101,7 +125,9 @@ class ForwardPass {
   const Model* model_;
   Backend* backend_;
   const int max_rows_;
-  int rows_for_more_ = 0;  // of the last batch
+  const uint64_t program_;  // of the backend
+  int started_ = 0;         // and not finished
+  int rows_for_more_ = 0;   // of the last batch
   Tensor hidden_, normed_, q_, k_, v_, attention_, gate_, up_;
   std::map<int, std::vector<float>> rope_tables_;  // by reach
   std::vector<Rope> ropes_;                        // of the current step's sequences
