@@ -1,5 +1,6 @@
 #include "kernels/op_checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -72,10 +73,80 @@ absl::Status CheckSequences(absl::string_view op, absl::Span<const SequenceRows>
   return absl::OkStatus();
 }
 
+absl::Status CheckRopes(absl::string_view op, absl::Span<const Rope> ropes, size_t sequences,
+                        const KvLayout& layout) {
+  if (ropes.size() != 1 && ropes.size() != sequences) {
+    return Refuse(op, ": ", ropes.size(), " ropes for ", sequences, " sequences");
+  }
+  for (const Rope& rope : ropes) {
+    if (rope.inverse_frequency.empty() ||
+        rope.inverse_frequency.size() > static_cast<size_t>(layout.head_dim / 2)) {
+      return Refuse(op, ": ", rope.inverse_frequency.size(), " frequencies for head_dim ",
+                    layout.head_dim);
+    }
+  }
+  return absl::OkStatus();
+}
+
 #define RETURN_IF_ERROR(expression) \
   if (absl::Status status = (expression); !status.ok()) return status
 
+absl::Status CheckStepTokens(const StepArgs& step) {
+  const size_t rows = step.tokens.size();
+  if (rows == 0 || rows > static_cast<size_t>(std::max(step.max_rows, 0))) {
+    return Refuse("step: ", rows, " rows; expected 1 to ", step.max_rows);
+  }
+  if (!step.follows.empty() && step.follows.size() != rows) {
+    return Refuse("step: what ", step.follows.size(), " rows follow, of ", rows);
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    if (!step.follows.empty() && step.follows[row] != -1) {
+      if (step.follows[row] < 0) return Refuse("step: row ", row, " follows ", step.follows[row]);
+    } else if (step.tokens[row] < 0 || step.tokens[row] >= step.vocab) {
+      return Refuse("step: token ", step.tokens[row], " of a vocabulary of ", step.vocab);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStepResults(const StepArgs& step) {
+  for (const int row : step.logit_rows) {
+    if (row < 0 || static_cast<size_t>(row) >= step.tokens.size()) {
+      return Refuse("step: logits of row ", row, " of ", step.tokens.size());
+    }
+  }
+  if (!step.draws.empty() && step.draws.size() != step.logit_rows.size()) {
+    return Refuse("step: ways to draw from ", step.draws.size(), " rows of logits, of ",
+                  step.logit_rows.size());
+  }
+  const size_t drawn =
+      step.draws.size() - std::count(step.draws.begin(), step.draws.end(), nullptr);
+  const size_t rest = step.logit_rows.size() - drawn;
+  if (step.logits.size() != rest * step.vocab || step.drawn.size() != drawn) {
+    return Refuse("step: room for ", step.logits.size(), " logits and ", step.drawn.size(),
+                  " tokens; ", rest, " rows of ", step.vocab, " and ", drawn, " are wanted");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status CheckArgs(const StepArgs& step) {
+  constexpr absl::string_view kOp = "step";
+  RETURN_IF_ERROR(CheckStepTokens(step));
+  RETURN_IF_ERROR(CheckKv(kOp, step.kv, 0));
+  const int rows = static_cast<int>(step.tokens.size());
+  RETURN_IF_ERROR(CheckSequences(kOp, step.sequences, rows, step.kv.layout));
+  for (size_t i = 0; i < step.sequences.size(); ++i) {
+    const SequenceRows& s = step.sequences[i];
+    if (s.rows > 0 && s.first_position > step.context - s.rows) {
+      return Refuse(kOp, ": sequence ", i, " is at position ", s.first_position, "+", s.rows,
+                    ", the last is ", step.context - 1);
+    }
+  }
+  RETURN_IF_ERROR(CheckRopes(kOp, step.ropes, step.sequences.size(), step.kv.layout));
+  return CheckStepResults(step);
+}
 
 absl::Status CheckWeight(const Matrix& weight) {
   return CheckMatrix("load weight", "weight", weight);
@@ -134,7 +205,7 @@ absl::Status CheckArgs(const GemmArgs& args) {
   return absl::OkStatus();
 }
 
-absl::Status CheckArgs(const RopeAndWriteKvArgs& args) {
+absl::Status CheckArgsInStep(const RopeAndWriteKvArgs& args) {
   constexpr absl::string_view kOp = "rope";
   RETURN_IF_ERROR(CheckTensor(kOp, "q", args.q));
   RETURN_IF_ERROR(CheckTensor(kOp, "k", args.k));
@@ -147,20 +218,16 @@ absl::Status CheckArgs(const RopeAndWriteKvArgs& args) {
     return Refuse(kOp, ": q ", Shape(args.q), ", k ", Shape(args.k), ", v ", Shape(args.v),
                   " for KV layout ", layout.Fingerprint());
   }
-  if (args.ropes.size() != 1 && args.ropes.size() != args.sequences.size()) {
-    return Refuse(kOp, ": ", args.ropes.size(), " ropes for ", args.sequences.size(), " sequences");
-  }
-  for (const Rope& rope : args.ropes) {
-    if (rope.inverse_frequency.empty() ||
-        rope.inverse_frequency.size() > static_cast<size_t>(layout.head_dim / 2)) {
-      return Refuse(kOp, ": ", rope.inverse_frequency.size(), " frequencies for head_dim ",
-                    layout.head_dim);
-    }
-  }
-  return CheckSequences(kOp, args.sequences, args.q.rows, layout);
+  return absl::OkStatus();
 }
 
-absl::Status CheckArgs(const AttentionArgs& args) {
+absl::Status CheckArgs(const RopeAndWriteKvArgs& args) {
+  RETURN_IF_ERROR(CheckArgsInStep(args));
+  RETURN_IF_ERROR(CheckRopes("rope", args.ropes, args.sequences.size(), args.kv.layout));
+  return CheckSequences("rope", args.sequences, args.q.rows, args.kv.layout);
+}
+
+absl::Status CheckArgsInStep(const AttentionArgs& args) {
   constexpr absl::string_view kOp = "attention";
   RETURN_IF_ERROR(CheckTensor(kOp, "q", args.q));
   RETURN_IF_ERROR(CheckTensor(kOp, "out", args.out));
@@ -176,7 +243,12 @@ absl::Status CheckArgs(const AttentionArgs& args) {
   }
   if (!std::isfinite(args.scale)) return Refuse(kOp, ": scale is ", args.scale);
   if (args.window < 0) return Refuse(kOp, ": window is ", args.window);
-  return CheckSequences(kOp, args.sequences, args.q.rows, layout);
+  return absl::OkStatus();
+}
+
+absl::Status CheckArgs(const AttentionArgs& args) {
+  RETURN_IF_ERROR(CheckArgsInStep(args));
+  return CheckSequences("attention", args.sequences, args.q.rows, args.kv.layout);
 }
 
 absl::Status CheckArgs(const SiluMulArgs& args) {

@@ -16,5 +16,11 @@ absl::Status CheckArgs(const RopeAndWriteKvArgs& args);
 absl::Status CheckArgs(const AttentionArgs& args);
 absl::Status CheckArgs(const SiluMulArgs& args);
 absl::Status CheckArgs(const LogitsArgs& args);
+// What its operations would find out one by one, and that nothing is beyond what the program has
+// room for.
+absl::Status CheckArgs(const StepArgs& step);
+// In a step: without the sequences and ropes, which the step's own check has seen.
+absl::Status CheckArgsInStep(const RopeAndWriteKvArgs& args);
+absl::Status CheckArgsInStep(const AttentionArgs& args);
 
 }  // namespace baton

@@ -10,6 +10,10 @@ namespace {
 
 // A full wave of the largest devices at every head_dim, and few enough for a short step.
 constexpr int64_t kMostBlocks = 2048;
+// Of a fixed grid, most of whose blocks may find nothing to do.
+constexpr int64_t kMostBlocksOfMultiprocessor = 16;
+// Windows of a model's layers whose plans are kept apart.
+constexpr size_t kMostFixedPlans = 8;
 
 // Of values and sums of one row and head in one range.
 int64_t LineBytes(const PagedAttentionParams& params) {
@@ -20,7 +24,8 @@ int64_t LineBytes(const PagedAttentionParams& params) {
 
 // As attention_plan.cu counts: items of whole tiles, in the order of rows.
 void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
-                                     absl::Span<const SequenceRows> sequences, int tile_rows) {
+                                     absl::Span<const SequenceRows> sequences, int tile_rows,
+                                     std::vector<Part>* parts) const {
   std::vector<const SequenceRows*> in_order;
   for (const SequenceRows& sequence : sequences) {
     if (sequence.rows > 0) in_order.push_back(&sequence);
@@ -32,7 +37,7 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
       LineBytes(params) * tile_rows * params.heads;  // of a tile in one range
   const int64_t most_items =
       std::max<int64_t>(static_cast<int64_t>(most_partial_bytes_) / tile_bytes, 1);
-  parts_.clear();
+  parts->clear();
   int begin = 0;  // of the part that is being made
   int64_t items = 0;
   const auto end_part = [&](int end) {
@@ -42,7 +47,7 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
                           .tile_rows = tile_rows,
                           .window = params.window},
                  .items = items};
-    if (items > 0) parts_.push_back(part);
+    if (items > 0) parts->push_back(part);
     begin = end;
     items = 0;
   };
@@ -60,13 +65,41 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
   end_part(params.step.rows);
 }
 
-absl::Status AttentionLaunches::MakePlans() {
+int64_t AttentionLaunches::MostItems(const FixedStep& step) const {
+  const int64_t ranges = (int64_t{step.context} + kAttentionRange - 1) / kAttentionRange;
+  return std::min(step.rows * ranges,
+                  std::max<int64_t>(static_cast<int64_t>(most_partial_bytes_) / tile_bytes_, 1));
+}
+
+// A window that is one too many takes the place of another one, whose plan is then made anew.
+AttentionLaunches::Plans& AttentionLaunches::FixedPlansOf(int window) {
+  for (const auto& plans : fixed_plans_) {
+    if (plans->window == window) return *plans;
+  }
+  if (fixed_plans_.size() == kMostFixedPlans) {
+    std::rotate(fixed_plans_.begin(), fixed_plans_.begin() + 1, fixed_plans_.end());
+  } else {
+    fixed_plans_.push_back(std::make_unique<Plans>(runtime_));
+  }
+  fixed_plans_.back()->version = 0;
+  fixed_plans_.back()->window = window;
+  return *fixed_plans_.back();
+}
+
+void AttentionLaunches::AppendMemory(std::vector<uint64_t>* memory) const {
+  memory->push_back(reinterpret_cast<uintptr_t>(partial_memory_.data()));
+  for (const auto& plans : fixed_plans_) {
+    memory->push_back(reinterpret_cast<uintptr_t>(plans->memory.data()));
+  }
+}
+
+absl::Status AttentionLaunches::MakePlans(Plans* plans) {
   int64_t words = 0;
-  for (const Part& part : parts_) words += part.plan.rows + 1 + 2 * part.items;
-  const auto memory = plan_memory_.AtLeast(words * sizeof(int32_t));
+  for (const Part& part : plans->parts) words += part.plan.rows + 1 + 2 * part.items;
+  const auto memory = plans->memory.AtLeast(words * sizeof(int32_t));
   if (!memory.ok()) return memory.status();
   auto* next = reinterpret_cast<int32_t*>(*memory);
-  for (Part& part : parts_) {
+  for (Part& part : plans->parts) {
     part.plan.items = reinterpret_cast<AttentionItem*>(next);
     part.plan.first_item = next + 2 * part.items;
     next = part.plan.first_item + part.plan.rows + 1;
@@ -80,7 +113,8 @@ absl::Status AttentionLaunches::MakePlans() {
 }
 
 absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
-                                       absl::Span<const SequenceRows> sequences, uint64_t version) {
+                                       absl::Span<const SequenceRows> sequences, uint64_t version,
+                                       const FixedStep* fixed) {
   int most_rows = 1;
   for (const SequenceRows& sequence : sequences) most_rows = std::max(most_rows, sequence.rows);
   switch (ChooseAttention(params, most_rows, runtime_->info().shared_bytes)) {
@@ -102,29 +136,48 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
   }
   const int tile_rows = std::min(AttentionTileRows(params), most_rows);
   const int64_t line_bytes = LineBytes(params) * params.heads;
-  if (version != version_ || params.window != window_ || tile_rows != tile_rows_ ||
-      line_bytes != line_bytes_) {
-    version_ = 0;  // until it is done
-    CutIntoParts(params, sequences, tile_rows);
-    if (absl::Status status = MakePlans(); !status.ok()) return status;
-    version_ = version;
-    window_ = params.window;
-    tile_rows_ = tile_rows;
-    line_bytes_ = line_bytes;
+  bool is_fixed = false;
+  if (fixed != nullptr) {
+    tile_bytes_ = line_bytes;
+    is_fixed = most_rows == 1 && HasRoom(*fixed);
+  }
+  Plans& plans = is_fixed ? FixedPlansOf(params.window) : plans_;
+  if (version != plans.version || params.window != plans.window || tile_rows != plans.tile_rows ||
+      line_bytes != plans.line_bytes) {
+    plans.version = 0;  // until it is done
+    if (is_fixed) {
+      plans.parts = {{.plan = {.step = params.step,
+                               .first_row = 0,
+                               .rows = params.step.rows,
+                               .tile_rows = 1,
+                               .window = params.window},
+                      .items = MostItems(*fixed)}};
+    } else {
+      CutIntoParts(params, sequences, tile_rows, &plans.parts);
+    }
+    if (absl::Status status = MakePlans(&plans); !status.ok()) return status;
+    plans.version = version;
+    plans.window = params.window;
+    plans.tile_rows = tile_rows;
+    plans.line_bytes = line_bytes;
   }
 
   const LayerPages& pages = params.pages;
   const int group = params.heads / pages.kv_heads;
   int64_t most_items = 0;
-  for (const Part& part : parts_) most_items = std::max(most_items, part.items);
+  for (const Part& part : plans.parts) most_items = std::max(most_items, part.items);
   const int64_t lines = most_items * pages.kv_heads * tile_rows * group;
   const auto memory = partial_memory_.AtLeast(lines * LineBytes(params));
   if (!memory.ok()) return memory.status();
-  for (const Part& part : parts_) {
+  const int64_t most_blocks =
+      is_fixed
+          ? std::min(kMostBlocks, kMostBlocksOfMultiprocessor * runtime_->info().multiprocessors)
+          : kMostBlocks;
+  for (const Part& part : plans.parts) {
     SplitAttentionParams split = {
         .attention = params,
         .plan = part.plan,
-        .blocks = static_cast<int32_t>(std::min(part.items * pages.kv_heads, kMostBlocks)),
+        .blocks = static_cast<int32_t>(std::min(part.items * pages.kv_heads, most_blocks)),
         .values = reinterpret_cast<float*>(*memory),
         .sums = reinterpret_cast<float*>(*memory) + lines * pages.head_dim};
     if (absl::Status status =

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,13 +27,30 @@ class AttentionLaunches {
         stream_(stream),
         kernels_(kernels),
         most_partial_bytes_(most_partial_bytes),
-        plan_memory_(runtime),
+        plans_(runtime),
         partial_memory_(runtime) {}
 
+  // A step of one row of each sequence, put so that it is right for any lengths: memory and grids
+  // are those of `rows` sequences of `context` positions, or what there may be of it.
+  struct FixedStep {
+    int rows = 0;
+    int context = 0;
+    int64_t ranges = 0;  // of kAttentionRange keys, of all sequences as they are now
+  };
+  // Whether it has room for them; it may learn otherwise from the first Attend.
+  bool HasRoom(const FixedStep& step) const {
+    return tile_bytes_ == 0 || step.ranges <= MostItems(step);
+  }
+
   // `params.step` holds `sequences`; it is what it was at the last call exactly if `version`, which
-  // is not 0, is. ResourceExhausted when there is no memory for partial results.
+  // is not 0, is. With `fixed`, what is put depends on `params`, rows and context of `fixed` and
+  // memory() alone, if there is room. ResourceExhausted when there is no memory for partial
+  // results.
   absl::Status Attend(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
-                      uint64_t version);
+                      uint64_t version, const FixedStep* fixed = nullptr);
+
+  // Where what fixed steps use is; it moves when it grows.
+  void AppendMemory(std::vector<uint64_t>* memory) const;
 
  private:
   // Rows that are planned and done together.
@@ -40,21 +58,31 @@ class AttentionLaunches {
     AttentionPlanParams plan;
     int64_t items;
   };
+  // Of one window, on the device.
+  struct Plans {
+    explicit Plans(DeviceRuntime* runtime) : memory(runtime) {}
+    std::vector<Part> parts;
+    DeviceBuffer memory;
+    // What they are for.
+    uint64_t version = 0;
+    int window = 0, tile_rows = 0;
+    int64_t line_bytes = 0;
+  };
 
+  int64_t MostItems(const FixedStep& step) const;
+  Plans& FixedPlansOf(int window);
   void CutIntoParts(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
-                    int tile_rows);
-  absl::Status MakePlans();
+                    int tile_rows, std::vector<Part>* parts) const;
+  absl::Status MakePlans(Plans* plans);
 
   DeviceRuntime* const runtime_;
   DeviceStream* const stream_;
   const KernelTable* const kernels_;
   const size_t most_partial_bytes_;
-  DeviceBuffer plan_memory_, partial_memory_;
-  std::vector<Part> parts_;
-  // What parts_ and the plans on the device are for.
-  uint64_t version_ = 0;
-  int window_ = 0, tile_rows_ = 0;
-  int64_t line_bytes_ = 0;
+  int64_t tile_bytes_ = 0;  // of partial results of a row's range, when Attend was last called
+  Plans plans_;
+  std::vector<std::unique_ptr<Plans>> fixed_plans_;  // by window
+  DeviceBuffer partial_memory_;
 };
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/launches.h"
+#include "kernels/cuda/step_graphs.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/cuda/upload_slab.h"
 #include "kernels/cuda/weight_upload.h"
@@ -50,6 +51,20 @@ absl::Span<const std::byte> BytesOf(absl::Span<const T> values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
 }
 
+// One row of each sequence, in order, and the logits of each.
+bool IsDecode(const StepArgs& step) {
+  const size_t rows = step.tokens.size();
+  if (step.sequences.size() != rows || step.logit_rows.size() != rows) return false;
+  for (size_t i = 0; i < rows; ++i) {
+    const int row = static_cast<int>(i);
+    if (step.sequences[i].first_row != row || step.sequences[i].rows != 1 ||
+        step.logit_rows[i] != row) {
+      return false;
+    }
+  }
+  return true;
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaBackendOptions& options, std::unique_ptr<DeviceStream> stream)
@@ -63,7 +78,9 @@ class CudaBackend final : public Backend {
         step_(runtime_, stream_.get(), &kernels_),
         attention_(runtime_, stream_.get(), &kernels_),
         gathered_(runtime_),
-        logits_(runtime_) {}
+        logits_(runtime_),
+        has_graphs_(options.graphs),
+        graphs_(runtime_, stream_.get(), options.graph_counts) {}
   ~CudaBackend() override {
     for (std::byte* memory : allocated_) runtime_->Free(memory);
   }
@@ -92,6 +109,9 @@ class CudaBackend final : public Backend {
     auto memory = runtime_->Allocate(kElement * std::max(rows, 1) * stride);
     if (!memory.ok()) return memory.status();
     allocated_.push_back(*memory);
+    // Rows that are nobody's go through a step as they are.
+    RETURN_IF_ERROR(runtime_->Fill(*memory, 0, kElement * std::max(rows, 1) * stride, *stream_));
+    RETURN_IF_ERROR(runtime_->Synchronize(*stream_));
     return Tensor{*memory, rows, cols, stride};
   }
 
@@ -99,15 +119,22 @@ class CudaBackend final : public Backend {
     RETURN_IF_ERROR(CheckArgs(args));
     RETURN_IF_ERROR(CheckLoaded("embed", args.table));
     if (args.out.rows == 0) return absl::OkStatus();
-    const auto tokens = tokens_.Upload(BytesOf(args.tokens));
-    if (!tokens.ok()) return tokens.status();
-    return Launch(kernels_.embedding,
-                  EmbeddingParams{.table = args.table.data,
-                                  .tokens = reinterpret_cast<const int32_t*>(*tokens),
-                                  .out = args.out.data,
-                                  .out_stride = args.out.stride,
-                                  .rows = args.out.rows,
-                                  .hidden = args.out.cols});
+    const int32_t* tokens = nullptr;
+    if (in_step_ != nullptr && args.tokens.data() == in_step_->tokens.data()) {
+      tokens = step_.tables().tokens;
+    } else {
+      const auto uploaded = tokens_.Upload(BytesOf(args.tokens));
+      if (!uploaded.ok()) return uploaded.status();
+      tokens = reinterpret_cast<const int32_t*>(*uploaded);
+    }
+    return Launch(kernels_.embedding, EmbeddingParams{.table = args.table.data,
+                                                      .tokens = tokens,
+                                  .follows = nullptr,
+                                  .drawn = nullptr,
+                                                      .out = args.out.data,
+                                                      .out_stride = args.out.stride,
+                                                      .rows = args.out.rows,
+                                                      .hidden = args.out.cols});
   }
 
   absl::Status RmsNorm(const RmsNormArgs& args) override {
@@ -155,7 +182,7 @@ class CudaBackend final : public Backend {
   }
 
   absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
-    RETURN_IF_ERROR(CheckArgs(args));
+    RETURN_IF_ERROR(IsOfStep(args.sequences) ? CheckArgsInStep(args) : CheckArgs(args));
     if (args.q.rows == 0 || args.sequences.empty()) return absl::OkStatus();
     const auto step = step_.Rows(args.sequences, args.q.rows, args.kv.layout);
     if (!step.ok()) return step.status();
@@ -178,7 +205,8 @@ class CudaBackend final : public Backend {
   }
 
   absl::Status Attention(const AttentionArgs& args) override {
-    RETURN_IF_ERROR(CheckArgs(args));
+    const bool of_step = IsOfStep(args.sequences);
+    RETURN_IF_ERROR(of_step ? CheckArgsInStep(args) : CheckArgs(args));
     const KvLayout& layout = args.kv.layout;
     if (layout.head_dim > kMaxHeadDim || layout.kv_heads > kMaxGridY) {
       return absl::InvalidArgumentError(
@@ -197,7 +225,8 @@ class CudaBackend final : public Backend {
                               .window = args.window,
                               .scale = args.scale,
                               .pages = PagesOf(args.kv, args.layer)},
-                             args.sequences, step_.rows_version());
+                             args.sequences, step_.rows_version(),
+                             of_step && fixed_.rows > 0 ? &fixed_ : nullptr);
   }
 
   absl::Status SiluMul(const SiluMulArgs& args) override {
@@ -214,44 +243,161 @@ class CudaBackend final : public Backend {
   }
 
   absl::Status Logits(const LogitsArgs& args) override {
+    if (in_step_ != nullptr && args.rows.data() == in_step_->logit_rows.data()) {
+      return LogitsInStep(args);
+    }
     RETURN_IF_ERROR(CheckArgs(args));
     RETURN_IF_ERROR(CheckLoaded("logits", args.head));
     if (args.rows.empty()) return absl::OkStatus();
-    const int count = static_cast<int>(args.rows.size());
     const auto rows = logit_rows_.Upload(BytesOf(args.rows));
     if (!rows.ok()) return rows.status();
-    const auto gathered = gathered_.AtLeast(kElement * count * args.in.cols);
-    if (!gathered.ok()) return gathered.status();
-    const auto logits = logits_.AtLeast(args.out.size() * sizeof(float));
-    if (!logits.ok()) return logits.status();
-    RETURN_IF_ERROR(Launch(kernels_.gather_rows,
-                           GatherRowsParams{.in = args.in.data,
-                                            .in_stride = args.in.stride,
-                                            .rows = reinterpret_cast<const int32_t*>(*rows),
-                                            .out = *gathered,
-                                            .count = count,
-                                            .cols = args.in.cols}));
-    RETURN_IF_ERROR(runtime_->Product({.in = *gathered,
-                                       .in_stride = args.in.cols,
-                                       .weight = args.head.data,
-                                       .out = *logits,
-                                       .out_stride = args.head.rows,
-                                       .out_type = DType::kF32,
-                                       .rows = count,
-                                       .n = args.head.rows,
-                                       .k = args.head.cols},
-                                      *stream_));
+    RETURN_IF_ERROR(GatheredLogits(args, reinterpret_cast<const int32_t*>(*rows)));
     RETURN_IF_ERROR(
-        runtime_->Copy(args.out.data(), *logits, args.out.size() * sizeof(float), *stream_));
+        runtime_->Copy(args.out.data(), logits_.data(), args.out.size() * sizeof(float), *stream_));
     return Synchronize();
   }
 
   absl::Status Synchronize() override {
-    step_.ForgetViews();
+    if (in_step_ == nullptr) step_.ForgetViews();
     return runtime_->Synchronize(*stream_);
   }
 
+  uint64_t NewProgram() override { return ++programs_; }
+
+  absl::Status StartStep(const StepArgs& step, StepOps ops) override {
+    if (started_ == kMostSteps) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("step: ", started_, " are started and not finished"));
+    }
+    RETURN_IF_ERROR(CheckArgs(step));
+    const int rows = static_cast<int>(step.tokens.size());
+    fixed_ = {};
+    if (step.program != 0 && IsDecode(step)) {
+      fixed_ = {.rows = StepGraphs::RowsFor(rows, step.max_rows), .context = step.context};
+      for (const SequenceRows& sequence : step.sequences) {
+        fixed_.ranges += sequence.first_position / kAttentionRange + 1;
+      }
+      if (!attention_.HasRoom(fixed_)) fixed_ = {};
+    }
+    padded_tokens_.assign(step.tokens.begin(), step.tokens.end());
+    for (size_t row = 0; row < step.follows.size(); ++row) {
+      if (step.follows[row] >= 0) padded_tokens_[row] = 0;
+    }
+    padded_tokens_.resize(std::max(rows, fixed_.rows));
+    StepArgs padded = step;
+    padded.tokens = padded_tokens_;
+    RETURN_IF_ERROR(step_.Begin(step, padded.tokens, /*fixed=*/fixed_.rows > 0));
+    in_step_ = &padded;
+    absl::Status status = RunStep(padded, ops);
+    in_step_ = nullptr;
+    step_.ForgetViews();
+    if (status.ok()) status = End(step);
+    // Nothing of a step that failed is still to run.
+    if (!status.ok()) runtime_->Synchronize(*stream_).IgnoreError();
+    return status;
+  }
+
+  absl::Status FinishStep() override {
+    if (started_ == 0) return absl::FailedPreconditionError("step: none is started");
+    DeviceEvent& ended = *ended_[(next_ + kMostSteps - started_) % kMostSteps];
+    --started_;
+    return runtime_->Synchronize(ended);
+  }
+
+  absl::StatusOr<std::shared_ptr<float[]>> AllocateResults(size_t floats) override {
+    auto memory = runtime_->AllocatePinned(std::max<size_t>(floats, 1) * sizeof(float));
+    if (!memory.ok()) return memory.status();
+    return std::shared_ptr<float[]>(reinterpret_cast<float*>(*memory),
+                                    [runtime = runtime_](float* freed) {
+                                      runtime->FreePinned(reinterpret_cast<std::byte*>(freed));
+                                    });
+  }
+
  private:
+  bool IsOfStep(absl::Span<const SequenceRows> sequences) const {
+    return in_step_ != nullptr && sequences.data() == in_step_->sequences.data();
+  }
+
+  absl::Status RunStep(const StepArgs& padded, StepOps ops) {
+    if (fixed_.rows == 0 || !has_graphs_) return ops(padded);
+    const auto now_given = [&] {
+      const KvLayout& kv = padded.kv.layout;
+      StepGraphs::Given given = {padded.program, reinterpret_cast<uintptr_t>(padded.kv.data)};
+      for (const int size : {kv.layers, kv.kv_heads, kv.head_dim, kv.block_tokens,
+                             static_cast<int>(kv.type), padded.context}) {
+        given.push_back(static_cast<uint64_t>(size));
+      }
+      given.push_back(attention_.HasRoom(fixed_));
+      given.push_back(reinterpret_cast<uintptr_t>(logits_.data()));
+      step_.AppendMemory(&given);
+      attention_.AppendMemory(&given);
+      return given;
+    };
+    return graphs_.Run(fixed_.rows, now_given, [&] { return ops(padded); });
+  }
+
+  // Logits go to logits_, and no further.
+  absl::Status LogitsInStep(LogitsArgs args) {
+    args.out = absl::MakeSpan(args.out.data(), args.rows.size() * args.head.rows);
+    RETURN_IF_ERROR(CheckArgs(args));
+    RETURN_IF_ERROR(CheckLoaded("logits", args.head));
+    if (args.head.rows != in_step_->vocab) {
+      return absl::InvalidArgumentError(absl::StrCat("logits: ", args.head.rows,
+                                                     " of a row, in a step whose vocabulary has ",
+                                                     in_step_->vocab));
+    }
+    if (args.rows.empty()) return absl::OkStatus();
+    if (fixed_.rows == 0) return GatheredLogits(args, step_.tables().logit_rows);
+    return LogitsOf(args.in.data, StrideOf(args.in), args.in.rows, args.head);
+  }
+
+  // `rows`: args.rows, on the device.
+  absl::Status GatheredLogits(const LogitsArgs& args, const int32_t* rows) {
+    const int count = static_cast<int>(args.rows.size());
+    const auto gathered = gathered_.AtLeast(kElement * count * args.in.cols);
+    if (!gathered.ok()) return gathered.status();
+    RETURN_IF_ERROR(Launch(kernels_.gather_rows, GatherRowsParams{.in = args.in.data,
+                                                                  .in_stride = args.in.stride,
+                                                                  .rows = rows,
+                                                                  .out = *gathered,
+                                                                  .count = count,
+                                                                  .cols = args.in.cols}));
+    return LogitsOf(*gathered, args.in.cols, count, args.head);
+  }
+
+  absl::Status LogitsOf(const void* in, int64_t in_stride, int rows, const Matrix& head) {
+    const auto logits = logits_.AtLeast(sizeof(float) * rows * head.rows);
+    if (!logits.ok()) return logits.status();
+    return runtime_->Product({.in = in,
+                              .in_stride = in_stride,
+                              .weight = head.data,
+                              .out = *logits,
+                              .out_stride = head.rows,
+                              .out_type = DType::kF32,
+                              .rows = rows,
+                              .n = head.rows,
+                              .k = head.cols},
+                             *stream_);
+  }
+
+  // Puts the way of the results behind the step.
+  absl::Status End(const StepArgs& step) {
+    if (!step.logits.empty()) {
+      RETURN_IF_ERROR(runtime_->Copy(step.logits.data(), logits_.data(),
+                                     step.logits.size() * sizeof(float), *stream_));
+    }
+    auto& ended = ended_[next_];
+    if (ended == nullptr) {
+      auto event = runtime_->CreateEvent();
+      if (!event.ok()) return event.status();
+      ended = *std::move(event);
+    }
+    RETURN_IF_ERROR(runtime_->Record(*ended, *stream_));
+    next_ = (next_ + 1) % kMostSteps;
+    ++started_;
+    return absl::OkStatus();
+  }
+
   template <typename Params>
   absl::Status Launch(const Kernel& kernel, const Params& params) {
     return runtime_->Launch(kernel, LaunchOf(params), params, *stream_);
@@ -267,6 +413,16 @@ class CudaBackend final : public Backend {
   AttentionLaunches attention_;
   DeviceBuffer gathered_, logits_;
   std::vector<std::byte*> allocated_;  // weights and activations
+
+  // Steps.
+  const bool has_graphs_;
+  uint64_t programs_ = 0;
+  const StepArgs* in_step_ = nullptr;   // whose operations are being called
+  AttentionLaunches::FixedStep fixed_;  // its form, if it has one; of no rows otherwise
+  std::vector<TokenId> padded_tokens_;
+  std::unique_ptr<DeviceEvent> ended_[kMostSteps];
+  int next_ = 0, started_ = 0;  // of ended_
+  StepGraphs graphs_;
 };
 
 }  // namespace

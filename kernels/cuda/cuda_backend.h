@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device_runtime.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/step_graphs.h"
 
 namespace baton {
 
@@ -16,6 +17,10 @@ struct CudaBackendOptions {
   // What numerics_id() begins with. The emulated device has another one than the real ones, whose
   // products are summed in another order.
   std::string name = "cuda";
+  // Steps of one row of each sequence are recorded and run as graphs (StepGraphs). Without it they
+  // are the same operations, and give the same bits.
+  bool graphs = true;
+  StepGraphCounts* graph_counts = nullptr;  // kept up to date, if it is there
 };
 
 // The maths on a CUDA device, or on the emulated one. Activations and weights are bf16, sums float,

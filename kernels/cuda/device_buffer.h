@@ -30,6 +30,8 @@ class DeviceBuffer {
     bytes_ = wanted;
     return memory_;
   }
+  // Null before the first call.
+  const std::byte* data() const { return memory_; }
 
  private:
   DeviceRuntime* const runtime_;

@@ -86,10 +86,24 @@ KernelCase EmbeddingCase() {
             const TwinTensor out = bench.Output(rows, hidden);
             TwinMemory* const table = bench.Memory(DType::kBF16, size_t{9} * hidden);
             for (int e = 0; e < 9 * hidden; ++e) table->Set(e, bench.Normal());
-            TwinMemory* const tokens = bench.Array(SomeIndices(bench, rows, 9));
+            std::vector<int32_t> some = SomeIndices(bench, rows, 9), followed(rows, -1);
+            for (int row = 0; row < rows; ++row) {
+              if (!bench.Chance(3)) continue;
+              followed[row] = bench.Pick(0, 3);
+              some[row] = -1;  // which nobody knows yet
+            }
+            TwinMemory* const tokens = bench.Array(some);
+            TwinMemory* const follows = bench.Array(followed);
+            TwinMemory* const drawn = bench.Array(SomeIndices(bench, 4, 9));
+            const bool none = std::count(followed.begin(), followed.end(), -1) == rows;
+            const auto ids = [](TwinMemory* memory, Side side) {
+              return reinterpret_cast<int32_t*>(memory->at(side));
+            };
             RunBoth(bench, EmulatedKernels().embedding, [&](Side side) {
               return EmbeddingParams{.table = table->at(side),
-                                     .tokens = reinterpret_cast<int32_t*>(tokens->at(side)),
+                                     .tokens = ids(tokens, side),
+                                     .follows = none ? nullptr : ids(follows, side),
+                                     .drawn = none ? nullptr : ids(drawn, side),
                                      .out = out.at(side),
                                      .out_stride = out.stride,
                                      .rows = rows,

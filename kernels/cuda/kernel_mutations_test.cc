@@ -21,7 +21,7 @@ void ExpectAllCaught(const KernelCase& kernel_case, size_t count) {
   EXPECT_EQ(report.caught.size(), count);
 }
 
-TEST(KernelMutationsTest, OfEmbeddingAreCaught) { ExpectAllCaught(EmbeddingCase(), 4); }
+TEST(KernelMutationsTest, OfEmbeddingAreCaught) { ExpectAllCaught(EmbeddingCase(), 6); }
 TEST(KernelMutationsTest, OfGatherRowsAreCaught) { ExpectAllCaught(GatherRowsCase(), 3); }
 TEST(KernelMutationsTest, OfRmsNormAreCaught) { ExpectAllCaught(RmsNormCase(), 10); }
 TEST(KernelMutationsTest, OfBiasRowsAreCaught) { ExpectAllCaught(BiasRowsCase(), 3); }

@@ -14,11 +14,13 @@
 
 namespace baton {
 
-// out[r] = table[tokens[r]].
+// out[r] = table[tokens[r]], or table[drawn[follows[r]]] where follows[r] is not negative.
 struct EmbeddingParams {
-  const void* table;      // [vocab, hidden]
-  const int32_t* tokens;  // [rows], each in [0, vocab)
-  void* out;              // [rows, hidden]
+  const void* table;       // [vocab, hidden]
+  const int32_t* tokens;   // [rows], each in [0, vocab)
+  const int32_t* follows;  // [rows], or null: all are negative
+  const int32_t* drawn;  // what the step before drew, each in [0, vocab); read where it is followed
+  void* out;             // [rows, hidden]
   int64_t out_stride;
   int32_t rows, hidden;
 };

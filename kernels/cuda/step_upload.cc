@@ -7,11 +7,13 @@
 #include "kernels/cuda/launches.h"
 
 namespace baton {
-
-static_assert(sizeof(BlockId) == sizeof(int32_t) && sizeof(TokenId) == sizeof(int32_t));
-static_assert(sizeof(DeviceSequence) == 3 * sizeof(int32_t));
-
 namespace {
+
+constexpr size_t kWords = sizeof(DeviceSequence) / sizeof(int32_t);
+constexpr size_t kRopeWords = sizeof(DeviceRope) / sizeof(int32_t);
+static_assert(sizeof(BlockId) == sizeof(int32_t) && sizeof(TokenId) == sizeof(int32_t));
+static_assert(sizeof(DeviceSequence) == kWords * sizeof(int32_t) && kWords == 3);
+static_assert(sizeof(DeviceRope) == kRopeWords * sizeof(int32_t) && sizeof(float) == 4);
 
 template <typename T>
 bool SameView(absl::Span<const T> a, absl::Span<const T> b) {
@@ -25,7 +27,116 @@ void StepUpload::ForgetViews() {
   ropes_view_ = {};
 }
 
-// One array: how many rows, the sequence of each, the sequences, their block tables.
+// In content_: the sequence of each row from `owners` on, the sequences from `places` on; the block
+// tables at the end, counted from `tables`.
+absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int rows,
+                                 const KvLayout& layout, size_t owners, size_t places,
+                                 size_t tables) {
+  std::fill_n(content_.begin() + owners, rows, -1);
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const SequenceRows& sequence = sequences[s];
+    for (int row = sequence.first_row; row < sequence.first_row + sequence.rows; ++row) {
+      int32_t& owner = content_[owners + row];
+      if (owner >= 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("row ", row, " is sequence ", owner, "'s and sequence ", s, "'s"));
+      }
+      owner = static_cast<int32_t>(s);
+    }
+    int32_t* const place = &content_[places + kWords * s];
+    place[0] = sequence.first_row;
+    place[1] = sequence.first_position;
+    place[2] = static_cast<int32_t>(content_.size() - tables);
+    if (sequence.rows == 0) continue;
+    const int needed = layout.BlocksFor(sequence.first_position + sequence.rows);
+    content_.insert(content_.end(), sequence.blocks.begin(), sequence.blocks.begin() + needed);
+  }
+  return absl::OkStatus();
+}
+
+// In content_: the ropes from `heads` on; their frequencies at the end, counted from `frequencies`,
+// those of one table once. Sets what ropes_ has of them.
+void StepUpload::PutRopes(absl::Span<const Rope> ropes, size_t heads, size_t frequencies) {
+  ropes_.max_pairs = 0;
+  ropes_.shared = ropes.size() == 1;
+  for (size_t i = 0; i < ropes.size(); ++i) {
+    const absl::Span<const float> own = ropes[i].inverse_frequency;
+    DeviceRope rope = {.pairs = static_cast<int32_t>(own.size()), .scale = ropes[i].scale};
+    size_t same = 0;
+    while (same < i && (ropes[same].inverse_frequency.data() != own.data() ||
+                        ropes[same].inverse_frequency.size() != own.size())) {
+      ++same;
+    }
+    if (same < i) {
+      DeviceRope first;
+      std::memcpy(&first, &content_[heads + kRopeWords * same], sizeof(first));
+      rope.first_frequency = first.first_frequency;
+    } else {
+      const size_t at = content_.size();
+      rope.first_frequency = static_cast<int32_t>(at - frequencies);
+      content_.resize(at + own.size());
+      std::memcpy(&content_[at], own.data(), own.size() * sizeof(float));
+    }
+    std::memcpy(&content_[heads + kRopeWords * i], &rope, sizeof(rope));
+    ropes_.max_pairs = std::max(ropes_.max_pairs, rope.pairs);
+  }
+}
+
+absl::StatusOr<const int32_t*> StepUpload::Upload(UploadSlab* slab) {
+  const auto uploaded = slab->Upload(absl::MakeConstSpan(
+      reinterpret_cast<const std::byte*>(content_.data()), content_.size() * sizeof(int32_t)));
+  if (!uploaded.ok()) return uploaded.status();
+  return reinterpret_cast<const int32_t*>(*uploaded);
+}
+
+// One array: tokens, what rows follow, the sequence of each row, sequences, ropes, rows of logits;
+// then, of any length, frequencies and block tables, both counted from where that begins.
+absl::Status StepUpload::Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed) {
+  ForgetViews();
+  rows_slab_version_ = ropes_slab_version_ = 0;
+  ++rows_version_;
+  ++ropes_version_;
+  const size_t rows = tokens.size();
+  const size_t sequences = fixed ? rows : step.sequences.size();
+  const size_t ropes = step.ropes.size() == 1 ? 1 : sequences;
+  const size_t follows = rows, owners = 2 * rows, places = 3 * rows;
+  const size_t heads = places + kWords * sequences, logit_rows = heads + kRopeWords * ropes;
+  const size_t end = logit_rows + (fixed ? 0 : step.logit_rows.size());
+  content_.assign(end, 0);
+  std::copy(tokens.begin(), tokens.end(), content_.begin());
+  std::fill_n(content_.begin() + follows, rows, -1);
+  std::copy(step.follows.begin(), step.follows.end(), content_.begin() + follows);
+  if (!fixed) {
+    std::copy(step.logit_rows.begin(), step.logit_rows.end(), content_.begin() + logit_rows);
+  }
+  PutRopes(step.ropes, heads, end);
+  const absl::Status put =
+      PutRows(step.sequences, static_cast<int>(rows), step.kv.layout, owners, places, end);
+  if (!put.ok()) return put;
+  const auto uploaded = Upload(&step_slab_);
+  if (!uploaded.ok()) return uploaded.status();
+  const int32_t* const device = *uploaded;
+  tables_ = {.tokens = device, .follows = device + follows, .logit_rows = device + logit_rows};
+  rows_ = {.sequence_of_row = device + owners,
+           .sequences = reinterpret_cast<const DeviceSequence*>(device + places),
+           .blocks = device + end,
+           .rows = static_cast<int>(rows)};
+  ropes_.ropes = reinterpret_cast<const DeviceRope*>(device + heads);
+  frequencies_ = reinterpret_cast<const float*>(device + end);
+  block_tokens_ = step.kv.layout.block_tokens;
+  rows_view_ = step.sequences;
+  ropes_view_ = step.ropes;
+  return absl::OkStatus();
+}
+
+void StepUpload::AppendMemory(std::vector<uint64_t>* memory) const {
+  for (const void* at :
+       {static_cast<const void*>(tables_.tokens), static_cast<const void*>(table_.data())}) {
+    memory->push_back(reinterpret_cast<uintptr_t>(at));
+  }
+  memory->push_back(uint64_t{2} * ropes_.max_pairs + ropes_.shared);
+}
+
 absl::StatusOr<StepRows> StepUpload::Rows(absl::Span<const SequenceRows> sequences, int rows,
                                           const KvLayout& layout) {
   if (SameView(sequences, rows_view_) && rows == rows_.rows &&
@@ -33,33 +144,20 @@ absl::StatusOr<StepRows> StepUpload::Rows(absl::Span<const SequenceRows> sequenc
     return rows_;
   }
   rows_view_ = {};
-  constexpr int kWords = sizeof(DeviceSequence) / sizeof(int32_t);
-  std::vector<int32_t>& content = rows_content_;
+  // How many rows, the sequence of each, the sequences, their block tables.
   const size_t places = 1 + rows, tables = places + kWords * sequences.size();
-  content.assign(tables, -1);
-  content[0] = rows;
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    const SequenceRows& sequence = sequences[s];
-    for (int row = sequence.first_row; row < sequence.first_row + sequence.rows; ++row) {
-      int32_t& owner = content[1 + row];
-      if (owner >= 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("row ", row, " is sequence ", owner, "'s and sequence ", s, "'s"));
-      }
-      owner = static_cast<int32_t>(s);
-    }
-    int32_t* const place = &content[places + kWords * s];
-    place[0] = sequence.first_row;
-    place[1] = sequence.first_position;
-    place[2] = static_cast<int32_t>(content.size() - tables);
-    if (sequence.rows == 0) continue;
-    const int needed = layout.BlocksFor(sequence.first_position + sequence.rows);
-    content.insert(content.end(), sequence.blocks.begin(), sequence.blocks.begin() + needed);
+  content_.assign(tables, 0);
+  content_[0] = rows;
+  if (absl::Status status = PutRows(sequences, rows, layout, 1, places, tables); !status.ok()) {
+    return status;
   }
-  const auto uploaded = rows_slab_.Upload(absl::MakeConstSpan(
-      reinterpret_cast<const std::byte*>(content.data()), content.size() * sizeof(int32_t)));
+  const auto uploaded = Upload(&rows_slab_);
   if (!uploaded.ok()) return uploaded.status();
-  const int32_t* const device = reinterpret_cast<const int32_t*>(*uploaded);
+  const int32_t* const device = *uploaded;
+  if (rows_slab_version_ != rows_slab_.version()) {
+    rows_slab_version_ = rows_slab_.version();
+    ++rows_version_;
+  }
   rows_ = {.sequence_of_row = device + 1,
            .sequences = reinterpret_cast<const DeviceSequence*>(device + places),
            .blocks = device + tables,
@@ -71,65 +169,41 @@ absl::StatusOr<StepRows> StepUpload::Rows(absl::Span<const SequenceRows> sequenc
 
 absl::StatusOr<StepUpload::Ropes> StepUpload::RopeTable(absl::Span<const Rope> ropes,
                                                         const StepRows& step) {
-  const auto table_is_known = [&] {
-    return table_of_rows_ == rows_slab_.version() && table_of_ropes_ == ropes_slab_.version();
-  };
-  if (SameView(ropes, ropes_view_) && table_is_known()) return ropes_;
-  ropes_view_ = {};
-  // The ropes, then their frequencies, those of one table once.
-  std::vector<std::byte>& content = ropes_content_;
-  const size_t head = ropes.size() * sizeof(DeviceRope);
-  content.resize(head);
-  Ropes result = {.shared = ropes.size() == 1};
-  for (size_t i = 0; i < ropes.size(); ++i) {
-    const absl::Span<const float> frequencies = ropes[i].inverse_frequency;
-    DeviceRope rope = {.pairs = static_cast<int32_t>(frequencies.size()), .scale = ropes[i].scale};
-    size_t same = 0;
-    while (same < i && (ropes[same].inverse_frequency.data() != frequencies.data() ||
-                        ropes[same].inverse_frequency.size() != frequencies.size())) {
-      ++same;
+  if (!SameView(ropes, ropes_view_)) {
+    ropes_view_ = {};
+    const size_t head = kRopeWords * ropes.size();
+    content_.assign(head, 0);
+    PutRopes(ropes, 0, head);
+    const auto uploaded = Upload(&ropes_slab_);
+    if (!uploaded.ok()) return uploaded.status();
+    if (ropes_slab_version_ != ropes_slab_.version()) {
+      ropes_slab_version_ = ropes_slab_.version();
+      ++ropes_version_;
     }
-    if (same < i) {
-      DeviceRope first;
-      std::memcpy(&first, &content[same * sizeof(DeviceRope)], sizeof(first));
-      rope.first_frequency = first.first_frequency;
-    } else {
-      rope.first_frequency = static_cast<int32_t>((content.size() - head) / sizeof(float));
-      const auto* const bytes = reinterpret_cast<const std::byte*>(frequencies.data());
-      content.insert(content.end(), bytes, bytes + frequencies.size() * sizeof(float));
-    }
-    std::memcpy(&content[i * sizeof(DeviceRope)], &rope, sizeof(rope));
-    result.max_pairs = std::max(result.max_pairs, rope.pairs);
-  }
-  const auto uploaded = ropes_slab_.Upload(content);
-  if (!uploaded.ok()) return uploaded.status();
-  result.ropes = reinterpret_cast<const DeviceRope*>(*uploaded);
-  const bool known = table_is_known();
-  if (!known) table_of_rows_ = 0;  // until the table is there
-  const auto table = table_.AtLeast(size_t{2} * step.rows * result.max_pairs * sizeof(float));
-  if (!table.ok()) return table.status();
-  result.table = reinterpret_cast<const float*>(*table);
-  ropes_ = result;
-  if (known) {
+    ropes_.ropes = reinterpret_cast<const DeviceRope*>(*uploaded);
+    frequencies_ = reinterpret_cast<const float*>(*uploaded + head);
     ropes_view_ = ropes;
-    return ropes_;
   }
+  if (table_of_rows_ == rows_version_ && table_of_ropes_ == ropes_version_) return ropes_;
+  table_of_rows_ = 0;  // until it is there
+  const auto table = table_.AtLeast(size_t{2} * step.rows * ropes_.max_pairs * sizeof(float));
+  if (!table.ok()) return table.status();
+  ropes_.table = reinterpret_cast<const float*>(*table);
   const RopeTableParams params = {
       .step = step,
-      .ropes = result.ropes,
-      .frequencies = reinterpret_cast<const float*>(*uploaded + head),
+      .ropes = ropes_.ropes,
+      .frequencies = frequencies_,
       .table = reinterpret_cast<float*>(*table),
-      .max_pairs = result.max_pairs,
-      .shared = result.shared,
+      .max_pairs = ropes_.max_pairs,
+      .shared = ropes_.shared,
   };
   if (absl::Status status =
           runtime_->Launch(kernels_->rope_table, LaunchOf(params), params, *stream_);
       !status.ok()) {
     return status;
   }
-  table_of_rows_ = rows_slab_.version();
-  table_of_ropes_ = ropes_slab_.version();
-  ropes_view_ = ropes;
+  table_of_rows_ = rows_version_;
+  table_of_ropes_ = ropes_version_;
   return ropes_;
 }
 

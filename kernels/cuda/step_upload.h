@@ -25,9 +25,27 @@ class StepUpload {
       : runtime_(runtime),
         stream_(stream),
         kernels_(kernels),
+        step_slab_(runtime, stream),
         rows_slab_(runtime, stream),
         ropes_slab_(runtime, stream),
         table_(runtime) {}
+
+  // A whole step in one copy: its tokens, which rows follow, sequences and ropes, for Rows and
+  // RopeTable with the step's views, and rows of logits. `tokens` may have more rows than the step:
+  // they are nobody's. With `fixed`, where things lie depends on the number of `tokens` alone,
+  // while memory() is the same; logit rows are then left out. InvalidArgument when two sequences
+  // have the same row.
+  absl::Status Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed);
+  // Of the step that began last.
+  struct Tables {
+    const int32_t* tokens = nullptr;
+    const int32_t* follows = nullptr;
+    const int32_t* logit_rows = nullptr;
+  };
+  const Tables& tables() const { return tables_; }
+  // What kernels of such a step are given beside that: where memory is, which moves when it grows,
+  // and the form of the rotary tables.
+  void AppendMemory(std::vector<uint64_t>* memory) const;
 
   // InvalidArgument when two sequences have the same row. What is returned is good until the next
   // call.
@@ -35,7 +53,7 @@ class StepUpload {
                                 const KvLayout& layout);
 
   // Of what Rows gave last; not 0.
-  uint64_t rows_version() const { return rows_slab_.version(); }
+  uint64_t rows_version() const { return rows_version_; }
 
   struct Ropes {
     const DeviceRope* ropes = nullptr;
@@ -50,21 +68,29 @@ class StepUpload {
   void ForgetViews();
 
  private:
+  absl::Status PutRows(absl::Span<const SequenceRows> sequences, int rows, const KvLayout& layout,
+                       size_t owners, size_t places, size_t tables);
+  void PutRopes(absl::Span<const Rope> ropes, size_t heads, size_t frequencies);
+  absl::StatusOr<const int32_t*> Upload(UploadSlab* slab);
+
   DeviceRuntime* const runtime_;
   DeviceStream* const stream_;
   const KernelTable* const kernels_;
-  UploadSlab rows_slab_, ropes_slab_;
+  UploadSlab step_slab_, rows_slab_, ropes_slab_;
   DeviceBuffer table_;
-  uint64_t table_of_rows_ = 0, table_of_ropes_ = 0;  // versions of the slabs
+  // Versions go up whenever the rows or ropes below may be others than before.
+  uint64_t rows_version_ = 0, ropes_version_ = 0;
+  uint64_t rows_slab_version_ = 0, ropes_slab_version_ = 0;  // that these were of; 0: of none
+  uint64_t table_of_rows_ = 0, table_of_ropes_ = 0;
   // The latest views, and what they gave. Empty: none.
   absl::Span<const SequenceRows> rows_view_;
   int block_tokens_ = 0;
   StepRows rows_;
   absl::Span<const Rope> ropes_view_;
   Ropes ropes_;
-  // Kept for their memory.
-  std::vector<int32_t> rows_content_;
-  std::vector<std::byte> ropes_content_;
+  const float* frequencies_ = nullptr;
+  Tables tables_;
+  std::vector<int32_t> content_;  // of an upload; kept for its memory
 };
 
 }  // namespace baton

@@ -26,8 +26,13 @@ class TestDevice {
 
   DeviceRuntime& runtime() const { return *device_.runtime; }
   DeviceStream* stream() const { return stream_.get(); }
-  absl::StatusOr<std::unique_ptr<Backend>> CreateBackend() const {
-    return CreateCudaBackend({&runtime(), device_.kernels, device_.name});
+  absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(
+      bool graphs = true, StepGraphCounts* graph_counts = nullptr) const {
+    return CreateCudaBackend({.runtime = &runtime(),
+                              .kernels = device_.kernels,
+                              .name = device_.name,
+                              .graphs = graphs,
+                              .graph_counts = graph_counts});
   }
   // Has run when the call returns.
   void Copy(void* to, const void* from, size_t bytes) const {

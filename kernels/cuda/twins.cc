@@ -38,8 +38,10 @@ char* SlotElement(const LayerPages& pages, int64_t plane_offset, const int32_t* 
 
 void RunTwin(const EmbeddingParams& p) {
   for (int row = 0; row < p.rows; ++row) {
+    const bool follows = p.follows != nullptr && p.follows[row] >= 0;
+    const int64_t token = follows ? p.drawn[p.follows[row]] : p.tokens[row];
     for (int c = 0; c < p.hidden; ++c) {
-      Set(p.out, row * p.out_stride + c, Get(p.table, int64_t{p.tokens[row]} * p.hidden + c));
+      Set(p.out, row * p.out_stride + c, Get(p.table, token * p.hidden + c));
     }
   }
 }
