@@ -68,7 +68,10 @@ absl::Status OpenCuda(const ModelHost::Options& options, ModelHost* host) {
                                                              device.status().message()));
   }
   absl::StatusOr<std::unique_ptr<Backend>> backend =
-      CreateCudaBackend({device->runtime.get(), device->kernels, device->name});
+      CreateCudaBackend({.runtime = device->runtime.get(),
+                         .kernels = device->kernels,
+                         .name = device->name,
+                         .graphs = options.cuda_graphs});
   if (!backend.ok()) return backend.status();
   host->device = *std::move(device);
   host->backend = *std::move(backend);

@@ -22,6 +22,7 @@ struct ModelHost {
     int block_tokens = 16;
     std::string kv_type = "auto";  // auto, f32, f16, bf16
     int context = 0;               // tokens; 0: the model's, or as much of it as the KV pool holds
+    bool cuda_graphs = true;       // CudaBackendOptions::graphs
   };
   // InvalidArgument names the flag; ResourceExhausted shows the arithmetic of what does not fit;
   // FailedPrecondition says what is missing for a device.

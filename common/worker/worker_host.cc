@@ -47,6 +47,9 @@ ABSL_FLAG(int32_t, block_tokens, 16, "tokens per KV block");
 ABSL_FLAG(std::string, kv_type, "auto",
           "type of the KV cache: auto (as the weights), f32, f16 or bf16");
 ABSL_FLAG(int32_t, context, 0, "longest sequence, tokens; 0: the model's");
+ABSL_FLAG(bool, cuda_graphs, true,
+          "whether a device runs decode steps as recorded graphs; the same tokens, more slowly, "
+          "without");
 ABSL_FLAG(std::string, kv_transports, "auto",
           "ways KV may take: auto, shm, tcp, or a list as in UCX_TLS");
 ABSL_FLAG(std::string, kv_net_device, "lo",
@@ -106,7 +109,8 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
                        .kv_bytes = absl::GetFlag(FLAGS_kv_bytes),
                        .block_tokens = absl::GetFlag(FLAGS_block_tokens),
                        .kv_type = absl::GetFlag(FLAGS_kv_type),
-                       .context = absl::GetFlag(FLAGS_context)});
+                       .context = absl::GetFlag(FLAGS_context),
+                       .cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs)});
   RefuseUnlessOk(model.status());
   host->model_ = *std::move(model);
   absl::StatusOr<std::unique_ptr<Transport>> transport =
