@@ -34,7 +34,7 @@ void RunPlanCase(KernelBench& bench, int i) {
                                .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
                                .items = reinterpret_cast<AttentionItem*>(items->at(side))};
   };
-  bench.Run(EmulatedKernels().attention_plan, params(Side::kKernel), params(Side::kTwin));
+  bench.Run(bench.kernels().attention_plan, params(Side::kKernel), params(Side::kTwin));
   bench.Check(absl::StrCat(count, " rows by ", tile_rows, ", window ", window), 0, 0);
 }
 
@@ -78,20 +78,26 @@ void RunSplitCase(KernelBench& bench, int i) {
   const int tile_rows = i % 4 == 0 ? 1 : AttentionTileRows(of_kernel);
   const size_t items = size_t{kMostRanges} * rows, lines = items * tile_rows * heads;
   const auto scratch = [&](size_t words) { return bench.Scratch(words)->at(Side::kKernel); };
+  TwinMemory* const first_item = bench.Scratch(rows + 1);
+  TwinMemory* const list = bench.Scratch(2 * items);
+  const auto plan = [&](Side side) {
+    return AttentionPlanParams{.step = step.at(side),
+                               .rows = rows,
+                               .tile_rows = tile_rows,
+                               .window = window,
+                               .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
+                               .items = reinterpret_cast<AttentionItem*>(list->at(side))};
+  };
   const SplitAttentionParams params = {
       .attention = of_kernel,
-      .plan = {.step = of_kernel.step,
-               .rows = rows,
-               .tile_rows = tile_rows,
-               .window = window,
-               .first_item = reinterpret_cast<int32_t*>(scratch(rows + 1)),
-               .items = reinterpret_cast<AttentionItem*>(scratch(2 * items))},
+      .plan = plan(Side::kKernel),
       .blocks = bench.Pick(1, 5),
       .values = reinterpret_cast<float*>(scratch(lines * head_dim)),
       .sums = reinterpret_cast<float*>(scratch(2 * lines))};
-  RunTwin(params.plan);
-  bench.Run(EmulatedKernels().split_attention[dim_index], LaunchOf(params), params);
-  bench.Run(EmulatedKernels().merge_attention, MergeLaunchOf(params), params);
+  RunTwin(plan(Side::kTwin));
+  for (TwinMemory* const memory : {first_item, list}) memory->GiveToKernel();
+  bench.Run(bench.kernels().split_attention[dim_index], LaunchOf(params), params);
+  bench.Run(bench.kernels().merge_attention, MergeLaunchOf(params), params);
   RunTwin(attention(Side::kTwin));
   // Weights are rounded to bf16, each by itself.
   bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
@@ -103,6 +109,7 @@ void RunPrefillCase(KernelBench& bench, int i) {
   constexpr int kRatios[] = {2, 5, 4, 1, 8, 3, 16, 7};
   const int dim_index = kDimIndex[i % 8], head_dim = kAttentionHeadDims[dim_index];
   const int ratio = kRatios[i % 8];
+  if (PrefillAttentionSharedBytes(head_dim) > bench.shared_bytes()) return;
   const KvLayout layout = {.layers = 2,
                            .kv_heads = i % 4 == 3 ? 2 : 1,
                            .head_dim = head_dim,
@@ -136,7 +143,7 @@ void RunPrefillCase(KernelBench& bench, int i) {
                       .soft_cap = i % 6 == 5 ? 1.5f : 0},
         .rows = {.step = step.at(side), .rows = rows, .tile_rows = tile, .window = window}};
   };
-  bench.Run(EmulatedKernels().prefill_attention[dim_index], params(Side::kKernel),
+  bench.Run(bench.kernels().prefill_attention[dim_index], params(Side::kKernel),
             params(Side::kTwin));
   bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
               0.5);

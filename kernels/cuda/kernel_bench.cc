@@ -23,29 +23,48 @@ double UnitInLastPlace(DType type, double value) {
 
 }  // namespace
 
-TwinMemory::TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output)
-    : type_(type), elements_(elements), first_byte_(first_byte), is_output_(is_output) {
-  const size_t size = bytes() + first_byte + 2 * kMargin;
-  for (auto& memory : memory_) {
+TwinMemory::TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output,
+                       DeviceRuntime* runtime)
+    : type_(type),
+      elements_(elements),
+      first_byte_(first_byte),
+      is_output_(is_output),
+      runtime_(runtime) {
+  for (auto& memory : host_) {
     // new aligns to 16, which `first_byte` counts from.
-    memory = std::make_unique<std::byte[]>(size);
-    std::memset(memory.get(), 0xff, size);
+    memory = std::make_unique<std::byte[]>(AllBytes());
+    std::memset(memory.get(), 0xff, AllBytes());
   }
+  if (runtime != nullptr) device_ = runtime->Allocate(AllBytes()).value();
+}
+
+TwinMemory::~TwinMemory() {
+  if (runtime_ != nullptr) runtime_->Free(device_);
 }
 
 void TwinMemory::Set(size_t index, float value) {
-  for (const Side side : {Side::kKernel, Side::kTwin}) WriteElement(type_, value, at(side, index));
+  for (const Side side : {Side::kKernel, Side::kTwin}) {
+    WriteElement(type_, value, host(side, index));
+  }
 }
 
 void TwinMemory::SetBytes(const void* from, size_t bytes) {
-  for (const Side side : {Side::kKernel, Side::kTwin}) std::memcpy(at(side), from, bytes);
+  for (const Side side : {Side::kKernel, Side::kTwin}) std::memcpy(host(side), from, bytes);
+}
+
+absl::Status TwinMemory::Upload(DeviceStream& stream) {
+  return runtime_->Copy(device_, host_[0].get(), AllBytes(), stream);
+}
+
+absl::Status TwinMemory::Download(DeviceStream& stream) {
+  return runtime_->Copy(host_[0].get(), device_, AllBytes(), stream);
 }
 
 void TwinMemory::MarkFilled(simt::MemoryMap* map) {
   static constexpr std::byte kNothing[] = {std::byte{0xff}, std::byte{0xff}, std::byte{0xff},
                                            std::byte{0xff}};
   for (size_t i = 0; i < elements_; ++i) {
-    const std::byte* const element = at(Side::kKernel, i);
+    const std::byte* const element = host(Side::kKernel, i);
     if (std::memcmp(element, kNothing, DTypeBytes(type_)) != 0) {
       map->MarkWritten(element, DTypeBytes(type_));
     }
@@ -53,7 +72,7 @@ void TwinMemory::MarkFilled(simt::MemoryMap* map) {
 }
 
 absl::Status TwinMemory::Compare(double slack, double most_apart) {
-  const auto begin = [&](int side) { return memory_[side].get(); };
+  const auto begin = [&](int side) { return host_[side].get(); };
   const size_t before = kMargin + first_byte_, after = before + bytes();
   if (std::memcmp(begin(0), begin(1), before) != 0 ||
       std::memcmp(begin(0) + after, begin(1) + after, kMargin) != 0) {
@@ -61,13 +80,13 @@ absl::Status TwinMemory::Compare(double slack, double most_apart) {
   }
   if (is_scratch_) return absl::OkStatus();
   if (!is_output_) {
-    return std::memcmp(at(Side::kKernel), at(Side::kTwin), bytes()) == 0
+    return std::memcmp(host(Side::kKernel), host(Side::kTwin), bytes()) == 0
                ? absl::OkStatus()
                : absl::DataLossError("an input was written to");
   }
   size_t apart = 0;
   for (size_t i = 0; i < elements_; ++i) {
-    const std::byte *got = at(Side::kKernel, i), *expected = at(Side::kTwin, i);
+    const std::byte *got = host(Side::kKernel, i), *expected = host(Side::kTwin, i);
     if (std::memcmp(got, expected, DTypeBytes(type_)) == 0) continue;
     ++apart;
     const double a = ReadElement(type_, got), b = ReadElement(type_, expected);
@@ -84,8 +103,14 @@ absl::Status TwinMemory::Compare(double slack, double most_apart) {
   return absl::OkStatus();
 }
 
+KernelBench::KernelBench(uint32_t seed, const TestedKernels* tested)
+    : tested_(tested), random_(seed) {
+  if (tested->runtime != nullptr) stream_ = tested->runtime->CreateStream().value();
+}
+
 TwinMemory* KernelBench::Memory(DType type, size_t elements, size_t first_byte, bool is_output) {
-  memory_.push_back(std::make_unique<TwinMemory>(type, elements, first_byte, is_output));
+  memory_.push_back(
+      std::make_unique<TwinMemory>(type, elements, first_byte, is_output, tested_->runtime.get()));
   return memory_.back().get();
 }
 
@@ -121,6 +146,12 @@ TwinTensor KernelBench::InOut(int rows, int cols) {
 }
 
 void KernelBench::RunKernel(const Kernel& kernel, const LaunchShape& shape, const void* params) {
+  if (tested_->runtime != nullptr) {
+    for (const auto& memory : memory_) status_.Update(memory->Upload(*stream_));
+    status_.Update(tested_->runtime->Launch(kernel, shape, params, *stream_));
+    for (const auto& memory : memory_) status_.Update(memory->Download(*stream_));
+    return;
+  }
   simt::MemoryMap map;
   for (const auto& memory : memory_) {
     if (memory->bytes() > 0) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "kernels/cuda/device_runtime.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launches.h"
@@ -20,6 +22,18 @@
 
 namespace baton {
 
+// The kernels that a test is about, and what runs them.
+struct TestedKernels {
+  KernelTable kernels;
+  // Runs them over its memory; none: the emulator over memory of the host, by the bench's options.
+  std::shared_ptr<DeviceRuntime> runtime;
+
+  // That a block may have.
+  size_t shared_bytes() const {
+    return runtime == nullptr ? SIZE_MAX : runtime->info().shared_bytes;
+  }
+};
+
 // Whose memory: the kernel's or its twin's.
 enum class Side { kKernel, kTwin };
 
@@ -27,19 +41,36 @@ enum class Side { kKernel, kTwin };
 // filled.
 class TwinMemory {
  public:
-  TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output);
+  // With a runtime the kernel's is on its device, and the host has what is to go there or came
+  // back.
+  TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output,
+             DeviceRuntime* runtime = nullptr);
+  ~TwinMemory();
 
-  // Element `index`.
+  // Element `index` where the side's code finds it.
   std::byte* at(Side side, size_t index = 0) {
-    return memory_[side == Side::kTwin].get() + kMargin + first_byte_ + index * DTypeBytes(type_);
+    std::byte* const begin =
+        side == Side::kKernel && device_ != nullptr ? device_ : host_[side == Side::kTwin].get();
+    return begin + Offset(index);
   }
   // In both.
   void Set(size_t index, float value);
   // As `from` has it, on both sides: for arrays of integers or structs.
   void SetBytes(const void* from, size_t bytes);
 
+  // The twin's becomes what the kernel wrote, which is NaN again.
+  void MakeExpected() {
+    std::memcpy(host(Side::kTwin), host(Side::kKernel), bytes());
+    std::memset(host(Side::kKernel), 0xff, bytes());
+  }
+  // The kernel's becomes what the twin's is.
+  void GiveToKernel() { std::memcpy(host(Side::kKernel), host(Side::kTwin), bytes()); }
+
   // Tells the checker which elements have been given a value.
   void MarkFilled(simt::MemoryMap* map);
+  // To and from the device, where there is one.
+  absl::Status Upload(DeviceStream& stream);
+  absl::Status Download(DeviceStream& stream);
 
   size_t bytes() const { return elements_ * DTypeBytes(type_); }
   bool is_output() const { return is_output_; }
@@ -53,11 +84,20 @@ class TwinMemory {
 
  private:
   static constexpr size_t kMargin = 64;
+  size_t Offset(size_t index) const { return kMargin + first_byte_ + index * DTypeBytes(type_); }
+  size_t AllBytes() const { return bytes() + first_byte_ + 2 * kMargin; }
+  // Element `index` in memory of the host.
+  std::byte* host(Side side, size_t index = 0) {
+    return host_[side == Side::kTwin].get() + Offset(index);
+  }
+
   const DType type_;
   const size_t elements_, first_byte_;
   const bool is_output_;
   bool is_scratch_ = false;
-  std::unique_ptr<std::byte[]> memory_[2];
+  std::unique_ptr<std::byte[]> host_[2];
+  DeviceRuntime* const runtime_;
+  std::byte* device_ = nullptr;
 };
 
 // A tensor on both sides: rows `stride` elements apart, at any alignment.
@@ -70,7 +110,11 @@ struct TwinTensor {
 // One kernel and its twin side by side, over memory of random contents.
 class KernelBench {
  public:
-  explicit KernelBench(uint32_t seed) : random_(seed) {}
+  // `tested` must outlive this.
+  KernelBench(uint32_t seed, const TestedKernels* tested);
+
+  const KernelTable& kernels() const { return tested_->kernels; }
+  size_t shared_bytes() const { return tested_->shared_bytes(); }
 
   std::mt19937& random() { return random_; }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -115,13 +159,15 @@ class KernelBench {
   // The first thing that went wrong.
   const absl::Status& status() const { return status_; }
 
-  // Of RunGrid.
+  // Of the emulator.
   simt::SimtOptions options;
 
  private:
   TwinTensor Tensor(int rows, int cols, bool is_output);
   void RunKernel(const Kernel& kernel, const LaunchShape& shape, const void* params);
 
+  const TestedKernels* const tested_;
+  std::unique_ptr<DeviceStream> stream_;  // where there is a runtime
   std::mt19937 random_;
   std::vector<std::unique_ptr<TwinMemory>> memory_;
   absl::Status status_;

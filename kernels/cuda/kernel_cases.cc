@@ -66,9 +66,10 @@ TwinRopes SomeRopes(KernelBench& bench, int head_dim, int sequences, bool shared
 
 }  // namespace
 
-absl::Status RunCases(const KernelCase& kernel_case, const simt::SimtOptions& options) {
+absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested,
+                      const simt::SimtOptions& options) {
   for (int i = 0; i < kernel_case.cases; ++i) {
-    KernelBench bench(1000 + i);
+    KernelBench bench(1000 + i, &tested);
     bench.options = options;
     bench.options.seed += i;
     kernel_case.run(bench, i);
@@ -99,7 +100,7 @@ KernelCase EmbeddingCase() {
             const auto ids = [](TwinMemory* memory, Side side) {
               return reinterpret_cast<int32_t*>(memory->at(side));
             };
-            RunBoth(bench, EmulatedKernels().embedding, [&](Side side) {
+            RunBoth(bench, bench.kernels().embedding, [&](Side side) {
               return EmbeddingParams{.table = table->at(side),
                                      .tokens = ids(tokens, side),
                                      .follows = none ? nullptr : ids(follows, side),
@@ -120,7 +121,7 @@ KernelCase GatherRowsCase() {
             TwinMemory* const out =
                 bench.Memory(DType::kBF16, size_t(count) * cols, 0, /*is_output=*/true);
             TwinMemory* const rows = bench.Array(SomeIndices(bench, count, 7));
-            RunBoth(bench, EmulatedKernels().gather_rows, [&](Side side) {
+            RunBoth(bench, bench.kernels().gather_rows, [&](Side side) {
               return GatherRowsParams{.in = in.at(side),
                                       .in_stride = in.stride,
                                       .rows = reinterpret_cast<int32_t*>(rows->at(side)),
@@ -144,7 +145,7 @@ KernelCase RmsNormCase() {
                                            : bench.Filled(rows, groups * n, i % 5 == 4 ? 1e-3 : 2);
             const TwinTensor out = in_place ? in : bench.Output(rows, groups * n);
             const TwinTensor weight = bench.Filled(1, n);
-            RunBoth(bench, EmulatedKernels().rms_norm, [&](Side side) {
+            RunBoth(bench, bench.kernels().rms_norm, [&](Side side) {
               return RmsNormParams{.in = in.at(side),
                                    .in_stride = in.stride,
                                    .weight = weight.at(side),
@@ -165,7 +166,7 @@ KernelCase BiasRowsCase() {
             const bool accumulate = bench.Chance(2);
             const TwinTensor bias = bench.Filled(1, cols);
             const TwinTensor out = accumulate ? bench.InOut(rows, cols) : bench.Output(rows, cols);
-            RunBoth(bench, EmulatedKernels().bias_rows, [&](Side side) {
+            RunBoth(bench, bench.kernels().bias_rows, [&](Side side) {
               return BiasRowsParams{.bias = bias.at(side),
                                     .out = out.at(side),
                                     .out_stride = out.stride,
@@ -188,7 +189,7 @@ KernelCase SiluMulCase() {
             constexpr float kEnds[] = {0, -0.0f, 80, -80, 1000, -1000, 1e-30f, 3e38f};
             for (int c = 0; c < std::min(cols, 8); ++c) gate.memory->Set(c, kEnds[c]);
             const TwinTensor out = in_place ? gate : bench.Output(rows, cols);
-            RunBoth(bench, EmulatedKernels().silu_mul, [&](Side side) {
+            RunBoth(bench, bench.kernels().silu_mul, [&](Side side) {
               return SiluMulParams{.gate = gate.at(side),
                                    .up = up.at(side),
                                    .out = out.at(side),
@@ -210,7 +211,7 @@ KernelCase RopeTableCase() {
             TwinMemory* const table =
                 bench.Memory(DType::kF32, step.sequence_of_row.size() * 2 * ropes.max_pairs, 0,
                              /*is_output=*/true);
-            RunBoth(bench, EmulatedKernels().rope_table, [&](Side side) {
+            RunBoth(bench, bench.kernels().rope_table, [&](Side side) {
               return RopeTableParams{
                   .step = step.at(side),
                   .ropes = reinterpret_cast<DeviceRope*>(ropes.ropes->at(side)),
@@ -241,7 +242,7 @@ KernelCase RopeWriteKvCase() {
             const TwinTensor q = bench.InOut(rows, layout.kv_heads * ratio * head_dim);
             const TwinTensor k = bench.Filled(rows, layout.kv_heads * head_dim);
             const TwinTensor v = bench.Filled(rows, layout.kv_heads * head_dim);
-            RunBoth(bench, EmulatedKernels().rope_write_kv, [&](Side side) {
+            RunBoth(bench, bench.kernels().rope_write_kv, [&](Side side) {
               return RopeWriteKvParams{
                   .step = step.at(side),
                   .ropes = reinterpret_cast<DeviceRope*>(ropes.ropes->at(side)),
@@ -281,7 +282,7 @@ KernelCase PagedAttentionCase() {
             const int heads = layout.kv_heads * ratio;
             const TwinTensor q = bench.Filled(rows, heads * head_dim);
             const TwinTensor out = bench.Output(rows, heads * head_dim);
-            RunBoth(bench, EmulatedKernels().paged_attention, [&](Side side) {
+            RunBoth(bench, bench.kernels().paged_attention, [&](Side side) {
               return PagedAttentionParams{.step = step.at(side),
                                           .q = q.at(side),
                                           .out = out.at(side),
@@ -320,7 +321,7 @@ KernelCase ArgmaxCase() {
             }
             TwinMemory* const tokens = bench.Memory(DType::kF32, kRows, 0, /*is_output=*/true);
             for (int row = 0; row < kRows; ++row) tokens->Set(row, 5);
-            RunBoth(bench, EmulatedKernels().argmax, [&](Side side) {
+            RunBoth(bench, bench.kernels().argmax, [&](Side side) {
               return ArgmaxParams{.logits = reinterpret_cast<float*>(logits->at(side)),
                                   .tokens = reinterpret_cast<int32_t*>(tokens->at(side)),
                                   .rows = kRows,

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/cuda/kernel_bench.h"
 #include "kernels/cuda/simt/run_grid.h"
 
@@ -16,7 +17,12 @@ struct KernelCase {
 };
 
 // All of them, until one fails; each with the options' seed and its own number added.
-absl::Status RunCases(const KernelCase& kernel_case, const simt::SimtOptions& options);
+absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested,
+                      const simt::SimtOptions& options = {});
+
+// Those of this test program: each is linked with one maker of them. FailedPrecondition, with what
+// is missing, where they can't run.
+absl::StatusOr<TestedKernels> OpenTestedKernels();
 
 KernelCase EmbeddingCase();
 KernelCase GatherRowsCase();

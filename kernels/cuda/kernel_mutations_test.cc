@@ -14,7 +14,9 @@ using testing::IsEmpty;
 // this one.
 void ExpectAllCaught(const KernelCase& kernel_case, size_t count) {
   const simt::MutationReport report = simt::TryMutations(
-      [&](const simt::SimtOptions& options) { return RunCases(kernel_case, options); },
+      [&](const simt::SimtOptions& options) {
+        return RunCases(kernel_case, {EmulatedKernels(), nullptr}, options);
+      },
       /*seeds=*/2);
   EXPECT_EQ(report.unmutated, absl::OkStatus());
   EXPECT_THAT(report.missed, IsEmpty());

@@ -6,36 +6,30 @@
 namespace baton {
 namespace {
 
-// Built twice: with the kernels as they run, and with the checker watching them
-// (kernels_checked_test).
-TEST(KernelsTest, EmbeddingIsItsTwin) {
-  EXPECT_EQ(RunCases(EmbeddingCase(), {}), absl::OkStatus());
-}
-TEST(KernelsTest, GatherRowsIsItsTwin) {
-  EXPECT_EQ(RunCases(GatherRowsCase(), {}), absl::OkStatus());
-}
-TEST(KernelsTest, RmsNormIsItsTwin) { EXPECT_EQ(RunCases(RmsNormCase(), {}), absl::OkStatus()); }
-TEST(KernelsTest, BiasRowsIsItsTwin) { EXPECT_EQ(RunCases(BiasRowsCase(), {}), absl::OkStatus()); }
-TEST(KernelsTest, SiluMulIsItsTwin) { EXPECT_EQ(RunCases(SiluMulCase(), {}), absl::OkStatus()); }
-TEST(KernelsTest, RopeTableIsItsTwin) {
-  EXPECT_EQ(RunCases(RopeTableCase(), {}), absl::OkStatus());
-}
-TEST(KernelsTest, RopeWriteKvIsItsTwin) {
-  EXPECT_EQ(RunCases(RopeWriteKvCase(), {}), absl::OkStatus());
-}
-TEST(KernelsTest, PagedAttentionIsItsTwin) {
-  EXPECT_EQ(RunCases(PagedAttentionCase(), {}), absl::OkStatus());
-}
-TEST(KernelsTest, AttentionPlanIsItsTwin) {
-  EXPECT_EQ(RunCases(AttentionPlanCase(), {}), absl::OkStatus());
-}
-TEST(KernelsTest, SplitAttentionIsItsTwin) {
-  EXPECT_EQ(RunCases(SplitAttentionCase(), {}), absl::OkStatus());
-}
-TEST(KernelsTest, PrefillAttentionIsItsTwin) {
-  EXPECT_EQ(RunCases(PrefillAttentionCase(), {}), absl::OkStatus());
-}
-TEST(KernelsTest, ArgmaxIsItsTwin) { EXPECT_EQ(RunCases(ArgmaxCase(), {}), absl::OkStatus()); }
+// Three programs have it: the kernels emulated as they run (kernels_emulated_test), with the
+// checker watching them (kernels_checked_test), and on a GPU (kernels_cuda_test).
+class KernelsTest : public testing::Test {
+ protected:
+  void ExpectTwins(const KernelCase& kernel_case) {
+    const auto tested = OpenTestedKernels();
+    if (absl::IsFailedPrecondition(tested.status())) GTEST_SKIP() << tested.status().message();
+    ASSERT_TRUE(tested.ok()) << tested.status();
+    EXPECT_EQ(RunCases(kernel_case, *tested), absl::OkStatus());
+  }
+};
+
+TEST_F(KernelsTest, EmbeddingIsItsTwin) { ExpectTwins(EmbeddingCase()); }
+TEST_F(KernelsTest, GatherRowsIsItsTwin) { ExpectTwins(GatherRowsCase()); }
+TEST_F(KernelsTest, RmsNormIsItsTwin) { ExpectTwins(RmsNormCase()); }
+TEST_F(KernelsTest, BiasRowsIsItsTwin) { ExpectTwins(BiasRowsCase()); }
+TEST_F(KernelsTest, SiluMulIsItsTwin) { ExpectTwins(SiluMulCase()); }
+TEST_F(KernelsTest, RopeTableIsItsTwin) { ExpectTwins(RopeTableCase()); }
+TEST_F(KernelsTest, RopeWriteKvIsItsTwin) { ExpectTwins(RopeWriteKvCase()); }
+TEST_F(KernelsTest, PagedAttentionIsItsTwin) { ExpectTwins(PagedAttentionCase()); }
+TEST_F(KernelsTest, AttentionPlanIsItsTwin) { ExpectTwins(AttentionPlanCase()); }
+TEST_F(KernelsTest, SplitAttentionIsItsTwin) { ExpectTwins(SplitAttentionCase()); }
+TEST_F(KernelsTest, PrefillAttentionIsItsTwin) { ExpectTwins(PrefillAttentionCase()); }
+TEST_F(KernelsTest, ArgmaxIsItsTwin) { ExpectTwins(ArgmaxCase()); }
 
 }  // namespace
 }  // namespace baton

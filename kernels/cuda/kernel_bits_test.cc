@@ -1,0 +1,210 @@
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/attention_choice.h"
+#include "kernels/cuda/kernel_cases.h"
+
+namespace baton {
+namespace {
+
+// That a row's bits are its own: whatever other rows there are, wherever it lies, in whatever chunk
+// it comes. In the programs of kernels_test.cc.
+class KernelBitsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto tested = OpenTestedKernels();
+    if (absl::IsFailedPrecondition(tested.status())) GTEST_SKIP() << tested.status().message();
+    ASSERT_TRUE(tested.ok()) << tested.status();
+    tested_ = *std::move(tested);
+  }
+  TestedKernels tested_;
+};
+
+// The same numbers at two places, the second one aligned to 2 bytes alone.
+struct TwoPlaces {
+  TwoPlaces(KernelBench& bench, int rows, int cols, float deviation = 1)
+      : aligned(bench.Memory(DType::kBF16, size_t{1} * rows * cols)),
+        shifted(bench.Memory(DType::kBF16, size_t{1} * rows * cols, 2)),
+        cols(cols) {
+    for (size_t i = 0; i < size_t{1} * rows * cols; ++i) {
+      const float value = bench.Normal(deviation);
+      for (TwinMemory* const memory : {aligned, shifted}) memory->Set(i, value);
+    }
+  }
+  void* row(TwinMemory* memory, int row) const {
+    return memory->at(Side::kKernel, size_t{1} * row * cols);
+  }
+  TwinMemory *aligned, *shifted;
+  int cols;
+};
+
+// What `together` writes to `out` is what `alone` writes for one row after another.
+void ExpectSameBits(KernelBench& bench, TwinMemory* out, absl::string_view what, int rows,
+                    const std::function<void()>& together, const std::function<void(int)>& alone) {
+  together();
+  out->MakeExpected();
+  for (int row = 0; row < rows; ++row) alone(row);
+  bench.Check(what, 0, 0);
+  EXPECT_EQ(bench.status(), absl::OkStatus());
+}
+
+TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
+  constexpr int kRows = 5;
+  for (const int cols : {64, 257, 1024, 1025, 2056}) {
+    SCOPED_TRACE(cols);
+    KernelBench bench(cols, &tested_);
+    const TwoPlaces in(bench, kRows, cols, 2), up(bench, kRows, cols), weight(bench, 1, cols);
+    const auto output = [&] {
+      return bench.Memory(DType::kBF16, size_t{1} * kRows * cols, 0, /*is_output=*/true);
+    };
+    const auto row_of = [&](TwinMemory* memory, int row) { return in.row(memory, row); };
+    TwinMemory* const normed = output();
+    const auto norm = [&](TwinMemory* from, TwinMemory* by, int row, int rows) {
+      const RmsNormParams params = {.in = row_of(from, row),
+                                    .in_stride = cols,
+                                    .weight = by->at(Side::kKernel),
+                                    .out = row_of(normed, row),
+                                    .out_stride = cols,
+                                    .rows = rows,
+                                    .groups = 1,
+                                    .n = cols,
+                                    .epsilon = 1e-5f};
+      bench.Run(bench.kernels().rms_norm, LaunchOf(params), params);
+    };
+    ExpectSameBits(
+        bench, normed, "rms_norm", kRows, [&] { norm(in.aligned, weight.aligned, 0, kRows); },
+        [&](int row) { norm(in.shifted, weight.shifted, row, 1); });
+    TwinMemory* const gated = output();
+    const auto gate = [&](TwinMemory* from, TwinMemory* other, int row, int rows) {
+      const SiluMulParams params = {.gate = row_of(from, row),
+                                    .up = row_of(other, row),
+                                    .out = row_of(gated, row),
+                                    .gate_stride = cols,
+                                    .up_stride = cols,
+                                    .out_stride = cols,
+                                    .rows = rows,
+                                    .cols = cols};
+      bench.Run(bench.kernels().silu_mul, LaunchOf(params), params);
+    };
+    ExpectSameBits(
+        bench, gated, "silu_mul", kRows, [&] { gate(in.aligned, up.aligned, 0, kRows); },
+        [&](int row) { gate(in.shifted, up.shifted, row, 1); });
+    TwinMemory* const biased = output();
+    const auto bias = [&](TwinMemory* by, int row, int rows) {
+      const BiasRowsParams params = {.bias = by->at(Side::kKernel),
+                                     .out = row_of(biased, row),
+                                     .out_stride = cols,
+                                     .rows = rows,
+                                     .cols = cols,
+                                     .accumulate = false};
+      bench.Run(bench.kernels().bias_rows, LaunchOf(params), params);
+    };
+    ExpectSameBits(
+        bench, biased, "bias_rows", kRows, [&] { bias(weight.aligned, 0, kRows); },
+        [&](int row) { bias(weight.shifted, row, 1); });
+  }
+}
+
+enum class Way { kPaged, kSplit, kPrefill };
+
+void Attend(KernelBench& bench, Way way, const PagedAttentionParams& params) {
+  const KernelTable& kernels = bench.kernels();
+  const int rows = params.step.rows, head_dim = params.pages.head_dim;
+  const int dim_index = AttentionHeadDimIndex(head_dim), tile_rows = AttentionTileRows(params);
+  if (way == Way::kPaged) {
+    bench.Run(kernels.paged_attention, LaunchOf(params), params);
+  } else if (way == Way::kPrefill) {
+    const PrefillAttentionParams prefill = {
+        .attention = params,
+        .rows = {.step = params.step,
+                 .rows = rows,
+                 .tile_rows = tile_rows * kPrefillAttentionWarps,
+                 .window = params.window}};
+    bench.Run(kernels.prefill_attention[dim_index], LaunchOf(prefill), prefill);
+  } else {
+    constexpr int kMostRanges = 3;
+    const size_t items = size_t{kMostRanges} * rows, lines = items * tile_rows * params.heads;
+    const auto scratch = [&](size_t words) { return bench.Scratch(words)->at(Side::kKernel); };
+    const SplitAttentionParams split = {
+        .attention = params,
+        .plan = {.step = params.step,
+                 .rows = rows,
+                 .tile_rows = tile_rows,
+                 .window = params.window,
+                 .first_item = reinterpret_cast<int32_t*>(scratch(rows + 1)),
+                 .items = reinterpret_cast<AttentionItem*>(scratch(2 * items))},
+        .blocks = 3,
+        .values = reinterpret_cast<float*>(scratch(lines * head_dim)),
+        .sums = reinterpret_cast<float*>(scratch(2 * lines))};
+    bench.Run(kernels.attention_plan, LaunchOf(split.plan), split.plan);
+    bench.Run(kernels.split_attention[dim_index], LaunchOf(split), split);
+    bench.Run(kernels.merge_attention, MergeLaunchOf(split), split);
+  }
+}
+
+TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
+  constexpr struct {
+    Way together, alone;
+    int head_dim, window;
+  } kRuns[] = {{Way::kPaged, Way::kPaged, 64, 0},
+               {Way::kPaged, Way::kPaged, 33, 20},
+               {Way::kSplit, Way::kSplit, 64, 0},
+               {Way::kPrefill, Way::kSplit, 64, 0},
+               {Way::kPrefill, Way::kPrefill, 128, 100}};
+  constexpr int kRatio = 4;
+  for (const auto& run : kRuns) {
+    SCOPED_TRACE(absl::StrCat("head_dim ", run.head_dim, ", window ", run.window));
+    if (run.together == Way::kPrefill &&
+        PrefillAttentionSharedBytes(run.head_dim) > tested_.shared_bytes()) {
+      continue;
+    }
+    KernelBench bench(7, &tested_);
+    bench.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
+    const KvLayout layout = {1, 1, run.head_dim, 16, DType::kBF16};
+    // A chunk that crosses the end of a range, a prompt, a token.
+    TwinStep step(bench, layout, {kAttentionRange + 3, 5, 70}, {6, 5, 1});
+    step.FillPool(bench, 0, run.window);
+    const int rows = static_cast<int>(step.sequence_of_row.size());
+    const int cols = kRatio * run.head_dim;
+    const TwoPlaces q(bench, rows, cols);
+    TwinMemory* const out =
+        bench.Memory(DType::kBF16, size_t{1} * rows * cols, 0, /*is_output=*/true);
+    const auto params = [&](const StepRows& which, TwinMemory* from, int row) {
+      return PagedAttentionParams{.step = which,
+                                  .q = q.row(from, row),
+                                  .out = q.row(out, row),
+                                  .q_stride = cols,
+                                  .out_stride = cols,
+                                  .heads = kRatio,
+                                  .window = run.window,
+                                  .scale = 1 / std::sqrt(static_cast<float>(run.head_dim)),
+                                  .pages = step.pages(Side::kKernel, 0)};
+    };
+    const auto alone = [&](int row) {
+      const int s = step.sequence_of_row[row];
+      if (s < 0) return;  // nobody's
+      int first_row = row;
+      while (first_row > 0 && step.sequence_of_row[first_row - 1] == s) --first_row;
+      const TwinStep::Sequence& sequence = step.sequences[s];
+      std::vector<int32_t> table;
+      for (const int32_t block : sequence.blocks) table.push_back(TwinStep::kFirstBlock + block);
+      const DeviceSequence one = {0, sequence.first_position + row - first_row, 0};
+      const auto at = [](TwinMemory* memory) { return memory->at(Side::kKernel); };
+      const StepRows of_one = {
+          .sequence_of_row = reinterpret_cast<int32_t*>(at(bench.Array<int32_t>({0}))),
+          .sequences = reinterpret_cast<DeviceSequence*>(at(bench.Array<DeviceSequence>({one}))),
+          .blocks = reinterpret_cast<int32_t*>(at(bench.Array(table))),
+          .rows = 1};
+      Attend(bench, run.alone, params(of_one, q.shifted, row));
+    };
+    ExpectSameBits(
+        bench, out, "attention", rows,
+        [&] { Attend(bench, run.together, params(step.at(Side::kKernel), q.aligned, 0)); }, alone);
+  }
+}
+
+}  // namespace
+}  // namespace baton
