@@ -1,5 +1,6 @@
 #include "kernels/cuda/device_checks.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -91,6 +92,18 @@ absl::Status CheckCopyRows(const void* to, size_t to_pitch, const void* from, si
       from_pitch > kMaxPitch) {
     return Refuse("CopyRows: rows of ", row_bytes, " bytes at pitches of ", to_pitch, " and ",
                   from_pitch, "; a pitch is at least a row, at most ", kMaxPitch);
+  }
+  if ((SIZE_MAX - row_bytes) / std::max(to_pitch, from_pitch) < rows - 1) {
+    return Refuse("CopyRows: ", rows, " rows at pitches of ", to_pitch, " and ", from_pitch);
+  }
+  const auto a = reinterpret_cast<uintptr_t>(to), b = reinterpret_cast<uintptr_t>(from);
+  const uintptr_t apart = a < b ? b - a : a - b;
+  if (apart > (rows - 1) * (a < b ? to_pitch : from_pitch) + row_bytes - 1) return absl::OkStatus();
+  // Columns of one matrix may lie beside one another.
+  const size_t between = apart % to_pitch;
+  if (to_pitch != from_pitch || between < row_bytes || to_pitch - between < row_bytes) {
+    return Refuse("CopyRows: ", rows, " rows of ", row_bytes, " bytes at pitches of ", to_pitch,
+                  " and ", from_pitch, " between places ", apart, " bytes apart; they overlap");
   }
   return absl::OkStatus();
 }

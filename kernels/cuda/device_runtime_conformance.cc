@@ -48,9 +48,10 @@ TEST_P(DeviceRuntimeConformanceTest, AllocationsAreAlignedAndApart) {
 }
 
 TEST_P(DeviceRuntimeConformanceTest, FreedMemoryCanBeAllocatedAgain) {
+  // Only one such piece fits.
   const size_t half = *runtime_->FreeBytes() / 2 + (size_t{1} << 20);
   for (int i = 0; i < 3; ++i) {
-    const auto memory = runtime_->Allocate(std::min(half, size_t{64} << 20));
+    const auto memory = runtime_->Allocate(half);
     ASSERT_TRUE(memory.ok()) << memory.status();
     runtime_->Free(*memory);
   }
@@ -167,6 +168,26 @@ TEST_P(DeviceRuntimeConformanceTest, CopiesAndFillsOfNothingOrNowhereAreToldApar
   ExpectInvalid(runtime_->CopyRows(memory, 7, memory + 32, 8, 8, 2, *stream_));
   ExpectInvalid(runtime_->CopyRows(memory, 8, memory + 32, 7, 8, 2, *stream_));
   ExpectInvalid(runtime_->Fill(nullptr, 0, 1, *stream_));
+}
+
+TEST_P(DeviceRuntimeConformanceTest, RowsOfACopyDoNotOverlap) {
+  std::vector<uint8_t> numbers(64);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  uint8_t* const memory = Upload(numbers);
+  // Of each four: where they begin, at which pitches, how many bytes each.
+  ExpectInvalid(runtime_->CopyRows(memory + 4, 16, memory, 16, 8, 4, *stream_));
+  ExpectInvalid(runtime_->CopyRows(memory, 16, memory + 4, 16, 8, 4, *stream_));
+  ExpectInvalid(runtime_->CopyRows(memory + 12, 16, memory, 16, 8, 3, *stream_));
+  ExpectInvalid(runtime_->CopyRows(memory + 16, 16, memory, 16, 8, 3, *stream_));
+  ExpectInvalid(runtime_->CopyRows(memory + 8, 8, memory, 16, 8, 3, *stream_));
+  ExpectInvalid(runtime_->CopyRows(memory, 16, memory + 8, 16, 8, SIZE_MAX / 8, *stream_));
+  EXPECT_EQ(Download(memory, 64), numbers);
+  // Columns of a matrix; the second half of memory after its first.
+  Ok(runtime_->CopyRows(memory + 8, 16, memory, 16, 8, 2, *stream_));
+  Ok(runtime_->CopyRows(memory + 32, 16, memory, 16, 16, 2, *stream_));
+  for (int i = 0; i < 16; ++i) numbers[i / 8 * 16 + 8 + i % 8] = numbers[i / 8 * 16 + i % 8];
+  std::copy_n(numbers.begin(), 32, numbers.begin() + 32);
+  EXPECT_EQ(Download(memory, 64), numbers);
 }
 
 TEST_P(DeviceRuntimeConformanceTest, LaunchesRefuseShapesThatNoKernelMayHave) {
