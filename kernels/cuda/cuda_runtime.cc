@@ -437,6 +437,7 @@ class CudaRuntime : public DeviceRuntime {
     if (const auto capture = CaptureOf(**own); capture != nullptr) {
       return Spoil(*capture, "Replay: the stream is being captured");
     }
+    if (absl::Status status = RefuseInCapture("Replay"); !status.ok()) return status;
     Use();
     return CudaStatus(cudaGraphLaunch(own_graph.graph, (*own)->stream), "cudaGraphLaunch");
   }
@@ -569,6 +570,13 @@ class CudaRuntime : public DeviceRuntime {
     return absl::OkStatus();
   }
 
+  // Whether the calling thread is capturing.
+  bool Captures() {
+    MutexLock lock(&mutex_);
+    return std::any_of(captures_.begin(), captures_.end(),
+                       [](const auto& capture) { return capture->IsOwn(); });
+  }
+
   // FailedPrecondition when nobody may now ask for the event.
   absl::Status CheckRecorded(const CudaEvent& event, absl::string_view call) {
     if (event.capture != nullptr) {
@@ -578,21 +586,27 @@ class CudaRuntime : public DeviceRuntime {
     return RefuseInCapture(call);
   }
 
-  // CUDA would take plain memory into a graph, and read it with every replay.
+  // CUDA would take plain memory into a graph, and read it with every replay; and a thread that
+  // captures may not wait, which a copy to plain memory or within the host's does.
   absl::Status RefusePlain(absl::string_view call, const void* to, const void* from,
                            CudaStream& stream) {
     const auto capture = CaptureOf(stream);
-    if (capture == nullptr) return absl::OkStatus();
-    for (const void* place : {to, from}) {
+    if (capture == nullptr && !Captures()) return absl::OkStatus();
+    cudaMemoryType types[2];
+    for (int i = 0; i < 2; ++i) {
       cudaPointerAttributes about;
-      absl::Status status =
-          CudaStatus(cudaPointerGetAttributes(&about, place), "cudaPointerGetAttributes");
+      absl::Status status = CudaStatus(cudaPointerGetAttributes(&about, i == 0 ? to : from),
+                                       "cudaPointerGetAttributes");
       if (!status.ok()) return status;
-      if (about.type == cudaMemoryTypeUnregistered) {
-        return Spoil(*capture, absl::StrCat(call, ": plain host memory in a capture"));
-      }
+      types[i] = about.type;
     }
-    return absl::OkStatus();
+    const auto plain = [&](int i) { return types[i] == cudaMemoryTypeUnregistered; };
+    if (capture != nullptr) {
+      if (!plain(0) && !plain(1)) return absl::OkStatus();
+      return Spoil(*capture, absl::StrCat(call, ": plain host memory in a capture"));
+    }
+    const bool within_host = types[0] != cudaMemoryTypeDevice && types[1] != cudaMemoryTypeDevice;
+    return plain(0) || within_host ? RefuseInCapture(call) : absl::OkStatus();
   }
 
   // More dynamic shared memory than a kernel gets without asking; asked once for each size.

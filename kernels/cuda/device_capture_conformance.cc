@@ -92,6 +92,7 @@ TEST_P(DeviceRuntimeConformanceTest, AnEmptyGraphCanBeReplayed) {
 TEST_P(DeviceRuntimeConformanceTest, WhatACaptureDoesNotAllowIsRefusedAndSpoilsIt) {
   uint32_t* const memory = Upload(Numbers(0));
   std::vector<uint32_t> plain(64);
+  uint32_t* const pinned = Pinned<uint32_t>(64);
   std::vector<std::byte> host(8192);
   const auto other = Stream();
   const auto event = Event(), outside = Event(), interprocess = Event(true);
@@ -125,6 +126,13 @@ TEST_P(DeviceRuntimeConformanceTest, WhatACaptureDoesNotAllowIsRefusedAndSpoilsI
       {"BeginCapture again", [&] { return runtime_->BeginCapture(*stream_); }},
       {"BeginCapture of another", [&] { return runtime_->BeginCapture(*other); }},
       {"Replay", [&] { return runtime_->Replay(**empty, *stream_); }},
+      {"Replay on another", [&] { return runtime_->Replay(**empty, *other); }},
+      {"Copy to plain memory on another",
+       [&] { return runtime_->Copy(plain.data(), memory, 256, *other); }},
+      {"CopyRows to plain memory on another",
+       [&] { return runtime_->CopyRows(plain.data(), 64, memory, 64, 64, 2, *other); }},
+      {"Copy between two places of the host on another",
+       [&] { return runtime_->Copy(pinned, plain.data(), 256, *other); }},
   };
   for (const auto& [name, call] : calls) {
     SCOPED_TRACE(name);

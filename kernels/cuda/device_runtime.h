@@ -74,11 +74,11 @@ struct DenseProduct {
 // InvalidArgument.
 //
 // Between BeginCapture and EndCapture of a stream its work is recorded instead of run. The thread
-// that captures may then not Allocate, Free, pin, CreateStream, Replay, Query or Synchronize;
-// nobody may Query or Synchronize the streams and events of the capture; and what is captured may
-// neither wait for an event recorded outside, nor use plain host memory, nor record an interprocess
-// event. All this is FailedPrecondition, and spoils the capture, whose EndCapture then fails. Other
-// threads go on as they like.
+// that captures may then not Allocate, Free, pin, CreateStream, Replay, Query or Synchronize, nor
+// Copy where the call waits; nobody may Query or Synchronize the streams and events of the capture;
+// and what is captured may neither wait for an event recorded outside, nor use plain host memory,
+// nor record an interprocess event. All this is FailedPrecondition, and spoils the capture, whose
+// EndCapture then fails. Other threads go on as they like.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;

@@ -397,6 +397,7 @@ class EmulatedRuntime : public DeviceRuntime {
     if (const auto capture = CaptureOf(**own); capture != nullptr) {
       return capture->Spoil("Replay: the stream is being captured");
     }
+    if (absl::Status status = RefuseInCapture("Replay"); !status.ok()) return status;
     EmulatedQueue& queue = *(*own)->queue;
     if (!g.latest.Reached()) queue.Push(g.latest);
     queue.Push(GraphReplay(g.nodes));
@@ -551,6 +552,12 @@ class EmulatedRuntime : public DeviceRuntime {
     if (capture != nullptr && (*to_place == Place::kPlain || *from_place == Place::kPlain)) {
       return capture->Spoil(absl::StrCat(call, ": plain host memory in a capture"));
     }
+    const bool waits =
+        capture == nullptr && (*to_place == Place::kPlain ||
+                               (*to_place == Place::kPinned && *from_place != Place::kDevice));
+    if (waits) {
+      if (absl::Status status = RefuseInCapture(call); !status.ok()) return status;
+    }
     std::shared_ptr<std::vector<std::byte>> staged;
     if (*from_place == Place::kPlain && *to_place == Place::kDevice) {
       staged = std::make_shared<std::vector<std::byte>>(rows.bytes * rows.count);
@@ -571,9 +578,7 @@ class EmulatedRuntime : public DeviceRuntime {
       }
       return absl::OkStatus();
     });
-    const bool waits = *to_place == Place::kPlain ||
-                       (*to_place == Place::kPinned && *from_place != Place::kDevice);
-    if (!status.ok() || !waits || capture != nullptr) return status;
+    if (!status.ok() || !waits) return status;
     return scheduler_.RunUntil(s.End());
   }
 
