@@ -24,7 +24,12 @@ void Print(const char* text) {
   if (write(STDERR_FILENO, text, strlen(text)) < 0) return;  // nothing is left to tell it to
 }
 
-void OnFault(int, siginfo_t* info, void*) {
+void OnFault(int number, siginfo_t* info, void*) {
+  if (info->si_code <= 0) {  // no access faulted: somebody sent it
+    sigaction(SIGSEGV, &previous, nullptr);
+    raise(number);
+    return;
+  }
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
   for (const Slot& slot : slots) {
     if (at < slot.begin.load() || at >= slot.end.load()) continue;

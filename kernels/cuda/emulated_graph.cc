@@ -34,7 +34,13 @@ void EmulatedCapture::Add(const EmulatedQueue* stream, EmulatedWork work) {
 }
 
 void EmulatedCapture::WaitFor(const EmulatedQueue* stream, const Tails& tails) {
-  tails_[stream].insert(tails.begin(), tails.end());
+  if (stream == origin_ || tails_.contains(stream)) {
+    tails_[stream].insert(tails.begin(), tails.end());
+    return;
+  }
+  // It joins: a node of no work, which shows whether it is waited for though it did nothing.
+  nodes_.push_back({[] { return absl::OkStatus(); }, {tails.begin(), tails.end()}});
+  tails_[stream] = {static_cast<int>(nodes_.size()) - 1};
 }
 
 absl::StatusOr<std::shared_ptr<const GraphNodes>> EmulatedCapture::Finish() {
@@ -49,7 +55,7 @@ absl::StatusOr<std::shared_ptr<const GraphNodes>> EmulatedCapture::Finish() {
   if (lost > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("EndCapture: ", lost, " of ", nodes_.size(),
-                     " pieces of work are on streams that the captured one has not waited for"));
+                     " nodes are on streams that the captured one has not waited for"));
   }
   return std::make_shared<const GraphNodes>(std::move(nodes_));
 }

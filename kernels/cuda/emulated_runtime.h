@@ -26,7 +26,8 @@ struct EmulatedOptions {
 // A device on the CPU: a test tool, made to show mistakes that a GPU hides most of the time. Runs
 // kernels of emulated_kernels.
 //
-//  - The host cannot touch device memory: it faults, and says so. What is allocated holds 0xff.
+//  - The host cannot touch device memory: it faults, and says so, unless device work is running on
+//    another thread just then. What is allocated holds 0xff.
 //    Copies and products are refused where they leave an allocation; a kernel that writes just
 //    after one is reported by the next call that waits.
 //  - Work runs on the thread that waits for it (Synchronize, Query, Free, a copy to plain host

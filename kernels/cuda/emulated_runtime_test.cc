@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +57,40 @@ TEST_F(EmulatedRuntimeDeathTest, TheHostCannotTouchDeviceMemory) {
   Ok(runtime_->Synchronize(*stream_));
   EXPECT_DEATH(memset(memory + 100, 0, 1), "host touched memory of the emulated device");
   runtime_->Free(memory);
+}
+
+#ifndef __SANITIZE_ADDRESS__  // which has a handler of its own
+TEST_F(EmulatedRuntimeDeathTest, ASegmentationFaultThatWasSentEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        raise(SIGSEGV);
+        _exit(0);
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+#endif
+
+// On a GPU a capture in which a stream took no part after all may end.
+TEST_F(EmulatedRuntimeTest, AStreamThatJoinedMustBeWaitedForThoughItDidNothing) {
+  const auto side = *runtime_->CreateStream();
+  const auto forked = *runtime_->CreateEvent(), joined = *runtime_->CreateEvent();
+  const auto capture = [&](bool wait) {
+    Ok(runtime_->BeginCapture(*stream_));
+    Ok(runtime_->Record(*forked, *stream_));
+    Ok(runtime_->WaitFor(*forked, *side));
+    if (wait) {
+      Ok(runtime_->Record(*joined, *side));
+      Ok(runtime_->WaitFor(*joined, *stream_));
+    }
+    return runtime_->EndCapture(*stream_);
+  };
+  const auto refused = capture(false);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition) << refused.status();
+  const auto graph = capture(true);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  Ok(runtime_->Replay(**graph, *stream_));
+  Ok(runtime_->Synchronize(*stream_));
 }
 
 TEST_F(EmulatedRuntimeTest, NewMemoryHoldsNothingUsable) {
@@ -306,17 +341,21 @@ class Exporter {
   explicit Exporter(const EmulatedOptions& options) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
+    const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // it does not outlive a test that is killed
+      if (getppid() != parent) _exit(1);
       const auto runtime = *CreateEmulatedRuntime(options);
       handle_ = *runtime->ExportMemory(*runtime->Allocate(100, true));
       _exit(write(ends[1], handle_.data(), handle_.size()) > 0 && pause());
     }
+    close(ends[1]);  // so that a child that dies is heard of
     char bytes[256];
     const ssize_t got = read(ends[0], bytes, sizeof(bytes));
-    EXPECT_GT(got, 0);
+    EXPECT_GT(got, 0) << "the other process is gone";
     handle_.assign(bytes, std::max<ssize_t>(got, 0));
-    for (const int end : ends) close(end);
+    close(ends[0]);
   }
   ~Exporter() {
     kill(pid_, SIGKILL);
