@@ -1,0 +1,35 @@
+#include "tests/bench/bench_figures.h"
+
+#include <cstdio>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+
+namespace baton {
+
+void BenchFigures::Add(const Figure& f) {
+  std::string line = absl::StrFormat("%-34s %9.4g %-8s", f.name, f.median, f.unit);
+  if (f.ratio > 0) absl::StrAppend(&line, absl::StrFormat(" %5.2f of %s", f.ratio, f.of));
+  const bool missed = f.target > 0 && !means_nothing_ && !(f.ratio >= f.target);
+  if (f.target > 0) {
+    absl::StrAppend(&line, absl::StrFormat(" (target %.2f%s)", f.target, missed ? ", BELOW" : ""));
+  }
+  if (means_nothing_) absl::StrAppend(&line, " [no device: means nothing]");
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+  if (missed) missed_.push_back(f.name);
+  if (json_.empty()) return;
+  nlohmann::json json = {{"bench", f.name},  {"unit", f.unit}, {"median", f.median},
+                         {"least", f.least}, {"most", f.most}, {"means_nothing", means_nothing_}};
+  if (f.ratio > 0) json["ratio"] = f.ratio, json["of"] = f.of;
+  if (f.target > 0) json["target"] = f.target;
+  std::ofstream file(json_, std::ios::app);
+  file << json.dump() << std::endl;
+  BATON_CHECK(file.good()) << "can't write " << json_;
+}
+
+}  // namespace baton

@@ -1,0 +1,187 @@
+#include "tests/bench/device_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/program.h"
+#include "kernels/cuda/cuda_backend.h"
+
+ABSL_FLAG(std::string, device, "cuda", "cuda, or emulated: tiny shapes, figures that mean nothing");
+ABSL_FLAG(std::vector<std::string>, only, {},
+          "copies, products, attention, handover; all of them by default");
+ABSL_FLAG(std::string, json, "", "file that a line of JSON for each figure is added to");
+ABSL_FLAG(bool, handover_owner, false, "of this program alone: the other process of handover");
+
+namespace baton {
+namespace {
+
+constexpr int kNoDevice = 77, kBelowTarget = 3;
+constexpr size_t kEmulatedBytes = size_t{256} << 20;
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+OpenedDevice Open(bool emulated) {
+  auto device = emulated ? OpenEmulatedDevice(kEmulatedBytes) : OpenCudaDevice(0);
+  if (!device.ok()) {
+    std::fprintf(stderr, "device_bench: %s\n", device.status().ToString().c_str());
+    std::exit(absl::IsFailedPrecondition(device.status()) ? kNoDevice : 1);
+  }
+  return *std::move(device);
+}
+
+}  // namespace
+
+DeviceBench::DeviceBench(bool emulated, BenchFigures* figures)
+    : emulated_(emulated), figures_(figures), device_(Open(emulated)) {
+  auto stream = runtime().CreateStream();
+  Check(stream.status(), "CreateStream");
+  stream_ = *std::move(stream);
+}
+
+DeviceBench::~DeviceBench() { FreeAll(); }
+
+void DeviceBench::Check(const absl::Status& status, const char* what) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "device_bench: %s: %s\n", what, status.ToString().c_str());
+  std::exit(1);
+}
+
+std::unique_ptr<Backend> DeviceBench::CreateBackend() {
+  auto backend = CreateCudaBackend({&runtime(), device_.kernels, device_.name});
+  Check(backend.status(), "CreateCudaBackend");
+  return *std::move(backend);
+}
+
+std::byte* DeviceBench::Random(size_t bytes) {
+  auto memory = runtime().Allocate(bytes);
+  Check(memory.status(), "Allocate");
+  memory_.push_back(*memory);
+  // Some numbers, doubled until the memory is full.
+  std::vector<uint16_t> some(std::min<size_t>(bytes / 2, emulated_ ? 1 << 14 : 1 << 24));
+  std::mt19937 random(static_cast<uint32_t>(memory_.size()));
+  std::normal_distribution<float> normal(0, 0.05f);
+  for (uint16_t& value : some) {
+    const float number = normal(random);
+    uint32_t bits;
+    std::memcpy(&bits, &number, sizeof(bits));
+    value = static_cast<uint16_t>(bits >> 16);
+  }
+  size_t filled = some.size() * 2;
+  Check(runtime().Copy(*memory, some.data(), filled, *stream_), "Copy");
+  while (filled < bytes) {
+    const size_t more = std::min(filled, bytes - filled);
+    Check(runtime().Copy(*memory + filled, *memory, more, *stream_), "Copy");
+    filled += more;
+  }
+  Check(runtime().Synchronize(*stream_), "Synchronize");
+  return *memory;
+}
+
+void DeviceBench::FreeAll() {
+  for (std::byte* memory : memory_) runtime().Free(memory);
+  memory_.clear();
+}
+
+DeviceBench::Timed DeviceBench::OnStream(std::function<absl::Status()> enqueue) {
+  return {std::move(enqueue), [this] { return runtime().Synchronize(*stream_); }};
+}
+
+std::vector<DeviceBench::Times> DeviceBench::Rounds(const std::vector<Timed>& timed) {
+  const int rounds = emulated_ ? 1 : 5;
+  const double shortest = emulated_ ? 0 : 0.02;  // of a measurement, seconds
+  const auto run = [](const Timed& t, int times) {
+    const double start = Seconds();
+    for (int i = 0; i < times; ++i) Check(t.enqueue(), "the work");
+    Check(t.wait(), "waiting for the work");
+    return (Seconds() - start) / times;
+  };
+  std::vector<int> times;
+  for (const Timed& t : timed) {
+    run(t, 1);
+    times.push_back(static_cast<int>(std::clamp(shortest / run(t, 1), 1.0, 500.0)));
+  }
+  std::vector<std::vector<double>> seconds(timed.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < timed.size(); ++i) seconds[i].push_back(run(timed[i], times[i]));
+  }
+  std::vector<Times> result;
+  for (std::vector<double>& all : seconds) {
+    std::sort(all.begin(), all.end());
+    result.push_back({all[all.size() / 2], all.front(), all.back()});
+  }
+  return result;
+}
+
+DeviceBench::Copy DeviceBench::CopyYardstick() {
+  const size_t bytes = tiny() ? 1 << 20 : size_t{1} << 30;
+  std::byte *const from = Random(bytes), *const to = Random(bytes);
+  return {OnStream([=, this] { return runtime().Copy(to, from, bytes, *stream_); }), 2.0 * bytes};
+}
+
+DeviceBench::Product DeviceBench::ProductYardstick() {
+  const int n = tiny() ? 64 : 8192;
+  const size_t bytes = size_t{2} * n * n;
+  const DenseProduct product = {.in = Random(bytes),
+                                .in_stride = n,
+                                .weight = Random(bytes),
+                                .out = Random(bytes),
+                                .out_stride = n,
+                                .rows = n,
+                                .n = n,
+                                .k = n};
+  return {OnStream([=, this] { return runtime().Product(product, *stream_); }), 2.0 * n * n * n};
+}
+
+namespace {
+
+int Main() {
+  const std::string kind = absl::GetFlag(FLAGS_device);
+  if (kind != "cuda" && kind != "emulated") {
+    RefuseToStart(absl::StrCat("--device is '", kind, "'; it takes cuda or emulated"));
+  }
+  const bool emulated = kind == "emulated";
+  if (absl::GetFlag(FLAGS_handover_owner)) return RunHandoverOwner(emulated);
+  const std::vector<std::pair<std::string, void (*)(DeviceBench&)>> parts = {
+      {"copies", BenchCopies},
+      {"products", BenchProducts},
+      {"attention", BenchAttention},
+      {"handover", BenchHandover}};
+  const std::vector<std::string> only = absl::GetFlag(FLAGS_only);
+  for (const std::string& name : only) {
+    if (std::none_of(parts.begin(), parts.end(), [&](const auto& p) { return p.first == name; })) {
+      RefuseToStart(absl::StrCat("--only: there is no part '", name, "'"));
+    }
+  }
+  BenchFigures figures(absl::GetFlag(FLAGS_json), emulated);
+  for (const auto& [name, run] : parts) {
+    if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
+    DeviceBench bench(emulated, &figures);
+    run(bench);
+  }
+  if (figures.missed().empty()) return 0;
+  std::printf("below target: %s\n", absl::StrJoin(figures.missed(), ", ").c_str());
+  return kBelowTarget;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  const auto extra = baton::StartProgram(
+      argc, argv,
+      "device_bench: kernels, steps and hand-overs of a GPU beside its own copies and products\n"
+      "  device_bench --only=products,decode --json=figures.jsonl");
+  if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
+  return baton::Main();
+}
