@@ -22,12 +22,11 @@ namespace {
 constexpr absl::Duration kStartTimeout = absl::Seconds(30);
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 
-std::string Binary(const std::string& name) { return absl::StrCat(BATON_BINARY_DIR, "/", name); }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(Options options) {
   if (options.model.empty()) options.model = kDemoModel;
+  if (options.programs.empty()) options.programs = BATON_BINARY_DIR;
   auto cluster = std::unique_ptr<Cluster>(new Cluster(std::move(options)));
   std::string folder =
       absl::StrCat(std::filesystem::temp_directory_path().string(), "/baton-cluster-XXXXXX");
@@ -67,7 +66,8 @@ Cluster::~Cluster() {
 }
 
 absl::Status Cluster::StartRouter(const std::string& listen) {
-  std::vector<std::string> arguments = {Binary("baton-router"), absl::StrCat("--listen=", listen),
+  std::vector<std::string> arguments = {absl::StrCat(options_.programs, "/baton-router"),
+                                        absl::StrCat("--listen=", listen),
                                         absl::StrCat("--model=", options_.model)};
   arguments.insert(arguments.end(), options_.router_flags.begin(), options_.router_flags.end());
   absl::StatusOr<std::unique_ptr<Process>> router =
@@ -88,7 +88,7 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
 
 absl::Status Cluster::StartWorker(const std::string& role, int i) {
   const bool is_prefill = role == "prefill";
-  std::vector<std::string> arguments = {Binary(absl::StrCat("baton-", role)),
+  std::vector<std::string> arguments = {absl::StrCat(options_.programs, "/baton-", role),
                                         "--listen=127.0.0.1:0",
                                         absl::StrCat("--model=", options_.model),
                                         absl::StrCat("--routers=", address_), "--threads=1"};

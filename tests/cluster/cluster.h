@@ -18,7 +18,8 @@ namespace baton {
 class Cluster {
  public:
   struct Options {
-    std::string model;  // folder; default: the demo model
+    std::string model;     // folder; default: the demo model
+    std::string programs;  // folder; default: this build's
     int prefill = 1;
     int decode = 1;
     std::vector<std::string> router_flags;

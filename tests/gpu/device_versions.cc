@@ -1,0 +1,85 @@
+// What a machine brings that Baton runs on, a line each. Ends with 77 and one line when there is no
+// device.
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include <ucp/api/ucp.h>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/program.h"
+#include "kernels/cuda/open_device.h"
+
+#ifdef BATON_HAVE_CUDA
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/cublas_lt.h"
+#endif
+
+ABSL_FLAG(std::string, device, "cuda", "cuda or emulated");
+
+namespace baton {
+namespace {
+
+void Say(absl::string_view what, const std::string& value) {
+  std::printf("%-12s %s\n", absl::StrCat(what).c_str(), value.c_str());
+}
+
+#ifdef BATON_HAVE_CUDA
+// As CUDA counts: 13000 is 13.0.
+std::string CudaVersion(int number) {
+  return number == 0 ? "none" : absl::StrCat(number / 1000, ".", number % 1000 / 10);
+}
+#endif
+
+void SayLibraries() {
+  std::ifstream driver("/proc/driver/nvidia/version");
+  if (std::string line; std::getline(driver, line)) Say("driver", line);
+#ifdef BATON_HAVE_CUDA
+  int number = 0;
+  if (cudaDriverGetVersion(&number) == cudaSuccess) Say("driver CUDA", CudaVersion(number));
+  if (cudaRuntimeGetVersion(&number) == cudaSuccess) Say("runtime", CudaVersion(number));
+  const auto lt = CublasLt::Load();
+  if (lt.ok()) {
+    const size_t version = (*lt)->GetVersion();
+    Say("cuBLASLt", absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100));
+  } else {
+    Say("cuBLASLt", std::string(lt.status().message()));
+  }
+#else
+  Say("runtime", "none: built without CUDA");
+#endif
+  Say("UCX", ucp_get_version_string());
+}
+
+int Main() {
+  const std::string kind = absl::GetFlag(FLAGS_device);
+  if (kind != "cuda" && kind != "emulated") {
+    RefuseToStart(absl::StrCat("--device is '", kind, "'; it takes cuda or emulated"));
+  }
+  const auto device = kind == "cuda" ? OpenCudaDevice(0) : OpenEmulatedDevice(size_t{1} << 20);
+  if (!device.ok()) {
+    std::printf("no GPU to run on: %s\n", std::string(device.status().message()).c_str());
+    return absl::IsFailedPrecondition(device.status()) ? 77 : 1;
+  }
+  SayLibraries();
+  const DeviceInfo& info = device->runtime->info();
+  const auto free = device->runtime->FreeBytes();
+  Say("device",
+      absl::StrCat(info.name, ", sm_", info.major, info.minor, ", ", info.multiprocessors,
+                   " multiprocessors, ", info.shared_bytes >> 10, " KiB of shared memory a block"));
+  Say("memory", absl::StrCat(free.value_or(0) >> 20, " of ", info.total_bytes >> 20, " MiB free"));
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  const auto extra = baton::StartProgram(
+      argc, argv, "device_versions: driver, libraries and device that this machine has");
+  if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
+  return baton::Main();
+}
