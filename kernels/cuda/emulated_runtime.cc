@@ -249,12 +249,24 @@ class EmulatedRuntime : public DeviceRuntime {
       return status;
     };
     if (absl::Status status = check(); !status.ok()) return status;
-    return Put(**own, [this, p, out_bytes, check] {
+    return Put(**own, [this, p, out_bytes, weight_extent, check] {
       if (absl::Status status = check(); !status.ok()) return status;
       RunEmulatedProduct(p);
+      if (!options_.check) return absl::OkStatus();
+      if (!kernel_memory_.Written(p.weight, weight_extent)) {
+        return absl::InternalError("Product: some of weight has been written by nobody");
+      }
+      // A row of what nobody has written may be nobody's, too; whoever reads it is told.
       for (int row = 0; row < p.rows; ++row) {
-        MarkWritten(static_cast<std::byte*>(p.out) + row * p.out_stride * out_bytes,
-                    p.n * out_bytes);
+        const auto* const in = static_cast<const std::byte*>(p.in) + row * p.in_stride * 2;
+        auto* const out = static_cast<std::byte*>(p.out) + row * p.out_stride * out_bytes;
+        const size_t bytes = p.n * out_bytes;
+        if (kernel_memory_.Written(in, size_t{2} * p.k) &&
+            (!p.accumulate || kernel_memory_.Written(out, bytes))) {
+          kernel_memory_.MarkWritten(out, bytes);
+        } else {
+          kernel_memory_.MarkUnwritten(out, bytes);
+        }
       }
       return absl::OkStatus();
     });
@@ -573,8 +585,10 @@ class EmulatedRuntime : public DeviceRuntime {
       if (status.ok() && from_device) status = CheckDevice("Copy: from: ", from, rows.extent());
       if (!status.ok()) return status;
       CopyBytes(to, to_pitch, from, rows);
-      for (size_t i = 0; i < rows.count; ++i) {
-        MarkWritten(static_cast<std::byte*>(to) + i * to_pitch, rows.bytes);
+      for (size_t i = 0; options_.check && i < rows.count; ++i) {
+        kernel_memory_.CopyWritten(static_cast<std::byte*>(to) + i * to_pitch,
+                                   static_cast<const std::byte*>(from) + i * rows.pitch,
+                                   rows.bytes);
       }
       return absl::OkStatus();
     });

@@ -125,6 +125,68 @@ TEST_F(EmulatedRuntimeTest, CopiesStayInTheirAllocation) {
   EXPECT_EQ(runtime_->Copy(memory, plain.data(), 1, *stream_).code(), invalid) << "freed";
 }
 
+// Neither a copy nor a product makes numbers of what nobody has written: the weight tells.
+TEST_F(EmulatedRuntimeTest, WhatNobodyHasWrittenStaysUnwrittenThroughCopiesAndProducts) {
+  constexpr int kSide = 8;
+  constexpr size_t kBytes = kSide * kSide * sizeof(uint16_t);
+  const auto weight_status = [&](const std::function<void(DeviceRuntime&, DeviceStream&, std::byte*,
+                                                          std::byte*)>& make) {
+    const auto runtime = *CreateEmulatedRuntime({.memory_bytes = size_t{1} << 20, .check = true});
+    std::byte *const some = *runtime->Allocate(kBytes), *const weight = *runtime->Allocate(kBytes),
+                     *const out = *runtime->Allocate(kBytes);
+    absl::Status status;
+    {
+      const auto stream = *runtime->CreateStream();
+      make(*runtime, *stream, some, weight);
+      Ok(runtime->Product({.in = weight,
+                           .in_stride = kSide,
+                           .weight = weight,
+                           .out = out,
+                           .out_stride = kSide,
+                           .rows = 1,
+                           .n = kSide,
+                           .k = kSide},
+                          *stream));
+      status = runtime->Synchronize(*stream);
+    }
+    for (std::byte* const memory : {some, weight, out}) runtime->Free(memory);
+    return status.code();
+  };
+  const auto product = [](const std::byte* in, std::byte* out, bool accumulate) {
+    return DenseProduct{.in = in,
+                        .in_stride = kSide,
+                        .weight = in,
+                        .out = out,
+                        .out_stride = kSide,
+                        .rows = kSide,
+                        .n = kSide,
+                        .k = kSide,
+                        .accumulate = accumulate};
+  };
+  EXPECT_EQ(weight_status([](auto& runtime, auto& stream, std::byte* some, std::byte* weight) {
+              Ok(runtime.Fill(some, 0, kBytes, stream));
+              Ok(runtime.Copy(weight, some, kBytes, stream));
+            }),
+            absl::StatusCode::kOk);
+  EXPECT_EQ(weight_status([](auto& runtime, auto& stream, std::byte* some, std::byte* weight) {
+              Ok(runtime.Fill(weight, 0, kBytes, stream));
+              Ok(runtime.Fill(some, 0, kBytes - 1, stream));
+              Ok(runtime.CopyRows(weight, 16, some, 16, 16, kSide, stream));
+            }),
+            absl::StatusCode::kInternal);
+  EXPECT_EQ(weight_status([&](auto& runtime, auto& stream, std::byte* some, std::byte* weight) {
+              Ok(runtime.Fill(some, 0, kBytes, stream));
+              Ok(runtime.Product(product(some, weight, false), stream));
+            }),
+            absl::StatusCode::kOk);
+  EXPECT_EQ(weight_status([&](auto& runtime, auto& stream, std::byte* some, std::byte* weight) {
+              Ok(runtime.Fill(some, 0, kBytes, stream));
+              Ok(runtime.Product(product(some, weight, true), stream));
+            }),
+            absl::StatusCode::kInternal)
+      << "added to what nobody has written";
+}
+
 TEST_F(EmulatedRuntimeTest, AKernelThatWritesAfterAnAllocationIsReported) {
   constexpr int kCount = 60;  // and the last thread goes 4 elements too far
   auto* const memory = reinterpret_cast<uint32_t*>(*runtime_->Allocate(kCount * 4));

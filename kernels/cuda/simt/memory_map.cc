@@ -25,6 +25,15 @@ void MemoryMap::Region::MarkWritten(size_t offset, size_t bytes) {
   }
 }
 
+void MemoryMap::Region::MarkUnwritten(size_t offset, size_t bytes) {
+  if (written_.empty()) return;
+  for (const size_t end = offset + bytes; offset < end;) {
+    const size_t count = std::min(end - offset, 64 - offset % 64);
+    written_[offset / 64] &= ~Bits(offset % 64, count);
+    offset += count;
+  }
+}
+
 bool MemoryMap::Region::Written(size_t offset, size_t bytes) const {
   if (written_.empty()) return true;
   for (const size_t end = offset + bytes; offset < end;) {
@@ -60,6 +69,29 @@ void MemoryMap::MarkWritten(const void* at, size_t bytes) {
     const uintptr_t from = std::max(region->first, Address(at));
     const uintptr_t to = std::min(region->first + region->second.bytes_, end);
     if (from < to) region->second.MarkWritten(from - region->first, to - from);
+  }
+}
+
+void MemoryMap::MarkUnwritten(const void* at, size_t bytes) {
+  if (Region* const region = Find(at); region != nullptr) {
+    region->MarkUnwritten(Address(at) - Address(region->base()), bytes);
+  }
+}
+
+bool MemoryMap::Written(const void* at, size_t bytes) {
+  const Region* const region = Find(at);
+  return region == nullptr || region->Written(Address(at) - Address(region->base()), bytes);
+}
+
+void MemoryMap::CopyWritten(const void* to, const void* from, size_t bytes) {
+  if (Written(from, bytes)) return MarkWritten(to, bytes);
+  for (size_t i = 0; i < bytes; ++i) {
+    const std::byte* const byte = static_cast<const std::byte*>(to) + i;
+    if (Written(static_cast<const std::byte*>(from) + i, 1)) {
+      MarkWritten(byte, 1);
+    } else {
+      MarkUnwritten(byte, 1);
+    }
   }
 }
 

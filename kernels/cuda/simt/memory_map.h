@@ -18,6 +18,7 @@ class MemoryMap {
     size_t bytes() const { return bytes_; }
     // Offsets from base; within the region.
     void MarkWritten(size_t offset, size_t bytes);
+    void MarkUnwritten(size_t offset, size_t bytes);
     bool Written(size_t offset, size_t bytes) const;
 
    private:
@@ -34,6 +35,14 @@ class MemoryMap {
   void Remove(const void* base);
   // Of any bytes; those in no region don't count.
   void MarkWritten(const void* at, size_t bytes);
+
+  // Bytes that were made from others: unwritten where those are. Each run in one region or in none,
+  // where all is written.
+  void CopyWritten(const void* to, const void* from, size_t bytes);
+  // Bytes that came of some that nobody has written.
+  void MarkUnwritten(const void* at, size_t bytes);
+  // Whether all of them are; those in no region are.
+  bool Written(const void* at, size_t bytes);
 
   // The region with this byte, or null.
   Region* Find(const void* at);
