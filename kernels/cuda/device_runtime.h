@@ -68,10 +68,10 @@ struct DenseProduct {
 //
 // Any thread may call; work of one stream comes from one thread at a time. Calls that put work on a
 // stream return before it has run, and their pinned memory must live until it has. Work gets on
-// without further calls only as far as an interprocess event was recorded behind it: whoever wants
-// to see the rest asks (Synchronize, Query). An error of work that ran late is told by the next
-// call that waits; Internal, and final for the process, as with CUDA. Wrong arguments are
-// InvalidArgument.
+// without further calls only as far as another process waits for an interprocess event that was
+// recorded behind it: whoever wants to see the rest asks (Synchronize, Query). An error of work
+// that ran late is told by the next call that waits; Internal, and final for the process, as with
+// CUDA. Wrong arguments are InvalidArgument.
 //
 // Between BeginCapture and EndCapture of a stream its work is recorded instead of run. The thread
 // that captures may then not Allocate, Free, pin, CreateStream, Replay, Query or Synchronize, nor

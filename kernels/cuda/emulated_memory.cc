@@ -36,6 +36,11 @@ const uint8_t* Margin(const std::byte* begin) {
 
 size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+// Of the table of generations of that much memory.
+size_t TableBytes(size_t memory_bytes) {
+  return WholePages(memory_bytes / kPage * sizeof(uint64_t));
+}
+
 absl::Status SystemError(absl::string_view call) {
   return absl::InternalError(absl::StrCat("emulated device memory: ", call, ": ", strerror(errno)));
 }
@@ -51,7 +56,10 @@ absl::StatusOr<std::unique_ptr<EmulatedMemory>> EmulatedMemory::Create(size_t by
   memory->total_bytes_ = memory->free_bytes_ = WholePages(bytes);
   memory->file_ = memfd_create("baton-emulated-device", MFD_CLOEXEC);
   if (memory->file_ < 0) return SystemError("memfd_create");
-  if (ftruncate(memory->file_, memory->total_bytes_) != 0) return SystemError("ftruncate");
+  const size_t table_bytes = TableBytes(memory->total_bytes_);
+  if (ftruncate(memory->file_, memory->total_bytes_ + table_bytes) != 0) {
+    return SystemError("ftruncate");
+  }
   struct stat about;
   if (fstat(memory->file_, &about) != 0) return SystemError("fstat");
   memory->inode_ = about.st_ino;
@@ -59,14 +67,19 @@ absl::StatusOr<std::unique_ptr<EmulatedMemory>> EmulatedMemory::Create(size_t by
       mmap(nullptr, memory->total_bytes_, PROT_NONE, MAP_SHARED | MAP_NORESERVE, memory->file_, 0);
   if (base == MAP_FAILED) return SystemError("mmap");
   memory->base_ = static_cast<std::byte*>(base);
+  void* const table = mmap(nullptr, table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->file_,
+                           memory->total_bytes_);
+  if (table == MAP_FAILED) return SystemError("mmap");
+  memory->generations_ = static_cast<uint64_t*>(table);
   memory->pages_ = std::make_unique<DevicePages>(memory->base_, memory->total_bytes_);
   return memory;
 }
 
 EmulatedMemory::~EmulatedMemory() {
   for (auto& [begin, piece] : pieces_) {
-    if (piece.pages != nullptr) munmap(begin, piece.mapped_bytes);
+    if (piece.pages != nullptr) UnmapPiece(begin, piece);
   }
+  if (generations_ != nullptr) munmap(generations_, TableBytes(total_bytes_));
   if (base_ != nullptr) munmap(base_, total_bytes_);
   if (file_ >= 0) close(file_);
 }
@@ -84,7 +97,11 @@ absl::StatusOr<std::byte*> EmulatedMemory::Allocate(size_t bytes, bool interproc
                                                      " bytes were asked for; ", free_bytes_, " of ",
                                                      total_bytes_, " are free"));
   }
-  pieces_[begin] = {.bytes = bytes, .mapped_bytes = wanted, .interprocess = interprocess};
+  pieces_[begin] = {.bytes = bytes,
+                    .mapped_bytes = wanted,
+                    .interprocess = interprocess,
+                    .generation = ++last_generation_};
+  generations_[(begin - base_) / kPage] = last_generation_;
   free_bytes_ -= wanted;
   OpenMemory open(this);
   memset(begin, kUnwrittenByte, bytes);
@@ -105,6 +122,7 @@ void EmulatedMemory::Free(std::byte* memory) {
     memset(memory, kUnwrittenByte, it->second.mapped_bytes);
   }
   free_bytes_ += it->second.mapped_bytes;
+  generations_[(memory - base_) / kPage] = 0;
   pieces_.erase(it);
 }
 
@@ -138,33 +156,66 @@ const EmulatedMemory::Piece* EmulatedMemory::Own(const std::byte* begin) const {
   return it == pieces_.end() || it->second.pages != nullptr ? nullptr : &it->second;
 }
 
-absl::StatusOr<std::byte*> EmulatedMemory::Map(int file, uint64_t inode, uint64_t offset,
-                                               size_t bytes) {
-  for (auto& [begin, piece] : pieces_) {
-    if (piece.pages != nullptr && piece.inode == inode && piece.offset == offset) {
-      ++piece.uses;
-      return begin;
-    }
-  }
+EmulatedHandle EmulatedMemory::Export(const std::byte* begin) const {
+  const Piece& piece = pieces_.at(const_cast<std::byte*>(begin));
+  EmulatedHandle handle;
+  handle.process = getpid();
+  handle.file = file_;
+  handle.inode = inode_;
+  handle.offset = begin - base_;
+  handle.bytes = piece.bytes;
+  handle.generation = piece.generation;
+  handle.generation_at = total_bytes_ + handle.offset / kPage * sizeof(uint64_t);
+  return handle;
+}
+
+absl::StatusOr<std::byte*> EmulatedMemory::Map(int file, const EmulatedHandle& handle) {
   struct stat about;
   if (fstat(file, &about) != 0) return SystemError("fstat");
-  if (about.st_ino != inode || offset % kPage != 0 ||
-      static_cast<uint64_t>(about.st_size) < offset ||
-      static_cast<uint64_t>(about.st_size) - offset < bytes) {
+  uint64_t generation = 0;
+  if (about.st_ino != handle.inode || handle.generation == 0 || handle.offset % kPage != 0 ||
+      handle.generation_at % sizeof(uint64_t) != 0 ||
+      pread(file, &generation, sizeof(generation), static_cast<off_t>(handle.generation_at)) !=
+          static_cast<ssize_t>(sizeof(generation)) ||
+      generation != handle.generation) {
     return absl::FailedPreconditionError("the memory of this handle is not there any more");
   }
-  const size_t mapped_bytes = WholePages(bytes);
+  for (auto& [begin, piece] : pieces_) {
+    if (piece.pages == nullptr || piece.inode != handle.inode || piece.offset != handle.offset ||
+        piece.generation != handle.generation) {
+      continue;
+    }
+    ++piece.uses;
+    return begin;
+  }
+  const size_t mapped_bytes = WholePages(handle.bytes + kMargin);
   void* const at = mmap(nullptr, mapped_bytes, open_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE,
-                        MAP_SHARED | MAP_NORESERVE, file, offset);
+                        MAP_SHARED | MAP_NORESERVE, file, handle.offset);
   if (at == MAP_FAILED) return SystemError("mmap");
+  const size_t in_page = handle.generation_at % kPage;
+  void* const table =
+      mmap(nullptr, kPage, PROT_READ, MAP_SHARED, file, handle.generation_at - in_page);
+  if (table == MAP_FAILED) {
+    munmap(at, mapped_bytes);
+    return SystemError("mmap");
+  }
   auto* const begin = static_cast<std::byte*>(at);
   Piece& piece = pieces_[begin];
-  piece.bytes = bytes;
+  piece.bytes = handle.bytes;
   piece.mapped_bytes = mapped_bytes;
-  piece.inode = inode;
-  piece.offset = offset;
+  piece.generation = handle.generation;
+  piece.process = handle.process;
+  piece.inode = handle.inode;
+  piece.offset = handle.offset;
+  piece.current = reinterpret_cast<const uint64_t*>(static_cast<const std::byte*>(table) + in_page);
   piece.pages = std::make_unique<DevicePages>(begin, mapped_bytes);
   return begin;
+}
+
+void EmulatedMemory::UnmapPiece(std::byte* begin, const Piece& piece) {
+  munmap(begin, piece.mapped_bytes);
+  const auto table = reinterpret_cast<uintptr_t>(piece.current) / kPage * kPage;
+  munmap(reinterpret_cast<void*>(table), kPage);
 }
 
 void EmulatedMemory::Unmap(std::byte* memory) {
@@ -172,7 +223,7 @@ void EmulatedMemory::Unmap(std::byte* memory) {
   BATON_CHECK(it != pieces_.end() && it->second.pages != nullptr)
       << "CloseMemory of " << memory << ", which was not imported or is closed already";
   if (--it->second.uses > 0) return;
-  munmap(memory, it->second.mapped_bytes);
+  UnmapPiece(memory, it->second);
   pieces_.erase(it);
 }
 
@@ -195,9 +246,12 @@ void EmulatedMemory::Close() {
 absl::Status EmulatedMemory::CheckMargins() {
   for (const auto& [begin, piece] : pieces_) {
     const std::byte* const end = begin + piece.bytes;
-    if (piece.pages != nullptr || memcmp(end, Margin(end), kMargin) == 0) continue;
+    if (memcmp(end, Margin(end), kMargin) == 0) continue;
+    // Freed by its process, which may have put something else there.
+    if (piece.current != nullptr && *piece.current != piece.generation) continue;
     return absl::InternalError(
-        absl::StrCat("wrote after the end of a piece of ", piece.bytes, " bytes"));
+        absl::StrCat("wrote after the end of a piece of ", piece.bytes, " bytes",
+                     piece.current != nullptr ? absl::StrCat(" of process ", piece.process) : ""));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/device_pages.h"
+#include "kernels/cuda/emulated_handle.h"
 
 namespace baton {
 
@@ -19,11 +20,15 @@ class EmulatedMemory {
   // What Allocate gave or Map mapped.
   struct Piece {
     size_t bytes = 0;
-    size_t mapped_bytes = 0;  // whole pages; an own piece has a margin in them, of a known pattern
+    size_t mapped_bytes = 0;  // whole pages, with a margin in them of a known pattern
     bool interprocess = false;
+    uint64_t generation = 0;  // no two pieces of a file have the same
+    // Of another process: which it is, where its bytes and its generation come from, and its pages.
+    // Null for an own piece.
     int uses = 1;  // how often it was imported
-    // Of another process: where its bytes come from, and its pages. Null for an own piece.
+    int process = 0;
     uint64_t inode = 0, offset = 0;
+    const uint64_t* current = nullptr;
     std::unique_ptr<DevicePages> pages;
   };
   using Pieces = std::map<std::byte*, Piece>;  // by address
@@ -45,29 +50,33 @@ class EmulatedMemory {
   // The own piece that begins there, or null.
   const Piece* Own(const std::byte* begin) const;
 
-  // For other processes: the file, and where a piece is in it.
-  int file() const { return file_; }
-  uint64_t inode() const { return inode_; }
-  uint64_t OffsetOf(const std::byte* begin) const { return begin - base_; }
-  // Maps a piece of another process's memory; the same once more if it is mapped already.
-  absl::StatusOr<std::byte*> Map(int file, uint64_t inode, uint64_t offset, size_t bytes);
+  // An own piece for other processes; the device is left out.
+  EmulatedHandle Export(const std::byte* begin) const;
+  // Maps a piece of another process's memory, whose file that is; the same once more if it is
+  // mapped already. FailedPrecondition when the piece is there no longer.
+  absl::StatusOr<std::byte*> Map(int file, const EmulatedHandle& handle);
   // Dies on what Map did not give.
   void Unmap(std::byte* memory);
 
   // In pairs, nested as needed.
   void Open();
   void Close();
-  // Open only. Internal, naming the piece, when something has been written right after its end.
+  // Open only. Internal, naming the piece, when something has been written right after its end, by
+  // this process or, if it shares the piece, by another.
   absl::Status CheckMargins();
 
  private:
   EmulatedMemory() = default;
   void Protect(int protection);
+  static void UnmapPiece(std::byte* begin, const Piece& piece);
 
   int file_ = -1;
   uint64_t inode_ = 0;
   std::byte* base_ = nullptr;
   size_t total_bytes_ = 0, free_bytes_ = 0;
+  // Behind the memory in its file: the generation of the piece that begins at each page, or 0.
+  uint64_t* generations_ = nullptr;
+  uint64_t last_generation_ = 0;
   int open_ = 0;
   Pieces pieces_;
   std::unique_ptr<DevicePages> pages_;

@@ -17,6 +17,7 @@
 #include "kernels/cuda/emulated_handle.h"
 #include "kernels/cuda/emulated_memory.h"
 #include "kernels/cuda/emulated_product.h"
+#include "kernels/cuda/emulated_recordings.h"
 #include "kernels/cuda/emulated_streams.h"
 #include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/simt/memory_map.h"
@@ -79,7 +80,8 @@ class EmulatedRuntime : public DeviceRuntime {
   EmulatedRuntime(const EmulatedOptions& options, std::unique_ptr<EmulatedMemory> memory)
       : options_(options),
         memory_(std::move(memory)),
-        scheduler_(options.seed, &mutex_, memory_.get()) {
+        scheduler_(options.seed, &mutex_, memory_.get()),
+        recordings_(&scheduler_, &mutex_) {
     info_.name = absl::StrCat("emulated device ", options.device);
     info_.id = absl::StrCat("EMULATED-", options.device);
     info_.multiprocessors = 4;
@@ -282,10 +284,7 @@ class EmulatedRuntime : public DeviceRuntime {
     const auto capture = CaptureOf(**own);
     if (e.shared != nullptr) {
       if (capture != nullptr) return capture->Spoil("Record: an interprocess event in a capture");
-      const uint32_t recording = e.shared->BeginRecording();
-      absl::Status status = scheduler_.RunUntil((*own)->End());
-      e.shared->EndRecording(recording);
-      return status;
+      return recordings_.Record(e.shared, (*own)->queue);
     }
     e.capture = capture;
     if (capture != nullptr) {
@@ -316,15 +315,18 @@ class EmulatedRuntime : public DeviceRuntime {
       e.capture->WaitFor(s.queue.get(), e.tails);
       return absl::OkStatus();
     }
-    const uint32_t recording = e.shared != nullptr ? e.shared->recorded() : 0;
-    if (recording == 0 && e.point.queue == nullptr) return absl::OkStatus();  // never recorded
+    const SharedPoint shared = LatestOf(e);
+    if (shared.recording == 0 && e.point.queue == nullptr) {
+      return absl::OkStatus();  // never recorded
+    }
     if (capture != nullptr) {
       return capture->Spoil("WaitFor: the event was recorded outside of the capture");
     }
-    if (e.shared != nullptr) {
-      s.queue->Push(SharedPoint{e.shared, recording});
-    } else if (!e.point.Reached()) {
-      s.queue->Push(e.point);
+    const StreamPoint point = PlaceOf(e, shared);
+    if (point.queue == nullptr && e.shared != nullptr) {
+      s.queue->Push(shared);
+    } else if (!point.Reached()) {
+      s.queue->Push(point);
     }
     return absl::OkStatus();
   }
@@ -335,13 +337,18 @@ class EmulatedRuntime : public DeviceRuntime {
     const EmulatedEvent& e = **own;
     MutexLock lock(&mutex_);
     if (absl::Status status = CheckRecorded(e, "Query"); !status.ok()) return status;
-    if (e.shared != nullptr) return e.shared->Reached(e.shared->recorded());
-    bool reached = e.point.Reached();
+    const SharedPoint shared = LatestOf(e);
+    const StreamPoint point = PlaceOf(e, shared);
+    if (point.queue == nullptr && e.shared != nullptr) {
+      e.shared->Want(shared.recording);
+      return e.shared->Reached(shared.recording);
+    }
+    bool reached = point.Reached();
     if (!reached && scheduler_.Random() % 2 == 0) {
       scheduler_.RunSome();  // which shows when it is asked again
     } else if (!reached) {
-      scheduler_.RunTowards(e.point).IgnoreError();
-      reached = e.point.Reached();
+      scheduler_.RunTowards(point).IgnoreError();
+      reached = point.Reached();
     }
     if (!scheduler_.failure().ok()) return scheduler_.failure();
     return reached;
@@ -353,8 +360,10 @@ class EmulatedRuntime : public DeviceRuntime {
     const EmulatedEvent& e = **own;
     MutexLock lock(&mutex_);
     if (absl::Status status = CheckRecorded(e, "Synchronize"); !status.ok()) return status;
-    if (e.shared == nullptr) return scheduler_.RunUntil(StreamPoint(e.point));
-    return scheduler_.Await({e.shared, e.shared->recorded()});
+    const SharedPoint shared = LatestOf(e);
+    const StreamPoint point = PlaceOf(e, shared);
+    if (point.queue != nullptr || e.shared == nullptr) return scheduler_.RunUntil(point);
+    return scheduler_.Await(shared);
   }
 
   absl::Status Synchronize(DeviceStream& stream) override {
@@ -428,13 +437,8 @@ class EmulatedRuntime : public DeviceRuntime {
           absl::StrCat("ExportMemory: these ", piece->bytes,
                        " bytes were not allocated as interprocess memory"));
     }
-    EmulatedHandle handle;
+    EmulatedHandle handle = memory_->Export(memory);
     handle.device = options_.device;
-    handle.process = getpid();
-    handle.file = memory_->file();
-    handle.inode = memory_->inode();
-    handle.offset = memory_->OffsetOf(memory);
-    handle.bytes = piece->bytes;
     return SealHandle(kEmulatedMaker, IpcKind::kMemory, handle);
   }
 
@@ -466,7 +470,7 @@ class EmulatedRuntime : public DeviceRuntime {
     if (!file.ok()) return file.status();
     MutexLock lock(&mutex_);
     auto memory = RefuseInCapture("ImportMemory").ok()
-                      ? memory_->Map(*file, handle->inode, handle->offset, handle->bytes)
+                      ? memory_->Map(*file, *handle)
                       : absl::FailedPreconditionError("ImportMemory: the thread is capturing");
     close(*file);
     if (memory.ok() && kernel_memory_.Find(*memory) == nullptr) {
@@ -513,6 +517,17 @@ class EmulatedRuntime : public DeviceRuntime {
     auto& own = static_cast<EmulatedEvent&>(event);
     if (own.runtime != this) return OfAnother("event");
     return &own;
+  }
+
+  // What an interprocess event was recorded for last, by anybody.
+  static SharedPoint LatestOf(const EmulatedEvent& event) {
+    return {event.shared, event.shared != nullptr ? event.shared->recorded() : 0};
+  }
+  // Where in our work it stands; nowhere, where that recording has ended or is another process's.
+  StreamPoint PlaceOf(const EmulatedEvent& event, const SharedPoint& shared) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (event.shared == nullptr) return event.point;
+    return recordings_.Find(shared).value_or(StreamPoint{});
   }
 
   absl::StatusOr<Place> Find(const void* at, size_t bytes) const
@@ -649,6 +664,7 @@ class EmulatedRuntime : public DeviceRuntime {
   // All of it that a kernel may touch.
   simt::MemoryMap kernel_memory_ ABSL_GUARDED_BY(mutex_);
   StreamScheduler scheduler_ ABSL_GUARDED_BY(mutex_);
+  OpenRecordings recordings_ ABSL_GUARDED_BY(mutex_);  // ends before what it serves
   std::vector<std::shared_ptr<EmulatedCapture>> captures_ ABSL_GUARDED_BY(mutex_);  // under way
 };
 

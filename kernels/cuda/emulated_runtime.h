@@ -31,14 +31,15 @@ struct EmulatedOptions {
 //    Copies and products are refused where they leave an allocation; a kernel that writes just
 //    after one is reported by the next call that waits.
 //  - Work runs on the thread that waits for it (Synchronize, Query, Free, a copy to plain host
-//    memory, the recording of an interprocess event), as late as allowed, in an order drawn from
-//    the seed (StreamScheduler). So pinned memory is read and written late, too.
+//    memory), as late as allowed, in an order drawn from the seed (StreamScheduler). So pinned
+//    memory is read and written late, too.
 //  - Query of work that could run answers false about every other time.
 //  - A graph's nodes run in a random order that their dependencies allow, mixed with other
 //  streams'.
-//  - Interprocess events and memory work between processes of one user on one machine. Recording an
-//    interprocess event runs all that is behind it before the call returns, so no process waits for
-//    one that sleeps; when the recorder dies meanwhile, waiting ends as if it had got there.
+//  - Interprocess events and memory work between processes of one user on one machine. When another
+//    process waits for an interprocess event, a thread of the recorder's runs what is behind it, so
+//    no process waits for one that sleeps, and one that forgets to wait finds nothing; when the
+//    recorder dies meanwhile, waiting ends as if it had got there.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateEmulatedRuntime(
     const EmulatedOptions& options = {});
 

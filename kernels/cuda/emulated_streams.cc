@@ -92,14 +92,16 @@ absl::Status StreamScheduler::Run(const Goals& goals, bool wait) {
       Step(*runnable[random_() % runnable.size()]);
       continue;
     }
-    if (!wait) break;
     // All that is needed waits for other processes.
     SharedPoint other;
     for (const auto& queue : needed) {
       const auto* const point = std::get_if<SharedPoint>(&queue->items_.front());
-      if (point != nullptr) other = *point;
+      if (point == nullptr) continue;
+      point->event->Want(point->recording);
+      other = *point;
     }
     BATON_CHECK(other.event != nullptr) << "streams wait for one another";
+    if (!wait) break;
     memory_->Close();
     WaitBriefly(other);
     memory_->Open();
@@ -128,6 +130,9 @@ void StreamScheduler::Step(EmulatedQueue& queue) {
   EmulatedQueue::Item& item = queue.items_.front();
   absl::Status status;
   if (auto* const work = std::get_if<EmulatedWork>(&item)) status = (*work)();
+  if (const auto* const ended = std::get_if<SharedRecording>(&item)) {
+    ended->point.event->EndRecording(ended->point.recording);
+  }
   if (auto* const replay = std::get_if<GraphReplay>(&item)) {
     if (!replay->done()) status = replay->Step(random_);
     if (status.ok() && !replay->done()) return;
@@ -141,6 +146,10 @@ void StreamScheduler::Fail(const absl::Status& status) {
   failure_ = absl::InternalError(
       absl::StrCat("work on the device failed, and nothing more runs: ", status.message()));
   for (const auto& queue : queues_) {
+    for (const EmulatedQueue::Item& item : queue->items_) {
+      const auto* const ended = std::get_if<SharedRecording>(&item);
+      if (ended != nullptr) ended->point.event->EndRecording(ended->point.recording);
+    }
     queue->items_.clear();
     queue->done_ = queue->pushed_;
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -32,13 +33,19 @@ struct SharedPoint {
   uint32_t recording = 0;
 };
 
+// The end of such a recording of ours.
+struct SharedRecording {
+  SharedPoint point;
+};
+
 // What one stream has still to do, in order.
 class EmulatedQueue {
  public:
-  using Item = std::variant<EmulatedWork, StreamPoint, SharedPoint, GraphReplay>;
+  using Item = std::variant<EmulatedWork, StreamPoint, SharedPoint, SharedRecording, GraphReplay>;
 
-  void Push(Item item) {
-    items_.push_back(std::move(item));
+  template <typename T>  // of Item
+  void Push(T item) {
+    items_.emplace_back(std::move(item));
     ++pushed_;
   }
   // Behind all that was pushed.
@@ -71,7 +78,7 @@ class StreamScheduler {
   // runs: all points count as reached.
   absl::Status RunUntil(const StreamPoint& goal);
   absl::Status RunAll();
-  // As RunUntil, but no further than other processes let it.
+  // As RunUntil, but no further than other processes let it, who are told what is wanted of them.
   absl::Status RunTowards(const StreamPoint& goal);
   // Until another process got there.
   absl::Status Await(const SharedPoint& point);

@@ -48,7 +48,7 @@ TEST_F(StreamSchedulerTest, AStreamThatWaitsForAnotherProcessDoesNotHoldUpOthers
   MutexLock lock(&mutex_);
   const std::shared_ptr<SharedEvent> event = *SharedEvent::Create();
   const auto a = scheduler_.CreateQueue(), b = scheduler_.CreateQueue();
-  const uint32_t recording = event->BeginRecording();
+  const uint32_t recording = *event->BeginRecording();
   a->Push(Note('1'));
   a->Push(SharedPoint{event, recording});
   a->Push(Note('3'));
