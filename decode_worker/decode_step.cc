@@ -150,9 +150,10 @@ bool DecodeWorker::Core::Step(absl::Time now) {
          .scores = sequence->scores ? &*sequence->scores : nullptr,
          .rope_reach = sequence->rope_reach});
   }
-  auto sampled = engine_->Run(plan, [pulse = options_.pulse](int) {
-    if (pulse != nullptr) pulse->Beat();
-  });
+  auto sampled =
+      engine_->Run(plan, [pulse = options_.pulse](int, const std::shared_ptr<DeviceEvent>&) {
+        if (pulse != nullptr) pulse->Beat();
+      });
   if (!sampled.ok()) {
     const absl::Status failed =
         absl::InternalError(absl::StrCat("step of ", batch.size(), " sequences and ", chunks.size(),

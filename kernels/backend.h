@@ -16,6 +16,8 @@
 
 namespace baton {
 
+class DeviceEvent;
+
 // A weight matrix `[rows, cols]`, row-major without padding: `rows` outputs of `cols` inputs each.
 // A vector is a matrix of one row.
 struct Matrix {
@@ -189,6 +191,13 @@ class Backend {
   virtual absl::Status SiluMul(const SiluMulArgs& args) = 0;
   virtual absl::Status Logits(const LogitsArgs& args) = 0;
   virtual absl::Status Synchronize() = 0;
+  // A point behind all that was called so far, which other streams of the backend's device can wait
+  // for; null where all of that has run when the call returns. Not in a step that may be recorded.
+  // Any thread may wait for it and let go of it, but not once the device's runtime is gone.
+  virtual absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() {
+    if (absl::Status status = Synchronize(); !status.ok()) return status;
+    return std::shared_ptr<DeviceEvent>();
+  }
 
   // Whether it draws tokens, and takes rows that follow a step which has not finished.
   virtual bool draws() const { return false; }
@@ -196,7 +205,8 @@ class Backend {
   virtual uint64_t NewProgram() { return 0; }
   // Runs a step, or leaves it to run: views in `step` end with this call, but for those of results.
   // At most kMostSteps are started and not finished: beyond, FailedPrecondition. After an error it
-  // does not count as started, and the KV of its positions is undefined. InvalidArgument as for the
+  // does not count as started, nothing of it is on its way, and the KV of its positions is
+  // undefined. InvalidArgument as for the
   // operations, all of it checked before anything runs.
   //
   // A block that a step writes to or reads from stays what it is until that step has finished.

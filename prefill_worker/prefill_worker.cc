@@ -117,7 +117,7 @@ class PrefillWorker::Core {
   bool Admit();
   bool Step(absl::Time now);
   std::vector<Chunk> PlanChunks();
-  void Publish(const std::vector<Chunk>& chunks, int layer);
+  void Publish(const std::vector<Chunk>& chunks, int layer, std::shared_ptr<DeviceEvent> written);
   void BeginEnding(Job* job, absl::Status status);
   void End(Job* job, absl::Status status);
   Job* Find(JobId id);
@@ -341,7 +341,9 @@ std::vector<PrefillWorker::Core::Chunk> PrefillWorker::Core::PlanChunks() {
   return chunks;
 }
 
-void PrefillWorker::Core::Publish(const std::vector<Chunk>& chunks, int layer) {
+// Does not wait for `written`: the checksums do, on the device, while the step goes on.
+void PrefillWorker::Core::Publish(const std::vector<Chunk>& chunks, int layer,
+                                  std::shared_ptr<DeviceEvent> written) {
   struct Slice {
     std::shared_ptr<Handover> handover;
     int tokens;
@@ -353,9 +355,12 @@ void PrefillWorker::Core::Publish(const std::vector<Chunk>& chunks, int layer) {
     slices.push_back({chunk.job->handover, chunk.job->computed + chunk.tokens});
   }
   if (slices.empty()) return;
-  on_kv_thread_([publisher = publisher_, slices = std::move(slices), layers] {
-    for (const Slice& slice : slices) publisher->Publish(slice.handover->id, slice.tokens, layers);
-  });
+  on_kv_thread_(
+      [publisher = publisher_, slices = std::move(slices), layers, written = std::move(written)] {
+        for (const Slice& slice : slices) {
+          publisher->Publish(slice.handover->id, slice.tokens, layers, written);
+        }
+      });
 }
 
 bool PrefillWorker::Core::Step(absl::Time now) {
@@ -379,9 +384,9 @@ bool PrefillWorker::Core::Step(absl::Time now) {
          .scores = job.scores ? &*job.scores : nullptr,
          .rope_reach = RopeReach(rope_, job.job.original_prompt_tokens, job.tokens())});
   }
-  auto sampled = engine_->Run(plan, [&](int layer) {
+  auto sampled = engine_->Run(plan, [&](int layer, std::shared_ptr<DeviceEvent> written) {
     if (options_.pulse != nullptr) options_.pulse->Beat();
-    Publish(chunks, layer);
+    Publish(chunks, layer, std::move(written));
   });
   if (!sampled.ok()) {
     for (const Chunk& chunk : chunks) {

@@ -23,7 +23,7 @@ Engine::Engine(const Model* model, const KvView& kv, std::unique_ptr<ForwardPass
     : model_(model), kv_(kv), forward_(std::move(forward)) {}
 
 absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Engine::Run(
-    const StepPlan& plan, const std::function<void(int layer)>& layer_done) {
+    const StepPlan& plan, const LayerDone& layer_done) {
   std::vector<absl::StatusOr<SampledToken>> sampled;
   if (plan.items.empty()) return sampled;
   tokens_.clear();

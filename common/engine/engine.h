@@ -56,10 +56,10 @@ class Engine {
 
   // Writes the KV of all items into the pool. The result has one entry per item with `sampling`, in
   // order: a token, or Internal where that sequence's logits are no numbers (the others are sound).
-  // `layer_done(l)`: see ForwardPass::Run. An error of the step itself leaves the KV of its
+  // `layer_done`: see ForwardPass::Run. An error of the step itself leaves the KV of its
   // positions undefined. An empty plan does nothing.
   absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Run(
-      const StepPlan& plan, const std::function<void(int layer)>& layer_done = nullptr);
+      const StepPlan& plan, const LayerDone& layer_done = nullptr);
 
   int max_rows() const { return forward_->max_rows(); }
   uint64_t steps() const { return steps_; }

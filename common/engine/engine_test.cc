@@ -84,7 +84,10 @@ TEST_F(EngineTest, EachSequenceOfAMixedStepGetsWhatItWouldGetAlone) {
   const auto tokens = engine_->Run({{{all.subspan(8), 8, first, &greedy_, 11},
                                      {other, 0, second, &sampled, 3},
                                      {all.subspan(4, 4), 4, third, nullptr, 11}}},
-                                   [&](int layer) { layers.push_back(layer); });
+                                   [&](int layer, const std::shared_ptr<DeviceEvent>& written) {
+                                     EXPECT_TRUE(written == nullptr);
+                                     layers.push_back(layer);
+                                   });
   ASSERT_TRUE(tokens.ok());
   ASSERT_EQ(tokens->size(), 2u);
   EXPECT_EQ((*tokens)[0]->id, Generate(prompt_, greedy_)->tokens[0].id);

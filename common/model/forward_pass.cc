@@ -161,7 +161,7 @@ absl::Status ForwardPass::Check(const ForwardBatch& batch, const KvView& kv,
 }
 
 absl::Status ForwardPass::Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
-                              const std::function<void(int layer)>& layer_done) {
+                              const LayerDone& layer_done) {
   if (started_ > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("a step to be run while ", started_, " are started and not finished"));
@@ -170,7 +170,7 @@ absl::Status ForwardPass::Run(const ForwardBatch& batch, const KvView& kv, absl:
   RETURN_IF_ERROR(StartStep(batch, kv, {.logits = logits}, as_a_whole ? nullptr : layer_done));
   RETURN_IF_ERROR(Finish());
   for (int layer = 0; as_a_whole && layer_done && layer < model_->config().layers; ++layer) {
-    layer_done(layer);
+    layer_done(layer, nullptr);
   }
   return absl::OkStatus();
 }
@@ -181,8 +181,7 @@ absl::Status ForwardPass::Start(const ForwardBatch& batch, const KvView& kv,
 }
 
 absl::Status ForwardPass::StartStep(const ForwardBatch& batch, const KvView& kv,
-                                    const ForwardResults& results,
-                                    const std::function<void(int layer)>& layer_done) {
+                                    const ForwardResults& results, const LayerDone& layer_done) {
   RETURN_IF_ERROR(Check(batch, kv, results));
   ChooseRopes(batch);
   rows_for_more_ = 0;
@@ -264,7 +263,7 @@ absl::Status ForwardPass::MoreLogits(absl::Span<const int> rows, absl::Span<floa
 // The decoder of Touvron et al. 2023 (figure 1 of Vaswani et al. 2017 with the norms in front, RMS
 // norms, rotary positions and a gated MLP). Which weights a family has is told in architecture.h.
 absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
-                                    const std::function<void(int layer)>& layer_done) {
+                                    const LayerDone& layer_done) {
   const int layers = model_->config().layers, rows = static_cast<int>(step.tokens.size());
   const Tensor hidden = First(hidden_, rows), normed = First(normed_, rows);
   RETURN_IF_ERROR(
@@ -272,8 +271,9 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
   for (int layer = 0; layer < layers; ++layer) {
     RETURN_IF_ERROR(WriteKv(step, layer));
     if (layer_done) {
-      RETURN_IF_ERROR(backend_->Synchronize());
-      layer_done(layer);
+      auto written = backend_->Record();
+      if (!written.ok()) return written.status();
+      layer_done(layer, *std::move(written));
     }
     // A chunk in the middle of a prompt wants its KV and no logits: the rest of the last layer
     // would be read by nobody.

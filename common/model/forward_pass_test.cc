@@ -262,13 +262,15 @@ TEST_P(GoldenTest, LayersAreReportedInOrderOnceTheirKvIsThere) {
     return value != (DTypeBytes(kv.layout.type) == 4 ? 0xffffffff : 0xffff);
   };
   const auto status =
-      fixture_.pass().Run({.tokens = prompt_, .sequences = {&sequence, 1}}, kv, {}, [&](int layer) {
-        layers.push_back(layer);
-        EXPECT_TRUE(written(layer));
-        if (layer + 1 < kv.layout.layers) {
-          EXPECT_FALSE(written(layer + 1));
-        }
-      });
+      fixture_.pass().Run({.tokens = prompt_, .sequences = {&sequence, 1}}, kv, {},
+                          [&](int layer, const std::shared_ptr<DeviceEvent>& event) {
+                            EXPECT_TRUE(event == nullptr);
+                            layers.push_back(layer);
+                            EXPECT_TRUE(written(layer));
+                            if (layer + 1 < kv.layout.layers) {
+                              EXPECT_FALSE(written(layer + 1));
+                            }
+                          });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(layers, AllRows(kv.layout.layers));
 }

@@ -75,6 +75,10 @@ struct ForwardResults {
   absl::Span<DrawnToken> drawn;  // [logit_rows that are drawn]
 };
 
+// Layer `layer`'s KV of all rows of a step will be in the pool once the work that `written`
+// recorded has run; null: it is there. Layers come in order, each before the next one is begun.
+using LayerDone = std::function<void(int layer, std::shared_ptr<DeviceEvent> written)>;
+
 // Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.
 //
 // A step of which every row is a sequence's one token, with the logits of each, in order, is always
@@ -86,11 +90,12 @@ class ForwardPass {
                                                              int max_rows);
 
   // Writes the KV of every row into `kv`, and logits [logit_rows.size(), vocab] into `logits` (host
-  // memory). `layer_done(l)`, where given, is called once layer l's KV of all rows is in the pool;
-  // layers come in order, all at the end where the backend ran the step as a whole.
+  // memory). `layer_done` is called for every layer, at the end where the backend ran the step as a
+  // whole; nothing waits for it on the device. When Run returns, however it went, all that it put
+  // there has run.
   // FailedPrecondition while a step is started.
   absl::Status Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
-                   const std::function<void(int layer)>& layer_done = nullptr);
+                   const LayerDone& layer_done = nullptr);
 
   // Run in two halves, with at most Backend::kMostSteps between them. Start leaves the step to the
   // backend: views in `batch` end with the call; what `results` points to must live until Finish
@@ -112,9 +117,8 @@ class ForwardPass {
   void ChooseRopes(const ForwardBatch& batch);
   bool CanBeRecorded(const ForwardBatch& batch) const;
   absl::Status StartStep(const ForwardBatch& batch, const KvView& kv, const ForwardResults& results,
-                         const std::function<void(int layer)>& layer_done);
-  absl::Status RunLayers(const StepArgs& step, bool more_logits,
-                         const std::function<void(int layer)>& layer_done);
+                         const LayerDone& layer_done);
+  absl::Status RunLayers(const StepArgs& step, bool more_logits, const LayerDone& layer_done);
   absl::Status WriteKv(const StepArgs& step, int layer);
   absl::Status Attend(const StepArgs& step, int layer);
   absl::Status FeedForward(int rows, int layer);

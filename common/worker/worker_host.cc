@@ -56,9 +56,11 @@ ABSL_FLAG(std::string, kv_net_device, "lo",
           "network device of the KV plane; the default keeps it on this machine");
 ABSL_FLAG(absl::Duration, report_interval, absl::Seconds(1),
           "how often routers are told of this worker's load; they forget whom they do not hear");
-ABSL_FLAG(absl::Duration, hang_limit, absl::Seconds(30),
-          "a thread that gets nothing done for that long hangs: no more load reports, health "
-          "NOT_SERVING; longer than one layer of a prompt's chunk, or one decode step, may take");
+ABSL_FLAG(
+    absl::Duration, hang_limit, absl::Seconds(30),
+    "a thread that gets nothing done for that long hangs: no more load reports, health "
+    "NOT_SERVING; longer than a prompt's chunk (on a CPU one layer of it) or one decode step may "
+    "take");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
           "how long running work may take after SIGTERM");
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/event_pool.h"
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/step_graphs.h"
 #include "kernels/cuda/step_upload.h"
@@ -79,6 +80,7 @@ class CudaBackend final : public Backend {
         attention_(runtime_, stream_.get(), &kernels_),
         gathered_(runtime_),
         logits_(runtime_),
+        events_(runtime_),
         has_graphs_(options.graphs),
         graphs_(runtime_, stream_.get(), options.graph_counts) {}
   ~CudaBackend() override {
@@ -129,8 +131,8 @@ class CudaBackend final : public Backend {
     }
     return Launch(kernels_.embedding, EmbeddingParams{.table = args.table.data,
                                                       .tokens = tokens,
-                                  .follows = nullptr,
-                                  .drawn = nullptr,
+                                                      .follows = nullptr,
+                                                      .drawn = nullptr,
                                                       .out = args.out.data,
                                                       .out_stride = args.out.stride,
                                                       .rows = args.out.rows,
@@ -260,6 +262,13 @@ class CudaBackend final : public Backend {
   absl::Status Synchronize() override {
     if (in_step_ == nullptr) step_.ForgetViews();
     return runtime_->Synchronize(*stream_);
+  }
+
+  absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() override {
+    auto event = events_.Take();
+    if (!event.ok()) return event.status();
+    RETURN_IF_ERROR(runtime_->Record(**event, *stream_));
+    return event;
   }
 
   uint64_t NewProgram() override { return ++programs_; }
@@ -412,6 +421,7 @@ class CudaBackend final : public Backend {
   StepUpload step_;
   AttentionLaunches attention_;
   DeviceBuffer gathered_, logits_;
+  EventPool events_;
   std::vector<std::byte*> allocated_;  // weights and activations
 
   // Steps.
