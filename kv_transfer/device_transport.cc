@@ -13,6 +13,7 @@
 #include "common/base/random.h"
 #include "kv_transfer/byte_packer.h"
 #include "kv_transfer/device_staging.h"
+#include "kv_transfer/ended_reads.h"
 
 namespace baton {
 namespace {
@@ -152,11 +153,6 @@ class DeviceTransport : public Transport {
     std::map<uint64_t, Bounce> bounces;              // by id
     std::vector<uint32_t> free_slots;                // at this peer
   };
-  struct Done {
-    PeerId peer;
-    ReadOperation operation;
-    absl::Status status;
-  };
 
   absl::StatusOr<const Pool*> OpenPool(PeerId id, Peer* peer, absl::string_view key);
   bool Post(Peer* peer);
@@ -168,7 +164,6 @@ class DeviceTransport : public Transport {
   void PieceDone(Job* job, const absl::Status& status);
   void CopyDone(const absl::Status& status);
   void Fail(Peer* peer, const absl::Status& why);
-  bool ReportDone(PeerId only);
   bool OnOurDevice(const std::byte* at) const;
 
   DeviceRuntime* const runtime_;
@@ -187,7 +182,7 @@ class DeviceTransport : public Transport {
   std::byte* landings_ = nullptr;            // pinned; made with the first bounced read
   std::vector<int> free_landings_;
   std::deque<StageNote> asked_;
-  std::deque<Done> done_;
+  EndedReads ended_;
 };
 
 constexpr int kLandings = 16;
@@ -292,9 +287,8 @@ void DeviceTransport::Read(ReadOperation operation) {
       return;
     }
     operation.key = {};
-    const PeerId id = operation.peer;
-    done_.push_back({id, std::move(operation),
-                     absl::InvalidArgumentError("a read of host memory into device memory")});
+    ended_.Add(std::move(operation),
+               absl::InvalidArgumentError("a read of host memory into device memory"));
     return;
   }
   const PeerId id = operation.peer;
@@ -314,7 +308,7 @@ void DeviceTransport::Read(ReadOperation operation) {
   }
   operation.key = {};
   if (!status.ok() || operation.bytes == 0) {
-    done_.push_back({id, std::move(operation), std::move(status)});
+    ended_.Add(std::move(operation), std::move(status));
     return;
   }
   auto job = std::make_unique<Job>();
@@ -485,7 +479,7 @@ void DeviceTransport::PieceDone(Job* job, const absl::Status& status) {
   if (it == peer.handed_on.end() || job->pieces > 0) return;
   const std::unique_ptr<Job> owned = std::move(it->second);
   peer.handed_on.erase(it);
-  done_.push_back({owned->peer, std::move(owned->operation), std::move(owned->error)});
+  ended_.Add(std::move(owned->operation), std::move(owned->error));
 }
 
 // Nothing more of its reads is handed on; those of which nothing is under way end.
@@ -529,24 +523,7 @@ void DeviceTransport::Disconnect(PeerId id) {
     if (pool.imported != nullptr) runtime_->CloseMemory(const_cast<std::byte*>(pool.imported));
   }
   peers_.erase(id);
-  ReportDone(id);
-}
-
-bool DeviceTransport::ReportDone(PeerId only) {
-  std::deque<Done> done, kept;
-  done.swap(done_);
-  bool any = false;
-  for (Done& one : done) {
-    if (only >= 0 && one.peer != only) {
-      kept.push_back(std::move(one));
-      continue;
-    }
-    any = true;
-    one.operation.done(std::move(one.status));
-  }
-  // What the callbacks posted and failed at once comes after what was there before.
-  for (auto it = kept.rbegin(); it != kept.rend(); ++it) done_.push_front(std::move(*it));
-  return any;
+  ended_.Report(id);
 }
 
 bool DeviceTransport::Progress() {
@@ -563,11 +540,11 @@ bool DeviceTransport::Progress() {
     CopyDone(ran.status());
     moved = true;
   }
-  return ReportDone(-1) || moved;
+  return ended_.Report(EndedReads::kAll) || moved;
 }
 
 void DeviceTransport::Wait(absl::Duration timeout) {
-  if (!done_.empty() || !asked_.empty()) return;
+  if (!ended_.empty() || !asked_.empty()) return;
   if (!copies_.empty() || staging_->busy()) timeout = std::min(timeout, kWaitForDevice);
   inner_->Wait(timeout);
 }

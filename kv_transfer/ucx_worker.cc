@@ -1,0 +1,189 @@
+#include "kv_transfer/ucx_worker.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/hash.h"
+#include "kv_transfer/byte_packer.h"
+#include "kv_transfer/memory_budget.h"
+#include "kv_transfer/ucx_settings.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+// Workers that stay (see the destructor).
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:libucp.so\nleak:libuct.so\nleak:libucs.so\n";
+}
+#endif
+
+namespace baton {
+namespace {
+
+constexpr uint32_t kAddressMagic = 0xBA70ACC5;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(
+    const UcxOptions& options, std::function<void(absl::string_view note)> note) {
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(options.tls));
+  worker->note_ = std::move(note);
+  absl::Status status = worker->Start(options);
+  if (status.ok()) status = worker->ReadAddress();
+  if (!status.ok()) return status;
+  return worker;
+}
+
+absl::Status UcxWorker::Start(const UcxOptions& options) {
+  TameUcx();
+  const auto config = UcxSettings(options);
+  if (!config.ok()) return config.status();
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.name = "baton";
+  ucs_status_t status = ucp_init(&params, *config, &context_);
+  ucp_config_release(*config);
+  if (status != UCS_OK) {
+    context_ = nullptr;
+    return UcxError(absl::StatusCode::kInvalidArgument,
+                    absl::StrCat("starting with transports '", options.tls, "' and interfaces '",
+                                 options.net_devices, "'"),
+                    status);
+  }
+  ucp_worker_params_t worker{};
+  worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  // Made on one thread, used on another, never by two at once.
+  worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  status = ucp_worker_create(context_, &worker, &worker_);
+  if (status != UCS_OK) {
+    worker_ = nullptr;
+    return UcxError(absl::StatusCode::kUnavailable, "creating a worker", status);
+  }
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kNoteId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = OnNote;
+  handler.arg = this;
+  status = ucp_worker_set_am_recv_handler(worker_, &handler);
+  if (status != UCS_OK) {
+    return UcxError(absl::StatusCode::kUnavailable, "taking active messages", status);
+  }
+  status = ucp_worker_get_efd(worker_, &worker_fd_);
+  if (status != UCS_OK) {
+    return UcxError(absl::StatusCode::kUnavailable, "asking for its event descriptor", status);
+  }
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0) {
+    return absl::UnavailableError(absl::StrCat("eventfd: ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UcxWorker::ReadAddress() {
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  const ucs_status_t status = ucp_worker_get_address(worker_, &address, &bytes);
+  if (status != UCS_OK) {
+    return UcxError(absl::StatusCode::kUnavailable, "asking for its address", status);
+  }
+  const absl::string_view raw(reinterpret_cast<const char*>(address), bytes);
+  BytePacker packer;
+  packer.Put<uint32_t>(kAddressMagic);
+  packer.Put<uint64_t>(Hash64(raw));
+  packer.PutString(raw);
+  address_ = packer.Take();
+  ucp_worker_release_address(worker_, address);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::string_view> UcxWorker::OpenAddress(absl::string_view address) {
+  ByteUnpacker in(address);
+  const uint32_t magic = in.Get<uint32_t>();
+  const uint64_t sum = in.Get<uint64_t>();
+  const absl::string_view raw = in.GetString();
+  if (!in.at_end() || magic != kAddressMagic || sum != Hash64(raw)) {
+    return absl::InvalidArgumentError("not a UCX worker address");
+  }
+  return raw;
+}
+
+UcxWorker::~UcxWorker() {
+  for (ucp_mem_h memory : memory_) ucp_mem_unmap(context_, memory);
+  const bool stays = worker_ != nullptr && transports_ != "shm";
+  if (worker_ != nullptr && !stays) ucp_worker_destroy(worker_);
+  if (context_ != nullptr && !stays) ucp_cleanup(context_);
+  if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+// Ours are eager and short; anything else is not from a transport of ours, and dropped.
+ucs_status_t UcxWorker::OnNote(void* self, const void*, size_t header_bytes, void* data,
+                               size_t bytes, const ucp_am_recv_param_t* param) {
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || header_bytes != 0 ||
+      bytes > Transport::kMaxNoteBytes) {
+    return UCS_OK;
+  }
+  static_cast<UcxWorker*>(self)->note_({static_cast<const char*>(data), bytes});
+  return UCS_OK;
+}
+
+absl::StatusOr<TransportMemory> UcxWorker::Allocate(size_t bytes) {
+  if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
+  const absl::Status fits = CheckMemoryFor(bytes);
+  if (!fits.ok()) return fits;
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+  params.length = bytes;
+  params.flags = UCP_MEM_MAP_ALLOCATE;
+  ucp_mem_h handle = nullptr;
+  ucs_status_t status = ucp_mem_map(context_, &params, &handle);
+  if (status != UCS_OK) {
+    return UcxError(
+        absl::StatusCode::kResourceExhausted,
+        absl::StrCat("allocating ", bytes, " bytes, of ", AvailableMemoryBytes(), " available"),
+        status);
+  }
+  memory_.push_back(handle);
+  ucp_mem_attr_t attributes{};
+  attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
+  status = ucp_mem_query(handle, &attributes);
+  if (status != UCS_OK) return UcxError(absl::StatusCode::kUnavailable, "memory query", status);
+  const uintptr_t start = reinterpret_cast<uintptr_t>(attributes.address);
+  BATON_CHECK(start % 4096 == 0) << start;
+  void* packed = nullptr;
+  size_t packed_bytes = 0;
+  status = ucp_rkey_pack(context_, handle, &packed, &packed_bytes);
+  if (status != UCS_OK) return UcxError(absl::StatusCode::kUnavailable, "packing a key", status);
+  BytePacker key;
+  key.Put<uint64_t>(start);
+  key.Put<uint64_t>(bytes);
+  key.PutString({static_cast<const char*>(packed), packed_bytes});
+  ucp_rkey_buffer_release(packed);
+  return TransportMemory{static_cast<std::byte*>(attributes.address), bytes, key.Take()};
+}
+
+void UcxWorker::Wait(absl::Duration timeout) {
+  if (ucp_worker_arm(worker_) != UCS_OK) return;
+  const timespec limit = absl::ToTimespec(std::max(timeout, absl::ZeroDuration()));
+  pollfd events[] = {{worker_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+  if (ppoll(events, 2, &limit, nullptr) > 0 && (events[1].revents & POLLIN) != 0) {
+    uint64_t wakes = 0;
+    (void)!read(wake_fd_, &wakes, sizeof(wakes));
+  }
+}
+
+void UcxWorker::Wake() {
+  const uint64_t one = 1;
+  (void)!write(wake_fd_, &one, sizeof(one));
+}
+
+}  // namespace baton

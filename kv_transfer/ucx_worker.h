@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ucp/api/ucp.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "kv_transfer/transport.h"
+#include "kv_transfer/ucx_transport.h"
+
+namespace baton {
+
+// UCX's context and worker of one transport: what it was started with, the memory that peers may
+// read, the notes that arrive, and the sleep until something happens. One thread but for Wake.
+class UcxWorker {
+ public:
+  // `note` is called from ucp_worker_progress with each note that a peer has sent.
+  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(
+      const UcxOptions& options, std::function<void(absl::string_view note)> note);
+  // Endpoints are closed. With TCP the worker itself stays to the end of the process, its sockets
+  // too: UCX 1.13 aborts in ucp_worker_destroy where an answer to a peer that went away while
+  // connecting is still queued.
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  static constexpr unsigned kNoteId = 0xBA;  // of active messages
+
+  const std::string& transports() const { return transports_; }
+  ucp_worker_h handle() const { return worker_; }
+  // For peers' endpoints: UCX's own bytes, with a hash in front of them.
+  const std::string& address() const { return address_; }
+  // Those bytes of another one's. InvalidArgument.
+  static absl::StatusOr<absl::string_view> OpenAddress(absl::string_view address);
+
+  // See Transport.
+  absl::StatusOr<TransportMemory> Allocate(size_t bytes);
+  // Until something may have happened, Wake was called, or `timeout` has passed.
+  void Wait(absl::Duration timeout);
+  void Wake();
+
+ private:
+  explicit UcxWorker(std::string transports) : transports_(std::move(transports)) {}
+  absl::Status Start(const UcxOptions& options);
+  absl::Status ReadAddress();
+  static ucs_status_t OnNote(void* self, const void* header, size_t header_bytes, void* data,
+                             size_t bytes, const ucp_am_recv_param_t* param);
+
+  const std::string transports_;
+  std::function<void(absl::string_view)> note_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int worker_fd_ = -1;
+  int wake_fd_ = -1;
+  std::string address_;
+  std::vector<ucp_mem_h> memory_;
+};
+
+}  // namespace baton
