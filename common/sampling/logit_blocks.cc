@@ -18,14 +18,16 @@ constexpr size_t kLanes = 8;
 using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
 using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
-using Longs = int64_t __attribute__((vector_size(kLanes * sizeof(int64_t))));
+using Longs = uint64_t __attribute__((vector_size(kLanes * sizeof(uint64_t))));
 
 // x = k ln 2 + r with |r| <= ln 2 / 2: a polynomial in r, times 2^k.
-constexpr double kLowest = -708;
+constexpr double kLowest = -32;  // a weight there is 0
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kLn2High = 6.93147180369123816490e-01;
 constexpr double kLn2Low = 1.90821492927058770002e-10;
 constexpr double kRound = 0x1.8p52;  // adding it rounds to an integer, held in the lowest bits
+constexpr double kInteger = 0x1p52;  // the same, of what is not negative
+constexpr uint64_t kExponent = 1023 + kWeightBits;
 constexpr std::array<double, 13> kTerms = {1.0 / 479001600,
                                            1.0 / 39916800,
                                            1.0 / 3628800,
@@ -52,12 +54,11 @@ ALWAYS_INLINE void Load(const float* from, size_t n, Floats* floats) {
   }
 }
 
-ALWAYS_INLINE void Weigh(const float* from, size_t n, double largest, double scale, Doubles* out) {
+ALWAYS_INLINE void Weigh(const float* from, size_t n, double largest, double scale, Longs* out) {
   Floats logits;
   Load(from, n, &logits);
   const Doubles asked = (__builtin_convertvector(logits, Doubles) - largest) * scale;
-  const Longs inside = asked > kLowest;
-  const Doubles x = inside ? asked : Doubles{} + kLowest;
+  const Doubles x = asked > kLowest ? asked : Doubles{} + kLowest;
   const Doubles rounded = x * kLog2E + kRound;
   const Doubles k = rounded - kRound;
   const Doubles r = (x - k * kLn2High) - k * kLn2Low;
@@ -65,10 +66,13 @@ ALWAYS_INLINE void Weigh(const float* from, size_t n, double largest, double sca
   for (size_t i = 1; i < kTerms.size(); ++i) p = p * r + kTerms[i];
   Longs power;
   std::memcpy(&power, &rounded, sizeof power);
-  power = (power + 1023) << 52;
+  power = (power + kExponent) << 52;
   Doubles two_to_k;
   std::memcpy(&two_to_k, &power, sizeof two_to_k);
-  *out = inside ? p * two_to_k : Doubles{};
+  const Doubles weight = p * two_to_k + kInteger;
+  Longs bits;
+  std::memcpy(&bits, &weight, sizeof bits);
+  *out = bits & ((uint64_t{1} << 52) - 1);
 }
 
 ALWAYS_INLINE bool MaximaOf(const float* logits, size_t n, float* out) {
@@ -91,25 +95,28 @@ ALWAYS_INLINE bool MaximaOf(const float* logits, size_t n, float* out) {
   return sound;
 }
 
-ALWAYS_INLINE void SumsOf(const float* logits, size_t n, float largest, double scale, double* out) {
+ALWAYS_INLINE void SumsOf(const float* logits, size_t n, float largest, double scale,
+                          uint64_t* out) {
   for (size_t block = 0; block < n; block += kLogitBlock) {
     const size_t end = std::min(n, block + kLogitBlock);
-    Doubles sum = {};
+    Longs sum = {};
     for (size_t i = block; i < end; i += kLanes) {
-      Doubles weights;
+      Longs weights;
       Weigh(logits + i, end - i, largest, scale, &weights);
       sum += weights;
     }
-    *out++ = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    uint64_t all = 0;
+    for (size_t lane = 0; lane < kLanes; ++lane) all += sum[lane];
+    *out++ = all;
   }
 }
 
 ALWAYS_INLINE void WeightsOf(const float* logits, size_t n, float largest, double scale,
-                             double* out) {
+                             uint64_t* out) {
   for (size_t i = 0; i < n; i += kLanes) {
-    Doubles weights;
+    Longs weights;
     Weigh(logits + i, n - i, largest, scale, &weights);
-    std::memcpy(out + i, &weights, std::min(n - i, kLanes) * sizeof(double));
+    std::memcpy(out + i, &weights, std::min(n - i, kLanes) * sizeof(uint64_t));
   }
 }
 
@@ -118,11 +125,11 @@ ALWAYS_INLINE void WeightsOf(const float* logits, size_t n, float largest, doubl
     return MaximaOf(logits, n, out);                                                    \
   }                                                                                     \
   TARGET void Sums##NAME(const float* logits, size_t n, float largest, double scale,    \
-                         double* out) {                                                 \
+                         uint64_t* out) {                                               \
     SumsOf(logits, n, largest, scale, out);                                             \
   }                                                                                     \
   TARGET void Weights##NAME(const float* logits, size_t n, float largest, double scale, \
-                            double* out) {                                              \
+                            uint64_t* out) {                                            \
     WeightsOf(logits, n, largest, scale, out);                                          \
   }
 
@@ -156,14 +163,16 @@ const Found& KernelsHere() {
 
 }  // namespace
 
-double ExpNegative(double x) {
+uint64_t TokenWeight(double x) {
   if (!(x > kLowest)) return 0;
   const double rounded = x * kLog2E + kRound;
   const double k = rounded - kRound;
   const double r = (x - k * kLn2High) - k * kLn2Low;
   double p = kTerms[0];
   for (size_t i = 1; i < kTerms.size(); ++i) p = p * r + kTerms[i];
-  return p * std::bit_cast<double>((std::bit_cast<uint64_t>(rounded) + 1023) << 52);
+  const double two_to_k =
+      std::bit_cast<double>((std::bit_cast<uint64_t>(rounded) + kExponent) << 52);
+  return std::bit_cast<uint64_t>(p * two_to_k + kInteger) & ((uint64_t{1} << 52) - 1);
 }
 
 const LogitKernels& BestLogitKernels() {

@@ -23,14 +23,19 @@ inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// Uniform in [0, 1), 53 bits: the draw of position `position` of answer `index` to a request with
+// Uniform below 2^kUniformBits: the draw of position `position` of answer `index` to a request with
 // seed `seed`.
-inline double UniformAt(uint64_t seed, uint64_t position, uint32_t index = 0) {
+inline constexpr int kUniformBits = 53;
+inline uint64_t UniformBitsAt(uint64_t seed, uint64_t position, uint32_t index = 0) {
   const auto random =
       Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), index, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-  const uint64_t bits = (uint64_t{random[0]} << 21) ^ (random[1] >> 11);
-  return static_cast<double>(bits) * 0x1p-53;
+  return (uint64_t{random[0]} << 21) ^ (random[1] >> 11);
+}
+
+// The same in [0, 1).
+inline double UniformAt(uint64_t seed, uint64_t position, uint32_t index = 0) {
+  return static_cast<double>(UniformBitsAt(seed, position, index)) * 0x1p-53;
 }
 
 }  // namespace baton

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/sampling/philox.h"
 
 namespace baton {
 namespace {
@@ -15,6 +14,36 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
+
+uint64_t LeastWeight(float min_p) {
+  return std::max<uint64_t>(
+      1, static_cast<uint64_t>(std::ceil(static_cast<double>(min_p) * kWholeWeight)));
+}
+
+uint64_t MassOf(float top_p, uint64_t sum) {
+  const double mass = static_cast<double>(top_p) * static_cast<double>(sum);
+  auto units = static_cast<uint64_t>(mass);
+  if (static_cast<double>(units) < mass) ++units;
+  return std::clamp<uint64_t>(units, 1, sum);
+}
+
+double LogOfSum(float largest, uint64_t sum) {
+  return largest + std::log(static_cast<double>(sum) / kWholeWeight);
+}
+
+absl::Status UnsoundLogits(int position) {
+  return absl::InternalError(
+      absl::StrCat("logits of position ", position, " hold NaN or +infinity"));
+}
+
+absl::Status NoLogits(int position) {
+  return absl::InternalError(absl::StrCat("logits of position ", position, " are all -infinity"));
+}
+
+absl::Status NoTokenLeftToDraw(int position) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "position ", position, " has no token left to draw: bad_words and min_tokens leave none"));
+}
 
 absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<float> logits,
                                              const SamplingOptions& options, int position,
@@ -53,9 +82,9 @@ double Sampler::AddAlternatives(absl::Span<const float> logits, float largest, s
                                 SampledToken* token) {
   sums_.resize(maxima_.size());
   kernels_.sums(logits.data(), logits.size(), largest, 1, sums_.data());
-  double sum = 0;
-  for (const double block : sums_) sum += block;
-  const double normaliser = largest + std::log(sum);
+  uint64_t sum = 0;
+  for (const uint64_t block : sums_) sum += block;
+  const double normaliser = LogOfSum(largest, sum);
   FindTop(logits, count);
   std::sort(candidates_.begin(), candidates_.end());
   for (const Candidate& one : candidates_) {
@@ -66,22 +95,17 @@ double Sampler::AddAlternatives(absl::Span<const float> logits, float largest, s
 
 absl::Status Sampler::ScanAsGiven(absl::Span<const float> logits, int position, Best* best) {
   const absl::Status status = Scan(logits, position, best);
-  if (!absl::IsInvalidArgument(status)) return status;
-  return absl::InternalError(absl::StrCat("logits of position ", position, " are all -infinity"));
+  return absl::IsInvalidArgument(status) ? NoLogits(position) : status;
 }
 
 // Fills maxima_.
 absl::Status Sampler::Scan(absl::Span<const float> logits, int position, Best* best) {
   maxima_.resize(LogitBlocks(logits.size()));
   if (!kernels_.maxima(logits.data(), logits.size(), maxima_.data())) {
-    return absl::InternalError(
-        absl::StrCat("logits of position ", position, " hold NaN or +infinity"));
+    return UnsoundLogits(position);
   }
   const auto block = std::max_element(maxima_.begin(), maxima_.end());
-  if (*block == -kInfinity) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "position ", position, " has no token left to draw: bad_words and min_tokens leave none"));
-  }
+  if (*block == -kInfinity) return NoTokenLeftToDraw(position);
   size_t i = (block - maxima_.begin()) * kLogitBlock;
   while (logits[i] != *block) ++i;
   *best = {static_cast<TokenId>(i), *block};
@@ -162,84 +186,79 @@ void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
 
 TokenId Sampler::Draw(absl::Span<const float> logits, float largest, const SamplingOptions& options,
                       int position) {
-  const double u = UniformAt(options.seed, static_cast<uint64_t>(position), options.answer_index);
+  const uint64_t uniform =
+      UniformBitsAt(options.seed, static_cast<uint64_t>(position), options.answer_index);
   const double scale = 1.0 / options.temperature;
   const size_t vocab = logits.size();
   const size_t top_k = options.top_k > 0 ? std::min<size_t>(options.top_k, vocab) : vocab;
   if (top_k == vocab && options.top_p >= 1 && options.min_p == 0) {
-    return DrawFromAll(logits, largest, scale, u);
+    return DrawFromAll(logits, largest, scale, uniform);
   }
   // From here on, candidates_ are all that may be kept, by id, with their weights; the best one's
-  // is 1.
-  double sum = 0;
+  // is kWholeWeight.
+  uint64_t sum = 0;
   if (top_k < vocab) {
     FindTop(logits, top_k);
-    candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(),
-                                     [](const Candidate& one) { return one.logit == -kInfinity; }),
-                      candidates_.end());
     for (Candidate& one : candidates_) {
-      one.weight = ExpNegative((static_cast<double>(one.logit) - largest) * scale);
+      one.weight = TokenWeight((static_cast<double>(one.logit) - largest) * scale);
       sum += one.weight;
     }
+    candidates_.erase(std::remove_if(candidates_.begin(), candidates_.end(),
+                                     [](const Candidate& one) { return one.weight == 0; }),
+                      candidates_.end());
   } else if (options.top_p < 1) {
     sums_.resize(maxima_.size());
     kernels_.sums(logits.data(), vocab, largest, scale, sums_.data());
-    for (const double block : sums_) sum += block;
+    for (const uint64_t block : sums_) sum += block;
     // All tokens whose probability is below (1 - top_p) / vocab hold less than 1 - top_p together,
     // so the others are enough. Half of it, for rounding.
     CollectAbove(logits, largest, scale,
-                 0.5 * (1.0 - options.top_p) * sum / static_cast<double>(vocab));
+                 static_cast<uint64_t>(0.5 * (1.0 - options.top_p) * static_cast<double>(sum) /
+                                       static_cast<double>(vocab)));
   } else {
-    CollectAbove(logits, largest, scale, 0.5 * options.min_p);
+    CollectAbove(logits, largest, scale, LeastWeight(options.min_p));
   }
   const Candidate last = options.top_p < 1
-                             ? CutAtMass(options.top_p * sum)
+                             ? CutAtMass(MassOf(options.top_p, sum))
                              : Candidate{0, -kInfinity, std::numeric_limits<TokenId>::max()};
-  return DrawFromCandidates(last, options.min_p, u);
+  return DrawFromCandidates(last, LeastWeight(options.min_p), uniform);
 }
 
 TokenId Sampler::DrawFromAll(absl::Span<const float> logits, float largest, double scale,
-                             double u) {
+                             uint64_t uniform) {
   sums_.resize(maxima_.size());
   kernels_.sums(logits.data(), logits.size(), largest, scale, sums_.data());
-  double target = 0;
-  for (const double block : sums_) target += block;
-  target *= u;
-  size_t chosen = 0;  // the last block that holds anything, should rounding run past the end
-  for (size_t block = 0; block < sums_.size(); ++block) {
-    if (sums_[block] == 0) continue;
-    chosen = block;
-    if (target < sums_[block]) break;
-    if (block + 1 < sums_.size()) target -= sums_[block];
-  }
-  const size_t first = chosen * kLogitBlock;
-  const size_t n = std::min(kLogitBlock, logits.size() - first);
-  std::array<double, kLogitBlock> weights;
-  kernels_.weights(logits.data() + first, n, largest, scale, weights.data());
-  size_t last = 0;
-  for (size_t i = 0; i < n; ++i) {
-    if (weights[i] == 0) continue;
-    last = i;
-    if (target < weights[i]) break;
-    target -= weights[i];
-  }
-  return static_cast<TokenId>(first + last);
+  uint64_t sum = 0;
+  for (const uint64_t block : sums_) sum += block;
+  uint64_t unit = DrawnUnit(uniform, sum);
+  size_t block = 0;
+  while (unit >= sums_[block]) unit -= sums_[block++];
+  const size_t first = block * kLogitBlock;
+  std::array<uint64_t, kLogitBlock> weights;
+  kernels_.weights(logits.data() + first, std::min(kLogitBlock, logits.size() - first), largest,
+                   scale, weights.data());
+  size_t i = 0;
+  while (unit >= weights[i]) unit -= weights[i++];
+  return static_cast<TokenId>(first + i);
 }
 
 // Leaves all tokens of at least the weight `lowest` in candidates_, by id.
 void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double scale,
-                           double lowest) {
+                           uint64_t lowest) {
   candidates_.clear();
-  // Blocks whose best is too light stay out; the hundredth is for the rounding of log.
-  const double least = lowest > 0 ? (std::log(lowest) - 0.01) / scale : -kInfinity;
-  std::array<double, kLogitBlock> weights;
+  lowest = std::max<uint64_t>(lowest, 1);
+  // Blocks whose best is too light stay out. Less than a unit below is rounded up to it, and the
+  // hundredth is for the rounding of log.
+  const double least =
+      (std::log((static_cast<double>(lowest) - 0.5) / kWholeWeight) - 0.01) / scale;
+  std::array<uint64_t, kLogitBlock> weights;
   for (size_t block = 0; block < maxima_.size(); ++block) {
     if (static_cast<double>(maxima_[block]) - largest < least) continue;
     const size_t first = block * kLogitBlock;
     const size_t n = std::min(kLogitBlock, logits.size() - first);
     kernels_.weights(logits.data() + first, n, largest, scale, weights.data());
     for (size_t i = 0; i < n; ++i) {
-      if (weights[i] == 0 || weights[i] < lowest) continue;
+      if (weights[i] < lowest) continue;
       candidates_.push_back({weights[i], logits[first + i], static_cast<TokenId>(first + i)});
     }
   }
@@ -247,11 +266,11 @@ void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double
 
 // The last of the shortest run of candidates_, by their order of preference, whose weights are
 // `mass` together.
-Sampler::Candidate Sampler::CutAtMass(double mass) {
+Sampler::Candidate Sampler::CutAtMass(uint64_t mass) {
   // Too many to sort: the run ends in one of the bins, and only that one is.
   constexpr size_t kFew = 256;
   constexpr size_t kBins = 1024;
-  double sum = 0;
+  uint64_t sum = 0;
   if (candidates_.size() <= kFew) {
     ordered_ = candidates_;
   } else {
@@ -264,11 +283,10 @@ Sampler::Candidate Sampler::CutAtMass(double mass) {
     const auto bin_of = [&](float logit) {
       return static_cast<size_t>((static_cast<double>(most) - logit) * per_bin);
     };
-    std::array<double, kBins> bins = {};
+    std::array<uint64_t, kBins> bins = {};
     for (const Candidate& one : candidates_) bins[bin_of(one.logit)] += one.weight;
     size_t bin = 0;
-    while (sum + bins[bin] < mass && bin + 1 < kBins) sum += bins[bin++];
-    while (bin > 0 && bins[bin] == 0) sum -= bins[--bin];
+    while (sum + bins[bin] < mass) sum += bins[bin++];
     ordered_.clear();
     for (const Candidate& one : candidates_) {
       if (bin_of(one.logit) == bin) ordered_.push_back(one);
@@ -278,28 +296,23 @@ Sampler::Candidate Sampler::CutAtMass(double mass) {
     std::sort(ordered_.begin(), ordered_.end());
   }
   size_t last = 0;
-  while (last + 1 < ordered_.size() && sum + ordered_[last].weight < mass) {
-    sum += ordered_[last++].weight;
-  }
+  while (sum + ordered_[last].weight < mass) sum += ordered_[last++].weight;
   return ordered_[last];
 }
 
 // One of the candidates that are not after `last` in order of preference.
-TokenId Sampler::DrawFromCandidates(const Candidate& last, double min_weight, double u) {
-  const auto kept = [&](const Candidate& one) {
-    return !(last < one) && one.weight > 0 && one.weight >= min_weight;
-  };
-  double target = 0;
-  for (const Candidate& one : candidates_) target += kept(one) ? one.weight : 0;
-  target *= u;
-  TokenId chosen = -1;
+TokenId Sampler::DrawFromCandidates(const Candidate& last, uint64_t min_weight, uint64_t uniform) {
+  const auto kept = [&](const Candidate& one) { return !(last < one) && one.weight >= min_weight; };
+  uint64_t sum = 0;
+  for (const Candidate& one : candidates_) sum += kept(one) ? one.weight : 0;
+  uint64_t unit = DrawnUnit(uniform, sum);
   for (const Candidate& one : candidates_) {
     if (!kept(one)) continue;
-    chosen = one.id;
-    if (target < one.weight) break;
-    target -= one.weight;
+    if (unit < one.weight) return one.id;
+    unit -= one.weight;
   }
-  return chosen;
+  BATON_CHECK(false) << "the best token is always kept";
+  return -1;
 }
 
 }  // namespace baton

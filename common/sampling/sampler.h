@@ -6,15 +6,36 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/sampling/logit_blocks.h"
+#include "common/sampling/philox.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampling_options.h"
 #include "common/sampling/token_history.h"
 
 namespace baton {
 
+// Weights are parts of kWholeWeight.
+//
+// The least weight that min_p keeps: at least 1.
+uint64_t LeastWeight(float min_p);
+// What the weights of top_p come to at least, of those that are `sum` together: 1 to sum.
+uint64_t MassOf(float top_p, uint64_t sum);
+// Which one of `sum` units a draw falls into.
+inline uint64_t DrawnUnit(uint64_t uniform, uint64_t sum) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> kUniformBits);
+}
+// The natural logarithm of the sum of all exponentials, whose weights at temperature 1 are `sum`.
+double LogOfSum(float largest, uint64_t sum);
+
+// What is wrong with the logits of a position.
+absl::Status UnsoundLogits(int position);      // Internal: NaN or +infinity
+absl::Status NoLogits(int position);           // Internal: all -infinity
+absl::Status NoTokenLeftToDraw(int position);  // InvalidArgument: all of them, by the options
+
 // Draws tokens from logits. What it returns depends on its arguments alone, bit for bit, on every
-// machine: sums run in a fixed order in double, exp is our own, and the random number comes from
-// Philox under (seed, answer index, position). Holds scratch memory only; one thread.
+// machine: weights are integers (logit_blocks.h), whose sums have no order, and the random number
+// comes from Philox under (seed, answer index, position). A weight is rounded to 2^-39 of the best
+// token's: what is less than half of that likely is never drawn. Holds scratch memory only; one
+// thread.
 //
 // Order of what changes the logits, as in vLLM and transformers:
 //   logit_bias          added
@@ -57,7 +78,7 @@ class Sampler {
 
  private:
   struct Candidate {
-    double weight;
+    uint64_t weight;
     float logit;
     TokenId id;
     // By logit, lowest id first among equals: strict and total.
@@ -80,14 +101,15 @@ class Sampler {
   void FindTop(absl::Span<const float> logits, size_t count);
   TokenId Draw(absl::Span<const float> logits, float largest, const SamplingOptions& options,
                int position);
-  TokenId DrawFromAll(absl::Span<const float> logits, float largest, double scale, double u);
-  void CollectAbove(absl::Span<const float> logits, float largest, double scale, double lowest);
-  Candidate CutAtMass(double mass);
-  TokenId DrawFromCandidates(const Candidate& last, double min_weight, double u);
+  TokenId DrawFromAll(absl::Span<const float> logits, float largest, double scale,
+                      uint64_t uniform);
+  void CollectAbove(absl::Span<const float> logits, float largest, double scale, uint64_t lowest);
+  Candidate CutAtMass(uint64_t mass);
+  TokenId DrawFromCandidates(const Candidate& last, uint64_t min_weight, uint64_t uniform);
 
   const LogitKernels& kernels_;
-  std::vector<float> maxima_;  // of blocks
-  std::vector<double> sums_;   // of blocks
+  std::vector<float> maxima_;   // of blocks
+  std::vector<uint64_t> sums_;  // of blocks
   std::vector<std::pair<TokenId, float>> edits_;
   std::vector<Candidate> candidates_;
   std::vector<Candidate> ordered_;

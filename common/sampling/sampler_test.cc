@@ -509,31 +509,29 @@ TEST(LogitKernelsTest, EveryInstructionSetGivesTheSameBits) {
     if (n > 5) logits[5] = -kInfinity;
     const float largest = *std::max_element(logits.begin(), logits.end());
     for (const double scale : {1.0, 1.25, 1e-2, 1e30}) {
-      std::vector<double> weights(n);
+      std::vector<uint64_t> weights(n);
       for (size_t i = 0; i < n; ++i) {
-        weights[i] = ExpNegative((static_cast<double>(logits[i]) - largest) * scale);
-        const double exact = std::exp((static_cast<double>(logits[i]) - largest) * scale);
-        if (exact > 1e-300) {
-          EXPECT_NEAR(weights[i] / exact, 1, 2e-13);
-        }
+        weights[i] = TokenWeight((static_cast<double>(logits[i]) - largest) * scale);
+        const double exact =
+            std::exp((static_cast<double>(logits[i]) - largest) * scale) * kWholeWeight;
+        EXPECT_NEAR(static_cast<double>(weights[i]), exact, 0.501 + 2e-13 * exact);
       }
+      EXPECT_EQ(*std::max_element(weights.begin(), weights.end()), kWholeWeight);
       for (size_t k = 0; k < count; ++k) {
         std::vector<float> maxima(LogitBlocks(n));
-        std::vector<double> sums(LogitBlocks(n));
+        std::vector<uint64_t> sums(LogitBlocks(n));
         EXPECT_TRUE(all[k].maxima(logits.data(), n, maxima.data()));
         all[k].sums(logits.data(), n, largest, scale, sums.data());
         for (size_t block = 0; block < sums.size(); ++block) {
           const size_t first = block * kLogitBlock, rows = std::min(kLogitBlock, n - first);
-          std::vector<double> own(rows);
+          std::vector<uint64_t> own(rows);
           all[k].weights(logits.data() + first, rows, largest, scale, own.data());
-          std::array<double, 8> lanes = {};
+          uint64_t sum = 0;
           for (size_t i = 0; i < rows; ++i) {
             EXPECT_EQ(own[i], weights[first + i]) << all[k].name;
-            lanes[i % 8] += own[i];
+            sum += own[i];
           }
-          EXPECT_EQ(sums[block], ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-                                     ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])))
-              << all[k].name;
+          EXPECT_EQ(sums[block], sum) << all[k].name;
           EXPECT_EQ(maxima[block],
                     *std::max_element(logits.begin() + first, logits.begin() + first + rows));
         }
@@ -547,6 +545,34 @@ TEST(LogitKernelsTest, EveryInstructionSetGivesTheSameBits) {
         EXPECT_FALSE(all[k].maxima(bad.data(), n, maxima.data())) << all[k].name << " of " << n;
       }
     }
+  }
+}
+
+TEST(SamplerTest, PartsOfAMassInNumbers) {
+  EXPECT_EQ(LeastWeight(0), 1u);
+  EXPECT_EQ(LeastWeight(1e-20f), 1u);
+  EXPECT_EQ(LeastWeight(0.5f), kWholeWeight / 2);
+  EXPECT_EQ(LeastWeight(1), kWholeWeight);
+  EXPECT_EQ(MassOf(0.5f, 7), 4u);
+  EXPECT_EQ(MassOf(0.5f, 8), 4u);
+  EXPECT_EQ(MassOf(1e-30f, 8), 1u);
+  EXPECT_EQ(MassOf(0.99999994f, 8), 8u);
+  EXPECT_LE(MassOf(0.99999994f, uint64_t{1} << 63), uint64_t{1} << 63);
+  EXPECT_EQ(DrawnUnit(0, 10), 0u);
+  EXPECT_EQ(DrawnUnit((uint64_t{1} << 53) - 1, 10), 9u);
+  EXPECT_EQ(DrawnUnit((uint64_t{1} << 53) - 1, uint64_t{1} << 63), (uint64_t{1} << 63) - 1024);
+}
+
+// Less likely than 2^-40 of the best: as good as never.
+TEST(SamplerTest, WhatIsTooRareIsNotDrawn) {
+  std::vector<float> logits(3000, -27.8f);
+  logits[1234] = 0;
+  Sampler sampler;
+  for (int p = 0; p < 300; ++p) {
+    SamplingOptions options = At(1, p);
+    options.top_k = p % 3 == 0 ? 100 : 0;
+    options.top_p = p % 3 == 1 ? 0.99999994f : 1;
+    EXPECT_EQ(sampler.Sample(absl::MakeSpan(logits), options, p, 0)->id, 1234);
   }
 }
 
