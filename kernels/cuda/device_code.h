@@ -40,12 +40,17 @@
 //                                       butterfly of ShuffleXor 16, 8, 4, 2, 1
 //   uint32_t Ballot(bool)               warp. Bit l is lane l's
 //
+//   void AtomicAdd(T* at, T value)      T uint32_t or uint64_t, in shared or device memory. Nothing is
+//                                       returned, so the order of adds is seen by nobody; any other
+//                                       access has a barrier between, or is another kernel's
+//
 //   Bf16, Half                          2 bytes; float ToFloat(x); ToBf16(float), ToHalf(float) to
 //                                       nearest even
 //   uint32_t PackBf16(float low, float high)
 //   float Exp2(float), Exp(float), Log(float), Sqrt(float), ReciprocalSqrt(float), Sin, Cos, Fma
 //   float Mul(float, float)             rounded by itself: never half of a fused multiply-add, so that
 //                                       two kernels get the same bits
+//   double Mul(double, double), Add     the same
 //     FastExp2 and the like are not there: results are to be near those of a CPU
 //   Vector16                            16 bytes, aligned: loaded and stored at once
 //

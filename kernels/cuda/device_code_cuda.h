@@ -73,6 +73,12 @@ BATON_DEVICE float WarpMax(float value) {
 }
 BATON_DEVICE uint32_t Ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
 
+BATON_DEVICE void AtomicAdd(uint32_t* at, uint32_t value) { atomicAdd(at, value); }
+BATON_DEVICE void AtomicAdd(uint64_t* at, uint64_t value) {
+  static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
+  atomicAdd(reinterpret_cast<unsigned long long*>(at), value);
+}
+
 BATON_DEVICE float ToFloat(float x) { return x; }
 BATON_DEVICE float ToFloat(Bf16 x) { return __bfloat162float(x); }
 BATON_DEVICE float ToFloat(Half x) { return __half2float(x); }
@@ -92,6 +98,8 @@ BATON_DEVICE float Sin(float x) { return sinf(x); }
 BATON_DEVICE float Cos(float x) { return cosf(x); }
 BATON_DEVICE float Fma(float a, float b, float c) { return fmaf(a, b, c); }
 BATON_DEVICE float Mul(float a, float b) { return __fmul_rn(a, b); }
+BATON_DEVICE double Mul(double a, double b) { return __dmul_rn(a, b); }
+BATON_DEVICE double Add(double a, double b) { return __dadd_rn(a, b); }
 
 BATON_DEVICE uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));

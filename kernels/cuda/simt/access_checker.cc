@@ -62,7 +62,15 @@ AccessChecker::AccessChecker(ThreadBlock& block, const LaunchShape& shape, const
 void AccessChecker::Access(const void* at, size_t bytes, size_t align, bool write,
                            const void* code) {
   if (Within(at, &current, sizeof(current)) || bytes == 0) return;
-  const Fault access{at, bytes, write, code};
+  Judge({at, bytes, write, code}, align);
+}
+
+void AccessChecker::Add(const void* at, size_t bytes, const void* code) {
+  Judge({at, bytes, true, code, true}, bytes);
+}
+
+inline void AccessChecker::Judge(const Fault& access, size_t align) {
+  const auto [at, bytes, write, code, add] = access;
   const char* problem = nullptr;
   if (const int stack = stacks_.Find(at); stack >= 0) {
     if (stack == block_.stack()) return;
@@ -81,7 +89,7 @@ void AccessChecker::Access(const void* at, size_t bytes, size_t align, bool writ
     const size_t offset = Address(at) - Address(region->base());
     if (offset + bytes > region->bytes()) {
       problem = "goes beyond the end of its allocation";
-    } else if (write) {
+    } else if (write && !add) {
       region->MarkWritten(offset, bytes);
       return Check(access, false, false);
     } else if (!region->Written(offset, bytes)) {
@@ -142,28 +150,35 @@ void AccessChecker::Check(const Fault& access, bool shared, bool in_flight) {
     for (size_t i = first; i < last; ++i) {
       Stamp& written = shadow.written[i];
       Stamp& read = shadow.read[i];
+      Stamp& added = shadow.added[i / 4];
       // Judged already; what may not have come between was judged when it came.
       if (!access.write && read == now && (written & kInFlight) == 0) continue;
       // Shared memory is another block's now.
       if (shared && BlockOf(written) != BlockOf(now)) written = 0;
       if (shared && BlockOf(read) != BlockOf(now)) read = 0;
+      if (shared && BlockOf(added) != BlockOf(now)) added = 0;
       if (written != 0 && ((written & kInFlight) != 0 || !Ordered(written, now))) {
         FailAfter(access, "write", written, shadow.written_at[i / 4]);
       }
-      if (access.write) {
-        if (read != 0 && !Ordered(read, now)) {
-          FailAfter(access, "read", read, shadow.read_at[i / 4]);
-        }
+      if (!access.add && added != 0 && !Ordered(added, now)) {
+        FailAfter(access, "add", added, shadow.added_at[i / 4]);
+      }
+      if (access.write && read != 0 && !Ordered(read, now)) {
+        FailAfter(access, "read", read, shadow.read_at[i / 4]);
+      }
+      if (shared && written == 0 && (access.add || !access.write)) {
+        SetError(access, "is of bytes that nobody has written");
+        block_.Abandon();
+      }
+      if (access.add) {
+        if (i % 4 == 3) added = Merged(added, now);
+      } else if (access.write) {
         written = in_flight ? now | kInFlight : now;
       } else {
-        if (shared && written == 0) {
-          SetError(access, "is of bytes that nobody has written");
-          block_.Abandon();
-        }
         read = Merged(read, now);
       }
     }
-    auto& at = access.write ? shadow.written_at : shadow.read_at;
+    auto& at = access.add ? shadow.added_at : access.write ? shadow.written_at : shadow.read_at;
     for (size_t word = first / 4; word <= (last - 1) / 4; ++word) at[word] = code;
     address += last - first;
   }
@@ -210,8 +225,11 @@ std::string AccessChecker::Name(const void* at) const {
 }
 
 void AccessChecker::SetError(const Fault& access, absl::string_view problem) const {
-  block_.SetError(absl::StrCat(access.write ? "write" : "read", " of ", access.bytes, " bytes at ",
-                               Name(access.at), " at ", PlaceOfCode(access.code), " ", problem));
+  block_.SetError(absl::StrCat(access.add     ? "add"
+                               : access.write ? "write"
+                                              : "read",
+                               " of ", access.bytes, " bytes at ", Name(access.at), " at ",
+                               PlaceOfCode(access.code), " ", problem));
 }
 
 }  // namespace baton::simt

@@ -20,11 +20,12 @@ class ThreadBlock;
 // written, alignment, data of a cp.async in flight. What it finds ends the grid with kernel, block,
 // thread and place.
 //
-// Two accesses of a byte, one of them a write, race unless they are ordered: by one thread; by
-// threads of a warp with a SyncWarp between; by threads of a block with a SyncThreads between.
-// Nothing orders blocks. So of each byte the last write is kept, and of the reads since then as
-// much as decides whether a later write is ordered after all of them: the reader, or that there
-// were several lanes, warps or blocks.
+// Two accesses of a byte, one of them a write, race unless they are ordered; an atomic add is a
+// read and a write, but two adds never race. Ordered are accesses by one thread; by threads of a
+// warp with a SyncWarp between; by threads of a block with a SyncThreads between. Nothing orders
+// blocks. So of each byte the last write is kept, and of the reads since then as much as decides
+// whether a later write is ordered after all of them: the reader, or that there were several lanes,
+// warps or blocks.
 class AccessChecker {
  public:
   // A grid may have at most this many blocks.
@@ -38,6 +39,8 @@ class AccessChecker {
   void BeginBlock();
   // By the running thread; `code` is where its call-out returns to. `align` 1: any.
   void Access(const void* at, size_t bytes, size_t align, bool write, const void* code);
+  // AtomicAdd, of 4 or 8 bytes.
+  void Add(const void* at, size_t bytes, const void* code);
   // A cp.async of 16 bytes to shared memory: nobody may touch them until it has landed.
   void CopyBegins(const void* to, const void* code);
   void CopyEnds(const void* to);
@@ -50,16 +53,21 @@ class AccessChecker {
     std::array<Stamp, kBytes> written{}, read{};
     // Where, of a word's last write and read that were noted.
     std::array<uint32_t, kBytes / 4> written_at{}, read_at{};
+    std::array<Stamp, kBytes / 4> added{};  // of words; like reads, who has to be waited for
+    std::array<uint32_t, kBytes / 4> added_at{};
   };
   struct Fault {
     const void* at;
     size_t bytes;
     bool write;
     const void* code;
+    bool add = false;  // and a write
   };
 
   Stamp Now() const;
   Shadow& ShadowOf(uintptr_t page);
+  // Where it is, and then Check.
+  void Judge(const Fault& access, size_t align);
   // Against what was before, which it then becomes a part of.
   void Check(const Fault& access, bool shared, bool in_flight);
   // `other`, read or write, was before and at that place.

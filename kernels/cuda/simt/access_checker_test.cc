@@ -120,6 +120,23 @@ TEST(AccessCheckerTest, ManyReadersAreAllRemembered) {
       AllOf(HasSubstr("block (2, 0, 0)"), HasSubstr("races with the read by several blocks")));
 }
 
+TEST(AccessCheckerTest, AddsRaceWithEverythingButAdds) {
+  ExpectClean(kSharedFaults, 50);
+  ExpectClean(kGlobalFaults, 5, {.grid_x = 3, .threads = 32});
+  for (const int which : {51, 52}) {
+    ExpectFault(kSharedFaults, which, HasSubstr("races with the "));
+  }
+  EXPECT_THAT(MessageInAscendingOrder(kSharedFaults, 51),
+              AllOf(HasSubstr("read of 4 bytes"), HasSubstr("races with the add by thread ")));
+  EXPECT_THAT(MessageInAscendingOrder(kSharedFaults, 53),
+              AllOf(HasSubstr("add of 4 bytes"), HasSubstr("races with the read by thread ")));
+  EXPECT_THAT(MessageInAscendingOrder(kSharedFaults, 54),
+              AllOf(HasSubstr("add of 4 bytes"), HasSubstr("races with the write by thread ")));
+  ExpectFault(kSharedFaults, 55, HasSubstr("is of bytes that nobody has written"));
+  ExpectFault(kSharedFaults, 56, HasSubstr("is misaligned"));
+  ExpectFault(kGlobalFaults, 6, HasSubstr("races with the "), {.grid_x = 3, .threads = 32});
+}
+
 TEST(AccessCheckerTest, ReportsARaceOfRandomProgramsExactlyWhereThereIsOne) {
   using emulated_kernels::ProgramStep;
   struct Access {

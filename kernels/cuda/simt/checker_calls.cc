@@ -2,8 +2,8 @@
 // a checked kernel's every load and store. Anything else compiled so (inline functions that the
 // linker took from a kernel's object) is let through, as no thread of a grid runs there.
 //
-// Atomic operations and locks of static variables have calls of their own, which are left out: no
-// kernel has them, and one that had would not link.
+// Atomic operations and locks of static variables have calls of their own, which are left out: a
+// kernel has AtomicAdd alone, which is none to the compiler, and one with others would not link.
 
 #include <cstddef>
 #include <cstring>

@@ -1,6 +1,7 @@
 #include "kernels/cuda/simt/device_calls.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/simt/access_checker.h"
 #include "kernels/cuda/simt/thread_block.h"
 
 namespace baton::simt {
@@ -10,6 +11,21 @@ constinit thread_local Current current;
 void SyncThreads(Place place) { current.block->SyncThreads(place); }
 
 void SyncWarp(Place place) { current.block->SyncWarp(place); }
+
+// A thread runs until it waits for others, so nothing comes between its load and its store.
+void AtomicAdd(uint32_t* at, uint32_t value) {
+  if (AccessChecker* const checker = current.block->checker(); checker != nullptr) {
+    checker->Add(at, sizeof(*at), __builtin_return_address(0));
+  }
+  *at += value;
+}
+
+void AtomicAdd(uint64_t* at, uint64_t value) {
+  if (AccessChecker* const checker = current.block->checker(); checker != nullptr) {
+    checker->Add(at, sizeof(*at), __builtin_return_address(0));
+  }
+  *at += value;
+}
 
 void CopyAsync16(void* shared, const void* global, bool valid, Place place) {
   current.block->AddCopy(shared, global, valid, place, __builtin_return_address(0));

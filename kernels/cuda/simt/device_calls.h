@@ -31,6 +31,8 @@ uint32_t Ballot(bool predicate, Place place);
 void MmaBf16(float* d, const uint32_t* a, const uint32_t* b, Place place);
 void LoadMatrix2(uint32_t* r, const void* row, bool transposed, Place place);
 void LoadMatrix4(uint32_t* r, const void* row, bool transposed, Place place);
+void AtomicAdd(uint32_t* at, uint32_t value);
+void AtomicAdd(uint64_t* at, uint64_t value);
 void CopyAsync16(void* shared, const void* global, bool valid, Place place);
 void CopyAsyncCommit();
 void CopyAsyncWait(int groups);

@@ -127,6 +127,9 @@ BATON_DEVICE uint32_t Ballot(bool predicate, simt::Place place = simt::Place::He
   return simt::Ballot(predicate, place);
 }
 
+BATON_DEVICE void AtomicAdd(uint32_t* at, uint32_t value) { simt::AtomicAdd(at, value); }
+BATON_DEVICE void AtomicAdd(uint64_t* at, uint64_t value) { simt::AtomicAdd(at, value); }
+
 BATON_DEVICE float ToFloat(float x) { return x; }
 BATON_DEVICE float ToFloat(Bf16 x) { return simt::Bf16ToFloat(x.bits); }
 BATON_DEVICE float ToFloat(Half x) { return simt::HalfToFloat(x.bits); }
@@ -145,6 +148,8 @@ BATON_DEVICE float Sin(float x) { return std::sin(x); }
 BATON_DEVICE float Cos(float x) { return std::cos(x); }
 BATON_DEVICE float Fma(float a, float b, float c) { return std::fma(a, b, c); }
 BATON_DEVICE float Mul(float a, float b) { return a * b; }
+BATON_DEVICE double Mul(double a, double b) { return a * b; }
+BATON_DEVICE double Add(double a, double b) { return a + b; }
 
 BATON_DEVICE void CopyAsync16(void* shared, const void* global, bool valid,
                               simt::Place place = simt::Place::Here()) {

@@ -77,6 +77,27 @@ BATON_KERNEL(kSharedFaults, ProbeParams, 64) {
   } else if (which == 31) {
     reinterpret_cast<uint16_t*>(fresh)[2 * thread] = 1;
     value = fresh[thread];
+  } else if (which == 50) {
+    AtomicAdd(&words[5], 2u);
+    SyncThreads();
+    value = words[5];
+  } else if (which == 51 || which == 52) {
+    AtomicAdd(&words[thread], 1u);
+    const int by = which == 51 ? 32 : 1;
+    if ((thread & by) != 0) value = words[thread - by];
+  } else if (which == 53 || which == 54) {
+    uint32_t& word = words[thread % 32];
+    if (thread >= 32) {
+      AtomicAdd(&word, 1u);
+    } else if (which == 53) {
+      value = word;
+    } else {
+      word = 1;
+    }
+  } else if (which == 55) {
+    AtomicAdd(&fresh[thread], 1u);
+  } else if (which == 56) {
+    AtomicAdd(reinterpret_cast<uint64_t*>(&words[thread / 8 * 4 + 1]), uint64_t{1});
   } else if (which == 40) {
     auto* stage = reinterpret_cast<Vector16*>(fresh);
     const auto* in = reinterpret_cast<const Vector16*>(params.in);
@@ -101,6 +122,8 @@ BATON_KERNEL(kGlobalFaults, ProbeParams, 32) {
   if (which == 0) params.out[own] += 1;
   if (which == 1 && Lane() == 0) params.out[500] = value;
   if (which == 3 && BlockX() == 2) const_cast<uint32_t*>(params.in)[0] = value;
+  if (which == 5 || which == 6) AtomicAdd(const_cast<uint32_t*>(&params.in[300]), 1u);
+  if (which == 6) params.out[own] += params.in[300];
 }
 
 BATON_KERNEL(kBoundsFaults, ProbeParams, 64) {

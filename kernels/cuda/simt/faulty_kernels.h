@@ -18,13 +18,17 @@ namespace baton::emulated_kernels {
 //                   two lanes, 19 a and b that are only read, right
 //   parts of words  20 bytes and 21 halves by different threads, right; 22 bytes that overlap
 //   unwritten       30 a word, 31 the upper half of one
+//   adds            50 to one word by all, read after a barrier, right; 51 read by another warp without
+//                   it, 52 by another lane, 53 a read that another warp adds to, 54 a write that
+//                   another warp adds to, 55 to a word that nobody has written, 56 misaligned
 //   copies          40 a stage is overwritten by the next copy while another warp may still read it
 // clang-format on
 extern const Kernel kSharedFaults;
 
 // 32 threads, 3 blocks; out has a word for each block and thread. 1 all blocks write a word, 2 a
 // block reads what the next one writes, 3 all read a word and then the last one writes it (in
-// ascending order), 4 reads what nobody has written.
+// ascending order), 4 reads what nobody has written, 5 all blocks add to a word (right), 6 and then
+// read it.
 extern const Kernel kGlobalFaults;
 
 // 64 threads, 256 bytes of dynamic shared memory; in has 512 words. 1 beyond a shared array, 2 the
