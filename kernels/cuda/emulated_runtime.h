@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/cuda/device_runtime.h"
@@ -21,6 +23,9 @@ struct EmulatedOptions {
   // Kernels that were compiled with checks run with them, and report reads of memory that nobody
   // wrote; all kernels that write it must have been compiled so. Costs an eighth of memory_bytes.
   bool check = false;
+  // For tests of tests, of kernels with checks: as in SimtOptions.
+  std::string mutation;
+  std::set<std::string>* mutations_seen = nullptr;
 };
 
 // A device on the CPU: a test tool, made to show mistakes that a GPU hides most of the time. Runs

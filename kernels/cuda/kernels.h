@@ -228,8 +228,9 @@ struct ArgmaxParams {
 struct KernelTable {
   Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table, rope_write_kv,
       paged_attention, attention_plan, merge_attention, argmax;
-  Kernel kv_checksum;                                     // kv_checksum.h
-  Kernel split_attention[std::size(kAttentionHeadDims)];  // by head_dim
+  Kernel kv_checksum;                                                      // kv_checksum.h
+  Kernel draw_scan, draw_weigh, draw_alternatives, draw_edit, draw_token;  // draw_kernels.h
+  Kernel split_attention[std::size(kAttentionHeadDims)];                   // by head_dim
   Kernel prefill_attention[std::size(kAttentionHeadDims)];
 };
 // Run by the emulated runtime.

@@ -1,0 +1,18 @@
+#include "gtest/gtest.h"
+#include "kernels/cuda/device_sampler_cases.h"
+#include "kernels/cuda/kernel_cases.h"
+
+namespace baton {
+namespace {
+
+TEST(DeviceSamplerCudaTest, DrawsWhatTheHostDraws) {
+  const auto tested = OpenTestedKernels();
+  if (absl::IsFailedPrecondition(tested.status())) GTEST_SKIP() << tested.status().message();
+  ASSERT_TRUE(tested.ok()) << tested.status();
+  for (int i = 0; i < kDrawCases; ++i) {
+    EXPECT_EQ(RunDrawCase(tested->runtime.get(), tested->kernels, i), absl::OkStatus());
+  }
+}
+
+}  // namespace
+}  // namespace baton
