@@ -199,8 +199,10 @@ class Backend {
     return std::shared_ptr<DeviceEvent>();
   }
 
-  // Whether it draws tokens, and takes rows that follow a step which has not finished.
+  // Whether it draws tokens, from vocabularies of up to most_draw_vocab(), and takes rows that
+  // follow a step which has not finished.
   virtual bool draws() const { return false; }
+  virtual int most_draw_vocab() const { return 0; }
   // A number for the operations of a step that stay the same; 0: nothing is recorded.
   virtual uint64_t NewProgram() { return 0; }
   // Runs a step, or leaves it to run: views in `step` end with this call, but for those of results.

@@ -109,6 +109,20 @@ absl::Status CheckStepTokens(const StepArgs& step) {
   return absl::OkStatus();
 }
 
+absl::Status CheckDraw(const DrawOptions& draw, size_t row) {
+  const size_t most_banned = draw.stop_tokens.empty() ? 512 : 256;
+  if (draw.banned.size() > most_banned || draw.stop_tokens.size() > 256) {
+    return Refuse("step: logit row ", row, " has ", draw.banned.size(), " banned tokens and ",
+                  draw.stop_tokens.size(), " stop tokens; at most ", most_banned, " and 256");
+  }
+  const bool penalties =
+      draw.repetition_penalty != 1 || draw.presence_penalty != 0 || draw.frequency_penalty != 0;
+  if (penalties && (draw.sequence == 0 || draw.history == nullptr)) {
+    return Refuse("step: logit row ", row, " has penalties, and no sequence or history");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckStepResults(const StepArgs& step) {
   for (const int row : step.logit_rows) {
     if (row < 0 || static_cast<size_t>(row) >= step.tokens.size()) {
@@ -119,8 +133,12 @@ absl::Status CheckStepResults(const StepArgs& step) {
     return Refuse("step: ways to draw from ", step.draws.size(), " rows of logits, of ",
                   step.logit_rows.size());
   }
-  const size_t drawn =
-      step.draws.size() - std::count(step.draws.begin(), step.draws.end(), nullptr);
+  size_t drawn = 0;
+  for (size_t i = 0; i < step.draws.size(); ++i) {
+    if (step.draws[i] == nullptr) continue;
+    ++drawn;
+    if (absl::Status status = CheckDraw(*step.draws[i], i); !status.ok()) return status;
+  }
   const size_t rest = step.logit_rows.size() - drawn;
   if (step.logits.size() != rest * step.vocab || step.drawn.size() != drawn) {
     return Refuse("step: room for ", step.logits.size(), " logits and ", step.drawn.size(),
