@@ -16,57 +16,182 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backe
                                                        const KvView& kv, int max_rows) {
   auto forward = ForwardPass::Create(model, backend, max_rows);
   if (!forward.ok()) return forward.status();
-  return std::unique_ptr<Engine>(new Engine(model, kv, *std::move(forward)));
+  return std::unique_ptr<Engine>(new Engine(model, backend, kv, *std::move(forward)));
 }
 
-Engine::Engine(const Model* model, const KvView& kv, std::unique_ptr<ForwardPass> forward)
-    : model_(model), kv_(kv), forward_(std::move(forward)) {}
+Engine::Engine(const Model* model, Backend* backend, const KvView& kv,
+               std::unique_ptr<ForwardPass> forward)
+    : model_(model), backend_(backend), kv_(kv), forward_(std::move(forward)) {}
 
-absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Engine::Run(
-    const StepPlan& plan, const LayerDone& layer_done) {
-  std::vector<absl::StatusOr<SampledToken>> sampled;
-  if (plan.items.empty()) return sampled;
-  tokens_.clear();
-  sequences_.clear();
-  logit_rows_.clear();
-  bool more_logits = false;
-  rope_reach_.clear();
-  for (const PlanItem& item : plan.items) {
-    sequences_.push_back({.first_row = static_cast<int>(tokens_.size()),
-                          .rows = static_cast<int>(item.tokens.size()),
-                          .first_position = item.first_position,
-                          .blocks = item.blocks});
-    const int end = item.first_position + static_cast<int>(item.tokens.size());
-    rope_reach_.push_back(item.rope_reach > 0
-                              ? item.rope_reach
-                              : RopeReach(model_->config().rope, item.original_prompt_tokens, end));
-    tokens_.insert(tokens_.end(), item.tokens.begin(), item.tokens.end());
-    more_logits |= item.scores != nullptr;
-    if (item.sampling != nullptr) logit_rows_.push_back(static_cast<int>(tokens_.size()) - 1);
+Engine::~Engine() {
+  // What they write their results to ends here.
+  for (; running_ > 0; --running_) forward_->Finish().IgnoreError();
+}
+
+absl::Status Engine::Start(const StepPlan& plan) {
+  if (running_ == kMostSteps) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a step to be started while ", running_, " are running"));
   }
-  const size_t vocab = model_->config().vocab;
-  if (logits_.size() < logit_rows_.size() * vocab) logits_.resize(logit_rows_.size() * vocab);
-  const absl::Span<float> logits = absl::MakeSpan(logits_).subspan(0, logit_rows_.size() * vocab);
-  const absl::Status ran = forward_->Run({.tokens = tokens_,
-                                          .sequences = sequences_,
-                                          .logit_rows = logit_rows_,
-                                          .rope_reach = rope_reach_,
-                                          .more_logits = more_logits},
-                                         kv_, logits, layer_done);
-  if (!ran.ok()) return ran;
-  ++steps_;
-  for (const PlanItem& item : plan.items) {
-    if (item.sampling == nullptr) continue;
-    const int position = item.first_position + static_cast<int>(item.tokens.size());
-    sampled.push_back(sampler_.Sample(logits.subspan(sampled.size() * vocab, vocab), *item.sampling,
-                                      position, position - item.original_prompt_tokens,
-                                      item.history));
-  }
-  for (size_t i = 0; more_logits && i < plan.items.size(); ++i) {
+  for (size_t i = 0; i < plan.items.size(); ++i) {
     if (plan.items[i].scores == nullptr) continue;
-    if (absl::Status s = Score(plan.items[i], sequences_[i].first_row); !s.ok()) return s;
+    return absl::InvalidArgumentError(
+        absl::StrCat("item ", i, " of a step that is started has scores"));
   }
-  return sampled;
+  if (absl::Status s = Gather(plan, /*on_device=*/true); !s.ok()) return s;
+  const auto room = MakeRoom(&ResultsOf(steps_));
+  if (!room.ok()) return room.status();
+  if (absl::Status s = forward_->Start(rows_.Batch(), kv_, *room); !s.ok()) return s;
+  ++steps_;
+  ++running_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Engine::Tokens> Engine::Finish() {
+  if (running_ == 0) return absl::FailedPreconditionError("no step is running");
+  Results& results = ResultsOf(steps_ - running_);
+  const absl::Status finished = forward_->Finish();
+  --running_;
+  if (!finished.ok()) return finished;
+  return TokensOf(&results);
+}
+
+absl::StatusOr<Engine::Tokens> Engine::Run(const StepPlan& plan, const LayerDone& layer_done) {
+  if (running_ > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a step to be run while ", running_, " are running"));
+  }
+  if (plan.items.empty()) return Tokens();
+  const bool scored = std::any_of(plan.items.begin(), plan.items.end(),
+                                  [](const PlanItem& item) { return item.scores != nullptr; });
+  if (scored || layer_done) return RunAtOnce(plan, layer_done);
+  if (absl::Status s = Start(plan); !s.ok()) return s;
+  return Finish();
+}
+
+absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
+                                                 const LayerDone& layer_done) {
+  if (absl::Status s = Gather(plan, /*on_device=*/false); !s.ok()) return s;
+  Results& results = ResultsOf(steps_);
+  const auto room = MakeRoom(&results);
+  if (!room.ok()) return room.status();
+  ForwardBatch batch = rows_.Batch();
+  for (const PlanItem& item : plan.items) batch.more_logits |= item.scores != nullptr;
+  if (absl::Status s = forward_->Run(batch, kv_, room->logits, layer_done); !s.ok()) return s;
+  ++steps_;
+  Tokens tokens = TokensOf(&results);
+  for (size_t i = 0; batch.more_logits && i < plan.items.size(); ++i) {
+    if (plan.items[i].scores == nullptr) continue;
+    if (absl::Status s = Score(plan.items[i], rows_.first_row(i)); !s.ok()) return s;
+  }
+  return tokens;
+}
+
+// Rows of all items, and how the tokens that follow them are drawn.
+absl::Status Engine::Gather(const StepPlan& plan, bool on_device) {
+  Results& results = ResultsOf(steps_);
+  results.draws.clear();
+  results.draw_of_item.clear();
+  rows_.Clear(plan.items.size());
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const PlanItem& item = plan.items[i];
+    const int rows = item.follows ? 1 : static_cast<int>(item.tokens.size());
+    const int end = item.first_position + rows;
+    const int reach = item.rope_reach > 0
+                          ? item.rope_reach
+                          : RopeReach(model_->config().rope, item.original_prompt_tokens, end);
+    if (item.follows) {
+      const absl::StatusOr<int> row = FollowedRow(item);
+      if (!row.ok()) {
+        return absl::Status(row.status().code(),
+                            absl::StrCat("item ", i, " of a step ", row.status().message()));
+      }
+      rows_.AddFollowing(*row, item.first_position, item.blocks, reach);
+    } else {
+      rows_.Add(item.tokens, item.first_position, item.blocks, reach);
+    }
+    if (item.sampling == nullptr) {
+      results.draw_of_item.push_back(-1);
+      continue;
+    }
+    results.draw_of_item.push_back(static_cast<int>(results.draws.size()));
+    Draw draw = {.sampling = item.sampling,
+                 .history = item.history,
+                 .position = end,
+                 .generated = end - item.original_prompt_tokens,
+                 .logprob = item.sampling->logprobs.has_value()};
+    if (on_device && DrawsOnDevice(*item.sampling)) {
+      rows_.DrawOnDevice(*item.sampling, end, draw.generated, model_->config().vocab);
+      draw.sampling = nullptr;
+    } else {
+      rows_.WantLogits();
+    }
+    results.draws.push_back(draw);
+  }
+  return absl::OkStatus();
+}
+
+// The logit row of the step before whose token an item begins with.
+absl::StatusOr<int> Engine::FollowedRow(const PlanItem& item) {
+  if (running_ == 0) return absl::InvalidArgumentError("follows another, and none is running");
+  const Results& before = ResultsOf(steps_ - 1);
+  const int items = static_cast<int>(before.draw_of_item.size());
+  if (*item.follows < 0 || *item.follows >= items) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("follows item ", *item.follows, "; the step before has ", items));
+  }
+  const int row = before.draw_of_item[*item.follows];
+  if (row < 0 || before.draws[row].sampling != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("follows item ", *item.follows, ", whose token the device does not draw"));
+  }
+  if (!item.tokens.empty() || item.first_position != before.draws[row].position) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "follows item ", *item.follows, ", whose token has position ", before.draws[row].position,
+        "; it has ", item.tokens.size(), " tokens of its own from ", item.first_position));
+  }
+  return row;
+}
+
+absl::StatusOr<ForwardResults> Engine::MakeRoom(Results* results) {
+  const size_t host = rows_.logit_rows() - rows_.drawn_on_device();
+  const size_t floats = host * model_->config().vocab;
+  if (results->capacity < floats) {
+    auto memory = backend_->AllocateResults(floats);
+    if (!memory.ok()) return memory.status();
+    results->memory = *std::move(memory);
+    results->capacity = floats;
+  }
+  results->drawn.resize(rows_.drawn_on_device());
+  return ForwardResults{.logits = {results->memory.get(), floats},
+                        .drawn = absl::MakeSpan(results->drawn)};
+}
+
+Engine::Tokens Engine::TokensOf(Results* results) {
+  Tokens tokens;
+  tokens.reserve(results->draws.size());
+  const size_t vocab = model_->config().vocab;
+  float* logits = results->memory.get();
+  auto drawn = results->drawn.begin();
+  for (const Draw& draw : results->draws) {
+    if (draw.sampling != nullptr) {
+      tokens.push_back(sampler_.Sample({logits, vocab}, *draw.sampling, draw.position,
+                                       draw.generated, draw.history));
+      logits += vocab;
+      continue;
+    }
+    const DrawnToken& found = *drawn++;
+    if (found.id < 0) {
+      tokens.push_back(absl::InternalError(
+          absl::StrCat("no token can be drawn from the logits at position ", draw.position)));
+      continue;
+    }
+    SampledToken token = {.id = found.id, .position = draw.position};
+    if (draw.logprob) token.logprob = found.logprob;
+    for (const auto& [id, logprob] : found.top) token.top.push_back({id, logprob});
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
 }
 
 absl::Status Engine::Score(const PlanItem& item, int first_row) {

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/engine/plan_rows.h"
 #include "common/model/model.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampler.h"
@@ -27,7 +30,7 @@ struct PromptScores {
 
 // Some tokens of one sequence: a chunk of its prompt, or its latest token.
 struct PlanItem {
-  absl::Span<const TokenId> tokens;  // at least one
+  absl::Span<const TokenId> tokens;  // at least one, or none with `follows`
   int first_position = 0;            // absolute, of tokens[0]
   absl::Span<const BlockId> blocks;  // in token order, covering the last token
   // How to draw the token that follows; null when none is wanted (a chunk with more to come).
@@ -39,45 +42,99 @@ struct PlanItem {
   // Of the rotary table that the sequence's KV is computed with (rope_config.h), the same for all
   // of it; 0 for that of a sequence which ends with this item.
   int rope_reach = 0;
+  // Instead of `tokens`: the one that this item of the step before draws, which is not known yet.
+  // That step has been started and not finished, and draws it on the device (DrawsOnDevice).
+  std::optional<int> follows;
 };
 
-// Which tokens of which sequences run in one step. Views: all must live until Run returns.
+// Which tokens of which sequences run in one step. Views: all must live until Start returns, and
+// until Finish does `sampling` and `history` of items that are not drawn on the device.
 struct StepPlan {
   std::vector<PlanItem> items;
 };
 
 // Runs steps: a plan in, tokens out. What both workers share. One thread.
+//
+// With a backend that draws, a step can be started before the one before it has been finished: what
+// that draws stays on the device and is what the next one begins with, and the host is one step
+// behind. Tokens are those of the plain way, whichever rows are drawn where.
 class Engine {
  public:
+  // One entry for each item with `sampling`, in order: a token, or Internal where that sequence's
+  // logits are no numbers (the others are sound).
+  using Tokens = std::vector<absl::StatusOr<SampledToken>>;
+  // Started and not finished, at most.
+  static constexpr int kMostSteps = Backend::kMostSteps;
+
   // All must outlive the engine; `kv` is laid out as the model says. Steps have up to `max_rows`
   // tokens over all items. ResourceExhausted when their activations do not fit.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const Model* model, Backend* backend,
                                                         const KvView& kv, int max_rows);
+  // Waits for the steps that are running.
+  ~Engine();
 
-  // Writes the KV of all items into the pool. The result has one entry per item with `sampling`, in
-  // order: a token, or Internal where that sequence's logits are no numbers (the others are sound).
-  // `layer_done`: see ForwardPass::Run. An error of the step itself leaves the KV of its
-  // positions undefined. An empty plan does nothing.
-  absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Run(
-      const StepPlan& plan, const LayerDone& layer_done = nullptr);
+  // Starts a step that writes the KV of all items into the pool. A backend that draws may return
+  // before it has run: until it is finished, its blocks stay with their sequences. Other backends
+  // run it. After an error it does not count as started, and the KV of its positions is undefined.
+  // InvalidArgument for a plan that can't be run, or has `scores`; FailedPrecondition beyond
+  // kMostSteps.
+  absl::Status Start(const StepPlan& plan);
+  // Waits for the oldest step that was started. An error is that step's, which has ended all the
+  // same; tokens that follow its are undefined. FailedPrecondition when there is none.
+  absl::StatusOr<Tokens> Finish();
+  int running() const { return running_; }
+
+  // Start and Finish, while no step is running. An empty plan does nothing. `layer_done`: see
+  // ForwardPass::Run. With it, or `scores`, all tokens are drawn on the host.
+  absl::StatusOr<Tokens> Run(const StepPlan& plan, const LayerDone& layer_done = nullptr);
+
+  bool draws() const { return backend_->draws(); }
+  // Whether the device draws tokens under these options: then an item may follow one of them. Not
+  // those that look back.
+  bool DrawsOnDevice(const SamplingOptions& sampling) const {
+    return draws() && !sampling.LooksBack();
+  }
 
   int max_rows() const { return forward_->max_rows(); }
-  uint64_t steps() const { return steps_; }
+  uint64_t steps() const { return steps_; }  // started
 
  private:
-  Engine(const Model* model, const KvView& kv, std::unique_ptr<ForwardPass> forward);
+  // How the token of one item is drawn, and what it is.
+  struct Draw {
+    const SamplingOptions* sampling = nullptr;  // null: drawn on the device
+    const TokenHistory* history = nullptr;
+    int position = 0;
+    int generated = 0;
+    bool logprob = false;
+  };
+  // What a running step leaves. Kept for its memory.
+  struct Results {
+    std::vector<Draw> draws;
+    std::vector<int> draw_of_item;    // place in `draws`; -1: none
+    std::shared_ptr<float[]> memory;  // of logits that the host draws from
+    size_t capacity = 0;              // of it, floats
+    std::vector<DrawnToken> drawn;
+  };
+
+  Engine(const Model* model, Backend* backend, const KvView& kv,
+         std::unique_ptr<ForwardPass> forward);
+  Results& ResultsOf(uint64_t step) { return results_[step % kMostSteps]; }
+  absl::Status Gather(const StepPlan& plan, bool on_device);
+  absl::StatusOr<int> FollowedRow(const PlanItem& item);
+  absl::StatusOr<ForwardResults> MakeRoom(Results* results);
+  absl::StatusOr<Tokens> RunAtOnce(const StepPlan& plan, const LayerDone& layer_done);
+  Tokens TokensOf(Results* results);
   absl::Status Score(const PlanItem& item, int first_row);
 
   const Model* model_;
+  Backend* const backend_;
   const KvView kv_;
   const std::unique_ptr<ForwardPass> forward_;
   Sampler sampler_;
   uint64_t steps_ = 0;
-  // Of the current step, kept for their memory.
-  std::vector<TokenId> tokens_;
-  std::vector<SequenceRows> sequences_;
-  std::vector<int> logit_rows_, rope_reach_;
-  std::vector<float> logits_;
+  int running_ = 0;
+  std::array<Results, kMostSteps> results_;
+  PlanRows rows_;  // of the step that is being started
   std::vector<float> few_logits_;
 };
 

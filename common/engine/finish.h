@@ -19,4 +19,8 @@ enum class FinishReason {
 std::optional<FinishReason> FinishAt(TokenId id, int position, int original_prompt_tokens,
                                      const SamplingOptions& sampling, int context);
 
+// Whether whatever token is at `position` ends its answer, for its length.
+bool IsLastPosition(int position, int original_prompt_tokens, const SamplingOptions& sampling,
+                    int context);
+
 }  // namespace baton

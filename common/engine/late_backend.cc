@@ -1,0 +1,239 @@
+#include "common/engine/late_backend.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+// What the host may not find in results before their time.
+constexpr TokenId kNotYet = 1'000'000'007;
+
+// `draw` as the Sampler is told it.
+SamplingOptions SamplingOf(const DrawOptions& draw) {
+  SamplingOptions sampling;
+  sampling.temperature = draw.temperature;
+  sampling.top_p = draw.top_p;
+  sampling.top_k = draw.top_k;
+  sampling.min_p = draw.min_p;
+  sampling.seed = draw.seed;
+  sampling.answer_index = draw.answer_index;
+  sampling.logit_bias.assign(draw.logit_bias.begin(), draw.logit_bias.end());
+  sampling.stop_tokens.assign(draw.banned.begin(), draw.banned.end());
+  sampling.min_tokens = 1;
+  if (draw.alternatives >= 0) sampling.logprobs = draw.alternatives;
+  return sampling;
+}
+
+}  // namespace
+
+// Everything that its operations look at later is a copy.
+struct LateBackend::Step {
+  uint64_t number = 0;
+  StepArgs args;
+  std::vector<TokenId> tokens;
+  std::vector<int> follows, logit_rows;
+  std::vector<std::vector<BlockId>> blocks;
+  std::vector<std::vector<uint64_t>> generations;
+  std::vector<SequenceRows> sequences;
+  std::vector<std::vector<float>> frequencies;
+  std::vector<Rope> ropes;
+  struct Draw {
+    SamplingOptions sampling;
+    int position = 0;
+  };
+  std::vector<std::optional<Draw>> draws;  // of each logit row
+  std::vector<std::function<absl::Status()>> ops;
+  size_t next = 0;  // of them
+
+  void CopyArgs(const StepArgs& from) {
+    args = from;
+    tokens.assign(from.tokens.begin(), from.tokens.end());
+    follows.assign(from.follows.begin(), from.follows.end());
+    logit_rows.assign(from.logit_rows.begin(), from.logit_rows.end());
+    for (const SequenceRows& sequence : from.sequences) {
+      blocks.emplace_back(sequence.blocks.begin(), sequence.blocks.end());
+      sequences.push_back(sequence);
+    }
+    for (size_t i = 0; i < sequences.size(); ++i) sequences[i].blocks = blocks[i];
+    for (const Rope& rope : from.ropes) {
+      frequencies.emplace_back(rope.inverse_frequency.begin(), rope.inverse_frequency.end());
+      ropes.push_back(rope);
+    }
+    for (size_t i = 0; i < ropes.size(); ++i) ropes[i].inverse_frequency = frequencies[i];
+    for (size_t i = 0; i < logit_rows.size(); ++i) {
+      draws.emplace_back();
+      if (from.draws.empty() || from.draws[i] == nullptr) continue;
+      draws.back() = Draw{SamplingOf(*from.draws[i]), from.draws[i]->position};
+    }
+    args.tokens = tokens;
+    args.follows = follows;
+    args.logit_rows = logit_rows;
+    args.sequences = sequences;
+    args.ropes = ropes;
+    args.draws = {};
+  }
+};
+
+LateBackend::LateBackend(LateBackendOptions options)
+    : options_(std::move(options)),
+      fake_(CreateFakeBackend(options_.fake)),
+      random_(options_.seed) {}
+
+LateBackend::~LateBackend() = default;
+
+absl::Status LateBackend::StartStep(const StepArgs& args, StepOps ops) {
+  if (running_.size() == kMostSteps) {
+    return absl::FailedPreconditionError("step: two are started and not finished");
+  }
+  auto step = std::make_unique<Step>();
+  step->number = started_ + 1;
+  step->CopyArgs(args);
+  if (options_.generations != nullptr) {
+    for (const auto& blocks : step->blocks) {
+      auto& generations = step->generations.emplace_back();
+      for (const BlockId block : blocks) generations.push_back(options_.generations[block]);
+    }
+  }
+  for (DrawnToken& drawn : args.drawn) drawn.id = kNotYet;
+  recorded_ = step.get();
+  running_.push_back(std::move(step));
+  const absl::Status recorded = ops(recorded_->args);
+  recorded_ = nullptr;
+  if (!recorded.ok()) {
+    running_.pop_back();
+    return recorded;
+  }
+  ++started_;
+  if (running_.size() > 1) {
+    ++started_ahead_;
+    rows_ahead_ +=
+        std::count_if(args.follows.begin(), args.follows.end(), [](int row) { return row >= 0; });
+  }
+  if (options_.seed == 0) return absl::OkStatus();
+  random_ = random_ * 0x5851F42D4C957F2D + 0x14057B7EF767814F;
+  return RunSome((random_ >> 33) % 40);
+}
+
+absl::Status LateBackend::FinishStep() {
+  if (running_.empty()) return absl::FailedPreconditionError("step: none is started");
+  absl::Status ran = RunOldest();
+  running_.erase(running_.begin());
+  ++finished_;
+  if (finished_ == options_.failing_step) ran = absl::InternalError("the device has failed");
+  return ran;
+}
+
+absl::Status LateBackend::RunOldest() {
+  Step& step = *running_.front();
+  while (step.next < step.ops.size()) {
+    if (absl::Status s = step.ops[step.next++](); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+// In the order of the calls.
+absl::Status LateBackend::RunSome(size_t ops) {
+  for (const auto& step : running_) {
+    for (; ops > 0 && step->next < step->ops.size(); --ops) {
+      if (absl::Status s = step->ops[step->next++](); !s.ok()) return s;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LateBackend::Then(std::function<absl::Status()> op) {
+  if (recorded_ != nullptr) {
+    recorded_->ops.push_back(std::move(op));
+    return absl::OkStatus();
+  }
+  if (absl::Status s = Synchronize(); !s.ok()) return s;
+  return op();
+}
+
+absl::Status LateBackend::Synchronize() { return RunSome(~size_t{0}); }
+
+absl::Status LateBackend::Embed(const EmbedArgs& args) {
+  if (recorded_ == nullptr) return Then([this, args] { return fake_->Embed(args); });
+  return Then([this, args, step = recorded_] { return EmbedNow(*step, args); });
+}
+absl::Status LateBackend::RmsNorm(const RmsNormArgs& args) {
+  return Then([this, args] { return fake_->RmsNorm(args); });
+}
+absl::Status LateBackend::Gemm(const GemmArgs& args) {
+  return Then([this, args] { return fake_->Gemm(args); });
+}
+absl::Status LateBackend::RopeAndWriteKv(const RopeAndWriteKvArgs& args) {
+  return Then([this, args, step = recorded_] {
+    if (step != nullptr) CheckBlocks(*step);
+    return fake_->RopeAndWriteKv(args);
+  });
+}
+absl::Status LateBackend::Attention(const AttentionArgs& args) {
+  return Then([this, args, step = recorded_] {
+    if (step != nullptr) CheckBlocks(*step);
+    return fake_->Attention(args);
+  });
+}
+absl::Status LateBackend::SiluMul(const SiluMulArgs& args) {
+  return Then([this, args] { return fake_->SiluMul(args); });
+}
+absl::Status LateBackend::Logits(const LogitsArgs& args) {
+  if (recorded_ == nullptr) return Then([this, args] { return fake_->Logits(args); });
+  return Then([this, args, step = recorded_] { return DrawNow(*step, args); });
+}
+
+void LateBackend::CheckBlocks(const Step& step) {
+  for (size_t i = 0; i < step.generations.size(); ++i) {
+    for (size_t b = 0; b < step.generations[i].size(); ++b) {
+      const BlockId block = step.blocks[i][b];
+      const uint64_t began = step.generations[i][b], now = options_.generations[block];
+      if (began % 2 == 1 && now == began) continue;
+      if (lost_blocks_++ > 0) continue;
+      first_lost_ =
+          absl::StrCat("step ", step.number, ", sequence ", i, ": block ", block,
+                       " had generation ", began, " when it was started, ", now, " when it ran");
+    }
+  }
+}
+
+absl::Status LateBackend::EmbedNow(const Step& step, const EmbedArgs& args) {
+  std::vector<TokenId> tokens = step.tokens;
+  for (size_t row = 0; row < step.follows.size(); ++row) {
+    if (step.follows[row] >= 0) tokens[row] = drawn_.at(step.follows[row]);
+  }
+  return fake_->Embed({.table = args.table, .tokens = tokens, .out = args.out});
+}
+
+absl::Status LateBackend::DrawNow(const Step& step, const LogitsArgs& args) {
+  const size_t rows = step.logit_rows.size();
+  const size_t vocab = static_cast<size_t>(step.args.vocab);
+  std::vector<float> logits(rows * vocab);
+  const absl::Status ran = fake_->Logits(
+      {.in = args.in, .head = args.head, .rows = step.logit_rows, .out = absl::MakeSpan(logits)});
+  if (!ran.ok()) return ran;
+  drawn_.assign(rows, 0);
+  auto host = step.args.logits.begin();
+  auto drawn = step.args.drawn.begin();
+  for (size_t i = 0; i < rows; ++i) {
+    const auto row = absl::MakeSpan(logits).subspan(i * vocab, vocab);
+    if (!step.draws[i]) {
+      host = std::copy(row.begin(), row.end(), host);
+      continue;
+    }
+    const auto token = sampler_.Sample(row, step.draws[i]->sampling, step.draws[i]->position, 0);
+    *drawn = {};
+    if (token.ok()) {
+      drawn_[i] = token->id;
+      drawn->id = token->id;
+      drawn->logprob = token->logprob.value_or(0);
+      for (const TokenLogprob& top : token->top) drawn->top.emplace_back(top.id, top.logprob);
+    }
+    ++drawn;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton
