@@ -14,7 +14,7 @@ class ColocatedTest : public DecodeWorkerTest {
   }
 };
 
-TEST_F(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
+TEST_P(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
   Start(64, {.chunk_tokens = 16});
   const Prompt prompt = Colocated(53);
   Record record;
@@ -26,7 +26,9 @@ TEST_F(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
   EXPECT_TRUE(record.promised);
   EXPECT_EQ(record.finished->reason, FinishReason::kLength);
   EXPECT_EQ(record.finished->link, "");
-  EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 19));
+  if (backends_ != Backends::kLate) {  // there, some of a step is in the time of the one before
+    EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 19));
+  }
   EXPECT_EQ(record.ended, absl::OkStatus());
   EXPECT_EQ(worker_->Load().steps, 4u + 19);  // chunks of 16, 16, 16, 5
   EXPECT_EQ(worker_->Load().waiting_tokens, 0);
@@ -34,7 +36,7 @@ TEST_F(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
 }
 
 // The promise of chunked prefill: no stream waits for more than a chunk.
-TEST_F(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
+TEST_P(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
   Start(64, {.chunk_tokens = 8});
   const Prompt stream = Colocated(3, 40), longer = Colocated(100);
   Record first, second;
@@ -47,14 +49,14 @@ TEST_F(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
     EXPECT_EQ(first.tokens.size(), ++tokens) << "the stream stood still";
     ++turns;
   }
-  EXPECT_EQ(turns, 1u + 100 / 7 + 1);  // the batch of one leaves 7 of 8 in each step
+  EXPECT_EQ(turns, 1u + 100 / 7 + 1 + behind());  // the batch of one leaves 7 of 8 in each step
   Settle();
   EXPECT_EQ(first.ids(), stream.answer);
   EXPECT_EQ(second.ids(), longer.answer);
   ExpectAllBack();
 }
 
-TEST_F(ColocatedTest, ALargeBatchLeavesAPromptOneBlockOfTokens) {
+TEST_P(ColocatedTest, ALargeBatchLeavesAPromptOneBlockOfTokens) {
   Start(256, {.chunk_tokens = 8});
   std::vector<Prompt> prompts;
   std::vector<Record> records(12);
@@ -75,7 +77,7 @@ TEST_F(ColocatedTest, ALargeBatchLeavesAPromptOneBlockOfTokens) {
   ExpectAllBack();
 }
 
-TEST_F(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
+TEST_P(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
   Start(32, {.chunk_tokens = 128});
   const Prompt one = Colocated(80), two = Colocated(60), three = Colocated(4);
   Record records[3];
@@ -96,7 +98,7 @@ TEST_F(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
 
 // Neither kind starves the other: blocks that a prompt waits for are not given to tickets, and a
 // batch that tickets keep full has a place for a prompt once those before it are done.
-TEST_F(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
+TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   Start(32, {.max_batch = 2});
   const Prompt holder = Colocated(60, 30), waiting = Colocated(80);
   const auto ticket = Ready(8);
@@ -120,7 +122,7 @@ TEST_F(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
 }
 
 // Nor the other way round: prompts that queue without end leave a refused ticket its blocks.
-TEST_F(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
+TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   Start(32, {.max_batch = 8});
   std::deque<Record> prompts;
   std::deque<Prompt> asked;
@@ -163,7 +165,7 @@ TEST_F(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   ExpectAllBack();
 }
 
-TEST_F(ColocatedTest, APromptRefusedForTheQueuesLengthLeavesNothing) {
+TEST_P(ColocatedTest, APromptRefusedForTheQueuesLengthLeavesNothing) {
   Start(64, {.max_sequences = 1});
   const Prompt one = Colocated(40, 60), two = Colocated(30), three = Colocated(30);
   Record records[3];
@@ -180,7 +182,7 @@ TEST_F(ColocatedTest, APromptRefusedForTheQueuesLengthLeavesNothing) {
 }
 
 // A prompt that was paused in the queue and comes back does not freeze the younger one that began.
-TEST_F(ColocatedTest, APromptThatWaitsFreezesNobodyWhoBegan) {
+TEST_P(ColocatedTest, APromptThatWaitsFreezesNobodyWhoBegan) {
   Start(32, {.chunk_tokens = 8});
   const Prompt older = Colocated(100), younger = Colocated(60);
   Record records[2];
@@ -196,7 +198,7 @@ TEST_F(ColocatedTest, APromptThatWaitsFreezesNobodyWhoBegan) {
   ExpectAllBack();
 }
 
-TEST_F(ColocatedTest, ABatchThatTicketsKeepFullHasAPlaceForAPrompt) {
+TEST_P(ColocatedTest, ABatchThatTicketsKeepFullHasAPlaceForAPrompt) {
   Start(128, {.max_batch = 2});
   std::deque<Record> records;
   std::vector<std::unique_ptr<Handover>> handovers;
@@ -218,7 +220,7 @@ TEST_F(ColocatedTest, ABatchThatTicketsKeepFullHasAPlaceForAPrompt) {
   EXPECT_EQ(record.ids(), prompt.answer);
 }
 
-TEST_F(ColocatedTest, NoMoreBeginThanTheBatchHolds) {
+TEST_P(ColocatedTest, NoMoreBeginThanTheBatchHolds) {
   Start(64, {.max_batch = 2});
   std::vector<Prompt> prompts;
   Record records[5];
@@ -235,7 +237,7 @@ TEST_F(ColocatedTest, NoMoreBeginThanTheBatchHolds) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(records[i].ids(), prompts[i].answer);
 }
 
-TEST_F(ColocatedTest, ChunksAndPullsMixAtRandom) {
+TEST_P(ColocatedTest, ChunksAndPullsMixAtRandom) {
   Start(256, {.max_batch = 6, .chunk_tokens = 24});
   std::vector<std::unique_ptr<Handover>> handovers;
   std::vector<std::vector<TokenId>> answers;
@@ -273,7 +275,7 @@ TEST_F(ColocatedTest, ChunksAndPullsMixAtRandom) {
   ExpectAllBack();
 }
 
-TEST_F(ColocatedTest, CancelledInEveryStateAllComesBack) {
+TEST_P(ColocatedTest, CancelledInEveryStateAllComesBack) {
   Start(32, {.chunk_tokens = 8});
   const Prompt one = Colocated(60), two = Colocated(90);
   Record records[3];
@@ -299,7 +301,7 @@ TEST_F(ColocatedTest, CancelledInEveryStateAllComesBack) {
   ExpectAllBack();
 }
 
-TEST_F(ColocatedTest, APausedPromptIsLeftOutAndInTheEndGivenUp) {
+TEST_P(ColocatedTest, APausedPromptIsLeftOutAndInTheEndGivenUp) {
   Start(64, {.chunk_tokens = 8, .pause_limit = absl::Seconds(3)});
   const Prompt one = Colocated(40), two = Colocated(40);
   Record paused, running;
@@ -317,7 +319,7 @@ TEST_F(ColocatedTest, APausedPromptIsLeftOutAndInTheEndGivenUp) {
 }
 
 // The oldest finish; a preempted one says so, whatever it was doing, and its tokens were right.
-TEST_F(ColocatedTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
+TEST_P(ColocatedTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   Start(32, {.chunk_tokens = 16});
   std::vector<Prompt> prompts;
   Record records[4];
@@ -341,7 +343,7 @@ TEST_F(ColocatedTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   ExpectAllBack();
 }
 
-TEST_F(ColocatedTest, ThePromptsOwnLogprobsComeBeforeTheFirstToken) {
+TEST_P(ColocatedTest, ThePromptsOwnLogprobsComeBeforeTheFirstToken) {
   Start(64, {.chunk_tokens = 8});
   Prompt prompt = Colocated(21, 4);
   prompt.job.sampling.prompt_logprobs = 1;
@@ -358,7 +360,7 @@ TEST_F(ColocatedTest, ThePromptsOwnLogprobsComeBeforeTheFirstToken) {
 }
 
 // A try after a broken one: the prompt and what had been generated.
-TEST_F(ColocatedTest, AnAnswerBegunElsewhereGoesOn) {
+TEST_P(ColocatedTest, AnAnswerBegunElsewhereGoesOn) {
   Start();
   Prompt prompt = Colocated(30);
   DecodeJob again = prompt.job;
@@ -373,7 +375,7 @@ TEST_F(ColocatedTest, AnAnswerBegunElsewhereGoesOn) {
   EXPECT_EQ(done.status().message(), "max_tokens is 7 and 7 have been generated");
 }
 
-TEST_F(ColocatedTest, LogitsThatAreNoNumbersEndThatPromptOnly) {
+TEST_P(ColocatedTest, LogitsThatAreNoNumbersEndThatPromptOnly) {
   poison_ = 77;
   Start(64, {.chunk_tokens = 16});
   Prompt bad = Colocated(40), good = Colocated(40);
@@ -392,6 +394,8 @@ TEST_F(ColocatedTest, LogitsThatAreNoNumbersEndThatPromptOnly) {
   EXPECT_EQ(records[1].ids(), good.answer);
   ExpectAllBack();
 }
+
+BATON_ALL_BACKENDS(ColocatedTest);
 
 }  // namespace
 }  // namespace baton

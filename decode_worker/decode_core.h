@@ -68,13 +68,16 @@ class DecodeWorker::Core {
     std::vector<BlockId> blocks;
     int rope_reach = 0;  // of the rotary table that its KV is computed with
     std::shared_ptr<Pull> pull = std::make_shared<Pull>();
-    int computed = 0;                    // tokens, of a prompt that is computed here
+    int computed = 0;  // tokens, of a prompt that is computed here; those of started steps too
     std::optional<PromptScores> scores;  // until the prompt is scored, where that is wanted
     absl::Status end;
     DecodeFinished summary;
     absl::Time ready;
     std::optional<absl::Time> first_step;
-    uint64_t last_step = 0;
+    uint64_t last_turn = 0;  // the last step that it was in the batch of
+    uint64_t last_step = 0;  // the last that it was in at all,
+    int item = 0;            // its place there,
+    bool draws = false;      // and whether its next token is drawn there
     std::optional<absl::Time> paused_since;
 
     int tokens() const { return static_cast<int>(job.tokens.size()); }
@@ -83,10 +86,20 @@ class DecodeWorker::Core {
     Sequence* sequence;
     int tokens;
   };
-  struct Result {
+  // What a step does for one sequence. That may have ended before the step has.
+  struct Part {
     JobId id;
-    std::vector<SampledToken> prompt;                   // that were scored
-    std::optional<absl::StatusOr<SampledToken>> token;  // none: the prompt has chunks to come
+    int chunk = 0;  // tokens of a prompt; 0: the sequence is of the batch
+    bool draws = false;
+  };
+  struct Step {
+    uint64_t number = 0;  // from 1
+    absl::Time started;
+    std::vector<Part> parts;  // as the plan's items: the batch, then chunks
+  };
+  struct FinishedStep {
+    Step step;
+    absl::StatusOr<Engine::Tokens> tokens;
   };
 
   struct Arrived {
@@ -120,6 +133,7 @@ class DecodeWorker::Core {
   // Jobs and messages: decode_worker.cc
   absl::Status Check(const DecodeJob& job) const;
   void HandOutResults(absl::Time now);
+  void HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token, absl::Time now);
   void Handle(Arrived message, absl::Time now);
   void Handle(CancelAsked message, absl::Time now);
   void Handle(PauseAsked message, absl::Time now);
@@ -132,6 +146,8 @@ class DecodeWorker::Core {
   void ReportLoad();
 
   // What a step is made of: decode_step.cc
+  bool IsDrawn(const Sequence& sequence) const;
+  bool GoesOn(const Sequence& sequence) const;
   std::vector<JobId> ChooseBatch() const;
   bool HasRoomToGrow(Sequence* sequence);
   int FirstBlocks(const Sequence& sequence) const;
@@ -140,8 +156,13 @@ class DecodeWorker::Core {
   bool PromptWaitsFor(int blocks, absl::Time now) const;
   bool Begin(Sequence* sequence, absl::Time now);
   std::vector<Chunk> PlanChunks(int batch, absl::Time now);
-  bool Step(absl::Time now);
-  void TakeChunk(const Chunk& chunk, absl::StatusOr<SampledToken>* token);
+  bool NeedsHost(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks);
+  bool RunStep(absl::Time now);
+  bool StartStep(absl::Time now);
+  StepPlan PlanOf(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks);
+  void Fail(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks,
+            const absl::Status& status);
+  Step Started(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks, absl::Time now);
 
   const Options options_;
   const int vocab_;
@@ -157,9 +178,15 @@ class DecodeWorker::Core {
   // Blocks of a ticket that was refused for want of them: prompts leave them to it for a while.
   int owed_ = 0;
   absl::Time owed_until_ = absl::InfinitePast();
-  std::vector<Result> results_;           // of the last step
-  std::optional<absl::Time> step_began_;  // of the last step, until its end is known
-  DecodeMetrics own_metrics_;             // for when nobody looks
+  std::deque<Step> started_;              // that are running, oldest first: two at most
+  std::optional<FinishedStep> finished_;  // whose results the next RunOnce hands out
+  uint64_t steps_ = 0;                    // started
+  uint64_t done_ = 0;                     // the last whose results have been handed out
+  absl::Time done_at_ = absl::InfinitePast();
+  // Of sequences that ended while a step that writes to them was running: there is one at most when
+  // something ends.
+  std::vector<BlockId> lent_;
+  DecodeMetrics own_metrics_;  // for when nobody looks
   DecodeMetrics* const metrics_;
 
   std::atomic<JobId> last_id_{0};

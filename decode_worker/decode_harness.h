@@ -13,6 +13,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/fake_model.h"
 #include "common/engine/handover_note.h"
+#include "common/engine/late_backend.h"
 #include "common/kv_cache/block_pool.h"
 #include "decode_worker/decode_worker.h"
 #include "gmock/gmock.h"
@@ -31,7 +32,12 @@ inline constexpr int kBlockTokens = 4;
 
 // A decode worker and an owner of KV, in one thread and virtual time. The KV thread is a queue that
 // the test runs when it likes.
-class DecodeWorkerTest : public ::testing::Test {
+//
+// The worker's backend is plain, or draws and runs its steps late: as late as can be, or as a seed
+// says.
+enum class Backends { kPlain, kLatest, kLate };
+
+class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
  protected:
   struct Record {
     bool promised = false;
@@ -62,6 +68,7 @@ class DecodeWorkerTest : public ::testing::Test {
   }
 
   void Stop() {
+    ExpectNoBlockLost();
     worker_.reset();
     kv_work_.clear();
     publisher_.reset();
@@ -96,9 +103,21 @@ class DecodeWorkerTest : public ::testing::Test {
             .value();
     owner_->SetPeers({{2, "reader", reader_->address()}});
     reader_->SetPeers({{1, "owner", owner_->address()}});
-    backend_ = CreateFakeBackend({.per_step = absl::Milliseconds(2),
-                                  .spend = [this](absl::Duration d) { spent_ += d; },
-                                  .nan_after = poison_});
+    const FakeBackendOptions fake = {.per_step = absl::Milliseconds(2),
+                                     .spend = [this](absl::Duration d) { spent_ += d; },
+                                     .nan_after = poison_};
+    late_ = nullptr;
+    if (backends_ == Backends::kPlain) {
+      backend_ = CreateFakeBackend(fake);
+    } else {
+      auto late = std::make_unique<LateBackend>(
+          LateBackendOptions{.fake = fake,
+                             .seed = backends_ == Backends::kLate ? late_seed_++ : 0,
+                             .generations = reader_->generations(),
+                             .failing_step = failing_step_});
+      late_ = late.get();
+      backend_ = std::move(late);
+    }
     worker_ = DecodeWorker::Create(
                   options, model_.get(), backend_.get(), reader_.get(), puller_.get(),
                   [this](std::function<void()> work) { kv_work_.push_back(std::move(work)); })
@@ -217,12 +236,23 @@ class DecodeWorkerTest : public ::testing::Test {
     EXPECT_EQ(worker_->Load().waiting, 0);
     EXPECT_EQ(worker_->jobs(), 0);
     EXPECT_EQ(puller_->running_pulls(), 0);
+    ExpectNoBlockLost();
   }
+  // No step ran over a block that was not its sequence's any more.
+  void ExpectNoBlockLost() {
+    if (late_ == nullptr) return;
+    EXPECT_EQ(late_->lost_blocks(), 0u) << late_->first_lost();
+  }
+  // Steps that run while the next is planned.
+  int behind() const { return late_ != nullptr ? 1 : 0; }
 
   absl::Time now_ = absl::UnixEpoch();
   absl::Duration spent_;
   std::mt19937 random_{1};
   TokenId poison_ = -1;
+  Backends backends_ = GetParam();
+  std::optional<uint64_t> failing_step_;
+  uint64_t late_seed_ = 1;
   std::unique_ptr<const Model> model_;
   const KvLayout layout_;
   InProcessFabric fabric_{{.single_threaded = true}};
@@ -233,9 +263,20 @@ class DecodeWorkerTest : public ::testing::Test {
   std::unique_ptr<KvPuller> puller_;
   std::unique_ptr<BlockPool> owner_pool_;
   std::unique_ptr<Backend> owner_backend_, backend_;
+  LateBackend* late_ = nullptr;  // backend_, if it is one
   std::unique_ptr<Engine> owner_engine_;
   std::deque<std::function<void()>> kv_work_;
   std::unique_ptr<DecodeWorker> worker_;
 };
+
+inline std::string BackendsName(const ::testing::TestParamInfo<Backends>& info) {
+  constexpr const char* kNames[] = {"Plain", "Latest", "Late"};
+  return kNames[static_cast<int>(info.param)];
+}
+// A suite, for each of the backends.
+#define BATON_ALL_BACKENDS(suite)                                                               \
+  INSTANTIATE_TEST_SUITE_P(                                                                     \
+      Backends, suite, ::testing::Values(Backends::kPlain, Backends::kLatest, Backends::kLate), \
+      BackendsName)
 
 }  // namespace baton

@@ -20,6 +20,12 @@ void DecodeMetrics::AddTo(MetricRegistry* registry) const {
   registry->AddHistogram("baton_decode_step_prompt_tokens",
                          "Tokens of prompts in a step, of those that had some.", {},
                          &step_prompt_tokens);
+  registry->AddCounter("baton_decode_steps_ahead_total",
+                       "Steps that were started before it was known what the one before drew.", {},
+                       &steps_ahead);
+  registry->AddCounter("baton_decode_surplus_tokens_total",
+                       "Tokens drawn, in such steps, for sequences that had ended.", {},
+                       &surplus_tokens);
   registry->AddCounter("baton_decode_generated_tokens_total", "Tokens generated here.", {},
                        &generated_tokens);
   registry->AddCounter("baton_decode_prompt_tokens_total",

@@ -19,8 +19,10 @@ struct DecodeMetrics {
   static constexpr int kCodes = 17;  // of gRPC, OK among them
 
   Histogram step_seconds{SecondsBounds()};
-  Histogram step_sequences{BatchBounds()};       // of steps that generate
+  Histogram step_sequences{BatchBounds()};       // of steps that generate; surplus not among them
   Histogram step_prompt_tokens{TokensBounds()};  // of steps with chunks of prompts
+  Counter steps_ahead;                           // started before the one before was known
+  Counter surplus_tokens;                        // drawn for sequences that had ended
   Counter generated_tokens;
   Counter prompt_tokens;  // computed here
   Counter preemptions;

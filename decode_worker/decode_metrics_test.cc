@@ -13,7 +13,7 @@ class DecodeMetricsTest : public DecodeWorkerTest {
   DecodeMetrics metrics_;
 };
 
-TEST_F(DecodeMetricsTest, StepsTokensAndPullsAreCounted) {
+TEST_P(DecodeMetricsTest, StepsTokensAndPullsAreCounted) {
   Start(64, {.metrics = &metrics_});
   const auto one = Ready(37), two = Ready(5);
   Record first, second;
@@ -41,7 +41,7 @@ TEST_F(DecodeMetricsTest, StepsTokensAndPullsAreCounted) {
   EXPECT_EQ(metrics_.preemptions.value(), 0u);
 }
 
-TEST_F(DecodeMetricsTest, PromptsThatAreComputedHereAreCountedByChunks) {
+TEST_P(DecodeMetricsTest, PromptsThatAreComputedHereAreCountedByChunks) {
   Start(64, {.chunk_tokens = 16, .metrics = &metrics_});
   const Prompt prompt = Colocated(53);
   Record record;
@@ -55,7 +55,7 @@ TEST_F(DecodeMetricsTest, PromptsThatAreComputedHereAreCountedByChunks) {
   EXPECT_EQ(metrics_.step_seconds.Take().count, 4u + 19);
 }
 
-TEST_F(DecodeMetricsTest, PreemptionsAndPullsThatFailAreCounted) {
+TEST_P(DecodeMetricsTest, PreemptionsAndPullsThatFailAreCounted) {
   Start(32, {.metrics = &metrics_});
   std::vector<std::unique_ptr<Handover>> handovers;
   Record records[3];
@@ -80,6 +80,8 @@ TEST(LinkNamesTest, WhatIsNotListedIsOther) {
   EXPECT_EQ(kLinkNames[LinkIndex("carrier pigeon")], "other");
   EXPECT_EQ(kLinkNames[LinkIndex("")], "other");
 }
+
+BATON_ALL_BACKENDS(DecodeMetricsTest);
 
 }  // namespace
 }  // namespace baton

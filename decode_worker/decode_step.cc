@@ -7,32 +7,47 @@
 // What a step is made of: the batch, and chunks of the prompts that are computed here.
 namespace baton {
 
+// Whether a step that is running draws its next token. One at most does when a step is planned.
+bool DecodeWorker::Core::IsDrawn(const Sequence& sequence) const {
+  return sequence.draws && sequence.last_step > done_;
+}
+
+// Whether a sequence goes on after its next token, whichever that is, unless it is a stop token.
+bool DecodeWorker::Core::GoesOn(const Sequence& sequence) const {
+  return !IsLastPosition(sequence.tokens(), sequence.job.original_prompt_tokens,
+                         sequence.job.sampling, options_.context) &&
+         sequence.tokens() < sequence.rope_reach;
+}
+
 // Oldest first; of more than fit, those whose last step is longest ago.
 std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
   std::vector<std::pair<uint64_t, JobId>> ready;
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence.state != State::kReady || sequence.paused_since) continue;
-    ready.emplace_back(sequence.last_step, id);
+    if (sequence.paused_since) continue;
+    if (IsDrawn(sequence) ? !GoesOn(sequence) : sequence.state != State::kReady) continue;
+    ready.emplace_back(sequence.last_turn, id);
   }
   if (ready.size() > static_cast<size_t>(options_.max_batch)) {
     std::nth_element(ready.begin(), ready.begin() + options_.max_batch, ready.end());
     ready.resize(options_.max_batch);
   }
   std::vector<JobId> batch;
-  for (const auto& [last_step, id] : ready) batch.push_back(id);
+  for (const auto& [last_turn, id] : ready) batch.push_back(id);
   std::sort(batch.begin(), batch.end());
   return batch;
 }
 
 // Blocks for the sequence's last token, at the cost of the youngest if it must be. False: not in
-// this step, and perhaps never, for the youngest may be the sequence itself.
+// this step, and perhaps never, for the youngest may be the sequence itself. Nobody pays while a
+// step is running: what it draws may end a sequence, and blocks that it writes to may come back.
 bool DecodeWorker::Core::HasRoomToGrow(Sequence* sequence) {
-  const int needed = layout_.BlocksFor(sequence->tokens());
+  const int needed = layout_.BlocksFor(sequence->tokens() + (IsDrawn(*sequence) ? 1 : 0));
   while (static_cast<int>(sequence->blocks.size()) < needed) {
     if (auto block = pool_.Take(1); block.ok()) {
       sequence->blocks.push_back(block->front());
       continue;
     }
+    if (!started_.empty()) return false;
     const bool some_come_back =
         std::any_of(sequences_.begin(), sequences_.end(),
                     [](const auto& s) { return s.second.state == State::kEnding; });
@@ -116,26 +131,88 @@ std::vector<DecodeWorker::Core::Chunk> DecodeWorker::Core::PlanChunks(int batch,
   return chunks;
 }
 
-bool DecodeWorker::Core::Step(absl::Time now) {
+// Whether a step's tokens, or the logprobs of its prompts, are not all found on the device.
+bool DecodeWorker::Core::NeedsHost(const std::vector<JobId>& batch,
+                                   const std::vector<Chunk>& chunks) {
+  return !engine_->draws() || std::any_of(batch.begin(), batch.end(), [&](JobId id) {
+    return !engine_->DrawsOnDevice(Find(id)->job.sampling);
+  }) || std::any_of(chunks.begin(), chunks.end(), [&](const Chunk& chunk) {
+    const Sequence& sequence = *chunk.sequence;
+    const bool last = sequence.computed + chunk.tokens == sequence.tokens();
+    return sequence.scores || (last && !engine_->DrawsOnDevice(sequence.job.sampling));
+  });
+}
+
+// Starts a step, and waits for the one before it: the device always has one to go on with. A step
+// that is started while none is running is not waited for. False: there was nothing to do.
+bool DecodeWorker::Core::RunStep(absl::Time now) {
+  const bool idle = started_.empty();
+  const bool worked = StartStep(now);
+  if (started_.empty()) return worked;
+  if (idle) return true;
+  finished_ = FinishedStep{std::move(started_.front()), engine_->Finish()};
+  started_.pop_front();
+  if (options_.pulse != nullptr) options_.pulse->Beat();
+  return true;
+}
+
+// While a step is running: one that can be planned without knowing what that draws, or none.
+bool DecodeWorker::Core::StartStep(absl::Time now) {
+  const bool behind = !started_.empty();
   std::vector<JobId> batch;
   for (const JobId id : ChooseBatch()) {
     Sequence* sequence = Find(id);  // an older one may have preempted it
-    if (sequence != nullptr && HasRoomToGrow(sequence)) batch.push_back(id);
+    if (sequence == nullptr) continue;
+    if (HasRoomToGrow(sequence)) {
+      batch.push_back(id);
+    } else if (behind) {
+      return false;
+    }
   }
   const std::vector<Chunk> chunks = PlanChunks(static_cast<int>(batch.size()), now);
   if (batch.empty() && chunks.empty()) return false;
+  const bool at_once = NeedsHost(batch, chunks);
+  if (at_once && behind) return false;
+  const StepPlan plan = PlanOf(batch, chunks);
+  absl::StatusOr<Engine::Tokens> tokens;
+  absl::Status status;
+  if (at_once) {
+    tokens = engine_->Run(plan, [pulse = options_.pulse](int, const std::shared_ptr<DeviceEvent>&) {
+      if (pulse != nullptr) pulse->Beat();
+    });
+    status = tokens.status();
+  } else {
+    status = engine_->Start(plan);
+  }
+  if (!status.ok()) {
+    Fail(batch, chunks, status);
+    return true;
+  }
+  Step step = Started(batch, chunks, now);
+  if (at_once) {
+    finished_ = FinishedStep{std::move(step), std::move(tokens)};
+  } else {
+    if (behind) metrics_->steps_ahead.Add();
+    started_.push_back(std::move(step));
+  }
+  return true;
+}
+
+StepPlan DecodeWorker::Core::PlanOf(const std::vector<JobId>& batch,
+                                    const std::vector<Chunk>& chunks) {
   StepPlan plan;
+  plan.items.reserve(batch.size() + chunks.size());
   for (const JobId id : batch) {
-    Sequence* sequence = Find(id);
-    if (!sequence->first_step) sequence->first_step = now;
-    sequence->last_step = engine_->steps() + 1;
-    plan.items.push_back({.tokens = absl::MakeConstSpan(sequence->job.tokens).last(1),
-                          .first_position = sequence->tokens() - 1,
+    const Sequence* sequence = Find(id);
+    const bool drawn = IsDrawn(*sequence);
+    plan.items.push_back({.tokens = absl::MakeConstSpan(sequence->job.tokens).last(drawn ? 0 : 1),
+                          .first_position = sequence->tokens() - (drawn ? 0 : 1),
                           .blocks = sequence->blocks,
                           .sampling = &sequence->job.sampling,
                           .original_prompt_tokens = sequence->job.original_prompt_tokens,
                           .history = sequence->history ? &*sequence->history : nullptr,
-                          .rope_reach = sequence->rope_reach});
+                          .rope_reach = sequence->rope_reach,
+                          .follows = drawn ? std::make_optional(sequence->item) : std::nullopt});
   }
   for (const auto& [sequence, tokens] : chunks) {
     const DecodeJob& job = sequence->job;
@@ -150,54 +227,41 @@ bool DecodeWorker::Core::Step(absl::Time now) {
          .scores = sequence->scores ? &*sequence->scores : nullptr,
          .rope_reach = sequence->rope_reach});
   }
-  auto sampled =
-      engine_->Run(plan, [pulse = options_.pulse](int, const std::shared_ptr<DeviceEvent>&) {
-        if (pulse != nullptr) pulse->Beat();
-      });
-  if (!sampled.ok()) {
-    const absl::Status failed =
-        absl::InternalError(absl::StrCat("step of ", batch.size(), " sequences and ", chunks.size(),
-                                         " prompts: ", sampled.status().message()));
-    for (const JobId id : batch) End(Find(id), failed);
-    for (const Chunk& chunk : chunks) End(chunk.sequence, failed);
-    return true;
-  }
-  step_began_ = now;
-  if (!batch.empty()) metrics_->step_sequences.Observe(static_cast<double>(batch.size()));
-  int prompt_tokens = 0;
-  for (const Chunk& chunk : chunks) prompt_tokens += chunk.tokens;
-  if (prompt_tokens > 0) {
-    metrics_->step_prompt_tokens.Observe(prompt_tokens);
-    metrics_->prompt_tokens.Add(static_cast<uint64_t>(prompt_tokens));
-  }
-  auto next = sampled->begin();
-  for (const JobId id : batch) results_.push_back({id, {}, *std::move(next++)});
-  for (const Chunk& chunk : chunks) {
-    const bool last = chunk.sequence->computed + chunk.tokens == chunk.sequence->tokens();
-    TakeChunk(chunk, last ? &*next++ : nullptr);
-  }
-  return true;
+  return plan;
 }
 
-// `token` was drawn after the prompt's last chunk; null before.
-void DecodeWorker::Core::TakeChunk(const Chunk& chunk, absl::StatusOr<SampledToken>* token) {
-  Sequence* sequence = chunk.sequence;
-  sequence->computed += chunk.tokens;
-  waiting_tokens_ -= chunk.tokens;
-  if (token != nullptr) {
-    prompts_.erase(std::find(prompts_.begin(), prompts_.end(), sequence->id));
+void DecodeWorker::Core::Fail(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks,
+                              const absl::Status& status) {
+  const absl::Status failed = absl::InternalError(absl::StrCat(
+      "step of ", batch.size(), " sequences and ", chunks.size(), " prompts: ", status.message()));
+  for (const JobId id : batch) End(Find(id), failed);
+  for (const Chunk& chunk : chunks) End(chunk.sequence, failed);
+}
+
+// What sequences and prompts are once the step has begun.
+DecodeWorker::Core::Step DecodeWorker::Core::Started(const std::vector<JobId>& batch,
+                                                     const std::vector<Chunk>& chunks,
+                                                     absl::Time now) {
+  Step step = {.number = ++steps_, .started = now};
+  const auto add = [&step](Sequence* sequence, int chunk, bool draws) {
+    sequence->last_step = step.number;
+    sequence->item = static_cast<int>(step.parts.size());
+    sequence->draws = draws;
+    step.parts.push_back({sequence->id, chunk, draws});
+  };
+  for (const JobId id : batch) {
+    Sequence* sequence = Find(id);
+    sequence->last_turn = step.number;
+    add(sequence, 0, true);
   }
-  Result result = {.id = sequence->id};
-  if (sequence->scores && !sequence->scores->status.ok()) {
-    result.token = std::move(sequence->scores->status);
-  } else if (token != nullptr) {
-    result.token = std::move(*token);
+  for (const auto& [sequence, tokens] : chunks) {
+    sequence->computed += tokens;
+    waiting_tokens_ -= tokens;
+    const bool last = sequence->computed == sequence->tokens();
+    if (last) prompts_.erase(std::find(prompts_.begin(), prompts_.end(), sequence->id));
+    add(sequence, tokens, last);
   }
-  if (sequence->scores) {
-    result.prompt = std::exchange(sequence->scores->tokens, {});
-    if (sequence->computed >= sequence->job.original_prompt_tokens) sequence->scores.reset();
-  }
-  if (result.token || !result.prompt.empty()) results_.push_back(std::move(result));
+  return step;
 }
 
 }  // namespace baton

@@ -93,41 +93,84 @@ void DecodeWorker::Core::ReportLoad() {
 }
 
 bool DecodeWorker::Core::RunOnce(absl::Time now) {
-  bool worked = !results_.empty();
+  bool worked = finished_.has_value();
   HandOutResults(now);
   for (Message& message : mailbox_->inbox.TakeAll()) {
     worked = true;
     std::visit([this, now](auto& m) { Handle(std::move(m), now); }, message);
   }
   worked |= EndPaused(now);
-  worked |= Step(now);
+  worked |= RunStep(now);
   ReportLoad();
   return worked;
 }
 
 void DecodeWorker::Core::HandOutResults(absl::Time now) {
-  if (step_began_) metrics_->step_seconds.Observe(now - *step_began_);
-  step_began_.reset();
-  for (Result& result : results_) {
-    Sequence* sequence = Find(result.id);
-    if (!result.prompt.empty()) {
-      DecodePromptTokens prompt;
-      prompt.tokens = std::move(result.prompt);
-      sequence->update(std::move(prompt));
+  if (!finished_) return;
+  FinishedStep finished = *std::exchange(finished_, std::nullopt);
+  const Step& step = finished.step;
+  done_ = step.number;
+  // A step that was started behind another began when that had ended.
+  const absl::Time began = std::max(step.started, done_at_);
+  done_at_ = now;
+  pool_.Release(lent_);
+  lent_.clear();
+  if (!finished.tokens.ok()) {
+    const absl::Status failed = absl::InternalError(absl::StrCat(
+        "step of ", step.parts.size(), " sequences: ", finished.tokens.status().message()));
+    for (const Part& part : step.parts) {
+      if (Sequence* sequence = Find(part.id)) End(sequence, failed);
     }
-    if (!result.token) continue;
-    if (!result.token->ok()) {
-      End(sequence, result.token->status());
+    return;
+  }
+  metrics_->step_seconds.Observe(now - began);
+  int generating = 0, prompt_tokens = 0;
+  auto token = finished.tokens->begin();
+  for (const Part& part : step.parts) {
+    absl::StatusOr<SampledToken>* const drawn = part.draws ? &*token++ : nullptr;
+    prompt_tokens += part.chunk;
+    // One that ended while the step was running has no use for what it gives.
+    Sequence* const sequence = Find(part.id);
+    if (sequence == nullptr) {
+      if (part.draws) metrics_->surplus_tokens.Add();
       continue;
     }
-    if (sequence->state == State::kComputing) {
+    if (part.chunk == 0) {
+      ++generating;
+      if (!sequence->first_step) sequence->first_step = began;
+    } else if (drawn != nullptr) {
       sequence->state = State::kReady;
       sequence->ready = now;
     }
-    metrics_->generated_tokens.Add();
-    HandOut(sequence, **std::move(result.token), now);
+    HandOutPart(sequence, drawn, now);
   }
-  results_.clear();
+  if (generating > 0) metrics_->step_sequences.Observe(generating);
+  if (prompt_tokens > 0) {
+    metrics_->step_prompt_tokens.Observe(prompt_tokens);
+    metrics_->prompt_tokens.Add(static_cast<uint64_t>(prompt_tokens));
+  }
+}
+
+// `token` is null for a chunk of a prompt that has more to come.
+void DecodeWorker::Core::HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token,
+                                     absl::Time now) {
+  if (sequence->scores) {
+    DecodePromptTokens prompt;
+    prompt.tokens = std::exchange(sequence->scores->tokens, {});
+    if (!prompt.tokens.empty()) sequence->update(std::move(prompt));
+    if (!sequence->scores->status.ok()) {
+      End(sequence, std::move(sequence->scores->status));
+      return;
+    }
+    if (sequence->computed >= sequence->job.original_prompt_tokens) sequence->scores.reset();
+  }
+  if (token == nullptr) return;
+  if (!token->ok()) {
+    End(sequence, token->status());
+    return;
+  }
+  metrics_->generated_tokens.Add();
+  HandOut(sequence, *std::move(*token), now);
 }
 
 void DecodeWorker::Core::HandOut(Sequence* sequence, SampledToken token, absl::Time now) {
@@ -288,7 +331,11 @@ void DecodeWorker::Core::End(Sequence* sequence, absl::Status status) {
     if (prompt != prompts_.end()) prompts_.erase(prompt);
     waiting_tokens_ -= sequence->tokens() - sequence->computed;
   }
-  pool_.Release(sequence->blocks);
+  if (sequence->last_step > done_) {
+    lent_.insert(lent_.end(), sequence->blocks.begin(), sequence->blocks.end());
+  } else {
+    pool_.Release(sequence->blocks);
+  }
   if (LogEnabled(Severity::kDebug)) {
     Log(Severity::kDebug, "sequence_ended",
         {{kRequestId, sequence->job.request_id},

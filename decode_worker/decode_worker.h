@@ -115,8 +115,8 @@ class DecodeWorker {
   // Any thread, in any state of the job. Ended(Cancelled) follows, once no read into its blocks is
   // outstanding, unless it had ended. Unknown jobs are ignored.
   void Cancel(JobId job);
-  // Any thread. A paused sequence keeps its blocks and is left out of steps; tokens of the step
-  // that runs now may still come. Paused for longer than `pause_limit` it ends.
+  // Any thread. A paused sequence keeps its blocks and is left out of steps; tokens of steps that
+  // run now may still come. Paused for longer than `pause_limit` it ends.
   void SetPaused(JobId job, bool paused);
   // Any thread. Submit refuses from now on; what has been taken goes on.
   void Drain();
@@ -125,9 +125,10 @@ class DecodeWorker {
   // Any thread. Jobs submitted and not ended; 0 after Drain means that the worker may go.
   int jobs() const;
 
-  // Loop thread. Takes what has arrived and runs at most one step. What a step found is handed out
-  // by the next call, whose `now` is when the step had ended; so call again at once while it
-  // returns true.
+  // Loop thread. Takes what has arrived, starts at most one step and waits for at most one: for the
+  // one it has started, or, with a backend that draws, for the one before that. What a step found
+  // is handed out by the next call, whose `now` is when the step had ended; so call again at once
+  // while it returns true.
   bool RunOnce(absl::Time now);
 
  private:

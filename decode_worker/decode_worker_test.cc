@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(DecodeWorkerTest, TakesOverAndGoesOnWithTheSameTokens) {
+TEST_P(DecodeWorkerTest, TakesOverAndGoesOnWithTheSameTokens) {
   Start();
   const auto handover = Ready(37);
   Record record;
@@ -24,7 +24,7 @@ TEST_F(DecodeWorkerTest, TakesOverAndGoesOnWithTheSameTokens) {
   ExpectAllBack();
 }
 
-TEST_F(DecodeWorkerTest, EverySequenceOfABatchIsAnsweredAsAlone) {
+TEST_P(DecodeWorkerTest, EverySequenceOfABatchIsAnsweredAsAlone) {
   Start(256, {.max_batch = 5});
   std::vector<std::unique_ptr<Handover>> handovers;
   std::vector<Record> records(12);
@@ -55,7 +55,7 @@ TEST_F(DecodeWorkerTest, EverySequenceOfABatchIsAnsweredAsAlone) {
   ExpectAllBack();
 }
 
-TEST_F(DecodeWorkerTest, PromisesOnlyWhatItHasRoomFor) {
+TEST_P(DecodeWorkerTest, PromisesOnlyWhatItHasRoomFor) {
   Start(32, {.max_sequences = 2});
   const auto large = Open(100), second = Open(24), small = Open(1);
   Record records[4];
@@ -76,7 +76,7 @@ TEST_F(DecodeWorkerTest, PromisesOnlyWhatItHasRoomFor) {
   EXPECT_EQ(records[0].ended->code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
+TEST_P(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   Start(32);
   std::vector<std::unique_ptr<Handover>> handovers;
   Record records[3];
@@ -99,7 +99,7 @@ TEST_F(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   ExpectAllBack();
 }
 
-TEST_F(DecodeWorkerTest, APullingSequenceIsPreemptedToo) {
+TEST_P(DecodeWorkerTest, APullingSequenceIsPreemptedToo) {
   Start(32);
   const auto old = Ready(64, 60), young = Open(40);  // 16 + 1 and 10 + 1 of 32
   Record first, second;
@@ -112,7 +112,7 @@ TEST_F(DecodeWorkerTest, APullingSequenceIsPreemptedToo) {
   ExpectAllBack();
 }
 
-TEST_F(DecodeWorkerTest, APausedSequenceIsLeftOutAndInTheEndGivenUp) {
+TEST_P(DecodeWorkerTest, APausedSequenceIsLeftOutAndInTheEndGivenUp) {
   Start(64, {.pause_limit = absl::Seconds(3)});
   const auto one = Ready(5), other = Ready(5);
   Record paused, running;
@@ -128,7 +128,7 @@ TEST_F(DecodeWorkerTest, APausedSequenceIsLeftOutAndInTheEndGivenUp) {
   while (paused.tokens.size() < 5) WorkerTurn();
   worker_->SetPaused(id, true);
   Settle();
-  EXPECT_LE(paused.tokens.size(), 6u);
+  EXPECT_LE(paused.tokens.size(), 6u + behind());
   now_ += absl::Seconds(4);
   Settle();
   EXPECT_EQ(paused.ended->code(), absl::StatusCode::kResourceExhausted);
@@ -136,7 +136,7 @@ TEST_F(DecodeWorkerTest, APausedSequenceIsLeftOutAndInTheEndGivenUp) {
   ExpectAllBack();
 }
 
-TEST_F(DecodeWorkerTest, ABrokenHandOverEndsWithItsStatus) {
+TEST_P(DecodeWorkerTest, ABrokenHandOverEndsWithItsStatus) {
   Start();
   Record records[4];
   const auto aborted = Open(9), garbled = Open(9), misplaced = Open(9), stalled = Open(9);
@@ -171,7 +171,7 @@ TEST_F(DecodeWorkerTest, ABrokenHandOverEndsWithItsStatus) {
   ExpectAllBack();
 }
 
-TEST_F(DecodeWorkerTest, BadNumbersEndOnlyTheirOwnSequence) {
+TEST_P(DecodeWorkerTest, BadNumbersEndOnlyTheirOwnSequence) {
   poison_ = 127;
   Start();
   const auto poisoned = Open(4);
@@ -189,7 +189,7 @@ TEST_F(DecodeWorkerTest, BadNumbersEndOnlyTheirOwnSequence) {
   ExpectAllBack();
 }
 
-TEST_F(DecodeWorkerTest, AnswersEndWithTheContext) {
+TEST_P(DecodeWorkerTest, AnswersEndWithTheContext) {
   Start();
   const auto handover = Ready(120, 8);
   Record record;
@@ -200,7 +200,7 @@ TEST_F(DecodeWorkerTest, AnswersEndWithTheContext) {
   EXPECT_EQ(record.finished->reason, FinishReason::kLength);
 }
 
-TEST_F(DecodeWorkerTest, RefusesWhatCanNeverWork) {
+TEST_P(DecodeWorkerTest, RefusesWhatCanNeverWork) {
   Start(64, {.max_inbox = 1});
   const auto handover = Ready(9);
   Record record;
@@ -235,7 +235,7 @@ TEST_F(DecodeWorkerTest, RefusesWhatCanNeverWork) {
 
 // Reads that land late, cancels at any moment, blocks reused last in, first out: no answer but the
 // right one, everything ended once, everything back.
-TEST_F(DecodeWorkerTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
+TEST_P(DecodeWorkerTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
   int cancelled = 0, finished = 0;
   for (int seed = 0; seed < 30; ++seed) {
     Start(40, {.reuse_last_freed = true});
@@ -286,7 +286,7 @@ class OutgrownTest : public DecodeWorkerTest {
   OutgrownTest() : DecodeWorkerTest(FakeLongRopeConfig(12, kVocab, kContext)) {}
 };
 
-TEST_F(OutgrownTest, ASequenceEndsWhereItsRotaryTableDoes) {
+TEST_P(OutgrownTest, ASequenceEndsWhereItsRotaryTableDoes) {
   Start();
   Record record;
   const auto handover = Ready(10);
@@ -301,7 +301,7 @@ TEST_F(OutgrownTest, ASequenceEndsWhereItsRotaryTableDoes) {
   ExpectAllBack();
 }
 
-TEST_F(OutgrownTest, AnAnswerThatEndsThereHasOutgrownNothing) {
+TEST_P(OutgrownTest, AnAnswerThatEndsThereHasOutgrownNothing) {
   Start();
   Record record;
   const auto handover = Ready(10);
@@ -312,7 +312,7 @@ TEST_F(OutgrownTest, AnAnswerThatEndsThereHasOutgrownNothing) {
   EXPECT_EQ(record.ids().size(), 3u);
 }
 
-TEST_F(OutgrownTest, ALongPromptGoesOnUnderTheTableOfItsLength) {
+TEST_P(OutgrownTest, ALongPromptGoesOnUnderTheTableOfItsLength) {
   Start();
   auto handover = Open(20);
   // What the owner computed, one engine and one table.
@@ -329,6 +329,9 @@ TEST_F(OutgrownTest, ALongPromptGoesOnUnderTheTableOfItsLength) {
   ASSERT_TRUE(record.ended && record.ended->ok());
   EXPECT_EQ(record.ids(), handover->answer);
 }
+
+BATON_ALL_BACKENDS(DecodeWorkerTest);
+BATON_ALL_BACKENDS(OutgrownTest);
 
 }  // namespace
 }  // namespace baton

@@ -146,7 +146,8 @@ TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
   ASSERT_TRUE(engine_->Start(plan()).ok());
   const auto started = engine_->Finish().value();
   const auto run = engine_->Run(plan()).value();
-  const auto on_host = engine_->Run(plan(), [](int) {}).value();
+  const auto on_host =
+      engine_->Run(plan(), [](int, const std::shared_ptr<DeviceEvent>&) {}).value();
   const auto fake = CreateFakeBackend();
   const auto plain =
       Engine::Create(model_.get(), fake.get(), {memory_.data(), layout_}, 64).value();
