@@ -9,22 +9,22 @@
 namespace baton {
 namespace {
 
-void RunPlanCase(KernelBench& bench, int i) {
-  const KvLayout layout = {1, 1, 8, bench.Pick(1, 300)};
-  const int windows[] = {0, 1, 1 << 30, bench.Pick(2, 900)};
-  const int window = windows[i % 4], tile_rows = i % 3 == 0 ? 1 : bench.Pick(2, 16);
+void RunPlanCase(KernelTrial& trial, int i) {
+  const KvLayout layout = {1, 1, 8, trial.Pick(1, 300)};
+  const int windows[] = {0, 1, 1 << 30, trial.Pick(2, 900)};
+  const int window = windows[i % 4], tile_rows = i % 3 == 0 ? 1 : trial.Pick(2, 16);
   // More rows than lanes. One whose last key ends a range, and one whose first key begins it.
-  const std::vector<int> rows = {1, bench.Pick(1, 50), 1, bench.Pick(1, 50), 1};
-  const TwinStep step(bench, layout,
-                      {bench.Pick(1, 2000), bench.Pick(600, 1400), kAttentionRange, rows[3],
+  const std::vector<int> rows = {1, trial.Pick(1, 50), 1, trial.Pick(1, 50), 1};
+  const TwinStep step(trial, layout,
+                      {trial.Pick(1, 2000), trial.Pick(600, 1400), kAttentionRange, rows[3],
                        kAttentionRange + std::clamp(window, 1, 2000)},
                       rows);
   const int all = static_cast<int>(step.sequence_of_row.size());
-  const int first_row = i < 6 ? 0 : bench.Pick(0, all / 2);
-  const int count = i < 6 ? all : bench.Pick(1, all - first_row);
-  TwinMemory* const first_item = bench.Memory(DType::kF32, count + 1, 0, /*is_output=*/true);
+  const int first_row = i < 6 ? 0 : trial.Pick(0, all / 2);
+  const int count = i < 6 ? all : trial.Pick(1, all - first_row);
+  TwinMemory* const first_item = trial.Memory(DType::kF32, count + 1, 0, /*is_output=*/true);
   TwinMemory* const items =
-      bench.Memory(DType::kF32, size_t{2} * 10 * count, 0, /*is_output=*/true);
+      trial.Memory(DType::kF32, size_t{2} * 10 * count, 0, /*is_output=*/true);
   const auto params = [&](Side side) {
     return AttentionPlanParams{.step = step.at(side),
                                .first_row = first_row,
@@ -34,11 +34,11 @@ void RunPlanCase(KernelBench& bench, int i) {
                                .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
                                .items = reinterpret_cast<AttentionItem*>(items->at(side))};
   };
-  bench.Run(bench.kernels().attention_plan, params(Side::kKernel), params(Side::kTwin));
-  bench.Check(absl::StrCat(count, " rows by ", tile_rows, ", window ", window), 0, 0);
+  trial.Run(trial.kernels().attention_plan, params(Side::kKernel), params(Side::kTwin));
+  trial.Check(absl::StrCat(count, " rows by ", tile_rows, ", window ", window), 0, 0);
 }
 
-void RunSplitCase(KernelBench& bench, int i) {
+void RunSplitCase(KernelTrial& trial, int i) {
   // Every head_dim and every ratio of heads; ranges, and more tiles than the pipeline has stages.
   constexpr int kDimIndex[] = {0, 3, 1, 0, 2, 0, 4, 0}, kBlockTokens[] = {16, 64, 8, 24, 5};
   const int dim_index = kDimIndex[i % 8], head_dim = kAttentionHeadDims[dim_index];
@@ -49,19 +49,19 @@ void RunSplitCase(KernelBench& bench, int i) {
                            .block_tokens = kBlockTokens[i / 2 % 5],
                            .type = DType::kBF16};
   // A chunk that crosses the end of a range or of a tile, a prompt, a token of decode.
-  const int chunk = bench.Pick(2, 5), prompt = bench.Pick(1, 9);
-  TwinStep step(bench, layout,
-                {(i % 4 == 0 ? kAttentionRange : 32 * bench.Pick(1, 3)) + chunk / 2, prompt,
-                 i % 4 == 1 ? bench.Pick(513, 600) : bench.Pick(1, 100)},
+  const int chunk = trial.Pick(2, 5), prompt = trial.Pick(1, 9);
+  TwinStep step(trial, layout,
+                {(i % 4 == 0 ? kAttentionRange : 32 * trial.Pick(1, 3)) + chunk / 2, prompt,
+                 i % 4 == 1 ? trial.Pick(513, 600) : trial.Pick(1, 100)},
                 {chunk, prompt, 1});
   constexpr int kMostRanges = 3;
-  const int windows[] = {0, i == 3 ? 1 : bench.Pick(1, 20), bench.Pick(30, 300), 1 << 30};
+  const int windows[] = {0, i == 3 ? 1 : trial.Pick(1, 20), trial.Pick(30, 300), 1 << 30};
   const int window = windows[i / 2 % 4];
-  step.FillPool(bench, 1, window);
+  step.FillPool(trial, 1, window);
   const int rows = static_cast<int>(step.sequence_of_row.size()), heads = layout.kv_heads * ratio;
   // Once with scores so far apart that nothing but the largest counts.
-  const TwinTensor q = bench.Filled(rows, heads * head_dim, i == 9 ? 1000 : 1);
-  const TwinTensor out = bench.Output(rows, heads * head_dim);
+  const TwinTensor q = trial.Filled(rows, heads * head_dim, i == 9 ? 1000 : 1);
+  const TwinTensor out = trial.Output(rows, heads * head_dim);
   const auto attention = [&](Side side) {
     return PagedAttentionParams{.step = step.at(side),
                                 .q = q.at(side),
@@ -77,9 +77,9 @@ void RunSplitCase(KernelBench& bench, int i) {
   const PagedAttentionParams of_kernel = attention(Side::kKernel);
   const int tile_rows = i % 4 == 0 ? 1 : AttentionTileRows(of_kernel);
   const size_t items = size_t{kMostRanges} * rows, lines = items * tile_rows * heads;
-  const auto scratch = [&](size_t words) { return bench.Scratch(words)->at(Side::kKernel); };
-  TwinMemory* const first_item = bench.Scratch(rows + 1);
-  TwinMemory* const list = bench.Scratch(2 * items);
+  const auto scratch = [&](size_t words) { return trial.Scratch(words)->at(Side::kKernel); };
+  TwinMemory* const first_item = trial.Scratch(rows + 1);
+  TwinMemory* const list = trial.Scratch(2 * items);
   const auto plan = [&](Side side) {
     return AttentionPlanParams{.step = step.at(side),
                                .rows = rows,
@@ -91,25 +91,25 @@ void RunSplitCase(KernelBench& bench, int i) {
   const SplitAttentionParams params = {
       .attention = of_kernel,
       .plan = plan(Side::kKernel),
-      .blocks = bench.Pick(1, 5),
+      .blocks = trial.Pick(1, 5),
       .values = reinterpret_cast<float*>(scratch(lines * head_dim)),
       .sums = reinterpret_cast<float*>(scratch(2 * lines))};
   RunTwin(plan(Side::kTwin));
   for (TwinMemory* const memory : {first_item, list}) memory->GiveToKernel();
-  bench.Run(bench.kernels().split_attention[dim_index], LaunchOf(params), params);
-  bench.Run(bench.kernels().merge_attention, MergeLaunchOf(params), params);
+  trial.Run(trial.kernels().split_attention[dim_index], LaunchOf(params), params);
+  trial.Run(trial.kernels().merge_attention, MergeLaunchOf(params), params);
   RunTwin(attention(Side::kTwin));
   // Weights are rounded to bf16, each by itself.
-  bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
+  trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
               0.5);
 }
 
-void RunPrefillCase(KernelBench& bench, int i) {
+void RunPrefillCase(KernelTrial& trial, int i) {
   constexpr int kDimIndex[] = {0, 3, 1, 0, 2, 0, 4, 0}, kBlockTokens[] = {16, 64, 8, 24, 5};
   constexpr int kRatios[] = {2, 5, 4, 1, 8, 3, 16, 7};
   const int dim_index = kDimIndex[i % 8], head_dim = kAttentionHeadDims[dim_index];
   const int ratio = kRatios[i % 8];
-  if (PrefillAttentionSharedBytes(head_dim) > bench.shared_bytes()) return;
+  if (PrefillAttentionSharedBytes(head_dim) > trial.shared_bytes()) return;
   const KvLayout layout = {.layers = 2,
                            .kv_heads = i % 4 == 3 ? 2 : 1,
                            .head_dim = head_dim,
@@ -117,18 +117,18 @@ void RunPrefillCase(KernelBench& bench, int i) {
                            .type = DType::kBF16};
   // A chunk that crosses the ends of a range and of tiles of rows, a prompt, a token.
   const int tile = kAttentionTileRows / ratio * kPrefillAttentionWarps;
-  const int chunk = std::min(tile + bench.Pick(1, 4), 40), prompt = bench.Pick(1, 9);
-  TwinStep step(bench, layout,
-                {(i % 2 == 0 ? 2 * kAttentionRange : 96) + chunk / 2, prompt, bench.Pick(1, 100)},
+  const int chunk = std::min(tile + trial.Pick(1, 4), 40), prompt = trial.Pick(1, 9);
+  TwinStep step(trial, layout,
+                {(i % 2 == 0 ? 2 * kAttentionRange : 96) + chunk / 2, prompt, trial.Pick(1, 100)},
                 {chunk, prompt, 1});
-  const int windows[] = {0, i % 2 == 0 ? 3 : bench.Pick(1, 20), bench.Pick(30, 300), 1 << 30};
+  const int windows[] = {0, i % 2 == 0 ? 3 : trial.Pick(1, 20), trial.Pick(30, 300), 1 << 30};
   const int window = windows[i / 2 % 4];
-  step.FillPool(bench, 1, window);
+  step.FillPool(trial, 1, window);
   const int rows = static_cast<int>(step.sequence_of_row.size()), heads = layout.kv_heads * ratio;
   // Once with scores so far apart that nothing but the largest counts.
-  const TwinTensor q = bench.Filled(rows, heads * head_dim, i == 6 ? 1000 : 1);
-  const TwinTensor out = bench.Output(rows, heads * head_dim);
-  bench.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
+  const TwinTensor q = trial.Filled(rows, heads * head_dim, i == 6 ? 1000 : 1);
+  const TwinTensor out = trial.Output(rows, heads * head_dim);
+  trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
   const auto params = [&](Side side) {
     return PrefillAttentionParams{
         .attention = {.step = step.at(side),
@@ -143,9 +143,9 @@ void RunPrefillCase(KernelBench& bench, int i) {
                       .soft_cap = i % 6 == 5 ? 1.5f : 0},
         .rows = {.step = step.at(side), .rows = rows, .tile_rows = tile, .window = window}};
   };
-  bench.Run(bench.kernels().prefill_attention[dim_index], params(Side::kKernel),
+  trial.Run(trial.kernels().prefill_attention[dim_index], params(Side::kKernel),
             params(Side::kTwin));
-  bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
+  trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
               0.5);
 }
 

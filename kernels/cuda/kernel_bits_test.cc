@@ -25,12 +25,12 @@ class KernelBitsTest : public testing::Test {
 
 // The same numbers at two places, the second one aligned to 2 bytes alone.
 struct TwoPlaces {
-  TwoPlaces(KernelBench& bench, int rows, int cols, float deviation = 1)
-      : aligned(bench.Memory(DType::kBF16, size_t{1} * rows * cols)),
-        shifted(bench.Memory(DType::kBF16, size_t{1} * rows * cols, 2)),
+  TwoPlaces(KernelTrial& trial, int rows, int cols, float deviation = 1)
+      : aligned(trial.Memory(DType::kBF16, size_t{1} * rows * cols)),
+        shifted(trial.Memory(DType::kBF16, size_t{1} * rows * cols, 2)),
         cols(cols) {
     for (size_t i = 0; i < size_t{1} * rows * cols; ++i) {
-      const float value = bench.Normal(deviation);
+      const float value = trial.Normal(deviation);
       for (TwinMemory* const memory : {aligned, shifted}) memory->Set(i, value);
     }
   }
@@ -42,23 +42,23 @@ struct TwoPlaces {
 };
 
 // What `together` writes to `out` is what `alone` writes for one row after another.
-void ExpectSameBits(KernelBench& bench, TwinMemory* out, absl::string_view what, int rows,
+void ExpectSameBits(KernelTrial& trial, TwinMemory* out, absl::string_view what, int rows,
                     const std::function<void()>& together, const std::function<void(int)>& alone) {
   together();
   out->MakeExpected();
   for (int row = 0; row < rows; ++row) alone(row);
-  bench.Check(what, 0, 0);
-  EXPECT_EQ(bench.status(), absl::OkStatus());
+  trial.Check(what, 0, 0);
+  EXPECT_EQ(trial.status(), absl::OkStatus());
 }
 
 TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
   constexpr int kRows = 5;
   for (const int cols : {64, 257, 1024, 1025, 2056}) {
     SCOPED_TRACE(cols);
-    KernelBench bench(cols, &tested_);
-    const TwoPlaces in(bench, kRows, cols, 2), up(bench, kRows, cols), weight(bench, 1, cols);
+    KernelTrial trial(cols, &tested_);
+    const TwoPlaces in(trial, kRows, cols, 2), up(trial, kRows, cols), weight(trial, 1, cols);
     const auto output = [&] {
-      return bench.Memory(DType::kBF16, size_t{1} * kRows * cols, 0, /*is_output=*/true);
+      return trial.Memory(DType::kBF16, size_t{1} * kRows * cols, 0, /*is_output=*/true);
     };
     const auto row_of = [&](TwinMemory* memory, int row) { return in.row(memory, row); };
     TwinMemory* const normed = output();
@@ -72,10 +72,10 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
                                     .groups = 1,
                                     .n = cols,
                                     .epsilon = 1e-5f};
-      bench.Run(bench.kernels().rms_norm, LaunchOf(params), params);
+      trial.Run(trial.kernels().rms_norm, LaunchOf(params), params);
     };
     ExpectSameBits(
-        bench, normed, "rms_norm", kRows, [&] { norm(in.aligned, weight.aligned, 0, kRows); },
+        trial, normed, "rms_norm", kRows, [&] { norm(in.aligned, weight.aligned, 0, kRows); },
         [&](int row) { norm(in.shifted, weight.shifted, row, 1); });
     TwinMemory* const gated = output();
     const auto gate = [&](TwinMemory* from, TwinMemory* other, int row, int rows) {
@@ -87,10 +87,10 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
                                     .out_stride = cols,
                                     .rows = rows,
                                     .cols = cols};
-      bench.Run(bench.kernels().silu_mul, LaunchOf(params), params);
+      trial.Run(trial.kernels().silu_mul, LaunchOf(params), params);
     };
     ExpectSameBits(
-        bench, gated, "silu_mul", kRows, [&] { gate(in.aligned, up.aligned, 0, kRows); },
+        trial, gated, "silu_mul", kRows, [&] { gate(in.aligned, up.aligned, 0, kRows); },
         [&](int row) { gate(in.shifted, up.shifted, row, 1); });
     TwinMemory* const biased = output();
     const auto bias = [&](TwinMemory* by, int row, int rows) {
@@ -100,22 +100,22 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
                                      .rows = rows,
                                      .cols = cols,
                                      .accumulate = false};
-      bench.Run(bench.kernels().bias_rows, LaunchOf(params), params);
+      trial.Run(trial.kernels().bias_rows, LaunchOf(params), params);
     };
     ExpectSameBits(
-        bench, biased, "bias_rows", kRows, [&] { bias(weight.aligned, 0, kRows); },
+        trial, biased, "bias_rows", kRows, [&] { bias(weight.aligned, 0, kRows); },
         [&](int row) { bias(weight.shifted, row, 1); });
   }
 }
 
 enum class Way { kPaged, kSplit, kPrefill };
 
-void Attend(KernelBench& bench, Way way, const PagedAttentionParams& params) {
-  const KernelTable& kernels = bench.kernels();
+void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params) {
+  const KernelTable& kernels = trial.kernels();
   const int rows = params.step.rows, head_dim = params.pages.head_dim;
   const int dim_index = AttentionHeadDimIndex(head_dim), tile_rows = AttentionTileRows(params);
   if (way == Way::kPaged) {
-    bench.Run(kernels.paged_attention, LaunchOf(params), params);
+    trial.Run(kernels.paged_attention, LaunchOf(params), params);
   } else if (way == Way::kPrefill) {
     const PrefillAttentionParams prefill = {
         .attention = params,
@@ -123,11 +123,11 @@ void Attend(KernelBench& bench, Way way, const PagedAttentionParams& params) {
                  .rows = rows,
                  .tile_rows = tile_rows * kPrefillAttentionWarps,
                  .window = params.window}};
-    bench.Run(kernels.prefill_attention[dim_index], LaunchOf(prefill), prefill);
+    trial.Run(kernels.prefill_attention[dim_index], LaunchOf(prefill), prefill);
   } else {
     constexpr int kMostRanges = 3;
     const size_t items = size_t{kMostRanges} * rows, lines = items * tile_rows * params.heads;
-    const auto scratch = [&](size_t words) { return bench.Scratch(words)->at(Side::kKernel); };
+    const auto scratch = [&](size_t words) { return trial.Scratch(words)->at(Side::kKernel); };
     const SplitAttentionParams split = {
         .attention = params,
         .plan = {.step = params.step,
@@ -139,9 +139,9 @@ void Attend(KernelBench& bench, Way way, const PagedAttentionParams& params) {
         .blocks = 3,
         .values = reinterpret_cast<float*>(scratch(lines * head_dim)),
         .sums = reinterpret_cast<float*>(scratch(2 * lines))};
-    bench.Run(kernels.attention_plan, LaunchOf(split.plan), split.plan);
-    bench.Run(kernels.split_attention[dim_index], LaunchOf(split), split);
-    bench.Run(kernels.merge_attention, MergeLaunchOf(split), split);
+    trial.Run(kernels.attention_plan, LaunchOf(split.plan), split.plan);
+    trial.Run(kernels.split_attention[dim_index], LaunchOf(split), split);
+    trial.Run(kernels.merge_attention, MergeLaunchOf(split), split);
   }
 }
 
@@ -161,17 +161,17 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
         PrefillAttentionSharedBytes(run.head_dim) > tested_.shared_bytes()) {
       continue;
     }
-    KernelBench bench(7, &tested_);
-    bench.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
+    KernelTrial trial(7, &tested_);
+    trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
     const KvLayout layout = {1, 1, run.head_dim, 16, DType::kBF16};
     // A chunk that crosses the end of a range, a prompt, a token.
-    TwinStep step(bench, layout, {kAttentionRange + 3, 5, 70}, {6, 5, 1});
-    step.FillPool(bench, 0, run.window);
+    TwinStep step(trial, layout, {kAttentionRange + 3, 5, 70}, {6, 5, 1});
+    step.FillPool(trial, 0, run.window);
     const int rows = static_cast<int>(step.sequence_of_row.size());
     const int cols = kRatio * run.head_dim;
-    const TwoPlaces q(bench, rows, cols);
+    const TwoPlaces q(trial, rows, cols);
     TwinMemory* const out =
-        bench.Memory(DType::kBF16, size_t{1} * rows * cols, 0, /*is_output=*/true);
+        trial.Memory(DType::kBF16, size_t{1} * rows * cols, 0, /*is_output=*/true);
     const auto params = [&](const StepRows& which, TwinMemory* from, int row) {
       return PagedAttentionParams{.step = which,
                                   .q = q.row(from, row),
@@ -194,15 +194,15 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
       const DeviceSequence one = {0, sequence.first_position + row - first_row, 0};
       const auto at = [](TwinMemory* memory) { return memory->at(Side::kKernel); };
       const StepRows of_one = {
-          .sequence_of_row = reinterpret_cast<int32_t*>(at(bench.Array<int32_t>({0}))),
-          .sequences = reinterpret_cast<DeviceSequence*>(at(bench.Array<DeviceSequence>({one}))),
-          .blocks = reinterpret_cast<int32_t*>(at(bench.Array(table))),
+          .sequence_of_row = reinterpret_cast<int32_t*>(at(trial.Array<int32_t>({0}))),
+          .sequences = reinterpret_cast<DeviceSequence*>(at(trial.Array<DeviceSequence>({one}))),
+          .blocks = reinterpret_cast<int32_t*>(at(trial.Array(table))),
           .rows = 1};
-      Attend(bench, run.alone, params(of_one, q.shifted, row));
+      Attend(trial, run.alone, params(of_one, q.shifted, row));
     };
     ExpectSameBits(
-        bench, out, "attention", rows,
-        [&] { Attend(bench, run.together, params(step.at(Side::kKernel), q.aligned, 0)); }, alone);
+        trial, out, "attention", rows,
+        [&] { Attend(trial, run.together, params(step.at(Side::kKernel), q.aligned, 0)); }, alone);
   }
 }
 

@@ -15,27 +15,27 @@ constexpr DType kTypes[] = {DType::kBF16, DType::kF16, DType::kF32};
 
 // Parameters of both sides by one function of the side.
 template <typename MakeParams>
-void RunBoth(KernelBench& bench, const Kernel& kernel, const MakeParams& make) {
-  bench.Run(kernel, make(Side::kKernel), make(Side::kTwin));
+void RunBoth(KernelTrial& trial, const Kernel& kernel, const MakeParams& make) {
+  trial.Run(kernel, make(Side::kKernel), make(Side::kTwin));
 }
 
 // Sizes around octets, warps and blocks.
-int SomeCols(KernelBench& bench, int i) {
+int SomeCols(KernelTrial& trial, int i) {
   constexpr int kCols[] = {1, 7, 8, 9, 30, 64, 256, 257, 2048, 2056, 2100};
-  return i < 11 ? kCols[i] : bench.Pick(1, 600);
+  return i < 11 ? kCols[i] : trial.Pick(1, 600);
 }
 
-std::vector<int32_t> SomeIndices(KernelBench& bench, int count, int below) {
+std::vector<int32_t> SomeIndices(KernelTrial& trial, int count, int below) {
   std::vector<int32_t> indices(count);
-  for (int32_t& index : indices) index = bench.Pick(0, below - 1);
+  for (int32_t& index : indices) index = trial.Pick(0, below - 1);
   return indices;
 }
 
 // Three sequences: a chunk behind a cached prefix, a prompt from its start, one token of decode.
-TwinStep SomeStep(KernelBench& bench, const KvLayout& layout, int longest) {
-  const int chunk = bench.Pick(1, 4), prompt = bench.Pick(1, 5);
-  return TwinStep(bench, layout,
-                  {bench.Pick(chunk, longest), prompt, bench.Pick(longest / 2, longest)},
+TwinStep SomeStep(KernelTrial& trial, const KvLayout& layout, int longest) {
+  const int chunk = trial.Pick(1, 4), prompt = trial.Pick(1, 5);
+  return TwinStep(trial, layout,
+                  {trial.Pick(chunk, longest), prompt, trial.Pick(longest / 2, longest)},
                   {chunk, prompt, 1});
 }
 
@@ -47,20 +47,20 @@ struct TwinRopes {
   bool shared = false;
 };
 
-TwinRopes SomeRopes(KernelBench& bench, int head_dim, int sequences, bool shared) {
+TwinRopes SomeRopes(KernelTrial& trial, int head_dim, int sequences, bool shared) {
   TwinRopes result = {.shared = shared};
   std::vector<float> frequencies;
   for (int s = 0; s < (shared ? 1 : sequences); ++s) {
-    const int pairs = bench.Chance(2) ? head_dim / 2 : bench.Pick(1, head_dim / 2);
+    const int pairs = trial.Chance(2) ? head_dim / 2 : trial.Pick(1, head_dim / 2);
     result.host.push_back(
-        {static_cast<int32_t>(frequencies.size()), pairs, bench.Chance(2) ? 1.0f : 1.25f});
+        {static_cast<int32_t>(frequencies.size()), pairs, trial.Chance(2) ? 1.0f : 1.25f});
     for (int i = 0; i < pairs; ++i) {
       frequencies.push_back(std::pow(10000.0f, -2.0f * i / head_dim));
     }
     result.max_pairs = std::max(result.max_pairs, pairs);
   }
-  result.ropes = bench.Array(result.host);
-  result.frequencies = bench.Array(frequencies);
+  result.ropes = trial.Array(result.host);
+  result.frequencies = trial.Array(frequencies);
   return result;
 }
 
@@ -69,38 +69,38 @@ TwinRopes SomeRopes(KernelBench& bench, int head_dim, int sequences, bool shared
 absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested,
                       const simt::SimtOptions& options) {
   for (int i = 0; i < kernel_case.cases; ++i) {
-    KernelBench bench(1000 + i, &tested);
-    bench.options = options;
-    bench.options.seed += i;
-    kernel_case.run(bench, i);
-    if (!bench.status().ok()) {
-      return absl::Status(bench.status().code(),
-                          absl::StrCat("case ", i, ": ", bench.status().message()));
+    KernelTrial trial(1000 + i, &tested);
+    trial.options = options;
+    trial.options.seed += i;
+    kernel_case.run(trial, i);
+    if (!trial.status().ok()) {
+      return absl::Status(trial.status().code(),
+                          absl::StrCat("case ", i, ": ", trial.status().message()));
     }
   }
   return absl::OkStatus();
 }
 
 KernelCase EmbeddingCase() {
-  return {14, [](KernelBench& bench, int i) {
-            const int hidden = SomeCols(bench, i), rows = bench.Pick(1, 6);
-            const TwinTensor out = bench.Output(rows, hidden);
-            TwinMemory* const table = bench.Memory(DType::kBF16, size_t{9} * hidden);
-            for (int e = 0; e < 9 * hidden; ++e) table->Set(e, bench.Normal());
-            std::vector<int32_t> some = SomeIndices(bench, rows, 9), followed(rows, -1);
+  return {14, [](KernelTrial& trial, int i) {
+            const int hidden = SomeCols(trial, i), rows = trial.Pick(1, 6);
+            const TwinTensor out = trial.Output(rows, hidden);
+            TwinMemory* const table = trial.Memory(DType::kBF16, size_t{9} * hidden);
+            for (int e = 0; e < 9 * hidden; ++e) table->Set(e, trial.Normal());
+            std::vector<int32_t> some = SomeIndices(trial, rows, 9), followed(rows, -1);
             for (int row = 0; row < rows; ++row) {
-              if (!bench.Chance(3)) continue;
-              followed[row] = bench.Pick(0, 3);
+              if (!trial.Chance(3)) continue;
+              followed[row] = trial.Pick(0, 3);
               some[row] = -1;  // which nobody knows yet
             }
-            TwinMemory* const tokens = bench.Array(some);
-            TwinMemory* const follows = bench.Array(followed);
-            TwinMemory* const drawn = bench.Array(SomeIndices(bench, 4, 9));
+            TwinMemory* const tokens = trial.Array(some);
+            TwinMemory* const follows = trial.Array(followed);
+            TwinMemory* const drawn = trial.Array(SomeIndices(trial, 4, 9));
             const bool none = std::count(followed.begin(), followed.end(), -1) == rows;
             const auto ids = [](TwinMemory* memory, Side side) {
               return reinterpret_cast<int32_t*>(memory->at(side));
             };
-            RunBoth(bench, bench.kernels().embedding, [&](Side side) {
+            RunBoth(trial, trial.kernels().embedding, [&](Side side) {
               return EmbeddingParams{.table = table->at(side),
                                      .tokens = ids(tokens, side),
                                      .follows = none ? nullptr : ids(follows, side),
@@ -110,18 +110,18 @@ KernelCase EmbeddingCase() {
                                      .rows = rows,
                                      .hidden = hidden};
             });
-            bench.Check(absl::StrCat(rows, " rows of ", hidden), 0, 0);
+            trial.Check(absl::StrCat(rows, " rows of ", hidden), 0, 0);
           }};
 }
 
 KernelCase GatherRowsCase() {
-  return {14, [](KernelBench& bench, int i) {
-            const int cols = SomeCols(bench, i), count = bench.Pick(1, 6);
-            const TwinTensor in = bench.Filled(7, cols);
+  return {14, [](KernelTrial& trial, int i) {
+            const int cols = SomeCols(trial, i), count = trial.Pick(1, 6);
+            const TwinTensor in = trial.Filled(7, cols);
             TwinMemory* const out =
-                bench.Memory(DType::kBF16, size_t(count) * cols, 0, /*is_output=*/true);
-            TwinMemory* const rows = bench.Array(SomeIndices(bench, count, 7));
-            RunBoth(bench, bench.kernels().gather_rows, [&](Side side) {
+                trial.Memory(DType::kBF16, size_t(count) * cols, 0, /*is_output=*/true);
+            TwinMemory* const rows = trial.Array(SomeIndices(trial, count, 7));
+            RunBoth(trial, trial.kernels().gather_rows, [&](Side side) {
               return GatherRowsParams{.in = in.at(side),
                                       .in_stride = in.stride,
                                       .rows = reinterpret_cast<int32_t*>(rows->at(side)),
@@ -129,23 +129,23 @@ KernelCase GatherRowsCase() {
                                       .count = count,
                                       .cols = cols};
             });
-            bench.Check(absl::StrCat(count, " rows of ", cols), 0, 0);
+            trial.Check(absl::StrCat(count, " rows of ", cols), 0, 0);
           }};
 }
 
 KernelCase RmsNormCase() {
-  return {20, [](KernelBench& bench, int i) {
+  return {20, [](KernelTrial& trial, int i) {
             // Of whole rows, of one warp and of a block, and of heads.
             constexpr int kNorms[] = {1, 30, 64, 1024, 1025, 2048, 2056, 4100};
             const bool heads = i >= 12;
-            const int n = heads ? bench.Pick(1, 140) : kNorms[i % 8];
-            const int groups = heads ? bench.Pick(2, 5) : 1, rows = bench.Pick(1, 7);
+            const int n = heads ? trial.Pick(1, 140) : kNorms[i % 8];
+            const int groups = heads ? trial.Pick(2, 5) : 1, rows = trial.Pick(1, 7);
             const bool in_place = i % 3 == 0;
-            const TwinTensor in = in_place ? bench.InOut(rows, groups * n)
-                                           : bench.Filled(rows, groups * n, i % 5 == 4 ? 1e-3 : 2);
-            const TwinTensor out = in_place ? in : bench.Output(rows, groups * n);
-            const TwinTensor weight = bench.Filled(1, n);
-            RunBoth(bench, bench.kernels().rms_norm, [&](Side side) {
+            const TwinTensor in = in_place ? trial.InOut(rows, groups * n)
+                                           : trial.Filled(rows, groups * n, i % 5 == 4 ? 1e-3 : 2);
+            const TwinTensor out = in_place ? in : trial.Output(rows, groups * n);
+            const TwinTensor weight = trial.Filled(1, n);
+            RunBoth(trial, trial.kernels().rms_norm, [&](Side side) {
               return RmsNormParams{.in = in.at(side),
                                    .in_stride = in.stride,
                                    .weight = weight.at(side),
@@ -156,17 +156,17 @@ KernelCase RmsNormCase() {
                                    .n = n,
                                    .epsilon = 1e-5f};
             });
-            bench.Check(absl::StrCat(rows, " rows of ", groups, " x ", n), 0);
+            trial.Check(absl::StrCat(rows, " rows of ", groups, " x ", n), 0);
           }};
 }
 
 KernelCase BiasRowsCase() {
-  return {14, [](KernelBench& bench, int i) {
-            const int cols = SomeCols(bench, i), rows = bench.Pick(1, 5);
-            const bool accumulate = bench.Chance(2);
-            const TwinTensor bias = bench.Filled(1, cols);
-            const TwinTensor out = accumulate ? bench.InOut(rows, cols) : bench.Output(rows, cols);
-            RunBoth(bench, bench.kernels().bias_rows, [&](Side side) {
+  return {14, [](KernelTrial& trial, int i) {
+            const int cols = SomeCols(trial, i), rows = trial.Pick(1, 5);
+            const bool accumulate = trial.Chance(2);
+            const TwinTensor bias = trial.Filled(1, cols);
+            const TwinTensor out = accumulate ? trial.InOut(rows, cols) : trial.Output(rows, cols);
+            RunBoth(trial, trial.kernels().bias_rows, [&](Side side) {
               return BiasRowsParams{.bias = bias.at(side),
                                     .out = out.at(side),
                                     .out_stride = out.stride,
@@ -175,21 +175,21 @@ KernelCase BiasRowsCase() {
                                     .accumulate = accumulate};
             });
             // Sums of two bf16 are rounded once on both sides.
-            bench.Check(absl::StrCat(rows, " rows of ", cols, accumulate ? ", added" : ""), 0, 0);
+            trial.Check(absl::StrCat(rows, " rows of ", cols, accumulate ? ", added" : ""), 0, 0);
           }};
 }
 
 KernelCase SiluMulCase() {
-  return {14, [](KernelBench& bench, int i) {
-            const int cols = SomeCols(bench, i), rows = bench.Pick(1, 5);
-            const bool in_place = bench.Chance(2);
-            const TwinTensor up = bench.Filled(rows, cols);
+  return {14, [](KernelTrial& trial, int i) {
+            const int cols = SomeCols(trial, i), rows = trial.Pick(1, 5);
+            const bool in_place = trial.Chance(2);
+            const TwinTensor up = trial.Filled(rows, cols);
             const TwinTensor gate =
-                in_place ? bench.InOut(rows, cols) : bench.Filled(rows, cols, 4);
+                in_place ? trial.InOut(rows, cols) : trial.Filled(rows, cols, 4);
             constexpr float kEnds[] = {0, -0.0f, 80, -80, 1000, -1000, 1e-30f, 3e38f};
             for (int c = 0; c < std::min(cols, 8); ++c) gate.memory->Set(c, kEnds[c]);
-            const TwinTensor out = in_place ? gate : bench.Output(rows, cols);
-            RunBoth(bench, bench.kernels().silu_mul, [&](Side side) {
+            const TwinTensor out = in_place ? gate : trial.Output(rows, cols);
+            RunBoth(trial, trial.kernels().silu_mul, [&](Side side) {
               return SiluMulParams{.gate = gate.at(side),
                                    .up = up.at(side),
                                    .out = out.at(side),
@@ -199,19 +199,19 @@ KernelCase SiluMulCase() {
                                    .rows = rows,
                                    .cols = cols};
             });
-            bench.Check(absl::StrCat(rows, " rows of ", cols), 1e-37);
+            trial.Check(absl::StrCat(rows, " rows of ", cols), 1e-37);
           }};
 }
 
 KernelCase RopeTableCase() {
-  return {10, [](KernelBench& bench, int i) {
-            const int head_dim = bench.Pick(2, 200);
-            const TwinStep step = SomeStep(bench, {1, 1, head_dim, bench.Pick(1, 9)}, 3000);
-            const TwinRopes ropes = SomeRopes(bench, head_dim, 3, i % 2 == 0);
+  return {10, [](KernelTrial& trial, int i) {
+            const int head_dim = trial.Pick(2, 200);
+            const TwinStep step = SomeStep(trial, {1, 1, head_dim, trial.Pick(1, 9)}, 3000);
+            const TwinRopes ropes = SomeRopes(trial, head_dim, 3, i % 2 == 0);
             TwinMemory* const table =
-                bench.Memory(DType::kF32, step.sequence_of_row.size() * 2 * ropes.max_pairs, 0,
+                trial.Memory(DType::kF32, step.sequence_of_row.size() * 2 * ropes.max_pairs, 0,
                              /*is_output=*/true);
-            RunBoth(bench, bench.kernels().rope_table, [&](Side side) {
+            RunBoth(trial, trial.kernels().rope_table, [&](Side side) {
               return RopeTableParams{
                   .step = step.at(side),
                   .ropes = reinterpret_cast<DeviceRope*>(ropes.ropes->at(side)),
@@ -220,29 +220,29 @@ KernelCase RopeTableCase() {
                   .max_pairs = ropes.max_pairs,
                   .shared = ropes.shared};
             });
-            bench.Check(absl::StrCat("head_dim ", head_dim), 2e-7, 1);
+            trial.Check(absl::StrCat("head_dim ", head_dim), 2e-7, 1);
           }};
 }
 
 KernelCase RopeWriteKvCase() {
-  return {18, [](KernelBench& bench, int i) {
+  return {18, [](KernelTrial& trial, int i) {
             constexpr int kHeadDims[] = {64, 80, 96, 128, 256, 10, 2, 33, 17};
-            const int head_dim = kHeadDims[i % 9], ratio = bench.Pick(1, 5);
+            const int head_dim = kHeadDims[i % 9], ratio = trial.Pick(1, 5);
             const KvLayout layout = {.layers = 3,
-                                     .kv_heads = bench.Pick(1, 3),
+                                     .kv_heads = trial.Pick(1, 3),
                                      .head_dim = head_dim,
-                                     .block_tokens = bench.Pick(1, 9),
+                                     .block_tokens = trial.Pick(1, 9),
                                      .type = kTypes[i % 3]};
-            const TwinStep step = SomeStep(bench, layout, 40);
+            const TwinStep step = SomeStep(trial, layout, 40);
             const int rows = static_cast<int>(step.sequence_of_row.size());
-            const int layer = bench.Pick(0, 2);
-            const TwinRopes ropes = SomeRopes(bench, head_dim, 3, i % 2 == 0);
-            TwinMemory* const table = bench.Memory(DType::kF32, size_t(rows) * 2 * ropes.max_pairs);
-            for (int e = 0; e < rows * 2 * ropes.max_pairs; ++e) table->Set(e, bench.Normal());
-            const TwinTensor q = bench.InOut(rows, layout.kv_heads * ratio * head_dim);
-            const TwinTensor k = bench.Filled(rows, layout.kv_heads * head_dim);
-            const TwinTensor v = bench.Filled(rows, layout.kv_heads * head_dim);
-            RunBoth(bench, bench.kernels().rope_write_kv, [&](Side side) {
+            const int layer = trial.Pick(0, 2);
+            const TwinRopes ropes = SomeRopes(trial, head_dim, 3, i % 2 == 0);
+            TwinMemory* const table = trial.Memory(DType::kF32, size_t(rows) * 2 * ropes.max_pairs);
+            for (int e = 0; e < rows * 2 * ropes.max_pairs; ++e) table->Set(e, trial.Normal());
+            const TwinTensor q = trial.InOut(rows, layout.kv_heads * ratio * head_dim);
+            const TwinTensor k = trial.Filled(rows, layout.kv_heads * head_dim);
+            const TwinTensor v = trial.Filled(rows, layout.kv_heads * head_dim);
+            RunBoth(trial, trial.kernels().rope_write_kv, [&](Side side) {
               return RopeWriteKvParams{
                   .step = step.at(side),
                   .ropes = reinterpret_cast<DeviceRope*>(ropes.ropes->at(side)),
@@ -259,30 +259,30 @@ KernelCase RopeWriteKvCase() {
                   .pages = step.pages(side, layer)};
             });
             // Differences of products of some units.
-            bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio), 2e-6,
+            trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio), 2e-6,
                         layout.type == DType::kF32 ? 1 : 0.03);
           }};
 }
 
 KernelCase PagedAttentionCase() {
-  return {32, [](KernelBench& bench, int i) {
+  return {32, [](KernelTrial& trial, int i) {
             constexpr int kHeadDims[] = {64, 80, 96, 128, 256, 10, 1, 33};
             const int head_dim = kHeadDims[i % 8], ratio = i / 2 + 1;  // 1 to 16
             const KvLayout layout = {.layers = 2,
-                                     .kv_heads = ratio > 6 ? 1 : bench.Pick(1, 3),
+                                     .kv_heads = ratio > 6 ? 1 : trial.Pick(1, 3),
                                      .head_dim = head_dim,
-                                     .block_tokens = bench.Pick(1, 40),
+                                     .block_tokens = trial.Pick(1, 40),
                                      .type = kTypes[i % 3]};
-            TwinStep step = SomeStep(bench, layout, 110);
-            const int windows[] = {0, bench.Pick(1, 20), bench.Pick(30, 100), 1 << 30};
-            const int window = windows[bench.Pick(0, 3)];
+            TwinStep step = SomeStep(trial, layout, 110);
+            const int windows[] = {0, trial.Pick(1, 20), trial.Pick(30, 100), 1 << 30};
+            const int window = windows[trial.Pick(0, 3)];
             const float soft_cap = i % 4 == 3 ? 1.5f : 0;
-            step.FillPool(bench, 1, window);
+            step.FillPool(trial, 1, window);
             const int rows = static_cast<int>(step.sequence_of_row.size());
             const int heads = layout.kv_heads * ratio;
-            const TwinTensor q = bench.Filled(rows, heads * head_dim);
-            const TwinTensor out = bench.Output(rows, heads * head_dim);
-            RunBoth(bench, bench.kernels().paged_attention, [&](Side side) {
+            const TwinTensor q = trial.Filled(rows, heads * head_dim);
+            const TwinTensor out = trial.Output(rows, heads * head_dim);
+            RunBoth(trial, trial.kernels().paged_attention, [&](Side side) {
               return PagedAttentionParams{.step = step.at(side),
                                           .q = q.at(side),
                                           .out = out.at(side),
@@ -295,39 +295,39 @@ KernelCase PagedAttentionCase() {
                                           .soft_cap = soft_cap};
             });
             // Scores of up to some units, summed over head_dim in float.
-            bench.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window),
+            trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window),
                         4e-6, 0.03);
           }};
 }
 
 KernelCase ArgmaxCase() {
-  return {12, [](KernelBench& bench, int i) {
+  return {12, [](KernelTrial& trial, int i) {
             constexpr float kInfinity = std::numeric_limits<float>::infinity();
-            const int vocab = i < 3 ? std::array{1, 31, 300}[i] : bench.Pick(2, 2000);
+            const int vocab = i < 3 ? std::array{1, 31, 300}[i] : trial.Pick(2, 2000);
             constexpr int kRows = 8;
-            TwinMemory* const logits = bench.Memory(DType::kF32, size_t{kRows} * vocab);
+            TwinMemory* const logits = trial.Memory(DType::kF32, size_t{kRows} * vocab);
             for (int row = 0; row < kRows; ++row) {
               // Many equal ones, so that the lowest id matters.
               for (int token = 0; token < vocab; ++token) {
                 logits->Set(row * vocab + token,
-                            row == 0 ? -kInfinity : std::round(bench.Normal(row)));
+                            row == 0 ? -kInfinity : std::round(trial.Normal(row)));
               }
-              const int somewhere = row * vocab + bench.Pick(0, vocab - 1);
+              const int somewhere = row * vocab + trial.Pick(0, vocab - 1);
               if (row == 1) logits->Set(somewhere, NAN);
               if (row == 2) logits->Set(somewhere, kInfinity);
               if (row == 3) logits->Set(somewhere, -kInfinity);
               if (row == 4) logits->Set(row * vocab + vocab - 1, 1e30f);
               if (row == 5) logits->Set(row * vocab, 1e30f);
             }
-            TwinMemory* const tokens = bench.Memory(DType::kF32, kRows, 0, /*is_output=*/true);
+            TwinMemory* const tokens = trial.Memory(DType::kF32, kRows, 0, /*is_output=*/true);
             for (int row = 0; row < kRows; ++row) tokens->Set(row, 5);
-            RunBoth(bench, bench.kernels().argmax, [&](Side side) {
+            RunBoth(trial, trial.kernels().argmax, [&](Side side) {
               return ArgmaxParams{.logits = reinterpret_cast<float*>(logits->at(side)),
                                   .tokens = reinterpret_cast<int32_t*>(tokens->at(side)),
                                   .rows = kRows,
                                   .vocab = vocab};
             });
-            bench.Check(absl::StrCat("vocabulary of ", vocab), 0, 0);
+            trial.Check(absl::StrCat("vocabulary of ", vocab), 0, 0);
           }};
 }
 

@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/kernel_bench.h"
+#include "kernels/cuda/kernel_trial.h"
 #include "kernels/cuda/simt/run_grid.h"
 
 namespace baton {
@@ -13,7 +13,7 @@ namespace baton {
 // run must see: types, sizes, ratios.
 struct KernelCase {
   int cases = 0;
-  std::function<void(KernelBench& bench, int i)> run;
+  std::function<void(KernelTrial& trial, int i)> run;
 };
 
 // All of them, until one fails; each with the options' seed and its own number added.

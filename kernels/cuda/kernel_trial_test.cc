@@ -1,4 +1,4 @@
-#include "kernels/cuda/kernel_bench.h"
+#include "kernels/cuda/kernel_trial.h"
 
 #include <string>
 
@@ -17,7 +17,7 @@ TestedKernels OnADevice() {
   return {EmulatedKernels(), CreateEmulatedRuntime({.memory_bytes = size_t{64} << 20}).value()};
 }
 
-TEST(KernelBenchTest, CasesRunInTheMemoryOfADeviceAsWell) {
+TEST(KernelTrialTest, CasesRunInTheMemoryOfADeviceAsWell) {
   const TestedKernels tested = OnADevice();
   const size_t free = tested.runtime->FreeBytes().value();
   EXPECT_EQ(RunCases(EmbeddingCase(), tested), absl::OkStatus());
@@ -28,15 +28,15 @@ TEST(KernelBenchTest, CasesRunInTheMemoryOfADeviceAsWell) {
   EXPECT_EQ(tested.runtime->FreeBytes().value(), free);
 }
 
-TEST(KernelBenchTest, WhatADeviceWroteIsCompared) {
+TEST(KernelTrialTest, WhatADeviceWroteIsCompared) {
   const TestedKernels tested = OnADevice();
   // One row of three elements, then what lies around it.
   const auto run = [&](int rows_of_kernel, int32_t token_of_twin) {
-    KernelBench bench(1, &tested);
-    TwinMemory* const table = bench.Memory(DType::kBF16, 6);
+    KernelTrial trial(1, &tested);
+    TwinMemory* const table = trial.Memory(DType::kBF16, 6);
     for (int i = 0; i < 6; ++i) table->Set(i, static_cast<float>(i));
-    TwinMemory* const tokens = bench.Array<int32_t>({0, token_of_twin});
-    TwinMemory* const out = bench.Memory(DType::kBF16, 3, 0, /*is_output=*/true);
+    TwinMemory* const tokens = trial.Array<int32_t>({0, token_of_twin});
+    TwinMemory* const out = trial.Memory(DType::kBF16, 3, 0, /*is_output=*/true);
     const auto params = [&](Side side, int rows) {
       return EmbeddingParams{
           .table = table->at(side),
@@ -46,10 +46,10 @@ TEST(KernelBenchTest, WhatADeviceWroteIsCompared) {
           .rows = rows,
           .hidden = 3};
     };
-    bench.Run(bench.kernels().embedding, params(Side::kKernel, rows_of_kernel),
+    trial.Run(trial.kernels().embedding, params(Side::kKernel, rows_of_kernel),
               params(Side::kTwin, 1));
-    bench.Check("embedding", 0, 0);
-    return bench.status();
+    trial.Check("embedding", 0, 0);
+    return trial.status();
   };
   EXPECT_EQ(run(1, 0), absl::OkStatus());
   EXPECT_THAT(std::string(run(1, 1).message()), HasSubstr("element 0 is 0, its twin's 3"));

@@ -1,4 +1,4 @@
-#include "kernels/cuda/kernel_bench.h"
+#include "kernels/cuda/kernel_trial.h"
 
 #include <algorithm>
 #include <cmath>
@@ -103,18 +103,18 @@ absl::Status TwinMemory::Compare(double slack, double most_apart) {
   return absl::OkStatus();
 }
 
-KernelBench::KernelBench(uint32_t seed, const TestedKernels* tested)
+KernelTrial::KernelTrial(uint32_t seed, const TestedKernels* tested)
     : tested_(tested), random_(seed) {
   if (tested->runtime != nullptr) stream_ = tested->runtime->CreateStream().value();
 }
 
-TwinMemory* KernelBench::Memory(DType type, size_t elements, size_t first_byte, bool is_output) {
+TwinMemory* KernelTrial::Memory(DType type, size_t elements, size_t first_byte, bool is_output) {
   memory_.push_back(
       std::make_unique<TwinMemory>(type, elements, first_byte, is_output, tested_->runtime.get()));
   return memory_.back().get();
 }
 
-TwinTensor KernelBench::Tensor(int rows, int cols, bool is_output) {
+TwinTensor KernelTrial::Tensor(int rows, int cols, bool is_output) {
   const bool aligned = Chance(2);
   const int stride = aligned ? (cols + 7) / 8 * 8 + 8 * Pick(0, 1) : cols + Pick(0, 5);
   // Its last row ends with its last element, so that what lies behind is outside.
@@ -123,9 +123,9 @@ TwinTensor KernelBench::Tensor(int rows, int cols, bool is_output) {
           stride};
 }
 
-TwinTensor KernelBench::Output(int rows, int cols) { return Tensor(rows, cols, true); }
+TwinTensor KernelTrial::Output(int rows, int cols) { return Tensor(rows, cols, true); }
 
-TwinTensor KernelBench::Filled(int rows, int cols, float deviation) {
+TwinTensor KernelTrial::Filled(int rows, int cols, float deviation) {
   const TwinTensor tensor = Tensor(rows, cols, false);
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < cols; ++c) {
@@ -135,7 +135,7 @@ TwinTensor KernelBench::Filled(int rows, int cols, float deviation) {
   return tensor;
 }
 
-TwinTensor KernelBench::InOut(int rows, int cols) {
+TwinTensor KernelTrial::InOut(int rows, int cols) {
   const TwinTensor tensor = Tensor(rows, cols, true);
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < cols; ++c) {
@@ -145,7 +145,7 @@ TwinTensor KernelBench::InOut(int rows, int cols) {
   return tensor;
 }
 
-void KernelBench::RunKernel(const Kernel& kernel, const LaunchShape& shape, const void* params) {
+void KernelTrial::RunKernel(const Kernel& kernel, const LaunchShape& shape, const void* params) {
   if (tested_->runtime != nullptr) {
     for (const auto& memory : memory_) status_.Update(memory->Upload(*stream_));
     status_.Update(tested_->runtime->Launch(kernel, shape, params, *stream_));
@@ -164,7 +164,7 @@ void KernelBench::RunKernel(const Kernel& kernel, const LaunchShape& shape, cons
   status_.Update(simt::RunGrid(kernel, shape, params, options));
 }
 
-void KernelBench::Check(absl::string_view what, double slack, double most_apart) {
+void KernelTrial::Check(absl::string_view what, double slack, double most_apart) {
   for (size_t i = 0; i < memory_.size() && status_.ok(); ++i) {
     const absl::Status same = memory_[i]->Compare(slack, most_apart);
     if (!same.ok()) {
@@ -173,18 +173,18 @@ void KernelBench::Check(absl::string_view what, double slack, double most_apart)
   }
 }
 
-TwinStep::TwinStep(KernelBench& bench, const KvLayout& kv_layout, const std::vector<int>& lengths,
+TwinStep::TwinStep(KernelTrial& trial, const KvLayout& kv_layout, const std::vector<int>& lengths,
                    const std::vector<int>& rows)
     : layout(kv_layout) {
   int blocks = 0;
   for (const int length : lengths) blocks += layout.BlocksFor(length);
   std::vector<int32_t> order(blocks + 2);
   std::iota(order.begin(), order.end(), 0);
-  std::shuffle(order.begin(), order.end(), bench.random());
+  std::shuffle(order.begin(), order.end(), trial.random());
   std::vector<DeviceSequence> places;
   std::vector<int32_t> tables;
   for (size_t s = 0; s < lengths.size(); ++s) {
-    for (int nobody = bench.Pick(-2, 1); nobody > 0; --nobody) sequence_of_row.push_back(-1);
+    for (int nobody = trial.Pick(-2, 1); nobody > 0; --nobody) sequence_of_row.push_back(-1);
     const int first_position = lengths[s] - rows[s];
     places.push_back({static_cast<int32_t>(sequence_of_row.size()), first_position,
                       static_cast<int32_t>(tables.size())});
@@ -197,10 +197,10 @@ TwinStep::TwinStep(KernelBench& bench, const KvLayout& kv_layout, const std::vec
     for (const int32_t block : sequence.blocks) tables.push_back(kFirstBlock + block);
     sequences.push_back(std::move(sequence));
   }
-  rows_memory = bench.Array(sequence_of_row);
-  sequences_memory = bench.Array(places);
-  blocks_memory = bench.Array(tables);
-  pool = bench.Memory(layout.type, (blocks + 2) * layout.BlockBytes() / DTypeBytes(layout.type), 0,
+  rows_memory = trial.Array(sequence_of_row);
+  sequences_memory = trial.Array(places);
+  blocks_memory = trial.Array(tables);
+  pool = trial.Memory(layout.type, (blocks + 2) * layout.BlockBytes() / DTypeBytes(layout.type), 0,
                       true);
 }
 
@@ -224,7 +224,7 @@ LayerPages TwinStep::pages(Side side, int layer) const {
           .type = layout.type};
 }
 
-void TwinStep::FillPool(KernelBench& bench, int layer, int window) {
+void TwinStep::FillPool(KernelTrial& trial, int layer, int window) {
   for (const Sequence& sequence : sequences) {
     const int end = sequence.first_position + sequence.rows;
     const int first = window > 0 ? std::max(0, sequence.first_position + 1 - window) : 0;
@@ -235,7 +235,7 @@ void TwinStep::FillPool(KernelBench& bench, int layer, int window) {
                                                  layer, plane, head) +
                                position % layout.block_tokens * layout.TokenBytes()) /
                               DTypeBytes(layout.type);
-          for (int i = 0; i < layout.head_dim; ++i) pool->Set(slot + i, bench.Normal());
+          for (int i = 0; i < layout.head_dim; ++i) pool->Set(slot + i, trial.Normal());
         }
       }
     }

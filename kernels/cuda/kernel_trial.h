@@ -25,7 +25,7 @@ namespace baton {
 // The kernels that a test is about, and what runs them.
 struct TestedKernels {
   KernelTable kernels;
-  // Runs them over its memory; none: the emulator over memory of the host, by the bench's options.
+  // Runs them over its memory; none: the emulator over memory of the host, by the trial's options.
   std::shared_ptr<DeviceRuntime> runtime;
 
   // That a block may have.
@@ -108,10 +108,10 @@ struct TwinTensor {
 };
 
 // One kernel and its twin side by side, over memory of random contents.
-class KernelBench {
+class KernelTrial {
  public:
   // `tested` must outlive this.
-  KernelBench(uint32_t seed, const TestedKernels* tested);
+  KernelTrial(uint32_t seed, const TestedKernels* tested);
 
   const KernelTable& kernels() const { return tested_->kernels; }
   size_t shared_bytes() const { return tested_->shared_bytes(); }
@@ -183,14 +183,14 @@ struct TwinStep {
   };
 
   // `lengths[s]`: positions of sequence s in all, of which the last `rows[s]` are the step's.
-  TwinStep(KernelBench& bench, const KvLayout& layout, const std::vector<int>& lengths,
+  TwinStep(KernelTrial& trial, const KvLayout& layout, const std::vector<int>& lengths,
            const std::vector<int>& rows);
 
   StepRows at(Side side) const;
   LayerPages pages(Side side, int layer) const;
   // Numbers in K and V of one layer for every position that some row sees, its own included,
   // through a window of that size (0: of any).
-  void FillPool(KernelBench& bench, int layer, int window);
+  void FillPool(KernelTrial& trial, int layer, int window);
 
   static constexpr int32_t kFirstBlock = (1 << 30) + 12345;
 
