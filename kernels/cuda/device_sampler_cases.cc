@@ -204,13 +204,12 @@ class Drawn {
   static constexpr int kMaxRows = 5, kSlots = 6, kSteps = 3;
 
   absl::Status RunSteps() {
+    sequences_.resize(kSlots);
     for (int slot = 0; slot < kSlots; ++slot) {
       Sequence sequence = SomeSequence(chance_, i_ + slot, vocab_);
       if (slot == i_ % 3) MakeGreedyWithPenalties(chance_, &sequence);
       if (slot == (i_ + 1) % 3) CutTwice(chance_, &sequence);
-      if (!sampler_->CanDraw(sequence.options, 250)) return absl::DataLossError("refused");
-      RETURN_IF_ERROR(sampler_->Join(slot, sequence.options, sequence.history.get()));
-      sequences_.push_back(std::move(sequence));
+      RETURN_IF_ERROR(Join(slot, std::move(sequence)));
     }
     for (int step = 0; step < kSteps; ++step) {
       // Slots in any order, and rows that are nobody's.
@@ -223,9 +222,22 @@ class Drawn {
         }
       }
       RETURN_IF_ERROR(StartStep(slots));
+      // A slot changes hands, though steps of who had it have not run.
+      RETURN_IF_ERROR(JoinAnew(chance_.Below(kSlots), step));
       if (step > 0) RETURN_IF_ERROR(FinishStep());
     }
     return FinishStep();
+  }
+
+  absl::Status Join(int slot, Sequence sequence) {
+    if (!sampler_->CanDraw(sequence.options, 250)) return absl::DataLossError("refused");
+    sequences_[slot] = std::move(sequence);
+    return sampler_->Join(slot, sequences_[slot].options, sequences_[slot].history.get());
+  }
+  // Unless it is one of those whose penalties have to be seen to grow.
+  absl::Status JoinAnew(int slot, int step) {
+    if (slot < 3 && step == 0) return absl::OkStatus();
+    return Join(slot, SomeSequence(chance_, slot, vocab_));
   }
 
   // Of the sequences in `slots`, by whose own sampler the result is known first.

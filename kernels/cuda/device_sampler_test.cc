@@ -1,6 +1,7 @@
 #include "kernels/cuda/device_sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -79,14 +80,18 @@ TEST_F(DeviceSamplerOnDevice, ALargeVocabulary) {
     options.top_k = top_k;
     options.top_p = top_p;
     options.seed = 5;
-    options.logprobs = 2;
+    options.logprobs = 20;
     ASSERT_EQ(sampler->Join(0, options, nullptr), absl::OkStatus());
     const auto drawn = Draw(*sampler, logits, 7);
     const auto expected = host.Sample(absl::MakeSpan(logits), options, 7, 1000);
     ASSERT_EQ(drawn.status(), absl::OkStatus());
     EXPECT_EQ(drawn->id, expected->id);
     EXPECT_EQ(drawn->logprob, expected->logprob);
-    EXPECT_EQ(drawn->top.at(1).id, expected->top.at(1).id);
+    ASSERT_EQ(drawn->top.size(), 20u);
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(drawn->top[i].id, expected->top[i].id);
+      EXPECT_EQ(drawn->top[i].logprob, expected->top[i].logprob);
+    }
   }
 }
 
@@ -165,18 +170,23 @@ TEST_F(DeviceSamplerOnDevice, TwoStepsMayBeUnderWay) {
   EXPECT_FALSE(third->at(0)->logprob);
 }
 
-// The largest integers that sums of a row come to: a vocabulary of equal tokens.
+// The largest integers that sums of a row come to: the largest vocabulary, of equal tokens.
 TEST_F(DeviceSamplerOnDevice, AFlatVocabularyIsCutByIds) {
-  constexpr int kVocab = 20000;
+  constexpr int kVocab = kMostDrawVocab;
   const std::vector<float> flat(kVocab, 1.5f);
-  const auto sampler = DeviceSampler::Create(Options(kVocab)).value();
+  const auto sampler = DeviceSampler::Create(Options(kVocab, 1, 1)).value();
   SamplingOptions options;
   options.temperature = 1;
-  options.top_p = 0.5f;
-  ASSERT_EQ(sampler->Join(0, options, nullptr), absl::OkStatus());
-  for (const int position : {1, 2, 3}) {
-    const TokenId expected = static_cast<TokenId>(UniformAt(0, position) * (kVocab / 2));
-    EXPECT_EQ(Draw(*sampler, flat, position)->id, expected);
+  options.logprobs = 0;
+  for (const auto& [top_k, top_p] : std::vector<std::pair<int, float>>{{0, 0.5f}, {100000, 1}}) {
+    options.top_k = top_k;
+    options.top_p = top_p;
+    ASSERT_EQ(sampler->Join(0, options, nullptr), absl::OkStatus());
+    const int kept = top_k > 0 ? top_k : kVocab / 2;
+    const auto drawn = Draw(*sampler, flat, 9);
+    ASSERT_EQ(drawn.status(), absl::OkStatus());
+    EXPECT_EQ(drawn->id, static_cast<TokenId>(UniformAt(0, 9) * kept));
+    EXPECT_FLOAT_EQ(*drawn->logprob, -std::log(static_cast<float>(kVocab)));
   }
 }
 
