@@ -36,7 +36,7 @@ BATON_DEVICE uint64_t WarpMost(uint64_t value) {
 BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
   BATON_SHARED(uint64_t, sums, kMostWarps);
   BATON_SHARED(uint64_t, most, kDrawThreads / 32);
-  BATON_SHARED(uint32_t, heads, kMostDrawVocab / kDrawBlock);  // keys
+  BATON_SHARED(uint32_t, heads, (kMostDrawVocab + kDrawBlock - 1) / kDrawBlock);  // keys
   const DrawMemory& memory = params.memory;
   const int row = BlockX(), vocab = params.vocab;
   const int blocks = params.blocks, chunks = params.chunks;

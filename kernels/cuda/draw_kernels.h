@@ -19,7 +19,7 @@
 
 namespace baton {
 
-constexpr int kMostDrawVocab = 1 << 18;
+constexpr int kMostDrawVocab = 500000;
 constexpr int kDrawBlock = 64;    // logits of which only the largest is looked at first
 constexpr int kDrawChunk = 2048;  // logits that a block of threads scans and weighs
 constexpr int kDrawBins = 1024;   // of a histogram
