@@ -11,7 +11,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
-#include "kv_transfer/byte_packer.h"
+#include "kv_transfer/device_pool_key.h"
 #include "kv_transfer/device_staging.h"
 #include "kv_transfer/ended_reads.h"
 
@@ -19,7 +19,6 @@ namespace baton {
 namespace {
 
 constexpr uint64_t kAddressMagic = 0xBA70ADE71CEADD12ull;
-constexpr uint64_t kKeyMagic = 0xBA70ADE71CE90013ull;
 constexpr size_t kCopies = 64;  // on the stream at once; the rest waits here
 // Nothing tells of the end of device work but a question.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
@@ -32,60 +31,11 @@ uint64_t ThisNode() {
   return Hash64(id);
 }
 
-std::string Sealed(uint64_t magic, const std::string& body) {
-  BytePacker out;
-  out.Put<uint64_t>(magic);
-  out.Put<uint64_t>(Hash64(body));
-  out.PutFixed(body);
-  return out.Take();
-}
-// The body, or nothing where these bytes are none of `magic`.
-absl::string_view Unsealed(uint64_t magic, absl::string_view bytes) {
-  ByteUnpacker in(bytes);
-  const bool ours = in.Get<uint64_t>() == magic;
-  const uint64_t hash = in.Get<uint64_t>();
-  if (!ours || !in.ok()) return {};
-  const absl::string_view body = bytes.substr(2 * sizeof(uint64_t));
-  return Hash64(body) == hash ? body : absl::string_view();
-}
-
-// What the key of a pool in device memory says.
-struct PoolKey {
-  uint64_t node = 0;
-  std::string device;  // DeviceInfo::id
-  uint32_t pool = 0;   // which of its transport's
-  uint64_t bytes = 0;
-  std::string handle;  // of DeviceRuntime::ExportMemory; empty: it gave none
-};
-
-std::string EncodeKey(const PoolKey& key) {
-  BytePacker out;
-  out.Put<uint64_t>(key.node);
-  out.PutString(key.device);
-  out.Put<uint32_t>(key.pool);
-  out.Put<uint64_t>(key.bytes);
-  out.PutString(key.handle);
-  return Sealed(kKeyMagic, out.Take());
-}
-absl::StatusOr<PoolKey> DecodeKey(absl::string_view bytes) {
-  ByteUnpacker in(Unsealed(kKeyMagic, bytes));
-  PoolKey key;
-  key.node = in.Get<uint64_t>();
-  key.device = std::string(in.GetString());
-  key.pool = in.Get<uint32_t>();
-  key.bytes = in.Get<uint64_t>();
-  key.handle = std::string(in.GetString());
-  if (!in.at_end()) return absl::InvalidArgumentError("not a key of device memory");
-  return key;
-}
-bool IsKeyOfDeviceMemory(absl::string_view key) {
-  return ByteUnpacker(key).Get<uint64_t>() == kKeyMagic;
-}
-
 class DeviceTransport : public Transport {
  public:
-  DeviceTransport(std::unique_ptr<Transport> inner, DeviceRuntime* runtime)
+  DeviceTransport(std::unique_ptr<Transport> inner, DeviceRuntime* runtime, DevicePath path)
       : runtime_(runtime),
+        path_(path),
         inner_(std::move(inner)),
         staging_(std::make_unique<DeviceStaging>(runtime, inner_.get())) {}
   ~DeviceTransport() override;
@@ -98,7 +48,7 @@ class DeviceTransport : public Transport {
     return inner_->Allocate(bytes);
   }
   absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) override;
-  std::string address() const override { return Sealed(kAddressMagic, inner_->address()); }
+  std::string address() const override { return SealBytes(kAddressMagic, inner_->address()); }
   absl::StatusOr<PeerId> Connect(absl::string_view address) override;
   void Disconnect(PeerId peer) override;
   absl::StatusOr<std::string> Link(PeerId peer) override;
@@ -114,21 +64,14 @@ class DeviceTransport : public Transport {
   void Wake() override { inner_->Wake(); }
 
  private:
-  // One pool of a peer, as we read it.
-  struct Pool {
-    uint32_t index = 0;
-    uint64_t bytes = 0;
-    const std::byte* imported = nullptr;  // null: bounced
-    std::string link;                     // empty: inner's
-  };
   // One read of device memory.
   struct Job {
     ReadOperation operation;
     PeerId peer = -1;
-    Pool pool;
-    size_t asked = 0;    // bytes handed on
-    int pieces = 0;      // of them, those not reported
-    absl::Status error;  // once it is not OK, nothing more is handed on
+    DevicePool* pool = nullptr;  // of the peer
+    size_t asked = 0;            // bytes handed on
+    int pieces = 0;              // of them, those not reported
+    absl::Status error;          // once it is not OK, nothing more is handed on
   };
   // A run on its way through a slot at its owner, and through one of our landing places unless it
   // ends in host memory.
@@ -146,16 +89,18 @@ class DeviceTransport : public Transport {
     int landing;
   };
   struct Peer {
-    std::map<std::string, Pool, std::less<>> pools;  // by key
-    std::string link;                                // of the pool whose bytes came last
-    std::deque<std::unique_ptr<Job>> queue;          // not all handed on
-    std::map<Job*, std::unique_ptr<Job>> handed_on;  // all of it, not all reported
-    std::map<uint64_t, Bounce> bounces;              // by id
-    std::vector<uint32_t> free_slots;                // at this peer
+    std::map<std::string, DevicePool, std::less<>> pools;  // by key
+    std::string link;                                      // of the pool whose bytes came last
+    std::deque<std::unique_ptr<Job>> queue;                // not all handed on
+    std::map<Job*, std::unique_ptr<Job>> handed_on;        // all of it, not all reported
+    std::map<uint64_t, Bounce> bounces;                    // by id
+    std::vector<uint32_t> free_slots;                      // at this peer
   };
 
-  absl::StatusOr<const Pool*> OpenPool(PeerId id, Peer* peer, absl::string_view key);
+  absl::StatusOr<DevicePool*> OpenPool(PeerId id, Peer* peer, absl::string_view key);
   bool Post(Peer* peer);
+  void PostDirect(PeerId id, Peer* peer);
+  void OnDirectRead(PeerId id, Job* job, absl::Status status);
   bool PostBounce(PeerId id, Peer* peer);
   absl::Status Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes, int landing);
   void OnNote(absl::string_view note);
@@ -167,12 +112,14 @@ class DeviceTransport : public Transport {
   bool OnOurDevice(const std::byte* at) const;
 
   DeviceRuntime* const runtime_;
+  const DevicePath path_;
   const uint64_t node_ = ThisNode();
   const uint64_t reader_ = RandomU64();  // as owners that stage for us know us
   std::unique_ptr<Transport> inner_;
   std::unique_ptr<DeviceStaging> staging_;
   std::unique_ptr<DeviceStream> stream_;
   std::vector<TransportMemory> pools_;
+  absl::Status direct_ = absl::FailedPreconditionError("we have no pool");  // of our pools
   std::function<void(absl::string_view)> handler_;
   std::map<PeerId, Peer> peers_;  // ids are inner's
   std::deque<Copying> copies_;    // in the order of the stream
@@ -217,7 +164,7 @@ absl::StatusOr<TransportMemory> DeviceTransport::AllocatePool(size_t bytes) {
     runtime_->Free(*data);
     return zeroed;
   }
-  PoolKey key;
+  DevicePoolKey key;
   key.node = node_;
   key.device = runtime_->info().id;
   key.pool = static_cast<uint32_t>(pools_.size());
@@ -228,8 +175,21 @@ absl::StatusOr<TransportMemory> DeviceTransport::AllocatePool(size_t bytes) {
   } else {
     Log(Severity::kWarning, "kv_pool_not_exported", {{"why", handle.status().message()}});
   }
+  if (path_ == DevicePath::kAuto || path_ == DevicePath::kDirect) {
+    const auto direct = inner_->RegisterDeviceMemory(*data, bytes);
+    direct_ = direct.status();
+    if (direct.ok()) key.direct = direct->key;
+    if (!direct.ok() && path_ == DevicePath::kDirect) {
+      runtime_->Free(*data);
+      return direct.status();
+    }
+    Log(Severity::kInfo, "kv_device_memory",
+        {{"bytes", bytes},
+         {"registered", direct.ok() ? absl::StrCat("with ", inner_->name()) : "no"},
+         {"why", direct.ok() ? "it reads device memory" : direct.status().message()}});
+  }
   staging_->AddPool(*data, bytes);
-  pools_.push_back({*data, bytes, EncodeKey(key), true});
+  pools_.push_back({*data, bytes, EncodeDevicePoolKey(key), true});
   return pools_.back();
 }
 
@@ -240,7 +200,7 @@ bool DeviceTransport::OnOurDevice(const std::byte* at) const {
 }
 
 absl::StatusOr<PeerId> DeviceTransport::Connect(absl::string_view address) {
-  const absl::string_view inner = Unsealed(kAddressMagic, address);
+  const absl::string_view inner = UnsealBytes(kAddressMagic, address);
   if (inner.empty()) {
     return absl::InvalidArgumentError("not an address of a transport of device memory");
   }
@@ -251,37 +211,26 @@ absl::StatusOr<PeerId> DeviceTransport::Connect(absl::string_view address) {
   return *id;
 }
 
-absl::StatusOr<const DeviceTransport::Pool*> DeviceTransport::OpenPool(PeerId id, Peer* peer,
-                                                                       absl::string_view key) {
+absl::StatusOr<DevicePool*> DeviceTransport::OpenPool(PeerId id, Peer* peer,
+                                                      absl::string_view key) {
   const auto known = peer->pools.find(key);
   if (known != peer->pools.end()) return &known->second;
-  const auto decoded = DecodeKey(key);
+  const auto decoded = DecodeDevicePoolKey(key);
   if (!decoded.ok()) return decoded.status();
-  Pool pool;
-  pool.index = decoded->pool;
-  pool.bytes = decoded->bytes;
-  absl::StatusOr<std::byte*> imported = absl::FailedPreconditionError("it is on another node");
-  if (decoded->handle.empty()) {
-    imported = absl::FailedPreconditionError("its owner can't export it");
-  } else if (decoded->node == node_) {
-    imported = runtime_->ImportMemory(decoded->handle);
-  }
-  if (imported.ok()) pool.imported = *imported;
-  if (imported.ok()) {
-    const std::string between = runtime_->LinkTo(decoded->device);
-    pool.link = between == "same" ? "cuda-ipc" : between.empty() ? "peer-device" : between;
-  }
+  auto pool = OpenDevicePool(*decoded, {runtime_, node_, inner_->name(), direct_}, path_);
+  if (!pool.ok()) return pool.status();
   Log(Severity::kInfo, "kv_device_path",
       {{"peer", id},
        {"device", decoded->device},
-       {"path",
-        imported.ok() ? absl::StrCat("cuda ipc, ", pool.link) : "bounced through host memory"},
-       {"why", imported.ok() ? "its handle opens" : imported.status().message()}});
-  return &peer->pools.emplace(std::string(key), pool).first->second;
+       {"path", pool->path == DevicePath::kIpc      ? absl::StrCat("cuda ipc, ", pool->link)
+                : pool->path == DevicePath::kDirect ? absl::StrCat("direct, ", inner_->name())
+                                                    : "bounced through host memory"},
+       {"why", pool->why.empty() ? "the first choice" : pool->why}});
+  return &peer->pools.emplace(std::string(key), *std::move(pool)).first->second;
 }
 
 void DeviceTransport::Read(ReadOperation operation) {
-  if (!IsKeyOfDeviceMemory(operation.key)) {
+  if (!IsDevicePoolKey(operation.key)) {
     if (!OnOurDevice(operation.local)) {
       inner_->Read(std::move(operation));
       return;
@@ -295,7 +244,7 @@ void DeviceTransport::Read(ReadOperation operation) {
   const auto peer = peers_.find(id);
   absl::Status status =
       peer == peers_.end() ? absl::UnavailableError("no such peer") : absl::OkStatus();
-  const Pool* pool = nullptr;
+  DevicePool* pool = nullptr;
   if (status.ok()) {
     const auto opened = OpenPool(id, &peer->second, operation.key);
     status = opened.status();
@@ -314,7 +263,7 @@ void DeviceTransport::Read(ReadOperation operation) {
   auto job = std::make_unique<Job>();
   job->operation = std::move(operation);
   job->peer = id;
-  job->pool = *pool;
+  job->pool = pool;
   peer->second.queue.push_back(std::move(job));
 }
 
@@ -340,8 +289,11 @@ bool DeviceTransport::Post(Peer* peer) {
   bool moved = false;
   while (!peer->queue.empty()) {
     Job* job = peer->queue.front().get();
-    if (job->pool.imported == nullptr) {
+    if (job->pool->path == DevicePath::kBounced) {
       if (!PostBounce(job->peer, peer)) break;
+      moved = true;
+    } else if (job->pool->path == DevicePath::kDirect) {
+      PostDirect(job->peer, peer);
       moved = true;
     } else {
       if (copies_.size() >= kCopies) break;
@@ -352,11 +304,43 @@ bool DeviceTransport::Post(Peer* peer) {
       peer->handed_on.emplace(job, std::move(peer->queue.front()));
       peer->queue.pop_front();
       const absl::Status status =
-          Copy(job, read.local, job->pool.imported + read.offset, read.bytes, kNoLanding);
+          Copy(job, read.local, job->pool->imported + read.offset, read.bytes, kNoLanding);
       if (!status.ok()) PieceDone(job, status);
     }
   }
   return moved;
+}
+
+// Hands the oldest read to the transport below.
+void DeviceTransport::PostDirect(PeerId id, Peer* peer) {
+  Job* const job = peer->queue.front().get();
+  const ReadOperation& read = job->operation;
+  ++job->pieces;
+  job->asked = read.bytes;
+  peer->handed_on.emplace(job, std::move(peer->queue.front()));
+  peer->queue.pop_front();
+  inner_->Read(
+      {id, job->pool->direct, read.offset, read.local, read.bytes,
+       [this, id, job](absl::Status status) { OnDirectRead(id, job, std::move(status)); }});
+}
+
+// What the transport below says that it can't do after all is bounced from then on.
+void DeviceTransport::OnDirectRead(PeerId id, Job* job, absl::Status status) {
+  if (!absl::IsUnimplemented(status) || path_ != DevicePath::kAuto || !job->error.ok()) {
+    PieceDone(job, status);
+    return;
+  }
+  if (job->pool->path == DevicePath::kDirect) {
+    Log(Severity::kWarning, "kv_device_path",
+        {{"peer", id}, {"path", "bounced through host memory"}, {"why", status.message()}});
+    job->pool->path = DevicePath::kBounced;
+  }
+  Peer& peer = peers_.at(id);
+  job->pieces = 0;
+  job->asked = 0;
+  const auto it = peer.handed_on.find(job);
+  peer.queue.push_back(std::move(it->second));
+  peer.handed_on.erase(it);
 }
 
 // Asks for the next run of the oldest read. False when there is no slot or no landing place.
@@ -379,7 +363,7 @@ bool DeviceTransport::PostBounce(PeerId id, Peer* peer) {
     note.reader = reader_;
     note.id = last_bounce_ + 1;
     note.slot = peer->free_slots.back();
-    note.pool = job->pool.index;
+    note.pool = job->pool->index;
     note.offset = job->operation.offset + job->asked;
     note.bytes = bytes;
     note.address = inner_->address();
@@ -474,7 +458,7 @@ void DeviceTransport::PieceDone(Job* job, const absl::Status& status) {
   --job->pieces;
   job->error.Update(status);
   Peer& peer = peers_.at(job->peer);
-  if (status.ok()) peer.link = job->pool.link;
+  if (status.ok()) peer.link = job->pool->link;
   const auto it = peer.handed_on.find(job);
   if (it == peer.handed_on.end() || job->pieces > 0) return;
   const std::unique_ptr<Job> owned = std::move(it->second);
@@ -507,7 +491,7 @@ void DeviceTransport::Disconnect(PeerId id) {
   // Disconnect, and go no further than their landing place.
   std::vector<uint64_t> waiting;
   for (auto& [job, owned] : peer.handed_on) {
-    if (job->pool.imported == nullptr) job->error.Update(why);
+    if (job->pool->path != DevicePath::kIpc) job->error.Update(why);
   }
   for (const auto& [number, bounce] : peer.bounces) {
     if (!bounce.reading) waiting.push_back(number);
@@ -558,8 +542,9 @@ absl::StatusOr<std::string> DeviceTransport::Link(PeerId id) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateDeviceTransport(std::unique_ptr<Transport> inner,
-                                                                 DeviceRuntime* runtime) {
-  auto transport = std::make_unique<DeviceTransport>(std::move(inner), runtime);
+                                                                 DeviceRuntime* runtime,
+                                                                 DevicePath path) {
+  auto transport = std::make_unique<DeviceTransport>(std::move(inner), runtime, path);
   const absl::Status started = transport->Start();
   if (!started.ok()) return started;
   return std::unique_ptr<Transport>(std::move(transport));

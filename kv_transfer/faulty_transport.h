@@ -51,6 +51,9 @@ class FaultyTransport : public Transport {
   absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) override {
     return inner_->AllocatePool(bytes);
   }
+  absl::StatusOr<TransportMemory> RegisterDeviceMemory(std::byte* data, size_t bytes) override {
+    return inner_->RegisterDeviceMemory(data, bytes);
+  }
   std::string address() const override { return inner_->address(); }
   absl::StatusOr<PeerId> Connect(absl::string_view address) override {
     return inner_->Connect(address);

@@ -57,6 +57,14 @@ class Transport {
   // The same for a KV pool, which lies where the transport carries pools from: host memory, or a
   // device's, then aligned to 256.
   virtual absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) { return Allocate(bytes); }
+  // Makes memory of a device, which the caller allocated and will free after this transport,
+  // readable for peers and fit to be read into. FailedPrecondition tells why it can't; a read that
+  // turns out not to be possible all the same is Unimplemented, and leaves its connection as it
+  // was.
+  virtual absl::StatusOr<TransportMemory> RegisterDeviceMemory([[maybe_unused]] std::byte* data,
+                                                               [[maybe_unused]] size_t bytes) {
+    return absl::FailedPreconditionError(name() + " reads host memory alone");
+  }
   // What a peer needs to Connect; opaque bytes.
   virtual std::string address() const = 0;
 

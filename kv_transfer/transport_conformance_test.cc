@@ -12,6 +12,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/open_device.h"
+#include "kv_transfer/device_reading_transport.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/faulty_transport.h"
 #include "kv_transfer/inprocess_transport.h"
@@ -64,39 +66,90 @@ MakeTransport MakeUcx(const std::string& tls) {
 std::shared_ptr<DeviceRuntime> Device(uint64_t seed) {
   return CreateEmulatedRuntime({.seed = seed, .memory_bytes = 128 << 20}).value();
 }
-// Two devices of one process, which refuses its own handles: all reads are bounced.
-TransportPair BouncedOver(const MakeTransport& make) {
-  TransportPair pair{.reader_device = Device(3), .owner_device = Device(4)};
-  pair.make_reader = [make, device = pair.reader_device] {
-    return CreateDeviceTransport(make(), device.get()).value();
+std::shared_ptr<DeviceRuntime> Gpu() { return OpenCudaDevice(0).value().runtime; }
+
+// Two devices of one process, which refuses its own handles: where the transport below does not
+// read device memory, all reads are bounced.
+using MakeOnDevice = std::function<std::unique_ptr<Transport>(DeviceRuntime*)>;
+TransportPair InOneProcess(std::shared_ptr<DeviceRuntime> reader,
+                           std::shared_ptr<DeviceRuntime> owner, const MakeOnDevice& make,
+                           DevicePath path) {
+  TransportPair pair{.reader_device = std::move(reader), .owner_device = std::move(owner)};
+  pair.make_reader = [make, path, device = pair.reader_device] {
+    return CreateDeviceTransport(make(device.get()), device.get(), path).value();
   };
-  pair.make_owner = [make, device = pair.owner_device] {
-    return CreateDeviceTransport(make(), device.get()).value();
+  pair.make_owner = [make, path, device = pair.owner_device] {
+    return CreateDeviceTransport(make(device.get()), device.get(), path).value();
   };
   return pair;
 }
-TransportPair BetweenProcesses(const std::string& tls) {
-  TransportPair pair{.reader_device = Device(5), .owner_is_remote = true};
-  pair.make_reader = [make = MakeUcx(tls), device = pair.reader_device] {
+MakeOnDevice Plain(const MakeTransport& make) {
+  return [make](DeviceRuntime*) { return make(); };
+}
+MakeOnDevice DeviceReader(const MakeTransport& make) {
+  return [make, registry = std::make_shared<DeviceReadingTransport::Registry>()](
+             DeviceRuntime* device) -> std::unique_ptr<Transport> {
+    return std::make_unique<DeviceReadingTransport>(make(), device, registry,
+                                                    DeviceReadingTransport::Options());
+  };
+}
+MakeTransport MakeUcxForDevices() {
+  return [] {
+    return CreateUcxTransport({.tls = "auto", .net_devices = "all", .device_memory = true}).value();
+  };
+}
+// An owner in another process, on the emulated device or on a GPU.
+TransportPair BetweenProcesses(std::shared_ptr<DeviceRuntime> reader, const std::string& kind) {
+  TransportPair pair{.reader_device = std::move(reader), .owner_is_remote = true};
+  pair.make_reader = [make = MakeUcx("shm"), device = pair.reader_device] {
     return CreateDeviceTransport(make(), device.get()).value();
   };
-  pair.make_owner = [tls]() -> std::unique_ptr<Transport> {
+  pair.make_owner = [kind]() -> std::unique_ptr<Transport> {
     return std::make_unique<RemoteTransport>(
-        std::vector<std::string>{BATON_TRANSPORT_TEST_PEER, tls, "6"});
+        std::vector<std::string>{BATON_TRANSPORT_TEST_PEER, "shm", kind, "6"});
   };
   return pair;
+}
+
+absl::Status GpuIsThere() { return OpenCudaDevice(0).status(); }
+// Whether UCX reads memory of a GPU here.
+absl::Status UcxReadsGpus() {
+  const auto device = OpenCudaDevice(0);
+  if (!device.ok()) return device.status();
+  auto transport =
+      CreateDeviceTransport(MakeUcxForDevices()(), device->runtime.get(), DevicePath::kDirect);
+  return transport.ok() ? (*transport)->AllocatePool(4096).status() : transport.status();
 }
 
 std::vector<TransportKind> Kinds() {
   std::vector<TransportKind> kinds = {
       {"InProcess", "inproc", [] { return BothBy(MakeInProcess()); }},
       {"Faulty", "inproc", [] { return BothBy(MakeFaulty()); }},
-      {"DeviceBouncedInProcess", "inproc", [] { return BouncedOver(MakeInProcess()); }}};
+      {"DeviceBouncedInProcess", "inproc",
+       [] {
+         return InOneProcess(Device(3), Device(4), Plain(MakeInProcess()), DevicePath::kAuto);
+       }},
+      {"DeviceDirectInProcess", "rdma", [] {
+         return InOneProcess(Device(3), Device(4), DeviceReader(MakeInProcess()),
+                             DevicePath::kAuto);
+       }}};
 #if !defined(__SANITIZE_THREAD__)  // UCX is not built for it
   kinds.push_back({"UcxShm", "shm", [] { return BothBy(MakeUcx("shm")); }});
   kinds.push_back({"UcxAuto", "shm", [] { return BothBy(MakeUcx("auto")); }});
   kinds.push_back({"UcxTcp", "tcp", [] { return BothBy(MakeUcx("tcp")); }});
-  kinds.push_back({"CudaIpc", "cuda-ipc", [] { return BetweenProcesses("shm"); }});
+  kinds.push_back({"CudaIpc", "cuda-ipc", [] { return BetweenProcesses(Device(5), "emulated"); }});
+  if (GpuIsThere().ok()) {
+    kinds.push_back({"GpuIpc", "cuda-ipc", [] { return BetweenProcesses(Gpu(), "gpu"); }});
+    kinds.push_back(
+        {"GpuBounced", "shm",
+         [] { return InOneProcess(Gpu(), Gpu(), Plain(MakeUcx("shm")), DevicePath::kBounced); }});
+  }
+  if (UcxReadsGpus().ok()) {
+    kinds.push_back({"GpuDirect", "rdma", [] {
+                       return InOneProcess(Gpu(), Gpu(), Plain(MakeUcxForDevices()),
+                                           DevicePath::kDirect);
+                     }});
+  }
 #endif
   return kinds;
 }
@@ -477,9 +530,9 @@ TEST_P(TransportConformanceTest, TheLinkIsKnownOnceSomethingWentOverIt) {
   const PeerId peer = reader_->Connect(owner_->address()).value();
   EXPECT_TRUE(absl::IsUnavailable(reader_->Link(peer).status()));
   EXPECT_TRUE(absl::IsUnavailable(reader_->Link(peer + 100).status()));
-  std::vector<std::byte> target(4096);
+  const TransportMemory ours = Ours(4096, std::byte{0});
   bool done = false;
-  reader_->Read({peer, theirs.key, 0, target.data(), 4096, [&](absl::Status) { done = true; }});
+  reader_->Read({peer, theirs.key, 0, ours.data, 4096, [&](absl::Status) { done = true; }});
   ASSERT_TRUE(Until([&] { return done; }));
   ASSERT_TRUE(reader_->Link(peer).ok()) << reader_->Link(peer).status();
   EXPECT_EQ(*reader_->Link(peer), GetParam().link);
@@ -550,6 +603,16 @@ TEST_P(TransportConformanceTest, TwoThreadsEachWithItsTransport) {
   owner_->Wake();
   owner.join();
 }
+
+#if !defined(__SANITIZE_THREAD__)
+// What keeps kinds of transports out of the suite here.
+TEST(GpuTransportsTest, AreInTheSuite) {
+  if (const absl::Status status = GpuIsThere(); !status.ok()) GTEST_SKIP() << status.message();
+}
+TEST(GpuTransportsTest, ThatUcxReadsAreInTheSuite) {
+  if (const absl::Status status = UcxReadsGpus(); !status.ok()) GTEST_SKIP() << status.message();
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportConformanceTest, testing::ValuesIn(Kinds()),
                          [](const auto& info) { return info.param.name; });

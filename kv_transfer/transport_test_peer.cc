@@ -1,21 +1,26 @@
 // A device transport in a process of its own, for RemoteTransport. Usage:
-// transport_test_peer TLS SEED.
+// transport_test_peer TLS emulated|gpu SEED.
 
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "common/base/check.h"
 #include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/open_device.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/remote_transport.h"
 #include "kv_transfer/ucx_transport.h"
 
 int main(int argc, char** argv) {
   using namespace baton;
-  BATON_CHECK(argc == 3) << "transport_test_peer TLS SEED";
-  const auto runtime =
-      CreateEmulatedRuntime({.seed = std::strtoull(argv[2], nullptr, 10), .memory_bytes = 64 << 20})
-          .value();
+  BATON_CHECK(argc == 4) << "transport_test_peer TLS emulated|gpu SEED";
+  const std::unique_ptr<DeviceRuntime> runtime =
+      std::string(argv[2]) == "gpu"
+          ? OpenCudaDevice(0).value().runtime
+          : CreateEmulatedRuntime(
+                {.seed = std::strtoull(argv[3], nullptr, 10), .memory_bytes = 64 << 20})
+                .value();
   const auto stream = runtime->CreateStream().value();
   const auto transport =
       CreateDeviceTransport(CreateUcxTransport({.tls = argv[1]}).value(), runtime.get()).value();

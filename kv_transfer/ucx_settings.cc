@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/log.h"
+#include "kv_transfer/ucx_devices.h"
 
 namespace baton {
 namespace {
@@ -65,9 +66,12 @@ absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_
 
 absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
   if (absl::Status status = CheckDevices(options.net_devices); !status.ok()) return status;
-  const std::string tls = options.tls == "auto"  ? absl::StrCat(kShm, ",tcp")
-                          : options.tls == "shm" ? std::string(kShm)
-                                                 : options.tls;
+  std::string tls = options.tls == "auto"  ? absl::StrCat(kShm, ",tcp")
+                    : options.tls == "shm" ? std::string(kShm)
+                                           : options.tls;
+  if (options.tls == "auto" && options.device_memory) {
+    for (const std::string& more : UcxDeviceTransports()) absl::StrAppend(&tls, ",", more);
+  }
   const char* used_tls = std::getenv("UCX_TLS");
   const absl::string_view effective = used_tls != nullptr ? used_tls : absl::string_view(tls);
   const bool all = absl::StrContains(effective, "all");

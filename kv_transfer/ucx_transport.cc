@@ -41,6 +41,9 @@ class UcxTransport : public Transport {
   absl::StatusOr<TransportMemory> Allocate(size_t bytes) override {
     return worker_->Allocate(bytes);
   }
+  absl::StatusOr<TransportMemory> RegisterDeviceMemory(std::byte* data, size_t bytes) override {
+    return worker_->Register(data, bytes);
+  }
   std::string address() const override { return worker_->address(); }
   absl::StatusOr<PeerId> Connect(absl::string_view address) override;
   void Disconnect(PeerId peer) override;
@@ -282,7 +285,9 @@ void UcxTransport::PieceDone(std::unique_ptr<Piece> piece, ucs_status_t status) 
   if (status == UCS_OK) {
     peer->used = true;
   } else if (read->error.ok()) {
-    read->error = UcxError(absl::StatusCode::kUnavailable, "reading", status);
+    read->error = UcxError(status == UCS_ERR_UNSUPPORTED ? absl::StatusCode::kUnimplemented
+                                                         : absl::StatusCode::kUnavailable,
+                           "reading", status);
   }
   const auto it = peer->posted.find(read);
   if (it == peer->posted.end() || read->pieces > 0) return;
@@ -308,7 +313,8 @@ void UcxTransport::ProbeDone(Peer* peer, ucs_status_t status) {
   peer->wiring = Peer::Wiring::kDone;
   if (status == UCS_OK) {
     peer->used = true;
-  } else if (peer->failure.ok()) {
+  } else if (status != UCS_ERR_UNSUPPORTED &&
+             peer->failure.ok()) {  // what the read itself will say
     peer->failure = UcxError(absl::StatusCode::kUnavailable, "reading", status);
   }
 }
@@ -352,7 +358,9 @@ bool UcxTransport::Post(Peer* peer, size_t* budget) {
     const size_t bytes = std::min(kPieceBytes, read->operation.bytes - read->posted);
     auto piece = std::make_unique<Piece>(Piece{read, bytes});
     ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.memory_type = worker_->TypeOf(read->operation.local);
     param.cb.send = OnPiece;
     param.user_data = piece.get();
     void* request = ucp_get_nbx(peer->endpoint, read->operation.local + read->posted, bytes,

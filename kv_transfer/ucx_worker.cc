@@ -14,6 +14,7 @@
 #include "common/base/hash.h"
 #include "kv_transfer/byte_packer.h"
 #include "kv_transfer/memory_budget.h"
+#include "kv_transfer/ucx_devices.h"
 #include "kv_transfer/ucx_settings.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -159,16 +160,53 @@ absl::StatusOr<TransportMemory> UcxWorker::Allocate(size_t bytes) {
   if (status != UCS_OK) return UcxError(absl::StatusCode::kUnavailable, "memory query", status);
   const uintptr_t start = reinterpret_cast<uintptr_t>(attributes.address);
   BATON_CHECK(start % 4096 == 0) << start;
+  auto* const begin = static_cast<std::byte*>(attributes.address);
+  auto key = KeyOf(handle, begin, bytes);
+  if (!key.ok()) return key.status();
+  return TransportMemory{begin, bytes, *std::move(key)};
+}
+
+absl::StatusOr<std::string> UcxWorker::KeyOf(ucp_mem_h memory, const std::byte* begin,
+                                             size_t bytes) {
   void* packed = nullptr;
   size_t packed_bytes = 0;
-  status = ucp_rkey_pack(context_, handle, &packed, &packed_bytes);
+  const ucs_status_t status = ucp_rkey_pack(context_, memory, &packed, &packed_bytes);
   if (status != UCS_OK) return UcxError(absl::StatusCode::kUnavailable, "packing a key", status);
   BytePacker key;
-  key.Put<uint64_t>(start);
+  key.Put<uint64_t>(reinterpret_cast<uintptr_t>(begin));
   key.Put<uint64_t>(bytes);
   key.PutString({static_cast<const char*>(packed), packed_bytes});
   ucp_rkey_buffer_release(packed);
-  return TransportMemory{static_cast<std::byte*>(attributes.address), bytes, key.Take()};
+  return key.Take();
+}
+
+absl::StatusOr<TransportMemory> UcxWorker::Register(std::byte* device_memory, size_t bytes) {
+  const absl::Status reads = UcxReadsDevices(UcxMemoryTypesOf(context_), UcxTransportsOf(context_));
+  if (!reads.ok()) return reads;
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+  params.address = device_memory;
+  params.length = bytes;
+  params.memory_type = UCS_MEMORY_TYPE_CUDA;
+  ucp_mem_h handle = nullptr;
+  const ucs_status_t status = ucp_mem_map(context_, &params, &handle);
+  if (status != UCS_OK) {
+    return UcxError(absl::StatusCode::kFailedPrecondition,
+                    absl::StrCat("registering ", bytes, " bytes of device memory"), status);
+  }
+  memory_.push_back(handle);
+  auto key = KeyOf(handle, device_memory, bytes);
+  if (!key.ok()) return key.status();
+  on_device_.push_back({device_memory, bytes, *std::move(key), true});
+  return on_device_.back();
+}
+
+ucs_memory_type_t UcxWorker::TypeOf(const std::byte* memory) const {
+  for (const TransportMemory& one : on_device_) {
+    if (memory >= one.data && memory < one.data + one.bytes) return UCS_MEMORY_TYPE_CUDA;
+  }
+  return UCS_MEMORY_TYPE_HOST;
 }
 
 void UcxWorker::Wait(absl::Duration timeout) {

@@ -41,6 +41,9 @@ class UcxWorker {
 
   // See Transport.
   absl::StatusOr<TransportMemory> Allocate(size_t bytes);
+  absl::StatusOr<TransportMemory> Register(std::byte* device_memory, size_t bytes);
+  // As ucp_get_nbx wants to be told of it.
+  ucs_memory_type_t TypeOf(const std::byte* memory) const;
   // Until something may have happened, Wake was called, or `timeout` has passed.
   void Wait(absl::Duration timeout);
   void Wake();
@@ -49,6 +52,7 @@ class UcxWorker {
   explicit UcxWorker(std::string transports) : transports_(std::move(transports)) {}
   absl::Status Start(const UcxOptions& options);
   absl::Status ReadAddress();
+  absl::StatusOr<std::string> KeyOf(ucp_mem_h memory, const std::byte* begin, size_t bytes);
   static ucs_status_t OnNote(void* self, const void* header, size_t header_bytes, void* data,
                              size_t bytes, const ucp_am_recv_param_t* param);
 
@@ -60,6 +64,7 @@ class UcxWorker {
   int wake_fd_ = -1;
   std::string address_;
   std::vector<ucp_mem_h> memory_;
+  std::vector<TransportMemory> on_device_;  // registered
 };
 
 }  // namespace baton

@@ -54,6 +54,9 @@ ABSL_FLAG(std::string, kv_transports, "auto",
           "ways KV may take: auto, shm, tcp, or a list as in UCX_TLS");
 ABSL_FLAG(std::string, kv_net_device, "lo",
           "network device of the KV plane; the default keeps it on this machine");
+ABSL_FLAG(std::string, kv_device_path, "auto",
+          "how pools in GPUs' memory are read: ipc (CUDA IPC, on one machine), direct (GPUDirect "
+          "RDMA by UCX), bounced (through host memory), or auto, the first of them that there is");
 ABSL_FLAG(absl::Duration, report_interval, absl::Seconds(1),
           "how often routers are told of this worker's load; they forget whom they do not hear");
 ABSL_FLAG(
@@ -100,6 +103,8 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
   RefuseUnlessAtLeast("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
   RefuseUnlessAtLeast("report-interval", absl::GetFlag(FLAGS_report_interval), kShortestReport);
   RefuseUnlessAtLeast("hang-limit", absl::GetFlag(FLAGS_hang_limit), kShortestHang);
+  const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
+  if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
   host->epoch_ = RandomU64();
   host->metrics_server_ = ListenForMetrics();
@@ -115,13 +120,15 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
                        .cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs)});
   RefuseUnlessOk(model.status());
   host->model_ = *std::move(model);
+  const bool on_device = host->model_.on_device();
   absl::StatusOr<std::unique_ptr<Transport>> transport =
       CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
-                          .net_devices = absl::GetFlag(FLAGS_kv_net_device)});
+                          .net_devices = absl::GetFlag(FLAGS_kv_net_device),
+                          .device_memory = on_device});
   RefuseUnlessOk(transport.status());
   const OpenedDevice& device = host->model_.device;
-  if (host->model_.on_device()) {
-    transport = CreateDeviceTransport(*std::move(transport), device.runtime.get());
+  if (on_device) {
+    transport = CreateDeviceTransport(*std::move(transport), device.runtime.get(), *path);
     RefuseUnlessOk(transport.status());
   }
   host->transport_ = *std::move(transport);

@@ -131,6 +131,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--context=1000000"}, "1000000"});
     cases.push_back({program, {model, "--kv-transports=pigeon"}, "pigeon"});
     cases.push_back({program, {model, "--kv-net-device=nosuchdev0"}, "nosuchdev0"});
+    cases.push_back({program, {model, "--kv-device-path=nvlink"}, "--kv-device-path: 'nvlink'"});
     cases.push_back({program, {model, "--drain-grace=-1s"}, "drain"});
     cases.push_back({program, {model, "--report-interval=1ms"}, "report"});
     cases.push_back({program, {model, "--hang-limit=0s"}, "hang"});
