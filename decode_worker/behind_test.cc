@@ -123,29 +123,89 @@ TEST_P(BehindTest, APausedSequenceGetsAtMostTheTokensOfTheStepsThatRun) {
   ExpectAllBack();
 }
 
-// As without looking ahead: while the host draws for one sequence, no step is started early.
+// In every second step, for what it draws in one is not known to the next; the others are in all.
 TEST_P(BehindTest, WhatTheHostDrawsIsPlannedWhenItIsKnown) {
   Start(128);
-  const Prompt ahead = Colocated(9, 40);
+  const Prompt ahead = Colocated(9, 60);
   Prompt looks_back = Colocated(11, 12);
-  looks_back.job.sampling.repetition_penalty = 1.3f;
+  looks_back.job.sampling.bad_words = {{1, 2}};
   Record first, second;
   ASSERT_TRUE(Submit(ahead.job, &first).ok());
   while (first.tokens.size() < 5) OneTurn();
-  const uint64_t before = late_->rows_ahead();
-  EXPECT_GE(before, 4u);
   ASSERT_TRUE(Submit(looks_back.job, &second).ok());
   while (second.tokens.empty()) OneTurn();
-  const uint64_t joined = late_->rows_ahead();
-  while (!second.ended) {
-    EXPECT_EQ(late_->rows_ahead(), joined);
-    OneTurn();
-  }
+  const uint64_t rows = late_->rows_ahead(), steps = late_->started();
+  while (!second.ended) OneTurn();
+  EXPECT_EQ(late_->rows_ahead() - rows, late_->started() - steps);
+  EXPECT_GE(late_->started() - steps, 20u);
+  EXPECT_LE(late_->started() - steps, 23u);
   Settle();
-  EXPECT_GT(late_->rows_ahead(), joined + 10);
   EXPECT_EQ(first.ids(), ahead.answer);
   EXPECT_EQ(second.ids().size(), 12u);
+  EXPECT_EQ(late_->started_ahead(), late_->started() - 1);
   ExpectAllBack();
+}
+
+// What it is drawn with lives as long as the step does.
+TEST_P(BehindTest, OneThatTheHostDrawsForIsCancelledWhileItsStepRuns) {
+  for (int turns = 0; turns < 12; ++turns) {
+    Start(128);
+    const Prompt ahead = Colocated(9, 40);
+    Prompt looks_back = Colocated(11, 30);
+    looks_back.job.sampling.bad_words = {{1, 2}, {3, 4, 5}};
+    Record first, second;
+    ASSERT_TRUE(Submit(ahead.job, &first).ok());
+    const auto id = Submit(looks_back.job, &second).value();
+    for (int i = 0; i < turns; ++i) OneTurn();
+    worker_->Cancel(id);
+    Settle();
+    EXPECT_EQ(second.ended->code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(first.ids(), ahead.answer);
+    ExpectAllBack();
+  }
+}
+
+TEST_P(BehindTest, LogprobsOfAPromptAreFoundBetweenSteps) {
+  Start(128, {.chunk_tokens = 8});
+  const Prompt ahead = Colocated(9, 60);
+  Prompt scored = Colocated(21, 4);
+  scored.job.sampling.prompt_logprobs = 1;
+  Record first, second;
+  ASSERT_TRUE(Submit(ahead.job, &first).ok());
+  while (first.tokens.size() < 5) OneTurn();
+  ASSERT_TRUE(Submit(scored.job, &second).ok());
+  Settle();
+  EXPECT_EQ(first.ids(), ahead.answer);
+  EXPECT_EQ(second.ids(), scored.answer);
+  EXPECT_EQ(second.prompt.size(), 21u);
+  EXPECT_GT(late_->rows_ahead(), 40u);
+  ExpectAllBack();
+}
+
+TEST_P(BehindTest, AStepThatIsNotTakenEndsThoseWhoWereToBeInIt) {
+  failing_start_ = 6;
+  Start(64, {.chunk_tokens = 8});
+  const Prompt one = Colocated(9), two = Colocated(30), three = Colocated(5);
+  Record records[4];
+  ASSERT_TRUE(Submit(one.job, &records[0]).ok());
+  while (worker_->Load().steps < 5) OneTurn();
+  ASSERT_TRUE(Submit(two.job, &records[1]).ok());
+  OneTurn();
+  EXPECT_EQ(worker_->Load().steps, 5u);
+  ASSERT_TRUE(Submit(three.job, &records[2]).ok());
+  Settle();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(records[i].ended->code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(records[i].ended->message(), HasSubstr("the device takes no step"));
+  }
+  EXPECT_TRUE(std::equal(records[0].tokens.begin(), records[0].tokens.end(), one.answer.begin(),
+                         [](const SampledToken& token, TokenId id) { return token.id == id; }));
+  EXPECT_EQ(records[2].ids(), three.answer);
+  EXPECT_EQ(worker_->Load().waiting_tokens, 0);
+  ExpectAllBack();
+  ASSERT_TRUE(Submit(one.job, &records[3]).ok());
+  Settle();
+  EXPECT_EQ(records[3].ids(), one.answer);
 }
 
 TEST_P(BehindTest, AStepThatFailsEndsThoseWhoWereInItAndNobodyElse) {

@@ -156,7 +156,7 @@ class DecodeWorker::Core {
   bool PromptWaitsFor(int blocks, absl::Time now) const;
   bool Begin(Sequence* sequence, absl::Time now);
   std::vector<Chunk> PlanChunks(int batch, absl::Time now);
-  bool NeedsHost(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks);
+  bool RunsAtOnce(const std::vector<Chunk>& chunks) const;
   bool RunStep(absl::Time now);
   bool StartStep(absl::Time now);
   StepPlan PlanOf(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks);
@@ -183,9 +183,9 @@ class DecodeWorker::Core {
   uint64_t steps_ = 0;                    // started
   uint64_t done_ = 0;                     // the last whose results have been handed out
   absl::Time done_at_ = absl::InfinitePast();
-  // Of sequences that ended while a step that writes to them was running: there is one at most when
-  // something ends.
-  std::vector<BlockId> lent_;
+  // That ended while a step with them was running, of which there is one at most when something
+  // ends: it writes to their blocks, and may still be drawn from as they say.
+  std::vector<std::map<JobId, Sequence>::node_type> leaving_;
   DecodeMetrics own_metrics_;  // for when nobody looks
   DecodeMetrics* const metrics_;
 

@@ -114,7 +114,8 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
           LateBackendOptions{.fake = fake,
                              .seed = backends_ == Backends::kLate ? late_seed_++ : 0,
                              .generations = reader_->generations(),
-                             .failing_step = failing_step_});
+                             .failing_step = failing_step_,
+                             .failing_start = failing_start_});
       late_ = late.get();
       backend_ = std::move(late);
     }
@@ -251,7 +252,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   std::mt19937 random_{1};
   TokenId poison_ = -1;
   Backends backends_ = GetParam();
-  std::optional<uint64_t> failing_step_;
+  std::optional<uint64_t> failing_step_, failing_start_;
   uint64_t late_seed_ = 1;
   std::unique_ptr<const Model> model_;
   const KvLayout layout_;

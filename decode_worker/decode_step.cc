@@ -25,6 +25,8 @@ std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.paused_since) continue;
     if (IsDrawn(sequence) ? !GoesOn(sequence) : sequence.state != State::kReady) continue;
+    // What the host draws is known when its step is.
+    if (IsDrawn(sequence) && !engine_->DrawsOnDevice(sequence.job.sampling)) continue;
     ready.emplace_back(sequence.last_turn, id);
   }
   if (ready.size() > static_cast<size_t>(options_.max_batch)) {
@@ -131,15 +133,11 @@ std::vector<DecodeWorker::Core::Chunk> DecodeWorker::Core::PlanChunks(int batch,
   return chunks;
 }
 
-// Whether a step's tokens, or the logprobs of its prompts, are not all found on the device.
-bool DecodeWorker::Core::NeedsHost(const std::vector<JobId>& batch,
-                                   const std::vector<Chunk>& chunks) {
-  return !engine_->draws() || std::any_of(batch.begin(), batch.end(), [&](JobId id) {
-    return !engine_->DrawsOnDevice(Find(id)->job.sampling);
-  }) || std::any_of(chunks.begin(), chunks.end(), [&](const Chunk& chunk) {
-    const Sequence& sequence = *chunk.sequence;
-    const bool last = sequence.computed + chunk.tokens == sequence.tokens();
-    return sequence.scores || (last && !engine_->DrawsOnDevice(sequence.job.sampling));
+// Whether a step is to be run before the next is planned: with a backend that does not draw, or for
+// the logprobs of a prompt.
+bool DecodeWorker::Core::RunsAtOnce(const std::vector<Chunk>& chunks) const {
+  return !engine_->draws() || std::any_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) {
+    return chunk.sequence->scores.has_value();
   });
 }
 
@@ -171,7 +169,7 @@ bool DecodeWorker::Core::StartStep(absl::Time now) {
   }
   const std::vector<Chunk> chunks = PlanChunks(static_cast<int>(batch.size()), now);
   if (batch.empty() && chunks.empty()) return false;
-  const bool at_once = NeedsHost(batch, chunks);
+  const bool at_once = RunsAtOnce(chunks);
   if (at_once && behind) return false;
   const StepPlan plan = PlanOf(batch, chunks);
   absl::StatusOr<Engine::Tokens> tokens;

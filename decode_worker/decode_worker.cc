@@ -113,8 +113,8 @@ void DecodeWorker::Core::HandOutResults(absl::Time now) {
   // A step that was started behind another began when that had ended.
   const absl::Time began = std::max(step.started, done_at_);
   done_at_ = now;
-  pool_.Release(lent_);
-  lent_.clear();
+  for (const auto& left : leaving_) pool_.Release(left.mapped().blocks);
+  leaving_.clear();
   if (!finished.tokens.ok()) {
     const absl::Status failed = absl::InternalError(absl::StrCat(
         "step of ", step.parts.size(), " sequences: ", finished.tokens.status().message()));
@@ -331,11 +331,6 @@ void DecodeWorker::Core::End(Sequence* sequence, absl::Status status) {
     if (prompt != prompts_.end()) prompts_.erase(prompt);
     waiting_tokens_ -= sequence->tokens() - sequence->computed;
   }
-  if (sequence->last_step > done_) {
-    lent_.insert(lent_.end(), sequence->blocks.begin(), sequence->blocks.end());
-  } else {
-    pool_.Release(sequence->blocks);
-  }
   if (LogEnabled(Severity::kDebug)) {
     Log(Severity::kDebug, "sequence_ended",
         {{kRequestId, sequence->job.request_id},
@@ -343,7 +338,12 @@ void DecodeWorker::Core::End(Sequence* sequence, absl::Status status) {
          {"status", status.ToString()}});
   }
   const Update update = std::move(sequence->update);
-  sequences_.erase(sequence->id);
+  auto left = sequences_.extract(sequence->id);
+  if (sequence->last_step > done_) {
+    leaving_.push_back(std::move(left));
+  } else {
+    pool_.Release(sequence->blocks);
+  }
   update(DecodeEnded{std::move(status)});
   --live_;
 }

@@ -38,8 +38,9 @@ absl::Status Engine::Start(const StepPlan& plan) {
     return absl::InvalidArgumentError(
         absl::StrCat("item ", i, " of a step that is started has scores"));
   }
-  if (absl::Status s = Gather(plan, /*on_device=*/true); !s.ok()) return s;
-  const auto room = MakeRoom(&ResultsOf(steps_));
+  Results& results = ResultsOf(steps_);
+  if (absl::Status s = Gather(plan, /*on_device=*/true, &results); !s.ok()) return s;
+  const auto room = MakeRoom(&results);
   if (!room.ok()) return room.status();
   if (absl::Status s = forward_->Start(rows_.Batch(), kv_, *room); !s.ok()) return s;
   ++steps_;
@@ -71,8 +72,8 @@ absl::StatusOr<Engine::Tokens> Engine::Run(const StepPlan& plan, const LayerDone
 
 absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
                                                  const LayerDone& layer_done) {
-  if (absl::Status s = Gather(plan, /*on_device=*/false); !s.ok()) return s;
-  Results& results = ResultsOf(steps_);
+  Results& results = results_[0];  // always the same one: its logits may be many
+  if (absl::Status s = Gather(plan, /*on_device=*/false, &results); !s.ok()) return s;
   const auto room = MakeRoom(&results);
   if (!room.ok()) return room.status();
   ForwardBatch batch = rows_.Batch();
@@ -88,10 +89,9 @@ absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
 }
 
 // Rows of all items, and how the tokens that follow them are drawn.
-absl::Status Engine::Gather(const StepPlan& plan, bool on_device) {
-  Results& results = ResultsOf(steps_);
-  results.draws.clear();
-  results.draw_of_item.clear();
+absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* results) {
+  results->draws.clear();
+  results->draw_of_item.clear();
   rows_.Clear(plan.items.size());
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const PlanItem& item = plan.items[i];
@@ -111,10 +111,10 @@ absl::Status Engine::Gather(const StepPlan& plan, bool on_device) {
       rows_.Add(item.tokens, item.first_position, item.blocks, reach);
     }
     if (item.sampling == nullptr) {
-      results.draw_of_item.push_back(-1);
+      results->draw_of_item.push_back(-1);
       continue;
     }
-    results.draw_of_item.push_back(static_cast<int>(results.draws.size()));
+    results->draw_of_item.push_back(static_cast<int>(results->draws.size()));
     Draw draw = {.sampling = item.sampling,
                  .history = item.history,
                  .position = end,
@@ -126,7 +126,7 @@ absl::Status Engine::Gather(const StepPlan& plan, bool on_device) {
     } else {
       rows_.WantLogits();
     }
-    results.draws.push_back(draw);
+    results->draws.push_back(draw);
   }
   return absl::OkStatus();
 }
@@ -155,12 +155,15 @@ absl::StatusOr<int> Engine::FollowedRow(const PlanItem& item) {
 
 absl::StatusOr<ForwardResults> Engine::MakeRoom(Results* results) {
   const size_t host = rows_.logit_rows() - rows_.drawn_on_device();
-  const size_t floats = host * model_->config().vocab;
+  const size_t vocab = model_->config().vocab, floats = host * vocab;
   if (results->capacity < floats) {
-    auto memory = backend_->AllocateResults(floats);
+    // A batch that grows row by row must not allocate for each.
+    const size_t most = static_cast<size_t>(max_rows()) * vocab;
+    const size_t capacity = std::max(floats, std::min(2 * results->capacity, most));
+    auto memory = backend_->AllocateResults(capacity);
     if (!memory.ok()) return memory.status();
     results->memory = *std::move(memory);
-    results->capacity = floats;
+    results->capacity = capacity;
   }
   results->drawn.resize(rows_.drawn_on_device());
   return ForwardResults{.logits = {results->memory.get(), floats},

@@ -119,7 +119,7 @@ class Engine {
   Engine(const Model* model, Backend* backend, const KvView& kv,
          std::unique_ptr<ForwardPass> forward);
   Results& ResultsOf(uint64_t step) { return results_[step % kMostSteps]; }
-  absl::Status Gather(const StepPlan& plan, bool on_device);
+  absl::Status Gather(const StepPlan& plan, bool on_device, Results* results);
   absl::StatusOr<int> FollowedRow(const PlanItem& item);
   absl::StatusOr<ForwardResults> MakeRoom(Results* results);
   absl::StatusOr<Tokens> RunAtOnce(const StepPlan& plan, const LayerDone& layer_done);

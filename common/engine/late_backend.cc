@@ -88,6 +88,7 @@ absl::Status LateBackend::StartStep(const StepArgs& args, StepOps ops) {
   if (running_.size() == kMostSteps) {
     return absl::FailedPreconditionError("step: two are started and not finished");
   }
+  if (++asked_ == options_.failing_start) return absl::InternalError("the device takes no step");
   auto step = std::make_unique<Step>();
   step->number = started_ + 1;
   step->CopyArgs(args);

@@ -22,8 +22,9 @@ struct LateBackendOptions {
   // Of the blocks of the pool (BlockPool): a step that runs after one of its blocks was freed, or
   // began without it, is counted. Null: not looked at.
   const std::atomic<uint64_t>* generations = nullptr;
-  // The step, from 1, that ends with Internal.
-  std::optional<uint64_t> failing_step;
+  // The step that was started, from 1, that ends with Internal, and the one of those that were to
+  // be started which is not.
+  std::optional<uint64_t> failing_step, failing_start;
 };
 
 // The fake backend as a device would be, for tests: it draws, what it is told happens later, and
@@ -78,7 +79,8 @@ class LateBackend final : public Backend {
   std::vector<std::unique_ptr<Step>> running_;  // oldest first
   Step* recorded_ = nullptr;                    // within StartStep
   std::vector<TokenId> drawn_;                  // for each logit row of the step that ran last
-  uint64_t started_ = 0, started_ahead_ = 0, rows_ahead_ = 0, finished_ = 0, lost_blocks_ = 0;
+  uint64_t asked_ = 0, started_ = 0, started_ahead_ = 0, rows_ahead_ = 0, finished_ = 0,
+           lost_blocks_ = 0;
   std::string first_lost_;
 };
 
