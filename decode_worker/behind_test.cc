@@ -274,9 +274,11 @@ class BehindPropertyTest : public BehindTest {
         if (one_of(2) == 0) sampling.top_p = 0.7f;
         if (one_of(3) == 0) sampling.min_p = 0.05f;
       }
-      if (one_of(4) == 0) sampling.logit_bias = {{one_of(kVocab), 9.0f}, {one_of(kVocab), -9.0f}};
+      if (one_of(4) == 0) sampling.logit_bias = {{one_of(64), 9.0f}, {64 + one_of(64), -9.0f}};
       if (one_of(4) == 0) sampling.bad_words = {{one_of(kVocab)}};
-      if (one_of(8) == 0) sampling.frequency_penalty = 0.7f;
+      if (one_of(8) == 0) sampling.bad_words.push_back({one_of(kVocab), one_of(kVocab)});
+      if (one_of(5) == 0) sampling.frequency_penalty = 0.7f;
+      if (one_of(5) == 0) sampling.repetition_penalty = 1.2f;
       if (!asked.ticket && one_of(8) == 0) sampling.prompt_logprobs = 1;
     }
     return all;

@@ -147,6 +147,7 @@ class DecodeWorker::Core {
 
   // What a step is made of: decode_step.cc
   bool IsDrawn(const Sequence& sequence) const;
+  bool DrawsOnDevice(const Sequence& sequence) const;
   bool GoesOn(const Sequence& sequence) const;
   std::vector<JobId> ChooseBatch() const;
   bool HasRoomToGrow(Sequence* sequence);

@@ -19,6 +19,10 @@ bool DecodeWorker::Core::GoesOn(const Sequence& sequence) const {
          sequence.tokens() < sequence.rope_reach;
 }
 
+bool DecodeWorker::Core::DrawsOnDevice(const Sequence& sequence) const {
+  return engine_->DrawsOnDevice(sequence.job.sampling, sequence.job.original_prompt_tokens);
+}
+
 // Oldest first; of more than fit, those whose last step is longest ago.
 std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
   std::vector<std::pair<uint64_t, JobId>> ready;
@@ -26,7 +30,7 @@ std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
     if (sequence.paused_since) continue;
     if (IsDrawn(sequence) ? !GoesOn(sequence) : sequence.state != State::kReady) continue;
     // What the host draws is known when its step is.
-    if (IsDrawn(sequence) && !engine_->DrawsOnDevice(sequence.job.sampling)) continue;
+    if (IsDrawn(sequence) && !DrawsOnDevice(sequence)) continue;
     ready.emplace_back(sequence.last_turn, id);
   }
   if (ready.size() > static_cast<size_t>(options_.max_batch)) {
@@ -210,6 +214,7 @@ StepPlan DecodeWorker::Core::PlanOf(const std::vector<JobId>& batch,
                           .original_prompt_tokens = sequence->job.original_prompt_tokens,
                           .history = sequence->history ? &*sequence->history : nullptr,
                           .rope_reach = sequence->rope_reach,
+                          .sequence = sequence->id,
                           .follows = drawn ? std::make_optional(sequence->item) : std::nullopt});
   }
   for (const auto& [sequence, tokens] : chunks) {
@@ -223,7 +228,8 @@ StepPlan DecodeWorker::Core::PlanOf(const std::vector<JobId>& batch,
          .original_prompt_tokens = job.original_prompt_tokens,
          .history = last && sequence->history ? &*sequence->history : nullptr,
          .scores = sequence->scores ? &*sequence->scores : nullptr,
-         .rope_reach = sequence->rope_reach});
+         .rope_reach = sequence->rope_reach,
+         .sequence = sequence->id});
   }
   return plan;
 }

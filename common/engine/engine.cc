@@ -21,11 +21,30 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backe
 
 Engine::Engine(const Model* model, Backend* backend, const KvView& kv,
                std::unique_ptr<ForwardPass> forward)
-    : model_(model), backend_(backend), kv_(kv), forward_(std::move(forward)) {}
+    : model_(model),
+      backend_(backend),
+      draws_(backend->draws() && model->config().vocab <= backend->most_draw_vocab()),
+      kv_(kv),
+      forward_(std::move(forward)) {}
 
 Engine::~Engine() {
   // What they write their results to ends here.
   for (; running_ > 0; --running_) forward_->Finish().IgnoreError();
+}
+
+bool Engine::DrawsOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const {
+  if (!draws_ || !sampling.LooksBack()) return draws_;
+  for (const std::vector<TokenId>& word : sampling.bad_words) {
+    if (word.size() > 1) return false;
+  }
+  const ModelConfig& config = model_->config();
+  const int64_t longest = int64_t{original_prompt_tokens} + sampling.max_tokens;
+  return std::min<int64_t>({longest, config.context, config.vocab}) <= kMostHistoryTokens;
+}
+
+bool Engine::DrawsOnDevice(const PlanItem& item) const {
+  return DrawsOnDevice(*item.sampling, item.original_prompt_tokens) &&
+         (item.sequence != 0 || !item.sampling->LooksBack());
 }
 
 absl::Status Engine::Start(const StepPlan& plan) {
@@ -120,8 +139,9 @@ absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* resul
                  .position = end,
                  .generated = end - item.original_prompt_tokens,
                  .logprob = item.sampling->logprobs.has_value()};
-    if (on_device && DrawsOnDevice(*item.sampling)) {
-      rows_.DrawOnDevice(*item.sampling, end, draw.generated, model_->config().vocab);
+    if (on_device && DrawsOnDevice(item)) {
+      rows_.DrawOnDevice(*item.sampling, end, draw.generated, model_->config().vocab, item.sequence,
+                         item.history);
       draw.sampling = nullptr;
     } else {
       rows_.WantLogits();
@@ -184,9 +204,8 @@ Engine::Tokens Engine::TokensOf(Results* results) {
       continue;
     }
     const DrawnToken& found = *drawn++;
-    if (found.id < 0) {
-      tokens.push_back(absl::InternalError(
-          absl::StrCat("no token can be drawn from the logits at position ", draw.position)));
+    if (!found.status.ok()) {
+      tokens.push_back(found.status);
       continue;
     }
     SampledToken token = {.id = found.id, .position = draw.position};

@@ -42,6 +42,8 @@ struct PlanItem {
   // Of the rotary table that the sequence's KV is computed with (rope_config.h), the same for all
   // of it; 0 for that of a sequence which ends with this item.
   int rope_reach = 0;
+  // Names the sequence, and no other ever; 0: it has no name, and under penalties the host draws.
+  uint64_t sequence = 0;
   // Instead of `tokens`: the one that this item of the step before draws, which is not known yet.
   // That step has been started and not finished, and draws it on the device (DrawsOnDevice).
   std::optional<int> follows;
@@ -88,12 +90,12 @@ class Engine {
   // ForwardPass::Run. With it, or `scores`, all tokens are drawn on the host.
   absl::StatusOr<Tokens> Run(const StepPlan& plan, const LayerDone& layer_done = nullptr);
 
-  bool draws() const { return backend_->draws(); }
-  // Whether the device draws tokens under these options: then an item may follow one of them. Not
-  // those that look back.
-  bool DrawsOnDevice(const SamplingOptions& sampling) const {
-    return draws() && !sampling.LooksBack();
-  }
+  // Whether the backend draws, from a vocabulary like the model's.
+  bool draws() const { return draws_; }
+  // Whether the device draws tokens under these options, of sequences that have a name where there
+  // are penalties: then an item may follow one of them. Not with bad words of several tokens, nor
+  // with penalties where there may be more than kMostHistoryTokens different tokens.
+  bool DrawsOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const;
 
   int max_rows() const { return forward_->max_rows(); }
   uint64_t steps() const { return steps_; }  // started
@@ -120,6 +122,7 @@ class Engine {
          std::unique_ptr<ForwardPass> forward);
   Results& ResultsOf(uint64_t step) { return results_[step % kMostSteps]; }
   absl::Status Gather(const StepPlan& plan, bool on_device, Results* results);
+  bool DrawsOnDevice(const PlanItem& item) const;
   absl::StatusOr<int> FollowedRow(const PlanItem& item);
   absl::StatusOr<ForwardResults> MakeRoom(Results* results);
   absl::StatusOr<Tokens> RunAtOnce(const StepPlan& plan, const LayerDone& layer_done);
@@ -128,6 +131,7 @@ class Engine {
 
   const Model* model_;
   Backend* const backend_;
+  const bool draws_;
   const KvView kv_;
   const std::unique_ptr<ForwardPass> forward_;
   Sampler sampler_;

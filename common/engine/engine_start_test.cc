@@ -8,6 +8,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/fake_model.h"
 #include "common/engine/late_backend.h"
+#include "common/engine/one_process.h"
 #include "common/kv_cache/block_pool.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -94,6 +95,44 @@ TEST_F(EngineStartTest, AnAnswerIsWrittenWithTheHostOneStepBehind) {
   }
 }
 
+// The device keeps count of what it draws.
+TEST_F(EngineStartTest, PenaltiesFollowToo) {
+  SamplingOptions penalties;
+  penalties.temperature = 1.5f;
+  penalties.seed = 9;
+  penalties.repetition_penalty = 1.3f;
+  penalties.frequency_penalty = 0.4f;
+  penalties.presence_penalty = 0.2f;
+  penalties.max_tokens = 12;
+  ASSERT_TRUE(engine_->DrawsOnDevice(penalties, 11));
+  const auto expected = GenerateInOneProcess(engine_.get(), &pool_, model_->config(), kBlockTokens,
+                                             prompt_, penalties)
+                            .value()
+                            .tokens;
+  const auto blocks = pool_.Take(6).value();
+  TokenHistory history(prompt_, 11);
+  std::vector<TokenId> ids;
+  PlanItem prompt = Prompt(blocks, &penalties);
+  prompt.history = &history;
+  // Without a name it is the host that draws.
+  ASSERT_TRUE(engine_->Start({{prompt}}).ok());
+  ExpectInvalid({{Next(0, 0, blocks, &penalties)}}, "whose token the device does not draw");
+  EXPECT_EQ(engine_->Finish().value()[0]->id, expected[0].id);
+  prompt.sequence = 77;
+  ASSERT_TRUE(engine_->Start({{prompt}}).ok());
+  for (int n = 0; n < 12; ++n) {
+    if (n + 1 < 12) {
+      PlanItem next = Next(n, 0, blocks, &penalties);
+      next.sequence = 77;
+      next.history = &history;  // as far as the host knows
+      ASSERT_TRUE(engine_->Start({{next}}).ok());
+    }
+    ids.push_back(engine_->Finish().value()[0]->id);
+    history.Append(ids.back());
+    EXPECT_EQ(ids.back(), expected[n].id) << n;
+  }
+}
+
 // Of a step: rows that follow, chunks, rows that the host draws for, all kinds of options.
 TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
   SamplingOptions options[4];
@@ -113,6 +152,7 @@ TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
   options[2].logprobs = 0;
   options[3] = options[0];
   options[3].repetition_penalty = 1.5f;
+  options[3].bad_words = {{5, 7}};
   const TokenHistory history(prompt_, static_cast<int>(prompt_.size()));
   const auto plan = [&] {
     StepPlan plan;
@@ -141,8 +181,8 @@ TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
       }
     }
   };
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine_->DrawsOnDevice(options[i])) << i;
-  EXPECT_FALSE(engine_->DrawsOnDevice(options[3]));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine_->DrawsOnDevice(options[i], 11)) << i;
+  EXPECT_FALSE(engine_->DrawsOnDevice(options[3], 11));
   ASSERT_TRUE(engine_->Start(plan()).ok());
   const auto started = engine_->Finish().value();
   const auto run = engine_->Run(plan()).value();
@@ -152,7 +192,7 @@ TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
   const auto plain =
       Engine::Create(model_.get(), fake.get(), {memory_.data(), layout_}, 64).value();
   EXPECT_FALSE(plain->draws());
-  EXPECT_FALSE(plain->DrawsOnDevice(options[0]));
+  EXPECT_FALSE(plain->DrawsOnDevice(options[0], 11));
   const auto expected = plain->Run(plan()).value();
   ASSERT_TRUE(plain->Start(plan()).ok());
   compare(expected, plain->Finish().value());
@@ -279,6 +319,27 @@ TEST_F(EngineStartTest, AnEngineThatGoesWaitsForItsSteps) {
   ASSERT_TRUE(engine_->Start({{Next(0, 0, blocks, &greedy_)}}).ok());
   engine_.reset();
   EXPECT_EQ(backend_->FinishStep().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// Of a step, by itself: the answer that the plain way gives, and the same words.
+TEST_F(EngineStartTest, WhereNoTokenIsLeftTheDeviceSaysSoAsTheHostDoes) {
+  SamplingOptions nothing;
+  for (TokenId id = 0; id < kVocab; ++id) nothing.bad_words.push_back({id});
+  const auto blocks = pool_.Take(3).value(), others = pool_.Take(3).value();
+  const StepPlan plan = {{Prompt(blocks, &nothing), Prompt(others, &greedy_)}};
+  const auto device = engine_->Run(plan).value();
+  const auto host = engine_->Run(plan, [](int, const std::shared_ptr<DeviceEvent>&) {}).value();
+  EXPECT_EQ(device[0].status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device[0].status(), host[0].status());
+  EXPECT_EQ(device[1]->id, host[1]->id);
+}
+
+TEST_F(EngineStartTest, FromTooLargeAVocabularyTheHostDraws) {
+  Open({.most_draw_vocab = kVocab - 1});
+  EXPECT_FALSE(engine_->draws());
+  const auto blocks = pool_.Take(3).value();
+  ASSERT_TRUE(engine_->Start({{Prompt(blocks, &greedy_)}}).ok());
+  EXPECT_EQ(engine_->Finish().value()[0]->id, FakeContinuation(layout_, prompt_, kVocab, 1)[0]);
 }
 
 // What the tests of everything above rely on.

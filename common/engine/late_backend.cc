@@ -21,8 +21,12 @@ SamplingOptions SamplingOf(const DrawOptions& draw) {
   sampling.seed = draw.seed;
   sampling.answer_index = draw.answer_index;
   sampling.logit_bias.assign(draw.logit_bias.begin(), draw.logit_bias.end());
-  sampling.stop_tokens.assign(draw.banned.begin(), draw.banned.end());
-  sampling.min_tokens = 1;
+  for (const TokenId id : draw.banned) sampling.bad_words.push_back({id});
+  sampling.stop_tokens.assign(draw.stop_tokens.begin(), draw.stop_tokens.end());
+  sampling.min_tokens = draw.min_tokens;
+  sampling.repetition_penalty = draw.repetition_penalty;
+  sampling.presence_penalty = draw.presence_penalty;
+  sampling.frequency_penalty = draw.frequency_penalty;
   if (draw.alternatives >= 0) sampling.logprobs = draw.alternatives;
   return sampling;
 }
@@ -42,7 +46,9 @@ struct LateBackend::Step {
   std::vector<Rope> ropes;
   struct Draw {
     SamplingOptions sampling;
-    int position = 0;
+    int position = 0, generated = 0;
+    uint64_t sequence = 0;
+    std::optional<TokenHistory> history;  // none: the device has it
   };
   std::vector<std::optional<Draw>> draws;  // of each logit row
   std::vector<std::function<absl::Status()>> ops;
@@ -66,7 +72,11 @@ struct LateBackend::Step {
     for (size_t i = 0; i < logit_rows.size(); ++i) {
       draws.emplace_back();
       if (from.draws.empty() || from.draws[i] == nullptr) continue;
-      draws.back() = Draw{SamplingOf(*from.draws[i]), from.draws[i]->position};
+      const DrawOptions& draw = *from.draws[i];
+      draws.back() =
+          Draw{SamplingOf(draw), draw.position, draw.generated, draw.sequence, std::nullopt};
+      const bool follows_one = !follows.empty() && follows[logit_rows[i]] >= 0;
+      if (draw.sequence != 0 && !follows_one) draws.back()->history = *draw.history;
     }
     args.tokens = tokens;
     args.follows = follows;
@@ -224,9 +234,15 @@ absl::Status LateBackend::DrawNow(const Step& step, const LogitsArgs& args) {
       host = std::copy(row.begin(), row.end(), host);
       continue;
     }
-    const auto token = sampler_.Sample(row, step.draws[i]->sampling, step.draws[i]->position, 0);
+    const Step::Draw& draw = *step.draws[i];
+    TokenHistory* history = nullptr;
+    if (draw.history) histories_.insert_or_assign(draw.sequence, *draw.history);
+    if (draw.sequence != 0) history = &histories_.at(draw.sequence);
+    const auto token = sampler_.Sample(row, draw.sampling, draw.position, draw.generated, history);
     *drawn = {};
+    drawn->status = token.status();
     if (token.ok()) {
+      if (history != nullptr) history->Append(token->id);
       drawn_[i] = token->id;
       drawn->id = token->id;
       drawn->logprob = token->logprob.value_or(0);

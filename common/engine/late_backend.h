@@ -3,12 +3,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/sampling/sampler.h"
+#include "common/sampling/token_history.h"
 #include "kernels/backend.h"
 #include "kernels/fake/fake_backend.h"
 
@@ -25,6 +27,7 @@ struct LateBackendOptions {
   // The step that was started, from 1, that ends with Internal, and the one of those that were to
   // be started which is not.
   std::optional<uint64_t> failing_step, failing_start;
+  int most_draw_vocab = 1 << 18;
 };
 
 // The fake backend as a device would be, for tests: it draws, what it is told happens later, and
@@ -60,6 +63,7 @@ class LateBackend final : public Backend {
   absl::Status Synchronize() override;
 
   bool draws() const override { return true; }
+  int most_draw_vocab() const override { return options_.most_draw_vocab; }
   absl::Status StartStep(const StepArgs& args, StepOps ops) override;
   absl::Status FinishStep() override;
 
@@ -81,6 +85,7 @@ class LateBackend final : public Backend {
   std::vector<TokenId> drawn_;                  // for each logit row of the step that ran last
   uint64_t asked_ = 0, started_ = 0, started_ahead_ = 0, rows_ahead_ = 0, finished_ = 0,
            lost_blocks_ = 0;
+  std::map<uint64_t, TokenHistory> histories_;  // by sequence, as the device has them
   std::string first_lost_;
 };
 

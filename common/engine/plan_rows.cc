@@ -14,6 +14,7 @@ void PlanRows::Clear(size_t sequences) {
   if (banned_.size() < sequences) {
     biases_.resize(sequences);
     banned_.resize(sequences);
+    stop_tokens_.resize(sequences);
   }
 }
 
@@ -40,13 +41,15 @@ void PlanRows::WantLogits() {
   draws_.push_back(nullptr);
 }
 
-void PlanRows::DrawOnDevice(const SamplingOptions& sampling, int position, int generated,
-                            int vocab) {
+void PlanRows::DrawOnDevice(const SamplingOptions& sampling, int position, int generated, int vocab,
+                            uint64_t sequence, const TokenHistory* history) {
   WantLogits();
   Biases& biases = biases_[options_.size()];
   std::vector<TokenId>& banned = banned_[options_.size()];
+  std::vector<TokenId>& stop_tokens = stop_tokens_[options_.size()];
   biases.clear();
   banned.clear();
+  stop_tokens.clear();
   // To Sampler, an id beyond the vocabulary changes nothing.
   const auto is_token = [vocab](TokenId id) { return id >= 0 && id < vocab; };
   for (const auto& bias : sampling.logit_bias) {
@@ -55,9 +58,9 @@ void PlanRows::DrawOnDevice(const SamplingOptions& sampling, int position, int g
   for (const std::vector<TokenId>& word : sampling.bad_words) {
     if (is_token(word.back())) banned.push_back(word.back());
   }
-  if (generated < sampling.min_tokens) {
+  if (sampling.min_tokens > 0) {
     for (const TokenId id : sampling.stop_tokens) {
-      if (is_token(id)) banned.push_back(id);
+      if (is_token(id)) stop_tokens.push_back(id);
     }
   }
   options_.push_back({.temperature = sampling.temperature,
@@ -69,7 +72,18 @@ void PlanRows::DrawOnDevice(const SamplingOptions& sampling, int position, int g
                       .position = position,
                       .logit_bias = biases,
                       .banned = banned,
+                      .stop_tokens = stop_tokens,
+                      .min_tokens = sampling.min_tokens,
+                      .generated = generated,
                       .alternatives = sampling.logprobs.value_or(-1)});
+  if (sampling.LooksBack()) {
+    DrawOptions& draw = options_.back();
+    draw.sequence = sequence;
+    draw.repetition_penalty = sampling.repetition_penalty;
+    draw.presence_penalty = sampling.presence_penalty;
+    draw.frequency_penalty = sampling.frequency_penalty;
+    draw.history = history;
+  }
   draws_.back() = &options_.back();
 }
 

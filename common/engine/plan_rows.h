@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/model/model.h"
 #include "common/sampling/sampling_options.h"
+#include "common/sampling/token_history.h"
 
 namespace baton {
 
@@ -26,8 +28,10 @@ class PlanRows {
   // The logits of the last row that was added go to the host.
   void WantLogits();
   // A token is drawn from them on the device, as Sampler would, for `position`, `generated` of its
-  // answer before it. The options do not look back.
-  void DrawOnDevice(const SamplingOptions& sampling, int position, int generated, int vocab);
+  // answer before it. Where the options look back there are `sequence` and `history` (DrawOptions),
+  // and bad words have one token each.
+  void DrawOnDevice(const SamplingOptions& sampling, int position, int generated, int vocab,
+                    uint64_t sequence, const TokenHistory* history);
 
   int first_row(size_t sequence) const { return sequences_[sequence].first_row; }
   size_t logit_rows() const { return logit_rows_.size(); }
@@ -44,7 +48,7 @@ class PlanRows {
   std::vector<const DrawOptions*> draws_;
   std::vector<DrawOptions> options_;  // of those
   std::vector<Biases> biases_;        // of those
-  std::vector<std::vector<TokenId>> banned_;
+  std::vector<std::vector<TokenId>> banned_, stop_tokens_;
 };
 
 }  // namespace baton
