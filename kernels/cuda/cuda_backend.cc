@@ -10,6 +10,7 @@
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/event_pool.h"
 #include "kernels/cuda/launches.h"
+#include "kernels/cuda/step_draws.h"
 #include "kernels/cuda/step_graphs.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/cuda/upload_slab.h"
@@ -77,11 +78,12 @@ class CudaBackend final : public Backend {
         tokens_(runtime_, stream_.get()),
         logit_rows_(runtime_, stream_.get()),
         step_(runtime_, stream_.get(), &kernels_),
-        attention_(runtime_, stream_.get(), &kernels_),
+        attention_(runtime_, stream_.get(), &kernels_, options.most_partial_bytes),
         gathered_(runtime_),
         logits_(runtime_),
         events_(runtime_),
         has_graphs_(options.graphs),
+        draws_(runtime_, stream_.get(), &kernels_),
         graphs_(runtime_, stream_.get(), options.graph_counts) {}
   ~CudaBackend() override {
     for (std::byte* memory : allocated_) runtime_->Free(memory);
@@ -121,9 +123,10 @@ class CudaBackend final : public Backend {
     RETURN_IF_ERROR(CheckArgs(args));
     RETURN_IF_ERROR(CheckLoaded("embed", args.table));
     if (args.out.rows == 0) return absl::OkStatus();
-    const int32_t* tokens = nullptr;
+    const int32_t *tokens = nullptr, *follows = nullptr;
     if (in_step_ != nullptr && args.tokens.data() == in_step_->tokens.data()) {
       tokens = step_.tables().tokens;
+      if (draws_.tokens() != nullptr) follows = step_.tables().follows;
     } else {
       const auto uploaded = tokens_.Upload(BytesOf(args.tokens));
       if (!uploaded.ok()) return uploaded.status();
@@ -131,8 +134,8 @@ class CudaBackend final : public Backend {
     }
     return Launch(kernels_.embedding, EmbeddingParams{.table = args.table.data,
                                                       .tokens = tokens,
-                                                      .follows = nullptr,
-                                                      .drawn = nullptr,
+                                                      .follows = follows,
+                                                      .drawn = draws_.tokens(),
                                                       .out = args.out.data,
                                                       .out_stride = args.out.stride,
                                                       .rows = args.out.rows,
@@ -271,6 +274,8 @@ class CudaBackend final : public Backend {
     return event;
   }
 
+  bool draws() const override { return true; }
+  int most_draw_vocab() const override { return kMostDrawVocab; }
   uint64_t NewProgram() override { return ++programs_; }
 
   absl::Status StartStep(const StepArgs& step, StepOps ops) override {
@@ -295,22 +300,39 @@ class CudaBackend final : public Backend {
     padded_tokens_.resize(std::max(rows, fixed_.rows));
     StepArgs padded = step;
     padded.tokens = padded_tokens_;
-    RETURN_IF_ERROR(step_.Begin(step, padded.tokens, /*fixed=*/fixed_.rows > 0));
+    for (Started& started : steps_) {
+      if (started.ended != nullptr) continue;
+      auto event = runtime_->CreateEvent();
+      if (!event.ok()) return event.status();
+      started.ended = *std::move(event);
+    }
+    absl::Status status = draws_.Prepare(step, /*recorded=*/fixed_.rows > 0);
+    if (status.ok()) status = step_.Begin(step, padded.tokens, /*fixed=*/fixed_.rows > 0);
+    if (!status.ok()) {
+      draws_.Drop(/*is_put=*/false);
+      return status;
+    }
     in_step_ = &padded;
-    absl::Status status = RunStep(padded, ops);
+    status = RunStep(padded, ops);
     in_step_ = nullptr;
     step_.ForgetViews();
     if (status.ok()) status = End(step);
-    // Nothing of a step that failed is still to run.
-    if (!status.ok()) runtime_->Synchronize(*stream_).IgnoreError();
+    if (!status.ok()) {
+      // Nothing of a step that failed is still to run.
+      runtime_->Synchronize(*stream_).IgnoreError();
+      draws_.Drop(/*is_put=*/true);
+    }
     return status;
   }
 
   absl::Status FinishStep() override {
     if (started_ == 0) return absl::FailedPreconditionError("step: none is started");
-    DeviceEvent& ended = *ended_[(next_ + kMostSteps - started_) % kMostSteps];
+    const Started& oldest = steps_[(next_ + kMostSteps - started_) % kMostSteps];
     --started_;
-    return runtime_->Synchronize(ended);
+    absl::Status status = runtime_->Synchronize(*oldest.ended);
+    // Even then, or the next step would be given this one's.
+    const absl::Status taken = oldest.drawn.empty() ? absl::OkStatus() : draws_.Take(oldest.drawn);
+    return status.ok() ? taken : status;
   }
 
   absl::StatusOr<std::shared_ptr<float[]>> AllocateResults(size_t floats) override {
@@ -328,7 +350,14 @@ class CudaBackend final : public Backend {
   }
 
   absl::Status RunStep(const StepArgs& padded, StepOps ops) {
-    if (fixed_.rows == 0 || !has_graphs_) return ops(padded);
+    const auto run = [&]() -> absl::Status {
+      step_.BeginAgain();
+      RETURN_IF_ERROR(ops(padded));
+      const int wanted = static_cast<int>(padded.logit_rows.size());
+      return draws_.Enqueue(reinterpret_cast<float*>(logits_.data()),
+                            fixed_.rows > 0 ? fixed_.rows : wanted);
+    };
+    if (fixed_.rows == 0 || !has_graphs_) return run();
     const auto now_given = [&] {
       const KvLayout& kv = padded.kv.layout;
       StepGraphs::Given given = {padded.program, reinterpret_cast<uintptr_t>(padded.kv.data)};
@@ -340,9 +369,10 @@ class CudaBackend final : public Backend {
       given.push_back(reinterpret_cast<uintptr_t>(logits_.data()));
       step_.AppendMemory(&given);
       attention_.AppendMemory(&given);
+      draws_.AppendMemory(&given);
       return given;
     };
-    return graphs_.Run(fixed_.rows, now_given, [&] { return ops(padded); });
+    return graphs_.Run(fixed_.rows, draws_.variant(), now_given, run);
   }
 
   // Logits go to logits_, and no further.
@@ -389,19 +419,32 @@ class CudaBackend final : public Backend {
                              *stream_);
   }
 
+  // Of rows that are not drawn, those that stand together at once.
+  absl::Status CopyLogits(const StepArgs& step) {
+    const size_t rows = step.logit_rows.size();
+    const auto is_drawn = [&](size_t row) {
+      return !step.draws.empty() && step.draws[row] != nullptr;
+    };
+    float* to = step.logits.data();
+    for (size_t row = 0; row < rows; ++row) {
+      const size_t first = row;
+      while (row < rows && !is_drawn(row)) ++row;
+      if (row == first) continue;
+      const size_t floats = (row - first) * step.vocab;
+      const std::byte* const from = logits_.data() + first * step.vocab * sizeof(float);
+      RETURN_IF_ERROR(runtime_->Copy(to, from, floats * sizeof(float), *stream_));
+      to += floats;
+    }
+    return absl::OkStatus();
+  }
+
   // Puts the way of the results behind the step.
   absl::Status End(const StepArgs& step) {
-    if (!step.logits.empty()) {
-      RETURN_IF_ERROR(runtime_->Copy(step.logits.data(), logits_.data(),
-                                     step.logits.size() * sizeof(float), *stream_));
-    }
-    auto& ended = ended_[next_];
-    if (ended == nullptr) {
-      auto event = runtime_->CreateEvent();
-      if (!event.ok()) return event.status();
-      ended = *std::move(event);
-    }
-    RETURN_IF_ERROR(runtime_->Record(*ended, *stream_));
+    RETURN_IF_ERROR(CopyLogits(step));
+    Started& started = steps_[next_];
+    started.drawn = step.drawn;
+    RETURN_IF_ERROR(runtime_->Record(*started.ended, *stream_));
+    RETURN_IF_ERROR(draws_.Fetch());  // last: what is fetched must be taken
     next_ = (next_ + 1) % kMostSteps;
     ++started_;
     return absl::OkStatus();
@@ -430,8 +473,13 @@ class CudaBackend final : public Backend {
   const StepArgs* in_step_ = nullptr;   // whose operations are being called
   AttentionLaunches::FixedStep fixed_;  // its form, if it has one; of no rows otherwise
   std::vector<TokenId> padded_tokens_;
-  std::unique_ptr<DeviceEvent> ended_[kMostSteps];
-  int next_ = 0, started_ = 0;  // of ended_
+  struct Started {
+    std::unique_ptr<DeviceEvent> ended;
+    absl::Span<DrawnToken> drawn;
+  };
+  Started steps_[kMostSteps];
+  int next_ = 0, started_ = 0;  // of steps_
+  StepDraws draws_;
   StepGraphs graphs_;
 };
 

@@ -21,6 +21,8 @@ struct CudaBackendOptions {
   // are the same operations, and give the same bits.
   bool graphs = true;
   StepGraphCounts* graph_counts = nullptr;  // kept up to date, if it is there
+  // For partial results of attention; steps that need more are done in parts, and not recorded.
+  size_t most_partial_bytes = size_t{64} << 20;
 };
 
 // The maths on a CUDA device, or on the emulated one. Activations and weights are bf16, sums float,

@@ -31,7 +31,7 @@ class DeviceBuffer {
     return memory_;
   }
   // Null before the first call.
-  const std::byte* data() const { return memory_; }
+  std::byte* data() const { return memory_; }
 
  private:
   DeviceRuntime* const runtime_;

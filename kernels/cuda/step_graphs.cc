@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
 
 namespace baton {
 namespace {
@@ -25,9 +25,10 @@ int StepGraphs::RowsFor(int rows, int most) {
   return std::min(above > 16 && rows <= between ? between : above, most);
 }
 
-absl::Status StepGraphs::Run(int rows, absl::FunctionRef<Given()> given,
+absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> given,
                              absl::FunctionRef<absl::Status()> ops) {
-  Recorded& step = steps_[rows];
+  Recorded& step = steps_[{rows, variant}];
+  if (step.refused) return ops();
   Given now = given();
   const bool as_before = now == step.given;
   if (step.graph != nullptr && !as_before) {
@@ -41,7 +42,15 @@ absl::Status StepGraphs::Run(int rows, absl::FunctionRef<Given()> given,
       step.given = given();
       return absl::OkStatus();
     }
-    if (absl::Status status = Record(rows, ops, &step); !status.ok()) return status;
+    auto graph = Record(ops);
+    if (!graph.ok()) {
+      Log(Severity::kWarning, "decode steps of this size run without a graph",
+          {{"rows", rows}, {"error", graph.status().message()}});
+      step.refused = true;
+      if (counts_ != nullptr) ++counts_->refused;
+      return ops();
+    }
+    step.graph = *std::move(graph);
     if (counts_ != nullptr) ++counts_->recorded;
   } else if (counts_ != nullptr) {
     ++counts_->replayed;
@@ -49,21 +58,14 @@ absl::Status StepGraphs::Run(int rows, absl::FunctionRef<Given()> given,
   return runtime_->Replay(*step.graph, *stream_);
 }
 
-absl::Status StepGraphs::Record(int rows, absl::FunctionRef<absl::Status()> ops, Recorded* step) {
+absl::StatusOr<std::unique_ptr<DeviceGraph>> StepGraphs::Record(
+    absl::FunctionRef<absl::Status()> ops) {
   absl::Status status = runtime_->BeginCapture(*stream_);
   if (!status.ok()) return status;
   status = ops();
   auto graph = runtime_->EndCapture(*stream_);
-  if (status.ok()) status = graph.status();
-  if (!status.ok()) {
-    step->given.clear();
-    return absl::Status(
-        status.code(),
-        absl::StrCat("recording a step of ", rows,
-                     " rows (which --cuda-graphs=false does without): ", status.message()));
-  }
-  step->graph = *std::move(graph);
-  return absl::OkStatus();
+  if (!status.ok()) return status;
+  return graph;
 }
 
 }  // namespace baton

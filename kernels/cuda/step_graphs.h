@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/cuda/device_runtime.h"
 
 namespace baton {
@@ -15,12 +17,13 @@ namespace baton {
 struct StepGraphCounts {
   int recorded = 0;  // and run so for the first time
   int replayed = 0;
+  int refused = 0;  // recordings that failed
 };
 
-// Steps that are recorded as graphs, one for each number of rows that RowsFor gives. The first time
-// a step of that many rows is run as it is, so that memory and cuBLASLt's choices are there; the
-// second time it is recorded. That costs less than recording all of them at the start, most of
-// which a worker may never need, and needs no made-up step.
+// Steps that are recorded as graphs, one for each number of rows that RowsFor gives, and variant.
+// The first time a step of that many rows is run as it is, so that memory and cuBLASLt's choices
+// are there; the second time it is recorded. That costs less than recording all of them at the
+// start, most of which a worker may never need, and needs no made-up step.
 class StepGraphs {
  public:
   // All that was given to kernels of the step and is not told by its rows. A graph is good for as
@@ -39,21 +42,24 @@ class StepGraphs {
   static int RowsFor(int rows, int most);
 
   // Puts a step of that many rows on the stream: by `ops`, or by what they were when they were
-  // recorded. `given` tells what is given now; `ops` may change it by what it allocates.
-  absl::Status Run(int rows, absl::FunctionRef<Given()> given,
+  // recorded. `given` tells what is given now; `ops` may change it by what it allocates. Steps of
+  // another `variant` are other operations. Where recording fails, which is logged, the step and
+  // all others of its kind are run by `ops`.
+  absl::Status Run(int rows, int variant, absl::FunctionRef<Given()> given,
                    absl::FunctionRef<absl::Status()> ops);
 
  private:
   struct Recorded {
     Given given;  // when it was run last
     std::unique_ptr<DeviceGraph> graph;
+    bool refused = false;
   };
 
-  absl::Status Record(int rows, absl::FunctionRef<absl::Status()> ops, Recorded* step);
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> Record(absl::FunctionRef<absl::Status()> ops);
 
   DeviceRuntime* const runtime_;
   DeviceStream* const stream_;
-  std::map<int, Recorded> steps_;
+  std::map<std::pair<int, int>, Recorded> steps_;  // by rows and variant
   StepGraphCounts* const counts_;
 };
 

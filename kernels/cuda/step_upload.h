@@ -36,6 +36,11 @@ class StepUpload {
   // while memory() is the same; logit rows are then left out. InvalidArgument when two sequences
   // have the same row.
   absl::Status Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed);
+  // Its operations are called once more, and what they launched before may never run.
+  void BeginAgain() {
+    ++rows_version_;
+    ++ropes_version_;
+  }
   // Of the step that began last.
   struct Tables {
     const int32_t* tokens = nullptr;

@@ -26,13 +26,12 @@ class TestDevice {
 
   DeviceRuntime& runtime() const { return *device_.runtime; }
   DeviceStream* stream() const { return stream_.get(); }
-  absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(
-      bool graphs = true, StepGraphCounts* graph_counts = nullptr) const {
-    return CreateCudaBackend({.runtime = &runtime(),
-                              .kernels = device_.kernels,
-                              .name = device_.name,
-                              .graphs = graphs,
-                              .graph_counts = graph_counts});
+  // On this device.
+  absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(CudaBackendOptions options = {}) const {
+    options.runtime = &runtime();
+    options.kernels = device_.kernels;
+    options.name = device_.name;
+    return CreateCudaBackend(options);
   }
   // Has run when the call returns.
   void Copy(void* to, const void* from, size_t bytes) const {

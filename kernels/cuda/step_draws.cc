@@ -1,0 +1,200 @@
+#include "kernels/cuda/step_draws.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+#define RETURN_IF_ERROR(expression) \
+  if (absl::Status status_ = (expression); !status_.ok()) return status_
+
+SamplingOptions OptionsOf(const DrawOptions& draw) {
+  SamplingOptions options;
+  options.temperature = draw.temperature;
+  options.top_p = draw.top_p;
+  options.top_k = draw.top_k;
+  options.min_p = draw.min_p;
+  options.seed = draw.seed;
+  options.answer_index = draw.answer_index;
+  options.logit_bias.assign(draw.logit_bias.begin(), draw.logit_bias.end());
+  options.stop_tokens.assign(draw.stop_tokens.begin(), draw.stop_tokens.end());
+  options.min_tokens = draw.min_tokens;
+  // As words of one token, and beyond what there may be of these as end tokens that always come too
+  // early.
+  for (const TokenId id : draw.banned) {
+    if (options.bad_words.size() < SamplingOptions::kMaxBadWords) {
+      options.bad_words.push_back({id});
+    } else {
+      options.stop_tokens.push_back(id);
+      options.min_tokens = std::numeric_limits<int>::max();
+    }
+  }
+  if (draw.alternatives >= 0) options.logprobs = draw.alternatives;
+  options.repetition_penalty = draw.repetition_penalty;
+  options.presence_penalty = draw.presence_penalty;
+  options.frequency_penalty = draw.frequency_penalty;
+  return options;
+}
+
+bool Same(const DrawOptions& a, const DrawOptions& b) {
+  return a.seed == b.seed && a.answer_index == b.answer_index && a.temperature == b.temperature &&
+         a.top_p == b.top_p && a.top_k == b.top_k && a.min_p == b.min_p &&
+         a.alternatives == b.alternatives && a.repetition_penalty == b.repetition_penalty &&
+         a.presence_penalty == b.presence_penalty && a.frequency_penalty == b.frequency_penalty &&
+         a.min_tokens == b.min_tokens && a.logit_bias == b.logit_bias && a.banned == b.banned &&
+         a.stop_tokens == b.stop_tokens;
+}
+
+}  // namespace
+
+void StepDraws::Slot::Keep(const DrawOptions& of) {
+  bias.assign(of.logit_bias.begin(), of.logit_bias.end());
+  banned.assign(of.banned.begin(), of.banned.end());
+  stop_tokens.assign(of.stop_tokens.begin(), of.stop_tokens.end());
+  draw = of;
+  draw.logit_bias = bias;
+  draw.banned = banned;
+  draw.stop_tokens = stop_tokens;
+  draw.history = nullptr;
+}
+
+absl::Status StepDraws::CheckFollows(const StepArgs& step) const {
+  for (size_t row = 0; row < step.follows.size(); ++row) {
+    const int follows = step.follows[row];
+    if (follows < 0) continue;
+    if (follows < static_cast<int>(latest_.size()) && latest_[follows]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("step: row ", row, " follows logit row ", follows,
+                     " of the step before, which drew nothing from it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepDraws::Create(const StepArgs& step) {
+  const int most_rows = step.max_rows;
+  // So that whoever was in the step before still has its own.
+  const int slots = 2 * most_rows;
+  auto sampler =
+      DeviceSampler::Create({.runtime = runtime_,
+                             .stream = stream_,
+                             .kernels = kernels_,
+                             .vocab = step.vocab,
+                             .max_rows = most_rows,
+                             .slots = slots,
+                             .history_tokens = std::min(kMostHistoryTokens, step.vocab)});
+  if (!sampler.ok()) return sampler.status();
+  auto tokens = tokens_.AtLeast(most_rows * sizeof(int32_t));
+  if (!tokens.ok()) return tokens.status();
+  sampler_ = *std::move(sampler);
+  vocab_ = step.vocab;
+  most_rows_ = most_rows;
+  slots_.resize(slots);
+  return absl::OkStatus();
+}
+
+// Whether the slot needs nothing to draw the sequence's next token.
+bool StepDraws::Knows(const Slot& slot, const DrawOptions& draw) const {
+  return slot.joined && slot.draw.sequence == draw.sequence &&
+         (draw.sequence == 0 || slot.next_position == draw.position) && Same(slot.draw, draw);
+}
+
+// One that knows the sequence already, or the one that was not used for longest.
+absl::StatusOr<int> StepDraws::SlotFor(const DrawOptions& draw, bool follows) {
+  int place = -1;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (slot.step == step_) continue;
+    const bool knows = Knows(slot, draw);
+    if (knows || place < 0 || slot.step < slots_[place].step) place = static_cast<int>(i);
+    if (knows) break;
+  }
+  Slot& slot = slots_[place];  // there are more than a step has rows
+  if (!Knows(slot, draw)) {
+    if (draw.sequence != 0 && follows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step: sequence ", draw.sequence, " is to be drawn for at position ",
+                       draw.position, ", and the step before did not draw the token before that"));
+    }
+    slot.joined = false;
+    RETURN_IF_ERROR(sampler_->Join(place, OptionsOf(draw), draw.history));
+    slot.Keep(draw);
+    slot.joined = true;
+  }
+  slot.step = step_;
+  slot.next_position = draw.position + 1;
+  return place;
+}
+
+absl::Status StepDraws::Prepare(const StepArgs& step, bool recorded) {
+  ++step_;
+  RETURN_IF_ERROR(CheckFollows(step));
+  drawn_.clear();
+  for (const DrawOptions* draw : step.draws) drawn_.push_back(draw != nullptr);
+  fetches_ = std::count(drawn_.begin(), drawn_.end(), true) > 0;
+  if (fetches_ && sampler_ == nullptr) RETURN_IF_ERROR(Create(step));
+  enqueues_ = sampler_ != nullptr && (fetches_ || recorded);
+  if (!enqueues_) return absl::OkStatus();
+  if (step.vocab != vocab_ || step.logit_rows.size() > static_cast<size_t>(most_rows_)) {
+    return absl::InvalidArgumentError(absl::StrCat("step: draws from ", step.logit_rows.size(),
+                                                   " rows of ", step.vocab, " logits; expected ",
+                                                   most_rows_, " at most, of ", vocab_));
+  }
+  rows_.assign(step.logit_rows.size(), {});
+  for (size_t i = 0; i < step.draws.size(); ++i) {
+    if (step.draws[i] == nullptr) continue;
+    const bool follows = !step.follows.empty() && step.follows[step.logit_rows[i]] >= 0;
+    const auto slot = SlotFor(*step.draws[i], follows);
+    if (!slot.ok()) return slot.status();
+    rows_[i] = {
+        .slot = *slot, .position = step.draws[i]->position, .generated = step.draws[i]->generated};
+  }
+  const auto needs = sampler_->Prepare(rows_);
+  if (!needs.ok()) return needs.status();
+  needs_ = *needs;
+  return absl::OkStatus();
+}
+
+void StepDraws::Drop(bool is_put) {
+  for (Slot& slot : slots_) {
+    if (slot.step == step_) slot.joined = false;
+  }
+  if (is_put) latest_.clear();
+}
+
+absl::Status StepDraws::Enqueue(float* logits, int rows) {
+  if (!enqueues_) return absl::OkStatus();
+  return sampler_->Enqueue(logits, const_cast<int32_t*>(tokens()), rows, needs_);
+}
+
+absl::Status StepDraws::Fetch() {
+  if (fetches_) RETURN_IF_ERROR(sampler_->Fetch());
+  latest_ = drawn_;
+  return absl::OkStatus();
+}
+
+absl::Status StepDraws::Take(absl::Span<DrawnToken> drawn) {
+  auto taken = sampler_->Take();
+  if (!taken.ok()) return taken.status();
+  size_t next = 0;
+  for (const auto& token : *taken) {
+    if (token.status().code() == absl::StatusCode::kFailedPrecondition) continue;  // nobody's
+    DrawnToken& to = drawn[next++];
+    to = {};
+    to.status = token.status();
+    if (!token.ok()) continue;
+    to.id = token->id;
+    to.logprob = token->logprob.value_or(0);
+    for (const TokenLogprob& other : token->top) to.top.emplace_back(other.id, other.logprob);
+  }
+  return absl::OkStatus();
+}
+
+void StepDraws::AppendMemory(std::vector<uint64_t>* memory) const {
+  memory->push_back(reinterpret_cast<uintptr_t>(tokens()));
+}
+
+}  // namespace baton
