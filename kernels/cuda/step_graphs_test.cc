@@ -335,7 +335,8 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWhereThereIsRoomForFew) {
 std::vector<Decoder::Item> Batch(int sequences, int position, int block_tokens) {
   std::vector<Decoder::Item> items;
   for (int s = 0; s < sequences; ++s) {
-    Decoder::Item item = {.id = s, .tokens = {s * 5 % Decoder::kVocab}, .first_position = position};
+    Decoder::Item item = {
+        .id = s, .tokens = {(s * 5 + position * 3) % Decoder::kVocab}, .first_position = position};
     for (int b = 0; b * block_tokens <= position; ++b) item.blocks.push_back(s + sequences * b);
     items.push_back(item);
   }
