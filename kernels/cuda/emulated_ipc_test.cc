@@ -1,10 +1,13 @@
+#include <atomic>
 #include <csignal>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -14,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "kernels/cuda/conformance_kernels.h"
 #include "kernels/cuda/emulated_event.h"
+#include "kernels/cuda/emulated_memory.h"
 #include "kernels/cuda/emulated_runtime.h"
 
 namespace baton {
@@ -233,6 +237,33 @@ TEST(EmulatedIpcTest, WhoWritesAfterTheEndOfImportedMemoryIsTold) {
     }
   }
   runtime->CloseMemory(reinterpret_cast<std::byte*>(memory));
+}
+
+// Whoever stops frees its pools, and nobody waits for those who have them mapped.
+TEST(EmulatedIpcTest, APieceThatIsFreedWhileOthersLookAtItIsNobodysFault) {
+  const auto owner = *EmulatedMemory::Create(1 << 20), importer = *EmulatedMemory::Create(4096);
+  int wrong = 0;
+  for (int i = 0; i < 200; ++i) {
+    std::byte* const memory = *owner->Allocate(1000, true);
+    const EmulatedHandle handle = owner->Export(memory);
+    std::byte* const mapped = *importer->Map(static_cast<int>(handle.file), handle);
+    std::atomic<bool> looking = false, freed = false;
+    std::thread looks([&] {
+      OpenMemory open(importer.get());
+      bool fine = true;
+      do {
+        fine &= importer->CheckMargins().ok();
+        looking = true;
+      } while (!freed);
+      wrong += !fine;
+    });
+    while (!looking) sched_yield();
+    owner->Free(memory);
+    freed = true;
+    looks.join();
+    importer->Unmap(mapped);
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(SharedEventTest, ARecordingIsNotEndedByALaterOne) {

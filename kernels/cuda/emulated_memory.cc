@@ -114,6 +114,8 @@ void EmulatedMemory::Free(std::byte* memory) {
   const auto it = pieces_.find(memory);
   BATON_CHECK(it != pieces_.end() && it->second.pages == nullptr)
       << "Free of " << memory << ", which was not allocated or is freed already";
+  // Before anything is wiped: an importer that finds the margin gone looks here next.
+  __atomic_store_n(&generations_[(memory - base_) / kPage], 0, __ATOMIC_SEQ_CST);
   if (it->second.mapped_bytes > kMostFilled) {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,
               it->second.mapped_bytes);
@@ -122,7 +124,6 @@ void EmulatedMemory::Free(std::byte* memory) {
     memset(memory, kUnwrittenByte, it->second.mapped_bytes);
   }
   free_bytes_ += it->second.mapped_bytes;
-  generations_[(memory - base_) / kPage] = 0;
   pieces_.erase(it);
 }
 
@@ -248,7 +249,10 @@ absl::Status EmulatedMemory::CheckMargins() {
     const std::byte* const end = begin + piece.bytes;
     if (memcmp(end, Margin(end), kMargin) == 0) continue;
     // Freed by its process, which may have put something else there.
-    if (piece.current != nullptr && *piece.current != piece.generation) continue;
+    if (piece.current != nullptr &&
+        __atomic_load_n(piece.current, __ATOMIC_SEQ_CST) != piece.generation) {
+      continue;
+    }
     return absl::InternalError(
         absl::StrCat("wrote after the end of a piece of ", piece.bytes, " bytes",
                      piece.current != nullptr ? absl::StrCat(" of process ", piece.process) : ""));
