@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
+#include "tests/cluster/scrape.h"
 #include "tests/cluster/truth.h"
 #include "tests/e2e/served_folder.h"
 
@@ -75,7 +76,7 @@ TEST_P(DeviceWorkersTest, AnswerAsOneProcessInEveryMode) {
                       .prefill_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
                                         "--chunk-tokens=32"},
                       .decode_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
-                                       "--chunk-tokens=48"}});
+                                       "--chunk-tokens=48", "--metrics-listen=127.0.0.1:0"}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   const std::vector<Case> cases = MakeCases((*truth)->config().vocab);
   for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
@@ -102,6 +103,15 @@ TEST_P(DeviceWorkersTest, AnswerAsOneProcessInEveryMode) {
                 mode == v1::SERVING_MODE_DISAGGREGATED ? "cuda-ipc" : "");
     }
   }
+  // Steps were started before it was known what those before had drawn: of a sequence alone all but
+  // the first.
+  const auto page = Scrape((*cluster)->decode(0));
+  ASSERT_TRUE(page.ok()) << page.status();
+  const double steps = page->Value("baton_decode_step_seconds_count").value_or(0);
+  const double ahead = page->Value("baton_decode_steps_ahead_total").value_or(0);
+  RecordProperty("steps", static_cast<int>(steps));
+  RecordProperty("steps_ahead", static_cast<int>(ahead));
+  EXPECT_GT(ahead, steps / 3);
 }
 
 // A few of every build; BATON_CASES above 10 runs all.
