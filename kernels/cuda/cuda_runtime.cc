@@ -498,7 +498,6 @@ class CudaRuntime : public DeviceRuntime {
   void CloseMemory(std::byte* memory) override {
     if (memory == nullptr || !RefuseInCapture("CloseMemory").ok()) return;
     Use();
-    cudaDeviceSynchronize();  // what failed is told by whoever waits next
     CudaStatus(cudaIpcCloseMemHandle(memory), "cudaIpcCloseMemHandle").IgnoreError();
   }
 

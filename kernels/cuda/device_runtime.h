@@ -160,7 +160,7 @@ class DeviceRuntime {
   // it, where the device can't reach that memory, and when the exporter is gone. The same handle
   // again gives the same memory, which is then to be closed as often.
   virtual absl::StatusOr<std::byte*> ImportMemory(absl::string_view handle) = 0;
-  // Waits for the device first. Null is fine.
+  // Waits for nothing, since another thread may be capturing: what uses it has run. Null is fine.
   virtual void CloseMemory(std::byte* memory) = 0;
   // Usable as the exporter's own, Record included.
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view handle) = 0;

@@ -239,6 +239,32 @@ TEST(EmulatedIpcTest, WhoWritesAfterTheEndOfImportedMemoryIsTold) {
   runtime->CloseMemory(reinterpret_cast<std::byte*>(memory));
 }
 
+TEST(EmulatedIpcTest, MemoryThatIsClosedBeforeTheWorkThatUsesItIsTold) {
+  OtherProcess owner([](const Line& line) {
+    const auto runtime = Device(1);
+    line.Say(*runtime->ExportMemory(*runtime->Allocate(4096, true)));
+    line.Hear();
+  });
+  const std::string handle = owner.line().Hear();
+  const auto runtime = Device(2);
+  const auto stream = *runtime->CreateStream();
+  std::byte* const pinned = *runtime->AllocatePinned(4096);
+  for (const bool waits : {true, false}) {
+    std::byte* const memory = *runtime->ImportMemory(handle);
+    ASSERT_TRUE(runtime->Copy(pinned, memory, 4096, *stream).ok());
+    if (waits) {
+      ASSERT_EQ(runtime->Synchronize(*stream), absl::OkStatus());
+    }
+    runtime->CloseMemory(memory);
+    const absl::Status status = runtime->Synchronize(*stream);
+    EXPECT_EQ(status.ok(), waits) << status;
+    if (!waits) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("not allocated"));
+    }
+  }
+  runtime->FreePinned(pinned);
+}
+
 // Whoever stops frees its pools, and nobody waits for those who have them mapped.
 TEST(EmulatedIpcTest, APieceThatIsFreedWhileOthersLookAtItIsNobodysFault) {
   const auto owner = *EmulatedMemory::Create(1 << 20), importer = *EmulatedMemory::Create(4096);

@@ -482,7 +482,6 @@ class EmulatedRuntime : public DeviceRuntime {
   void CloseMemory(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("CloseMemory").ok()) return;
-    scheduler_.RunAll().IgnoreError();
     memory_->Unmap(memory);
     if (!memory_->Holds(memory)) kernel_memory_.Remove(memory);
   }
