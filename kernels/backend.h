@@ -177,9 +177,10 @@ class Backend {
   virtual std::string Describe() const = 0;
 
   // Makes host weights, at any alignment, usable by the operations. `host` must outlive the last of
-  // them (it may be a mapped file that is used in place). ResourceExhausted when device memory does
-  // not suffice.
+  // them (it may be a mapped file that is used in place), but where copies_weights() it has been
+  // read when the call returns. ResourceExhausted when device memory does not suffice.
   virtual absl::StatusOr<Matrix> LoadWeight(const Matrix& host) = 0;
+  virtual bool copies_weights() const { return false; }
   // Activation memory, not initialised, owned by the backend until it is destroyed.
   virtual absl::StatusOr<Tensor> Allocate(int rows, int cols) = 0;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "common/base/hash.h"
 #include "common/model/architecture.h"
 #include "common/model/checkpoint.h"
+#include "common/model/random_weights.h"
 
 namespace baton {
 namespace {
@@ -82,8 +84,7 @@ std::optional<DType> DTypeOf(absl::string_view name) {
 struct Model::Parts {
   // Where a tensor of the checkpoint goes: to one weight, or its rows to several.
   struct Place {
-    std::string name;
-    bool vector = false;  // of one dimension
+    TensorShape shape;
     std::vector<Matrix*> weights;
   };
 
@@ -93,6 +94,9 @@ struct Model::Parts {
   // Fills data and type of the weights, which have their sizes, from the tensor of that place.
   absl::Status LoadTensor(const Place& place, Backend* backend);
   absl::Status LoadAll(Backend* backend);
+  // Hands out what the tensor of that place holds.
+  absl::Status LoadRows(const Place& place, DType type, const void* data, Backend* backend);
+  absl::Status MakeAll(const RandomWeights& random, Backend* backend);
   // Refuses tensors nobody asked for: a bias that config.json denies would be left out silently.
   absl::Status CheckLeftovers() const;
 
@@ -107,6 +111,7 @@ struct Model::Parts {
   Matrix embedding, final_norm, head;
   std::vector<LayerWeights> layers;
 
+  std::vector<std::unique_ptr<uint16_t[]>> made;  // weights that are used where they lie
   Checkpoint checkpoint;
   absl::flat_hash_set<std::string> used;
   std::vector<std::string> table;  // of every used tensor, for the fingerprint
@@ -132,30 +137,40 @@ Model::Parts::Parts(const ModelConfig& model_config)
 }
 
 std::vector<Model::Parts::Place> Model::Parts::Places() {
-  std::vector<Place> places = {{std::string(architecture.embedding), false, {&embedding}}};
+  using Kind = TensorShape::Kind;
+  std::vector<Place> places;
+  // Neighbours of one name are one tensor.
+  const auto add = [&places](const std::string& name, Kind kind, Matrix* weight) {
+    if (places.empty() || places.back().shape.name != name) {
+      places.push_back({{.name = name, .kind = kind, .cols = weight->cols}, {}});
+    }
+    TensorShape& shape = places.back().shape;
+    shape.rows += weight->rows;
+    shape.weight_rows.push_back(weight->rows);
+    places.back().weights.push_back(weight);
+  };
+  add(std::string(architecture.embedding), Kind::kMatrix, &embedding);
   for (int i = 0; i < config.layers; ++i) {
     for (const LayerTensors& group : architecture.layer) {
       if (group.present != nullptr && !(config.*group.present)) continue;
       for (const LayerTensor& tensor : group.tensors) {
-        std::string name = absl::StrCat(architecture.layer_prefix, i, ".", tensor.name);
-        if (places.back().name != name) {
-          places.push_back({std::move(name), tensor.rows == Extent::kOne, {}});
-        }
-        places.back().weights.push_back(&(layers[i].*tensor.place));
+        add(absl::StrCat(architecture.layer_prefix, i, ".", tensor.name),
+            tensor.rows != Extent::kOne            ? Kind::kMatrix
+            : absl::EndsWith(tensor.name, ".bias") ? Kind::kBias
+                                                   : Kind::kNorm,
+            &(layers[i].*tensor.place));
       }
     }
   }
-  places.push_back({std::string(architecture.final_norm), true, {&final_norm}});
-  if (!config.tied_embeddings) places.push_back({std::string(architecture.head), false, {&head}});
+  add(std::string(architecture.final_norm), Kind::kNorm, &final_norm);
+  if (!config.tied_embeddings) add(std::string(architecture.head), Kind::kMatrix, &head);
   return places;
 }
 
 absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
-  const std::string& name = place.name;
+  const std::string& name = place.shape.name;
   const auto found = checkpoint.tensors().find(name);
-  std::vector<int64_t> shape = {0, place.weights.front()->cols};
-  for (const Matrix* weight : place.weights) shape.front() += weight->rows;
-  if (place.vector) shape.erase(shape.begin());
+  const std::vector<int64_t> shape = place.shape.Dimensions();
   if (found == checkpoint.tensors().end()) {
     return absl::InvalidArgumentError(absl::StrCat(checkpoint.path(), ": has no tensor \"", name,
                                                    "\"; expected one of shape [",
@@ -177,28 +192,66 @@ absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
   if (!sampled.ok()) return sampled.status();
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
                                absl::Hex(*sampled)));
-
-  const absl::Span<const std::byte> bytes = file->Bytes(*entry);
-  const std::byte* data = bytes.data();
-  for (Matrix* weight : place.weights) {
-    Matrix host = *weight;
-    host.type = *type;
-    host.data = data;
-    data += DTypeBytes(*type) * host.rows * host.cols;
-    auto loaded = backend->LoadWeight(host);
-    if (!loaded.ok()) {
-      return absl::Status(loaded.status().code(), absl::StrCat(file->path(), ": tensor \"", name,
-                                                               "\": ", loaded.status().message()));
-    }
-    *weight = *loaded;
+  if (auto status = LoadRows(place, *type, file->Bytes(*entry).data(), backend); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(file->path(), ": ", status.message()));
   }
   used.insert(name);
-  weight_bytes += bytes.size();
   if (shape.size() == 2) {
     (*type == DType::kF32   ? f32_matrices
      : *type == DType::kF16 ? f16_matrices
                             : bf16_matrices) = true;
   }
+  return absl::OkStatus();
+}
+
+absl::Status Model::Parts::LoadRows(const Place& place, DType type, const void* data,
+                                    Backend* backend) {
+  const auto* next = static_cast<const std::byte*>(data);
+  for (Matrix* weight : place.weights) {
+    Matrix host = *weight;
+    host.type = type;
+    host.data = next;
+    next += DTypeBytes(type) * host.rows * host.cols;
+    auto loaded = backend->LoadWeight(host);
+    if (!loaded.ok()) {
+      return absl::Status(loaded.status().code(), absl::StrCat("tensor \"", place.shape.name,
+                                                               "\": ", loaded.status().message()));
+    }
+    *weight = *loaded;
+  }
+  weight_bytes += DTypeBytes(type) * place.shape.elements();
+  return absl::OkStatus();
+}
+
+absl::Status Model::Parts::MakeAll(const RandomWeights& random, Backend* backend) {
+  const std::vector<Place> places = Places();
+  const auto room = [](int64_t elements) {
+    return std::unique_ptr<uint16_t[]>(new (std::nothrow) uint16_t[elements]);
+  };
+  std::unique_ptr<uint16_t[]> reused;
+  if (backend->copies_weights()) {
+    int64_t largest = 0;
+    for (const Place& place : places) largest = std::max(largest, place.shape.elements());
+    reused = room(largest);
+  }
+  for (const Place& place : places) {
+    const int64_t elements = place.shape.elements();
+    if (!backend->copies_weights()) made.push_back(room(elements));
+    uint16_t* const values = backend->copies_weights() ? reused.get() : made.back().get();
+    if (values == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat("random weights: no memory for tensor \"",
+                                                       place.shape.name, "\" of ", elements,
+                                                       " elements"));
+    }
+    random.Fill(place.shape, 0, {values, static_cast<size_t>(elements)});
+    if (auto status = LoadRows(place, RandomWeights::kType, values, backend); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat("random weights: ", status.message()));
+    }
+  }
+  if (config.tied_embeddings) head = embedding;
+  weight_type = RandomWeights::kType;
+  fingerprint = HashText(
+      absl::StrCat(Canonical(config), "\nrandom weights of version 1, seed ", random.seed()));
   return absl::OkStatus();
 }
 
@@ -246,6 +299,21 @@ absl::StatusOr<std::unique_ptr<const Model>> Model::Load(const std::string& fold
   parts->checkpoint = *std::move(checkpoint);
   if (auto status = parts->LoadAll(backend); !status.ok()) return status;
   return std::unique_ptr<const Model>(new Model(std::move(parts)));
+}
+
+absl::StatusOr<std::unique_ptr<const Model>> Model::WithRandomWeights(const ModelConfig& config,
+                                                                      uint64_t seed,
+                                                                      Backend* backend) {
+  auto parts = std::make_unique<Parts>(config);
+  if (auto status = parts->MakeAll(RandomWeights(seed), backend); !status.ok()) return status;
+  return std::unique_ptr<const Model>(new Model(std::move(parts)));
+}
+
+std::vector<TensorShape> Model::TensorsOf(const ModelConfig& config) {
+  Parts parts(config);
+  std::vector<TensorShape> shapes;
+  for (Parts::Place& place : parts.Places()) shapes.push_back(std::move(place.shape));
+  return shapes;
 }
 
 std::unique_ptr<const Model> Model::WithoutWeights(const ModelConfig& config) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,22 @@ struct LayerWeights {
   Matrix q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
 };
 
+// A tensor that checkpoints of a model have.
+struct TensorShape {
+  enum class Kind { kMatrix, kNorm, kBias };  // the last two have one dimension
+  std::string name;
+  Kind kind = Kind::kMatrix;
+  int64_t rows = 0;  // 1 of a vector
+  int64_t cols = 0;
+  // Rows of each weight that is cut from it, in order: one, but where a family fuses projections.
+  std::vector<int64_t> weight_rows;
+
+  int64_t elements() const { return rows * cols; }
+  std::vector<int64_t> Dimensions() const {
+    return kind == Kind::kMatrix ? std::vector<int64_t>{rows, cols} : std::vector<int64_t>{cols};
+  }
+};
+
 // A model ready to run on one backend: its architecture and its weights, mapped from the files of a
 // Hugging Face folder. Immutable once loaded; outlives every Forward on it, and needs the backend.
 class Model {
@@ -31,9 +48,17 @@ class Model {
   // and extent is checked before use: InvalidArgument names file, tensor, expected and found.
   static absl::StatusOr<std::unique_ptr<const Model>> Load(const std::string& folder,
                                                            Backend* backend);
+  // Weights from a seed (random_weights.h), in bf16, made a tensor at a time: where the backend
+  // copies them no more than one is in host memory. ResourceExhausted when they do not fit.
+  static absl::StatusOr<std::unique_ptr<const Model>> WithRandomWeights(const ModelConfig& config,
+                                                                        uint64_t seed,
+                                                                        Backend* backend);
   // No weights at all: for the fake backend, which never reads them.
   static std::unique_ptr<const Model> WithoutWeights(const ModelConfig& config);
   ~Model();
+
+  // Every tensor that checkpoints of such a model have, by layer.
+  static std::vector<TensorShape> TensorsOf(const ModelConfig& config);
 
   const ModelConfig& config() const;
   // Of configuration and weights: equal for copies of one folder, wherever they are. Sampled, not a

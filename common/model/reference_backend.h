@@ -10,7 +10,7 @@ namespace baton {
 // The operations of Backend as their definitions read, in double where a sum is taken: slow, plain,
 // and shared with no real backend, so that the tests of this room tell a fault of the model from
 // one of the kernels. Activations are floats. For tests.
-class ReferenceBackend final : public Backend {
+class ReferenceBackend : public Backend {
  public:
   std::string numerics_id() const override { return "reference"; }
   std::string Describe() const override { return "reference: plain loops"; }

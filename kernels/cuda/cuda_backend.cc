@@ -105,6 +105,8 @@ class CudaBackend final : public Backend {
     return Matrix{*memory, DType::kBF16, host.rows, host.cols};
   }
 
+  bool copies_weights() const override { return true; }
+
   absl::StatusOr<Tensor> Allocate(int rows, int cols) override {
     if (rows < 0 || cols <= 0 || cols > (1 << 30)) {
       return absl::InvalidArgumentError(absl::StrCat("allocate: [", rows, ", ", cols, "]"));

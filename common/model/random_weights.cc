@@ -1,0 +1,69 @@
+#include "common/model/random_weights.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "common/base/hash.h"
+
+namespace baton {
+namespace {
+
+constexpr int kLanes = 4;  // elements that one draw gives
+
+// SplitMix64 of Steele, Lea and Flood 2014, at any place of its sequence.
+uint64_t Draw(uint64_t key, uint64_t counter) {
+  uint64_t x = key + (counter + 1) * 0x9E3779B97F4A7C15;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+// Values are middle + step * k for odd k from -65535 to 65535.
+struct Scale {
+  float middle, step;
+};
+
+Scale ScaleOf(const TensorShape& tensor) {
+  switch (tensor.kind) {
+    case TensorShape::Kind::kNorm:
+      return {1, 0x1p-18f};  // 0.75 to 1.25
+    case TensorShape::Kind::kBias:
+      return {0, 0x1p-19f};  // -0.125 to 0.125
+    case TensorShape::Kind::kMatrix:
+      break;
+  }
+  // A variance of 1 / cols.
+  return {0, std::sqrt(3.0f / static_cast<float>(tensor.cols)) / 65536};
+}
+
+// To nearest even. Finite and far from the largest value.
+uint16_t Bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+}  // namespace
+
+void RandomWeights::Fill(const TensorShape& tensor, int64_t first, absl::Span<uint16_t> out) const {
+  const uint64_t key = Hash64(tensor.name, seed_);
+  const Scale scale = ScaleOf(tensor);
+  constexpr int64_t kDraws = 256;
+  uint64_t draws[kDraws];
+  int16_t lanes[kDraws * kLanes];
+  for (size_t done = 0; done < out.size();) {
+    const int64_t at = first + static_cast<int64_t>(done), skipped = at % kLanes;
+    for (int64_t i = 0; i < kDraws; ++i) draws[i] = Draw(key, at / kLanes + i);
+    static_assert(std::endian::native == std::endian::little && sizeof(lanes) == sizeof(draws));
+    std::memcpy(lanes, draws, sizeof(lanes));
+    const size_t count = std::min<size_t>(kDraws * kLanes - skipped, out.size() - done);
+    for (size_t i = 0; i < count; ++i) {
+      const int odd = 2 * lanes[skipped + i] + 1;
+      out[done + i] = Bf16(scale.middle + scale.step * static_cast<float>(odd));
+    }
+    done += count;
+  }
+}
+
+}  // namespace baton
