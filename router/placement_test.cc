@@ -77,6 +77,36 @@ TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
   EXPECT_EQ(h.serving.context_tokens, 1024) << "its pool holds no more";
 }
 
+TEST_F(RouterCoreTest, WhoWaitsForAPairInVainIsToldInWhatWorkersDiffer) {
+  v1::Registration worker;
+  worker.set_role(v1::WORKER_ROLE_PREFILL);
+  worker.set_address("p:1");
+  worker.set_epoch(1);
+  worker.set_protocol_version(kProtocolVersion);
+  worker.set_model_fingerprint("f");
+  worker.set_layout_fingerprint("l16");
+  worker.set_numerics_id("cpu-f32");
+  worker.set_total_blocks(64);
+  worker.set_block_tokens(16);
+  worker.set_context_tokens(4096);
+  const AttachKey prefill = h.Attach(worker);
+  worker.set_role(v1::WORKER_ROLE_DECODE);
+  worker.set_address("d:1");
+  worker.set_epoch(2);
+  worker.set_layout_fingerprint("l64");
+  worker.set_numerics_id("cuda-bf16");
+  const AttachKey decode = h.Attach(worker, {1});
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  for (int i = 0; i < 31; ++i) {
+    h.Advance(absl::Seconds(1));
+    h.Report(prefill);
+    h.Report(decode);
+  }
+  ExpectFailed(r, Code::kUnavailable,
+               "prefill worker p:1 and decode worker d:1 have layout l16 and l64, numerics cpu-f32 "
+               "and cuda-bf16");
+}
+
 TEST_F(RouterCoreTest, WorkersThatThisRouterCannotServeAreToldWhy) {
   const AttachKey role = h.Attach(v1::WORKER_ROLE_UNSPECIFIED, "p:1", 1);
   EXPECT_EQ(h.closed.at(role).code(), Code::kFailedPrecondition);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/log.h"
 #include "router/router_core_parts.h"
 
 namespace baton {
@@ -180,6 +181,10 @@ void RouterCore::Parts::AttachWorker(WorkerAttached event, absl::Time now) {
         absl::AbortedError(absl::StrCat("a newer stream attached ", (*worker)->name.address))});
   }
   if (!replaced.empty()) forget_at = now;
+  if (const std::string why = workers.WithoutPartner(**worker); !why.empty()) {
+    Log(Severity::kWarning, "worker_without_partner",
+        {{"worker", (*worker)->name.address}, {"why", why}});
+  }
   WorkersChanged(now);
   // Collected first: a failed leg changes the table that is walked.
   std::vector<LegKey> dead;

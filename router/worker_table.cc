@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/rpc/limits.h"
 
 namespace baton {
@@ -34,6 +35,23 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
         r.total_blocks(), ", context_tokens ", r.context_tokens(), "; none may be 0"));
   }
   return absl::OkStatus();
+}
+
+// What keeps workers of different roles apart, in words.
+std::string Differences(const Worker& a, const Worker& b) {
+  const v1::Registration& x = a.registration;
+  const v1::Registration& y = b.registration;
+  std::vector<std::string> what;
+  const auto compare = [&what](absl::string_view name, const auto& one, const auto& other) {
+    if (one != other) what.push_back(absl::StrCat(name, " ", one, " and ", other));
+  };
+  compare("protocol", x.protocol_version(), y.protocol_version());
+  compare("model", x.model_fingerprint(), y.model_fingerprint());
+  compare("layout", x.layout_fingerprint(), y.layout_fingerprint());
+  compare("numerics", x.numerics_id(), y.numerics_id());
+  const auto role = [](const Worker& worker) { return worker.prefill() ? "prefill" : "decode"; };
+  return absl::StrCat(role(a), " worker ", a.name.address, " and ", role(b), " worker ",
+                      b.name.address, " have ", absl::StrJoin(what, ", "));
 }
 
 // Ours are counted at once, those of other routers when it reports.
@@ -197,6 +215,16 @@ bool WorkerTable::Compatible(const Worker& a, const Worker& b) {
          x.layout_fingerprint() == y.layout_fingerprint() && x.numerics_id() == y.numerics_id();
 }
 
+std::string WorkerTable::WithoutPartner(const Worker& worker) const {
+  std::string why;
+  for (const auto& [key, other] : workers_) {
+    if (other.attach == 0 || other.replaced || other.prefill() == worker.prefill()) continue;
+    if (Compatible(worker, other)) return "";
+    if (why.empty()) why = Differences(worker, other);
+  }
+  return why;
+}
+
 void WorkerTable::RefreshPairs(absl::Time now) {
   partners_.clear();
   pairs_ = 0;
@@ -342,9 +370,14 @@ std::string WorkerTable::Missing(const Need& need, bool pair, absl::Time now) co
   if (pair && ready_prefill == 0) return none_ready(prefill, "prefill");
   if (ready_decode == 0) return none_ready(decode, "decode");
   if (pair && pairs_ == 0) {
+    std::string why;
+    for (const auto& [key, worker] : workers_) {
+      if (why.empty() && worker.prefill() && Ready(worker, now)) why = WithoutPartner(worker);
+    }
     return absl::StrCat("of ", ready_prefill, " prefill and ", ready_decode,
                         " decode workers no two have the same protocol, model, layout and numerics "
-                        "and a proven link");
+                        "and a proven link",
+                        why.empty() ? "" : ": ", why);
   }
   if (fitting < ready_prefill + ready_decode) {
     return absl::StrCat("no ", pair ? "pair of workers" : "decode worker", " has room for ",

@@ -87,6 +87,9 @@ class WorkerTable {
   bool Stale(const Worker& worker, absl::Time now) const;
   // Equal protocol, model, layout and numerics, and one of each role.
   static bool Compatible(const Worker& a, const Worker& b);
+  // Why nobody who is attached may work with `worker`, in words; empty where somebody may, or where
+  // all have its role.
+  std::string WithoutPartner(const Worker& worker) const;
 
   // Looks at every ready worker and proven link again: which prefill workers have a decode worker
   // to go with. Call when Report says that it matters, and at StaleAt().

@@ -21,6 +21,8 @@
 namespace baton {
 namespace {
 
+using testing::HasSubstr;
+
 struct Case {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
@@ -62,9 +64,9 @@ v1::GenerateRequest RequestFor(const Case& c, v1::ServingMode mode) {
   return request;
 }
 
-class DeviceWorkersTest : public testing::TestWithParam<const char*> {};
+class DeviceAnswersTest : public testing::TestWithParam<const char*> {};
 
-TEST_P(DeviceWorkersTest, AnswerAsOneProcessInEveryMode) {
+TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
   const bool demo = GetParam() == std::string("demo");
   const ServedFolder folder(demo ? absl::StrCat(BATON_SOURCE_DIR, "/common/model/demo")
                                  : std::string(GetParam()));
@@ -114,6 +116,39 @@ TEST_P(DeviceWorkersTest, AnswerAsOneProcessInEveryMode) {
   EXPECT_GT(ahead, steps / 3);
 }
 
+// A CPU's numbers are not a device's: the two kinds of worker never hand over to one another, and
+// who asks for it is told why. Each goes on alone, and with its own kind.
+TEST(DeviceWorkersTest, AreNotPairedWithWorkersOfTheCpu) {
+  const auto cluster = Cluster::Start(
+      {.router_flags = {"--pair-wait=300ms"},
+       .prefill_flags = {"--backend=cpu", "--block-tokens=16", "--kv-type=bf16", "--context=256"},
+       .decode_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", "--block-tokens=16",
+                        "--context=256"},
+       .pairs = false});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const std::string prefill = (*cluster)->prefill_address(0),
+                    decode = (*cluster)->decode_address(0);
+  v1::GenerateRequest request = TokenRequest({5, 6, 7}, 4);
+  const Answer answer = Generate((*cluster)->stub(), request);
+  EXPECT_EQ(answer.status.code(), absl::StatusCode::kUnavailable) << answer.status;
+  EXPECT_TRUE(answer.tokens.empty());
+  const auto says =
+      testing::AllOf(HasSubstr(absl::StrCat("prefill worker ", prefill)),
+                     HasSubstr(absl::StrCat("decode worker ", decode)), HasSubstr("numerics cpu-"),
+                     HasSubstr("cuda-emulated-bf16-v1/kv-bf16"));
+  EXPECT_THAT(std::string(answer.status.message()), says);
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr(" have numerics cpu-"))
+      << "nothing else keeps them apart";
+  const auto line = (*cluster)->router().log().WaitFor("worker_without_partner", absl::Seconds(10));
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_THAT(*line, HasSubstr("cuda-emulated-bf16-v1/kv-bf16"));
+  // The decode worker answers alone.
+  request.set_mode(v1::SERVING_MODE_COLOCATED);
+  const Answer alone = Generate((*cluster)->stub(), request);
+  EXPECT_TRUE(alone.status.ok()) << alone.status;
+  EXPECT_EQ(alone.tokens.size(), 4u);
+}
+
 // A few of every build; BATON_CASES above 10 runs all.
 std::vector<const char*> Models() {
   const char* const cases = std::getenv("BATON_CASES");
@@ -141,7 +176,7 @@ std::vector<const char*> Models() {
           "qwen3_five_layers_bf16"};
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DeviceWorkersTest, testing::ValuesIn(Models()),
+INSTANTIATE_TEST_SUITE_P(Models, DeviceAnswersTest, testing::ValuesIn(Models()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
