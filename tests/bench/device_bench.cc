@@ -17,7 +17,7 @@
 
 ABSL_FLAG(std::string, device, "cuda", "cuda, or emulated: tiny shapes, figures that mean nothing");
 ABSL_FLAG(std::vector<std::string>, only, {},
-          "copies, products, attention, handover; all of them by default");
+          "copies, products, attention, steps, handover; all of them by default");
 ABSL_FLAG(std::string, json, "", "file that a line of JSON for each figure is added to");
 ABSL_FLAG(bool, handover_owner, false, "of this program alone: the other process of handover");
 
@@ -57,8 +57,9 @@ void DeviceBench::Check(const absl::Status& status, const char* what) {
   std::exit(1);
 }
 
-std::unique_ptr<Backend> DeviceBench::CreateBackend() {
-  auto backend = CreateCudaBackend({&runtime(), device_.kernels, device_.name});
+std::unique_ptr<Backend> DeviceBench::CreateBackend(DeviceRuntime* runtime) {
+  auto backend =
+      CreateCudaBackend({.runtime = runtime, .kernels = device_.kernels, .name = device_.name});
   Check(backend.status(), "CreateCudaBackend");
   return *std::move(backend);
 }
@@ -156,6 +157,7 @@ int Main() {
       {"copies", BenchCopies},
       {"products", BenchProducts},
       {"attention", BenchAttention},
+      {"steps", BenchSteps},
       {"handover", BenchHandover}};
   const std::vector<std::string> only = absl::GetFlag(FLAGS_only);
   for (const std::string& name : only) {

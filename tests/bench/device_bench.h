@@ -24,7 +24,8 @@ class DeviceBench {
   const OpenedDevice& device() const { return device_; }
   DeviceStream& stream() { return *stream_; }
   BenchFigures& figures() { return *figures_; }
-  std::unique_ptr<Backend> CreateBackend();
+  // On `runtime`, which is runtime() or stands before it.
+  std::unique_ptr<Backend> CreateBackend(DeviceRuntime* runtime);
 
   // Device memory until the end, holding bf16 numbers of a normal distribution: products of zeros
   // are faster.
@@ -72,6 +73,7 @@ class DeviceBench {
 void BenchCopies(DeviceBench& bench);
 void BenchProducts(DeviceBench& bench);
 void BenchAttention(DeviceBench& bench);
+void BenchSteps(DeviceBench& bench);
 void BenchHandover(DeviceBench& bench);
 // The owner of BenchHandover's pool, which the program starts itself as: until its input ends.
 int RunHandoverOwner(bool emulated);

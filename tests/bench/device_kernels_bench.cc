@@ -163,7 +163,7 @@ void BenchProducts(DeviceBench& bench) {
 void BenchAttention(DeviceBench& bench) {
   const auto copy = bench.CopyYardstick();
   const auto square = bench.ProductYardstick();
-  const auto backend = bench.CreateBackend();
+  const auto backend = bench.CreateBackend(&bench.runtime());
   const int heads = bench.tiny() ? 4 : 32;
   const KvLayout layout = {.layers = 1,
                            .kv_heads = heads / 4,
