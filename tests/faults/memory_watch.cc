@@ -6,11 +6,50 @@
 #include <sstream>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace baton {
+namespace {
+
+constexpr char kSharedFolder[] = "/dev/shm/";
+
+// Of a folder that may change or go meanwhile.
+std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    entries.push_back(at->path());
+  }
+  return entries;
+}
+
+// Names in /dev/shm that processes beside `makers` have open or mapped.
+std::set<std::string> HeldByOthers(const std::set<pid_t>& makers) {
+  std::set<std::string> held;
+  for (const std::filesystem::path& process : EntriesOf("/proc")) {
+    pid_t pid = 0;
+    if (!absl::SimpleAtoi(process.filename().string(), &pid) || makers.contains(pid)) continue;
+    std::ifstream maps(process / "maps");
+    for (std::string line; std::getline(maps, line);) {
+      const size_t at = line.find(kSharedFolder);
+      if (at != std::string::npos) held.insert(line.substr(at + sizeof(kSharedFolder) - 1));
+    }
+    for (const std::filesystem::path& descriptor : EntriesOf(process / "fd")) {
+      std::error_code ignored;
+      const std::string target = std::filesystem::read_symlink(descriptor, ignored).string();
+      if (absl::StartsWith(target, kSharedFolder)) {
+        held.insert(target.substr(sizeof(kSharedFolder) - 1));
+      }
+    }
+  }
+  return held;
+}
+
+}  // namespace
 
 ResidentMemory ResidentMemoryOf(pid_t pid) {
   ResidentMemory memory;
@@ -65,9 +104,14 @@ SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
     ++memory.segments;
     memory.segment_bytes += bytes;
   }
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
-    memory.files.insert(entry.path().filename());
+  // Listed before and looked at after the holders: what others make or remove meanwhile is theirs.
+  const std::vector<std::filesystem::path> files = EntriesOf(kSharedFolder);
+  const std::set<std::string> held = HeldByOthers(makers);
+  for (const std::filesystem::path& file : files) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(file, ignored) && !held.contains(file.filename())) {
+      memory.files.insert(file.filename());
+    }
   }
   return memory;
 }

@@ -47,7 +47,7 @@ class MemoryWatch {
 struct SharedMemory {
   int segments = 0;  // System V, made by `makers`
   int64_t segment_bytes = 0;
-  std::set<std::string> files;  // names in /dev/shm, whoever made them
+  std::set<std::string> files;  // names in /dev/shm that no other process has open or mapped
 };
 SharedMemory SharedMemoryOf(const std::set<pid_t>& makers);
 
