@@ -1,0 +1,228 @@
+#include "kernels/cuda/step_draws.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/sampling/sampler.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/small_decoder.h"
+
+namespace baton {
+namespace {
+
+// How sequences draw in the tests below: greedy, open, and with all kinds of options.
+SamplingOptions SomeSampling(int id) {
+  SamplingOptions options;
+  options.seed = 100 + id / 2;
+  options.answer_index = id % 2;
+  options.logprobs = id % 3 - 1 < 0 ? std::nullopt : std::optional<int>(id % 3);
+  if (id % 4 == 0) return options;
+  options.temperature = 0.5f + id;
+  if (id % 4 == 2) options.top_k = 7;
+  if (id % 4 == 3) {
+    options.top_p = 0.9f;
+    options.logit_bias = {{3, 4.0f}, {5, -2.0f}};
+    options.frequency_penalty = 0.5f;
+    options.repetition_penalty = 1.5f;
+    options.stop_tokens = {1, 2, 30};
+    options.min_tokens = 4;
+  }
+  return options;
+}
+
+DrawOptions DrawOf(const SamplingOptions& options, int id, int position,
+                   const TokenHistory* history) {
+  return {.temperature = options.temperature,
+          .top_p = options.top_p,
+          .top_k = options.top_k,
+          .min_p = options.min_p,
+          .seed = options.seed,
+          .answer_index = options.answer_index,
+          .position = position,
+          .logit_bias = options.logit_bias,
+          .stop_tokens = options.stop_tokens,
+          .min_tokens = options.min_tokens,
+          .generated = position - 1,
+          .alternatives = options.logprobs.value_or(-1),
+          .sequence = options.LooksBack() ? id + 1u : 0u,
+          .repetition_penalty = options.repetition_penalty,
+          .presence_penalty = options.presence_penalty,
+          .frequency_penalty = options.frequency_penalty,
+          .history = history};
+}
+
+// Answers of some sequences that come and go, drawn on the device and fed to the next step there,
+// with two steps running: those that Sampler draws from the logits of each alone.
+TEST(DrawnStepTest, TokensFollowOnTheDevice) {
+  constexpr int kSequences = 5, kSteps = 12;
+  const int begins[] = {0, 0, 0, 0, 3}, ends[] = {5, 12, 12, 7, 12};  // steps of each
+  const SmallDecoder::Shape shape;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const TestDevice device(SeededDevice(seed));
+    SmallDecoder recorded(device, shape, true), alone(device, shape, false);
+    std::vector<std::vector<SampledToken>> expected(kSequences);
+    Sampler sampler;
+    const auto first = Batch(kSequences, 0, shape.block_tokens);
+    std::vector<TokenHistory> histories;
+    for (int s = 0; s < kSequences; ++s) {
+      TokenHistory history(first[s].tokens, 1);
+      histories.push_back(history);
+      for (int i = 0; i < ends[s] - begins[s]; ++i) {
+        auto item = Batch(kSequences, i, shape.block_tokens)[s];
+        if (i > 0) item.tokens = {expected[s].back().id};
+        auto logits = alone.Run({item}, false);
+        expected[s].push_back(
+            sampler.Sample(absl::MakeSpan(logits), SomeSampling(s), i + 1, i, &history).value());
+        history.Append(expected[s].back().id);
+      }
+    }
+    std::vector<DrawnToken> drawn[2];
+    std::vector<int> order[2];  // of sequences, another one each time
+    for (int i = 0; i <= kSteps; ++i) {
+      if (i < kSteps) {
+        std::vector<int>& now = order[i % 2];
+        now.clear();
+        for (int j = 0; j < kSequences; ++j) {
+          const int s = (j + i) % kSequences;
+          if (begins[s] <= i && i < ends[s]) now.push_back(s);
+        }
+        drawn[i % 2].assign(now.size(), {});
+        std::vector<SmallDecoder::Item> items;
+        std::vector<SamplingOptions> sampling;
+        std::vector<DrawOptions> options(now.size());
+        SmallDecoder::Draws draws = {.drawn = absl::MakeSpan(drawn[i % 2])};
+        for (const int s : now) sampling.push_back(SomeSampling(s));
+        for (size_t j = 0; j < now.size(); ++j) {
+          const int s = now[j], position = i - begins[s];
+          auto item = Batch(kSequences, position, shape.block_tokens)[s];
+          draws.follows.push_back(-1);
+          if (position > 0) {
+            item.tokens = {-1};
+            const auto& before = order[(i - 1) % 2];
+            draws.follows.back() =
+                static_cast<int>(std::find(before.begin(), before.end(), s) - before.begin());
+          }
+          items.push_back(item);
+          options[j] = DrawOf(sampling[j], s, position + 1, &histories[s]);
+          draws.options.push_back(&options[j]);
+        }
+        ASSERT_EQ(recorded.Start(items, {}, true, draws), absl::OkStatus());
+      }
+      if (i == 0) continue;
+      ASSERT_EQ(recorded.backend().FinishStep(), absl::OkStatus());
+      for (size_t j = 0; j < drawn[(i - 1) % 2].size(); ++j) {
+        const int s = order[(i - 1) % 2][j];
+        const SampledToken& wanted = expected[s][i - 1 - begins[s]];
+        const DrawnToken& got = drawn[(i - 1) % 2][j];
+        EXPECT_EQ(got.status, absl::OkStatus());
+        EXPECT_EQ(got.id, wanted.id) << "step " << i - 1 << ", sequence " << s;
+        EXPECT_EQ(got.logprob, wanted.logprob.value_or(0));
+        ASSERT_EQ(got.top.size(), wanted.top.size());
+        for (size_t t = 0; t < wanted.top.size(); ++t) {
+          EXPECT_EQ(got.top[t], std::pair(wanted.top[t].id, wanted.top[t].logprob));
+        }
+      }
+    }
+    EXPECT_EQ(recorded.Pool(), alone.Pool());
+    EXPECT_GE(recorded.counts().replayed, kSteps - 7);
+  }
+}
+
+// Rows that the host draws beside those of the device; steps that are not recorded beside those
+// that are.
+TEST(DrawnStepTest, LogitsOfTheOtherRowsReachTheHost) {
+  constexpr int kSequences = 5;
+  const SmallDecoder::Shape shape;
+  const TestDevice device(SeededDevice(3));
+  SmallDecoder recorded(device, shape, true), alone(device, shape, false);
+  Sampler sampler;
+  for (int i = 0; i < 6; ++i) {
+    const auto items = Batch(kSequences, i, shape.block_tokens);
+    const std::vector<bool> on_device = {i % 2 == 0, false, true, i > 3, false};
+    std::vector<SamplingOptions> sampling;
+    for (int s = 0; s < kSequences; ++s) sampling.push_back(SomeSampling(s % 3));
+    std::vector<DrawOptions> options(kSequences);
+    SmallDecoder::Draws draws;
+    std::vector<float> expected;
+    std::vector<TokenId> expected_tokens;
+    for (int s = 0; s < kSequences; ++s) {
+      options[s] = DrawOf(sampling[s], s, i + 1, nullptr);
+      draws.options.push_back(on_device[s] ? &options[s] : nullptr);
+      auto logits = alone.Run({items[s]}, false);
+      if (on_device[s]) {
+        expected_tokens.push_back(
+            sampler.Sample(absl::MakeSpan(logits), sampling[s], i + 1, 0)->id);
+      } else {
+        expected.insert(expected.end(), logits.begin(), logits.end());
+      }
+    }
+    std::vector<float> logits(expected.size());
+    std::vector<DrawnToken> drawn(expected_tokens.size());
+    draws.drawn = absl::MakeSpan(drawn);
+    const bool is_recorded = i != 2;
+    ASSERT_EQ(recorded.Start(items, absl::MakeSpan(logits), is_recorded, draws), absl::OkStatus());
+    ASSERT_EQ(recorded.backend().FinishStep(), absl::OkStatus());
+    EXPECT_EQ(logits, expected) << "step " << i;
+    for (size_t j = 0; j < drawn.size(); ++j) EXPECT_EQ(drawn[j].id, expected_tokens[j]);
+  }
+}
+
+TEST(DrawnStepTest, ARowFollowsOnlyWhatWasDrawn) {
+  const SmallDecoder::Shape shape;
+  const TestDevice device(SeededDevice(1));
+  SmallDecoder decoder(device, shape, true);
+  const auto items = Batch(2, 0, shape.block_tokens);
+  const DrawOptions greedy = {.position = 1};
+  std::vector<DrawnToken> drawn(1);
+  std::vector<float> logits(SmallDecoder::kVocab);
+  const auto start = [&](std::vector<int> follows) {
+    return decoder.Start(items, absl::MakeSpan(logits), true,
+                         {.options = {nullptr, &greedy},
+                          .follows = std::move(follows),
+                          .drawn = absl::MakeSpan(drawn)});
+  };
+  EXPECT_EQ(start({0, -1}).code(), absl::StatusCode::kInvalidArgument) << "nothing was drawn yet";
+  ASSERT_EQ(start({}), absl::OkStatus());
+  for (const int bad : {0, 2, -2}) {
+    EXPECT_EQ(start({bad, -1}).code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_EQ(start({1, -1}), absl::OkStatus()) << "what was refused changed nothing";
+  EXPECT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
+  EXPECT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
+}
+
+TEST(DrawnStepTest, ARowWithoutATokenTellsWhyAndTheOthersHaveTheirs) {
+  const SmallDecoder::Shape shape;
+  const TestDevice device(SeededDevice(1));
+  SmallDecoder decoder(device, shape, true);
+  const auto items = Batch(2, 0, shape.block_tokens);
+  std::vector<TokenId> all(SmallDecoder::kVocab);
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<DrawnToken> drawn(2);
+  const auto start = [&](const DrawOptions& first) {
+    const DrawOptions greedy = {.position = 1};
+    return decoder.Start(items, {}, true,
+                         {.options = {&first, &greedy}, .drawn = absl::MakeSpan(drawn)});
+  };
+  ASSERT_EQ(start({.position = 1, .banned = all}), absl::OkStatus());
+  ASSERT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
+  EXPECT_EQ(drawn[0].status.code(), absl::StatusCode::kInvalidArgument) << drawn[0].status;
+  EXPECT_EQ(drawn[1].status, absl::OkStatus());
+
+  EXPECT_EQ(start({.position = 1, .presence_penalty = 1}).code(),
+            absl::StatusCode::kInvalidArgument);
+  const std::vector<TokenId> many(300, 1);
+  EXPECT_EQ(start({.position = 1, .banned = many, .stop_tokens = all, .min_tokens = 1}).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_EQ(start({.position = 1, .banned = many}), absl::OkStatus());
+  ASSERT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
+  EXPECT_EQ(drawn[0].status, absl::OkStatus());
+  EXPECT_NE(drawn[0].id, 1);
+}
+
+}  // namespace
+}  // namespace baton
