@@ -1,11 +1,9 @@
 #include "kernels/cuda/cuda_runtime.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <cuda_runtime_api.h>
 
@@ -399,7 +397,7 @@ class CudaRuntime : public DeviceRuntime {
     if (!status.ok()) return status;
     (*own)->capture = std::make_shared<DeviceCapture>(*own);
     MutexLock lock(&mutex_);
-    captures_.push_back((*own)->capture);
+    captures_.Add((*own)->capture);
     return absl::OkStatus();
   }
 
@@ -545,8 +543,7 @@ class CudaRuntime : public DeviceRuntime {
 
   absl::Status End(DeviceCapture& capture) {
     MutexLock lock(&mutex_);
-    captures_.erase(std::find_if(captures_.begin(), captures_.end(),
-                                 [&](const auto& other) { return other.get() == &capture; }));
+    captures_.Remove(capture);
     return capture.End();
   }
 
@@ -562,18 +559,13 @@ class CudaRuntime : public DeviceRuntime {
   // FailedPrecondition when the calling thread is capturing, which is then spoilt.
   absl::Status RefuseInCapture(absl::string_view call) {
     MutexLock lock(&mutex_);
-    for (const auto& capture : captures_) {
-      if (!capture->IsOwn()) continue;
-      return capture->Spoil(absl::StrCat(call, ": the thread is capturing a stream"));
-    }
-    return absl::OkStatus();
+    return captures_.Refuse(call);
   }
 
   // Whether the calling thread is capturing.
   bool Captures() {
     MutexLock lock(&mutex_);
-    return std::any_of(captures_.begin(), captures_.end(),
-                       [](const auto& capture) { return capture->IsOwn(); });
+    return captures_.OfThisThread() != nullptr;
   }
 
   // FailedPrecondition when nobody may now ask for the event.
@@ -627,8 +619,8 @@ class CudaRuntime : public DeviceRuntime {
   const std::unique_ptr<CudaProducts> products_;
   Mutex mutex_;
   std::map<const void*, bool> allocated_ ABSL_GUARDED_BY(mutex_);  // whether for other processes
-  std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);            // by kernel
-  std::vector<std::shared_ptr<DeviceCapture>> captures_ ABSL_GUARDED_BY(mutex_);  // under way
+  std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // by kernel
+  OpenCaptures captures_ ABSL_GUARDED_BY(mutex_);
 };
 
 CudaStream::~CudaStream() { runtime->Destroy(*this); }

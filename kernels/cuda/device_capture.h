@@ -1,6 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -30,6 +33,22 @@ class DeviceCapture {
   const std::thread::id thread_ = std::this_thread::get_id();
   absl::Status spoilt_;
   bool ended_ = false;
+};
+
+// The captures of a device that are under way. Not synchronised.
+class OpenCaptures {
+ public:
+  void Add(std::shared_ptr<DeviceCapture> capture) { captures_.push_back(std::move(capture)); }
+  // Dies on one that was not added.
+  void Remove(const DeviceCapture& capture);
+  // The calling thread's, or null.
+  DeviceCapture* OfThisThread() const;
+  // FailedPrecondition when the calling thread is capturing, which is then spoilt: a capture does
+  // not allow `call`.
+  absl::Status Refuse(absl::string_view call) const;
+
+ private:
+  std::vector<std::shared_ptr<DeviceCapture>> captures_;
 };
 
 }  // namespace baton

@@ -1,6 +1,5 @@
 #include "kernels/cuda/emulated_runtime.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -387,7 +386,7 @@ class EmulatedRuntime : public DeviceRuntime {
       return capture->Spoil("BeginCapture: the stream is being captured already");
     }
     (*own)->capture = std::make_shared<EmulatedCapture>((*own)->queue.get());
-    captures_.push_back((*own)->capture);
+    captures_.Add((*own)->capture);
     return absl::OkStatus();
   }
 
@@ -634,18 +633,13 @@ class EmulatedRuntime : public DeviceRuntime {
 
   absl::StatusOr<std::shared_ptr<const GraphNodes>> End(EmulatedCapture& capture)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    captures_.erase(std::find_if(captures_.begin(), captures_.end(),
-                                 [&](const auto& other) { return other.get() == &capture; }));
+    captures_.Remove(capture);
     return capture.Finish();
   }
 
   // FailedPrecondition when the calling thread is capturing, which is then spoilt.
   absl::Status RefuseInCapture(absl::string_view call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (const auto& capture : captures_) {
-      if (!capture->IsOwn()) continue;
-      return capture->Spoil(absl::StrCat(call, ": the thread is capturing a stream"));
-    }
-    return absl::OkStatus();
+    return captures_.Refuse(call);
   }
 
   // FailedPrecondition when nobody may now ask for the event.
@@ -666,7 +660,7 @@ class EmulatedRuntime : public DeviceRuntime {
   simt::MemoryMap kernel_memory_ ABSL_GUARDED_BY(mutex_);
   StreamScheduler scheduler_ ABSL_GUARDED_BY(mutex_);
   OpenRecordings recordings_ ABSL_GUARDED_BY(mutex_);  // ends before what it serves
-  std::vector<std::shared_ptr<EmulatedCapture>> captures_ ABSL_GUARDED_BY(mutex_);  // under way
+  OpenCaptures captures_ ABSL_GUARDED_BY(mutex_);
 };
 
 EmulatedStream::~EmulatedStream() { runtime->Destroy(*this); }
