@@ -75,4 +75,40 @@ void RunEmulatedProduct(const DenseProduct& p) {
   }
 }
 
+absl::StatusOr<EmulatedWork> EmulatedProductWork(EmulatedAddressSpace* space,
+                                                 const DenseProduct& p) {
+  const size_t out_bytes = DTypeBytes(p.out_type);
+  const size_t in_extent = ((p.rows - 1) * p.in_stride + p.k) * sizeof(uint16_t);
+  const size_t out_extent = ((p.rows - 1) * p.out_stride + p.n) * out_bytes;
+  const size_t weight_extent = size_t{sizeof(uint16_t)} * p.n * p.k;
+  const auto check = [space, p, in_extent, weight_extent, out_extent] {
+    absl::Status status = space->CheckDevice("Product: in: ", p.in, in_extent);
+    if (status.ok()) status = space->CheckDevice("Product: weight: ", p.weight, weight_extent);
+    if (status.ok()) status = space->CheckDevice("Product: out: ", p.out, out_extent);
+    return status;
+  };
+  if (absl::Status status = check(); !status.ok()) return status;
+  return EmulatedWork([space, p, out_bytes, weight_extent, check] {
+    if (absl::Status status = check(); !status.ok()) return status;
+    RunEmulatedProduct(p);
+    if (!space->check()) return absl::OkStatus();
+    simt::MemoryMap& map = space->map();
+    if (!map.Written(p.weight, weight_extent)) {
+      return absl::InternalError("Product: some of weight has been written by nobody");
+    }
+    // A row of what nobody has written may be nobody's, too; whoever reads it is told.
+    for (int row = 0; row < p.rows; ++row) {
+      const auto* const in = static_cast<const std::byte*>(p.in) + row * p.in_stride * 2;
+      auto* const out = static_cast<std::byte*>(p.out) + row * p.out_stride * out_bytes;
+      const size_t bytes = p.n * out_bytes;
+      if (map.Written(in, size_t{2} * p.k) && (!p.accumulate || map.Written(out, bytes))) {
+        map.MarkWritten(out, bytes);
+      } else {
+        map.MarkUnwritten(out, bytes);
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace baton

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "kernels/cuda/device_checks.h"
+#include "kernels/cuda/emulated_address_space.h"
+#include "kernels/cuda/emulated_copy.h"
 #include "kernels/cuda/emulated_event.h"
 #include "kernels/cuda/emulated_graph.h"
 #include "kernels/cuda/emulated_handle.h"
@@ -18,8 +20,6 @@
 #include "kernels/cuda/emulated_product.h"
 #include "kernels/cuda/emulated_recordings.h"
 #include "kernels/cuda/emulated_streams.h"
-#include "kernels/cuda/pinned_memory.h"
-#include "kernels/cuda/simt/memory_map.h"
 #include "kernels/cuda/simt/run_grid.h"
 
 namespace baton {
@@ -61,25 +61,12 @@ struct EmulatedGraph : DeviceGraph {
   StreamPoint latest;  // replay
 };
 
-// Runs of bytes, `pitch` apart.
-struct Rows {
-  size_t pitch, bytes, count;
-  size_t extent() const { return (count - 1) * pitch + bytes; }
-};
-
-void CopyBytes(void* to, size_t to_pitch, const void* from, const Rows& rows) {
-  for (size_t i = 0; i < rows.count; ++i) {
-    memmove(static_cast<std::byte*>(to) + i * to_pitch,
-            static_cast<const std::byte*>(from) + i * rows.pitch, rows.bytes);
-  }
-}
-
 class EmulatedRuntime : public DeviceRuntime {
  public:
   EmulatedRuntime(const EmulatedOptions& options, std::unique_ptr<EmulatedMemory> memory)
       : options_(options),
-        memory_(std::move(memory)),
-        scheduler_(options.seed, &mutex_, memory_.get()),
+        space_(std::move(memory), options.check),
+        scheduler_(options.seed, &mutex_, &space_.device()),
         recordings_(&scheduler_, &mutex_) {
     info_.name = absl::StrCat("emulated device ", options.device);
     info_.id = absl::StrCat("EMULATED-", options.device);
@@ -98,62 +85,49 @@ class EmulatedRuntime : public DeviceRuntime {
 
   absl::StatusOr<size_t> FreeBytes() override {
     MutexLock lock(&mutex_);
-    return memory_->free_bytes();
+    return space_.device().free_bytes();
   }
 
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
     MutexLock lock(&mutex_);
     if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("Allocate"); !status.ok()) return status;
-    auto memory = memory_->Allocate(bytes, interprocess);
-    // What another process writes there nobody sees here.
-    if (memory.ok()) kernel_memory_.Add(*memory, bytes, !options_.check || interprocess);
-    return memory;
+    return space_.Allocate(bytes, interprocess);
   }
 
   void Free(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("Free").ok()) return;
     scheduler_.RunAll().IgnoreError();  // told by whoever waits next
-    kernel_memory_.Remove(memory);
-    memory_->Free(memory);
+    space_.Free(memory);
   }
 
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
     MutexLock lock(&mutex_);
     if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("AllocatePinned"); !status.ok()) return status;
-    auto memory = pinned_.Allocate(bytes);
-    if (memory.ok()) kernel_memory_.Add(*memory, bytes, /*written=*/true);
-    return memory;
+    return space_.AllocatePinned(bytes);
   }
 
   void FreePinned(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("FreePinned").ok()) return;
     scheduler_.RunAll().IgnoreError();
-    kernel_memory_.Remove(memory);
-    pinned_.Free(memory);
+    space_.FreePinned(memory);
   }
 
   absl::Status PinHost(std::byte* memory, size_t bytes) override {
     if (absl::Status status = CheckPin(memory, bytes); !status.ok()) return status;
     MutexLock lock(&mutex_);
     if (absl::Status status = RefuseInCapture("PinHost"); !status.ok()) return status;
-    if (memory_->Holds(memory)) {
-      return absl::FailedPreconditionError("PinHost: this is device memory");
-    }
-    absl::Status status = pinned_.Pin(memory, bytes);
-    if (status.ok()) kernel_memory_.Add(memory, bytes, /*written=*/true);
-    return status;
+    return space_.PinHost(memory, bytes);
   }
 
   void UnpinHost(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("UnpinHost").ok()) return;
     scheduler_.RunAll().IgnoreError();
-    kernel_memory_.Remove(memory);
-    pinned_.Unpin(memory);
+    space_.UnpinHost(memory);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(StreamKind kind) override {
@@ -199,12 +173,13 @@ class EmulatedRuntime : public DeviceRuntime {
     auto own = Own(stream);
     if (!own.ok() || bytes == 0) return own.status();
     MutexLock lock(&mutex_);
-    if (absl::Status status = CheckDevice("Fill: ", to, bytes); !status.ok()) return status;
+    if (absl::Status status = space_.CheckDevice("Fill: ", to, bytes); !status.ok()) return status;
     return Put(**own, [this, to, value, bytes] {
-      absl::Status status = CheckDevice("Fill: ", to, bytes);  // a graph may outlive its memory
+      // A graph may outlive its memory.
+      absl::Status status = space_.CheckDevice("Fill: ", to, bytes);
       if (!status.ok()) return status;
       memset(to, value, bytes);
-      MarkWritten(to, bytes);
+      space_.MarkWritten(to, bytes);
       return absl::OkStatus();
     });
   }
@@ -237,40 +212,10 @@ class EmulatedRuntime : public DeviceRuntime {
       return absl::FailedPreconditionError("Product: the stream was made for copies");
     }
     if (product.rows == 0) return absl::OkStatus();
-    const DenseProduct& p = product;
-    const size_t out_bytes = DTypeBytes(p.out_type);
-    const size_t in_extent = ((p.rows - 1) * p.in_stride + p.k) * sizeof(uint16_t);
-    const size_t out_extent = ((p.rows - 1) * p.out_stride + p.n) * out_bytes;
-    const size_t weight_extent = size_t{sizeof(uint16_t)} * p.n * p.k;
     MutexLock lock(&mutex_);
-    const auto check = [this, p, in_extent, weight_extent, out_extent] {
-      absl::Status status = CheckDevice("Product: in: ", p.in, in_extent);
-      if (status.ok()) status = CheckDevice("Product: weight: ", p.weight, weight_extent);
-      if (status.ok()) status = CheckDevice("Product: out: ", p.out, out_extent);
-      return status;
-    };
-    if (absl::Status status = check(); !status.ok()) return status;
-    return Put(**own, [this, p, out_bytes, weight_extent, check] {
-      if (absl::Status status = check(); !status.ok()) return status;
-      RunEmulatedProduct(p);
-      if (!options_.check) return absl::OkStatus();
-      if (!kernel_memory_.Written(p.weight, weight_extent)) {
-        return absl::InternalError("Product: some of weight has been written by nobody");
-      }
-      // A row of what nobody has written may be nobody's, too; whoever reads it is told.
-      for (int row = 0; row < p.rows; ++row) {
-        const auto* const in = static_cast<const std::byte*>(p.in) + row * p.in_stride * 2;
-        auto* const out = static_cast<std::byte*>(p.out) + row * p.out_stride * out_bytes;
-        const size_t bytes = p.n * out_bytes;
-        if (kernel_memory_.Written(in, size_t{2} * p.k) &&
-            (!p.accumulate || kernel_memory_.Written(out, bytes))) {
-          kernel_memory_.MarkWritten(out, bytes);
-        } else {
-          kernel_memory_.MarkUnwritten(out, bytes);
-        }
-      }
-      return absl::OkStatus();
-    });
+    auto work = EmulatedProductWork(&space_, product);
+    if (!work.ok()) return work.status();
+    return Put(**own, *std::move(work));
   }
 
   absl::Status Record(DeviceEvent& event, DeviceStream& stream) override {
@@ -427,18 +372,10 @@ class EmulatedRuntime : public DeviceRuntime {
 
   absl::StatusOr<std::string> ExportMemory(const std::byte* memory) override {
     MutexLock lock(&mutex_);
-    const EmulatedMemory::Piece* const piece = memory_->Own(memory);
-    if (piece == nullptr) {
-      return absl::InvalidArgumentError("ExportMemory: this is not what Allocate gave");
-    }
-    if (!piece->interprocess) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("ExportMemory: these ", piece->bytes,
-                       " bytes were not allocated as interprocess memory"));
-    }
-    EmulatedHandle handle = memory_->Export(memory);
-    handle.device = options_.device;
-    return SealHandle(kEmulatedMaker, IpcKind::kMemory, handle);
+    auto handle = space_.ExportMemory(memory);
+    if (!handle.ok()) return handle.status();
+    handle->device = options_.device;
+    return SealHandle(kEmulatedMaker, IpcKind::kMemory, *handle);
   }
 
   absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) override {
@@ -469,20 +406,16 @@ class EmulatedRuntime : public DeviceRuntime {
     if (!file.ok()) return file.status();
     MutexLock lock(&mutex_);
     auto memory = RefuseInCapture("ImportMemory").ok()
-                      ? memory_->Map(*file, *handle)
+                      ? space_.ImportMemory(*file, *handle)
                       : absl::FailedPreconditionError("ImportMemory: the thread is capturing");
     close(*file);
-    if (memory.ok() && kernel_memory_.Find(*memory) == nullptr) {
-      kernel_memory_.Add(*memory, handle->bytes, /*written=*/true);
-    }
     return memory;
   }
 
   void CloseMemory(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("CloseMemory").ok()) return;
-    memory_->Unmap(memory);
-    if (!memory_->Holds(memory)) kernel_memory_.Remove(memory);
+    space_.CloseMemory(memory);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view bytes) override {
@@ -500,9 +433,6 @@ class EmulatedRuntime : public DeviceRuntime {
   }
 
  private:
-  // Where the bytes of a copy are.
-  enum class Place { kDevice, kPinned, kPlain };
-
   static absl::Status OfAnother(absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat("this ", what, " is of another runtime"));
   }
@@ -528,26 +458,6 @@ class EmulatedRuntime : public DeviceRuntime {
     return recordings_.Find(shared).value_or(StreamPoint{});
   }
 
-  absl::StatusOr<Place> Find(const void* at, size_t bytes) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (memory_->Holds(at)) {
-      if (absl::Status status = memory_->Check(at, bytes); !status.ok()) return status;
-      return Place::kDevice;
-    }
-    return pinned_.Holds(at, bytes) ? Place::kPinned : Place::kPlain;
-  }
-
-  absl::Status CheckDevice(absl::string_view what, const void* at, size_t bytes) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    absl::Status status = memory_->Check(at, bytes);
-    if (status.ok()) return status;
-    return absl::InvalidArgumentError(absl::StrCat(what, status.message()));
-  }
-
-  void MarkWritten(const void* at, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (options_.check) kernel_memory_.MarkWritten(at, bytes);
-  }
-
   // Puts work on the stream, or into its capture.
   absl::Status Put(EmulatedStream& stream, EmulatedWork work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -561,50 +471,22 @@ class EmulatedRuntime : public DeviceRuntime {
   }
 
   absl::Status CopyChecked(absl::string_view call, void* to, size_t to_pitch, const void* from,
-                           Rows rows, DeviceStream& stream) {
+                           const EmulatedCopy::Rows& rows, DeviceStream& stream) {
     auto own = Own(stream);
     if (!own.ok() || rows.bytes == 0 || rows.count == 0) return own.status();
     EmulatedStream& s = **own;
     MutexLock lock(&mutex_);
-    const auto to_place = Find(to, (rows.count - 1) * to_pitch + rows.bytes);
-    const auto from_place = Find(from, rows.extent());
-    for (const auto& [place, word] : {std::pair(&to_place, "to"), {&from_place, "from"}}) {
-      if (place->ok()) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(call, " ", word, ": ", place->status().message()));
-    }
+    const auto copy = EmulatedCopy::Create(&space_, call, to, to_pitch, from, rows);
+    if (!copy.ok()) return copy.status();
     const auto capture = CaptureOf(s);
-    if (capture != nullptr && (*to_place == Place::kPlain || *from_place == Place::kPlain)) {
+    if (capture != nullptr && copy->touches_plain()) {
       return capture->Spoil(absl::StrCat(call, ": plain host memory in a capture"));
     }
-    const bool waits =
-        capture == nullptr && (*to_place == Place::kPlain ||
-                               (*to_place == Place::kPinned && *from_place != Place::kDevice));
+    const bool waits = capture == nullptr && copy->waits();
     if (waits) {
       if (absl::Status status = RefuseInCapture(call); !status.ok()) return status;
     }
-    std::shared_ptr<std::vector<std::byte>> staged;
-    if (*from_place == Place::kPlain && *to_place == Place::kDevice) {
-      staged = std::make_shared<std::vector<std::byte>>(rows.bytes * rows.count);
-      CopyBytes(staged->data(), rows.bytes, from, rows);
-      from = staged->data();
-      rows.pitch = rows.bytes;
-    }
-    const bool to_device = *to_place == Place::kDevice, from_device = *from_place == Place::kDevice;
-    absl::Status status = Put(s, [this, to, to_pitch, from, rows, staged, to_device, from_device] {
-      absl::Status status;
-      const size_t to_extent = (rows.count - 1) * to_pitch + rows.bytes;
-      if (to_device) status = CheckDevice("Copy: to: ", to, to_extent);
-      if (status.ok() && from_device) status = CheckDevice("Copy: from: ", from, rows.extent());
-      if (!status.ok()) return status;
-      CopyBytes(to, to_pitch, from, rows);
-      for (size_t i = 0; options_.check && i < rows.count; ++i) {
-        kernel_memory_.CopyWritten(static_cast<std::byte*>(to) + i * to_pitch,
-                                   static_cast<const std::byte*>(from) + i * rows.pitch,
-                                   rows.bytes);
-      }
-      return absl::OkStatus();
-    });
+    absl::Status status = Put(s, copy->Work());
     if (!status.ok() || !waits) return status;
     return scheduler_.RunUntil(s.End());
   }
@@ -614,13 +496,13 @@ class EmulatedRuntime : public DeviceRuntime {
     simt::SimtOptions options;
     options.seed = scheduler_.Random();
     options.max_shared_bytes = info_.shared_bytes;
-    options.memory = &kernel_memory_;
+    options.memory = &space_.map();
     options.check = options_.check;
     options.mutation = options_.mutation;
     options.mutations_seen = options_.mutations_seen;
     absl::Status status = simt::RunGrid(kernel, shape, params, options);
     if (!status.ok()) return status;
-    status = memory_->CheckMargins();
+    status = space_.device().CheckMargins();
     if (status.ok()) return status;
     return absl::InternalError(absl::StrCat(kernel.name, ": ", status.message()));
   }
@@ -654,10 +536,7 @@ class EmulatedRuntime : public DeviceRuntime {
   const EmulatedOptions options_;
   DeviceInfo info_;
   Mutex mutex_;
-  const std::unique_ptr<EmulatedMemory> memory_ ABSL_PT_GUARDED_BY(mutex_);
-  PinnedMemory pinned_ ABSL_GUARDED_BY(mutex_);
-  // All of it that a kernel may touch.
-  simt::MemoryMap kernel_memory_ ABSL_GUARDED_BY(mutex_);
+  EmulatedAddressSpace space_ ABSL_GUARDED_BY(mutex_);
   StreamScheduler scheduler_ ABSL_GUARDED_BY(mutex_);
   OpenRecordings recordings_ ABSL_GUARDED_BY(mutex_);  // ends before what it serves
   OpenCaptures captures_ ABSL_GUARDED_BY(mutex_);
