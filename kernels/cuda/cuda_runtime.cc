@@ -1,15 +1,16 @@
 #include "kernels/cuda/cuda_runtime.h"
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 
 #include <cuda_runtime_api.h>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_handle.h"
+#include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_products.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_capture.h"
@@ -19,24 +20,7 @@
 namespace baton {
 namespace {
 
-constexpr char kMaker[] = "cuda----";
-// What memory is shared by: cudaMalloc cuts smaller pieces out of one such page.
-constexpr size_t kIpcPage = size_t{2} << 20;
 constexpr size_t kSharedBytesWithoutAsking = 48 << 10;
-
-struct MemoryHandle {
-  char device[16];  // its UUID
-  cudaIpcMemHandle_t memory;
-};
-struct EventHandle {
-  cudaIpcEventHandle_t event;
-};
-
-// DeviceInfo::id.
-std::string IdOf(const cudaDeviceProp& properties) {
-  return absl::StrCat("GPU-", absl::BytesToHexString(absl::string_view(
-                                  properties.uuid.bytes, sizeof(properties.uuid.bytes))));
-}
 
 class CudaRuntime;
 
@@ -46,7 +30,7 @@ struct CudaStream : DeviceStream {
 
   CudaRuntime* const runtime;
   const cudaStream_t stream;
-  void* workspace = nullptr;               // for products, or null
+  std::byte* workspace = nullptr;          // for products, or null
   std::shared_ptr<DeviceCapture> capture;  // null, or ended: work runs
 };
 
@@ -72,117 +56,60 @@ struct CudaGraph : DeviceGraph {
 class CudaRuntime : public DeviceRuntime {
  public:
   CudaRuntime(int device, const cudaDeviceProp& properties, std::unique_ptr<CudaProducts> products)
-      : device_(device), products_(std::move(products)) {
-    uuid_.assign(properties.uuid.bytes, sizeof(properties.uuid.bytes));
-    info_.name = properties.name;
-    info_.id = IdOf(properties);
-    info_.multiprocessors = properties.multiProcessorCount;
-    info_.major = properties.major;
-    info_.minor = properties.minor;
-    info_.total_bytes = properties.totalGlobalMem;
-    info_.shared_bytes = properties.sharedMemPerBlockOptin;
-  }
+      : device_(device),
+        info_(CudaDeviceInfo(properties)),
+        products_(std::move(products)),
+        memory_(std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes)), &info_) {}
 
   const DeviceInfo& info() const override { return info_; }
 
   std::string LinkTo(absl::string_view device) override {
     if (device == info_.id) return "same";
-    int devices = 0;
-    if (!CudaStatus(cudaGetDeviceCount(&devices), "cudaGetDeviceCount").ok()) return "";
-    for (int other = 0; other < devices; ++other) {
-      cudaDeviceProp properties;
-      if (!CudaStatus(cudaGetDeviceProperties(&properties, other), "cudaGetDeviceProperties")
-               .ok() ||
-          IdOf(properties) != device) {
-        continue;
-      }
-      // Of what lies between GPUs only NVLink carries atomics.
-      int atomics = 0;
-      if (!CudaStatus(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported,
-                                                device_, other),
-                      "cudaDeviceGetP2PAttribute")
-               .ok()) {
-        return "";
-      }
-      return atomics != 0 ? "nvlink" : "pcie";
-    }
-    return "";
+    return CudaLink(device_, device);
   }
 
   absl::StatusOr<size_t> FreeBytes() override {
     Use();
-    size_t free = 0, total = 0;
-    absl::Status status = CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    if (!status.ok()) return status;
-    return free;
+    return memory_.FreeBytes();
   }
 
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
     if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("Allocate"); !status.ok()) return status;
     Use();
-    const size_t room = interprocess && bytes <= SIZE_MAX - kIpcPage
-                            ? (bytes + kIpcPage - 1) / kIpcPage * kIpcPage
-                            : bytes;
-    void* memory = nullptr;
-    if (const cudaError_t error = cudaMalloc(&memory, room); error != cudaSuccess) {
-      if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cudaMalloc");
-      const absl::Status status = CudaStatus(error, "cudaMalloc");
-      const auto free = FreeBytes();
-      return absl::ResourceExhaustedError(
-          absl::StrCat("device memory: ", room, " bytes were asked for; ", free.ok() ? *free : 0,
-                       " of ", info_.total_bytes, " are free (", status.message(), ")"));
-    }
-    MutexLock lock(&mutex_);
-    allocated_[memory] = interprocess;
-    return static_cast<std::byte*>(memory);
+    return memory_.Allocate(bytes, interprocess);
   }
 
   void Free(std::byte* memory) override {
     if (memory == nullptr || !RefuseInCapture("Free").ok()) return;
     Use();
-    {
-      MutexLock lock(&mutex_);
-      allocated_.erase(memory);
-    }
-    // Waits for the device. What failed there is told by whoever waits next.
-    CudaStatus(cudaFree(memory), "cudaFree").IgnoreError();
+    memory_.Free(memory);
   }
 
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
     if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("AllocatePinned"); !status.ok()) return status;
     Use();
-    void* memory = nullptr;
-    const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
-    const absl::Status status = CudaStatus(error, "cudaHostAlloc");
-    if (status.ok()) return static_cast<std::byte*>(memory);
-    if (error != cudaErrorMemoryAllocation) return status;
-    return absl::ResourceExhaustedError(
-        absl::StrCat("pinned memory: ", bytes, " bytes were asked for (", status.message(), ")"));
+    return memory_.AllocatePinned(bytes);
   }
 
   void FreePinned(std::byte* memory) override {
     if (memory == nullptr || !RefuseInCapture("FreePinned").ok()) return;
     Use();
-    CudaStatus(cudaFreeHost(memory), "cudaFreeHost").IgnoreError();
+    memory_.FreePinned(memory);
   }
 
   absl::Status PinHost(std::byte* memory, size_t bytes) override {
     if (absl::Status status = CheckPin(memory, bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("PinHost"); !status.ok()) return status;
     Use();
-    const absl::Status status =
-        CudaStatus(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
-    if (status.ok()) return status;
-    return absl::FailedPreconditionError(
-        absl::StrCat("PinHost of ", bytes, " bytes: ", status.message()));
+    return memory_.PinHost(memory, bytes);
   }
 
   void UnpinHost(std::byte* memory) override {
     if (memory == nullptr || !RefuseInCapture("UnpinHost").ok()) return;
     Use();
-    CudaStatus(cudaHostUnregister(memory), "cudaHostUnregister").IgnoreError();
+    memory_.UnpinHost(memory);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(StreamKind kind) override {
@@ -199,7 +126,7 @@ class CudaRuntime : public DeviceRuntime {
     if (!status.ok()) return status;
     auto own = std::make_unique<CudaStream>(this, stream);
     if (kind == StreamKind::kCompute) {
-      auto workspace = Allocate(CudaProducts::kWorkspaceBytes, /*interprocess=*/false);
+      auto workspace = memory_.Allocate(CudaProducts::kWorkspaceBytes, /*interprocess=*/false);
       if (!workspace.ok()) return workspace.status();
       own->workspace = *workspace;
     }
@@ -214,11 +141,7 @@ class CudaRuntime : public DeviceRuntime {
     }
     cudaStreamSynchronize(stream.stream);  // what failed is told by whoever waits next
     cudaStreamDestroy(stream.stream);
-    if (stream.workspace != nullptr) {
-      MutexLock lock(&mutex_);
-      allocated_.erase(stream.workspace);
-      cudaFree(stream.workspace);
-    }
+    if (stream.workspace != nullptr) memory_.Free(stream.workspace);
     cudaGetLastError();
   }
 
@@ -441,24 +364,10 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::StatusOr<std::string> ExportMemory(const std::byte* memory) override {
-    {
-      MutexLock lock(&mutex_);
-      const auto it = allocated_.find(memory);
-      if (it == allocated_.end()) {
-        return absl::InvalidArgumentError("ExportMemory: this is not what Allocate gave");
-      }
-      if (!it->second) {
-        return absl::FailedPreconditionError(
-            "ExportMemory: it was not allocated as interprocess memory");
-      }
-    }
     Use();
-    MemoryHandle handle;
-    uuid_.copy(handle.device, sizeof(handle.device));
-    const absl::Status status = CudaStatus(
-        cudaIpcGetMemHandle(&handle.memory, const_cast<std::byte*>(memory)), "cudaIpcGetMemHandle");
-    if (!status.ok()) return absl::FailedPreconditionError(status.message());
-    return SealHandle(kMaker, IpcKind::kMemory, handle);
+    const auto handle = memory_.ExportMemory(memory);
+    if (!handle.ok()) return handle.status();
+    return SealHandle(kCudaMaker, IpcKind::kMemory, *handle);
   }
 
   absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) override {
@@ -470,37 +379,29 @@ class CudaRuntime : public DeviceRuntime {
                        (*own)->imported ? "was imported" : "was not made an interprocess one"));
     }
     Use();
-    EventHandle handle;
+    CudaEventHandle handle;
     const absl::Status status =
         CudaStatus(cudaIpcGetEventHandle(&handle.event, (*own)->event), "cudaIpcGetEventHandle");
     if (!status.ok()) return absl::FailedPreconditionError(status.message());
-    return SealHandle(kMaker, IpcKind::kEvent, handle);
+    return SealHandle(kCudaMaker, IpcKind::kEvent, handle);
   }
 
   absl::StatusOr<std::byte*> ImportMemory(absl::string_view bytes) override {
-    auto handle = OpenHandle<MemoryHandle>(kMaker, IpcKind::kMemory, bytes);
+    auto handle = OpenHandle<CudaMemoryHandle>(kCudaMaker, IpcKind::kMemory, bytes);
     if (!handle.ok()) return handle.status();
     if (absl::Status status = RefuseInCapture("ImportMemory"); !status.ok()) return status;
     Use();
-    void* memory = nullptr;
-    const absl::Status status =
-        CudaStatus(cudaIpcOpenMemHandle(&memory, handle->memory, cudaIpcMemLazyEnablePeerAccess),
-                   "cudaIpcOpenMemHandle");
-    if (status.ok()) return static_cast<std::byte*>(memory);
-    return absl::FailedPreconditionError(absl::StrCat(
-        info_.id, " can't reach memory of GPU-",
-        absl::BytesToHexString(absl::string_view(handle->device, sizeof(handle->device))), ": ",
-        status.message()));
+    return memory_.ImportMemory(*handle);
   }
 
   void CloseMemory(std::byte* memory) override {
     if (memory == nullptr || !RefuseInCapture("CloseMemory").ok()) return;
     Use();
-    CudaStatus(cudaIpcCloseMemHandle(memory), "cudaIpcCloseMemHandle").IgnoreError();
+    memory_.CloseMemory(memory);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view bytes) override {
-    auto handle = OpenHandle<EventHandle>(kMaker, IpcKind::kEvent, bytes);
+    auto handle = OpenHandle<CudaEventHandle>(kCudaMaker, IpcKind::kEvent, bytes);
     if (!handle.ok()) return handle.status();
     Use();
     cudaEvent_t event = nullptr;
@@ -614,11 +515,10 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   const int device_;
-  std::string uuid_;
-  DeviceInfo info_;
+  const DeviceInfo info_;
   const std::unique_ptr<CudaProducts> products_;
+  CudaMemory memory_;
   Mutex mutex_;
-  std::map<const void*, bool> allocated_ ABSL_GUARDED_BY(mutex_);  // whether for other processes
   std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // by kernel
   OpenCaptures captures_ ABSL_GUARDED_BY(mutex_);
 };
@@ -633,27 +533,11 @@ CudaEvent::~CudaEvent() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime(int device) {
-  auto refuse = [](const auto&... parts) {
-    return absl::FailedPreconditionError(absl::StrCat("CUDA: ", parts...));
-  };
-  int devices = 0;
-  absl::Status status = CudaStatus(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  if (!status.ok()) return refuse(status.message());
-  if (device < 0 || device >= devices) {
-    return refuse("device ", device, " of ", devices, " was asked for");
-  }
-  status = CudaStatus(cudaSetDevice(device), "cudaSetDevice");
-  if (!status.ok()) return refuse(status.message());
-  cudaDeviceProp properties;
-  status = CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  if (!status.ok()) return refuse(status.message());
-  if (properties.major < 8) {
-    return refuse(properties.name, " has compute capability ", properties.major, ".",
-                  properties.minor, "; the kernels need 8.0");
-  }
+  const auto properties = FindCudaDevice(device);
+  if (!properties.ok()) return properties.status();
   auto products = CudaProducts::Create();
   if (!products.ok()) return products.status();
-  return std::make_unique<CudaRuntime>(device, properties, *std::move(products));
+  return std::make_unique<CudaRuntime>(device, *properties, *std::move(products));
 }
 
 }  // namespace baton

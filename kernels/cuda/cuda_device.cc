@@ -1,0 +1,74 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_status.h"
+
+namespace baton {
+namespace {
+
+// DeviceInfo::id.
+std::string IdOf(const cudaDeviceProp& properties) {
+  return absl::StrCat("GPU-", absl::BytesToHexString(absl::string_view(
+                                  properties.uuid.bytes, sizeof(properties.uuid.bytes))));
+}
+
+}  // namespace
+
+absl::StatusOr<cudaDeviceProp> FindCudaDevice(int device) {
+  auto refuse = [](const auto&... parts) {
+    return absl::FailedPreconditionError(absl::StrCat("CUDA: ", parts...));
+  };
+  int devices = 0;
+  absl::Status status = CudaStatus(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  if (!status.ok()) return refuse(status.message());
+  if (device < 0 || device >= devices) {
+    return refuse("device ", device, " of ", devices, " was asked for");
+  }
+  status = CudaStatus(cudaSetDevice(device), "cudaSetDevice");
+  if (!status.ok()) return refuse(status.message());
+  cudaDeviceProp properties;
+  status = CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  if (!status.ok()) return refuse(status.message());
+  if (properties.major < 8) {
+    return refuse(properties.name, " has compute capability ", properties.major, ".",
+                  properties.minor, "; the kernels need 8.0");
+  }
+  return properties;
+}
+
+DeviceInfo CudaDeviceInfo(const cudaDeviceProp& properties) {
+  DeviceInfo info;
+  info.name = properties.name;
+  info.id = IdOf(properties);
+  info.multiprocessors = properties.multiProcessorCount;
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.total_bytes = properties.totalGlobalMem;
+  info.shared_bytes = properties.sharedMemPerBlockOptin;
+  return info;
+}
+
+std::string CudaLink(int device, absl::string_view other_id) {
+  int devices = 0;
+  if (!CudaStatus(cudaGetDeviceCount(&devices), "cudaGetDeviceCount").ok()) return "";
+  for (int other = 0; other < devices; ++other) {
+    cudaDeviceProp properties;
+    if (!CudaStatus(cudaGetDeviceProperties(&properties, other), "cudaGetDeviceProperties").ok() ||
+        IdOf(properties) != other_id) {
+      continue;
+    }
+    // Of what lies between GPUs only NVLink carries atomics.
+    int atomics = 0;
+    if (!CudaStatus(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device,
+                                              other),
+                    "cudaDeviceGetP2PAttribute")
+             .ok()) {
+      return "";
+    }
+    return atomics != 0 ? "nvlink" : "pcie";
+  }
+  return "";
+}
+
+}  // namespace baton
