@@ -8,8 +8,10 @@
 
 namespace baton {
 
-// Reads that have ended and whose `done` is still to be called, which Transport does from some of
-// its calls alone.
+// Reads of a transport that have ended and whose `done` is still to be called. KV thread only, as
+// all of a transport but Wake: Add from Read, or wherever the transport learns that one has ended;
+// Report from Progress and Disconnect (which the transport's destructor calls for every peer), for
+// from there alone Transport may call `done`. A `done` may call Read, and so Add, but not Report.
 class EndedReads {
  public:
   static constexpr PeerId kAll = -1;
