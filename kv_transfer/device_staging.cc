@@ -9,7 +9,7 @@
 namespace baton {
 
 DeviceStaging::~DeviceStaging() {
-  if (stream_ != nullptr) (void)runtime_->Synchronize(*stream_);
+  copies_.reset();
   for (auto& [id, reader] : readers_) {
     if (reader.slots.pinned) runtime_->UnpinHost(reader.slots.memory.data);
   }
@@ -43,10 +43,10 @@ absl::Status DeviceStaging::TryStage(const StageNote& note) {
         note.pool < pools_.size() ? absl::StrCat(" (", pools_[note.pool].bytes, " bytes)") : "",
         " into slot ", note.slot, " of ", kSlots, " of ", kSlotBytes, " bytes"));
   }
-  if (stream_ == nullptr) {
-    auto stream = runtime_->CreateStream(StreamKind::kCopy);
-    if (!stream.ok()) return stream.status();
-    stream_ = *std::move(stream);
+  if (copies_ == nullptr) {
+    auto copies = DeviceCopies::Create(runtime_);
+    if (!copies.ok()) return copies.status();
+    copies_ = *std::move(copies);
   }
   const auto found = FindReader(note);
   if (!found.ok()) return found.status();
@@ -55,22 +55,13 @@ absl::Status DeviceStaging::TryStage(const StageNote& note) {
     return absl::ResourceExhaustedError(
         absl::StrCat(reader.under_way, " stagings of this reader are under way"));
   }
-  std::unique_ptr<DeviceEvent> event;
-  if (spare_events_.empty()) {
-    auto created = runtime_->CreateEvent();
-    if (!created.ok()) return created.status();
-    event = *std::move(created);
-  } else {
-    event = std::move(spare_events_.back());
-    spare_events_.pop_back();
-  }
-  absl::Status status = runtime_->Copy(reader.slots.memory.data + note.slot * kSlotBytes,
-                                       pools_[note.pool].data + note.offset, note.bytes, *stream_);
-  if (status.ok()) status = runtime_->Record(*event, *stream_);
-  if (!status.ok()) return status;
-  ++reader.under_way;
-  copies_.push_back({note.reader, note.id, note.slot, std::move(event)});
-  return absl::OkStatus();
+  const absl::Status status =
+      copies_->Copy(reader.slots.memory.data + note.slot * kSlotBytes,
+                    pools_[note.pool].data + note.offset, note.bytes,
+                    [this, reader = note.reader, id = note.id, slot = note.slot](
+                        const absl::Status& copied) { OnCopied(reader, id, slot, copied); });
+  if (status.ok()) ++reader.under_way;
+  return status;
 }
 
 absl::StatusOr<DeviceStaging::Reader*> DeviceStaging::FindReader(const StageNote& note) {
@@ -131,27 +122,18 @@ void DeviceStaging::Answer(const StagedNote& note, const std::string& address, P
   }
 }
 
-bool DeviceStaging::Progress() {
-  bool any = false;
-  while (!copies_.empty()) {
-    const absl::StatusOr<bool> ran = runtime_->Query(*copies_.front().event);
-    if (ran.ok() && !*ran) break;
-    Copied copied = std::move(copies_.front());
-    copies_.pop_front();
-    spare_events_.push_back(std::move(copied.event));
-    any = true;
-    Reader& reader = readers_.at(copied.reader);
-    --reader.under_way;
-    StagedNote note;
-    note.reader = copied.reader;
-    note.id = copied.id;
-    note.code = ran.status().code();
-    note.message = std::string(ran.status().message());
-    note.key = reader.slots.memory.key;
-    note.offset = copied.slot * kSlotBytes;
-    Answer(note, reader.address, &reader.peer);
-  }
-  return any;
+void DeviceStaging::OnCopied(uint64_t reader_id, uint64_t id, uint32_t slot,
+                             const absl::Status& status) {
+  Reader& reader = readers_.at(reader_id);
+  --reader.under_way;
+  StagedNote note;
+  note.reader = reader_id;
+  note.id = id;
+  note.code = status.code();
+  note.message = std::string(status.message());
+  note.key = reader.slots.memory.key;
+  note.offset = slot * kSlotBytes;
+  Answer(note, reader.address, &reader.peer);
 }
 
 }  // namespace baton

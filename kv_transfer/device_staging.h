@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/device_runtime.h"
+#include "kv_transfer/device_copies.h"
 #include "kv_transfer/staging_notes.h"
 #include "kv_transfer/transport.h"
 
@@ -40,8 +40,8 @@ class DeviceStaging {
   // be, or has more than kMostUnderWay, with why.
   void Stage(const StageNote& note);
   // Answers what has been copied; true when something was.
-  bool Progress();
-  bool busy() const { return !copies_.empty(); }
+  bool Progress() { return copies_ != nullptr && copies_->Progress(); }
+  bool busy() const { return copies_ != nullptr && copies_->under_way() > 0; }
 
  private:
   struct Pool {
@@ -58,25 +58,19 @@ class DeviceStaging {
     std::string address;
     uint32_t under_way = 0;
   };
-  struct Copied {
-    uint64_t reader, id;
-    uint32_t slot;
-    std::unique_ptr<DeviceEvent> event;
-  };
 
   absl::Status TryStage(const StageNote& note);
   absl::StatusOr<Reader*> FindReader(const StageNote& note);
   absl::StatusOr<Slots> NewSlots();
   absl::StatusOr<Slots> SlotsOfOneThatIsGone();
+  void OnCopied(uint64_t reader, uint64_t id, uint32_t slot, const absl::Status& status);
   void Answer(const StagedNote& note, const std::string& address, PeerId* peer);
 
   DeviceRuntime* const runtime_;
   Transport* const inner_;
-  std::unique_ptr<DeviceStream> stream_;  // made with the first request
+  std::unique_ptr<DeviceCopies> copies_;  // made with the first request
   std::vector<Pool> pools_;
   std::map<uint64_t, Reader> readers_;
-  std::deque<Copied> copies_;  // in the order of the stream
-  std::vector<std::unique_ptr<DeviceEvent>> spare_events_;
 };
 
 }  // namespace baton

@@ -10,7 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "common/base/random.h"
+#include "kv_transfer/bounced_reads.h"
+#include "kv_transfer/device_copies.h"
 #include "kv_transfer/device_pool_key.h"
 #include "kv_transfer/device_staging.h"
 #include "kv_transfer/ended_reads.h"
@@ -37,7 +38,8 @@ class DeviceTransport : public Transport {
       : runtime_(runtime),
         path_(path),
         inner_(std::move(inner)),
-        staging_(std::make_unique<DeviceStaging>(runtime, inner_.get())) {}
+        staging_(std::make_unique<DeviceStaging>(runtime, inner_.get())),
+        bounced_(std::make_unique<BouncedReads>(runtime, inner_.get())) {}
   ~DeviceTransport() override;
   absl::Status Start();
 
@@ -73,72 +75,47 @@ class DeviceTransport : public Transport {
     int pieces = 0;              // of them, those not reported
     absl::Status error;          // once it is not OK, nothing more is handed on
   };
-  // A run on its way through a slot at its owner, and through one of our landing places unless it
-  // ends in host memory.
-  struct Bounce {
-    Job* job;
-    size_t at, bytes;  // of the read
-    uint32_t slot;
-    int landing;
-    bool reading = false;  // from the slot
-  };
-  // A copy on our stream.
-  struct Copying {
-    Job* job;
-    std::unique_ptr<DeviceEvent> event;
-    int landing;
-  };
   struct Peer {
     std::map<std::string, DevicePool, std::less<>> pools;  // by key
     std::string link;                                      // of the pool whose bytes came last
     std::deque<std::unique_ptr<Job>> queue;                // not all handed on
     std::map<Job*, std::unique_ptr<Job>> handed_on;        // all of it, not all reported
-    std::map<uint64_t, Bounce> bounces;                    // by id
-    std::vector<uint32_t> free_slots;                      // at this peer
+    int copies = 0;                                        // under way on our stream
   };
 
   absl::StatusOr<DevicePool*> OpenPool(PeerId id, Peer* peer, absl::string_view key);
   bool Post(Peer* peer);
   void PostDirect(PeerId id, Peer* peer);
   void OnDirectRead(PeerId id, Job* job, absl::Status status);
-  bool PostBounce(PeerId id, Peer* peer);
-  absl::Status Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes, int landing);
+  bool PostBounced(Peer* peer);
+  void OnArrived(Job* job, std::byte* to, size_t bytes, std::byte* landing,
+                 const absl::Status& status);
+  absl::Status Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes,
+                    std::byte* landing);
   void OnNote(absl::string_view note);
-  void OnStaged(const StagedNote& note);
-  void OnSlotRead(PeerId peer, uint64_t bounce, const absl::Status& status);
   void PieceDone(Job* job, const absl::Status& status);
-  void CopyDone(const absl::Status& status);
   void Fail(Peer* peer, const absl::Status& why);
   bool OnOurDevice(const std::byte* at) const;
 
   DeviceRuntime* const runtime_;
   const DevicePath path_;
   const uint64_t node_ = ThisNode();
-  const uint64_t reader_ = RandomU64();  // as owners that stage for us know us
   std::unique_ptr<Transport> inner_;
   std::unique_ptr<DeviceStaging> staging_;
-  std::unique_ptr<DeviceStream> stream_;
+  std::unique_ptr<BouncedReads> bounced_;
+  std::unique_ptr<DeviceCopies> copies_;
   std::vector<TransportMemory> pools_;
   absl::Status direct_ = absl::FailedPreconditionError("we have no pool");  // of our pools
   std::function<void(absl::string_view)> handler_;
   std::map<PeerId, Peer> peers_;  // ids are inner's
-  std::deque<Copying> copies_;    // in the order of the stream
-  std::vector<std::unique_ptr<DeviceEvent>> spare_events_;
-  uint64_t last_bounce_ = 0;
-  std::map<uint64_t, PeerId> bounced_from_;  // peers by bounce
-  std::byte* landings_ = nullptr;            // pinned; made with the first bounced read
-  std::vector<int> free_landings_;
   std::deque<StageNote> asked_;
   EndedReads ended_;
 };
 
-constexpr int kLandings = 16;
-constexpr int kNoLanding = -1;
-
 absl::Status DeviceTransport::Start() {
-  auto stream = runtime_->CreateStream(StreamKind::kCopy);
-  if (!stream.ok()) return stream.status();
-  stream_ = *std::move(stream);
+  auto copies = DeviceCopies::Create(runtime_);
+  if (!copies.ok()) return copies.status();
+  copies_ = *std::move(copies);
   inner_->SetNoteHandler([this](absl::string_view note) { OnNote(note); });
   return absl::OkStatus();
 }
@@ -149,8 +126,8 @@ DeviceTransport::~DeviceTransport() {
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
   staging_.reset();
   inner_.reset();
-  stream_.reset();
-  if (landings_ != nullptr) runtime_->FreePinned(landings_);
+  copies_.reset();
+  bounced_.reset();
   for (const TransportMemory& pool : pools_) runtime_->Free(pool.data);
 }
 
@@ -158,8 +135,8 @@ absl::StatusOr<TransportMemory> DeviceTransport::AllocatePool(size_t bytes) {
   if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
   const auto data = runtime_->Allocate(bytes, true);
   if (!data.ok()) return data.status();
-  absl::Status zeroed = runtime_->Fill(*data, 0, bytes, *stream_);
-  zeroed.Update(runtime_->Synchronize(*stream_));
+  absl::Status zeroed = runtime_->Fill(*data, 0, bytes, copies_->stream());
+  zeroed.Update(runtime_->Synchronize(copies_->stream()));
   if (!zeroed.ok()) {
     runtime_->Free(*data);
     return zeroed;
@@ -206,8 +183,7 @@ absl::StatusOr<PeerId> DeviceTransport::Connect(absl::string_view address) {
   }
   const auto id = inner_->Connect(inner);
   if (!id.ok()) return id.status();
-  Peer& peer = peers_[*id];
-  for (uint32_t slot = 0; slot < DeviceStaging::kSlots; ++slot) peer.free_slots.push_back(slot);
+  peers_.try_emplace(*id);
   return *id;
 }
 
@@ -267,20 +243,16 @@ void DeviceTransport::Read(ReadOperation operation) {
   peer->second.queue.push_back(std::move(job));
 }
 
+// Of a piece of a read, from a peer's memory or from a landing place that it then returns.
 absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes,
-                                   int landing) {
-  Copying copying{job, nullptr, landing};
-  if (spare_events_.empty()) {
-    auto event = runtime_->CreateEvent();
-    if (!event.ok()) return event.status();
-    copying.event = *std::move(event);
-  } else {
-    copying.event = std::move(spare_events_.back());
-    spare_events_.pop_back();
-  }
-  absl::Status status = runtime_->Copy(to, from, bytes, *stream_);
-  if (status.ok()) status = runtime_->Record(*copying.event, *stream_);
-  if (status.ok()) copies_.push_back(std::move(copying));
+                                   std::byte* landing) {
+  const absl::Status status =
+      copies_->Copy(to, from, bytes, [this, job, landing](const absl::Status& copied) {
+        --peers_.at(job->peer).copies;
+        if (landing != nullptr) bounced_->Return(landing);
+        PieceDone(job, copied);
+      });
+  if (status.ok()) ++peers_.at(job->peer).copies;
   return status;
 }
 
@@ -290,13 +262,13 @@ bool DeviceTransport::Post(Peer* peer) {
   while (!peer->queue.empty()) {
     Job* job = peer->queue.front().get();
     if (job->pool->path == DevicePath::kBounced) {
-      if (!PostBounce(job->peer, peer)) break;
+      if (!PostBounced(peer)) break;
       moved = true;
     } else if (job->pool->path == DevicePath::kDirect) {
       PostDirect(job->peer, peer);
       moved = true;
     } else {
-      if (copies_.size() >= kCopies) break;
+      if (copies_->under_way() >= kCopies) break;
       ReadOperation& read = job->operation;
       ++job->pieces;
       job->asked = read.bytes;
@@ -304,7 +276,7 @@ bool DeviceTransport::Post(Peer* peer) {
       peer->handed_on.emplace(job, std::move(peer->queue.front()));
       peer->queue.pop_front();
       const absl::Status status =
-          Copy(job, read.local, job->pool->imported + read.offset, read.bytes, kNoLanding);
+          Copy(job, read.local, job->pool->imported + read.offset, read.bytes, nullptr);
       if (!status.ok()) PieceDone(job, status);
     }
   }
@@ -343,44 +315,22 @@ void DeviceTransport::OnDirectRead(PeerId id, Job* job, absl::Status status) {
   peer.handed_on.erase(it);
 }
 
-// Asks for the next run of the oldest read. False when there is no slot or no landing place.
-bool DeviceTransport::PostBounce(PeerId id, Peer* peer) {
+// Asks for the next run of the oldest read. False when that has to wait.
+bool DeviceTransport::PostBounced(Peer* peer) {
   Job* job = peer->queue.front().get();
-  const bool to_device = OnOurDevice(job->operation.local);
-  if (to_device && landings_ == nullptr && job->error.ok()) {
-    const auto landings = runtime_->AllocatePinned(kLandings * DeviceStaging::kSlotBytes);
-    job->error = landings.status();
-    if (landings.ok()) {
-      landings_ = *landings;
-      for (int i = 0; i < kLandings; ++i) free_landings_.push_back(i);
-    }
-  }
   if (job->error.ok()) {
-    if (peer->free_slots.empty() || (to_device && free_landings_.empty())) return false;
-    const size_t bytes =
-        std::min<size_t>(DeviceStaging::kSlotBytes, job->operation.bytes - job->asked);
-    StageNote note;
-    note.reader = reader_;
-    note.id = last_bounce_ + 1;
-    note.slot = peer->free_slots.back();
-    note.pool = job->pool->index;
-    note.offset = job->operation.offset + job->asked;
-    note.bytes = bytes;
-    note.address = inner_->address();
-    job->error = inner_->SendNote(id, EncodeStage(note));
-    if (absl::IsResourceExhausted(job->error)) {
-      job->error = absl::OkStatus();
-      return false;
-    }
-    if (job->error.ok()) {
-      Bounce bounce{job, job->asked, bytes, note.slot, kNoLanding};
-      peer->free_slots.pop_back();
-      if (to_device) {
-        bounce.landing = free_landings_.back();
-        free_landings_.pop_back();
-      }
-      bounced_from_[++last_bounce_] = id;
-      peer->bounces.emplace(last_bounce_, bounce);
+    const ReadOperation& read = job->operation;
+    const size_t bytes = std::min<size_t>(DeviceStaging::kSlotBytes, read.bytes - job->asked);
+    std::byte* const to = read.local + job->asked;
+    const auto asked =
+        bounced_->Ask({job->peer, job->pool->index, read.offset + job->asked, bytes},
+                      OnOurDevice(read.local) ? nullptr : to,
+                      [this, job, to, bytes](const absl::Status& status, std::byte* landing) {
+                        OnArrived(job, to, bytes, landing, status);
+                      });
+    if (asked.ok() && !*asked) return false;
+    job->error = asked.status();
+    if (asked.ok()) {
       ++job->pieces;
       job->asked += bytes;
     }
@@ -402,56 +352,24 @@ void DeviceTransport::OnNote(absl::string_view note) {
     return;
   }
   if (const auto staged = DecodeStaged(note)) {
-    if (staged->reader == reader_) OnStaged(*staged);
+    bounced_->OnStaged(*staged);
   } else if (auto asked = DecodeStage(note)) {
     if (asked_.size() < kMaxNotesUnderWay) asked_.push_back(*std::move(asked));
   }
 }
 
-void DeviceTransport::OnStaged(const StagedNote& note) {
-  const auto from = bounced_from_.find(note.id);
-  if (from == bounced_from_.end()) return;
-  const PeerId id = from->second;
-  Bounce& bounce = peers_.at(id).bounces.at(note.id);
-  if (bounce.reading) return;
-  if (note.code != absl::StatusCode::kOk) {
-    OnSlotRead(id, note.id, absl::Status(note.code, note.message));
-    return;
-  }
-  bounce.reading = true;
-  std::byte* const to = bounce.landing == kNoLanding
-                            ? bounce.job->operation.local + bounce.at
-                            : landings_ + bounce.landing * DeviceStaging::kSlotBytes;
-  inner_->Read(
-      {id, note.key, note.offset, to, bounce.bytes,
-       [this, id, number = note.id](absl::Status status) { OnSlotRead(id, number, status); }});
-}
-
-// The slot is free again; what was in it goes on to the device.
-void DeviceTransport::OnSlotRead(PeerId id, uint64_t number, const absl::Status& status) {
-  Peer& peer = peers_.at(id);
-  const Bounce bounce = peer.bounces.at(number);
-  peer.bounces.erase(number);
-  bounced_from_.erase(number);
-  peer.free_slots.push_back(bounce.slot);
+// A run of a bounced read is in host memory; from a landing place it goes on to the device.
+void DeviceTransport::OnArrived(Job* job, std::byte* to, size_t bytes, std::byte* landing,
+                                const absl::Status& status) {
   absl::Status result = status;
-  if (result.ok() && bounce.landing != kNoLanding && bounce.job->error.ok()) {
-    result =
-        Copy(bounce.job, bounce.job->operation.local + bounce.at,
-             landings_ + bounce.landing * DeviceStaging::kSlotBytes, bounce.bytes, bounce.landing);
-    if (result.ok()) return;  // CopyDone has the rest
+  if (landing != nullptr) {
+    if (result.ok() && job->error.ok()) {
+      result = Copy(job, to, landing, bytes, landing);
+      if (result.ok()) return;  // which has the rest
+    }
+    bounced_->Return(landing);
   }
-  if (bounce.landing != kNoLanding) free_landings_.push_back(bounce.landing);
-  PieceDone(bounce.job, result);
-}
-
-// Of the oldest copy, which has run or, with `status`, never will.
-void DeviceTransport::CopyDone(const absl::Status& status) {
-  Copying copying = std::move(copies_.front());
-  copies_.pop_front();
-  spare_events_.push_back(std::move(copying.event));
-  if (copying.landing != kNoLanding) free_landings_.push_back(copying.landing);
-  PieceDone(copying.job, status);
+  PieceDone(job, result);
 }
 
 void DeviceTransport::PieceDone(Job* job, const absl::Status& status) {
@@ -489,23 +407,17 @@ void DeviceTransport::Disconnect(PeerId id) {
   Fail(&peer, why);
   // Runs whose bytes have not come yet: those that are being read from a slot end in inner's
   // Disconnect, and go no further than their landing place.
-  std::vector<uint64_t> waiting;
   for (auto& [job, owned] : peer.handed_on) {
     if (job->pool->path != DevicePath::kIpc) job->error.Update(why);
   }
-  for (const auto& [number, bounce] : peer.bounces) {
-    if (!bounce.reading) waiting.push_back(number);
-  }
-  for (const uint64_t number : waiting) OnSlotRead(id, number, why);
+  bounced_->EndWaiting(id, why);
   inner_->Disconnect(id);
   // A copy that was put on the stream ends by itself; only that ends it.
-  const auto under_way = [id](const Copying& copying) { return copying.job->peer == id; };
-  while (std::any_of(copies_.begin(), copies_.end(), under_way)) {
-    CopyDone(runtime_->Synchronize(*copies_.front().event));
-  }
+  while (peer.copies > 0) copies_->FinishOldest();
   for (const auto& [key, pool] : peer.pools) {
     if (pool.imported != nullptr) runtime_->CloseMemory(const_cast<std::byte*>(pool.imported));
   }
+  bounced_->Forget(id);
   peers_.erase(id);
   ended_.Report(id);
 }
@@ -518,18 +430,13 @@ bool DeviceTransport::Progress() {
   moved |= !asked.empty();
   moved |= staging_->Progress();
   for (auto& [id, peer] : peers_) moved |= Post(&peer);
-  while (!copies_.empty()) {
-    const absl::StatusOr<bool> ran = runtime_->Query(*copies_.front().event);
-    if (ran.ok() && !*ran) break;
-    CopyDone(ran.status());
-    moved = true;
-  }
+  moved |= copies_->Progress();
   return ended_.Report(EndedReads::kAll) || moved;
 }
 
 void DeviceTransport::Wait(absl::Duration timeout) {
   if (!ended_.empty() || !asked_.empty()) return;
-  if (!copies_.empty() || staging_->busy()) timeout = std::min(timeout, kWaitForDevice);
+  if (copies_->under_way() > 0 || staging_->busy()) timeout = std::min(timeout, kWaitForDevice);
   inner_->Wait(timeout);
 }
 
