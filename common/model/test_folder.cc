@@ -128,6 +128,15 @@ json TinyConfig() {
           {"eos_token_id", 2}};
 }
 
+absl::StatusOr<ModelConfig> ReadTiny(const json& changes, const json& generation) {
+  TestFolder folder;
+  json config = TinyConfig();
+  if (!changes.is_null()) config.merge_patch(changes);
+  folder.Write("config.json", config.dump());
+  if (!generation.is_null()) folder.Write("generation_config.json", generation.dump());
+  return ReadModelConfig(folder.path());
+}
+
 std::vector<TestTensor> TinyTensors(const std::string& matrix_dtype,
                                     const std::string& vector_dtype) {
   std::vector<TestTensor> tensors = {{"model.embed_tokens.weight", matrix_dtype, {5, 4}}};

@@ -6,7 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/model/model_config.h"
 
 namespace baton {
 
@@ -48,6 +50,9 @@ std::string SafetensorsBytes(const std::vector<TestTensor>& tensors, int padding
 // The smallest Llama there is: 2 layers of 2 query heads and 1 KV head of 2, hidden 4,
 // vocabulary 5.
 nlohmann::json TinyConfig();
+// It as ReadModelConfig has it, with changes, and beside a generation_config.json that is not null.
+absl::StatusOr<ModelConfig> ReadTiny(const nlohmann::json& changes,
+                                     const nlohmann::json& generation = nullptr);
 // Its tensors, matrices and vectors of the given types.
 std::vector<TestTensor> TinyTensors(const std::string& matrix_dtype = "F32",
                                     const std::string& vector_dtype = "F32");
