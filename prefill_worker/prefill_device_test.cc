@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulated_runtime.h"
+#include "kernels/forwarding_backend.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/inprocess_transport.h"
 #include "kv_transfer/kv_puller.h"
@@ -24,47 +25,25 @@ namespace {
 constexpr int kBlockTokens = 8, kBlocks = 16;
 
 // Another backend, with a fault.
-class FaultyBackend final : public Backend {
+class FaultyBackend final : public ForwardingBackend {
  public:
   enum class Fault { kNone, kForgetsEvents, kFailsOnce };
   FaultyBackend(std::unique_ptr<Backend> backend, Fault fault)
-      : backend_(std::move(backend)), fault_(fault) {}
+      : ForwardingBackend(std::move(backend)), fault_(fault) {}
 
-  std::string numerics_id() const override { return backend_->numerics_id(); }
-  std::string Describe() const override { return backend_->Describe(); }
-  absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override {
-    return backend_->LoadWeight(host);
-  }
-  absl::StatusOr<Tensor> Allocate(int rows, int cols) override {
-    return backend_->Allocate(rows, cols);
-  }
-  absl::Status Embed(const EmbedArgs& args) override { return backend_->Embed(args); }
-  absl::Status RmsNorm(const RmsNormArgs& args) override { return backend_->RmsNorm(args); }
-  absl::Status Gemm(const GemmArgs& args) override { return backend_->Gemm(args); }
-  absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
-    return backend_->RopeAndWriteKv(args);
-  }
   absl::Status Attention(const AttentionArgs& args) override {
     if (fault_ == Fault::kFailsOnce && args.layer == 1) {
       fault_ = Fault::kNone;
       return absl::InternalError("attention fails once");
     }
-    return backend_->Attention(args);
+    return ForwardingBackend::Attention(args);
   }
-  absl::Status SiluMul(const SiluMulArgs& args) override { return backend_->SiluMul(args); }
-  absl::Status Logits(const LogitsArgs& args) override { return backend_->Logits(args); }
-  absl::Status Synchronize() override { return backend_->Synchronize(); }
   absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() override {
     if (fault_ == Fault::kForgetsEvents) return std::shared_ptr<DeviceEvent>();
-    return backend_->Record();
+    return ForwardingBackend::Record();
   }
-  absl::Status StartStep(const StepArgs& step, StepOps ops) override {
-    return backend_->StartStep(step, ops);
-  }
-  absl::Status FinishStep() override { return backend_->FinishStep(); }
 
  private:
-  const std::unique_ptr<Backend> backend_;
   Fault fault_;
 };
 

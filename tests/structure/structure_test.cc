@@ -145,6 +145,27 @@ TEST(StructureTest, TransfersAndKernelsKnowNoGrpc) {
   }
 }
 
+// One that was forgotten would be the base's: a default, and not what the backend does.
+TEST(StructureTest, AForwardingBackendForwardsEverything) {
+  const auto text = [](const char* path) {
+    return Contents(fs::path(BATON_SOURCE_DIR) / "kernels" / path);
+  };
+  const std::string forwarding = text("forwarding_backend.h");
+  std::string backend = text("backend.h");
+  backend.erase(0, backend.find("class Backend {"));
+  static const std::regex kVirtual(R"(virtual [^~;{(]*\b(\w+)\()");
+  int operations = 0;
+  for (std::sregex_iterator it(backend.begin(), backend.end(), kVirtual), end; it != end; ++it) {
+    const std::string name = (*it)[1];
+    EXPECT_TRUE(
+        std::regex_search(forwarding, std::regex("\\b" + name + R"(\([^;{]*\) (const )?override )" +
+                                                 R"(\{\s+return backend_->)" + name + R"(\()")))
+        << name;
+    ++operations;
+  }
+  EXPECT_GE(operations, 19);
+}
+
 TEST(StructureTest, EveryRoomHasAReadme) {
   for (const auto& [room, level] : Rooms()) {
     const fs::path folder = fs::path(BATON_SOURCE_DIR) / room;
