@@ -1,10 +1,13 @@
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <map>
 #include <numeric>
 #include <sstream>
 
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,8 +121,8 @@ class Peer {
 class PeerProcess {
  public:
   PeerProcess() {
-    int to[2], from[2];
-    EXPECT_EQ(pipe(to), 0);
+    int to[2], from[2];  // a socket that is written to tells of a process that is gone
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, to), 0);
     EXPECT_EQ(pipe(from), 0);
     pid_ = fork();
     if (pid_ == 0) {
@@ -131,19 +134,28 @@ class PeerProcess {
     }
     close(to[0]);
     close(from[1]);
-    to_ = fdopen(to[1], "w");
+    to_ = to[1];
     from_ = fdopen(from[0], "r");
   }
   ~PeerProcess() {
-    std::fclose(to_);  // ends it
+    close(to_);  // ends it
     std::fclose(from_);
     waitpid(pid_, nullptr, 0);
   }
 
-  void Send(absl::string_view command, absl::string_view bytes = "") {
-    std::fprintf(to_, "%s %s\n", std::string(command).c_str(),
-                 absl::BytesToHexString(bytes).c_str());
-    std::fflush(to_);
+  // Unavailable when the other process is gone, as the calls below.
+  absl::Status Send(absl::string_view command, absl::string_view bytes = "") {
+    const std::string line = absl::StrCat(command, " ", absl::BytesToHexString(bytes), "\n");
+    for (size_t sent = 0; sent < line.size();) {
+      const ssize_t more = send(to_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
+      if (more > 0) {
+        sent += more;
+      } else if (errno != EINTR) {
+        return absl::UnavailableError(
+            absl::StrCat("the other process is gone: ", std::strerror(errno)));
+      }
+    }
+    return absl::OkStatus();
   }
   absl::StatusOr<std::string> Receive() {
     std::string line;
@@ -160,7 +172,7 @@ class PeerProcess {
     return absl::Status(static_cast<absl::StatusCode>(code), bytes);
   }
   absl::StatusOr<std::string> Ask(absl::string_view command, absl::string_view bytes = "") {
-    Send(command, bytes);
+    if (absl::Status status = Send(command, bytes); !status.ok()) return status;
     return Receive();
   }
   std::string Get(absl::string_view command, absl::string_view bytes = "") {
@@ -177,7 +189,8 @@ class PeerProcess {
 
  private:
   pid_t pid_;
-  FILE *to_ = nullptr, *from_ = nullptr;
+  int to_ = -1;
+  FILE* from_ = nullptr;
 };
 
 TEST_P(DeviceRuntimeConformanceTest, AnotherProcessReadsWhatIsThereOnceTheEventIsReached) {
@@ -214,7 +227,7 @@ TEST_P(DeviceRuntimeConformanceTest, WorkGoesBackAndForth) {
   for (uint32_t turn = 0; turn < kTurns; ++turn) {
     Add(memory, memory, 1, kCount, *stream_);
     Ok(runtime_->Record(*here, *stream_));
-    for (const char* command : {"wait", "add", "record-own"}) peer.Send(command);
+    for (const char* command : {"wait", "add", "record-own"}) Ok(peer.Send(command));
     for (int i = 0; i < 3; ++i) Ok(peer.Receive().status());
     Ok(runtime_->WaitFor(**there, *stream_));
   }
@@ -294,7 +307,8 @@ TEST_P(DeviceRuntimeConformanceTest, TheDeathOfAnotherProcessLeavesThisOneWorkin
   auto imported = runtime_->ImportEvent(event);
   ASSERT_TRUE(imported.ok()) << imported.status();
   peer.Get("record-own");
-  EXPECT_FALSE(peer.Ask("die").ok());
+  EXPECT_EQ(peer.Ask("die").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(peer.Ask("read").status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(runtime_->ImportMemory(memory).status().code(), absl::StatusCode::kFailedPrecondition);
   uint32_t* const own = Upload(Numbers(0));
   Ok(runtime_->WaitFor(**imported, *stream_));  // was reached before
