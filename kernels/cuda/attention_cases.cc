@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,81 @@
 
 namespace baton {
 namespace {
+
+// A step's attention on both sides: K and V of whatever some row sees, NaN everywhere else.
+struct TwinAttention {
+  struct Shape {
+    KvLayout layout;
+    std::vector<int> lengths, rows;  // of TwinStep
+    int ratio;                       // query heads of a KV head
+    int window;
+    float soft_cap;
+    float deviation = 1;  // of q, and so of the scores
+  };
+  static constexpr int kLayer = 1;
+
+  TwinAttention(KernelTrial& trial, const Shape& shape)
+      : shape(shape),
+        step(trial, shape.layout, shape.lengths, shape.rows),
+        rows(static_cast<int>(step.sequence_of_row.size())),
+        heads(shape.layout.kv_heads * shape.ratio) {
+    step.FillPool(trial, kLayer, shape.window);
+    q = trial.Filled(rows, heads * shape.layout.head_dim, shape.deviation);
+    out = trial.Output(rows, heads * shape.layout.head_dim);
+  }
+
+  PagedAttentionParams at(Side side) const {
+    return {.step = step.at(side),
+            .q = q.at(side),
+            .out = out.at(side),
+            .q_stride = q.stride,
+            .out_stride = out.stride,
+            .heads = heads,
+            .window = shape.window,
+            .scale = 1 / std::sqrt(static_cast<float>(shape.layout.head_dim)),
+            .soft_cap = shape.soft_cap,
+            .pages = step.pages(side, kLayer)};
+  }
+  std::string Name() const {
+    return absl::StrCat(shape.layout.Fingerprint(), " ratio ", shape.ratio, " window ",
+                        shape.window, " cap ", shape.soft_cap);
+  }
+
+  const Shape shape;
+  TwinStep step;
+  const int rows, heads;
+  TwinTensor q, out;
+};
+
+// That scores of a deviation of 1 notice.
+float SomeSoftCap(KernelTrial& trial) { return 0.1f * trial.Pick(5, 30); }
+// Gemma 2's, for scores that reach beyond it.
+constexpr float kWideSoftCap = 50, kWideDeviation = 60;
+
+void RunPagedCase(KernelTrial& trial, int i) {
+  constexpr int kHeadDims[] = {64, 80, 96, 128, 256, 10, 1, 33};
+  constexpr DType kTypes[] = {DType::kBF16, DType::kF16, DType::kF32};
+  const int ratio = i / 2 + 1;  // 1 to 16
+  const KvLayout layout = {.layers = 2,
+                           .kv_heads = ratio > 6 ? 1 : trial.Pick(1, 3),
+                           .head_dim = kHeadDims[i % 8],
+                           .block_tokens = trial.Pick(1, 40),
+                           .type = kTypes[i % 3]};
+  const int windows[] = {0, trial.Pick(1, 20), trial.Pick(30, 100), 1 << 30};
+  // A chunk behind a cached prefix, a prompt from its start, one token of decode.
+  const int chunk = trial.Pick(1, 4), prompt = trial.Pick(1, 5);
+  const TwinAttention attention(trial,
+                                {.layout = layout,
+                                 .lengths = {trial.Pick(chunk, 110), prompt, trial.Pick(55, 110)},
+                                 .rows = {chunk, prompt, 1},
+                                 .ratio = ratio,
+                                 .window = windows[trial.Pick(0, 3)],
+                                 .soft_cap = i % 4 == 3 ? SomeSoftCap(trial) : 0});
+  trial.Run(trial.kernels().paged_attention, attention.at(Side::kKernel),
+            attention.at(Side::kTwin));
+  // Scores of up to some units, summed over head_dim in float.
+  trial.Check(attention.Name(), 4e-6, 0.03);
+}
 
 void RunPlanCase(KernelTrial& trial, int i) {
   const KvLayout layout = {1, 1, 8, trial.Pick(1, 300)};
@@ -41,8 +117,8 @@ void RunPlanCase(KernelTrial& trial, int i) {
 void RunSplitCase(KernelTrial& trial, int i) {
   // Every head_dim and every ratio of heads; ranges, and more tiles than the pipeline has stages.
   constexpr int kDimIndex[] = {0, 3, 1, 0, 2, 0, 4, 0}, kBlockTokens[] = {16, 64, 8, 24, 5};
+  constexpr int kMostRanges = 3;
   const int dim_index = kDimIndex[i % 8], head_dim = kAttentionHeadDims[dim_index];
-  const int ratio = (i * 5 + 2) % 16 + 1;
   const KvLayout layout = {.layers = 2,
                            .kv_heads = i % 4 == 0 ? 2 : 1,
                            .head_dim = head_dim,
@@ -50,41 +126,36 @@ void RunSplitCase(KernelTrial& trial, int i) {
                            .type = DType::kBF16};
   // A chunk that crosses the end of a range or of a tile, a prompt, a token of decode.
   const int chunk = trial.Pick(2, 5), prompt = trial.Pick(1, 9);
-  TwinStep step(trial, layout,
-                {(i % 4 == 0 ? kAttentionRange : 32 * trial.Pick(1, 3)) + chunk / 2, prompt,
-                 i % 4 == 1 ? trial.Pick(513, 600) : trial.Pick(1, 100)},
-                {chunk, prompt, 1});
-  constexpr int kMostRanges = 3;
+  const std::vector<int> lengths = {
+      (i % 4 == 0 ? kAttentionRange : 32 * trial.Pick(1, 3)) + chunk / 2, prompt,
+      i % 4 == 1 ? trial.Pick(513, 600) : trial.Pick(1, 100)};
   const int windows[] = {0, i == 3 ? 1 : trial.Pick(1, 20), trial.Pick(30, 300), 1 << 30};
-  const int window = windows[i / 2 % 4];
-  step.FillPool(trial, 1, window);
-  const int rows = static_cast<int>(step.sequence_of_row.size()), heads = layout.kv_heads * ratio;
-  // Once with scores so far apart that nothing but the largest counts.
-  const TwinTensor q = trial.Filled(rows, heads * head_dim, i == 9 ? 1000 : 1);
-  const TwinTensor out = trial.Output(rows, heads * head_dim);
-  const auto attention = [&](Side side) {
-    return PagedAttentionParams{.step = step.at(side),
-                                .q = q.at(side),
-                                .out = out.at(side),
-                                .q_stride = q.stride,
-                                .out_stride = out.stride,
-                                .heads = heads,
-                                .window = window,
-                                .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
-                                .pages = step.pages(side, 1),
-                                .soft_cap = i % 6 == 5 ? 1.5f : 0};
-  };
-  const PagedAttentionParams of_kernel = attention(Side::kKernel);
+  const bool wide = i == 13;
+  const TwinAttention attention(
+      trial, {.layout = layout,
+              .lengths = lengths,
+              .rows = {chunk, prompt, 1},
+              .ratio = (i * 5 + 2) % 16 + 1,
+              .window = windows[i / 2 % 4],
+              .soft_cap = wide         ? kWideSoftCap
+                          : i % 3 == 1 ? SomeSoftCap(trial)
+                                       : 0,
+              // Once with scores so far apart that nothing but the largest counts.
+              .deviation = wide     ? kWideDeviation
+                           : i == 9 ? 1000
+                                    : 1});
+  const PagedAttentionParams of_kernel = attention.at(Side::kKernel);
   const int tile_rows = i % 4 == 0 ? 1 : AttentionTileRows(of_kernel);
-  const size_t items = size_t{kMostRanges} * rows, lines = items * tile_rows * heads;
+  const size_t items = size_t{kMostRanges} * attention.rows;
+  const size_t lines = items * tile_rows * attention.heads;
   const auto scratch = [&](size_t words) { return trial.Scratch(words)->at(Side::kKernel); };
-  TwinMemory* const first_item = trial.Scratch(rows + 1);
+  TwinMemory* const first_item = trial.Scratch(attention.rows + 1);
   TwinMemory* const list = trial.Scratch(2 * items);
   const auto plan = [&](Side side) {
-    return AttentionPlanParams{.step = step.at(side),
-                               .rows = rows,
+    return AttentionPlanParams{.step = attention.step.at(side),
+                               .rows = attention.rows,
                                .tile_rows = tile_rows,
-                               .window = window,
+                               .window = attention.shape.window,
                                .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
                                .items = reinterpret_cast<AttentionItem*>(list->at(side))};
   };
@@ -98,10 +169,9 @@ void RunSplitCase(KernelTrial& trial, int i) {
   for (TwinMemory* const memory : {first_item, list}) memory->GiveToKernel();
   trial.Run(trial.kernels().split_attention[dim_index], LaunchOf(params), params);
   trial.Run(trial.kernels().merge_attention, MergeLaunchOf(params), params);
-  RunTwin(attention(Side::kTwin));
+  RunTwin(attention.at(Side::kTwin));
   // Weights are rounded to bf16, each by itself.
-  trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
-              0.5);
+  trial.Check(attention.Name(), 0x1p-8, 0.5);
 }
 
 void RunPrefillCase(KernelTrial& trial, int i) {
@@ -118,41 +188,40 @@ void RunPrefillCase(KernelTrial& trial, int i) {
   // A chunk that crosses the ends of a range and of tiles of rows, a prompt, a token.
   const int tile = kAttentionTileRows / ratio * kPrefillAttentionWarps;
   const int chunk = std::min(tile + trial.Pick(1, 4), 40), prompt = trial.Pick(1, 9);
-  TwinStep step(trial, layout,
-                {(i % 2 == 0 ? 2 * kAttentionRange : 96) + chunk / 2, prompt, trial.Pick(1, 100)},
-                {chunk, prompt, 1});
   const int windows[] = {0, i % 2 == 0 ? 3 : trial.Pick(1, 20), trial.Pick(30, 300), 1 << 30};
-  const int window = windows[i / 2 % 4];
-  step.FillPool(trial, 1, window);
-  const int rows = static_cast<int>(step.sequence_of_row.size()), heads = layout.kv_heads * ratio;
-  // Once with scores so far apart that nothing but the largest counts.
-  const TwinTensor q = trial.Filled(rows, heads * head_dim, i == 6 ? 1000 : 1);
-  const TwinTensor out = trial.Output(rows, heads * head_dim);
+  const bool wide = i == 7;
+  const TwinAttention attention(
+      trial,
+      {.layout = layout,
+       .lengths = {(i % 2 == 0 ? 2 * kAttentionRange : 96) + chunk / 2, prompt, trial.Pick(1, 100)},
+       .rows = {chunk, prompt, 1},
+       .ratio = ratio,
+       .window = windows[i / 2 % 4],
+       .soft_cap = wide         ? kWideSoftCap
+                   : i % 3 == 1 ? SomeSoftCap(trial)
+                                : 0,
+       // Once with scores so far apart that nothing but the largest counts.
+       .deviation = wide     ? kWideDeviation
+                    : i == 6 ? 1000
+                             : 1});
   trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
   const auto params = [&](Side side) {
-    return PrefillAttentionParams{
-        .attention = {.step = step.at(side),
-                      .q = q.at(side),
-                      .out = out.at(side),
-                      .q_stride = q.stride,
-                      .out_stride = out.stride,
-                      .heads = heads,
-                      .window = window,
-                      .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
-                      .pages = step.pages(side, 1),
-                      .soft_cap = i % 6 == 5 ? 1.5f : 0},
-        .rows = {.step = step.at(side), .rows = rows, .tile_rows = tile, .window = window}};
+    return PrefillAttentionParams{.attention = attention.at(side),
+                                  .rows = {.step = attention.step.at(side),
+                                           .rows = attention.rows,
+                                           .tile_rows = tile,
+                                           .window = attention.shape.window}};
   };
   trial.Run(trial.kernels().prefill_attention[dim_index], params(Side::kKernel),
             params(Side::kTwin));
-  trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window), 0x1p-8,
-              0.5);
+  trial.Check(attention.Name(), 0x1p-8, 0.5);
 }
 
 }  // namespace
 
-KernelCase PrefillAttentionCase() { return {8, RunPrefillCase}; }
+KernelCase PagedAttentionCase() { return {32, RunPagedCase}; }
 KernelCase AttentionPlanCase() { return {12, RunPlanCase}; }
 KernelCase SplitAttentionCase() { return {16, RunSplitCase}; }
+KernelCase PrefillAttentionCase() { return {8, RunPrefillCase}; }
 
 }  // namespace baton

@@ -264,42 +264,6 @@ KernelCase RopeWriteKvCase() {
           }};
 }
 
-KernelCase PagedAttentionCase() {
-  return {32, [](KernelTrial& trial, int i) {
-            constexpr int kHeadDims[] = {64, 80, 96, 128, 256, 10, 1, 33};
-            const int head_dim = kHeadDims[i % 8], ratio = i / 2 + 1;  // 1 to 16
-            const KvLayout layout = {.layers = 2,
-                                     .kv_heads = ratio > 6 ? 1 : trial.Pick(1, 3),
-                                     .head_dim = head_dim,
-                                     .block_tokens = trial.Pick(1, 40),
-                                     .type = kTypes[i % 3]};
-            TwinStep step = SomeStep(trial, layout, 110);
-            const int windows[] = {0, trial.Pick(1, 20), trial.Pick(30, 100), 1 << 30};
-            const int window = windows[trial.Pick(0, 3)];
-            const float soft_cap = i % 4 == 3 ? 1.5f : 0;
-            step.FillPool(trial, 1, window);
-            const int rows = static_cast<int>(step.sequence_of_row.size());
-            const int heads = layout.kv_heads * ratio;
-            const TwinTensor q = trial.Filled(rows, heads * head_dim);
-            const TwinTensor out = trial.Output(rows, heads * head_dim);
-            RunBoth(trial, trial.kernels().paged_attention, [&](Side side) {
-              return PagedAttentionParams{.step = step.at(side),
-                                          .q = q.at(side),
-                                          .out = out.at(side),
-                                          .q_stride = q.stride,
-                                          .out_stride = out.stride,
-                                          .heads = heads,
-                                          .window = window,
-                                          .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
-                                          .pages = step.pages(side, 1),
-                                          .soft_cap = soft_cap};
-            });
-            // Scores of up to some units, summed over head_dim in float.
-            trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio, " window ", window),
-                        4e-6, 0.03);
-          }};
-}
-
 KernelCase ArgmaxCase() {
   return {12, [](KernelTrial& trial, int i) {
             constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -142,10 +142,9 @@ struct PagedAttentionParams {
   int64_t q_stride, out_stride;
   int32_t heads;  // a multiple of pages.kv_heads; head h reads KV head h / (heads / kv_heads)
   int32_t window;
-  float scale;  // multiplies q . k
+  float scale;     // multiplies q . k
+  float soft_cap;  // scores become soft_cap * tanh(score / soft_cap); 0: they stay
   LayerPages pages;
-  // Scores become soft_cap * tanh(score / soft_cap); 0: they stay (Gemma 2, arXiv:2408.00118).
-  float soft_cap = 0;
 };
 
 // Split attention: what PagedAttentionParams says, on tensor cores, for bf16 pools, up to 16 query
