@@ -12,18 +12,19 @@ constexpr float kInfinity = __builtin_huge_valf();
 
 class ScoreScale {
  public:
-  explicit BATON_DEVICE ScoreScale(const PagedAttentionParams& params)
-      : capped_(BATON_MUTATE("attention: soft cap", params.soft_cap > 0, false)),
-        in_(capped_ ? params.scale / params.soft_cap * (2 * kLog2E)
-                    : params.scale * BATON_MUTATE("attention: base", kLog2E, 1.0f)),
-        out_(params.soft_cap * kLog2E) {}
+  BATON_DEVICE ScoreScale(float scale, float soft_cap)
+      : capped_(BATON_MUTATE("attention: soft cap", soft_cap > 0, false)),
+        in_(capped_ ? scale / soft_cap * BATON_MUTATE("attention: tanh", 2 * kLog2E, kLog2E)
+                    : scale * BATON_MUTATE("attention: base", kLog2E, 1.0f)),
+        out_(soft_cap * BATON_MUTATE("attention: base of capped scores", kLog2E, 1.0f)) {}
 
-  BATON_DEVICE float Of(float dot) const {
-    const float score = Mul(dot, in_);
-    if (!capped_) return score;
-    // tanh(x) = 1 - 2 / (exp(2 x) + 1), which keeps its ends.
+  // Scaled, which is all there is to it unless capped().
+  BATON_DEVICE float Of(float dot) const { return Mul(dot, in_); }
+  // Of a scaled score: tanh(x) = 1 - 2 / (exp(2 x) + 1), which keeps its ends.
+  BATON_DEVICE float Capped(float score) const {
     return Mul(out_, 1.0f - 2.0f / (Exp2(score) + 1.0f));
   }
+  BATON_DEVICE bool capped() const { return capped_; }
 
  private:
   const bool capped_;

@@ -83,6 +83,12 @@ BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys
     }
   }
 
+  BATON_UNROLL
+  for (int i = 0; i < 16; ++i) scores[i / 4][i % 4] = scale.Of(scores[i / 4][i % 4]);
+  if (scale.capped()) {  // once for all, so that it costs the others no more than that
+    BATON_UNROLL
+    for (int i = 0; i < 16; ++i) scores[i / 4][i % 4] = scale.Capped(scores[i / 4][i % 4]);
+  }
   float max[2] = {state->max[0], state->max[1]};
   BATON_UNROLL
   for (int j = 0; j < 4; ++j) {
@@ -92,7 +98,10 @@ BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys
       const bool seen =
           BATON_MUTATE("attention tile: mask of the window", key >= view.first[row], true) &&
           BATON_MUTATE("attention tile: causal mask", key <= view.last[row], true);
-      scores[j][i] = seen ? scale.Of(scores[j][i]) : -kInfinity;
+      if (!seen) {
+        scores[j][i] = BATON_MUTATE("attention tile: mask behind the cap", -kInfinity,
+                                    scale.capped() ? scale.Capped(-kInfinity) : -kInfinity);
+      }
       max[row] = fmaxf(max[row], scores[j][i]);
     }
   }

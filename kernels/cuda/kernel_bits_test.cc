@@ -149,14 +149,14 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
   constexpr struct {
     Way together, alone;
     int head_dim, window;
-  } kRuns[] = {{Way::kPaged, Way::kPaged, 64, 0},
-               {Way::kPaged, Way::kPaged, 33, 20},
-               {Way::kSplit, Way::kSplit, 64, 0},
-               {Way::kPrefill, Way::kSplit, 64, 0},
-               {Way::kPrefill, Way::kPrefill, 128, 100}};
+    float soft_cap;
+  } kRuns[] = {{Way::kPaged, Way::kPaged, 64, 0, 0},   {Way::kPaged, Way::kPaged, 33, 20, 2},
+               {Way::kSplit, Way::kSplit, 64, 0, 0},   {Way::kPrefill, Way::kSplit, 64, 0, 0},
+               {Way::kPrefill, Way::kSplit, 64, 0, 2}, {Way::kPrefill, Way::kPrefill, 128, 100, 0}};
   constexpr int kRatio = 4;
   for (const auto& run : kRuns) {
-    SCOPED_TRACE(absl::StrCat("head_dim ", run.head_dim, ", window ", run.window));
+    SCOPED_TRACE(
+        absl::StrCat("head_dim ", run.head_dim, ", window ", run.window, ", cap ", run.soft_cap));
     if (run.together == Way::kPrefill &&
         PrefillAttentionSharedBytes(run.head_dim) > tested_.shared_bytes()) {
       continue;
@@ -181,6 +181,7 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
                                   .heads = kRatio,
                                   .window = run.window,
                                   .scale = 1 / std::sqrt(static_cast<float>(run.head_dim)),
+                                  .soft_cap = run.soft_cap,
                                   .pages = step.pages(Side::kKernel, 0)};
     };
     const auto alone = [&](int row) {

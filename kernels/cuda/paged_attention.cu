@@ -54,7 +54,7 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
   const int first = params.window > 0 && last >= params.window
                         ? last + BATON_MUTATE("paged_attention: window", 1, 0) - params.window
                         : 0;
-  const ScoreScale scale(params);
+  const ScoreScale scale(params.scale, params.soft_cap);
   float max = -kInfinity;  // of all scores so far, in powers of two
   float sum = 0;           // of the weights of this lane's keys, by that maximum
   float parts[kOctet] = {};
@@ -66,6 +66,7 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
     if (seen) {
       score = scale.Of(
           Dot(scratch->q, Slot<T>(pages, pages.key_offset, blocks, key, kv_head), head_dim));
+      if (scale.capped()) score = scale.Capped(score);
     }
     const float new_max =
         BATON_MUTATE("paged_attention: maximum", WarpMax(fmaxf(max, score)), fmaxf(max, score));

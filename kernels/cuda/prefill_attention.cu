@@ -93,7 +93,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, Bf16* shared) {
     view.first[i] = FirstKey(position, attention.window);
     view.last[i] = position;
   }
-  const ScoreScale scale(attention);
+  const ScoreScale scale(attention.scale, attention.soft_cap);
   const int seen_first = FirstKey(rows.place.position, attention.window);
   const int seen_last = rows.LastKey();
 
@@ -113,7 +113,10 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, Bf16* shared) {
     // Tiles that no row of the warp sees change nothing.
     if (begin <= seen_last && begin + kAttentionTileKeys > seen_first) {
       const Bf16* const stage = &stages[tile % kStages * kStage<kHeadDim>];
-      AddTile<kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch, begin, view, scale,
+      AddTile<kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch, begin, view,
+                        BATON_MUTATE("prefill_attention: cap of later ranges", scale,
+                                     ScoreScale(attention.scale,
+                                                begin < kAttentionRange ? attention.soft_cap : 0)),
                         &state);
     }
     if ((tile + 1) % kTilesOfRange == 0 || tile == last_tile) {

@@ -14,7 +14,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, Bf16* shared) {
   static_assert(kAttentionRange % kAttentionTileKeys == 0);
   const PagedAttentionParams& attention = params.attention;
   const LayerPages& pages = attention.pages;
-  const ScoreScale scale(attention);
+  const ScoreScale scale(attention.scale, attention.soft_cap);
   const int window = attention.window, group = attention.heads / pages.kv_heads;
   const int units = params.plan.first_item[params.plan.rows] * pages.kv_heads;
   Bf16* const stages = shared + kAttentionTileRows * kPitch;
@@ -72,8 +72,11 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, Bf16* shared) {
         CopyAsyncCommit();
       }
       const Bf16* const stage = &stages[tile % kStages * kStage<kHeadDim>];
-      AddTile<kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch,
-                        tile * kAttentionTileKeys, view, scale, &state);
+      AddTile<kHeadDim>(
+          queries, stage, stage + kAttentionTileKeys * kPitch, tile * kAttentionTileKeys, view,
+          BATON_MUTATE("split_attention: cap of later ranges", scale,
+                       ScoreScale(attention.scale, item.range == 0 ? attention.soft_cap : 0)),
+          &state);
     }
     // Before the next unit's q and stages come.
     BATON_MUTATE("split_attention: barrier between units", SyncWarp(), (void)0);
