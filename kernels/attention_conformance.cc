@@ -152,11 +152,13 @@ struct Story {
   Tensor unused;       // a q to be rotated
   std::vector<float> frequencies;
   int window;
+  float soft_cap;
 };
 
 Story MakeStory(Bench& bench, const KvLayout& layout, int group, const std::vector<int>& lengths,
-                int window = 0) {
-  Story story{MakeScene(bench, layout, group, lengths), lengths, {}, {}, {}, {}, {}, {}, window};
+                int window = 0, float soft_cap = 0) {
+  Story story{
+      MakeScene(bench, layout, group, lengths), lengths, {}, {}, {}, {}, {}, {}, window, soft_cap};
   int rows = 0;
   for (const int length : lengths) {
     story.first_row.push_back(rows);
@@ -190,7 +192,7 @@ void RunStep(Bench& bench, const Story& story, const std::vector<Part>& parts, c
   ASSERT_TRUE(bench.backend()
                   .Attention({story.q.device, story.scene.heads,
                               1 / std::sqrt(static_cast<float>(story.scene.layout.head_dim)),
-                              story.window, 1, sequences, kv, out})
+                              story.window, 1, sequences, kv, out, story.soft_cap})
                   .ok());
   ASSERT_TRUE(bench.backend().Synchronize().ok());  // the views end here
 }
@@ -204,7 +206,8 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
                           kTypes[round % 3]};
     const int group = round % 4 == 3 ? 8 : bench.Pick(1, 4);
     const std::vector<int> lengths = {bench.Pick(1, 90), bench.Pick(1, 9), bench.Pick(60, 140)};
-    const Story story = MakeStory(bench, layout, group, lengths, windows[round / 3 % 3]);
+    const float soft_cap = (round + round / 9) % 3 == 1 ? bench.Pick(5, 30) * 0.1f : 0;
+    const Story story = MakeStory(bench, layout, group, lengths, windows[round / 3 % 3], soft_cap);
     const auto out = bench.Output(story.q.rows, story.q.cols);
     RunStep(bench, story, {{0, 0, lengths[0]}, {1, 0, lengths[1]}, {2, 0, lengths[2]}}, out.device);
     const auto keys = ReadPlane(bench, story.scene, 1, KvLayout::kKeys, lengths);
@@ -228,6 +231,7 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
             for (int i = 0; i < dim; ++i) {
               p[key] += double{story.q(row, head * dim + i)} * keys[s][at(key) + i] * scale;
             }
+            if (soft_cap > 0) p[key] = soft_cap * std::tanh(p[key] / soft_cap);
             max = std::max(max, p[key]);
           }
           for (double& x : p) sum += x = std::exp(x - max);
@@ -250,7 +254,8 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
       }
     }
     EXPECT_TRUE(Near(bench.Read(out.device), expected, tolerance))
-        << layout.Fingerprint() << " group " << group << " window " << story.window;
+        << layout.Fingerprint() << " group " << group << " window " << story.window << " cap "
+        << soft_cap;
   }
 }
 
@@ -260,6 +265,7 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
     int group;
     std::vector<int> lengths;
     int window;
+    float soft_cap = 0;
   };
   const Shape shapes[] = {
       {{2, 2, 64, 16, DType::kBF16}, 3, {70, 5, 131}, 0},
@@ -267,9 +273,9 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
       {{2, 1, 16, 13, DType::kF32}, 2, {2100, 1024, 1025}, 0},
       {{2, 2, 64, 16, DType::kBF16}, 3, {70, 5, 131}, 40},
       {{2, 1, 16, 5, DType::kF16}, 5, {300, 65, 9}, 7},
-      {{2, 1, 40, 7, DType::kF32}, 1, {129, 64, 1}, 1},
+      {{2, 1, 40, 7, DType::kF32}, 1, {129, 64, 1}, 1, 2},
       {{2, 1, 16, 13, DType::kF32}, 2, {2100, 1024, 1025}, 1000},
-      {{2, 1, 32, 16, DType::kBF16}, 1, {1200, 64, 1025}, 64},
+      {{2, 1, 32, 16, DType::kBF16}, 1, {1200, 64, 1025}, 64, 1.5},
   };
   for (Shape shape : shapes) {
     if (GetParam().slow) {
@@ -281,7 +287,8 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
     for (int threads = 1; threads <= GetParam().max_threads; ++threads) {
       const auto fresh = [&](const std::function<void(Bench&, const Story&, const Tensor&)>& run) {
         Bench bench(GetParam(), threads, 9);
-        const Story story = MakeStory(bench, shape.layout, shape.group, n, shape.window);
+        const Story story =
+            MakeStory(bench, shape.layout, shape.group, n, shape.window, shape.soft_cap);
         const auto out = bench.Output(story.q.rows, story.q.cols);
         run(bench, story, out.device);
         return bench.Read(out.device);
@@ -417,6 +424,11 @@ TEST_P(BackendConformanceTest, BadRowsAndPoolsAreInvalidArgument) {
   EXPECT_EQ(rope(good, kv, 1, 32, 16), absl::StatusCode::kOk);
   EXPECT_EQ(attend(good, kv, 1, 4, 32), absl::StatusCode::kOk);
   EXPECT_EQ(code(backend.Attention({t(2, 32), 4, 1, -1, 1, good, kv, t(2, 32)})), kInvalid);
+  for (const float soft_cap : {-1.0f, 1e-20f, 1e20f, INFINITY, NAN}) {
+    EXPECT_EQ(code(backend.Attention({t(2, 32), 4, 1, 0, 1, good, kv, t(2, 32), soft_cap})),
+              kInvalid)
+        << soft_cap;
+  }
   const auto long_frequencies = Frequencies(10);
   EXPECT_EQ(rope_with(good, kv, 1, 32, 16, {}), kInvalid);
   EXPECT_EQ(rope_with(good, kv, 1, 32, 16, {{{}, 1}}), kInvalid);

@@ -110,6 +110,9 @@ struct AttentionArgs {
   absl::Span<const SequenceRows> sequences;
   KvView kv;
   Tensor out;  // [rows, heads * head_dim]; may not overlap q
+  // Scores become soft_cap * tanh(score / soft_cap), off by about 2^-22 of it; 1e-3 to 1e4, or
+  // 0: they stay. Gemma 2, arXiv:2408.00118.
+  float soft_cap = 0;
 };
 
 // out = gate / (1 + exp(-gate)) * up. `out` may be `gate`.

@@ -261,6 +261,9 @@ absl::Status CheckArgsInStep(const AttentionArgs& args) {
   }
   if (!std::isfinite(args.scale)) return Refuse(kOp, ": scale is ", args.scale);
   if (args.window < 0) return Refuse(kOp, ": window is ", args.window);
+  if (args.soft_cap != 0 && !(args.soft_cap >= 1e-3f && args.soft_cap <= 1e4f)) {
+    return Refuse(kOp, ": soft cap is ", args.soft_cap, "; expected 0 or 0.001 to 10000");
+  }
   return absl::OkStatus();
 }
 

@@ -176,6 +176,9 @@ absl::Status ReferenceBackend::Attention(const AttentionArgs& args) {
           const auto* k = Slot(args.kv, sequence, p, args.layer, KvLayout::kKeys, head / group);
           for (int d = 0; d < dim; ++d) scores[p] += double{q[d]} * Get(k, layout.type, d);
           scores[p] *= args.scale;
+          if (args.soft_cap > 0) {
+            scores[p] = args.soft_cap * std::tanh(scores[p] / args.soft_cap);
+          }
           largest = std::max(largest, scores[p]);
         }
         for (int p = first; p <= position; ++p) {

@@ -149,14 +149,27 @@ inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, in
   }
 }
 
+// cap * tanh(score / cap), the score being the product with `scale`: cap - 2 * cap / (exp(2 x) +
+// 1), which ends at cap and -cap.
+inline Vec CapScores(Vec products, float scale, float cap) {
+  const Vec x = Mul(products, Broadcast(2 * (scale / cap)));
+  return Sub(Broadcast(cap), Div(Broadcast(2 * cap), Add(Exp(x), Broadcast(1.0f))));
+}
+
 // Turns one query's scores of keys [begin, keys) into probabilities against the new maximum and
 // adds them to `sum`.
 inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query, int begin,
                     int keys) {
   float* scores = s.scores + query * kKeyTile;
   for (int j = keys; j < kKeyTile; ++j) scores[j] = 0;
-  const Vec scale = Broadcast(task.scale);
-  for (int j = 0; j < kKeyTile; j += kLanes) Store(scores + j, Mul(Load(scores + j), scale));
+  if (task.soft_cap > 0) {
+    for (int j = 0; j < kKeyTile; j += kLanes) {
+      Store(scores + j, CapScores(Load(scores + j), task.scale, task.soft_cap));
+    }
+  } else {
+    const Vec scale = Broadcast(task.scale);
+    for (int j = 0; j < kKeyTile; j += kLanes) Store(scores + j, Mul(Load(scores + j), scale));
+  }
   for (int j = 0; j < begin; ++j) scores[j] = kMinusInfinity;
   for (int j = keys; j < kKeyTile; ++j) scores[j] = kMinusInfinity;
   Vec max[kParts];

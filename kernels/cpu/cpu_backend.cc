@@ -373,6 +373,7 @@ class CpuBackend final : public Backend {
             .window = args.window,
             .first_span = first_key / kKeySpan,
             .scale = args.scale,
+            .soft_cap = args.soft_cap,
             .keys = pool + layout.HeadOffset(0, args.layer, KvLayout::kKeys, head),
             .values = pool + layout.HeadOffset(0, args.layer, KvLayout::kValues, head),
             .block_bytes = layout.BlockBytes(),

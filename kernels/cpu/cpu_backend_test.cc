@@ -334,6 +334,7 @@ TEST_P(IsaKernelsTest, AttentionHasTheBitsOfPlainCode) {
                                     .window = window,
                                     .first_span = first_span,
                                     .scale = 0.3f,
+                                    .soft_cap = round % 5 == 2 ? 2.0f : 0,
                                     .keys = keys,
                                     .values = keys + block_tokens * token,
                                     .block_bytes = 2 * block_tokens * token,

@@ -54,6 +54,7 @@ struct AttentionTask {
   int window;      // keys that a query sees, its own the last of them; 0 for all
   int first_span;  // with a key that the first query sees
   float scale;
+  float soft_cap;    // 0: none
   const char* keys;  // this layer's and head's first key in block 0
   const char* values;
   size_t block_bytes;

@@ -231,6 +231,7 @@ class CudaBackend final : public Backend {
                               .heads = args.heads,
                               .window = args.window,
                               .scale = args.scale,
+                              .soft_cap = args.soft_cap,
                               .pages = PagesOf(args.kv, args.layer)},
                              args.sequences, step_.rows_version(),
                              of_step && fixed_.rows > 0 ? &fixed_ : nullptr);
