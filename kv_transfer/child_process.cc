@@ -35,8 +35,13 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command) {
 ChildProcess::~ChildProcess() {
   Signal(SIGKILL);
   Reap();
-  std::fclose(in_);
+  CloseInput();
   std::fclose(out_);
+}
+
+void ChildProcess::CloseInput() {
+  if (in_ != nullptr) std::fclose(in_);
+  in_ = nullptr;
 }
 
 void ChildProcess::Signal(int signal) {

@@ -26,6 +26,8 @@ class ChildProcess {
   void Say(const std::string& line);
   // The next line, with its end; empty when the child is gone.
   std::string Hear();
+  // Nothing more is said, which a child that listens takes for the end.
+  void CloseInput();
   // A message of any bytes, behind its length.
   void Send(const std::string& message);
   // The next such message; empty when the child is gone.

@@ -10,11 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "kv_transfer/bounced_reads.h"
 #include "kv_transfer/device_copies.h"
 #include "kv_transfer/device_pool_key.h"
 #include "kv_transfer/device_staging.h"
 #include "kv_transfer/ended_reads.h"
+#include "kv_transfer/pool_importers.h"
 
 namespace baton {
 namespace {
@@ -23,6 +25,9 @@ constexpr uint64_t kAddressMagic = 0xBA70ADE71CEADD12ull;
 constexpr size_t kCopies = 64;  // on the stream at once; the rest waits here
 // Nothing tells of the end of device work but a question.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
+// For readers that are asked to close our pools before they are freed: times a millisecond, or as
+// many calls of Progress as there can be in that.
+constexpr int kLastWaits = 500, kLastProgress = 500 * 100;
 
 // The same for all processes of one boot of one machine.
 uint64_t ThisNode() {
@@ -39,7 +44,8 @@ class DeviceTransport : public Transport {
         path_(path),
         inner_(std::move(inner)),
         staging_(std::make_unique<DeviceStaging>(runtime, inner_.get())),
-        bounced_(std::make_unique<BouncedReads>(runtime, inner_.get())) {}
+        bounced_(std::make_unique<BouncedReads>(runtime, inner_.get())),
+        importers_(inner_.get()) {}
   ~DeviceTransport() override;
   absl::Status Start();
 
@@ -81,6 +87,8 @@ class DeviceTransport : public Transport {
     std::deque<std::unique_ptr<Job>> queue;                // not all handed on
     std::map<Job*, std::unique_ptr<Job>> handed_on;        // all of it, not all reported
     int copies = 0;                                        // under way on our stream
+    uint64_t import_id = 0;  // under which it was told that its pools are mapped here; 0: none is
+    absl::Status freed;      // its owner frees its pools
   };
 
   absl::StatusOr<DevicePool*> OpenPool(PeerId id, Peer* peer, absl::string_view key);
@@ -95,6 +103,8 @@ class DeviceTransport : public Transport {
   void OnNote(absl::string_view note);
   void PieceDone(Job* job, const absl::Status& status);
   void Fail(Peer* peer, const absl::Status& why);
+  void CloseImports(PeerId id, Peer* peer);
+  void OnUnmap(const UnmapNote& note);
   bool OnOurDevice(const std::byte* at) const;
 
   DeviceRuntime* const runtime_;
@@ -109,6 +119,7 @@ class DeviceTransport : public Transport {
   std::function<void(absl::string_view)> handler_;
   std::map<PeerId, Peer> peers_;  // ids are inner's
   std::deque<StageNote> asked_;
+  PoolImporters importers_;
   EndedReads ended_;
 };
 
@@ -122,8 +133,20 @@ absl::Status DeviceTransport::Start() {
 
 DeviceTransport::~DeviceTransport() {
   handler_ = nullptr;
-  inner_->SetNoteHandler(nullptr);
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
+  importers_.AskToClose();
+  for (int waits = 0, turns = 0;
+       importers_.open() > 0 && waits < kLastWaits && turns < kLastProgress; ++turns) {
+    if (!inner_->Progress()) {
+      inner_->Wait(absl::Milliseconds(1));
+      ++waits;
+    }
+    importers_.AskToClose();  // also those that map it only now
+  }
+  if (importers_.open() > 0) {
+    Log(Severity::kWarning, "kv_pool_freed_while_mapped", {{"readers", importers_.open()}});
+  }
+  inner_->SetNoteHandler(nullptr);
   staging_.reset();
   inner_.reset();
   copies_.reset();
@@ -202,6 +225,11 @@ absl::StatusOr<DevicePool*> DeviceTransport::OpenPool(PeerId id, Peer* peer,
                 : pool->path == DevicePath::kDirect ? absl::StrCat("direct, ", inner_->name())
                                                     : "bounced through host memory"},
        {"why", pool->why.empty() ? "the first choice" : pool->why}});
+  if (pool->imported != nullptr && peer->import_id == 0) {
+    peer->import_id = RandomU64() | 1;
+    // A note that does not go costs its owner no more than what kLastWaits is there for.
+    inner_->SendNote(id, EncodeMapped({peer->import_id, true, inner_->address()})).IgnoreError();
+  }
   return &peer->pools.emplace(std::string(key), *std::move(pool)).first->second;
 }
 
@@ -221,6 +249,7 @@ void DeviceTransport::Read(ReadOperation operation) {
   absl::Status status =
       peer == peers_.end() ? absl::UnavailableError("no such peer") : absl::OkStatus();
   DevicePool* pool = nullptr;
+  if (status.ok()) status = peer->second.freed;
   if (status.ok()) {
     const auto opened = OpenPool(id, &peer->second, operation.key);
     status = opened.status();
@@ -355,6 +384,10 @@ void DeviceTransport::OnNote(absl::string_view note) {
     bounced_->OnStaged(*staged);
   } else if (auto asked = DecodeStage(note)) {
     if (asked_.size() < kMaxNotesUnderWay) asked_.push_back(*std::move(asked));
+  } else if (const auto mapped = DecodeMapped(note)) {
+    importers_.OnMapped(*mapped);
+  } else if (const auto unmap = DecodeUnmap(note)) {
+    OnUnmap(*unmap);
   }
 }
 
@@ -396,6 +429,30 @@ void DeviceTransport::Fail(Peer* peer, const absl::Status& why) {
   }
 }
 
+// Of a peer's pools, with nothing more to be handed on. A copy that was put on the stream ends by
+// itself; only that ends it.
+void DeviceTransport::CloseImports(PeerId id, Peer* peer) {
+  while (peer->copies > 0) copies_->FinishOldest();
+  for (auto& [key, pool] : peer->pools) {
+    if (pool.imported == nullptr) continue;
+    runtime_->CloseMemory(const_cast<std::byte*>(pool.imported));
+    pool.imported = nullptr;
+  }
+  if (peer->import_id != 0) {
+    inner_->SendNote(id, EncodeMapped({.id = peer->import_id})).IgnoreError();
+    peer->import_id = 0;
+  }
+}
+
+void DeviceTransport::OnUnmap(const UnmapNote& note) {
+  for (auto& [id, peer] : peers_) {
+    if (peer.import_id == 0 || peer.import_id != note.id) continue;
+    peer.freed = absl::UnavailableError("its owner frees its pools");
+    Fail(&peer, peer.freed);
+    CloseImports(id, &peer);
+  }
+}
+
 void DeviceTransport::Disconnect(PeerId id) {
   const auto found = peers_.find(id);
   if (found == peers_.end()) {
@@ -411,12 +468,8 @@ void DeviceTransport::Disconnect(PeerId id) {
     if (job->pool->path != DevicePath::kIpc) job->error.Update(why);
   }
   bounced_->EndWaiting(id, why);
+  CloseImports(id, &peer);
   inner_->Disconnect(id);
-  // A copy that was put on the stream ends by itself; only that ends it.
-  while (peer.copies > 0) copies_->FinishOldest();
-  for (const auto& [key, pool] : peer.pools) {
-    if (pool.imported != nullptr) runtime_->CloseMemory(const_cast<std::byte*>(pool.imported));
-  }
   bounced_->Forget(id);
   peers_.erase(id);
   ended_.Report(id);

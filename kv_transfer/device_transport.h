@@ -24,6 +24,12 @@ namespace baton {
 //
 // A read of device memory may go to any memory of the process; one of host memory only to host
 // memory. A peer of another kind is refused: addresses and keys of device pools are no others'.
+//
+// CUDA leaves undefined what comes of memory that is freed while another process has it mapped. So
+// before a transport is destroyed and its pools are freed, it asks the readers that told it that
+// they have mapped them, and waits until they have closed them, for 0.5 s at most; who has not done
+// so by then is logged. Their reads end with Unavailable. A process that is killed asks nobody.
+//
 // `runtime` must outlive it. Internal with the runtime's words when the device fails.
 absl::StatusOr<std::unique_ptr<Transport>> CreateDeviceTransport(
     std::unique_ptr<Transport> inner, DeviceRuntime* runtime, DevicePath path = DevicePath::kAuto);

@@ -40,6 +40,10 @@ class RemoteTransport : public Transport {
   // Does nothing: it is Wait's timeout that ends one.
   void Wake() override {}
 
+  // Tells the other process to destroy its transport and end, which goes on behind the call.
+  // Nothing else may be called then.
+  void End() { child_.CloseInput(); }
+
  private:
   absl::StatusOr<TransportMemory> Allocate(size_t bytes, bool pool);
   std::string Ask(const std::string& question) const;

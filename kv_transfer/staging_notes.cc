@@ -10,7 +10,7 @@ namespace {
 constexpr absl::string_view kMark =
     "\x9b"
     "baton-staging\x01\xe7";
-constexpr uint8_t kStage = 1, kStaged = 2;
+constexpr uint8_t kStage = 1, kStaged = 2, kMapped = 3, kUnmap = 4;
 
 std::string Sealed(BytePacker packer) {
   std::string body = packer.Take();
@@ -60,6 +60,22 @@ std::string EncodeStaged(const StagedNote& note) {
   return Sealed(std::move(out));
 }
 
+std::string EncodeMapped(const MappedNote& note) {
+  BytePacker out;
+  out.Put<uint8_t>(kMapped);
+  out.Put<uint64_t>(note.id);
+  out.Put<uint8_t>(note.mapped ? 1 : 0);
+  out.PutString(note.address);
+  return Sealed(std::move(out));
+}
+
+std::string EncodeUnmap(const UnmapNote& note) {
+  BytePacker out;
+  out.Put<uint8_t>(kUnmap);
+  out.Put<uint64_t>(note.id);
+  return Sealed(std::move(out));
+}
+
 std::optional<StageNote> DecodeStage(absl::string_view note) {
   ByteUnpacker in(Unsealed(note));
   if (in.Get<uint8_t>() != kStage) return std::nullopt;
@@ -89,6 +105,26 @@ std::optional<StagedNote> DecodeStaged(absl::string_view note) {
     return std::nullopt;
   }
   decoded.code = static_cast<absl::StatusCode>(code);
+  return decoded;
+}
+
+std::optional<MappedNote> DecodeMapped(absl::string_view note) {
+  ByteUnpacker in(Unsealed(note));
+  if (in.Get<uint8_t>() != kMapped) return std::nullopt;
+  MappedNote decoded;
+  decoded.id = in.Get<uint64_t>();
+  decoded.mapped = in.Get<uint8_t>() != 0;
+  decoded.address = std::string(in.GetString());
+  if (!in.at_end()) return std::nullopt;
+  return decoded;
+}
+
+std::optional<UnmapNote> DecodeUnmap(absl::string_view note) {
+  ByteUnpacker in(Unsealed(note));
+  if (in.Get<uint8_t>() != kUnmap) return std::nullopt;
+  UnmapNote decoded;
+  decoded.id = in.Get<uint64_t>();
+  if (!in.at_end()) return std::nullopt;
   return decoded;
 }
 

@@ -9,9 +9,9 @@
 
 namespace baton {
 
-// What device transports say to one another beside their users' notes, to bring device memory to a
-// reader that can't reach it. They begin with a mark that no KvNote begins with, and end with a
-// hash.
+// What device transports say to one another beside their users' notes: to bring device memory to a
+// reader that can't reach it, and about pools that a reader has mapped. They begin with a mark that
+// no KvNote begins with, and end with a hash.
 
 // "Copy this run of your pool into my slot."
 struct StageNote {
@@ -33,11 +33,26 @@ struct StagedNote {
 };
 constexpr size_t kMaxStagedMessage = 512;
 
+// "I have pools of yours mapped", or none of them any more.
+struct MappedNote {
+  uint64_t id = 0;  // random, of one connection of the reader's
+  bool mapped = false;
+  std::string address;  // of the reader
+};
+// "They are about to be freed: close them."
+struct UnmapNote {
+  uint64_t id = 0;  // of the MappedNote
+};
+
 bool IsStagingNote(absl::string_view note);
 std::string EncodeStage(const StageNote& note);
 std::string EncodeStaged(const StagedNote& note);
+std::string EncodeMapped(const MappedNote& note);
+std::string EncodeUnmap(const UnmapNote& note);
 // Nothing for bytes that are not such a note.
 std::optional<StageNote> DecodeStage(absl::string_view note);
 std::optional<StagedNote> DecodeStaged(absl::string_view note);
+std::optional<MappedNote> DecodeMapped(absl::string_view note);
+std::optional<UnmapNote> DecodeUnmap(absl::string_view note);
 
 }  // namespace baton
