@@ -13,6 +13,7 @@ namespace {
 
 // Routers offer a refused ticket again within 320 ms.
 constexpr absl::Duration kOwed = absl::Milliseconds(500);
+constexpr int kMostChunk = 1 << 20;
 
 }  // namespace
 
@@ -353,6 +354,13 @@ DecodeWorker::Core::Sequence* DecodeWorker::Core::Find(JobId id) {
   return it == sequences_.end() ? nullptr : &it->second;
 }
 
+// No more prompts are computed at one time than sequences fit a batch (Core::Begin).
+StepSize DecodeWorker::MostInAStep(const Options& options) {
+  const int batch = std::clamp(options.max_batch, 1, kMostChunk);
+  const int chunk = std::clamp(options.chunk_tokens, 1, kMostChunk);
+  return {batch + chunk, batch + std::min(batch, chunk), options.context};
+}
+
 absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
     Options options, const Model* model, Backend* backend, KvPlane* plane, KvPuller* puller,
     std::function<void(std::function<void()>)> on_kv_thread) {
@@ -363,7 +371,6 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
     return absl::InvalidArgumentError(absl::StrCat("context is ", options.context,
                                                    "; it takes 2 to the model's ", model_context));
   }
-  constexpr int kMostChunk = 1 << 20;
   if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes 1 to ", kMostChunk));
@@ -379,8 +386,7 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
         " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
         " bytes each); the pool has ", kv.blocks));
   }
-  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout},
-                               options.max_batch + options.chunk_tokens);
+  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout}, MostInAStep(options));
   if (!engine.ok()) return engine.status();
   return std::unique_ptr<DecodeWorker>(new DecodeWorker(std::make_unique<Core>(
       std::move(options), model, plane, puller, std::move(on_kv_thread), *std::move(engine))));

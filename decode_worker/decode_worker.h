@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/base/pulse.h"
 #include "common/engine/finish.h"
+#include "common/engine/step_size.h"
 #include "common/engine/worker_load.h"
 #include "common/model/model.h"
 #include "common/sampling/sampled_token.h"
@@ -97,6 +98,9 @@ class DecodeWorker {
     Pulse* pulse = nullptr;            // beats after every layer of a step; may be null
     DecodeMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
   };
+
+  // Of a step of such a worker; of options that Create would refuse something.
+  static StepSize MostInAStep(const Options& options);
 
   // All must outlive the worker. `on_kv_thread` runs closures on the KV thread in the order given
   // (inline will do when all is one thread). `context` and the pool must fit: InvalidArgument with

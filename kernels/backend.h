@@ -13,6 +13,7 @@
 #include "kernels/draw.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_layout.h"
+#include "kernels/step_limits.h"
 
 namespace baton {
 
@@ -186,6 +187,10 @@ class Backend {
   virtual bool copies_weights() const { return false; }
   // Activation memory, not initialised, owned by the backend until it is destroyed.
   virtual absl::StatusOr<Tensor> Allocate(int rows, int cols) = 0;
+
+  // Takes the memory that steps within `limits` need beside Allocate's, so that they allocate
+  // nothing. ResourceExhausted. Without it, or beyond it, memory is taken as steps want it.
+  virtual absl::Status Reserve(const StepLimits& /*limits*/) { return absl::OkStatus(); }
 
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
   virtual absl::Status RmsNorm(const RmsNormArgs& args) = 0;

@@ -26,6 +26,7 @@ class ForwardingBackend : public Backend {
   absl::StatusOr<Tensor> Allocate(int rows, int cols) override {
     return backend_->Allocate(rows, cols);
   }
+  absl::Status Reserve(const StepLimits& limits) override { return backend_->Reserve(limits); }
   absl::Status Embed(const EmbedArgs& args) override { return backend_->Embed(args); }
   absl::Status RmsNorm(const RmsNormArgs& args) override { return backend_->RmsNorm(args); }
   absl::Status Gemm(const GemmArgs& args) override { return backend_->Gemm(args); }

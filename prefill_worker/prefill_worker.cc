@@ -474,6 +474,10 @@ PrefillWorker::Core::Job* PrefillWorker::Core::Find(JobId id) {
   return it == jobs_.end() ? nullptr : &it->second;
 }
 
+StepSize PrefillWorker::MostInAStep(const Options& options) {
+  return {std::max(options.chunk_tokens, 1), std::max(options.max_batch, 1), options.context};
+}
+
 absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Create(
     Options options, const Model* model, Backend* backend, KvPlane* plane, KvPublisher* publisher,
     std::function<void(std::function<void()>)> on_kv_thread) {
@@ -500,7 +504,7 @@ absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Create(
         " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
         " bytes each); the pool has ", kv.blocks));
   }
-  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout}, options.chunk_tokens);
+  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout}, MostInAStep(options));
   if (!engine.ok()) return engine.status();
   return std::unique_ptr<PrefillWorker>(new PrefillWorker(std::make_unique<Core>(
       std::move(options), model, plane, publisher, std::move(on_kv_thread), *std::move(engine))));

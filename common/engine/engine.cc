@@ -5,18 +5,19 @@
 #include <utility>
 
 namespace baton {
-namespace {
-
-// Rows of logits in memory while a prompt is scored: 16 of 128k are 8 MiB.
-constexpr int kScoredAtOnce = 16;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backend* backend,
-                                                       const KvView& kv, int max_rows) {
-  auto forward = ForwardPass::Create(model, backend, max_rows);
+                                                       const KvView& kv, const StepSize& most) {
+  auto forward = ForwardPass::Create(model, backend, most.rows, most.context);
   if (!forward.ok()) return forward.status();
-  return std::unique_ptr<Engine>(new Engine(model, backend, kv, *std::move(forward)));
+  std::unique_ptr<Engine> engine(new Engine(model, backend, kv, *std::move(forward)));
+  const StepLimits limits = most.LimitsFor(model->config(), kv.layout);
+  if (absl::Status s = backend->Reserve(limits); !s.ok()) return s;
+  for (Results& results : engine->results_) {
+    const size_t floats = size_t{1} * limits.sequences * limits.vocab;
+    if (absl::Status s = engine->Grow(&results, floats); !s.ok()) return s;
+  }
+  return engine;
 }
 
 Engine::Engine(const Model* model, Backend* backend, const KvView& kv,
@@ -173,6 +174,15 @@ absl::StatusOr<int> Engine::FollowedRow(const PlanItem& item) {
   return row;
 }
 
+absl::Status Engine::Grow(Results* results, size_t floats) {
+  if (floats <= results->capacity) return absl::OkStatus();
+  auto memory = backend_->AllocateResults(floats);
+  if (!memory.ok()) return memory.status();
+  results->memory = *std::move(memory);
+  results->capacity = floats;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ForwardResults> Engine::MakeRoom(Results* results) {
   const size_t host = rows_.logit_rows() - rows_.drawn_on_device();
   const size_t vocab = model_->config().vocab, floats = host * vocab;
@@ -180,10 +190,7 @@ absl::StatusOr<ForwardResults> Engine::MakeRoom(Results* results) {
     // A batch that grows row by row must not allocate for each.
     const size_t most = static_cast<size_t>(max_rows()) * vocab;
     const size_t capacity = std::max(floats, std::min(2 * results->capacity, most));
-    auto memory = backend_->AllocateResults(capacity);
-    if (!memory.ok()) return memory.status();
-    results->memory = *std::move(memory);
-    results->capacity = capacity;
+    if (absl::Status s = Grow(results, capacity); !s.ok()) return s;
   }
   results->drawn.resize(rows_.drawn_on_device());
   return ForwardResults{.logits = {results->memory.get(), floats},
@@ -222,6 +229,7 @@ absl::Status Engine::Score(const PlanItem& item, int first_row) {
   if (item.first_position == 0) scores.tokens.push_back({.id = scores.prompt[0], .position = 0});
   const int last = static_cast<int>(scores.prompt.size()) - 1;
   const int end = std::min(item.first_position + static_cast<int>(item.tokens.size()), last);
+  constexpr int kScoredAtOnce = StepSize::kScoredAtOnce;
   few_logits_.resize(kScoredAtOnce * vocab);
   std::vector<int> rows;
   for (int position = item.first_position; position < end && scores.status.ok();

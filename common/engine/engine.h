@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/engine/plan_rows.h"
+#include "common/engine/step_size.h"
 #include "common/model/model.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampler.h"
@@ -68,10 +69,10 @@ class Engine {
   // Started and not finished, at most.
   static constexpr int kMostSteps = Backend::kMostSteps;
 
-  // All must outlive the engine; `kv` is laid out as the model says. Steps have up to `max_rows`
-  // tokens over all items. ResourceExhausted when their activations do not fit.
+  // All must outlive the engine; `kv` is laid out as the model says. Steps are no larger than
+  // `most`, and what they need is taken here: ResourceExhausted when it does not fit.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const Model* model, Backend* backend,
-                                                        const KvView& kv, int max_rows);
+                                                        const KvView& kv, const StepSize& most);
   // Waits for the steps that are running.
   ~Engine();
 
@@ -124,6 +125,7 @@ class Engine {
   absl::Status Gather(const StepPlan& plan, bool on_device, Results* results);
   bool DrawsOnDevice(const PlanItem& item) const;
   absl::StatusOr<int> FollowedRow(const PlanItem& item);
+  absl::Status Grow(Results* results, size_t floats);
   absl::StatusOr<ForwardResults> MakeRoom(Results* results);
   absl::StatusOr<Tokens> RunAtOnce(const StepPlan& plan, const LayerDone& layer_done);
   Tokens TokensOf(Results* results);

@@ -109,37 +109,45 @@ absl::Status CheckLogits(const ForwardBatch& batch, const ForwardResults& result
 
 }  // namespace
 
-ForwardPass::ForwardPass(const Model* model, Backend* backend, int max_rows)
-    : model_(model), backend_(backend), max_rows_(max_rows), program_(backend->NewProgram()) {}
+ForwardPass::ForwardPass(const Model* model, Backend* backend, int max_rows, int context)
+    : model_(model),
+      backend_(backend),
+      max_rows_(max_rows),
+      context_(context),
+      program_(backend->NewProgram()) {}
 
 absl::StatusOr<std::unique_ptr<ForwardPass>> ForwardPass::Create(const Model* model,
-                                                                 Backend* backend, int max_rows) {
+                                                                 Backend* backend, int max_rows,
+                                                                 int context) {
   if (max_rows < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("a step of at most ", max_rows, " rows; expected at least 1"));
   }
-  std::unique_ptr<ForwardPass> pass(new ForwardPass(model, backend, max_rows));
-  const ModelConfig& config = model->config();
-  const int queries = config.heads * config.head_dim;
-  const int keys = config.kv_heads * config.head_dim;
-  const std::pair<Tensor*, int> activations[] = {{&pass->hidden_, config.hidden},
-                                                 {&pass->normed_, config.hidden},
-                                                 {&pass->q_, queries},
-                                                 {&pass->k_, keys},
-                                                 {&pass->v_, keys},
-                                                 {&pass->attention_, queries},
-                                                 {&pass->gate_, config.intermediate},
-                                                 {&pass->up_, config.intermediate}};
-  for (const auto& [tensor, cols] : activations) {
-    auto allocated = backend->Allocate(max_rows, cols);
+  if (context < 0 || context > model->config().context) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a context of ", context, " tokens; expected 0 to the model's ", model->config().context));
+  }
+  if (context == 0) context = model->config().context;
+  std::unique_ptr<ForwardPass> pass(new ForwardPass(model, backend, max_rows, context));
+  Tensor* const tensors[] = {&pass->hidden_, &pass->normed_,    &pass->q_,    &pass->k_,
+                             &pass->v_,      &pass->attention_, &pass->gate_, &pass->up_};
+  const std::vector<int> cols = ActivationCols(model->config());
+  for (size_t i = 0; i < cols.size(); ++i) {
+    auto allocated = backend->Allocate(max_rows, cols[i]);
     if (!allocated.ok()) {
       return absl::Status(
           allocated.status().code(),
           absl::StrCat("activations of ", max_rows, " rows: ", allocated.status().message()));
     }
-    *tensor = *allocated;
+    *tensors[i] = *allocated;
   }
   return pass;
+}
+
+std::vector<int> ForwardPass::ActivationCols(const ModelConfig& config) {
+  const int queries = config.heads * config.head_dim, keys = config.kv_heads * config.head_dim;
+  return {config.hidden,       config.hidden,      queries, keys, keys, queries,
+          config.intermediate, config.intermediate};
 }
 
 absl::Status ForwardPass::Check(const ForwardBatch& batch, const KvView& kv,
@@ -156,7 +164,7 @@ absl::Status ForwardPass::Check(const ForwardBatch& batch, const KvView& kv,
         absl::StrCat("KV pool ", kv.layout.Fingerprint(), "; expected ", expected.Fingerprint()));
   }
   RETURN_IF_ERROR(CheckTokens(batch, config.vocab));
-  RETURN_IF_ERROR(CheckSequences(batch, kv.layout, config.context));
+  RETURN_IF_ERROR(CheckSequences(batch, kv.layout, context_));
   return CheckLogits(batch, results, config.vocab);
 }
 
@@ -187,7 +195,7 @@ absl::Status ForwardPass::StartStep(const ForwardBatch& batch, const KvView& kv,
   rows_for_more_ = 0;
   const StepArgs step = {.program = CanBeRecorded(batch) ? program_ : 0,
                          .max_rows = max_rows_,
-                         .context = model_->config().context,
+                         .context = context_,
                          .vocab = model_->config().vocab,
                          .tokens = batch.tokens,
                          .follows = batch.follows,

@@ -110,9 +110,12 @@ using LayerDone = std::function<void(int layer, std::shared_ptr<DeviceEvent> wri
 // the same operations: the backend may record it, and then runs it as a whole.
 class ForwardPass {
  public:
-  // ResourceExhausted when the activations do not fit.
+  // No sequence has more than `context` tokens; 0: as the model. ResourceExhausted when the
+  // activations do not fit.
   static absl::StatusOr<std::unique_ptr<ForwardPass>> Create(const Model* model, Backend* backend,
-                                                             int max_rows);
+                                                             int max_rows, int context = 0);
+  // Columns of every activation tensor that Create allocates, each of `max_rows` rows.
+  static std::vector<int> ActivationCols(const ModelConfig& config);
 
   // Writes the KV of every row into `kv`, and logits [logit_rows.size(), vocab] into `logits` (host
   // memory). `layer_done` is called for every layer, at the end where the backend ran the step as a
@@ -136,7 +139,7 @@ class ForwardPass {
   int max_rows() const { return max_rows_; }
 
  private:
-  ForwardPass(const Model* model, Backend* backend, int max_rows);
+  ForwardPass(const Model* model, Backend* backend, int max_rows, int context);
   absl::Status Check(const ForwardBatch& batch, const KvView& kv,
                      const ForwardResults& results) const;
   void ChooseRopes(const ForwardBatch& batch);
@@ -153,7 +156,7 @@ class ForwardPass {
 
   const Model* model_;
   Backend* backend_;
-  const int max_rows_;
+  const int max_rows_, context_;
   const uint64_t program_;  // of the backend
   int started_ = 0;         // and not finished
   int rows_for_more_ = 0;   // of the last batch

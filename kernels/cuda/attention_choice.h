@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/cuda/kernels.h"
 
@@ -21,6 +22,11 @@ AttentionKernel ChooseAttention(const PagedAttentionParams& params, int most_row
 
 // Which of kAttentionHeadDims; -1: none.
 int AttentionHeadDimIndex(int head_dim);
+
+// Of what split_attention leaves of one row and head in one range: values, and two sums.
+constexpr int64_t AttentionLineBytes(int head_dim) {
+  return (head_dim + 2) * static_cast<int64_t>(sizeof(float));
+}
 
 // How many rows of a sequence split_attention takes together: as many as there are lines for.
 int AttentionTileRows(const PagedAttentionParams& params);

@@ -12,15 +12,24 @@ namespace {
 constexpr int64_t kMostBlocks = 2048;
 // Of a fixed grid, most of whose blocks may find nothing to do.
 constexpr int64_t kMostBlocksOfMultiprocessor = 16;
-// Windows of a model's layers whose plans are kept apart.
-constexpr size_t kMostFixedPlans = 8;
 
-// Of values and sums of one row and head in one range.
 int64_t LineBytes(const PagedAttentionParams& params) {
-  return (params.pages.head_dim + 2) * static_cast<int64_t>(sizeof(float));
+  return AttentionLineBytes(params.pages.head_dim);
 }
 
 }  // namespace
+
+absl::Status AttentionLaunches::Reserve(const StepMemory& memory) {
+  plans_.version = 0;  // a plan may have been there
+  auto got = plans_.memory.AtLeast(memory.attention_plan);
+  for (size_t i = 0; i < memory.fixed_plans.size() && i < kMostFixedPlans && got.ok(); ++i) {
+    Plans& plans = FixedPlansOf(memory.fixed_plans[i].window);
+    plans.version = 0;
+    got = plans.memory.AtLeast(memory.fixed_plans[i].bytes);
+  }
+  if (!got.ok()) return got.status();
+  return partial_memory_.AtLeast(memory.attention_partials).status();
+}
 
 // As attention_plan.cu counts: items of whole tiles, in the order of rows.
 void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/device_runtime.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/step_memory.h"
 
 namespace baton {
 
@@ -22,13 +23,16 @@ class AttentionLaunches {
  public:
   // All must outlive this.
   AttentionLaunches(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels,
-                    size_t most_partial_bytes = size_t{64} << 20)
+                    size_t most_partial_bytes = kMostAttentionPartialBytes)
       : runtime_(runtime),
         stream_(stream),
         kernels_(kernels),
         most_partial_bytes_(most_partial_bytes),
         plans_(runtime),
         partial_memory_(runtime) {}
+
+  // What steps of which StepMemory tells need. ResourceExhausted.
+  absl::Status Reserve(const StepMemory& memory);
 
   // A step of one row of each sequence, put so that it is right for any lengths: memory and grids
   // are those of `rows` sequences of `context` positions, or what there may be of it.

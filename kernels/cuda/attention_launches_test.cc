@@ -1,11 +1,15 @@
 #include "kernels/cuda/attention_launches.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/attention_choice.h"
+#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/layer_pages.h"
+#include "kernels/cuda/step_memory.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/cuda/test_device.h"
 #include "kernels/element.h"
@@ -128,6 +132,74 @@ TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
     const auto expected = Attend(size_t{64} << 20, window);
     EXPECT_EQ(Attend(1, window), expected);       // a tile at a time
     EXPECT_EQ(Attend(40'000, window), expected);  // some
+  }
+}
+
+// Random steps within random limits, up to the largest that there are.
+TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
+  std::mt19937 random(8);
+  const auto upto = [&](int n) { return 1 + static_cast<int>(random() % n); };
+  for (int round = 0; round < 12; ++round) {
+    std::vector<size_t> allocated;
+    const auto runtime =
+        CreateEmulatedRuntime(
+            {.memory_bytes = size_t{256} << 20,
+             .on_allocate = [&](absl::string_view, size_t bytes) { allocated.push_back(bytes); }})
+            .value();
+    const auto stream = runtime->CreateStream().value();
+    const KernelTable kernels = EmulatedKernels();
+    StepLimits limits = {.rows = upto(60), .sequences = upto(5), .context = upto(900)};
+    limits.layout = {1, upto(2), 64, 16, DType::kBF16};
+    limits.heads = limits.layout.kv_heads * upto(kAttentionTileRows);
+    limits.rows = std::max(limits.rows, limits.sequences);
+    const size_t most_partial = round % 3 == 0 ? 1 : round % 3 == 1 ? 200'000 : 64 << 20;
+    const StepMemory memory = StepMemory::For(limits, runtime->info().shared_bytes, most_partial);
+    StepUpload upload(runtime.get(), stream.get(), &kernels);
+    AttentionLaunches launches(runtime.get(), stream.get(), &kernels, most_partial);
+    ASSERT_TRUE(upload.Reserve(memory).ok());
+    ASSERT_TRUE(launches.Reserve(memory).ok());
+    const int64_t cols = int64_t{64} * limits.heads, each = limits.layout.BlocksFor(limits.context);
+    std::vector<BlockId> blocks(each * limits.sequences);
+    for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<BlockId>(i);
+    std::byte* const pool = runtime->Allocate(blocks.size() * limits.layout.BlockBytes()).value();
+    std::byte *const q = runtime->Allocate(2 * limits.rows * cols).value(),
+                     *const out = runtime->Allocate(2 * limits.rows * cols).value();
+    for (int step = 0; step < 12; ++step) {
+      std::vector<SequenceRows> sequences;
+      int rows = 0;
+      const int count = step < 2 ? limits.sequences : upto(limits.sequences);
+      for (int i = 0; i < count; ++i) {
+        const int left = limits.rows - rows - (count - i - 1);
+        const int most = step == 0   ? 1
+                         : step == 1 ? limits.rows / limits.sequences
+                                     : upto(std::min({left, limits.context, 20}));
+        const int mine = std::min({most, left, limits.context});
+        const int longest = limits.context - mine;
+        sequences.push_back({rows, mine,
+                             step < 2 ? longest : static_cast<int>(random() % (longest + 1)),
+                             absl::MakeConstSpan(blocks).subspan(i * each, each)});
+        rows += mine;
+      }
+      const auto uploaded = upload.Rows(sequences, rows, limits.layout);
+      ASSERT_TRUE(uploaded.ok()) << uploaded.status();
+      allocated.clear();  // uploads without a step of a backend have a place of their own
+      const absl::Status done = launches.Attend({.step = *uploaded,
+                                                 .q = q,
+                                                 .out = out,
+                                                 .q_stride = cols,
+                                                 .out_stride = cols,
+                                                 .heads = limits.heads,
+                                                 .window = step % 2 == 0 ? 0 : upto(limits.context),
+                                                 .scale = 0.125f,
+                                                 .pages = PagesOf({pool, limits.layout}, 0)},
+                                                sequences, upload.rows_version());
+      ASSERT_TRUE(done.ok()) << done;
+      ASSERT_TRUE(runtime->Synchronize(*stream).ok());
+      EXPECT_TRUE(allocated.empty())
+          << "round " << round << ", step " << step << ": " << allocated.front() << " of "
+          << memory.attention_plan << " and " << memory.attention_partials;
+    }
+    for (std::byte* piece : {pool, q, out}) runtime->Free(piece);
   }
 }
 

@@ -10,8 +10,10 @@
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/event_pool.h"
 #include "kernels/cuda/launches.h"
+#include "kernels/cuda/layer_pages.h"
 #include "kernels/cuda/step_draws.h"
 #include "kernels/cuda/step_graphs.h"
+#include "kernels/cuda/step_memory.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/cuda/upload_slab.h"
 #include "kernels/cuda/weight_upload.h"
@@ -34,19 +36,6 @@ absl::Status CheckLoaded(absl::string_view op, const Matrix& weight) {
 
 // A single row may have any stride, which a product would refuse.
 int64_t StrideOf(const Tensor& t) { return std::max(t.stride, t.cols); }
-
-LayerPages PagesOf(const KvView& kv, int layer) {
-  const KvLayout& layout = kv.layout;
-  return {.data = kv.data,
-          .block_bytes = static_cast<int64_t>(layout.BlockBytes()),
-          .key_offset = static_cast<int64_t>(layout.HeadOffset(0, layer, KvLayout::kKeys, 0)),
-          .value_offset = static_cast<int64_t>(layout.HeadOffset(0, layer, KvLayout::kValues, 0)),
-          .head_bytes = static_cast<int64_t>(layout.HeadBytes()),
-          .block_tokens = layout.block_tokens,
-          .kv_heads = layout.kv_heads,
-          .head_dim = layout.head_dim,
-          .type = layout.type};
-}
 
 template <typename T>
 absl::Span<const std::byte> BytesOf(absl::Span<const T> values) {
@@ -111,14 +100,29 @@ class CudaBackend final : public Backend {
     if (rows < 0 || cols <= 0 || cols > (1 << 30)) {
       return absl::InvalidArgumentError(absl::StrCat("allocate: [", rows, ", ", cols, "]"));
     }
-    const int stride = (cols + 7) / 8 * 8;  // rows aligned to 16 bytes
-    auto memory = runtime_->Allocate(kElement * std::max(rows, 1) * stride);
+    const size_t bytes = ActivationBytes(rows, cols);
+    auto memory = runtime_->Allocate(bytes);
     if (!memory.ok()) return memory.status();
     allocated_.push_back(*memory);
     // Rows that are nobody's go through a step as they are.
-    RETURN_IF_ERROR(runtime_->Fill(*memory, 0, kElement * std::max(rows, 1) * stride, *stream_));
+    RETURN_IF_ERROR(runtime_->Fill(*memory, 0, bytes, *stream_));
     RETURN_IF_ERROR(runtime_->Synchronize(*stream_));
+    const int stride = static_cast<int>(bytes / (kElement * std::max(rows, 1)));
     return Tensor{*memory, rows, cols, stride};
+  }
+
+  absl::Status Reserve(const StepLimits& limits) override {
+    if (started_ > 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("reserve: ", started_, " steps are started and not finished"));
+    }
+    const StepMemory memory = StepMemory::For(limits, runtime_->info().shared_bytes);
+    RETURN_IF_ERROR(logit_rows_.Reserve(memory.logit_rows));
+    RETURN_IF_ERROR(step_.Reserve(memory));
+    RETURN_IF_ERROR(attention_.Reserve(memory));
+    RETURN_IF_ERROR(gathered_.AtLeast(memory.gathered).status());
+    RETURN_IF_ERROR(logits_.AtLeast(memory.logits).status());
+    return draws_.Reserve(memory.draw_rows, memory.vocab);
   }
 
   absl::Status Embed(const EmbedArgs& args) override {
@@ -309,7 +313,7 @@ class CudaBackend final : public Backend {
       if (!event.ok()) return event.status();
       started.ended = *std::move(event);
     }
-    absl::Status status = draws_.Prepare(step, /*recorded=*/fixed_.rows > 0);
+    absl::Status status = draws_.Prepare(step, /*recorded_rows=*/fixed_.rows);
     if (status.ok()) status = step_.Begin(step, padded.tokens, /*fixed=*/fixed_.rows > 0);
     if (!status.ok()) {
       draws_.Drop(/*is_put=*/false);

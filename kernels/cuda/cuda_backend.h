@@ -29,7 +29,7 @@ struct CudaBackendOptions {
 // logits float; each operation rounds once where it writes, a product that adds a bias to what was
 // there twice. Weights of other types are rounded to bf16 when they are loaded. KvView::data is
 // memory of the same device; the pool may be of any type. Operations are enqueued on one stream, in
-// order; after a few steps of the largest kind nothing more is allocated.
+// order; nothing is allocated by steps within what Reserve was told.
 //
 // All but products give a row the same bits in every batch. Products are the runtime's: the
 // emulated one's too, but cuBLASLt chooses its kernel by the number of rows, so there a row may

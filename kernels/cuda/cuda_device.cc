@@ -2,10 +2,14 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/cuda_products.h"
 #include "kernels/cuda/cuda_status.h"
 
 namespace baton {
 namespace {
+
+// A guess that leaves room: some 35 graphs of 400 nodes each, and all kernels.
+constexpr size_t kDriverBytes = size_t{256} << 20;
 
 // DeviceInfo::id.
 std::string IdOf(const cudaDeviceProp& properties) {
@@ -46,6 +50,8 @@ DeviceInfo CudaDeviceInfo(const cudaDeviceProp& properties) {
   info.minor = properties.minor;
   info.total_bytes = properties.totalGlobalMem;
   info.shared_bytes = properties.sharedMemPerBlockOptin;
+  info.workspace_bytes = CudaProducts::kWorkspaceBytes;
+  info.driver_bytes = kDriverBytes;
   return info;
 }
 

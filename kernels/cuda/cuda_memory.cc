@@ -12,6 +12,7 @@ namespace {
 
 // What memory is shared by: cudaMalloc cuts smaller pieces out of one such page.
 constexpr size_t kIpcPage = size_t{2} << 20;
+constexpr size_t kSmallPiece = 512;
 
 }  // namespace
 
@@ -20,6 +21,12 @@ absl::StatusOr<size_t> CudaMemory::FreeBytes() const {
   absl::Status status = CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   if (!status.ok()) return status;
   return free;
+}
+
+// Of pages of 2 MiB, as the driver hands them out; smaller pieces share one.
+size_t CudaMemory::AllocationBytes(size_t bytes, bool interprocess) {
+  const size_t unit = interprocess || bytes > kIpcPage / 2 ? kIpcPage : kSmallPiece;
+  return bytes > SIZE_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
 }
 
 absl::StatusOr<std::byte*> CudaMemory::Allocate(size_t bytes, bool interprocess) {

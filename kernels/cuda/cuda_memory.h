@@ -21,6 +21,7 @@ class CudaMemory {
   CudaMemory(std::string uuid, const DeviceInfo* info) : uuid_(std::move(uuid)), info_(info) {}
 
   absl::StatusOr<size_t> FreeBytes() const;
+  static size_t AllocationBytes(size_t bytes, bool interprocess);
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess);
   void Free(std::byte* memory);
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes);

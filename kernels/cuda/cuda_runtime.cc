@@ -73,6 +73,10 @@ class CudaRuntime : public DeviceRuntime {
     return memory_.FreeBytes();
   }
 
+  size_t AllocationBytes(size_t bytes, bool interprocess) const override {
+    return CudaMemory::AllocationBytes(bytes, interprocess);
+  }
+
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
     if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("Allocate"); !status.ok()) return status;

@@ -23,6 +23,9 @@ struct DeviceInfo {
   int major = 0, minor = 0;  // compute capability
   size_t total_bytes = 0;
   size_t shared_bytes = 0;  // of one block, at most
+  // Of device memory: that a stream for products allocates, and that the driver should find for
+  // what it allocates itself, such as graphs and kernels that are loaded when they are first used.
+  size_t workspace_bytes = 0, driver_bytes = 0;
 };
 
 // What a stream is for. Where the device must choose, it starts kCompute's kernels first, and only
@@ -89,6 +92,9 @@ class DeviceRuntime {
   virtual std::string LinkTo(absl::string_view device) = 0;
   // Bytes that may still be allocated; others may take them first.
   virtual absl::StatusOr<size_t> FreeBytes() = 0;
+
+  // What an allocation takes of FreeBytes; small ones may share a page of the driver's.
+  virtual size_t AllocationBytes(size_t bytes, bool interprocess = false) const = 0;
 
   // Device memory, aligned to 256, not initialised; the host may not touch it. ResourceExhausted
   // with what was asked and what is free. `interprocess`: ExportMemory may be called; takes whole

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,7 +40,44 @@ size_t Append(const std::vector<T>& values, std::vector<std::byte>* content) {
   return at;
 }
 
+// Calls `piece` with every array of `memory` and how many elements it has, until one fails.
+template <typename Piece>
+absl::Status ForEachPiece(const DeviceSamplerOptions& options, DrawMemory* memory, Piece piece) {
+  const size_t rows = options.max_rows, slots = options.slots, history = options.history_tokens;
+  const size_t chunks = DrawChunks(options.vocab);
+  RETURN_IF_ERROR(piece(&memory->results, rows));
+  RETURN_IF_ERROR(piece(&memory->alternatives, rows * kMostAlternatives));
+  RETURN_IF_ERROR(piece(&memory->biases, slots * kMostBiases));
+  RETURN_IF_ERROR(piece(&memory->bans, slots * kMostBans));
+  RETURN_IF_ERROR(piece(&memory->history, slots * history));
+  RETURN_IF_ERROR(piece(&memory->history_tokens, slots));
+  RETURN_IF_ERROR(piece(&memory->block_maxima, rows * DrawBlocks(options.vocab)));
+  RETURN_IF_ERROR(piece(&memory->chunk_maxima[0], rows * chunks));
+  RETURN_IF_ERROR(piece(&memory->chunk_maxima[1], rows * chunks));
+  RETURN_IF_ERROR(piece(&memory->chunk_sums, rows * chunks));
+  RETURN_IF_ERROR(piece(&memory->bin_counts, rows * kDrawBins));
+  return piece(&memory->bin_masses, rows * kDrawBins);
+}
+
+// Of what joins a slot, at most.
+size_t SlotBytes(const DeviceSamplerOptions& options) {
+  return kMostBiases * sizeof(DrawBias) + kMostBans * sizeof(int32_t) +
+         options.history_tokens * sizeof(DrawHistory) + sizeof(int32_t);
+}
+
 }  // namespace
+
+std::vector<size_t> DeviceSampler::Allocations(const DeviceSamplerOptions& options) {
+  std::vector<size_t> allocations = {UploadSlab::CapacityFor(SlotBytes(options)),
+                                     UploadSlab::CapacityFor(options.max_rows * sizeof(DrawRow))};
+  DrawMemory memory = {};
+  const auto count = [&](auto** piece, size_t elements) {
+    allocations.push_back(elements * sizeof(**piece));
+    return absl::OkStatus();
+  };
+  ForEachPiece(options, &memory, count).IgnoreError();
+  return allocations;
+}
 
 absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(
     const DeviceSamplerOptions& options) {
@@ -69,33 +107,19 @@ DeviceSampler::~DeviceSampler() {
   options_.runtime->FreePinned(pinned_);
 }
 
-template <typename T>
-absl::Status DeviceSampler::Allocate(size_t count, T** out) {
-  auto memory = options_.runtime->Allocate(count * sizeof(T));
-  if (!memory.ok()) return memory.status();
-  device_.push_back(*memory);
-  *out = reinterpret_cast<T*>(*memory);
-  return absl::OkStatus();
-}
-
 absl::Status DeviceSampler::Allocate() {
-  const size_t rows = options_.max_rows, slots = options_.slots;
-  const size_t chunks = DrawChunks(options_.vocab);
+  const size_t rows = options_.max_rows;
   memory_.most_biases = kMostBiases;
   memory_.most_bans = kMostBans;
   memory_.most_history = options_.history_tokens;
-  RETURN_IF_ERROR(Allocate(rows, &memory_.results));
-  RETURN_IF_ERROR(Allocate(rows * kMostAlternatives, &memory_.alternatives));
-  RETURN_IF_ERROR(Allocate(slots * kMostBiases, &memory_.biases));
-  RETURN_IF_ERROR(Allocate(slots * kMostBans, &memory_.bans));
-  RETURN_IF_ERROR(Allocate(slots * memory_.most_history, &memory_.history));
-  RETURN_IF_ERROR(Allocate(slots, &memory_.history_tokens));
-  RETURN_IF_ERROR(Allocate(rows * DrawBlocks(options_.vocab), &memory_.block_maxima));
-  RETURN_IF_ERROR(Allocate(rows * chunks, &memory_.chunk_maxima[0]));
-  RETURN_IF_ERROR(Allocate(rows * chunks, &memory_.chunk_maxima[1]));
-  RETURN_IF_ERROR(Allocate(rows * chunks, &memory_.chunk_sums));
-  RETURN_IF_ERROR(Allocate(rows * kDrawBins, &memory_.bin_counts));
-  RETURN_IF_ERROR(Allocate(rows * kDrawBins, &memory_.bin_masses));
+  const auto allocate = [&](auto** piece, size_t elements) {
+    auto memory = options_.runtime->Allocate(elements * sizeof(**piece));
+    if (!memory.ok()) return memory.status();
+    device_.push_back(*memory);
+    *piece = reinterpret_cast<std::remove_reference_t<decltype(*piece)>>(*memory);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachPiece(options_, &memory_, allocate));
   auto pinned = options_.runtime->AllocatePinned(kInFlight * PinnedBytes());
   if (!pinned.ok()) return pinned.status();
   pinned_ = *pinned;
@@ -111,8 +135,7 @@ absl::Status DeviceSampler::Allocate() {
                                          rows * kMostAlternatives * sizeof(DrawAlternative),
                                          *options_.stream));
   // Of the largest size, so that rows always have the same address.
-  slot_content_.resize(kMostBiases * sizeof(DrawBias) + kMostBans * sizeof(int32_t) +
-                       options_.history_tokens * sizeof(DrawHistory) + sizeof(int32_t));
+  slot_content_.resize(SlotBytes(options_));
   if (auto slot = slot_slab_.Upload(slot_content_); !slot.ok()) return slot.status();
   return Prepare({}).status();
 }

@@ -55,6 +55,8 @@ class DeviceSampler {
 
   // InvalidArgument for sizes below 1 or beyond the above; ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<DeviceSampler>> Create(const DeviceSamplerOptions& options);
+  // Bytes of every piece of device memory that Create takes.
+  static std::vector<size_t> Allocations(const DeviceSamplerOptions& options);
   ~DeviceSampler();
   DeviceSampler(const DeviceSampler&) = delete;
   DeviceSampler& operator=(const DeviceSampler&) = delete;
@@ -121,8 +123,6 @@ class DeviceSampler {
 
   explicit DeviceSampler(const DeviceSamplerOptions& options);
   absl::Status Allocate();
-  template <typename T>
-  absl::Status Allocate(size_t count, T** out);
   size_t PinnedBytes() const;  // of one step's results
   absl::Status CollectHistory(const TokenHistory& history, std::vector<DrawHistory>* tokens);
   absl::Status UploadLists(int slot, const std::vector<DrawBias>& biases,

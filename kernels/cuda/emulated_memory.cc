@@ -84,8 +84,10 @@ EmulatedMemory::~EmulatedMemory() {
   if (file_ >= 0) close(file_);
 }
 
+size_t EmulatedMemory::AllocationBytes(size_t bytes) { return WholePages(bytes + kMargin); }
+
 absl::StatusOr<std::byte*> EmulatedMemory::Allocate(size_t bytes, bool interprocess) {
-  const size_t wanted = bytes > total_bytes_ ? bytes : WholePages(bytes + kMargin);
+  const size_t wanted = bytes > total_bytes_ ? bytes : AllocationBytes(bytes);
   std::byte* begin = base_;
   for (const auto& [taken, piece] : pieces_) {  // by address: the first hole that fits
     if (piece.pages != nullptr) continue;

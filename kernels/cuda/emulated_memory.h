@@ -36,6 +36,8 @@ class EmulatedMemory {
   static absl::StatusOr<std::unique_ptr<EmulatedMemory>> Create(size_t bytes);
   ~EmulatedMemory();
 
+  // What an allocation takes of it: whole pages, with a margin.
+  static size_t AllocationBytes(size_t bytes);
   // Own memory that is not allocated; holes may make the largest piece smaller.
   size_t free_bytes() const { return free_bytes_; }
   // Aligned to 4096; every byte is 0xff, which is NaN in every type of float. ResourceExhausted.

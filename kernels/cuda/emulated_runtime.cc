@@ -88,10 +88,15 @@ class EmulatedRuntime : public DeviceRuntime {
     return space_.device().free_bytes();
   }
 
+  size_t AllocationBytes(size_t bytes, bool /*interprocess*/) const override {
+    return EmulatedMemory::AllocationBytes(bytes);
+  }
+
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
     MutexLock lock(&mutex_);
     if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("Allocate"); !status.ok()) return status;
+    if (options_.on_allocate) options_.on_allocate("Allocate", bytes);
     return space_.Allocate(bytes, interprocess);
   }
 
@@ -106,6 +111,7 @@ class EmulatedRuntime : public DeviceRuntime {
     MutexLock lock(&mutex_);
     if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
     if (absl::Status status = RefuseInCapture("AllocatePinned"); !status.ok()) return status;
+    if (options_.on_allocate) options_.on_allocate("AllocatePinned", bytes);
     return space_.AllocatePinned(bytes);
   }
 

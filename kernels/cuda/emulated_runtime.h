@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/cuda/device_runtime.h"
 
 namespace baton {
@@ -26,6 +28,8 @@ struct EmulatedOptions {
   // For tests of tests, of kernels with checks: as in SimtOptions.
   std::string mutation;
   std::set<std::string>* mutations_seen = nullptr;
+  // Told of every call of Allocate and AllocatePinned; may not call the device.
+  std::function<void(absl::string_view call, size_t bytes)> on_allocate;
 };
 
 // A device on the CPU: a test tool, made to show mistakes that a GPU hides most of the time. Runs

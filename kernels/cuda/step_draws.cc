@@ -49,6 +49,15 @@ bool Same(const DrawOptions& a, const DrawOptions& b) {
          a.stop_tokens == b.stop_tokens;
 }
 
+bool CanDrawFrom(int vocab) { return vocab >= 1 && vocab <= kMostDrawVocab; }
+
+DeviceSamplerOptions SizesFor(int rows, int vocab) {
+  return {.vocab = vocab,
+          .max_rows = rows,
+          .slots = 2 * rows,  // so that whoever was in the step before still has its own
+          .history_tokens = std::min(kMostHistoryTokens, vocab)};
+}
+
 }  // namespace
 
 void StepDraws::Slot::Keep(const DrawOptions& of) {
@@ -74,25 +83,35 @@ absl::Status StepDraws::CheckFollows(const StepArgs& step) const {
   return absl::OkStatus();
 }
 
-absl::Status StepDraws::Create(const StepArgs& step) {
-  const int most_rows = step.max_rows;
-  // So that whoever was in the step before still has its own.
-  const int slots = 2 * most_rows;
-  auto sampler =
-      DeviceSampler::Create({.runtime = runtime_,
-                             .stream = stream_,
-                             .kernels = kernels_,
-                             .vocab = step.vocab,
-                             .max_rows = most_rows,
-                             .slots = slots,
-                             .history_tokens = std::min(kMostHistoryTokens, step.vocab)});
+std::vector<size_t> StepDraws::Allocations(int rows, int vocab) {
+  if (!CanDrawFrom(vocab)) return {};
+  std::vector<size_t> allocations = DeviceSampler::Allocations(SizesFor(rows, vocab));
+  allocations.push_back(rows * sizeof(int32_t));
+  return allocations;
+}
+
+absl::Status StepDraws::Reserve(int rows, int vocab) {
+  if (!CanDrawFrom(vocab) || (vocab == vocab_ && rows <= most_rows_)) return absl::OkStatus();
+  sampler_ = nullptr;  // before there is another
+  most_rows_ = 0;
+  latest_.clear();
+  return Create(rows, vocab);
+}
+
+absl::Status StepDraws::Create(int rows, int vocab) {
+  DeviceSamplerOptions options = SizesFor(rows, vocab);
+  options.runtime = runtime_;
+  options.stream = stream_;
+  options.kernels = kernels_;
+  auto sampler = DeviceSampler::Create(options);
   if (!sampler.ok()) return sampler.status();
-  auto tokens = tokens_.AtLeast(most_rows * sizeof(int32_t));
+  auto tokens = tokens_.AtLeast(rows * sizeof(int32_t));
   if (!tokens.ok()) return tokens.status();
   sampler_ = *std::move(sampler);
-  vocab_ = step.vocab;
-  most_rows_ = most_rows;
-  slots_.resize(slots);
+  ++samplers_;
+  vocab_ = vocab;
+  most_rows_ = rows;
+  slots_.assign(options.slots, {});
   return absl::OkStatus();
 }
 
@@ -129,20 +148,22 @@ absl::StatusOr<int> StepDraws::SlotFor(const DrawOptions& draw, bool follows) {
   return place;
 }
 
-absl::Status StepDraws::Prepare(const StepArgs& step, bool recorded) {
+absl::Status StepDraws::Prepare(const StepArgs& step, int recorded_rows) {
   ++step_;
   RETURN_IF_ERROR(CheckFollows(step));
   drawn_.clear();
   for (const DrawOptions* draw : step.draws) drawn_.push_back(draw != nullptr);
   fetches_ = std::count(drawn_.begin(), drawn_.end(), true) > 0;
-  if (fetches_ && sampler_ == nullptr) RETURN_IF_ERROR(Create(step));
-  enqueues_ = sampler_ != nullptr && (fetches_ || recorded);
-  if (!enqueues_) return absl::OkStatus();
-  if (step.vocab != vocab_ || step.logit_rows.size() > static_cast<size_t>(most_rows_)) {
-    return absl::InvalidArgumentError(absl::StrCat("step: draws from ", step.logit_rows.size(),
-                                                   " rows of ", step.vocab, " logits; expected ",
-                                                   most_rows_, " at most, of ", vocab_));
+  if (fetches_ && sampler_ == nullptr) RETURN_IF_ERROR(Create(step.max_rows, step.vocab));
+  const int rows = std::max(recorded_rows, static_cast<int>(step.logit_rows.size()));
+  const bool has_room = step.vocab == vocab_ && rows <= most_rows_;
+  if (fetches_ && !has_room) {
+    return absl::InvalidArgumentError(absl::StrCat("step: draws from ", rows, " rows of ",
+                                                   step.vocab, " logits; expected ", most_rows_,
+                                                   " at most, of ", vocab_));
   }
+  enqueues_ = fetches_ || (recorded_rows > 0 && has_room);
+  if (!enqueues_) return absl::OkStatus();
   rows_.assign(step.logit_rows.size(), {});
   for (size_t i = 0; i < step.draws.size(); ++i) {
     if (step.draws[i] == nullptr) continue;
@@ -195,6 +216,7 @@ absl::Status StepDraws::Take(absl::Span<DrawnToken> drawn) {
 
 void StepDraws::AppendMemory(std::vector<uint64_t>* memory) const {
   memory->push_back(reinterpret_cast<uintptr_t>(tokens()));
+  memory->push_back(samplers_);
 }
 
 }  // namespace baton

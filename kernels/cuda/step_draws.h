@@ -16,18 +16,24 @@
 namespace baton {
 
 // What steps draw, by DeviceSampler, and what the rows of the next one follow. Calls for one step:
-// Prepare, Enqueue, Fetch; Take once it is to be finished, oldest first. Memory is taken when a
-// step draws for the first time, and stays where it is.
+// Prepare, Enqueue, Fetch; Take once it is to be finished, oldest first. Memory is taken by Reserve,
+// or when a step draws for the first time, and stays where it is.
 class StepDraws {
  public:
   // All must outlive this.
   StepDraws(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels)
       : runtime_(runtime), stream_(stream), kernels_(kernels), tokens_(runtime) {}
 
-  // Uploads how the step's rows are drawn. `recorded`: it is a step of those that are recorded,
-  // which have the kernels even if nothing is drawn. InvalidArgument: a row follows one that the
-  // step before did not draw; more rows, or another vocabulary, than when a step first drew.
-  absl::Status Prepare(const StepArgs& step, bool recorded);
+  // Bytes of every piece of device memory that Reserve takes; none for what can't be drawn from.
+  static std::vector<size_t> Allocations(int rows, int vocab);
+  // For steps that draw from up to `rows` rows of `vocab` logits. Nothing, if there was room for
+  // them or the vocabulary can't be drawn from; otherwise no step is running. ResourceExhausted.
+  absl::Status Reserve(int rows, int vocab);
+
+  // Uploads how the step's rows are drawn. `recorded_rows`: of a step of those that are recorded,
+  // which have the kernels even if nothing is drawn; 0: it is none. InvalidArgument: a row follows one that the
+  // step before did not draw; more rows, or another vocabulary, than memory was taken for.
+  absl::Status Prepare(const StepArgs& step, int recorded_rows);
   // Kernels alone. `logits` [rows, vocab] in device memory, `rows` at least those that were
   // prepared; nothing if nothing is to be drawn.
   absl::Status Enqueue(float* logits, int rows);
@@ -60,7 +66,7 @@ class StepDraws {
   };
 
   absl::Status CheckFollows(const StepArgs& step) const;
-  absl::Status Create(const StepArgs& step);
+  absl::Status Create(int rows, int vocab);
   bool Knows(const Slot& slot, const DrawOptions& draw) const;
   absl::StatusOr<int> SlotFor(const DrawOptions& draw, bool follows);
 
@@ -70,6 +76,7 @@ class StepDraws {
   std::unique_ptr<DeviceSampler> sampler_;
   DeviceBuffer tokens_;  // [most_rows_] int32
   int vocab_ = 0, most_rows_ = 0;
+  uint64_t samplers_ = 0;  // that there were
   std::vector<Slot> slots_;
   uint64_t step_ = 0;
   DeviceSampler::Needs needs_;               // of the prepared step

@@ -7,12 +7,6 @@
 #include "common/base/log.h"
 
 namespace baton {
-namespace {
-
-constexpr int kMostRows = 512;
-
-}  // namespace
-
 StepGraphs::~StepGraphs() {
   // A graph may go only when it has run.
   if (!steps_.empty()) runtime_->Synchronize(*stream_).IgnoreError();

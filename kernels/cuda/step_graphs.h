@@ -37,6 +37,8 @@ class StepGraphs {
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
+  // More are not recorded.
+  static constexpr int kMostRows = 512;
   // With how many rows a step of `rows` is recorded, at most `most`: 1, 2, 4, 8, 16, 24, 32, 48, 64
   // and so on up to 512. 0: it is not.
   static int RowsFor(int rows, int most);

@@ -27,6 +27,13 @@ void StepUpload::ForgetViews() {
   ropes_view_ = {};
 }
 
+absl::Status StepUpload::Reserve(const StepMemory& memory) {
+  ForgetViews();
+  table_of_rows_ = 0;
+  if (absl::Status status = step_slab_.Reserve(memory.step); !status.ok()) return status;
+  return table_.AtLeast(memory.rope_table).status();
+}
+
 // In content_: the sequence of each row from `owners` on, the sequences from `places` on; the block
 // tables at the end, counted from `tables`.
 absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int rows,

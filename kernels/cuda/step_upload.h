@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/step_memory.h"
 #include "kernels/cuda/upload_slab.h"
 
 namespace baton {
@@ -29,6 +30,9 @@ class StepUpload {
         rows_slab_(runtime, stream),
         ropes_slab_(runtime, stream),
         table_(runtime) {}
+
+  // What steps of which StepMemory tells need. ResourceExhausted.
+  absl::Status Reserve(const StepMemory& memory);
 
   // A whole step in one copy: its tokens, which rows follow, sequences and ropes, for Rows and
   // RopeTable with the step's views, and rows of logits. `tokens` may have more rows than the step:

@@ -16,10 +16,20 @@ void UploadSlab::Clear() {
   for (auto& event : copied_) event = nullptr;
 }
 
+size_t UploadSlab::CapacityFor(size_t bytes) {
+  constexpr size_t kLeast = 4096, kAlignment = 256;
+  return (std::max(bytes, kLeast) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+absl::Status UploadSlab::Reserve(size_t bytes) {
+  if (bytes <= capacity_ && device_ != nullptr) return absl::OkStatus();
+  absl::Status status = Grow(bytes);
+  if (!status.ok()) Clear();
+  return status;
+}
+
 absl::Status UploadSlab::Grow(size_t bytes) {
-  constexpr size_t kAlignment = 256;
-  const size_t wanted = (std::max(bytes, std::max<size_t>(2 * capacity_, 4096)) + kAlignment - 1) /
-                        kAlignment * kAlignment;
+  const size_t wanted = CapacityFor(std::max(bytes, 2 * capacity_));
   Clear();
   auto device = runtime_->Allocate(wanted);
   if (!device.ok()) return device.status();
@@ -42,12 +52,7 @@ absl::StatusOr<const std::byte*> UploadSlab::Upload(absl::Span<const std::byte> 
     return device_;
   }
   holds_ = false;
-  if (content.size() > capacity_ || device_ == nullptr) {
-    if (absl::Status status = Grow(content.size()); !status.ok()) {
-      Clear();
-      return status;
-    }
-  }
+  if (absl::Status status = Reserve(content.size()); !status.ok()) return status;
   slot_ = (slot_ + 1) % kSlots;
   std::byte* const pinned = pinned_ + slot_ * capacity_;
   if (absl::Status status = runtime_->Synchronize(*copied_[slot_]); !status.ok()) return status;

@@ -22,6 +22,10 @@ class UploadSlab {
   UploadSlab(const UploadSlab&) = delete;
   UploadSlab& operator=(const UploadSlab&) = delete;
 
+  // Room for `bytes`, in device memory of CapacityFor(bytes); what was there is lost if it grows.
+  absl::Status Reserve(size_t bytes);
+  static size_t CapacityFor(size_t bytes);
+
   // Device memory, aligned to 256, that holds `content` for what is put on the stream until the
   // next call. An error leaves the slab empty.
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> content);

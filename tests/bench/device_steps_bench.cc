@@ -49,7 +49,8 @@ constexpr int kFollowing = 64;
 // A model on the device with its pool and engine.
 class SteppedModel {
  public:
-  SteppedModel(DeviceBench& bench, int max_rows, int tokens)
+  // Of steps as large as `most` says, over a pool of `tokens`.
+  SteppedModel(DeviceBench& bench, const StepSize& most, int tokens)
       : timer_(&bench.runtime()), backend_(bench.CreateBackend(&timer_)), random_(1) {
     auto model = Model::WithRandomWeights(ConfigOf(bench.tiny()), /*seed=*/1, backend_.get());
     DeviceBench::Check(model.status(), "WithRandomWeights");
@@ -59,7 +60,7 @@ class SteppedModel {
     std::iota(free_.begin(), free_.end(), 0);
     std::shuffle(free_.begin(), free_.end(), random_);
     std::byte* const pool = bench.Random(free_.size() * layout_.BlockBytes());
-    auto engine = Engine::Create(model_.get(), backend_.get(), {pool, layout_}, max_rows);
+    auto engine = Engine::Create(model_.get(), backend_.get(), {pool, layout_}, most);
     DeviceBench::Check(engine.status(), "Engine::Create");
     engine_ = *std::move(engine);
     sampling_.max_tokens = 1 << 20;
@@ -158,12 +159,14 @@ void BenchSteps(DeviceBench& bench) {
   const auto copy = bench.CopyYardstick();
   const auto square = bench.ProductYardstick();
   int tokens = 0;
-  int max_rows = 0;
+  StepSize most(0);
   for (const Shape& s : shapes) {
     tokens = std::max(tokens, s.batch * (s.context + 2 * kFollowing));
-    max_rows = std::max(max_rows, s.batch * s.rows);
+    most.rows = std::max(most.rows, s.batch * s.rows);
+    most.sequences = std::max(most.sequences, s.batch);
+    most.context = std::max(most.context, s.context + kFollowing);
   }
-  SteppedModel model(bench, max_rows, tokens);
+  SteppedModel model(bench, most, tokens);
   const ModelConfig& c = model.config();
   for (const Shape& s : shapes) {
     std::vector<DeviceBench::Timed> timed = {copy.timed, square.timed,

@@ -27,6 +27,9 @@ class ReplayTimer : public DeviceRuntime {
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
     return inner_->Allocate(bytes, interprocess);
   }
+  size_t AllocationBytes(size_t bytes, bool interprocess) const override {
+    return inner_->AllocationBytes(bytes, interprocess);
+  }
   void Free(std::byte* memory) override { inner_->Free(memory); }
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
     return inner_->AllocatePinned(bytes);

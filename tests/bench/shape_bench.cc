@@ -72,7 +72,7 @@ class Shape {
     pool_.resize((layout_.BlocksFor(tokens) + kBatch) * layout_.BlockBytes() / 2, 0x3c00);
     engine_ = OrRefuse(Engine::Create(model_.get(), backend_.get(),
                                       {reinterpret_cast<std::byte*>(pool_.data()), layout_},
-                                      std::max(absl::GetFlag(FLAGS_prompt), 2 * kBatch)));
+                                      {std::max(absl::GetFlag(FLAGS_prompt), 2 * kBatch), kBatch}));
     sampling_.max_tokens = 1 << 20;
   }
 

@@ -1,0 +1,158 @@
+// No step takes memory of the device, nor pinned memory.
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/engine/engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/kernels.h"
+
+namespace baton {
+namespace {
+
+constexpr int kBlockTokens = 16;
+
+struct Case {
+  std::string name;
+  const char* folder;
+  std::function<void(ModelConfig&)> change;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+// Heads that tensor cores take.
+void WideHeads(ModelConfig& config, int heads, int kv_heads) {
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.head_dim = config.rope.dims = 64;
+  config.context = 1024;
+}
+
+const Case kCases[] = {
+    {"windows", "mistral_window_f32",
+     [](ModelConfig& config) {
+       WideHeads(config, 4, 2);
+       config.windows.assign(config.layers, 0);
+       config.windows[0] = 40;
+     }},
+    {"one_kv_head", "gqa_f32", [](ModelConfig& config) { WideHeads(config, 16, 1); }},
+    {"small_heads", "mistral_dynamic_f16", [](ModelConfig&) {}},
+    {"long_rope", "phi3_long_bf16", [](ModelConfig&) {}},
+};
+
+class CudaMemoryTest : public testing::TestWithParam<Case> {
+ protected:
+  static ModelConfig Config() {
+    ModelConfig config = ReadModelConfig(absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/",
+                                                      GetParam().folder))
+                             .value();
+    GetParam().change(config);
+    return config;
+  }
+
+  explicit CudaMemoryTest(const StepSize& most = {64, 6, 0}) : most_(most) {
+    runtime_ = CreateEmulatedRuntime({.memory_bytes = size_t{128} << 20,
+                                      .on_allocate =
+                                          [this](absl::string_view call, size_t bytes) {
+                                            allocated_.push_back(absl::StrCat(call, " ", bytes));
+                                          }})
+                   .value();
+    backend_ = CreateCudaBackend({runtime_.get(), EmulatedKernels()}).value();
+    model_ = Model::WithRandomWeights(Config(), 1, backend_.get()).value();
+    layout_ = model_->LayoutFor(kBlockTokens, DType::kBF16);
+    context_ = std::min(config().context, 600);
+    blocks_.resize(most_.sequences * layout_.BlocksFor(context_));
+    std::iota(blocks_.begin(), blocks_.end(), 0);
+    std::shuffle(blocks_.begin(), blocks_.end(), random_);
+    const size_t bytes = blocks_.size() * layout_.BlockBytes();
+    pool_ = runtime_->Allocate(bytes).value();
+    const auto stream = runtime_->CreateStream(StreamKind::kCopy).value();
+    EXPECT_TRUE(runtime_->Fill(pool_, 0, bytes, *stream).ok());
+    EXPECT_TRUE(runtime_->Synchronize(*stream).ok());
+  }
+  ~CudaMemoryTest() override { runtime_->Free(pool_); }
+
+  const ModelConfig& config() const { return model_->config(); }
+  std::unique_ptr<Engine> CreateEngine(int sequences) {
+    return Engine::Create(model_.get(), backend_.get(), {pool_, layout_},
+                          {most_.rows, sequences, context_})
+        .value();
+  }
+
+  // Of that many rows each, ending somewhere, `at_the_end` of the longest sequence.
+  void Run(Engine* engine, const std::vector<int>& rows, bool at_the_end, bool scored = false) {
+    SamplingOptions sampling;
+    sampling.logprobs = 3;
+    std::vector<TokenId> tokens(context_);
+    for (TokenId& token : tokens) token = random_() % config().vocab;
+    StepPlan plan;
+    PromptScores scores = {.prompt = tokens, .alternatives = 2};
+    const size_t each = layout_.BlocksFor(context_);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int last = context_ - rows[i];
+      const int position = scored       ? 0
+                           : at_the_end ? last
+                                        : static_cast<int>(random_() % (last + 1));
+      plan.items.push_back({.tokens = absl::MakeConstSpan(tokens).subspan(position, rows[i]),
+                            .first_position = position,
+                            .blocks = absl::MakeConstSpan(blocks_).subspan(i * each, each),
+                            .sampling = i > 0 && random_() % 4 == 0 ? nullptr : &sampling,
+                            .original_prompt_tokens = position + rows[i],
+                            .scores = scored && i == 0 ? &scores : nullptr});
+    }
+    const auto ran = engine->Run(plan);
+    ASSERT_TRUE(ran.ok()) << ran.status();
+    for (const auto& token : *ran) EXPECT_TRUE(token.ok()) << token.status();
+    EXPECT_TRUE(scores.status.ok()) << scores.status;
+    if (scored) {
+      EXPECT_EQ(scores.tokens.size(), static_cast<size_t>(std::min(rows[0] + 1, context_)));
+    }
+  }
+
+  const StepSize most_;
+  std::mt19937 random_{20261122};
+  std::vector<std::string> allocated_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<const Model> model_;
+  KvLayout layout_;
+  int context_ = 0;
+  std::vector<BlockId> blocks_;
+  std::byte* pool_ = nullptr;
+};
+
+TEST_P(CudaMemoryTest, NoStepAllocates) {
+  const auto engine = CreateEngine(most_.sequences);
+  EXPECT_THAT(allocated_, testing::Not(testing::IsEmpty())) << "they are seen";
+  allocated_.clear();
+  const int rows = std::min(most_.rows, context_);
+  Run(engine.get(), {rows}, true);
+  Run(engine.get(), {rows}, false, /*scored=*/true);
+  for (int batch = 1; batch <= most_.sequences; ++batch) {
+    Run(engine.get(), std::vector<int>(batch, 1), true);
+    // As many lines as leave the least for the kernels of prompts.
+    Run(engine.get(), std::vector<int>(batch, most_.rows / most_.sequences), true);
+  }
+  for (int i = 0; i < 8; ++i) {
+    std::vector<int> chunks(1 + random_() % most_.sequences);
+    for (int& chunk : chunks) chunk = 1 + random_() % (rows / chunks.size());
+    Run(engine.get(), chunks, i % 2 == 0);
+  }
+  EXPECT_THAT(allocated_, testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaMemoryTest, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace baton

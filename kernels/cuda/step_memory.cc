@@ -1,0 +1,110 @@
+#include "kernels/cuda/step_memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+
+#include "kernels/cuda/attention_choice.h"
+#include "kernels/cuda/layer_pages.h"
+#include "kernels/cuda/step_draws.h"
+#include "kernels/cuda/step_graphs.h"
+#include "kernels/cuda/upload_slab.h"
+
+namespace baton {
+namespace {
+
+constexpr int64_t kWord = sizeof(int32_t);
+
+// Of the largest step that is recorded.
+int RecordedRows(const StepLimits& limits) {
+  return StepGraphs::RowsFor(std::min({limits.sequences, limits.rows, StepGraphs::kMostRows}),
+                             limits.rows);
+}
+
+// Of split attention, as AttentionLaunches cuts its work: into tiles of rows of one sequence, whose
+// keys are cut into ranges. It has those steps alone whose sequences would leave warps of
+// prefill_attention without rows. Tiles have as many rows as the longest sequence, up to those that
+// heads leave room for.
+void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t most_partial_bytes,
+                         StepMemory* memory) {
+  const KvLayout& layout = limits.layout;
+  const PagedAttentionParams params = {.heads = limits.heads,
+                                       .pages = PagesOf({nullptr, layout}, 0)};
+  if (ChooseAttention(params, 1, shared_bytes) == AttentionKernel::kPaged) return;
+  const bool prefill =
+      ChooseAttention(params, limits.rows, shared_bytes) == AttentionKernel::kPrefill;
+  const int64_t rows = limits.rows, sequences = std::min(limits.sequences, limits.rows);
+  const int64_t ranges = (limits.context + kAttentionRange - 1) / kAttentionRange;
+  const int64_t largest_tile = AttentionTileRows(params);
+  int64_t most_tiles = 0;
+  for (int64_t tile_rows = 1; tile_rows <= std::min(largest_tile, rows); ++tile_rows) {
+    int64_t tiles = sequences;  // no sequence is longer than a tile, but for the largest
+    if (tile_rows == largest_tile) {
+      tiles = std::min(rows, rows / tile_rows + sequences);
+      if (prefill) tiles = std::min(tiles, sequences * kPrefillAttentionWarps);
+    }
+    most_tiles = std::max(most_tiles, tiles);
+    const int64_t tile_bytes = AttentionLineBytes(layout.head_dim) * tile_rows * limits.heads;
+    const int64_t items = std::min(std::max(most_partial_bytes / tile_bytes, ranges),
+                                   tiles * ranges);  // of a part
+    memory->attention_partials =
+        std::max(memory->attention_partials, static_cast<size_t>(items * tile_bytes));
+  }
+  // Steps that are recorded have a plan for any lengths.
+  if (const int64_t recorded = RecordedRows(limits); recorded > 0) {
+    const int64_t row_bytes = AttentionLineBytes(layout.head_dim) * limits.heads;
+    const int64_t items =
+        std::min(recorded * ranges, std::max<int64_t>(most_partial_bytes / row_bytes, 1));
+    memory->attention_partials =
+        std::max(memory->attention_partials, static_cast<size_t>(items * row_bytes));
+    const std::set<int> windows(limits.windows.begin(), limits.windows.end());
+    for (const int window : windows) {
+      memory->fixed_plans.push_back(
+          {window, static_cast<size_t>(recorded + 1 + 2 * items) * kWord});
+    }
+  }
+  // A part is a tile at least, and has a word more than it has rows.
+  memory->attention_plan = (rows + most_tiles + 2 * most_tiles * ranges) * kWord;
+}
+
+}  // namespace
+
+StepMemory StepMemory::For(const StepLimits& limits, size_t shared_bytes,
+                           size_t most_partial_bytes) {
+  const size_t rows = limits.rows, recorded = RecordedRows(limits);
+  // Recorded steps have room for as many sequences as rows.
+  const size_t sequences = std::max<size_t>(std::min(limits.sequences, limits.rows), recorded);
+  const size_t logit_rows = std::max<size_t>(limits.logit_rows, recorded);
+  const size_t pairs = limits.layout.head_dim / 2;
+  const size_t blocks = limits.layout.BlocksFor(limits.context);
+  StepMemory memory;
+  // StepUpload::Begin.
+  memory.step =
+      UploadSlab::CapacityFor(kWord * (3 * rows + logit_rows + sequences * (pairs + blocks)) +
+                              sequences * (sizeof(DeviceSequence) + sizeof(DeviceRope)));
+  memory.logit_rows = UploadSlab::CapacityFor(logit_rows * kWord);
+  memory.rope_table = 2 * rows * pairs * sizeof(float);
+  memory.gathered = 2 * logit_rows * limits.hidden;
+  memory.logits = logit_rows * limits.vocab * sizeof(float);
+  memory.draw_rows = static_cast<int>(logit_rows);
+  memory.vocab = limits.vocab;
+  CountSplitAttention(limits, shared_bytes, static_cast<int64_t>(most_partial_bytes), &memory);
+  return memory;
+}
+
+std::vector<size_t> StepMemory::Attention() const {
+  std::vector<size_t> allocations = {attention_plan, attention_partials};
+  for (size_t i = 0; i < std::min(fixed_plans.size(), kMostFixedPlans); ++i) {
+    allocations.push_back(fixed_plans[i].bytes);
+  }
+  return allocations;
+}
+
+std::vector<size_t> StepMemory::Draws() const { return StepDraws::Allocations(draw_rows, vocab); }
+
+size_t ActivationBytes(int rows, int cols) {
+  const size_t stride = (size_t(cols) + 7) / 8 * 8;
+  return 2 * std::max(rows, 1) * stride;
+}
+
+}  // namespace baton
