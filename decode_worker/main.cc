@@ -38,7 +38,12 @@ int main(int argc, char** argv) {
     RefuseToStart(
         absl::StrCat("--pause-limit is ", absl::FormatDuration(limit), "; it takes 0 or more"));
   }
-  const std::unique_ptr<WorkerHost> host = WorkerHost::Open(v1::WORKER_ROLE_DECODE);
+  DecodeWorker::Options options = {.max_batch = absl::GetFlag(FLAGS_max_batch),
+                                   .max_sequences = absl::GetFlag(FLAGS_max_sequences),
+                                   .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
+                                   .pause_limit = absl::GetFlag(FLAGS_pause_limit)};
+  const std::unique_ptr<WorkerHost> host =
+      WorkerHost::Open(v1::WORKER_ROLE_DECODE, DecodeWorker::MostInAStep(options));
   DecodeService service(host->attach_token());
   host->Listen(&service, v1::DecodeWorker::service_full_name());
   Wakeup wakeup;  // outlives all that may wake the loop
@@ -46,16 +51,12 @@ int main(int argc, char** argv) {
 
   DecodeMetrics metrics;
   metrics.AddTo(host->metrics());
+  options.context = host->model().context;
+  options.wake = [&wakeup] { wakeup.Wake(); };
+  options.pulse = host->core_pulse();
+  options.metrics = &metrics;
   absl::StatusOr<std::unique_ptr<DecodeWorker>> worker = DecodeWorker::Create(
-      {.max_batch = absl::GetFlag(FLAGS_max_batch),
-       .max_sequences = absl::GetFlag(FLAGS_max_sequences),
-       .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
-       .context = host->model().context,
-       .pause_limit = absl::GetFlag(FLAGS_pause_limit),
-       .wake = [&wakeup] { wakeup.Wake(); },
-       .pulse = host->core_pulse(),
-       .metrics = &metrics},
-      host->model().model.get(), host->model().backend.get(), host->plane(), puller.get(),
+      options, host->model().model.get(), host->model().backend.get(), host->plane(), puller.get(),
       [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());
   host->StartKvThread();

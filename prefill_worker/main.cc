@@ -29,7 +29,10 @@ int main(int argc, char** argv) {
     RefuseToStart(
         absl::StrCat("--lease is ", absl::FormatDuration(lease), "; it takes one second or more"));
   }
-  const std::unique_ptr<WorkerHost> host = WorkerHost::Open(v1::WORKER_ROLE_PREFILL);
+  PrefillWorker::Options options = {.max_queue = absl::GetFlag(FLAGS_max_queue),
+                                    .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens)};
+  const std::unique_ptr<WorkerHost> host =
+      WorkerHost::Open(v1::WORKER_ROLE_PREFILL, PrefillWorker::MostInAStep(options));
   PrefillService service(host->attach_token());
   host->Listen(&service, v1::PrefillWorker::service_full_name());
   Wakeup wakeup;  // outlives all that may wake the loop
@@ -38,15 +41,13 @@ int main(int argc, char** argv) {
 
   PrefillMetrics metrics;
   metrics.AddTo(host->metrics());
+  options.context = host->model().context;
+  options.wake = [&wakeup] { wakeup.Wake(); };
+  options.pulse = host->core_pulse();
+  options.metrics = &metrics;
   absl::StatusOr<std::unique_ptr<PrefillWorker>> worker = PrefillWorker::Create(
-      {.max_queue = absl::GetFlag(FLAGS_max_queue),
-       .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
-       .context = host->model().context,
-       .wake = [&wakeup] { wakeup.Wake(); },
-       .pulse = host->core_pulse(),
-       .metrics = &metrics},
-      host->model().model.get(), host->model().backend.get(), host->plane(), publisher.get(),
-      [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
+      options, host->model().model.get(), host->model().backend.get(), host->plane(),
+      publisher.get(), [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());
   host->StartKvThread();
   Loop loop({.name = "prefill", .pulse = host->core_pulse()},

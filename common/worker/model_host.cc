@@ -15,8 +15,10 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 constexpr uint64_t kMostBlocks = 1 << 30;
-// Of the emulated device, beside the KV pool; pages are taken as they are used.
-constexpr uint64_t kEmulatedBytes = uint64_t{4} << 30;
+constexpr uint64_t kHostKvBytes = 256 << 20;
+// Of a block. Readers of a block fetch longer runs on a device and look up fewer blocks there; on
+// the CPU that buys nothing, and half a block of every sequence is empty.
+constexpr int kDeviceBlockTokens = 64, kHostBlockTokens = 16;
 
 absl::StatusOr<DType> KvType(const std::string& name, DType weights) {
   if (name == "auto") return weights;
@@ -36,18 +38,21 @@ absl::Status RefuseNumerics(const ModelHost::Options& options) {
 
 absl::Status OpenFake(const ModelHost::Options& options, ModelHost* host) {
   if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
+  if (options.random_weights) {
+    return absl::InvalidArgumentError("--random-weights with --backend=fake, which has no weights");
+  }
   host->backend = CreateFakeBackend({});
-  absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
-  if (!config.ok()) return config.status();
-  host->model = Model::WithoutWeights(*config);
   return absl::OkStatus();
 }
 
 absl::Status OpenCpu(const ModelHost::Options& options, ModelHost* host) {
-  // A checkpoint that can't be read has a more telling refusal ahead, in Model::Load.
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
-  const absl::StatusOr<CpuNumerics> numerics =
-      ParseCpuNumerics(options.numerics, checkpoint.ok() ? checkpoint->MatrixType() : DType::kBF16);
+  DType weights = DType::kBF16;
+  if (!options.random_weights) {
+    // A checkpoint that can't be read has a more telling refusal ahead, in Model::Load.
+    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
+    if (checkpoint.ok()) weights = checkpoint->MatrixType();
+  }
+  const absl::StatusOr<CpuNumerics> numerics = ParseCpuNumerics(options.numerics, weights);
   if (!numerics.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--numerics: ", numerics.status().message()));
   }
@@ -58,80 +63,126 @@ absl::Status OpenCpu(const ModelHost::Options& options, ModelHost* host) {
   return absl::OkStatus();
 }
 
-absl::Status OpenCuda(const ModelHost::Options& options, ModelHost* host) {
+absl::Status OpenDevice(const ModelHost::Options& options, ModelHost* host) {
   if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
-  absl::StatusOr<OpenedDevice> device = options.backend == "cuda"
-                                            ? OpenCudaDevice(0)
-                                            : OpenEmulatedDevice(kEmulatedBytes + options.kv_bytes);
+  absl::StatusOr<OpenedDevice> device =
+      options.backend == "cuda" ? OpenCudaDevice(0) : OpenEmulatedDevice(options.emulated_bytes);
   if (!device.ok()) {
     return absl::Status(device.status().code(), absl::StrCat("--backend=", options.backend, ": ",
                                                              device.status().message()));
   }
-  absl::StatusOr<std::unique_ptr<Backend>> backend =
-      CreateCudaBackend({.runtime = device->runtime.get(),
-                         .kernels = device->kernels,
-                         .name = device->name,
-                         .graphs = options.cuda_graphs});
-  if (!backend.ok()) return backend.status();
   host->device = *std::move(device);
+  return absl::OkStatus();
+}
+
+// Once it is known that all fits.
+absl::Status OpenCuda(ModelHost* host) {
+  const OpenedDevice& device = host->device;
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      CreateCudaBackend({.runtime = device.runtime.get(),
+                         .kernels = device.kernels,
+                         .name = device.name,
+                         .graphs = host->options.cuda_graphs});
+  if (!backend.ok()) return backend.status();
   host->backend = *std::move(backend);
   return absl::OkStatus();
 }
 
-absl::Status OpenBackendAndModel(const ModelHost::Options& options, ModelHost* host) {
-  if (options.backend == "fake") return OpenFake(options, host);
-  absl::Status opened;
-  if (options.backend == "cpu") {
-    opened = OpenCpu(options, host);
-  } else if (options.backend == "cuda" || options.backend == "cuda-emulated") {
-    opened = OpenCuda(options, host);
-  } else {
-    opened = absl::InvalidArgumentError(absl::StrCat(
-        "--backend is '", options.backend, "'; it takes cpu, cuda, cuda-emulated or fake"));
+absl::Status LoadModel(const ModelHost::Options& options, const ModelConfig& config,
+                       ModelHost* host) {
+  if (options.backend == "fake") {
+    host->model = Model::WithoutWeights(config);
+    return absl::OkStatus();
   }
-  if (!opened.ok()) return opened;
   absl::StatusOr<std::unique_ptr<const Model>> model =
-      Model::Load(options.model, host->backend.get());
+      options.random_weights
+          ? Model::WithRandomWeights(config, *options.random_weights, host->backend.get())
+          : Model::Load(options.model, host->backend.get());
   if (!model.ok()) return model.status();
   host->model = *std::move(model);
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
+absl::Status CheckFlags(const ModelHost::Options& options) {
   if (options.model.empty())
     return absl::InvalidArgumentError("--model is empty; it takes a folder");
-  if (options.block_tokens < 1 || options.block_tokens > 1024) {
+  if (options.block_tokens && (*options.block_tokens < 1 || *options.block_tokens > 1024)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--block-tokens is ", options.block_tokens, "; it takes 1 to 1024"));
+        absl::StrCat("--block-tokens is ", *options.block_tokens, "; it takes auto, or 1 to 1024"));
   }
   if (options.threads < 0 || options.threads > 1024) {
     return absl::InvalidArgumentError(
         absl::StrCat("--threads is ", options.threads, "; it takes 0 (all) to 1024"));
   }
+  return absl::OkStatus();
+}
+
+// Of a pool in this process's own memory.
+absl::StatusOr<int> BlocksOnHost(const ModelHost::Options& options, const KvLayout& layout) {
+  const uint64_t bytes = options.kv_bytes.value_or(kHostKvBytes);
+  const uint64_t blocks = bytes / layout.BlockBytes();
+  if (blocks <= kMostBlocks) return static_cast<int>(blocks);
+  return absl::InvalidArgumentError(absl::StrCat("--kv-bytes=", bytes, " are ", blocks,
+                                                 " blocks of ", layout.BlockBytes(),
+                                                 " bytes; a pool has at most ", kMostBlocks));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
+  if (absl::Status status = CheckFlags(options); !status.ok()) return status;
   ModelHost host;
   host.options = options;
-  if (absl::Status status = OpenBackendAndModel(options, &host); !status.ok()) return status;
-  // A device holds its weights as bf16, whatever they were.
-  absl::StatusOr<DType> kv_type =
-      KvType(options.kv_type, host.on_device() ? DType::kBF16 : host.model->weight_type());
-  if (!kv_type.ok()) return kv_type.status();
-  const ModelConfig& config = host.model->config();
-  if (options.context < 0 || options.context > config.context) {
-    return absl::InvalidArgumentError(absl::StrCat("--context is ", options.context,
-                                                   "; the model's is ", config.context, " tokens"));
+  const bool on_device = options.backend == "cuda" || options.backend == "cuda-emulated";
+  absl::Status opened;
+  if (options.backend == "fake") {
+    opened = OpenFake(options, &host);
+  } else if (options.backend == "cpu") {
+    opened = OpenCpu(options, &host);
+  } else if (on_device) {
+    opened = OpenDevice(options, &host);
+  } else {
+    opened = absl::InvalidArgumentError(absl::StrCat(
+        "--backend is '", options.backend, "'; it takes cpu, cuda, cuda-emulated or fake"));
   }
-  host.layout = host.model->LayoutFor(options.block_tokens, *kv_type);
-  host.numerics_id = absl::StrCat(host.backend->numerics_id(), "/kv-", DTypeName(*kv_type));
-  const uint64_t blocks = options.kv_bytes / host.layout.BlockBytes();
-  if (blocks > kMostBlocks) {
-    return absl::InvalidArgumentError(absl::StrCat("--kv-bytes=", options.kv_bytes, " are ", blocks,
-                                                   " blocks of ", host.layout.BlockBytes(),
-                                                   " bytes; a pool has at most ", kMostBlocks));
+  if (!opened.ok()) return opened;
+  const absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
+  if (!config.ok()) return config.status();
+  if (options.context < 0 || options.context > config->context) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--context is ", options.context, "; the model's is ", config->context, " tokens"));
   }
-  host.blocks = static_cast<int>(blocks);
-  host.context = options.context == 0 ? config.context : options.context;
+  host.context = options.context == 0 ? config->context : options.context;
+  const int block_tokens =
+      options.block_tokens.value_or(on_device ? kDeviceBlockTokens : kHostBlockTokens);
+
+  if (on_device) {
+    // A device holds weights as bf16, whatever they were.
+    const absl::StatusOr<DType> kv_type = KvType(options.kv_type, DType::kBF16);
+    if (!kv_type.ok()) return kv_type.status();
+    host.layout = Model::WithoutWeights(*config)->LayoutFor(block_tokens, *kv_type);
+    absl::StatusOr<MemoryPlan> plan = MemoryPlan::Make({.config = *config,
+                                                        .layout = host.layout,
+                                                        .most = host.most_in_a_step(),
+                                                        .context = host.context,
+                                                        .kv_bytes = options.kv_bytes,
+                                                        .share = options.device_share},
+                                                       host.device.runtime.get());
+    if (!plan.ok()) return plan.status();
+    host.blocks = plan->blocks;
+    host.memory = *std::move(plan);
+    if (absl::Status status = OpenCuda(&host); !status.ok()) return status;
+    if (absl::Status status = LoadModel(options, *config, &host); !status.ok()) return status;
+  } else {
+    if (absl::Status status = LoadModel(options, *config, &host); !status.ok()) return status;
+    const absl::StatusOr<DType> kv_type = KvType(options.kv_type, host.model->weight_type());
+    if (!kv_type.ok()) return kv_type.status();
+    host.layout = host.model->LayoutFor(block_tokens, *kv_type);
+    const absl::StatusOr<int> blocks = BlocksOnHost(options, host.layout);
+    if (!blocks.ok()) return blocks.status();
+    host.blocks = *blocks;
+  }
+  host.numerics_id = absl::StrCat(host.backend->numerics_id(), "/kv-", DTypeName(host.layout.type));
   // One sequence of the longest kind always fits: so the oldest one can always go on.
   const int needed = host.layout.BlocksFor(host.context);
   if (host.blocks < needed) {
@@ -139,20 +190,26 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
         "--kv-bytes=%d hold %d blocks of %d bytes (%d tokens each), and one sequence of %d tokens "
         "needs %d blocks, "
         "%d bytes: give more, or a shorter --context",
-        options.kv_bytes, host.blocks, host.layout.BlockBytes(), options.block_tokens, host.context,
-        needed, needed * host.layout.BlockBytes()));
+        options.kv_bytes.value_or(kHostKvBytes), host.blocks, host.layout.BlockBytes(),
+        block_tokens, host.context, needed, needed * host.layout.BlockBytes()));
   }
   return host;
 }
 
+StepSize ModelHost::most_in_a_step() const {
+  return {options.most.rows, options.most.sequences, context};
+}
+
 std::string ModelHost::Describe() const {
   return absl::StrFormat(
-      "%s on %s, weights %.1f MiB; KV %d blocks x %d tokens x %d bytes = %.1f MiB, %d tokens in "
+      "%s on %s, %s %.1f MiB; KV %d blocks x %d tokens x %d bytes = %.1f MiB, %d tokens in "
       "all, "
       "context %d; numerics %s",
-      model->config().architecture, backend->Describe(), model->weight_bytes() / kMiB, blocks,
-      layout.block_tokens, layout.BlockBytes(), blocks * layout.BlockBytes() / kMiB,
-      blocks * layout.block_tokens, context, numerics_id);
+      model->config().architecture, backend->Describe(),
+      options.random_weights ? absl::StrCat("random weights of seed ", *options.random_weights, ",")
+                             : "weights",
+      model->weight_bytes() / kMiB, blocks, layout.block_tokens, layout.BlockBytes(),
+      blocks * layout.BlockBytes() / kMiB, blocks * layout.block_tokens, context, numerics_id);
 }
 
 }  // namespace baton

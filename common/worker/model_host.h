@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/engine/step_size.h"
 #include "common/model/model.h"
+#include "common/worker/memory_plan.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/open_device.h"
 #include "kernels/kv_layout.h"
@@ -18,11 +22,17 @@ struct ModelHost {
     std::string model;              // folder
     int threads = 0;                // 0: all cores this process may use
     std::string numerics = "auto";  // order of sums: see ParseCpuNumerics
-    uint64_t kv_bytes = 0;          // of the KV pool
-    int block_tokens = 16;
-    std::string kv_type = "auto";  // auto, f32, f16, bf16
-    int context = 0;               // tokens; 0: the model's, or as much of it as the KV pool holds
-    bool cuda_graphs = true;       // CudaBackendOptions::graphs
+    // Weights from this seed (random_weights.h); the folder needs none.
+    std::optional<uint64_t> random_weights;
+    // Of the KV pool. Nothing: what is left of a device, 256 MiB elsewhere.
+    std::optional<uint64_t> kv_bytes;
+    std::optional<int> block_tokens;          // nothing: 64 on a device, 16 elsewhere
+    std::string kv_type = "auto";             // auto, f32, f16, bf16
+    int context = 0;                          // tokens; 0: the model's
+    bool cuda_graphs = true;                  // CudaBackendOptions::graphs
+    StepSize most = {512};                    // whose context does not count
+    double device_share = 0.9;                // of a device's memory that may be taken
+    size_t emulated_bytes = size_t{1} << 30;  // that an emulated device has
   };
   // InvalidArgument names the flag; ResourceExhausted shows the arithmetic of what does not fit;
   // FailedPrecondition says what is missing for a device.
@@ -30,12 +40,15 @@ struct ModelHost {
 
   // One line for the log at start: what will be used, and why it fits.
   std::string Describe() const;
+  // For an engine on this host.
+  StepSize most_in_a_step() const;
 
   // Whether the KV pool must be memory of `device`.
   bool on_device() const { return device.runtime != nullptr; }
 
   Options options;
-  OpenedDevice device;  // of the cuda backends
+  OpenedDevice device;               // of the cuda backends
+  std::optional<MemoryPlan> memory;  // of that device
   std::unique_ptr<Backend> backend;
   std::unique_ptr<const Model> model;
   KvLayout layout;

@@ -17,6 +17,7 @@
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
 #include "common/rpc/limits.h"
+#include "common/worker/auto_flag.h"
 #include "common/worker/worker_metrics.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/ucx_transport.h"
@@ -42,8 +43,21 @@ ABSL_FLAG(std::string, numerics, "auto",
           "order in which the cpu backend sums products, which workers that hand over to one "
           "another must share: auto (the fastest here), portable (the same on every x86-64), f32, "
           "amx or avx512-bf16");
-ABSL_FLAG(uint64_t, kv_bytes, 256 << 20, "bytes of the KV pool");
-ABSL_FLAG(int32_t, block_tokens, 16, "tokens per KV block");
+ABSL_FLAG(bool, random_weights, false,
+          "made from --weights-seed, not read: --model needs config.json alone. Workers with the "
+          "same configuration and seed have the same weights");
+ABSL_FLAG(uint64_t, weights_seed, 1, "of --random-weights");
+ABSL_FLAG(baton::OrAuto<uint64_t>, kv_bytes, baton::OrAuto<uint64_t>(),
+          "bytes of the KV pool; auto: on a GPU all that --gpu-memory-utilization leaves, "
+          "elsewhere 268435456");
+ABSL_FLAG(double, gpu_memory_utilization, 0.9,
+          "share of the GPU's memory that this worker may take, for weights, KV pool and all else; "
+          "two workers of one GPU share it so");
+ABSL_FLAG(baton::OrAuto<int32_t>, block_tokens, baton::OrAuto<int32_t>(),
+          "tokens per KV block, the same of all workers that hand over to one another; auto: 64 on "
+          "a GPU, elsewhere 16");
+ABSL_FLAG(uint64_t, emulated_device_bytes, uint64_t{1} << 30,
+          "for tests: memory of the device of --backend=cuda-emulated");
 ABSL_FLAG(std::string, kv_type, "auto",
           "type of the KV cache: auto (as the weights), f32, f16 or bf16");
 ABSL_FLAG(int32_t, context, 0, "longest sequence, tokens; 0: the model's");
@@ -94,7 +108,7 @@ void RefuseUnlessOk(const absl::Status& status) {
 
 }  // namespace
 
-std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
+std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize& most) {
   if (!IsHostPort(absl::GetFlag(FLAGS_listen))) {
     RefuseToStart(
         absl::StrCat("--listen is '", absl::GetFlag(FLAGS_listen), "'; it takes HOST:PORT"));
@@ -108,16 +122,22 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
   host->epoch_ = RandomU64();
   host->metrics_server_ = ListenForMetrics();
+  std::optional<uint64_t> seed;
+  if (absl::GetFlag(FLAGS_random_weights)) seed = absl::GetFlag(FLAGS_weights_seed);
   absl::StatusOr<ModelHost> model =
       ModelHost::Open({.backend = absl::GetFlag(FLAGS_backend),
                        .model = absl::GetFlag(FLAGS_model),
                        .threads = absl::GetFlag(FLAGS_threads),
                        .numerics = absl::GetFlag(FLAGS_numerics),
-                       .kv_bytes = absl::GetFlag(FLAGS_kv_bytes),
-                       .block_tokens = absl::GetFlag(FLAGS_block_tokens),
+                       .random_weights = seed,
+                       .kv_bytes = absl::GetFlag(FLAGS_kv_bytes).value,
+                       .block_tokens = absl::GetFlag(FLAGS_block_tokens).value,
                        .kv_type = absl::GetFlag(FLAGS_kv_type),
                        .context = absl::GetFlag(FLAGS_context),
-                       .cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs)});
+                       .cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs),
+                       .most = most,
+                       .device_share = absl::GetFlag(FLAGS_gpu_memory_utilization),
+                       .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes)});
   RefuseUnlessOk(model.status());
   host->model_ = *std::move(model);
   const bool on_device = host->model_.on_device();
@@ -142,6 +162,10 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role) {
                                                .checksum_kernel = device.kernels.kv_checksum});
   RefuseUnlessOk(plane.status());
   host->plane_ = *std::move(plane);
+  if (host->model_.memory) {
+    std::fputs(host->model_.memory->Table().c_str(), stdout);
+    std::fflush(stdout);
+  }
   Log(Severity::kInfo, "model",
       {{"folder", absl::GetFlag(FLAGS_model)}, {"uses", host->model_.Describe()}});
   Log(Severity::kInfo, "kv_plane", {{"transport", host->transport_->name()}});

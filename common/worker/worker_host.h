@@ -33,7 +33,8 @@ class WorkerHost {
  public:
   // Reads the flags that both kinds of worker have; opens model and KV plane. A flag or file that
   // can't be used ends the process with a message (RefuseToStart).
-  static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role);
+  // `most`: of a step of its core.
+  static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role, const StepSize& most);
   ~WorkerHost();
 
   const ModelHost& model() const { return model_; }

@@ -20,7 +20,7 @@
 {{- end }}
 - --numerics={{ $v.numerics }}
 - --threads={{ int64 $pool.threads }}
-- --kv-bytes={{ include "baton.bytes" $pool.kvMemory }}
+- --kv-bytes={{ if eq $pool.kvMemory "auto" }}auto{{ else }}{{ include "baton.bytes" $pool.kvMemory }}{{ end }}
 - --kv-transports={{ $v.kv.transports }}
 - --kv-net-device={{ $v.kv.netDevice }}
 - --kv-type={{ $v.kv.type }}

@@ -118,6 +118,15 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program,
                      {model, "--backend=cuda-emulated", "--numerics=amx"},
                      "with --backend=cuda-emulated it takes auto alone"});
+    cases.push_back({program,
+                     {model, "--backend=cuda-emulated", "--emulated-device-bytes=10000000"},
+                     "bytes are missing. Lower --chunk-tokens"});
+    cases.push_back({program,
+                     {model, "--backend=cuda-emulated", "--gpu-memory-utilization=1.5"},
+                     "--gpu-memory-utilization is 1.5"});
+    cases.push_back(
+        {program, {model, "--backend=fake", "--random-weights"}, "which has no weights"});
+    cases.push_back({program, {model, "--kv-bytes=some"}, "some"});
     cases.push_back({program, {model, "--threads=-1"}, "-1"});
     cases.push_back({program, {model, "--threads=many"}, "many"});
     cases.push_back(

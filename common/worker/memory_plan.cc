@@ -1,0 +1,169 @@
+#include "common/worker/memory_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/model/model.h"
+#include "kernels/cuda/step_memory.h"
+#include "kv_transfer/kv_meta.h"
+
+namespace baton {
+namespace {
+
+constexpr char kShareFlag[] = "--gpu-memory-utilization";
+constexpr char kKvFlag[] = "--kv-bytes";
+constexpr uint64_t kMostBlocks = 1 << 30;
+
+std::string Gib(uint64_t bytes) { return absl::StrFormat("%.3f GiB", bytes / 0x1p30); }
+
+// What is asked for in one piece each.
+uint64_t Sum(const DeviceRuntime& device, const std::vector<size_t>& allocations) {
+  uint64_t sum = 0;
+  for (const size_t bytes : allocations) {
+    if (bytes > 0) sum += device.AllocationBytes(bytes);
+  }
+  return sum;
+}
+
+std::vector<size_t> Weights(const ModelConfig& config) {
+  std::vector<size_t> allocations;
+  for (const TensorShape& tensor : Model::TensorsOf(config)) {
+    for (const int64_t rows : tensor.weight_rows) {
+      allocations.push_back(rows * tensor.cols * DTypeBytes(DType::kBF16));
+    }
+  }
+  return allocations;
+}
+
+std::vector<size_t> Activations(const ModelConfig& config, int rows) {
+  std::vector<size_t> allocations;
+  for (const int cols : ForwardPass::ActivationCols(config)) {
+    allocations.push_back(ActivationBytes(rows, cols));
+  }
+  return allocations;
+}
+
+// All but the KV pool, the largest that flags change first.
+std::vector<MemoryPlan::Part> PartsOf(const MemoryPlan::Options& options,
+                                      const DeviceRuntime& device) {
+  const StepLimits limits = options.most.LimitsFor(options.config, options.layout);
+  const StepMemory step = StepMemory::For(limits, device.info().shared_bytes);
+  const std::string rows = absl::StrCat("of ", limits.rows, " rows");
+  std::vector<MemoryPlan::Part> parts = {
+      {"weights", Sum(device, Weights(options.config)), ""},
+      {absl::StrCat("activations ", rows), Sum(device, Activations(options.config, limits.rows)),
+       "--chunk-tokens"},
+      {"partial results of attention", Sum(device, step.Attention()), "--context"},
+      {absl::StrCat("logits of ", limits.logit_rows, " rows"), Sum(device, step.Logits()),
+       "--max-batch"},
+      {absl::StrCat("drawing of ", step.draw_rows, " tokens"), Sum(device, step.Draws()),
+       "--max-batch"},
+      {"uploads of a step", Sum(device, step.Uploads()), "--context"},
+      {"workspace of products", Sum(device, {device.info().workspace_bytes}), ""},
+      {"graphs and kernels", device.info().driver_bytes, ""}};
+  std::erase_if(parts, [](const MemoryPlan::Part& part) { return part.bytes == 0; });
+  return parts;
+}
+
+// The most blocks whose pool takes no more than `room`; -1 where not even an empty one fits.
+int64_t MostBlocks(const KvLayout& layout, uint64_t room, const DeviceRuntime& device) {
+  const auto fits = [&](int64_t blocks) {
+    return device.AllocationBytes(KvMeta::PoolBytes(layout, blocks), true) <= room;
+  };
+  if (!fits(0)) return -1;
+  int64_t low = 0, high = std::min(room / layout.BlockBytes(), kMostBlocks);
+  while (low < high) {
+    const int64_t middle = (low + high + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace
+
+uint64_t MemoryPlan::together() const {
+  uint64_t sum = 0;
+  for (const Part& part : parts) sum += part.bytes;
+  return sum;
+}
+
+absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntime* device) {
+  if (!(options.share > 0 && options.share <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kShareFlag, " is ", options.share, "; it takes more than 0, and 1 at most"));
+  }
+  const KvLayout& layout = options.layout;
+  const auto free = device->FreeBytes();
+  if (!free.ok()) return free.status();
+  MemoryPlan plan;
+  plan.device = device->info().name;
+  plan.total_bytes = device->info().total_bytes;
+  plan.free_bytes = *free;
+  plan.share = options.share;
+  plan.usable_bytes =
+      std::min(static_cast<uint64_t>(options.share * static_cast<double>(plan.total_bytes)),
+               plan.free_bytes);
+  plan.parts = PartsOf(options, *device);
+  const uint64_t others = plan.together();
+  const uint64_t room = plan.usable_bytes > others ? plan.usable_bytes - others : 0;
+  const int64_t most = MostBlocks(layout, room, *device);
+  const int needed = layout.BlocksFor(options.context);
+  const uint64_t asked =
+      options.kv_bytes ? *options.kv_bytes / layout.BlockBytes() : std::max<int64_t>(most, needed);
+  if (asked > kMostBlocks) {
+    return absl::InvalidArgumentError(absl::StrCat(kKvFlag, "=", *options.kv_bytes, " are ", asked,
+                                                   " blocks of ", layout.BlockBytes(),
+                                                   " bytes; a pool has at most ", kMostBlocks));
+  }
+  plan.blocks = static_cast<int>(std::min<uint64_t>(asked, kMostBlocks));
+  plan.parts.push_back(
+      {absl::StrFormat("KV pool of %d blocks of %d bytes", plan.blocks, layout.BlockBytes()),
+       device->AllocationBytes(KvMeta::PoolBytes(layout, plan.blocks), true),
+       options.kv_bytes ? kKvFlag : "--context"});
+  const uint64_t together = plan.together();
+  if (together <= plan.usable_bytes) return plan;
+
+  std::vector<std::string> sum, lower;
+  for (const Part& part : plan.parts) {
+    sum.push_back(absl::StrCat(part.name, " ", Gib(part.bytes)));
+    if (!part.flag.empty() && std::find(lower.begin(), lower.end(), part.flag) == lower.end()) {
+      lower.push_back(part.flag);
+    }
+  }
+  std::string why = absl::StrFormat(
+      "this worker does not fit on %s: %s; together %s, and %s may be taken (%s=%g of %s, of which "
+      "%s are free): %d bytes are missing. Lower %s",
+      plan.device, absl::StrJoin(sum, " + "), Gib(together), Gib(plan.usable_bytes), kShareFlag,
+      plan.share, Gib(plan.total_bytes), Gib(plan.free_bytes), together - plan.usable_bytes,
+      absl::StrJoin(lower, ", "));
+  if (options.kv_bytes && most >= needed) {
+    absl::StrAppend(&why, " (", kKvFlag, "=", most * layout.BlockBytes(), " fits)");
+  } else if (!options.kv_bytes && most >= 1) {
+    absl::StrAppend(&why, " (--context=", most * layout.block_tokens, " fits)");
+  }
+  if (plan.share < 1) absl::StrAppend(&why, ", or raise ", kShareFlag);
+  return absl::ResourceExhaustedError(why);
+}
+
+std::string MemoryPlan::Table() const {
+  std::string table =
+      absl::StrFormat("memory of %s: %s, %s free, %s may be taken (%s=%g)\n", device,
+                      Gib(total_bytes), Gib(free_bytes), Gib(usable_bytes), kShareFlag, share);
+  size_t width = 0;
+  for (const Part& part : parts) width = std::max(width, part.name.size());
+  const auto line = [&](absl::string_view name, uint64_t bytes) {
+    absl::StrAppendFormat(&table, "  %-*s %10.3f GiB\n", static_cast<int>(width), name,
+                          bytes / 0x1p30);
+  };
+  for (const Part& part : parts) line(part.name, part.bytes);
+  line("together", together());
+  return table;
+}
+
+}  // namespace baton

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/engine/step_size.h"
+#include "common/model/model_config.h"
+#include "kernels/cuda/device_runtime.h"
+#include "kernels/kv_layout.h"
+
+namespace baton {
+
+// What a worker takes of a device's memory, known before anything is allocated: so a worker that
+// does not fit says so at once, and one that does never runs out.
+struct MemoryPlan {
+  struct Part {
+    std::string name;
+    uint64_t bytes = 0;  // with what the device rounds allocations to
+    std::string flag;    // that makes it smaller; empty: none does
+  };
+
+  struct Options {
+    ModelConfig config;
+    KvLayout layout;
+    StepSize most;
+    int context = 0;                   // tokens
+    std::optional<uint64_t> kv_bytes;  // nothing: whatever is left
+    double share = 0.9;                // of the device's memory that may be taken
+  };
+  // Nothing of the worker is on the device yet. InvalidArgument names the flag; ResourceExhausted
+  // shows every part, what there is, what is missing, and the flags to lower.
+  static absl::StatusOr<MemoryPlan> Make(const Options& options, DeviceRuntime* device);
+
+  uint64_t together() const;
+  // For the log at start, lines each with their end.
+  std::string Table() const;
+
+  std::string device;  // its name
+  uint64_t total_bytes = 0, free_bytes = 0;
+  uint64_t usable_bytes = 0;  // the share, or what is free of it
+  double share = 0;
+  std::vector<Part> parts;  // the KV pool last
+  int blocks = 0;           // of the KV pool
+};
+
+}  // namespace baton
