@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -73,12 +74,12 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
   const auto truth = Truth::LoadOnEmulatedDevice(folder.path());
   ASSERT_TRUE(truth.ok()) << truth.status();
   const std::string context = absl::StrCat("--context=", std::min(256, (*truth)->config().context));
-  const auto cluster =
-      Cluster::Start({.model = folder.path(),
-                      .prefill_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
-                                        "--chunk-tokens=32"},
-                      .decode_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
-                                       "--chunk-tokens=48", "--metrics-listen=127.0.0.1:0"}});
+  const auto cluster = Cluster::Start(
+      {.model = folder.path(),
+       .prefill_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
+                         "--block-tokens=16", "--chunk-tokens=32"},
+       .decode_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
+                        "--block-tokens=16", "--chunk-tokens=48", "--metrics-listen=127.0.0.1:0"}});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   const std::vector<Case> cases = MakeCases((*truth)->config().vocab);
   for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
@@ -147,6 +148,33 @@ TEST(DeviceWorkersTest, AreNotPairedWithWorkersOfTheCpu) {
   const Answer alone = Generate((*cluster)->stub(), request);
   EXPECT_TRUE(alone.status.ok()) << alone.status;
   EXPECT_EQ(alone.tokens.size(), 4u);
+}
+
+// A folder without weights, and blocks as large as they are on a device: workers that were started
+// with one seed have the same weights, whatever they run on.
+TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
+  const ServedFolder folder("qwen3_five_layers_bf16");
+  std::filesystem::remove(folder.path() + "/model.safetensors");
+  const std::vector<std::string> flags = {"--backend=cuda-emulated", "--random-weights",
+                                          "--weights-seed=7", "--kv-bytes=16777216"};
+  const auto cluster =
+      Cluster::Start({.model = folder.path(), .prefill_flags = flags, .decode_flags = flags});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  std::vector<TokenId> prompt(100);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * i % 250);
+  std::vector<std::vector<int32_t>> answers;
+  for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
+    v1::GenerateRequest request = TokenRequest(prompt, 8);
+    request.set_mode(mode);
+    const Answer answer = Generate((*cluster)->stub(), request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    answers.push_back(answer.ids());
+  }
+  EXPECT_EQ(answers[0].size(), 8u);
+  EXPECT_EQ(answers[0], answers[1]);
+  const auto line = (*cluster)->decode(0).log().WaitFor(" model ", absl::Seconds(10));
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_THAT(*line, HasSubstr("random weights of seed 7"));
 }
 
 // A few of every build; BATON_CASES above 10 runs all.
