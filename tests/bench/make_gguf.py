@@ -1,4 +1,4 @@
-"""Writes a folder of shape_bench as GGUF, for llama.cpp beside it.
+"""Writes what shape_bench --write=FOLDER wrote as GGUF, for llama.cpp beside it.
 
 python3 make_gguf.py FOLDER OUT.gguf      needs numpy and gguf from PyPI
 """

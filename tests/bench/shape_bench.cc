@@ -21,15 +21,15 @@
 #include "common/base/check.h"
 #include "common/base/program.h"
 #include "common/engine/engine.h"
-#include "common/model/checkpoint.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "tests/bench/shape_folder.h"
+#include "tests/bench/random_checkpoint.h"
 #include "tests/bench/yardsticks.h"
 
-ABSL_FLAG(std::string, shape, "100m", "100m or 1b");
-ABSL_FLAG(std::string, folder, "",
-          "where its weights are, or are written first; default: a temporary folder of its name");
-ABSL_FLAG(bool, write, false, "only writes the folder, for workers and a router to serve");
+ABSL_FLAG(std::string, shape, "100m",
+          "100m, 1b or 8b (tests/bench/shapes), or a folder with another config.json");
+ABSL_FLAG(std::string, write, "",
+          "folder that config.json and model.safetensors are written to, for make_gguf.py; nothing "
+          "is measured");
 ABSL_FLAG(std::string, numerics, "auto", "as of a worker");
 ABSL_FLAG(int, threads, 2, "for both");
 ABSL_FLAG(int, rounds, 3, "how often everything is measured");
@@ -42,6 +42,7 @@ ABSL_FLAG(std::string, gguf, "", "the same shape for them (make_gguf.py)");
 namespace baton {
 namespace {
 
+constexpr uint64_t kSeed = 1;
 constexpr int kBlockTokens = 16;
 constexpr int kBatch = 8;
 constexpr int kShortPrompt = 16;  // before tokens are generated
@@ -58,13 +59,12 @@ T OrRefuse(absl::StatusOr<T> result) {
 
 class Shape {
  public:
-  explicit Shape(const std::string& folder) {
-    const Checkpoint checkpoint = OrRefuse(Checkpoint::Open(folder));
+  explicit Shape(const ModelConfig& config) {
     const CpuNumerics numerics =
-        OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), checkpoint.MatrixType()));
+        OrRefuse(ParseCpuNumerics(absl::GetFlag(FLAGS_numerics), DType::kBF16));
     backend_ =
         OrRefuse(CreateCpuBackend({.threads = absl::GetFlag(FLAGS_threads), .numerics = numerics}));
-    model_ = OrRefuse(Model::Load(folder, backend_.get()));
+    model_ = OrRefuse(Model::WithRandomWeights(config, kSeed, backend_.get()));
     layout_ = model_->LayoutFor(kBlockTokens, model_->weight_type());
     const int tokens =
         std::max({absl::GetFlag(FLAGS_prompt) + 1, absl::GetFlag(FLAGS_context) + 16,
@@ -227,11 +227,10 @@ void Print(const Figures& figures) {
 }
 
 int Main() {
-  std::string folder = absl::GetFlag(FLAGS_folder);
   const std::string shape = absl::GetFlag(FLAGS_shape);
-  if (folder.empty()) {
-    folder = absl::StrCat(std::filesystem::temp_directory_path().string(), "/baton-shape-", shape);
-  }
+  std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/tests/bench/shapes/", shape);
+  if (!std::filesystem::exists(folder)) folder = shape;
+  const ModelConfig config = OrRefuse(ReadModelConfig(folder));
   if (absl::GetFlag(FLAGS_llama).empty() != absl::GetFlag(FLAGS_gguf).empty()) {
     RefuseToStart("--llama and --gguf need one another");
   }
@@ -244,15 +243,19 @@ int Main() {
       RefuseToStart(absl::StrCat("--", name, " is ", value, "; it takes 1 to 8000"));
     }
   }
-  if (absl::Status made = MakeShapeFolder(shape, folder); !made.ok()) {
-    RefuseToStart(made.message());
-  }
-  if (absl::GetFlag(FLAGS_write)) {
-    std::printf("%s\n", folder.c_str());
+  if (const std::string to = absl::GetFlag(FLAGS_write); !to.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(to, error);
+    std::filesystem::copy_file(folder + "/config.json", to + "/config.json",
+                               std::filesystem::copy_options::overwrite_existing, error);
+    if (error) RefuseToStart(absl::StrCat(to, "/config.json: ", error.message()));
+    if (absl::Status written = WriteRandomCheckpoint(config, kSeed, to); !written.ok()) {
+      RefuseToStart(written.message());
+    }
     return 0;
   }
-  Shape ours(folder);
-  std::printf("%s: %s\n%s\n", shape.c_str(), folder.c_str(), ours.Describe().c_str());
+  Shape ours(config);
+  std::printf("%s: %s\n", shape.c_str(), ours.Describe().c_str());
   Figures figures;
   const int threads = absl::GetFlag(FLAGS_threads);
   ours.Prefill();  // pages of weights and pool
