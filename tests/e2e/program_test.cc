@@ -274,6 +274,7 @@ void AwaitHealth(const std::string& address, const std::string& service,
   const auto stub = grpc::health::v1::Health::NewStub(Dial(address));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kSoon));
+  context.set_wait_for_ready(true);
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   const auto reader = stub->Watch(&context, request);
@@ -282,7 +283,8 @@ void AwaitHealth(const std::string& address, const std::string& service,
     if (said.status() == wanted) return;
   }
   ADD_FAILURE() << "'" << service << "' of " << address << " does not become " << wanted
-                << "; the last word was " << said.status();
+                << "; the last word was " << said.status() << ", and then "
+                << reader->Finish().error_message();
 }
 
 // What grpc.reflection.v1alpha lists. The messages are those that gRPC's own library brings along.
