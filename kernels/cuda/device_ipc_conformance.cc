@@ -140,7 +140,12 @@ class PeerProcess {
   ~PeerProcess() {
     close(to_);  // ends it
     std::fclose(from_);
-    waitpid(pid_, nullptr, 0);
+    Reap();
+  }
+  // Waits for its end, which somebody must have seen to.
+  void Reap() {
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+    pid_ = -1;
   }
 
   // Unavailable when the other process is gone, as the calls below.
@@ -308,6 +313,7 @@ TEST_P(DeviceRuntimeConformanceTest, TheDeathOfAnotherProcessLeavesThisOneWorkin
   ASSERT_TRUE(imported.ok()) << imported.status();
   peer.Get("record-own");
   EXPECT_EQ(peer.Ask("die").status().code(), absl::StatusCode::kUnavailable);
+  peer.Reap();
   EXPECT_EQ(peer.Ask("read").status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(runtime_->ImportMemory(memory).status().code(), absl::StatusCode::kFailedPrecondition);
   uint32_t* const own = Upload(Numbers(0));
