@@ -18,13 +18,16 @@
 {{- with $pool.backend }}
 - --backend={{ . }}
 {{- end }}
+{{- if and (hasPrefix "cuda" $pool.backend) (ne $v.numerics "auto") }}
+{{- fail (printf "numerics is '%s'; with %s.backend '%s' it is auto alone: orders of sums are the cpu backend's" $v.numerics .component $pool.backend) }}
+{{- end }}
 - --numerics={{ $v.numerics }}
 - --threads={{ int64 $pool.threads }}
 - --kv-bytes={{ if eq $pool.kvMemory "auto" }}auto{{ else }}{{ include "baton.bytes" $pool.kvMemory }}{{ end }}
 - --kv-transports={{ $v.kv.transports }}
 - --kv-net-device={{ $v.kv.netDevice }}
 - --kv-type={{ $v.kv.type }}
-- --block-tokens={{ int64 $v.kv.blockTokens }}
+- --block-tokens={{ if eq (toString $v.kv.blockTokens) "auto" }}auto{{ else }}{{ int64 $v.kv.blockTokens }}{{ end }}
 - --context={{ int64 $pool.context }}
 {{- end }}
 - --drain-grace={{ int64 $pool.drain.graceSeconds }}s

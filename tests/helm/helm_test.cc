@@ -175,6 +175,7 @@ TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
       {"model.pvc.claim=x", {"/model/pvc", "claim"}},
       {"attach.token=a b", {"/attach/token"}},
       {"kv.transport=tcp", {"/kv", "transport"}},
+      {"kv.blockTokens=2000", {"/kv/blockTokens"}},
       {"image.digest=sha256:12", {"/image/digest"}},
       {"networkPolicy.enabled=maybe", {"/networkPolicy/enabled", "boolean"}},
 
@@ -197,6 +198,8 @@ TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
 TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set model.source=pvc").output, HasSubstr("model.pvc.claimName"));
   EXPECT_THAT(Template("--set model.source=hostPath").output, HasSubstr("model.hostPath.path"));
+  EXPECT_THAT(Template("--set decode.backend=cuda --set numerics=portable").output,
+              HasSubstr("numerics is 'portable'; with decode.backend 'cuda' it is auto alone"));
   EXPECT_THAT(Template("--kube-version 1.26.0").output, HasSubstr(">=1.27"));
 }
 
