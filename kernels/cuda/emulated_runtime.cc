@@ -14,60 +14,21 @@
 #include "kernels/cuda/emulated_address_space.h"
 #include "kernels/cuda/emulated_copy.h"
 #include "kernels/cuda/emulated_event.h"
-#include "kernels/cuda/emulated_graph.h"
 #include "kernels/cuda/emulated_handle.h"
 #include "kernels/cuda/emulated_memory.h"
+#include "kernels/cuda/emulated_order.h"
 #include "kernels/cuda/emulated_product.h"
-#include "kernels/cuda/emulated_recordings.h"
-#include "kernels/cuda/emulated_streams.h"
 #include "kernels/cuda/simt/run_grid.h"
 
 namespace baton {
 namespace {
-
-class EmulatedRuntime;
-
-struct EmulatedStream : DeviceStream {
-  EmulatedStream(EmulatedRuntime* runtime, StreamKind kind, std::shared_ptr<EmulatedQueue> queue)
-      : runtime(runtime), kind(kind), queue(std::move(queue)) {}
-  ~EmulatedStream() override;
-  StreamPoint End() const { return {queue, queue->end()}; }
-
-  EmulatedRuntime* const runtime;
-  const StreamKind kind;
-  const std::shared_ptr<EmulatedQueue> queue;
-  std::shared_ptr<EmulatedCapture> capture;  // null, or ended: work runs
-};
-
-struct EmulatedEvent : DeviceEvent {
-  explicit EmulatedEvent(EmulatedRuntime* runtime) : runtime(runtime) {}
-
-  EmulatedRuntime* const runtime;
-  // What was recorded last: in a capture, or a point of a stream.
-  std::shared_ptr<EmulatedCapture> capture;
-  EmulatedCapture::Tails tails;
-  StreamPoint point;
-  // Interprocess: in place of all these.
-  std::shared_ptr<SharedEvent> shared;
-  bool imported = false;
-};
-
-struct EmulatedGraph : DeviceGraph {
-  EmulatedGraph(EmulatedRuntime* runtime, std::shared_ptr<const GraphNodes> nodes)
-      : runtime(runtime), nodes(std::move(nodes)) {}
-
-  EmulatedRuntime* const runtime;
-  const std::shared_ptr<const GraphNodes> nodes;
-  StreamPoint latest;  // replay
-};
 
 class EmulatedRuntime : public DeviceRuntime {
  public:
   EmulatedRuntime(const EmulatedOptions& options, std::unique_ptr<EmulatedMemory> memory)
       : options_(options),
         space_(std::move(memory), options.check),
-        scheduler_(options.seed, &mutex_, &space_.device()),
-        recordings_(&scheduler_, &mutex_) {
+        order_(options.seed, &mutex_, &space_.device()) {
     info_.name = absl::StrCat("emulated device ", options.device);
     info_.id = absl::StrCat("EMULATED-", options.device);
     info_.multiprocessors = 4;
@@ -103,7 +64,7 @@ class EmulatedRuntime : public DeviceRuntime {
   void Free(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("Free").ok()) return;
-    scheduler_.RunAll().IgnoreError();  // told by whoever waits next
+    order_.scheduler().RunAll().IgnoreError();  // told by whoever waits next
     space_.Free(memory);
   }
 
@@ -118,7 +79,7 @@ class EmulatedRuntime : public DeviceRuntime {
   void FreePinned(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("FreePinned").ok()) return;
-    scheduler_.RunAll().IgnoreError();
+    order_.scheduler().RunAll().IgnoreError();
     space_.FreePinned(memory);
   }
 
@@ -132,28 +93,18 @@ class EmulatedRuntime : public DeviceRuntime {
   void UnpinHost(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("UnpinHost").ok()) return;
-    scheduler_.RunAll().IgnoreError();
+    order_.scheduler().RunAll().IgnoreError();
     space_.UnpinHost(memory);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(StreamKind kind) override {
     MutexLock lock(&mutex_);
     if (absl::Status status = RefuseInCapture("CreateStream"); !status.ok()) return status;
-    return std::make_unique<EmulatedStream>(this, kind, scheduler_.CreateQueue());
-  }
-
-  void Destroy(EmulatedStream& stream) {
-    MutexLock lock(&mutex_);
-    if (const auto capture = CaptureOf(stream); capture != nullptr) {
-      capture->Spoil("a stream of the capture was destroyed").IgnoreError();
-      if (capture->IsOrigin(stream.queue.get())) End(*capture).status().IgnoreError();
-    }
-    scheduler_.RunUntil(stream.End()).IgnoreError();
-    scheduler_.DestroyQueue(stream.queue);
+    return order_.CreateStream(kind);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent(bool interprocess) override {
-    auto event = std::make_unique<EmulatedEvent>(this);
+    auto event = std::make_unique<EmulatedEvent>(&order_);
     if (interprocess) {
       auto shared = SharedEvent::Create();
       if (!shared.ok()) return shared.status();
@@ -180,7 +131,7 @@ class EmulatedRuntime : public DeviceRuntime {
     if (!own.ok() || bytes == 0) return own.status();
     MutexLock lock(&mutex_);
     if (absl::Status status = space_.CheckDevice("Fill: ", to, bytes); !status.ok()) return status;
-    return Put(**own, [this, to, value, bytes] {
+    return order_.Put(**own, [this, to, value, bytes] {
       // A graph may outlive its memory.
       absl::Status status = space_.CheckDevice("Fill: ", to, bytes);
       if (!status.ok()) return status;
@@ -207,7 +158,8 @@ class EmulatedRuntime : public DeviceRuntime {
         kernel.params_bytes / sizeof(std::max_align_t) + 1);
     memcpy(copy->data(), params, kernel.params_bytes);
     MutexLock lock(&mutex_);
-    return Put(**own, [this, kernel, shape, copy] { return Run(kernel, shape, copy->data()); });
+    return order_.Put(**own,
+                      [this, kernel, shape, copy] { return Run(kernel, shape, copy->data()); });
   }
 
   absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
@@ -221,7 +173,7 @@ class EmulatedRuntime : public DeviceRuntime {
     MutexLock lock(&mutex_);
     auto work = EmulatedProductWork(&space_, product);
     if (!work.ok()) return work.status();
-    return Put(**own, *std::move(work));
+    return order_.Put(**own, *std::move(work));
   }
 
   absl::Status Record(DeviceEvent& event, DeviceStream& stream) override {
@@ -229,20 +181,8 @@ class EmulatedRuntime : public DeviceRuntime {
     if (!own.ok()) return own.status();
     auto own_event = Own(event);
     if (!own_event.ok()) return own_event.status();
-    EmulatedEvent& e = **own_event;
     MutexLock lock(&mutex_);
-    const auto capture = CaptureOf(**own);
-    if (e.shared != nullptr) {
-      if (capture != nullptr) return capture->Spoil("Record: an interprocess event in a capture");
-      return recordings_.Record(e.shared, (*own)->queue);
-    }
-    e.capture = capture;
-    if (capture != nullptr) {
-      e.tails = capture->TailsOf((*own)->queue.get());
-    } else {
-      e.point = (*own)->End();
-    }
-    return scheduler_.failure();
+    return order_.Record(**own_event, **own);
   }
 
   absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) override {
@@ -250,130 +190,52 @@ class EmulatedRuntime : public DeviceRuntime {
     if (!own.ok()) return own.status();
     auto own_event = Own(event);
     if (!own_event.ok()) return own_event.status();
-    EmulatedEvent& e = **own_event;
-    EmulatedStream& s = **own;
     MutexLock lock(&mutex_);
-    if (!scheduler_.failure().ok()) return scheduler_.failure();
-    const auto capture = CaptureOf(s);
-    if (e.capture != nullptr) {  // was last recorded in one
-      if (e.capture->ended() || (capture != nullptr && capture != e.capture)) {
-        if (capture != nullptr)
-          capture->Spoil("WaitFor: an event of another capture").IgnoreError();
-        return e.capture->Spoil("WaitFor: the event was last recorded in another capture");
-      }
-      s.capture = e.capture;
-      e.capture->WaitFor(s.queue.get(), e.tails);
-      return absl::OkStatus();
-    }
-    const SharedPoint shared = LatestOf(e);
-    if (shared.recording == 0 && e.point.queue == nullptr) {
-      return absl::OkStatus();  // never recorded
-    }
-    if (capture != nullptr) {
-      return capture->Spoil("WaitFor: the event was recorded outside of the capture");
-    }
-    const StreamPoint point = PlaceOf(e, shared);
-    if (point.queue == nullptr && e.shared != nullptr) {
-      s.queue->Push(shared);
-    } else if (!point.Reached()) {
-      s.queue->Push(point);
-    }
-    return absl::OkStatus();
+    return order_.WaitFor(**own_event, **own);
   }
 
   absl::StatusOr<bool> Query(DeviceEvent& event) override {
     auto own = Own(event);
     if (!own.ok()) return own.status();
-    const EmulatedEvent& e = **own;
     MutexLock lock(&mutex_);
-    if (absl::Status status = CheckRecorded(e, "Query"); !status.ok()) return status;
-    const SharedPoint shared = LatestOf(e);
-    const StreamPoint point = PlaceOf(e, shared);
-    if (point.queue == nullptr && e.shared != nullptr) {
-      e.shared->Want(shared.recording);
-      return e.shared->Reached(shared.recording);
-    }
-    bool reached = point.Reached();
-    if (!reached && scheduler_.Random() % 2 == 0) {
-      scheduler_.RunSome();  // which shows when it is asked again
-    } else if (!reached) {
-      scheduler_.RunTowards(point).IgnoreError();
-      reached = point.Reached();
-    }
-    if (!scheduler_.failure().ok()) return scheduler_.failure();
-    return reached;
+    return order_.Query(**own);
   }
 
   absl::Status Synchronize(DeviceEvent& event) override {
     auto own = Own(event);
     if (!own.ok()) return own.status();
-    const EmulatedEvent& e = **own;
     MutexLock lock(&mutex_);
-    if (absl::Status status = CheckRecorded(e, "Synchronize"); !status.ok()) return status;
-    const SharedPoint shared = LatestOf(e);
-    const StreamPoint point = PlaceOf(e, shared);
-    if (point.queue != nullptr || e.shared == nullptr) return scheduler_.RunUntil(point);
-    return scheduler_.Await(shared);
+    return order_.Synchronize(**own);
   }
 
   absl::Status Synchronize(DeviceStream& stream) override {
     auto own = Own(stream);
     if (!own.ok()) return own.status();
     MutexLock lock(&mutex_);
-    if (const auto capture = CaptureOf(**own); capture != nullptr) {
-      return capture->Spoil("Synchronize: the stream is being captured");
-    }
-    if (absl::Status status = RefuseInCapture("Synchronize"); !status.ok()) return status;
-    return scheduler_.RunUntil((*own)->End());
+    return order_.Synchronize(**own);
   }
 
   absl::Status BeginCapture(DeviceStream& stream) override {
     auto own = Own(stream);
     if (!own.ok()) return own.status();
     MutexLock lock(&mutex_);
-    if (!scheduler_.failure().ok()) return scheduler_.failure();
-    if (absl::Status status = RefuseInCapture("BeginCapture"); !status.ok()) return status;
-    if (const auto capture = CaptureOf(**own); capture != nullptr) {
-      return capture->Spoil("BeginCapture: the stream is being captured already");
-    }
-    (*own)->capture = std::make_shared<EmulatedCapture>((*own)->queue.get());
-    captures_.Add((*own)->capture);
-    return absl::OkStatus();
+    return order_.BeginCapture(**own);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture(DeviceStream& stream) override {
     auto own = Own(stream);
     if (!own.ok()) return own.status();
     MutexLock lock(&mutex_);
-    const auto capture = CaptureOf(**own);
-    if (capture == nullptr) {
-      return absl::FailedPreconditionError("EndCapture: the stream is not being captured");
-    }
-    if (!capture->IsOrigin((*own)->queue.get())) {
-      return capture->Spoil("EndCapture: the capture was begun on another stream");
-    }
-    if (!capture->IsOwn()) return capture->Spoil("EndCapture: another thread began the capture");
-    auto nodes = End(*capture);
-    if (!nodes.ok()) return nodes.status();
-    return std::make_unique<EmulatedGraph>(this, *std::move(nodes));
+    return order_.EndCapture(**own);
   }
 
   absl::Status Replay(DeviceGraph& graph, DeviceStream& stream) override {
     auto own = Own(stream);
     if (!own.ok()) return own.status();
     auto& g = static_cast<EmulatedGraph&>(graph);
-    if (g.runtime != this) return OfAnother("graph");
+    if (g.order != &order_) return OfAnother("graph");
     MutexLock lock(&mutex_);
-    if (!scheduler_.failure().ok()) return scheduler_.failure();
-    if (const auto capture = CaptureOf(**own); capture != nullptr) {
-      return capture->Spoil("Replay: the stream is being captured");
-    }
-    if (absl::Status status = RefuseInCapture("Replay"); !status.ok()) return status;
-    EmulatedQueue& queue = *(*own)->queue;
-    if (!g.latest.Reached()) queue.Push(g.latest);
-    queue.Push(GraphReplay(g.nodes));
-    g.latest = (*own)->End();
-    return absl::OkStatus();
+    return order_.Replay(g, **own);
   }
 
   absl::StatusOr<std::string> ExportMemory(const std::byte* memory) override {
@@ -432,7 +294,7 @@ class EmulatedRuntime : public DeviceRuntime {
     auto shared = SharedEvent::Open(*file, handle->inode);
     close(*file);
     if (!shared.ok()) return shared.status();
-    auto event = std::make_unique<EmulatedEvent>(this);
+    auto event = std::make_unique<EmulatedEvent>(&order_);
     event->shared = *std::move(shared);
     event->imported = true;
     return event;
@@ -444,36 +306,13 @@ class EmulatedRuntime : public DeviceRuntime {
   }
   absl::StatusOr<EmulatedStream*> Own(DeviceStream& stream) {
     auto& own = static_cast<EmulatedStream&>(stream);
-    if (own.runtime != this) return OfAnother("stream");
+    if (own.order != &order_) return OfAnother("stream");
     return &own;
   }
   absl::StatusOr<EmulatedEvent*> Own(DeviceEvent& event) {
     auto& own = static_cast<EmulatedEvent&>(event);
-    if (own.runtime != this) return OfAnother("event");
+    if (own.order != &order_) return OfAnother("event");
     return &own;
-  }
-
-  // What an interprocess event was recorded for last, by anybody.
-  static SharedPoint LatestOf(const EmulatedEvent& event) {
-    return {event.shared, event.shared != nullptr ? event.shared->recorded() : 0};
-  }
-  // Where in our work it stands; nowhere, where that recording has ended or is another process's.
-  StreamPoint PlaceOf(const EmulatedEvent& event, const SharedPoint& shared) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (event.shared == nullptr) return event.point;
-    return recordings_.Find(shared).value_or(StreamPoint{});
-  }
-
-  // Puts work on the stream, or into its capture.
-  absl::Status Put(EmulatedStream& stream, EmulatedWork work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!scheduler_.failure().ok()) return scheduler_.failure();
-    if (const auto capture = CaptureOf(stream); capture != nullptr) {
-      capture->Add(stream.queue.get(), std::move(work));
-    } else {
-      stream.queue->Push(std::move(work));
-    }
-    return absl::OkStatus();
   }
 
   absl::Status CopyChecked(absl::string_view call, void* to, size_t to_pitch, const void* from,
@@ -484,7 +323,7 @@ class EmulatedRuntime : public DeviceRuntime {
     MutexLock lock(&mutex_);
     const auto copy = EmulatedCopy::Create(&space_, call, to, to_pitch, from, rows);
     if (!copy.ok()) return copy.status();
-    const auto capture = CaptureOf(s);
+    const auto capture = EmulatedOrder::CaptureOf(s);
     if (capture != nullptr && copy->touches_plain()) {
       return capture->Spoil(absl::StrCat(call, ": plain host memory in a capture"));
     }
@@ -492,15 +331,15 @@ class EmulatedRuntime : public DeviceRuntime {
     if (waits) {
       if (absl::Status status = RefuseInCapture(call); !status.ok()) return status;
     }
-    absl::Status status = Put(s, copy->Work());
+    absl::Status status = order_.Put(s, copy->Work());
     if (!status.ok() || !waits) return status;
-    return scheduler_.RunUntil(s.End());
+    return order_.scheduler().RunUntil(s.End());
   }
 
   absl::Status Run(const Kernel& kernel, const LaunchShape& shape, const void* params)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     simt::SimtOptions options;
-    options.seed = scheduler_.Random();
+    options.seed = order_.scheduler().Random();
     options.max_shared_bytes = info_.shared_bytes;
     options.memory = &space_.map();
     options.check = options_.check;
@@ -513,42 +352,17 @@ class EmulatedRuntime : public DeviceRuntime {
     return absl::InternalError(absl::StrCat(kernel.name, ": ", status.message()));
   }
 
-  // That is being made, of the stream's work; or null.
-  static std::shared_ptr<EmulatedCapture> CaptureOf(EmulatedStream& stream) {
-    if (stream.capture != nullptr && stream.capture->ended()) stream.capture = nullptr;
-    return stream.capture;
-  }
-
-  absl::StatusOr<std::shared_ptr<const GraphNodes>> End(EmulatedCapture& capture)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    captures_.Remove(capture);
-    return capture.Finish();
-  }
-
   // FailedPrecondition when the calling thread is capturing, which is then spoilt.
   absl::Status RefuseInCapture(absl::string_view call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return captures_.Refuse(call);
-  }
-
-  // FailedPrecondition when nobody may now ask for the event.
-  absl::Status CheckRecorded(const EmulatedEvent& event, absl::string_view call)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (event.capture != nullptr) {
-      return event.capture->Spoil(absl::StrCat(call, ": the event was last recorded in a capture"));
-    }
-    return RefuseInCapture(call);
+    return order_.Refuse(call);
   }
 
   const EmulatedOptions options_;
   DeviceInfo info_;
   Mutex mutex_;
   EmulatedAddressSpace space_ ABSL_GUARDED_BY(mutex_);
-  StreamScheduler scheduler_ ABSL_GUARDED_BY(mutex_);
-  OpenRecordings recordings_ ABSL_GUARDED_BY(mutex_);  // ends before what it serves
-  OpenCaptures captures_ ABSL_GUARDED_BY(mutex_);
+  EmulatedOrder order_ ABSL_GUARDED_BY(mutex_);
 };
-
-EmulatedStream::~EmulatedStream() { runtime->Destroy(*this); }
 
 }  // namespace
 
