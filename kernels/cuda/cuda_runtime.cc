@@ -350,6 +350,11 @@ class CudaRuntime : public DeviceRuntime {
       status = CudaStatus(cudaGraphInstantiate(&runnable, graph, 0), "cudaGraphInstantiate");
     }
     if (graph != nullptr) cudaGraphDestroy(graph);
+    // Now, not when it is replayed: then there may be no memory for it.
+    if (status.ok()) {
+      status = CudaStatus(cudaGraphUpload(runnable, (*own)->stream), "cudaGraphUpload");
+      if (!status.ok()) cudaGraphExecDestroy(runnable);
+    }
     if (!status.ok()) return status;
     return std::make_unique<CudaGraph>(this, runnable);
   }

@@ -234,6 +234,9 @@ class EmulatedRuntime : public DeviceRuntime {
     if (!own.ok()) return own.status();
     auto& g = static_cast<EmulatedGraph&>(graph);
     if (g.order != &order_) return OfAnother("graph");
+    if (options_.on_replay) {
+      if (absl::Status status = options_.on_replay(); !status.ok()) return status;
+    }
     MutexLock lock(&mutex_);
     return order_.Replay(g, **own);
   }

@@ -30,6 +30,8 @@ struct EmulatedOptions {
   std::set<std::string>* mutations_seen = nullptr;
   // Told of every call of Allocate and AllocatePinned; may not call the device.
   std::function<void(absl::string_view call, size_t bytes)> on_allocate;
+  // What Replay says instead of replaying, unless that is OK.
+  std::function<absl::Status()> on_replay;
 };
 
 // A device on the CPU: a test tool, made to show mistakes that a GPU hides most of the time. Runs

@@ -37,19 +37,27 @@ absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> g
       return absl::OkStatus();
     }
     auto graph = Record(ops);
-    if (!graph.ok()) {
-      Log(Severity::kWarning, "decode steps of this size run without a graph",
-          {{"rows", rows}, {"error", graph.status().message()}});
-      step.refused = true;
-      if (counts_ != nullptr) ++counts_->refused;
-      return ops();
-    }
+    if (!graph.ok()) return RunWithout(rows, graph.status(), ops, &step);
     step.graph = *std::move(graph);
     if (counts_ != nullptr) ++counts_->recorded;
   } else if (counts_ != nullptr) {
     ++counts_->replayed;
   }
-  return runtime_->Replay(*step.graph, *stream_);
+  const absl::Status replayed = runtime_->Replay(*step.graph, *stream_);
+  if (replayed.ok()) return replayed;
+  // Nothing of it is on the stream. Those before it are done when it goes.
+  if (absl::Status status = runtime_->Synchronize(*stream_); !status.ok()) return status;
+  step.graph = nullptr;
+  return RunWithout(rows, replayed, ops, &step);
+}
+
+absl::Status StepGraphs::RunWithout(int rows, const absl::Status& why,
+                                    absl::FunctionRef<absl::Status()> ops, Recorded* step) {
+  Log(Severity::kWarning, "decode steps of this size run without a graph",
+      {{"rows", rows}, {"error", why.message()}});
+  step->refused = true;
+  if (counts_ != nullptr) ++counts_->refused;
+  return ops();
 }
 
 absl::StatusOr<std::unique_ptr<DeviceGraph>> StepGraphs::Record(

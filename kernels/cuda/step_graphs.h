@@ -17,7 +17,7 @@ namespace baton {
 struct StepGraphCounts {
   int recorded = 0;  // and run so for the first time
   int replayed = 0;
-  int refused = 0;  // recordings that failed
+  int refused = 0;  // kinds of steps whose recording or replay failed
 };
 
 // Steps that are recorded as graphs, one for each number of rows that RowsFor gives, and variant.
@@ -45,8 +45,8 @@ class StepGraphs {
 
   // Puts a step of that many rows on the stream: by `ops`, or by what they were when they were
   // recorded. `given` tells what is given now; `ops` may change it by what it allocates. Steps of
-  // another `variant` are other operations. Where recording fails, which is logged, the step and
-  // all others of its kind are run by `ops`.
+  // another `variant` are other operations. Where recording or replaying fails, which is logged,
+  // the step and all others of its kind are run by `ops`.
   absl::Status Run(int rows, int variant, absl::FunctionRef<Given()> given,
                    absl::FunctionRef<absl::Status()> ops);
 
@@ -57,6 +57,8 @@ class StepGraphs {
     bool refused = false;
   };
 
+  absl::Status RunWithout(int rows, const absl::Status& why, absl::FunctionRef<absl::Status()> ops,
+                          Recorded* step);
   absl::StatusOr<std::unique_ptr<DeviceGraph>> Record(absl::FunctionRef<absl::Status()> ops);
 
   DeviceRuntime* const runtime_;

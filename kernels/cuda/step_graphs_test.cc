@@ -232,6 +232,25 @@ TEST(RecordedStepTest, ThatCannotBeRecordedRunsAsItIs) {
   EXPECT_EQ(recorded.counts().recorded, 1);
 }
 
+TEST(RecordedStepTest, ThatCannotBeReplayedRunsAsItIs) {
+  const SmallDecoder::Shape shape;
+  int replays = 0;
+  OpenedDevice opened = SeededDevice(1);
+  opened.runtime = CreateEmulatedRuntime({.on_replay = [&replays] {
+                     return ++replays == 3 ? absl::ResourceExhaustedError("no room for a graph")
+                                           : absl::OkStatus();
+                   }}).value();
+  const TestDevice device(std::move(opened));
+  SmallDecoder recorded(device, shape, true), alone(device, shape, false);
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(recorded.Run(Batch(2, i, shape.block_tokens)),
+              alone.Run(Batch(2, i, shape.block_tokens), false));
+  }
+  EXPECT_EQ(replays, 3) << "and never again";
+  EXPECT_EQ(recorded.counts().recorded, 1);
+  EXPECT_EQ(recorded.counts().refused, 1);
+}
+
 TEST(RecordedStepTest, IsCheckedBeforeAnythingRuns) {
   const SmallDecoder::Shape shape;
   const TestDevice device(SeededDevice(1));
