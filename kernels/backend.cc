@@ -1,5 +1,7 @@
 #include "kernels/backend.h"
 
+#include <new>
+
 #include "absl/strings/str_cat.h"
 
 namespace baton {
@@ -35,7 +37,10 @@ absl::Status Backend::FinishStep() {
 }
 
 absl::StatusOr<std::shared_ptr<float[]>> Backend::AllocateResults(size_t floats) {
-  return std::shared_ptr<float[]>(new float[floats]);
+  std::shared_ptr<float[]> memory(new (std::nothrow) float[floats]);
+  if (memory != nullptr) return memory;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("logits: ", floats * sizeof(float), " bytes of memory are not to be had"));
 }
 
 }  // namespace baton

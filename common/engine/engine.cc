@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace baton {
+namespace {
+
+// With a device that draws: rows whose logits come to the host without more memory for them.
+constexpr int kHostDrawnAtOnce = 8;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backend* backend,
                                                        const KvView& kv, const StepSize& most) {
@@ -13,8 +19,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backe
   std::unique_ptr<Engine> engine(new Engine(model, backend, kv, *std::move(forward)));
   const StepLimits limits = most.LimitsFor(model->config(), kv.layout);
   if (absl::Status s = backend->Reserve(limits); !s.ok()) return s;
+  // The host draws for all rows, or for those few that a device does not draw for.
+  const int rows = engine->draws_ ? std::min(limits.sequences, kHostDrawnAtOnce) : limits.sequences;
   for (Results& results : engine->results_) {
-    const size_t floats = size_t{1} * limits.sequences * limits.vocab;
+    const size_t floats = size_t{1} * rows * limits.vocab;
     if (absl::Status s = engine->Grow(&results, floats); !s.ok()) return s;
   }
   return engine;
