@@ -13,7 +13,7 @@ namespace {
 
 // Routers offer a refused ticket again within 320 ms.
 constexpr absl::Duration kOwed = absl::Milliseconds(500);
-constexpr int kMostChunk = 1 << 20;
+constexpr int kMostBatch = 1 << 14, kMostChunk = 1 << 20;
 
 }  // namespace
 
@@ -356,7 +356,7 @@ DecodeWorker::Core::Sequence* DecodeWorker::Core::Find(JobId id) {
 
 // No more prompts are computed at one time than sequences fit a batch (Core::Begin).
 StepSize DecodeWorker::MostInAStep(const Options& options) {
-  const int batch = std::clamp(options.max_batch, 1, kMostChunk);
+  const int batch = std::clamp(options.max_batch, 1, kMostBatch);
   const int chunk = std::clamp(options.chunk_tokens, 1, kMostChunk);
   return {batch + chunk, batch + std::min(batch, chunk), options.context};
 }
@@ -374,6 +374,10 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
   if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes 1 to ", kMostChunk));
+  }
+  if (options.max_batch > kMostBatch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_batch is ", options.max_batch, "; it takes 1 to ", kMostBatch));
   }
   if (options.max_batch < 1 || options.max_sequences < 1 || options.max_inbox < 1) {
     return absl::InvalidArgumentError(

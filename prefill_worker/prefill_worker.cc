@@ -15,6 +15,11 @@
 #include "common/kv_cache/block_pool.h"
 
 namespace baton {
+namespace {
+
+constexpr int kMostChunk = 1 << 20;
+
+}  // namespace
 
 class PrefillWorker::Core {
  public:
@@ -475,7 +480,8 @@ PrefillWorker::Core::Job* PrefillWorker::Core::Find(JobId id) {
 }
 
 StepSize PrefillWorker::MostInAStep(const Options& options) {
-  return {std::max(options.chunk_tokens, 1), std::max(options.max_batch, 1), options.context};
+  return {std::clamp(options.chunk_tokens, 1, kMostChunk), std::max(options.max_batch, 1),
+          options.context};
 }
 
 absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Create(
@@ -488,10 +494,11 @@ absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Create(
     return absl::InvalidArgumentError(absl::StrCat("context is ", options.context,
                                                    "; it takes 2 to the model's ", model_context));
   }
-  if (options.chunk_tokens < 1 || options.chunk_tokens % kv.layout.block_tokens != 0) {
+  if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk ||
+      options.chunk_tokens % kv.layout.block_tokens != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes a multiple of ",
-                     kv.layout.block_tokens, ", the tokens of a KV block"));
+                     kv.layout.block_tokens, ", the tokens of a KV block, up to ", kMostChunk));
   }
   if (options.max_queue < 1 || options.max_batch < 1) {
     return absl::InvalidArgumentError(absl::StrCat("max_queue is ", options.max_queue,

@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// The value of a flag that takes a T, or "auto" (or nothing) for the program's own choice.
+// The value of a flag that takes a T, or "auto" for the program's own choice.
 template <typename T>
 struct OrAuto {
   std::optional<T> value;
@@ -17,7 +17,7 @@ struct OrAuto {
 template <typename T>
 bool AbslParseFlag(absl::string_view text, OrAuto<T>* flag, std::string* error) {
   flag->value.reset();
-  if (text.empty() || text == "auto") return true;
+  if (text == "auto") return true;
   return absl::ParseFlag(text, &flag->value.emplace(), error);
 }
 

@@ -57,9 +57,9 @@ std::vector<MemoryPlan::Part> PartsOf(const MemoryPlan::Options& options,
        "--chunk-tokens"},
       {"partial results of attention", Sum(device, step.Attention()), "--context"},
       {absl::StrCat("logits of ", limits.logit_rows, " rows"), Sum(device, step.Logits()),
-       "--max-batch"},
+       options.batch_flag},
       {absl::StrCat("drawing of ", step.draw_rows, " tokens"), Sum(device, step.Draws()),
-       "--max-batch"},
+       options.batch_flag},
       {"uploads of a step", Sum(device, step.Uploads()), "--context"},
       {"workspace of products", Sum(device, {device.info().workspace_bytes}), ""},
       {"graphs and kernels", device.info().driver_bytes, ""}};
@@ -106,9 +106,9 @@ absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntim
   plan.total_bytes = device->info().total_bytes;
   plan.free_bytes = *free;
   plan.share = options.share;
-  plan.usable_bytes =
-      std::min(static_cast<uint64_t>(options.share * static_cast<double>(plan.total_bytes)),
-               plan.free_bytes);
+  const auto share = static_cast<uint64_t>(options.share * static_cast<double>(plan.total_bytes));
+  const uint64_t context = device->info().context_bytes;
+  plan.usable_bytes = std::min(share > context ? share - context : 0, plan.free_bytes);
   plan.parts = PartsOf(options, *device);
   const uint64_t others = plan.together();
   const uint64_t room = plan.usable_bytes > others ? plan.usable_bytes - others : 0;
@@ -117,9 +117,10 @@ absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntim
   const uint64_t asked =
       options.kv_bytes ? *options.kv_bytes / layout.BlockBytes() : std::max<int64_t>(most, needed);
   if (asked > kMostBlocks) {
-    return absl::InvalidArgumentError(absl::StrCat(kKvFlag, "=", *options.kv_bytes, " are ", asked,
-                                                   " blocks of ", layout.BlockBytes(),
-                                                   " bytes; a pool has at most ", kMostBlocks));
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.kv_bytes ? kKvFlag : "--context", "=",
+                     options.kv_bytes.value_or(options.context), " are ", asked, " blocks of ",
+                     layout.BlockBytes(), " bytes; a pool has at most ", kMostBlocks));
   }
   plan.blocks = static_cast<int>(std::min<uint64_t>(asked, kMostBlocks));
   plan.parts.push_back(
@@ -130,7 +131,9 @@ absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntim
   if (together <= plan.usable_bytes) return plan;
 
   std::vector<std::string> sum, lower;
+  uint64_t fixed = 0;  // that no flag makes smaller
   for (const Part& part : plan.parts) {
+    if (part.flag.empty()) fixed += part.bytes;
     sum.push_back(absl::StrCat(part.name, " ", Gib(part.bytes)));
     if (!part.flag.empty() && std::find(lower.begin(), lower.end(), part.flag) == lower.end()) {
       lower.push_back(part.flag);
@@ -138,16 +141,25 @@ absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntim
   }
   std::string why = absl::StrFormat(
       "this worker does not fit on %s: %s; together %s, and %s may be taken (%s=%g of %s, of which "
-      "%s are free): %d bytes are missing. Lower %s",
+      "%s are free): %d bytes are missing",
       plan.device, absl::StrJoin(sum, " + "), Gib(together), Gib(plan.usable_bytes), kShareFlag,
-      plan.share, Gib(plan.total_bytes), Gib(plan.free_bytes), together - plan.usable_bytes,
-      absl::StrJoin(lower, ", "));
-  if (options.kv_bytes && most >= needed) {
-    absl::StrAppend(&why, " (", kKvFlag, "=", most * layout.BlockBytes(), " fits)");
-  } else if (!options.kv_bytes && most >= 1) {
-    absl::StrAppend(&why, " (--context=", most * layout.block_tokens, " fits)");
+      plan.share, Gib(plan.total_bytes), Gib(plan.free_bytes), together - plan.usable_bytes);
+  std::vector<std::string> advice;
+  if (fixed > plan.usable_bytes) {
+    advice.push_back(absl::StrCat("what no flag makes smaller takes ", Gib(fixed),
+                                  ": it wants a larger device"));
+  } else {
+    advice.push_back(absl::StrCat("lower ", absl::StrJoin(lower, ", ")));
+    if (options.kv_bytes && most >= needed) {
+      absl::StrAppend(&advice[0], " (", kKvFlag, "=", most * layout.BlockBytes(), " fits)");
+    } else if (!options.kv_bytes && most >= 1) {
+      absl::StrAppend(&advice[0], " (--context=", most * layout.block_tokens, " fits)");
+    }
   }
-  if (plan.share < 1) absl::StrAppend(&why, ", or raise ", kShareFlag);
+  if (plan.share < 1 && plan.usable_bytes < plan.free_bytes) {
+    advice.push_back(absl::StrCat("raise ", kShareFlag));
+  }
+  absl::StrAppend(&why, "; ", absl::StrJoin(advice, ", or "));
   return absl::ResourceExhaustedError(why);
 }
 

@@ -30,6 +30,7 @@ struct MemoryPlan {
     int context = 0;                   // tokens
     std::optional<uint64_t> kv_bytes;  // nothing: whatever is left
     double share = 0.9;                // of the device's memory that may be taken
+    std::string batch_flag;            // that says how many tokens are drawn at once, if one does
   };
   // Nothing of the worker is on the device yet. InvalidArgument names the flag; ResourceExhausted
   // shows every part, what there is, what is missing, and the flags to lower.

@@ -23,6 +23,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string Folder(absl::string_view name) {
   return absl::StrCat(BATON_SOURCE_DIR, "/common/model/", name);
@@ -59,6 +60,7 @@ ModelHost::Options OptionsOf(const std::string& model) {
   options.block_tokens = 16;
   options.most = {48, 6};
   options.device_share = 1;
+  options.batch_flag = "--max-batch";
   return options;
 }
 
@@ -143,10 +145,34 @@ TEST(MemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
         "partial results of attention 0.00", "logits of 16 rows 0.000 GiB",
         "uploads of a step 0.000 GiB", "KV pool of 128 blocks of 16384 bytes 0.003 GiB",
         "together 0.0", "0.001 GiB may be taken (--gpu-memory-utilization=0.5 of 0.002 GiB",
-        "of which 0.002 GiB are free", "bytes are missing", "Lower --chunk-tokens, --context",
+        "of which 0.002 GiB are free", "bytes are missing", "; lower --chunk-tokens, --context",
         "--max-batch", "or raise --gpu-memory-utilization"}) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
+  // What would not help is not said.
+  options.device_share = 1;
+  options.batch_flag = "";
+  const absl::Status whole = ModelHost::Open(options).status();
+  EXPECT_THAT(std::string(whole.message()), Not(HasSubstr("raise")));
+  EXPECT_THAT(std::string(whole.message()), Not(HasSubstr("--max-batch")));
+  options.emulated_bytes = 64 << 10;
+  EXPECT_THAT(std::string(ModelHost::Open(options).status().message()),
+              AllOf(HasSubstr("what no flag makes smaller takes 0.00"), Not(HasSubstr("lower"))));
+}
+
+TEST(MemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
+  const ConfigFolder config;  // without weights: loading them would fail
+  ModelHost::Options options = OptionsOf(config.path());
+  std::string table;
+  options.on_plan = [&table](const MemoryPlan& plan) { table = plan.Table(); };
+  const absl::Status unloaded = ModelHost::Open(options).status();
+  EXPECT_FALSE(unloaded.ok());
+  EXPECT_THAT(table, AllOf(HasSubstr("weights"), HasSubstr("together")));
+  table.clear();
+  options.kv_bytes = 100'000;
+  EXPECT_THAT(std::string(ModelHost::Open(options).status().message()),
+              HasSubstr("one sequence of 2048 tokens needs 128 blocks"));
+  EXPECT_EQ(table, "");
 }
 
 TEST(MemoryPlanTest, ALongestSequenceThatDoesNotFitNamesOneThatDoes) {

@@ -114,6 +114,11 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--threads is ", options.threads, "; it takes 0 (all) to 1024"));
   }
+  if (!(options.device_share > 0 && options.device_share <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("--gpu-memory-utilization is ",
+                                                   options.device_share,
+                                                   "; it takes more than 0, and 1 at most"));
+  }
   return absl::OkStatus();
 }
 
@@ -125,6 +130,19 @@ absl::StatusOr<int> BlocksOnHost(const ModelHost::Options& options, const KvLayo
   return absl::InvalidArgumentError(absl::StrCat("--kv-bytes=", bytes, " are ", blocks,
                                                  " blocks of ", layout.BlockBytes(),
                                                  " bytes; a pool has at most ", kMostBlocks));
+}
+
+// One sequence of the longest kind always fits: so the oldest one can always go on.
+absl::Status CheckBlocks(const ModelHost& host) {
+  const KvLayout& layout = host.layout;
+  const int needed = layout.BlocksFor(host.context);
+  if (host.blocks >= needed) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "--kv-bytes=%d hold %d blocks of %d bytes (%d tokens each), and one sequence of %d tokens "
+      "needs %d blocks, "
+      "%d bytes: give more, or a shorter --context",
+      host.options.kv_bytes.value_or(kHostKvBytes), host.blocks, layout.BlockBytes(),
+      layout.block_tokens, host.context, needed, needed * layout.BlockBytes()));
 }
 
 }  // namespace
@@ -155,6 +173,11 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   host.context = options.context == 0 ? config->context : options.context;
   const int block_tokens =
       options.block_tokens.value_or(on_device ? kDeviceBlockTokens : kHostBlockTokens);
+  if (options.chunk_tokens % block_tokens != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--chunk-tokens is ", options.chunk_tokens,
+                                                   "; it takes whole KV blocks, of ", block_tokens,
+                                                   " tokens each (--block-tokens)"));
+  }
 
   if (on_device) {
     // A device holds weights as bf16, whatever they were.
@@ -166,11 +189,14 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
                                                         .most = host.most_in_a_step(),
                                                         .context = host.context,
                                                         .kv_bytes = options.kv_bytes,
-                                                        .share = options.device_share},
+                                                        .share = options.device_share,
+                                                        .batch_flag = options.batch_flag},
                                                        host.device.runtime.get());
     if (!plan.ok()) return plan.status();
     host.blocks = plan->blocks;
     host.memory = *std::move(plan);
+    if (absl::Status status = CheckBlocks(host); !status.ok()) return status;
+    if (options.on_plan) options.on_plan(*host.memory);
     if (absl::Status status = OpenCuda(&host); !status.ok()) return status;
     if (absl::Status status = LoadModel(options, *config, &host); !status.ok()) return status;
   } else {
@@ -183,16 +209,7 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
     host.blocks = *blocks;
   }
   host.numerics_id = absl::StrCat(host.backend->numerics_id(), "/kv-", DTypeName(host.layout.type));
-  // One sequence of the longest kind always fits: so the oldest one can always go on.
-  const int needed = host.layout.BlocksFor(host.context);
-  if (host.blocks < needed) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "--kv-bytes=%d hold %d blocks of %d bytes (%d tokens each), and one sequence of %d tokens "
-        "needs %d blocks, "
-        "%d bytes: give more, or a shorter --context",
-        options.kv_bytes.value_or(kHostKvBytes), host.blocks, host.layout.BlockBytes(),
-        block_tokens, host.context, needed, needed * host.layout.BlockBytes()));
-  }
+  if (absl::Status status = CheckBlocks(host); !status.ok()) return status;
   return host;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,12 +27,16 @@ struct ModelHost {
     std::optional<uint64_t> random_weights;
     // Of the KV pool. Nothing: what is left of a device, 256 MiB elsewhere.
     std::optional<uint64_t> kv_bytes;
-    std::optional<int> block_tokens;          // nothing: 64 on a device, 16 elsewhere
-    std::string kv_type = "auto";             // auto, f32, f16, bf16
-    int context = 0;                          // tokens; 0: the model's
-    bool cuda_graphs = true;                  // CudaBackendOptions::graphs
-    StepSize most = {512};                    // whose context does not count
-    double device_share = 0.9;                // of a device's memory that may be taken
+    std::optional<int> block_tokens;  // nothing: 64 on a device, 16 elsewhere
+    std::string kv_type = "auto";     // auto, f32, f16, bf16
+    int context = 0;                  // tokens; 0: the model's
+    bool cuda_graphs = true;          // CudaBackendOptions::graphs
+    StepSize most = {512};            // whose context does not count
+    double device_share = 0.9;        // of a device's memory that may be taken
+    std::string batch_flag;           // MemoryPlan::Options
+    int chunk_tokens = 0;             // whole blocks, if that is not 0
+    // What will be taken of a device, when it is known and nothing is yet.
+    std::function<void(const MemoryPlan&)> on_plan;
     size_t emulated_bytes = size_t{1} << 30;  // that an emulated device has
   };
   // InvalidArgument names the flag; ResourceExhausted shows the arithmetic of what does not fit;

@@ -108,7 +108,8 @@ void RefuseUnlessOk(const absl::Status& status) {
 
 }  // namespace
 
-std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize& most) {
+std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize& most,
+                                             int chunk_tokens) {
   if (!IsHostPort(absl::GetFlag(FLAGS_listen))) {
     RefuseToStart(
         absl::StrCat("--listen is '", absl::GetFlag(FLAGS_listen), "'; it takes HOST:PORT"));
@@ -137,6 +138,13 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
                        .cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs),
                        .most = most,
                        .device_share = absl::GetFlag(FLAGS_gpu_memory_utilization),
+                       .batch_flag = role == v1::WORKER_ROLE_DECODE ? "--max-batch" : "",
+                       .chunk_tokens = chunk_tokens,
+                       .on_plan =
+                           [](const MemoryPlan& plan) {
+                             std::fputs(plan.Table().c_str(), stdout);
+                             std::fflush(stdout);
+                           },
                        .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes)});
   RefuseUnlessOk(model.status());
   host->model_ = *std::move(model);
@@ -162,10 +170,6 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
                                                .checksum_kernel = device.kernels.kv_checksum});
   RefuseUnlessOk(plane.status());
   host->plane_ = *std::move(plane);
-  if (host->model_.memory) {
-    std::fputs(host->model_.memory->Table().c_str(), stdout);
-    std::fflush(stdout);
-  }
   Log(Severity::kInfo, "model",
       {{"folder", absl::GetFlag(FLAGS_model)}, {"uses", host->model_.Describe()}});
   Log(Severity::kInfo, "kv_plane", {{"transport", host->transport_->name()}});

@@ -33,8 +33,9 @@ class WorkerHost {
  public:
   // Reads the flags that both kinds of worker have; opens model and KV plane. A flag or file that
   // can't be used ends the process with a message (RefuseToStart).
-  // `most`: of a step of its core.
-  static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role, const StepSize& most);
+  // `most`: of a step of its core. `chunk_tokens`: whole KV blocks, if that is not 0.
+  static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role, const StepSize& most,
+                                          int chunk_tokens = 0);
   ~WorkerHost();
 
   const ModelHost& model() const { return model_; }

@@ -10,6 +10,8 @@ namespace {
 
 // A guess that leaves room: some 35 graphs of 400 nodes each, and all kernels.
 constexpr size_t kDriverBytes = size_t{256} << 20;
+// A guess, too: no call tells what a context takes.
+constexpr size_t kContextBytes = size_t{512} << 20;
 
 // DeviceInfo::id.
 std::string IdOf(const cudaDeviceProp& properties) {
@@ -52,6 +54,7 @@ DeviceInfo CudaDeviceInfo(const cudaDeviceProp& properties) {
   info.shared_bytes = properties.sharedMemPerBlockOptin;
   info.workspace_bytes = CudaProducts::kWorkspaceBytes;
   info.driver_bytes = kDriverBytes;
+  info.context_bytes = kContextBytes;
   return info;
 }
 

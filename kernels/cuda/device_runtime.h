@@ -26,6 +26,8 @@ struct DeviceInfo {
   // Of device memory: that a stream for products allocates, and that the driver should find for
   // what it allocates itself, such as graphs and kernels that are loaded when they are first used.
   size_t workspace_bytes = 0, driver_bytes = 0;
+  // And that the driver took for this process already.
+  size_t context_bytes = 0;
 };
 
 // What a stream is for. Where the device must choose, it starts kCompute's kernels first, and only

@@ -47,6 +47,27 @@ TEST_P(DeviceRuntimeConformanceTest, AllocationsAreAlignedAndApart) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(Pinned<char>(10)) % 4096, 0u);
 }
 
+TEST_P(DeviceRuntimeConformanceTest, AllocationsTakeNoMoreThanIsSaidOfThem) {
+  constexpr size_t kMiB = 1 << 20, kPage = 2 * kMiB;
+  for (const bool interprocess : {false, true}) {
+    const size_t before = *runtime_->FreeBytes();
+    std::vector<std::byte*> pieces;
+    size_t said = 0;
+    for (const size_t bytes :
+         {size_t{1}, size_t{512}, size_t{513}, kMiB - 1, kMiB, kMiB + 1, kPage, 3 * kMiB}) {
+      const auto piece = runtime_->Allocate(bytes, interprocess);
+      ASSERT_TRUE(piece.ok()) << piece.status();
+      pieces.push_back(*piece);
+      EXPECT_GE(runtime_->AllocationBytes(bytes, interprocess), bytes);
+      said += runtime_->AllocationBytes(bytes, interprocess);
+    }
+    // Small ones share pages, which may have been there.
+    EXPECT_LE(before - *runtime_->FreeBytes(), said + kPage);
+    EXPECT_GE(before - *runtime_->FreeBytes() + kPage, said / 2);
+    for (std::byte* piece : pieces) runtime_->Free(piece);
+  }
+}
+
 TEST_P(DeviceRuntimeConformanceTest, FreedMemoryCanBeAllocatedAgain) {
   // Only one such piece fits.
   const size_t half = *runtime_->FreeBytes() / 2 + (size_t{1} << 20);

@@ -104,7 +104,7 @@ std::vector<size_t> StepMemory::Draws() const { return StepDraws::Allocations(dr
 
 size_t ActivationBytes(int rows, int cols) {
   const size_t stride = (size_t(cols) + 7) / 8 * 8;
-  return 2 * std::max(rows, 1) * stride;
+  return size_t{2} * std::max(rows, 1) * stride;
 }
 
 }  // namespace baton

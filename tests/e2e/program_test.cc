@@ -90,12 +90,15 @@ TEST(ProgramTest, EveryFlagIsChecked) {
       {"baton-router", {model, "--auto-prompt-tokens=-1"}, "auto-prompt-tokens"},
       {"baton-router", {model, "--auto-queue-tokens=-1"}, "auto-queue-tokens"},
       {"baton-prefill", {model, "--chunk-tokens=0"}, "chunk"},
-      {"baton-prefill", {model, "--chunk-tokens=17"}, "17"},
+      {"baton-prefill",
+       {model, "--chunk-tokens=17"},
+       "--chunk-tokens is 17; it takes whole KV blocks, of 16 tokens each (--block-tokens)"},
       {"baton-prefill", {model, "--max-queue=0"}, "queue"},
       {"baton-prefill", {model, "--lease=0s"}, "lease"},
       {"baton-decode", {model, "--max-batch=0"}, "batch"},
       {"baton-decode", {model, "--max-sequences=-1"}, "sequences"},
       {"baton-decode", {model, "--chunk-tokens=0"}, "chunk_tokens is 0"},
+      {"baton-decode", {model, "--max-batch=20000"}, "max_batch is 20000"},
       {"baton-decode", {model, "--stall=0s"}, "stall"},
       {"baton-decode", {model, "--pause-limit=-1s"}, "pause"},
   };
@@ -120,13 +123,14 @@ TEST(ProgramTest, EveryFlagIsChecked) {
                      "with --backend=cuda-emulated it takes auto alone"});
     cases.push_back({program,
                      {model, "--backend=cuda-emulated", "--emulated-device-bytes=10000000"},
-                     "bytes are missing. Lower --chunk-tokens"});
+                     "bytes are missing; lower --chunk-tokens"});
     cases.push_back({program,
                      {model, "--backend=cuda-emulated", "--gpu-memory-utilization=1.5"},
                      "--gpu-memory-utilization is 1.5"});
     cases.push_back(
         {program, {model, "--backend=fake", "--random-weights"}, "which has no weights"});
     cases.push_back({program, {model, "--kv-bytes=some"}, "some"});
+    cases.push_back({program, {model, "--kv-bytes="}, "'' is no value of --kv-bytes"});
     cases.push_back({program, {model, "--threads=-1"}, "-1"});
     cases.push_back({program, {model, "--threads=many"}, "many"});
     cases.push_back(
