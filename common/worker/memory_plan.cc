@@ -156,7 +156,7 @@ absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntim
       absl::StrAppend(&advice[0], " (--context=", most * layout.block_tokens, " fits)");
     }
   }
-  if (plan.share < 1 && plan.usable_bytes < plan.free_bytes) {
+  if (plan.share < 1 && std::max(plan.usable_bytes + 1, fixed) <= plan.free_bytes) {
     advice.push_back(absl::StrCat("raise ", kShareFlag));
   }
   absl::StrAppend(&why, "; ", absl::StrJoin(advice, ", or "));

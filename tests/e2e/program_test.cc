@@ -122,7 +122,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
                      {model, "--backend=cuda-emulated", "--numerics=amx"},
                      "with --backend=cuda-emulated it takes auto alone"});
     cases.push_back({program,
-                     {model, "--backend=cuda-emulated", "--emulated-device-bytes=10000000"},
+                     {model, "--backend=cuda-emulated", "--emulated-device-bytes=20000000"},
                      "bytes are missing; lower --chunk-tokens"});
     cases.push_back({program,
                      {model, "--backend=cuda-emulated", "--gpu-memory-utilization=1.5"},
