@@ -166,7 +166,8 @@ TEST_P(BehindTest, OneThatTheHostDrawsForIsCancelledWhileItsStepRuns) {
 }
 
 TEST_P(BehindTest, LogprobsOfAPromptAreFoundBetweenSteps) {
-  Start(128, {.chunk_tokens = 8});
+  Pulse pulse;
+  Start(128, {.chunk_tokens = 8, .pulse = &pulse});
   const Prompt ahead = Colocated(9, 60);
   Prompt scored = Colocated(21, 4);
   scored.job.sampling.prompt_logprobs = 1;
@@ -202,6 +203,7 @@ TEST_P(BehindTest, AStepThatIsNotTakenEndsThoseWhoWereToBeInIt) {
                          [](const SampledToken& token, TokenId id) { return token.id == id; }));
   EXPECT_EQ(records[2].ids(), three.answer);
   EXPECT_EQ(worker_->Load().waiting_tokens, 0);
+// Nobody but the pulse looks at layers, and that needs no events.
   ExpectAllBack();
   ASSERT_TRUE(Submit(one.job, &records[3]).ok());
   Settle();
@@ -210,12 +212,16 @@ TEST_P(BehindTest, AStepThatIsNotTakenEndsThoseWhoWereToBeInIt) {
 
 TEST_P(BehindTest, AStepThatFailsEndsThoseWhoWereInItAndNobodyElse) {
   failing_step_ = 5;
+  const uint64_t beats = pulse.beats();
   Start();
+  while (second.prompt.empty()) OneTurn();
+  EXPECT_GT(pulse.beats() - beats, 2u * layout_.layers);
   const Prompt one = Colocated(9), two = Colocated(9);
   Record first, second, third;
   ASSERT_TRUE(Submit(one.job, &first).ok());
   while (worker_->Load().steps < 5) OneTurn();
   ASSERT_TRUE(Submit(two.job, &second).ok());
+  EXPECT_EQ(late_->events(), 0u);
   Settle();
   EXPECT_EQ(first.ended->code(), absl::StatusCode::kInternal);
   EXPECT_THAT(first.ended->message(), HasSubstr("the device has failed"));

@@ -36,6 +36,7 @@ class DecodeWorker::Core {
         mailbox_(std::make_shared<Mailbox>()),
         metrics_(options_.metrics != nullptr ? options_.metrics : &own_metrics_) {
     mailbox_->wake = options_.wake;
+    engine_->set_pulse(options_.pulse);
     ReportLoad();
   }
 

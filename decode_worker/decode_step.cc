@@ -179,9 +179,7 @@ bool DecodeWorker::Core::StartStep(absl::Time now) {
   absl::StatusOr<Engine::Tokens> tokens;
   absl::Status status;
   if (at_once) {
-    tokens = engine_->Run(plan, [pulse = options_.pulse](int, const std::shared_ptr<DeviceEvent>&) {
-      if (pulse != nullptr) pulse->Beat();
-    });
+    tokens = engine_->Run(plan);
     status = tokens.status();
   } else {
     status = engine_->Start(plan);

@@ -227,9 +227,6 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time now) {
       const auto prompt =
           absl::MakeConstSpan(sequence->job.tokens).first(sequence->job.original_prompt_tokens);
       sequence->scores = PromptScores{.prompt = prompt, .alternatives = *alternatives};
-      if (Pulse* const pulse = options_.pulse) {
-        sequence->scores->progress = [pulse] { pulse->Beat(); };
-      }
     }
     prompts_.push_back(sequence->id);
     return;

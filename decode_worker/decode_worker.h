@@ -95,7 +95,7 @@ class DecodeWorker {
     absl::Duration pause_limit = absl::Seconds(30);
     bool reuse_last_freed = false;     // for tests: blocks are reused last in, first out
     std::function<void()> wake;        // any thread: RunOnce has something to do; may be empty
-    Pulse* pulse = nullptr;            // beats after every layer of a step; may be null
+    Pulse* pulse = nullptr;            // beats while a step gets on; may be null
     DecodeMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
   };
 

@@ -18,6 +18,7 @@
 namespace baton {
 
 class DeviceEvent;
+class Pulse;
 
 // A weight matrix `[rows, cols]`, row-major without padding: `rows` outputs of `cols` inputs each.
 // A vector is a matrix of one row.
@@ -153,6 +154,10 @@ struct StepArgs {
   // Where results go, by the time that FinishStep has returned; as long as that it must live.
   absl::Span<float> logits;      // [logit_rows that are not drawn, vocab], in order
   absl::Span<DrawnToken> drawn;  // [logit_rows that are drawn], in order
+  // Of a step that is longer than one token of each sequence: beaten by FinishStep with every layer
+  // that it sees the device has done, so that a device which stops is told from one that is slow.
+  // Lives as long as the results; may be null.
+  Pulse* pulse = nullptr;
 };
 
 // Calls the operations of a step, with the step's own `sequences`, `ropes`, `kv`, `logit_rows` and

@@ -38,6 +38,7 @@ class PrefillWorker::Core {
         mailbox_(std::make_shared<Mailbox>()),
         metrics_(options_.metrics != nullptr ? options_.metrics : &own_metrics_) {
     mailbox_->wake = options_.wake;
+    engine_->set_pulse(options_.pulse);
     ReportLoad();
   }
 
@@ -270,7 +271,6 @@ void PrefillWorker::Core::Handle(Arrived message) {
   if (const std::optional<int> alternatives = job.job.sampling.prompt_logprobs) {
     const auto prompt = absl::MakeConstSpan(job.job.tokens).first(job.job.original_prompt_tokens);
     job.scores = PromptScores{.prompt = prompt, .alternatives = *alternatives};
-    if (Pulse* const pulse = options_.pulse) job.scores->progress = [pulse] { pulse->Beat(); };
   }
   queue_.push_back(job.id);
 }
@@ -390,7 +390,6 @@ bool PrefillWorker::Core::Step(absl::Time now) {
          .rope_reach = RopeReach(rope_, job.job.original_prompt_tokens, job.tokens())});
   }
   auto sampled = engine_->Run(plan, [&](int layer, std::shared_ptr<DeviceEvent> written) {
-    if (options_.pulse != nullptr) options_.pulse->Beat();
     Publish(chunks, layer, std::move(written));
   });
   if (!sampled.ok()) {

@@ -75,7 +75,7 @@ class PrefillWorker {
     size_t slice_bytes = 256 << 10;
     bool reuse_last_freed = false;      // for tests: blocks are reused last in, first out
     std::function<void()> wake;         // any thread: RunOnce has something to do; may be empty
-    Pulse* pulse = nullptr;             // beats with every layer of a step; may be null
+    Pulse* pulse = nullptr;             // beats while a step gets on; may be null
     PrefillMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
   };
 

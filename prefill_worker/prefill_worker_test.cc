@@ -229,7 +229,15 @@ TEST_F(PrefillWorkerTest, ALongStepBeatsThePulseAfterEveryLayer) {
   ASSERT_TRUE(Submit(Job(Prompt(40)), &record).ok());
   Settle();
   EXPECT_TRUE(record.first);
-  EXPECT_EQ(pulse.beats(), 3u * static_cast<uint64_t>(layout_.layers));  // chunks of 16, 16 and 8
+  const uint64_t layers = 3u * static_cast<uint64_t>(layout_.layers);  // chunks of 16, 16 and 8
+  EXPECT_EQ(pulse.beats(), layers);
+  // Logprobs of a chunk are found 16 rows at a time.
+  Record scored;
+  PrefillJob job = Job(Prompt(40));
+  job.sampling.prompt_logprobs = 1;
+  ASSERT_TRUE(Submit(job, &scored).ok());
+  Settle();
+  EXPECT_EQ(pulse.beats(), 2 * layers + 3);
 }
 
 TEST_F(PrefillWorkerTest, ShortPromptsShareAStepAndFillWhatALongOneLeaves) {

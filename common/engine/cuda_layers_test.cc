@@ -1,14 +1,18 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/base/pulse.h"
 #include "common/engine/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/simt/run_grid.h"
 
 namespace baton {
 namespace {
@@ -19,9 +23,9 @@ class LayersWorld {
  public:
   static constexpr int kBlockTokens = 8, kTokens = 20;
 
-  explicit LayersWorld(uint64_t seed)
+  explicit LayersWorld(uint64_t seed, const KernelTable& kernels = EmulatedKernels())
       : device_(CreateEmulatedRuntime({.seed = seed, .memory_bytes = 32 << 20}).value()),
-        backend_(CreateCudaBackend({device_.get(), EmulatedKernels(), "cuda-emulated"}).value()),
+        backend_(CreateCudaBackend({device_.get(), kernels, "cuda-emulated"}).value()),
         model_(Model::Load(absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/gqa_bias_bf16"),
                            backend_.get())
                    .value()),
@@ -40,6 +44,8 @@ class LayersWorld {
   }
 
   int layers() const { return layout_.layers; }
+  const KvLayout& layout() const { return layout_; }
+  Engine& engine() { return *engine_; }
   // Whether the copies found what the step has left in the pool.
   bool CopiesAreRight(bool wait) {
     const std::vector<BlockId> blocks = {0, 1, 2};
@@ -99,6 +105,114 @@ TEST(CudaLayersTest, ALayersEventIsBehindItsKvAndNothingWaitsForIt) {
   }
   RecordProperty("seeds_that_show_a_forgotten_wait", early);
   EXPECT_GE(early, kSeeds / 2);
+}
+
+// Holds the device where it is to write the KV of a layer, until it may.
+class Gate {
+ public:
+  explicit Gate(KernelTable* kernels) {
+    gate_ = this;
+    passed_ = *static_cast<const simt::SimtEntry*>(kernels->rope_write_kv.entry);
+    entry_ = passed_;
+    entry_.body = [](const void* params) {
+      const LayerPages& pages = static_cast<const RopeWriteKvParams*>(params)->pages;
+      gate_->Pass(pages.key_offset);
+      gate_->passed_.body(params);
+    };
+    kernels->rope_write_kv.entry = &entry_;
+  }
+  // By where its keys are in a block.
+  void AwaitHeldAt(int64_t layer) {
+    MutexLock lock(&mutex_);
+    while (held_at_ != layer) changed_.Wait(&mutex_);
+  }
+  void OpenFor(int64_t layer) {
+    MutexLock lock(&mutex_);
+    open_for_ = layer;
+    changed_.SignalAll();
+  }
+
+ private:
+  void Pass(int64_t layer) {
+    MutexLock lock(&mutex_);
+    while (layer > open_for_) {
+      held_at_ = layer;
+      changed_.SignalAll();
+      changed_.Wait(&mutex_);
+    }
+  }
+
+  static Gate* gate_;  // a kernel has no other way to it
+  simt::SimtEntry passed_, entry_;
+  Mutex mutex_;
+  CondVar changed_;
+  int64_t held_at_ ABSL_GUARDED_BY(mutex_) = -1, open_for_ ABSL_GUARDED_BY(mutex_) = -1;
+};
+Gate* Gate::gate_ = nullptr;
+
+// A chunk may take as long as it likes, while a device that stops shows; whether or not somebody
+// wants to know of layers.
+TEST(CudaPulseTest, BeatsWithEveryLayerThatTheDeviceHasDone) {
+  constexpr absl::Duration kLimit = absl::Seconds(30);
+  for (const bool published : {false, true}) {
+    SCOPED_TRACE(published);
+    KernelTable kernels = EmulatedKernels();
+    Gate gate(&kernels);
+    LayersWorld world(1, kernels);
+    const auto layers = static_cast<uint64_t>(world.layers());
+    const auto at = [&](int layer) {
+      return static_cast<int64_t>(world.layout().HeadOffset(0, layer, KvLayout::kKeys, 0));
+    };
+    Pulse pulse;
+    world.engine().set_pulse(&pulse);
+    PulseWatch watch(kLimit);
+    watch.Add("core", &pulse);
+    absl::Time now = absl::UnixEpoch();
+    const auto silent_after = [&](absl::Duration time) {
+      bool silent = false;
+      for (const absl::Time end = now + time; now < end; now += kLimit / 10) {
+        silent = !watch.Silent(now).empty();
+      }
+      return silent;
+    };
+
+    const std::vector<BlockId> blocks = {0, 1, 2};
+    const std::vector<TokenId> tokens(LayersWorld::kTokens, 5);
+    const SamplingOptions greedy;
+    const StepPlan chunk = {{{.tokens = tokens,
+                              .blocks = blocks,
+                              .sampling = &greedy,
+                              .original_prompt_tokens = LayersWorld::kTokens}}};
+    std::thread step([&] {
+      const LayerDone none = [](int, const std::shared_ptr<DeviceEvent>&) {};
+      EXPECT_TRUE(world.engine().Run(chunk, published ? none : nullptr).ok());
+    });
+    for (int layer = 0; layer < world.layers(); ++layer) {
+      gate.AwaitHeldAt(at(layer));
+      EXPECT_EQ(pulse.beats(), layers + layer) << "all were put there, and so many were done";
+      EXPECT_FALSE(silent_after(0.9 * kLimit));
+      if (layer + 1 == world.layers()) {
+        EXPECT_TRUE(silent_after(kLimit)) << "it does not get on";
+      }
+      gate.OpenFor(at(layer));
+    }
+    step.join();
+    EXPECT_EQ(pulse.beats(), 2 * layers);
+    EXPECT_FALSE(silent_after(kLimit / 2));
+
+    // A decode step is one piece: run as it is, recorded, and replayed.
+    for (int i = 0; i < 3; ++i) {
+      const TokenId next[] = {7};
+      ASSERT_TRUE(world.engine()
+                      .Run({{{.tokens = next,
+                              .first_position = LayersWorld::kTokens + i,
+                              .blocks = blocks,
+                              .sampling = &greedy,
+                              .original_prompt_tokens = LayersWorld::kTokens}}})
+                      .ok());
+      EXPECT_EQ(pulse.beats(), (2 + std::min(i + 1, 2)) * layers);
+    }
+  }
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "common/base/pulse.h"
+
 namespace baton {
 namespace {
 
@@ -70,7 +72,9 @@ absl::Status Engine::Start(const StepPlan& plan) {
   if (absl::Status s = Gather(plan, /*on_device=*/true, &results); !s.ok()) return s;
   const auto room = MakeRoom(&results);
   if (!room.ok()) return room.status();
-  if (absl::Status s = forward_->Start(rows_.Batch(), kv_, *room); !s.ok()) return s;
+  ForwardBatch batch = rows_.Batch();
+  batch.pulse = pulse_;
+  if (absl::Status s = forward_->Start(batch, kv_, *room); !s.ok()) return s;
   ++steps_;
   ++running_;
   return absl::OkStatus();
@@ -93,7 +97,7 @@ absl::StatusOr<Engine::Tokens> Engine::Run(const StepPlan& plan, const LayerDone
   if (plan.items.empty()) return Tokens();
   const bool scored = std::any_of(plan.items.begin(), plan.items.end(),
                                   [](const PlanItem& item) { return item.scores != nullptr; });
-  if (scored || layer_done) return RunAtOnce(plan, layer_done);
+  if (scored || layer_done || !draws_) return RunAtOnce(plan, layer_done);
   if (absl::Status s = Start(plan); !s.ok()) return s;
   return Finish();
 }
@@ -105,6 +109,7 @@ absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
   const auto room = MakeRoom(&results);
   if (!room.ok()) return room.status();
   ForwardBatch batch = rows_.Batch();
+  batch.pulse = pulse_;
   for (const PlanItem& item : plan.items) batch.more_logits |= item.scores != nullptr;
   if (absl::Status s = forward_->Run(batch, kv_, room->logits, layer_done); !s.ok()) return s;
   ++steps_;
@@ -256,7 +261,7 @@ absl::Status Engine::Score(const PlanItem& item, int first_row) {
         scores.status = token.status();
       }
     }
-    if (scores.progress) scores.progress();
+    if (pulse_ != nullptr) pulse_->Beat();
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -25,8 +24,7 @@ struct PromptScores {
   int alternatives = 0;              // of each token
   // Run adds token 0, without a logprob, and for each row of the prompt the token after it.
   std::vector<SampledToken> tokens;
-  absl::Status status;             // Internal once some row's logits were no numbers
-  std::function<void()> progress;  // called after every few rows, if there is one
+  absl::Status status;  // Internal once some row's logits were no numbers
 };
 
 // Some tokens of one sequence: a chunk of its prompt, or its latest token.
@@ -98,6 +96,11 @@ class Engine {
   // with penalties where there may be more than kMostHistoryTokens different tokens.
   bool DrawsOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const;
 
+  // Beats while steps get on: with every layer that is put on the device, every one that Finish
+  // sees done in a step of chunks, and every few rows that are scored. Outlives the engine; may be
+  // null.
+  void set_pulse(Pulse* pulse) { pulse_ = pulse; }
+
   int max_rows() const { return forward_->max_rows(); }
   uint64_t steps() const { return steps_; }  // started
 
@@ -137,6 +140,7 @@ class Engine {
   const KvView kv_;
   const std::unique_ptr<ForwardPass> forward_;
   Sampler sampler_;
+  Pulse* pulse_ = nullptr;
   uint64_t steps_ = 0;
   int running_ = 0;
   std::array<Results, kMostSteps> results_;

@@ -43,6 +43,8 @@ class LateBackend final : public Backend {
   uint64_t started_ahead() const { return started_ahead_; }
   // Rows that followed a step which was running.
   uint64_t rows_ahead() const { return rows_ahead_; }
+  // Events that were asked for (Record).
+  uint64_t events() const { return events_; }
   // Blocks that were not their sequence's any more when a step ran; what the first one was.
   uint64_t lost_blocks() const { return lost_blocks_; }
   const std::string& first_lost() const { return first_lost_; }
@@ -61,6 +63,10 @@ class LateBackend final : public Backend {
   absl::Status SiluMul(const SiluMulArgs& args) override;
   absl::Status Logits(const LogitsArgs& args) override;
   absl::Status Synchronize() override;
+  absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() override {
+    ++events_;
+    return Backend::Record();
+  }
 
   bool draws() const override { return true; }
   int most_draw_vocab() const override { return options_.most_draw_vocab; }
@@ -84,7 +90,7 @@ class LateBackend final : public Backend {
   Step* recorded_ = nullptr;                    // within StartStep
   std::vector<TokenId> drawn_;                  // for each logit row of the step that ran last
   uint64_t asked_ = 0, started_ = 0, started_ahead_ = 0, rows_ahead_ = 0, finished_ = 0,
-           lost_blocks_ = 0;
+           lost_blocks_ = 0, events_ = 0;
   std::map<uint64_t, TokenHistory> histories_;  // by sequence, as the device has them
   std::string first_lost_;
 };

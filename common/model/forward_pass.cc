@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/pulse.h"
 #include "common/model/model.h"
 
 namespace baton {
@@ -205,7 +206,8 @@ absl::Status ForwardPass::StartStep(const ForwardBatch& batch, const KvView& kv,
                          .logit_rows = batch.logit_rows,
                          .draws = batch.draws,
                          .logits = results.logits,
-                         .drawn = results.drawn};
+                         .drawn = results.drawn,
+                         .pulse = batch.pulse};
   RETURN_IF_ERROR(backend_->StartStep(step, [&](const StepArgs& padded) {
     return RunLayers(padded, batch.more_logits, layer_done);
   }));
@@ -278,6 +280,7 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
       backend_->Embed({.table = model_->embedding(), .tokens = step.tokens, .out = hidden}));
   for (int layer = 0; layer < layers; ++layer) {
     RETURN_IF_ERROR(WriteKv(step, layer));
+    if (step.pulse != nullptr) step.pulse->Beat();
     if (layer_done) {
       auto written = backend_->Record();
       if (!written.ok()) return written.status();

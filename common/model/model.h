@@ -92,6 +92,8 @@ struct ForwardBatch {
   // position; empty: each is a prompt, and its rows the last of it.
   absl::Span<const int> rope_reach;
   bool more_logits = false;  // MoreLogits will be called for others
+  // Beats with every layer that the backend is given, and then as StepArgs says; may be null.
+  Pulse* pulse = nullptr;
 };
 
 // Where the results of a step go.

@@ -76,8 +76,8 @@ ABSL_FLAG(absl::Duration, report_interval, absl::Seconds(1),
 ABSL_FLAG(
     absl::Duration, hang_limit, absl::Seconds(30),
     "a thread that gets nothing done for that long hangs: no more load reports, health "
-    "NOT_SERVING; longer than a prompt's chunk (on a CPU one layer of it) or one decode step may "
-    "take");
+    "NOT_SERVING; longer than one layer of a prompt's chunk, or one decode step, may take, on a "
+    "device as on a CPU");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
           "how long running work may take after SIGTERM");
 

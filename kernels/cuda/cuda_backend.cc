@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/pulse.h"
 #include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/event_pool.h"
@@ -227,18 +228,19 @@ class CudaBackend final : public Backend {
     if (args.q.rows == 0 || args.sequences.empty()) return absl::OkStatus();
     const auto step = step_.Rows(args.sequences, args.q.rows, layout);
     if (!step.ok()) return step.status();
-    return attention_.Attend({.step = *step,
-                              .q = args.q.data,
-                              .out = args.out.data,
-                              .q_stride = args.q.stride,
-                              .out_stride = args.out.stride,
-                              .heads = args.heads,
-                              .window = args.window,
-                              .scale = args.scale,
-                              .soft_cap = args.soft_cap,
-                              .pages = PagesOf(args.kv, args.layer)},
-                             args.sequences, step_.rows_version(),
-                             of_step && fixed_.rows > 0 ? &fixed_ : nullptr);
+    RETURN_IF_ERROR(attention_.Attend({.step = *step,
+                                       .q = args.q.data,
+                                       .out = args.out.data,
+                                       .q_stride = args.q.stride,
+                                       .out_stride = args.out.stride,
+                                       .heads = args.heads,
+                                       .window = args.window,
+                                       .scale = args.scale,
+                                       .soft_cap = args.soft_cap,
+                                       .pages = PagesOf(args.kv, args.layer)},
+                                      args.sequences, step_.rows_version(),
+                                      of_step && fixed_.rows > 0 ? &fixed_ : nullptr));
+    return of_step ? MarkLayer(args.layer) : absl::OkStatus();
   }
 
   absl::Status SiluMul(const SiluMulArgs& args) override {
@@ -278,6 +280,7 @@ class CudaBackend final : public Backend {
     auto event = events_.Take();
     if (!event.ok()) return event.status();
     RETURN_IF_ERROR(runtime_->Record(**event, *stream_));
+    if (marks_) steps_[next_].layers.push_back(*event);
     return event;
   }
 
@@ -293,7 +296,8 @@ class CudaBackend final : public Backend {
     RETURN_IF_ERROR(CheckArgs(step));
     const int rows = static_cast<int>(step.tokens.size());
     fixed_ = {};
-    if (step.program != 0 && IsDecode(step)) {
+    const bool is_decode = IsDecode(step);
+    if (step.program != 0 && is_decode) {
       fixed_ = {.rows = StepGraphs::RowsFor(rows, step.max_rows), .context = step.context};
       for (const SequenceRows& sequence : step.sequences) {
         fixed_.ranges += sequence.first_position / kAttentionRange + 1;
@@ -320,7 +324,11 @@ class CudaBackend final : public Backend {
       return status;
     }
     in_step_ = &padded;
+    marks_ = step.pulse != nullptr && !is_decode;
+    steps_[next_].pulse = step.pulse;
+    steps_[next_].layers.clear();
     status = RunStep(padded, ops);
+    marks_ = false;
     in_step_ = nullptr;
     step_.ForgetViews();
     if (status.ok()) status = End(step);
@@ -334,9 +342,15 @@ class CudaBackend final : public Backend {
 
   absl::Status FinishStep() override {
     if (started_ == 0) return absl::FailedPreconditionError("step: none is started");
-    const Started& oldest = steps_[(next_ + kMostSteps - started_) % kMostSteps];
+    Started& oldest = steps_[(next_ + kMostSteps - started_) % kMostSteps];
     --started_;
-    absl::Status status = runtime_->Synchronize(*oldest.ended);
+    absl::Status status;
+    for (const auto& layer : oldest.layers) {
+      if (status.ok()) status = runtime_->Synchronize(*layer);
+      if (status.ok()) oldest.pulse->Beat();
+    }
+    oldest.layers.clear();
+    if (status.ok()) status = runtime_->Synchronize(*oldest.ended);
     // Even then, or the next step would be given this one's.
     const absl::Status taken = oldest.drawn.empty() ? absl::OkStatus() : draws_.Take(oldest.drawn);
     return status.ok() ? taken : status;
@@ -354,6 +368,12 @@ class CudaBackend final : public Backend {
  private:
   bool IsOfStep(absl::Span<const SequenceRows> sequences) const {
     return in_step_ != nullptr && sequences.data() == in_step_->sequences.data();
+  }
+
+  // An event behind the layer, of steps that have such, unless somebody has recorded one already.
+  absl::Status MarkLayer(int layer) {
+    if (!marks_ || static_cast<int>(steps_[next_].layers.size()) > layer) return absl::OkStatus();
+    return Record().status();
   }
 
   absl::Status RunStep(const StepArgs& padded, StepOps ops) {
@@ -483,9 +503,12 @@ class CudaBackend final : public Backend {
   struct Started {
     std::unique_ptr<DeviceEvent> ended;
     absl::Span<DrawnToken> drawn;
+    std::vector<std::shared_ptr<DeviceEvent>> layers;  // recorded behind each, if they are marked
+    Pulse* pulse = nullptr;
   };
   Started steps_[kMostSteps];
   int next_ = 0, started_ = 0;  // of steps_
+  bool marks_ = false;          // the layers of in_step_
   StepDraws draws_;
   StepGraphs graphs_;
 };
