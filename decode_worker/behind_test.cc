@@ -107,6 +107,43 @@ TEST_P(BehindTest, BlocksOfACancelledSequenceAreGivenToNobodyWhileItsStepRuns) {
   ExpectAllBack();
 }
 
+// They come back, so nobody is preempted for them, and who can go on without more does.
+TEST_P(BehindTest, WhileACancelledPullHoldsTheLastBlocksTheOthersKeepTheirPace) {
+  Start(12, {.context = 48});
+  const auto pulled = Open(5), other = Open(1);  // 2 + 1 blocks and 1 + 1
+  const Prompt starved = Colocated(15, 12), goes_on = Colocated(1, 8);
+  Record records[4];
+  const auto id = Submit(Job(*pulled), &records[0]).value();
+  ASSERT_TRUE(Submit(starved.job, &records[1]).ok());
+  while (records[1].tokens.size() < 2) OneTurn();
+  const auto other_id = Submit(goes_on.job, &records[2]).value();
+  OneTurn();
+  ASSERT_TRUE(Submit(Job(*other), &records[3]).ok());
+  OneTurn();
+  ASSERT_EQ(worker_->Load().free_blocks, 0);
+  worker_->Cancel(id);
+  // The KV thread hears of it later. 20 tokens of KV are in 5 blocks.
+  while (records[1].tokens.size() < 6) WorkerTurn();
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t started = late_->started();
+    WorkerTurn();
+    EXPECT_EQ(late_->started(), started + 1) << i;
+  }
+  worker_->SetPaused(other_id, true);
+  for (int i = 0; i < 3; ++i) WorkerTurn();
+  EXPECT_EQ(records[1].tokens.size(), 6u);
+  EXPECT_FALSE(records[1].ended);
+  worker_->SetPaused(other_id, false);
+  Settle();
+  EXPECT_EQ(records[0].ended->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(records[1].ids(), starved.answer);
+  EXPECT_EQ(records[2].ids(), goes_on.answer);
+  Complete(*other);
+  Settle();
+  EXPECT_EQ(records[3].ids(), other->answer);
+  ExpectAllBack();
+}
+
 TEST_P(BehindTest, APausedSequenceGetsAtMostTheTokensOfTheStepsThatRun) {
   Start();
   const auto handover = Ready(5);

@@ -151,6 +151,7 @@ class DecodeWorker::Core {
   bool DrawsOnDevice(const Sequence& sequence) const;
   bool GoesOn(const Sequence& sequence) const;
   std::vector<JobId> ChooseBatch() const;
+  bool SomePullsEnd() const;
   bool HasRoomToGrow(Sequence* sequence);
   int FirstBlocks(const Sequence& sequence) const;
   int BlocksToBegin(const Sequence& sequence) const;

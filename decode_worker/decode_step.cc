@@ -43,6 +43,12 @@ std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
   return batch;
 }
 
+// Whether blocks come back though nobody is preempted.
+bool DecodeWorker::Core::SomePullsEnd() const {
+  return std::any_of(sequences_.begin(), sequences_.end(),
+                     [](const auto& s) { return s.second.state == State::kEnding; });
+}
+
 // Blocks for the sequence's last token, at the cost of the youngest if it must be. False: not in
 // this step, and perhaps never, for the youngest may be the sequence itself. Nobody pays while a
 // step is running: what it draws may end a sequence, and blocks that it writes to may come back.
@@ -53,11 +59,7 @@ bool DecodeWorker::Core::HasRoomToGrow(Sequence* sequence) {
       sequence->blocks.push_back(block->front());
       continue;
     }
-    if (!started_.empty()) return false;
-    const bool some_come_back =
-        std::any_of(sequences_.begin(), sequences_.end(),
-                    [](const auto& s) { return s.second.state == State::kEnding; });
-    if (some_come_back) return false;
+    if (!started_.empty() || SomePullsEnd()) return false;
     const auto holder = std::find_if(sequences_.rbegin(), sequences_.rend(),
                                      [](const auto& s) { return !s.second.blocks.empty(); });
     Sequence* youngest = &holder->second;
@@ -167,7 +169,7 @@ bool DecodeWorker::Core::StartStep(absl::Time now) {
     if (sequence == nullptr) continue;
     if (HasRoomToGrow(sequence)) {
       batch.push_back(id);
-    } else if (behind) {
+    } else if (behind && !SomePullsEnd()) {
       return false;
     }
   }
