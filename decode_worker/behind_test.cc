@@ -202,6 +202,7 @@ TEST_P(BehindTest, OneThatTheHostDrawsForIsCancelledWhileItsStepRuns) {
   }
 }
 
+// Nobody but the pulse looks at layers, and that needs no events.
 TEST_P(BehindTest, LogprobsOfAPromptAreFoundBetweenSteps) {
   Pulse pulse;
   Start(128, {.chunk_tokens = 8, .pulse = &pulse});
@@ -211,12 +212,16 @@ TEST_P(BehindTest, LogprobsOfAPromptAreFoundBetweenSteps) {
   Record first, second;
   ASSERT_TRUE(Submit(ahead.job, &first).ok());
   while (first.tokens.size() < 5) OneTurn();
+  const uint64_t beats = pulse.beats();
   ASSERT_TRUE(Submit(scored.job, &second).ok());
+  while (second.prompt.empty()) OneTurn();
+  EXPECT_GT(pulse.beats() - beats, 2u * layout_.layers);
   Settle();
   EXPECT_EQ(first.ids(), ahead.answer);
   EXPECT_EQ(second.ids(), scored.answer);
   EXPECT_EQ(second.prompt.size(), 21u);
   EXPECT_GT(late_->rows_ahead(), 40u);
+  EXPECT_EQ(late_->events(), 0u);
   ExpectAllBack();
 }
 
@@ -240,25 +245,56 @@ TEST_P(BehindTest, AStepThatIsNotTakenEndsThoseWhoWereToBeInIt) {
                          [](const SampledToken& token, TokenId id) { return token.id == id; }));
   EXPECT_EQ(records[2].ids(), three.answer);
   EXPECT_EQ(worker_->Load().waiting_tokens, 0);
-// Nobody but the pulse looks at layers, and that needs no events.
   ExpectAllBack();
   ASSERT_TRUE(Submit(one.job, &records[3]).ok());
   Settle();
   EXPECT_EQ(records[3].ids(), one.answer);
 }
 
+// In the middle of prompts, of answers, and of both.
+TEST_P(BehindTest, WhicheverStepIsNotTakenTheOthersAreRight) {
+  for (int failing = 1; failing <= 16; ++failing) {
+    SCOPED_TRACE(failing);
+    failing_start_ = failing;
+    Start(64, {.chunk_tokens = 8});
+    const auto handover = Ready(13);
+    const Prompt one = Colocated(9), two = Colocated(30);
+    Record records[3], again;
+    ASSERT_TRUE(Submit(one.job, &records[0]).ok());
+    for (int i = 0; i < 3; ++i) OneTurn();
+    ASSERT_TRUE(Submit(two.job, &records[1]).ok());
+    ASSERT_TRUE(Submit(Job(*handover), &records[2]).ok());
+    Settle();
+    int failed = 0;
+    const std::vector<TokenId>* const answers[] = {&one.answer, &two.answer, &handover->answer};
+    for (int i = 0; i < 3; ++i) {
+      const auto ids = records[i].ids();
+      ASSERT_LE(ids.size(), answers[i]->size());
+      EXPECT_TRUE(std::equal(ids.begin(), ids.end(), answers[i]->begin())) << i;
+      if (records[i].ended->ok()) {
+        EXPECT_EQ(ids.size(), answers[i]->size()) << i;
+        continue;
+      }
+      ++failed;
+      EXPECT_THAT(records[i].ended->message(), HasSubstr("the device takes no step"));
+    }
+    EXPECT_GE(failed, 1);
+    EXPECT_EQ(worker_->Load().waiting_tokens, 0);
+    ExpectAllBack();
+    ASSERT_TRUE(Submit(two.job, &again).ok());
+    Settle();
+    EXPECT_EQ(again.ids(), two.answer);
+  }
+}
+
 TEST_P(BehindTest, AStepThatFailsEndsThoseWhoWereInItAndNobodyElse) {
   failing_step_ = 5;
-  const uint64_t beats = pulse.beats();
   Start();
-  while (second.prompt.empty()) OneTurn();
-  EXPECT_GT(pulse.beats() - beats, 2u * layout_.layers);
   const Prompt one = Colocated(9), two = Colocated(9);
   Record first, second, third;
   ASSERT_TRUE(Submit(one.job, &first).ok());
   while (worker_->Load().steps < 5) OneTurn();
   ASSERT_TRUE(Submit(two.job, &second).ok());
-  EXPECT_EQ(late_->events(), 0u);
   Settle();
   EXPECT_EQ(first.ended->code(), absl::StatusCode::kInternal);
   EXPECT_THAT(first.ended->message(), HasSubstr("the device has failed"));
@@ -323,6 +359,13 @@ class BehindPropertyTest : public BehindTest {
       if (one_of(5) == 0) sampling.frequency_penalty = 0.7f;
       if (one_of(5) == 0) sampling.repetition_penalty = 1.2f;
       if (!asked.ticket && one_of(8) == 0) sampling.prompt_logprobs = 1;
+      // Nothing is left, always or for the first tokens.
+      const int nothing = one_of(20);
+      for (TokenId id = 0; nothing < 2 && id < kVocab; ++id) {
+        if (nothing == 0) sampling.bad_words.push_back({id});
+        if (nothing == 1) sampling.stop_tokens.push_back(id);
+      }
+      if (nothing == 1) sampling.min_tokens = 3;
     }
     return all;
   }
@@ -383,7 +426,7 @@ class BehindPropertyTest : public BehindTest {
 };
 
 TEST_P(BehindPropertyTest, AnswersAreThoseOfThePlainLoop) {
-  int stopped = 0, cancelled = 0;
+  int stopped = 0, cancelled = 0, refused = 0;
   uint64_t ahead = 0;
   for (int seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
@@ -398,8 +441,16 @@ TEST_P(BehindPropertyTest, AnswersAreThoseOfThePlainLoop) {
       ExpectSameBeginning(plain[i].tokens, behind[i].tokens);
       ExpectSameBeginning(plain[i].prompt, behind[i].prompt);
       if (!plain[i].ended->ok() || !behind[i].ended->ok()) {
-        EXPECT_LT(all[i].cancel_at, 1u << 20) << *plain[i].ended << *behind[i].ended;
-        ++cancelled;
+        const bool by_cancel =
+            absl::IsCancelled(*plain[i].ended) || absl::IsCancelled(*behind[i].ended);
+        if (by_cancel) {
+          EXPECT_LT(all[i].cancel_at, 1u << 20) << *plain[i].ended << *behind[i].ended;
+        } else {
+          EXPECT_EQ(plain[i].ended->code(), absl::StatusCode::kInvalidArgument);
+          EXPECT_EQ(*plain[i].ended, *behind[i].ended);
+          EXPECT_EQ(plain[i].tokens.size(), behind[i].tokens.size());
+        }
+        ++(by_cancel ? cancelled : refused);
         continue;
       }
       EXPECT_EQ(plain[i].tokens.size(), behind[i].tokens.size());
@@ -411,6 +462,7 @@ TEST_P(BehindPropertyTest, AnswersAreThoseOfThePlainLoop) {
   }
   EXPECT_GT(stopped, 50);
   EXPECT_GT(cancelled, 10);
+  EXPECT_GT(refused, 10);
   EXPECT_GT(ahead, 500u);
 }
 
@@ -435,8 +487,11 @@ TEST_P(BehindPropertyTest, SoAreTheyWhereBlocksRunOut) {
         }
       } else if (absl::IsResourceExhausted(*behind[i].ended)) {
         preempted += absl::StrContains(behind[i].ended->message(), "preempted");
-      } else {
-        EXPECT_EQ(behind[i].ended->code(), absl::StatusCode::kCancelled) << *behind[i].ended;
+      } else if (!absl::IsCancelled(*behind[i].ended)) {
+        EXPECT_EQ(behind[i].ended->code(), absl::StatusCode::kInvalidArgument);
+        if (!absl::IsCancelled(*plain[i].ended)) {
+          EXPECT_EQ(*behind[i].ended, *plain[i].ended);
+        }
       }
     }
   }
