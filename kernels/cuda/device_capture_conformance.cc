@@ -198,8 +198,10 @@ TEST_P(DeviceRuntimeConformanceTest, OtherThreadsGoOnMeanwhile) {
   std::thread([&] {
     const auto own = Stream();
     const auto event = Event();
-    const auto room = runtime_->Allocate(256);
-    EXPECT_TRUE(room.ok()) << room.status();
+    const auto room = runtime_->Allocate(256), pinned = runtime_->AllocatePinned(256);
+    EXPECT_TRUE(room.ok() && pinned.ok()) << room.status() << pinned.status();
+    std::vector<std::byte> host(8192);
+    Ok(runtime_->PinHost(host.data(), host.size()));
     Add(others, others, 5, 64, *own);
     Ok(runtime_->Record(*event, *own));
     Ok(runtime_->Synchronize(*event));
@@ -208,6 +210,8 @@ TEST_P(DeviceRuntimeConformanceTest, OtherThreadsGoOnMeanwhile) {
     Ok(runtime_->Copy(got.data(), others, 256, *own));
     EXPECT_EQ(got, Numbers(5));
     runtime_->Free(*room);
+    runtime_->FreePinned(*pinned);
+    runtime_->UnpinHost(host.data());
   }).join();
   auto graph = runtime_->EndCapture(*stream_);
   ASSERT_TRUE(graph.ok()) << graph.status();

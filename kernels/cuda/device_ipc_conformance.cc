@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <sstream>
+#include <thread>
 
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -258,6 +259,28 @@ TEST_P(DeviceRuntimeConformanceTest, TheSameHandleAgainGivesTheSameMemory) {
   EXPECT_EQ(Download(*second, 1)[0], std::byte{5});
   runtime_->CloseMemory(*second);
   runtime_->CloseMemory(nullptr);
+}
+
+// As when a peer goes away in the wrong millisecond.
+TEST_P(DeviceRuntimeConformanceTest, MemoryIsImportedAndClosedWhileAnotherThreadCaptures) {
+  PeerProcess peer;
+  const std::string handle = peer.Get("export-memory");
+  const auto first = runtime_->ImportMemory(handle);
+  ASSERT_TRUE(first.ok()) << first.status();
+  uint32_t* const memory = Upload(Numbers(0));
+  Ok(runtime_->BeginCapture(*stream_));
+  Add(memory, memory, 1, kCount, *stream_);
+  std::thread([&] {
+    const auto second = runtime_->ImportMemory(handle);
+    EXPECT_TRUE(second.ok()) << second.status();
+    runtime_->CloseMemory(*first);
+    if (second.ok()) runtime_->CloseMemory(*second);
+  }).join();
+  Add(memory, memory, 1, kCount, *stream_);
+  auto graph = runtime_->EndCapture(*stream_);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  Ok(runtime_->Replay(**graph, *stream_));
+  EXPECT_EQ(Download(memory, kCount), Numbers(2));
 }
 
 TEST_P(DeviceRuntimeConformanceTest, WhatLiesBetweenItAndOthersIsTold) {
