@@ -59,7 +59,7 @@ TEST_F(EmulatedRuntimeDeathTest, TheHostCannotTouchDeviceMemory) {
   runtime_->Free(memory);
 }
 
-#ifndef __SANITIZE_ADDRESS__  // which has a handler of its own
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // with handlers of their own
 TEST_F(EmulatedRuntimeDeathTest, ASegmentationFaultThatWasSentEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
