@@ -50,6 +50,17 @@ class OnDevice : public testing::Test {
     if (!drawn.ok()) return drawn.status();
     return drawn->at(0);
   }
+  static void ExpectSame(const absl::StatusOr<SampledToken>& drawn,
+                         const absl::StatusOr<SampledToken>& expected, size_t alternatives) {
+    ASSERT_EQ(drawn.status(), absl::OkStatus());
+    EXPECT_EQ(drawn->id, expected->id);
+    EXPECT_EQ(drawn->logprob, expected->logprob);
+    ASSERT_EQ(drawn->top.size(), alternatives);
+    for (size_t i = 0; i < alternatives; ++i) {
+      EXPECT_EQ(drawn->top[i].id, expected->top[i].id);
+      EXPECT_EQ(drawn->top[i].logprob, expected->top[i].logprob);
+    }
+  }
   std::byte* Uploaded(const std::vector<float>& values) {
     std::byte* const memory = runtime_->Allocate(values.size() * sizeof(float)).value();
     EXPECT_EQ(runtime_->Copy(memory, values.data(), values.size() * sizeof(float), *stream_),
@@ -84,14 +95,7 @@ TEST_F(DeviceSamplerOnDevice, ALargeVocabulary) {
     ASSERT_EQ(sampler->Join(0, options, nullptr), absl::OkStatus());
     const auto drawn = Draw(*sampler, logits, 7);
     const auto expected = host.Sample(absl::MakeSpan(logits), options, 7, 1000);
-    ASSERT_EQ(drawn.status(), absl::OkStatus());
-    EXPECT_EQ(drawn->id, expected->id);
-    EXPECT_EQ(drawn->logprob, expected->logprob);
-    ASSERT_EQ(drawn->top.size(), 20u);
-    for (int i = 0; i < 20; ++i) {
-      EXPECT_EQ(drawn->top[i].id, expected->top[i].id);
-      EXPECT_EQ(drawn->top[i].logprob, expected->top[i].logprob);
-    }
+    ExpectSame(drawn, expected, 20);
   }
 }
 
@@ -177,12 +181,14 @@ TEST_F(DeviceSamplerOnDevice, AFlatVocabularyIsCutByIds) {
   const auto sampler = DeviceSampler::Create(Options(kVocab, 1, 1)).value();
   SamplingOptions options;
   options.temperature = 1;
-  options.logprobs = 0;
+  options.logprobs = 20;
+  options.top_k = kVocab / 2;
   options.top_p = 0.5f;
   ASSERT_EQ(sampler->Join(0, options, nullptr), absl::OkStatus());
   const auto drawn = Draw(*sampler, flat, 9);
-  ASSERT_EQ(drawn.status(), absl::OkStatus());
-  EXPECT_EQ(drawn->id, static_cast<TokenId>(UniformAt(0, 9) * (kVocab / 2)));
+  std::vector<float> logits = flat;
+  ExpectSame(drawn, Sampler().Sample(absl::MakeSpan(logits), options, 9, 1000), 20);
+  EXPECT_EQ(drawn->id, static_cast<TokenId>(UniformAt(0, 9) * (kVocab / 4)));
   EXPECT_FLOAT_EQ(*drawn->logprob, -std::log(static_cast<float>(kVocab)));
 }
 
