@@ -134,6 +134,9 @@ absl::Status DeviceTransport::Start() {
 DeviceTransport::~DeviceTransport() {
   handler_ = nullptr;
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
+  // Who mapped our pools may have told so since anyone looked.
+  for (int turns = 0; turns < kLastProgress && inner_->Progress(); ++turns) {
+  }
   importers_.AskToClose();
   for (int waits = 0, turns = 0;
        importers_.open() > 0 && waits < kLastWaits && turns < kLastProgress; ++turns) {
