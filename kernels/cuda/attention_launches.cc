@@ -97,9 +97,12 @@ AttentionLaunches::Plans& AttentionLaunches::FixedPlansOf(int window) {
 
 void AttentionLaunches::AppendMemory(std::vector<uint64_t>* memory) const {
   memory->push_back(reinterpret_cast<uintptr_t>(partial_memory_.data()));
+  const size_t first = memory->size();
   for (const auto& plans : fixed_plans_) {
     memory->push_back(reinterpret_cast<uintptr_t>(plans->memory.data()));
   }
+  // Whichever windows have them now: a recorded step makes its own plans.
+  std::sort(memory->begin() + first, memory->end());
 }
 
 absl::Status AttentionLaunches::MakePlans(Plans* plans) {

@@ -148,6 +148,24 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWhereThereIsRoomForFew) {
   ExpectSameBits(shape, 3, 50, 60, /*least_replayed=*/0.1);
 }
 
+// Plans of eight are kept from one layer to the next.
+TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWithManyWindows) {
+  const SmallDecoder::Shape shape = {.head_dim = 64,
+                                     .block_tokens = 16,
+                                     .context = 600,
+                                     .windows = {15, 2, 3, 5, 7, 9, 11, 13, 15, 0}};
+  const TestDevice device(SeededDevice(7));
+  SmallDecoder recorded(device, shape, true), alone(device, shape, false);
+  for (int position = 290; position < 300; ++position) {  // behind a range of keys
+    const auto items = Batch(2 + position % 2, position, shape.block_tokens);
+    EXPECT_EQ(recorded.Run(items), alone.Run(items, false)) << position;
+  }
+  EXPECT_EQ(recorded.Pool(), alone.Pool());
+  // Of two sizes, the first of which found its memory moved by the second.
+  EXPECT_EQ(recorded.counts().recorded, 2);
+  EXPECT_EQ(recorded.counts().replayed, 5);
+}
+
 TEST(RecordedStepTest, StaysGoodWhileSequencesGrowOverRangesAndBlocks) {
   const SmallDecoder::Shape shape = {.head_dim = 64, .block_tokens = 16, .context = 600};
   const TestDevice device(SeededDevice(5));
