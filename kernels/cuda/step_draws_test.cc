@@ -55,10 +55,25 @@ DrawOptions DrawOf(const SamplingOptions& options, int id, int position,
 }
 
 // Answers of some sequences that come and go, drawn on the device and fed to the next step there,
-// with two steps running: those that Sampler draws from the logits of each alone.
+// with two steps running: those that Sampler draws from the logits of each alone. Steps are of
+// three sizes, and some are not recorded: one for a prompt of several tokens in it.
 TEST(DrawnStepTest, TokensFollowOnTheDevice) {
-  constexpr int kSequences = 5, kSteps = 12;
-  const int begins[] = {0, 0, 0, 0, 3}, ends[] = {5, 12, 12, 7, 12};  // steps of each
+  constexpr int kSequences = 5, kSteps = 14, kUnrecorded = 12;
+  const int begins[] = {0, 0, 0, 0, 3}, ends[] = {5, 14, 14, 7, 14};   // steps of each
+  const std::vector<TokenId> prompts[] = {{}, {}, {}, {}, {7, 8, 9}};  // but for those of a token
+  // The `n`th step of one.
+  const auto item_of = [&](int s, int n, int block_tokens) {
+    const int before = std::max<int>(prompts[s].size(), 1) - 1;
+    auto item = Batch(kSequences, n + before, block_tokens)[s];
+    if (n == 0 && before > 0) {
+      item.tokens = prompts[s];
+      item.first_position = 0;
+    }
+    return item;
+  };
+  const auto end_of = [](const SmallDecoder::Item& item) {
+    return item.first_position + static_cast<int>(item.tokens.size());
+  };
   const SmallDecoder::Shape shape;
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -72,11 +87,13 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
       TokenHistory history(first[s].tokens, 1);
       histories.push_back(history);
       for (int i = 0; i < ends[s] - begins[s]; ++i) {
-        auto item = Batch(kSequences, i, shape.block_tokens)[s];
+        auto item = item_of(s, i, shape.block_tokens);
         if (i > 0) item.tokens = {expected[s].back().id};
         auto logits = alone.Run({item}, false);
-        expected[s].push_back(
-            sampler.Sample(absl::MakeSpan(logits), SomeSampling(s), i + 1, i, &history).value());
+        expected[s].push_back(sampler
+                                  .Sample(absl::MakeSpan(logits), SomeSampling(s), end_of(item),
+                                          end_of(item) - 1, &history)
+                                  .value());
         history.Append(expected[s].back().id);
       }
     }
@@ -97,20 +114,20 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
         SmallDecoder::Draws draws = {.drawn = absl::MakeSpan(drawn[i % 2])};
         for (const int s : now) sampling.push_back(SomeSampling(s));
         for (size_t j = 0; j < now.size(); ++j) {
-          const int s = now[j], position = i - begins[s];
-          auto item = Batch(kSequences, position, shape.block_tokens)[s];
-          draws.follows.push_back(-1);
-          if (position > 0) {
+          const int s = now[j];
+          auto item = item_of(s, i - begins[s], shape.block_tokens);
+          draws.follows.insert(draws.follows.end(), item.tokens.size(), -1);
+          if (i > begins[s]) {
             item.tokens = {-1};
             const auto& before = order[(i - 1) % 2];
             draws.follows.back() =
                 static_cast<int>(std::find(before.begin(), before.end(), s) - before.begin());
           }
           items.push_back(item);
-          options[j] = DrawOf(sampling[j], s, position + 1, &histories[s]);
+          options[j] = DrawOf(sampling[j], s, end_of(item), &histories[s]);
           draws.options.push_back(&options[j]);
         }
-        ASSERT_EQ(recorded.Start(items, {}, true, draws), absl::OkStatus());
+        ASSERT_EQ(recorded.Start(items, {}, i != kUnrecorded, draws), absl::OkStatus());
       }
       if (i == 0) continue;
       ASSERT_EQ(recorded.backend().FinishStep(), absl::OkStatus());
@@ -128,7 +145,7 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
       }
     }
     EXPECT_EQ(recorded.Pool(), alone.Pool());
-    EXPECT_GE(recorded.counts().replayed, kSteps - 7);
+    EXPECT_GE(recorded.counts().replayed, kSteps - 9);
   }
 }
 
