@@ -146,6 +146,68 @@ TEST(HelmGoldenTest, GivesEachProgramFlagsThatItHas) {
   }
 }
 
+// The script of `helm test`, as the defaults render it, with a client that gives `answers`, a line
+// a call.
+Ended RunTestPod(const std::string& answers, int max_tokens, const std::string& want_ids) {
+  const std::string golden = Read(kGolden / "defaults.yaml");
+  const std::string begin = "      command: [sh, -euc]\n      args:\n        - |\n";
+  const size_t at = golden.find(begin);
+  if (at == golden.npos) return {-1, "defaults.yaml has no test pod"};
+  std::string script;
+  for (absl::string_view line :
+       absl::StrSplit(absl::string_view(golden).substr(at + begin.size()), '\n')) {
+    if (!absl::ConsumePrefix(&line, "          ")) break;
+    absl::StrAppend(&script, line, "\n");
+  }
+  std::string folder = "/tmp/baton-helm-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return {-1, "no folder in /tmp"};
+  std::ofstream(folder + "/script") << script;
+  std::ofstream(folder + "/answers") << answers;
+  std::ofstream(folder + "/baton-client")
+      << "#!/bin/sh\n"
+      << "[ \"$1\" = generate ] || exit 0\n"
+      << "echo >> \"$FOLDER/asked\"\n"
+      << "sed -n \"$(wc -l < $FOLDER/asked)p\" $FOLDER/answers\n";
+  fs::permissions(folder + "/baton-client", fs::perms::owner_all);
+  Ended ended = RunShell(absl::StrCat("FOLDER=", folder, " PATH=", folder,
+                                      ":$PATH ROUTER=r PROMPT=p MAX_TOKENS=", max_tokens,
+                                      " WANT_IDS=", want_ids, " WANT_LINK=tcp WANT_LABELS=yes ",
+                                      "sh -euc \"$(cat ", folder, "/script)\""));
+  fs::remove_all(folder);
+  return ended;
+}
+
+std::string AnswerOf(const std::string& ids, const std::string& link = "tcp") {
+  return absl::StrCat(R"({"text":"t","token_ids":[)", ids, R"(],"timing_us":{"prefill":7},)",
+                      R"("workers":{"prefill":"p:1","decode":"d:2"},"link":")", link,
+                      "\",\"migrations\":0}\n");
+}
+
+TEST(HelmGoldenTest, TheTestPodTakesTheWholeAnswerAndNothingElse) {
+  const std::string four = "11,22,33,44";
+  Ended ended = RunTestPod(AnswerOf("11,22,33"), 3, four);
+  EXPECT_EQ(ended.exit_status, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("3 tokens as expected, p:1 -> tcp -> d:2"));
+  EXPECT_EQ(RunTestPod(AnswerOf(four), 4, four).exit_status, 0);
+  EXPECT_EQ(RunTestPod(AnswerOf(four), 9, four).exit_status, 0) << "it ends before its limit";
+  EXPECT_EQ(RunTestPod(AnswerOf("11"), 1, four).exit_status, 0);
+  for (const std::string wrong : {"11", "11,22", "11,22,34", "11,22,33,44", "1,22,33", ""}) {
+    ended = RunTestPod(AnswerOf(wrong), 3, four);
+    EXPECT_EQ(ended.exit_status, 1) << wrong << ": " << ended.output;
+    EXPECT_THAT(ended.output,
+                HasSubstr(wrong.empty() ? "FAILED: no tokens"
+                                        : "FAILED: token ids " + wrong + "; expected 11,22,33\n"));
+  }
+  ended = RunTestPod(AnswerOf(four, "shm"), 4, four);
+  EXPECT_THAT(ended.output, HasSubstr("labelled 'shm', expected 'tcp'"));
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(RunTestPod(AnswerOf(four, ""), 4, four).output, HasSubstr("the link has no label"));
+  // Of a model that is not known: twice the same.
+  EXPECT_EQ(RunTestPod(AnswerOf("5,6") + AnswerOf("5,6"), 2, "").exit_status, 0);
+  EXPECT_THAT(RunTestPod(AnswerOf("5,6") + AnswerOf("5"), 2, "").output,
+              HasSubstr("token ids 5; the first time they were 5,6"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Values, HelmValuesTest, testing::ValuesIn(ValueFiles()),
                          [](const auto& info) {
                            std::string name = info.param;
