@@ -12,9 +12,11 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
@@ -50,6 +52,12 @@ std::string Read(const fs::path& path) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+int Count(absl::string_view text, absl::string_view piece) {
+  int count = 0;
+  for (size_t at = text.find(piece); at != text.npos; at = text.find(piece, at + 1)) ++count;
+  return count;
 }
 
 // $HELM, or the helm of $PATH; empty where there is none.
@@ -263,6 +271,145 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set decode.backend=cuda --set numerics=portable").output,
               HasSubstr("numerics is 'portable'; with decode.backend 'cuda' it is auto alone"));
   EXPECT_THAT(Template("--kube-version 1.26.0").output, HasSubstr(">=1.27"));
+}
+
+// What no example sets, on every part.
+TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
+  constexpr char kPart[] = R"({
+      "args": ["--PART-flag=1"],
+      "env": [{"name": "OF_PART", "value": "a"}],
+      "envFrom": [{"secretRef": {"name": "from-PART"}}],
+      "volumes": [{"name": "PART-data", "emptyDir": {}}],
+      "volumeMounts": [{"name": "PART-data", "mountPath": "/PART"}],
+      "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+          {"topologyKey": "PART-host"}]}}})";
+  std::string folder = "/tmp/baton-helm-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::vector<std::string> parts = {"router", "prefill", "decode"};
+  std::vector<std::string> values;
+  for (const std::string& part : parts) {
+    values.push_back(
+        absl::StrCat("\"", part, "\": ", absl::StrReplaceAll(kPart, {{"PART", part}})));
+  }
+  std::ofstream(folder + "/values.yaml") << "{" << absl::StrJoin(values, ", ") << "}\n";
+  const Ended rendered =
+      Template(absl::StrCat("--show-only templates/pools.yaml --values ", folder, "/values.yaml",
+                            " --set model.source=hostPath --set model.hostPath.path=/srv/models",
+                            " --set model.path=llama"));
+  fs::remove_all(folder);
+  ASSERT_EQ(rendered.exit_status, 0) << rendered.output;
+  std::map<std::string, std::string> deployments;
+  for (absl::string_view document : absl::StrSplit(rendered.output, "\n---\n")) {
+    for (const std::string& part : parts) {
+      if (absl::StrContains(document, absl::StrCat("\n  name: baton-", part, "\n")))
+        deployments[part] = std::string(document);
+    }
+  }
+  constexpr const char* kRendered[] = {
+      R"(
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - topologyKey: PART-host
+      containers:
+        - name: PART
+)",
+      R"(
+            - --model=/models/llama
+)",
+      R"(
+            - --PART-flag=1
+          env:
+            - name: POD_IP
+              valueFrom: {fieldRef: {fieldPath: status.podIP}}
+            - name: BATON_ATTACH_TOKEN
+              valueFrom: {secretKeyRef: {name: baton-attach, key: token}}
+            - name: OF_PART
+              value: a
+          envFrom:
+            - secretRef:
+                name: from-PART
+          ports:
+)",
+      R"(
+          volumeMounts:
+            - name: tmp
+              mountPath: /tmp
+            - name: model
+              mountPath: /models
+              readOnly: true
+            - mountPath: /PART
+              name: PART-data
+      volumes:
+        - name: tmp
+          emptyDir: {}
+        - name: model
+          hostPath:
+            path: /srv/models
+            type: Directory
+        - emptyDir: {}
+          name: PART-data)"};
+  for (const std::string& part : parts) {
+    for (const char* piece : kRendered)
+      EXPECT_THAT(deployments[part], HasSubstr(absl::StrReplaceAll(piece, {{"PART", part}})));
+  }
+}
+
+TEST_F(HelmTest, MemoryAndBlocksAreNumbersOrAuto) {
+  const std::string pools = "--show-only templates/pools.yaml ";
+  const std::string automatic = Template(pools).output;
+  EXPECT_EQ(Count(automatic, "- --kv-bytes=auto\n"), 2);
+  EXPECT_EQ(Count(automatic, "- --block-tokens=auto\n"), 2);
+  const std::string said = Template(pools +
+                                    "--set prefill.kvMemory=3Ti --set decode.kvMemory=5Gi "
+                                    "--set kv.blockTokens=32")
+                               .output;
+  EXPECT_EQ(Count(said, "- --kv-bytes=3298534883328\n"), 1);
+  EXPECT_EQ(Count(said, "- --kv-bytes=5368709120\n"), 1);
+  EXPECT_EQ(Count(said, "- --block-tokens=32\n"), 2);
+  const std::string small =
+      Template(pools + "--set prefill.kvMemory=7Mi --set decode.kvMemory=900Ki").output;
+  EXPECT_EQ(Count(small, "- --kv-bytes=7340032\n"), 1);
+  EXPECT_EQ(Count(small, "- --kv-bytes=921600\n"), 1);
+}
+
+TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
+  // helm shows them on install, for which it wants a cluster; an extra object may include them.
+  const auto notes = [&](const std::string& arguments) {
+    const Ended rendered = Template(absl::StrCat(
+        "--show-only templates/extra.yaml ", arguments,
+        " --set-json 'extraObjects=[{\"kind\": \"ConfigMap\", \"apiVersion\": \"v1\", \"data\": "
+        "{\"notes\": \"{{ include (print $.Template.BasePath \\\"/NOTES.txt\\\") . | b64enc "
+        "}}\"}}]'"));
+    std::string coded;
+    for (absl::string_view line : absl::StrSplit(rendered.output, '\n')) {
+      if (absl::ConsumePrefix(&line, "  notes: '"))
+        coded = absl::StrCat(absl::StripSuffix(line, "'"));
+    }
+    std::string decoded;
+    EXPECT_TRUE(absl::Base64Unescape(coded, &decoded)) << rendered.output;
+    return decoded;
+  };
+  const std::string plain = notes("--set service.port=6000 --set 'test.prompt=Say hello'");
+  EXPECT_THAT(
+      plain,
+      AllOf(HasSubstr("Baton is being installed as baton in serving."),
+            HasSubstr("\n  kubectl -n serving rollout status deployment/baton-router\n"),
+            HasSubstr("\n  kubectl -n serving exec deploy/baton-router -- baton-client generate "
+                      "--router=baton:6000 --timing \"Say hello\"\n"),
+            HasSubstr("\n  kubectl -n serving port-forward service/baton 50051:6000\n"
+                      "  baton-client generate --router=127.0.0.1:50051 \"Say hello\"\n"),
+            HasSubstr(" baton.serving.svc:6000 "), HasSubstr(": helm test baton -n serving\n")));
+  EXPECT_THAT(plain, AllOf(Not(HasSubstr("hostPath")), Not(HasSubstr("NetworkPolicy"))));
+  EXPECT_THAT(
+      notes("--set model.source=hostPath --set model.hostPath.path=/m "
+            "--set networkPolicy.enabled=false --set fullnameOverride=mine"),
+      AllOf(HasSubstr("exec deploy/mine-router -- baton-client generate --router=mine:50051"),
+            HasSubstr("The model is a hostPath: namespaces that enforce the baseline"),
+            HasSubstr("There is no NetworkPolicy: ")));
+  // The commands have the flags that they are shown with.
+  const std::set<std::string> known = FlagsOf("baton-client");
+  EXPECT_TRUE(known.contains("--router") && known.contains("--timing"));
 }
 
 TEST_F(HelmTest, GraceCoversTheDrain) {
