@@ -1,7 +1,10 @@
 // What the programs write to their logs.
 
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,20 +19,30 @@
 #include "common/rpc/dial.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/process.h"
+#include "tests/e2e/served_folder.h"
 
 namespace baton {
 namespace {
 
 using nlohmann::json;
+using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::MatchesRegex;
 using testing::Not;
+using testing::Pair;
+using testing::UnorderedElementsAre;
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr absl::Duration kSoon = absl::Seconds(30);
 // Would begin a line of its own, in either format.
 constexpr char kEvilId[] =
     "r1\n2026-01-01T00:00:00Z E baton-router stopped\r\n{\"level\":\"error\"}\x1b[2J";
+
+// Events of one request each. Whatever else happens concerns none.
+const std::set<std::string> kEventsOfARequest = {"request_finished", "back_to_prefill", "outgrown",
+                                                 "prompt_ended", "sequence_ended"};
 
 v1::GenerateRequest RequestNamed(const std::string& id) {
   v1::GenerateRequest request = TokenRequest({5, 6, 7}, 4);
@@ -102,7 +115,7 @@ TEST(LogTest, JsonIsOneObjectALine) {
   const Answer answer = Generate(*stub, RequestNamed(kEvilId));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   for (Process* process : {decode.get(), prefill.get(), router.get()}) StopNow(*process);
-  int finished = 0, ended = 0;
+  std::map<std::string, int> told;  // events of the request
   for (const auto& [name, process] :
        {std::pair{"baton-router", router.get()}, std::pair{"baton-prefill", prefill.get()},
         std::pair{"baton-decode", decode.get()}}) {
@@ -117,11 +130,11 @@ TEST(LogTest, JsonIsOneObjectALine) {
       EXPECT_EQ(object.value("component", ""), name);
       const std::string event = object.value("event", "");
       EXPECT_THAT(event, MatchesRegex("[a-z_]+")) << line;
-      if (!object.contains("request_id")) continue;
+      ASSERT_EQ(object.contains("request_id"), kEventsOfARequest.contains(event)) << line;
+      if (!kEventsOfARequest.contains(event)) continue;
       EXPECT_EQ(object["request_id"], kEvilId) << line;
-      ended += event == "prompt_ended" || event == "sequence_ended";
+      ++told[event];
       if (event != "request_finished") continue;
-      ++finished;
       EXPECT_EQ(object["code"], "OK");
       EXPECT_EQ(object["generated_tokens"], 4);
       EXPECT_EQ(object["total_us"], answer.summary.timing().total_us());
@@ -129,8 +142,44 @@ TEST(LogTest, JsonIsOneObjectALine) {
       EXPECT_EQ(object["link"], answer.summary.link());
     }
   }
-  EXPECT_EQ(finished, 1);
-  EXPECT_EQ(ended, 2);
+  EXPECT_THAT(told, UnorderedElementsAre(Pair("request_finished", 1), Pair("prompt_ended", 1),
+                                         Pair("sequence_ended", 1)));
+}
+
+// Of what only befalls some.
+TEST(LogTest, ARequestThatGoesBackToPrefillIsNamed) {
+  auto cluster = Cluster::Start({});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  v1::GenerateRequest request = RequestNamed("moves");
+  request.mutable_sampling()->set_max_tokens(1000);
+  bool killed = false;
+  const Answer moved =
+      Generate((*cluster)->stub(), request, absl::Seconds(60), [&](const v1::Token&) {
+        if (std::exchange(killed, true)) return;
+        (*cluster)->decode(0).Signal(SIGKILL);
+        EXPECT_TRUE((*cluster)->RestartDecode(0).ok());
+      });
+  EXPECT_TRUE(moved.status.ok()) << moved.status;
+  StopNow((*cluster)->router());
+  const std::vector<std::string> lines = Lines((*cluster)->router(), " back_to_prefill ");
+  EXPECT_THAT(lines, Not(IsEmpty()));
+  EXPECT_THAT(lines, Each(HasSubstr(" I baton-router back_to_prefill request_id=moves phase=")));
+}
+
+TEST(LogTest, ARequestThatOutgrowsItsRotaryTableIsNamed) {
+  const ServedFolder folder("phi3_five_crossing_f32");  // at 32 tokens
+  const std::vector<std::string> worker = {"--kv-bytes=1048576"};
+  auto cluster = Cluster::Start({.model = folder.path(),
+                                 .router_flags = {"--log-level=debug"},
+                                 .prefill_flags = worker,
+                                 .decode_flags = worker});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  v1::GenerateRequest request = RequestNamed("grows");
+  request.mutable_sampling()->set_max_tokens(40);
+  EXPECT_TRUE(Generate((*cluster)->stub(), request).status.ok());
+  StopNow((*cluster)->router());
+  const std::vector<std::string> lines = Lines((*cluster)->router(), " outgrown ");
+  EXPECT_THAT(lines, ElementsAre(HasSubstr(" D baton-router outgrown request_id=grows tokens=")));
 }
 
 TEST(LogTest, WhatIsBelowTheLevelIsNotWritten) {
