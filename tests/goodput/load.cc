@@ -189,12 +189,13 @@ void Load::TellProgress(const std::function<void(const LoadProgress&)>& on_progr
     if (!on_progress) continue;
     sent.push_back(streams_.sent());
     if (sent.size() > 6) sent.pop_front();
+    const uint32_t good = streams_.good();  // before those that it is a part of
     LoadProgress progress{.elapsed_s = std::max(0.0, SecondsSince(start_)),
                           .total_s = schedule_.window_end_s,
                           .sent = sent.back(),
                           .in_flight = streams_.open(),
                           .measured = streams_.ended_measured(),
-                          .good = streams_.good()};
+                          .good = good};
     progress.ended = progress.sent - std::min(progress.sent, progress.in_flight);
     if (sent.size() > 1)
       progress.recent_rate = (sent.back() - sent.front()) / static_cast<double>(sent.size() - 1);

@@ -94,10 +94,17 @@ TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
 
 TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
   TimedRouter router;
+  Mutex mutex;
+  std::map<uint32_t, int> arrivals;
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) -> grpc::Status {
     const uint32_t tokens = request.sampling().max_tokens();
-    switch (TimedRouter::IndexOf(request) % 7) {
+    const uint32_t index = TimedRouter::IndexOf(request);
+    {
+      MutexLock lock(&mutex);
+      ++arrivals[index];
+    }
+    switch (index % 8) {
       case 0:
         return {grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full"};
       case 1:
@@ -115,26 +122,33 @@ TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
       case 5:  // all is well, but that it never ends
         TimedRouter::Accept(request, writer);
         return grpc::Status::OK;
+      case 6:  // before anything was said, when a retry could hide it
+        return {grpc::StatusCode::UNAVAILABLE, "no workers"};
       default:
         return router.Answer(context, request, writer, tokens);
     }
   };
   LoadSpec spec = LoadOf(router);
-  spec.workload.arrivals.rate = 140;  // 70 in the window, ten of each
+  spec.workload.arrivals.rate = 160;  // 80 in the window, ten of each
   spec.request_timeout = absl::Seconds(3);
   spec.tail = false;
   const RunResult run = RunOf(spec);
   const Verdict verdict = ComputeVerdict(run);
-  EXPECT_EQ(verdict.offered, 70u);
+  EXPECT_EQ(verdict.offered, 80u);
   EXPECT_EQ(verdict.good, 10u);
-  EXPECT_DOUBLE_EQ(verdict.attainment, 1.0 / 7);
+  EXPECT_DOUBLE_EQ(verdict.attainment, 1.0 / 8);
   EXPECT_EQ(CountOf(run, Outcome::kRejected), 10u);
-  EXPECT_EQ(CountOf(run, Outcome::kFailed), 30u);
+  EXPECT_EQ(CountOf(run, Outcome::kFailed), 40u);
   EXPECT_EQ(CountOf(run, Outcome::kTimedOut), 10u);
   EXPECT_EQ(CountOf(run, Outcome::kWrongLength), 10u);
   EXPECT_EQ(CountOf(run, Outcome::kCompleted), 10u);
+  // Nothing is ever sent twice, the warm-up included.
+  MutexLock lock(&mutex);
+  EXPECT_EQ(arrivals.size(), run.records.size());
+  EXPECT_EQ(arrivals.rbegin()->first, run.records.size() - 1);
+  for (const auto& [index, times] : arrivals) EXPECT_EQ(times, 1) << "request " << index;
   for (const RequestRecord& record : run.records) {
-    switch (record.index % 7) {
+    switch (record.index % 8) {
       case 1:
         EXPECT_EQ(record.status, "UNAVAILABLE");
         EXPECT_EQ(record.message, "gone");
@@ -152,6 +166,10 @@ TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
         break;
       case 5:
         EXPECT_EQ(record.message, "the stream ended before the answer did");
+        break;
+      case 6:
+        EXPECT_EQ(record.status, "UNAVAILABLE");
+        EXPECT_EQ(record.message, "no workers");
         break;
     }
   }
@@ -353,13 +371,25 @@ TEST(LoadTest, TargetsTravelAndTheRouterTellsWhatTheyWereLostTo) {
 TEST(LoadTest, ProgressIsToldWhileItRuns) {
   TimedRouter router;
   LoadSpec spec = LoadOf(router);
-  spec.duration = absl::Seconds(1.2);
+  spec.duration = absl::Seconds(100);
   StopFlag stop;
   std::vector<LoadProgress> told;
-  ASSERT_TRUE(RunLoad(spec, &stop, [&](const LoadProgress& p) { told.push_back(p); }).ok());
-  ASSERT_THAT(told, Not(IsEmpty()));
-  EXPECT_GT(told.front().sent, 10u);
-  EXPECT_NEAR(told.front().total_s, 1.4, 1e-9);
+  const auto tell = [&](const LoadProgress& progress) {
+    told.push_back(progress);
+    if (told.size() == 2) stop.Stop();
+  };
+  ASSERT_TRUE(RunLoad(spec, &stop, tell).ok());
+  ASSERT_GE(told.size(), 2u);
+  EXPECT_GT(told[0].sent, 10u);
+  EXPECT_GE(told[0].elapsed_s, 1);
+  EXPECT_NEAR(told[0].total_s, 100.2, 1e-9);
+  EXPECT_GT(told[1].sent, told[0].sent);
+  EXPECT_EQ(told[1].recent_rate, told[1].sent - told[0].sent);
+  EXPECT_GT(told[1].measured, 0u);
+  for (const LoadProgress& one : told) {
+    EXPECT_EQ(one.ended, one.sent - one.in_flight);
+    EXPECT_LE(one.good, one.measured);
+  }
 }
 
 TEST(UnloadedTest, IsTheLatencyOfOneRequestAtATime) {
