@@ -19,6 +19,7 @@
 #include "kernels/cuda/emulated_order.h"
 #include "kernels/cuda/emulated_product.h"
 #include "kernels/cuda/simt/run_grid.h"
+#include "kernels/cuda/simt/simt_entry.h"
 
 namespace baton {
 namespace {

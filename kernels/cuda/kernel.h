@@ -18,7 +18,7 @@ struct LaunchShape {
 // each runtime that there is: a kernel runs only on the runtime that it was compiled for.
 struct Kernel {
   const char* name = nullptr;
-  // nvcc: the function as cudaLaunchKernel takes it. Emulated: a SimtEntry (simt/run_grid.h).
+  // nvcc: the function as cudaLaunchKernel takes it. Emulated: a SimtEntry (simt/simt_entry.h).
   const void* entry = nullptr;
   size_t params_bytes = 0;  // at most 4,000
 };

@@ -12,7 +12,7 @@
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/simt/device_calls.h"
 #include "kernels/cuda/simt/float_formats.h"
-#include "kernels/cuda/simt/run_grid.h"
+#include "kernels/cuda/simt/simt_entry.h"
 
 #ifdef BATON_CHECKED
 #define BATON_SIMT_CHECKED true

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/simt/access_checker.h"
 #include "kernels/cuda/simt/device_calls.h"
+#include "kernels/cuda/simt/simt_entry.h"
 #include "kernels/cuda/simt/thread_block.h"
 
 namespace baton::simt {

@@ -12,13 +12,6 @@ namespace baton::simt {
 
 class MemoryMap;
 
-// What an emulated Kernel::entry points to; made by BATON_KERNEL.
-struct SimtEntry {
-  void (*body)(const void* params);  // one thread of it
-  int max_threads;                   // of a block
-  bool checked;  // its loads and stores call out (baton_emulated_kernels' NAME_checked)
-};
-
 // clang-format off
 // How a grid is run. Every choice that a GPU leaves open is made by the seed, the same way in every
 // run:

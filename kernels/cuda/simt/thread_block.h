@@ -16,6 +16,7 @@
 #include "kernels/cuda/simt/run_grid.h"
 #include "kernels/cuda/simt/schedule.h"
 #include "kernels/cuda/simt/shared_memory.h"
+#include "kernels/cuda/simt/simt_entry.h"
 
 namespace baton::simt {
 
