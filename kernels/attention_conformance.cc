@@ -245,9 +245,9 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
             expected[index] = result;
             // Scores of up to some tens, each off by a few units, then a sum over the keys.
             tolerance[index] = size * (64 + position / 4) * 0x1p-22 + bench.Slack(result);
-            if (GetParam().bf16_attention_weights && layout.type == DType::kBF16) {
+            if (GetParam().rounded_attention_weights && layout.type != DType::kF32) {
               // In the sum of weights, too.
-              tolerance[index] += 0x1p-8 * (size + std::fabs(result));
+              tolerance[index] += Rounding(layout.type) * (size + std::fabs(result));
             }
           }
         }

@@ -26,8 +26,8 @@ struct ConformanceParam {
   // Activations are bf16: each operation rounds what it writes. Weights are rounded to bf16 when
   // they are loaded.
   bool bf16_tensors = false;
-  // Attention over KV of bf16 rounds the weights of its softmax to bf16.
-  bool bf16_attention_weights = false;
+  // Attention over KV of 16 bits rounds the weights of its softmax to the KV's type.
+  bool rounded_attention_weights = false;
   // Thousands of times slower than a backend for use: the longest sequences are made shorter.
   bool slow = false;
   // A row of a product has the same bits whatever other rows there are.

@@ -5,9 +5,11 @@
 
 namespace baton {
 
-int AttentionHeadDimIndex(int head_dim) {
-  for (size_t i = 0; i < std::size(kAttentionHeadDims); ++i) {
-    if (kAttentionHeadDims[i] == head_dim) return static_cast<int>(i);
+int AttentionKernelIndex(const LayerPages& pages) {
+  constexpr int kDims = std::size(kAttentionHeadDims);
+  if (pages.type == DType::kF32) return -1;
+  for (int i = 0; i < kDims; ++i) {
+    if (kAttentionHeadDims[i] == pages.head_dim) return pages.type == DType::kF16 ? kDims + i : i;
   }
   return -1;
 }
@@ -24,7 +26,7 @@ AttentionKernel ChooseAttention(const PagedAttentionParams& params, int most_row
                         pages.key_offset | pages.value_offset | pages.head_bytes) %
                            16 ==
                        0;
-  const bool split = pages.type == DType::kBF16 && AttentionHeadDimIndex(pages.head_dim) >= 0 &&
+  const bool split = AttentionKernelIndex(pages) >= 0 &&
                      params.heads / pages.kv_heads <= kAttentionTileRows && aligned &&
                      SplitAttentionSharedBytes(pages.head_dim) <= shared_bytes;
   if (!split) return AttentionKernel::kPaged;

@@ -20,8 +20,8 @@ enum class AttentionKernel {
 AttentionKernel ChooseAttention(const PagedAttentionParams& params, int most_rows,
                                 size_t shared_bytes);
 
-// Which of kAttentionHeadDims; -1: none.
-int AttentionHeadDimIndex(int head_dim);
+// Which of KernelTable::split_attention and prefill_attention takes such pages; -1: none.
+int AttentionKernelIndex(const LayerPages& pages);
 
 // Of what split_attention leaves of one row and head in one range: values, and two sums.
 constexpr int64_t AttentionLineBytes(int head_dim) {

@@ -139,9 +139,8 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
                    .rows = params.step.rows,
                    .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps,
                    .window = params.window}};
-      return runtime_->Launch(
-          kernels_->prefill_attention[AttentionHeadDimIndex(params.pages.head_dim)],
-          LaunchOf(prefill), prefill, *stream_);
+      return runtime_->Launch(kernels_->prefill_attention[AttentionKernelIndex(params.pages)],
+                              LaunchOf(prefill), prefill, *stream_);
     }
     case AttentionKernel::kSplit:
       break;
@@ -193,7 +192,7 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
         .values = reinterpret_cast<float*>(*memory),
         .sums = reinterpret_cast<float*>(*memory) + lines * pages.head_dim};
     if (absl::Status status =
-            runtime_->Launch(kernels_->split_attention[AttentionHeadDimIndex(pages.head_dim)],
+            runtime_->Launch(kernels_->split_attention[AttentionKernelIndex(pages)],
                              LaunchOf(split), split, *stream_);
         !status.ok()) {
       return status;

@@ -29,7 +29,7 @@ PagedAttentionParams SomeParams() {
                     .type = DType::kBF16}};
 }
 
-TEST(AttentionChoiceTest, SplitTakesPoolsOfBf16AndHeadsThatFitATile) {
+TEST(AttentionChoiceTest, SplitTakesPoolsOf16BitsAndHeadsThatFitATile) {
   constexpr size_t kShared = size_t{99} << 10;
   EXPECT_EQ(ChooseAttention(SomeParams(), 1, kShared), AttentionKernel::kSplit);
   for (const int head_dim : kAttentionHeadDims) {
@@ -44,7 +44,7 @@ TEST(AttentionChoiceTest, SplitTakesPoolsOfBf16AndHeadsThatFitATile) {
     change(params);
     return ChooseAttention(params, 1, kShared) == AttentionKernel::kPaged;
   };
-  EXPECT_TRUE(paged([](auto& p) { p.pages.type = DType::kF16; }));
+  EXPECT_FALSE(paged([](auto& p) { p.pages.type = DType::kF16; }));
   EXPECT_TRUE(paged([](auto& p) { p.pages.type = DType::kF32; }));
   EXPECT_TRUE(paged([](auto& p) { p.pages.head_dim = 72; }));
   EXPECT_TRUE(paged([](auto& p) { p.heads = 34; }));

@@ -5,6 +5,8 @@
 // & Gimelshein 2018), and the merge of ranges. A lane holds rows lane / 4 and lane / 4 + 8 of what
 // mma gives. Included by kernels alone.
 
+#include <type_traits>
+
 #include "kernels/cuda/attention_score.h"
 #include "kernels/cuda/device_code.h"
 #include "kernels/cuda/kernels.h"
@@ -17,14 +19,18 @@ constexpr int kTilePitch = kHeadDim + 8;
 
 static_assert(kAttentionTileKeys == 32 && kAttentionTileRows == 16, "as the code below has them");
 
+// A pair of ones, as fragments hold it.
+template <typename T>
+constexpr uint32_t kOnes = std::is_same_v<T, Half> ? 0x3c003c00 : 0x3f803f80;
+
 // The rows of q, as fragments where there are registers for them.
-template <int kHeadDim>
+template <typename T, int kHeadDim>
 struct TileQueries {
   static constexpr int kSteps = kHeadDim / 16;
   static constexpr bool kHeld =
       kHeadDim <= 128 && kHeadDim != 80;  // 80: two words too many for ptxas
 
-  const Bf16* rows;  // shared, [16, kTilePitch]
+  const T* rows;  // shared, [16, kTilePitch]
   uint32_t held[kHeld ? kSteps : 1][4];
 
   BATON_DEVICE void Load(int step, uint32_t fragment[4]) const {
@@ -54,10 +60,10 @@ struct TileState {
 
 // One tile more. `keys` and `values` are shared, [32, kTilePitch]; the first one is at position
 // `tile`. What no row sees must be numbers.
-template <int kHeadDim>
-BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys,
-                          const Bf16* values, int tile, const TileView& view,
-                          const ScoreScale& scale, TileState<kHeadDim>* state) {
+template <typename T, int kHeadDim>
+BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys, const T* values,
+                          int tile, const TileView& view, const ScoreScale& scale,
+                          TileState<kHeadDim>* state) {
   constexpr int kPitch = kTilePitch<kHeadDim>;
   const int lane = Lane();
 
@@ -66,9 +72,9 @@ BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys
   BATON_UNROLL
   for (int step = 0; step < kHeadDim / 16; ++step) {
     uint32_t loaded[4];
-    if constexpr (!TileQueries<kHeadDim>::kHeld) queries.Load(step, loaded);
-    const uint32_t* const q = TileQueries<kHeadDim>::kHeld
-                                  ? queries.held[TileQueries<kHeadDim>::kHeld ? step : 0]
+    if constexpr (!TileQueries<T, kHeadDim>::kHeld) queries.Load(step, loaded);
+    const uint32_t* const q = TileQueries<T, kHeadDim>::kHeld
+                                  ? queries.held[TileQueries<T, kHeadDim>::kHeld ? step : 0]
                                   : loaded;
     BATON_UNROLL
     for (int pair = 0; pair < 2; ++pair) {
@@ -78,8 +84,8 @@ BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys
                     lane / 16 * 8 + lane % 8) *
                        kPitch +
                    BATON_MUTATE("attention tile: step of keys", 16 * step, 0) + lane / 8 % 2 * 8]);
-      MmaBf16(scores[2 * pair], q, k);
-      MmaBf16(scores[2 * pair + 1], q, k + 2);
+      Mma<T>(scores[2 * pair], q, k);
+      Mma<T>(scores[2 * pair + 1], q, k + 2);
     }
   }
 
@@ -127,7 +133,7 @@ BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys
     for (int part = 0; part < 4; ++part) {
       const float* const score = scores[2 * step + part / 2] + part % 2 * 2;
       weights[step][part] =
-          PackBf16(Exp2(score[0] - base[part % 2]), Exp2(score[1] - base[part % 2]));
+          Pack<T>(Exp2(score[0] - base[part % 2]), Exp2(score[1] - base[part % 2]));
     }
   }
 
@@ -135,9 +141,9 @@ BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys
   for (int i = 0; i < 4; ++i) {
     state->sum[i] *= BATON_MUTATE("attention tile: rescale of the sum", shrink[i / 2], 1.0f);
   }
-  constexpr uint32_t kOnes[2] = {0x3f803f80, 0x3f803f80};
+  constexpr uint32_t kColumnOfOnes[2] = {kOnes<T>, kOnes<T>};
   BATON_UNROLL
-  for (int step = 0; step < 2; ++step) MmaBf16(state->sum, weights[step], kOnes);
+  for (int step = 0; step < 2; ++step) Mma<T>(state->sum, weights[step], kColumnOfOnes);
 
   BATON_UNROLL
   for (int n = 0; n < kHeadDim / 8; n += 2) {
@@ -154,8 +160,8 @@ BATON_DEVICE void AddTile(const TileQueries<kHeadDim>& queries, const Bf16* keys
                       lane / 8 % 2 * 8 + lane % 8) *
                          kPitch +
                      BATON_MUTATE("attention tile: columns of values", 8 * n, 0) + lane / 16 * 8]);
-      MmaBf16(state->values[n], weights[step], v);
-      MmaBf16(state->values[n + 1], weights[step], v + 2);
+      Mma<T>(state->values[n], weights[step], v);
+      Mma<T>(state->values[n + 1], weights[step], v + 2);
     }
   }
 }

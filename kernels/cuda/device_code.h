@@ -46,7 +46,7 @@
 //
 //   Bf16, Half                          2 bytes; float ToFloat(x); ToBf16(float), ToHalf(float) to
 //                                       nearest even
-//   uint32_t PackBf16(float low, float high)
+//   uint32_t Pack<T>(float low, float high)     T Bf16 or Half, to nearest even
 //   float Exp2(float), Exp(float), Log(float), Sqrt(float), ReciprocalSqrt(float), Sin, Cos, Fma
 //   float Mul(float, float)             rounded by itself: never half of a fused multiply-add, so that
 //                                       two kernels get the same bits
@@ -64,8 +64,8 @@
 //   void LoadMatrix4Transposed(uint32_t r[4], const void* row)  shared address of row l % 8 of 8x8
 //                                       matrix l / 8, 16 bytes, aligned to 16
 //   void LoadMatrix2(uint32_t r[2], const void* row), LoadMatrix2Transposed   lanes 0 to 15
-//   void MmaBf16(float d[4], const uint32_t a[4], const uint32_t b[2])  warp; d += a * b by
-//                                       mma.m16n8k16 of bf16 with float sums
+//   void Mma<T>(float d[4], const uint32_t a[4], const uint32_t b[2])  warp; d += a * b by
+//                                       mma.m16n8k16 of T, Bf16 or Half, with float sums
 //
 // Layout of fragments: PTX ISA, "Matrix Fragments for mma.m16n8k16".
 // clang-format on

@@ -3,6 +3,7 @@
 // device_code.h for nvcc: sm_80 and newer.
 
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -84,9 +85,16 @@ BATON_DEVICE float ToFloat(Bf16 x) { return __bfloat162float(x); }
 BATON_DEVICE float ToFloat(Half x) { return __half2float(x); }
 BATON_DEVICE Bf16 ToBf16(float x) { return __float2bfloat16_rn(x); }
 BATON_DEVICE Half ToHalf(float x) { return __float2half_rn(x); }
-BATON_DEVICE uint32_t PackBf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
+template <typename T>
+BATON_DEVICE uint32_t Pack(float low, float high) {
+  static_assert(std::is_same_v<T, Bf16> || std::is_same_v<T, Half>);
+  if constexpr (std::is_same_v<T, Half>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
 }
 
 BATON_DEVICE float Exp2(float x) { return exp2f(x); }
@@ -141,12 +149,22 @@ BATON_DEVICE void LoadMatrix2Transposed(uint32_t r[2], const void* row) {
                : "r"(SharedAddress(row))
                : "memory");
 }
-BATON_DEVICE void MmaBf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+template <typename T>
+BATON_DEVICE void Mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+  static_assert(std::is_same_v<T, Bf16> || std::is_same_v<T, Half>);
+  if constexpr (std::is_same_v<T, Half>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
 }
 
 }  // namespace baton::BATON_DEVICE_NAMESPACE

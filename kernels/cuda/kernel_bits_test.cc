@@ -113,7 +113,7 @@ enum class Way { kPaged, kSplit, kPrefill };
 void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params) {
   const KernelTable& kernels = trial.kernels();
   const int rows = params.step.rows, head_dim = params.pages.head_dim;
-  const int dim_index = AttentionHeadDimIndex(head_dim), tile_rows = AttentionTileRows(params);
+  const int index = AttentionKernelIndex(params.pages), tile_rows = AttentionTileRows(params);
   if (way == Way::kPaged) {
     trial.Run(kernels.paged_attention, LaunchOf(params), params);
   } else if (way == Way::kPrefill) {
@@ -123,7 +123,7 @@ void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params) {
                  .rows = rows,
                  .tile_rows = tile_rows * kPrefillAttentionWarps,
                  .window = params.window}};
-    trial.Run(kernels.prefill_attention[dim_index], LaunchOf(prefill), prefill);
+    trial.Run(kernels.prefill_attention[index], LaunchOf(prefill), prefill);
   } else {
     constexpr int kMostRanges = 3;
     const size_t items = size_t{kMostRanges} * rows, lines = items * tile_rows * params.heads;
@@ -140,7 +140,7 @@ void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params) {
         .values = reinterpret_cast<float*>(scratch(lines * head_dim)),
         .sums = reinterpret_cast<float*>(scratch(2 * lines))};
     trial.Run(kernels.attention_plan, LaunchOf(split.plan), split.plan);
-    trial.Run(kernels.split_attention[dim_index], LaunchOf(split), split);
+    trial.Run(kernels.split_attention[index], LaunchOf(split), split);
     trial.Run(kernels.merge_attention, MergeLaunchOf(split), split);
   }
 }
@@ -150,9 +150,13 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
     Way together, alone;
     int head_dim, window;
     float soft_cap;
-  } kRuns[] = {{Way::kPaged, Way::kPaged, 64, 0, 0},   {Way::kPaged, Way::kPaged, 33, 20, 2},
-               {Way::kSplit, Way::kSplit, 64, 0, 0},   {Way::kPrefill, Way::kSplit, 64, 0, 0},
-               {Way::kPrefill, Way::kSplit, 64, 0, 2}, {Way::kPrefill, Way::kPrefill, 128, 100, 0}};
+    DType type = DType::kBF16;
+  } kRuns[] = {{Way::kPaged, Way::kPaged, 64, 0, 0},
+               {Way::kPaged, Way::kPaged, 33, 20, 2},
+               {Way::kSplit, Way::kSplit, 64, 0, 0},
+               {Way::kPrefill, Way::kSplit, 64, 0, 0},
+               {Way::kPrefill, Way::kSplit, 64, 0, 2, DType::kF16},
+               {Way::kPrefill, Way::kPrefill, 128, 100, 0}};
   constexpr int kRatio = 4;
   for (const auto& run : kRuns) {
     SCOPED_TRACE(
@@ -163,7 +167,7 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
     }
     KernelTrial trial(7, &tested_);
     trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
-    const KvLayout layout = {1, 1, run.head_dim, 16, DType::kBF16};
+    const KvLayout layout = {1, 1, run.head_dim, 16, run.type};
     // A chunk that crosses the end of a range, a prompt, a token.
     TwinStep step(trial, layout, {kAttentionRange + 3, 5, 70}, {6, 5, 1});
     step.FillPool(trial, 0, run.window);

@@ -8,7 +8,10 @@ extern const Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_
     rope_write_kv, paged_attention, attention_plan, merge_attention, argmax, kv_checksum, draw_scan,
     draw_weigh, draw_alternatives, draw_edit, draw_token, split_attention_64, split_attention_80,
     split_attention_96, split_attention_128, split_attention_256, prefill_attention_64,
-    prefill_attention_80, prefill_attention_96, prefill_attention_128, prefill_attention_256;
+    prefill_attention_80, prefill_attention_96, prefill_attention_128, prefill_attention_256,
+    split_attention_f16_64, split_attention_f16_80, split_attention_f16_96, split_attention_f16_128,
+    split_attention_f16_256, prefill_attention_f16_64, prefill_attention_f16_80,
+    prefill_attention_f16_96, prefill_attention_f16_128, prefill_attention_f16_256;
 }  // namespace BATON_DEVICE_NAMESPACE
 
 #ifdef BATON_EMULATED
@@ -37,10 +40,14 @@ KernelTable CudaKernels() {
       .draw_token = made::draw_token,
       .split_attention = {made::split_attention_64, made::split_attention_80,
                           made::split_attention_96, made::split_attention_128,
-                          made::split_attention_256},
+                          made::split_attention_256, made::split_attention_f16_64,
+                          made::split_attention_f16_80, made::split_attention_f16_96,
+                          made::split_attention_f16_128, made::split_attention_f16_256},
       .prefill_attention = {made::prefill_attention_64, made::prefill_attention_80,
                             made::prefill_attention_96, made::prefill_attention_128,
-                            made::prefill_attention_256},
+                            made::prefill_attention_256, made::prefill_attention_f16_64,
+                            made::prefill_attention_f16_80, made::prefill_attention_f16_96,
+                            made::prefill_attention_f16_128, made::prefill_attention_f16_256},
   };
 }
 

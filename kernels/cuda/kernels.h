@@ -147,12 +147,13 @@ struct PagedAttentionParams {
   LayerPages pages;
 };
 
-// Split attention: what PagedAttentionParams says, on tensor cores, for bf16 pools, up to 16 query
-// heads of a KV head and the head_dims below (attention_choice.h). Keys are cut into ranges that
-// begin at multiples of kAttentionRange positions (Flash-Decoding, Dao et al. 2023), a range into
-// tiles of kAttentionTileKeys; a row's softmax is online over the tiles of a range, and its ranges
-// are merged in ascending order. So a row's bits are those of its own position alone. Weights are
-// rounded to bf16 before they meet the values, in the sum that divides as well.
+// Split attention: what PagedAttentionParams says, on tensor cores, for pools of 16 bits, up to 16
+// query heads of a KV head and the head_dims below (attention_choice.h). Keys are cut into ranges
+// that begin at multiples of kAttentionRange positions (Flash-Decoding, Dao et al. 2023), a range
+// into tiles of kAttentionTileKeys; a row's softmax is online over the tiles of a range, and its
+// ranges are merged in ascending order. So a row's bits are those of its own position alone.
+// Queries and weights are rounded to the pool's type before they meet keys and values, weights in
+// the sum that divides as well.
 constexpr int kAttentionHeadDims[] = {64, 80, 96, 128, 256};
 constexpr int kAttentionRange = 256;     // keys
 constexpr int kAttentionTileKeys = 32;   // of mma and of a stage of the pipeline
@@ -229,8 +230,9 @@ struct KernelTable {
       paged_attention, attention_plan, merge_attention, argmax;
   Kernel kv_checksum;                                                      // kv_checksum.h
   Kernel draw_scan, draw_weigh, draw_alternatives, draw_edit, draw_token;  // draw_kernels.h
-  Kernel split_attention[std::size(kAttentionHeadDims)];                   // by head_dim
-  Kernel prefill_attention[std::size(kAttentionHeadDims)];
+  // By head_dim, for bf16; then for f16 (attention_choice.h).
+  Kernel split_attention[2 * std::size(kAttentionHeadDims)];
+  Kernel prefill_attention[2 * std::size(kAttentionHeadDims)];
 };
 // Run by the emulated runtime.
 KernelTable EmulatedKernels();

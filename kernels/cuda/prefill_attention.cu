@@ -42,8 +42,8 @@ struct RangesState {
   }
 };
 
-template <int kHeadDim>
-BATON_DEVICE void Prefill(const PrefillAttentionParams& params, Bf16* shared) {
+template <typename T, int kHeadDim>
+BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
   constexpr int kPitch = kTilePitch<kHeadDim>, kStages = kAttentionStages<kHeadDim>;
   constexpr int kTilesOfRange = kAttentionRange / kAttentionTileKeys;
   const PagedAttentionParams& attention = params.attention;
@@ -56,17 +56,17 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, Bf16* shared) {
     return;  // all of the block
   }
   const int32_t* const blocks = BlocksOf(attention.step, block.place);
-  Bf16* const queries_of_warp = shared + Warp() * kAttentionTileRows * kPitch;
-  Bf16* const stages = shared + kPrefillAttentionWarps * kAttentionTileRows * kPitch;
+  T* const queries_of_warp = shared + Warp() * kAttentionTileRows * kPitch;
+  T* const stages = shared + kPrefillAttentionWarps * kAttentionTileRows * kPitch;
   float* const values = reinterpret_cast<float*>(stages + kStages * kStage<kHeadDim>);
 
   // Of all rows of the block.
   const int first = FirstKey(block.place.position, attention.window), last = block.LastKey();
   const int first_tile = first / kAttentionTileKeys, last_tile = last / kAttentionTileKeys;
   const auto load = [&](int tile) {
-    LoadTile<kHeadDim, kPrefillAttentionWarps * 32>(pages, blocks, kv_head,
-                                                    tile * kAttentionTileKeys, first, last,
-                                                    &stages[tile % kStages * kStage<kHeadDim>]);
+    LoadTile<T, kHeadDim, kPrefillAttentionWarps * 32>(pages, blocks, kv_head,
+                                                       tile * kAttentionTileKeys, first, last,
+                                                       &stages[tile % kStages * kStage<kHeadDim>]);
   };
   for (int tile = first_tile; tile < first_tile + kStages - 1; ++tile) {
     if (tile <= last_tile) load(tile);
@@ -81,9 +81,9 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, Bf16* shared) {
                         : left < warp_rows ? left
                                            : warp_rows,
                         {block.place.sequence, block.place.position + skipped}};
-  LoadQueries<kHeadDim>(attention, rows, kv_head, group, queries_of_warp);
+  LoadQueries<T, kHeadDim>(attention, rows, kv_head, group, queries_of_warp);
   BATON_MUTATE("prefill_attention: barrier before q is read", SyncWarp(), (void)0);
-  TileQueries<kHeadDim> queries;
+  TileQueries<T, kHeadDim> queries;
   queries.rows = queries_of_warp;
   queries.Hold();
   TileView view;
@@ -112,12 +112,13 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, Bf16* shared) {
     const int begin = tile * kAttentionTileKeys;
     // Tiles that no row of the warp sees change nothing.
     if (begin <= seen_last && begin + kAttentionTileKeys > seen_first) {
-      const Bf16* const stage = &stages[tile % kStages * kStage<kHeadDim>];
-      AddTile<kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch, begin, view,
-                        BATON_MUTATE("prefill_attention: cap of later ranges", scale,
-                                     ScoreScale(attention.scale,
-                                                begin < kAttentionRange ? attention.soft_cap : 0)),
-                        &state);
+      const T* const stage = &stages[tile % kStages * kStage<kHeadDim>];
+      AddTile<T, kHeadDim>(
+          queries, stage, stage + kAttentionTileKeys * kPitch, begin, view,
+          BATON_MUTATE(
+              "prefill_attention: cap of later ranges", scale,
+              ScoreScale(attention.scale, begin < kAttentionRange ? attention.soft_cap : 0)),
+          &state);
     }
     if ((tile + 1) % kTilesOfRange == 0 || tile == last_tile) {
       ranges.Add(state);
@@ -147,21 +148,25 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, Bf16* shared) {
 }  // namespace
 
 // A block takes the rows of a tile (x, its first row; others have nothing to do) for a KV head (y),
-// a warp 16 lines of them: keys and values are read once for all, 2 * head_dim bf16 a key.
-#define BATON_PREFILL_ATTENTION(head_dim)                                             \
+// a warp 16 lines of them: keys and values are read once for all, 2 * head_dim elements a key.
+#define BATON_PREFILL_ATTENTION(name, T, head_dim)                                    \
   static_assert(PrefillAttentionSharedBytes(head_dim) ==                              \
                 (kPrefillAttentionWarps * kAttentionTileRows * kTilePitch<head_dim> + \
-                 kAttentionStages<head_dim> * kStage<head_dim>)*2 +                   \
+                 kAttentionStages<head_dim> * kStage<head_dim>)*sizeof(T) +           \
                     kPrefillAttentionWarps * kAttentionTileRows * head_dim * 4);      \
-  BATON_KERNEL(prefill_attention_##head_dim, PrefillAttentionParams,                  \
-               kPrefillAttentionWarps * 32) {                                         \
-    BATON_DYNAMIC_SHARED(Bf16, shared);                                               \
-    Prefill<head_dim>(params, shared);                                                \
+  BATON_KERNEL(name, PrefillAttentionParams, kPrefillAttentionWarps * 32) {           \
+    BATON_DYNAMIC_SHARED(T, shared);                                                  \
+    Prefill<T, head_dim>(params, shared);                                             \
   }
-BATON_PREFILL_ATTENTION(64)
-BATON_PREFILL_ATTENTION(80)
-BATON_PREFILL_ATTENTION(96)
-BATON_PREFILL_ATTENTION(128)
-BATON_PREFILL_ATTENTION(256)
+BATON_PREFILL_ATTENTION(prefill_attention_64, Bf16, 64)
+BATON_PREFILL_ATTENTION(prefill_attention_80, Bf16, 80)
+BATON_PREFILL_ATTENTION(prefill_attention_96, Bf16, 96)
+BATON_PREFILL_ATTENTION(prefill_attention_128, Bf16, 128)
+BATON_PREFILL_ATTENTION(prefill_attention_256, Bf16, 256)
+BATON_PREFILL_ATTENTION(prefill_attention_f16_64, Half, 64)
+BATON_PREFILL_ATTENTION(prefill_attention_f16_80, Half, 80)
+BATON_PREFILL_ATTENTION(prefill_attention_f16_96, Half, 96)
+BATON_PREFILL_ATTENTION(prefill_attention_f16_128, Half, 128)
+BATON_PREFILL_ATTENTION(prefill_attention_f16_256, Half, 256)
 
 }  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -8,8 +8,8 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
-template <int kHeadDim>
-BATON_DEVICE void Attend(const SplitAttentionParams& params, Bf16* shared) {
+template <typename T, int kHeadDim>
+BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
   constexpr int kPitch = kTilePitch<kHeadDim>, kStages = kAttentionStages<kHeadDim>;
   static_assert(kAttentionRange % kAttentionTileKeys == 0);
   const PagedAttentionParams& attention = params.attention;
@@ -17,7 +17,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, Bf16* shared) {
   const ScoreScale scale(attention.scale, attention.soft_cap);
   const int window = attention.window, group = attention.heads / pages.kv_heads;
   const int units = params.plan.first_item[params.plan.rows] * pages.kv_heads;
-  Bf16* const stages = shared + kAttentionTileRows * kPitch;
+  T* const stages = shared + kAttentionTileRows * kPitch;
 
   for (int unit = BlockX(); unit < units; unit += GridX()) {
     const int kv_head = unit % pages.kv_heads;
@@ -35,17 +35,17 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, Bf16* shared) {
     const int last = rows.LastKey() < range_end ? rows.LastKey() : range_end;
     const int first_tile = first / kAttentionTileKeys, last_tile = last / kAttentionTileKeys;
     const auto load = [&](int tile) {
-      LoadTile<kHeadDim, 32>(pages, blocks, kv_head, tile * kAttentionTileKeys, first, last,
-                             &stages[tile % kStages * kStage<kHeadDim>]);
+      LoadTile<T, kHeadDim, 32>(pages, blocks, kv_head, tile * kAttentionTileKeys, first, last,
+                                &stages[tile % kStages * kStage<kHeadDim>]);
     };
     for (int tile = first_tile; tile < first_tile + kStages - 1; ++tile) {
       if (tile <= last_tile) load(tile);
       CopyAsyncCommit();
     }
 
-    LoadQueries<kHeadDim>(attention, rows, kv_head, group, shared);
+    LoadQueries<T, kHeadDim>(attention, rows, kv_head, group, shared);
     BATON_MUTATE("split_attention: barrier before q is read", SyncWarp(), (void)0);
-    TileQueries<kHeadDim> queries;
+    TileQueries<T, kHeadDim> queries;
     queries.rows = shared;
     queries.Hold();
     // Lines beyond the rows see what there is, and nobody looks at them.
@@ -71,8 +71,8 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, Bf16* shared) {
       if (BATON_MUTATE("split_attention: groups at the end", true, next <= last_tile)) {
         CopyAsyncCommit();
       }
-      const Bf16* const stage = &stages[tile % kStages * kStage<kHeadDim>];
-      AddTile<kHeadDim>(
+      const T* const stage = &stages[tile % kStages * kStage<kHeadDim>];
+      AddTile<T, kHeadDim>(
           queries, stage, stage + kAttentionTileKeys * kPitch, tile * kAttentionTileKeys, view,
           BATON_MUTATE("split_attention: cap of later ranges", scale,
                        ScoreScale(attention.scale, item.range == 0 ? attention.soft_cap : 0)),
@@ -104,20 +104,25 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, Bf16* shared) {
 }  // namespace
 
 // A block is one warp, which takes a tile of rows, a KV head and a range of keys at a time, as
-// often as there are any left: it reads 2 * head_dim bf16 a key once for all query heads of the KV
-// head, and writes head_dim + 2 floats a row and head.
-#define BATON_SPLIT_ATTENTION(head_dim)                                \
-  static_assert(SplitAttentionSharedBytes(head_dim) ==                 \
-                (kAttentionTileRows * kTilePitch<head_dim> +           \
-                 kAttentionStages<head_dim> * kStage<head_dim>)*2);    \
-  BATON_KERNEL(split_attention_##head_dim, SplitAttentionParams, 32) { \
-    BATON_DYNAMIC_SHARED(Bf16, shared);                                \
-    Attend<head_dim>(params, shared);                                  \
+// often as there are any left: it reads 2 * head_dim elements a key once for all query heads of the
+// KV head, and writes head_dim + 2 floats a row and head.
+#define BATON_SPLIT_ATTENTION(name, T, head_dim)                            \
+  static_assert(SplitAttentionSharedBytes(head_dim) ==                      \
+                (kAttentionTileRows * kTilePitch<head_dim> +                \
+                 kAttentionStages<head_dim> * kStage<head_dim>)*sizeof(T)); \
+  BATON_KERNEL(name, SplitAttentionParams, 32) {                            \
+    BATON_DYNAMIC_SHARED(T, shared);                                        \
+    Attend<T, head_dim>(params, shared);                                    \
   }
-BATON_SPLIT_ATTENTION(64)
-BATON_SPLIT_ATTENTION(80)
-BATON_SPLIT_ATTENTION(96)
-BATON_SPLIT_ATTENTION(128)
-BATON_SPLIT_ATTENTION(256)
+BATON_SPLIT_ATTENTION(split_attention_64, Bf16, 64)
+BATON_SPLIT_ATTENTION(split_attention_80, Bf16, 80)
+BATON_SPLIT_ATTENTION(split_attention_96, Bf16, 96)
+BATON_SPLIT_ATTENTION(split_attention_128, Bf16, 128)
+BATON_SPLIT_ATTENTION(split_attention_256, Bf16, 256)
+BATON_SPLIT_ATTENTION(split_attention_f16_64, Half, 64)
+BATON_SPLIT_ATTENTION(split_attention_f16_80, Half, 80)
+BATON_SPLIT_ATTENTION(split_attention_f16_96, Half, 96)
+BATON_SPLIT_ATTENTION(split_attention_f16_128, Half, 128)
+BATON_SPLIT_ATTENTION(split_attention_f16_256, Half, 256)
 
 }  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -64,7 +64,7 @@ inline ConformanceParam ParamOf(const std::string& name, OpenedDevice opened) {
           .max_threads = 1,
           .bf16_products = true,
           .bf16_tensors = true,
-          .bf16_attention_weights = true,
+          .rounded_attention_weights = true,
           .slow = emulated,
           .batch_invariant_products = emulated};
 }

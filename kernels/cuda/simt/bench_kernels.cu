@@ -25,7 +25,7 @@ BATON_KERNEL(kRepeat, RepeatParams, 1024) {
         value = WarpSum(value) / 32;
         break;
       case RepeatParams::kMma:
-        MmaBf16(d, a, b);
+        Mma<Bf16>(d, a, b);
         break;
       case RepeatParams::kCopy:
         CopyAsync16(&copied[ThreadIndex()], params.in, true);

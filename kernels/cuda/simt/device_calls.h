@@ -28,7 +28,8 @@ uint32_t Gather(const char* operation, uint32_t value, int from, Place place);
 float WarpSum(float value, Place place);
 float WarpMax(float value, Place place);
 uint32_t Ballot(bool predicate, Place place);
-void MmaBf16(float* d, const uint32_t* a, const uint32_t* b, Place place);
+// Of f16, or of bf16.
+void Mma(float* d, const uint32_t* a, const uint32_t* b, bool of_half, Place place);
 void LoadMatrix2(uint32_t* r, const void* row, bool transposed, Place place);
 void LoadMatrix4(uint32_t* r, const void* row, bool transposed, Place place);
 void AtomicAdd(uint32_t* at, uint32_t value);

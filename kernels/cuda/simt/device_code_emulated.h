@@ -135,8 +135,14 @@ BATON_DEVICE float ToFloat(Bf16 x) { return simt::Bf16ToFloat(x.bits); }
 BATON_DEVICE float ToFloat(Half x) { return simt::HalfToFloat(x.bits); }
 BATON_DEVICE Bf16 ToBf16(float x) { return {simt::FloatToBf16(x)}; }
 BATON_DEVICE Half ToHalf(float x) { return {simt::FloatToHalf(x)}; }
-BATON_DEVICE uint32_t PackBf16(float low, float high) {
-  return simt::FloatToBf16(low) | uint32_t{simt::FloatToBf16(high)} << 16;
+template <typename T>
+BATON_DEVICE uint32_t Pack(float low, float high) {
+  static_assert(std::is_same_v<T, Bf16> || std::is_same_v<T, Half>);
+  if constexpr (std::is_same_v<T, Half>) {
+    return simt::FloatToHalf(low) | uint32_t{simt::FloatToHalf(high)} << 16;
+  } else {
+    return simt::FloatToBf16(low) | uint32_t{simt::FloatToBf16(high)} << 16;
+  }
 }
 
 BATON_DEVICE float Exp2(float x) { return std::exp2(x); }
@@ -178,9 +184,11 @@ BATON_DEVICE void LoadMatrix2Transposed(uint32_t r[2], const void* row,
                                         simt::Place place = simt::Place::Here()) {
   simt::LoadMatrix2(r, row, true, place);
 }
-BATON_DEVICE void MmaBf16(float d[4], const uint32_t a[4], const uint32_t b[2],
-                          simt::Place place = simt::Place::Here()) {
-  simt::MmaBf16(d, a, b, place);
+template <typename T>
+BATON_DEVICE void Mma(float d[4], const uint32_t a[4], const uint32_t b[2],
+                      simt::Place place = simt::Place::Here()) {
+  static_assert(std::is_same_v<T, Bf16> || std::is_same_v<T, Half>);
+  simt::Mma(d, a, b, std::is_same_v<T, Half>, place);
 }
 
 }  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -60,11 +60,11 @@ BATON_KERNEL(kSharedFaults, ProbeParams, 64) {
     const uint32_t a[4] = {};
     if (which == 16) {
       words[thread] = 1;
-      MmaBf16(d, a, words + (thread ^ 32) / 2 * 2);
+      Mma<Bf16>(d, a, words + (thread ^ 32) / 2 * 2);
     }
-    if (which == 17) MmaBf16(reinterpret_cast<float*>(words) + thread / 4 * 4, a, a);
+    if (which == 17) Mma<Bf16>(reinterpret_cast<float*>(words) + thread / 4 * 4, a, a);
     if (which == 18) LoadMatrix2(words + thread / 2 * 2, words + thread % 8 * 4);
-    if (which == 19) MmaBf16(d, words, words + thread / 2 * 2);
+    if (which == 19) Mma<Bf16>(d, words, words + thread / 2 * 2);
     value = static_cast<uint32_t>(d[0]);
   } else if (which == 20) {
     reinterpret_cast<uint8_t*>(words)[thread] = thread;

@@ -48,7 +48,8 @@ BATON_KERNEL(kMma, ProbeParams, 32) {
   const uint32_t* b = params.in + 128 + 2 * Lane();
   float d[4];
   std::memcpy(d, params.in + 192 + 4 * Lane(), sizeof(d));
-  MmaBf16(d, a, b);
+  if (params.which == 0) Mma<Bf16>(d, a, b);
+  if (params.which == 1) Mma<Half>(d, a, b);
   std::memcpy(params.out + 4 * Lane(), d, sizeof(d));
 }
 

@@ -22,7 +22,7 @@ extern const Kernel kOrder;
 // One warp. in [32] and out [32].
 extern const Kernel kShuffles;  // which: 0 ShuffleXor 5, 1 ShuffleDown 3, 2 Shuffle of lane in[l],
                                 // 3 WarpSum, 4 WarpMax, 5 Ballot(in > 0), 6 the butterfly
-// in: [32][4] of a, [32][2] of b, [32][4] of d; out [32][4].
+// in: [32][4] of a, [32][2] of b, [32][4] of d; out [32][4]. which: of 0 bf16, 1 f16
 extern const Kernel kMma;
 // in: 32 rows of 4 words; out [32][4]. which: 0 x4, 1 x4 transposed, 2 x2, 3 x2 transposed.
 extern const Kernel kLoadMatrix;

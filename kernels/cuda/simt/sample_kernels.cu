@@ -99,7 +99,7 @@ BATON_KERNEL(kTileProduct, TileProductParams, kProductThreads) {
       for (int n = 0; n < kProductColumns / 8; ++n) {
         LoadMatrix2(right, &columns[(8 * n + Lane() % 8) * kPitch +
                                     BATON_MUTATE("product: k of b", k, 0) + Lane() / 8 % 2 * 8]);
-        MmaBf16(sums[n], left, right);
+        Mma<Bf16>(sums[n], left, right);
       }
     }
   }

@@ -37,7 +37,7 @@ BENCHMARK_CAPTURE(Operation, SyncThreads, RepeatParams::kSyncThreads, 100)
 BENCHMARK_CAPTURE(Operation, SyncWarp, RepeatParams::kSyncWarp, 100)->Arg(128);
 BENCHMARK_CAPTURE(Operation, ShuffleXor, RepeatParams::kShuffleXor, 100)->Arg(128);
 BENCHMARK_CAPTURE(Operation, WarpSum, RepeatParams::kWarpSum, 100)->Arg(128);
-BENCHMARK_CAPTURE(Operation, MmaBf16, RepeatParams::kMma, 100)->Arg(128);
+BENCHMARK_CAPTURE(Operation, Mma, RepeatParams::kMma, 100)->Arg(128);
 BENCHMARK_CAPTURE(Operation, CopyAsync16, RepeatParams::kCopy, 100)->Arg(128);
 
 void Normalize8x2048(benchmark::State& state) {

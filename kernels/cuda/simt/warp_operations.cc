@@ -58,7 +58,8 @@ void ComputeBallot(void* const* posts) {
   for (int lane = 0; lane < kWarpLanes; ++lane) At<uint32_t>(posts, lane) = votes;
 }
 
-// PTX ISA, "Matrix Fragments for mma.m16n8k16", .bf16: of lane 4 g + t, the pair of register
+// PTX ISA, "Matrix Fragments for mma.m16n8k16", .bf16 or .f16: of lane 4 g + t, the pair of
+// register
 //   a[i]: row g + 8 (i % 2), columns 2 t + 8 (i / 2) and the next
 //   b[i]: rows 2 t + 8 i and the next, column g
 //   d[i]: row g + 8 (i / 2), column 2 t + i % 2
@@ -68,25 +69,23 @@ struct MmaPost {
   const uint32_t* b;
 };
 
-float Low(uint32_t pair) { return Bf16ToFloat(static_cast<uint16_t>(pair)); }
-float High(uint32_t pair) { return Bf16ToFloat(static_cast<uint16_t>(pair >> 16)); }
-
+template <float (*kToFloat)(uint16_t)>
 void ComputeMma(void* const* posts) {
   float a[16][16], b[16][8], d[16][8];
   for (int lane = 0; lane < kWarpLanes; ++lane) {
     const MmaPost& post = At<MmaPost>(posts, lane);
     const int g = lane / 4, t = lane % 4;
     for (int i = 0; i < 4; ++i) {
-      a[g + 8 * (i % 2)][2 * t + 8 * (i / 2)] = Low(post.a[i]);
-      a[g + 8 * (i % 2)][2 * t + 8 * (i / 2) + 1] = High(post.a[i]);
+      a[g + 8 * (i % 2)][2 * t + 8 * (i / 2)] = kToFloat(post.a[i] & 0xffff);
+      a[g + 8 * (i % 2)][2 * t + 8 * (i / 2) + 1] = kToFloat(post.a[i] >> 16);
       d[g + 8 * (i / 2)][2 * t + i % 2] = post.d[i];
     }
     for (int i = 0; i < 2; ++i) {
-      b[2 * t + 8 * i][g] = Low(post.b[i]);
-      b[2 * t + 8 * i + 1][g] = High(post.b[i]);
+      b[2 * t + 8 * i][g] = kToFloat(post.b[i] & 0xffff);
+      b[2 * t + 8 * i + 1][g] = kToFloat(post.b[i] >> 16);
     }
   }
-  // Products of bf16 are exact in float; the order of a tensor core's sum is its own.
+  // Products of either are exact in float; the order of a tensor core's sum is its own.
   for (int row = 0; row < 16; ++row) {
     for (int k = 0; k < 16; ++k) {
       for (int column = 0; column < 8; ++column) d[row][column] += a[row][k] * b[k][column];
@@ -168,13 +167,14 @@ uint32_t Ballot(bool predicate, Place place) {
   return vote;
 }
 
-void MmaBf16(float* d, const uint32_t* a, const uint32_t* b, Place place) {
+void Mma(float* d, const uint32_t* a, const uint32_t* b, bool of_half, Place place) {
   const void* const code = __builtin_return_address(0);
   CheckRegisters(a, 16, false, code);
   CheckRegisters(b, 8, false, code);
   CheckRegisters(d, 16, false, code);
   MmaPost post{d, a, b};
-  current.block->Meet("MmaBf16", place, &post, &ComputeMma);
+  current.block->Meet(of_half ? "Mma<Half>" : "Mma<Bf16>", place, &post,
+                      of_half ? &ComputeMma<HalfToFloat> : &ComputeMma<Bf16ToFloat>);
   CheckRegisters(d, 16, true, code);
 }
 

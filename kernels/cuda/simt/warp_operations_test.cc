@@ -61,8 +61,8 @@ TEST(WarpOperationsTest, SumIsBitForBitTheButterflyAndTheSameInEveryLane) {
   }
 }
 
-// PTX ISA, figures of "Matrix Fragments for mma.m16n8k16" with .bf16: which lane holds each pair of
-// an 8x8 quarter of A (and of C, D), and of its columns in B.
+// PTX ISA, figures of "Matrix Fragments for mma.m16n8k16" with .bf16 and .f16: which lane holds
+// each pair of an 8x8 quarter of A (and of C, D), and of its columns in B.
 constexpr int kLaneOfPair[8][4] = {{0, 1, 2, 3},     {4, 5, 6, 7},     {8, 9, 10, 11},
                                    {12, 13, 14, 15}, {16, 17, 18, 19}, {20, 21, 22, 23},
                                    {24, 25, 26, 27}, {28, 29, 30, 31}};
@@ -74,6 +74,8 @@ constexpr int kElementOfC[2] = {0, 2};               // [rows from 8]
 TEST(WarpOperationsTest, MmaTakesAndGivesFragmentsAsThePtxIsaDraws) {
   std::mt19937 random(2);
   for (int round = 0; round < 20; ++round) {
+    const bool of_half = round % 2 == 1;
+    const auto encode = of_half ? &FloatToHalf : &FloatToBf16;
     float a[16][16], b[16][8], c[16][8];
     std::array<std::array<uint16_t, 8>, 32> a_of{};
     std::array<std::array<uint16_t, 4>, 32> b_of{};
@@ -83,12 +85,12 @@ TEST(WarpOperationsTest, MmaTakesAndGivesFragmentsAsThePtxIsaDraws) {
       for (int column = 0; column < 16; ++column) {
         a[row][column] = small();
         a_of[kLaneOfPair[row % 8][column % 8 / 2]][kElementOfA[row / 8][column / 8] + column % 2] =
-            FloatToBf16(a[row][column]);
+            encode(a[row][column]);
       }
       for (int column = 0; column < 8; ++column) {
         b[row][column] = small();
         b_of[kLaneOfPair[column][row % 8 / 2]][kElementOfB[row / 8] + row % 2] =
-            FloatToBf16(b[row][column]);
+            encode(b[row][column]);
         c[row][column] = small();
         c_of[kLaneOfPair[row % 8][column / 2]][kElementOfC[row / 8] + column % 2] = c[row][column];
       }
@@ -103,7 +105,7 @@ TEST(WarpOperationsTest, MmaTakesAndGivesFragmentsAsThePtxIsaDraws) {
     for (const auto& lane : c_of) {
       for (const float x : lane) in.push_back(std::bit_cast<uint32_t>(x));
     }
-    const auto out = RunWarp(emulated_kernels::kMma, in, 128, 0, round);
+    const auto out = RunWarp(emulated_kernels::kMma, in, 128, of_half, round);
     for (int row = 0; row < 16; ++row) {
       for (int column = 0; column < 8; ++column) {
         float sum = c[row][column];
