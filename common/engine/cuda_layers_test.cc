@@ -12,7 +12,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/simt/run_grid.h"
+#include "kernels/cuda/simt/simt_entry.h"
 
 namespace baton {
 namespace {
