@@ -187,9 +187,9 @@ void RunSplitCase(KernelTrial& trial, int i) {
 }
 
 void RunPrefillCase(KernelTrial& trial, int i) {
-  constexpr int kBlockTokens[] = {16, 64, 8, 24, 5}, kRatios[] = {2, 5, 4, 1, 8, 3, 16, 7};
-  const DType type = i < 8 ? DType::kBF16 : DType::kF16;
-  const int head_dim = HeadDim(i, 8), ratio = kRatios[i % 8];
+  constexpr int kBlockTokens[] = {16, 64, 8, 24, 5};
+  const DType type = i < 16 ? DType::kBF16 : DType::kF16;
+  const int head_dim = HeadDim(i, 16), ratio = (i * 5 + 2) % 16 + 1;  // every one
   if (PrefillAttentionSharedBytes(head_dim) > trial.shared_bytes()) return;
   const KvLayout layout = {.layers = 2,
                            .kv_heads = i % 4 == 3 ? 2 : 1,
@@ -234,6 +234,6 @@ void RunPrefillCase(KernelTrial& trial, int i) {
 KernelCase PagedAttentionCase() { return {32, RunPagedCase}; }
 KernelCase AttentionPlanCase() { return {12, RunPlanCase}; }
 KernelCase SplitAttentionCase() { return {21, RunSplitCase}; }
-KernelCase PrefillAttentionCase() { return {13, RunPrefillCase}; }
+KernelCase PrefillAttentionCase() { return {21, RunPrefillCase}; }
 
 }  // namespace baton

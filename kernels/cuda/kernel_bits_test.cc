@@ -150,17 +150,21 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
     Way together, alone;
     int head_dim, window;
     float soft_cap;
+    int ratio;
     DType type = DType::kBF16;
-  } kRuns[] = {{Way::kPaged, Way::kPaged, 64, 0, 0},
-               {Way::kPaged, Way::kPaged, 33, 20, 2},
-               {Way::kSplit, Way::kSplit, 64, 0, 0},
-               {Way::kPrefill, Way::kSplit, 64, 0, 0},
-               {Way::kPrefill, Way::kSplit, 64, 0, 2, DType::kF16},
-               {Way::kPrefill, Way::kPrefill, 128, 100, 0}};
-  constexpr int kRatio = 4;
+  } kRuns[] = {{Way::kPaged, Way::kPaged, 64, 0, 0, 4},
+               {Way::kPaged, Way::kPaged, 33, 20, 2, 4},
+               {Way::kSplit, Way::kSplit, 64, 0, 0, 4},
+               {Way::kPrefill, Way::kSplit, 64, 0, 0, 4},
+               {Way::kPrefill, Way::kSplit, 64, 0, 2, 4, DType::kF16},
+               {Way::kPrefill, Way::kSplit, 80, 0, 0, 7},
+               {Way::kPrefill, Way::kSplit, 96, 0, 0, 1},
+               {Way::kPrefill, Way::kSplit, 128, 0, 0, 8},
+               {Way::kPrefill, Way::kSplit, 256, 0, 2, 5},
+               {Way::kPrefill, Way::kPrefill, 128, 100, 0, 4}};
   for (const auto& run : kRuns) {
-    SCOPED_TRACE(
-        absl::StrCat("head_dim ", run.head_dim, ", window ", run.window, ", cap ", run.soft_cap));
+    SCOPED_TRACE(absl::StrCat("head_dim ", run.head_dim, ", window ", run.window, ", cap ",
+                              run.soft_cap, ", ratio ", run.ratio));
     if (run.together == Way::kPrefill &&
         PrefillAttentionSharedBytes(run.head_dim) > tested_.shared_bytes()) {
       continue;
@@ -172,7 +176,7 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
     TwinStep step(trial, layout, {kAttentionRange + 3, 5, 70}, {6, 5, 1});
     step.FillPool(trial, 0, run.window);
     const int rows = static_cast<int>(step.sequence_of_row.size());
-    const int cols = kRatio * run.head_dim;
+    const int cols = run.ratio * run.head_dim;
     const TwoPlaces q(trial, rows, cols);
     TwinMemory* const out =
         trial.Memory(DType::kBF16, size_t{1} * rows * cols, 0, /*is_output=*/true);
@@ -182,7 +186,7 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
                                   .out = q.row(out, row),
                                   .q_stride = cols,
                                   .out_stride = cols,
-                                  .heads = kRatio,
+                                  .heads = run.ratio,
                                   .window = run.window,
                                   .scale = 1 / std::sqrt(static_cast<float>(run.head_dim)),
                                   .soft_cap = run.soft_cap,
