@@ -89,6 +89,105 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
         .value();
   }
 
+  // All that a request may ask of a draw, as much of it as it may. Of `i` some leave things out,
+  // and one in eight has what the host draws.
+  SamplingOptions Sampling(int i) const {
+    SamplingOptions sampling;
+    sampling.max_tokens = context_;
+    sampling.seed = 20261122 + i;
+    sampling.temperature = i % 4 == 3 ? 0 : 0.8f;
+    sampling.top_k = i % 2 == 0 ? 50 : 0;
+    sampling.top_p = i % 3 == 0 ? 0.9f : 1;
+    sampling.min_p = i % 5 == 0 ? 0.02f : 0;
+    sampling.logprobs = i % 3 == 1 ? 0 : SamplingOptions::kMaxLogprobs;
+    sampling.repetition_penalty = 1.2f;
+    sampling.frequency_penalty = 0.3f;
+    sampling.presence_penalty = -0.2f;
+    const int tokens = config().vocab;
+    for (int id = 0; id < std::min<int>(tokens, SamplingOptions::kMaxLogitBias); ++id) {
+      sampling.logit_bias.push_back({id, 0.01f * static_cast<float>(id % 7)});
+    }
+    for (int id = 0; id < std::min<int>(tokens / 4, SamplingOptions::kMaxBadWords); ++id) {
+      sampling.bad_words.push_back({id});
+      sampling.stop_tokens.push_back(tokens / 2 + id);
+    }
+    sampling.min_tokens = context_;
+    if (i % 8 == 7) sampling.bad_words.push_back({tokens - 1, tokens - 2});
+    return sampling;
+  }
+
+  // Sequences of every length that are drawn from, two steps under way as a decode worker has them:
+  // each step begins with what the one before draws, as far as the device drew it.
+  void RunAhead(Engine* engine, int sequences) {
+    constexpr int kSteps = 4;
+    std::vector<TokenId> tokens(context_);
+    for (TokenId& token : tokens) token = random_() % config().vocab;
+    const size_t each = layout_.BlocksFor(context_);
+    std::vector<SamplingOptions> sampling;
+    std::vector<TokenHistory> histories;
+    std::vector<int> prompts;
+    for (int i = 0; i < sequences; ++i) {
+      // The last one ends at the longest that there may be.
+      prompts.push_back(i + 1 == sequences ? context_ - kSteps
+                                           : 1 + static_cast<int>(random_() % (context_ - kSteps)));
+      sampling.push_back(Sampling(first_sequence_ + i));
+      histories.emplace_back(absl::MakeConstSpan(tokens).first(prompts[i]), prompts[i]);
+    }
+    std::vector<bool> on_device;
+    for (int i = 0; i < sequences; ++i) {
+      on_device.push_back(engine->DrawsOnDevice(sampling[i], prompts[i]));
+      drawn_on_device_ += on_device[i];
+      drawn_on_host_ += !on_device[i];
+    }
+    std::vector<std::vector<int>> started;  // the sequences of each step that is running
+    std::vector<TokenId> last(sequences);
+    const auto finish = [&] {
+      const auto ran = engine->Finish();
+      ASSERT_TRUE(ran.ok()) << ran.status();
+      ASSERT_EQ(ran->size(), started.front().size());
+      for (size_t k = 0; k < ran->size(); ++k) {
+        const int i = started.front()[k];
+        ASSERT_TRUE((*ran)[k].ok()) << (*ran)[k].status();
+        last[i] = (*ran)[k]->id;
+        histories[i].Append(last[i]);
+      }
+      started.erase(started.begin());
+    };
+    for (int n = 0; n < kSteps; ++n) {
+      StepPlan plan;
+      std::vector<int> members;
+      for (int i = 0; i < sequences; ++i) {
+        // What the host draws is known after its step alone: every second time.
+        if (!on_device[i] && n % 2 == 1) continue;
+        const int position = prompts[i] + (on_device[i] ? n : n / 2) - 1;
+        PlanItem item = {.first_position = position,
+                         .blocks = absl::MakeConstSpan(blocks_).subspan(i * each, each),
+                         .sampling = &sampling[i],
+                         .original_prompt_tokens = prompts[i],
+                         .history = &histories[i],
+                         .sequence = static_cast<uint64_t>(first_sequence_ + i + 1)};
+        if (n == 0) {
+          item.tokens = absl::MakeConstSpan(tokens).subspan(position, 1);
+        } else if (on_device[i]) {
+          const auto& before = started.back();
+          item.follows = std::find(before.begin(), before.end(), i) - before.begin();
+        } else {
+          item.tokens = absl::MakeConstSpan(&last[i], 1);
+        }
+        plan.items.push_back(item);
+        members.push_back(i);
+      }
+      const absl::Status status = engine->Start(plan);
+      ASSERT_TRUE(status.ok()) << status;
+      started.push_back(members);
+      most_running_ = std::max(most_running_, engine->running());
+      if (n > 0) finish();
+      if (HasFatalFailure()) return;
+    }
+    finish();
+    first_sequence_ += sequences;
+  }
+
   // Of that many rows each, ending somewhere, `at_the_end` of the longest sequence.
   void Run(Engine* engine, const std::vector<int>& rows, bool at_the_end, bool scored = false) {
     SamplingOptions sampling;
@@ -129,6 +228,7 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
   int context_ = 0;
   std::vector<BlockId> blocks_;
   std::byte* pool_ = nullptr;
+  int first_sequence_ = 0, most_running_ = 0, drawn_on_device_ = 0, drawn_on_host_ = 0;
 };
 
 TEST_P(CudaMemoryTest, NoStepAllocates) {
@@ -148,6 +248,13 @@ TEST_P(CudaMemoryTest, NoStepAllocates) {
     for (int& chunk : chunks) chunk = 1 + random_() % (rows / chunks.size());
     Run(engine.get(), chunks, i % 2 == 0);
   }
+  for (const int batch : {1, 2, most_.sequences}) {
+    // The first time a step runs as it is, the second time it is recorded.
+    for (int i = 0; i < 2; ++i) RunAhead(engine.get(), batch);
+  }
+  EXPECT_EQ(most_running_, Engine::kMostSteps);
+  EXPECT_GT(drawn_on_device_, 3 * drawn_on_host_);
+  EXPECT_GT(drawn_on_host_, 0);
   EXPECT_THAT(allocated_, testing::IsEmpty());
 }
 
