@@ -2,11 +2,13 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/engine/clear_draw.h"
 #include "common/engine/engine_host.h"
 #include "common/engine/one_process.h"
 #include "gtest/gtest.h"
@@ -20,6 +22,85 @@ using nlohmann::json;
 // KV against float arithmetic. So where the best two of the CPU are further apart, both choose the
 // same token. Logits of the demo model, which is trained, are larger.
 constexpr double kGap = 0.2, kDemoGap = 0.3;
+
+// Seeded draws. Sums of the two distributions over the first tokens by id, at these temperatures,
+// may be apart by so much. Where a random number is further from all such sums of the CPU, both
+// draw the same token (ClearDraw). At low temperatures random weights have likely tokens, too.
+constexpr float kTemperature = 0.3f, kDemoTemperature = 1.5f;
+double Epsilon(const std::string& folder) {
+  constexpr std::pair<const char*, double> kOthers[] = {{"demo", 0.02},
+                                                        {"testdata/llama3_sharded_bf16", 0.08},
+                                                        {"testdata/mistral_dynamic_f16", 0.1},
+                                                        {"testdata/phi3_long_bf16", 0.1},
+                                                        {"testdata/qwen2_yarn_tied_bf16", 0.04}};
+  for (const auto& [name, epsilon] : kOthers) {
+    if (name == folder) return epsilon;
+  }
+  return 0.06;
+}
+
+// What the last positions of a text draw, and from which distribution.
+struct Draws {
+  int first_position = 0;
+  std::vector<std::vector<TokenId>> tokens;  // of each of the options, position by position
+  std::vector<std::vector<float>> logprobs;  // of the same positions, by id
+};
+
+// One step for each of the options: each row by itself, all on the text's own KV, so that no draw
+// changes another.
+Draws DrawFrom(EngineHost& host, const std::vector<TokenId>& text,
+               absl::Span<const SamplingOptions> options) {
+  const int length = static_cast<int>(text.size()), vocab = host.config().vocab;
+  const int reach = RopeReach(host.config().rope, length, length);
+  const auto blocks =
+      host.pool()->Take((length + EngineHost::kBlockTokens - 1) / EngineHost::kBlockTokens).value();
+  const auto item = [&](int first, int rows) {
+    return PlanItem{.tokens = absl::MakeConstSpan(text).subspan(first, rows),
+                    .first_position = first,
+                    .blocks = blocks,
+                    .original_prompt_tokens = length,
+                    .rope_reach = reach};
+  };
+  Draws draws{.first_position = std::max(1, length - EngineHost::kRows)};
+  PromptScores scores = {.prompt = text, .alternatives = vocab};
+  for (int first = 0; first < length; first += EngineHost::kRows) {
+    StepPlan plan = {{item(first, std::min(EngineHost::kRows, length - first))}};
+    plan.items[0].scores = &scores;
+    const auto ran = host.engine()->Run(plan);
+    EXPECT_TRUE(ran.ok()) << ran.status();
+  }
+  for (int i = draws.first_position; i < length; ++i) {
+    draws.logprobs.emplace_back(vocab);
+    for (const auto& [id, logprob] : scores.tokens.at(i).top)
+      draws.logprobs.back().at(id) = logprob;
+  }
+  for (const SamplingOptions& one : options) {
+    StepPlan plan;
+    for (int i = draws.first_position; i < length; ++i) {
+      plan.items.push_back(item(i - 1, 1));
+      plan.items.back().sampling = &one;
+    }
+    const auto ran = host.engine()->Run(plan).value();
+    draws.tokens.emplace_back();
+    for (const auto& token : ran) draws.tokens.back().push_back(token.value().id);
+  }
+  host.pool()->Release(blocks);
+  return draws;
+}
+
+// The most that the sums over the first tokens by id are apart, weighed by e^(scale * logprob).
+double Distance(absl::Span<const float> a, absl::Span<const float> b, double scale) {
+  double all[2] = {}, sum[2] = {}, furthest = 0;
+  for (const bool added_up : {false, true}) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      double* const to = added_up ? sum : all;
+      to[0] += std::exp(scale * a[i]);
+      to[1] += std::exp(scale * b[i]);
+      if (added_up) furthest = std::max(furthest, std::fabs(sum[0] / all[0] - sum[1] / all[1]));
+    }
+  }
+  return furthest;
+}
 
 double GapOf(const SampledToken& token) { return token.top[0].logprob - token.top[1].logprob; }
 
@@ -78,6 +159,54 @@ TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
               expected.size(), furthest);
   EXPECT_LE(furthest, gap / 2);
   EXPECT_GE(compared, kTokens / 4);
+  EXPECT_EQ(cuda->free_blocks(), EngineHost::kBlocks);
+}
+
+// Seeded draws of one text, the CPU's own, position by position.
+TEST_P(CudaAnswersTest, DrawsAreTheCpusWhereTheyAreClear) {
+  const bool demo = GetParam() == std::string("demo");
+  const double epsilon = Epsilon(GetParam());
+  const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();
+  const auto cpu = CpuHost(Folder()), cuda = CudaHost(Folder(), device);
+  std::vector<SamplingOptions> options(3);
+  for (size_t i = 0; i < options.size(); ++i) {
+    options[i].temperature = demo ? kDemoTemperature : kTemperature;
+    options[i].top_p = i == 0 ? 1 : 0.9f;
+    options[i].seed = 20261122 + i;
+    options[i].answer_index = static_cast<uint32_t>(i);
+    options[i].max_tokens = 24;
+  }
+  std::vector<TokenId> text = Prompt();
+  const auto answer =
+      GenerateInOneProcess(cpu->engine(), cpu->pool(), cpu->config(), EngineHost::kBlockTokens,
+                           text, options[0], /*chunk_tokens=*/32)
+          .value();
+  for (const SampledToken& token : answer.tokens) text.push_back(token.id);
+  const Draws expected = DrawFrom(*cpu, text, options);
+  const Draws got = DrawFrom(*cuda, text, options);
+  double furthest = 0;
+  int compared = 0, unlikely = 0, all = 0;
+  for (size_t i = 0; i < expected.logprobs.size(); ++i) {
+    const auto& logprobs = expected.logprobs[i];
+    const double scale = 1.0 / options[0].temperature;
+    furthest = std::max(furthest, Distance(logprobs, got.logprobs[i], scale));
+    const int position = expected.first_position + static_cast<int>(i);
+    for (size_t k = 0; k < options.size(); ++k, ++all) {
+      const auto clear = ClearDraw(logprobs, options[k], position, epsilon);
+      if (!clear) continue;
+      ++compared;
+      unlikely += logprobs[*clear] < *std::max_element(logprobs.begin(), logprobs.end());
+      EXPECT_EQ(expected.tokens[k][i], *clear) << "position " << position << ", draw " << k;
+      EXPECT_EQ(got.tokens[k][i], *clear) << "position " << position << ", draw " << k;
+    }
+  }
+  RecordProperty("compared", compared);
+  RecordProperty("furthest_sum", absl::StrCat(furthest));
+  std::printf("%s: %d of %d draws compared, %d not of the likeliest, sums at most %.4f apart\n",
+              GetParam(), compared, all, unlikely, furthest);
+  EXPECT_LE(furthest, epsilon);
+  EXPECT_GE(compared, 16);
+  EXPECT_GE(unlikely, 1);
   EXPECT_EQ(cuda->free_blocks(), EngineHost::kBlocks);
 }
 
