@@ -25,6 +25,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 struct Ended {
@@ -215,6 +216,30 @@ TEST_F(DoorTest, MistakesAreNamedAndExit2) {
     EXPECT_EQ(ended.exit_status, 2) << arguments;
     EXPECT_THAT(ended.output, HasSubstr(message)) << arguments;
   }
+}
+
+// Whether there will be a GPU's side is told where everyone looks, with what CMake found.
+TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
+  const fs::path folder = fs::path(state_) / "tools";
+  fs::create_directories(folder);
+  const auto write = [&](const char* tool, const char* script) {
+    std::ofstream(folder / tool) << "#!/bin/sh\n" << script;
+    fs::permissions(folder / tool, fs::perms::owner_all);
+  };
+  write("cmake",
+        "while [ $# -gt 0 ]; do [ \"$1\" != -B ] || build=$2; shift; done\n"
+        "echo '-- CUDA: built without, as there is no nvcc in PATH'\n"
+        "echo '-- Configuring done'\n"
+        "touch $build/build.ninja\n");
+  write("ninja", "exit 0\n");
+  const std::string command = absl::StrCat(
+      "env PATH=", folder.string(), ":$PATH BATON_BUILD=", state_, "/build BATON_STATE=", state_,
+      " " BATON_SOURCE_DIR "/baton build --programs --no-install");
+  const Ended first = RunShell(command);
+  EXPECT_EQ(first.exit_status, 0) << first.output;
+  EXPECT_THAT(first.output, StartsWith("CUDA: built without, as there is no nvcc in PATH\n"));
+  EXPECT_THAT(first.output, Not(HasSubstr("Configuring")));
+  EXPECT_THAT(RunShell(command).output, Not(HasSubstr("CUDA"))) << "nothing was configured";
 }
 
 TEST_F(DoorTest, HelpNamesEveryCommand) {
