@@ -181,7 +181,8 @@ TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
 std::vector<const char*> Models() {
   const char* const cases = std::getenv("BATON_CASES");
   if (cases == nullptr || std::atoi(cases) <= 10) {
-    return {"demo", "mistral_five_mqa_bf16", "phi3_five_crossing_f32", "qwen3_f32"};
+    return {"demo", "mistral_five_mqa_bf16", "phi3_five_crossing_f32", "qwen2_window_f32",
+            "qwen3_f32"};
   }
   return {"demo",
           "gqa_bias_bf16",
