@@ -217,11 +217,14 @@ void RunPrefillCase(KernelTrial& trial, int i) {
                              : 1});
   trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
   const auto params = [&](Side side) {
-    return PrefillAttentionParams{.attention = attention.at(side),
-                                  .rows = {.step = attention.step.at(side),
-                                           .rows = attention.rows,
-                                           .tile_rows = tile,
-                                           .window = attention.shape.window}};
+    PrefillAttentionParams prefill = {
+        .attention = attention.at(side),
+        .sequences = static_cast<int32_t>(attention.step.sequences.size()),
+        .tile_rows = tile};
+    for (const TwinStep::Sequence& sequence : attention.step.sequences) {
+      prefill.tiles += TilesOf(sequence.rows, tile);
+    }
+    return prefill;
   };
   const PrefillAttentionParams of_kernel = params(Side::kKernel);
   trial.Run(trial.kernels().prefill_attention[AttentionKernelIndex(of_kernel.attention.pages)],

@@ -133,12 +133,13 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
     case AttentionKernel::kPaged:
       return runtime_->Launch(kernels_->paged_attention, LaunchOf(params), params, *stream_);
     case AttentionKernel::kPrefill: {
-      const PrefillAttentionParams prefill = {
+      PrefillAttentionParams prefill = {
           .attention = params,
-          .rows = {.step = params.step,
-                   .rows = params.step.rows,
-                   .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps,
-                   .window = params.window}};
+          .sequences = static_cast<int32_t>(sequences.size()),
+          .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps};
+      for (const SequenceRows& sequence : sequences) {
+        prefill.tiles += TilesOf(sequence.rows, prefill.tile_rows);
+      }
       return runtime_->Launch(kernels_->prefill_attention[AttentionKernelIndex(params.pages)],
                               LaunchOf(prefill), prefill, *stream_);
     }

@@ -110,19 +110,19 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
 
 enum class Way { kPaged, kSplit, kPrefill };
 
-void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params) {
+// `rows_of`: of each sequence of params.step.
+void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params,
+            const std::vector<int>& rows_of) {
   const KernelTable& kernels = trial.kernels();
   const int rows = params.step.rows, head_dim = params.pages.head_dim;
   const int index = AttentionKernelIndex(params.pages), tile_rows = AttentionTileRows(params);
   if (way == Way::kPaged) {
     trial.Run(kernels.paged_attention, LaunchOf(params), params);
   } else if (way == Way::kPrefill) {
-    const PrefillAttentionParams prefill = {
-        .attention = params,
-        .rows = {.step = params.step,
-                 .rows = rows,
-                 .tile_rows = tile_rows * kPrefillAttentionWarps,
-                 .window = params.window}};
+    PrefillAttentionParams prefill = {.attention = params,
+                                      .sequences = static_cast<int32_t>(rows_of.size()),
+                                      .tile_rows = tile_rows * kPrefillAttentionWarps};
+    for (const int count : rows_of) prefill.tiles += TilesOf(count, prefill.tile_rows);
     trial.Run(kernels.prefill_attention[index], LaunchOf(prefill), prefill);
   } else {
     constexpr int kMostRanges = 3;
@@ -173,7 +173,8 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
     trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
     const KvLayout layout = {1, 1, run.head_dim, 16, run.type};
     // A chunk that crosses the end of a range, a prompt, a token.
-    TwinStep step(trial, layout, {kAttentionRange + 3, 5, 70}, {6, 5, 1});
+    const std::vector<int> rows_of = {6, 5, 1};
+    TwinStep step(trial, layout, {kAttentionRange + 3, 5, 70}, rows_of);
     step.FillPool(trial, 0, run.window);
     const int rows = static_cast<int>(step.sequence_of_row.size());
     const int cols = run.ratio * run.head_dim;
@@ -200,18 +201,19 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
       const TwinStep::Sequence& sequence = step.sequences[s];
       std::vector<int32_t> table;
       for (const int32_t block : sequence.blocks) table.push_back(TwinStep::kFirstBlock + block);
-      const DeviceSequence one = {0, sequence.first_position + row - first_row, 0};
+      const DeviceSequence one = {0, 1, sequence.first_position + row - first_row, 0};
       const auto at = [](TwinMemory* memory) { return memory->at(Side::kKernel); };
       const StepRows of_one = {
           .sequence_of_row = reinterpret_cast<int32_t*>(at(trial.Array<int32_t>({0}))),
           .sequences = reinterpret_cast<DeviceSequence*>(at(trial.Array<DeviceSequence>({one}))),
           .blocks = reinterpret_cast<int32_t*>(at(trial.Array(table))),
           .rows = 1};
-      Attend(trial, run.alone, params(of_one, q.shifted, row));
+      Attend(trial, run.alone, params(of_one, q.shifted, row), {1});
     };
     ExpectSameBits(
         trial, out, "attention", rows,
-        [&] { Attend(trial, run.together, params(step.at(Side::kKernel), q.aligned, 0)); }, alone);
+        [&] { Attend(trial, run.together, params(step.at(Side::kKernel), q.aligned, 0), rows_of); },
+        alone);
   }
 }
 

@@ -186,7 +186,7 @@ TwinStep::TwinStep(KernelTrial& trial, const KvLayout& kv_layout, const std::vec
   for (size_t s = 0; s < lengths.size(); ++s) {
     for (int nobody = trial.Pick(-2, 1); nobody > 0; --nobody) sequence_of_row.push_back(-1);
     const int first_position = lengths[s] - rows[s];
-    places.push_back({static_cast<int32_t>(sequence_of_row.size()), first_position,
+    places.push_back({static_cast<int32_t>(sequence_of_row.size()), rows[s], first_position,
                       static_cast<int32_t>(tables.size())});
     sequence_of_row.insert(sequence_of_row.end(), rows[s], static_cast<int32_t>(s));
     Sequence sequence = {rows[s], first_position, {}};

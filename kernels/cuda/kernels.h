@@ -70,7 +70,7 @@ struct SiluMulParams {
 
 // One sequence of a step.
 struct DeviceSequence {
-  int32_t first_row;
+  int32_t first_row, rows;
   int32_t first_position;  // absolute, of first_row
   int32_t first_block;     // index into StepRows::blocks
 };
@@ -212,9 +212,13 @@ constexpr size_t PrefillAttentionSharedBytes(int head_dim) {
 }
 struct PrefillAttentionParams {
   PagedAttentionParams attention;
-  // All rows of the step; tile_rows are a block's, a multiple of the warps; no lists.
-  AttentionPlanParams rows;
+  int32_t sequences;  // of attention.step
+  int32_t tile_rows;  // of a block, a multiple of the warps
+  int32_t tiles;      // of all sequences, TilesOf each
 };
+inline int32_t TilesOf(int32_t rows, int32_t tile_rows) {
+  return (rows + tile_rows - 1) / tile_rows;
+}
 
 // The token of the largest logit of each row, the lowest id among equals; -1 where a logit is NaN
 // or +infinity, or all are -infinity.

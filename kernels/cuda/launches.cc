@@ -75,7 +75,7 @@ LaunchShape MergeLaunchOf(const SplitAttentionParams& params) {
 }
 
 LaunchShape LaunchOf(const PrefillAttentionParams& params) {
-  return {.grid_x = params.attention.step.rows,
+  return {.grid_x = params.tiles,
           .grid_y = params.attention.pages.kv_heads,
           .threads = 32 * kPrefillAttentionWarps,
           .shared_bytes = PrefillAttentionSharedBytes(params.attention.pages.head_dim)};

@@ -42,6 +42,23 @@ struct RangesState {
   }
 };
 
+// The index-th tile of all sequences; of each, the last first, which sees the most keys: a block
+// that has much to do shall not be among those that begin last.
+BATON_DEVICE RowTile TileAt(const PrefillAttentionParams& params, int index) {
+  int sequence = 0, tiles = 0;
+  DeviceSequence at = params.attention.step.sequences[0];
+  while (index >= (tiles = (at.rows + params.tile_rows - 1) / params.tile_rows)) {
+    index -= BATON_MUTATE("prefill_attention: tiles of a sequence", tiles, 1);
+    at = params.attention.step.sequences[++sequence];
+  }
+  const int skipped = (tiles - 1 - index) * params.tile_rows, left = at.rows - skipped;
+  const int rows =
+      BATON_MUTATE("prefill_attention: end of a sequence", left < params.tile_rows, false)
+          ? left
+          : params.tile_rows;
+  return {at.first_row + skipped, rows, {sequence, at.first_position + skipped}};
+}
+
 template <typename T, int kHeadDim>
 BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
   constexpr int kPitch = kTilePitch<kHeadDim>, kStages = kAttentionStages<kHeadDim>;
@@ -49,12 +66,8 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
   const PagedAttentionParams& attention = params.attention;
   const LayerPages& pages = attention.pages;
   const int kv_head = BlockY(), group = attention.heads / pages.kv_heads;
-  const int warp_rows = params.rows.tile_rows / kPrefillAttentionWarps;
-  const RowTile block = TileOf(params.rows, BlockX());
-  if (block.rows == 0 ||
-      BATON_MUTATE("prefill_attention: first row of a tile", block.first_row != BlockX(), false)) {
-    return;  // all of the block
-  }
+  const int warp_rows = params.tile_rows / kPrefillAttentionWarps;
+  const RowTile block = TileAt(params, BlockX());
   const int32_t* const blocks = BlocksOf(attention.step, block.place);
   T* const queries_of_warp = shared + Warp() * kAttentionTileRows * kPitch;
   T* const stages = shared + kPrefillAttentionWarps * kAttentionTileRows * kPitch;
@@ -147,8 +160,8 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
 
 }  // namespace
 
-// A block takes the rows of a tile (x, its first row; others have nothing to do) for a KV head (y),
-// a warp 16 lines of them: keys and values are read once for all, 2 * head_dim elements a key.
+// A block takes the rows of a tile (x) for a KV head (y), a warp 16 lines of them: keys and values
+// are read once for all, 2 * head_dim elements a key.
 #define BATON_PREFILL_ATTENTION(name, T, head_dim)                                    \
   static_assert(PrefillAttentionSharedBytes(head_dim) ==                              \
                 (kPrefillAttentionWarps * kAttentionTileRows * kTilePitch<head_dim> + \

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kWords = sizeof(DeviceSequence) / sizeof(int32_t);
 constexpr size_t kRopeWords = sizeof(DeviceRope) / sizeof(int32_t);
 static_assert(sizeof(BlockId) == sizeof(int32_t) && sizeof(TokenId) == sizeof(int32_t));
-static_assert(sizeof(DeviceSequence) == kWords * sizeof(int32_t) && kWords == 3);
+static_assert(sizeof(DeviceSequence) == kWords * sizeof(int32_t) && kWords == 4);
 static_assert(sizeof(DeviceRope) == kRopeWords * sizeof(int32_t) && sizeof(float) == 4);
 
 template <typename T>
@@ -50,10 +50,11 @@ absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int r
       }
       owner = static_cast<int32_t>(s);
     }
-    int32_t* const place = &content_[places + kWords * s];
-    place[0] = sequence.first_row;
-    place[1] = sequence.first_position;
-    place[2] = static_cast<int32_t>(content_.size() - tables);
+    const DeviceSequence at = {.first_row = sequence.first_row,
+                               .rows = sequence.rows,
+                               .first_position = sequence.first_position,
+                               .first_block = static_cast<int32_t>(content_.size() - tables)};
+    std::memcpy(&content_[places + kWords * s], &at, sizeof(at));
     if (sequence.rows == 0) continue;
     const int needed = layout.BlocksFor(sequence.first_position + sequence.rows);
     content_.insert(content_.end(), sequence.blocks.begin(), sequence.blocks.begin() + needed);
