@@ -10,7 +10,7 @@ WORKDIR /src
 COPY baton .
 RUN ./baton deps
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/ccache ./baton build --programs --no-install \
+RUN ./baton build --programs --no-install \
  && cmake --install build --prefix /out --component programs --strip
 # Debian packages of the libraries that the programs link.
 RUN ldd /out/bin/* | awk '$2 == "=>" {print $3}' | sort -u | xargs realpath \
