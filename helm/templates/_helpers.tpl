@@ -64,6 +64,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- if and (eq .Values.model.source "image") (not .Values.model.path) }}yes{{ end }}
 {{- end }}
 
+{{/* Whether prompts can be handed over: there are prefill workers, and the router may use them. */}}
+{{- define "baton.splits" -}}
+{{- $some := or .Values.prefill.autoscaling.enabled (gt (int64 .Values.prefill.replicas) 0) -}}
+{{- if or (eq .Values.router.mode "disaggregated") (and (eq .Values.router.mode "auto") $some) }}yes{{ end }}
+{{- end }}
+
 {{/* Bytes of a quantity such as 256Mi. */}}
 {{- define "baton.bytes" -}}
 {{- $scale := get (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776) (regexFind "[KMGT]i$" .) -}}

@@ -253,6 +253,7 @@ TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
       {"log.level=warning", {"/log/level", "warn"}},
       {"test.expectedTokenIds={a}", {"/test/expectedTokenIds/0"}},
       {"goodput.arg={a}", {"/goodput", "arg"}},
+      {"test.resources.limit.cpu=3", {"/test/resources", "limit"}},
       {"decode.backend=gpu", {"/decode/backend", "cuda-emulated"}},
       {"numerics=fast", {"/numerics", "avx512-bf16"}},
       {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
@@ -451,7 +452,8 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
                       "--router=baton:6000 --timing \"Say hello\"\n"),
             HasSubstr("\n  kubectl -n serving port-forward service/baton 50051:6000\n"
                       "  baton-client generate --router=127.0.0.1:50051 \"Say hello\"\n"),
-            HasSubstr(" baton.serving.svc:6000 "), HasSubstr(": helm test baton -n serving\n")));
+            HasSubstr(" baton.serving.svc:6000 "), HasSubstr(": helm test baton -n serving\n"),
+            HasSubstr(": kubectl -n serving delete pod baton-test\n")));
   EXPECT_THAT(plain, AllOf(Not(HasSubstr("hostPath")), Not(HasSubstr("NetworkPolicy"))));
   EXPECT_THAT(
       notes("--set model.source=hostPath --set model.hostPath.path=/m "
@@ -490,6 +492,44 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
               HasSubstr("name: WANT_IDS, value: \"\""));
   EXPECT_THAT(Template(test + "--set test.expectedTokenIds='{1,23}'").output,
               HasSubstr("name: WANT_IDS, value: \"1,23\""));
+}
+
+// Where the router is `auto`, a decode worker reads a short prompt by itself, and there is no link.
+TEST_F(HelmTest, TheTestIsSplitWhereverPromptsCanBe) {
+  const std::string test = "--show-only templates/tests/generate.yaml ";
+  const auto splits = testing::AllOf(HasSubstr("\"$MAX_TOKENS\" --mode=disaggregated --json"),
+                                     HasSubstr("name: WANT_LABELS, value: \"yes\""));
+  const auto does_not =
+      testing::AllOf(HasSubstr("\"$MAX_TOKENS\" --json"), Not(HasSubstr("--mode")),
+                     HasSubstr("name: WANT_LABELS, value: \"\""));
+  EXPECT_THAT(Template(test).output, splits);
+  EXPECT_THAT(Template(test + "--set router.mode=auto").output, splits);
+  EXPECT_THAT(Template(test + "--set router.mode=auto --set prefill.replicas=0 "
+                              "--set prefill.autoscaling.enabled=true")
+                  .output,
+              splits);
+  EXPECT_THAT(Template(test + "--set router.mode=auto --set prefill.replicas=0").output, does_not);
+  EXPECT_THAT(Template(test + "--set router.mode=colocated").output, does_not);
+  EXPECT_TRUE(FlagsOf("baton-client").contains("--mode"));
+}
+
+TEST_F(HelmTest, TheTestFitsIntoQuotasAndOntoNodes) {
+  const std::string test = "--show-only templates/tests/generate.yaml ";
+  EXPECT_THAT(Template(test).output, AllOf(HasSubstr(R"(
+      resources:
+        limits:
+          cpu: 500m
+          memory: 256Mi
+        requests:
+          cpu: 50m
+          memory: 64Mi
+)"),
+                                           HasSubstr("\n  activeDeadlineSeconds: 300\n")));
+  EXPECT_THAT(Template(test + "--set test.nodeSelector.pool=cpu --set test.tolerations[0].key=t "
+                              "--set test.resources.requests.cpu=7m")
+                  .output,
+              AllOf(HasSubstr("\n  nodeSelector:\n    pool: cpu\n"),
+                    HasSubstr("\n  tolerations:\n    - key: t\n"), HasSubstr("cpu: 7m\n")));
 }
 
 TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
