@@ -299,6 +299,10 @@ TEST_F(HelmTest, MisspeltKeysOfKubernetesOwnTypesAreNamed) {
       {"router.topologySpreadConstraints[0].maxskew=1", "/router/topologySpreadConstraints/0",
        "maxskew"},
       {"networkPolicy.clients[0].podSelectors.a=b", "/networkPolicy/clients/0", "podSelectors"},
+      {"networkPolicy.egressTo[0].from[0].a=b", "/networkPolicy/egressTo/0", "from"},
+      {"networkPolicy.egressTo[0].ports[0].prot=TCP", "/networkPolicy/egressTo/0/ports/0", "prot"},
+      {"networkPolicy.egressTo[0].to[0].ipBlock.cdir=b", "/networkPolicy/egressTo/0/to/0/ipBlock",
+       "cdir"},
       {"networkPolicy.scrapers[0].namespaceSelector.matchLabel.a=b",
        "/networkPolicy/scrapers/0/namespaceSelector", "matchLabel"},
       {"decode.autoscaling.metrics[0].pod.a=b", "/decode/autoscaling/metrics/0", "pod"},
@@ -324,6 +328,39 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set decode.backend=cuda --set numerics=portable").output,
               HasSubstr("numerics is 'portable'; with decode.backend 'cuda' it is auto alone"));
   EXPECT_THAT(Template("--kube-version 1.26.0").output, HasSubstr(">=1.27"));
+}
+
+TEST_F(HelmTest, AnInitContainerMayReachWhatItFetchesFrom) {
+  const std::string policies =
+      "--show-only templates/networkpolicy.yaml --set networkPolicy.egress=true "
+      "--set model.source=init ";
+  const Ended refused = Template(policies);
+  EXPECT_NE(refused.exit_status, 0);
+  EXPECT_THAT(refused.output, HasSubstr("networkPolicy.egress is true and networkPolicy.egressTo "
+                                        "empty: with model.source 'init'"));
+  const Ended rendered =
+      Template(policies +
+               "--set networkPolicy.egressTo[0].to[0].ipBlock.cidr=203.0.113.0/24 "
+               "--set networkPolicy.egressTo[0].ports[0].port=443");
+  EXPECT_EQ(rendered.exit_status, 0) << rendered.output;
+  EXPECT_EQ(Count(rendered.output, R"(
+    - to:
+        - podSelector:
+            matchLabels:
+              app.kubernetes.io/name: baton
+              app.kubernetes.io/instance: baton
+    - ports:
+      - port: 443
+      to:
+      - ipBlock:
+          cidr: 203.0.113.0/24
+)"),
+            3);
+  EXPECT_EQ(Template("--set model.source=init").exit_status, 0);
+  EXPECT_EQ(Template("--set model.source=init --set networkPolicy.egress=true "
+                     "--set networkPolicy.enabled=false")
+                .exit_status,
+            0);
 }
 
 // What no example sets, on every part.
