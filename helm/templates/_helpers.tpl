@@ -32,11 +32,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- end }}
 {{- end }}
 
+{{/* What a part names goes before what all share; a shared digest is no other repository's, nor another tag's.
+     Takes (dict "root" $ "component" "router|prefill|decode"). */}}
 {{- define "baton.image" -}}
-{{- with .Values.image }}
-{{- if .digest }}{{ .repository }}@{{ .digest }}
-{{- else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
-{{- end }}
+{{- $all := .root.Values.image -}}
+{{- $own := (get .root.Values .component).image -}}
+{{- $repository := $own.repository | default $all.repository -}}
+{{- $digest := $own.digest | default (ternary "" $all.digest (or (ne $own.repository "") (ne $own.tag ""))) -}}
+{{- if $digest }}{{ $repository }}@{{ $digest }}
+{{- else }}{{ $repository }}:{{ $own.tag | default $all.tag | default .root.Chart.AppVersion }}
 {{- end }}
 {{- end }}
 

@@ -136,7 +136,7 @@ spec:
       {{- if eq $v.model.source "init" }}
       initContainers:
         - name: model
-          image: {{ $v.model.init.image | default (include "baton.image" .root) }}
+          image: {{ $v.model.init.image | default (include "baton.image" .) }}
           imagePullPolicy: {{ $v.image.pullPolicy }}
           {{- with $v.model.init.command }}
           command:
@@ -146,10 +146,11 @@ spec:
           args:
             {{- toYaml . | nindent 12 }}
           {{- end }}
-          {{- with $v.model.init.env }}
           env:
+            - {name: BATON_COMPONENT, value: {{ .component }}}
+            {{- with $v.model.init.env }}
             {{- toYaml . | nindent 12 }}
-          {{- end }}
+            {{- end }}
           {{- with $v.model.init.envFrom }}
           envFrom:
             {{- toYaml . | nindent 12 }}
@@ -168,7 +169,7 @@ spec:
       {{- end }}
       containers:
         - name: {{ .component }}
-          image: {{ include "baton.image" .root }}
+          image: {{ include "baton.image" . }}
           imagePullPolicy: {{ $v.image.pullPolicy }}
           command: [baton-{{ .component }}]
           args:
@@ -178,6 +179,10 @@ spec:
               valueFrom: {fieldRef: {fieldPath: status.podIP}}
             - name: BATON_ATTACH_TOKEN
               valueFrom: {secretKeyRef: {name: {{ include "baton.secretName" .root }}, key: {{ $v.attach.secretKey }}}}
+            {{- if eq $gpus 0 }}
+            {{- /* Where all containers go through NVIDIA's runtime, an image built for GPUs would see all that the node has. */}}
+            - {name: NVIDIA_VISIBLE_DEVICES, value: void}
+            {{- end }}
             {{- with $pool.env }}
             {{- toYaml . | nindent 12 }}
             {{- end }}

@@ -298,6 +298,7 @@ TEST_F(HelmTest, MisspeltKeysOfKubernetesOwnTypesAreNamed) {
        "topology"},
       {"router.topologySpreadConstraints[0].maxskew=1", "/router/topologySpreadConstraints/0",
        "maxskew"},
+      {"router.image.pullPolicy=Never", "/router/image", "pullPolicy"},
       {"networkPolicy.clients[0].podSelectors.a=b", "/networkPolicy/clients/0", "podSelectors"},
       {"networkPolicy.egressTo[0].from[0].a=b", "/networkPolicy/egressTo/0", "from"},
       {"networkPolicy.egressTo[0].ports[0].prot=TCP", "/networkPolicy/egressTo/0/ports/0", "prot"},
@@ -414,6 +415,7 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
               valueFrom: {fieldRef: {fieldPath: status.podIP}}
             - name: BATON_ATTACH_TOKEN
               valueFrom: {secretKeyRef: {name: baton-attach, key: token}}
+            - {name: NVIDIA_VISIBLE_DEVICES, value: void}
             - name: OF_PART
               value: a
           envFrom:
@@ -443,6 +445,71 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
     for (const char* piece : kRendered)
       EXPECT_THAT(deployments[part], HasSubstr(absl::StrReplaceAll(piece, {{"PART", part}})));
   }
+}
+
+TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
+  const std::string shared(64, 'a');
+  const std::string own(64, 'b');
+  // What the parts run, in the order router, prefill, decode.
+  const auto images = [&](const std::string& arguments) {
+    const Ended rendered = Template(
+        absl::StrCat("--show-only templates/pools.yaml --set image.repository=all ", arguments));
+    EXPECT_EQ(rendered.exit_status, 0) << rendered.output;
+    std::vector<std::string> found;
+    for (absl::string_view line : absl::StrSplit(rendered.output, '\n')) {
+      if (absl::ConsumePrefix(&line, "          image: ")) found.emplace_back(line);
+    }
+    return found;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(images(""), ElementsAre("all:0.1.0", "all:0.1.0", "all:0.1.0"));
+  EXPECT_THAT(images("--set image.tag=t --set router.image.repository=r --set prefill.image.tag=p"),
+              ElementsAre("r:t", "all:p", "all:t"));
+  EXPECT_THAT(images(absl::StrCat("--set image.digest=sha256:", shared,
+                                  " --set router.image.repository=r --set prefill.image.tag=p")),
+              ElementsAre("r:0.1.0", "all:p", "all@sha256:" + shared));
+  EXPECT_THAT(images(absl::StrCat(
+                  "--set image.digest=sha256:", shared, " --set router.image.digest=sha256:", own,
+                  " --set decode.image.repository=d --set decode.image.digest=sha256:", own)),
+              ElementsAre("all@sha256:" + own, "all@sha256:" + shared, "d@sha256:" + own));
+  // An init container without an image has that of its part; the test and the load ask as routers.
+  EXPECT_THAT(
+      images("--set model.source=init --set decode.image.repository=d"),
+      ElementsAre("all:0.1.0", "all:0.1.0", "all:0.1.0", "all:0.1.0", "d:0.1.0", "d:0.1.0"));
+  const std::string routers = "--set router.image.repository=r --set goodput.enabled=true ";
+  EXPECT_THAT(Template(routers + "--show-only templates/goodput-job.yaml").output,
+              HasSubstr("\n          image: r:0.1.0\n"));
+  EXPECT_THAT(Template(routers + "--show-only templates/tests/generate.yaml").output,
+              HasSubstr("\n      image: r:0.1.0\n"));
+}
+
+TEST_F(HelmTest, PodsWithoutAGpuSeeNone) {
+  const std::string some = Template(
+                               "--show-only templates/pools.yaml --set decode.backend=cuda "
+                               "--set decode.gpu.count=1")
+                               .output;
+  constexpr char kVoid[] = "- {name: NVIDIA_VISIBLE_DEVICES, value: void}\n";
+  EXPECT_EQ(Count(some, kVoid), 2);
+  const size_t decode = some.find("command: [baton-decode]");
+  ASSERT_NE(decode, some.npos);
+  EXPECT_THAT(some.substr(decode), AllOf(Not(HasSubstr(kVoid)), HasSubstr("nvidia.com/gpu: 1\n")));
+  EXPECT_EQ(Count(Template("--set goodput.enabled=true").output, kVoid), 5);
+}
+
+TEST_F(HelmTest, AnInitContainerIsToldForWhomItFetches) {
+  const std::string pools =
+      Template(
+          "--show-only templates/pools.yaml --set model.source=init "
+          "--set model.init.env[0].name=STORE --set model.init.env[0].value=s3")
+          .output;
+  for (const char* part : {"router", "prefill", "decode"}) {
+    EXPECT_EQ(
+        Count(pools, absl::StrCat("          env:\n            - {name: BATON_COMPONENT, value: ",
+                                  part, "}\n            - name: STORE\n")),
+        1)
+        << part;
+  }
+  EXPECT_THAT(Template("").output, Not(HasSubstr("BATON_COMPONENT")));
 }
 
 TEST_F(HelmTest, MemoryAndBlocksAreNumbersOrAuto) {
