@@ -1,4 +1,25 @@
-{{/* One kind of process. All three take (dict "root" $ "component" "router|prefill|decode"). */}}
+{{/* One kind of process. All take (dict "root" $ "component" "router|prefill|decode"). */}}
+
+{{/* What the schema can't see: values of a worker that do not fit together. */}}
+{{- define "baton.refuseMisfits" -}}
+{{- $pool := get .root.Values .component -}}
+{{- $a := $pool.autoscaling -}}
+{{- if and $a.enabled (gt (int64 $a.minReplicas) (int64 $a.maxReplicas)) }}
+{{- fail (printf "%s.autoscaling.minReplicas is %d, more than maxReplicas, which is %d" .component (int64 $a.minReplicas) (int64 $a.maxReplicas)) }}
+{{- end }}
+{{- if ne .component "router" }}
+{{- $gpus := int64 $pool.gpu.count -}}
+{{- if and (eq $pool.backend "cuda") (eq $gpus 0) }}
+{{- fail (printf "%s.backend is 'cuda' and %s.gpu.count 0: the worker would have no GPU; set it to 1" .component .component) }}
+{{- end }}
+{{- if and (ne $pool.backend "cuda") (gt $gpus 0) }}
+{{- fail (printf "%s.gpu.count is %d and %s.backend '%s', which uses no GPU; set backend to cuda" .component $gpus .component (default "cpu" $pool.backend)) }}
+{{- end }}
+{{- if and (not (has $pool.backend (list "" "cpu"))) (ne .root.Values.numerics "auto") }}
+{{- fail (printf "numerics is '%s'; with %s.backend '%s' it is auto alone: orders of sums are the cpu backend's" .root.Values.numerics .component $pool.backend) }}
+{{- end }}
+{{- end }}
+{{- end }}
 
 {{- define "baton.args" -}}
 {{- $v := .root.Values -}}
@@ -17,9 +38,6 @@
 - --routers={{ include "baton.fullname" .root }}-routers:{{ int64 $v.router.port }}
 {{- with $pool.backend }}
 - --backend={{ . }}
-{{- end }}
-{{- if and (hasPrefix "cuda" $pool.backend) (ne $v.numerics "auto") }}
-{{- fail (printf "numerics is '%s'; with %s.backend '%s' it is auto alone: orders of sums are the cpu backend's" $v.numerics .component $pool.backend) }}
 {{- end }}
 - --numerics={{ $v.numerics }}
 - --threads={{ int64 $pool.threads }}

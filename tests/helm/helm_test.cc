@@ -326,8 +326,25 @@ TEST_F(HelmTest, MisspeltKeysOfKubernetesOwnTypesAreNamed) {
 TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set model.source=pvc").output, HasSubstr("model.pvc.claimName"));
   EXPECT_THAT(Template("--set model.source=hostPath").output, HasSubstr("model.hostPath.path"));
-  EXPECT_THAT(Template("--set decode.backend=cuda --set numerics=portable").output,
+  EXPECT_THAT(Template("--set decode.backend=cuda --set decode.gpu.count=1 "
+                       "--set numerics=portable")
+                  .output,
               HasSubstr("numerics is 'portable'; with decode.backend 'cuda' it is auto alone"));
+  EXPECT_THAT(Template("--set prefill.backend=fake --set numerics=f32").output,
+              HasSubstr("numerics is 'f32'; with prefill.backend 'fake' it is auto alone"));
+  EXPECT_THAT(Template("--set decode.backend=cuda").output,
+              HasSubstr("decode.backend is 'cuda' and decode.gpu.count 0"));
+  EXPECT_THAT(Template("--set prefill.gpu.count=1").output,
+              HasSubstr("prefill.gpu.count is 1 and prefill.backend 'cpu', which uses no GPU"));
+  EXPECT_THAT(Template("--set decode.gpu.count=1 --set decode.backend=cuda-emulated").output,
+              HasSubstr("decode.gpu.count is 1 and decode.backend 'cuda-emulated'"));
+  EXPECT_THAT(Template("--set decode.gpu.count=2 --set decode.backend=cuda").output,
+              HasSubstr("at '/decode/gpu/count': maximum: got 2, want 1"));
+  EXPECT_THAT(Template("--set router.autoscaling.enabled=true --set "
+                       "router.autoscaling.minReplicas=5")
+                  .output,
+              HasSubstr("router.autoscaling.minReplicas is 5, more than maxReplicas, which is 4"));
+  EXPECT_EQ(Template("--set decode.autoscaling.minReplicas=5").exit_status, 0) << "not used";
   EXPECT_THAT(Template("--kube-version 1.26.0").output, HasSubstr(">=1.27"));
 }
 
