@@ -15,6 +15,10 @@
 {{- if and (ne $pool.backend "cuda") (gt $gpus 0) }}
 {{- fail (printf "%s.gpu.count is %d and %s.backend '%s', which uses no GPU; set backend to cuda" .component $gpus .component (default "cpu" $pool.backend)) }}
 {{- end }}
+{{- $block := ternary (ternary 64 16 (hasPrefix "cuda" $pool.backend)) .root.Values.kv.blockTokens (eq (toString .root.Values.kv.blockTokens) "auto") | int64 -}}
+{{- if and (eq .component "prefill") (mod (int64 $pool.chunkTokens) $block) }}
+{{- fail (printf "prefill.chunkTokens is %d; it takes whole KV blocks, of %d tokens each (kv.blockTokens)" (int64 $pool.chunkTokens) $block) }}
+{{- end }}
 {{- if and (not (has $pool.backend (list "" "cpu"))) (ne .root.Values.numerics "auto") }}
 {{- fail (printf "numerics is '%s'; with %s.backend '%s' it is auto alone: orders of sums are the cpu backend's" .root.Values.numerics .component $pool.backend) }}
 {{- end }}
@@ -24,7 +28,7 @@
 {{- define "baton.args" -}}
 {{- $v := .root.Values -}}
 {{- $pool := get $v .component -}}
-- --listen=0.0.0.0:{{ int64 $pool.port }}
+- --listen={{ $v.listenAddress }}:{{ int64 $pool.port }}
 - --model={{ include "baton.modelFolder" .root }}
 {{- with $v.model.name }}
 - --model-name={{ . }}
@@ -47,12 +51,15 @@
 - --kv-type={{ $v.kv.type }}
 - --block-tokens={{ if eq (toString $v.kv.blockTokens) "auto" }}auto{{ else }}{{ int64 $v.kv.blockTokens }}{{ end }}
 - --context={{ int64 $pool.context }}
+{{- with int64 $pool.chunkTokens }}
+- --chunk-tokens={{ . }}
+{{- end }}
 {{- end }}
 - --drain-grace={{ int64 $pool.drain.graceSeconds }}s
 - --log-level={{ $v.log.level }}
 - --log-format={{ $v.log.format }}
 {{- if $v.metrics.enabled }}
-- --metrics-listen=0.0.0.0:{{ int64 $v.metrics.port }}
+- --metrics-listen={{ $v.listenAddress }}:{{ int64 $v.metrics.port }}
 {{- end }}
 {{- with $pool.args }}
 {{ toYaml . }}

@@ -255,6 +255,9 @@ TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
       {"goodput.arg={a}", {"/goodput", "arg"}},
       {"test.resources.limit.cpu=3", {"/test/resources", "limit"}},
       {"decode.backend=gpu", {"/decode/backend", "cuda-emulated"}},
+      {"decode.chunkTokens=-1", {"/decode/chunkTokens"}},
+      {"router.chunkTokens=16", {"/router", "chunkTokens"}},
+      {"listenAddress=localhost", {"/listenAddress", "[::]"}},
       {"numerics=fast", {"/numerics", "avx512-bf16"}},
       {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
   };
@@ -462,6 +465,35 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
     for (const char* piece : kRendered)
       EXPECT_THAT(deployments[part], HasSubstr(absl::StrReplaceAll(piece, {{"PART", part}})));
   }
+}
+
+TEST_F(HelmTest, ServersListenOnEitherFamily) {
+  const std::string pools = "--show-only templates/pools.yaml ";
+  const std::string six = Template(pools + "--set listenAddress='[::]'").output;
+  EXPECT_EQ(Count(six, "- --listen=[::]:50052\n"), 2);
+  EXPECT_EQ(Count(six, "- --listen=[::]:50051\n"), 1);
+  EXPECT_EQ(Count(six, "- --metrics-listen=[::]:9464\n"), 3);
+  EXPECT_THAT(six, Not(HasSubstr("0.0.0.0")));
+}
+
+TEST_F(HelmTest, ChunksAreTheProgramsUnlessSaid) {
+  const std::string pools = "--show-only templates/pools.yaml ";
+  EXPECT_THAT(Template(pools).output, Not(HasSubstr("chunk-tokens")));
+  const std::string said =
+      Template(pools + "--set decode.chunkTokens=100 --set prefill.chunkTokens=1024").output;
+  EXPECT_EQ(Count(said, "- --chunk-tokens=100\n"), 1);
+  EXPECT_EQ(Count(said, "- --chunk-tokens=1024\n"), 1);
+  for (const char* program : {"baton-prefill", "baton-decode"})
+    EXPECT_TRUE(FlagsOf(program).contains("--chunk-tokens")) << program;
+  // As the program itself would, once the pod has started.
+  EXPECT_THAT(Template(pools + "--set prefill.chunkTokens=100").output,
+              HasSubstr("prefill.chunkTokens is 100; it takes whole KV blocks, of 16 tokens each"));
+  EXPECT_THAT(Template(pools + "--set prefill.chunkTokens=96 --set prefill.backend=cuda "
+                               "--set prefill.gpu.count=1")
+                  .output,
+              HasSubstr("of 64 tokens each"));
+  EXPECT_THAT(Template(pools + "--set prefill.chunkTokens=48 --set kv.blockTokens=32").output,
+              HasSubstr("of 32 tokens each"));
 }
 
 TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
