@@ -699,6 +699,68 @@ TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
                     Not(HasSubstr("cat /report/run.json"))));
 }
 
+// The script of the Job, with a tool whose `run` writes `run_file`, if any, and ends with
+// `run_status`, and whose `report` ends with `report_status`. Of an earlier revision there is a run
+// file already.
+Ended RunGoodputJob(const std::string& rendered, const std::string& run_file, int run_status,
+                    int report_status) {
+  const std::string begin = "          command: [sh, -uc]\n          args:\n            - |\n";
+  const size_t at = rendered.find(begin);
+  if (at == rendered.npos) return {-1, "there is no script in " + rendered};
+  std::string script;
+  for (absl::string_view line :
+       absl::StrSplit(absl::string_view(rendered).substr(at + begin.size()), '\n')) {
+    if (!absl::ConsumePrefix(&line, "              ")) break;
+    absl::StrAppend(&script, line, "\n");
+  }
+  std::string folder = "/tmp/baton-helm-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return {-1, "no folder in /tmp"};
+  std::ofstream(folder + "/script") << absl::StrReplaceAll(script, {{"/report/", folder + "/"}});
+  std::ofstream(folder + "/run.json") << "earlier";
+  std::ofstream(folder + "/baton-client") << "#!/bin/sh\n";
+  std::ofstream(folder + "/baton-goodput")
+      << "#!/bin/sh\n"
+      << "echo \"asked $*\"\n"
+      << "if [ \"$1\" = report ]; then cp \"$2\" " << folder << "/report.html; exit "
+      << report_status << "; fi\n"
+      << (run_file.empty() ? "" : absl::StrCat("printf ", run_file, " > ", folder, "/run.json\n"))
+      << "exit " << run_status << "\n";
+  for (const char* program : {"/baton-client", "/baton-goodput"})
+    fs::permissions(folder + program, fs::perms::owner_all);
+  Ended ended = RunShell(absl::StrCat("PATH=", folder, ":$PATH ROUTER=r sh -uc \"$(cat ", folder,
+                                      "/script)\" goodput --rate=7"));
+  absl::StrReplaceAll({{folder, "/report"}}, &ended.output);
+  absl::StrAppend(&ended.output, "page: ", Read(folder + "/report.html"), "\n");
+  fs::remove_all(folder);
+  return ended;
+}
+
+TEST_F(HelmTest, TheLoadLeavesAPageAndItsOwnStatus) {
+  const std::string job = Template(
+                              "--show-only templates/goodput-job.yaml "
+                              "--set goodput.enabled=true --set goodput.report.claimName=c")
+                              .output;
+  Ended ended = RunGoodputJob(job, "measured", 0, 0);
+  EXPECT_EQ(ended.exit_status, 0);
+  EXPECT_EQ(ended.output,
+            "asked run --endpoint=r --out=/report/run.json --rate=7\n"
+            "asked report /report/run.json --out=/report/report.html\n"
+            "page: measured\n");
+  for (const int status : {1, 3, 130}) {
+    ended = RunGoodputJob(job, "measured", status, 0);
+    EXPECT_EQ(ended.exit_status, status);
+    EXPECT_THAT(ended.output, HasSubstr("page: measured\n"));
+  }
+  EXPECT_EQ(RunGoodputJob(job, "measured", 0, 1).exit_status, 1) << "no page is no success";
+  EXPECT_EQ(RunGoodputJob(job, "measured", 3, 1).exit_status, 3);
+  ended = RunGoodputJob(job, "", 2, 0);
+  EXPECT_EQ(ended.exit_status, 2);
+  EXPECT_THAT(ended.output, AllOf(Not(HasSubstr("earlier")), Not(HasSubstr("asked report"))));
+  const std::string into_log =
+      Template("--show-only templates/goodput-job.yaml --set goodput.enabled=true").output;
+  EXPECT_THAT(RunGoodputJob(into_log, "measured", 0, 0).output, HasSubstr("\nrun file:\nmeasured"));
+}
+
 TEST_F(HelmTest, TheTokenIsLongAndNeverTheSameTwice) {
   const std::string secret = "--show-only templates/attach-secret.yaml";
   const std::string one = Template(secret).output;
