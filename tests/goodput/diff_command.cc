@@ -28,6 +28,11 @@ int PrintDiff(const std::vector<std::string>& paths) {
   const double goal = absl::GetFlag(FLAGS_attainment);
   if (!(goal > 0 && goal < 1))
     RefuseToStart(absl::StrCat("--attainment=", goal, " is not between 0 and 1"));
+  const std::string out = absl::GetFlag(FLAGS_out);
+  if (!out.empty()) {
+    if (absl::Status status = CheckIsNoInput(out, paths); !status.ok())
+      RefuseToStart(status.message());
+  }
   std::vector<std::vector<Cell>> sides;
   for (const std::string& path : paths) {
     absl::StatusOr<InputFile> file = ReadInputFile(path);
@@ -38,7 +43,7 @@ int PrintDiff(const std::vector<std::string>& paths) {
   std::fputs(ComparisonText(comparison).c_str(), stdout);
   if (comparison.modes.empty())
     return Fail(absl::InvalidArgumentError("the two files have nothing in common"));
-  if (const std::string out = absl::GetFlag(FLAGS_out); !out.empty()) {
+  if (!out.empty()) {
     const absl::Status status =
         WriteWhole(out, absl::StrCat(ComparisonJson(comparison).dump(1), "\n"));
     if (!status.ok()) return Fail(status);

@@ -40,16 +40,28 @@ std::string FiguresPath(const std::string& page) {
   return absl::StrCat(page, ".json");
 }
 
-absl::Status WritePlots(const std::string& folder, const std::vector<Cell>& cells) {
+using Plots = std::vector<std::pair<std::string, SvgCanvas>>;
+
+std::string PlotPath(const std::string& folder, const std::string& name) {
+  return absl::StrCat(folder, "/", name);
+}
+
+absl::Status WritePlots(const std::string& folder, const Plots& plots) {
   if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
     return absl::UnavailableError(
         absl::StrCat("can't make the folder ", folder, ": ", std::strerror(errno)));
   }
-  for (const auto& [name, plot] : KeyPlots(cells)) {
-    const std::string path = absl::StrCat(folder, "/", name);
-    if (absl::Status status = WriteWhole(path, plot.Standalone()); !status.ok()) return status;
+  for (const auto& [name, plot] : plots) {
+    if (absl::Status status = WriteWhole(PlotPath(folder, name), plot.Standalone()); !status.ok())
+      return status;
   }
   return absl::OkStatus();
+}
+
+// Before anything is written.
+void RefuseToOverwrite(const std::string& written, const std::vector<std::string>& inputs) {
+  if (absl::Status status = CheckIsNoInput(written, inputs); !status.ok())
+    RefuseToStart(status.message());
 }
 
 int MakeReport(const std::vector<std::string>& paths) {
@@ -59,6 +71,7 @@ int MakeReport(const std::vector<std::string>& paths) {
   if (!(goal > 0 && goal < 1))
     RefuseToStart(absl::StrCat("--attainment=", goal, " is not between 0 and 1"));
   if (absl::Status status = CheckWritable(out); !status.ok()) RefuseToStart(status.message());
+  for (const std::string& written : {out, FiguresPath(out)}) RefuseToOverwrite(written, paths);
   std::vector<InputFile> files;
   for (const std::string& path : paths) {
     absl::StatusOr<InputFile> file = ReadInputFile(path);
@@ -67,6 +80,9 @@ int MakeReport(const std::vector<std::string>& paths) {
   }
   const std::vector<Cell> cells = CellsOf(std::move(files), goal);
   if (cells.empty()) return Fail(absl::InvalidArgumentError("the files hold no load"));
+  const std::string svg = absl::GetFlag(FLAGS_svg);
+  const Plots plots = svg.empty() ? Plots() : KeyPlots(cells);
+  for (const auto& [name, plot] : plots) RefuseToOverwrite(PlotPath(svg, name), paths);
   const ReportOptions options{
       .title = absl::GetFlag(FLAGS_title),
       .made_at = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())};
@@ -78,8 +94,7 @@ int MakeReport(const std::vector<std::string>& paths) {
                          .dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
                      "\n"));
   }
-  if (const std::string svg = absl::GetFlag(FLAGS_svg); status.ok() && !svg.empty())
-    status = WritePlots(svg, cells);
+  if (status.ok() && !svg.empty()) status = WritePlots(svg, plots);
   if (!status.ok()) return Fail(status);
   for (const Cell& cell : cells) {
     std::printf("%s%s\n", cell.partial ? "PARTIAL: " : "", cell.title.c_str());

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include <unistd.h>
 
@@ -254,6 +256,9 @@ absl::Status FileError(absl::string_view what, const std::string& path) {
   return absl::UnavailableError(message);
 }
 
+// Where a file is written before it takes its name.
+std::string BesidePath(const std::string& path) { return absl::StrCat(path, ".part"); }
+
 }  // namespace
 
 const char* OutcomeName(Outcome outcome) {
@@ -392,8 +397,20 @@ absl::Status CheckWritable(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Status CheckIsNoInput(const std::string& path, const std::vector<std::string>& inputs) {
+  for (const std::string& written : {path, BesidePath(path)}) {
+    for (const std::string& input : inputs) {
+      std::error_code not_there;  // then it is no input
+      if (!std::filesystem::equivalent(written, input, not_there)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("writing ", written, " would overwrite the input ", input));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status WriteWhole(const std::string& path, absl::string_view text) {
-  const std::string beside = absl::StrCat(path, ".part");
+  const std::string beside = BesidePath(path);
   FILE* file = std::fopen(beside.c_str(), "w");
   if (file == nullptr) return FileError("can't write", beside);
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();

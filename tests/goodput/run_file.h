@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +31,9 @@ absl::StatusOr<RunResult> ReadRunFile(const std::string& path);
 // Opens `path` for writing and leaves it as it was: a run of an hour should not end in a folder
 // that is not there.
 absl::Status CheckWritable(const std::string& path);
+// InvalidArgument names `path` when writing it whole would touch one of the files `inputs`, by
+// whatever name (links included): what took hours to measure is not replaced by a page about it.
+absl::Status CheckIsNoInput(const std::string& path, const std::vector<std::string>& inputs);
 // Writes `text` whole or not at all.
 absl::Status WriteWhole(const std::string& path, absl::string_view text);
 

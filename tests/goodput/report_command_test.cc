@@ -1,0 +1,96 @@
+#include <filesystem>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/goodput/goodput_program.h"
+#include "tests/goodput/run_file.h"
+#include "tests/goodput/scratch_folder.h"
+#include "tests/goodput/search/simulated_run.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class ReportCommandTest : public testing::Test {
+ protected:
+  ReportCommandTest() {
+    EXPECT_TRUE(WriteRunFile(run_, SimulatedRun({})).ok());
+    EXPECT_TRUE(WriteRunFile(other_, SimulatedRun({.seed = 2})).ok());
+    before_ = folder_.Read("chat.json");
+  }
+
+  // With status 2, naming `path`; no file is changed or left behind.
+  void Refused(const std::string& arguments, const std::string& path) {
+    const size_t files = Files();
+    const Ended ended = Goodput(arguments);
+    EXPECT_EQ(ended.exit_status, 2) << arguments << "\n" << ended.output;
+    EXPECT_THAT(ended.output,
+                HasSubstr(absl::StrCat("writing ", path, " would overwrite the input ")))
+        << arguments;
+    EXPECT_TRUE(folder_.Read("chat.json") == before_) << arguments;
+    EXPECT_EQ(Files(), files) << arguments;
+  }
+  size_t Files() const {
+    size_t files = 0;
+    for ([[maybe_unused]] const auto& entry : fs::recursive_directory_iterator(folder_.Path("")))
+      ++files;
+    return files;
+  }
+
+  const ScratchFolder folder_{"report_command"};
+  const std::string run_ = folder_.Path("chat.json"), other_ = folder_.Path("other.json");
+  std::string before_;
+};
+
+TEST_F(ReportCommandTest, APageIsNeverWrittenOverItsInputs) {
+  const std::string page = folder_.Path("chat.html"), link = folder_.Path("link.json");
+  const std::string report = absl::StrCat("report ", other_, " ", run_, " --out=");
+  Refused(report + run_, run_);
+  Refused(report + page, run_);  // its figures
+  Refused(report + folder_.Path("./chat.htm"), folder_.Path("./chat.json"));
+  fs::create_hard_link(run_, link);
+  Refused(report + folder_.Path("link.html"), link);
+  fs::remove(link);
+  fs::create_symlink(run_, link);
+  Refused(report + link, link);
+  fs::remove(link);
+  // What is written beside a file before it takes its name.
+  fs::create_hard_link(run_, folder_.Path("new.html.part"));
+  Refused(report + folder_.Path("new.html"), folder_.Path("new.html.part"));
+
+  const Ended ended = Goodput(report + folder_.Path("page.html"));
+  EXPECT_EQ(ended.exit_status, 0) << ended.output;
+  EXPECT_THAT(folder_.Read("page.json"), HasSubstr("\"baton_goodput_report\": 1"));
+}
+
+TEST_F(ReportCommandTest, APlotIsNeverWrittenOverItsInputs) {
+  const std::string svg = folder_.Path("plots");
+  const std::string page = absl::StrCat(" --svg=", svg, " --out=", folder_.Path("page.html"));
+  ASSERT_EQ(Goodput(absl::StrCat("report ", run_, page)).exit_status, 0);
+  const std::string plot = absl::StrCat(svg, "/attainment.svg");
+  ASSERT_TRUE(fs::remove(plot));
+  fs::create_hard_link(run_, plot);
+  for (const char* made : {"page.html", "page.json"}) fs::remove(folder_.Path(made));
+  Refused(absl::StrCat("report ", run_, page), plot);
+  Refused(absl::StrCat("report ", plot, page), plot);
+}
+
+TEST_F(ReportCommandTest, FiguresOfADiffAreNeverWrittenOverItsInputs) {
+  const std::string diff = absl::StrCat("diff ", run_, " ", other_, " --out=");
+  Refused(diff + run_, run_);
+  Refused(diff + other_, other_);
+  const std::string around = absl::StrCat(folder_.Path("plots"), "/../chat.json");
+  fs::create_directory(folder_.Path("plots"));
+  Refused(diff + around, around);
+  const Ended ended = Goodput(diff + folder_.Path("diff.json"));
+  EXPECT_EQ(ended.exit_status, 0) << ended.output;
+  EXPECT_TRUE(fs::exists(folder_.Path("diff.json")));
+}
+
+}  // namespace
+}  // namespace baton
