@@ -114,6 +114,11 @@ absl::Status CheckFlags(const LoadSpec& spec) {
   status.Update(CheckFits("output_scale", !workload.trace.empty(), "--trace"));
   if (kind != ArrivalKind::kTrace && !FlagGiven("rate"))
     status.Update(absl::InvalidArgumentError("--rate is needed, in requests per second"));
+  if (FlagGiven("rate") && workload.arrivals.rate == 0) {  // within, it stands for the trace's own
+    status.Update(absl::InvalidArgumentError(
+        "--rate=0 is not 0.0001 to 10000 requests per second; a trace has its own rate when none "
+        "is given"));
+  }
   for (const std::string& url : spec.metrics_urls) {
     if (const auto parsed = ParseHttpUrl(url); !parsed.ok())
       status.Update(

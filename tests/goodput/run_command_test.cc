@@ -142,6 +142,12 @@ TEST(RunCommandTest, WhatCanNotBeUsedIsNamed) {
   refused(some + "--rate=1 --slo=/none", "/none");
   refused(some + "--trace=" + folder.Write("trace", "TIMESTAMP,ContextTokens,GeneratedTokens\nx\n"),
           "trace:2: ");
+  const std::string trace = folder.Write("azure",
+                                         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                                         "2023-11-16 18:15:46.6805900,374,44\n"
+                                         "2023-11-16 18:15:50.9951690,396,109\n");
+  refused(some + "--rate=0 --trace=" + trace, "--rate=0 is not 0.0001 to 10000");
+  refused(some + "--rate=-1 --trace=" + trace, "the rate is -1; it goes from 0.0001 to 10000");
   refused(some + "--rate=1 --out=/none/run.json", "/none/run.json: No such file");
   refused(some + "--rate=1 --expect=/none", "--expect-write");
   refused(some + "--rate=1 --expect=a --expect-write=b", "one of them");

@@ -36,12 +36,14 @@ ABSL_FLAG(
     "its own, MODE=HOST:PORT, and an endpoint any name");
 ABSL_FLAG(
     absl::Duration, longest_probe, absl::ZeroDuration(),
-    "search: longest time for one rate, all its loads together, while they leave it undecided; "
-    "default: four times --duration");
+    "search: longest time for one rate, all its loads together, while they leave it undecided, "
+    "--duration to 720h; 0: four times --duration");
 ABSL_FLAG(double, resolution, 0.03, "search: the bracket ends narrower than this, 0.005 to 0.5");
 ABSL_FLAG(double, lowest_rate, 0.01, "search: given up below this rate");
 ABSL_FLAG(double, highest_rate, 1000, "search: and above this one");
-ABSL_FLAG(uint32_t, least_requests, 50, "search: windows grow until they offer as many requests");
+ABSL_FLAG(
+    uint32_t, least_requests, 50,
+    "search: windows grow until they offer as many requests, at most 100000; 0: they never do");
 ABSL_FLAG(
     absl::Duration, time_budget, absl::InfiniteDuration(),
     "search: no load is begun that would end after this; what is found until then is written, "
@@ -56,6 +58,8 @@ namespace {
 
 constexpr int kMostRepeats = 5;    // of a load that met a slow machine
 constexpr int kMostWaiting = 100;  // measurements before a load
+constexpr double kMostLeastRequests = 1e5;
+constexpr absl::Duration kLongestProbe = absl::Hours(720);  // no load is longer
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
@@ -89,9 +93,33 @@ absl::Status CheckOptions(const SearchOptions& options) {
   if (!(options.first_rate >= options.lowest_rate && options.first_rate <= options.highest_rate))
     return refuse("--rate", options.first_rate,
                   "between --lowest-rate and --highest-rate; the search begins there");
-  if (options.longest_s < options.probe_s)
-    return refuse("--longest-probe", options.longest_s, "--duration or more (seconds)");
+  if (options.least_requests > kMostLeastRequests) {
+    return absl::InvalidArgumentError(absl::StrFormat("--least-requests=%.0f is not 0 to %.0f",
+                                                      options.least_requests, kMostLeastRequests));
+  }
   return absl::OkStatus();
+}
+
+// --longest-probe, or what stands for it.
+absl::StatusOr<absl::Duration> LongestProbe(absl::Duration duration) {
+  const absl::Duration longest = absl::GetFlag(FLAGS_longest_probe);
+  if (longest == absl::ZeroDuration()) return 4 * duration;
+  if (longest >= duration && longest <= kLongestProbe) return longest;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--longest-probe=", absl::FormatDuration(longest), " is not --duration (",
+                   absl::FormatDuration(duration), ") to 720h, nor 0"));
+}
+
+// The first load, which --least-requests may make longer than --duration.
+absl::Status CheckFirstLoad(LoadSpec spec, const SearchOptions& options) {
+  const double window_s = options.least_requests / options.first_rate;
+  if (window_s <= options.probe_s) return CheckLoad(spec);
+  spec.duration = absl::Seconds(window_s);
+  const absl::Status status = CheckLoad(spec);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--least-requests=%.0f takes a window of %s at --rate=%g: %s", options.least_requests,
+      absl::FormatDuration(spec.duration), options.first_rate, status.message()));
 }
 
 absl::StatusOr<Plan> MakePlan() {
@@ -99,14 +127,15 @@ absl::StatusOr<Plan> MakePlan() {
   if (!spec.ok()) return spec.status();
   Plan plan{.spec = *std::move(spec)};
   const double probe_s = absl::ToDoubleSeconds(plan.spec.duration);
-  const double longest_s = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_longest_probe));
+  const absl::StatusOr<absl::Duration> longest = LongestProbe(plan.spec.duration);
+  if (!longest.ok()) return longest.status();
   plan.options = {.goal = absl::GetFlag(FLAGS_attainment),
                   .first_rate = plan.spec.workload.arrivals.rate,
                   .lowest_rate = absl::GetFlag(FLAGS_lowest_rate),
                   .highest_rate = absl::GetFlag(FLAGS_highest_rate),
                   .resolution = absl::GetFlag(FLAGS_resolution),
                   .probe_s = probe_s,
-                  .longest_s = longest_s > 0 ? longest_s : 4 * probe_s,
+                  .longest_s = absl::ToDoubleSeconds(*longest),
                   .least_requests = static_cast<double>(absl::GetFlag(FLAGS_least_requests)),
                   .seed = plan.spec.seed};
   if (!FlagGiven("rate"))
@@ -144,7 +173,7 @@ absl::StatusOr<Plan> MakePlan() {
         "highest_rate", "least_requests", "steady", "time_budget", "title"}) {
     if (FlagGiven(flag)) plan.spec.given[flag] = absl::FindCommandLineFlag(flag)->CurrentValue();
   }
-  if (absl::Status status = CheckLoad(plan.spec); !status.ok()) return status;
+  if (absl::Status status = CheckFirstLoad(plan.spec, plan.options); !status.ok()) return status;
   if (const std::string out = absl::GetFlag(FLAGS_out); out.empty()) {
     return absl::InvalidArgumentError("search needs --out=FILE: hours of loads should not be lost");
   } else if (absl::Status status = CheckWritable(out); !status.ok()) {

@@ -135,7 +135,17 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
   EXPECT_THAT(refused("--rate=5 --resolution=0"), HasSubstr("--resolution=0 is not"));
   EXPECT_THAT(refused("--rate=5 --highest-rate=2"), HasSubstr("--rate=5 is not between"));
   EXPECT_THAT(refused("--rate=5 --steady=2"), HasSubstr("--steady=2 is not 0.05 to 1, nor 0"));
-  EXPECT_THAT(refused("--rate=5 --longest-probe=1ms"), HasSubstr("--longest-probe=0.001 is not"));
+  EXPECT_THAT(refused("--rate=5 --longest-probe=1ms"), HasSubstr("--longest-probe=1ms is not"));
+  EXPECT_THAT(refused("--rate=5 --longest-probe=-5s"),
+              HasSubstr("--longest-probe=-5s is not --duration (250ms) to 720h, nor 0"));
+  EXPECT_THAT(refused("--rate=5 --longest-probe=inf"), HasSubstr("--longest-probe=inf is not"));
+  EXPECT_THAT(refused("--rate=5 --least-requests=4000000000"),
+              HasSubstr("--least-requests=4000000000 is not 0 to 100000"));
+  EXPECT_THAT(refused("--rate=0.02 --least-requests=100000"),
+              AllOf(HasSubstr("--least-requests=100000 takes a window of 1388h53m20s at "
+                              "--rate=0.02: "),
+                    HasSubstr("30 days")));
+  EXPECT_THAT(refused("--rate=0"), HasSubstr("--rate=0 is not"));
   EXPECT_THAT(refused("--rate=5 --compare=auto"), HasSubstr("--compare has 1"));
   EXPECT_THAT(refused("--rate=5 --compare=auto,colocated --mode=auto"),
               HasSubstr("--mode and --compare: one of them"));
