@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -196,8 +195,8 @@ int Main(int argc, char** argv) {
   AddProcessMetrics("baton-router", &metrics);
   AddRouterMetrics(router->get(), &metrics);
   ServeMetrics(metrics_server.get(), &metrics);
-  std::printf("listening on %s\n", (*router)->address().c_str());
-  std::fflush(stdout);
+  PrintAtStart(absl::StrCat("listening on ", (*router)->address(), "\n"));
+  Log(Severity::kInfo, "listening", {{"address", (*router)->address()}});
 
   WaitForStop();
   Log(Severity::kInfo, "draining",

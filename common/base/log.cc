@@ -98,6 +98,46 @@ bool ParseName(absl::string_view text, const absl::string_view (&names)[n], Valu
   return false;
 }
 
+std::string LineOf(LogFormat format, absl::string_view time, Severity severity,
+                   absl::string_view program, absl::string_view event, const LogField* begin,
+                   const LogField* end) {
+  const auto level = static_cast<size_t>(severity);
+  std::string line;
+  if (format == LogFormat::kText) {
+    line = absl::StrCat(time, " ", kLetters.substr(level, 1), " ", program, " ", event);
+    for (const LogField* field = begin; field != end; ++field) {
+      absl::StrAppend(&line, " ", field->name, "=");
+      AppendText(Cut(field->value), &line);
+    }
+  } else {
+    line =
+        absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", kLevels[level], "\",\"component\":");
+    AppendJsonString(program, &line);
+    absl::StrAppend(&line, ",\"event\":\"", event, "\"");
+    for (const LogField* field = begin; field != end; ++field) {
+      absl::StrAppend(&line, ",\"", field->name, "\":");
+      if (field->bare) {
+        line += field->value;
+      } else {
+        AppendJsonString(Cut(field->value), &line);
+      }
+    }
+    line += '}';
+  }
+  line += '\n';
+  return line;
+}
+
+void Write(Severity severity, absl::string_view event, const LogField* begin, const LogField* end) {
+  if (!LogEnabled(severity)) return;
+  const std::string time =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
+  const std::string line = LineOf(log_format.load(std::memory_order_relaxed), time, severity,
+                                  ProgramName(), event, begin, end);
+  // One write, so that lines of threads and processes never mix.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
 }  // namespace
 
 void SetLogLevel(Severity lowest) { lowest_severity = lowest; }
@@ -110,41 +150,14 @@ bool LogEnabled(Severity severity) {
 std::string LogLine(LogFormat format, absl::string_view time, Severity severity,
                     absl::string_view program, absl::string_view event,
                     std::initializer_list<LogField> fields) {
-  const auto level = static_cast<size_t>(severity);
-  std::string line;
-  if (format == LogFormat::kText) {
-    line = absl::StrCat(time, " ", kLetters.substr(level, 1), " ", program, " ", event);
-    for (const LogField& field : fields) {
-      absl::StrAppend(&line, " ", field.name, "=");
-      AppendText(Cut(field.value), &line);
-    }
-  } else {
-    line =
-        absl::StrCat("{\"time\":\"", time, "\",\"level\":\"", kLevels[level], "\",\"component\":");
-    AppendJsonString(program, &line);
-    absl::StrAppend(&line, ",\"event\":\"", event, "\"");
-    for (const LogField& field : fields) {
-      absl::StrAppend(&line, ",\"", field.name, "\":");
-      if (field.bare) {
-        line += field.value;
-      } else {
-        AppendJsonString(Cut(field.value), &line);
-      }
-    }
-    line += '}';
-  }
-  line += '\n';
-  return line;
+  return LineOf(format, time, severity, program, event, fields.begin(), fields.end());
 }
 
 void Log(Severity severity, absl::string_view event, std::initializer_list<LogField> fields) {
-  if (!LogEnabled(severity)) return;
-  const std::string time =
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
-  const std::string line = LogLine(log_format.load(std::memory_order_relaxed), time, severity,
-                                   ProgramName(), event, fields);
-  // One write, so that lines of threads and processes never mix.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  Write(severity, event, fields.begin(), fields.end());
+}
+void Log(Severity severity, absl::string_view event, const std::vector<LogField>& fields) {
+  Write(severity, event, fields.data(), fields.data() + fields.size());
 }
 
 bool AbslParseFlag(absl::string_view text, Severity* severity, std::string* error) {

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -40,6 +41,8 @@ inline constexpr absl::string_view kRequestId = "request_id";
 // is not ASCII in text, what is not UTF-8 in JSON) is escaped, so that nobody's value can begin a
 // line, a field or a terminal's command. Any thread.
 void Log(Severity severity, absl::string_view event, std::initializer_list<LogField> fields = {});
+// The same of fields that are as many as there are.
+void Log(Severity severity, absl::string_view event, const std::vector<LogField>& fields);
 
 // Whether such lines are written: for callers whose fields cost something.
 bool LogEnabled(Severity severity);

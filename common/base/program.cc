@@ -23,8 +23,10 @@
 
 ABSL_FLAG(baton::Severity, log_level, baton::Severity::kInfo,
           "lowest level of log lines: debug, info, warn or error");
-ABSL_FLAG(baton::LogFormat, log_format, baton::LogFormat::kText,
-          "of log lines, on standard error: text, or json (one object a line)");
+ABSL_FLAG(
+    baton::LogFormat, log_format, baton::LogFormat::kText,
+    "of log lines, on standard error: text, or json (one object a line; the standard output of "
+    "servers, which tells addresses otherwise, then stays empty)");
 
 namespace baton {
 namespace {
@@ -160,7 +162,18 @@ std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view u
 
 const std::vector<std::string>& GivenFlags() { return Given(); }
 
+void PrintAtStart(absl::string_view lines) {
+  if (absl::GetFlag(FLAGS_log_format) == LogFormat::kJson) return;
+  std::fwrite(lines.data(), 1, lines.size(), stdout);
+  std::fflush(stdout);
+}
+
 void RefuseToStart(absl::string_view message) {
+  if (absl::GetFlag(FLAGS_log_format) == LogFormat::kJson) {
+    SetLogFormat(LogFormat::kJson);  // the command line may be in the middle of being read
+    Log(Severity::kError, "refused_to_start", {{"because", message}});
+    std::exit(2);
+  }
   std::fprintf(stderr, "%s: %.*s\n", Name().c_str(), static_cast<int>(message.size()),
                message.data());
   std::exit(2);

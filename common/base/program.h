@@ -21,7 +21,13 @@ std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view u
 // The program's own flags that the command line named, each once, as absl names them (underscores).
 const std::vector<std::string>& GivenFlags();
 
-// Prints "NAME: message" to standard error and exits 2: a flag or file that can't be used.
+// Prints `lines`, each with its end, to standard output at once: what scripts wait for and people
+// look for, such as an address. With --log-format=json it prints nothing, and the log's event has
+// to say the same: to whom reads both streams as one (Kubernetes does) every line is JSON then.
+void PrintAtStart(absl::string_view lines);
+
+// Prints "NAME: message" to standard error, or logs it as JSON where that is the format, and exits
+// 2: a flag or file that can't be used.
 [[noreturn]] void RefuseToStart(absl::string_view message);
 
 // Blocks SIGTERM, SIGINT and SIGHUP in the calling thread and all it starts later; call it first.

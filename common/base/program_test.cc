@@ -91,8 +91,9 @@ TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
   EXPECT_EXIT((OutputToError(), Start({"--seat-count=1", "--help"})), ExitedWithCode(0),
               "^Does a thing.\n\nFlags:\n"
               "  --\\[no-\\]lights\n      are on\n"
-              "  --log-format\n      of log lines, on standard error: text, or json "
-              "\\(one object a line\\) \\(default: text\\)\n"
+              "  --log-format\n      of log lines, on standard error: text, or json \\(one object "
+              "a line; the standard output of\n      servers, which tells addresses otherwise, "
+              "then stays empty\\) \\(default: text\\)\n"
               "  --log-level\n      lowest level of log lines: debug, info, warn or error "
               "\\(default: info\\)\n"
               "  --name\n      of the thing\n"

@@ -1,6 +1,5 @@
 #include "common/metrics/metrics_flag.h"
 
-#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -27,8 +26,7 @@ std::unique_ptr<MetricsServer> ListenForMetrics() {
 void ServeMetrics(MetricsServer* server, const MetricRegistry* registry) {
   if (server == nullptr) return;
   server->Serve([registry] { return registry->Text(); });
-  std::printf("metrics on %s\n", server->address().c_str());
-  std::fflush(stdout);
+  PrintAtStart(absl::StrCat("metrics on ", server->address(), "\n"));
   Log(Severity::kInfo, "metrics", {{"address", server->address()}});
 }
 

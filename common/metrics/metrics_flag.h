@@ -13,7 +13,7 @@ namespace baton {
 // default. An address that can't be used ends the program with a message (RefuseToStart).
 std::unique_ptr<MetricsServer> ListenForMetrics();
 // Shows `registry` there, which outlives the server, and says where on standard output ("metrics on
-// HOST:PORT") and in the log. Nothing when `server` is null.
+// HOST:PORT", PrintAtStart) and in the log. Nothing when `server` is null.
 void ServeMetrics(MetricsServer* server, const MetricRegistry* registry);
 
 }  // namespace baton

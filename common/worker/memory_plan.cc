@@ -52,17 +52,18 @@ std::vector<MemoryPlan::Part> PartsOf(const MemoryPlan::Options& options,
   const StepMemory step = StepMemory::For(limits, device.info().shared_bytes);
   const std::string rows = absl::StrCat("of ", limits.rows, " rows");
   std::vector<MemoryPlan::Part> parts = {
-      {"weights", Sum(device, Weights(options.config)), ""},
+      {"weights", Sum(device, Weights(options.config)), "", "weights_bytes"},
       {absl::StrCat("activations ", rows), Sum(device, Activations(options.config, limits.rows)),
-       "--chunk-tokens"},
-      {"partial results of attention", Sum(device, step.Attention()), "--context"},
+       "--chunk-tokens", "activations_bytes"},
+      {"partial results of attention", Sum(device, step.Attention()), "--context",
+       "attention_bytes"},
       {absl::StrCat("logits of ", limits.logit_rows, " rows"), Sum(device, step.Logits()),
-       options.batch_flag},
+       options.batch_flag, "logits_bytes"},
       {absl::StrCat("drawing of ", step.draw_rows, " tokens"), Sum(device, step.Draws()),
-       options.batch_flag},
-      {"uploads of a step", Sum(device, step.Uploads()), "--context"},
-      {"workspace of products", Sum(device, {device.info().workspace_bytes}), ""},
-      {"graphs and kernels", device.info().driver_bytes, ""}};
+       options.batch_flag, "draws_bytes"},
+      {"uploads of a step", Sum(device, step.Uploads()), "--context", "uploads_bytes"},
+      {"workspace of products", Sum(device, {device.info().workspace_bytes}), "", "products_bytes"},
+      {"graphs and kernels", device.info().driver_bytes, "", "driver_bytes"}};
   std::erase_if(parts, [](const MemoryPlan::Part& part) { return part.bytes == 0; });
   return parts;
 }
@@ -126,7 +127,7 @@ absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntim
   plan.parts.push_back(
       {absl::StrFormat("KV pool of %d blocks of %d bytes", plan.blocks, layout.BlockBytes()),
        device->AllocationBytes(KvMeta::PoolBytes(layout, plan.blocks), true),
-       options.kv_bytes ? kKvFlag : "--context"});
+       options.kv_bytes ? kKvFlag : "--context", "kv_pool_bytes"});
   const uint64_t together = plan.together();
   if (together <= plan.usable_bytes) return plan;
 
@@ -176,6 +177,18 @@ std::string MemoryPlan::Table() const {
   for (const Part& part : parts) line(part.name, part.bytes);
   line("together", together());
   return table;
+}
+
+std::vector<LogField> MemoryPlan::LogFields() const {
+  std::vector<LogField> fields = {{"device", device},
+                                  {"total_bytes", total_bytes},
+                                  {"free_bytes", free_bytes},
+                                  {"usable_bytes", usable_bytes},
+                                  {"gpu_memory_utilization", share},
+                                  {"kv_blocks", blocks}};
+  for (const Part& part : parts) fields.push_back({part.field, part.bytes});
+  fields.push_back({"together_bytes", together()});
+  return fields;
 }
 
 }  // namespace baton

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/log.h"
 #include "common/engine/step_size.h"
 #include "common/model/model_config.h"
 #include "kernels/cuda/device_runtime.h"
@@ -19,8 +20,9 @@ namespace baton {
 struct MemoryPlan {
   struct Part {
     std::string name;
-    uint64_t bytes = 0;  // with what the device rounds allocations to
-    std::string flag;    // that makes it smaller; empty: none does
+    uint64_t bytes = 0;      // with what the device rounds allocations to
+    std::string flag;        // that makes it smaller; empty: none does
+    const char* field = "";  // its bytes in a log
   };
 
   struct Options {
@@ -37,8 +39,10 @@ struct MemoryPlan {
   static absl::StatusOr<MemoryPlan> Make(const Options& options, DeviceRuntime* device);
 
   uint64_t together() const;
-  // For the log at start, lines each with their end.
+  // For people at start, lines each with their end.
   std::string Table() const;
+  // The same for the log.
+  std::vector<LogField> LogFields() const;
 
   std::string device;  // its name
   uint64_t total_bytes = 0, free_bytes = 0;

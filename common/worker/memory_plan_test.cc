@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -164,10 +165,17 @@ TEST(MemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
   const ConfigFolder config;  // without weights: loading them would fail
   ModelHost::Options options = OptionsOf(config.path());
   std::string table;
-  options.on_plan = [&table](const MemoryPlan& plan) { table = plan.Table(); };
+  std::set<std::string> fields;
+  options.on_plan = [&](const MemoryPlan& plan) {
+    table = plan.Table();
+    for (const LogField& field : plan.LogFields())
+      EXPECT_TRUE(fields.insert(std::string(field.name)).second) << field.name;
+  };
   const absl::Status unloaded = ModelHost::Open(options).status();
   EXPECT_FALSE(unloaded.ok());
   EXPECT_THAT(table, AllOf(HasSubstr("weights"), HasSubstr("together")));
+  EXPECT_THAT(fields, testing::IsSupersetOf({"weights_bytes", "activations_bytes", "kv_pool_bytes",
+                                             "together_bytes"}));
   table.clear();
   options.kv_bytes = 100'000;
   EXPECT_THAT(std::string(ModelHost::Open(options).status().message()),
@@ -224,14 +232,22 @@ TEST(MemoryPlanTest, TheTableHasEveryPartAndTheirSum) {
   plan.free_bytes = uint64_t{79} << 30;
   plan.usable_bytes = uint64_t{72} << 30;
   plan.share = 0.9;
-  plan.parts = {{"weights", uint64_t{15} << 30, ""},
-                {"KV pool of 7 blocks", uint64_t{9} << 28, ""}};
+  plan.blocks = 7;
+  plan.parts = {{"weights", uint64_t{15} << 30, "", "weights_bytes"},
+                {"KV pool of 7 blocks", uint64_t{9} << 28, "", "kv_pool_bytes"}};
   EXPECT_EQ(plan.Table(),
             "memory of a device: 80.000 GiB, 79.000 GiB free, 72.000 GiB may be taken "
             "(--gpu-memory-utilization=0.9)\n"
             "  weights                 15.000 GiB\n"
             "  KV pool of 7 blocks      2.250 GiB\n"
             "  together                17.250 GiB\n");
+  std::string fields;
+  for (const LogField& field : plan.LogFields())
+    absl::StrAppend(&fields, field.name, "=", field.value, field.bare ? " " : "(text) ");
+  EXPECT_EQ(fields,
+            "device=a device(text) total_bytes=85899345920 free_bytes=84825604096 "
+            "usable_bytes=77309411328 gpu_memory_utilization=0.9 kv_blocks=7 "
+            "weights_bytes=16106127360 kv_pool_bytes=2415919104 together_bytes=18522046464 ");
 }
 
 }  // namespace

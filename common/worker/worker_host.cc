@@ -1,7 +1,6 @@
 #include "common/worker/worker_host.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -142,8 +141,8 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
                        .chunk_tokens = chunk_tokens,
                        .on_plan =
                            [](const MemoryPlan& plan) {
-                             std::fputs(plan.Table().c_str(), stdout);
-                             std::fflush(stdout);
+                             PrintAtStart(plan.Table());
+                             Log(Severity::kInfo, "memory_plan", plan.LogFields());
                            },
                        .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes)});
   RefuseUnlessOk(model.status());
@@ -349,8 +348,7 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
         return false;
       });
   ServeMetrics(metrics_server_.get(), &metrics_);
-  std::printf("listening on %s\n", address_.c_str());
-  std::fflush(stdout);
+  PrintAtStart(absl::StrCat("listening on ", address_, "\n"));
   Log(Severity::kInfo, "listening",
       {{"address", address_}, {"routers", absl::GetFlag(FLAGS_routers)}});
 }

@@ -25,6 +25,7 @@ namespace baton {
 namespace {
 
 using nlohmann::json;
+using testing::Contains;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -32,6 +33,7 @@ using testing::IsEmpty;
 using testing::MatchesRegex;
 using testing::Not;
 using testing::Pair;
+using testing::StartsWith;
 using testing::UnorderedElementsAre;
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
@@ -58,6 +60,21 @@ std::vector<std::string> Lines(const Process& process, const std::string& text =
     if (line.ok() && absl::StrContains(*line, text)) found.push_back(*line);
   }
   return found;
+}
+
+// What it wrote to standard output, of a process that has ended.
+std::vector<std::string> OutputLines(Process& process) {
+  std::vector<std::string> lines;
+  for (auto line = process.WaitForLine("", kSoon); line.ok(); line = process.WaitForLine("", kSoon))
+    lines.push_back(*line);
+  return lines;
+}
+
+// The first event of that name in a JSON log; no object if none comes.
+json WaitForEvent(const Process& process, const std::string& event) {
+  const auto line = process.log().WaitFor(absl::StrCat("\"event\":\"", event, "\""), kSoon);
+  EXPECT_TRUE(line.ok()) << line.status();
+  return line.ok() ? json::parse(*line, nullptr, false) : json();
 }
 
 void StopNow(Process& process) {
@@ -104,13 +121,14 @@ TEST(LogTest, JsonIsOneObjectALine) {
     EXPECT_TRUE(process.ok()) << process.status();
     return *std::move(process);
   };
-  const std::unique_ptr<Process> router = start("router", {});
-  const auto address = router->WaitForLine("listening on ", kSoon);
-  ASSERT_TRUE(address.ok()) << address.status();
-  const std::vector<std::string> worker = {absl::StrCat("--routers=", *address), "--threads=1",
-                                           "--log-level=debug"};
+  const std::string metrics = "--metrics-listen=127.0.0.1:0";
+  const std::unique_ptr<Process> router = start("router", {metrics});
+  const std::string address = WaitForEvent(*router, "listening").value("address", "");
+  ASSERT_THAT(address, StartsWith("127.0.0.1:"));
+  const std::vector<std::string> worker = {absl::StrCat("--routers=", address), "--threads=1",
+                                           "--log-level=debug", metrics};
   const auto prefill = start("prefill", worker), decode = start("decode", worker);
-  const auto stub = v1::Inference::NewStub(Dial(*address));
+  const auto stub = v1::Inference::NewStub(Dial(address));
   // Waits for the pair.
   const Answer answer = Generate(*stub, RequestNamed(kEvilId));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
@@ -119,6 +137,10 @@ TEST(LogTest, JsonIsOneObjectALine) {
   for (const auto& [name, process] :
        {std::pair{"baton-router", router.get()}, std::pair{"baton-prefill", prefill.get()},
         std::pair{"baton-decode", decode.get()}}) {
+    for (const char* event : {"listening", "metrics"}) {
+      EXPECT_THAT(WaitForEvent(*process, event).value("address", ""), StartsWith("127.0.0.1:"));
+    }
+    EXPECT_THAT(OutputLines(*process), IsEmpty()) << name;
     const std::vector<std::string> lines = Lines(*process);
     EXPECT_GE(lines.size(), 3u);
     for (const std::string& line : lines) {
@@ -144,6 +166,51 @@ TEST(LogTest, JsonIsOneObjectALine) {
   }
   EXPECT_THAT(told, UnorderedElementsAre(Pair("request_finished", 1), Pair("prompt_ended", 1),
                                          Pair("sequence_ended", 1)));
+}
+
+TEST(LogTest, AMemoryPlanIsATableOrAnEvent) {
+  for (const bool as_json : {false, true}) {
+    auto worker = Process::Start(
+        {absl::StrCat(BATON_BINARY_DIR, "/baton-decode"), "--listen=127.0.0.1:0",
+         absl::StrCat("--model=", kDemoModel), "--routers=127.0.0.1:1", "--backend=cuda-emulated",
+         "--kv-bytes=16777216", absl::StrCat("--log-format=", as_json ? "json" : "text")},
+        "/dev/null");
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    ASSERT_TRUE((*worker)->log().WaitFor("listening", kSoon).ok());
+    StopNow(**worker);
+    const std::vector<std::string> output = OutputLines(**worker);
+    if (!as_json) {
+      EXPECT_THAT(output, Contains(StartsWith("memory of ")));
+      EXPECT_THAT(output, Contains(StartsWith("  together ")));
+      EXPECT_THAT(output, Contains(StartsWith("listening on 127.0.0.1:")));
+      continue;
+    }
+    EXPECT_THAT(output, IsEmpty());
+    for (const std::string& line : Lines(**worker))
+      EXPECT_TRUE(json::parse(line, nullptr, false).is_object()) << line;
+    const json plan = WaitForEvent(**worker, "memory_plan");
+    EXPECT_LE(plan.value("kv_pool_bytes", 0), 16777216 + (1 << 20));
+    EXPECT_GT(plan.value("kv_pool_bytes", 0), 0);
+    EXPECT_GT(plan.value("together_bytes", 0),
+              plan.value("kv_pool_bytes", 0) + plan.value("weights_bytes", 0));
+    EXPECT_GT(plan.value("usable_bytes", 0), plan.value("together_bytes", 0));
+  }
+}
+
+TEST(LogTest, ARefusalToStartIsAnEventToo) {
+  for (const char* flag : {"--mode=best", "--drain-grace=long", "--no-such-flag"}) {
+    auto router = Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-router"),
+                                  absl::StrCat("--model=", kDemoModel), "--log-format=json", flag},
+                                 "/dev/null");
+    ASSERT_TRUE(router.ok()) << router.status();
+    const auto status = (*router)->Wait(kSoon);
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_EQ(*status, 2) << flag;
+    const json refused = WaitForEvent(**router, "refused_to_start");
+    EXPECT_THAT(refused.value("because", ""), HasSubstr(absl::StrCat(flag).substr(2, 4))) << flag;
+    EXPECT_EQ((*router)->log().size(), 1u) << flag;
+    EXPECT_THAT(OutputLines(**router), IsEmpty()) << flag;
+  }
 }
 
 // Of what only befalls some.
