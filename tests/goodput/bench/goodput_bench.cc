@@ -30,7 +30,9 @@ ABSL_FLAG(absl::Duration, ttft, absl::Milliseconds(20), "time to the first token
 ABSL_FLAG(absl::Duration, ttft_per_token, absl::ZeroDuration(), "added to it per prompt token");
 ABSL_FLAG(absl::Duration, gap, absl::Milliseconds(10), "between tokens");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "of each load");
-ABSL_FLAG(int, rounds, 5, "loads of each client, in turns");
+ABSL_FLAG(int, rounds, 5, "loads of each client, in turns, 1 to 1000");
+ABSL_FLAG(double, most_ratio, 0,
+          "exits with 1 when the median ratio of processor times is above this; 0: not judged");
 ABSL_FLAG(std::string, endpoint, "", "reader: router to read from");
 
 namespace baton {
@@ -128,6 +130,12 @@ double Median(std::vector<double> values) {
 }
 
 int Compare(const std::string& own_path) {
+  const int rounds = absl::GetFlag(FLAGS_rounds);
+  if (rounds < 1 || rounds > 1000)
+    RefuseToStart(absl::StrCat("--rounds=", rounds, " is not 1 to 1000"));
+  const double most_ratio = absl::GetFlag(FLAGS_most_ratio);
+  if (!(most_ratio >= 0))
+    RefuseToStart(absl::StrCat("--most-ratio=", most_ratio, " is not 0 or more"));
   const std::string folder = own_path.substr(0, own_path.rfind('/') + 1);
   const std::string rate = absl::StrCat("--rate=", absl::GetFlag(FLAGS_rate));
   const std::string duration =
@@ -140,7 +148,7 @@ int Compare(const std::string& own_path) {
   address.pop_back();
   std::printf("round   reader s    tool s   ratio   requests   of the tool late   P99 late\n");
   std::vector<double> ratios;
-  for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+  for (int round = 0; round < rounds; ++round) {
     double seconds[2] = {};
     std::string said[2];
     // Whoever goes first does so every other time.
@@ -179,8 +187,16 @@ int Compare(const std::string& own_path) {
                 own.substr(0, own.find('\n')).c_str());
     std::fflush(stdout);
   }
-  std::printf("median ratio %.3f\n", Median(ratios));
-  return 0;
+  const double median = Median(ratios);
+  std::printf("median ratio %.3f\n", median);
+  if (most_ratio == 0 || median <= most_ratio) return 0;
+  std::fflush(stdout);
+  std::fprintf(
+      stderr,
+      "goodput_bench: the tool takes %.3f times the processor time of the bare reader, and "
+      "--most-ratio=%g is the most\n",
+      median, most_ratio);
+  return 1;
 }
 
 int Main(int argc, char** argv) {
