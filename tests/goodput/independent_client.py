@@ -53,12 +53,16 @@ def verdict(requests, targets, window):
     done = [r for r in requests if r["outcome"] == "completed"]
     kept = {"ttft_ms": [], "tpot_ms": [], "w10_ms": [], "e2e_ms": []}
     good = strict = good_tokens = 0
+    met = {"ttft_met": 0, "tpot_met": 0, "e2e_met": 0}
     for request in done:
         values = latencies(request)
         for key, value in zip(("ttft_ms", "tpot_ms", "w10_ms", "e2e_ms"), values):
             if value is not None:
                 kept[key].append(value)
         ttft, tpot, w10, e2e = values
+        met["ttft_met"] += within(ttft, "ttft_ms")
+        met["tpot_met"] += within(tpot, "tpot_ms")
+        met["e2e_met"] += within(e2e, "e2e_ms")
         if within(ttft, "ttft_ms") and within(tpot, "tpot_ms") and within(e2e, "e2e_ms"):
             good += 1
             good_tokens += len(request["token_us"])
@@ -68,6 +72,7 @@ def verdict(requests, targets, window):
         "completed": len(done),
         "good": good,
         "strict": strict,
+        **met,
         "attainment": good / len(requests) if requests else 0.0,
         "goodput": good / seconds if seconds else 0.0,
         "strict_goodput": strict / seconds if seconds else 0.0,
@@ -91,12 +96,14 @@ def told(run):
     return figures
 
 
-def compare(title, ours, theirs, tolerance, keys):
+def compare(title, ours, theirs, tolerance, keys, unjudged=()):
     worst, wrong = 0.0, []
-    for key in keys:
+    for key in [*keys, *unjudged]:
         a, b = ours[key], theirs[key]
         off = abs(a - b) / max(abs(a), abs(b)) if max(abs(a), abs(b)) > 1e-6 else 0.0
-        print(f"  {key:22} {a:14.6f} {b:14.6f} {100 * off:8.3f} %")
+        print(f"  {key:22} {a:14.6f} {b:14.6f} {100 * off:8.3f} %{'   not judged' if key in unjudged else ''}")
+        if key in unjudged:
+            continue
         worst = max(worst, off)
         if off > tolerance:
             wrong.append(key)
@@ -174,13 +181,19 @@ def main():
     records = [r for r in replay(run, arguments.endpoint) if r["measured"]]
     figures = verdict(records, run["targets"], run["window_s"])
     if arguments.beside:
+        patience = time.monotonic() + 60
         while not os.path.exists(arguments.beside):
+            if time.monotonic() > patience:
+                sys.exit(f"{arguments.beside} was not written within a minute of the replay's end")
             time.sleep(0.2)
         with open(arguments.beside, encoding="utf-8") as file:
             ours = told(json.load(file))
-    # A 99th percentile is a single request or two; the others are held to the tolerance.
-    keys = [key for key in figures if not key.endswith(".p99") and not key.startswith("w10")]
-    compare("replayed", ours, figures, arguments.tolerance, keys)
+    # Same arrivals and lengths, so same requests behind every figure, the 99th percentiles of what a request's
+    # lengths decide included. The worst pace, and the worst gaps, are not theirs: they are one or two moments in
+    # which either program was kept from its core.
+    unjudged = [key for key in figures if key.startswith(("w10", "strict")) or key == "tpot_ms.p99"]
+    keys = [key for key in figures if key not in unjudged]
+    compare("replayed", ours, figures, arguments.tolerance, keys, unjudged)
 
 
 if __name__ == "__main__":
