@@ -66,12 +66,15 @@ absl::Status OpenCpu(const ModelHost::Options& options, ModelHost* host) {
 absl::Status OpenDevice(const ModelHost::Options& options, ModelHost* host) {
   if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
   absl::StatusOr<OpenedDevice> device =
-      options.backend == "cuda" ? OpenCudaDevice(0) : OpenEmulatedDevice(options.emulated_bytes);
+      options.backend == "cuda"
+          ? OpenCudaDevice(0)
+          : OpenEmulatedDevice(options.emulated_bytes, 0, options.emulated_kernels);
   if (!device.ok()) {
     return absl::Status(device.status().code(), absl::StrCat("--backend=", options.backend, ": ",
                                                              device.status().message()));
   }
   host->device = *std::move(device);
+  if (options.on_device_failure) host->device.runtime->OnFailure(options.on_device_failure);
   return absl::OkStatus();
 }
 

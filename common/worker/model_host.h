@@ -37,7 +37,10 @@ struct ModelHost {
     int chunk_tokens = 0;             // whole blocks, if that is not 0
     // What will be taken of a device, when it is known and nothing is yet.
     std::function<void(const MemoryPlan&)> on_plan;
+    // DeviceRuntime::OnFailure, before anything is asked of the device.
+    std::function<void(const absl::Status&)> on_device_failure;
     size_t emulated_bytes = size_t{1} << 30;  // that an emulated device has
+    int64_t emulated_kernels = 0;             // after which it fails; 0: never
   };
   // InvalidArgument names the flag; ResourceExhausted shows the arithmetic of what does not fit;
   // FailedPrecondition says what is missing for a device.

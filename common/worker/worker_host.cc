@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,9 @@ ABSL_FLAG(baton::OrAuto<int32_t>, block_tokens, baton::OrAuto<int32_t>(),
           "a GPU, elsewhere 16");
 ABSL_FLAG(uint64_t, emulated_device_bytes, uint64_t{1} << 30,
           "for tests: memory of the device of --backend=cuda-emulated");
+ABSL_FLAG(int64_t, emulated_device_kernels, 0,
+          "for tests: kernels after which the device of --backend=cuda-emulated fails for good; 0: "
+          "it never does");
 ABSL_FLAG(std::string, kv_type, "auto",
           "type of the KV cache: auto (as the weights), f32, f16 or bf16");
 ABSL_FLAG(int32_t, context, 0, "longest sequence, tokens; 0: the model's");
@@ -101,6 +105,13 @@ void RefuseUnlessAtLeast(absl::string_view flag, absl::Duration value, absl::Dur
                              absl::FormatDuration(least), " or more"));
 }
 
+// As if it had been killed: routers see streams that break, and begin their requests anew with
+// another worker. Nobody is told an error first, nor is the device, which may never answer again.
+void EndWithDevice(const absl::Status& failure) {
+  Log(Severity::kError, "device_failed", {{"error", failure.message()}});
+  _exit(kDeviceFailedStatus);
+}
+
 void RefuseUnlessOk(const absl::Status& status) {
   if (!status.ok()) RefuseToStart(status.message());
 }
@@ -117,6 +128,11 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
   RefuseUnlessAtLeast("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
   RefuseUnlessAtLeast("report-interval", absl::GetFlag(FLAGS_report_interval), kShortestReport);
   RefuseUnlessAtLeast("hang-limit", absl::GetFlag(FLAGS_hang_limit), kShortestHang);
+  if (absl::GetFlag(FLAGS_emulated_device_kernels) < 0) {
+    RefuseToStart(absl::StrCat("--emulated-device-kernels is ",
+                               absl::GetFlag(FLAGS_emulated_device_kernels),
+                               "; it takes 0 or more"));
+  }
   const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
   if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
@@ -144,7 +160,9 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
                              PrintAtStart(plan.Table());
                              Log(Severity::kInfo, "memory_plan", plan.LogFields());
                            },
-                       .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes)});
+                       .on_device_failure = EndWithDevice,
+                       .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes),
+                       .emulated_kernels = absl::GetFlag(FLAGS_emulated_device_kernels)});
   RefuseUnlessOk(model.status());
   host->model_ = *std::move(model);
   const bool on_device = host->model_.on_device();

@@ -26,6 +26,10 @@
 
 namespace baton {
 
+// With what a worker's process ends, at once, when its device has failed for good: nothing that it
+// still holds can be answered, and only another process can use a device again.
+inline constexpr int kDeviceFailedStatus = 3;
+
 // What a worker process is made of beside its core: flags, model, KV plane with its thread, gRPC
 // server, attachment to routers, and the way it stops. `main` calls the functions in the order they
 // stand here.

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_runtime.h"
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -62,6 +63,10 @@ class CudaRuntime : public DeviceRuntime {
         memory_(std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes)), &info_) {}
 
   const DeviceInfo& info() const override { return info_; }
+
+  void OnFailure(std::function<void(const absl::Status&)> handler) override {
+    OnCudaFailure(std::move(handler));
+  }
 
   std::string LinkTo(absl::string_view device) override {
     if (device == info_.id) return "same";
@@ -229,7 +234,9 @@ class CudaRuntime : public DeviceRuntime {
     }
     if (product.rows == 0) return absl::OkStatus();
     Use();
-    return products_->Run(product, (*own)->workspace, (*own)->stream);
+    const absl::Status status = products_->Run(product, (*own)->workspace, (*own)->stream);
+    if (!status.ok() && CaptureOf(**own) == nullptr) HearWhy((*own)->stream);
+    return status;
   }
 
   absl::Status Record(DeviceEvent& event, DeviceStream& stream) override {
@@ -438,6 +445,16 @@ class CudaRuntime : public DeviceRuntime {
     auto& own = static_cast<CudaEvent&>(event);
     if (own.runtime != this) return OfAnother("event");
     return &own;
+  }
+
+  // cuBLASLt does not say whether it was CUDA that failed, and OnFailure wants to know.
+  static void HearWhy(cudaStream_t stream) {
+    const cudaError_t error = cudaStreamQuery(stream);
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();
+    } else {
+      CudaStatus(error, "cudaStreamQuery").IgnoreError();
+    }
   }
 
   // That is being made, of the stream's work; or null.

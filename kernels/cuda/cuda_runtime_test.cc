@@ -1,12 +1,14 @@
 #include "kernels/cuda/cuda_runtime.h"
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "kernels/cuda/device_runtime_conformance.h"
 
 #ifdef BATON_HAVE_CUDA
 #include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/cuda_status.h"
 #endif
 
 namespace baton {
@@ -34,6 +36,28 @@ TEST(CudaRuntimeTest, WithoutTheDeviceItSaysWhy) {
   EXPECT_THAT(std::string(status.message()),
               AnyOf(HasSubstr("built without CUDA"), HasSubstr("cudaGetDeviceCount: cudaError"),
                     HasSubstr("device 1000 of ")));
+}
+
+TEST(CudaRuntimeTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {
+#ifndef BATON_HAVE_CUDA
+  GTEST_SKIP() << "built without CUDA";
+#else
+  std::vector<std::string> heard;
+  OnCudaFailure([&heard](const absl::Status& why) { heard.emplace_back(why.message()); });
+  for (const cudaError_t error :
+       {cudaSuccess, cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorNotReady,
+        cudaErrorStreamCaptureUnsupported, cudaErrorLaunchOutOfResources}) {
+    CudaStatus(error, "a call").IgnoreError();
+  }
+  EXPECT_TRUE(heard.empty()) << heard[0];
+  CudaStatus(cudaErrorIllegalAddress, "cudaStreamSynchronize").IgnoreError();
+  CudaStatus(cudaErrorECCUncorrectable, "cudaEventQuery").IgnoreError();
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_THAT(heard[0], HasSubstr("cudaStreamSynchronize: cudaErrorIllegalAddress"));
+  OnCudaFailure([&heard](const absl::Status& why) { heard.emplace_back(why.message()); });
+  EXPECT_EQ(heard.size(), 2u) << "it has failed already";
+  OnCudaFailure(nullptr);
+#endif
 }
 
 TEST(CudaRuntimeTest, FindsAllItNeedsInCublasLt) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include <cuda_runtime_api.h>
 
 #include "absl/status/status.h"
@@ -11,5 +13,12 @@ namespace baton {
 // does not allow, Internal for all other errors. Takes back the thread's last error, so that the
 // next call does not report it once more.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call);
+
+// Whether the process must end before CUDA works again, as the runtime's reference says of the
+// error: an address that is none, memory that can't be corrected, a kernel that trapped.
+bool EndsCuda(cudaError_t error);
+// DeviceRuntime::OnFailure, called by CudaStatus at the first of these errors. The process's, as
+// they are. Any thread.
+void OnCudaFailure(std::function<void(const absl::Status&)> handler);
 
 }  // namespace baton

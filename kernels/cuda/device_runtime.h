@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -89,6 +90,11 @@ class DeviceRuntime {
   virtual ~DeviceRuntime() = default;
 
   virtual const DeviceInfo& info() const = 0;
+  // Has `handler` called with what the device said when it failed for good, once: by the thread
+  // that is told first and before its call returns, so that a handler which ends the process is
+  // ahead of all who would act on the error. At once, if it has failed already. It may not call the
+  // device. Replaces the one before.
+  virtual void OnFailure(std::function<void(const absl::Status&)> handler) = 0;
   // What lies between this device and one of this node, named by its DeviceInfo::id: same, nvlink
   // or pcie; empty where that can't be told.
   virtual std::string LinkTo(absl::string_view device) = 0;

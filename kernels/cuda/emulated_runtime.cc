@@ -40,6 +40,11 @@ class EmulatedRuntime : public DeviceRuntime {
 
   const DeviceInfo& info() const override { return info_; }
 
+  void OnFailure(std::function<void(const absl::Status&)> handler) override {
+    MutexLock lock(&mutex_);
+    order_.scheduler().OnFailure(std::move(handler));
+  }
+
   std::string LinkTo(absl::string_view device) override {
     if (device == info_.id) return "same";
     return absl::StartsWith(device, "EMULATED-") && options_.peer_access ? "nvlink" : "";
@@ -342,6 +347,11 @@ class EmulatedRuntime : public DeviceRuntime {
 
   absl::Status Run(const Kernel& kernel, const LaunchShape& shape, const void* params)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (options_.fails_after_kernels != 0 && kernels_run_ == options_.fails_after_kernels) {
+      return absl::InternalError(absl::StrCat(kernel.name, ": ", info_.name, " was to fail after ",
+                                              kernels_run_, " kernels"));
+    }
+    ++kernels_run_;
     simt::SimtOptions options;
     options.seed = order_.scheduler().Random();
     options.max_shared_bytes = info_.shared_bytes;
@@ -366,6 +376,7 @@ class EmulatedRuntime : public DeviceRuntime {
   Mutex mutex_;
   EmulatedAddressSpace space_ ABSL_GUARDED_BY(mutex_);
   EmulatedOrder order_ ABSL_GUARDED_BY(mutex_);
+  int64_t kernels_run_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace

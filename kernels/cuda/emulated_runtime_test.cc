@@ -71,6 +71,42 @@ TEST_F(EmulatedRuntimeDeathTest, ASegmentationFaultThatWasSentEndsTheProcess) {
 }
 #endif
 
+// Whoever is told of it first, and though nobody waits.
+TEST_F(EmulatedRuntimeTest, FailsForGoodAfterSoManyKernelsAndTellsOnce) {
+  EmulatedOptions options;
+  options.memory_bytes = size_t{1} << 20;
+  options.fails_after_kernels = 2;
+  const auto runtime = *CreateEmulatedRuntime(options);
+  const auto stream = *runtime->CreateStream();
+  std::vector<std::string> heard;
+  const auto hear = [&heard](const absl::Status& failure) {
+    heard.emplace_back(failure.message());
+  };
+  runtime->OnFailure(hear);
+  auto* const memory = reinterpret_cast<uint32_t*>(*runtime->Allocate(4096));
+  LaunchShape shape;
+  shape.threads = kAddThreads;
+  const auto add = [&] {
+    return runtime->Launch(emulated_kernels::kAdd, shape, AddParams{memory, memory, 1, 32},
+                           *stream);
+  };
+  Ok(runtime->Fill(memory, 0, 4096, *stream));
+  Ok(add());
+  Ok(add());
+  Ok(runtime->Synchronize(*stream));
+  Ok(add());
+  EXPECT_TRUE(heard.empty());
+  runtime->Free(*runtime->Allocate(16));  // waits for the device, and tells no error
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_THAT(heard[0], HasSubstr("emulated device 0 was to fail after 2 kernels"));
+  EXPECT_EQ(runtime->Synchronize(*stream).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(add().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(heard.size(), 1u);
+  runtime->OnFailure(hear);  // it has failed already
+  EXPECT_EQ(heard.size(), 2u);
+  runtime->Free(reinterpret_cast<std::byte*>(memory));
+}
+
 // On a GPU a capture in which a stream took no part after all may end.
 TEST_F(EmulatedRuntimeTest, AStreamThatJoinedMustBeWaitedForThoughItDidNothing) {
   const auto side = *runtime_->CreateStream();

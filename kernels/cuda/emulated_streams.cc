@@ -153,6 +153,12 @@ void StreamScheduler::Fail(const absl::Status& status) {
     queue->items_.clear();
     queue->done_ = queue->pushed_;
   }
+  if (on_failure_) on_failure_(failure_);
+}
+
+void StreamScheduler::OnFailure(std::function<void(const absl::Status&)> handler) {
+  on_failure_ = std::move(handler);
+  if (!failure_.ok()) on_failure_(failure_);
 }
 
 }  // namespace baton

@@ -85,6 +85,8 @@ class StreamScheduler {
   // One item that can run, if there is one and chance wants it.
   void RunSome();
   const absl::Status& failure() const { return failure_; }
+  // DeviceRuntime::OnFailure.
+  void OnFailure(std::function<void(const absl::Status&)> handler);
   uint64_t Random() { return random_(); }
 
  private:
@@ -103,6 +105,7 @@ class StreamScheduler {
   EmulatedMemory* const memory_;
   std::vector<std::shared_ptr<EmulatedQueue>> queues_;
   absl::Status failure_;
+  std::function<void(const absl::Status&)> on_failure_;
 };
 
 }  // namespace baton

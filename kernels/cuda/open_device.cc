@@ -2,12 +2,18 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/emulated_runtime.h"
 #ifdef BATON_HAVE_CUDA
 #include "kernels/cuda/cuda_runtime.h"
 #endif
 
 namespace baton {
+namespace {
+
+constexpr int kEmulatedDevices = 8;
+
+}  // namespace
 
 absl::StatusOr<OpenedDevice> OpenCudaDevice([[maybe_unused]] int index) {
 #ifdef BATON_HAVE_CUDA
@@ -20,8 +26,14 @@ absl::StatusOr<OpenedDevice> OpenCudaDevice([[maybe_unused]] int index) {
 #endif
 }
 
-absl::StatusOr<OpenedDevice> OpenEmulatedDevice(size_t memory_bytes) {
-  auto runtime = CreateEmulatedRuntime({.memory_bytes = memory_bytes});
+absl::StatusOr<OpenedDevice> OpenEmulatedDevice(size_t memory_bytes, int index,
+                                                int64_t fails_after_kernels) {
+  if (index < 0 || index >= kEmulatedDevices) {
+    return absl::FailedPreconditionError(absl::StrCat("device ", index, " of ", kEmulatedDevices,
+                                                      " was asked for"));
+  }
+  auto runtime = CreateEmulatedRuntime(
+      {.memory_bytes = memory_bytes, .device = index, .fails_after_kernels = fails_after_kernels});
   if (!runtime.ok()) return runtime.status();
   return OpenedDevice{"cuda-emulated", *std::move(runtime), EmulatedKernels()};
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -20,7 +21,9 @@ struct OpenedDevice {
 // The CUDA device of that number, as the driver counts those that this process may use.
 // FailedPrecondition tells what is missing: a build with CUDA, a driver, a device.
 absl::StatusOr<OpenedDevice> OpenCudaDevice(int index);
-// The device that tests use: a CPU that keeps a GPU's rules, thousands of times slower.
-absl::StatusOr<OpenedDevice> OpenEmulatedDevice(size_t memory_bytes);
+// The device that tests use: a CPU that keeps a GPU's rules, thousands of times slower. The node
+// has eight of them. `fails_after_kernels`: as EmulatedOptions.
+absl::StatusOr<OpenedDevice> OpenEmulatedDevice(size_t memory_bytes, int index = 0,
+                                                int64_t fails_after_kernels = 0);
 
 }  // namespace baton

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "kernels/cuda/device_runtime.h"
 
@@ -22,6 +24,9 @@ class ReplayTimer : public DeviceRuntime {
   absl::Status WaitForReplays();
 
   const DeviceInfo& info() const override { return inner_->info(); }
+  void OnFailure(std::function<void(const absl::Status&)> handler) override {
+    inner_->OnFailure(std::move(handler));
+  }
   std::string LinkTo(absl::string_view device) override { return inner_->LinkTo(device); }
   absl::StatusOr<size_t> FreeBytes() override { return inner_->FreeBytes(); }
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {

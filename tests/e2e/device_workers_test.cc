@@ -177,6 +177,63 @@ TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   EXPECT_THAT(*line, HasSubstr("random weights of seed 7"));
 }
 
+class DeviceFailureTest : public testing::TestWithParam<const char*> {};
+
+// A worker whose device fails for good in the middle of a step ends at once, without a word to
+// those it worked for: they get all their tokens from the worker that is left.
+TEST_P(DeviceFailureTest, EndsTheWorkerAndNoAnswer) {
+  const std::string role = GetParam();
+  const ServedFolder folder("qwen3_f32");
+  const auto truth = Truth::LoadOnEmulatedDevice(folder.path());
+  ASSERT_TRUE(truth.ok()) << truth.status();
+  const std::vector<std::string> flags = {"--backend=cuda-emulated", "--kv-bytes=16777216",
+                                          "--block-tokens=16", "--chunk-tokens=32"};
+  const auto cluster =
+      Cluster::Start({.model = folder.path(), .prefill_flags = flags, .decode_flags = flags});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  std::vector<std::string> failing = {
+      absl::StrCat(BATON_BINARY_DIR, "/baton-", role), absl::StrCat("--model=", folder.path()),
+      absl::StrCat("--routers=", (*cluster)->address()), "--emulated-device-kernels=400"};
+  failing.insert(failing.end(), flags.begin(), flags.end());
+  const auto worker =
+      Process::Start(failing, absl::StrCat((*cluster)->folder(), "/failing-", role, ".log"));
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const bool decode = role == "decode";
+  ASSERT_TRUE((*cluster)->WaitReady(decode ? 1 : 2, decode ? 2 : 1, absl::Seconds(60)).ok());
+  const std::vector<Case> cases = MakeCases((*truth)->config().vocab);
+  uint32_t migrations = 0;
+  absl::StatusOr<int> ended = absl::UnavailableError("it was not waited for");
+  for (int round = 0; round < 20 && !ended.ok(); ++round) {
+    std::vector<Answer> answers(cases.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      threads.emplace_back([&, i] {
+        answers[i] =
+            Generate((*cluster)->stub(), RequestFor(cases[i], v1::SERVING_MODE_DISAGGREGATED));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("round ", round, ", case ", i));
+      ASSERT_TRUE(answers[i].status.ok()) << answers[i].status;
+      const auto expected = (*truth)->Answer(cases[i].prompt, cases[i].sampling);
+      ASSERT_TRUE(expected.ok()) << expected.status();
+      EXPECT_EQ(answers[i].ids(), *expected);
+      migrations += answers[i].summary.migrations();
+    }
+    ended = (*worker)->Wait(absl::ZeroDuration());
+  }
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(*ended, 3);
+  EXPECT_GE(migrations, 1u) << "nothing was in flight there";
+  const auto line = (*worker)->log().WaitFor(" device_failed ", absl::Seconds(10));
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_THAT(*line, HasSubstr("emulated device 0 was to fail after 400 kernels"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Roles, DeviceFailureTest, testing::Values("prefill", "decode"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // A few of every build; BATON_CASES above 10 runs all.
 std::vector<const char*> Models() {
   const char* const cases = std::getenv("BATON_CASES");

@@ -125,6 +125,9 @@ TEST(ProgramTest, EveryFlagIsChecked) {
                      {model, "--backend=cuda-emulated", "--emulated-device-bytes=20000000"},
                      "bytes are missing; lower --chunk-tokens"});
     cases.push_back({program,
+                     {model, "--backend=cuda-emulated", "--emulated-device-kernels=-1"},
+                     "--emulated-device-kernels is -1"});
+    cases.push_back({program,
                      {model, "--backend=cuda-emulated", "--gpu-memory-utilization=1.5"},
                      "--gpu-memory-utilization is 1.5"});
     cases.push_back(
