@@ -1,5 +1,7 @@
 #include "kv_transfer/device_path.h"
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,6 +84,20 @@ TEST(DevicePathTest, NamesAreThoseOfTheFlag) {
   const absl::Status status = DevicePathFromName("nvlink").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("'nvlink'"));
+}
+
+TEST(DevicePathTest, ANodeThatCannotTellWhichItIsIsNobodysNeighbour) {
+  const std::string file = testing::TempDir() + "/boot_id";
+  std::ofstream(file) << "aaaa\n";
+  const uint64_t a = ThisNode(file);
+  EXPECT_EQ(ThisNode(file), a);
+  std::ofstream(file) << "bbbb\n";
+  EXPECT_NE(ThisNode(file), a);
+  std::ofstream(file) << "";
+  EXPECT_NE(ThisNode(file), ThisNode(file));
+  std::filesystem::remove(file);
+  EXPECT_NE(ThisNode(file), ThisNode(file));
+  EXPECT_EQ(ThisNode(), ThisNode());
 }
 
 TEST(DevicePathTest, KeysComeBackAsTheyWereAndBentOnesAreRefused) {

@@ -1,6 +1,9 @@
 #include "kv_transfer/device_pool_key.h"
 
+#include <fstream>
+
 #include "common/base/hash.h"
+#include "common/base/random.h"
 #include "kv_transfer/byte_packer.h"
 
 namespace baton {
@@ -25,6 +28,13 @@ absl::string_view UnsealBytes(uint64_t magic, absl::string_view bytes) {
   if (!ours || !in.ok()) return {};
   const absl::string_view body = bytes.substr(2 * sizeof(uint64_t));
   return Hash64(body) == hash ? body : absl::string_view();
+}
+
+uint64_t ThisNode(const std::string& boot_id) {
+  std::ifstream file(boot_id);
+  std::string id;
+  std::getline(file, id);
+  return id.empty() ? RandomU64() : Hash64(id);
 }
 
 std::string EncodeDevicePoolKey(const DevicePoolKey& key) {

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <deque>
-#include <fstream>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "kv_transfer/bounced_reads.h"
@@ -28,14 +26,6 @@ constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
 // For readers that are asked to close our pools before they are freed: times a millisecond, or as
 // many calls of Progress as there can be in that.
 constexpr int kLastWaits = 500, kLastProgress = 500 * 100;
-
-// The same for all processes of one boot of one machine.
-uint64_t ThisNode() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return Hash64(id);
-}
 
 class DeviceTransport : public Transport {
  public:
