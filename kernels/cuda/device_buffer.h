@@ -17,15 +17,19 @@ class DeviceBuffer {
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
   // At least `bytes`, until the next call; what was in it is lost when it grows. ResourceExhausted
-  // leaves it empty.
+  // leaves it empty; any other error, such as that of a capture, leaves it as it was.
   absl::StatusOr<std::byte*> AtLeast(size_t bytes) {
     if (bytes <= bytes_) return memory_;
     const size_t wanted = std::max(bytes, bytes_ + bytes_ / 2);
-    runtime_->Free(memory_);
-    memory_ = nullptr;
-    bytes_ = 0;
     auto memory = runtime_->Allocate(wanted);
+    if (absl::IsResourceExhausted(memory.status()) && memory_ != nullptr) {  // not beside the old
+      runtime_->Free(memory_);
+      memory_ = nullptr;
+      bytes_ = 0;
+      memory = runtime_->Allocate(wanted);
+    }
     if (!memory.ok()) return memory.status();
+    runtime_->Free(memory_);
     memory_ = *memory;
     bytes_ = wanted;
     return memory_;
