@@ -67,11 +67,13 @@ absl::Status OpenDevice(const ModelHost::Options& options, ModelHost* host) {
   if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
   absl::StatusOr<OpenedDevice> device =
       options.backend == "cuda"
-          ? OpenCudaDevice(0)
-          : OpenEmulatedDevice(options.emulated_bytes, 0, options.emulated_kernels);
+          ? OpenCudaDevice(options.gpu)
+          : OpenEmulatedDevice(options.emulated_bytes, options.gpu, options.emulated_kernels);
   if (!device.ok()) {
-    return absl::Status(device.status().code(), absl::StrCat("--backend=", options.backend, ": ",
-                                                             device.status().message()));
+    return absl::Status(device.status().code(),
+                        absl::StrCat("--backend=", options.backend,
+                                     options.gpu == 0 ? "" : absl::StrCat(", --gpu=", options.gpu),
+                                     ": ", device.status().message()));
   }
   host->device = *std::move(device);
   if (options.on_device_failure) host->device.runtime->OnFailure(options.on_device_failure);
@@ -116,6 +118,13 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
   if (options.threads < 0 || options.threads > 1024) {
     return absl::InvalidArgumentError(
         absl::StrCat("--threads is ", options.threads, "; it takes 0 (all) to 1024"));
+  }
+  const bool on_device = options.backend == "cuda" || options.backend == "cuda-emulated";
+  if (options.gpu < 0 || (options.gpu > 0 && !on_device)) {
+    return absl::InvalidArgumentError(
+        options.gpu < 0 ? absl::StrCat("--gpu is ", options.gpu, "; GPUs are numbered from 0")
+                        : absl::StrCat("--gpu=", options.gpu, " with --backend=", options.backend,
+                                       ", which uses none"));
   }
   if (!(options.device_share > 0 && options.device_share <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat("--gpu-memory-utilization is ",

@@ -21,6 +21,7 @@ struct ModelHost {
   struct Options {
     std::string backend = "cpu";    // cpu, cuda, cuda-emulated, fake
     std::string model;              // folder
+    int gpu = 0;                    // of those that this process sees; 0 without a device
     int threads = 0;                // 0: all cores this process may use
     std::string numerics = "auto";  // order of sums: see ParseCpuNumerics
     // Weights from this seed (random_weights.h); the folder needs none.

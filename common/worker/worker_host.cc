@@ -34,8 +34,13 @@ ABSL_FLAG(std::string, model, "", "Hugging Face folder with config.json and *.sa
 ABSL_FLAG(std::string, model_name, "",
           "name the model is served under; default: the folder's name");
 ABSL_FLAG(std::string, backend, "cpu",
-          "cpu; cuda (the first NVIDIA GPU); for tests cuda-emulated (the same on a CPU, thousands "
+          "cpu; cuda (an NVIDIA GPU, the one of --gpu); for tests cuda-emulated (the same on a "
+          "CPU, thousands "
           "of times slower) and fake (no maths: tokens are hashes of the KV)");
+ABSL_FLAG(int32_t, gpu, 0,
+          "which of the GPUs that this process sees, as CUDA numbers them; unlike with "
+          "CUDA_VISIBLE_DEVICES the others stay in sight, and links to workers on them can be told "
+          "apart");
 ABSL_FLAG(
     int32_t, threads, 0,
     "threads of the cpu backend; 0: all cores this process may use (affinity, container's quota)");
@@ -143,6 +148,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
   absl::StatusOr<ModelHost> model =
       ModelHost::Open({.backend = absl::GetFlag(FLAGS_backend),
                        .model = absl::GetFlag(FLAGS_model),
+                       .gpu = absl::GetFlag(FLAGS_gpu),
                        .threads = absl::GetFlag(FLAGS_threads),
                        .numerics = absl::GetFlag(FLAGS_numerics),
                        .random_weights = seed,

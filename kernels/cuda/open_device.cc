@@ -30,7 +30,7 @@ absl::StatusOr<OpenedDevice> OpenEmulatedDevice(size_t memory_bytes, int index,
                                                 int64_t fails_after_kernels) {
   if (index < 0 || index >= kEmulatedDevices) {
     return absl::FailedPreconditionError(absl::StrCat("device ", index, " of ", kEmulatedDevices,
-                                                      " was asked for"));
+                                                      " (numbered from 0) was asked for"));
   }
   auto runtime = CreateEmulatedRuntime(
       {.memory_bytes = memory_bytes, .device = index, .fails_after_kernels = fails_after_kernels});

@@ -1,8 +1,10 @@
 #include "kernels/cuda/open_device.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/test_device.h"
 
@@ -34,6 +36,16 @@ TEST(OpenDeviceTest, TheEmulatedDeviceHasTheMemoryThatItIsGiven) {
   EXPECT_EQ(device->name, "cuda-emulated");
   EXPECT_EQ(device->runtime->Allocate(size_t{9} << 20).status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+TEST(OpenDeviceTest, TheNodeHasEightEmulatedDevices) {
+  EXPECT_EQ(OpenEmulatedDevice(size_t{1} << 20, 7)->runtime->info().id, "EMULATED-7");
+  for (const int index : {-1, 8}) {
+    const absl::Status status = OpenEmulatedDevice(size_t{1} << 20, index).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(status.message().find(absl::StrCat("device ", index, " of 8")), std::string::npos)
+        << status;
+  }
 }
 
 }  // namespace

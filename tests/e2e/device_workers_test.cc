@@ -177,6 +177,27 @@ TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   EXPECT_THAT(*line, HasSubstr("random weights of seed 7"));
 }
 
+// Two GPUs of a node that both processes see.
+TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
+  const ServedFolder folder("qwen3_f32");
+  const auto truth = Truth::LoadOnEmulatedDevice(folder.path());
+  ASSERT_TRUE(truth.ok()) << truth.status();
+  std::vector<std::string> flags = {"--backend=cuda-emulated", "--kv-bytes=16777216",
+                                    "--block-tokens=16"};
+  Cluster::Options options = {.model = folder.path(), .prefill_flags = flags};
+  flags.push_back("--gpu=1");
+  options.decode_flags = flags;
+  const auto cluster = Cluster::Start(options);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const Case c = MakeCases((*truth)->config().vocab)[2];
+  const Answer answer = Generate((*cluster)->stub(), RequestFor(c, v1::SERVING_MODE_DISAGGREGATED));
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  const auto expected = (*truth)->Answer(c.prompt, c.sampling);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  EXPECT_EQ(answer.ids(), *expected);
+  EXPECT_EQ(answer.summary.link(), "nvlink");
+}
+
 class DeviceFailureTest : public testing::TestWithParam<const char*> {};
 
 // A worker whose device fails for good in the middle of a step ends at once, without a word to

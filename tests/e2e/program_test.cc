@@ -125,6 +125,11 @@ TEST(ProgramTest, EveryFlagIsChecked) {
                      {model, "--backend=cuda-emulated", "--emulated-device-bytes=20000000"},
                      "bytes are missing; lower --chunk-tokens"});
     cases.push_back({program,
+                     {model, "--backend=cuda-emulated", "--gpu=8"},
+                     "--backend=cuda-emulated, --gpu=8: device 8 of 8"});
+    cases.push_back({program, {model, "--backend=cuda-emulated", "--gpu=-1"}, "--gpu is -1"});
+    cases.push_back({program, {model, "--gpu=1"}, "--gpu=1 with --backend=cpu"});
+    cases.push_back({program,
                      {model, "--backend=cuda-emulated", "--emulated-device-kernels=-1"},
                      "--emulated-device-kernels is -1"});
     cases.push_back({program,
