@@ -19,17 +19,36 @@ std::string IdOf(const cudaDeviceProp& properties) {
                                   properties.uuid.bytes, sizeof(properties.uuid.bytes))));
 }
 
+// As CUDA counts: 13000 is 13.0.
+std::string CudaVersion(int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); }
+
 }  // namespace
+
+absl::Status CudaDeviceCountStatus(cudaError_t error, int driver) {
+  const absl::Status status = CudaStatus(error, "cudaGetDeviceCount");
+  if (status.ok()) return status;
+  const std::string words = absl::StrCat("CUDA: ", status.message());
+  // The runtime says of no driver what it says of one that is too old.
+  if (error == cudaErrorNoDevice || (error == cudaErrorInsufficientDriver && driver == 0)) {
+    return absl::FailedPreconditionError(words);
+  }
+  if (error != cudaErrorInsufficientDriver) return absl::InternalError(words);
+  return absl::InternalError(absl::StrCat(words, ": the driver is made for CUDA ",
+                                          CudaVersion(driver), ", this program for ",
+                                          CudaVersion(CUDART_VERSION)));
+}
 
 absl::StatusOr<cudaDeviceProp> FindCudaDevice(int device) {
   auto refuse = [](const auto&... parts) {
     return absl::FailedPreconditionError(absl::StrCat("CUDA: ", parts...));
   };
-  int devices = 0;
-  absl::Status status = CudaStatus(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  if (!status.ok()) return refuse(status.message());
+  int devices = 0, driver = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&devices);
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  absl::Status status = CudaDeviceCountStatus(counted, driver);
+  if (!status.ok()) return status;
   if (device < 0 || device >= devices) {
-    return refuse("device ", device, " of ", devices, " was asked for");
+    return refuse("device ", device, " of ", devices, " (numbered from 0) was asked for");
   }
   status = CudaStatus(cudaSetDevice(device), "cudaSetDevice");
   if (!status.ok()) return refuse(status.message());

@@ -9,7 +9,8 @@ namespace baton {
 
 // A GPU, by the CUDA runtime and cuBLASLt, the `device`-th that CUDA shows. Runs kernels of
 // cuda_kernels. FailedPrecondition, with CUDA's words, when this build has no CUDA, or there is no
-// driver, no such device, one older than sm_80, or no cuBLASLt. A compute stream takes
+// driver, no such device, one older than sm_80, or no cuBLASLt; Internal when there is a GPU that
+// CUDA can't use, as with a driver older than the toolkit. A compute stream takes
 // CudaProducts::kWorkspaceBytes of the device's memory.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime(int device);
 

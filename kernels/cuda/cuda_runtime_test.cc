@@ -8,6 +8,7 @@
 
 #ifdef BATON_HAVE_CUDA
 #include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_status.h"
 #endif
 
@@ -36,6 +37,26 @@ TEST(CudaRuntimeTest, WithoutTheDeviceItSaysWhy) {
   EXPECT_THAT(std::string(status.message()),
               AnyOf(HasSubstr("built without CUDA"), HasSubstr("cudaGetDeviceCount: cudaError"),
                     HasSubstr("device 1000 of ")));
+}
+
+TEST(CudaRuntimeTest, ADriverThatIsTooOldIsNotAMachineWithoutAGpu) {
+#ifndef BATON_HAVE_CUDA
+  GTEST_SKIP() << "built without CUDA";
+#else
+  EXPECT_TRUE(CudaDeviceCountStatus(cudaSuccess, 13000).ok());
+  for (const absl::Status& missing : {CudaDeviceCountStatus(cudaErrorNoDevice, 13000),
+                                      CudaDeviceCountStatus(cudaErrorInsufficientDriver, 0)}) {
+    EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition) << missing;
+  }
+  const absl::Status old = CudaDeviceCountStatus(cudaErrorInsufficientDriver, 11040);
+  EXPECT_EQ(old.code(), absl::StatusCode::kInternal) << old;
+  EXPECT_THAT(std::string(old.message()),
+              testing::AllOf(HasSubstr("cudaErrorInsufficientDriver"),
+                             HasSubstr("the driver is made for CUDA 11.4, this program for ")));
+  const absl::Status other = CudaDeviceCountStatus(cudaErrorSystemNotReady, 13000);
+  EXPECT_EQ(other.code(), absl::StatusCode::kInternal) << other;
+  EXPECT_THAT(std::string(other.message()), HasSubstr("cudaErrorSystemNotReady"));
+#endif
 }
 
 TEST(CudaRuntimeTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {

@@ -19,7 +19,8 @@ struct OpenedDevice {
 };
 
 // The CUDA device of that number, as the driver counts those that this process may use.
-// FailedPrecondition tells what is missing: a build with CUDA, a driver, a device.
+// FailedPrecondition tells what is missing: a build with CUDA, a driver, a device; Internal, why
+// the device that is there can't be used.
 absl::StatusOr<OpenedDevice> OpenCudaDevice(int index);
 // The device that tests use: a CPU that keeps a GPU's rules, thousands of times slower. The node
 // has eight of them. `fails_after_kernels`: as EmulatedOptions.

@@ -1,5 +1,5 @@
 // What a machine brings that Baton runs on, a line each. Ends with 77 and one line when there is no
-// device.
+// device, with 1 when there is one that can't be used.
 
 #include <cstdio>
 #include <fstream>
@@ -61,8 +61,10 @@ int Main() {
   }
   const auto device = kind == "cuda" ? OpenCudaDevice(0) : OpenEmulatedDevice(size_t{1} << 20);
   if (!device.ok()) {
-    std::printf("no GPU to run on: %s\n", std::string(device.status().message()).c_str());
-    return absl::IsFailedPrecondition(device.status()) ? 77 : 1;
+    const bool missing = absl::IsFailedPrecondition(device.status());
+    std::printf("%s: %s\n", missing ? "no GPU to run on" : "the GPU can't be used",
+                std::string(device.status().message()).c_str());
+    return missing ? 77 : 1;
   }
   SayLibraries();
   const DeviceInfo& info = device->runtime->info();
