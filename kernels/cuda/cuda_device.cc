@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// A guess that leaves room: some 35 graphs of 400 nodes each, and all kernels.
+// A guess that leaves room: StepGraphs::kMostGraphs of 400 nodes each, and all kernels.
 constexpr size_t kDriverBytes = size_t{256} << 20;
 // A guess, too: no call tells what a context takes.
 constexpr size_t kContextBytes = size_t{512} << 20;

@@ -28,6 +28,7 @@ absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> g
   if (step.graph != nullptr && !as_before) {
     if (absl::Status status = runtime_->Synchronize(*stream_); !status.ok()) return status;
     step.graph = nullptr;
+    --graphs_;
   }
   if (step.graph == nullptr) {
     if (!as_before) {
@@ -36,19 +37,38 @@ absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> g
       step.given = given();
       return absl::OkStatus();
     }
+    if (absl::Status status = MakeRoom(); !status.ok()) return status;
     auto graph = Record(ops);
     if (!graph.ok()) return RunWithout(rows, graph.status(), ops, &step);
     step.graph = *std::move(graph);
+    ++graphs_;
     if (counts_ != nullptr) ++counts_->recorded;
   } else if (counts_ != nullptr) {
     ++counts_->replayed;
   }
+  step.replay = ++replays_;
   const absl::Status replayed = runtime_->Replay(*step.graph, *stream_);
   if (replayed.ok()) return replayed;
   // Nothing of it is on the stream. Those before it are done when it goes.
   if (absl::Status status = runtime_->Synchronize(*stream_); !status.ok()) return status;
   step.graph = nullptr;
+  --graphs_;
   return RunWithout(rows, replayed, ops, &step);
+}
+
+// The one that goes may be of the step before, which is still running.
+absl::Status StepGraphs::MakeRoom() {
+  if (graphs_ < kMostGraphs) return absl::OkStatus();
+  auto oldest = steps_.end();
+  for (auto it = steps_.begin(); it != steps_.end(); ++it) {
+    if (it->second.graph == nullptr) continue;
+    if (oldest == steps_.end() || it->second.replay < oldest->second.replay) oldest = it;
+  }
+  if (absl::Status status = runtime_->Synchronize(*stream_); !status.ok()) return status;
+  steps_.erase(oldest);
+  --graphs_;
+  if (counts_ != nullptr) ++counts_->dropped;
+  return absl::OkStatus();
 }
 
 absl::Status StepGraphs::RunWithout(int rows, const absl::Status& why,

@@ -17,6 +17,7 @@ namespace baton {
 struct StepGraphCounts {
   int recorded = 0;  // and run so for the first time
   int replayed = 0;
+  int dropped = 0;  // graphs, for want of room
   int refused = 0;  // kinds of steps whose recording or replay failed
 };
 
@@ -39,6 +40,10 @@ class StepGraphs {
 
   // More are not recorded.
   static constexpr int kMostRows = 512;
+  // Graphs there are at a time, which is what DeviceInfo::driver_bytes has room for: every number
+  // of rows with two variants. For one more, that which was replayed longest ago is dropped, once
+  // all that was put on the stream has run; its kind begins anew.
+  static constexpr int kMostGraphs = 32;
   // With how many rows a step of `rows` is recorded, at most `most`: 1, 2, 4, 8, 16, 24, 32, 48, 64
   // and so on up to 512. 0: it is not.
   static int RowsFor(int rows, int most);
@@ -54,16 +59,20 @@ class StepGraphs {
   struct Recorded {
     Given given;  // when it was run last
     std::unique_ptr<DeviceGraph> graph;
+    uint64_t replay = 0;  // its latest, as they are counted here
     bool refused = false;
   };
 
   absl::Status RunWithout(int rows, const absl::Status& why, absl::FunctionRef<absl::Status()> ops,
                           Recorded* step);
+  absl::Status MakeRoom();
   absl::StatusOr<std::unique_ptr<DeviceGraph>> Record(absl::FunctionRef<absl::Status()> ops);
 
   DeviceRuntime* const runtime_;
   DeviceStream* const stream_;
   std::map<std::pair<int, int>, Recorded> steps_;  // by rows and variant
+  int graphs_ = 0;                                 // there are
+  uint64_t replays_ = 0;                           // there were
   StepGraphCounts* const counts_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/small_decoder.h"
 
 namespace baton {
@@ -26,6 +27,58 @@ TEST(StepGraphsTest, RowsGoUpInSmallSteps) {
   EXPECT_EQ(StepGraphs::RowsFor(0, 1000), 0);
   EXPECT_EQ(StepGraphs::RowsFor(33, 40), 40) << "no more than tensors have room for";
   EXPECT_EQ(StepGraphs::RowsFor(41, 40), 0);
+}
+
+// Steps that leave their number on the device.
+class NumberedStepsTest : public testing::Test {
+ protected:
+  ~NumberedStepsTest() override { runtime_->Free(memory_); }
+
+  // What it left.
+  int Run(int step) {
+    const auto ops = [&] {
+      return runtime_->Fill(memory_, static_cast<uint8_t>(step), 1, *stream_);
+    };
+    const auto given = [] { return StepGraphs::Given{1}; };
+    EXPECT_TRUE(graphs_.Run(1 + step % 4, step / 4, given, ops).ok());
+    uint8_t left = 0;
+    EXPECT_TRUE(runtime_->Copy(&left, memory_, 1, *stream_).ok());
+    EXPECT_TRUE(runtime_->Synchronize(*stream_).ok());
+    return left;
+  }
+
+  const std::unique_ptr<DeviceRuntime> runtime_ =
+      CreateEmulatedRuntime({.memory_bytes = size_t{1} << 20}).value();
+  const std::unique_ptr<DeviceStream> stream_ = *runtime_->CreateStream();
+  std::byte* const memory_ = *runtime_->Allocate(16);
+  StepGraphCounts counts_;
+  StepGraphs graphs_{runtime_.get(), stream_.get(), &counts_};
+};
+
+TEST_F(NumberedStepsTest, OfTooManyGraphsThoseReplayedLongestAgoAreDropped) {
+  constexpr int kMost = StepGraphs::kMostGraphs;
+  const auto run_all = [this](int from, int to) {
+    for (int step = from; step < to; ++step) EXPECT_EQ(Run(step), step);
+  };
+  for (int round = 0; round < 3; ++round) run_all(0, kMost);
+  EXPECT_EQ(counts_.recorded, kMost);
+  EXPECT_EQ(counts_.replayed, kMost);
+  EXPECT_EQ(counts_.dropped, 0);
+  // Two more, for which 1 and 2 go: 0 was replayed since.
+  EXPECT_EQ(Run(0), 0);
+  for (int round = 0; round < 3; ++round) run_all(kMost, kMost + 2);
+  EXPECT_EQ(counts_.recorded, kMost + 2);
+  EXPECT_EQ(counts_.dropped, 2);
+  const int replayed = counts_.replayed;
+  EXPECT_EQ(Run(0), 0);
+  run_all(3, kMost + 2);
+  EXPECT_EQ(counts_.replayed, replayed + kMost);
+  // Which begin anew: a step as it is, then one that is recorded, for which 0 goes.
+  for (int round = 0; round < 2; ++round) EXPECT_EQ(Run(1), 1);
+  EXPECT_EQ(counts_.recorded, kMost + 3);
+  EXPECT_EQ(counts_.dropped, 3);
+  EXPECT_EQ(Run(0), 0);
+  EXPECT_EQ(counts_.replayed, replayed + kMost) << "0 was the oldest";
 }
 
 // Sequences that come, grow by a token a step, and go, all at random. Ends of prompts are chunks of
