@@ -75,7 +75,8 @@ ABSL_FLAG(bool, cuda_graphs, true,
 ABSL_FLAG(std::string, kv_transports, "auto",
           "ways KV may take: auto, shm, tcp, or a list as in UCX_TLS");
 ABSL_FLAG(std::string, kv_net_device, "lo",
-          "network device of the KV plane; the default keeps it on this machine");
+          "network devices of the KV plane, separated by commas; the default keeps it on this "
+          "machine. RDMA wants its adapter named beside the interface: eth0,mlx5_0:1");
 ABSL_FLAG(std::string, kv_device_path, "auto",
           "how pools in GPUs' memory are read: ipc (CUDA IPC, on one machine), direct (GPUDirect "
           "RDMA by UCX), bounced (through host memory), or auto, the first of them that there is");
