@@ -13,19 +13,19 @@ absl::StatusOr<std::shared_ptr<const CublasLt>> CublasLt::Load() {
   std::shared_ptr<CublasLt> lt(new CublasLt);
   // Where the loader looks, then where CUDA is installed without telling it.
   std::string words;
+  void* library = nullptr;  // never closed: it has half a gigabyte, and every runtime opens it
   for (const std::string& path : {name, absl::StrCat("/usr/local/cuda/lib64/", name)}) {
-    lt->library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (lt->library_ != nullptr) break;
+    library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library != nullptr) break;
     absl::StrAppend(&words, words.empty() ? "" : "; ", dlerror());
   }
-  if (lt->library_ == nullptr) {
+  if (library == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("dense products on the device need cuBLASLt ", CUBLAS_VER_MAJOR, ": ", words));
   }
   std::string missing;
   auto find = [&](const char* symbol, auto* function) {
-    *function =
-        reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(lt->library_, symbol));
+    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, symbol));
     if (*function == nullptr) absl::StrAppend(&missing, " ", symbol);
   };
   find("cublasLtGetVersion", &lt->GetVersion);
@@ -44,10 +44,6 @@ absl::StatusOr<std::shared_ptr<const CublasLt>> CublasLt::Load() {
     return absl::FailedPreconditionError(absl::StrCat(name, " has no", missing));
   }
   return lt;
-}
-
-CublasLt::~CublasLt() {
-  if (library_ != nullptr) dlclose(library_);
 }
 
 absl::Status CublasLt::Status(cublasStatus_t status, absl::string_view call) const {

@@ -15,8 +15,8 @@ namespace baton {
 class CublasLt {
  public:
   // FailedPrecondition, with the loader's words, when there is no cuBLASLt of our major version.
+  // Read from disk by a process's first call; it stays until the process ends.
   static absl::StatusOr<std::shared_ptr<const CublasLt>> Load();
-  ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
@@ -38,8 +38,6 @@ class CublasLt {
 
  private:
   CublasLt() = default;
-
-  void* library_ = nullptr;
 };
 
 }  // namespace baton

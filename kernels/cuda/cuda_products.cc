@@ -44,14 +44,21 @@ absl::StatusOr<std::unique_ptr<CudaProducts>> CudaProducts::Create() {
   if (!lt.ok()) return lt.status();
   std::unique_ptr<CudaProducts> products(new CudaProducts);
   products->lt_ = *std::move(lt);
-  absl::Status status =
-      products->lt_->Status(products->lt_->Create(&products->handle_), "cublasLtCreate");
-  if (!status.ok()) return status;
   return products;
 }
 
 CudaProducts::~CudaProducts() {
   if (handle_ != nullptr) lt_->Destroy(handle_);
+}
+
+absl::Status CudaProducts::Begin() {
+  if (handle_ != nullptr) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  if (handle_ != nullptr) return absl::OkStatus();
+  cublasLtHandle_t handle = nullptr;
+  const absl::Status status = lt_->Status(lt_->Create(&handle), "cublasLtCreate");
+  if (status.ok()) handle_ = handle;
+  return status;
 }
 
 absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct& p, int rows) {
@@ -95,6 +102,7 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct&
 }
 
 absl::Status CudaProducts::Run(const DenseProduct& p, void* workspace, cudaStream_t stream) {
+  if (absl::Status status = Begin(); !status.ok()) return status;
   const int bucket = static_cast<int>(std::bit_ceil(static_cast<unsigned>(p.rows)));
   auto algorithm = Algorithm(p, bucket);
   if (!algorithm.ok()) return algorithm.status();

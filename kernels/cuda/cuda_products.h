@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -25,14 +26,19 @@ class CudaProducts {
   // Of each stream that calls Run: what split sums may take.
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
-  // On the current device. FailedPrecondition without cuBLASLt.
+  // FailedPrecondition without cuBLASLt.
   static absl::StatusOr<std::unique_ptr<CudaProducts>> Create();
   ~CudaProducts();
   CudaProducts(const CudaProducts&) = delete;
   CudaProducts& operator=(const CudaProducts&) = delete;
 
-  // Arguments checked; rows at least 1. `workspace` is not used by other streams meanwhile.
-  // Allocates nothing on the device and waits for nothing: fine in a capture.
+  // Makes cuBLASLt ready for the current device, which takes memory and time; again, nothing. The
+  // first Run does it too, where it must not be in a capture.
+  absl::Status Begin();
+
+  // Arguments checked; rows at least 1. On the device of the first call. `workspace` is not used by
+  // other streams meanwhile. Begun, it allocates nothing on the device and waits for nothing: fine
+  // in a capture.
   absl::Status Run(const DenseProduct& product, void* workspace, cudaStream_t stream);
 
  private:
@@ -46,8 +52,8 @@ class CudaProducts {
   absl::StatusOr<cublasLtMatmulAlgo_t> Algorithm(const DenseProduct& product, int rows);
 
   std::shared_ptr<const CublasLt> lt_;
-  cublasLtHandle_t handle_ = nullptr;
   Mutex mutex_;
+  std::atomic<cublasLtHandle_t> handle_ = nullptr;
   std::map<Key, cublasLtMatmulAlgo_t> algorithms_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -323,6 +323,7 @@ class CudaRuntime : public DeviceRuntime {
     }
     if (absl::Status status = RefuseInCapture("BeginCapture"); !status.ok()) return status;
     Use();
+    if (absl::Status status = products_->Begin(); !status.ok()) return status;
     // Of this thread alone: another one may be polling events or freeing memory at any time, and
     // must neither fail nor spoil the capture.
     absl::Status status =
