@@ -13,6 +13,7 @@ namespace {
 // What memory is shared by: cudaMalloc cuts smaller pieces out of one such page.
 constexpr size_t kIpcPage = size_t{2} << 20;
 constexpr size_t kSmallPiece = 512;
+constexpr size_t kHostPage = 4096;
 
 }  // namespace
 
@@ -57,17 +58,35 @@ void CudaMemory::Free(std::byte* memory) {
 }
 
 absl::StatusOr<std::byte*> CudaMemory::AllocatePinned(size_t bytes) {
+  // A page more, of which as much is skipped as it takes: CUDA promises no alignment.
+  const size_t room = bytes <= SIZE_MAX - kHostPage ? bytes + kHostPage : bytes;
   void* memory = nullptr;
-  const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+  const cudaError_t error = cudaHostAlloc(&memory, room, cudaHostAllocPortable);
   const absl::Status status = CudaStatus(error, "cudaHostAlloc");
-  if (status.ok()) return static_cast<std::byte*>(memory);
+  if (status.ok()) {
+    const auto first = reinterpret_cast<uintptr_t>(memory);
+    auto* const aligned =
+        reinterpret_cast<std::byte*>((first + kHostPage - 1) / kHostPage * kHostPage);
+    MutexLock lock(&mutex_);
+    pinned_[aligned] = memory;
+    return aligned;
+  }
   if (error != cudaErrorMemoryAllocation) return status;
   return absl::ResourceExhaustedError(
       absl::StrCat("pinned memory: ", bytes, " bytes were asked for (", status.message(), ")"));
 }
 
 void CudaMemory::FreePinned(std::byte* memory) {
-  CudaStatus(cudaFreeHost(memory), "cudaFreeHost").IgnoreError();
+  void* given = memory;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = pinned_.find(memory);
+    if (it != pinned_.end()) {
+      given = it->second;
+      pinned_.erase(it);
+    }
+  }
+  CudaStatus(cudaFreeHost(given), "cudaFreeHost").IgnoreError();
 }
 
 absl::Status CudaMemory::PinHost(std::byte* memory, size_t bytes) {

@@ -37,6 +37,7 @@ class CudaMemory {
   const DeviceInfo* const info_;
   Mutex mutex_;
   std::map<const void*, bool> allocated_ ABSL_GUARDED_BY(mutex_);  // whether for other processes
+  std::map<const void*, void*> pinned_ ABSL_GUARDED_BY(mutex_);    // what CUDA gave for it
 };
 
 }  // namespace baton
