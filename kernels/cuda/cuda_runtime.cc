@@ -207,7 +207,7 @@ class CudaRuntime : public DeviceRuntime {
     auto own = Own(stream);
     if (!own.ok()) return own.status();
     Use();
-    if (shape.shared_bytes > kSharedBytesWithoutAsking) {
+    if (shape.shared_bytes > 0) {
       absl::Status status = AllowShared(kernel, shape.shared_bytes);
       if (!status.ok()) return status;
     }
@@ -528,10 +528,19 @@ class CudaRuntime : public DeviceRuntime {
     return plain(0) || within_host ? RefuseInCapture(call) : absl::OkStatus();
   }
 
-  // More dynamic shared memory than a kernel gets without asking; asked once for each size.
+  // Dynamic shared memory beyond what a kernel gets without asking, asked once for each size; and
+  // as much of a multiprocessor's memory for it as there can be, or fewer blocks run side by side.
   absl::Status AllowShared(const Kernel& kernel, size_t bytes) {
     MutexLock lock(&mutex_);
-    size_t& allowed = shared_bytes_[kernel.entry];
+    const auto [it, first] = shared_bytes_.try_emplace(kernel.entry, kSharedBytesWithoutAsking);
+    size_t& allowed = it->second;
+    if (first) {
+      absl::Status status = CudaStatus(
+          cudaFuncSetAttribute(kernel.entry, cudaFuncAttributePreferredSharedMemoryCarveout,
+                               cudaSharedmemCarveoutMaxShared),
+          "cudaFuncSetAttribute");
+      if (!status.ok()) return status;
+    }
     if (bytes <= allowed) return absl::OkStatus();
     absl::Status status =
         CudaStatus(cudaFuncSetAttribute(kernel.entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
