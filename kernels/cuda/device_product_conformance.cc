@@ -163,6 +163,9 @@ TEST_P(DeviceRuntimeConformanceTest, CanBeCapturedAndReplayed) {
   product.n = 24;
   product.k = 32;
   product.accumulate = true;
+  // Once before, as steps do: what a library does for the first of its kind may not be for
+  // captures.
+  Ok(runtime_->Product(product, *stream_));
   Ok(runtime_->BeginCapture(*stream_));
   Ok(runtime_->Product(product, *stream_));
   auto graph = runtime_->EndCapture(*stream_);
@@ -172,7 +175,7 @@ TEST_P(DeviceRuntimeConformanceTest, CanBeCapturedAndReplayed) {
   for (int r = 0; r < 4; ++r) {
     for (int n = 0; n < 24; ++n) {
       const auto [sum, size] = operands.Exact(r, n);
-      EXPECT_NEAR(got[r * 24 + n], 3 * sum, 100 * 0x1p-24 * (3 * size + 1));
+      EXPECT_NEAR(got[r * 24 + n], 4 * sum, 100 * 0x1p-24 * (4 * size + 1));
     }
   }
 }

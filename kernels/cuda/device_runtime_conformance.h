@@ -23,6 +23,8 @@ struct DeviceRuntimeParam {
   // here, and the tests are skipped.
   std::function<absl::StatusOr<std::unique_ptr<DeviceRuntime>>(uint64_t seed)> create;
   const Kernel* add = nullptr;  // kAdd, compiled for it
+  // Whether an imported event may be waited for when its maker is gone, of which CUDA says nothing.
+  bool events_outlive_makers = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const DeviceRuntimeParam& param) {

@@ -29,6 +29,7 @@ DeviceRuntimeParam Emulated() {
     return CreateEmulatedRuntime(options);
   };
   param.add = &emulated_kernels::kAdd;
+  param.events_outlive_makers = true;
   return param;
 }
 
