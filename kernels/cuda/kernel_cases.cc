@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace baton {
@@ -66,9 +68,18 @@ TwinRopes SomeRopes(KernelTrial& trial, int head_dim, int sequences, bool shared
 
 }  // namespace
 
+std::vector<int> ChosenCases(int cases) {
+  const char* const text = std::getenv("BATON_KERNEL_CASES");
+  int wanted = 0;
+  if (text == nullptr || !absl::SimpleAtoi(text, &wanted) || wanted > cases) wanted = cases;
+  std::vector<int> chosen;
+  for (int k = 0; k < wanted; ++k) chosen.push_back(k * cases / wanted);
+  return chosen;
+}
+
 absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested,
                       const simt::SimtOptions& options) {
-  for (int i = 0; i < kernel_case.cases; ++i) {
+  for (const int i : ChosenCases(kernel_case.cases)) {
     KernelTrial trial(1000 + i, &tested);
     trial.options = options;
     trial.options.seed += i;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,7 +17,11 @@ struct KernelCase {
   std::function<void(KernelTrial& trial, int i)> run;
 };
 
-// All of them, until one fails; each with the options' seed and its own number added.
+// The numbers of so many cases; BATON_KERNEL_CASES, where it is set, is how many of them at most,
+// spread evenly: under compute-sanitizer each takes long.
+std::vector<int> ChosenCases(int cases);
+
+// Those, until one fails; each with the options' seed and its own number added.
 absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested,
                       const simt::SimtOptions& options = {});
 
