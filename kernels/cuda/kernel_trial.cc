@@ -105,7 +105,8 @@ absl::Status TwinMemory::Compare(double slack, double most_apart) {
 
 KernelTrial::KernelTrial(uint32_t seed, const TestedKernels* tested)
     : tested_(tested), random_(seed) {
-  if (tested->runtime != nullptr) stream_ = tested->runtime->CreateStream().value();
+  if (tested->runtime == nullptr) return;
+  stream_ = tested->runtime->CreateStream(StreamKind::kCopy).value();  // without room for products
 }
 
 TwinMemory* KernelTrial::Memory(DType type, size_t elements, size_t first_byte, bool is_output) {
