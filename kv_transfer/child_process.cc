@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,12 @@
 #include "common/base/check.h"
 
 namespace baton {
+
+std::string ProgramBeside(const std::string& name) {
+  const auto path = std::filesystem::read_symlink("/proc/self/exe").replace_filename(name);
+  BATON_CHECK(std::filesystem::exists(path)) << path;
+  return path;
+}
 
 ChildProcess::ChildProcess(const std::vector<std::string>& command) {
   std::signal(SIGPIPE, SIG_IGN);

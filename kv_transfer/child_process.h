@@ -8,6 +8,9 @@
 
 namespace baton {
 
+// Path of a program beside the running one, wherever the two were copied. Dies where it is not.
+std::string ProgramBeside(const std::string& name);
+
 // A program of a test as a child, with its standard input and output in hand. Killed when this
 // goes.
 class ChildProcess {

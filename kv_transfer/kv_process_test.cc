@@ -92,7 +92,7 @@ class KvProcessTest : public testing::TestWithParam<Linked> {
   }
 
   void StartOwner() {
-    std::vector<std::string> command = {BATON_TEST_OWNER, GetParam().tls};
+    std::vector<std::string> command = {ProgramBeside("kv_test_owner"), GetParam().tls};
     if (GetParam().owners_device >= 0) command.push_back(absl::StrCat(GetParam().owners_device));
     owner_ = std::make_unique<ChildProcess>(command);
     std::istringstream in(owner_->Hear());

@@ -62,7 +62,7 @@ TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   const auto device = CreateEmulatedRuntime({.memory_bytes = 16 << 20}).value();
   const auto reader =
       CreateDeviceTransport(CreateUcxTransport({.tls = "shm"}).value(), device.get()).value();
-  RemoteTransport owner({BATON_TRANSPORT_TEST_PEER, "shm", "emulated", "6"});
+  RemoteTransport owner({ProgramBeside("transport_test_peer"), "shm", "emulated", "6"});
   const TransportMemory theirs = owner.AllocatePool(kBytes).value();
   const PeerId peer = reader->Connect(owner.address()).value();
   std::vector<std::byte> target(kBytes);

@@ -106,7 +106,7 @@ TransportPair BetweenProcesses(std::shared_ptr<DeviceRuntime> reader, const std:
   };
   pair.make_owner = [kind]() -> std::unique_ptr<Transport> {
     return std::make_unique<RemoteTransport>(
-        std::vector<std::string>{BATON_TRANSPORT_TEST_PEER, "shm", kind, "6"});
+        std::vector<std::string>{ProgramBeside("transport_test_peer"), "shm", kind, "6"});
   };
   return pair;
 }
