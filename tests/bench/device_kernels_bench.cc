@@ -109,11 +109,12 @@ void BenchProducts(DeviceBench& bench) {
     const char* name;
     int n, k;
   };
+  // Each projection by itself, as ForwardPass runs them: o is of q's shape, v of k's, up of gate's.
   const std::vector<Shape> shapes = bench.tiny()
-                                        ? std::vector<Shape>{{"qkv", 128, 64}, {"down", 64, 128}}
-                                        : std::vector<Shape>{{"qkv", 6144, 4096},
-                                                             {"o", 4096, 4096},
-                                                             {"gate_up", 28672, 4096},
+                                        ? std::vector<Shape>{{"q", 128, 64}, {"down", 64, 128}}
+                                        : std::vector<Shape>{{"q", 4096, 4096},
+                                                             {"k", 1024, 4096},
+                                                             {"gate", 14336, 4096},
                                                              {"down", 4096, 14336},
                                                              {"head", 128256, 4096}};
   const std::vector<int> rows =
