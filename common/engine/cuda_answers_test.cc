@@ -2,12 +2,12 @@
 #include <cmath>
 #include <fstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/engine/answer_bounds.h"
 #include "common/engine/clear_draw.h"
 #include "common/engine/engine_host.h"
 #include "common/engine/one_process.h"
@@ -17,27 +17,6 @@ namespace baton {
 namespace {
 
 using nlohmann::json;
-
-// Logprobs of the two backends may be apart by half of this, in nats: bf16 weights, activations and
-// KV against float arithmetic. So where the best two of the CPU are further apart, both choose the
-// same token. Logits of the demo model, which is trained, are larger.
-constexpr double kGap = 0.2, kDemoGap = 0.3;
-
-// Seeded draws. Sums of the two distributions over the first tokens by id, at these temperatures,
-// may be apart by so much. Where a random number is further from all such sums of the CPU, both
-// draw the same token (ClearDraw). At low temperatures random weights have likely tokens, too.
-constexpr float kTemperature = 0.3f, kDemoTemperature = 1.5f;
-double Epsilon(const std::string& folder) {
-  constexpr std::pair<const char*, double> kOthers[] = {{"demo", 0.02},
-                                                        {"testdata/llama3_sharded_bf16", 0.08},
-                                                        {"testdata/mistral_dynamic_f16", 0.1},
-                                                        {"testdata/phi3_long_bf16", 0.1},
-                                                        {"testdata/qwen2_yarn_tied_bf16", 0.04}};
-  for (const auto& [name, epsilon] : kOthers) {
-    if (name == folder) return epsilon;
-  }
-  return 0.06;
-}
 
 // What the last positions of a text draw, and from which distribution.
 struct Draws {
@@ -109,6 +88,10 @@ class CudaAnswersTest : public testing::TestWithParam<const char*> {
   static std::string Folder() {
     return absl::StrCat(BATON_SOURCE_DIR, "/common/model/", GetParam());
   }
+  static AnswerBounds Bounds() {
+    const std::string folder = GetParam();
+    return AnswerBoundsOf(folder.substr(folder.rfind('/') + 1));
+  }
   // That of the folder's golden, or of the first of them.
   static std::vector<TokenId> Prompt() {
     const json golden = json::parse(std::ifstream(Folder() + "/golden.json"));
@@ -118,7 +101,7 @@ class CudaAnswersTest : public testing::TestWithParam<const char*> {
 
 TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
   constexpr int kTokens = 24;
-  const double gap = GetParam() == std::string("demo") ? kDemoGap : kGap;
+  const double gap = Bounds().gap;
   const auto prompt = Prompt();
   const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();
   const auto cpu = CpuHost(Folder()), cuda = CudaHost(Folder(), device);
@@ -164,13 +147,12 @@ TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
 
 // Seeded draws of one text, the CPU's own, position by position.
 TEST_P(CudaAnswersTest, DrawsAreTheCpusWhereTheyAreClear) {
-  const bool demo = GetParam() == std::string("demo");
-  const double epsilon = Epsilon(GetParam());
+  const double epsilon = Bounds().epsilon;
   const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();
   const auto cpu = CpuHost(Folder()), cuda = CudaHost(Folder(), device);
   std::vector<SamplingOptions> options(3);
   for (size_t i = 0; i < options.size(); ++i) {
-    options[i].temperature = demo ? kDemoTemperature : kTemperature;
+    options[i].temperature = Bounds().temperature;
     options[i].top_p = i == 0 ? 1 : 0.9f;
     options[i].seed = 20261122 + i;
     options[i].answer_index = static_cast<uint32_t>(i);
@@ -244,7 +226,8 @@ TEST(CudaEngineTest, PromptsAreScoredAsOnTheCpu) {
   ASSERT_EQ(got.size(), prompt.size());
   ASSERT_EQ(expected.size(), prompt.size());
   for (size_t i = 1; i < prompt.size(); ++i) {
-    EXPECT_NEAR(*got[i].logprob, *expected[i].logprob, kDemoGap / 2) << "token " << i;
+    EXPECT_NEAR(*got[i].logprob, *expected[i].logprob, AnswerBoundsOf("demo").gap / 2)
+        << "token " << i;
   }
 }
 
