@@ -1,12 +1,14 @@
-// Greedy answers of workers on a device, end to end, held against the CPU backend in this process:
-// token for token wherever the CPU's best two tokens are further apart than --gap, and at a near
-// tie on with the CPU's choice, so that all of every answer is compared. Exits 1 where they differ.
+// Answers of workers on a device, end to end, held against the CPU backend in this process: token
+// for token wherever the CPU's choice is clear (common/engine/answer_bounds.h), and where it is not
+// on with the CPU's, so that all of every answer is compared. Exits 1 where they differ.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,29 +16,35 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/program.h"
+#include "common/engine/answer_bounds.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/truth.h"
+#include "tests/e2e/served_folder.h"
 
 ABSL_FLAG(std::string, programs, "", "folder of baton-router, baton-prefill and baton-decode");
-ABSL_FLAG(std::string, model, "", "folder with golden.json, whose prompts are asked");
+ABSL_FLAG(std::vector<std::string>, models, {},
+          "folders with golden.json, whose prompts are asked, one after the other; where there is "
+          "no tokenizer.json, one is made");
 ABSL_FLAG(std::string, backend, "cuda", "of the workers");
-ABSL_FLAG(int, prompts, 12, "how many of them, at most");
+ABSL_FLAG(bool, seeded, false, "draws with seeds are compared as well as greedy answers");
+ABSL_FLAG(int, prompts, 12, "how many of a model's prompts, at most");
 ABSL_FLAG(int, tokens, 24, "of each answer");
-ABSL_FLAG(double, gap, 0.3,
-          "nats: where the CPU's best two are further apart, both choose the same; logprobs may be "
-          "half of it apart");
-ABSL_FLAG(std::string, json, "", "file that a line of JSON for each mode is added to");
+ABSL_FLAG(std::string, json, "", "file that a line of JSON for each model and mode is added to");
 
 namespace baton {
 namespace {
 
 using Prompt = std::vector<TokenId>;
 
+constexpr int kDraws = 3;  // answers with seeds, to the beginnings of a model's prompts
+
 struct Comparison {
   int tokens = 0;    // of the CPU's answers
-  int compared = 0;  // those with a gap
+  int compared = 0;  // those where its choice is clear
   int different = 0;
+  int unlikely = 0;     // compared ones that are not the likeliest
   double furthest = 0;  // logprobs of one token, nats
   std::string link;
 };
@@ -47,6 +55,8 @@ std::vector<Prompt> ReadPrompts(const std::string& folder) {
   std::vector<Prompt> prompts;
   if (golden.is_object() && golden.contains("cases")) {
     for (const auto& one : golden["cases"]) prompts.push_back(one.at("ids").get<Prompt>());
+  } else if (golden.is_object() && golden.contains("prompt")) {
+    prompts.push_back(golden["prompt"].get<Prompt>());
   }
   if (prompts.empty()) RefuseToStart(absl::StrCat(folder, "/golden.json has no prompts"));
   if (prompts.size() > static_cast<size_t>(absl::GetFlag(FLAGS_prompts))) {
@@ -55,65 +65,92 @@ std::vector<Prompt> ReadPrompts(const std::string& folder) {
   return prompts;
 }
 
+// After all of a prompt a trained model may be so sure that every draw is the likeliest token.
+Prompt Beginning(const Prompt& prompt) {
+  return {prompt.begin(), prompt.begin() + (prompt.size() + 2) / 3};
+}
+
+SamplingOptions Greedy() {
+  SamplingOptions options;
+  options.max_tokens = absl::GetFlag(FLAGS_tokens);
+  return options;
+}
+SamplingOptions Drawn(const AnswerBounds& bounds, int i) {
+  SamplingOptions options = Greedy();
+  options.temperature = bounds.temperature;
+  options.top_p = i == 0 ? 1 : 0.9f;
+  options.seed = 20261122 + i;
+  return options;
+}
+
 // Adds one answer to `result`. An error is that of a request.
 absl::Status Compare(Cluster& cluster, Truth& truth, v1::ServingMode mode, const Prompt& prompt,
-                     Comparison* result) {
-  const double gap = absl::GetFlag(FLAGS_gap);
-  SamplingOptions greedy;
-  greedy.max_tokens = absl::GetFlag(FLAGS_tokens);
-  greedy.logprobs = 2;
-  const auto answer = truth.FullAnswer(prompt, greedy);
-  if (!answer.ok()) return answer.status();
-  const std::vector<SampledToken>& expected = answer->tokens;
-  for (size_t at = 0; at < expected.size();) {
-    Prompt tokens = prompt;
-    for (size_t i = 0; i < at; ++i) tokens.push_back(expected[i].id);
-    v1::GenerateRequest request = TokenRequest(tokens, static_cast<int>(expected.size() - at));
+                     SamplingOptions sampling, const AnswerBounds& bounds, Comparison* result) {
+  Prompt text = prompt;
+  while (sampling.max_tokens > 0) {
+    SamplingOptions with_alternatives = sampling;
+    with_alternatives.logprobs = sampling.temperature == 0 ? 2 : truth.config().vocab;
+    const auto answer = truth.FullAnswer(text, with_alternatives);
+    if (!answer.ok()) return answer.status();
+    v1::GenerateRequest request = TokenRequest(text, sampling.max_tokens);
+    *request.mutable_sampling() = SamplingToProto(sampling);
+    request.mutable_sampling()->set_ignore_eos(true);
     request.mutable_sampling()->set_logprobs(2);
     request.set_mode(mode);
     const Answer got = Generate(cluster.stub(), request);
     if (!got.status.ok()) return got.status;
-    if (got.tokens.size() != expected.size() - at) {
+    if (got.tokens.size() != answer->tokens.size()) {
       return absl::InternalError(absl::StrCat(got.tokens.size(), " tokens came, ",
-                                              expected.size() - at, " were asked for"));
+                                              answer->tokens.size(), " were asked for"));
     }
-    result->link = got.summary.link();
-    for (const v1::Token& token : got.tokens) {
-      const SampledToken& cpu = expected[at++];
-      const bool clear = cpu.top[0].logprob - cpu.top[1].logprob >= gap;
-      const bool same = token.token_id() == cpu.id;
+    if (!got.summary.link().empty()) result->link = got.summary.link();
+    for (size_t i = 0; i < got.tokens.size(); ++i) {
+      const SampledToken& cpu = answer->tokens[i];
+      const v1::Token& token = got.tokens[i];
+      const auto clear = ClearChoice(cpu.top, cpu.position, sampling, bounds);
       ++result->tokens;
-      result->compared += clear;
-      result->different += clear && !same;
+      if (clear) {
+        ++result->compared;
+        result->different += token.token_id() != *clear || cpu.id != *clear;
+        result->unlikely += *clear != cpu.top[0].id;
+      }
       for (const v1::TopLogprob& a : token.top()) {
         for (const TokenLogprob& b : cpu.top) {
           if (a.token_id() != b.id) continue;
           result->furthest = std::max(result->furthest, std::fabs(double{a.logprob()} - b.logprob));
         }
       }
-      if (!same) break;  // what follows it answers another text
+      text.push_back(cpu.id);
+      --sampling.max_tokens;
+      if (token.token_id() != cpu.id) break;  // what follows it answers another text
     }
   }
   return absl::OkStatus();
 }
 
-// Whether the mode's answers are right.
-bool Say(const std::string& mode, const Comparison& c) {
-  const bool right =
-      c.different == 0 && c.compared >= c.tokens / 4 && c.furthest <= absl::GetFlag(FLAGS_gap) / 2;
-  std::printf("%s: %d of %d tokens compared, %d different, logprobs at most %.4f apart%s%s: %s\n",
-              mode.c_str(), c.compared, c.tokens, c.different, c.furthest,
-              c.link.empty() ? "" : ", link ", c.link.c_str(), right ? "right" : "WRONG");
+// Whether these answers are right.
+bool Say(const std::string& model, const std::string& mode, bool drawn, const AnswerBounds& bounds,
+         const Comparison& c) {
+  const bool right = c.different == 0 && c.compared >= c.tokens / (drawn ? 6 : 4) &&
+                     (drawn ? c.unlikely > 0 : c.furthest <= bounds.gap / 2);
+  std::printf(
+      "%s, %s%s: %d of %d tokens compared, %d different, logprobs at most %.4f apart%s%s: %s\n",
+      model.c_str(), mode.c_str(), drawn ? ", seeded" : "", c.compared, c.tokens, c.different,
+      c.furthest, c.link.empty() ? "" : ", link ", c.link.c_str(), right ? "right" : "WRONG");
   std::fflush(stdout);
   if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
     std::ofstream file(path, std::ios::app);
     file << nlohmann::json{{"answers", mode},
+                           {"model", model},
+                           {"seeded", drawn},
                            {"backend", absl::GetFlag(FLAGS_backend)},
                            {"tokens", c.tokens},
                            {"compared", c.compared},
                            {"different", c.different},
+                           {"unlikely", c.unlikely},
                            {"furthest_logprob", c.furthest},
-                           {"gap", absl::GetFlag(FLAGS_gap)},
+                           {"gap", bounds.gap},
+                           {"epsilon", bounds.epsilon},
                            {"link", c.link},
                            {"right", right}}
                 .dump()
@@ -123,39 +160,71 @@ bool Say(const std::string& mode, const Comparison& c) {
   return right;
 }
 
-int Main() {
-  const std::string model = absl::GetFlag(FLAGS_model);
-  if (absl::GetFlag(FLAGS_tokens) < 1 || absl::GetFlag(FLAGS_prompts) < 1) {
-    RefuseToStart("--tokens and --prompts are at least 1");
-  }
-  const std::vector<Prompt> prompts = ReadPrompts(model);
-  const auto truth = Truth::Load(model);
+// One model's answers in both modes. False when some were wrong or none came.
+bool TryModel(const std::string& folder) {
+  const std::vector<Prompt> prompts = ReadPrompts(folder);
+  const std::string model = std::filesystem::path(folder).filename();
+  const AnswerBounds bounds = AnswerBoundsOf(model);
+  const auto truth = Truth::Load(folder);
   if (!truth.ok()) RefuseToStart(truth.status().message());
-  const std::vector<std::string> flags = {absl::StrCat("--backend=", absl::GetFlag(FLAGS_backend)),
-                                          "--kv-bytes=33554432", "--context=256"};
-  const auto cluster = Cluster::Start({.model = model,
+  std::optional<ServedFolder> served;
+  if (!std::filesystem::exists(folder + "/tokenizer.json")) served.emplace(folder);
+  const std::vector<std::string> flags = {
+      absl::StrCat("--backend=", absl::GetFlag(FLAGS_backend)), "--kv-bytes=33554432",
+      absl::StrCat("--context=", std::min(256, (*truth)->config().context))};
+  const auto cluster = Cluster::Start({.model = served ? served->path() : folder,
                                        .programs = absl::GetFlag(FLAGS_programs),
                                        .prefill_flags = flags,
                                        .decode_flags = flags});
-  if (!cluster.ok()) {
-    std::fprintf(stderr, "device_answers: %s\n", cluster.status().ToString().c_str());
-    return 1;
-  }
+  const auto failed = [&](absl::string_view what, const absl::Status& status) {
+    std::fprintf(stderr, "device_answers: %s\n",
+                 absl::StrCat(model, what, ": ", status.ToString()).c_str());
+    return false;
+  };
+  if (!cluster.ok()) return failed("", cluster.status());
   bool right = true;
   for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
     const std::string name = mode == v1::SERVING_MODE_DISAGGREGATED ? "disaggregated" : "colocated";
-    Comparison comparison;
+    Comparison greedy, drawn;
     for (size_t i = 0; i < prompts.size(); ++i) {
-      const absl::Status status = Compare(**cluster, **truth, mode, prompts[i], &comparison);
-      if (!status.ok()) {
-        std::fprintf(stderr, "device_answers: %s, prompt %zu: %s\n", name.c_str(), i,
-                     status.ToString().c_str());
-        return 1;
-      }
+      const absl::Status status =
+          Compare(**cluster, **truth, mode, prompts[i], Greedy(), bounds, &greedy);
+      if (!status.ok()) return failed(absl::StrCat(", ", name, ", prompt ", i), status);
     }
-    if (!Say(name, comparison)) right = false;
+    if (!Say(model, name, /*drawn=*/false, bounds, greedy)) right = false;
+    if (!absl::GetFlag(FLAGS_seeded)) continue;
+    for (int i = 0; i < kDraws; ++i) {
+      const absl::Status status =
+          Compare(**cluster, **truth, mode, Beginning(prompts[i % prompts.size()]),
+                  Drawn(bounds, i), bounds, &drawn);
+      if (!status.ok()) return failed(absl::StrCat(", ", name, ", draw ", i), status);
+    }
+    if (!Say(model, name, /*drawn=*/true, bounds, drawn)) right = false;
   }
-  return right ? 0 : 1;
+  return right;
+}
+
+int Main() {
+  std::vector<std::string> models = absl::GetFlag(FLAGS_models);
+  if (models.empty()) RefuseToStart("--models names no folder");
+  if (absl::GetFlag(FLAGS_tokens) < 1 || absl::GetFlag(FLAGS_prompts) < 1) {
+    RefuseToStart("--tokens and --prompts are at least 1");
+  }
+  for (std::string& folder : models) {
+    folder = std::filesystem::absolute(folder);
+    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    ReadPrompts(folder);  // or it is refused at once
+  }
+  std::vector<std::string> wrong;
+  for (const std::string& folder : models) {
+    if (!TryModel(folder)) wrong.push_back(std::filesystem::path(folder).filename());
+  }
+  // The last line is what a table shows.
+  std::printf("%zu of %zu models right, disaggregated and colocated%s%s%s\n",
+              models.size() - wrong.size(), models.size(),
+              absl::GetFlag(FLAGS_seeded) ? ", greedy and seeded" : "",
+              wrong.empty() ? "" : "; WRONG: ", absl::StrJoin(wrong, ", ").c_str());
+  return wrong.empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -165,7 +234,7 @@ int main(int argc, char** argv) {
   const auto extra = baton::StartProgram(
       argc, argv,
       "device_answers: answers of workers on a device against the CPU backend's\n"
-      "  device_answers --programs bin --model share/baton/models/demo --backend cuda");
+      "  device_answers --programs bin --models share/baton/models/demo --backend cuda");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();
 }
