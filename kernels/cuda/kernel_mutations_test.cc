@@ -34,7 +34,7 @@ TEST(KernelMutationsTest, OfPagedAttentionAreCaught) { ExpectAllCaught(PagedAtte
 TEST(KernelMutationsTest, OfAttentionPlanAreCaught) { ExpectAllCaught(AttentionPlanCase(), 7); }
 TEST(KernelMutationsTest, OfSplitAttentionAreCaught) { ExpectAllCaught(SplitAttentionCase(), 49); }
 TEST(KernelMutationsTest, OfPrefillAttentionAreCaught) {
-  ExpectAllCaught(PrefillAttentionCase(), 43);
+  ExpectAllCaught(PrefillAttentionCase(), 44);
 }
 TEST(KernelMutationsTest, OfArgmaxAreCaught) { ExpectAllCaught(ArgmaxCase(), 5); }
 

@@ -42,21 +42,38 @@ struct RangesState {
   }
 };
 
-// The index-th tile of all sequences; of each, the last first, which sees the most keys: a block
-// that has much to do shall not be among those that begin last.
+// The index-th tile of all sequences; of each, the last first, which sees the most keys: what takes
+// long shall not begin last. Called by whole warps, which look at 32 sequences at a time.
 BATON_DEVICE RowTile TileAt(const PrefillAttentionParams& params, int index) {
-  int sequence = 0, tiles = 0;
-  DeviceSequence at = params.attention.step.sequences[0];
-  while (index >= (tiles = (at.rows + params.tile_rows - 1) / params.tile_rows)) {
-    index -= BATON_MUTATE("prefill_attention: tiles of a sequence", tiles, 1);
-    at = params.attention.step.sequences[++sequence];
+  const DeviceSequence* const sequences = params.attention.step.sequences;
+  for (int base = 0;; base += 32) {
+    const int own = base + Lane();
+    const int tiles = own < params.sequences
+                          ? (sequences[own].rows + params.tile_rows - 1) / params.tile_rows
+                          : 0;
+    int end = tiles;
+    BATON_UNROLL
+    for (int by = 1; by < 32; by *= 2) {
+      const int before = Shuffle(end, Lane() < by ? Lane() : Lane() - by);
+      end += BATON_MUTATE("prefill_attention: first lanes", Lane() >= by, true) ? before : 0;
+    }
+    const uint32_t after = Ballot(index < end);
+    if (after == 0) {
+      index -= BATON_MUTATE("prefill_attention: tiles of 32 sequences", Shuffle(end, 31), 32);
+      continue;
+    }
+    int lane = 0;
+    while ((after >> lane & 1) == 0) ++lane;
+    index -= Shuffle(end - tiles, lane);
+    const DeviceSequence at = sequences[base + lane];
+    const int skipped = (Shuffle(tiles, lane) - 1 - index) * params.tile_rows;
+    const int left = at.rows - skipped;
+    const int rows =
+        BATON_MUTATE("prefill_attention: end of a sequence", left < params.tile_rows, false)
+            ? left
+            : params.tile_rows;
+    return {at.first_row + skipped, rows, {base + lane, at.first_position + skipped}};
   }
-  const int skipped = (tiles - 1 - index) * params.tile_rows, left = at.rows - skipped;
-  const int rows =
-      BATON_MUTATE("prefill_attention: end of a sequence", left < params.tile_rows, false)
-          ? left
-          : params.tile_rows;
-  return {at.first_row + skipped, rows, {sequence, at.first_position + skipped}};
 }
 
 template <typename T, int kHeadDim>
