@@ -50,11 +50,12 @@ absl::StatusOr<cudaDeviceProp> FindCudaDevice(int device) {
   if (device < 0 || device >= devices) {
     return refuse("device ", device, " of ", devices, " (numbered from 0) was asked for");
   }
-  status = CudaStatus(cudaSetDevice(device), "cudaSetDevice");
-  if (!status.ok()) return refuse(status.message());
+  status = CudaStatus(cudaSetDevice(device), "CUDA: cudaSetDevice");
+  if (!status.ok()) return status;
   cudaDeviceProp properties;
-  status = CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  if (!status.ok()) return refuse(status.message());
+  status =
+      CudaStatus(cudaGetDeviceProperties(&properties, device), "CUDA: cudaGetDeviceProperties");
+  if (!status.ok()) return status;
   if (properties.major < 8) {
     return refuse(properties.name, " has compute capability ", properties.major, ".",
                   properties.minor, "; the kernels need 8.0");

@@ -90,8 +90,8 @@ void CudaMemory::FreePinned(std::byte* memory) {
 }
 
 absl::Status CudaMemory::PinHost(std::byte* memory, size_t bytes) {
-  const absl::Status status =
-      CudaStatus(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
+  const absl::Status status = CudaStatusOfOthers(
+      cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
   if (status.ok()) return status;
   return absl::FailedPreconditionError(
       absl::StrCat("PinHost of ", bytes, " bytes: ", status.message()));
@@ -123,9 +123,9 @@ absl::StatusOr<CudaMemoryHandle> CudaMemory::ExportMemory(const std::byte* memor
 
 absl::StatusOr<std::byte*> CudaMemory::ImportMemory(const CudaMemoryHandle& handle) {
   void* memory = nullptr;
-  const absl::Status status =
-      CudaStatus(cudaIpcOpenMemHandle(&memory, handle.memory, cudaIpcMemLazyEnablePeerAccess),
-                 "cudaIpcOpenMemHandle");
+  const absl::Status status = CudaStatusOfOthers(
+      cudaIpcOpenMemHandle(&memory, handle.memory, cudaIpcMemLazyEnablePeerAccess),
+      "cudaIpcOpenMemHandle");
   if (status.ok()) return static_cast<std::byte*>(memory);
   return absl::FailedPreconditionError(
       absl::StrCat(info_->id, " can't reach memory of GPU-",

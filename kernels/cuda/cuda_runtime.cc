@@ -75,6 +75,8 @@ class CudaRuntime : public DeviceRuntime {
 
   absl::StatusOr<size_t> FreeBytes() override {
     Use();
+    // What products take has then been taken.
+    if (absl::Status status = products_->Begin(); !status.ok()) return status;
     return memory_.FreeBytes();
   }
 
@@ -532,15 +534,15 @@ class CudaRuntime : public DeviceRuntime {
   // as much of a multiprocessor's memory for it as there can be, or fewer blocks run side by side.
   absl::Status AllowShared(const Kernel& kernel, size_t bytes) {
     MutexLock lock(&mutex_);
-    const auto [it, first] = shared_bytes_.try_emplace(kernel.entry, kSharedBytesWithoutAsking);
-    size_t& allowed = it->second;
-    if (first) {
+    if (!shared_bytes_.contains(kernel.entry)) {
       absl::Status status = CudaStatus(
           cudaFuncSetAttribute(kernel.entry, cudaFuncAttributePreferredSharedMemoryCarveout,
                                cudaSharedmemCarveoutMaxShared),
           "cudaFuncSetAttribute");
       if (!status.ok()) return status;
+      shared_bytes_[kernel.entry] = kSharedBytesWithoutAsking;
     }
+    size_t& allowed = shared_bytes_[kernel.entry];
     if (bytes <= allowed) return absl::OkStatus();
     absl::Status status =
         CudaStatus(cudaFuncSetAttribute(kernel.entry, cudaFuncAttributeMaxDynamicSharedMemorySize,

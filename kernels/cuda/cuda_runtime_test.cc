@@ -1,7 +1,8 @@
 #include "kernels/cuda/cuda_runtime.h"
 
+#include <cstdlib>
+#include <iostream>
 #include <string>
-#include <vector>
 
 #include "gmock/gmock.h"
 #include "kernels/cuda/device_runtime_conformance.h"
@@ -59,25 +60,33 @@ TEST(CudaRuntimeTest, ADriverThatIsTooOldIsNotAMachineWithoutAGpu) {
 #endif
 }
 
-TEST(CudaRuntimeTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {
+// In a process of its own: CUDA has ended there.
+TEST(CudaRuntimeDeathTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {
 #ifndef BATON_HAVE_CUDA
   GTEST_SKIP() << "built without CUDA";
 #else
-  std::vector<std::string> heard;
-  OnCudaFailure([&heard](const absl::Status& why) { heard.emplace_back(why.message()); });
-  for (const cudaError_t error :
-       {cudaSuccess, cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorNotReady,
-        cudaErrorStreamCaptureUnsupported, cudaErrorLaunchOutOfResources}) {
-    CudaStatus(error, "a call").IgnoreError();
-  }
-  EXPECT_TRUE(heard.empty()) << heard[0];
-  CudaStatus(cudaErrorIllegalAddress, "cudaStreamSynchronize").IgnoreError();
-  CudaStatus(cudaErrorECCUncorrectable, "cudaEventQuery").IgnoreError();
-  ASSERT_EQ(heard.size(), 1u);
-  EXPECT_THAT(heard[0], HasSubstr("cudaStreamSynchronize: cudaErrorIllegalAddress"));
-  OnCudaFailure([&heard](const absl::Status& why) { heard.emplace_back(why.message()); });
-  EXPECT_EQ(heard.size(), 2u) << "it has failed already";
-  OnCudaFailure(nullptr);
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fail = [] {
+    const auto hear = [](const absl::Status& why) {
+      std::cerr << "heard " << why.message() << ";";
+    };
+    OnCudaFailure(hear);
+    for (const cudaError_t error :
+         {cudaSuccess, cudaErrorMemoryAllocation, cudaErrorInvalidValue, cudaErrorNotReady,
+          cudaErrorStreamCaptureUnsupported, cudaErrorLaunchOutOfResources}) {
+      CudaStatus(error, "a call").IgnoreError();
+    }
+    CudaStatusOfOthers(cudaErrorUnknown, "cudaIpcOpenMemHandle").IgnoreError();
+    CudaStatus(cudaErrorIllegalAddress, "cudaStreamSynchronize").IgnoreError();
+    CudaStatus(cudaErrorECCUncorrectable, "cudaEventQuery").IgnoreError();
+    std::cerr << "again ";
+    OnCudaFailure(hear);  // it has failed already
+    OnCudaFailure(nullptr);
+    std::exit(0);
+  };
+  EXPECT_EXIT(fail(), testing::ExitedWithCode(0),
+              "^heard cudaStreamSynchronize: cudaErrorIllegalAddress[^;]*;again "
+              "heard cudaStreamSynchronize: cudaErrorIllegalAddress[^;]*;$");
 #endif
 }
 

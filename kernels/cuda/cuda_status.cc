@@ -62,7 +62,7 @@ void OnCudaFailure(std::function<void(const absl::Status&)> handler) {
   if (!end.failure.ok() && end.handler) end.handler(end.failure);
 }
 
-absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
+absl::Status CudaStatusOfOthers(cudaError_t error, absl::string_view call) {
   if (error == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();
   const std::string text =
@@ -70,7 +70,11 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
   if (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread) {
     return absl::FailedPreconditionError(text);
   }
-  const absl::Status status = absl::InternalError(text);
+  return absl::InternalError(text);
+}
+
+absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
+  const absl::Status status = CudaStatusOfOthers(error, call);
   if (EndsCuda(error)) Ended(status);
   return status;
 }

@@ -93,7 +93,8 @@ class DeviceRuntime {
   // Has `handler` called with what the device said when it failed for good, once: by the thread
   // that is told first and before its call returns, so that a handler which ends the process is
   // ahead of all who would act on the error. At once, if it has failed already. It may not call the
-  // device. Replaces the one before.
+  // device. Replaces the one before, which under CUDA is the process's, as such errors are; null:
+  // no handler.
   virtual void OnFailure(std::function<void(const absl::Status&)> handler) = 0;
   // What lies between this device and one of this node, named by its DeviceInfo::id: same, nvlink
   // or pcie; empty where that can't be told.

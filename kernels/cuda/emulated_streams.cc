@@ -145,6 +145,7 @@ void StreamScheduler::Step(EmulatedQueue& queue) {
 void StreamScheduler::Fail(const absl::Status& status) {
   failure_ = absl::InternalError(
       absl::StrCat("work on the device failed, and nothing more runs: ", status.message()));
+  if (on_failure_) on_failure_(failure_);
   for (const auto& queue : queues_) {
     for (const EmulatedQueue::Item& item : queue->items_) {
       const auto* const ended = std::get_if<SharedRecording>(&item);
@@ -153,12 +154,11 @@ void StreamScheduler::Fail(const absl::Status& status) {
     queue->items_.clear();
     queue->done_ = queue->pushed_;
   }
-  if (on_failure_) on_failure_(failure_);
 }
 
 void StreamScheduler::OnFailure(std::function<void(const absl::Status&)> handler) {
   on_failure_ = std::move(handler);
-  if (!failure_.ok()) on_failure_(failure_);
+  if (!failure_.ok() && on_failure_) on_failure_(failure_);
 }
 
 }  // namespace baton
