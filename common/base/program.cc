@@ -97,12 +97,26 @@ std::string HelpOf(const absl::CommandLineFlag& flag) {
   std::exit(0);
 }
 
+// Before flags are read: what is wrong with one is told in the format that another may choose.
+bool AsksForJson(int argc, char** argv) {
+  for (int i = 1; i < argc && absl::string_view(argv[i]) != "--"; ++i) {
+    absl::string_view text = argv[i];
+    if (!absl::ConsumePrefix(&text, "-")) continue;
+    absl::ConsumePrefix(&text, "-");
+    const std::string flag = absl::StrReplaceAll(text, {{"-", "_"}});
+    if (flag == "log_format=json") return true;
+    if (flag == "log_format" && i + 1 < argc) return absl::string_view(argv[i + 1]) == "json";
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view usage) {
   const absl::string_view path = argv[0];
   Name() = std::string(path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1));
   SetLogProgram(Name());
+  if (AsksForJson(argc, argv)) absl::SetFlag(&FLAGS_log_format, LogFormat::kJson);
   std::vector<std::string> positional;
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
@@ -170,7 +184,7 @@ void PrintAtStart(absl::string_view lines) {
 
 void RefuseToStart(absl::string_view message) {
   if (absl::GetFlag(FLAGS_log_format) == LogFormat::kJson) {
-    SetLogFormat(LogFormat::kJson);  // the command line may be in the middle of being read
+    SetLogFormat(LogFormat::kJson);
     Log(Severity::kError, "refused_to_start", {{"because", message}});
     std::exit(2);
   }

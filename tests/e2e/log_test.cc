@@ -199,9 +199,10 @@ TEST(LogTest, AMemoryPlanIsATableOrAnEvent) {
 
 TEST(LogTest, ARefusalToStartIsAnEventToo) {
   for (const char* flag : {"--mode=best", "--drain-grace=long", "--no-such-flag"}) {
-    auto router = Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-router"),
-                                  absl::StrCat("--model=", kDemoModel), "--log-format=json", flag},
-                                 "/dev/null");
+    auto router =
+        Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-router"),
+                        absl::StrCat("--model=", kDemoModel), flag, "--log-format", "json"},
+                       "/dev/null");
     ASSERT_TRUE(router.ok()) << router.status();
     const auto status = (*router)->Wait(kSoon);
     ASSERT_TRUE(status.ok()) << status.status();
