@@ -36,9 +36,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
      Takes (dict "root" $ "component" "router|prefill|decode"). */}}
 {{- define "baton.image" -}}
 {{- $all := .root.Values.image -}}
-{{- $own := (get .root.Values .component).image -}}
+{{- $own := (get .root.Values .component).image | default dict -}}
 {{- $repository := $own.repository | default $all.repository -}}
-{{- $digest := $own.digest | default (ternary "" $all.digest (or (ne $own.repository "") (ne $own.tag ""))) -}}
+{{- $digest := $own.digest | default (ternary $all.digest "" (empty (or $own.repository $own.tag))) -}}
 {{- if $digest }}{{ $repository }}@{{ $digest }}
 {{- else }}{{ $repository }}:{{ $own.tag | default $all.tag | default .root.Chart.AppVersion }}
 {{- end }}

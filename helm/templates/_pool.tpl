@@ -173,6 +173,7 @@ spec:
           {{- end }}
           env:
             - {name: BATON_COMPONENT, value: {{ .component }}}
+            - {name: NVIDIA_VISIBLE_DEVICES, value: void}
             {{- with $v.model.init.env }}
             {{- toYaml . | nindent 12 }}
             {{- end }}

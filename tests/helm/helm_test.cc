@@ -521,6 +521,10 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
                   "--set image.digest=sha256:", shared, " --set router.image.digest=sha256:", own,
                   " --set decode.image.repository=d --set decode.image.digest=sha256:", own)),
               ElementsAre("all@sha256:" + own, "all@sha256:" + shared, "d@sha256:" + own));
+  // Null is nothing said.
+  EXPECT_THAT(images(absl::StrCat("--set image.digest=sha256:", shared,
+                                  " --set router.image=null --set prefill.image.tag=null")),
+              testing::Each("all@sha256:" + shared));
   // An init container without an image has that of its part; the test and the load ask as routers.
   EXPECT_THAT(
       images("--set model.source=init --set decode.image.repository=d"),
@@ -553,8 +557,10 @@ TEST_F(HelmTest, AnInitContainerIsToldForWhomItFetches) {
           .output;
   for (const char* part : {"router", "prefill", "decode"}) {
     EXPECT_EQ(
-        Count(pools, absl::StrCat("          env:\n            - {name: BATON_COMPONENT, value: ",
-                                  part, "}\n            - name: STORE\n")),
+        Count(pools,
+              absl::StrCat("          env:\n            - {name: BATON_COMPONENT, value: ", part,
+                           "}\n            - {name: NVIDIA_VISIBLE_DEVICES, value: void}\n         "
+                           "   - name: STORE\n")),
         1)
         << part;
   }
@@ -677,7 +683,7 @@ TEST_F(HelmTest, TheTestFitsIntoQuotasAndOntoNodes) {
           cpu: 50m
           memory: 64Mi
 )"),
-                                           HasSubstr("\n  activeDeadlineSeconds: 300\n")));
+                                           HasSubstr("\n  activeDeadlineSeconds: 240\n")));
   EXPECT_THAT(Template(test + "--set test.nodeSelector.pool=cpu --set test.tolerations[0].key=t "
                               "--set test.resources.requests.cpu=7m")
                   .output,
