@@ -79,6 +79,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
     AddToken(&context_, token);
     *report_.mutable_registration() = registration;
     stub_->async()->Attach(&context_, this);
+    AddHold();  // for Send, which is called from outside: without it the stream may go meanwhile
     StartWrite(&report_);
     StartRead(&command_);
     StartCall();
@@ -86,10 +87,10 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
 
   void Cancel() { context_.TryCancel(); }
 
-  // False while the report before this one is still on its way.
+  // False while the report before this one is still on its way, and when the stream ends.
   bool Send(v1::LoadReport load) {
     MutexLock lock(&mutex_);
-    if (writing_ || done_) return false;
+    if (writing_ || ends_) return false;
     report_.Clear();
     *report_.mutable_load() = std::move(load);
     writing_ = true;
@@ -114,7 +115,14 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
 
  private:
   void OnReadDone(bool ok) override {
-    if (!ok) return;
+    if (!ok) {  // comes once, however the stream ends: a read is always under way
+      {
+        MutexLock lock(&mutex_);
+        ends_ = true;
+      }
+      RemoveHold();
+      return;
+    }
     {
       MutexLock lock(&mutex_);
       heard_ = true;
@@ -150,6 +158,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
   Mutex mutex_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<std::vector<v1::Peer>> peers_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> done_ ABSL_GUARDED_BY(mutex_);
 };

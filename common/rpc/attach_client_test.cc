@@ -146,6 +146,22 @@ TEST(AttachClientTest, AWrongTokenIsRefusedAndTriedAgain) {
   EXPECT_TRUE(membership.epochs().empty());
 }
 
+// A stream may end at any point of a report; what then goes too early shows in a sanitized build.
+TEST(AttachClientTest, StreamsEndWhileItReports) {
+  FakeMembership membership(11, "right");
+  const auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&membership}});
+  AttachClient::Options options = OptionsFor({server->address()});
+  options.token = "wrong";
+  options.longest_pause = absl::ZeroDuration();
+  options.report_interval = absl::ZeroDuration();
+  AttachClient client(
+      options, [] { return v1::LoadReport(); }, [](const std::vector<v1::Peer>&) {});
+  for (int refused = 1; refused <= 150; ++refused) {
+    client.ReportNow();
+    membership.AwaitRefused(refused);
+  }
+}
+
 TEST(ParseRoutersTest, NamesThePartThatIsNoAddress) {
   EXPECT_THAT(*ParseRouters("a:1,b:2"), testing::ElementsAre("a:1", "b:2"));
   EXPECT_THAT(ParseRouters("a:1,b").status().message(), testing::HasSubstr("'b'"));
