@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/rpc/dial.h"
 #include "tests/cluster/cluster.h"
@@ -79,8 +80,10 @@ json WaitForEvent(const Process& process, const std::string& event) {
 
 void StopNow(Process& process) {
   process.Signal(SIGTERM);
-  EXPECT_TRUE(process.Wait(kSoon).ok());
-  EXPECT_TRUE(process.log().WaitFor("stopped", kSoon).ok());
+  const absl::StatusOr<int> status = process.Wait(kSoon);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(*status, 0);
+  EXPECT_TRUE(process.log().WaitFor("stopped", kSoon).ok()) << absl::StrJoin(Lines(process), "\n");
 }
 
 TEST(LogTest, TextIsOneLineARequestWhateverItsId) {
