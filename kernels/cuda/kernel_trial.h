@@ -192,7 +192,7 @@ struct TwinStep {
   // through a window of that size (0: of any).
   void FillPool(KernelTrial& trial, int layer, int window);
 
-  static constexpr int32_t kFirstBlock = (1 << 30) + 12345;
+  static constexpr int32_t kFirstBlock = (1 << 24) + 12345;
 
   const KvLayout layout;
   std::vector<Sequence> sequences;
