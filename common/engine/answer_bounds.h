@@ -29,7 +29,7 @@ struct AnswerBounds {
 // `model`: the name of its folder. Logits of the demo model, which is trained, are larger than
 // those of random weights, which have likely tokens at low temperatures alone.
 inline AnswerBounds AnswerBoundsOf(absl::string_view model) {
-  if (model == "demo") return {0.4, 1.5f, 0.02};
+  if (model == "demo") return {0.3, 1.5f, 0.02};
   constexpr std::pair<absl::string_view, double> kOthers[] = {{"llama3_sharded_bf16", 0.08},
                                                               {"mistral_dynamic_f16", 0.1},
                                                               {"phi3_long_bf16", 0.1},
