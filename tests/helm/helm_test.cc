@@ -776,6 +776,26 @@ TEST_F(HelmTest, TheTokenIsLongAndNeverTheSameTwice) {
   EXPECT_GE(one.substr(at).size(), 64u);
 }
 
+// With a cluster that has a namespace chat-load already, which is somebody's.
+TEST(HelmDrillTest, RemovesTheNamespacesThatItMadeAndNoOther) {
+  std::string folder = "/tmp/baton-helm-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/kubectl") << "#!/bin/sh\n"
+                                     << "echo \"$*\" >> " << folder << "/asked\n"
+                                     << "[ \"$*\" != \"create namespace chat-load\" ]\n";
+  fs::permissions(folder + "/kubectl", fs::perms::owner_all);
+  const Ended ended =
+      RunShell(absl::StrCat("TMPDIR=", folder, " KUBECTL=", folder, "/kubectl HELM=true ",
+                            BATON_SOURCE_DIR, "/tests/helm/cluster --no-build --namespace chat"));
+  const std::string asked = Read(folder + "/asked");
+  fs::remove_all(folder);
+  EXPECT_EQ(ended.exit_status, 1) << ended.output;
+  EXPECT_THAT(asked,
+              AllOf(HasSubstr("create namespace chat\n"), HasSubstr("create namespace chat-load\n"),
+                    HasSubstr("\ndelete namespace chat --ignore-not-found")));
+  EXPECT_EQ(Count(asked, "delete namespace"), 1) << asked;
+}
+
 // Where Kubernetes' own types are too deep to be told here, and manifests, which may be anything.
 const std::set<std::string>& FreeObjects() {
   static const auto* free = [] {
