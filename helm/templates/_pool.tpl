@@ -76,21 +76,40 @@
 {{- get (dict "router" "baton.v1.Membership" "prefill" "baton.v1.PrefillWorker" "decode" "baton.v1.DecodeWorker") .component -}}
 {{- end }}
 
+{{/* How many to write down although an autoscaler decides: mostly none, so that the number stays its own, also in a rollback.
+     But a number that manifests once had Helm takes away, and Kubernetes then makes it 1. So from the day that autoscaling is
+     switched on in a release that runs, what runs is written, and a mark by which later upgrades know. */}}
+{{- define "baton.keptReplicas" -}}
+{{- $name := printf "%s-%s" (include "baton.fullname" .root) .component -}}
+{{- $running := lookup "apps/v1" "Deployment" .root.Release.Namespace $name | default dict -}}
+{{- $autoscaler := lookup "autoscaling/v2" "HorizontalPodAutoscaler" .root.Release.Namespace $name -}}
+{{- if or (not $autoscaler) (dig "metadata" "annotations" "baton/autoscaled-later" "" $running) }}
+{{- with dig "spec" "replicas" 0 $running | int64 }}{{ . }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "baton.deployment" -}}
-{{- $root := .root -}}
 {{- $v := .root.Values -}}
 {{- $pool := get $v .component -}}
 {{- $gpus := dig "gpu" "count" 0 $pool | int64 -}}
 {{- $preStop := include "baton.preStopSeconds" . | int64 -}}
+{{- $kept := "" -}}
+{{- if $pool.autoscaling.enabled }}{{ $kept = include "baton.keptReplicas" . }}{{ end -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: {{ include "baton.fullname" .root }}-{{ .component }}
   labels:
     {{- include "baton.labels" . | nindent 4 }}
+  {{- if $kept }}
+  annotations:
+    baton/autoscaled-later: "true"
+  {{- end }}
 spec:
   {{- if not $pool.autoscaling.enabled }}
   replicas: {{ int64 $pool.replicas }}
+  {{- else if $kept }}
+  replicas: {{ $kept }}
   {{- end }}
   minReadySeconds: {{ int64 $pool.minReadySeconds }}
   strategy:

@@ -60,6 +60,20 @@ int Count(absl::string_view text, absl::string_view piece) {
   return count;
 }
 
+// Of each part, the Deployment among `manifests`.
+std::map<std::string, std::string> DeploymentsOf(const std::string& manifests) {
+  std::map<std::string, std::string> deployments = {
+      {"router", ""}, {"prefill", ""}, {"decode", ""}};
+  for (absl::string_view document : absl::StrSplit(manifests, "\n---\n")) {
+    for (auto& [part, deployment] : deployments) {
+      const std::string begin =
+          absl::StrCat("kind: Deployment\nmetadata:\n  name: baton-", part, "\n");
+      if (absl::StrContains(document, begin)) deployment = std::string(document);
+    }
+  }
+  return deployments;
+}
+
 // $HELM, or the helm of $PATH; empty where there is none.
 std::string Helm() {
   const char* named = std::getenv("HELM");
@@ -409,13 +423,7 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
                             " --set model.path=llama"));
   fs::remove_all(folder);
   ASSERT_EQ(rendered.exit_status, 0) << rendered.output;
-  std::map<std::string, std::string> deployments;
-  for (absl::string_view document : absl::StrSplit(rendered.output, "\n---\n")) {
-    for (const std::string& part : parts) {
-      if (absl::StrContains(document, absl::StrCat("\n  name: baton-", part, "\n")))
-        deployments[part] = std::string(document);
-    }
-  }
+  const std::map<std::string, std::string> deployments = DeploymentsOf(rendered.output);
   constexpr const char* kRendered[] = {
       R"(
       affinity:
@@ -463,7 +471,7 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
           name: PART-data)"};
   for (const std::string& part : parts) {
     for (const char* piece : kRendered)
-      EXPECT_THAT(deployments[part], HasSubstr(absl::StrReplaceAll(piece, {{"PART", part}})));
+      EXPECT_THAT(deployments.at(part), HasSubstr(absl::StrReplaceAll(piece, {{"PART", part}})));
   }
 }
 
@@ -636,6 +644,47 @@ TEST_F(HelmTest, GraceCoversTheDrain) {
                                      HasSubstr("terminationGracePeriodSeconds: 151")));
   EXPECT_THAT(rendered.output, HasSubstr("terminationGracePeriodSeconds: 17\n"));
   EXPECT_THAT(rendered.output, Not(HasSubstr("[sleep, \"0\"]")));
+}
+
+// With a cluster in which decode runs, as `running` and `autoscaler` say: nothing but lookup asks
+// for them.
+TEST_F(HelmTest, AutoscalingThatIsSwitchedOnBeginsWithWhatRuns) {
+  std::string folder = "/tmp/baton-helm-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  fs::copy(kChart, folder + "/helm", fs::copy_options::recursive);
+  const std::string pool = Read(kChart / "templates/_pool.tpl");
+  const auto rendered_with = [&](const std::string& running, const std::string& autoscaler) {
+    constexpr char kRunning[] = "lookup \"apps/v1\" \"Deployment\" .root.Release.Namespace $name";
+    constexpr char kAutoscaler[] =
+        "lookup \"autoscaling/v2\" \"HorizontalPodAutoscaler\" .root.Release.Namespace $name";
+    EXPECT_EQ(Count(pool, kRunning), 1);
+    EXPECT_EQ(Count(pool, kAutoscaler), 1);
+    std::ofstream(folder + "/helm/templates/_pool.tpl")
+        << absl::StrReplaceAll(pool, {{kRunning, absl::StrCat("fromJson `", running, "`")},
+                                      {kAutoscaler, absl::StrCat("fromJson `", autoscaler, "`")}});
+    const Ended rendered = RunShell(
+        absl::StrCat(helm_, " template baton ", folder, "/helm --kube-version 1.31.0 ",
+                     "--show-only templates/pools.yaml --set decode.autoscaling.enabled=true"));
+    EXPECT_EQ(rendered.exit_status, 0) << rendered.output;
+    return DeploymentsOf(rendered.output).at("decode");
+  };
+  const auto writes = [](int replicas) {
+    return AllOf(HasSubstr(absl::StrCat("\nspec:\n  replicas: ", replicas, "\n")),
+                 HasSubstr("\n  annotations:\n    baton/autoscaled-later: \"true\"\n"));
+  };
+  const auto leaves_it =
+      AllOf(Not(HasSubstr("\n  replicas: ")), Not(HasSubstr("autoscaled-later")));
+  constexpr char kEight[] = R"({"metadata": {"name": "d"}, "spec": {"replicas": 8}})";
+  constexpr char kMarked[] = R"({"metadata": {"annotations": {"baton/autoscaled-later": "true"}},
+                                 "spec": {"replicas": 11}})";
+  constexpr char kNone[] = R"({"metadata": {"name": "d"}, "spec": {"replicas": 0}})";
+  constexpr char kAutoscaled[] = R"({"metadata": {"name": "d"}})";
+  EXPECT_THAT(rendered_with(kEight, "{}"), writes(8)) << "the upgrade that switches it on";
+  EXPECT_THAT(rendered_with(kMarked, kAutoscaled), writes(11)) << "one after that";
+  EXPECT_THAT(rendered_with(kEight, kAutoscaled), leaves_it) << "never had a number";
+  EXPECT_THAT(rendered_with(kNone, "{}"), leaves_it) << "an autoscaler leaves none alone";
+  EXPECT_THAT(rendered_with("{}", "{}"), leaves_it) << "an install";
+  fs::remove_all(folder);
 }
 
 TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
