@@ -113,7 +113,7 @@ spec:
   {{- end }}
   minReadySeconds: {{ int64 $pool.minReadySeconds }}
   strategy:
-    {{- toYaml $pool.strategy | nindent 4 }}
+    {{- toYaml (ternary (omit $pool.strategy "rollingUpdate") $pool.strategy (eq (toString $pool.strategy.type) "Recreate")) | nindent 4 }}
   selector:
     matchLabels:
       {{- include "baton.selector" . | nindent 6 }}

@@ -544,6 +544,17 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
               HasSubstr("\n      image: r:0.1.0\n"));
 }
 
+// Kubernetes refuses rollingUpdate beside Recreate, and the defaults have it.
+TEST_F(HelmTest, PodsMayAllEndBeforeAnyStarts) {
+  const auto deployments = DeploymentsOf(
+      Template("--show-only templates/pools.yaml --set decode.strategy.type=Recreate").output);
+  EXPECT_THAT(deployments.at("decode"),
+              HasSubstr("\n  strategy:\n    type: Recreate\n  selector:"));
+  EXPECT_THAT(deployments.at("prefill"),
+              HasSubstr("\n  strategy:\n    rollingUpdate:\n      maxSurge: 1\n"
+                        "      maxUnavailable: 0\n    type: RollingUpdate\n  selector:"));
+}
+
 TEST_F(HelmTest, PodsWithoutAGpuSeeNone) {
   const std::string some = Template(
                                "--show-only templates/pools.yaml --set decode.backend=cuda "
