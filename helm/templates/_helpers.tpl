@@ -95,3 +95,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- $pool := get .root.Values .component -}}
 {{- add (include "baton.preStopSeconds" . | int64) (int64 $pool.drain.graceSeconds) 10 -}}
 {{- end }}
+
+{{/* How long a pod may take to get ready before its rollout counts as failed: Kubernetes' own ten minutes, for its image, half an
+     hour more for a model that is fetched first, and as long as the slowest part may start, since no part is ready without
+     the others. */}}
+{{- define "baton.progressSeconds" -}}
+{{- $start := 0 -}}
+{{- range $component := list "router" "prefill" "decode" }}
+{{- $probe := (get $.root.Values $component).probes.startup -}}
+{{- $start = max $start (add (dig "initialDelaySeconds" 0 $probe) (mul (dig "periodSeconds" 10 $probe) (dig "failureThreshold" 3 $probe))) -}}
+{{- end }}
+{{- add $start (ternary 2400 600 (eq .root.Values.model.source "init")) (get .root.Values .component).minReadySeconds -}}
+{{- end }}

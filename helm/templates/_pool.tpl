@@ -112,6 +112,7 @@ spec:
   replicas: {{ $kept }}
   {{- end }}
   minReadySeconds: {{ int64 $pool.minReadySeconds }}
+  progressDeadlineSeconds: {{ include "baton.progressSeconds" . }}
   strategy:
     {{- toYaml (ternary (omit $pool.strategy "rollingUpdate") $pool.strategy (eq (toString $pool.strategy.type) "Recreate")) | nindent 4 }}
   selector:

@@ -657,6 +657,20 @@ TEST_F(HelmTest, GraceCoversTheDrain) {
   EXPECT_THAT(rendered.output, Not(HasSubstr("[sleep, \"0\"]")));
 }
 
+// A router is ready once workers are, so it waits for them.
+TEST_F(HelmTest, RolloutsAreNotGivenUpWhileWorkersMayStart) {
+  const std::string pools = "--show-only templates/pools.yaml ";
+  EXPECT_EQ(Count(Template(pools).output, "\n  progressDeadlineSeconds: 2400\n"), 3);
+  const auto deployments = DeploymentsOf(
+      Template(pools +
+               "--set decode.probes.startup.periodSeconds=4 --set decode.minReadySeconds=7 "
+               "--set prefill.probes.startup.initialDelaySeconds=100 --set model.source=init")
+          .output);
+  EXPECT_THAT(deployments.at("router"), HasSubstr("\n  progressDeadlineSeconds: 6000\n"));
+  EXPECT_THAT(deployments.at("prefill"), HasSubstr("\n  progressDeadlineSeconds: 6000\n"));
+  EXPECT_THAT(deployments.at("decode"), HasSubstr("\n  progressDeadlineSeconds: 6007\n"));
+}
+
 // With a cluster in which decode runs, as `running` and `autoscaler` say: nothing but lookup asks
 // for them.
 TEST_F(HelmTest, AutoscalingThatIsSwitchedOnBeginsWithWhatRuns) {
