@@ -352,6 +352,8 @@ metadata:
     {{- include "baton.labels" . | nindent 4 }}
 spec:
   maxUnavailable: {{ $pool.pdb.maxUnavailable }}
+  # Without workers no router is ready, and without routers no worker: what is not holds no drain of a node up.
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
       {{- include "baton.selector" . | nindent 6 }}
