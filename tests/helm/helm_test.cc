@@ -274,6 +274,11 @@ TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
       {"listenAddress=localhost", {"/listenAddress", "[::]"}},
       {"numerics=fast", {"/numerics", "avx512-bf16"}},
       {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
+      // By which pods are selected.
+      {R"(commonLabels.app\.kubernetes\.io/component=llm)",
+       {"/commonLabels/app.kubernetes.io~1component"}},
+      {R"(decode.podLabels.app\.kubernetes\.io/name=llm)",
+       {"/decode/podLabels/app.kubernetes.io~1name"}},
   };
   std::string sets;
   for (const auto& [set, names] : mistakes) absl::StrAppend(&sets, " --set '", set, "'");
