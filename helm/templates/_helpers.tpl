@@ -12,7 +12,7 @@
 {{- end }}
 {{- end }}
 
-{{/* What selects: never changes in the life of a release. Takes (dict "root" $ "component" NAME). */}}
+{{/* What selects: never changes in the life of a release, as long as nameOverride does not. Takes (dict "root" $ "component" NAME). */}}
 {{- define "baton.selector" -}}
 app.kubernetes.io/name: {{ include "baton.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
