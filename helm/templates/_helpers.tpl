@@ -14,8 +14,8 @@
 
 {{/* What selects: never changes in the life of a release, as long as nameOverride does not. Takes (dict "root" $ "component" NAME). */}}
 {{- define "baton.selector" -}}
-app.kubernetes.io/name: {{ include "baton.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "baton.name" .root | toYaml }}
+app.kubernetes.io/instance: {{ .root.Release.Name | toYaml }}
 {{- with .component }}
 app.kubernetes.io/component: {{ . }}
 {{- end }}

@@ -25,45 +25,47 @@
 {{- end }}
 {{- end }}
 
+{{/* Strings to YAML, whatever is in a name or a path. */}}
 {{- define "baton.args" -}}
 {{- $v := .root.Values -}}
 {{- $pool := get $v .component -}}
-- --listen={{ $v.listenAddress }}:{{ int64 $pool.port }}
-- --model={{ include "baton.modelFolder" .root }}
+{{- $args := list (printf "--listen=%s:%d" $v.listenAddress (int64 $pool.port)) (printf "--model=%s" (include "baton.modelFolder" .root)) -}}
 {{- with $v.model.name }}
-- --model-name={{ . }}
+{{- $args = append $args (printf "--model-name=%s" .) }}
 {{- end }}
 {{- if eq .component "router" }}
-- --mode={{ $pool.mode }}
-- --max-connection-age={{ int64 $pool.maxConnectionAgeSeconds }}s
-- --pair-wait={{ int64 $pool.pairWaitSeconds }}s
+{{- $args = concat $args (list
+      (printf "--mode=%s" $pool.mode)
+      (printf "--max-connection-age=%ds" (int64 $pool.maxConnectionAgeSeconds))
+      (printf "--pair-wait=%ds" (int64 $pool.pairWaitSeconds))) }}
 {{- else }}
-- --advertise=$(POD_IP)
-- --routers={{ include "baton.fullname" .root }}-routers:{{ int64 $v.router.port }}
+{{- $args = concat $args (list
+      "--advertise=$(POD_IP)"
+      (printf "--routers=%s-routers:%d" (include "baton.fullname" .root) (int64 $v.router.port))) }}
 {{- with $pool.backend }}
-- --backend={{ . }}
+{{- $args = append $args (printf "--backend=%s" .) }}
 {{- end }}
-- --numerics={{ $v.numerics }}
-- --threads={{ int64 $pool.threads }}
-- --kv-bytes={{ if eq $pool.kvMemory "auto" }}auto{{ else }}{{ include "baton.bytes" $pool.kvMemory }}{{ end }}
-- --kv-transports={{ $v.kv.transports }}
-- --kv-net-device={{ $v.kv.netDevice }}
-- --kv-type={{ $v.kv.type }}
-- --block-tokens={{ if eq (toString $v.kv.blockTokens) "auto" }}auto{{ else }}{{ int64 $v.kv.blockTokens }}{{ end }}
-- --context={{ int64 $pool.context }}
+{{- $args = concat $args (list
+      (printf "--numerics=%s" $v.numerics)
+      (printf "--threads=%d" (int64 $pool.threads))
+      (printf "--kv-bytes=%s" (eq $pool.kvMemory "auto" | ternary "auto" (include "baton.bytes" $pool.kvMemory)))
+      (printf "--kv-transports=%s" $v.kv.transports)
+      (printf "--kv-net-device=%s" $v.kv.netDevice)
+      (printf "--kv-type=%s" $v.kv.type)
+      (printf "--block-tokens=%s" (eq (toString $v.kv.blockTokens) "auto" | ternary "auto" (int64 $v.kv.blockTokens | toString)))
+      (printf "--context=%d" (int64 $pool.context))) }}
 {{- with int64 $pool.chunkTokens }}
-- --chunk-tokens={{ . }}
+{{- $args = append $args (printf "--chunk-tokens=%d" .) }}
 {{- end }}
 {{- end }}
-- --drain-grace={{ int64 $pool.drain.graceSeconds }}s
-- --log-level={{ $v.log.level }}
-- --log-format={{ $v.log.format }}
+{{- $args = concat $args (list
+      (printf "--drain-grace=%ds" (int64 $pool.drain.graceSeconds))
+      (printf "--log-level=%s" $v.log.level)
+      (printf "--log-format=%s" $v.log.format)) }}
 {{- if $v.metrics.enabled }}
-- --metrics-listen={{ $v.listenAddress }}:{{ int64 $v.metrics.port }}
+{{- $args = append $args (printf "--metrics-listen=%s:%d" $v.listenAddress (int64 $v.metrics.port)) }}
 {{- end }}
-{{- with $pool.args }}
-{{ toYaml . }}
-{{- end }}
+{{- concat $args ($pool.args | default list) | toYaml }}
 {{- end }}
 
 {{/* The service of grpc.health.v1 that says whether this one can do its work. */}}
@@ -144,7 +146,7 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
     spec:
-      serviceAccountName: {{ include "baton.serviceAccountName" .root }}
+      serviceAccountName: {{ include "baton.serviceAccountName" .root | quote }}
       automountServiceAccountToken: false
       enableServiceLinks: false
       terminationGracePeriodSeconds: {{ include "baton.terminationGraceSeconds" . }}
@@ -153,14 +155,14 @@ spec:
       {{- with $v.image.pullSecrets }}
       imagePullSecrets:
         {{- range . }}
-        - name: {{ . }}
+        - name: {{ . | quote }}
         {{- end }}
       {{- end }}
       {{- with $pool.priorityClassName }}
-      priorityClassName: {{ . }}
+      priorityClassName: {{ . | quote }}
       {{- end }}
       {{- with $pool.runtimeClassName }}
-      runtimeClassName: {{ . }}
+      runtimeClassName: {{ . | quote }}
       {{- end }}
       {{- with $pool.nodeSelector }}
       nodeSelector:
@@ -224,7 +226,7 @@ spec:
             - name: POD_IP
               valueFrom: {fieldRef: {fieldPath: status.podIP}}
             - name: BATON_ATTACH_TOKEN
-              valueFrom: {secretKeyRef: {name: {{ include "baton.secretName" .root }}, key: {{ $v.attach.secretKey }}}}
+              valueFrom: {secretKeyRef: {name: {{ include "baton.secretName" .root | quote }}, key: {{ $v.attach.secretKey | quote }}}}
             {{- if eq $gpus 0 }}
             {{- /* Where all containers go through NVIDIA's runtime, an image built for GPUs would see all that the node has. */}}
             - {name: NVIDIA_VISIBLE_DEVICES, value: void}
@@ -287,12 +289,12 @@ spec:
         {{- if eq $v.model.source "pvc" }}
         - name: model
           persistentVolumeClaim:
-            claimName: {{ required "model.source is pvc: model.pvc.claimName is missing" $v.model.pvc.claimName }}
+            claimName: {{ required "model.source is pvc: model.pvc.claimName is missing" $v.model.pvc.claimName | quote }}
             readOnly: true
         {{- else if eq $v.model.source "hostPath" }}
         - name: model
           hostPath:
-            path: {{ required "model.source is hostPath: model.hostPath.path is missing" $v.model.hostPath.path }}
+            path: {{ required "model.source is hostPath: model.hostPath.path is missing" $v.model.hostPath.path | quote }}
             type: Directory
         {{- else if eq $v.model.source "init" }}
         - name: model

@@ -447,7 +447,7 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
             - name: POD_IP
               valueFrom: {fieldRef: {fieldPath: status.podIP}}
             - name: BATON_ATTACH_TOKEN
-              valueFrom: {secretKeyRef: {name: baton-attach, key: token}}
+              valueFrom: {secretKeyRef: {name: "baton-attach", key: "token"}}
             - {name: NVIDIA_VISIBLE_DEVICES, value: void}
             - name: OF_PART
               value: a
@@ -470,7 +470,7 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
           emptyDir: {}
         - name: model
           hostPath:
-            path: /srv/models
+            path: "/srv/models"
             type: Directory
         - emptyDir: {}
           name: PART-data)"};
@@ -478,6 +478,26 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
     for (const char* piece : kRendered)
       EXPECT_THAT(deployments.at(part), HasSubstr(absl::StrReplaceAll(piece, {{"PART", part}})));
   }
+}
+
+// What is YAML's own, or looks like a number, stays what it is.
+TEST_F(HelmTest, NamesArriveAsTheyAre) {
+  const Ended named = Template(
+      "--show-only templates/pools.yaml --set-string 'model.name=Llama 3: chat #1' "
+      "--set-string model.path=/m/a:b --set-string 'kv.netDevice=eth0\\,mlx5_0:1' "
+      "--set-string 'router.args={--a=b: c #d}' --set-string attach.existingSecret=12 "
+      "--set-string nameOverride=34 --set-string image.pullSecrets={56} --set-string "
+      "decode.priorityClassName=78");
+  EXPECT_EQ(named.exit_status, 0) << named.output;
+  EXPECT_EQ(Count(named.output, "            - '--model-name=Llama 3: chat #1'\n"), 3);
+  EXPECT_EQ(Count(named.output, "            - --model=/m/a:b\n"), 3);
+  EXPECT_EQ(Count(named.output, "            - --kv-net-device=eth0,mlx5_0:1\n"), 2);
+  EXPECT_EQ(Count(named.output, "            - '--a=b: c #d'\n"), 1);
+  EXPECT_EQ(Count(named.output, "{secretKeyRef: {name: \"12\", key: \"token\"}}\n"), 3);
+  EXPECT_EQ(Count(named.output, "app.kubernetes.io/name: \"34\"\n"),
+            Count(named.output, "app.kubernetes.io/name: "));
+  EXPECT_EQ(Count(named.output, "- name: \"56\"\n"), 3);
+  EXPECT_EQ(Count(named.output, "priorityClassName: \"78\"\n"), 1);
 }
 
 TEST_F(HelmTest, ServersListenOnEitherFamily) {
@@ -780,7 +800,7 @@ TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
                     HasSubstr("- --rate=7\n"), HasSubstr("mountPath: /etc/goodput"),
                     HasSubstr("mine.json: x"), HasSubstr("cat /report/run.json")));
   EXPECT_THAT(Template(job + "--set goodput.report.claimName=reports").output,
-              AllOf(HasSubstr("persistentVolumeClaim: {claimName: reports}"),
+              AllOf(HasSubstr("persistentVolumeClaim: {claimName: \"reports\"}"),
                     Not(HasSubstr("cat /report/run.json"))));
 }
 
