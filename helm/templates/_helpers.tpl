@@ -3,13 +3,16 @@
 {{- end }}
 
 {{- define "baton.fullname" -}}
-{{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
-{{- else if contains (include "baton.name" .) .Release.Name }}
-{{- .Release.Name | trunc 40 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name (include "baton.name" .) | trunc 40 | trimSuffix "-" }}
+{{- $name := .Values.fullnameOverride -}}
+{{- if not $name }}
+{{- $name = contains (include "baton.name" .) .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name (include "baton.name" .)) }}
 {{- end }}
+{{- $name = $name | trunc 40 | trimSuffix "-" }}
+{{- /* Of Services, Kubernetes wants a letter first and no dots. It would say so once other objects are made. */}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- fail (printf "Services can't be called '%s', as the release is named '%s': fullnameOverride takes a name that begins with a letter and has only a-z, 0-9 and - in it" $name .Release.Name) }}
+{{- end }}
+{{- $name }}
 {{- end }}
 
 {{/* What selects: never changes in the life of a release, as long as nameOverride does not. Takes (dict "root" $ "component" NAME). */}}

@@ -274,6 +274,11 @@ TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
       {"listenAddress=localhost", {"/listenAddress", "[::]"}},
       {"numerics=fast", {"/numerics", "avx512-bf16"}},
       {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
+      {"fullnameOverride=My_Baton", {"/fullnameOverride", "My_Baton"}},
+      {"nameOverride=chat-", {"/nameOverride", "chat-"}},
+      {"attach.existingSecret=My_Secret", {"/attach/existingSecret", "My_Secret"}},
+      {"attach.secretKey=a/b", {"/attach/secretKey", "a/b"}},
+      {"model.pvc.claimName=models/llama", {"/model/pvc/claimName", "models/llama"}},
       // By which pods are selected.
       {R"(commonLabels.app\.kubernetes\.io/component=llm)",
        {"/commonLabels/app.kubernetes.io~1component"}},
@@ -368,6 +373,27 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
               HasSubstr("router.autoscaling.minReplicas is 5, more than maxReplicas, which is 4"));
   EXPECT_EQ(Template("--set decode.autoscaling.minReplicas=5").exit_status, 0) << "not used";
   EXPECT_THAT(Template("--kube-version 1.26.0").output, HasSubstr(">=1.27"));
+}
+
+TEST_F(HelmTest, ReleasesWhoseNamesServicesCantHaveAreRefused) {
+  const auto named = [&](const std::string& release, const std::string& arguments) {
+    return RunShell(absl::StrCat(helm_, " template ", release, " ", kChart.string(),
+                                 " --kube-version 1.31.0 --show-only templates/services.yaml ",
+                                 arguments));
+  };
+  EXPECT_THAT(named("7b-chat", "").output,
+              HasSubstr("Services can't be called '7b-chat-baton', as the release is named "
+                        "'7b-chat': fullnameOverride takes a name that begins with a letter"));
+  EXPECT_THAT(named("chat.v2", "").output, HasSubstr("can't be called 'chat.v2-baton'"));
+  EXPECT_THAT(named("chat", "--set nameOverride=Chat_2").output,
+              HasSubstr("can't be called 'chat-Chat_2'"));
+  EXPECT_THAT(named("7b-chat", "--set fullnameOverride=chat-7b").output,
+              AllOf(HasSubstr("\n  name: chat-7b\n"), HasSubstr("instance: 7b-chat\n")));
+  EXPECT_THAT(named("chat-7b", "").output, HasSubstr("\n  name: chat-7b-baton\n"));
+  EXPECT_THAT(named("my-baton", "").output, HasSubstr("\n  name: my-baton\n"));
+  // As long as a release's name may be.
+  EXPECT_THAT(named("a-release-whose-name-is-as-long-as-helm-lets-it-be-ok", "").output,
+              HasSubstr("\n  name: a-release-whose-name-is-as-long-as-helm\n"));
 }
 
 TEST_F(HelmTest, AnInitContainerMayReachWhatItFetchesFrom) {
