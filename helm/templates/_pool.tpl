@@ -7,6 +7,9 @@
 {{- if and $a.enabled (gt (int64 $a.minReplicas) (int64 $a.maxReplicas)) }}
 {{- fail (printf "%s.autoscaling.minReplicas is %d, more than maxReplicas, which is %d" .component (int64 $a.minReplicas) (int64 $a.maxReplicas)) }}
 {{- end }}
+{{- if and $a.enabled (not $a.cpuPercent) (not $a.metrics) }}
+{{- fail (printf "%s.autoscaling.enabled is true, cpuPercent null and metrics empty: the autoscaler would have nothing to go by, and Kubernetes gives it 80 %% of CPU" .component) }}
+{{- end }}
 {{- if ne .component "router" }}
 {{- $gpus := int64 $pool.gpu.count -}}
 {{- if and (eq $pool.backend "cuda") (eq $gpus 0) }}

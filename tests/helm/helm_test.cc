@@ -372,6 +372,10 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
                   .output,
               HasSubstr("router.autoscaling.minReplicas is 5, more than maxReplicas, which is 4"));
   EXPECT_EQ(Template("--set decode.autoscaling.minReplicas=5").exit_status, 0) << "not used";
+  EXPECT_THAT(Template("--set decode.autoscaling.enabled=true --set "
+                       "decode.autoscaling.cpuPercent=null")
+                  .output,
+              HasSubstr("decode.autoscaling.enabled is true, cpuPercent null and metrics empty"));
   EXPECT_THAT(Template("--kube-version 1.26.0").output, HasSubstr(">=1.27"));
 }
 
