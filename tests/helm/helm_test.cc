@@ -274,6 +274,9 @@ TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
       {"listenAddress=localhost", {"/listenAddress", "[::]"}},
       {"numerics=fast", {"/numerics", "avx512-bf16"}},
       {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
+      // What is null would be 0.
+      {"decode.replicas=null", {"/decode'", "missing property 'replicas'"}},
+      {"prefill.drain.graceSeconds=null", {"/prefill/drain'", "missing property 'graceSeconds'"}},
       {"fullnameOverride=My_Baton", {"/fullnameOverride", "My_Baton"}},
       {"nameOverride=chat-", {"/nameOverride", "chat-"}},
       {"attach.existingSecret=My_Secret", {"/attach/existingSecret", "My_Secret"}},
