@@ -10,6 +10,10 @@
 {{- if and $a.enabled (not $a.cpuPercent) (not $a.metrics) }}
 {{- fail (printf "%s.autoscaling.enabled is true, cpuPercent null and metrics empty: the autoscaler would have nothing to go by, and Kubernetes gives it 80 %% of CPU" .component) }}
 {{- end }}
+{{- $init := .root.Values.model.init -}}
+{{- if and (eq .root.Values.model.source "init") (not (or $init.image $init.command $init.args)) }}
+{{- fail "model.source is 'init', and of model.init neither image nor command nor args is given: the init container would fetch nothing" }}
+{{- end }}
 {{- if ne .component "router" }}
 {{- $gpus := int64 $pool.gpu.count -}}
 {{- if and (eq $pool.backend "cuda") (eq $gpus 0) }}

@@ -356,6 +356,8 @@ TEST_F(HelmTest, MisspeltKeysOfKubernetesOwnTypesAreNamed) {
 TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set model.source=pvc").output, HasSubstr("model.pvc.claimName"));
   EXPECT_THAT(Template("--set model.source=hostPath").output, HasSubstr("model.hostPath.path"));
+  EXPECT_THAT(Template("--set model.source=init").output,
+              HasSubstr("of model.init neither image nor command nor args is given"));
   EXPECT_THAT(Template("--set decode.backend=cuda --set decode.gpu.count=1 "
                        "--set numerics=portable")
                   .output,
@@ -406,7 +408,7 @@ TEST_F(HelmTest, ReleasesWhoseNamesServicesCantHaveAreRefused) {
 TEST_F(HelmTest, AnInitContainerMayReachWhatItFetchesFrom) {
   const std::string policies =
       "--show-only templates/networkpolicy.yaml --set networkPolicy.egress=true "
-      "--set model.source=init ";
+      "--set model.source=init --set model.init.image=fetch ";
   const Ended refused = Template(policies);
   EXPECT_NE(refused.exit_status, 0);
   EXPECT_THAT(refused.output, HasSubstr("networkPolicy.egress is true and networkPolicy.egressTo "
@@ -429,9 +431,9 @@ TEST_F(HelmTest, AnInitContainerMayReachWhatItFetchesFrom) {
           cidr: 203.0.113.0/24
 )"),
             3);
-  EXPECT_EQ(Template("--set model.source=init").exit_status, 0);
-  EXPECT_EQ(Template("--set model.source=init --set networkPolicy.egress=true "
-                     "--set networkPolicy.enabled=false")
+  const std::string fetches = "--set model.source=init --set model.init.image=fetch ";
+  EXPECT_EQ(Template(fetches).exit_status, 0);
+  EXPECT_EQ(Template(fetches + "--set networkPolicy.egress=true --set networkPolicy.enabled=false")
                 .exit_status,
             0);
 }
@@ -593,7 +595,8 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
               testing::Each("all@sha256:" + shared));
   // An init container without an image has that of its part; the test and the load ask as routers.
   EXPECT_THAT(
-      images("--set model.source=init --set decode.image.repository=d"),
+      images(
+          "--set model.source=init --set model.init.args={fetch} --set decode.image.repository=d"),
       ElementsAre("all:0.1.0", "all:0.1.0", "all:0.1.0", "all:0.1.0", "d:0.1.0", "d:0.1.0"));
   const std::string routers = "--set router.image.repository=r --set goodput.enabled=true ";
   EXPECT_THAT(Template(routers + "--show-only templates/goodput-job.yaml").output,
@@ -629,7 +632,7 @@ TEST_F(HelmTest, PodsWithoutAGpuSeeNone) {
 TEST_F(HelmTest, AnInitContainerIsToldForWhomItFetches) {
   const std::string pools =
       Template(
-          "--show-only templates/pools.yaml --set model.source=init "
+          "--show-only templates/pools.yaml --set model.source=init --set model.init.image=fetch "
           "--set model.init.env[0].name=STORE --set model.init.env[0].value=s3")
           .output;
   for (const char* part : {"router", "prefill", "decode"}) {
@@ -722,7 +725,8 @@ TEST_F(HelmTest, RolloutsAreNotGivenUpWhileWorkersMayStart) {
   const auto deployments = DeploymentsOf(
       Template(pools +
                "--set decode.probes.startup.periodSeconds=4 --set decode.minReadySeconds=7 "
-               "--set prefill.probes.startup.initialDelaySeconds=100 --set model.source=init")
+               "--set prefill.probes.startup.initialDelaySeconds=100 --set model.source=init "
+               "--set model.init.command={fetch}")
           .output);
   EXPECT_THAT(deployments.at("router"), HasSubstr("\n  progressDeadlineSeconds: 6000\n"));
   EXPECT_THAT(deployments.at("prefill"), HasSubstr("\n  progressDeadlineSeconds: 6000\n"));
