@@ -782,6 +782,10 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
   EXPECT_THAT(Template(test).output,
               AllOf(HasSubstr(absl::StrCat("name: WANT_IDS, value: \"", ids, "\"")),
                     HasSubstr(first["prompt"].get<std::string>())));
+  // All that is known of it is 48 tokens, and it goes on.
+  EXPECT_THAT(Template(test + "--set test.maxTokens=48").output, HasSubstr(ids));
+  EXPECT_THAT(Template(test + "--set test.maxTokens=49").output,
+              HasSubstr("name: WANT_IDS, value: \"\""));
   // Of another model it is only known that it says the same twice, unless the values say more.
   EXPECT_THAT(Template(test + "--set model.path=/models/x").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
@@ -825,6 +829,10 @@ TEST_F(HelmTest, TheTestFitsIntoQuotasAndOntoNodes) {
                   .output,
               AllOf(HasSubstr("\n  nodeSelector:\n    pool: cpu\n"),
                     HasSubstr("\n  tolerations:\n    - key: t\n"), HasSubstr("cpu: 7m\n")));
+  EXPECT_THAT(Template(test + "--set test.timeoutSeconds=1000").output,
+              AllOf(HasSubstr("\n  activeDeadlineSeconds: 1000\n"),
+                    HasSubstr("baton-client wait --router=\"$ROUTER\" --timeout=500s "),
+                    HasSubstr("baton-client generate --router=\"$ROUTER\" --timeout=200s ")));
 }
 
 TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
