@@ -94,6 +94,27 @@ class HelmTest : public testing::Test {
                                  " --namespace serving --kube-version 1.31.0 ", arguments));
   }
 
+  // The same, with a cluster: each lookup of `file`, as it stands there, finds the object beside
+  // it.
+  Ended TemplateWhere(const std::string& file,
+                      const std::vector<std::pair<std::string, std::string>>& found,
+                      const std::string& arguments) const {
+    std::string folder = "/tmp/baton-helm-XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) return {-1, "no folder in /tmp"};
+    fs::copy(kChart, folder + "/helm", fs::copy_options::recursive);
+    std::string text = Read(kChart / "templates" / file);
+    for (const auto& [lookup, object] : found) {
+      EXPECT_EQ(Count(text, lookup), 1) << lookup;
+      const std::string literal = absl::StrCat("(fromJson `", object, "`)");
+      text = absl::StrReplaceAll(text, {{lookup, literal}});
+    }
+    std::ofstream(folder + "/helm/templates/" + file) << text;
+    Ended rendered = RunShell(
+        absl::StrCat(helm_, " template baton ", folder, "/helm --kube-version 1.31.0 ", arguments));
+    fs::remove_all(folder);
+    return rendered;
+  }
+
   std::string helm_;
 };
 
@@ -733,25 +754,14 @@ TEST_F(HelmTest, RolloutsAreNotGivenUpWhileWorkersMayStart) {
   EXPECT_THAT(deployments.at("decode"), HasSubstr("\n  progressDeadlineSeconds: 6007\n"));
 }
 
-// With a cluster in which decode runs, as `running` and `autoscaler` say: nothing but lookup asks
-// for them.
 TEST_F(HelmTest, AutoscalingThatIsSwitchedOnBeginsWithWhatRuns) {
-  std::string folder = "/tmp/baton-helm-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  fs::copy(kChart, folder + "/helm", fs::copy_options::recursive);
-  const std::string pool = Read(kChart / "templates/_pool.tpl");
   const auto rendered_with = [&](const std::string& running, const std::string& autoscaler) {
-    constexpr char kRunning[] = "lookup \"apps/v1\" \"Deployment\" .root.Release.Namespace $name";
-    constexpr char kAutoscaler[] =
-        "lookup \"autoscaling/v2\" \"HorizontalPodAutoscaler\" .root.Release.Namespace $name";
-    EXPECT_EQ(Count(pool, kRunning), 1);
-    EXPECT_EQ(Count(pool, kAutoscaler), 1);
-    std::ofstream(folder + "/helm/templates/_pool.tpl")
-        << absl::StrReplaceAll(pool, {{kRunning, absl::StrCat("fromJson `", running, "`")},
-                                      {kAutoscaler, absl::StrCat("fromJson `", autoscaler, "`")}});
-    const Ended rendered = RunShell(
-        absl::StrCat(helm_, " template baton ", folder, "/helm --kube-version 1.31.0 ",
-                     "--show-only templates/pools.yaml --set decode.autoscaling.enabled=true"));
+    const Ended rendered = TemplateWhere(
+        "_pool.tpl",
+        {{"lookup \"apps/v1\" \"Deployment\" .root.Release.Namespace $name", running},
+         {"lookup \"autoscaling/v2\" \"HorizontalPodAutoscaler\" .root.Release.Namespace $name",
+          autoscaler}},
+        "--show-only templates/pools.yaml --set decode.autoscaling.enabled=true");
     EXPECT_EQ(rendered.exit_status, 0) << rendered.output;
     return DeploymentsOf(rendered.output).at("decode");
   };
@@ -771,7 +781,6 @@ TEST_F(HelmTest, AutoscalingThatIsSwitchedOnBeginsWithWhatRuns) {
   EXPECT_THAT(rendered_with(kEight, kAutoscaled), leaves_it) << "never had a number";
   EXPECT_THAT(rendered_with(kNone, "{}"), leaves_it) << "an autoscaler leaves none alone";
   EXPECT_THAT(rendered_with("{}", "{}"), leaves_it) << "an install";
-  fs::remove_all(folder);
 }
 
 TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
@@ -938,6 +947,35 @@ TEST(HelmDrillTest, RemovesTheNamespacesThatItMadeAndNoOther) {
               AllOf(HasSubstr("create namespace chat\n"), HasSubstr("create namespace chat-load\n"),
                     HasSubstr("\ndelete namespace chat --ignore-not-found")));
   EXPECT_EQ(Count(asked, "delete namespace"), 1) << asked;
+}
+
+TEST_F(HelmTest, ASecretWithoutAUsableTokenIsRefused) {
+  const auto with = [&](const std::string& secret) {
+    return TemplateWhere(
+        "attach-secret.yaml",
+        {{"lookup \"v1\" \"Secret\" .Release.Namespace .Values.attach.existingSecret", secret}},
+        "--set attach.existingSecret=mine --set attach.secretKey=t.1");
+  };
+  const auto holding = [](const std::string& token) {
+    return absl::StrCat(R"({"data": {"t.1": ")", absl::Base64Escape(token), R"("}})");
+  };
+  for (const char* token : {"", "a\n", "\n", "a b", "\xc3\xa4"}) {
+    const Ended refused = with(holding(token));
+    EXPECT_NE(refused.exit_status, 0) << token;
+    EXPECT_THAT(refused.output, HasSubstr("'t.1' of the Secret 'mine' is empty, or has a space"));
+  }
+  EXPECT_EQ(with(holding("a-Token~!")).exit_status, 0);
+  EXPECT_EQ(with("{}").exit_status, 0) << "it is not there yet";
+  EXPECT_EQ(with(R"({"data": {"other": ""}})").exit_status, 0) << "nor is what is in it";
+  // Its own is made anew where it has none.
+  const std::string own = "lookup \"v1\" \"Secret\" .Release.Namespace $name";
+  const std::string show = "--show-only templates/attach-secret.yaml";
+  EXPECT_THAT(
+      TemplateWhere("attach-secret.yaml", {{own, R"({"data": {"token": "YQ=="}})"}}, show).output,
+      HasSubstr("\n  token: YQ==\n"));
+  EXPECT_THAT(
+      TemplateWhere("attach-secret.yaml", {{own, R"({"data": {"token": ""}})"}}, show).output,
+      testing::ContainsRegex("\n  token: [A-Za-z0-9]{64}"));
 }
 
 // Where Kubernetes' own types are too deep to be told here, and manifests, which may be anything.
