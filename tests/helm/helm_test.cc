@@ -858,9 +858,11 @@ TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
                     Not(HasSubstr("cat /report/run.json"))));
 }
 
+constexpr int kOnceStopped = -1;
+
 // The script of the Job, with a tool whose `run` writes `run_file`, if any, and ends with
-// `run_status`, and whose `report` ends with `report_status`. Of an earlier revision there is a run
-// file already.
+// `run_status`, or with 130 once it is stopped, for which the script is sent a SIGTERM, and whose
+// `report` ends with `report_status`. Of an earlier revision there is a run file already.
 Ended RunGoodputJob(const std::string& rendered, const std::string& run_file, int run_status,
                     int report_status) {
   const std::string begin = "          command: [sh, -uc]\n          args:\n            - |\n";
@@ -883,11 +885,18 @@ Ended RunGoodputJob(const std::string& rendered, const std::string& run_file, in
       << "if [ \"$1\" = report ]; then cp \"$2\" " << folder << "/report.html; exit "
       << report_status << "; fi\n"
       << (run_file.empty() ? "" : absl::StrCat("printf ", run_file, " > ", folder, "/run.json\n"))
-      << "exit " << run_status << "\n";
+      << (run_status != kOnceStopped ? absl::StrCat("exit ", run_status, "\n")
+                                     : absl::StrCat("trap 'exit 130' TERM\n: > ", folder,
+                                                    "/begun\n", "while :; do sleep 0.02; done\n"));
   for (const char* program : {"/baton-client", "/baton-goodput"})
     fs::permissions(folder + program, fs::perms::owner_all);
-  Ended ended = RunShell(absl::StrCat("PATH=", folder, ":$PATH ROUTER=r sh -uc \"$(cat ", folder,
-                                      "/script)\" goodput --rate=7"));
+  const std::string run = absl::StrCat("PATH=", folder, ":$PATH ROUTER=r sh -uc \"$(cat ", folder,
+                                       "/script)\" goodput --rate=7");
+  Ended ended = RunShell(
+      run_status != kOnceStopped
+          ? run
+          : absl::StrCat(run, " & job=$!; until [ -e ", folder,
+                         "/begun ]; do sleep 0.02; done; sleep 0.1; kill $job; wait $job"));
   absl::StrReplaceAll({{folder, "/report"}}, &ended.output);
   absl::StrAppend(&ended.output, "page: ", Read(folder + "/report.html"), "\n");
   fs::remove_all(folder);
@@ -912,6 +921,9 @@ TEST_F(HelmTest, TheLoadLeavesAPageAndItsOwnStatus) {
   }
   EXPECT_EQ(RunGoodputJob(job, "measured", 0, 1).exit_status, 1) << "no page is no success";
   EXPECT_EQ(RunGoodputJob(job, "measured", 3, 1).exit_status, 3);
+  ended = RunGoodputJob(job, "begun", kOnceStopped, 0);
+  EXPECT_EQ(ended.exit_status, 130) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("page: begun\n"));
   ended = RunGoodputJob(job, "", 2, 0);
   EXPECT_EQ(ended.exit_status, 2);
   EXPECT_THAT(ended.output, AllOf(Not(HasSubstr("earlier")), Not(HasSubstr("asked report"))));
