@@ -351,6 +351,7 @@ TEST_F(HelmTest, MisspeltKeysOfKubernetesOwnTypesAreNamed) {
        "maxskew"},
       {"router.image.pullPolicy=Never", "/router/image", "pullPolicy"},
       {"networkPolicy.clients[0].podSelectors.a=b", "/networkPolicy/clients/0", "podSelectors"},
+      {"networkPolicy.dns[0].ports=b", "/networkPolicy/dns/0", "ports"},
       {"networkPolicy.egressTo[0].from[0].a=b", "/networkPolicy/egressTo/0", "from"},
       {"networkPolicy.egressTo[0].ports[0].prot=TCP", "/networkPolicy/egressTo/0/ports/0", "prot"},
       {"networkPolicy.egressTo[0].to[0].ipBlock.cdir=b", "/networkPolicy/egressTo/0/to/0/ipBlock",
