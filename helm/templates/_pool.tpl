@@ -1,6 +1,6 @@
 {{/* One kind of process. All take (dict "root" $ "component" "router|prefill|decode"). */}}
 
-{{/* What the schema can't see: values of a worker that do not fit together. */}}
+{{/* What the schema can't see: values of a part that do not fit together. */}}
 {{- define "baton.refuseMisfits" -}}
 {{- $pool := get .root.Values .component -}}
 {{- $a := $pool.autoscaling -}}
@@ -9,6 +9,17 @@
 {{- end }}
 {{- if and $a.enabled (not $a.cpuPercent) (not $a.metrics) }}
 {{- fail (printf "%s.autoscaling.enabled is true, cpuPercent null and metrics empty: the autoscaler would have nothing to go by, and Kubernetes gives it 80 %% of CPU" .component) }}
+{{- end }}
+{{- /* Of these more than the argument is made: grace periods, ports, probes. */}}
+{{- $instead := dict "listen" (printf "%s.port" .component) "metrics-listen" "metrics.port" "drain-grace" (printf "%s.drain.graceSeconds" .component) -}}
+{{- range $arg := $pool.args }}
+{{- $flag := regexFind "^--?[a-z_-]+" $arg | trimPrefix "-" | trimPrefix "-" | replace "_" "-" }}
+{{- with get $instead $flag }}
+{{- fail (printf "%s.args has '%s', which would not be what the rest of the manifest goes by; set %s" $.component $arg .) }}
+{{- end }}
+{{- end }}
+{{- if and .root.Values.metrics.enabled (eq (int64 .root.Values.metrics.port) (int64 $pool.port)) }}
+{{- fail (printf "metrics.port and %s.port are both %d; one pod listens at both" .component (int64 $pool.port)) }}
 {{- end }}
 {{- $init := .root.Values.model.init -}}
 {{- if and (eq .root.Values.model.source "init") (not (or $init.image $init.command $init.args)) }}

@@ -380,6 +380,16 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set model.source=hostPath").output, HasSubstr("model.hostPath.path"));
   EXPECT_THAT(Template("--set model.source=init").output,
               HasSubstr("of model.init neither image nor command nor args is given"));
+  for (const char* flag : {"--drain-grace=5s", "-drain_grace", "--drain-grace"}) {
+    EXPECT_THAT(Template(absl::StrCat("--set 'router.args={--max-queued=9,", flag, "}'")).output,
+                HasSubstr(absl::StrCat("router.args has '", flag, "'")));
+  }
+  EXPECT_THAT(Template("--set prefill.args={--listen=0.0.0.0:9}").output,
+              HasSubstr("would not be what the rest of the manifest goes by; set prefill.port"));
+  EXPECT_EQ(Template("--set decode.args={--kv-type=f16}").exit_status, 0);
+  EXPECT_THAT(Template("--set metrics.port=50052").output,
+              HasSubstr("metrics.port and prefill.port are both 50052"));
+  EXPECT_EQ(Template("--set metrics.port=50052 --set metrics.enabled=false").exit_status, 0);
   EXPECT_THAT(Template("--set decode.backend=cuda --set decode.gpu.count=1 "
                        "--set numerics=portable")
                   .output,
