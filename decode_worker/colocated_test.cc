@@ -165,6 +165,46 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   ExpectAllBack();
 }
 
+// Nor tickets without end, each of which is refused, owed its blocks and offered again.
+TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
+  Start(32, {.max_batch = 8});
+  std::deque<std::unique_ptr<Handover>> tickets;
+  std::deque<Record> records;
+  std::vector<size_t> wanted;  // of both, until they have been let in and have ended
+  int turn = 0, let_in = 0;
+  const auto turn_with_tickets = [&] {
+    std::erase_if(wanted, [&](size_t i) { return records[i].promised && records[i].ended; });
+    if (wanted.size() < 6) {
+      tickets.push_back(Ready(8, 30));  // 2 + 1 blocks, 10 at the end
+      records.emplace_back().ended.emplace();
+      wanted.push_back(records.size() - 1);
+    }
+    for (const size_t i : wanted) {
+      if (!records[i].ended || (turn + i) % 10 != 0) continue;  // as a router asks again
+      records[i] = Record();
+      ASSERT_TRUE(Submit(Job(*tickets[i], 30), &records[i]).ok());
+    }
+    const auto promised = [&] {
+      return std::ranges::count_if(records, [](const Record& record) { return record.promised; });
+    };
+    const auto before = promised();
+    OneTurn();
+    let_in += static_cast<int>(promised() - before);
+    ++turn;
+  };
+  while (turn < 100 || worker_->Load().running < 5) turn_with_tickets();
+  const Prompt prompt = Colocated(90);  // 23 + 1 blocks, and one for each that runs
+  Record record;
+  ASSERT_TRUE(Submit(prompt.job, &record).ok());
+  turn_with_tickets();
+  ASSERT_FALSE(record.promised);
+  let_in = 0;
+  while (turn < 2000 && !record.promised) turn_with_tickets();
+  EXPECT_TRUE(record.promised);
+  EXPECT_GT(let_in, 0);
+  EXPECT_LT(let_in, 10);
+}
+
 TEST_P(ColocatedTest, APromptRefusedForTheQueuesLengthLeavesNothing) {
   Start(64, {.max_sequences = 1});
   const Prompt one = Colocated(40, 60), two = Colocated(30), three = Colocated(30);

@@ -156,7 +156,7 @@ class DecodeWorker::Core {
   int FirstBlocks(const Sequence& sequence) const;
   int BlocksToBegin(const Sequence& sequence) const;
   int OwedBlocks(absl::Time now) const { return now < owed_until_ ? owed_ : 0; }
-  bool PromptWaitsFor(int blocks, absl::Time now) const;
+  bool PromptWaitsFor(int blocks) const;
   bool Begin(Sequence* sequence, absl::Time now);
   std::vector<Chunk> PlanChunks(int batch, absl::Time now);
   bool RunsAtOnce(const std::vector<Chunk>& chunks) const;
@@ -179,8 +179,10 @@ class DecodeWorker::Core {
   std::map<JobId, Sequence> sequences_;  // oldest first
   std::deque<JobId> prompts_;            // kQueued and kComputing, oldest first
   // Blocks of a ticket that was refused for want of them: prompts leave them to it for a while.
+  // Once a ticket has overtaken a prompt by that, nothing more is owed until a prompt has begun.
   int owed_ = 0;
   absl::Time owed_until_ = absl::InfinitePast();
+  bool prompts_next_ = false;
   std::deque<Step> started_;              // that are running, oldest first: two at most
   std::optional<FinishedStep> finished_;  // whose results the next RunOnce hands out
   uint64_t steps_ = 0;                    // started

@@ -87,10 +87,8 @@ int DecodeWorker::Core::BlocksToBegin(const Sequence& sequence) const {
   return FirstBlocks(sequence) + static_cast<int>(running);
 }
 
-// Whether a ticket that takes so many blocks now would take those that a prompt waits for. One that
-// was refused for that is next: prompts and tickets take turns.
-bool DecodeWorker::Core::PromptWaitsFor(int blocks, absl::Time now) const {
-  if (blocks <= OwedBlocks(now)) return false;
+// Whether a ticket that takes so many blocks now would take those that a prompt waits for.
+bool DecodeWorker::Core::PromptWaitsFor(int blocks) const {
   for (const JobId id : prompts_) {
     const Sequence& sequence = sequences_.at(id);
     if (sequence.state != State::kQueued || sequence.paused_since) continue;
@@ -104,12 +102,14 @@ bool DecodeWorker::Core::Begin(Sequence* sequence, absl::Time now) {
   int older = 0;  // younger ones, taken over since, take turns with it
   for (const auto& [id, other] : sequences_) {
     if (id >= sequence->id) break;
-    older += other.state == State::kReady || other.state == State::kComputing;
+    older +=
+        (other.state == State::kReady || other.state == State::kComputing) && !other.paused_since;
   }
   if (older >= options_.max_batch) return false;
   if (pool_.free_blocks() < BlocksToBegin(*sequence) + OwedBlocks(now)) return false;
   auto blocks = pool_.Take(FirstBlocks(*sequence));
   if (!blocks.ok()) return false;
+  prompts_next_ = false;
   sequence->blocks = *std::move(blocks);
   sequence->state = State::kComputing;
   sequence->update(DecodePromised{});

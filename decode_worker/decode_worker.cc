@@ -232,15 +232,19 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time now) {
     return;
   }
   const int wanted = FirstBlocks(*sequence);
-  auto blocks = PromptWaitsFor(wanted, now)
+  const bool overtakes = PromptWaitsFor(wanted);
+  auto blocks = overtakes && wanted > OwedBlocks(now)
                     ? absl::ResourceExhaustedError("prompts wait for KV blocks here")
                     : pool_.Take(wanted);
   if (!blocks.ok()) {
-    owed_ = std::max(OwedBlocks(now), wanted);
-    owed_until_ = now + kOwed;
+    if (!prompts_next_) {
+      owed_ = std::max(OwedBlocks(now), wanted);
+      owed_until_ = now + kOwed;
+    }
     End(sequence, blocks.status());
     return;
   }
+  prompts_next_ = prompts_next_ || overtakes;
   if (wanted >= owed_) owed_ = 0;
   sequence->blocks = *std::move(blocks);
   const std::vector<BlockId> into(sequence->blocks.begin(),
