@@ -69,6 +69,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   }
   v1::GenerateRequest request;
   absl::Status status = ParseRequest(*bytes, &request);
+  if (request.request_id().empty()) request.set_request_id(NewRequestId());
   if (status.ok()) status = room_();
   if (status.ok()) {
     absl::StatusOr<CheckedRequest> checked =

@@ -139,6 +139,14 @@ absl::Status CheckTextSize(absl::string_view field, absl::string_view text,
       field, " has ", text.size(), " bytes; this router takes up to ", limits.text_bytes));
 }
 
+std::string NewRequestId() { return absl::StrCat("r", absl::Hex(RandomU64(), absl::kZeroPad16)); }
+
+int AnswersWanted(const v1::GenerateRequest& request) {
+  const bool valid = request.sampling().has_n() && request.sampling().n() >= 1 &&
+                     request.sampling().n() <= kMaxAnswers;
+  return valid ? static_cast<int>(request.sampling().n()) : 1;
+}
+
 absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                             const ServedModel& model, const RequestLimits& limits,
                                             absl::Time arrival, absl::Time deadline) {
@@ -149,9 +157,7 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
     return absl::InvalidArgumentError(absl::StrCat("request_id has ", request.request_id().size(),
                                                    " bytes; at most ", kMaxIdBytes));
   }
-  checked.request_id = request.request_id().empty()
-                           ? absl::StrCat("r", absl::Hex(RandomU64(), absl::kZeroPad16))
-                           : request.request_id();
+  checked.request_id = request.request_id().empty() ? NewRequestId() : request.request_id();
   if (absl::Status s = CheckModelName(request.model(), model); !s.ok()) return s;
   const v1::SamplingParams& params = request.sampling();
   for (const absl::Status& s :

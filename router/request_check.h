@@ -32,6 +32,11 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                             const ServedModel& model, const RequestLimits& limits,
                                             absl::Time arrival, absl::Time deadline);
 
+// For a request that came without one.
+std::string NewRequestId();
+// How many answers a request asks for, 1 where that is no number it may be. Any thread.
+int AnswersWanted(const v1::GenerateRequest& request);
+
 // NotFound unless `name` is empty or the model's.
 absl::Status CheckModelName(absl::string_view name, const ServedModel& model);
 // InvalidArgument names `field` when `text` is longer than the limit.

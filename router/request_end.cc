@@ -110,6 +110,12 @@ void RouterCore::Parts::FirstShown(Request& request, absl::Time now) {
   if (std::exchange(request.shown, true)) return;
   const absl::Duration ttft = now - request.checked.arrival;
   request.timing.set_ttft_us(Micros(ttft));
+  v1::Timing& then = request.timing_at_first;
+  then = request.timing;
+  if (!request.first_token_at && request.ticket_at) {  // the decode worker was faster
+    then.set_queue_us(then.queue_us() + Micros(*request.ticket_at - request.enqueued));
+    then.set_prefill_us(then.prefill_us() + Micros(now - *request.ticket_at));
+  }
   ServedOf(request).ttft.Observe(ttft);
 }
 
@@ -152,6 +158,7 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
     timing.set_queue_us(timing.queue_us() + Micros(*request.ticket_at - request.enqueued));
     timing.set_prefill_us(timing.prefill_us() +
                           Micros(*request.first_decode_at - *request.ticket_at));
+    request.first_token_at = request.first_decode_at;
   }
   if (finished != nullptr) {
     timing.set_handover_hidden_us(timing.handover_hidden_us() + finished->handover_hidden_us());
@@ -197,7 +204,8 @@ void RouterCore::Parts::FinishOk(Request& request, const AnswerEnd& end,
   summary.set_migrations(static_cast<uint32_t>(request.migrations));
   std::optional<v1::SloVerdict> verdict;
   if (request.checked.slo.any()) {
-    verdict = JudgeSlo(request.checked.slo, timing, request.answer.tokens().size());
+    verdict = JudgeSlo(request.checked.slo, request.timing_at_first, timing,
+                       request.answer.tokens().size());
     metrics->Judged(*verdict, request.answer.tokens().size());
     *summary.mutable_slo() = *verdict;
   }
@@ -227,7 +235,7 @@ void RouterCore::Parts::FinishError(Request& request, absl::Status status, absl:
   request.finished = now;
   request.leave_limit = options.slow_client_limit;
   ++counters.finished_error;
-  if (request.checked.slo.any()) metrics->Failed(status);
+  if (request.checked.slo.any()) metrics->Failed(status, request.answer.tokens().size());
   LogFinished(request, status, nullptr);
   EndClient(request, std::move(status));
   SetTimer(request);

@@ -27,6 +27,9 @@ void RouterCore::Parts::ArriveAll(ClientArrived event, absl::Time now) {
       one.checked.sampling.prompt_logprobs.reset();
     }
     Arrive(std::move(one), now);
+    if (group.ended && event.checked.slo.any()) {
+      metrics->Failed(group.status, 0, answers - index - 1);  // those that are not even begun
+    }
   }
 }
 
@@ -50,6 +53,7 @@ void RouterCore::Parts::EndClient(Request& request, absl::Status status) {
     if (group->ended) return;
     if (status.ok() && ++group->done < group->answers) return;
     group->ended = true;
+    group->status = status;
     if (!status.ok()) failed_groups.push_back(request.client());
   }
   ServedOf(request).Ended(status);
@@ -66,9 +70,12 @@ void RouterCore::Parts::AbortClientOf(const Request& request) {
 // Not where the first failure is found: who found it may be walking through the queue.
 void RouterCore::Parts::EndGroups(absl::Time now) {
   for (const RequestKey client : std::exchange(failed_groups, {})) {
+    const auto group = groups.find(client);
+    if (group == groups.end()) continue;
+    const absl::StatusCode code = group->second.status.code();
     for (Request* request : RequestsOf(client)) {
       if (request->stage == Request::Stage::kFinished) continue;
-      FinishError(*request, absl::CancelledError("another answer to the same client failed"), now);
+      FinishError(*request, absl::Status(code, "another answer to the same client failed"), now);
     }
   }
 }

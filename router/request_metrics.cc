@@ -44,10 +44,11 @@ void RequestMetrics::Judged(const v1::SloVerdict& verdict, size_t tokens) {
   if (!verdict.met()) slo_lost[verdict.lost_to()].Add();
 }
 
-void RequestMetrics::Failed(const absl::Status& status) {
+void RequestMetrics::Failed(const absl::Status& status, size_t tokens, int answers) {
   if (status.code() == absl::StatusCode::kCancelled) return;
-  slo_missed.Add();
-  slo_lost[0].Add();
+  slo_missed.Add(answers);
+  slo_missed_tokens.Add(tokens);
+  slo_lost[0].Add(answers);
 }
 
 void RequestMetrics::AddTo(MetricRegistry* registry) const {

@@ -53,8 +53,8 @@ struct RequestMetrics {
   std::array<Gauge, std::size(kWorkerStates)> prefill_workers, decode_workers;
 
   void Judged(const v1::SloVerdict& verdict, size_t tokens);
-  // A request with targets that ended without OK.
-  void Failed(const absl::Status& status);
+  // Answers to a request with targets that ended without OK, after `tokens` tokens.
+  void Failed(const absl::Status& status, size_t tokens, int answers = 1);
   // `this` outlives the registry's last Text().
   void AddTo(MetricRegistry* registry) const;
 };

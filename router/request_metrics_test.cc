@@ -178,6 +178,70 @@ TEST_F(RequestMetricsTest, TheVerdictIsInTheSummaryAndCounted) {
   EXPECT_EQ(Value("baton_router_slo_requests_total", {{"verdict", "met"}}), 1);
 }
 
+// The first token was late for the wait for room, and the try after it waited longer still, in the
+// queue.
+TEST_F(RequestMetricsTest, AMissedTtftIsNotBlamedOnWhatCameAfterTheToken) {
+  harness.AttachFour();
+  const RequestKey key = harness.Arrive(WithTargets(100, 1));
+  const LegKey prefill = harness.PrefillLeg();
+  harness.Ticket(prefill);
+  harness.First(prefill);
+  harness.Advance(absl::Milliseconds(150));
+  harness.Promise(harness.DecodeLeg());
+  harness.End(harness.DecodeLeg(), absl::UnavailableError("gone"));
+  for (int i = 0; i < 20; ++i) {
+    harness.Advance(absl::Milliseconds(50));
+    harness.ReportAll();
+  }
+  harness.RunToEnd();
+  ASSERT_TRUE(harness.clients.at(key).summary.has_value());
+  EXPECT_GT(harness.clients.at(key).summary->timing().queue_us(), 0u);
+  EXPECT_EQ(harness.clients.at(key).summary->slo().lost_to(), v1::SLO_PHASE_HANDOVER);
+}
+
+// gRPC tells a timeout rounded up, so that a client's own clock runs out before the router's.
+TEST_F(RequestMetricsTest, AClientWhoseDeadlinePassesHasNotCancelled) {
+  const auto ask = [&] {
+    CheckedRequest request = WithTargets(1, 1);
+    request.deadline = harness.now + absl::Milliseconds(1240);
+    return harness.Arrive(std::move(request));
+  };
+  const RequestKey early = ask();
+  harness.Advance(absl::Milliseconds(1200));
+  harness.Tell(ClientCancelled{early});
+  EXPECT_EQ(Ended("CANCELLED"), 1);
+  EXPECT_EQ(Lost("failed"), 0);
+  const RequestKey late = ask();
+  harness.Advance(absl::Milliseconds(1234));
+  harness.Tell(ClientCancelled{late});
+  EXPECT_EQ(Ended("CANCELLED"), 1);
+  EXPECT_EQ(Ended("DEADLINE_EXCEEDED"), 1);
+  EXPECT_EQ(Lost("failed"), 1);
+}
+
+TEST_F(RequestMetricsTest, OfSeveralAnswersEachThatWasNotGivenHasMissed) {
+  harness.Arrive(kPrompt, 5);  // the queue takes one
+  CheckedRequest refused = WithTargets(1, 1);
+  refused.answers = 3;
+  harness.Arrive(std::move(refused));
+  EXPECT_EQ(Lost("failed"), 3);
+  harness.Tell(ClientCancelled{1});
+  harness.AttachFour();
+  CheckedRequest one = WithTargets(1, 1);
+  one.answers = 1;
+  const RequestKey key = harness.Arrive(std::move(one));
+  const LegKey prefill = harness.PrefillLeg();
+  harness.Ticket(prefill);
+  const LegKey decode = harness.DecodeLeg();
+  harness.Promise(decode);
+  harness.First(prefill);
+  harness.Tokens(decode, 0, 3);
+  harness.End(decode, absl::InvalidArgumentError("no"));
+  ASSERT_TRUE(harness.clients.at(key).status.has_value());
+  EXPECT_EQ(Lost("failed"), 4);
+  EXPECT_EQ(Value("baton_router_slo_generated_tokens_total", {{"verdict", "missed"}}), 3);
+}
+
 TEST_F(RequestMetricsTest, ARequestThatFailsHasMissedAndOneThatWasCancelledIsNotJudged) {
   harness.Arrive(WithTargets(1, 1));
   harness.Arrive(WithTargets(1, 1));  // the queue takes one

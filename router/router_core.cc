@@ -23,6 +23,18 @@ constexpr absl::Duration kFullPause = absl::Milliseconds(20);
 // How many requests whose own workers are all busy one look at the queue passes over.
 constexpr int kMostPassed = 1024;
 
+// A client whose deadline passes cancels, and by its own clock that is a little before ours: gRPC
+// sends the timeout rounded up to three digits (PROTOCOL-HTTP2.md, "Timeout"), and it counts here
+// from arrival. What timed out must not pass for what its client no longer wanted.
+absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time now) {
+  const CheckedRequest& checked = request.checked;
+  const absl::Duration rounding = (checked.deadline - checked.arrival) / 100;
+  if (now < checked.deadline - rounding - absl::Milliseconds(5)) {
+    return absl::CancelledError(cancelled);
+  }
+  return absl::DeadlineExceededError("the deadline passed, and the client left");
+}
+
 }  // namespace
 
 RouterCore::RouterCore(RouterCoreOptions options)
@@ -49,13 +61,13 @@ void RouterCore::Handle(CoreEvent event, absl::Time now) {
                  [&](ClientCancelled& e) {
                    for (Request* request : p.RequestsOf(e.request)) {
                      if (request->stage == Request::Stage::kFinished) continue;
-                     p.FinishError(*request, absl::CancelledError("the client cancelled"), now);
+                     p.FinishError(*request, WhyGone(*request, "the client cancelled", now), now);
                    }
                  },
                  [&](ClientGone& e) {
                    for (Request* request : p.RequestsOf(e.request)) {
                      if (request->stage != Request::Stage::kFinished) {
-                       p.FinishError(*request, absl::CancelledError("the client is gone"), now);
+                       p.FinishError(*request, WhyGone(*request, "the client is gone", now), now);
                      }
                      p.timers.erase({request->timer, request->key});
                      p.requests.erase(request->key);

@@ -32,8 +32,9 @@ struct Leg {
 // A client that wants several answers: inside, each is a request of its own.
 struct AnswerGroup {
   int answers = 0;
-  int done = 0;        // with OK
-  bool ended = false;  // the client has its status coming
+  int done = 0;         // with OK
+  bool ended = false;   // the client has its status coming
+  absl::Status status;  // then
   bool aborted = false;
   uint64_t completion_tokens = 0;  // of those that are done
 };
@@ -106,7 +107,7 @@ struct Request {
   absl::Duration leave_limit;  // from then on, for the client to take what is on its way
 
   // For the Summary.
-  v1::Timing timing;
+  v1::Timing timing, timing_at_first;  // now, and when the first token was shown
   std::string prefill_address, decode_address, link;
   v1::ServingMode served = v1::SERVING_MODE_UNSPECIFIED;
   std::optional<absl::Time> ticket_at;  // colocated: when the prompt was begun

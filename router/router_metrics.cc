@@ -8,9 +8,13 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
   router->request_metrics().AddTo(registry);
   registry->AddGauge("baton_router_requests_waiting", "Requests in the queue.", {},
                      [router] { return double(router->queued()); });
-  registry->AddGauge(
-      "baton_router_requests_running", "Requests that have left the queue and have not ended.", {},
-      [router] { return std::max(0.0, double(router->requests()) - double(router->queued())); });
+  registry->AddGauge("baton_router_requests_running",
+                     "Requests that have left the queue and have not ended.", {}, [router] {
+                       const RouterCounters counters = router->counters();
+                       const double open = double(counters.arrived) -
+                                           double(counters.finished_ok + counters.finished_error);
+                       return std::max(0.0, open - double(router->queued()));
+                     });
   const auto counter = [&](const char* name, const char* help, uint64_t RouterCounters::*member,
                            const MetricRegistry::Labels& labels = {}) {
     registry->AddCounter(name, help, labels,

@@ -76,12 +76,16 @@ struct RouterServer::Parts {
             options.model, options.limits, &text_calls,
             // Before the prompt is tokenised: a full queue costs next to nothing.
             [this, limit = static_cast<size_t>(options.core.max_queued)] {
-              return queued < limit ? absl::OkStatus()
-                                    : absl::ResourceExhaustedError(absl::StrCat(
-                                          "the queue of ", limit, " requests is full"));
+              if (queued < limit) return absl::OkStatus();
+              ++shed_before_core;
+              return absl::ResourceExhaustedError(
+                  absl::StrCat("the queue of ", limit, " requests is full"));
             },
             [this](CoreEvent event) {
-              if (!inbox.Push(std::move(event))) return false;
+              if (!inbox.Push(std::move(event))) {
+                ++shed_before_core;
+                return false;
+              }
               wakeup.Wake();
               return true;
             },
@@ -100,9 +104,13 @@ struct RouterServer::Parts {
 
   // A request that the core never hears of. Any thread.
   void Refuse(const v1::GenerateRequest& request, const absl::Status& status) {
-    const bool colocated = core_mode == v1::SERVING_MODE_COLOCATED;
+    const v1::ServingMode mode =
+        request.mode() == v1::SERVING_MODE_UNSPECIFIED ? core_mode : request.mode();
+    const bool colocated = mode == v1::SERVING_MODE_COLOCATED;
     (colocated ? metrics.colocated : metrics.disaggregated).Ended(status);
-    if (request.slo().has_ttft_ms() || request.slo().has_tpot_ms()) metrics.Failed(status);
+    if (request.slo().has_ttft_ms() || request.slo().has_tpot_ms()) {
+      metrics.Failed(status, 0, AnswersWanted(request));
+    }
     Log(Severity::kInfo, "request_finished",
         {{kRequestId, request.request_id()},
          {"code", absl::StatusCodeToString(status.code())},
@@ -137,7 +145,8 @@ struct RouterServer::Parts {
   absl::Time next_wake = absl::InfinitePast();  // loop thread
   absl::Time last_turn = absl::InfinitePast();  // loop thread
   std::atomic<size_t> queued = 0;               // as of the last turn
-  std::unique_ptr<Loop> loop;                   // last: stops first
+  std::atomic<uint64_t> shed_before_core = 0;
+  std::unique_ptr<Loop> loop;  // last: stops first
 };
 
 bool RouterServer::Parts::RunOnce(absl::Time now) {
@@ -268,7 +277,9 @@ const std::string& RouterServer::address() const { return parts_->server->addres
 
 RouterCounters RouterServer::counters() const {
   MutexLock lock(&parts_->mutex);
-  return parts_->counters;
+  RouterCounters counters = parts_->counters;
+  counters.shed += parts_->shed_before_core;
+  return counters;
 }
 const RequestMetrics& RouterServer::request_metrics() const { return parts_->metrics; }
 size_t RouterServer::requests() const {

@@ -425,6 +425,32 @@ TEST_F(RouterServerTest, AClientThatCancelsTakesBothLegsWithIt) {
   workers_->WaitForOpen(0);
 }
 
+// The queue is looked at before a prompt is even tokenised: what is refused there is counted too.
+TEST_F(RouterServerTest, WhatTheFullQueueRefusesIsCountedAndNamed) {
+  RouterServer::Options options;
+  options.core.max_queued = 1;
+  StartRouter(options);
+  grpc::ClientContext context;
+  const auto waits = stub_->Generate(&context, Ask("Hello", 4));
+  v1::GenerateEvent event;
+  ASSERT_TRUE(waits->Read(&event));
+  ASSERT_TRUE(event.has_accepted());
+  ::testing::internal::CaptureStderr();
+  SetLogLevel(Severity::kInfo);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Generate(Ask("Hello", 4)).status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  SetLogLevel(Severity::kError);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(router_->counters().shed, 3u);
+  EXPECT_THAT(log, ::testing::HasSubstr("request_id=r"));
+  EXPECT_THAT(log, ::testing::Not(::testing::HasSubstr("request_id=\"\"")));
+  context.TryCancel();
+  while (waits->Read(&event)) {
+  }
+  EXPECT_EQ(waits->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
 TEST_F(RouterServerTest, TheDeadlineReachesTheWorkers) {
   StartRouter();
   StartWorkers({.stop_after = 3});

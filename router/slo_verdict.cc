@@ -40,7 +40,8 @@ absl::StatusOr<LatencyTargets> SloFromProto(const v1::Slo& slo) {
   return targets;
 }
 
-v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& timing, size_t tokens) {
+v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& at_first,
+                        const v1::Timing& timing, size_t tokens) {
   v1::SloVerdict verdict;
   const auto us = [](uint64_t microseconds) { return static_cast<int64_t>(microseconds); };
   const int64_t ttft = us(timing.ttft_us()), after = us(timing.total_us()) - ttft;
@@ -52,14 +53,15 @@ v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& timing,
   const bool tpot_lost = verdict.has_tpot_met() && !verdict.tpot_met();
   verdict.set_met(!ttft_lost && !tpot_lost);
   if (ttft_lost) {
-    const int64_t queue = us(timing.queue_us()), prefill = us(timing.prefill_us());
+    const int64_t queue = us(at_first.queue_us()), prefill = us(at_first.prefill_us());
     verdict.set_lost_to(absl::Microseconds(prefill) > *targets.ttft
                             ? v1::SLO_PHASE_PREFILL
                             : Longest({{v1::SLO_PHASE_QUEUE, queue},
                                        {v1::SLO_PHASE_HANDOVER, ttft - queue - prefill}}));
   } else if (tpot_lost) {
-    const int64_t exposed = us(timing.handover_exposed_us()), wait = us(timing.decode_wait_us()),
-                  decode = us(timing.decode_us());
+    const int64_t exposed = us(timing.handover_exposed_us()) - us(at_first.handover_exposed_us()),
+                  wait = us(timing.decode_wait_us()) - us(at_first.decode_wait_us()),
+                  decode = us(timing.decode_us()) - us(at_first.decode_us());
     verdict.set_lost_to(absl::Microseconds(decode) > budget
                             ? v1::SLO_PHASE_DECODE
                             : Longest({{v1::SLO_PHASE_HANDOVER, exposed},

@@ -26,6 +26,9 @@ absl::StatusOr<LatencyTargets> SloFromProto(const v1::Slo& slo);
 // - else lost to the longest wait: for TTFT queue, or the rest until the token could be shown
 //   (handover); for TPOT the exposed hand-over, the wait for a place in the batch, or the rest
 //   (other: a broken try, a slow reader). Of equal ones the first named.
-v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& timing, size_t tokens);
+// `at_first` is `timing` as it was when the first token was shown: what a try after a worker's loss
+// adds later explains no TTFT, and what was before it no TPOT.
+v1::SloVerdict JudgeSlo(const LatencyTargets& targets, const v1::Timing& at_first,
+                        const v1::Timing& timing, size_t tokens);
 
 }  // namespace baton

@@ -29,8 +29,8 @@ v1::Timing TimingOf(const Times& t) {
 }
 
 v1::SloVerdict Judge(const Times& times, int ttft_ms, int tpot_ms, size_t tokens = 11) {
-  return JudgeSlo({absl::Milliseconds(ttft_ms), absl::Milliseconds(tpot_ms)}, TimingOf(times),
-                  tokens);
+  return JudgeSlo({absl::Milliseconds(ttft_ms), absl::Milliseconds(tpot_ms)},
+                  TimingOf({times.queue, times.prefill}), TimingOf(times), tokens);
 }
 
 TEST(SloVerdictTest, ATargetIsMetUpToItself) {
@@ -49,11 +49,11 @@ TEST(SloVerdictTest, ATargetIsMetUpToItself) {
 
 TEST(SloVerdictTest, OnlyWhatWasAskedForIsJudged) {
   const v1::Timing timing = TimingOf({10, 80, 5, 5, 190, 100, 300});
-  const v1::SloVerdict ttft = JudgeSlo({absl::Milliseconds(1), std::nullopt}, timing, 11);
+  const v1::SloVerdict ttft = JudgeSlo({absl::Milliseconds(1), std::nullopt}, timing, timing, 11);
   EXPECT_TRUE(ttft.has_ttft_met());
   EXPECT_FALSE(ttft.has_tpot_met());
   EXPECT_FALSE(ttft.met());
-  const v1::SloVerdict tpot = JudgeSlo({std::nullopt, absl::Milliseconds(1)}, timing, 11);
+  const v1::SloVerdict tpot = JudgeSlo({std::nullopt, absl::Milliseconds(1)}, timing, timing, 11);
   EXPECT_FALSE(tpot.has_ttft_met());
   EXPECT_FALSE(tpot.tpot_met());
 }
@@ -104,6 +104,18 @@ TEST(SloFromProtoTest, TargetsAreMillisecondsAboveNone) {
   slo.set_ttft_ms(1);
   slo.set_tpot_ms(-2);
   EXPECT_THAT(SloFromProto(slo).status().message(), HasSubstr("slo.tpot_ms is -2"));
+}
+
+// Of an answer that was begun anew at another worker after its first token, and once before it.
+TEST(SloVerdictTest, WhatALaterTryTookExplainsNoTtftAndAnEarlierOneNoTpot) {
+  const LatencyTargets targets = {absl::Milliseconds(100), absl::Milliseconds(10)};
+  const v1::Timing at_first = TimingOf({10, 60, 30, 0, 5});
+  const v1::Timing late = TimingOf({1010, 120, 30, 0, 95, 110, 150});
+  EXPECT_EQ(JudgeSlo(targets, at_first, late, 11).lost_to(), v1::SLO_PHASE_HANDOVER);
+  const v1::Timing slow = TimingOf({10, 60, 31, 40, 45, 100, 230});
+  EXPECT_EQ(JudgeSlo(targets, at_first, slow, 11).lost_to(), v1::SLO_PHASE_OTHER) << "49 ms";
+  const v1::Timing waited = TimingOf({10, 60, 60, 40, 24, 100, 201});
+  EXPECT_EQ(JudgeSlo(targets, at_first, waited, 11).lost_to(), v1::SLO_PHASE_DECODE_WAIT);
 }
 
 }  // namespace
