@@ -134,6 +134,37 @@ TEST_F(RouterCoreTest, TheWaitForRoomIsBounded) {
   EXPECT_TRUE(AtRest());
 }
 
+// Only what is waited for room counts, not the queue of the next prefill worker after a loss.
+TEST_F(RouterCoreTest, AWaitForRoomDoesNotGoOnWhileThePromptIsComputedAgain) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  const auto wait = [&](absl::Duration time) {
+    for (const absl::Time end = h.now + time; h.now < end && !client(r).status;) {
+      h.Advance(absl::Milliseconds(10));
+      h.ReportAll();
+    }
+  };
+  const auto refuse_all = [&](absl::Duration time) {
+    for (const absl::Time end = h.now + time; h.now < end && !client(r).status;) {
+      if (h.DecodeLeg() != 0) h.End(h.DecodeLeg(), absl::ResourceExhaustedError("full"));
+      wait(absl::Milliseconds(10));
+    }
+  };
+  h.Ticket(h.PrefillLeg());
+  refuse_all(absl::Seconds(1));
+  h.End(h.PrefillLeg(), absl::UnavailableError("gone"));
+  wait(absl::Seconds(35));
+  ASSERT_FALSE(client(r).status) << *client(r).status;
+  ASSERT_NE(h.PrefillLeg(), 0u);
+  h.Ticket(h.PrefillLeg());
+  refuse_all(absl::Seconds(5));
+  EXPECT_FALSE(client(r).status) << *client(r).status;
+  wait(absl::Seconds(1));
+  h.First(h.PrefillLeg());
+  h.FinishDecode(h.DecodeLeg());
+  EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
+}
+
 TEST_F(RouterCoreTest, AFullPrefillWorkerIsNoMigration) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);

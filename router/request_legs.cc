@@ -202,8 +202,7 @@ void RouterCore::Parts::TryDecode(Request& request, absl::Time now) {
                                         request.refused_by, now, &partners);
   if (worker == nullptr) {
     if (!request.room_since) {
-      if (!request.roomless_since) request.roomless_since = now;
-      request.room_since = request.roomless_since;
+      request.room_since = now - request.room_waited;
       request.room_pause = kFirstRoomPause;
     }
     // A prefill worker that nobody can pull from is of no use: another one may be.
@@ -319,7 +318,7 @@ void RouterCore::Parts::OnPromised(Request& request, absl::Time now) {
   if (request.promised) return;
   request.promised = true;
   request.room_since.reset();
-  request.roomless_since.reset();
+  request.room_waited = absl::ZeroDuration();
   request.room_retry = absl::InfiniteFuture();
   request.refused_by.clear();
   if (waiting_room.erase(request.key) > 0) {
@@ -428,6 +427,7 @@ void RouterCore::Parts::CloseLegs(Request& request, absl::Time now) {
     dispatch_due = true;
     RoomFreed(now);
   }
+  if (request.room_since) request.room_waited = now - *request.room_since;
   request.room_since.reset();
 }
 

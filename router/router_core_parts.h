@@ -82,8 +82,8 @@ struct Request {
   std::vector<v1::DecodeEvent> early;
   size_t base = 0;  // tokens of the answer that are computed with the prompt
   std::vector<WorkerKey> refused_by;
-  std::optional<absl::Time> room_since;      // waits for room since
-  std::optional<absl::Time> roomless_since;  // the same, over all tries since the last promise
+  std::optional<absl::Time> room_since;  // waits for room since, less what earlier tries waited
+  absl::Duration room_waited;            // by all tries since the last promise
   std::optional<absl::Time> partnerless_since;
   absl::Time room_retry = absl::InfiniteFuture();
   absl::Duration room_pause;
