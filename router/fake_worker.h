@@ -130,7 +130,7 @@ class FakeWorkers {
           }
           return load;
         },
-        [](const std::vector<v1::Peer>&) {}));
+        [](const v1::Peers&) {}));
   }
 
   void Opened(int by) {

@@ -69,12 +69,55 @@ TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
   const AttachKey other_numerics = decode_with([](auto& d) { d.set_numerics_id("g"); }, {1});
   for (const AttachKey key : {other_model, other_layout, other_numerics}) {
     EXPECT_EQ(h.peers.at(key).peers_size(), 0);
+    EXPECT_TRUE(h.peers.at(key).none_fits());
   }
   decode_with([](auto&) {}, {2});
   EXPECT_FALSE(h.serving.serving);
   decode_with([](auto&) {}, {1});
   EXPECT_TRUE(h.serving.serving);
   EXPECT_EQ(h.serving.context_tokens, 1024) << "its pool holds no more";
+}
+
+// So that a deployment does not go on to replace those that work.
+TEST(PlacementTest, AWorkerThatFitsNoneOfTheOtherRoleIsTold) {
+  for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
+    RouterCoreOptions options = CoreHarness::Options();
+    options.mode = mode;
+    CoreHarness h(options);
+    v1::Registration prefill;
+    prefill.set_role(v1::WORKER_ROLE_PREFILL);
+    prefill.set_epoch(1);
+    prefill.set_address("p:1");
+    prefill.set_protocol_version(kProtocolVersion);
+    prefill.set_model_fingerprint("f");
+    prefill.set_layout_fingerprint("l");
+    prefill.set_numerics_id("n");
+    prefill.set_total_blocks(64);
+    prefill.set_block_tokens(16);
+    prefill.set_context_tokens(4096);
+    v1::Registration fits = prefill;
+    fits.set_role(v1::WORKER_ROLE_DECODE);
+    fits.set_epoch(3);
+    fits.set_address("d:2");
+    v1::Registration decode = fits;
+    decode.set_epoch(2);
+    decode.set_address("d:1");
+    decode.set_numerics_id("other");
+    const AttachKey p = h.Attach(prefill);
+    EXPECT_FALSE(h.peers.at(p).none_fits()) << "there is no other";
+    const AttachKey d = h.Attach(decode);
+    const bool pairs = mode == v1::SERVING_MODE_DISAGGREGATED;
+    EXPECT_EQ(h.peers.at(p).none_fits(), pairs);
+    EXPECT_EQ(h.peers.at(d).none_fits(), pairs);
+    const AttachKey other = h.Attach(fits);
+    EXPECT_FALSE(h.peers.at(p).none_fits());
+    EXPECT_EQ(h.peers.at(p).peers_size(), 1);
+    EXPECT_FALSE(h.peers.at(other).none_fits());
+    EXPECT_EQ(h.peers.at(d).none_fits(), pairs);
+    h.Tell(WorkerDetached{p});
+    h.Advance(absl::ZeroDuration());
+    EXPECT_FALSE(h.peers.at(d).none_fits()) << "no other is left";
+  }
 }
 
 TEST_F(RouterCoreTest, WhoWaitsForAPairInVainIsToldInWhatWorkersDiffer) {

@@ -102,6 +102,7 @@ void RouterCore::Handle(CoreEvent event, absl::Time now) {
                  [&](WorkerDetached& e) {
                    if (p.workers.Detach(e.attach, now) == nullptr) return;
                    p.forget_at = std::min(p.forget_at, now + p.options.forget_after);
+                   p.peers_due = true;
                    p.WorkersChanged(now);
                  },
                  [&](Overslept& e) {
@@ -155,7 +156,8 @@ void RouterCore::RunOnce(absl::Time now) {
   p.EndGroups(now);
   if (p.peers_due) {
     p.peers_due = false;
-    for (auto& [attach, peers] : p.workers.ChangedPeers()) {
+    const bool pairs_wanted = p.options.mode != v1::SERVING_MODE_COLOCATED;
+    for (auto& [attach, peers] : p.workers.ChangedPeers(pairs_wanted)) {
       p.actions.push_back(SendPeers{attach, std::move(peers)});
     }
   }

@@ -394,7 +394,7 @@ std::string WorkerTable::LinkName(const Worker& decode, WorkerEpoch prefill_epoc
   return "";
 }
 
-std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers() {
+std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers(bool pairs_wanted) {
   std::vector<std::pair<AttachKey, v1::Peers>> changed;
   for (auto& [key, worker] : workers_) {
     if (worker.attach == 0) continue;
@@ -408,6 +408,7 @@ std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers() {
       peer->set_address(other.name.address);
       peer->set_kv_address(other.registration.kv_address());
     }
+    peers.set_none_fits(pairs_wanted && peers.peers().empty() && !WithoutPartner(worker).empty());
     if (worker.ever_told && peers.SerializeAsString() == worker.told.SerializeAsString()) continue;
     worker.ever_told = true;
     worker.told = peers;

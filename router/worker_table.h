@@ -128,7 +128,8 @@ class WorkerTable {
   static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
 
   // Every attached worker whose list of peers differs from what it was told, with the new list.
-  std::vector<std::pair<AttachKey, v1::Peers>> ChangedPeers();
+  // `pairs_wanted`: a worker is of no use alone.
+  std::vector<std::pair<AttachKey, v1::Peers>> ChangedPeers(bool pairs_wanted);
   // Changes of the summary that clients and health see; serving and context for a pair.
   ServingChanged Serving(absl::Time now) const;
   // How many there are in which state.

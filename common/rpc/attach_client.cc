@@ -99,7 +99,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
   }
 
   // The newest peers that have arrived since the last call.
-  std::optional<std::vector<v1::Peer>> TakePeers() {
+  std::optional<v1::Peers> TakePeers() {
     MutexLock lock(&mutex_);
     return std::exchange(peers_, std::nullopt);
   }
@@ -126,8 +126,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
     {
       MutexLock lock(&mutex_);
       heard_ = true;
-      if (command_.has_peers())
-        peers_.emplace(command_.peers().peers().begin(), command_.peers().peers().end());
+      if (command_.has_peers()) peers_ = command_.peers();
     }
     signal_->Set();
     StartRead(&command_);
@@ -159,7 +158,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<std::vector<v1::Peer>> peers_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::Peers> peers_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> done_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -170,7 +169,7 @@ struct Router {
   absl::Time next_report = absl::InfinitePast();
   absl::Duration pause = kFirstPause;
   bool told = false;  // that it is attached
-  std::vector<v1::Peer> peers;
+  v1::Peers peers;
   absl::Time lost = absl::InfiniteFuture();
 };
 
@@ -179,14 +178,13 @@ struct Router {
 struct AttachClient::State {
   Options options;
   std::function<std::optional<v1::LoadReport>()> load;
-  std::function<void(const std::vector<v1::Peer>&)> peers;
+  std::function<void(const v1::Peers&)> peers;
   Signal signal;
   std::atomic<bool> stop = false;
   std::atomic<bool> report_now = false;
   std::atomic<int> attached = 0;
   std::map<std::string, Router> routers;
-  std::map<std::string, std::string>
-      last_peers;  // serialized, by epoch and address: to see changes
+  std::string last_peers;  // serialized: to see changes
   absl::Time next_resolve = absl::InfinitePast();
   // Names are looked up beside the thread: a name server that hangs may not silence the reports.
   std::future<std::set<std::string>> resolving;
@@ -231,7 +229,7 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
     router.stream = std::make_unique<Stream>(address, options.token, options.registration, &signal);
     router.next_report = now;
   }
-  if (std::optional<std::vector<v1::Peer>> heard = router.stream->TakePeers()) {
+  if (std::optional<v1::Peers> heard = router.stream->TakePeers()) {
     router.peers = *std::move(heard);
     router.lost = absl::InfiniteFuture();
   }
@@ -262,18 +260,20 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
 }
 
 void AttachClient::State::TellPeers(absl::Time now) {
-  std::map<std::string, std::string> all;
-  std::vector<v1::Peer> list;
+  std::map<uint64_t, const v1::Peer*> by_epoch;
+  bool none_fits = false;
   for (const auto& [address, router] : routers) {
     if (now - router.lost > options.keep_peers) continue;
-    for (const v1::Peer& peer : router.peers) {
-      if (all.emplace(absl::StrCat(peer.epoch()), peer.SerializeAsString()).second)
-        list.push_back(peer);
-    }
+    none_fits = none_fits || router.peers.none_fits();
+    for (const v1::Peer& peer : router.peers.peers()) by_epoch.emplace(peer.epoch(), &peer);
   }
-  if (all == last_peers) return;
-  last_peers = std::move(all);
-  peers(list);
+  v1::Peers all;
+  for (const auto& [epoch, peer] : by_epoch) *all.add_peers() = *peer;
+  all.set_none_fits(none_fits && by_epoch.empty());
+  if (std::string now_told = all.SerializeAsString(); now_told != last_peers) {
+    last_peers = std::move(now_told);
+    peers(all);
+  }
 }
 
 void AttachClient::State::Run() {
@@ -301,7 +301,7 @@ void AttachClient::State::Run() {
 }
 
 AttachClient::AttachClient(Options options, std::function<std::optional<v1::LoadReport>()> load,
-                           std::function<void(const std::vector<v1::Peer>&)> peers)
+                           std::function<void(const v1::Peers&)> peers)
     : state_(std::make_unique<State>()) {
   state_->options = std::move(options);
   state_->load = std::move(load);

@@ -30,9 +30,9 @@ class AttachClient {
   };
   // Starts a thread. Both functions are called from it: `load` for each report (nothing: that
   // report is left out, and routers soon count the worker as dead), `peers` with the union of what
-  // all routers say whenever that changes.
+  // all routers say whenever that changes; `none_fits` where it is empty and one of them says so.
   AttachClient(Options options, std::function<std::optional<v1::LoadReport>()> load,
-               std::function<void(const std::vector<v1::Peer>&)> peers);
+               std::function<void(const v1::Peers&)> peers);
   // Ends the streams and the thread.
   ~AttachClient();
 

@@ -266,7 +266,7 @@ void WorkerHost::NoteLinks() {
 }
 
 void WorkerHost::TellReady() {
-  const bool ready = !hangs_ && !draining_ && linked_ && peers_told_ == peers_set_ &&
+  const bool ready = !hangs_ && !draining_ && linked_ && !none_fits_ && peers_told_ == peers_set_ &&
                      attach_ != nullptr && attach_->attached() > 0;
   if (ready == ready_) return;
   ready_ = ready;
@@ -339,15 +339,16 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
   options.report_interval = absl::GetFlag(FLAGS_report_interval);
   auto attach = std::make_unique<AttachClient>(
       std::move(options), [this] { return Report(); },
-      [this](const std::vector<v1::Peer>& protos) {
+      [this](const v1::Peers& protos) {
         std::vector<KvPeer> peers;
-        for (const v1::Peer& peer : protos) {
+        for (const v1::Peer& peer : protos.peers()) {
           peers.push_back(
               {.epoch = peer.epoch(), .address = peer.address(), .kv_address = peer.kv_address()});
         }
         {
           MutexLock lock(&mutex_);
           ++peers_told_;
+          none_fits_ = protos.none_fits();
         }
         OnKvThread([this, peers = std::move(peers)] {
           plane_->SetPeers(peers);

@@ -66,7 +66,8 @@ class WorkerHost {
   MetricRegistry* metrics() { return &metrics_; }
 
   // Attaches to the routers. Health knows a service "ready" beside the worker's own: SERVING while
-  // a router has taken this worker and, where it has peers, a link with one of them is up. `load`
+  // a router has taken this worker and, where there are workers of the other role, one of them fits
+  // and a link with one is up. `load`
   // (any thread) says how busy the core is. Links are filled in here. Metrics are served from now
   // on, too.
   void Attach(int max_batch, std::function<v1::LoadReport()> load);
@@ -117,6 +118,7 @@ class WorkerHost {
   uint64_t peers_told_ ABSL_GUARDED_BY(mutex_) = 0;  // lists of peers that routers made
   uint64_t peers_set_ ABSL_GUARDED_BY(mutex_) = 0;   // and that the KV thread has taken
   bool linked_ ABSL_GUARDED_BY(mutex_) = false;      // KvPlane::has_link_or_no_peers()
+  bool none_fits_ ABSL_GUARDED_BY(mutex_) = false;   // of the other role's workers, as routers say
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;       // as health says
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // a loop of ours is silent

@@ -399,6 +399,23 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
   AwaitHealth(router, "baton.v1.Inference", Health::SERVING);
 }
 
+// A deployment replaces workers as new ones get ready: one that fits nobody may not take the place
+// of one that works.
+TEST(ProgramTest, AWorkerThatFitsNobodyIsNotReady) {
+  auto started = Cluster::Start({.decode_flags = {"--kv-type=f32"}, .pairs = false});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  cluster.prefill(0).Signal(SIGTERM);
+  ASSERT_TRUE(cluster.prefill(0).Wait(kSoon).ok());
+  AwaitHealth(cluster.decode_address(0), "ready", Health::SERVING);  // there is no other yet
+  ASSERT_TRUE(cluster.RestartPrefill(0).ok());
+  AwaitHealth(cluster.decode_address(0), "ready", Health::NOT_SERVING);
+  AwaitHealth(cluster.decode_address(0), "baton.v1.DecodeWorker", Health::SERVING);
+  cluster.decode(0).Signal(SIGTERM);
+  ASSERT_TRUE(cluster.decode(0).Wait(kSoon).ok());
+  AwaitHealth(cluster.prefill_address(0), "ready", Health::SERVING);
+}
+
 // One thread of a process that is held still, as if it hung, until the end of its scope.
 class HungThread {
  public:
