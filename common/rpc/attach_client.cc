@@ -186,8 +186,13 @@ struct AttachClient::State {
   std::map<std::string, Router> routers;
   std::string last_peers;  // serialized: to see changes
   absl::Time next_resolve = absl::InfinitePast();
+  absl::Duration resolve_pause = kFirstPause;  // after a look in which some name was not known
   // Names are looked up beside the thread: a name server that hangs may not silence the reports.
-  std::future<std::set<std::string>> resolving;
+  struct Named {
+    std::set<std::string> addresses;
+    bool all = true;  // names were known
+  };
+  std::future<Named> resolving;
   std::thread thread;
 
   void Run();
@@ -201,23 +206,27 @@ void AttachClient::State::ResolveAll(absl::Time now) {
     if (now < next_resolve) return;
     next_resolve = absl::InfiniteFuture();
     resolving = std::async(std::launch::async, [this] {
-      std::set<std::string> addresses;
+      Named named;
       for (const std::string& router : options.routers) {
-        for (std::string& address : Resolve(router)) addresses.insert(std::move(address));
+        std::vector<std::string> addresses = Resolve(router);
+        named.all = named.all && !addresses.empty();
+        for (std::string& address : addresses) named.addresses.insert(std::move(address));
       }
       signal.Set();
-      return addresses;
+      return named;
     });
     return;
   }
   if (resolving.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
-  const std::set<std::string> named = resolving.get();
-  next_resolve = now + (named.empty() ? kFirstPause : options.resolve_interval);
-  for (const std::string& address : named) routers.try_emplace(address);
-  // A router that is no longer named is let go once its stream has ended by itself.
+  const Named named = resolving.get();
+  next_resolve = now + (named.all ? options.resolve_interval : resolve_pause);
+  resolve_pause = named.all ? kFirstPause : std::min(resolve_pause * 2, options.longest_pause);
+  for (const std::string& address : named.addresses) routers.try_emplace(address);
+  // A router that is no longer named is let go once its stream has ended by itself; where a name is
+  // not known, perhaps for the name server's sake, nobody is.
   for (auto it = routers.begin(); it != routers.end();) {
-    const bool forget = !named.contains(it->first) && it->second.stream == nullptr &&
-                        now - it->second.lost > options.keep_peers;
+    const bool forget = named.all && !named.addresses.contains(it->first) &&
+                        it->second.stream == nullptr && now - it->second.lost > options.keep_peers;
     it = forget ? routers.erase(it) : std::next(it);
   }
 }
