@@ -12,6 +12,7 @@
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
 #include "common/model/model_config.h"
+#include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/serving_mode.h"
 #include "common/tokenizer/tokenizer.h"
@@ -97,15 +98,9 @@ RouterServer::Options OptionsFromFlags() {
     RefuseToStart(absl::StrCat("--listen is '", options.listen,
                                "'; it takes HOST:PORT with a port from 0 to 65535"));
   }
-  options.token = absl::GetFlag(FLAGS_attach_token);
-  if (const char* token = std::getenv("BATON_ATTACH_TOKEN"); options.token.empty() && token) {
-    options.token = token;
-  }
-  for (const char c : options.token) {
-    if (c <= ' ' || c > '~') {
-      RefuseToStart("--attach-token takes visible ASCII characters without spaces");
-    }
-  }
+  absl::StatusOr<std::string> token = AttachToken(absl::GetFlag(FLAGS_attach_token));
+  if (!token.ok()) RefuseToStart(token.status().message());
+  options.token = *std::move(token);
   options.limits.text_bytes = static_cast<size_t>(
       CheckedInt("max-text-bytes", absl::GetFlag(FLAGS_max_text_bytes), 1, 64 << 20));
   options.max_text_calls =

@@ -1,5 +1,8 @@
 #include "common/rpc/dial.h"
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "common/rpc/limits.h"
 
@@ -25,6 +28,23 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
   // Workers are dialled directly, whatever proxy the environment names for the outside world.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::StatusOr<std::string> AttachToken(const std::string& flag) {
+  const char* const variable = flag.empty() ? std::getenv("BATON_ATTACH_TOKEN") : nullptr;
+  const char* const name = variable == nullptr ? "--attach-token" : "BATON_ATTACH_TOKEN";
+  const std::string token = variable == nullptr ? flag : variable;
+  if (variable != nullptr && token.empty()) {
+    return absl::InvalidArgumentError(
+        "BATON_ATTACH_TOKEN is set but empty; unset it where no token is wanted");
+  }
+  const auto bad =
+      std::find_if(token.begin(), token.end(), [](char c) { return c <= ' ' || c > '~'; });
+  if (bad == token.end()) return token;
+  // Not the token itself: messages end up in logs.
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " takes visible ASCII characters without spaces; the one at ", bad - token.begin() + 1,
+      " of ", token.size(), " is ", static_cast<int>(static_cast<unsigned char>(*bad))));
 }
 
 void AddToken(grpc::ClientContext* context, const std::string& token) {

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace baton {
 
@@ -14,6 +15,10 @@ namespace baton {
 std::shared_ptr<grpc::Channel> Dial(const std::string& address);
 
 // The shared attach token: workers and routers of one cluster know it. An empty one is none at all.
+// The one of the flag, or of $BATON_ATTACH_TOKEN. InvalidArgument for what can't be sent (visible
+// ASCII without spaces can) and for a variable that is set but empty: that is a Secret that lost
+// its value, and no reason to let everyone attach.
+absl::StatusOr<std::string> AttachToken(const std::string& flag);
 void AddToken(grpc::ClientContext* context, const std::string& token);
 // Unauthenticated unless the caller sent `token`. Compares in constant time. OK when `token` is
 // empty.

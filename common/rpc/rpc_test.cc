@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -20,6 +21,7 @@ namespace baton {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(HostPortTest, TakesNamesAndBothAddressFamilies) {
   for (const char* good : {"127.0.0.1:0", "localhost:50051", "[::1]:1", "router-0.routers:65535"}) {
@@ -101,6 +103,24 @@ TEST(DialTest, AServerThatIsSlowToAnswerIsWaitedFor) {
   }
   EXPECT_FALSE(channel->WaitForStateChange(GRPC_CHANNEL_CONNECTING, later));
   close(listener);
+}
+
+TEST(AttachTokenTest, IsWhatCanBeSentAndNeverEmptyByMistake) {
+  EXPECT_EQ(*AttachToken(""), "");
+  EXPECT_EQ(*AttachToken("secret~1"), "secret~1");
+  const absl::Status newline = AttachToken("secret\n").status();
+  EXPECT_EQ(newline.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(newline.message(), HasSubstr("--attach-token"));
+  EXPECT_THAT(newline.message(), HasSubstr("the one at 7 of 7 is 10"));
+  EXPECT_THAT(newline.message(), Not(HasSubstr("secret")));
+  setenv("BATON_ATTACH_TOKEN", "other", 1);
+  EXPECT_EQ(*AttachToken(""), "other");
+  EXPECT_EQ(*AttachToken("mine"), "mine");
+  setenv("BATON_ATTACH_TOKEN", "a b", 1);
+  EXPECT_THAT(AttachToken("").status().message(), HasSubstr("BATON_ATTACH_TOKEN takes"));
+  setenv("BATON_ATTACH_TOKEN", "", 1);
+  EXPECT_THAT(AttachToken("").status().message(), HasSubstr("set but empty"));
+  unsetenv("BATON_ATTACH_TOKEN");
 }
 
 TEST(StatusTest, CodeAndMessageSurviveTheWayThereAndBack) {

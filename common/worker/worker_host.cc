@@ -16,6 +16,7 @@
 #include "common/base/random.h"
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
+#include "common/rpc/dial.h"
 #include "common/rpc/limits.h"
 #include "common/worker/auto_flag.h"
 #include "common/worker/worker_metrics.h"
@@ -131,6 +132,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
         absl::StrCat("--listen is '", absl::GetFlag(FLAGS_listen), "'; it takes HOST:PORT"));
   }
   RefuseUnlessOk(ParseRouters(absl::GetFlag(FLAGS_routers)).status());
+  RefuseUnlessOk(AttachToken(absl::GetFlag(FLAGS_attach_token)).status());
   RefuseUnlessAtLeast("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
   RefuseUnlessAtLeast("report-interval", absl::GetFlag(FLAGS_report_interval), kShortestReport);
   RefuseUnlessAtLeast("hang-limit", absl::GetFlag(FLAGS_hang_limit), kShortestHang);
@@ -203,9 +205,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
 WorkerHost::~WorkerHost() { Stop(); }
 
 std::string WorkerHost::attach_token() {
-  if (std::string token = absl::GetFlag(FLAGS_attach_token); !token.empty()) return token;
-  const char* token = std::getenv("BATON_ATTACH_TOKEN");
-  return token == nullptr ? "" : token;
+  return AttachToken(absl::GetFlag(FLAGS_attach_token)).value();
 }
 
 void WorkerHost::Listen(grpc::Service* service, absl::string_view service_name) {
