@@ -370,15 +370,35 @@ void RouterCore::Parts::Dequeue(Request& request) {
   queued_of_mode[ModeOf(request)] -= static_cast<int>(removed);
 }
 
+// No first token may be followed by a wait for room: while a ticket waits, nothing new is begun
+// that might want the same.
+std::set<WorkerKey> RouterCore::Parts::Awaited(absl::Time now) {
+  std::map<WorkerKey, Need> least;  // by prefill worker
+  for (const RequestKey key : waiting_room) {
+    const Request& request = requests.at(key);
+    const Need need = NeedOf(request, 0);
+    const auto [found, added] = least.try_emplace(request.prefill_worker, need);
+    if (!added && need.tokens < found->second.tokens) found->second = need;
+  }
+  std::set<WorkerKey> awaited;
+  for (const auto& [key, need] : least) {
+    const Worker* prefill = workers.Find(key);
+    if (prefill == nullptr) continue;
+    for (const Worker* decode : workers.PartnersFor(*prefill, need, now)) {
+      awaited.insert(decode->name.key);
+    }
+  }
+  return awaited;
+}
+
 // Hands waiting requests to workers, oldest first. Who is passed over is passed by requests that go
 // where it can't go: every place is offered to the oldest request that can use it, so nobody
 // starves.
 void RouterCore::Parts::Dispatch(absl::Time now) {
   dispatch_due = false;
   dispatch_at = absl::InfiniteFuture();
-  // No first token may be followed by a wait for room: while one waits, nothing new is begun.
-  if (!waiting_room.empty() || !workers.has_decode()) return;
-  Ways ways(options, &workers, now);
+  if (!workers.has_decode()) return;
+  Ways ways(options, &workers, Awaited(now), now);
   int passed = 0;
   for (auto* queue : {&again, &fresh}) {
     for (auto it = queue->begin(); it != queue->end();) {

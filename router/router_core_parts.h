@@ -135,6 +135,7 @@ struct RouterCore::Parts {
   ServingChanged Serving(absl::Time now) const;
   void Enqueue(Request& request, bool front, absl::Time now);
   void Dequeue(Request& request);
+  std::set<WorkerKey> Awaited(absl::Time now);  // decode workers, by waiting_room
   void Dispatch(absl::Time now);
   void NotePairs(absl::Time now);
   void WorkersChanged(absl::Time now);

@@ -14,10 +14,12 @@ bool AtLeastAsPicky(const Need& b, const Need& a) {
 
 }  // namespace
 
-Ways::Ways(const RouterCoreOptions& options, WorkerTable* workers, absl::Time now)
-    : places_{.prompts = options.max_prompts_per_worker},
+Ways::Ways(const RouterCoreOptions& options, WorkerTable* workers,
+           const std::set<WorkerKey>& awaited, absl::Time now)
+    : places_{.prompts = options.max_prompts_per_worker, .awaited = awaited},
       short_places_{.prompts = options.max_prompts_per_worker,
-                    .tokens = static_cast<uint64_t>(options.auto_queue_tokens)},
+                    .tokens = static_cast<uint64_t>(options.auto_queue_tokens),
+                    .awaited = awaited},
       auto_prompt_tokens_(static_cast<size_t>(options.auto_prompt_tokens)),
       workers_(workers),
       now_(now) {}

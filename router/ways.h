@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <set>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -16,7 +17,9 @@ namespace baton {
 class Ways {
  public:
   // `workers` must outlive it, and nothing but places taken may change meanwhile.
-  Ways(const RouterCoreOptions& options, WorkerTable* workers, absl::Time now);
+  // `awaited`: see WorkerTable::Places.
+  Ways(const RouterCoreOptions& options, WorkerTable* workers, const std::set<WorkerKey>& awaited,
+       absl::Time now);
 
   struct Found {
     WorkerTable::Choice choice = WorkerTable::Choice::kNone;

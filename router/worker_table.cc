@@ -67,6 +67,11 @@ bool HasPlace(const Worker& worker, const WorkerTable::Places& places, absl::Tim
          PromptTokensAt(worker) <= places.tokens;
 }
 
+bool MaySendTo(const std::vector<Worker*>& partners, const std::set<WorkerKey>& decode) {
+  return std::any_of(partners.begin(), partners.end(),
+                     [&](const Worker* worker) { return decode.contains(worker->name.key); });
+}
+
 bool HasIdentity(const Worker& worker, const std::optional<ModelIdentity>& identity) {
   return !identity || *identity == ModelIdentity{worker.registration.model_fingerprint(),
                                                  worker.registration.numerics_id()};
@@ -273,7 +278,7 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
           return Ready(*decode, now) && decode->capacity_tokens() >= need.tokens;
         });
     if (!partner) continue;
-    if (!HasPlace(worker, places, now)) {
+    if (!HasPlace(worker, places, now) || MaySendTo(partners.decode, places.awaited)) {
       if (choice == Choice::kNone) choice = Choice::kBusy;
       continue;
     }
@@ -300,7 +305,7 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
         !HasIdentity(worker, need.identity)) {
       continue;
     }
-    if (!HasPlace(worker, places, now)) {
+    if (!HasPlace(worker, places, now) || places.awaited.contains(key)) {
       if (choice == Choice::kNone) choice = Choice::kBusy;
       continue;
     }
@@ -319,22 +324,35 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
 bool WorkerTable::AnyPlace(Role role, const Places& places, absl::Time now) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const auto& [key, worker] = entry;
-    return worker.prefill() == (role == Role::kPrefill) && Ready(worker, now) &&
-           HasPlace(worker, places, now) && (!worker.prefill() || partners_.count(key) > 0);
+    if (worker.prefill() != (role == Role::kPrefill) || !Ready(worker, now) ||
+        !HasPlace(worker, places, now)) {
+      return false;
+    }
+    if (!worker.prefill()) return !places.awaited.contains(key);
+    const auto partners = partners_.find(key);
+    return partners != partners_.end() && !MaySendTo(partners->second.decode, places.awaited);
   });
+}
+
+std::vector<Worker*> WorkerTable::PartnersFor(const Worker& prefill, const Need& need,
+                                              absl::Time now) const {
+  std::vector<Worker*> partners;
+  const auto found = partners_.find(prefill.name.key);
+  if (found == partners_.end()) return partners;
+  for (Worker* worker : found->second.decode) {
+    if (Ready(*worker, now) && worker->capacity_tokens() >= need.tokens) partners.push_back(worker);
+  }
+  return partners;
 }
 
 Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
                                   const std::vector<WorkerKey>& refused_by, absl::Time now,
                                   int* partners) {
-  *partners = 0;
-  const auto found = partners_.find(prefill.name.key);
-  if (found == partners_.end()) return nullptr;
+  const std::vector<Worker*> all = PartnersFor(prefill, need, now);
+  *partners = static_cast<int>(all.size());
   Worker* chosen = nullptr;
   std::tuple<bool, bool, double, int64_t> best;
-  for (Worker* worker : found->second.decode) {
-    if (!Ready(*worker, now) || worker->capacity_tokens() < need.tokens) continue;
-    ++*partners;
+  for (Worker* worker : all) {
     if (std::find(refused_by.begin(), refused_by.end(), worker->name.key) != refused_by.end()) {
       continue;
     }

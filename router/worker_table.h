@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,9 @@ class WorkerTable {
   struct Places {
     int prompts = 0;                                         // fewer than these
     uint64_t tokens = std::numeric_limits<uint64_t>::max();  // and at most that many tokens
+    // Decode workers that tickets wait for room at: they have no place, nor has who might send
+    // there.
+    std::set<WorkerKey> awaited;
   };
   // The least loaded prefill worker with a partner. kBusy: there are some, and none has a place.
   // kNone: there is none for this need.
@@ -117,6 +121,8 @@ class WorkerTable {
   // need.
   enum class Role { kPrefill, kDecode };
   bool AnyPlace(Role role, const Places& places, absl::Time now) const;
+  // The decode workers that ChooseDecode would choose from if all had room.
+  std::vector<Worker*> PartnersFor(const Worker& prefill, const Need& need, absl::Time now) const;
   // The least loaded decode worker with a proven link to `prefill`, none of `refused_by`. Null when
   // there is none; `*partners` counts those that could, the refusing ones among them.
   Worker* ChooseDecode(const Worker& prefill, const Need& need,
