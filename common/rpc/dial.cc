@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/grpc_log.h"
 #include "common/rpc/limits.h"
 
 namespace baton {
@@ -14,6 +15,7 @@ constexpr char kAuthorization[] = "authorization";
 }  // namespace
 
 std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
+  LogGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/grpc_log.h"
 #include "common/rpc/limits.h"
 
 namespace baton {
@@ -16,6 +17,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
     return absl::InvalidArgumentError(absl::StrCat(
         "listen address '", options.listen, "' is not HOST:PORT with a port from 0 to 65535"));
   }
+  LogGrpc();
   // Plugins are process-wide switches of gRPC; setting them again changes nothing.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

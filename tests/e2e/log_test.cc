@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/rpc/dial.h"
+#include "common/rpc/rpc_server.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/process.h"
 #include "tests/e2e/served_folder.h"
@@ -215,6 +216,24 @@ TEST(LogTest, ARefusalToStartIsAnEventToo) {
     EXPECT_EQ((*router)->log().size(), 1u) << flag;
     EXPECT_THAT(OutputLines(**router), IsEmpty()) << flag;
   }
+}
+
+// gRPC has words of its own for some of what goes wrong.
+TEST(LogTest, WhatGrpcSaysIsAnEventToo) {
+  const auto taken = RpcServer::Start({.listen = "127.0.0.1:0"});
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  auto router = Process::Start(
+      {absl::StrCat(BATON_BINARY_DIR, "/baton-router"), absl::StrCat("--model=", kDemoModel),
+       absl::StrCat("--listen=", (*taken)->address()), "--log-format=json"},
+      "/dev/null");
+  ASSERT_TRUE(router.ok()) << router.status();
+  const auto status = (*router)->Wait(kSoon);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_NE(*status, 0);
+  for (const std::string& line : Lines(**router)) EXPECT_TRUE(json::accept(line)) << line;
+  EXPECT_THAT(WaitForEvent(**router, "grpc").value("says", ""), HasSubstr((*taken)->address()));
+  EXPECT_THAT(WaitForEvent(**router, "refused_to_start").value("because", ""),
+              HasSubstr((*taken)->address()));
 }
 
 // Of what only befalls some.
