@@ -1,8 +1,8 @@
 # Adds up what the tests of one run did. Input: ctest's JUnit file. A GoogleTest binary counts by the
-# cases in its own XML beside that file; one that left none (it crashed, or ran out of time), and every
-# test that is no GoogleTest binary, counts as one case. Prints the reasons of skipped cases, the names
-# of failed ones, and as the last line "N passed, N failed, N skipped". Exit status 1 unless some
-# passed and none failed.
+# cases in its own XML beside that file, so that one of which a filter wants nothing counts nothing; one
+# that left none (it crashed, or ran out of time), and every test that is no GoogleTest binary, counts
+# as one case. Prints the reasons of skipped cases, the names of failed ones, and as the last line "N
+# passed, N failed, N skipped". Exit status 1 unless some passed and none failed.
 
 function attribute(line, name) {
   if (!match(line, "[ \t]" name "=\"[^\"]*\"")) return ""
@@ -24,10 +24,11 @@ function end_case() {
   name = ""
 }
 
-# One program's own XML; the number of cases in it.
+# One program's own XML; the number of cases in it, -1 where there is none.
 function read_cases(file,    line, cases) {
-  cases = 0; name = ""
+  cases = -1; name = ""
   while ((getline line < file) > 0) {
+    if (cases < 0) cases = 0
     if (line ~ /^ *<testcase /) {
       end_case()
       if (attribute(line, "status") != "run") continue
@@ -56,10 +57,10 @@ FNR == 1 { folder = FILENAME; sub(/[^\/]*$/, "", folder) }
   cases = read_cases(folder program ".xml")
   if (status == "fail" && failed == before) {
     failed++
-    failures[++failure_count] = program (cases ? ": failed outside its cases" : ": crashed, ran out of time or could not run")
-  } else if (cases == 0 && status == "run") {
+    failures[++failure_count] = program (cases > 0 ? ": failed outside its cases" : ": crashed, ran out of time or could not run")
+  } else if (cases < 0 && status == "run") {
     passed++
-  } else if (cases == 0 && (status == "notrun" || status == "disabled")) {
+  } else if (cases < 0 && (status == "notrun" || status == "disabled")) {
     skipped++
     reasons[++reason_count] = program ": not run"
   }

@@ -276,6 +276,7 @@ TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
 	<testcase name="bad_test" classname="bad_test" time="1" status="fail">
 	<testcase name="leaky_test" classname="leaky_test" time="1" status="fail">
 	<testcase name="crashed_test" classname="crashed_test" time="1" status="fail">
+	<testcase name="filtered_test" classname="filtered_test" time="1" status="run">
 	<testcase name="script" classname="script" time="1" status="run">
 	<testcase name="absent" classname="absent" time="1" status="notrun">
 </testsuite>)";
@@ -296,6 +297,8 @@ TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
   std::ofstream(folder / "leaky_test.xml") << R"(
     <testcase name="A" status="run" result="completed" time="0" classname="S" />
 )";
+  std::ofstream(folder / "filtered_test.xml") << R"(<testsuites tests="0">
+</testsuites>)";
   const Ended ended = RunShell(absl::StrCat("awk -f " BATON_SOURCE_DIR "/tests/summary.awk ",
                                             folder.string(), "/ctest.junit"));
   EXPECT_EQ(ended.exit_status, 1);
