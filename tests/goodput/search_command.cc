@@ -358,6 +358,7 @@ int Search(const std::vector<std::string>&) {
     for (const std::string& sentence : VerdictSentences(cell))
       std::printf("%s\n", sentence.c_str());
     for (const CellMode& mode : cell.modes) {
+      std::printf("  %s: %s\n", mode.name.c_str(), ConfirmationText(mode).c_str());
       for (const std::string& note : mode.notes)
         std::printf("  %s: %s\n", mode.name.c_str(), note.c_str());
       for (const MeasuredLoad& load : mode.loads) invalid = invalid || !load.run.invalid.empty();

@@ -93,6 +93,7 @@ class CellBuilder {
   void Add(SearchResult search) {
     Cell* cell = nullptr;
     for (SearchedMode& searched : search.modes) {
+      const std::optional<ConfirmedRates> confirmed = ConfirmedRatesOf(searched, search.goal);
       for (SearchedLoad& load : searched.loads) {
         if (cell == nullptr) cell = CellFor(load.run, search.goal);
         CellMode* mode = ModeOf(cell, searched.name);
@@ -104,7 +105,7 @@ class CellBuilder {
       CellMode* mode = ModeOf(cell, searched.name);
       mode->searched = true;
       mode->finished = searched.finished;
-      mode->confirmed = searched.confirmed;
+      mode->confirmed = confirmed;
       mode->notes.insert(mode->notes.end(), searched.notes.begin(), searched.notes.end());
     }
     if (cell == nullptr) return;
@@ -137,7 +138,15 @@ void Finish(Cell* cell) {
   const Capacities capacities(probes, cell->goal);
   cell->ratios.assign(probes.size(), std::vector<Ratio>(probes.size()));
   for (size_t i = 0; i < probes.size(); ++i) {
-    cell->modes[i].capacity = capacities.of(i);
+    CellMode& mode = cell->modes[i];
+    mode.capacity = capacities.of(i);
+    if (mode.confirmed && !mode.confirmed->Hold(mode.capacity)) {
+      mode.notes.push_back(absl::StrFormat(
+          "not confirmed: fresh seeds met %.4g and missed %.4g requests/s, but over all loads the "
+          "capacity is %.4g",
+          mode.confirmed->met, mode.confirmed->missed, mode.capacity.rate));
+      mode.confirmed.reset();
+    }
     for (size_t k = 0; k < probes.size(); ++k) {
       if (k != i) cell->ratios[i][k] = capacities.RatioOf(i, k);
     }

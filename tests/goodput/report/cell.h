@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,8 @@ struct MeasuredLoad {
 struct CellMode {
   std::string name;
   std::vector<MeasuredLoad> loads;  // by rate, then in the order they ran
-  bool searched = false, finished = false,
-       confirmed = false;  // finished and confirmed: of searches
+  bool searched = false, finished = false;
+  std::optional<ConfirmedRates> confirmed;  // of a search, holding the capacity below
   std::vector<std::string> notes;
   Capacity capacity;
 };

@@ -96,6 +96,28 @@ TEST(CellTest, SaysWhoIsBetterOnlyWhenTheIntervalSaysSo) {
               testing::EndsWith(" times colocated: no difference shown."));
 }
 
+TEST(CellTest, ConfirmedIsToldWithItsRatesAndOnlyOfTheCapacityBetweenThem) {
+  using Purpose = ProbePlan::Purpose;
+  SearchedMode mode{.name = "auto", .finished = true, .confirmed = true};
+  mode.loads = {{{.rate = 2}, Load("auto", 2, 1000, 1000)},
+                {{.rate = 4}, Load("auto", 4, 500, 1000)},
+                {{.purpose = Purpose::kConfirmAt, .rate = 3}, Load("auto", 3, 97, 100, 2)},
+                {{.purpose = Purpose::kConfirmAbove, .rate = 3.3}, Load("auto", 3.3, 85, 100, 3)}};
+  const auto in_cell = [&] {
+    std::vector<InputFile> files(1);
+    files[0].searches = {{.modes = {mode}}};
+    return CellsOf(files, 0.9)[0].modes[0];
+  };
+  EXPECT_EQ(ConfirmationText(in_cell()), "confirmed: fresh seeds met 3/s and missed 3.3/s");
+  mode.loads.push_back(
+      {{.purpose = Purpose::kSameRate, .rate = 2.9}, Load("auto", 2.9, 700, 1000)});
+  const CellMode outside = in_cell();
+  EXPECT_EQ(ConfirmationText(outside), "not confirmed");
+  EXPECT_THAT(outside.notes,
+              ElementsAre(AllOf(HasSubstr("fresh seeds met 3 and missed 3.3 requests/s"),
+                                HasSubstr("but over all loads the capacity is 2."))));
+}
+
 TEST(CellTest, OneLoadAloneIsToldByItsGoodput) {
   std::vector<InputFile> files(1);
   files[0].runs = {Load("", 4, 75, 100)};

@@ -70,6 +70,14 @@ std::string CapacityText(const Capacity& capacity) {
   return "";
 }
 
+std::string ConfirmationText(const CellMode& mode) {
+  if (mode.confirmed) {
+    return absl::StrCat("confirmed: fresh seeds met ", Number(mode.confirmed->met),
+                        "/s and missed ", Number(mode.confirmed->missed), "/s");
+  }
+  return mode.finished ? "not confirmed" : "search not finished";
+}
+
 std::string RatioText(const Ratio& ratio) {
   return absl::StrCat(Number(ratio.value), " ", Range(ratio.interval.low, ratio.interval.high));
 }

@@ -11,6 +11,9 @@ namespace baton {
 
 // "3.98 (3.85 to 4.1)", with a bound's sign where the capacity was out of reach.
 std::string CapacityText(const Capacity& capacity);
+// Of a mode that was searched: "confirmed: fresh seeds met 3.8/s and missed 4.2/s", "not
+// confirmed", or "search not finished".
+std::string ConfirmationText(const CellMode& mode);
 // "1.06 (1.02 to 1.1)".
 std::string RatioText(const Ratio& ratio);
 // better: the interval lies above 1; worse: below; else "no difference shown".

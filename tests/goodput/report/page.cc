@@ -83,10 +83,7 @@ std::string CapacityTiles(const Cell& cell) {
                            Number(capacity.interval.high));
     }
     if (mode.searched) {
-      absl::StrAppend(&below, below.empty() ? "" : "; ",
-                      mode.confirmed  ? "confirmed"
-                      : mode.finished ? "not confirmed"
-                                      : "search not finished");
+      absl::StrAppend(&below, below.empty() ? "" : "; ", ConfirmationText(mode));
     }
     absl::StrAppend(&html, Tile(mode.name, figure, below, ModeColor(cell, i)));
   }

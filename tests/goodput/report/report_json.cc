@@ -104,7 +104,7 @@ json ModeJson(const Cell& cell, size_t mode) {
             {"high", one.capacity.interval.high}}},
           {"searched", one.searched},
           {"finished", one.finished},
-          {"confirmed", one.confirmed},
+          {"confirmed", one.confirmed.has_value()},
           {"notes", one.notes},
           {"ratios", std::move(ratios)},
           {"loads", std::move(loads)}};

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr double kAbove = 1.05;  // of the second confirmation
+constexpr double kBelow = 0.95, kAbove = 1.05;  // of the confirmations, times the capacity
 constexpr int kMostReopened = 2;
 
 std::string RateText(double rate) { return absl::StrFormat("%.4g requests/s", rate); }
@@ -26,6 +26,10 @@ Reached ReachedBy(const Share& share, double goal) {
   if (share.interval.high < goal) return Reached::kMissed;
   return Reached::kUndecided;
 }
+
+// Of so many requests the goal is certain to be met when none misses; fewer can't show that a rate
+// is met, however good they are. Wilson's interval of n of n begins at n / (n + z^2).
+double LeastToBeMet(double goal) { return 3.8415 * goal / (1 - goal); }
 
 }  // namespace
 
@@ -61,6 +65,10 @@ double CapacitySearch::ProbeWindow(double rate) const {
 
 double CapacitySearch::LongestWindow(double rate) const {
   return std::max(options_.longest_s, ProbeWindow(rate));
+}
+
+double CapacitySearch::ConfirmWindow(double rate) const {
+  return std::max(ProbeWindow(rate), LongestWindow(rate) / 2);
 }
 
 void CapacitySearch::Plan(Purpose purpose, double rate, double window_s) {
@@ -109,28 +117,81 @@ void CapacitySearch::Add(std::vector<uint8_t> good) {
 }
 
 void CapacitySearch::JudgeConfirmation() {
-  const double rate = probes_.back().rate;
-  const Reached reached = ReachedBy(ShareOf(probes_.back().good), options_.goal);
-  if (next_->purpose == Purpose::kConfirmAt) {
-    if (reached != Reached::kMissed) {
-      Plan(Purpose::kConfirmAbove, rate * kAbove, LongestWindow(rate) / 2);
-      return;
-    }
+  const bool above = next_->purpose == Purpose::kConfirmAbove;
+  const double rate = next_->rate;
+  const std::vector<uint8_t>& good = probes_.back().good;
+  confirming_.insert(confirming_.end(), good.begin(), good.end());
+  confirming_s_ += next_->window_s;
+  const Share share = ShareOf(confirming_);
+  const Reached reached = ReachedBy(share, options_.goal);
+  if (!above && reached == Reached::kMissed) {
     notes_.push_back(absl::StrCat(RateText(rate), " was not confirmed by a fresh seed"));
     high_ = rate;
     low_ = 0;  // what was met before may have been luck too
     Reopen();
     return;
   }
-  if (reached != Reached::kMet) {
-    confirmed_ = true;
-    next_.reset();
+  if (above && reached == Reached::kMet) {
+    notes_.push_back(absl::StrCat(RateText(rate), ", above the capacity found, was met too"));
+    low_ = rate;
+    if (high_ <= rate) high_ = std::numeric_limits<double>::infinity();
+    Reopen();
     return;
   }
-  notes_.push_back(absl::StrCat(RateText(rate), ", above the capacity found, was met too"));
-  low_ = rate;
-  if (high_ <= rate) high_ = std::numeric_limits<double>::infinity();
-  Reopen();
+  const bool met = share.count > 0 && share.value >= options_.goal;
+  const bool could_refute =
+      !above || reached == Reached::kMissed || share.count >= LeastToBeMet(options_.goal);
+  if (met != above && could_refute) {
+    if (above) {
+      EndConfirmed();
+    } else {
+      PlanConfirmAbove();
+    }
+    return;
+  }
+  if (confirming_s_ + next_->window_s <= LongestWindow(rate) * (1 + 1e-9)) {
+    Plan(next_->purpose, rate, next_->window_s);
+    return;
+  }
+  EndUnconfirmed(absl::StrCat("fresh seeds left undecided ", RateText(rate), ", 5 % ",
+                              above ? "above" : "below",
+                              " the capacity found: ", ShareText(share)));
+}
+
+void CapacitySearch::PlanConfirmAbove() {
+  const double rate = next_->rate / kBelow * kAbove;
+  // As many requests come as are needed although chance brings fewer than the rate says.
+  const double least = LeastToBeMet(options_.goal), asked = least + 2 * std::sqrt(least);
+  if (asked / rate > LongestWindow(rate)) {
+    EndUnconfirmed(absl::StrFormat(
+        "5 %% above the capacity found was not tried: a load that could show %.4g %% to be met "
+        "takes %.0f requests, %.0f s at %s, and the longest for one rate is %.0f s",
+        100 * options_.goal, std::ceil(asked), std::ceil(asked / rate), RateText(rate),
+        LongestWindow(rate)));
+    return;
+  }
+  confirming_.clear();
+  confirming_s_ = 0;
+  Plan(Purpose::kConfirmAbove, rate, std::max(ConfirmWindow(rate), asked / rate));
+}
+
+void CapacitySearch::EndConfirmed() {
+  const double above = next_->rate, below = above / kAbove * kBelow;
+  const double rate = Capacities({probes_}, options_.goal, 0).of(0).rate;
+  if (rate < below || rate > above) {
+    EndUnconfirmed(
+        absl::StrFormat("fresh seeds met %s and missed %s, but over all loads the "
+                        "capacity is %s",
+                        RateText(below), RateText(above), RateText(rate)));
+    return;
+  }
+  confirmed_ = true;
+  next_.reset();
+}
+
+void CapacitySearch::EndUnconfirmed(std::string why) {
+  notes_.push_back(absl::StrCat("not confirmed: ", why));
+  next_.reset();
 }
 
 void CapacitySearch::Reopen() {
@@ -167,8 +228,10 @@ void CapacitySearch::PlanNext() {
     const double rate = std::sqrt(low_ * high_);
     Plan(Purpose::kBisect, rate, ProbeWindow(rate));
   } else {
-    const double rate = Capacities({probes_}, options_.goal, 0).of(0).rate;
-    Plan(Purpose::kConfirmAt, rate, LongestWindow(rate) / 2);
+    const double rate = kBelow * Capacities({probes_}, options_.goal, 0).of(0).rate;
+    confirming_.clear();
+    confirming_s_ = 0;
+    Plan(Purpose::kConfirmAt, rate, ConfirmWindow(rate));
   }
 }
 
@@ -190,8 +253,12 @@ std::vector<std::string> CapacitySearch::Notes() const {
 Interval CapacitySearch::WindowsLeft() const {
   if (!next_) return {0, 0};
   const double probe = ProbeWindow(next_->rate), longest = LongestWindow(next_->rate);
-  if (next_->purpose == Purpose::kConfirmAbove) return {longest / 2, longest / 2};
-  if (next_->purpose == Purpose::kConfirmAt) return {longest, longest};
+  const double confirm = ConfirmWindow(next_->rate);
+  const bool at = next_->purpose == Purpose::kConfirmAt;
+  if (at || next_->purpose == Purpose::kConfirmAbove) {
+    const double least = next_->window_s + (at ? confirm : 0);
+    return {least, std::max(least, longest - confirming_s_ + (at ? longest : 0))};
+  }
   const bool bracketed = low_ > 0 && high_ < std::numeric_limits<double>::infinity();
   const double wide = bracketed ? high_ / low_ : 2;
   const double halvings =
@@ -202,9 +269,9 @@ Interval CapacitySearch::WindowsLeft() const {
                         : probes_.empty() ? 2
                                           : 1) *
                            probe +
-                       halvings * probe + longest;
-  return {least,
-          least + (bracketed ? 0 : 4) * probe + std::min(3.0, halvings + 1) * (longest - probe)};
+                       halvings * probe + 2 * confirm;
+  return {least, least + (bracketed ? 0 : 4) * probe +
+                     std::min(3.0, halvings + 1) * (longest - probe) + 2 * (longest - confirm)};
 }
 
 }  // namespace baton

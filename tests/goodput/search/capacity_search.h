@@ -34,12 +34,16 @@ struct ProbePlan {
 const char* PurposeName(ProbePlan::Purpose purpose);
 
 // Looks for the highest rate of one mode at which attainment reaches a goal: doubles or halves the
-// rate until one is met and one missed, bisects between them, then confirms at the capacity G found
-// and at 1.05 G with fresh seeds; what they refute is searched again, twice at most. A rate is
-// judged by the 95 % interval of its attainment: met or missed when that lies on one side of the
-// goal; else it is probed again up to `longest_s`, and then judged by the value alone, and noted.
-// Confirmations are one load each of half of `longest_s`, judged alone; only a certain verdict
-// refutes. Pure: whoever owns it runs the loads. Any one thread.
+// rate until one is met and one missed, bisects between them, then confirms 5 % below the capacity
+// found and 5 % above it with fresh seeds. A rate is judged by the 95 % interval of its attainment:
+// met or missed when that lies on one side of the goal; else it is probed again up to `longest_s`,
+// and then judged by the value alone, and noted.
+// A confirmation is a load of half of `longest_s`, and no shorter than any probe of that rate; the
+// one above is long enough that it could refute. What is certain in it refutes the capacity, which
+// is then searched again, twice at most. One that is uncertain and on the wrong side of the goal
+// gets a second load within `longest_s`; if both together stay there, or if the capacity over all
+// loads left the two rates, the search ends unconfirmed, and notes why.
+// Pure: whoever owns it runs the loads. Any one thread.
 class CapacitySearch {
  public:
   explicit CapacitySearch(const SearchOptions& options);
@@ -55,6 +59,7 @@ class CapacitySearch {
   double low() const { return low_; }
   double high() const { return high_; }
   bool finished() const { return !next_; }
+  // Fresh seeds met the goal below the capacity and missed it above, each at least by the value.
   bool confirmed() const { return confirmed_; }
   // What a reader should know: undecided rates, refuted confirmations, attainment that rose with
   // the rate, a capacity out of reach.
@@ -68,12 +73,17 @@ class CapacitySearch {
   void Plan(Purpose purpose, double rate, double window_s);
   void PlanNext();  // by the bracket
   void JudgeConfirmation();
+  void PlanConfirmAbove();
+  void EndConfirmed();
+  // Ends the search.
+  void EndUnconfirmed(std::string why);
   void Reopen();
   // The verdict over all probes at `rate`.
   Reached Judge(double rate, Share* share) const;
   double WindowsAt(double rate) const;
   double ProbeWindow(double rate) const;
   double LongestWindow(double rate) const;
+  double ConfirmWindow(double rate) const;
 
   const SearchOptions options_;
   std::optional<ProbePlan> next_;
@@ -81,6 +91,8 @@ class CapacitySearch {
   std::vector<double> windows_s_;  // of probes_
   double low_ = 0, high_;
   int reopened_ = 0;
+  std::vector<uint8_t> confirming_;  // outcomes of the loads at the rate that is being confirmed
+  double confirming_s_ = 0;          // their windows
   bool confirmed_ = false;
   std::vector<std::string> notes_;
 };

@@ -12,6 +12,7 @@
 namespace baton {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -84,7 +85,7 @@ TEST(CapacitySearchTest, GoesFromBracketToBisectionToConfirmation) {
               testing::ElementsAre("bracket 1 seed 1", "bracket 2 seed 2", "bracket 4 seed 3",
                                    "bracket 8 seed 4", "bisect 5.66 seed 5", "bisect 4.76 seed 6",
                                    "bisect 5.19 seed 7", "bisect 5.42 seed 8", "bisect 5.3 seed 9",
-                                   testing::StartsWith("confirm 5."),
+                                   testing::StartsWith("confirm 4.9"),
                                    testing::StartsWith("confirm above 5.")));
   EXPECT_TRUE(search.confirmed());
   EXPECT_LT(search.high(), search.low() * 1.03);
@@ -122,6 +123,109 @@ TEST(CapacitySearchTest, WhatTheConfirmationRefutesIsSearchedAgain) {
   EXPECT_TRUE(search.finished());
   EXPECT_THAT(search.Notes(), Contains(HasSubstr("was not confirmed by a fresh seed")));
   EXPECT_LT(search.low(), 5.8);
+}
+
+// `misses` of `offered`, spread evenly.
+std::vector<uint8_t> Outcomes(size_t offered, size_t misses) {
+  std::vector<uint8_t> good(offered, 1);
+  for (size_t i = 0; i < misses; ++i) good[i * offered / misses] = 0;
+  return good;
+}
+
+// A search that has found 5.3/s and is about to confirm it.
+CapacitySearch AboutToConfirm(const SearchOptions& options) {
+  CapacitySearch search(options);
+  const KnownServer server{[](double rate) { return rate < 5.3 ? 1.0 : 0.0; }};
+  while (search.Next() && search.Next()->purpose != ProbePlan::Purpose::kConfirmAt)
+    search.Add(server.Run(*search.Next()));
+  EXPECT_TRUE(search.Next().has_value());
+  return search;
+}
+
+const SearchOptions kLongEnough = {.first_rate = 1, .probe_s = 60, .longest_s = 120};
+
+TEST(CapacitySearchTest, AConfirmationThatMissesTheGoalByItsValueIsNone) {
+  for (const bool above : {false, true}) {
+    CapacitySearch search = AboutToConfirm(kLongEnough);
+    EXPECT_NEAR(search.Next()->rate, 0.95 * 5.3, 0.1);
+    if (above) {
+      search.Add(Outcomes(300, 0));
+      ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
+      EXPECT_NEAR(search.Next()->rate, 1.05 * 5.3, 0.1);
+    }
+    const std::vector<uint8_t> wrong = above ? Outcomes(300, 27) : Outcomes(300, 33);
+    const double rate = search.Next()->rate;
+    const uint64_t seed = search.Next()->seed;
+    search.Add(wrong);  // undecided: once more
+    ASSERT_TRUE(search.Next().has_value());
+    EXPECT_EQ(search.Next()->rate, rate);
+    EXPECT_EQ(search.Next()->seed, seed + 1);
+    search.Add(wrong);
+    EXPECT_TRUE(search.finished());
+    EXPECT_FALSE(search.confirmed());
+    EXPECT_THAT(search.Notes(),
+                Contains(AllOf(HasSubstr("not confirmed: fresh seeds left undecided"),
+                               HasSubstr(above ? "5 % above" : "5 % below"),
+                               HasSubstr(above ? "91.0 %" : "89.0 %"), HasSubstr("of 600"))));
+  }
+}
+
+TEST(CapacitySearchTest, ASecondLoadMayRightAConfirmationThatWasUndecided) {
+  CapacitySearch search = AboutToConfirm(kLongEnough);
+  search.Add(Outcomes(300, 33));
+  search.Add(Outcomes(300, 20));
+  ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
+  search.Add(Outcomes(300, 200));
+  EXPECT_TRUE(search.finished());
+  EXPECT_TRUE(search.confirmed()) << absl::StrJoin(search.Notes(), "\n");
+}
+
+TEST(CapacitySearchTest, AConfirmationIsNoShorterThanAProbe) {
+  for (const SearchOptions& options :
+       {SearchOptions{.first_rate = 1, .probe_s = 100, .longest_s = 120},
+        SearchOptions{.first_rate = 1, .probe_s = 10, .longest_s = 20, .least_requests = 400}}) {
+    CapacitySearch search = AboutToConfirm(options);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(search.Next().has_value());
+      EXPECT_GE(search.Next()->window_s, options.probe_s);
+      EXPECT_GE(search.Next()->window_s * search.Next()->rate, options.least_requests * 0.999);
+      search.Add(Outcomes(500, 0));
+    }
+  }
+}
+
+// With 99 % to be met, not even 300 requests without a miss are certain to meet it.
+TEST(CapacitySearchTest, ALoadThatCouldNotRefuteDoesNotConfirm) {
+  const SearchOptions options{.goal = 0.99, .first_rate = 1, .probe_s = 30, .longest_s = 60};
+  CapacitySearch tight = AboutToConfirm(options);
+  tight.Add(Outcomes(300, 0));
+  EXPECT_TRUE(tight.finished());
+  EXPECT_FALSE(tight.confirmed());
+  EXPECT_THAT(tight.Notes(), Contains(AllOf(HasSubstr("5 % above the capacity found was not tried"),
+                                            HasSubstr("99 % to be met takes 420 requests, 7"),
+                                            HasSubstr("the longest for one rate is 60 s"))));
+  CapacitySearch longer = AboutToConfirm({.goal = 0.99, .probe_s = 30, .longest_s = 120});
+  longer.Add(Outcomes(300, 0));
+  ASSERT_FALSE(longer.finished());
+  EXPECT_GT(longer.Next()->window_s * longer.Next()->rate, 400);
+  longer.Add(Outcomes(300, 4));  // 98.7 %, of fewer than were to come
+  EXPECT_FALSE(longer.confirmed());
+}
+
+TEST(CapacitySearchTest, WhatIsConfirmedHoldsTheCapacityThatIsTold) {
+  CapacitySearch search({.first_rate = 4, .probe_s = 10, .longest_s = 20, .least_requests = 20});
+  const KnownServer server{[](double rate) { return rate < 5.3 ? 0.93 : 0.7; }};
+  while (search.Next() && search.Next()->purpose != ProbePlan::Purpose::kConfirmAt)
+    search.Add(server.Run(*search.Next()));
+  ASSERT_TRUE(search.Next().has_value());
+  search.Add(Outcomes(100, 9));  // met by the value
+  ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
+  search.Add(Outcomes(3000, 3000));  // which bends the whole curve
+  ASSERT_TRUE(search.finished());
+  EXPECT_LT(Capacities({search.probes()}, 0.9, 0).of(0).rate,
+            search.probes()[search.probes().size() - 2].rate);
+  EXPECT_FALSE(search.confirmed());
+  EXPECT_THAT(search.Notes(), Contains(HasSubstr("but over all loads the capacity is")));
 }
 
 TEST(CapacitySearchTest, CapacityOutOfReachEndsWithANote) {

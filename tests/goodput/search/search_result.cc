@@ -76,6 +76,29 @@ std::vector<Probe> ProbesOf(const SearchedMode& mode) {
   return probes;
 }
 
+std::optional<ConfirmedRates> ConfirmedRatesOf(const SearchedMode& mode, double goal) {
+  if (!mode.confirmed) return std::nullopt;
+  using Purpose = ProbePlan::Purpose;
+  // Of the last rate that was loaded for `purpose`; nothing without such loads.
+  const auto confirmed = [&](Purpose purpose, double* rate) -> std::optional<bool> {
+    std::vector<uint8_t> all;
+    for (const SearchedLoad& load : mode.loads) {
+      if (load.plan.purpose != purpose || load.run.partial) continue;
+      if (load.plan.rate != *rate) all.clear();
+      *rate = load.plan.rate;
+      const std::vector<uint8_t> good = GoodOnes(load.run);
+      all.insert(all.end(), good.begin(), good.end());
+    }
+    if (all.empty()) return std::nullopt;
+    return ShareOf(all).value >= goal;
+  };
+  ConfirmedRates rates;
+  const std::optional<bool> below = confirmed(Purpose::kConfirmAt, &rates.met);
+  const std::optional<bool> above = confirmed(Purpose::kConfirmAbove, &rates.missed);
+  if (below != true || above != false) return std::nullopt;
+  return rates;
+}
+
 Capacities CapacitiesOf(const SearchResult& search) {
   std::vector<std::vector<Probe>> modes;
   for (const SearchedMode& mode : search.modes) modes.push_back(ProbesOf(mode));
@@ -89,10 +112,11 @@ json SearchToJson(const SearchResult& search) {
     const SearchedMode& mode = search.modes[i];
     json loads = json::array();
     for (const SearchedLoad& load : mode.loads) loads.push_back(LoadJson(load));
+    const auto confirmed = ConfirmedRatesOf(mode, search.goal);
     modes.push_back({{"name", mode.name},
                      {"endpoint", mode.endpoint},
                      {"finished", mode.finished},
-                     {"confirmed", mode.confirmed},
+                     {"confirmed", confirmed && confirmed->Hold(capacities.of(i))},
                      {"notes", mode.notes},
                      {"capacity", CapacityJson(capacities.of(i))},
                      {"loads", std::move(loads)}});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct SearchedMode {
   std::string endpoint;  // host:port
   std::vector<SearchedLoad> loads;  // in the order they ran
   bool finished = false;            // the search ended by itself
-  bool confirmed = false;           // at the capacity and above it, by fresh seeds
+  bool confirmed = false;           // by fresh seeds below the capacity and above it
   std::vector<std::string> notes;
 };
 
@@ -41,6 +42,16 @@ struct SearchResult {
 std::vector<uint8_t> GoodOnes(const RunResult& run);
 // The loads of a mode that count: those that ran to their end.
 std::vector<Probe> ProbesOf(const SearchedMode& mode);
+// The rates between which fresh seeds have confirmed a capacity: each by all its confirmations.
+struct ConfirmedRates {
+  double met = 0, missed = 0;
+  bool Hold(const Capacity& capacity) const {
+    return capacity.where == Capacity::Where::kWithin && capacity.rate >= met &&
+           capacity.rate <= missed;
+  }
+};
+// Nothing where the search did not say so, or where its loads do not show it.
+std::optional<ConfirmedRates> ConfirmedRatesOf(const SearchedMode& mode, double goal);
 // Of all modes together, so that ratios are paired.
 Capacities CapacitiesOf(const SearchResult& search);
 

@@ -53,6 +53,40 @@ TEST(SearchResultTest, TellsCapacitiesAndRatios) {
   EXPECT_EQ(written["ratios"][0]["ratio"], capacities.RatioOf(0, 1).value);
 }
 
+TEST(SearchResultTest, WhatFreshSeedsHaveNotShownIsNotConfirmed) {
+  SearchedMode mode{.name = "auto", .finished = true, .confirmed = true};
+  const auto load = [&](ProbePlan::Purpose purpose, double rate, int good) {
+    RunResult run;  // of 100 requests
+    for (int i = 0; i < 100; ++i) {
+      RequestRecord record{.measured = true};
+      record.outcome = i < good ? Outcome::kCompleted : Outcome::kFailed;
+      record.token_s = {1};
+      run.records.push_back(record);
+    }
+    mode.loads.push_back({{.purpose = purpose, .rate = rate}, run});
+  };
+  using Purpose = ProbePlan::Purpose;
+  EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
+  load(Purpose::kConfirmAt, 4.6, 20);  // refuted
+  load(Purpose::kConfirmAt, 3.8, 92);
+  EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
+  load(Purpose::kConfirmAbove, 4.2, 91);
+  EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
+  load(Purpose::kConfirmAbove, 4.2, 85);  // both together: 88 %
+  const auto confirmed = ConfirmedRatesOf(mode, 0.9);
+  ASSERT_TRUE(confirmed.has_value());
+  EXPECT_EQ(confirmed->met, 3.8);
+  EXPECT_EQ(confirmed->missed, 4.2);
+  EXPECT_TRUE(confirmed->Hold({.where = Capacity::Where::kWithin, .rate = 4}));
+  EXPECT_FALSE(confirmed->Hold({.where = Capacity::Where::kWithin, .rate = 3.7}));
+  EXPECT_FALSE(confirmed->Hold({.where = Capacity::Where::kAbove, .rate = 4}));
+  load(Purpose::kConfirmAt, 3.8, 80);  // both together: 86 %
+  EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
+  mode.loads.pop_back();
+  mode.confirmed = false;
+  EXPECT_FALSE(ConfirmedRatesOf(mode, 0.9).has_value());
+}
+
 TEST(SearchResultTest, LoadsThatWereStoppedDoNotCount) {
   SearchResult search = SomeSearch();
   const size_t all = ProbesOf(search.modes[0]).size();
