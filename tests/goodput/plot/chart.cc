@@ -281,7 +281,7 @@ SvgCanvas Draw(const BarChart& chart) {
         for (const char* css : {"halo", "whisker"}) {
           canvas.Line(low, middle, high, middle, css);
           canvas.Line(low, middle - 4, low, middle + 4, css);
-          canvas.Line(high, middle - 4, high, middle + 4, css);
+          if (std::isfinite(bar.high)) canvas.Line(high, middle - 4, high, middle + 4, css);
         }
         text_x = std::max(text_x, high);
       }

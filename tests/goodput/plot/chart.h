@@ -48,7 +48,7 @@ struct Bar {
   std::string label;
   int color = 0;
   double value = 0;
-  double low = 0, high = 0;  // whiskers; none where low is not below high
+  double low = 0, high = 0;  // whiskers, open at infinity; none where low is not below high
   std::string text;          // beside the bar
 };
 struct BarGroup {

@@ -170,12 +170,30 @@ MeasuredLoad::MeasuredLoad(RunResult result)
 }
 
 int Cell::Best() const {
+  using Where = Capacity::Where;
   int best = -1;
+  const auto higher = [&](const Capacity& a, const Capacity& b) {
+    const bool a_below = a.where == Where::kBelow, b_below = b.where == Where::kBelow;
+    return a_below == b_below ? a.rate > b.rate : b_below;
+  };
   for (size_t i = 0; i < modes.size(); ++i) {
-    if (modes[i].capacity.where == Capacity::Where::kUnknown) continue;
-    if (best < 0 || modes[i].capacity.rate > modes[best].capacity.rate) best = static_cast<int>(i);
+    if (modes[i].capacity.where == Where::kUnknown) continue;
+    if (best < 0 || higher(modes[i].capacity, modes[best].capacity)) best = static_cast<int>(i);
   }
   return best;
+}
+
+bool Cell::BestIsShown() const {
+  using Where = Capacity::Where;
+  const int best = Best();
+  if (best < 0 || modes[best].capacity.where == Where::kBelow) return false;
+  for (size_t i = 0; i < modes.size(); ++i) {
+    const Capacity& other = modes[i].capacity;
+    if (static_cast<int>(i) == best || other.where == Where::kUnknown) continue;
+    if (other.where == Where::kAbove) return false;
+    if (other.where == Where::kBelow && other.rate > modes[best].capacity.rate) return false;
+  }
+  return true;
 }
 
 double Cell::ReferenceRate() const {

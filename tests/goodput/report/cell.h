@@ -49,8 +49,10 @@ struct Cell {
   std::map<std::string, std::string> spec;  // of its first load
   bool partial = false;
 
-  // The mode of the highest capacity; -1 where none is known.
+  // The mode of the highest capacity, upper bounds coming last; -1 where none is known.
   int Best() const;
+  // Whether no other's bound leaves room for a higher one.
+  bool BestIsShown() const;
   // The rate at which modes are shown side by side: the highest capacity, or else the highest rate
   // that was measured.
   double ReferenceRate() const;

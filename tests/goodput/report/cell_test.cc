@@ -96,6 +96,43 @@ TEST(CellTest, SaysWhoIsBetterOnlyWhenTheIntervalSaysSo) {
               testing::EndsWith(" times colocated: no difference shown."));
 }
 
+TEST(CellTest, ABoundIsNeitherBetterNorWorseNorBestThanItShows) {
+  const auto cell_of = [](std::vector<RunResult> runs) {
+    std::vector<InputFile> files(1);
+    files[0].runs = std::move(runs);
+    return CellsOf(files, 0.9)[0];
+  };
+  const RunResult met_at_9 = Load("auto", 9, 1000, 1000),
+                  missed_at_9_5 = Load("auto", 9.5, 500, 1000);
+  // The other was stopped when 4 and 8 were met: it may sustain 20.
+  const Cell stopped = cell_of({met_at_9, missed_at_9_5, Load("colocated", 4, 1000, 1000),
+                                Load("colocated", 8, 1000, 1000)});
+  EXPECT_EQ(stopped.Best(), 0);
+  EXPECT_FALSE(stopped.BestIsShown());
+  EXPECT_THAT(VerdictSentences(stopped)[0],
+              AllOf(StartsWith("auto sustains 9."), HasSubstr(", at most 1."),
+                    testing::EndsWith(" times colocated: no difference shown.")));
+  EXPECT_EQ(VerdictSentences(stopped)[1], "colocated at least 8.");
+  // The other missed at its only rate, 4: whether it sustains 3.9 or nothing is not known.
+  const Cell missed = cell_of(
+      {Load("auto", 2, 1000, 1000), Load("auto", 2.5, 500, 1000), Load("colocated", 4, 600, 1000)});
+  EXPECT_EQ(missed.modes[1].capacity.rate, 4);
+  EXPECT_EQ(missed.Best(), 0);
+  EXPECT_FALSE(missed.BestIsShown());
+  EXPECT_THAT(VerdictSentences(missed)[0], testing::EndsWith("colocated: no difference shown."));
+  // Bounds that do show it.
+  const Cell shown = cell_of({met_at_9, Load("colocated", 4, 600, 1000)});
+  EXPECT_TRUE(shown.BestIsShown());
+  EXPECT_EQ(VerdictSentences(shown)[0],
+            "auto sustains at least 9 requests/s at 90 % attainment, at least 2.25 times "
+            "colocated: better.");
+  const Cell neither = cell_of({met_at_9, Load("colocated", 8, 1000, 1000)});
+  EXPECT_FALSE(neither.BestIsShown());
+  EXPECT_EQ(VerdictSentences(neither)[0],
+            "auto sustains at least 9 requests/s at 90 % attainment; how that compares with "
+            "colocated is not known.");
+}
+
 TEST(CellTest, ConfirmedIsToldWithItsRatesAndOnlyOfTheCapacityBetweenThem) {
   using Purpose = ProbePlan::Purpose;
   SearchedMode mode{.name = "auto", .finished = true, .confirmed = true};

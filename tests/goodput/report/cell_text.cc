@@ -15,10 +15,6 @@ std::string Number(double value) { return FormattedValue(value, Unit::kNumber); 
 std::string Seconds(double value) { return FormattedValue(value, Unit::kSeconds); }
 std::string Percent(double value) { return FormattedValue(value, Unit::kPercent); }
 
-std::string Range(double low, double high) {
-  return absl::StrCat("(", Number(low), " to ", Number(high), ")");
-}
-
 size_t RatesOf(const Cell& cell) {
   std::vector<double> rates;
   for (const CellMode& mode : cell.modes) {
@@ -32,6 +28,13 @@ std::string LoadSentence(const CellMode& mode, const MeasuredLoad& load) {
   return absl::StrCat(mode.name, ": ", Number(load.verdict.goodput), " good requests/s of ",
                       Number(load.verdict.offered_rate), " offered; attainment ",
                       ShareText(load.attainment), " of ", load.attainment.count, ".");
+}
+
+// "1.06 (1.02 to 1.1) times colocated: better".
+std::string RatioSentence(const Ratio& ratio, const std::string& base) {
+  if (ratio.value <= 0 || ratio.IsUnknown())
+    return absl::StrCat("how that compares with ", base, " is not known");
+  return absl::StrCat(RatioText(ratio), " times ", base, ": ", RatioVerdict(ratio));
 }
 
 // auto against the better of the two pure modes: whether it is never worse.
@@ -49,8 +52,9 @@ std::string AutoSentence(const Cell& cell) {
   }
   if (automatic < 0 || pure < 0 || cell.Best() == automatic) return "";
   const Ratio& ratio = cell.ratios[automatic][pure];
-  return absl::StrCat("auto against the better pure mode, ", cell.modes[pure].name, ": ",
-                      RatioText(ratio), ", ", RatioVerdict(ratio), ".");
+  const std::string text = RatioText(ratio), verdict = RatioVerdict(ratio);
+  return absl::StrCat("auto against the better pure mode, ", cell.modes[pure].name, ": ", text,
+                      text == verdict ? "" : absl::StrCat(", ", verdict), ".");
 }
 
 }  // namespace
@@ -64,8 +68,7 @@ std::string CapacityText(const Capacity& capacity) {
     case Capacity::Where::kAbove:
       return absl::StrCat("at least ", Number(capacity.rate));
     case Capacity::Where::kWithin:
-      return absl::StrCat(Number(capacity.rate), " ",
-                          Range(capacity.interval.low, capacity.interval.high));
+      return absl::StrCat(Number(capacity.rate), " (", IntervalText(capacity.interval), ")");
   }
   return "";
 }
@@ -78,12 +81,23 @@ std::string ConfirmationText(const CellMode& mode) {
   return mode.finished ? "not confirmed" : "search not finished";
 }
 
+std::string IntervalText(const Interval& interval) {
+  const bool no_low = interval.low <= 0, no_high = std::isinf(interval.high);
+  if (no_low && no_high) return "unknown";
+  if (no_high) return absl::StrCat("from ", Number(interval.low));
+  if (no_low) return absl::StrCat("up to ", Number(interval.high));
+  return absl::StrCat(Number(interval.low), " to ", Number(interval.high));
+}
+
 std::string RatioText(const Ratio& ratio) {
-  return absl::StrCat(Number(ratio.value), " ", Range(ratio.interval.low, ratio.interval.high));
+  if (ratio.IsUnknown()) return "unknown";
+  if (std::isinf(ratio.interval.high)) return absl::StrCat("at least ", Number(ratio.interval.low));
+  if (ratio.interval.low <= 0) return absl::StrCat("at most ", Number(ratio.interval.high));
+  return absl::StrCat(Number(ratio.value), " (", IntervalText(ratio.interval), ")");
 }
 
 std::string RatioVerdict(const Ratio& ratio) {
-  if (ratio.value <= 0) return "unknown";
+  if (ratio.value <= 0 || ratio.IsUnknown()) return "unknown";
   if (ratio.interval.low > 1) return "better";
   if (ratio.interval.high < 1) return "worse";
   return "no difference shown";
@@ -127,8 +141,8 @@ std::vector<std::string> VerdictSentences(const Cell& cell) {
   }
   if (second >= 0) {
     const Ratio& ratio = cell.ratios[best][second];
-    absl::StrAppend(&first, ", ", RatioText(ratio), " times ", cell.modes[second].name, ": ",
-                    RatioVerdict(ratio));
+    absl::StrAppend(&first, ratio.IsUnknown() ? "; " : ", ",
+                    RatioSentence(ratio, cell.modes[second].name));
   }
   sentences.push_back(absl::StrCat(first, "."));
   std::vector<std::string> others;

@@ -14,9 +14,12 @@ std::string CapacityText(const Capacity& capacity);
 // Of a mode that was searched: "confirmed: fresh seeds met 3.8/s and missed 4.2/s", "not
 // confirmed", or "search not finished".
 std::string ConfirmationText(const CellMode& mode);
-// "1.06 (1.02 to 1.1)".
+// "3.85 to 4.1"; "from 3.85" and "up to 4.1" where the other side is open.
+std::string IntervalText(const Interval& interval);
+// "1.06 (1.02 to 1.1)"; "at least 1.02", "at most 1.1" or "unknown" where a bound leaves a side
+// open.
 std::string RatioText(const Ratio& ratio);
-// better: the interval lies above 1; worse: below; else "no difference shown".
+// better: the interval lies above 1; worse: below; else "no difference shown", or "unknown".
 std::string RatioVerdict(const Ratio& ratio);
 std::string ShareText(const Share& share);
 // "TTFT at most 250 ms and TPOT at most 50 ms".

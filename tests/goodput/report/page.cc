@@ -79,8 +79,7 @@ std::string CapacityTiles(const Cell& cell) {
       const bool below_all = capacity.where == Capacity::Where::kBelow;
       const bool above_all = capacity.where == Capacity::Where::kAbove;
       figure = absl::StrCat(below_all ? "< " : above_all ? "≥ " : "", Number(capacity.rate), "/s");
-      below = absl::StrCat("95 %: ", Number(capacity.interval.low), " to ",
-                           Number(capacity.interval.high));
+      below = absl::StrCat("95 %: ", IntervalText(capacity.interval));
     }
     if (mode.searched) {
       absl::StrAppend(&below, below.empty() ? "" : "; ", ConfirmationText(mode));

@@ -80,7 +80,7 @@ std::string OverviewTable(const std::vector<Cell>& cells) {
         if (cell.modes[k].name != name) continue;
         text = CapacityText(cell.modes[k].capacity);
         const int mode = static_cast<int>(k);
-        if (mode == best) attributes = " class=\"best\"";
+        if (mode == best && cell.BestIsShown()) attributes = " class=\"best\"";
         if (mode != best && cell.modes[k].capacity.where != Capacity::Where::kUnknown &&
             (second < 0 || cell.modes[k].capacity.rate > cell.modes[second].capacity.rate)) {
           second = mode;
@@ -88,15 +88,15 @@ std::string OverviewTable(const std::vector<Cell>& cells) {
       }
       table.Add(text, attributes);
     }
-    if (best < 0) {
-      table.Add("–");
+    if (!cell.BestIsShown()) {
+      table.Add(best < 0 ? "–" : "not known");
     } else if (second < 0) {
       table.Add(cell.modes[best].name);
     } else {
       const Ratio& ratio = cell.ratios[best][second];
-      table.Add(
-          absl::StrCat(cell.modes[best].name, ", ", RatioText(ratio), " ×: ", RatioVerdict(ratio)),
-          " class=\"text\"");
+      const std::string times = absl::StrCat(", ", RatioText(ratio), " ×: ", RatioVerdict(ratio));
+      table.Add(absl::StrCat(cell.modes[best].name, ratio.IsUnknown() ? "" : times),
+                " class=\"text\"");
     }
     table.End();
   }

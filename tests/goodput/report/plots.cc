@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "tests/goodput/report/cell_text.h"
 #include "tests/goodput/report/phases.h"
 
 namespace baton {
@@ -232,14 +233,15 @@ SvgCanvas OverviewPlot(const std::vector<Cell>& cells, const std::string& base) 
       if (cell.modes[k].name != base) continue;
       for (size_t i = 0; i < cell.modes.size(); ++i) {
         const Ratio& ratio = cell.ratios[i][k];
-        if (i == k || ratio.value <= 0) continue;
+        if (i == k || ratio.value <= 0 || ratio.IsUnknown()) continue;
         group.bars.push_back(
             {.label = cell.modes[i].name,
              .color = ModeColor(cell, i),
              .value = ratio.value,
              .low = ratio.interval.low,
              .high = ratio.interval.high,
-             .text = absl::StrCat(FormattedValue(ratio.value, Unit::kNumber), " ×")});
+             .text =
+                 absl::StrCat(ratio.IsOpen() ? RatioText(ratio) : RateText(ratio.value), " ×")});
         values.push_back(ratio.value);
         values.push_back(ratio.interval.high);
       }

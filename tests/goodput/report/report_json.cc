@@ -146,7 +146,7 @@ json ReportJson(const std::vector<Cell>& cells, const ReportOptions& options) {
                     {"partial", cell.partial},
                     {"remarks", cell.remarks},
                     {"verdict", VerdictSentences(cell)},
-                    {"best", best < 0 ? json() : json(cell.modes[best].name)},
+                    {"best", !cell.BestIsShown() ? json() : json(cell.modes[best].name)},
                     {"reference_rate", cell.ReferenceRate()},
                     {"spec", cell.spec},
                     {"modes", std::move(modes)}});

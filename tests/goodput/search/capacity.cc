@@ -85,7 +85,7 @@ Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& 
   PoolViolators(&fits);
   constexpr double kSlack = 1e-12;  // of sums in another order
   if (fits.front().value < goal - kSlack) {
-    return {.where = Capacity::Where::kBelow,
+    return {.where = Capacity::Where::kBelow,  // on the line from (0, 1)
             .rate = fits.front().rate * (1 - goal) / (1 - fits.front().value)};
   }
   size_t next = 1;
@@ -188,6 +188,10 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
     const std::vector<Fit> measured = MeasuredFits(probes);
     capacities_.push_back(Crossing(measured, goal, bracket));
     if (capacities_.back().where == Capacity::Where::kUnknown) continue;
+    Capacity& capacity = capacities_.back();
+    const bool below = capacity.where == Capacity::Where::kBelow;
+    if (below) capacity.rate = measured.front().rate;
+    std::vector<double> rates;
     for (int resample = 0; resample < resamples; ++resample) {
       const auto drawn = [&](size_t i) {
         // The state depends on the log and the resample alone, so that modes stay paired.
@@ -195,20 +199,45 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
         const double times = draws.Exponential();
         return std::pair(samples[mode][i].Draw(&draws, blocks.at(probes[i].seed)), times);
       };
-      resampled_[mode].push_back(Crossing(FitsOf(probes, drawn), goal, {}).rate);
+      const Capacity one = Crossing(FitsOf(probes, drawn), goal, {});
+      const bool at_least = one.where == Capacity::Where::kAbove;
+      // Below all rates the line is a guess: it tells how far a capacity between two rates spreads,
+      // and is no bound.
+      resampled_[mode].push_back({below ? std::max(one.rate, capacity.rate) : one.rate, at_least});
+      rates.push_back(at_least ? INFINITY : resampled_[mode].back().rate);
     }
-    capacities_.back().interval = MiddleOf(resampled_[mode]);
+    if (below) {
+      capacity.interval = {0, MiddleOf(std::move(rates)).high};
+    } else if (capacity.where == Capacity::Where::kAbove) {
+      for (double& rate : rates) rate = std::min(rate, capacity.rate);
+      capacity.interval = {MiddleOf(std::move(rates)).low, INFINITY};
+    } else {
+      capacity.interval = MiddleOf(std::move(rates));
+    }
   }
 }
 
 Ratio Capacities::RatioOf(size_t mode, size_t base) const {
+  using Where = Capacity::Where;
   if (resampled_[mode].empty() || resampled_[base].empty() || capacities_[base].rate <= 0)
     return {};
+  const Where where = capacities_[mode].where, base_where = capacities_[base].where;
   std::vector<double> ratios;
   for (size_t i = 0; i < resampled_[mode].size(); ++i) {
-    if (resampled_[base][i] > 0) ratios.push_back(resampled_[mode][i] / resampled_[base][i]);
+    const Resample &one = resampled_[mode][i], &other = resampled_[base][i];
+    if (other.rate <= 0) continue;
+    // Where one of them might be any higher, so might their ratio, or lower; where both, what they
+    // share cancels. A bound is told by the sides that it opens.
+    const bool higher = one.at_least && where != Where::kAbove;
+    const bool base_higher = other.at_least && base_where != Where::kAbove;
+    ratios.push_back(higher && !base_higher   ? INFINITY
+                     : base_higher && !higher ? 0
+                                              : one.rate / other.rate);
   }
-  return {capacities_[mode].rate / capacities_[base].rate, MiddleOf(std::move(ratios))};
+  Ratio ratio{capacities_[mode].rate / capacities_[base].rate, MiddleOf(std::move(ratios))};
+  if (where == Where::kAbove || base_where == Where::kBelow) ratio.interval.high = INFINITY;
+  if (where == Where::kBelow || base_where == Where::kAbove) ratio.interval.low = 0;
+  return ratio;
 }
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -30,12 +31,14 @@ std::vector<RatePoint> RatePoints(absl::Span<const Probe> probes);
 struct Capacity {
   enum class Where {
     kUnknown,  // no probes
-    kBelow,   // even the lowest rate misses the goal: an upper bound, on the line from (0, 1) to it
-    kWithin,  // between two measured rates
-    kAbove,   // even the highest rate reaches it: a lower bound, that rate
+    kBelow,    // even the lowest rate misses the goal: `rate` is that one, an upper bound
+    kWithin,   // between two measured rates
+    kAbove,    // even the highest rate reaches it: `rate` is that one, a lower bound
   };
   Where where = Where::kUnknown;
   double rate = 0;  // requests/s
+  // From 0 where the capacity is only known to lie below `rate`, up to infinity where it is only
+  // known to lie above.
   // By bootstrap: within each load over blocks of requests, and over arrival logs as a whole by
   // exponential weights (Rubin, Annals of Statistics 1981), because loads of one rate differ by
   // more than their own requests tell.
@@ -47,7 +50,12 @@ const char* WhereName(Capacity::Where where);
 
 struct Ratio {
   double value = 0;
-  Interval interval;  // of the paired bootstrap: what one arrival log did to both counts once
+  // Of the paired bootstrap: what one arrival log did to both counts once. From 0, or up to
+  // infinity, where a capacity that is only a bound leaves that side open.
+  Interval interval;
+
+  bool IsOpen() const { return interval.low <= 0 || std::isinf(interval.high); }
+  bool IsUnknown() const { return interval.low <= 0 && std::isinf(interval.high); }
 };
 
 // Capacities of several modes under the same arrival logs, and their ratios.
@@ -62,8 +70,12 @@ class Capacities {
   Ratio RatioOf(size_t mode, size_t base) const;
 
  private:
+  struct Resample {
+    double rate = 0;
+    bool at_least = false;  // even the highest rate reached the goal
+  };
   std::vector<Capacity> capacities_;
-  std::vector<std::vector<double>> resampled_;  // [mode][resample]
+  std::vector<std::vector<Resample>> resampled_;  // [mode][resample]
 };
 
 }  // namespace baton

@@ -46,12 +46,46 @@ TEST(CapacityTest, AttainmentThatRisesIsPooled) {
 TEST(CapacityTest, OutOfReachIsABoundAndSaysWhich) {
   const Capacities found({{Made(2, 80, 100)}, {Made(2, 95, 100)}, {}, {Probe{.rate = 1}}}, 0.9, 10);
   EXPECT_EQ(found.of(0).where, Where::kBelow);
-  EXPECT_NEAR(found.of(0).rate, 1, 1e-9);
+  EXPECT_EQ(found.of(0).rate, 2);  // not less: attainment may hold until just below
+  EXPECT_EQ(found.of(0).interval.low, 0);
   EXPECT_EQ(found.of(1).where, Where::kAbove);
   EXPECT_EQ(found.of(1).rate, 2);
+  EXPECT_EQ(found.of(1).interval.high, INFINITY);
   EXPECT_EQ(found.of(2).where, Where::kUnknown);
   EXPECT_EQ(found.of(3).where, Where::kUnknown);
   EXPECT_EQ(found.RatioOf(0, 2).value, 0);
+}
+
+TEST(CapacityTest, ARatioIsOpenOnTheSideThatABoundLeavesUnknown) {
+  const std::vector<Probe> within = {Made(6, 500, 500, 1), Made(8, 400, 500, 2)};
+  const std::vector<Probe> above = {Made(4, 500, 500, 3), Made(5, 500, 500, 4)};
+  const std::vector<Probe> below = {Made(9, 300, 500, 5)};
+  const Capacities found({within, above, below}, 0.9, 100);
+  EXPECT_GT(found.RatioOf(0, 1).interval.high, 1.2);  // at most
+  EXPECT_EQ(found.RatioOf(0, 1).interval.low, 0);
+  EXPECT_EQ(found.RatioOf(1, 0).interval.high, INFINITY);
+  EXPECT_GT(found.RatioOf(1, 0).interval.low, 0.5);
+  EXPECT_GE(found.RatioOf(2, 0).interval.high, 9.0 / 8);
+  EXPECT_EQ(found.RatioOf(2, 0).interval.low, 0);
+  EXPECT_EQ(found.RatioOf(0, 2).interval.high, INFINITY);
+  EXPECT_LE(found.RatioOf(0, 2).interval.low, 8.0 / 9);
+  EXPECT_EQ(found.RatioOf(2, 1).interval.low, 0);
+  EXPECT_GE(found.RatioOf(2, 1).interval.high, 9.0 / 5);
+  const Capacities two({above, {Made(8, 500, 500, 6)}}, 0.9, 100);
+  EXPECT_TRUE(two.RatioOf(0, 1).IsUnknown());
+  EXPECT_TRUE(two.RatioOf(1, 0).IsUnknown());
+}
+
+// Whether the highest rate missed the goal is luck here: how high the capacity is nobody knows.
+TEST(CapacityTest, AnIntervalThatReachesTheHighestRateIsOpen) {
+  const std::vector<Probe> probes = {Made(4, 500, 500, 1), Made(6, 89, 100, 2)};
+  const Capacities found({probes, {Made(4, 500, 500, 3), Made(6, 200, 500, 4)}}, 0.9);
+  EXPECT_EQ(found.of(0).where, Where::kWithin);
+  EXPECT_EQ(found.of(0).interval.high, INFINITY);
+  EXPECT_GT(found.of(0).interval.low, 4);
+  EXPECT_EQ(found.RatioOf(0, 1).interval.high, INFINITY);
+  EXPECT_EQ(found.RatioOf(1, 0).interval.low, 0);
+  EXPECT_LT(found.RatioOf(1, 0).interval.high, 1.2);
 }
 
 TEST(CapacityTest, ProbesOfOneRateAreOneProbe) {

@@ -39,9 +39,10 @@ void ComparedSearch::PlanNext(size_t after) {
   if (searches_.size() < 2 || same_rate_done_ == searches_.size()) return;
   if (same_rate_done_ == 0) {
     for (const CapacitySearch& search : searches_) {
-      same_rate_ = std::max(same_rate_, Capacities({search.probes()}, options_.goal, 0).of(0).rate);
+      const Capacity found = Capacities({search.probes()}, options_.goal, 0).of(0);
+      if (found.where != Capacity::Where::kBelow) same_rate_ = std::max(same_rate_, found.rate);
     }
-    if (same_rate_ < options_.lowest_rate) return;  // no mode reaches the goal at any rate
+    if (same_rate_ == 0) return;  // no mode reaches the goal at any rate
   }
   size_t longest = 0;
   for (const CapacitySearch& search : searches_)

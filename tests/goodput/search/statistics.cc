@@ -60,6 +60,7 @@ double Quantile(absl::Span<const double> sorted, double q) {
   const double place = std::clamp(q, 0.0, 1.0) * (sorted.size() - 1);
   const size_t below = static_cast<size_t>(place);
   if (below + 1 == sorted.size()) return sorted.back();
+  if (place == below || sorted[below] == sorted[below + 1]) return sorted[below];  // infinite, too
   return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
 }
 
