@@ -14,7 +14,8 @@ ABSL_DECLARE_FLAG(double, attainment);
 ABSL_FLAG(
     bool, fail_on_loss, false,
     "diff: exit with 1 when a mode's capacity (or goodput, of single loads) fell by more than "
-    "its 95 % interval");
+    "its 95 % interval, when the second file lacks a mode of the first, and when one of them is "
+    "partial or invalid");
 
 namespace baton {
 namespace {
@@ -37,6 +38,10 @@ int PrintDiff(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     absl::StatusOr<InputFile> file = ReadInputFile(path);
     if (!file.ok()) return Fail(file.status());
+    if (FlagGiven("attainment")) {
+      if (absl::Status status = CheckGoal(*file, goal); !status.ok())
+        RefuseToStart(status.message());
+    }
     sides.push_back(CellsOf({*std::move(file)}, goal));
   }
   const Comparison comparison = Compare(sides[0], sides[1]);
@@ -48,9 +53,12 @@ int PrintDiff(const std::vector<std::string>& paths) {
         WriteWhole(out, absl::StrCat(ComparisonJson(comparison).dump(1), "\n"));
     if (!status.ok()) return Fail(status);
   }
-  bool fell = false;
-  for (const ComparedMode& mode : comparison.modes) fell = fell || mode.FellBeyondNoise();
-  return fell && absl::GetFlag(FLAGS_fail_on_loss) ? kExitFailed : 0;
+  if (!absl::GetFlag(FLAGS_fail_on_loss)) return 0;
+  if (!comparison.doubts.empty()) {
+    return Fail(
+        absl::FailedPreconditionError(absl::StrCat("no word on a loss: ", comparison.doubts[0])));
+  }
+  return comparison.FellBeyondNoise() ? kExitFailed : 0;
 }
 
 }  // namespace

@@ -76,6 +76,10 @@ int MakeReport(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     absl::StatusOr<InputFile> file = ReadInputFile(path);
     if (!file.ok()) return Fail(file.status());
+    if (FlagGiven("attainment")) {
+      if (absl::Status status = CheckGoal(*file, goal); !status.ok())
+        RefuseToStart(status.message());
+    }
     files.push_back(*std::move(file));
   }
   const std::vector<Cell> cells = CellsOf(std::move(files), goal);

@@ -8,6 +8,7 @@
 #include "tests/goodput/goodput_program.h"
 #include "tests/goodput/run_file.h"
 #include "tests/goodput/scratch_folder.h"
+#include "tests/goodput/search/search_result.h"
 #include "tests/goodput/search/simulated_run.h"
 
 namespace baton {
@@ -90,6 +91,39 @@ TEST_F(ReportCommandTest, FiguresOfADiffAreNeverWrittenOverItsInputs) {
   const Ended ended = Goodput(diff + folder_.Path("diff.json"));
   EXPECT_EQ(ended.exit_status, 0) << ended.output;
   EXPECT_TRUE(fs::exists(folder_.Path("diff.json")));
+}
+
+TEST_F(ReportCommandTest, ADiffFailsOnALossOnlyOfWhatMayBeBelieved) {
+  const auto diff = [&](const RunResult& run, const std::string& flags) {
+    EXPECT_TRUE(WriteRunFile(other_, run).ok());
+    return Goodput(absl::StrCat("diff ", run_, " ", other_, flags));
+  };
+  RunResult run = SimulatedRun({});
+  EXPECT_EQ(diff(run, " --fail-on-loss").exit_status, 0);
+  for (RequestRecord& record : run.records) record.outcome = Outcome::kRejected;
+  EXPECT_EQ(diff(run, " --fail-on-loss").exit_status, 1);
+  EXPECT_EQ(diff(run, "").exit_status, 0);
+  run = SimulatedRun({});
+  run.partial = true;
+  const Ended partial = diff(run, " --fail-on-loss");
+  EXPECT_EQ(partial.exit_status, 1) << partial.output;
+  EXPECT_THAT(partial.output, HasSubstr("no word on a loss: the second is partial: "));
+  EXPECT_EQ(diff(run, "").exit_status, 0);
+}
+
+TEST_F(ReportCommandTest, ASearchIsNotHeldAgainstAnotherAttainmentThanItLookedFor) {
+  const SearchResult search{
+      .modes = {{.name = "auto", .loads = {{{.rate = 4}, SimulatedRun({})}}}}};
+  const std::string path = folder_.Write("search.json", SearchToJson(search).dump());
+  for (const std::string& command :
+       {absl::StrCat("diff ", path, " ", path),
+        absl::StrCat("report ", path, " --out=", folder_.Path("page.html"))}) {
+    EXPECT_EQ(Goodput(command + " --attainment=0.9").exit_status, 0) << command;
+    const Ended ended = Goodput(command + " --attainment=0.99");
+    EXPECT_EQ(ended.exit_status, 2) << ended.output;
+    EXPECT_THAT(ended.output,
+                HasSubstr(absl::StrCat("--attainment=0.99: ", path, " is a search for 0.9")));
+  }
 }
 
 }  // namespace

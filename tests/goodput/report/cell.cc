@@ -246,6 +246,16 @@ absl::StatusOr<InputFile> ReadInputFile(const std::string& path) {
   return input;
 }
 
+absl::Status CheckGoal(const InputFile& file, double goal) {
+  for (const SearchResult& search : file.searches) {
+    if (search.goal == goal) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--attainment=", goal, ": ", file.path,
+                                                   " is a search for ", search.goal,
+                                                   ", and did not look elsewhere"));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<Cell> CellsOf(std::vector<InputFile> files, double goal) {
   CellBuilder builder;
   for (InputFile& file : files) {

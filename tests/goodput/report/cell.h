@@ -69,6 +69,9 @@ struct InputFile {
 // Reads a run or a search. The message names the file and the place in it.
 absl::StatusOr<InputFile> ReadInputFile(const std::string& path);
 
+// InvalidArgument names a search that looked for another attainment than `goal`.
+absl::Status CheckGoal(const InputFile& file, double goal);
+
 // Sorts loads into cells, in the order of the files. Runs of their own are judged against `goal`.
 std::vector<Cell> CellsOf(std::vector<InputFile> files, double goal);
 

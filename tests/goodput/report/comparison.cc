@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tests/goodput/report/cell_text.h"
 #include "tests/goodput/verdict.h"
 
@@ -43,11 +46,10 @@ ComparedFigure FigureOf(std::string name, Unit unit, bool more_is_better, const 
                         double scale_a = 1, double scale_b = 1) {
   ComparedFigure figure{.name = std::move(name), .unit = unit, .more_is_better = more_is_better};
   std::vector<double> values_a = ValuesOf(a, value), values_b = ValuesOf(b, value);
-  if (values_a.empty() || values_b.empty()) return figure;
   const std::vector<double> kept_a = values_a, kept_b = values_b;
-  figure.a = statistic(&values_a) * scale_a;
-  figure.b = statistic(&values_b) * scale_b;
-  if (!(figure.a > 0)) return figure;
+  if (!kept_a.empty()) figure.a = statistic(&values_a) * scale_a;
+  if (!kept_b.empty()) figure.b = statistic(&values_b) * scale_b;
+  if (!(figure.a > 0 && figure.b > 0)) return figure;
   const bool paired = a.run.seed == b.run.seed && kept_a.size() == kept_b.size();
   const size_t block = std::max(BlockSample(a.good).block(), BlockSample(b.good).block());
   std::vector<double> ratios;
@@ -125,20 +127,43 @@ std::vector<Probe> ProbesOf(const CellMode& mode) {
   return probes;
 }
 
+// "at least 8" of a bound, empty for a capacity that is known.
+std::string BoundText(const Capacity& capacity) {
+  return capacity.where == Capacity::Where::kWithin ? "" : CapacityText(capacity);
+}
+
 ComparedMode CompareModes(const Cell& cell_a, const CellMode& a, const CellMode& b) {
   ComparedMode compared{.cell = cell_a.title, .mode_a = a.name, .mode_b = b.name};
+  std::optional<ComparedFigure> capacity;
   if (a.loads.size() > 1 && b.loads.size() > 1) {
     const Capacities capacities({ProbesOf(a), ProbesOf(b)}, cell_a.goal);
     if (capacities.of(0).rate > 0 && capacities.of(1).rate > 0) {
-      compared.figures.push_back(
-          {.name = absl::StrCat("capacity at ", FormattedValue(cell_a.goal, Unit::kPercent),
-                                ", requests/s"),
-           .a = capacities.of(0).rate,
-           .b = capacities.of(1).rate,
-           .ratio = capacities.RatioOf(1, 0)});
+      capacity = ComparedFigure{
+          .name = absl::StrCat("capacity at ", FormattedValue(cell_a.goal, Unit::kPercent),
+                               ", requests/s"),
+          .a = capacities.of(0).rate,
+          .b = capacities.of(1).rate,
+          .ratio = capacities.RatioOf(1, 0),
+          .text_a = BoundText(capacities.of(0)),
+          .text_b = BoundText(capacities.of(1))};
     }
   }
+  const bool judges = capacity && !capacity->ratio.IsUnknown();
+  if (judges) compared.figures.push_back(*capacity);
   const MeasuredLoad* load_a = LoadNear(a, cell_a.ReferenceRate());
+  if (capacity && !judges) {  // goodput does: at the highest rate that both have
+    const MeasuredLoad* common = nullptr;
+    for (const MeasuredLoad& load : a.loads) {
+      if (LoadNear(b, load.run.rate)->run.rate == load.run.rate)
+        common = LoadNear(a, load.run.rate);
+    }
+    if (common == nullptr) {
+      compared.figures.push_back(*capacity);
+      capacity.reset();
+    } else {
+      load_a = common;
+    }
+  }
   if (load_a == nullptr) return compared;
   const MeasuredLoad* load_b = LoadNear(b, load_a->run.rate);
   if (load_b == nullptr) return compared;
@@ -146,13 +171,52 @@ ComparedMode CompareModes(const Cell& cell_a, const CellMode& a, const CellMode&
   compared.rate_b = load_b->run.rate;
   for (ComparedFigure& figure : LoadFigures(*load_a, *load_b))
     compared.figures.push_back(std::move(figure));
+  if (capacity && !judges) compared.figures.push_back(*capacity);
   return compared;
+}
+
+// Pushes "WHAT: a / b" where they do.
+void Differ(const char* what, const std::string& a, const std::string& b,
+            std::vector<std::string>* differences) {
+  if (a != b) differences->push_back(absl::StrCat(what, ": ", a, " / ", b));
+}
+
+std::string FingerprintsOf(const Cell& cell) {
+  std::set<std::string> all;
+  for (const CellMode& mode : cell.modes) {
+    for (const MeasuredLoad& load : mode.loads) all.insert(load.run.server.fingerprint);
+  }
+  return absl::StrJoin(all, ", ");
+}
+
+void CompareTerms(const Cell& a, const Cell& b, std::vector<std::string>* differences) {
+  // Multiples of a latency that was measured come out a little different every time.
+  Differ("targets differ", absl::StrCat(a.targets.name, ", ", TargetsSentence(a.targets)),
+         absl::StrCat(b.targets.name, ", ", TargetsSentence(b.targets)), differences);
+  Differ("workload differs", a.workload, b.workload, differences);
+  Differ("model differs", a.model, b.model, differences);
+  Differ("fingerprint of the model differs", FingerprintsOf(a), FingerprintsOf(b), differences);
+  const auto goal = [](const Cell& cell) { return FormattedValue(cell.goal, Unit::kPercent); };
+  Differ("goal differs, both are judged by the first", goal(a), goal(b), differences);
+}
+
+void FindDoubts(const char* which, const Cell& cell, std::vector<std::string>* doubts) {
+  if (cell.partial) doubts->push_back(absl::StrCat("the ", which, " is partial: ", cell.title));
+  for (const CellMode& mode : cell.modes) {
+    for (const MeasuredLoad& load : mode.loads) {
+      if (load.run.invalid.empty()) continue;
+      doubts->push_back(absl::StrCat("the ", which, " is invalid: ", mode.name, " at ",
+                                     FormattedValue(load.run.rate, Unit::kNumber),
+                                     "/s: ", absl::StrJoin(load.run.invalid, "; ")));
+    }
+  }
 }
 
 }  // namespace
 
 std::string ComparedFigure::Verdict() const {
-  if (ratio.value <= 0) return "";
+  if (!(a > 0) || (!more_is_better && !(b > 0))) return "";
+  if (ratio.IsUnknown()) return "unknown";
   const bool above = ratio.interval.low > 1, below = ratio.interval.high < 1;
   if (!above && !below) return "no difference shown";
   return above == more_is_better ? "better" : "worse";
@@ -160,6 +224,11 @@ std::string ComparedFigure::Verdict() const {
 
 bool ComparedMode::FellBeyondNoise() const {
   return !figures.empty() && figures[0].Verdict() == "worse";
+}
+
+bool Comparison::FellBeyondNoise() const {
+  return lost_modes || std::any_of(modes.begin(), modes.end(),
+                                   [](const ComparedMode& mode) { return mode.FellBeyondNoise(); });
 }
 
 Comparison Compare(const std::vector<Cell>& a, const std::vector<Cell>& b) {
@@ -175,8 +244,12 @@ Comparison Compare(const std::vector<Cell>& a, const std::vector<Cell>& b) {
     }
     if (cell_b == nullptr) {
       comparison.unmatched.push_back(absl::StrCat("only the first has: ", cell_a.title));
+      comparison.lost_modes = true;
       continue;
     }
+    CompareTerms(cell_a, *cell_b, &comparison.differences);
+    FindDoubts("first", cell_a, &comparison.doubts);
+    FindDoubts("second", *cell_b, &comparison.doubts);
     std::vector<bool> used_modes(cell_b->modes.size());
     for (const CellMode& mode_a : cell_a.modes) {
       bool found = false;
@@ -185,10 +258,17 @@ Comparison Compare(const std::vector<Cell>& a, const std::vector<Cell>& b) {
         if (used_modes[i] || (cell_b->modes[i].name != mode_a.name && !alone)) continue;
         used_modes[i] = found = true;
         comparison.modes.push_back(CompareModes(cell_a, mode_a, cell_b->modes[i]));
+        const ComparedMode& mode = comparison.modes.back();
+        if (std::abs(mode.rate_a - mode.rate_b) > 0.05 * mode.rate_a)
+          Differ("rates of the loads differ",
+                 absl::StrCat(FormattedValue(mode.rate_a, Unit::kNumber), "/s"),
+                 absl::StrCat(FormattedValue(mode.rate_b, Unit::kNumber), "/s"),
+                 &comparison.differences);
       }
-      if (!found)
-        comparison.unmatched.push_back(
-            absl::StrCat("only the first has: ", mode_a.name, " in ", cell_a.title));
+      if (found) continue;
+      comparison.unmatched.push_back(
+          absl::StrCat("only the first has: ", mode_a.name, " in ", cell_a.title));
+      comparison.lost_modes = true;
     }
     for (size_t i = 0; i < used_modes.size(); ++i) {
       if (!used_modes[i])
@@ -210,16 +290,22 @@ std::string ComparisonText(const Comparison& comparison) {
         mode.mode_a == mode.mode_b ? mode.mode_a : absl::StrCat(mode.mode_a, " and ", mode.mode_b));
     absl::StrAppend(&text, ", latencies at ", FormattedValue(mode.rate_a, Unit::kNumber), " and ",
                     FormattedValue(mode.rate_b, Unit::kNumber), " requests/s\n");
-    absl::StrAppendFormat(&text, "  %-32s %10s %10s   %s\n", "", "first", "second",
+    absl::StrAppendFormat(&text, "  %-32s %14s %14s   %s\n", "", "first", "second",
                           "second / first (95 %)");
     for (const ComparedFigure& figure : mode.figures) {
-      absl::StrAppendFormat(
-          &text, "  %-32s %10s %10s   %s\n", figure.name, FormattedValue(figure.a, figure.unit),
-          FormattedValue(figure.b, figure.unit),
-          figure.ratio.value > 0 ? absl::StrCat(RatioText(figure.ratio), " ", figure.Verdict())
-                                 : "-");
+      const std::string verdict = figure.Verdict();
+      const auto number = [&](const std::string& told, double value) {
+        return told.empty() ? FormattedValue(value, figure.unit) : told;
+      };
+      std::string ratio = figure.b > 0 ? RatioText(figure.ratio) : "0";
+      if (ratio != verdict) absl::StrAppend(&ratio, " ", verdict);
+      absl::StrAppendFormat(&text, "  %-32s %14s %14s   %s\n", figure.name,
+                            number(figure.text_a, figure.a), number(figure.text_b, figure.b),
+                            verdict.empty() ? "-" : ratio);
     }
   }
+  for (const std::string& what : comparison.differences) absl::StrAppend(&text, what, "\n");
+  for (const std::string& what : comparison.doubts) absl::StrAppend(&text, what, "\n");
   for (const std::string& what : comparison.unmatched) absl::StrAppend(&text, what, "\n");
   return text;
 }
@@ -232,6 +318,8 @@ json ComparisonJson(const Comparison& comparison) {
       figures.push_back({{"name", figure.name},
                          {"first", figure.a},
                          {"second", figure.b},
+                         {"first_bound", figure.text_a},
+                         {"second_bound", figure.text_b},
                          {"ratio", figure.ratio.value},
                          {"low", figure.ratio.interval.low},
                          {"high", figure.ratio.interval.high},
@@ -245,8 +333,9 @@ json ComparisonJson(const Comparison& comparison) {
                      {"fell_beyond_noise", mode.FellBeyondNoise()},
                      {"figures", std::move(figures)}});
   }
-  return {
-      {"baton_goodput_diff", 1}, {"modes", std::move(modes)}, {"unmatched", comparison.unmatched}};
+  return {{"baton_goodput_diff", 1},           {"modes", std::move(modes)},
+          {"unmatched", comparison.unmatched}, {"differences", comparison.differences},
+          {"doubts", comparison.doubts},       {"fell_beyond_noise", comparison.FellBeyondNoise()}};
 }
 
 }  // namespace baton

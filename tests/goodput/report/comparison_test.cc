@@ -73,6 +73,95 @@ TEST(ComparisonTest, NoiseAloneIsNoLoss) {
   EXPECT_LE(fell, 2);
 }
 
+RunResult Rejecting(RunResult run) {
+  for (RequestRecord& record : run.records) {
+    record.outcome = Outcome::kRejected;
+    record.token_s.clear();
+  }
+  return run;
+}
+
+TEST(ComparisonTest, AServerThatServesNothingHasFallen) {
+  const RunResult run = SimulatedRun({.rate = 2, .window_s = 30});
+  RunResult unmeasured = run;
+  for (RequestRecord& record : unmeasured.records) record.measured = false;
+  for (const RunResult& none : {Rejecting(run), unmeasured}) {
+    const Comparison compared = Compare(CellOf({run}), CellOf({none}));
+    EXPECT_TRUE(compared.modes[0].FellBeyondNoise());
+    EXPECT_TRUE(compared.FellBeyondNoise());
+    EXPECT_EQ(FigureNamed(compared.modes[0], "goodput, requests/s").Verdict(), "worse");
+    EXPECT_EQ(FigureNamed(compared.modes[0], "TTFT P50").Verdict(), "");  // no request has one
+    EXPECT_THAT(ComparisonText(compared), HasSubstr("0 worse\n"));
+    EXPECT_FALSE(Compare(CellOf({none}), CellOf({run})).FellBeyondNoise());
+  }
+}
+
+TEST(ComparisonTest, AModeThatIsGoneIsALoss) {
+  const RunResult a = SimulatedRun({.mode = "auto", .window_s = 20});
+  const RunResult b = SimulatedRun({.mode = "colocated", .window_s = 20});
+  EXPECT_TRUE(Compare(CellOf({a, b}), CellOf({a})).FellBeyondNoise());
+  EXPECT_FALSE(Compare(CellOf({a}), CellOf({a, b})).FellBeyondNoise());
+}
+
+TEST(ComparisonTest, HighestRatesThatWereMetAreNoCapacities) {
+  const auto at = [](double rate) {
+    RunResult run = SimulatedRun({.mode = "colocated", .rate = rate, .window_s = 60});
+    run.targets.ttft_s = run.targets.tpot_s = 1000;
+    return run;
+  };
+  const Comparison compared = Compare(CellOf({at(0.4), at(0.8)}), CellOf({at(0.4), at(0.6)}));
+  EXPECT_FALSE(compared.FellBeyondNoise());
+  const ComparedFigure& capacity = FigureNamed(compared.modes[0], "capacity at 90 %, requests/s");
+  EXPECT_EQ(capacity.Verdict(), "unknown");
+  EXPECT_THAT(ComparisonText(compared),
+              testing::ContainsRegex("at least 0.8 +at least 0.6 +unknown\n"));
+  EXPECT_EQ(compared.modes[0].rate_a, 0.4);  // the highest that both have
+  EXPECT_EQ(compared.modes[0].rate_b, 0.4);
+  EXPECT_FALSE(Compare(CellOf({at(0.4), at(0.8)}), CellOf({at(0.5), at(0.6)})).FellBeyondNoise());
+  // Both met all of their rates, the second not quite as well.
+  RunResult fewer = at(0.8);
+  for (size_t i = 0; i < fewer.records.size(); i += 12)
+    fewer.records[i].outcome = Outcome::kRejected;
+  EXPECT_TRUE(Compare(CellOf({at(0.4), at(0.8)}), CellOf({at(0.4), fewer})).FellBeyondNoise());
+  EXPECT_TRUE(
+      Compare(CellOf({at(0.4), at(0.8)}), CellOf({at(0.4), Rejecting(at(0.8))})).FellBeyondNoise());
+}
+
+TEST(ComparisonTest, WhatIsUnlikeIsTold) {
+  const RunResult a = SimulatedRun({.window_s = 20});
+  EXPECT_THAT(Compare(CellOf({a}), CellOf({a})).differences, IsEmpty());
+  RunResult b = a;
+  b.targets.ttft_s = 15;
+  b.spec["prompt_tokens"] = "32";
+  b.server.model = "other";
+  b.server.fingerprint = "9";
+  b.rate = 8;
+  std::vector<InputFile> files(1);
+  files[0].runs = {b};
+  const Comparison compared = Compare(CellOf({a}), CellsOf(files, 0.99));
+  EXPECT_THAT(compared.differences,
+              ElementsAre(HasSubstr("targets differ: chat, TTFT at most 400 ms"),
+                          HasSubstr("workload differs: "), "model differs: demo / other",
+                          "fingerprint of the model differs: 0123abcd / 9",
+                          "goal differs, both are judged by the first: 90 % / 99 %",
+                          "rates of the loads differ: 4/s / 8/s"));
+  EXPECT_THAT(ComparisonText(compared), HasSubstr("targets differ: "));
+  EXPECT_EQ(ComparisonJson(compared)["differences"].size(), 6u);
+}
+
+TEST(ComparisonTest, WhatIsPartialOrInvalidIsTold) {
+  const RunResult a = SimulatedRun({.window_s = 20});
+  RunResult b = a;
+  b.partial = true;
+  b.invalid = {"the tool was late"};
+  const Comparison compared = Compare(CellOf({a}), CellOf({b}));
+  EXPECT_THAT(compared.doubts,
+              ElementsAre(HasSubstr("the second is partial: chat"),
+                          "the second is invalid: disaggregated at 4/s: the tool was late"));
+  EXPECT_THAT(ComparisonText(compared), HasSubstr("the second is partial"));
+  EXPECT_THAT(Compare(CellOf({b}), CellOf({a})).doubts, testing::Contains(HasSubstr("the first")));
+}
+
 TEST(ComparisonTest, CurvesAreJudgedByTheirCapacity) {
   std::vector<RunResult> fast, slow;
   for (const double rate : {2.0, 4.0, 6.0}) {
