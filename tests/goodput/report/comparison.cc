@@ -40,6 +40,17 @@ std::vector<double> Resampled(const std::vector<double>& values, size_t block, u
   return drawn;
 }
 
+// How many successive values belong together: as their being above the median tells, or, of values
+// of two kinds, the lower kind itself.
+size_t BlockOf(const std::vector<double>& values) {
+  const double median = Percentile(values, 0.5);
+  std::vector<uint8_t> above;
+  const double least = *std::min_element(values.begin(), values.end());
+  for (const double value : values)
+    above.push_back(median > least ? value >= median : value > median);
+  return BlockSample(above).block();
+}
+
 // Ratio of a statistic. Where both loads have the same arrivals the same blocks are drawn for both.
 ComparedFigure FigureOf(std::string name, Unit unit, bool more_is_better, const MeasuredLoad& a,
                         const MeasuredLoad& b, const Value& value, const Statistic& statistic,
@@ -51,7 +62,7 @@ ComparedFigure FigureOf(std::string name, Unit unit, bool more_is_better, const 
   if (!kept_b.empty()) figure.b = statistic(&values_b) * scale_b;
   if (!(figure.a > 0 && figure.b > 0)) return figure;
   const bool paired = a.run.seed == b.run.seed && kept_a.size() == kept_b.size();
-  const size_t block = std::max(BlockSample(a.good).block(), BlockSample(b.good).block());
+  const size_t block = std::max(BlockOf(kept_a), BlockOf(kept_b));
   std::vector<double> ratios;
   for (int i = 0; i < kResamples; ++i) {
     std::vector<double> one = Resampled(kept_a, block, 2 * i);

@@ -162,6 +162,21 @@ TEST(ComparisonTest, WhatIsPartialOrInvalidIsTold) {
   EXPECT_THAT(Compare(CellOf({b}), CellOf({a})).doubts, testing::Contains(HasSubstr("the first")));
 }
 
+// Everything is good, and TTFT comes in bursts all the same.
+TEST(ComparisonTest, NoiseOfLatenciesIsNoDifferenceWhereAllIsGood) {
+  int shown = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto run = [&](uint64_t of) {
+      RunResult result = SimulatedRun({.rate = 5, .seed = of, .window_s = 120});
+      result.targets.ttft_s = result.targets.tpot_s = 1000;
+      return result;
+    };
+    const Comparison compared = Compare(CellOf({run(2 * seed)}), CellOf({run(2 * seed + 1)}));
+    shown += FigureNamed(compared.modes[0], "TTFT P90").Verdict() != "no difference shown";
+  }
+  EXPECT_LE(shown, 2);
+}
+
 TEST(ComparisonTest, CurvesAreJudgedByTheirCapacity) {
   std::vector<RunResult> fast, slow;
   for (const double rate : {2.0, 4.0, 6.0}) {

@@ -56,7 +56,7 @@ class Draws {
 // correlated stays together (circular block bootstrap; Politis and Romano, 1992).
 class BlockSample {
  public:
-  // A block is twice the autocorrelation time, at most a twentieth of the sample.
+  // A block is twice the autocorrelation time, at most a fifth of the sample.
   explicit BlockSample(absl::Span<const uint8_t> outcomes);
 
   size_t size() const { return sums_.size() - 1; }
