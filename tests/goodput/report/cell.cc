@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -123,6 +124,10 @@ class CellBuilder {
   std::vector<Cell> cells_;
 };
 
+bool IsForComparison(const MeasuredLoad& load) {
+  return load.purpose == PurposeName(ProbePlan::Purpose::kSameRate);
+}
+
 void Finish(Cell* cell) {
   std::vector<std::vector<Probe>> probes;
   for (CellMode& mode : cell->modes) {
@@ -197,14 +202,16 @@ bool Cell::BestIsShown() const {
 }
 
 double Cell::ReferenceRate() const {
-  double highest = 0;
+  double highest = 0, same = 0;
   size_t rates = 0;
   for (const CellMode& mode : modes) {
     for (const MeasuredLoad& load : mode.loads) {
       rates += load.run.rate != highest;
       highest = std::max(highest, load.run.rate);
+      if (IsForComparison(load)) same = std::max(same, load.run.rate);
     }
   }
+  if (same > 0) return same;
   const int best = Best();
   return best >= 0 && rates > 1 ? modes[best].capacity.rate : highest;
 }
@@ -212,10 +219,13 @@ double Cell::ReferenceRate() const {
 const MeasuredLoad* LoadNear(const CellMode& mode, double rate) {
   const MeasuredLoad* nearest = nullptr;
   double least = INFINITY;
+  const auto worth = [](const MeasuredLoad& load) {
+    return std::tuple(!load.run.partial, IsForComparison(load), load.verdict.window_s);
+  };
   for (const MeasuredLoad& load : mode.loads) {
     const double apart =
         load.run.rate > 0 && rate > 0 ? std::abs(std::log(load.run.rate / rate)) : 1e9;
-    if (apart > least) continue;
+    if (apart > least || (apart == least && worth(load) < worth(*nearest))) continue;
     least = apart;
     nearest = &load;
   }

@@ -53,11 +53,13 @@ struct Cell {
   int Best() const;
   // Whether no other's bound leaves room for a higher one.
   bool BestIsShown() const;
-  // The rate at which modes are shown side by side: the highest capacity, or else the highest rate
-  // that was measured.
+  // The rate at which modes are shown side by side: that of the loads which a search ran for this,
+  // or else the highest capacity, or the highest rate that was measured.
   double ReferenceRate() const;
 };
-// The load of `mode` nearest to `rate` (in proportion), the latest of several; null for none.
+// The load of `mode` nearest to `rate` (in proportion); of several of one rate the one that was run
+// to compare modes, or else the longest, one that is whole before any that is partial. Null for
+// none.
 const MeasuredLoad* LoadNear(const CellMode& mode, double rate);
 
 // A file that a report is made of.

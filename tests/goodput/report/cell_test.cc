@@ -83,6 +83,38 @@ TEST(CellTest, TheReferenceRateIsTheBestCapacity) {
   EXPECT_EQ(LoadNear(CellMode{}, 1), nullptr);
 }
 
+TEST(CellTest, OfOneRateTheLoadThatComparesModesIsShownOrTheLongest) {
+  CellMode mode;
+  RunResult partial = Load("auto", 2, 190, 200, 4);
+  partial.partial = true;
+  for (const RunResult& run : {Load("auto", 2, 99, 100, 1), Load("auto", 2, 50, 50, 2),
+                               Load("auto", 2, 10, 10, 3), partial})
+    mode.loads.emplace_back(run);
+  EXPECT_EQ(LoadNear(mode, 2)->run.seed, 1u);
+  mode.loads[1].purpose = PurposeName(ProbePlan::Purpose::kSameRate);
+  EXPECT_EQ(LoadNear(mode, 2)->run.seed, 2u);
+}
+
+TEST(CellTest, LoadsThatCompareModesDoNotMoveTheRateTheyAreShownAt) {
+  SearchResult search;
+  for (const char* name : {"auto", "colocated"}) {
+    SearchedMode mode{.name = name};
+    mode.loads = {
+        {{.rate = 2}, Load(name, 2, 480, 500)},
+        {{.rate = 3.02}, Load(name, 3.02, 460, 500, 2)},
+        {{.rate = 4}, Load(name, 4, 300, 500, 3)},
+        {{.purpose = ProbePlan::Purpose::kSameRate, .rate = 3}, Load(name, 3, 300, 400, 4)}};
+    search.modes.push_back(mode);
+  }
+  std::vector<InputFile> files(1);
+  files[0].searches = {search};
+  const Cell cell = CellsOf(files, 0.9)[0];
+  EXPECT_NE(cell.modes[0].capacity.rate, 3);
+  EXPECT_EQ(cell.ReferenceRate(), 3);
+  for (const CellMode& mode : cell.modes)
+    EXPECT_EQ(LoadNear(mode, cell.ReferenceRate())->run.seed, 4u);
+}
+
 TEST(CellTest, SaysWhoIsBetterOnlyWhenTheIntervalSaysSo) {
   std::vector<InputFile> files(1);
   files[0].runs = {Load("auto", 2, 1000, 1000), Load("auto", 4, 500, 1000),
