@@ -162,6 +162,7 @@ void Finish(Cell* cell) {
 
 MeasuredLoad::MeasuredLoad(RunResult result)
     : run(std::move(result)), verdict(ComputeVerdict(run)) {
+  if (!(run.rate > 0)) run.rate = verdict.offered_rate;  // none was asked for: a trace's own
   for (const RequestRecord& record : run.records) {
     if (!record.measured) continue;
     const Judgement judgement = Judge(record, run.targets);

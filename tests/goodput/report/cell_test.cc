@@ -115,6 +115,16 @@ TEST(CellTest, LoadsThatCompareModesDoNotMoveTheRateTheyAreShownAt) {
     EXPECT_EQ(LoadNear(mode, cell.ReferenceRate())->run.seed, 4u);
 }
 
+TEST(CellTest, ATraceAtItsOwnRateIsShownAtTheRateThatItOffered) {
+  RunResult run = Load("auto", 4, 75, 100);
+  run.rate = 0;
+  std::vector<InputFile> files(1);
+  files[0].runs = {run};
+  const Cell cell = CellsOf(files, 0.9)[0];
+  EXPECT_EQ(cell.ReferenceRate(), 4);
+  EXPECT_EQ(cell.modes[0].loads[0].run.rate, 4);
+}
+
 TEST(CellTest, SaysWhoIsBetterOnlyWhenTheIntervalSaysSo) {
   std::vector<InputFile> files(1);
   files[0].runs = {Load("auto", 2, 1000, 1000), Load("auto", 4, 500, 1000),
