@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include <sys/stat.h>
 
@@ -64,6 +65,17 @@ void RefuseToOverwrite(const std::string& written, const std::vector<std::string
     RefuseToStart(status.message());
 }
 
+// Loads that are there twice would pass for twice the evidence.
+void RefuseTheSameTwice(const std::vector<std::string>& paths) {
+  for (size_t i = 0; i < paths.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      std::error_code not_there;  // which is told when it is read
+      if (std::filesystem::equivalent(paths[i], paths[k], not_there))
+        RefuseToStart(absl::StrCat(paths[k], " and ", paths[i], " are the same file"));
+    }
+  }
+}
+
 int MakeReport(const std::vector<std::string>& paths) {
   const std::string out = absl::GetFlag(FLAGS_out);
   const double goal = absl::GetFlag(FLAGS_attainment);
@@ -72,6 +84,7 @@ int MakeReport(const std::vector<std::string>& paths) {
     RefuseToStart(absl::StrCat("--attainment=", goal, " is not between 0 and 1"));
   if (absl::Status status = CheckWritable(out); !status.ok()) RefuseToStart(status.message());
   for (const std::string& written : {out, FiguresPath(out)}) RefuseToOverwrite(written, paths);
+  RefuseTheSameTwice(paths);
   std::vector<InputFile> files;
   for (const std::string& path : paths) {
     absl::StatusOr<InputFile> file = ReadInputFile(path);

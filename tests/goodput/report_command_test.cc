@@ -93,6 +93,18 @@ TEST_F(ReportCommandTest, FiguresOfADiffAreNeverWrittenOverItsInputs) {
   EXPECT_TRUE(fs::exists(folder_.Path("diff.json")));
 }
 
+TEST_F(ReportCommandTest, AFileThatIsGivenTwiceIsRefused) {
+  const std::string link = folder_.Path("link.json");
+  fs::create_hard_link(run_, link);
+  for (const std::string& again : {run_, folder_.Path("./chat.json"), link}) {
+    const Ended ended = Goodput(
+        absl::StrCat("report ", run_, " ", other_, " ", again, " --out=", folder_.Path("x.html")));
+    EXPECT_EQ(ended.exit_status, 2) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(absl::StrCat(run_, " and ", again, " are the same file")));
+    EXPECT_FALSE(fs::exists(folder_.Path("x.html")));
+  }
+}
+
 TEST_F(ReportCommandTest, ADiffFailsOnALossOnlyOfWhatMayBeBelieved) {
   const auto diff = [&](const RunResult& run, const std::string& flags) {
     EXPECT_TRUE(WriteRunFile(other_, run).ok());

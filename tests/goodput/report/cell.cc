@@ -17,6 +17,8 @@
 namespace baton {
 namespace {
 
+constexpr char kServer[] = "server";  // the mode of runs that asked for none
+
 // Flags that tell what a load is made of; others, how it was measured.
 bool IsOfTheWorkload(const std::string& flag) {
   static const auto* of_it = new std::set<std::string>{
@@ -26,12 +28,28 @@ bool IsOfTheWorkload(const std::string& flag) {
   return of_it->count(absl::StrReplaceAll(flag, {{"-", "_"}})) > 0;
 }
 
-std::string WorkloadText(const std::map<std::string, std::string>& spec) {
+// A value that says what is so without it.
+bool IsDefault(const std::string& flag, const std::string& value,
+               const std::map<std::string, std::string>& spec) {
+  static const auto* defaults = new std::map<std::string, std::string>{
+      {"cv", "1"},           {"forced_length", "true"}, {"off", "5s"},       {"on", "5s"},
+      {"output_scale", "1"}, {"prompt_scale", "1"},     {"spread", "false"}, {"temperature", "0"}};
+  if (flag == "arrivals") {
+    const auto trace = spec.find("trace");
+    return value == (trace == spec.end() || trace->second.empty() ? "poisson" : "trace");
+  }
+  const auto found = defaults->find(flag);
+  return found != defaults->end() && found->second == value;
+}
+
+// `paths`: whole, so that equal names in two folders are two workloads.
+std::string WorkloadText(const std::map<std::string, std::string>& spec, bool paths = false) {
   std::vector<std::string> parts;
   for (auto entry = spec.rbegin(); entry != spec.rend(); ++entry) {  // prompts before answers
     const auto& [flag, value] = *entry;
     if (!IsOfTheWorkload(flag) || value.empty()) continue;
-    const size_t slash = value.rfind('/');  // of a path, its last name is enough
+    if (IsDefault(absl::StrReplaceAll(flag, {{"-", "_"}}), value, spec)) continue;
+    const size_t slash = paths ? value.npos : value.rfind('/');
     parts.push_back(absl::StrCat(absl::StrReplaceAll(flag, {{"_", " "}, {"-", " "}}), " ",
                                  slash == value.npos ? value : value.substr(slash + 1)));
   }
@@ -52,7 +70,7 @@ std::string TargetsText(const SloTargets& targets) {
 // What loads of one cell have in common.
 std::string KeyOf(const RunResult& run, double goal) {
   return absl::StrJoin({run.server.model, run.server.fingerprint, run.targets.name,
-                        TargetsText(run.targets), WorkloadText(run.spec), absl::StrCat(goal)},
+                        TargetsText(run.targets), WorkloadText(run.spec, true), absl::StrCat(goal)},
                        "\x1f");
 }
 
@@ -87,7 +105,7 @@ class CellBuilder {
   void Add(RunResult run, double goal) {
     Cell* cell = CellFor(run, goal);
     cell->partial = cell->partial || run.partial;
-    const std::string name = run.mode.empty() ? "server" : run.mode;
+    const std::string name = run.mode.empty() ? kServer : run.mode;
     ModeOf(cell, name)->loads.emplace_back(std::move(run));
   }
 
@@ -128,7 +146,28 @@ bool IsForComparison(const MeasuredLoad& load) {
   return load.purpose == PurposeName(ProbePlan::Purpose::kSameRate);
 }
 
+// Runs that asked for no mode are one, unless they went to different routers.
+void TellServersApart(Cell* cell) {
+  std::vector<CellMode> modes;
+  for (CellMode& mode : cell->modes) {
+    std::set<std::string> endpoints;
+    for (const MeasuredLoad& load : mode.loads) endpoints.insert(load.run.server.endpoint);
+    if (mode.name != kServer || mode.searched || endpoints.size() < 2) {
+      modes.push_back(std::move(mode));
+      continue;
+    }
+    for (const std::string& endpoint : endpoints) {
+      modes.push_back({.name = endpoint});
+      for (MeasuredLoad& load : mode.loads) {
+        if (load.run.server.endpoint == endpoint) modes.back().loads.push_back(std::move(load));
+      }
+    }
+  }
+  cell->modes = std::move(modes);
+}
+
 void Finish(Cell* cell) {
+  TellServersApart(cell);
   std::vector<std::vector<Probe>> probes;
   for (CellMode& mode : cell->modes) {
     std::stable_sort(

@@ -63,6 +63,38 @@ TEST(CellTest, LoadsOfEqualTermsAreOneCell) {
   EXPECT_EQ(cells[0].Best(), 0);
 }
 
+TEST(CellTest, WorkloadsAreToldApartByWhatTheyAre) {
+  const auto cells_of = [](const std::map<std::string, std::string>& more) {
+    std::vector<InputFile> files(1);
+    files[0].runs = {Load("auto", 2, 100, 100), Load("auto", 4, 80, 100)};
+    for (const auto& [flag, value] : more) files[0].runs[1].spec[flag] = value;
+    return CellsOf(files, 0.9).size();
+  };
+  EXPECT_EQ(cells_of({}), 1u);
+  EXPECT_EQ(cells_of({{"arrivals", "trace"}, {"cv", "1"}, {"prompt_scale", "1"}}), 1u);
+  EXPECT_EQ(cells_of({{"arrivals", "poisson"}}), 2u);
+  EXPECT_EQ(cells_of({{"prompt_scale", "2"}}), 2u);
+  EXPECT_EQ(cells_of({{"trace", "/other/place/conv.csv"}}), 2u);
+  std::vector<InputFile> files(1);
+  files[0].runs = {SimulatedRun({.window_s = 5}), SimulatedRun({.seed = 2, .window_s = 5})};
+  files[0].runs[0].spec.erase("arrivals");  // poisson, in the other
+  EXPECT_THAT(CellsOf(files, 0.9), SizeIs(1));
+}
+
+TEST(CellTest, RoutersThatWereAskedForNoModeAreNotOne) {
+  std::vector<InputFile> files(1);
+  files[0].runs = {Load("", 2, 100, 100), Load("", 2, 80, 100), Load("", 4, 70, 100)};
+  for (RunResult& run : files[0].runs) run.server.endpoint = "h:1";
+  EXPECT_EQ(CellsOf(files, 0.9)[0].modes[0].name, "server");
+  files[0].runs[1].server.endpoint = "h:2";
+  const Cell cell = CellsOf(files, 0.9)[0];
+  ASSERT_THAT(cell.modes, SizeIs(2));
+  EXPECT_EQ(cell.modes[0].name, "h:1");
+  EXPECT_THAT(cell.modes[0].loads, SizeIs(2));
+  EXPECT_EQ(cell.modes[1].name, "h:2");
+  EXPECT_THAT(cell.modes[1].loads, SizeIs(1));
+}
+
 TEST(CellTest, FiguresOfALoadAreExact) {
   const MeasuredLoad load(Load("auto", 4, 75, 100));
   EXPECT_EQ(load.attainment.value, 0.75);
