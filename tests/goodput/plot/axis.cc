@@ -72,9 +72,10 @@ std::vector<Tick> Ticks(const Axis& axis, int most) {
   };
   if (!axis.log) {
     const double step = StepAtLeast((axis.high - axis.low) / most);
-    const double slack = step * 1e-6;
-    for (double k = std::ceil((axis.low - slack) / step); k * step <= axis.high + slack; ++k)
-      add(k * step);
+    const double slack = step * 1e-6, first = std::ceil((axis.low - slack) / step);
+    // By count: next to a huge number 1 is nothing, and there would be no next tick.
+    for (int i = 0; i <= most && (first + i) * step <= axis.high + slack; ++i)
+      add((first + i) * step);
     return ticks;
   }
   const double decades = std::log10(axis.high / axis.low);

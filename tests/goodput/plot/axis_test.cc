@@ -42,6 +42,11 @@ TEST(AxisTest, LinearTicksAreRound) {
   EXPECT_THAT(Labels({.low = -1, .high = 1}, 4), ElementsAre("-1", "-0.5", "0", "0.5", "1"));
 }
 
+TEST(AxisTest, AHugeConstantHasAnAxisToo) {
+  for (const double value : {-4e15, -1e17, -1e300, 1e300})
+    EXPECT_LE(Ticks(AxisFor("x", Unit::kNumber, false, {value, value}), 6).size(), 7u) << value;
+}
+
 TEST(AxisTest, LogTicksAreDecadesOrPartsOfThem) {
   EXPECT_THAT(Labels({.unit = Unit::kSeconds, .log = true, .low = 0.0008, .high = 20}, 7),
               ElementsAre("1 ms", "10 ms", "100 ms", "1 s", "10 s"));
