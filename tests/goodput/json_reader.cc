@@ -99,11 +99,11 @@ std::vector<double> JsonReader::Numbers(const char* key) {
   if (found == nullptr) return numbers;
   numbers.reserve(found->size());
   for (const json& value : *found) {
-    if (!value.is_number() && !value.is_null()) {
+    if (!value.is_number()) {
       Refuse(key, absl::StrCat("holds ", value.type_name(), ", not numbers"));
       return {};
     }
-    numbers.push_back(value.is_null() ? std::nan("") : value.get<double>());
+    numbers.push_back(value.get<double>());
   }
   return numbers;
 }

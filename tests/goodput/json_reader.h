@@ -26,7 +26,7 @@ class JsonReader {
   double Double(const char* key);
   bool Bool(const char* key);
   std::string String(const char* key);
-  std::vector<double> Numbers(const char* key);  // null is NaN
+  std::vector<double> Numbers(const char* key);
   std::vector<std::vector<double>> Rows(const char* key);
   std::vector<std::string> Strings(const char* key);
   std::map<std::string, std::string> StringMap(const char* key);

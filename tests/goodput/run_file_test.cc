@@ -93,6 +93,8 @@ TEST_F(RunFileTest, NamesWhatIsWrong) {
             "requests[1].outcome: 'lost' is no outcome");
   EXPECT_EQ(message_of([](json* all) { (*all)["requests"][0]["token_us"][1] = "x"; }),
             "requests[0].token_us: holds string, not numbers");
+  EXPECT_EQ(message_of([](json* all) { (*all)["requests"][0]["token_us"][1] = nullptr; }),
+            "requests[0].token_us: holds null, not numbers");
   EXPECT_EQ(message_of([](json* all) { (*all)["requests"][0]["index"] = -1; }),
             "requests[0].index: is number, not a whole number from 0");
   EXPECT_EQ(message_of([](json* all) { (*all)["targets"]["ttft_ms"] = "1"; }),
