@@ -12,8 +12,11 @@ namespace {
 
 constexpr double kLate_s = 1e-3;
 
+// Times are whole microseconds, whose differences as doubles are off by less than this.
+constexpr double kRounding_s = 1e-9;
+
 bool Met(double value, const std::optional<double>& target, double factor = 1) {
-  return !target.has_value() || value <= factor * *target;
+  return !target.has_value() || value <= factor * *target + kRounding_s;
 }
 
 std::array<PromptQuartile, 4> QuartilesOf(const std::vector<const RequestRecord*>& measured,

@@ -70,6 +70,14 @@ TEST(VerdictTest, OneTokenHasNoPaceAndIsJudgedByItsFirst) {
 }
 
 TEST(VerdictTest, TargetsAreMetWhenTheyAreNotExceeded) {
+  // 250 ms to the microsecond, which as doubles is 0.25 and a bit.
+  RequestRecord record = Answered(0, 0.25, {});
+  record.scheduled_s = 0.282;
+  record.token_s = {0.532};
+  ASSERT_GT(Ttft(record), 0.25);
+  EXPECT_TRUE(Judge(record, {.ttft_s = 0.25}).good);
+  record.token_s = {0.532001};
+  EXPECT_FALSE(Judge(record, {.ttft_s = 0.25}).good);
   EXPECT_TRUE(Judge(Answered(0, 0.5, {0.125}), {.ttft_s = 0.5, .tpot_s = 0.125}).good);
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.ttft_s = 0.499, .tpot_s = 0.125}).good);
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.ttft_s = 0.5, .tpot_s = 0.124}).good);
