@@ -1,6 +1,7 @@
 #include "tests/goodput/search/statistics.h"
 
 #include <cmath>
+#include <ctime>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,6 +40,18 @@ TEST(StatisticsTest, IndependentOutcomesCountOneEachAndBurstsCountLess) {
   EXPECT_GT(wide.interval.high - wide.interval.low,
             2 * (narrow.interval.high - narrow.interval.low));
   EXPECT_EQ(AutocorrelationTime(std::vector<uint8_t>(100, 1)), 1);
+}
+
+TEST(StatisticsTest, LongBurstsAndDriftsAreJudgedInTime) {
+  Draws draws(13);
+  std::vector<uint8_t> bursts, drift;
+  while (bursts.size() < 200000) bursts.insert(bursts.end(), 1000, draws.Below(10) != 0);
+  EXPECT_NEAR(AutocorrelationTime(bursts), 1000, 300);
+  for (size_t i = 0; i < 400000; ++i) drift.push_back(draws.Below(2000000) >= i);
+  const std::clock_t begin = std::clock();
+  EXPECT_GT(AutocorrelationTime(drift), 100);
+  EXPECT_LT(double(std::clock() - begin) / CLOCKS_PER_SEC,
+            10);  // seconds of processor time; once minutes
 }
 
 TEST(StatisticsTest, ShareAndIntervalOfASmallSample) {
