@@ -27,9 +27,10 @@ class MachineWatch {
   // What all later measurements are held against: of each side the fastest of three. Fails as
   // `measure`, as the others do.
   absl::Status Begin();
-  // Before a load: measures until the side is as fast as at first, at most `most` times. False: it
-  // never was.
-  absl::StatusOr<bool> WaitUntilSteady(size_t side, int most);
+  // Before a load: measures until the side is as fast as at first, at most `most` times and as long
+  // as `in_time`. False: it never was.
+  absl::StatusOr<bool> WaitUntilSteady(
+      size_t side, int most, const std::function<bool()>& in_time = [] { return true; });
   // After a load: whether it still is. A load that does not count is noted for Remark().
   absl::StatusOr<bool> StillSteady(size_t side);
 

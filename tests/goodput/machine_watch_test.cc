@@ -66,6 +66,14 @@ TEST(MachineWatchTest, GivesUpWaitingAfterAsManyAsItMay) {
   EXPECT_EQ(script.asked(), 6u);
 }
 
+TEST(MachineWatchTest, WaitsNoLongerThanThereIsTime) {
+  Script script({1, 1, 1, 2, 2, 2, 2});
+  MachineWatch watch(1, 0.2, std::ref(script));
+  ASSERT_TRUE(watch.Begin().ok());
+  EXPECT_FALSE(watch.WaitUntilSteady(0, 10, [&] { return script.asked() < 5; }).value());
+  EXPECT_EQ(script.asked(), 5u);
+}
+
 TEST(MachineWatchTest, ASteadyMachineIsNotSpokenOf) {
   Script script({1, 1, 1, 1, 1});
   MachineWatch watch(1, 0.2, std::ref(script));

@@ -228,29 +228,32 @@ void PrintForecast(const Plan& plan, const ComparedSearch& search) {
 }
 
 // One load; with a watch, again until the machine was steady before and after it, a few times at
-// most and not beyond `end`.
-absl::StatusOr<RunResult> RunSteadily(const LoadSpec& spec, size_t side, const std::string& what,
-                                      absl::Time end, MachineWatch* watch, StopFlag* stop) {
+// most and not beyond `end`. Nothing where waiting for a steady machine took the time for it.
+absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_t side,
+                                                     const std::string& what, absl::Time end,
+                                                     MachineWatch* watch, StopFlag* stop) {
+  const auto in_time = [&] { return absl::Now() + spec.warmup + spec.duration <= end; };
   for (int tries = 1;; ++tries) {
     bool steady = true;
     if (watch != nullptr) {
-      absl::StatusOr<bool> waited = watch->WaitUntilSteady(side, kMostWaiting);
+      absl::StatusOr<bool> waited = watch->WaitUntilSteady(side, kMostWaiting, in_time);
       if (!waited.ok()) return waited.status();
       steady = *waited;
+      if (!in_time()) return std::nullopt;
     }
     absl::StatusOr<RunResult> run;
     {
       ProgressLine line(stderr, what);
       run = RunLoad(spec, stop, [&](const LoadProgress& progress) { line.Show(progress); });
     }
-    if (!run.ok() || run->partial || stop->stopped() || watch == nullptr) return run;
+    if (!run.ok()) return run.status();
+    if (run->partial || stop->stopped() || watch == nullptr) return *std::move(run);
     absl::StatusOr<bool> still = watch->StillSteady(side);
     if (!still.ok()) return still.status();
-    if (steady && *still) return run;
-    const absl::Duration needed = spec.warmup + spec.duration;
-    if (tries == kMostRepeats || absl::Now() + needed > end) {
+    if (steady && *still) return *std::move(run);
+    if (tries == kMostRepeats || !in_time()) {
       run->remarks.push_back("the machine was slower than at first before or after this load");
-      return run;
+      return *std::move(run);
     }
     std::fprintf(stderr, "%sthe machine was slow, once more\n", what.c_str());
   }
@@ -276,21 +279,29 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
   absl::Status failed;
   while (search.Next()) {
     const ComparedSearch::Step step = *search.Next();
-    const double needed = step.plan.window_s + absl::ToDoubleSeconds(plan.spec.warmup);
-    if (absl::Now() + absl::Seconds(needed) > end) {
+    const auto out_of_time = [&] {
       result->remarks.push_back(
           absl::StrCat("partial: --time-budget was used up after ", loads, " loads"));
+    };
+    const double needed = step.plan.window_s + absl::ToDoubleSeconds(plan.spec.warmup);
+    if (absl::Now() + absl::Seconds(needed) > end) {
+      out_of_time();
       break;
     }
     SearchedMode& mode = result->modes[step.mode];
     const std::string what = absl::StrFormat("%s %.4g/s (%s): ", mode.name, step.plan.rate,
                                              PurposeName(step.plan.purpose));
-    absl::StatusOr<RunResult> run = RunSteadily(SpecOf(plan, step, loads), step.mode, what, end,
-                                                plan.steady > 0 ? &watch : nullptr, stop);
-    if (!run.ok()) {
-      failed = run.status();
+    absl::StatusOr<std::optional<RunResult>> ran = RunSteadily(
+        SpecOf(plan, step, loads), step.mode, what, end, plan.steady > 0 ? &watch : nullptr, stop);
+    if (!ran.ok()) {
+      failed = ran.status();
       result->remarks.push_back(
           absl::StrCat("partial: a load could not be run: ", failed.message()));
+      break;
+    }
+    std::optional<RunResult> run = *std::move(ran);
+    if (!run) {
+      out_of_time();
       break;
     }
     run->unloaded = unloaded;

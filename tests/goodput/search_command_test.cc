@@ -98,6 +98,19 @@ TEST_F(SearchCommandTest, ALoadThatMetASlowMachineIsRunAgain) {
   EXPECT_THAT(search.modes[0].loads, SizeIs(1));
 }
 
+TEST_F(SearchCommandTest, WaitingForASteadyMachineEndsWithTheTimeBudget) {
+  std::atomic<int> alone = 0;
+  router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                            TimedRouter::Writer* writer) {
+    if (++alone > 18) absl::SleepFor(absl::Milliseconds(60));  // slow for good, after the first
+    return router_.Answer(context, request, writer, request.sampling().max_tokens());
+  };
+  const Ended ended = Goodput(Arguments() + "--rate=100 --steady=0.5 --time-budget=800ms");
+  EXPECT_EQ(ended.exit_status, 130) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("--time-budget was used up after 0 loads"));
+  EXPECT_LT(alone, 18 + 12 * 6);  // of up to 100 times 6
+}
+
 TEST_F(SearchCommandTest, CtrlCLeavesAPartialResult) {
   std::atomic<pid_t> tool = 0;
   std::atomic<int> asked = 0;
