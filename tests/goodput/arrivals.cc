@@ -55,10 +55,13 @@ absl::Status CheckArrivals(const ArrivalSpec& spec) {
 }
 
 Arrivals::Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed)
-    : spec_(spec), trace_(trace), random_(seed, RandomStream::kArrivals) {
+    : spec_(spec),
+      trace_(trace),
+      random_(seed, RandomStream::kArrivals, 0),
+      periods_(seed, RandomStream::kArrivals, 1) {
   if (spec_.kind == ArrivalKind::kOnOff &&
-      random_.Uniform() * (spec_.on_s + spec_.off_s) <= spec_.on_s) {
-    on_left_s_ = spec_.on_s * random_.Exponential();
+      periods_.Uniform() * (spec_.on_s + spec_.off_s) <= spec_.on_s) {
+    on_left_s_ = spec_.on_s * periods_.Exponential();
   }
   if (spec_.kind == ArrivalKind::kTrace && spec_.spread) spread_s_ = SpreadTimes(*trace, &random_);
 }
@@ -67,8 +70,8 @@ double Arrivals::NextOnOff() {
   double gap_s = random_.Exponential() * spec_.on_s / (spec_.on_s + spec_.off_s) / spec_.rate;
   while (gap_s > on_left_s_) {
     gap_s -= on_left_s_;
-    now_s_ += on_left_s_ + spec_.off_s * random_.Exponential();
-    on_left_s_ = spec_.on_s * random_.Exponential();
+    now_s_ += on_left_s_ + spec_.off_s * periods_.Exponential();
+    on_left_s_ = spec_.on_s * periods_.Exponential();
   }
   on_left_s_ -= gap_s;
   return now_s_ += gap_s;

@@ -30,7 +30,8 @@ class Arrivals {
 
   const ArrivalSpec spec_;
   const Trace* const trace_;
-  RandomStream random_;
+  RandomStream random_;   // gaps
+  RandomStream periods_;  // on-off: apart, so that no rate moves them
   double now_s_ = 0;
   double on_left_s_ = 0;  // on-off: of the current on period
   size_t count_ = 0;

@@ -93,6 +93,22 @@ TEST(ArrivalsTest, OtherRatesOfOneSeedAreTheSameArrivalsStretched) {
   }
 }
 
+TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
+  // Seconds in which nothing arrives, at rates that leave hardly any such second within a period.
+  const auto silent = [](double rate) {
+    Arrivals arrivals({.kind = ArrivalKind::kOnOff, .rate = rate, .on_s = 8, .off_s = 8}, nullptr,
+                      7);
+    std::vector<bool> seconds(400, true);
+    for (double at = arrivals.Next(); at < 400; at = arrivals.Next())
+      seconds[static_cast<size_t>(at)] = false;
+    return seconds;
+  };
+  const std::vector<bool> slow = silent(10), fast = silent(100);
+  int same = 0;
+  for (size_t i = 0; i < slow.size(); ++i) same += slow[i] == fast[i];
+  EXPECT_GE(same, 390);  // all but seconds of which a period takes only a corner
+}
+
 TEST(ArrivalsTest, ATraceIsReplayedAndStretched) {
   Trace trace;
   for (const double at : {0.0, 1.0, 1.0, 1.0, 4.0}) trace.rows.push_back({.at_s = at});
