@@ -54,6 +54,10 @@ absl::Status CheckArrivals(const ArrivalSpec& spec) {
   return absl::OkStatus();
 }
 
+size_t FirstRow(uint64_t seed, size_t rows) {
+  return RandomStream(seed, RandomStream::kRows).Below(static_cast<uint32_t>(rows));
+}
+
 Arrivals::Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed)
     : spec_(spec),
       trace_(trace),
@@ -63,7 +67,9 @@ Arrivals::Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed)
       periods_.Uniform() * (spec_.on_s + spec_.off_s) <= spec_.on_s) {
     on_left_s_ = spec_.on_s * periods_.Exponential();
   }
-  if (spec_.kind == ArrivalKind::kTrace && spec_.spread) spread_s_ = SpreadTimes(*trace, &random_);
+  if (spec_.kind != ArrivalKind::kTrace) return;
+  first_row_ = FirstRow(seed, trace->rows.size());
+  if (spec_.spread) spread_s_ = SpreadTimes(*trace, &random_);
 }
 
 double Arrivals::NextOnOff() {
@@ -77,14 +83,17 @@ double Arrivals::NextOnOff() {
   return now_s_ += gap_s;
 }
 
-double Arrivals::NextTrace() {
+// Of the row `count` after the first one, and through the trace again where it ends.
+double Arrivals::TraceTime(size_t count) const {
   const size_t rows = trace_->rows.size();
-  const size_t row = count_ % rows;
+  const size_t row = (first_row_ + count) % rows;
+  const double passes_s = static_cast<double>((first_row_ + count) / rows) * trace_->Period();
+  return passes_s + (spread_s_.empty() ? trace_->rows[row].at_s : spread_s_[row]);
+}
+
+double Arrivals::NextTrace() {
   const double stretch = spec_.rate == 0 ? 1 : trace_->Rate() / spec_.rate;
-  const double at_s = spread_s_.empty() ? trace_->rows[row].at_s : spread_s_[row];
-  const double passes_s = static_cast<double>(count_ / rows) * trace_->Period();
-  ++count_;
-  return stretch * (passes_s + at_s);
+  return stretch * (TraceTime(count_++) - TraceTime(0));
 }
 
 double Arrivals::Next() {

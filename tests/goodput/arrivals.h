@@ -13,12 +13,16 @@ namespace baton {
 // InvalidArgument for a rate, variation or period that no schedule can have.
 absl::Status CheckArrivals(const ArrivalSpec& spec);
 
+// Where a load begins in a trace or prompt file of `rows`: every seed somewhere else.
+size_t FirstRow(uint64_t seed, size_t rows);
+
 // The times of one load, one after the other, from the seed alone. Gaps scale with 1 / rate: loads
 // of other rates with the same seed are the same arrivals, stretched (on-off: within the same
 // periods).
 class Arrivals {
  public:
-  // `trace` is needed for kTrace only, and outlives this. `spec` has passed CheckArrivals.
+  // `trace` is needed for kTrace only, is replayed from FirstRow() on, and outlives this. `spec` has
+  // passed CheckArrivals.
   Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed);
 
   // Seconds from the start; never less than the one before.
@@ -27,6 +31,7 @@ class Arrivals {
  private:
   double NextOnOff();
   double NextTrace();
+  double TraceTime(size_t count) const;
 
   const ArrivalSpec spec_;
   const Trace* const trace_;
@@ -35,6 +40,7 @@ class Arrivals {
   double now_s_ = 0;
   double on_left_s_ = 0;  // on-off: of the current on period
   size_t count_ = 0;
+  size_t first_row_ = 0;
   std::vector<double> spread_s_;  // of the trace's rows, when equal times are spread
 };
 

@@ -44,9 +44,11 @@ ABSL_FLAG(
     "trace: requests that bear the same time are spread at random until the next one (Mooncake "
     "rounds to seconds)");
 ABSL_FLAG(std::string, trace, "",
-          "file of an Azure (CSV) or Mooncake (JSONL) trace: times, lengths, shared blocks");
+          "file of an Azure (CSV) or Mooncake (JSONL) trace: times, lengths, shared blocks; begun at "
+          "a row that the seed draws");
 ABSL_FLAG(std::string, prompts, "",
-          "file of prompts: a text a line, or a JSON object a line with text and output_tokens");
+          "file of prompts: a text a line, or a JSON object a line with text and output_tokens; begun "
+          "at a line that the seed draws");
 ABSL_FLAG(std::string, prompt_tokens, "",
           "length of prompts: 128, uniform:16,256, lognormal:MEDIAN,SIGMA or quantiles:FILE");
 ABSL_FLAG(std::string, output_tokens, "", "length of answers, in the same words");
@@ -55,7 +57,7 @@ ABSL_FLAG(double, prompt_scale, 1,
 ABSL_FLAG(double, output_scale, 1, "trace: factor on answer lengths");
 ABSL_FLAG(bool, forced_length, true,
           "answers have exactly the length that was asked for: end tokens do not end them");
-ABSL_FLAG(uint64_t, seed, 1, "of arrivals, lengths, prompts and draws");
+ABSL_FLAG(uint64_t, seed, 1, "of arrivals, lengths, prompts and draws, and of where a trace or prompt file is begun");
 ABSL_FLAG(uint64_t, prompt_salt, 0,
           "another number makes other prompts of the same lengths, which no prefix cache knows");
 ABSL_FLAG(double, temperature, 0, "of the answers, 0 (greedy) to 100");

@@ -45,7 +45,7 @@ struct LoadSpec {
   std::string model;     // empty: the one that is served
   std::string mode;      // disaggregated, colocated, auto; empty: the router's own
   WorkloadSpec workload;
-  uint64_t seed = 1;         // of arrivals, lengths, prompts and draws
+  uint64_t seed = 1;         // of arrivals, lengths, prompts, draws and the first row of files
   uint64_t prompt_salt = 0;  // other prompts for the same arrivals and lengths: no cache knows them
   double temperature = 0;    // of the answers; 0 is greedy
   absl::Duration warmup = absl::Seconds(30);

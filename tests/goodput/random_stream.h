@@ -9,7 +9,7 @@ namespace baton {
 class RandomStream {
  public:
   // What a stream is for: streams of one seed never share numbers.
-  enum Purpose : uint64_t { kArrivals = 1, kLengths, kPrompts, kBlocks, kDraws };
+  enum Purpose : uint64_t { kArrivals = 1, kLengths, kPrompts, kBlocks, kDraws, kRows };
 
   RandomStream(uint64_t seed, Purpose purpose, uint64_t index = 0);
 

@@ -145,6 +145,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
   schedule.window_end_s = schedule.window_begin_s + absl::ToDoubleSeconds(spec.duration);
   const double tail_s = spec.tail ? absl::ToDoubleSeconds(spec.request_timeout) : 0;
   const size_t rows = std::max(schedule.trace.rows.size(), schedule.prompts.size());
+  const size_t first_row = rows > 0 ? FirstRow(spec.seed, rows) : 0;
   Arrivals arrivals(spec.workload.arrivals, &schedule.trace, spec.seed);
   bool capped = false;
   while (true) {
@@ -163,7 +164,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
     }
     PlannedRequest request{.at_s = at_s};
     if (rows > 0) {
-      request.row = static_cast<uint32_t>(index % rows);
+      request.row = static_cast<uint32_t>((first_row + index) % rows);
       request.pass = static_cast<uint32_t>(index / rows);
     }
     lengths->Fill(&request);

@@ -15,8 +15,8 @@ struct PlannedRequest {
   double at_s = 0;             // from the start of the load, whole microseconds
   uint32_t prompt_tokens = 0;  // 0: a text, whose length the router tells
   uint32_t output_tokens = 0;
-  uint32_t row = 0;   // of the trace or prompt file
-  uint32_t pass = 0;  // through it, from 0
+  uint32_t row = 0;   // of the trace or prompt file; the first one is the seed's
+  uint32_t pass = 0;  // how often this row was sent before
 };
 
 // Everything a load will send, settled before its first request leaves: the same spec and context

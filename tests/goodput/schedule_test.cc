@@ -1,10 +1,12 @@
 #include "tests/goodput/schedule.h"
 
 #include <cmath>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/goodput/arrivals.h"
 #include "tests/goodput/length_distribution.h"
 #include "tests/goodput/prompt_maker.h"
@@ -37,8 +39,16 @@ LoadSpec SmallLoad() {
   return spec;
 }
 
-std::vector<double> Gaps(const ArrivalSpec& spec, int count, const Trace* trace = nullptr) {
-  Arrivals arrivals(spec, trace, 7);
+uint64_t SeedThatBeginsAt(size_t row, size_t rows) {
+  uint64_t seed = 1;
+  while (FirstRow(seed, rows) != row) ++seed;
+  return seed;
+}
+
+std::vector<double> Gaps(const ArrivalSpec& spec, int count, const Trace* trace = nullptr,
+                         size_t first_row = 0) {
+  Arrivals arrivals(spec, trace,
+                    trace == nullptr ? 7 : SeedThatBeginsAt(first_row, trace->rows.size()));
   std::vector<double> gaps;
   double before = 0;
   for (int i = 0; i < count; ++i) {
@@ -116,6 +126,8 @@ TEST(ArrivalsTest, ATraceIsReplayedAndStretched) {
   EXPECT_DOUBLE_EQ(trace.Rate(), 1);
   EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 0}, 7, &trace),
               ElementsAre(0, 1, 0, 0, 3, 1, 1));
+  EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 0}, 7, &trace, 3),
+              ElementsAre(0, 3, 1, 1, 0, 0, 3));
   EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 2}, 5, &trace),
               ElementsAre(0, 0.5, 0, 0, 1.5));
   // Spread: in order, each within its own second and the next, and no two at once.
@@ -238,6 +250,7 @@ TEST(ScheduleTest, TracesGiveTimesAndLengths) {
   spec.warmup = absl::ZeroDuration();
   spec.duration = absl::Seconds(4.6);
   spec.tail = false;
+  spec.seed = SeedThatBeginsAt(0, 5);
   Schedule schedule = MakeSchedule(spec, 65536).value();
   ASSERT_EQ(schedule.requests.size(), 3u);
   EXPECT_NEAR(schedule.requests[1].at_s, 4.314579, 1e-9);
@@ -252,6 +265,36 @@ TEST(ScheduleTest, TracesGiveTimesAndLengths) {
   EXPECT_EQ(schedule.requests[5].pass, 1u);
   ASSERT_EQ(schedule.remarks.size(), 1u);
   EXPECT_THAT(schedule.remarks[0], HasSubstr("begun again"));
+}
+
+TEST(ScheduleTest, AFreshSeedBeginsATraceOrAPromptFileElsewhere) {
+  const ScratchFolder folder("first_rows");
+  std::string rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n", texts;
+  for (int i = 0; i < 60; ++i) {
+    absl::StrAppend(&rows, "2023-11-16 18:15:", i < 10 ? "0" : "", i, ".5,", 100 + i, ",5\n");
+    absl::StrAppend(&texts, "text ", i, "\n");
+  }
+  LoadSpec trace = SmallLoad();
+  trace.workload = {.arrivals = {.kind = ArrivalKind::kTrace, .rate = 0},
+                    .trace = folder.Write("trace", rows)};
+  LoadSpec prompts = SmallLoad();
+  prompts.workload.prompt_tokens = "";
+  prompts.workload.prompts = folder.Write("prompts", texts);
+  for (LoadSpec spec : {trace, prompts}) {
+    std::set<uint32_t> first_rows;
+    for (spec.seed = 1; spec.seed <= 20; ++spec.seed) {
+      const Schedule schedule = MakeSchedule(spec, kContext).value();
+      const auto& requests = schedule.requests;
+      EXPECT_EQ(requests[0].at_s == 0, spec.workload.prompts.empty());
+      first_rows.insert(requests[0].row);
+      for (size_t i = 1; i < requests.size(); ++i) {
+        EXPECT_EQ(requests[i].row, (requests[i - 1].row + 1) % 60);  // in a circle
+        EXPECT_EQ(requests[i].pass, i / 60);
+      }
+      EXPECT_EQ(MakeSchedule(spec, kContext)->requests[0].row, requests[0].row);
+    }
+    EXPECT_GT(first_rows.size(), 10u);
+  }
 }
 
 TEST(ScheduleTest, NamesWhatCanNotBe) {
