@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kHighestRate = 10'000;
 constexpr double kLowestRate = 1e-4;
+constexpr double kMicrosecond = 1e-6;  // schedules are rounded to it
 
 absl::Status CheckWithin(const char* what, double value, double least, double most) {
   if (value >= least && value <= most) return absl::OkStatus();
@@ -58,8 +59,9 @@ size_t FirstRow(uint64_t seed, size_t rows) {
   return RandomStream(seed, RandomStream::kRows).Below(static_cast<uint32_t>(rows));
 }
 
-Arrivals::Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed)
+Arrivals::Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed, const Parts& parts)
     : spec_(spec),
+      parts_(parts),
       trace_(trace),
       random_(seed, RandomStream::kArrivals, 0),
       periods_(seed, RandomStream::kArrivals, 1) {
@@ -91,9 +93,25 @@ double Arrivals::TraceTime(size_t count) const {
   return passes_s + (spread_s_.empty() ? trace_->rows[row].at_s : spread_s_[row]);
 }
 
+void Arrivals::NextPart() {
+  const bool warmup = part_end_ == 0 && part_end_s_ == 0 && parts_.warmup_s > 0;
+  const double length_s = warmup ? parts_.warmup_s : parts_.window_s;
+  const auto rows = static_cast<size_t>(std::round(spec_.rate * length_s));
+  part_begin_ = part_end_;
+  part_begin_s_ = part_end_s_;
+  part_end_ += warmup ? rows : std::max<size_t>(rows, 1);
+  part_end_s_ += length_s;
+}
+
 double Arrivals::NextTrace() {
-  const double stretch = spec_.rate == 0 ? 1 : trace_->Rate() / spec_.rate;
-  return stretch * (TraceTime(count_++) - TraceTime(0));
+  if (spec_.rate == 0) return TraceTime(count_++) - TraceTime(0);
+  while (count_ == part_end_) NextPart();
+  const double from_s = TraceTime(part_begin_), span_s = TraceTime(part_end_) - from_s;
+  const double share = span_s > 0 ? (TraceTime(count_) - from_s) / span_s : 0;
+  ++count_;
+  // Of rows that bear one time the last ones may be of the next part.
+  const double last_s = std::max(part_begin_s_, part_end_s_ - kMicrosecond);
+  return std::min(part_begin_s_ + share * (part_end_s_ - part_begin_s_), last_s);
 }
 
 double Arrivals::Next() {

@@ -22,7 +22,8 @@ struct LoadProgress {
 };
 
 // InvalidArgument or NotFound for what RunLoad would refuse without asking the router: flags,
-// traces, prompt files, rates.
+// traces, prompt files, rates. OutOfRange when no request falls into the window: by another seed one
+// may.
 absl::Status CheckLoad(const LoadSpec& spec);
 
 // Runs one load in open loop: the schedule is drawn from the seed before the first request leaves,
@@ -31,7 +32,7 @@ absl::Status CheckLoad(const LoadSpec& spec);
 // `partial`.
 //
 // Unavailable: the endpoint could not be reached within spec.connect_timeout (the message names
-// it). InvalidArgument: the spec, a trace or a prompt file can't be used. Failures of single
+// it). Else as CheckLoad. Failures of single
 // requests are no failure of the load: they stand in the records.
 absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
                                   const std::function<void(const LoadProgress&)>& on_progress);

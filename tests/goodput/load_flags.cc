@@ -31,8 +31,8 @@ ABSL_FLAG(
     "how requests are to be served: disaggregated, colocated or auto; none: as the router was "
     "started");
 ABSL_FLAG(double, rate, 0,
-          "requests per second, 0.0001 to 10000; a trace is stretched to it, and has its own when "
-          "none is given");
+          "requests per second, 0.0001 to 10000; the rows of a trace that make the warm-up and the "
+          "window are stretched to it; when none is given, a trace keeps its own times");
 ABSL_FLAG(std::string, arrivals, "",
           "poisson, gamma (--cv), on-off (--on, --off), uniform, or trace; default: trace with "
           "--trace, else poisson");
@@ -43,12 +43,14 @@ ABSL_FLAG(
     bool, spread, false,
     "trace: requests that bear the same time are spread at random until the next one (Mooncake "
     "rounds to seconds)");
-ABSL_FLAG(std::string, trace, "",
-          "file of an Azure (CSV) or Mooncake (JSONL) trace: times, lengths, shared blocks; begun at "
-          "a row that the seed draws");
-ABSL_FLAG(std::string, prompts, "",
-          "file of prompts: a text a line, or a JSON object a line with text and output_tokens; begun "
-          "at a line that the seed draws");
+ABSL_FLAG(
+    std::string, trace, "",
+    "file of an Azure (CSV) or Mooncake (JSONL) trace: times, lengths, shared blocks; begun at "
+    "a row that the seed draws");
+ABSL_FLAG(
+    std::string, prompts, "",
+    "file of prompts: a text a line, or a JSON object a line with text and output_tokens; begun "
+    "at a line that the seed draws");
 ABSL_FLAG(std::string, prompt_tokens, "",
           "length of prompts: 128, uniform:16,256, lognormal:MEDIAN,SIGMA or quantiles:FILE");
 ABSL_FLAG(std::string, output_tokens, "", "length of answers, in the same words");
@@ -57,7 +59,8 @@ ABSL_FLAG(double, prompt_scale, 1,
 ABSL_FLAG(double, output_scale, 1, "trace: factor on answer lengths");
 ABSL_FLAG(bool, forced_length, true,
           "answers have exactly the length that was asked for: end tokens do not end them");
-ABSL_FLAG(uint64_t, seed, 1, "of arrivals, lengths, prompts and draws, and of where a trace or prompt file is begun");
+ABSL_FLAG(uint64_t, seed, 1,
+          "of arrivals, lengths, prompts and draws, and of where a trace or prompt file is begun");
 ABSL_FLAG(uint64_t, prompt_salt, 0,
           "another number makes other prompts of the same lengths, which no prefix cache knows");
 ABSL_FLAG(double, temperature, 0, "of the answers, 0 (greedy) to 100");

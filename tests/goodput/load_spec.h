@@ -16,7 +16,7 @@ enum class ArrivalKind {
   kGamma,    // gaps of a gamma law with coefficient of variation `cv`
   kOnOff,    // Poisson while on, silent while off; both last exponentially long
   kUniform,  // evenly spaced
-  kTrace,    // the trace's own times, stretched to `rate`
+  kTrace,    // the trace's own times, warm-up and window each stretched to `rate`
 };
 
 struct ArrivalSpec {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/goodput/arrivals.h"
 #include "tests/goodput/length_distribution.h"
 
@@ -12,6 +13,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMostRequests = 1'000'000;
+constexpr double kMostRateError = 0.1;  // without a remark
 constexpr double kMost = LengthDistribution::kLongest;
 
 absl::Status CheckWorkload(const WorkloadSpec& workload) {
@@ -110,6 +112,18 @@ class LengthSource {
   uint32_t cut_prompts_ = 0, cut_outputs_ = 0;
 };
 
+// Where the luck of one window can be far from the rate: said, so that nobody takes one for the
+// other.
+void RemarkRate(const ArrivalSpec& asked, Schedule* schedule) {
+  const bool may_differ = asked.kind == ArrivalKind::kTrace || asked.kind == ArrivalKind::kOnOff;
+  if (!may_differ || asked.rate == 0) return;
+  const double offered = (schedule->end_measured - schedule->first_measured) /
+                         (schedule->window_end_s - schedule->window_begin_s);
+  if (std::abs(offered / asked.rate - 1) <= kMostRateError) return;
+  schedule->remarks.push_back(absl::StrFormat(
+      "the window offers %.4g requests/s, not the %.4g that were asked for", offered, asked.rate));
+}
+
 double WholeMicroseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 }  // namespace
@@ -145,8 +159,13 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
   schedule.window_end_s = schedule.window_begin_s + absl::ToDoubleSeconds(spec.duration);
   const double tail_s = spec.tail ? absl::ToDoubleSeconds(spec.request_timeout) : 0;
   const size_t rows = std::max(schedule.trace.rows.size(), schedule.prompts.size());
+  const ArrivalSpec& asked = spec.workload.arrivals;
+  double window_s = absl::ToDoubleSeconds(spec.duration);
+  if (asked.kind == ArrivalKind::kTrace && asked.rate > 0 && spec.max_requests > 0)
+    window_s = std::min(window_s, spec.max_requests / asked.rate);
   const size_t first_row = rows > 0 ? FirstRow(spec.seed, rows) : 0;
-  Arrivals arrivals(spec.workload.arrivals, &schedule.trace, spec.seed);
+  Arrivals arrivals(asked, &schedule.trace, spec.seed,
+                    {.warmup_s = schedule.window_begin_s, .window_s = window_s});
   bool capped = false;
   while (true) {
     const double at_s = WholeMicroseconds(arrivals.Next());
@@ -173,11 +192,12 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
     if (at_s < schedule.window_end_s) schedule.end_measured = index + 1;
   }
   if (schedule.end_measured <= schedule.first_measured) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return absl::OutOfRangeError(absl::StrCat(
         "no request falls into the window of ", absl::FormatDuration(spec.duration), " after ",
         absl::FormatDuration(spec.warmup), " of warm-up: a higher rate, or a longer window"));
   }
   lengths->Remark(&schedule.remarks);
+  RemarkRate(asked, &schedule);
   if (!schedule.trace.rows.empty() && schedule.end_measured > rows) {
     schedule.remarks.push_back(absl::StrCat("the trace of ", rows,
                                             " requests was begun again; shared blocks of one pass "

@@ -28,12 +28,12 @@ struct Schedule {
   Trace trace;                                    // if the spec names one
   std::vector<FilePrompt> prompts;                // if the spec names a file of them
   uint32_t block_tokens = Trace::kBlockTokens;    // of the trace's blocks, scaled
-  std::vector<std::string> remarks;               // what was cut, how often a trace was repeated
+  std::vector<std::string> remarks;               // what was cut, a trace repeated, a rate far off
 };
 
 // Prompt and answer together are cut to `context_tokens`: the answer to half of it, then the prompt
-// to what is left. InvalidArgument: the spec, a trace or a prompt file can't be used, no request
-// falls into the window, or there would be more than a million.
+// to what is left. InvalidArgument: the spec, a trace or a prompt file can't be used, or there would
+// be more than a million requests. OutOfRange: none falls into the window; by another seed one may.
 absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tokens);
 
 }  // namespace baton

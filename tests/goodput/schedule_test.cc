@@ -19,6 +19,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::Ge;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Le;
 
 constexpr uint32_t kContext = 4096;
@@ -46,9 +47,9 @@ uint64_t SeedThatBeginsAt(size_t row, size_t rows) {
 }
 
 std::vector<double> Gaps(const ArrivalSpec& spec, int count, const Trace* trace = nullptr,
-                         size_t first_row = 0) {
+                         size_t first_row = 0, const Arrivals::Parts& parts = {}) {
   Arrivals arrivals(spec, trace,
-                    trace == nullptr ? 7 : SeedThatBeginsAt(first_row, trace->rows.size()));
+                    trace == nullptr ? 7 : SeedThatBeginsAt(first_row, trace->rows.size()), parts);
   std::vector<double> gaps;
   double before = 0;
   for (int i = 0; i < count; ++i) {
@@ -107,7 +108,7 @@ TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
   // Seconds in which nothing arrives, at rates that leave hardly any such second within a period.
   const auto silent = [](double rate) {
     Arrivals arrivals({.kind = ArrivalKind::kOnOff, .rate = rate, .on_s = 8, .off_s = 8}, nullptr,
-                      7);
+                      7, {});
     std::vector<bool> seconds(400, true);
     for (double at = arrivals.Next(); at < 400; at = arrivals.Next())
       seconds[static_cast<size_t>(at)] = false;
@@ -128,7 +129,7 @@ TEST(ArrivalsTest, ATraceIsReplayedAndStretched) {
               ElementsAre(0, 1, 0, 0, 3, 1, 1));
   EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 0}, 7, &trace, 3),
               ElementsAre(0, 3, 1, 1, 0, 0, 3));
-  EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 2}, 5, &trace),
+  EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 2}, 5, &trace, 0, {.window_s = 2.5}),
               ElementsAre(0, 0.5, 0, 0, 1.5));
   // Spread: in order, each within its own second and the next, and no two at once.
   const std::vector<double> spread =
@@ -294,6 +295,57 @@ TEST(ScheduleTest, AFreshSeedBeginsATraceOrAPromptFileElsewhere) {
       EXPECT_EQ(MakeSchedule(spec, kContext)->requests[0].row, requests[0].row);
     }
     EXPECT_GT(first_rows.size(), 10u);
+  }
+}
+
+// A trace of 2,000 s: ten requests a second, but for a silence of 20 minutes, and many share a
+// time.
+std::string UnevenTrace() {
+  std::string rows;
+  for (int i = 0; i < 8000; ++i) {
+    const int second = i / 20 * 2;  // 20 at once, every other second
+    absl::StrAppend(&rows, "{\"timestamp\": ", 1000 * (second < 400 ? second : second + 1200),
+                    ", \"input_length\": 9, \"output_length\": 5}\n");
+  }
+  return rows;
+}
+
+TEST(ScheduleTest, WarmUpAndWindowOfATraceHaveTheRateThatWasAskedFor) {
+  const ScratchFolder folder("uneven_trace");
+  LoadSpec spec;
+  spec.workload = {.arrivals = {.kind = ArrivalKind::kTrace},
+                   .trace = folder.Write("t", UnevenTrace())};
+  // Before, within and after the silence, and through the end of the trace.
+  for (const size_t first_row : {0u, 3700u, 3950u, 3999u, 4100u, 7900u}) {
+    spec.seed = SeedThatBeginsAt(first_row, 8000);
+    for (const double rate : {0.5, 1.5, 4.0, 20.0}) {
+      for (const bool spread : {false, true}) {
+        spec.workload.arrivals.rate = rate;
+        spec.workload.arrivals.spread = spread;
+        const absl::StatusOr<Schedule> schedule = MakeSchedule(spec, kContext);
+        ASSERT_TRUE(schedule.ok()) << schedule.status();
+        EXPECT_EQ(schedule->first_measured, rate * 30);
+        EXPECT_EQ(schedule->end_measured - schedule->first_measured, rate * 60);
+        EXPECT_THAT(schedule->remarks, IsEmpty());
+        double before_s = 0;
+        for (const PlannedRequest& request : schedule->requests) {
+          EXPECT_GE(request.at_s, before_s);
+          before_s = request.at_s;
+        }
+      }
+    }
+  }
+}
+
+TEST(ScheduleTest, AWindowFarFromTheRateThatWasAskedForIsRemarked) {
+  LoadSpec spec = SmallLoad();
+  spec.workload.arrivals = {.kind = ArrivalKind::kOnOff, .rate = 20, .on_s = 60, .off_s = 60};
+  for (spec.seed = 1;; ++spec.seed) {  // until one lies within a period on: twice the mean rate
+    const absl::StatusOr<Schedule> schedule = MakeSchedule(spec, kContext);
+    if (!schedule.ok() || schedule->end_measured - schedule->first_measured < 700) continue;
+    EXPECT_THAT(schedule->remarks,
+                ElementsAre(HasSubstr("requests/s, not the 20 that were asked")));
+    break;
   }
 }
 

@@ -56,8 +56,9 @@ ABSL_FLAG(
 namespace baton {
 namespace {
 
-constexpr int kMostRepeats = 5;    // of a load that met a slow machine
-constexpr int kMostWaiting = 100;  // measurements before a load
+constexpr int kMostRepeats = 5;       // of a load that met a slow machine
+constexpr int kMostWaiting = 100;     // measurements before a load
+constexpr uint64_t kMostSeeds = 100;  // for a window that is not empty
 constexpr double kMostLeastRequests = 1e5;
 constexpr absl::Duration kLongestProbe = absl::Hours(720);  // no load is longer
 
@@ -110,12 +111,24 @@ absl::StatusOr<absl::Duration> LongestProbe(absl::Duration duration) {
                    absl::FormatDuration(duration), ") to 720h, nor 0"));
 }
 
+// Arrivals may be silent for a whole window: on-off ones, or few. Such a load would tell nothing,
+// so it takes a seed by which there are some; the same one for every mode.
+absl::Status FindArrivals(LoadSpec* spec) {
+  const uint64_t first = spec->seed;
+  absl::Status status = CheckLoad(*spec);
+  for (uint64_t tries = 1; tries < kMostSeeds && absl::IsOutOfRange(status); ++tries) {
+    spec->seed = first + (tries << 32);
+    status = CheckLoad(*spec);
+  }
+  return status;
+}
+
 // The first load, which --least-requests may make longer than --duration.
 absl::Status CheckFirstLoad(LoadSpec spec, const SearchOptions& options) {
   const double window_s = options.least_requests / options.first_rate;
-  if (window_s <= options.probe_s) return CheckLoad(spec);
+  if (window_s <= options.probe_s) return FindArrivals(&spec);
   spec.duration = absl::Seconds(window_s);
-  const absl::Status status = CheckLoad(spec);
+  const absl::Status status = FindArrivals(&spec);
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrFormat(
       "--least-requests=%.0f takes a window of %s at --rate=%g: %s", options.least_requests,
@@ -291,8 +304,12 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
     SearchedMode& mode = result->modes[step.mode];
     const std::string what = absl::StrFormat("%s %.4g/s (%s): ", mode.name, step.plan.rate,
                                              PurposeName(step.plan.purpose));
-    absl::StatusOr<std::optional<RunResult>> ran = RunSteadily(
-        SpecOf(plan, step, loads), step.mode, what, end, plan.steady > 0 ? &watch : nullptr, stop);
+    LoadSpec spec = SpecOf(plan, step, loads);
+    const absl::Status found = FindArrivals(&spec);
+    absl::StatusOr<std::optional<RunResult>> ran =
+        found.ok()
+            ? RunSteadily(spec, step.mode, what, end, plan.steady > 0 ? &watch : nullptr, stop)
+            : found;
     if (!ran.ok()) {
       failed = ran.status();
       result->remarks.push_back(

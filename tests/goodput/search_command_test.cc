@@ -71,6 +71,19 @@ TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
   EXPECT_THAT(same.output, HasSubstr("capacity at 90 %"));
 }
 
+TEST_F(SearchCommandTest, ASilentWindowDoesNotEndIt) {
+  // Three of four windows are silent.
+  for (const char* seed : {"1", "2", "3"}) {
+    const Ended ended =
+        Goodput(absl::StrCat(Arguments(), "--arrivals=on-off --on=500ms --off=2s --rate=100 ",
+                             "--highest-rate=200 --least-requests=0 --tail=false --seed=", seed));
+    EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
+    const SearchResult search = ReadInputFile(out_)->searches[0];
+    EXPECT_FALSE(search.partial);
+    for (const SearchedLoad& load : search.modes[0].loads) EXPECT_FALSE(GoodOnes(load.run).empty());
+  }
+}
+
 TEST_F(SearchCommandTest, WhatIsFoundWithinTheTimeBudgetIsWrittenAsPartial) {
   const Ended ended = Goodput(Arguments() + "--rate=200 --time-budget=700ms");
   EXPECT_EQ(ended.exit_status, 130) << ended.output;
