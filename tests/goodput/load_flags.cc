@@ -68,7 +68,8 @@ ABSL_FLAG(
     absl::Duration, warmup, absl::Seconds(30),
     "time before the measurement window; default: 30s, or five TTFT targets if that is longer");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(60), "of the measurement window");
-ABSL_FLAG(uint32_t, requests, 0, "ends the window after this many requests; 0: no such end");
+ABSL_FLAG(uint32_t, requests, 0,
+          "ends the window when the next one is due after this many requests; 0: no such end");
 ABSL_FLAG(bool, tail, true,
           "requests go on arriving until the last measured one has ended; they are not measured");
 ABSL_FLAG(int, channels, 8, "connections, 1 to 1024");

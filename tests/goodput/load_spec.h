@@ -51,7 +51,7 @@ struct LoadSpec {
   absl::Duration warmup = absl::Seconds(30);
   absl::Duration duration = absl::Seconds(60);  // of the measurement window
   bool tail = true;           // arrivals go on until the last measured request has ended
-  uint32_t max_requests = 0;  // measured ones, at most; 0: as many as the window holds
+  uint32_t max_requests = 0;  // that end the window, with those of the last one's time; 0: none do
   int channels = 4;           // connections
   absl::Duration connect_timeout = absl::Seconds(10);
   absl::Duration request_timeout = absl::Seconds(120);  // from the scheduled arrival

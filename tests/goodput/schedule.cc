@@ -170,8 +170,10 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
   while (true) {
     const double at_s = WholeMicroseconds(arrivals.Next());
     const auto index = static_cast<uint32_t>(schedule.requests.size());
+    // Requests of one time are all in the window or all after it.
     if (!capped && spec.max_requests > 0 && at_s >= schedule.window_begin_s &&
-        index - schedule.first_measured == spec.max_requests) {
+        index - schedule.first_measured >= spec.max_requests &&
+        at_s > schedule.requests.back().at_s) {
       schedule.window_end_s = std::min(schedule.window_end_s, at_s);
       capped = true;
     }
@@ -192,9 +194,10 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
     if (at_s < schedule.window_end_s) schedule.end_measured = index + 1;
   }
   if (schedule.end_measured <= schedule.first_measured) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "no request falls into the window of ", absl::FormatDuration(spec.duration), " after ",
-        absl::FormatDuration(spec.warmup), " of warm-up: a higher rate, or a longer window"));
+    return absl::OutOfRangeError(
+        absl::StrCat("no request falls into the window of ", absl::FormatDuration(spec.duration),
+                     " after ", absl::FormatDuration(spec.warmup),
+                     " of warm-up: a higher rate, a longer window or another seed"));
   }
   lengths->Remark(&schedule.remarks);
   RemarkRate(asked, &schedule);

@@ -21,6 +21,7 @@ using testing::Ge;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Le;
+using testing::Pair;
 
 constexpr uint32_t kContext = 4096;
 const char kAzure[] = BATON_SOURCE_DIR "/tests/goodput/testdata/azure_conv_head.csv";
@@ -334,6 +335,36 @@ TEST(ScheduleTest, WarmUpAndWindowOfATraceHaveTheRateThatWasAskedFor) {
         }
       }
     }
+  }
+}
+
+TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
+  const ScratchFolder folder("equal_times");
+  std::string rows;
+  for (const int at_ms : {0, 0, 0, 0, 3000, 3000, 3000, 6000, 8000})
+    absl::StrAppend(&rows, "{\"timestamp\": ", at_ms,
+                    ", \"input_length\": 9, \"output_length\": 5}\n");
+  LoadSpec spec;
+  spec.workload = {.arrivals = {.kind = ArrivalKind::kTrace, .rate = 0},
+                   .trace = folder.Write("t", rows)};
+  spec.warmup = absl::ZeroDuration();
+  spec.seed = SeedThatBeginsAt(0, 9);
+  const auto window = [&](uint32_t requests) {
+    spec.max_requests = requests;
+    const Schedule schedule = MakeSchedule(spec, kContext).value();
+    EXPECT_EQ(schedule.requests[schedule.end_measured].at_s, schedule.window_end_s);
+    return std::make_pair(schedule.end_measured - schedule.first_measured, schedule.window_end_s);
+  };
+  EXPECT_THAT(window(1), Pair(4, 3));
+  EXPECT_THAT(window(4), Pair(4, 3));
+  EXPECT_THAT(window(5), Pair(7, 6));
+  EXPECT_THAT(window(8), Pair(8, 8));
+  // At a rate, whatever the row: so many requests, and the time that they take at it.
+  spec.warmup = absl::Seconds(30);
+  spec.workload.arrivals.rate = 4;
+  for (spec.seed = 1; spec.seed < 20; ++spec.seed) {
+    for (const uint32_t requests : {1u, 5u, 8u})
+      EXPECT_THAT(window(requests), Pair(requests, 30 + requests / 4.0));
   }
 }
 
