@@ -29,7 +29,8 @@ absl::Status CheckLoad(const LoadSpec& spec);
 // Runs one load in open loop: the schedule is drawn from the seed before the first request leaves,
 // and no answer, late or missing, moves it. Nothing is ever sent twice. Blocks until the last
 // measured request has ended, or `stop` is set: then what is open is cancelled, and the result is
-// `partial`.
+// `partial`: its window ends before the first request of which it is open whether it would have met
+// its targets.
 //
 // Unavailable: the endpoint could not be reached within spec.connect_timeout (the message names
 // it). Else as CheckLoad. Failures of single

@@ -111,7 +111,10 @@ TEST(RunCommandTest, InterruptedItWritesWhatThereIsAndSaysSo) {
   EXPECT_GE(run.records.size(), 30u);
   EXPECT_LT(run.window_end_s, 3600);
   uint32_t stopped = 0;
-  for (const RequestRecord& record : run.records) stopped += record.outcome == Outcome::kStopped;
+  for (const RequestRecord& record : run.records) {
+    stopped += record.outcome == Outcome::kStopped;
+    EXPECT_FALSE(record.measured && record.outcome == Outcome::kStopped);
+  }
   EXPECT_GE(stopped, 5u);
 }
 
