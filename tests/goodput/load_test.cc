@@ -7,9 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/goodput/expect_file.h"
 #include "tests/goodput/router_connection.h"
 #include "tests/goodput/run_checks.h"
+#include "tests/goodput/scratch_folder.h"
 #include "tests/goodput/timed_router.h"
 #include "tests/goodput/unloaded.h"
 #include "tests/goodput/verdict.h"
@@ -377,6 +379,63 @@ TEST(LoadTest, TheSameLoadTwiceAsksTheSameAndAnotherAnswerIsFound) {
   EXPECT_EQ(result.equal, 33u);
   ASSERT_EQ(result.differences.size(), 1u);
   EXPECT_THAT(result.differences[0], StartsWith("request 7, token 0: "));
+}
+
+// Texts of 50 to 79 tokens, and a last one that is longer than the context.
+LoadSpec TextsOf(const TimedRouter& router, const ScratchFolder& folder) {
+  std::string texts;
+  for (int i = 0; i < 30; ++i) absl::StrAppend(&texts, std::string(50 + i, 'a'), "\n");
+  absl::StrAppend(&texts, std::string(3000, 'b'), "\n");
+  LoadSpec spec = LoadOf(router);
+  spec.workload.prompt_tokens = "";
+  spec.workload.prompts = folder.Write("prompts", texts);
+  spec.tail = false;
+  return spec;
+}
+
+TEST(LoadTest, TextsThatAreRefusedHaveTheirLength) {
+  TimedRouter router;
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) -> grpc::Status {
+    if (TimedRouter::PromptTokens(request) >= 65)
+      return {grpc::StatusCode::RESOURCE_EXHAUSTED, "too long for now"};
+    return router.Answer(context, request, writer, request.sampling().max_tokens());
+  };
+  const ScratchFolder folder("refused_texts");
+  LoadSpec spec = TextsOf(router, folder);
+  spec.duration = absl::Seconds(1);
+  const Verdict verdict = ComputeVerdict(RunOf(spec));
+  EXPECT_EQ(verdict.offered, 50u);
+  EXPECT_GT(verdict.outcomes.at("rejected"), 10u);
+  EXPECT_EQ(verdict.quartiles[0].shortest_tokens, 50u);
+  EXPECT_EQ(verdict.quartiles[0].good, verdict.quartiles[0].offered);
+  EXPECT_EQ(verdict.quartiles[3].good, 0u);
+}
+
+TEST(LoadTest, ATextLongerThanTheContextIsCut) {
+  TimedRouter router;
+  const ScratchFolder folder("long_texts");
+  LoadSpec spec = TextsOf(router, folder);
+  spec.duration = absl::Seconds(1);
+  const RunResult run = RunOf(spec);
+  EXPECT_THAT(run.remarks, testing::Contains(HasSubstr(
+                               " prompts and 0 answers were cut to the model's context of 2048")));
+  uint32_t cut = 0;
+  for (const RequestRecord& record : run.records) {
+    EXPECT_EQ(record.outcome, Outcome::kCompleted) << record.message;
+    cut += record.prompt_tokens == 2048 - 11;
+    EXPECT_THAT(record.prompt_tokens, AllOf(Ge(50u), Le(2048u - 11)));
+  }
+  EXPECT_GE(cut, 1u);
+}
+
+TEST(LoadTest, ARouterThatCountsNoTokensIsLoadedAllTheSame) {
+  TimedRouter router;
+  router.counts_tokens = false;
+  const ScratchFolder folder("uncounted_texts");
+  const RunResult run = RunOf(TextsOf(router, folder));
+  EXPECT_THAT(run.remarks, testing::Contains(HasSubstr("the router does not count tokens")));
+  EXPECT_EQ(CountOf(run, Outcome::kCompleted), 25u);
 }
 
 TEST(LoadTest, TheModeTravelsAndComesBack) {

@@ -11,6 +11,9 @@ namespace baton {
 struct FilePrompt {
   std::string text;            // UTF-8, not empty
   uint32_t output_tokens = 0;  // 0: not told
+  // Filled by whoever can ask a router; never by a file.
+  uint32_t tokens = 0;             // of the text; 0: not counted
+  std::vector<int32_t> token_ids;  // only of one that may have to be cut
 };
 
 // A text a line; or, when the first byte is {, a JSON object a line: {"text": "...",

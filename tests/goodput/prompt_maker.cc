@@ -45,8 +45,12 @@ v1::GenerateRequest PromptMaker::Make(uint32_t index) const {
   if (schedule_.prompts.empty()) {
     const std::vector<int32_t> tokens = Tokens(index);
     request.mutable_token_ids()->mutable_ids()->Add(tokens.begin(), tokens.end());
+  } else if (const FilePrompt& prompt = schedule_.prompts[planned.row];
+             planned.prompt_tokens < prompt.tokens) {  // cut
+    request.mutable_token_ids()->mutable_ids()->Add(
+        prompt.token_ids.begin(), prompt.token_ids.begin() + planned.prompt_tokens);
   } else {
-    request.set_text(schedule_.prompts[planned.row].text);
+    request.set_text(prompt.text);
   }
   request.set_mode(ServingModeOf(spec_.mode).value_or(v1::SERVING_MODE_UNSPECIFIED));
   // So that the router tells what a missed target was lost to.

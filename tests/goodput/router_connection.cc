@@ -123,6 +123,18 @@ absl::StatusOr<std::vector<int32_t>> RouterConnection::OrdinaryTokens() {
   return ordinary;
 }
 
+absl::StatusOr<std::vector<int32_t>> RouterConnection::Tokenize(const std::string& text) {
+  grpc::ClientContext context;
+  context.set_deadline(SystemClock::now() + kCallLimit);
+  v1::TokenizeRequest request;
+  request.set_model(server_.model);
+  request.set_text(text);
+  v1::TokenizeResponse response;
+  const grpc::Status status = stubs_[0]->Tokenize(&context, request, &response);
+  if (!status.ok()) return FromGrpc(status);
+  return std::vector<int32_t>(response.token_ids().begin(), response.token_ids().end());
+}
+
 absl::Status RouterConnection::AddOrdinary(int32_t begin, int32_t end, int* calls,
                                            std::vector<int32_t>* ordinary) {
   std::string texts[2];

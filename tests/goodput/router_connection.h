@@ -39,6 +39,9 @@ class RouterConnection {
   // are left out. A few calls per 4,096 ids and per special token.
   absl::StatusOr<std::vector<int32_t>> OrdinaryTokens();
 
+  // The tokens of a prompt that is sent as this text. Fails as the call does.
+  absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text);
+
  private:
   RouterConnection() = default;
   absl::Status Connect(const Options& options, StopFlag* stop);

@@ -42,9 +42,10 @@ uint32_t Scaled(uint32_t tokens, double scale) {
 // Draws the lengths of one request after the other, and cuts them to the context.
 class LengthSource {
  public:
-  static absl::StatusOr<LengthSource> Of(const LoadSpec& spec, const Schedule& schedule,
-                                         uint32_t context_tokens) {
-    LengthSource source(spec, schedule, context_tokens);
+  // All outlive it.
+  static absl::StatusOr<LengthSource> Of(const LoadSpec& spec, uint32_t context_tokens,
+                                         const TextTokens& tokens_of, Schedule* schedule) {
+    LengthSource source(spec, context_tokens, tokens_of, schedule);
     const WorkloadSpec& workload = spec.workload;
     for (auto [text, lengths] : {std::make_pair(&workload.prompt_tokens, &source.prompt_),
                                  std::make_pair(&workload.output_tokens, &source.output_)}) {
@@ -54,18 +55,18 @@ class LengthSource {
       *lengths = *std::move(parsed);
     }
     if (workload.trace.empty() && !source.output_.has_value() &&
-        std::any_of(schedule.prompts.begin(), schedule.prompts.end(),
+        std::any_of(schedule->prompts.begin(), schedule->prompts.end(),
                     [](const FilePrompt& prompt) { return prompt.output_tokens == 0; })) {
       return absl::InvalidArgumentError(
           "the prompt file does not tell the output tokens of every prompt: a length is needed");
     }
-    if (workload.trace.empty() && schedule.prompts.empty() && !source.output_.has_value())
+    if (workload.trace.empty() && schedule->prompts.empty() && !source.output_.has_value())
       return absl::InvalidArgumentError("the length of answers is not told");
     return source;
   }
 
   // `request` has its row and pass.
-  void Fill(PlannedRequest* request) {
+  absl::Status Fill(PlannedRequest* request) {
     const uint32_t prompt = prompt_.has_value() ? prompt_->Draw(&random_prompt_) : 0;
     const uint32_t output = output_.has_value() ? output_->Draw(&random_output_) : 0;
     if (!schedule_.trace.rows.empty()) {
@@ -73,6 +74,8 @@ class LengthSource {
       request->prompt_tokens = Scaled(row.prompt_tokens, workload_.prompt_scale);
       request->output_tokens = Scaled(row.output_tokens, workload_.output_scale);
     } else if (!schedule_.prompts.empty()) {
+      if (absl::Status status = Count(request->row); !status.ok()) return status;
+      request->prompt_tokens = schedule_.prompts[request->row].tokens;
       request->output_tokens = schedule_.prompts[request->row].output_tokens;
     }
     if (prompt > 0) request->prompt_tokens = prompt;
@@ -87,6 +90,7 @@ class LengthSource {
       request->prompt_tokens = most_prompt;
       ++cut_prompts_;
     }
+    return absl::OkStatus();
   }
 
   void Remark(std::vector<std::string>* remarks) const {
@@ -97,15 +101,42 @@ class LengthSource {
   }
 
  private:
-  LengthSource(const LoadSpec& spec, const Schedule& schedule, uint32_t context_tokens)
+  LengthSource(const LoadSpec& spec, uint32_t context_tokens, const TextTokens& tokens_of,
+               Schedule* schedule)
       : workload_(spec.workload),
-        schedule_(schedule),
+        schedule_(*schedule),
+        tokens_of_(tokens_of),
         context_tokens_(context_tokens),
         random_prompt_(spec.seed, RandomStream::kLengths, 0),
         random_output_(spec.seed, RandomStream::kLengths, 1) {}
 
+  // The length of a text, before anybody refuses it for that.
+  absl::Status Count(uint32_t row) {
+    FilePrompt& prompt = schedule_.prompts[row];
+    if (prompt.tokens > 0 || !countable_ || tokens_of_ == nullptr) return absl::OkStatus();
+    absl::StatusOr<std::vector<int32_t>> ids = tokens_of_(prompt.text);
+    if (absl::IsUnimplemented(ids.status())) {
+      countable_ = false;
+      schedule_.remarks.push_back(absl::StrCat(
+          "the router does not count tokens: texts are not cut to the context, and those that it "
+          "refuses count as the shortest (",
+          ids.status().message(), ")"));
+      return absl::OkStatus();
+    }
+    if (!ids.ok()) {
+      return absl::Status(ids.status().code(),
+                          absl::StrCat("prompt ", row + 1, " of ", workload_.prompts,
+                                       " has no tokens: ", ids.status().message()));
+    }
+    prompt.tokens = static_cast<uint32_t>(ids->size());
+    if (prompt.tokens > context_tokens_ / 2) prompt.token_ids = *std::move(ids);
+    return absl::OkStatus();
+  }
+
   const WorkloadSpec& workload_;
-  const Schedule& schedule_;
+  Schedule& schedule_;
+  const TextTokens& tokens_of_;
+  bool countable_ = true;
   uint32_t context_tokens_;
   std::optional<LengthDistribution> prompt_, output_;
   RandomStream random_prompt_, random_output_;
@@ -128,7 +159,8 @@ double WholeMicroseconds(double seconds) { return std::round(seconds * 1e6) / 1e
 
 }  // namespace
 
-absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tokens) {
+absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tokens,
+                                      const TextTokens& tokens_of) {
   if (context_tokens < 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("a context of ", context_tokens, " tokens has no room for an answer"));
@@ -152,7 +184,8 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
     if (!prompts.ok()) return prompts.status();
     schedule.prompts = *std::move(prompts);
   }
-  absl::StatusOr<LengthSource> lengths = LengthSource::Of(spec, schedule, context_tokens);
+  absl::StatusOr<LengthSource> lengths =
+      LengthSource::Of(spec, context_tokens, tokens_of, &schedule);
   if (!lengths.ok()) return lengths.status();
 
   schedule.window_begin_s = absl::ToDoubleSeconds(spec.warmup);
@@ -188,7 +221,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
       request.row = static_cast<uint32_t>((first_row + index) % rows);
       request.pass = static_cast<uint32_t>(index / rows);
     }
-    lengths->Fill(&request);
+    if (absl::Status status = lengths->Fill(&request); !status.ok()) return status;
     schedule.requests.push_back(request);
     if (at_s < schedule.window_begin_s) schedule.first_measured = index + 1;
     if (at_s < schedule.window_end_s) schedule.end_measured = index + 1;

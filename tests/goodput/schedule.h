@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace baton {
 
 struct PlannedRequest {
   double at_s = 0;             // from the start of the load, whole microseconds
-  uint32_t prompt_tokens = 0;  // 0: a text, whose length the router tells
+  uint32_t prompt_tokens = 0;  // 0: a text, whose length is told when it is accepted
   uint32_t output_tokens = 0;
   uint32_t row = 0;   // of the trace or prompt file; the first one is the seed's
   uint32_t pass = 0;  // how often this row was sent before
@@ -31,9 +32,15 @@ struct Schedule {
   std::vector<std::string> remarks;               // what was cut, a trace repeated, a rate far off
 };
 
+// The token ids of a text. Unimplemented: nobody can tell.
+using TextTokens = std::function<absl::StatusOr<std::vector<int32_t>>(const std::string& text)>;
+
 // Prompt and answer together are cut to `context_tokens`: the answer to half of it, then the prompt
-// to what is left. InvalidArgument: the spec, a trace or a prompt file can't be used, or there would
-// be more than a million requests. OutOfRange: none falls into the window; by another seed one may.
-absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tokens);
+// to what is left. InvalidArgument: the spec, a trace or a prompt file can't be used, or there
+// would be more than a million requests. OutOfRange: none falls into the window; by another seed
+// one may. `tokens_of` is asked once for each text of a prompt file that the load sends, and what
+// else it fails with is passed on; without it texts have no length, and are not cut.
+absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tokens,
+                                      const TextTokens& tokens_of = nullptr);
 
 }  // namespace baton

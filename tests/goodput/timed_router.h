@@ -49,6 +49,7 @@ class TimedRouter final : public v1::Inference::Service {
   // Instead of Answer().
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
       on_generate;
+  bool counts_tokens = true;  // answers Tokenize: a byte of text is a token
   std::function<bool(int32_t)> is_special = [](int32_t id) { return id < 3; };
 
   // A request's index in its load, from its id.
@@ -134,6 +135,12 @@ class TimedRouter final : public v1::Inference::Service {
                         Writer* writer) override {
     if (on_generate) return on_generate(context, *request, writer);
     return Answer(context, *request, writer, request->sampling().max_tokens());
+  }
+  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
+                        v1::TokenizeResponse* response) override {
+    if (!counts_tokens) return {grpc::StatusCode::UNIMPLEMENTED, "no such call"};
+    for (const char c : request->text()) response->add_token_ids(c);
+    return grpc::Status::OK;
   }
   grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
                           v1::DetokenizeResponse* response) override {
