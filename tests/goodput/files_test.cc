@@ -74,14 +74,33 @@ TEST(SloFileTest, TellsTimesAndMultiples) {
       ParseSlo("f", R"({"name": "chat", "sources": ["a", "b"], "ttft": "10x", "tpot": "1.5 s"})")
           .value();
   EXPECT_TRUE(slo.IsRelative());
-  const SloTargets targets = slo.Resolve(UnloadedLatency{.ttft_s = 0.02, .tpot_s = 0.001});
+  const SloTargets targets = slo.Resolve(UnloadedLatency{.ttft_s = 0.02, .tpot_s = 0.001}).value();
   EXPECT_EQ(targets.name, "chat");
   EXPECT_EQ(targets.source, "a; b");
   EXPECT_DOUBLE_EQ(*targets.ttft_s, 0.2);
   EXPECT_DOUBLE_EQ(*targets.tpot_s, 1.5);
   EXPECT_FALSE(targets.e2e_s.has_value());
   EXPECT_FALSE(ParseSlo("f", R"({"ttft": "250ms"})")->IsRelative());
-  EXPECT_DOUBLE_EQ(*ParseSlo("f", R"({"ttft": "250ms"})")->Resolve({}).ttft_s, 0.25);
+  EXPECT_DOUBLE_EQ(*ParseSlo("f", R"({"ttft": "250ms"})")->Resolve({})->ttft_s, 0.25);
+}
+
+TEST(SloFileTest, MultiplesOfEndToEndAreOfTheWorkloadsAnswers) {
+  const SloFile slo = ParseSlo("f", R"({"name": "chat", "e2e": "2x"})").value();
+  UnloadedLatency unloaded{
+      .ttft_s = 0.1, .tpot_s = 0.01, .output_tokens = 64, .answer_tokens = 256, .probes = 5};
+  EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 255 * 0.01));
+  unloaded.answer_tokens = 2;
+  EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 0.01));
+  unloaded.answer_tokens = 0;  // a file that does not tell it
+  EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 63 * 0.01));
+}
+
+TEST(SloFileTest, AMultipleOfNoPaceIsRefused) {
+  const UnloadedLatency unloaded{.ttft_s = 0.1, .output_tokens = 8, .answer_tokens = 8};
+  for (const char* text : {R"({"name": "chat", "tpot": "2x"})", R"({"name": "chat", "e2e": "2x"})"})
+    EXPECT_THAT(Why(ParseSlo("f", text)->Resolve(unloaded).status()),
+                HasSubstr("chat: a multiple of the unloaded TPOT, which is not known"));
+  EXPECT_TRUE(ParseSlo("f", R"({"ttft": "2x", "tpot": "9ms"})")->Resolve(unloaded).ok());
 }
 
 TEST(SloFileTest, TyposAreNamedWithTheirLine) {

@@ -256,12 +256,9 @@ absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
                                         .connect_timeout = spec.connect_timeout},
                                        stop);
   if (!router.ok()) return router.status();
-  const auto tokens_of = [&](const std::string& text) -> absl::StatusOr<std::vector<int32_t>> {
-    if (stop->stopped()) return absl::CancelledError("stopped while the prompts were counted");
-    return (*router)->Tokenize(text);
-  };
   const absl::StatusOr<Schedule> schedule =
-      MakeSchedule(spec, (*router)->server().context_tokens, tokens_of);
+      MakeSchedule(spec, (*router)->server().context_tokens,
+                   [&](const std::string& text) { return (*router)->Tokenize(text, stop); });
   if (!schedule.ok()) return schedule.status();
   std::vector<int32_t> tokens;
   if (schedule->prompts.empty()) {

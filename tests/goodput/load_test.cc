@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <map>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -502,6 +503,57 @@ TEST(UnloadedTest, IsTheLatencyOfOneRequestAtATime) {
   };
   EXPECT_THAT(std::string(MeasureUnloaded(LoadOf(router), &stop).status().message()),
               HasSubstr("UNAVAILABLE: no workers"));
+}
+
+TEST(UnloadedTest, TellsTheMedianAnswerAndMeasuresAShorterOne) {
+  TimedRouter router;
+  StopFlag stop;
+  LoadSpec spec = LoadOf(router);
+  spec.workload.output_tokens = "256";
+  spec.workload.arrivals = {.kind = ArrivalKind::kOnOff, .rate = 50, .on_s = 0.001, .off_s = 1e6};
+  const UnloadedLatency unloaded = MeasureUnloaded(spec, &stop).value();
+  EXPECT_EQ(unloaded.output_tokens, 64u);
+  EXPECT_EQ(unloaded.answer_tokens, 256u);
+}
+
+TEST(UnloadedTest, AsksTheTextsNearestToTheMedian) {
+  TimedRouter router;
+  const ScratchFolder folder("unloaded_texts");
+  std::string texts;
+  for (int i = 0; i < 60; ++i)
+    absl::StrAppend(&texts, std::string(i % 10 < 3 ? 3 : 60 + i, 'a'), "\n");  // seven of ten
+  LoadSpec spec = LoadOf(router);
+  spec.workload.prompt_tokens = "";
+  spec.workload.prompts = folder.Write("prompts", texts);
+  spec.duration = absl::Seconds(1.2);  // every row
+  std::vector<uint32_t> lengths;
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) {
+    lengths.push_back(TimedRouter::PromptTokens(request));
+    return router.Answer(context, request, writer, request.sampling().max_tokens());
+  };
+  StopFlag stop;
+  const UnloadedLatency unloaded = MeasureUnloaded(spec, &stop).value();
+  EXPECT_THAT(lengths, Each(AllOf(Ge(70u), Le(90u))));  // the median is 77
+  EXPECT_EQ(std::set<uint32_t>(lengths.begin(), lengths.end()).size(), 6u);
+  EXPECT_THAT(unloaded.prompt_tokens, AllOf(Ge(70u), Le(90u)));
+}
+
+TEST(UnloadedTest, AnswersOfOneTokenHaveNoPace) {
+  TimedRouter router;
+  router.gaps = {absl::Milliseconds(10)};
+  bool any_longer = true;
+  router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                           TimedRouter::Writer* writer) {
+    const bool longer = any_longer && TimedRouter::IndexOf(request) % 3 == 1;  // two of five
+    return router.Answer(context, request, writer, longer ? 5 : 1);
+  };
+  LoadSpec spec = LoadOf(router);
+  spec.workload.forced_length = false;
+  StopFlag stop;
+  EXPECT_THAT(MeasureUnloaded(spec, &stop)->tpot_s, AllOf(Ge(0.005), Le(0.5)));
+  any_longer = false;
+  EXPECT_EQ(MeasureUnloaded(spec, &stop)->tpot_s, 0);
 }
 
 RequestRecord Sent(double scheduled_s, double lag_s, double ttft_s) {

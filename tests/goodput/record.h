@@ -77,7 +77,8 @@ struct UnloadedLatency {
   double ttft_s = 0;
   double tpot_s = 0;
   uint32_t prompt_tokens = 0;  // of the probes: the workload's median
-  uint32_t output_tokens = 0;
+  uint32_t output_tokens = 0;  // of the probes, which need not be that long
+  uint32_t answer_tokens = 0;  // the workload's median, to which end to end applies; 0: not told
   uint32_t probes = 0;
 };
 

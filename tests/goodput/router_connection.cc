@@ -123,7 +123,9 @@ absl::StatusOr<std::vector<int32_t>> RouterConnection::OrdinaryTokens() {
   return ordinary;
 }
 
-absl::StatusOr<std::vector<int32_t>> RouterConnection::Tokenize(const std::string& text) {
+absl::StatusOr<std::vector<int32_t>> RouterConnection::Tokenize(const std::string& text,
+                                                                StopFlag* stop) {
+  if (stop->stopped()) return absl::CancelledError("stopped while the prompts were counted");
   grpc::ClientContext context;
   context.set_deadline(SystemClock::now() + kCallLimit);
   v1::TokenizeRequest request;

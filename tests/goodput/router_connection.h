@@ -39,8 +39,9 @@ class RouterConnection {
   // are left out. A few calls per 4,096 ids and per special token.
   absl::StatusOr<std::vector<int32_t>> OrdinaryTokens();
 
-  // The tokens of a prompt that is sent as this text. Fails as the call does.
-  absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text);
+  // The tokens of a prompt that is sent as this text. Fails as the call does; Cancelled once `stop`
+  // is set.
+  absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text, StopFlag* stop);
 
  private:
   RouterConnection() = default;

@@ -114,7 +114,9 @@ int RunOnce(const std::vector<std::string>&) {
       if (!measured.ok()) return Fail(measured.status());
       unloaded = *measured;
     }
-    SetTargets(plan->slo->Resolve(unloaded), &plan->spec);
+    const absl::StatusOr<SloTargets> targets = plan->slo->Resolve(unloaded);
+    if (!targets.ok()) return Fail(targets.status());
+    SetTargets(*targets, &plan->spec);
   }
   absl::StatusOr<RunResult> run;
   {

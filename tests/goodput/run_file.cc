@@ -301,6 +301,7 @@ json RunToJson(const RunResult& run) {
                        {"tpot_ms", run.unloaded->tpot_s * 1e3},
                        {"prompt_tokens", run.unloaded->prompt_tokens},
                        {"output_tokens", run.unloaded->output_tokens},
+                       {"answer_tokens", run.unloaded->answer_tokens},
                        {"probes", run.unloaded->probes}};
   }
   all["window_s"] = {run.window_begin_s, run.window_end_s};
@@ -346,6 +347,8 @@ absl::StatusOr<RunResult> RunFromJson(const json& all) {
     run.unloaded->tpot_s = unloaded.Double("tpot_ms") / 1e3;
     run.unloaded->prompt_tokens = unloaded.Uint("prompt_tokens");
     run.unloaded->output_tokens = unloaded.Uint("output_tokens");
+    if (unloaded.Has("answer_tokens"))  // later than the others
+      run.unloaded->answer_tokens = unloaded.Uint("answer_tokens");
     run.unloaded->probes = unloaded.Uint("probes");
   }
   const std::vector<double> window = reader.Numbers("window_s");

@@ -23,7 +23,7 @@ RunResult SomeRun() {
   run.seed = 18446744073709551615u;
   run.server = {.endpoint = "127.0.0.1:1", .model = "demo", .context_tokens = 4096};
   run.targets = {.name = "chat", .source = "here", .ttft_s = 0.25, .tpot_s = 0.1};
-  run.unloaded = UnloadedLatency{.ttft_s = 0.02, .tpot_s = 0.001, .probes = 5};
+  run.unloaded = UnloadedLatency{.ttft_s = 0.02, .tpot_s = 0.001, .answer_tokens = 77, .probes = 5};
   run.window_begin_s = 3;
   run.window_end_s = 63;
   run.remarks = {"a remark"};

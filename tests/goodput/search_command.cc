@@ -358,7 +358,9 @@ int Search(const std::vector<std::string>&) {
       if (!unloaded || WholeRequest(*measured) < WholeRequest(*unloaded)) unloaded = *measured;
     }
   }
-  SetTargets(plan->slo.Resolve(unloaded), &plan->spec);
+  const absl::StatusOr<SloTargets> targets = plan->slo.Resolve(unloaded);
+  if (!targets.ok()) return Fail(targets.status());
+  SetTargets(*targets, &plan->spec);
 
   SearchResult result{
       .tool_version = std::string(kVersion),

@@ -28,8 +28,9 @@ int LineOf(const std::string& text, absl::string_view key) {
                  std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'));
 }
 
-double Resolved(const SloTarget& target, double unloaded_s) {
-  return target.is_multiple ? target.value * unloaded_s : target.value;
+std::optional<double> Resolved(const std::optional<SloTarget>& target, double unloaded_s) {
+  if (!target.has_value()) return std::nullopt;
+  return target->is_multiple ? target->value * unloaded_s : target->value;
 }
 
 }  // namespace
@@ -112,16 +113,21 @@ bool SloFile::IsRelative() const {
   return false;
 }
 
-SloTargets SloFile::Resolve(const std::optional<UnloadedLatency>& unloaded) const {
+absl::StatusOr<SloTargets> SloFile::Resolve(const std::optional<UnloadedLatency>& unloaded) const {
   const UnloadedLatency base = unloaded.value_or(UnloadedLatency());
-  SloTargets targets{.name = name, .source = source};
-  if (ttft.has_value()) targets.ttft_s = Resolved(*ttft, base.ttft_s);
-  if (tpot.has_value()) targets.tpot_s = Resolved(*tpot, base.tpot_s);
-  if (e2e.has_value()) {
-    targets.e2e_s =
-        Resolved(*e2e, base.ttft_s + base.tpot_s * (std::max(base.output_tokens, 1u) - 1));
+  const uint32_t answer = base.answer_tokens > 0 ? base.answer_tokens : base.output_tokens;
+  const double e2e_s = base.ttft_s + base.tpot_s * (std::max(answer, 1u) - 1);
+  const bool of_pace = (tpot.has_value() && tpot->is_multiple) ||
+                       (e2e.has_value() && e2e->is_multiple && answer > 1);
+  if (of_pace && base.tpot_s <= 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name, ": a multiple of the unloaded TPOT, which is not known: no answer had two tokens"));
   }
-  return targets;
+  return SloTargets{.name = name,
+                    .source = source,
+                    .ttft_s = Resolved(ttft, base.ttft_s),
+                    .tpot_s = Resolved(tpot, base.tpot_s),
+                    .e2e_s = Resolved(e2e, e2e_s)};
 }
 
 }  // namespace baton

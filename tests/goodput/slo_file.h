@@ -25,9 +25,10 @@ struct SloFile {
   std::optional<SloTarget> ttft, tpot, e2e;
 
   bool IsRelative() const;
-  // `unloaded` is needed when IsRelative(); a multiple of e2e counts from TTFT and TPOT of an
-  // answer as long as the probes'.
-  SloTargets Resolve(const std::optional<UnloadedLatency>& unloaded) const;
+  // `unloaded` is needed when IsRelative(); a multiple of e2e counts from its TTFT, and its TPOT
+  // for each later token of an answer of the workload's median length. FailedPrecondition for a
+  // multiple of nothing: no answer had a second token.
+  absl::StatusOr<SloTargets> Resolve(const std::optional<UnloadedLatency>& unloaded) const;
 };
 
 // "250ms", "2s" or "10x". InvalidArgument says what was found.

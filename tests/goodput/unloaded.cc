@@ -1,6 +1,8 @@
 #include "tests/goodput/unloaded.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,23 +26,35 @@ uint32_t Median(std::vector<uint32_t> values) {
   return values[values.size() / 2];
 }
 
-// Probes of the median lengths in place of the load's requests.
-void MakeProbes(uint32_t context_tokens, Schedule* schedule) {
+// Probes of the median lengths in place of the load's requests; returns the median of the answers.
+uint32_t MakeProbes(uint32_t context_tokens, Schedule* schedule) {
   std::vector<uint32_t> prompts, outputs;
   for (uint32_t i = schedule->first_measured; i < schedule->end_measured; ++i) {
     prompts.push_back(schedule->requests[i].prompt_tokens);
     outputs.push_back(schedule->requests[i].output_tokens);
   }
-  PlannedRequest probe;
-  probe.prompt_tokens = Median(std::move(prompts));
-  probe.output_tokens = std::clamp(Median(std::move(outputs)), kLeastOutput, kMostOutput);
-  probe.output_tokens =
-      std::min(probe.output_tokens,
-               std::max(1u, context_tokens - std::min(context_tokens - 1, probe.prompt_tokens)));
+  const uint32_t prompt = Median(std::move(prompts)), answer = Median(std::move(outputs));
+  // Texts are what they are: those nearest to the median, each once while there are some.
+  std::map<uint32_t, PlannedRequest> by_row;
+  for (uint32_t i = schedule->first_measured; i < schedule->end_measured; ++i)
+    by_row.emplace(schedule->prompts.empty() ? 0 : schedule->requests[i].row,
+                   schedule->requests[i]);
+  std::vector<PlannedRequest> probes;
+  for (const auto& [row, request] : by_row) probes.push_back(request);
+  const auto distance = [&](const PlannedRequest& probe) {
+    return std::abs(static_cast<double>(probe.prompt_tokens) - prompt);
+  };
+  std::stable_sort(probes.begin(), probes.end(),
+                   [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  if (schedule->prompts.empty()) probes[0].prompt_tokens = prompt;
+  schedule->requests.clear();
+  for (uint32_t i = 0; i <= kProbes; ++i) {
+    PlannedRequest& probe = schedule->requests.emplace_back(probes[i % probes.size()]);
+    const uint32_t room = context_tokens - std::min(context_tokens - 1, probe.prompt_tokens);
+    probe.output_tokens = std::min(std::clamp(answer, kLeastOutput, kMostOutput), room);
+  }
   schedule->trace.rows.clear();  // no shared blocks: nothing of a probe may be in a cache
-  schedule->requests.assign(kProbes + 1, probe);
-  for (uint32_t i = 0; i <= kProbes && !schedule->prompts.empty(); ++i)
-    schedule->requests[i].row = static_cast<uint32_t>(i % schedule->prompts.size());
+  return answer;
 }
 
 double MedianOf(std::vector<double> values) { return Percentile(std::move(values), 0.5); }
@@ -55,20 +69,28 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
                                        stop);
   if (!router.ok()) return router.status();
   const uint32_t context_tokens = (*router)->server().context_tokens;
-  absl::StatusOr<Schedule> schedule = MakeSchedule(spec, context_tokens);
+  LoadSpec own = spec;
+  own.prompt_salt = RandomU64() | 1;  // prompts that no other load sends
+  own.tail = false;
+  if (own.workload.arrivals.kind == ArrivalKind::kOnOff)  // whose window may be silent
+    own.workload.arrivals.kind = ArrivalKind::kUniform;
+  absl::StatusOr<Schedule> schedule =
+      MakeSchedule(own, context_tokens,
+                   [&](const std::string& text) { return (*router)->Tokenize(text, stop); });
   if (!schedule.ok()) return schedule.status();
-  MakeProbes(context_tokens, &*schedule);
+  const uint32_t answer_tokens = MakeProbes(context_tokens, &*schedule);
   std::vector<int32_t> tokens;
   if (schedule->prompts.empty()) {
     absl::StatusOr<std::vector<int32_t>> ordinary = (*router)->OrdinaryTokens();
     if (!ordinary.ok()) return ordinary.status();
     tokens = *std::move(ordinary);
   }
-  LoadSpec own = spec;
-  own.prompt_salt = RandomU64() | 1;  // prompts that no other load sends
   const PromptMaker maker(own, *schedule, tokens, absl::StrFormat("unloaded-%08x", RandomU64()));
   std::vector<double> ttft, tpot;
-  UnloadedLatency unloaded{.output_tokens = schedule->requests[0].output_tokens, .probes = kProbes};
+  std::vector<uint32_t> prompt_tokens;
+  UnloadedLatency unloaded{.output_tokens = schedule->requests[0].output_tokens,
+                           .answer_tokens = answer_tokens,
+                           .probes = kProbes};
   for (uint32_t i = 0; i <= kProbes; ++i) {
     OpenStreams streams({}, stop);
     const v1::GenerateRequest request = maker.Make(i);
@@ -88,11 +110,12 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
           "the unloaded latency can't be measured: a single request of ", record.prompt_tokens,
           " tokens ended with ", record.status, ": ", record.message));
     }
-    unloaded.prompt_tokens = std::max(unloaded.prompt_tokens, record.prompt_tokens);
     if (i == 0) continue;
+    prompt_tokens.push_back(record.prompt_tokens);
     ttft.push_back(Ttft(record));
-    tpot.push_back(Tpot(record));
+    if (record.token_s.size() > 1) tpot.push_back(Tpot(record));
   }
+  unloaded.prompt_tokens = Median(std::move(prompt_tokens));
   unloaded.ttft_s = MedianOf(std::move(ttft));
   unloaded.tpot_s = MedianOf(std::move(tpot));
   return unloaded;

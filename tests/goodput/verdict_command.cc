@@ -30,7 +30,9 @@ int PrintVerdict(const std::vector<std::string>& words) {
                                  "measured in ",
                                  words[0]));
     }
-    run->targets = slo->Resolve(run->unloaded);
+    const absl::StatusOr<SloTargets> targets = slo->Resolve(run->unloaded);
+    if (!targets.ok()) RefuseToStart(targets.status().message());
+    run->targets = *targets;
   }
   std::fputs(VerdictText(*run, ComputeVerdict(*run)).c_str(), stdout);
   return 0;
