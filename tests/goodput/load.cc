@@ -214,31 +214,6 @@ std::vector<RequestRecord> Load::TakeRecords() {
   return records;
 }
 
-// Whether an unfinished request has missed a target for certain, whatever could still come.
-bool HasOverrun(const RequestRecord& record, const SloTargets& targets, double now_s) {
-  const double age_s = now_s - record.scheduled_s;
-  if (targets.e2e_s.has_value() && age_s > *targets.e2e_s) return true;
-  if (record.token_s.empty()) return targets.ttft_s.has_value() && age_s > *targets.ttft_s;
-  if (targets.ttft_s.has_value() && Ttft(record) > *targets.ttft_s) return true;
-  return targets.tpot_s.has_value() && record.wanted_tokens > 1 &&
-         (now_s - record.token_s.front()) / (record.wanted_tokens - 1) > *targets.tpot_s;
-}
-
-// A load that was stopped: what the tool cancelled, or did not send any more, is no miss of the
-// server's. The window ends before the first request whose fate is open.
-void EndWindowAtStop(double stopped_s, RunResult* run) {
-  run->window_end_s = std::min(run->window_end_s, stopped_s);
-  for (const RequestRecord& record : run->records) {
-    const bool open = record.outcome == Outcome::kStopped || record.outcome == Outcome::kNotSent;
-    if (!record.measured || !open || HasOverrun(record, run->targets, stopped_s)) continue;
-    run->window_end_s = std::min(run->window_end_s, record.scheduled_s);
-    break;
-  }
-  run->window_begin_s = std::min(run->window_begin_s, run->window_end_s);
-  for (RequestRecord& record : run->records)
-    record.measured = record.measured && record.scheduled_s < run->window_end_s;
-}
-
 }  // namespace
 
 absl::Status CheckLoad(const LoadSpec& spec) {
@@ -287,7 +262,10 @@ absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
     run.timeline = scraper.Finish(&run.remarks);
     run.partial = load.partial();
     run.records = load.TakeRecords();
-    if (run.partial) EndWindowAtStop(load.stopped_s(), &run);
+    if (run.partial) {
+      run.window_end_s = std::min(run.window_end_s, load.stopped_s());
+      EndWindowAtStop(&run);
+    }
   }
   if (spec.keep_token_ids) {
     for (const RequestRecord& record : run.records)

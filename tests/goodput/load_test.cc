@@ -576,6 +576,48 @@ TEST(RunChecksTest, ALateClientMakesTheRunInvalid) {
   EXPECT_THAT(run.invalid[0], HasSubstr("P99 11.00 ms, and 10.00 ms (5 % of the TTFT target)"));
 }
 
+TEST(RunChecksTest, OtherTargetsAreOtherChecks) {
+  RunResult run{.targets = {.ttft_s = 15}, .window_begin_s = 10, .window_end_s = 110};
+  for (int i = 0; i < 100; ++i) {
+    run.records.push_back(Sent(10 + i, 0.3, i < 50 ? 0.2 : 1));
+    run.records.back().lost_to = "queue";
+  }
+  run.remarks = {"7 prompts and 0 answers were cut"};
+  CheckRun(&run);
+  EXPECT_THAT(run.invalid, IsEmpty());
+  ASSERT_THAT(run.remarks, testing::SizeIs(2));
+  EXPECT_THAT(run.remarks[1], HasSubstr("shorter than 25 TTFT targets"));
+  JudgeBy({.ttft_s = 0.25}, &run);
+  EXPECT_EQ(run.targets.ttft_s, 0.25);
+  EXPECT_THAT(run.invalid,
+              testing::ElementsAre(HasSubstr("and 12.50 ms (5 % of the TTFT target)")));
+  EXPECT_THAT(run.remarks, testing::ElementsAre("7 prompts and 0 answers were cut",
+                                                HasSubstr("100.0 % in the first half")));
+  EXPECT_THAT(ComputeVerdict(run).lost_to, IsEmpty());
+  JudgeBy({.ttft_s = 15}, &run);
+  EXPECT_THAT(run.invalid, IsEmpty());
+  EXPECT_THAT(run.remarks, testing::ElementsAre("7 prompts and 0 answers were cut",
+                                                HasSubstr("shorter than 25 TTFT targets")));
+}
+
+TEST(RunChecksTest, OfAStoppedRunOtherTargetsLeaveOtherRequestsOpen) {
+  RunResult run{.targets = {.ttft_s = 1}, .window_begin_s = 0, .window_end_s = 20, .partial = true};
+  for (int i = 0; i < 20; ++i) run.records.push_back(Sent(i, 0, 0.1));
+  for (const int i : {5, 15, 18}) {
+    run.records[i].token_s.clear();
+    run.records[i].outcome = Outcome::kStopped;
+    run.records[i].ended_s = 18.5;
+  }
+  EndWindowAtStop(&run);
+  EXPECT_EQ(run.window_end_s, 18);
+  EXPECT_EQ(ComputeVerdict(run).offered, 18u);
+  EXPECT_EQ(ComputeVerdict(run).good, 16u);
+  JudgeBy({.ttft_s = 5}, &run);
+  EXPECT_EQ(run.window_end_s, 15);
+  EXPECT_EQ(ComputeVerdict(run).offered, 15u);
+  EXPECT_EQ(ComputeVerdict(run).good, 14u);
+}
+
 TEST(RunChecksTest, WhatLimitsARunIsRemarked) {
   RunResult run{.targets = {.ttft_s = 2}, .window_begin_s = 1, .window_end_s = 21};
   for (int i = 0; i < 100; ++i) run.records.push_back(Sent(1 + i * 0.2, 0, i < 50 ? 1.5 : 3));

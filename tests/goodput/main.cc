@@ -38,7 +38,7 @@ constexpr char kUsage[] =
 Exits with 0 when all went well, 1 when the load could not be run, or when under --expect a request
 failed or a token differed, 2 when the command line can't be used, 3 when the tool itself was too late
 to be believed, and 130 after Ctrl-C, which cancels what is open and writes what there is; a second
-Ctrl-C leaves at once.)";
+Ctrl-C leaves at once. verdict exits as the run did, judged by the targets it was given.)";
 
 const std::vector<Command>& Commands() {
   static const auto* commands = new std::vector<Command>{

@@ -66,7 +66,48 @@ void CheckWindow(RunResult* run) {
       window_s, 25 * *run->targets.ttft_s));
 }
 
+// Whether a request that the tool cancelled had missed a target by then, whatever could still come.
+bool HadOverrun(const RequestRecord& record, const SloTargets& targets) {
+  const double age_s = record.ended_s - record.scheduled_s;
+  if (targets.e2e_s.has_value() && age_s > *targets.e2e_s) return true;
+  if (record.token_s.empty()) return targets.ttft_s.has_value() && age_s > *targets.ttft_s;
+  if (targets.ttft_s.has_value() && Ttft(record) > *targets.ttft_s) return true;
+  return targets.tpot_s.has_value() && record.wanted_tokens > 1 &&
+         (record.ended_s - record.token_s.front()) / (record.wanted_tokens - 1) > *targets.tpot_s;
+}
+
 }  // namespace
+
+void EndWindowAtStop(RunResult* run) {
+  for (const RequestRecord& record : run->records) {
+    if (!record.measured || record.scheduled_s >= run->window_end_s) continue;
+    const bool open = record.outcome == Outcome::kNotSent ||
+                      (record.outcome == Outcome::kStopped && !HadOverrun(record, run->targets));
+    if (!open) continue;
+    run->window_end_s = record.scheduled_s;
+    break;
+  }
+  run->window_begin_s = std::min(run->window_begin_s, run->window_end_s);
+  for (RequestRecord& record : run->records)
+    record.measured = record.measured && record.scheduled_s < run->window_end_s;
+}
+
+void JudgeBy(const SloTargets& targets, RunResult* run) {
+  // What the checks said of the old targets they say again, and so it is known.
+  std::vector<std::string> remarks;
+  remarks.swap(run->remarks);
+  CheckRun(run);
+  const auto of_checks = [&](const std::string& remark) {
+    return std::find(run->remarks.begin(), run->remarks.end(), remark) != run->remarks.end();
+  };
+  remarks.erase(std::remove_if(remarks.begin(), remarks.end(), of_checks), remarks.end());
+  run->remarks.swap(remarks);
+  run->invalid.clear();
+  run->targets = targets;
+  for (RequestRecord& record : run->records) record.lost_to.clear();
+  if (run->partial) EndWindowAtStop(run);
+  CheckRun(run);
+}
 
 void CheckRun(RunResult* run) {
   CheckLag(run);

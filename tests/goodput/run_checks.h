@@ -11,4 +11,13 @@ namespace baton {
 //            within which overload can hide in a queue
 void CheckRun(RunResult* run);
 
+// Of a load that was stopped: what the tool cancelled, or did not send any more, is no miss of the
+// server's. Ends the window before the first request that might still have been good; one that had
+// overrun a target when it was cancelled stays a miss.
+void EndWindowAtStop(RunResult* run);
+
+// Judges the run by other targets: CheckRun's words on the old ones are replaced, and what the
+// router says that those were lost to is forgotten.
+void JudgeBy(const SloTargets& targets, RunResult* run);
+
 }  // namespace baton

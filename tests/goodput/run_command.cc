@@ -94,14 +94,6 @@ absl::Status Expect(const std::optional<ExpectFile>& expected, RunResult* run) {
   return file.Write(path);
 }
 
-int ExitStatus(const RunResult& run) {
-  if (run.partial) return kExitInterrupted;
-  const auto& expect = run.expect;
-  if (expect.has_value() && expect->different + expect->failed + expect->unknown > 0)
-    return kExitFailed;
-  return run.invalid.empty() ? 0 : kExitInvalid;
-}
-
 int RunOnce(const std::vector<std::string>&) {
   absl::StatusOr<Plan> plan = MakePlan();
   if (!plan.ok()) RefuseToStart(plan.status().message());
@@ -134,6 +126,14 @@ int RunOnce(const std::vector<std::string>&) {
 }
 
 }  // namespace
+
+int ExitStatus(const RunResult& run) {
+  if (run.partial) return kExitInterrupted;
+  const auto& expect = run.expect;
+  if (expect.has_value() && expect->different + expect->failed + expect->unknown > 0)
+    return kExitFailed;
+  return run.invalid.empty() ? 0 : kExitInvalid;
+}
 
 Command RunCommand() {
   std::vector<std::string> flags = LoadFlagNames();

@@ -118,6 +118,37 @@ TEST(RunCommandTest, InterruptedItWritesWhatThereIsAndSaysSo) {
   EXPECT_GE(stopped, 5u);
 }
 
+TEST(RunCommandTest, AVerdictByOtherTargetsIsCheckedAnewAndExitsAsTheRunWould) {
+  const ScratchFolder folder("verdict_status");
+  RunResult run{
+      .targets = {.name = "slow", .ttft_s = 15}, .window_begin_s = 1, .window_end_s = 101};
+  for (uint32_t i = 0; i < 100; ++i) {
+    run.records.push_back({.index = i,
+                           .measured = true,
+                           .scheduled_s = 1.0 + i,
+                           .sent_s = 1.3 + i,
+                           .ended_s = 1.4 + i,
+                           .token_s = {1.4 + i},
+                           .prompt_tokens = 8,
+                           .wanted_tokens = 1,
+                           .outcome = Outcome::kCompleted,
+                           .status = "OK"});
+  }
+  const auto verdict = [&](const std::string& flags) {
+    EXPECT_TRUE(WriteRunFile(folder.Path("run.json"), run).ok());
+    return Goodput("verdict " + folder.Path("run.json") + flags);
+  };
+  EXPECT_EQ(verdict("").exit_status, 0);
+  const Ended tight = verdict(" --slo=" + folder.Write("tight", R"({"ttft": "450ms"})"));
+  EXPECT_EQ(tight.exit_status, 3);
+  EXPECT_THAT(tight.output, AllOf(HasSubstr("INVALID: the tool itself was late"),
+                                  HasSubstr("100 of 100 were good")));
+  run.expect = ExpectResult{.file = "tokens", .compared = 100, .equal = 99, .different = 1};
+  EXPECT_EQ(verdict("").exit_status, 1);
+  run.partial = true;
+  EXPECT_EQ(verdict("").exit_status, 130);
+}
+
 TEST(RunCommandTest, WhatCanNotBeUsedIsNamed) {
   const ScratchFolder folder("run_refused");
   const std::string some = "run --endpoint=127.0.0.1:1 --prompt-tokens=8 --output-tokens=5 ";

@@ -6,6 +6,8 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
+#include "tests/goodput/run_checks.h"
+#include "tests/goodput/run_command.h"
 #include "tests/goodput/run_file.h"
 #include "tests/goodput/slo_file.h"
 #include "tests/goodput/verdict_text.h"
@@ -32,10 +34,10 @@ int PrintVerdict(const std::vector<std::string>& words) {
     }
     const absl::StatusOr<SloTargets> targets = slo->Resolve(run->unloaded);
     if (!targets.ok()) RefuseToStart(targets.status().message());
-    run->targets = *targets;
+    JudgeBy(*targets, &*run);
   }
   std::fputs(VerdictText(*run, ComputeVerdict(*run)).c_str(), stdout);
-  return 0;
+  return ExitStatus(*run);
 }
 
 }  // namespace
