@@ -65,8 +65,8 @@ class LengthSource {
     return source;
   }
 
-  // `request` has its row and pass.
-  absl::Status Fill(PlannedRequest* request) {
+  // `request` has its row and pass. One of the tail, which may never be sent, is not remarked.
+  absl::Status Fill(bool in_tail, PlannedRequest* request) {
     const uint32_t prompt = prompt_.has_value() ? prompt_->Draw(&random_prompt_) : 0;
     const uint32_t output = output_.has_value() ? output_->Draw(&random_output_) : 0;
     if (!schedule_.trace.rows.empty()) {
@@ -83,12 +83,12 @@ class LengthSource {
     const uint32_t most_output = std::max(1u, context_tokens_ / 2);
     if (request->output_tokens > most_output) {
       request->output_tokens = most_output;
-      ++cut_outputs_;
+      cut_outputs_ += !in_tail;
     }
     const uint32_t most_prompt = std::max(1u, context_tokens_ - request->output_tokens);
     if (request->prompt_tokens > most_prompt) {
       request->prompt_tokens = most_prompt;
-      ++cut_prompts_;
+      cut_prompts_ += !in_tail;
     }
     return absl::OkStatus();
   }
@@ -221,7 +221,8 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
       request.row = static_cast<uint32_t>((first_row + index) % rows);
       request.pass = static_cast<uint32_t>(index / rows);
     }
-    if (absl::Status status = lengths->Fill(&request); !status.ok()) return status;
+    if (absl::Status status = lengths->Fill(at_s >= schedule.window_end_s, &request); !status.ok())
+      return status;
     schedule.requests.push_back(request);
     if (at_s < schedule.window_begin_s) schedule.first_measured = index + 1;
     if (at_s < schedule.window_end_s) schedule.end_measured = index + 1;
