@@ -55,8 +55,8 @@ ABSL_FLAG(std::string, prompt_tokens, "",
           "length of prompts: 128, uniform:16,256, lognormal:MEDIAN,SIGMA or quantiles:FILE");
 ABSL_FLAG(std::string, output_tokens, "", "length of answers, in the same words");
 ABSL_FLAG(double, prompt_scale, 1,
-          "trace: factor on prompt lengths, and on the blocks that they share");
-ABSL_FLAG(double, output_scale, 1, "trace: factor on answer lengths");
+          "trace: factor on its prompt lengths, and on the blocks that they share");
+ABSL_FLAG(double, output_scale, 1, "trace: factor on its answer lengths");
 ABSL_FLAG(bool, forced_length, true,
           "answers have exactly the length that was asked for: end tokens do not end them");
 ABSL_FLAG(uint64_t, seed, 1,

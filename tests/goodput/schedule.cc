@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,7 +13,6 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostRequests = 1'000'000;
 constexpr double kMostRateError = 0.1;  // without a remark
 constexpr double kMost = LengthDistribution::kLongest;
 
@@ -31,6 +31,14 @@ absl::Status CheckWorkload(const WorkloadSpec& workload) {
       return absl::InvalidArgumentError(
           absl::StrCat("lengths can't be scaled by ", scale, "; it goes from 0.0001 to 10000"));
     }
+  }
+  for (const auto& [what, length, scale] :
+       {std::make_tuple("prompt", &workload.prompt_tokens, workload.prompt_scale),
+        std::make_tuple("output", &workload.output_tokens, workload.output_scale)}) {
+    if (length->empty() || scale == 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--", what, "-scale=", scale,
+                                                   " scales the trace's lengths, which --", what,
+                                                   "-tokens=", *length, " replaces: one of them"));
   }
   return CheckArrivals(workload.arrivals);
 }
@@ -211,10 +219,11 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
       capped = true;
     }
     if (at_s >= schedule.window_end_s + tail_s) break;
-    if (schedule.requests.size() == kMostRequests) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the load would have more than ", kMostRequests, " requests by second ", at_s, " of ",
-          schedule.window_end_s + tail_s, ", its tail included: a lower rate, or a shorter load"));
+    if (schedule.requests.size() == Schedule::kMostRequests) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the load would have more than ", Schedule::kMostRequests,
+                       " requests by second ", at_s, " of ", schedule.window_end_s + tail_s,
+                       ", its tail included: a lower rate, or a shorter load"));
     }
     PlannedRequest request{.at_s = at_s};
     if (rows > 0) {

@@ -23,6 +23,7 @@ struct PlannedRequest {
 // Everything a load will send, settled before its first request leaves: the same spec and context
 // give the same schedule, bit for bit.
 struct Schedule {
+  static constexpr size_t kMostRequests = 1'000'000;
   std::vector<PlannedRequest> requests;  // in order of time; tail included
   double window_begin_s = 0, window_end_s = 0;
   uint32_t first_measured = 0, end_measured = 0;  // indices of those in the window

@@ -406,6 +406,17 @@ TEST(ScheduleTest, NamesWhatCanNotBe) {
               HasSubstr("length of answers"));
   EXPECT_THAT(why([](LoadSpec* spec) { spec->workload.prompt_scale = NAN; }), HasSubstr("scaled"));
   EXPECT_THAT(why([](LoadSpec* spec) { spec->workload.trace = "/none"; }), HasSubstr("/none"));
+  EXPECT_THAT(why([](LoadSpec* spec) {
+                spec->workload.trace = kAzure;
+                spec->workload.prompt_scale = 0.5;
+              }),
+              HasSubstr("--prompt-scale=0.5 scales the trace's lengths, which "
+                        "--prompt-tokens=uniform:16,256 replaces"));
+  EXPECT_THAT(why([](LoadSpec* spec) {
+                spec->workload.trace = kAzure;
+                spec->workload.output_scale = 2;
+              }),
+              HasSubstr("--output-scale=2 scales"));
 }
 
 TEST(PromptMakerTest, EqualBlockIdsBecomeEqualTokenRuns) {
