@@ -19,6 +19,7 @@
 #include "tests/goodput/report/cell.h"
 #include "tests/goodput/report/cell_text.h"
 #include "tests/goodput/run_file.h"
+#include "tests/goodput/schedule.h"
 #include "tests/goodput/search/compared_modes.h"
 #include "tests/goodput/search/compared_search.h"
 #include "tests/goodput/search/search_result.h"
@@ -40,7 +41,8 @@ ABSL_FLAG(
     "--duration to 720h; 0: four times --duration");
 ABSL_FLAG(double, resolution, 0.03, "search: the bracket ends narrower than this, 0.005 to 0.5");
 ABSL_FLAG(double, lowest_rate, 0.01, "search: given up below this rate");
-ABSL_FLAG(double, highest_rate, 1000, "search: and above this one");
+ABSL_FLAG(double, highest_rate, 1000,
+          "search: and above this one; lower where loads would pass a million requests");
 ABSL_FLAG(
     uint32_t, least_requests, 50,
     "search: windows grow until they offer as many requests, at most 100000; 0: they never do");
@@ -111,6 +113,38 @@ absl::StatusOr<absl::Duration> LongestProbe(absl::Duration duration) {
                    absl::FormatDuration(duration), ") to 720h, nor 0"));
 }
 
+// The highest rate whose loads stay within the requests that one may have, with their warm-up and
+// tail, and room for the luck of the arrivals. `slo` decides about the warm-up where it can.
+double HighestPossibleRate(const LoadSpec& spec, const SloFile& slo, const SearchOptions& options) {
+  LoadSpec warmed = spec;
+  SloTargets targets;
+  if (slo.ttft.has_value() && !slo.ttft->is_multiple) targets.ttft_s = slo.ttft->value;
+  SetTargets(targets, &warmed);
+  const double seconds = absl::ToDoubleSeconds(warmed.warmup) +
+                         std::max(options.probe_s, options.longest_s / 2) +
+                         (spec.tail ? absl::ToDoubleSeconds(spec.request_timeout) : 0);
+  return 0.99 * Schedule::kMostRequests / seconds;
+}
+
+// So that no load is found to be too large after hours of others.
+absl::Status LimitHighestRate(const LoadSpec& spec, const SloFile& slo, SearchOptions* options) {
+  const double most = HighestPossibleRate(spec, slo, *options);
+  if (options->highest_rate <= most) return absl::OkStatus();
+  const std::string why = absl::StrFormat(
+      "loads of more than %.4g requests/s would have more than %d requests, warm-up and tail "
+      "included",
+      most, static_cast<int>(Schedule::kMostRequests));
+  if (FlagGiven("highest_rate") || options->first_rate > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(FlagGiven("highest_rate") ? "--highest-rate=" : "--rate=",
+                     FlagGiven("highest_rate") ? options->highest_rate : options->first_rate, ": ",
+                     why, ": a lower rate, or shorter loads"));
+  }
+  std::fprintf(stderr, "the search goes no higher: %s\n", why.c_str());
+  options->highest_rate = most;
+  return absl::OkStatus();
+}
+
 // Arrivals may be silent for a whole window: on-off ones, or few. Such a load would tell nothing,
 // so it takes a seed by which there are some; the same one for every mode.
 absl::Status FindArrivals(LoadSpec* spec) {
@@ -169,6 +203,8 @@ absl::StatusOr<Plan> MakePlan() {
   absl::StatusOr<SloFile> read = ReadSloFile(slo);
   if (!read.ok()) return read.status();
   plan.slo = *std::move(read);
+  if (absl::Status status = LimitHighestRate(plan.spec, plan.slo, &plan.options); !status.ok())
+    return status;
   if (const std::string compare = absl::GetFlag(FLAGS_compare); !compare.empty()) {
     if (FlagGiven("mode")) return absl::InvalidArgumentError("--mode and --compare: one of them");
     absl::StatusOr<std::vector<ComparedSide>> sides = ParseComparedSides(compare);

@@ -141,6 +141,12 @@ TEST_F(SearchCommandTest, CtrlCLeavesAPartialResult) {
   EXPECT_FALSE(search.modes[0].finished);
 }
 
+TEST_F(SearchCommandTest, RatesWhoseLoadsAreTooLargeAreLeftOutBeforehand) {
+  const Ended ended = Goodput(Arguments() + "--rate=5 --longest-probe=1h --time-budget=1ms");
+  EXPECT_THAT(ended.output,
+              HasSubstr("the search goes no higher: loads of more than 515.6 requests/s would"));
+}
+
 TEST_F(SearchCommandTest, ARouterThatIsNotThereIsNamed) {
   const Ended ended = Goodput(absl::StrCat(
       "search --endpoint=127.0.0.1:1 --connect-timeout=100ms --rate=5 --prompt-tokens=8 "
@@ -175,6 +181,11 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
   EXPECT_THAT(refused("--rate=5 --compare=auto"), HasSubstr("--compare has 1"));
   EXPECT_THAT(refused("--rate=5 --compare=auto,colocated --mode=auto"),
               HasSubstr("--mode and --compare: one of them"));
+  EXPECT_THAT(refused("--rate=5 --highest-rate=10000"),  // 50 ms, 0.5 s and a tail of 120 s
+              HasSubstr("--highest-rate=10000: loads of more than 8212 requests/s would have more "
+                        "than 1000000 requests"));
+  EXPECT_THAT(refused("--rate=900 --longest-probe=1h"),
+              HasSubstr("--rate=900: loads of more than 515.6 requests/s"));
   EXPECT_THAT(refused("--rate=5 --requests=5"), HasSubstr("--requests is no flag of search"));
   EXPECT_THAT(refused("--rate=5 --time-budget=0s"), HasSubstr("--time-budget is not above 0"));
   EXPECT_THAT(refused("--rate=5 --slo="), HasSubstr("search needs --slo=FILE"));
