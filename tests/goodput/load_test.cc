@@ -576,6 +576,23 @@ TEST(RunChecksTest, ALateClientMakesTheRunInvalid) {
   EXPECT_THAT(run.invalid[0], HasSubstr("P99 11.00 ms, and 10.00 ms (5 % of the TTFT target)"));
 }
 
+TEST(RunChecksTest, AClientThatReadsLateIsRemarked) {
+  RunResult run{.targets = {.ttft_s = 0.2}, .window_begin_s = 10, .window_end_s = 110};
+  for (int i = 0; i < 100; ++i) {
+    run.records.push_back(Sent(10 + i, 0.001, 0.1));
+    run.records.back().has_phases = true;
+    run.records.back().phases.ttft_s = 0.091;  // 8 ms for both ways
+  }
+  CheckRun(&run);
+  EXPECT_THAT(run.remarks, IsEmpty());
+  for (int i = 0; i < 2; ++i) run.records[i].phases.ttft_s = 0.07;
+  CheckRun(&run);
+  EXPECT_THAT(
+      run.remarks,
+      testing::ElementsAre(HasSubstr("up to 29.0 ms of a TTFT (P99) passed outside the router")));
+  EXPECT_THAT(run.invalid, IsEmpty());
+}
+
 TEST(RunChecksTest, OtherTargetsAreOtherChecks) {
   RunResult run{.targets = {.ttft_s = 15}, .window_begin_s = 10, .window_end_s = 110};
   for (int i = 0; i < 100; ++i) {

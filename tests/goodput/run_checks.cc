@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "tests/goodput/verdict.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr double kLagShareOfTtft = 0.05;
 constexpr double kLagWithoutTarget_s = 2e-3;
+constexpr double kReadLate_s = 5e-3;
 
 void CheckLag(RunResult* run) {
   const ClientLag lag = LagOf(run->records);
@@ -23,6 +26,25 @@ void CheckLag(RunResult* run) {
       lag.p99_s * 1e3, limit_s * 1e3,
       run->targets.ttft_s.has_value() ? "5 % of the TTFT target" : "without a TTFT target",
       lag.late, lag.sent, lag.worst_s * 1e3));
+}
+
+// What of a TTFT the router does not account for: the way there and back, and threads of ours that
+// read late, which looks like the server's slowness.
+void CheckReading(RunResult* run) {
+  std::vector<double> late_s;
+  for (const RequestRecord& record : run->records) {
+    if (record.outcome != Outcome::kCompleted || !record.has_phases || record.phases.ttft_s <= 0)
+      continue;
+    late_s.push_back(record.token_s.front() - record.sent_s - record.phases.ttft_s);
+  }
+  const double p99_s = Percentile(std::move(late_s), 0.99);
+  const double limit_s = std::max(kReadLate_s, kLagShareOfTtft * run->targets.ttft_s.value_or(0));
+  if (p99_s <= limit_s) return;
+  run->remarks.push_back(
+      absl::StrFormat("up to %.1f ms of a TTFT (P99) passed outside the router: on the way there "
+                      "or back, or because "
+                      "this tool read late, and then TPOT is off as well",
+                      p99_s * 1e3));
 }
 
 void CheckWarmup(RunResult* run) {
@@ -111,6 +133,7 @@ void JudgeBy(const SloTargets& targets, RunResult* run) {
 
 void CheckRun(RunResult* run) {
   CheckLag(run);
+  CheckReading(run);
   CheckWarmup(run);
   CheckSteadiness(run);
   CheckWindow(run);
