@@ -22,8 +22,8 @@ struct LoadProgress {
 };
 
 // InvalidArgument or NotFound for what RunLoad would refuse without asking the router: flags,
-// traces, prompt files, rates. OutOfRange when no request falls into the window: by another seed one
-// may.
+// traces, prompt files, rates. OutOfRange when no request falls into the window: by another seed
+// one may.
 absl::Status CheckLoad(const LoadSpec& spec);
 
 // Runs one load in open loop: the schedule is drawn from the seed before the first request leaves,
