@@ -18,6 +18,7 @@ namespace baton {
 namespace {
 
 constexpr uint32_t kProbes = 5;
+constexpr uint32_t kAmong = 1000;                       // requests of which the median is taken
 constexpr uint32_t kLeastOutput = 8, kMostOutput = 64;  // tokens: enough for a pace, soon over
 
 uint32_t Median(std::vector<uint32_t> values) {
@@ -71,9 +72,12 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
   const uint32_t context_tokens = (*router)->server().context_tokens;
   LoadSpec own = spec;
   own.prompt_salt = RandomU64() | 1;  // prompts that no other load sends
+  // The lengths of so many requests, whenever they would arrive: a window may hold few, or none.
+  own.workload.arrivals = {.kind = ArrivalKind::kUniform, .rate = kAmong};
+  own.warmup = absl::ZeroDuration();
+  own.duration = absl::Seconds(1);
   own.tail = false;
-  if (own.workload.arrivals.kind == ArrivalKind::kOnOff)  // whose window may be silent
-    own.workload.arrivals.kind = ArrivalKind::kUniform;
+  own.max_requests = 0;
   absl::StatusOr<Schedule> schedule =
       MakeSchedule(own, context_tokens,
                    [&](const std::string& text) { return (*router)->Tokenize(text, stop); });

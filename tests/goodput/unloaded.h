@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// The latency of one request at a time: six of the load's median lengths (of a prompt file, the
+// The latency of one request at a time: six of the workload's median lengths (of a prompt file, the
 // texts nearest to it; answers of 8 to 64 tokens, which tell the pace and are soon over), one after
 // the other, the first not counted; the medians of the others. Relative targets multiply it, so it
 // is measured once and kept for all loads that are to be compared. A TPOT of 0: no answer had two
