@@ -258,7 +258,7 @@ TEST(LoadTest, StoppingCancelsWhatIsOpenAndMeasuresWhatHasEnded) {
                            TimedRouter::Writer* writer) {
     if (TimedRouter::IndexOf(request) < 40 || TimedRouter::IndexOf(request) % 2 == 0)
       return router.Answer(context, request, writer, request.sampling().max_tokens());
-    if (++hanging == 10) stop.Stop();
+    if (++hanging == 25) stop.Stop();  // a second after the first
     return router.Hang(context);
   };
   LoadSpec spec = LoadOf(router);
@@ -525,14 +525,17 @@ TEST(UnloadedTest, AsksTheTextsNearestToTheMedian) {
   LoadSpec spec = LoadOf(router);
   spec.workload.prompt_tokens = "";
   spec.workload.prompts = folder.Write("prompts", texts);
+  Mutex mutex;
   std::vector<uint32_t> lengths;
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
+    MutexLock lock(&mutex);
     lengths.push_back(TimedRouter::PromptTokens(request));
     return router.Answer(context, request, writer, request.sampling().max_tokens());
   };
   StopFlag stop;
   const UnloadedLatency unloaded = MeasureUnloaded(spec, &stop).value();
+  MutexLock lock(&mutex);
   EXPECT_THAT(lengths, Each(AllOf(Ge(70u), Le(90u))));  // the median is 77
   EXPECT_EQ(std::set<uint32_t>(lengths.begin(), lengths.end()).size(), 6u);
   EXPECT_THAT(unloaded.prompt_tokens, AllOf(Ge(70u), Le(90u)));
@@ -541,7 +544,7 @@ TEST(UnloadedTest, AsksTheTextsNearestToTheMedian) {
 TEST(UnloadedTest, AnswersOfOneTokenHaveNoPace) {
   TimedRouter router;
   router.gaps = {absl::Milliseconds(10)};
-  bool any_longer = true;
+  std::atomic<bool> any_longer = true;
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
     const bool longer = any_longer && TimedRouter::IndexOf(request) % 3 == 1;  // two of five
