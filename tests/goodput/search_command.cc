@@ -241,6 +241,7 @@ LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loa
   spec.seed = step.plan.seed;
   spec.duration = absl::Seconds(step.plan.window_s);
   spec.prompt_salt = plan.spec.prompt_salt + loads_before + 1;
+  FindArrivals(&spec).IgnoreError();  // a load that can't be run is refused when it is
   return spec;
 }
 
@@ -340,12 +341,8 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
     SearchedMode& mode = result->modes[step.mode];
     const std::string what = absl::StrFormat("%s %.4g/s (%s): ", mode.name, step.plan.rate,
                                              PurposeName(step.plan.purpose));
-    LoadSpec spec = SpecOf(plan, step, loads);
-    const absl::Status found = FindArrivals(&spec);
-    absl::StatusOr<std::optional<RunResult>> ran =
-        found.ok()
-            ? RunSteadily(spec, step.mode, what, end, plan.steady > 0 ? &watch : nullptr, stop)
-            : found;
+    absl::StatusOr<std::optional<RunResult>> ran = RunSteadily(
+        SpecOf(plan, step, loads), step.mode, what, end, plan.steady > 0 ? &watch : nullptr, stop);
     if (!ran.ok()) {
       failed = ran.status();
       result->remarks.push_back(
