@@ -12,6 +12,10 @@
 {{- end }}
 {{- /* Of these more than the argument is made: grace periods, ports, probes. */}}
 {{- $instead := dict "listen" (printf "%s.port" .component) "metrics-listen" "metrics.port" "drain-grace" (printf "%s.drain.graceSeconds" .component) -}}
+{{- if eq .component "router" }}
+{{- $_ := set $instead "max-connection-age" "router.maxConnectionAgeSeconds" }}
+{{- $_ := set $instead "pair-wait" "router.pairWaitSeconds" }}
+{{- end }}
 {{- range $arg := $pool.args }}
 {{- $flag := regexFind "^--?[a-z_-]+" $arg | trimPrefix "-" | trimPrefix "-" | replace "_" "-" }}
 {{- with get $instead $flag }}

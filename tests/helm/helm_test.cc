@@ -380,7 +380,8 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set model.source=hostPath").output, HasSubstr("model.hostPath.path"));
   EXPECT_THAT(Template("--set model.source=init").output,
               HasSubstr("of model.init neither image nor command nor args is given"));
-  for (const char* flag : {"--drain-grace=5s", "-drain_grace", "--drain-grace"}) {
+  for (const char* flag : {"--drain-grace=5s", "-drain_grace", "--drain-grace", "--pair-wait=9s",
+                           "--max-connection-age=9m"}) {
     EXPECT_THAT(Template(absl::StrCat("--set 'router.args={--max-queued=9,", flag, "}'")).output,
                 HasSubstr(absl::StrCat("router.args has '", flag, "'")));
   }
@@ -925,7 +926,7 @@ TEST_F(HelmTest, TheLoadLeavesAPageAndItsOwnStatus) {
             "asked run --endpoint=r --out=/report/run.json --rate=7\n"
             "asked report /report/run.json --out=/report/report.html\n"
             "page: measured\n");
-  for (const int status : {1, 3, 130}) {
+  for (const int status : {1, 3, 130, 143}) {  // 143: it was ended before it listened to signals
     ended = RunGoodputJob(job, "measured", status, 0);
     EXPECT_EQ(ended.exit_status, status);
     EXPECT_THAT(ended.output, HasSubstr("page: measured\n"));
