@@ -187,6 +187,8 @@ struct AttachClient::State {
   std::string last_peers;  // serialized: to see changes
   absl::Time next_resolve = absl::InfinitePast();
   absl::Duration resolve_pause = kFirstPause;  // after a look in which some name was not known
+  // What each name last stood for. Of the look that is under way, before and after it of nobody.
+  std::map<std::string, std::vector<std::string>> last_named;
   // Names are looked up beside the thread: a name server that hangs may not silence the reports.
   struct Named {
     std::set<std::string> addresses;
@@ -210,7 +212,9 @@ void AttachClient::State::ResolveAll(absl::Time now) {
       for (const std::string& router : options.routers) {
         std::vector<std::string> addresses = Resolve(router);
         named.all = named.all && !addresses.empty();
-        for (std::string& address : addresses) named.addresses.insert(std::move(address));
+        std::vector<std::string>& known = last_named[router];
+        if (!addresses.empty()) known = std::move(addresses);
+        named.addresses.insert(known.begin(), known.end());
       }
       signal.Set();
       return named;
@@ -220,13 +224,15 @@ void AttachClient::State::ResolveAll(absl::Time now) {
   if (resolving.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
   const Named named = resolving.get();
   next_resolve = now + (named.all ? options.resolve_interval : resolve_pause);
-  resolve_pause = named.all ? kFirstPause : std::min(resolve_pause * 2, options.longest_pause);
+  const absl::Duration longest =
+      named.addresses.empty() ? options.longest_pause : options.resolve_interval;
+  resolve_pause = named.all ? kFirstPause : std::min(resolve_pause * 2, longest);
   for (const std::string& address : named.addresses) routers.try_emplace(address);
-  // A router that is no longer named is let go once its stream has ended by itself; where a name is
-  // not known, perhaps for the name server's sake, nobody is.
+  // A router that is no longer named is let go once its stream has ended by itself; a name that is
+  // not known now, perhaps for the name server's sake, stands for what it stood for.
   for (auto it = routers.begin(); it != routers.end();) {
-    const bool forget = named.all && !named.addresses.contains(it->first) &&
-                        it->second.stream == nullptr && now - it->second.lost > options.keep_peers;
+    const bool forget = !named.addresses.contains(it->first) && it->second.stream == nullptr &&
+                        now - it->second.lost > options.keep_peers;
     it = forget ? routers.erase(it) : std::next(it);
   }
 }
