@@ -160,6 +160,12 @@ void CapacitySearch::JudgeConfirmation() {
 
 void CapacitySearch::PlanConfirmAbove() {
   const double rate = next_->rate / kBelow * kAbove;
+  if (rate > options_.highest_rate) {
+    EndUnconfirmed(absl::StrCat("5 % above the capacity found is ", RateText(rate),
+                                ", above the highest rate that may be tried, ",
+                                RateText(options_.highest_rate)));
+    return;
+  }
   // As many requests come as are needed although chance brings fewer than the rate says.
   const double least = LeastToBeMet(options_.goal), asked = least + 2 * std::sqrt(least);
   if (asked / rate > LongestWindow(rate)) {

@@ -238,6 +238,14 @@ TEST(CapacitySearchTest, CapacityOutOfReachEndsWithANote) {
   EXPECT_EQ(always.low(), 8);
 }
 
+TEST(CapacitySearchTest, NothingIsConfirmedAboveTheHighestRate) {
+  const SearchOptions options{.first_rate = 1, .highest_rate = 8, .resolution = 0.01};
+  const CapacitySearch search = Searched(options, {Knee(7.9, 0.9)});
+  for (const Probe& probe : search.probes()) EXPECT_LE(probe.rate, 8);
+  EXPECT_FALSE(search.confirmed());
+  EXPECT_THAT(search.Notes(), Contains(HasSubstr("above the highest rate that may be tried, 8")));
+}
+
 TEST(CapacitySearchTest, AttainmentThatRisesWithTheRateIsNoted) {
   CapacitySearch search({.first_rate = 1, .probe_s = 100, .longest_s = 100});
   search.Add(std::vector<uint8_t>(100, 1));

