@@ -205,6 +205,25 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   EXPECT_LT(let_in, 10);
 }
 
+// Whose client does not read has no place in the batch that others wait for.
+TEST_P(ColocatedTest, APausedStreamKeepsNoPromptFromBeginning) {
+  Start(64, {.max_batch = 1});
+  const Prompt slow = Colocated(8, 30), prompt = Colocated(8);
+  Record records[2];
+  const auto id = Submit(slow.job, &records[0]);
+  ASSERT_TRUE(id.ok());
+  while (records[0].tokens.size() < 2) OneTurn();
+  worker_->SetPaused(*id, true);
+  ASSERT_TRUE(Submit(prompt.job, &records[1]).ok());
+  for (int turn = 0; turn < 100 && !records[1].finished; ++turn) OneTurn();
+  EXPECT_EQ(records[1].ids(), prompt.answer);
+  EXPECT_FALSE(records[0].finished);
+  worker_->SetPaused(*id, false);
+  Settle();
+  EXPECT_EQ(records[0].ids(), slow.answer);
+  ExpectAllBack();
+}
+
 TEST_P(ColocatedTest, APromptRefusedForTheQueuesLengthLeavesNothing) {
   Start(64, {.max_sequences = 1});
   const Prompt one = Colocated(40, 60), two = Colocated(30), three = Colocated(30);

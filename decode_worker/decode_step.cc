@@ -103,7 +103,7 @@ bool DecodeWorker::Core::Begin(Sequence* sequence, absl::Time now) {
   for (const auto& [id, other] : sequences_) {
     if (id >= sequence->id) break;
     older +=
-        (other.state == State::kReady || other.state == State::kComputing) && !other.paused_since;
+        other.state == State::kComputing || (other.state == State::kReady && !other.paused_since);
   }
   if (older >= options_.max_batch) return false;
   if (pool_.free_blocks() < BlocksToBegin(*sequence) + OwedBlocks(now)) return false;
