@@ -112,7 +112,8 @@ void RouterCore::Parts::FirstShown(Request& request, absl::Time now) {
   request.timing.set_ttft_us(Micros(ttft));
   v1::Timing& then = request.timing_at_first;
   then = request.timing;
-  if (!request.first_token_at && request.ticket_at) {  // the decode worker was faster
+  if (!request.first_token_at && request.ticket_at && request.first_decode_at) {
+    // The decode worker was faster.
     then.set_queue_us(then.queue_us() + Micros(*request.ticket_at - request.enqueued));
     then.set_prefill_us(then.prefill_us() + Micros(now - *request.ticket_at));
   }

@@ -73,8 +73,7 @@ absl::Status StepGraphs::MakeRoom() {
 
 absl::Status StepGraphs::RunWithout(int rows, const absl::Status& why,
                                     absl::FunctionRef<absl::Status()> ops, Recorded* step) {
-  Log(Severity::kWarning, "step_without_graph",
-      {{"rows", rows}, {"error", why.message()}});
+  Log(Severity::kWarning, "step_without_graph", {{"rows", rows}, {"error", why.message()}});
   step->refused = true;
   if (counts_ != nullptr) ++counts_->refused;
   return ops();
