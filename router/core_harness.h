@@ -116,8 +116,9 @@ class CoreHarness {
     FAIL() << "the core never comes to rest";
   }
 
-  AttachKey Attach(v1::WorkerRole role, const std::string& address, WorkerEpoch epoch,
-                   const std::vector<WorkerEpoch>& links = {}) {
+  // Workers of the same `numerics` fit one another.
+  static v1::Registration WorkerOf(v1::WorkerRole role, const std::string& address,
+                                   WorkerEpoch epoch, const std::string& numerics = "n") {
     v1::Registration registration;
     registration.set_role(role);
     registration.set_address(address);
@@ -126,12 +127,16 @@ class CoreHarness {
     registration.set_model("m");
     registration.set_model_fingerprint("f");
     registration.set_layout_fingerprint("l");
-    registration.set_numerics_id("n");
+    registration.set_numerics_id(numerics);
     registration.set_total_blocks(1024);
     registration.set_block_tokens(16);
     registration.set_context_tokens(4096);
     registration.set_max_batch(64);
-    return Attach(registration, links);
+    return registration;
+  }
+  AttachKey Attach(v1::WorkerRole role, const std::string& address, WorkerEpoch epoch,
+                   const std::vector<WorkerEpoch>& links = {}) {
+    return Attach(WorkerOf(role, address, epoch), links);
   }
   AttachKey Attach(const v1::Registration& registration,
                    const std::vector<WorkerEpoch>& links = {}) {

@@ -1,4 +1,3 @@
-#include "common/rpc/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "router/core_harness.h"
@@ -213,31 +212,12 @@ TEST_F(ModesTest, WhoNeedsAPairIsPassedOver) {
 // A ticket that waits for room holds up what might want the same room, and nothing else.
 TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   Start(kSplit);
-  v1::Registration a1;
-  a1.set_role(v1::WORKER_ROLE_PREFILL);
-  a1.set_address("a1:1");
-  a1.set_epoch(1);
-  a1.set_protocol_version(kProtocolVersion);
-  a1.set_model_fingerprint("f");
-  a1.set_layout_fingerprint("l");
-  a1.set_numerics_id("a");
-  a1.set_total_blocks(64);
-  a1.set_block_tokens(16);
-  a1.set_context_tokens(4096);
-  const auto other = [&](v1::WorkerRole role, const char* address, int epoch,
-                         const char* numerics) {
-    v1::Registration worker = a1;
-    worker.set_role(role);
-    worker.set_address(address);
-    worker.set_epoch(epoch);
-    worker.set_numerics_id(numerics);
-    return worker;
-  };
-  h_->Attach(a1);
-  h_->Attach(other(v1::WORKER_ROLE_PREFILL, "a2:1", 2, "a"));
-  h_->Attach(other(v1::WORKER_ROLE_DECODE, "ad:1", 11, "a"), {1, 2});
-  h_->Attach(other(v1::WORKER_ROLE_PREFILL, "b1:1", 3, "b"));
-  h_->Attach(other(v1::WORKER_ROLE_DECODE, "bd:1", 12, "b"));  // no link yet
+  constexpr auto kPrefill = v1::WORKER_ROLE_PREFILL, kDecode = v1::WORKER_ROLE_DECODE;
+  h_->Attach(CoreHarness::WorkerOf(kPrefill, "a1:1", 1, "a"));
+  h_->Attach(CoreHarness::WorkerOf(kPrefill, "a2:1", 2, "a"));
+  h_->Attach(CoreHarness::WorkerOf(kDecode, "ad:1", 11, "a"), {1, 2});
+  h_->Attach(CoreHarness::WorkerOf(kPrefill, "b1:1", 3, "b"));
+  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:1", 12, "b"));  // no link yet
   Ask(20, 3);
   h_->Ticket(h_->PrefillLeg());
   h_->End(h_->DecodeLeg(), absl::ResourceExhaustedError("full"));
@@ -246,7 +226,7 @@ TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   EXPECT_EQ(At(true).size(), 1u);
   EXPECT_THAT(At(false), ElementsAre("bd:1"));
   EXPECT_EQ(h_->core.queued(), 1u);
-  h_->Attach(other(v1::WORKER_ROLE_DECODE, "bd:2", 13, "b"), {3});
+  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:2", 13, "b"), {3});
   h_->Advance(absl::ZeroDuration());
   EXPECT_THAT(At(true), UnorderedElementsAre(AnyOf("a1:1", "a2:1"), "b1:1"));
   EXPECT_EQ(h_->core.queued(), 0u);

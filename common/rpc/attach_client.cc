@@ -187,7 +187,7 @@ struct AttachClient::State {
   std::string last_peers;  // serialized: to see changes
   absl::Time next_resolve = absl::InfinitePast();
   absl::Duration resolve_pause = kFirstPause;  // after a look in which some name was not known
-  // What each name last stood for. Of the look that is under way, before and after it of nobody.
+  // What each name last stood for. Touched by the look that is under way alone.
   std::map<std::string, std::vector<std::string>> last_named;
   // Names are looked up beside the thread: a name server that hangs may not silence the reports.
   struct Named {
