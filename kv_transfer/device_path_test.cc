@@ -1,12 +1,12 @@
 #include "kv_transfer/device_path.h"
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/scratch_folder.h"
 #include "gmock/gmock.h"
 #include "kernels/cuda/emulated_runtime.h"
 #include "kv_transfer/device_reading_transport.h"
@@ -87,13 +87,13 @@ TEST(DevicePathTest, NamesAreThoseOfTheFlag) {
 }
 
 TEST(DevicePathTest, ANodeThatCannotTellWhichItIsIsNobodysNeighbour) {
-  const std::string file = testing::TempDir() + "/boot_id";
-  std::ofstream(file) << "aaaa\n";
+  const ScratchFolder folder;
+  const std::string file = folder.Write("boot_id", "aaaa\n");
   const uint64_t a = ThisNode(file);
   EXPECT_EQ(ThisNode(file), a);
-  std::ofstream(file) << "bbbb\n";
+  folder.Write("boot_id", "bbbb\n");
   EXPECT_NE(ThisNode(file), a);
-  std::ofstream(file) << "";
+  folder.Write("boot_id", "");
   EXPECT_NE(ThisNode(file), ThisNode(file));
   std::filesystem::remove(file);
   EXPECT_NE(ThisNode(file), ThisNode(file));

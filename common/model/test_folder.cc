@@ -1,11 +1,8 @@
 #include "common/model/test_folder.h"
 
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -47,39 +44,12 @@ std::string Encode(float value, const std::string& dtype) {
 
 }  // namespace
 
-TestFolder::TestFolder() {
-  path_ = absl::StrCat(testing::TempDir(), "/model_test_XXXXXX");
-  BATON_CHECK(mkdtemp(path_.data()) != nullptr) << path_;
-}
-
-TestFolder::~TestFolder() { std::filesystem::remove_all(path_); }
-
-std::string TestFolder::File(absl::string_view name) const {
-  return absl::StrCat(path_, "/", name);
-}
-
-std::string TestFolder::Read(absl::string_view name) const {
-  std::ifstream in(File(name), std::ios::binary);
-  BATON_CHECK(in.good()) << File(name);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-void TestFolder::Write(absl::string_view name, absl::string_view bytes) const {
-  // A new file each time: some file systems flush one that is cut to nothing and written again.
-  std::filesystem::remove(File(name));
-  std::ofstream out(File(name), std::ios::binary);
-  out.write(bytes.data(), bytes.size());
-  BATON_CHECK(out.good()) << File(name);
-}
-
 void TestFolder::Remove(absl::string_view name) const {
   BATON_CHECK(std::filesystem::remove(File(name))) << File(name);
 }
 
 void TestFolder::CopyFrom(const std::string& folder) const {
-  std::filesystem::copy(folder, path_, std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(folder, path(), std::filesystem::copy_options::overwrite_existing);
 }
 
 void TestFolder::EditJson(absl::string_view name, const std::function<void(json&)>& edit) const {

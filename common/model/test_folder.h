@@ -8,22 +8,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/scratch_folder.h"
 #include "common/model/model_config.h"
 
 namespace baton {
 
-// A folder of its own below the test's temporary directory, removed at the end. For tests.
-class TestFolder {
+// A model folder that tests spoil.
+class TestFolder : public ScratchFolder {
  public:
-  TestFolder();
-  ~TestFolder();
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string File(absl::string_view name) const;
-  std::string Read(absl::string_view name) const;
-  void Write(absl::string_view name, absl::string_view bytes) const;
   void Remove(absl::string_view name) const;
   void CopyFrom(const std::string& folder) const;
 
@@ -31,9 +23,6 @@ class TestFolder {
   void EditJson(absl::string_view name, const std::function<void(nlohmann::json&)>& edit) const;
   // Rewrites the header of a safetensors file as text, its length with it; the data stay.
   void EditHeader(absl::string_view name, const std::function<void(std::string&)>& edit) const;
-
- private:
-  std::string path_;
 };
 
 // A tensor to write. Data are float weights made from the name, so that all files agree on them.

@@ -2,9 +2,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -13,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/scratch_folder.h"
 #include "common/engine/engine.h"
 #include "common/worker/model_host.h"
 #include "gmock/gmock.h"
@@ -31,29 +29,22 @@ std::string Folder(absl::string_view name) {
 }
 
 // config.json alone, of a Llama with heads of 64 elements, which tensor cores take.
-class ConfigFolder {
+class ConfigFolder : public ScratchFolder {
  public:
   ConfigFolder() {
-    std::string path = testing::TempDir() + "/baton-config-XXXXXX";
-    EXPECT_NE(mkdtemp(path.data()), nullptr);
-    path_ = path;
-    std::ofstream(path_ + "/config.json") << nlohmann::json{{"architectures", {"LlamaForCausalLM"}},
-                                                            {"hidden_size", 128},
-                                                            {"num_hidden_layers", 2},
-                                                            {"intermediate_size", 200},
-                                                            {"num_attention_heads", 4},
-                                                            {"num_key_value_heads", 2},
-                                                            {"head_dim", 64},
-                                                            {"vocab_size", 300},
-                                                            {"max_position_embeddings", 2048},
-                                                            {"rms_norm_eps", 1e-5},
-                                                            {"rope_theta", 10000.0}};
+    const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
+                                   {"hidden_size", 128},
+                                   {"num_hidden_layers", 2},
+                                   {"intermediate_size", 200},
+                                   {"num_attention_heads", 4},
+                                   {"num_key_value_heads", 2},
+                                   {"head_dim", 64},
+                                   {"vocab_size", 300},
+                                   {"max_position_embeddings", 2048},
+                                   {"rms_norm_eps", 1e-5},
+                                   {"rope_theta", 10000.0}};
+    Write("config.json", config.dump());
   }
-  ~ConfigFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 ModelHost::Options OptionsOf(const std::string& model) {

@@ -1,11 +1,8 @@
 #include "kernels/cpu/usable_cores.h"
 
-#include <filesystem>
-#include <fstream>
-
 #include <gtest/gtest.h>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/scratch_folder.h"
 
 namespace baton::cpu {
 namespace {
@@ -13,21 +10,14 @@ namespace {
 // A root folder with some files of a system.
 class Root {
  public:
-  Root() {
-    path_ = absl::StrCat(testing::TempDir(), "/baton-cores-XXXXXX");
-    EXPECT_NE(mkdtemp(path_.data()), nullptr);
-  }
-  ~Root() { std::filesystem::remove_all(path_); }
   Root& Add(const std::string& file, const std::string& text) {
-    const std::filesystem::path at = absl::StrCat(path_, "/", file);
-    std::filesystem::create_directories(at.parent_path());
-    std::ofstream(at) << text;
+    folder_.Write(file, text);
     return *this;
   }
-  int cores() const { return QuotaCores(path_); }
+  int cores() const { return QuotaCores(folder_.path()); }
 
  private:
-  std::string path_;
+  const ScratchFolder folder_;
 };
 
 constexpr char kSelf[] = "proc/self/cgroup";

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/scratch_folder.h"
 #include "nlohmann/json.hpp"
 
 namespace baton {
@@ -52,32 +53,27 @@ Ended RunShell(const std::string& command,
 
 class DoorTest : public testing::Test {
  protected:
-  DoorTest() {
-    std::string name = testing::TempDir() + "/doorXXXXXX";
-    state_ = mkdtemp(name.data());
-  }
   ~DoorTest() override {
     Baton("down");
-    if (HasFailure() && fs::exists(fs::path(state_) / "log")) {
-      for (const auto& log : fs::directory_iterator(fs::path(state_) / "log")) {
+    if (HasFailure() && fs::exists(state_.File("log"))) {
+      for (const auto& log : fs::directory_iterator(state_.File("log"))) {
         std::ifstream file(log.path());
         std::stringstream text;
         text << file.rdbuf();
         std::printf("---- %s\n%s", log.path().c_str(), text.str().c_str());
       }
     }
-    fs::remove_all(state_);
   }
 
   std::string Command(const std::string& arguments) const {
-    return absl::StrCat("env BATON_BUILD=" BATON_BUILD_DIR " BATON_STATE=", state_,
+    return absl::StrCat("env BATON_BUILD=" BATON_BUILD_DIR " BATON_STATE=", state_.path(),
                         " " BATON_SOURCE_DIR "/baton ", arguments);
   }
   Ended Baton(const std::string& arguments) const { return RunShell(Command(arguments)); }
 
   // The process id that the state folder names.
   pid_t PidOf(const std::string& process) const {
-    std::ifstream file(absl::StrCat(state_, "/", process, ".pid"));
+    std::ifstream file(state_.File(process + ".pid"));
     pid_t pid = 0;
     file >> pid;
     return pid;
@@ -85,7 +81,7 @@ class DoorTest : public testing::Test {
 
   std::string RouterAddress() const {
     const Ended ended =
-        RunShell(absl::StrCat("sed -n 's/^listening on //p' ", state_, "/log/router.log"));
+        RunShell(absl::StrCat("sed -n 's/^listening on //p' ", state_.File("log/router.log")));
     const std::vector<std::string> lines = absl::StrSplit(ended.output, '\n', absl::SkipEmpty());
     return lines.empty() ? "" : lines.back();
   }
@@ -97,7 +93,7 @@ class DoorTest : public testing::Test {
     return json::parse(ended.output, nullptr, false);
   }
 
-  std::string state_;
+  const ScratchFolder state_;
 };
 
 TEST_F(DoorTest, UpOnceAnswersAndLeavesNothing) {
@@ -220,21 +216,16 @@ TEST_F(DoorTest, MistakesAreNamedAndExit2) {
 
 // Whether there will be a GPU's side is told where everyone looks, with what CMake found.
 TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
-  const fs::path folder = fs::path(state_) / "tools";
-  fs::create_directories(folder);
-  const auto write = [&](const char* tool, const char* script) {
-    std::ofstream(folder / tool) << "#!/bin/sh\n" << script;
-    fs::permissions(folder / tool, fs::perms::owner_all);
-  };
-  write("cmake",
-        "while [ $# -gt 0 ]; do [ \"$1\" != -B ] || build=$2; shift; done\n"
-        "echo '-- CUDA: built without, as there is no nvcc in PATH'\n"
-        "echo '-- Configuring done'\n"
-        "touch $build/build.ninja\n");
-  write("ninja", "exit 0\n");
+  state_.WriteScript("tools/cmake",
+                     "#!/bin/sh\n"
+                     "while [ $# -gt 0 ]; do [ \"$1\" != -B ] || build=$2; shift; done\n"
+                     "echo '-- CUDA: built without, as there is no nvcc in PATH'\n"
+                     "echo '-- Configuring done'\n"
+                     "touch $build/build.ninja\n");
+  state_.WriteScript("tools/ninja", "#!/bin/sh\n");
   const std::string command = absl::StrCat(
-      "env PATH=", folder.string(), ":$PATH BATON_BUILD=", state_, "/build BATON_STATE=", state_,
-      " " BATON_SOURCE_DIR "/baton build --programs --no-install");
+      "env PATH=", state_.File("tools"), ":$PATH BATON_BUILD=", state_.File("build"),
+      " BATON_STATE=", state_.path(), " " BATON_SOURCE_DIR "/baton build --programs --no-install");
   const Ended first = RunShell(command);
   EXPECT_EQ(first.exit_status, 0) << first.output;
   EXPECT_THAT(first.output, StartsWith("CUDA: built without, as there is no nvcc in PATH\n"));
@@ -269,9 +260,8 @@ TEST_F(DoorTest, APythonProgramWithGrpcioAloneStreams) {
 }
 
 TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
-  std::string name = testing::TempDir() + "/summaryXXXXXX";
-  const fs::path folder = mkdtemp(name.data());
-  std::ofstream(folder / "ctest.junit") << R"(<testsuite name="all">
+  const ScratchFolder folder;
+  folder.Write("ctest.junit", R"(<testsuite name="all">
 	<testcase name="good_test" classname="good_test" time="1" status="run">
 	<testcase name="bad_test" classname="bad_test" time="1" status="fail">
 	<testcase name="leaky_test" classname="leaky_test" time="1" status="fail">
@@ -279,28 +269,28 @@ TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
 	<testcase name="filtered_test" classname="filtered_test" time="1" status="run">
 	<testcase name="script" classname="script" time="1" status="run">
 	<testcase name="absent" classname="absent" time="1" status="notrun">
-</testsuite>)";
-  std::ofstream(folder / "good_test.xml") << R"(<testsuites tests="3">
+</testsuite>)");
+  folder.Write("good_test.xml", R"(<testsuites tests="3">
     <testcase name="A" status="run" result="completed" time="0" classname="S" />
     <testcase name="B" status="run" result="skipped" time="0" classname="S">
       <skipped message="f.cc:2&#x0A;no &quot;GPU&quot;&#x0A;here"><![CDATA[f.cc:2
     </testcase>
     <testcase name="DISABLED_C" status="notrun" result="suppressed" time="0" classname="S" />
-)";
-  std::ofstream(folder / "bad_test.xml") << R"(<testsuites tests="2">
+)");
+  folder.Write("bad_test.xml", R"(<testsuites tests="2">
     <testcase name="A/0" value_param="1" status="run" result="completed" time="0" classname="I/S">
       <failure message="f.cc:3&#x0A;x" type=""><![CDATA[f.cc:3
       <failure message="f.cc:4&#x0A;y" type=""><![CDATA[f.cc:4
     </testcase>
     <testcase name="A/1" value_param="2" status="run" result="completed" time="0" classname="I/S" />
-)";
-  std::ofstream(folder / "leaky_test.xml") << R"(
+)");
+  folder.Write("leaky_test.xml", R"(
     <testcase name="A" status="run" result="completed" time="0" classname="S" />
-)";
-  std::ofstream(folder / "filtered_test.xml") << R"(<testsuites tests="0">
-</testsuites>)";
-  const Ended ended = RunShell(absl::StrCat("awk -f " BATON_SOURCE_DIR "/tests/summary.awk ",
-                                            folder.string(), "/ctest.junit"));
+)");
+  folder.Write("filtered_test.xml", R"(<testsuites tests="0">
+</testsuites>)");
+  const Ended ended = RunShell(
+      absl::StrCat("awk -f " BATON_SOURCE_DIR "/tests/summary.awk ", folder.File("ctest.junit")));
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_EQ(ended.output,
             "skipped good_test: S.B: no \"GPU\"\n"
@@ -309,7 +299,6 @@ TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
             "FAILED  leaky_test: failed outside its cases\n"
             "FAILED  crashed_test: crashed, ran out of time or could not run\n"
             "4 passed, 3 failed, 2 skipped\n");
-  fs::remove_all(folder);
 }
 
 }  // namespace

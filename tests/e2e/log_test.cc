@@ -11,12 +11,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
-#include <stdlib.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/scratch_folder.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "tests/cluster/cluster.h"
@@ -115,13 +115,12 @@ TEST(LogTest, TextIsOneLineARequestWhateverItsId) {
 }
 
 TEST(LogTest, JsonIsOneObjectALine) {
-  std::string folder = "/tmp/baton-log-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const ScratchFolder folder;
   const auto start = [&](const std::string& name, std::vector<std::string> flags) {
     flags.insert(flags.begin(),
                  {absl::StrCat(BATON_BINARY_DIR, "/baton-", name), "--listen=127.0.0.1:0",
                   absl::StrCat("--model=", kDemoModel), "--log-format=json"});
-    auto process = Process::Start(flags, absl::StrCat(folder, "/", name, ".log"));
+    auto process = Process::Start(flags, folder.File(name + ".log"));
     EXPECT_TRUE(process.ok()) << process.status();
     return *std::move(process);
   };

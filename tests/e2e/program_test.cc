@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/scratch_folder.h"
 #include "common/rpc/dial.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
@@ -168,9 +169,10 @@ TEST(ProgramTest, EveryFlagIsChecked) {
 }
 
 TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
+  const ScratchFolder folder;
   const auto worker = Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-prefill"),
                                       absl::StrCat("--model=", kDemoModel), "--advertise=fd00::5"},
-                                     absl::StrCat(testing::TempDir(), "/ipv6.log"));
+                                     folder.File("ipv6.log"));
   ASSERT_TRUE(worker.ok()) << worker.status();
   const auto address = (*worker)->WaitForLine("listening on ", absl::Seconds(60));
   ASSERT_TRUE(address.ok()) << address.status();

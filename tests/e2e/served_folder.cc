@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
+#include <string>
 
 #include <nlohmann/json.hpp>
-
-#include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 
 namespace baton {
 namespace {
@@ -53,28 +49,10 @@ json ByteTokenizer(uint32_t vocab_size) {
 }  // namespace
 
 ServedFolder::ServedFolder(absl::string_view folder) {
-  std::string path = fs::temp_directory_path().string() + "/baton-served-XXXXXX";
-  BATON_CHECK(mkdtemp(path.data()) != nullptr) << path;
-  path_ = path;
   // An absolute path replaces what is before it.
-  fs::copy(fs::path(BATON_SOURCE_DIR "/common/model/testdata") / std::string(folder), path_);
+  fs::copy(fs::path(BATON_SOURCE_DIR "/common/model/testdata") / std::string(folder), path());
   const uint32_t vocab_size = json::parse(Read("config.json"))["vocab_size"];
   Write("tokenizer.json", ByteTokenizer(vocab_size).dump());
-}
-
-ServedFolder::~ServedFolder() { fs::remove_all(path_); }
-
-std::string ServedFolder::Read(absl::string_view name) const {
-  std::ifstream in(path_ / std::string(name), std::ios::binary);
-  BATON_CHECK(in.good()) << name;
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void ServedFolder::Write(absl::string_view name, absl::string_view bytes) const {
-  fs::remove_all(path_ / std::string(name));
-  std::ofstream out(path_ / std::string(name), std::ios::binary);
-  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  BATON_CHECK(out.good()) << name;
 }
 
 }  // namespace baton

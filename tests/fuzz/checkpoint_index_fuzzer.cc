@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/model/checkpoint.h"
-#include "tests/fuzz/scratch_folder.h"
+#include "tests/fuzz/memory_folder.h"
 
 namespace {
 
@@ -22,8 +22,8 @@ std::string Shard(absl::string_view tensor) {
 // The input is model.safetensors.index.json, beside a.safetensors with "a" and b.safetensors with
 // "b".
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const baton::ScratchFolder* const folder = [] {
-    static const baton::ScratchFolder made;
+  static const baton::MemoryFolder* const folder = [] {
+    static const baton::MemoryFolder made;
     made.Write("a.safetensors", Shard("a"));
     made.Write("b.safetensors", Shard("b"));
     return &made;

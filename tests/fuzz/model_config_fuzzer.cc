@@ -5,11 +5,11 @@
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
 #include "common/model/model_config.h"
-#include "tests/fuzz/scratch_folder.h"
+#include "tests/fuzz/memory_folder.h"
 
 // The input is config.json; behind the first zero byte, where there is one, generation_config.json.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const baton::ScratchFolder folder;
+  static const baton::MemoryFolder folder;
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t zero = input.find('\0');
   folder.Write("config.json", input.substr(0, zero));

@@ -2,11 +2,11 @@
 
 #include "common/base/check.h"
 #include "common/model/safetensors_file.h"
-#include "tests/fuzz/scratch_folder.h"
+#include "tests/fuzz/memory_folder.h"
 
 // The input is a *.safetensors file.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const baton::ScratchFolder folder;
+  static const baton::MemoryFolder folder;
   folder.Write("model.safetensors", {reinterpret_cast<const char*>(data), size});
   const auto file = baton::SafetensorsFile::Open(folder.File("model.safetensors"));
   if (!file.ok()) {

@@ -1,10 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/scratch_folder.h"
 #include "tests/goodput/expect_file.h"
 #include "tests/goodput/prometheus_text.h"
 #include "tests/goodput/prompt_file.h"
-#include "tests/goodput/scratch_folder.h"
 #include "tests/goodput/slo_file.h"
 #include "tests/goodput/trace.h"
 
@@ -18,7 +18,7 @@ using testing::Pair;
 std::string Why(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(TraceTest, BrokenLinesAreNamed) {
-  const ScratchFolder folder("traces");
+  const ScratchFolder folder;
   const auto why = [&](const std::string& text) {
     return Why(ReadTrace(folder.Write("t", text)).status());
   };
@@ -46,11 +46,11 @@ TEST(TraceTest, BrokenLinesAreNamed) {
   EXPECT_THAT(why(mooncake +
                   R"({"timestamp": 1, "input_length": 9, "output_length": 5, "hash_ids": [-1]})"),
               HasSubstr("t:2: hash_ids"));
-  EXPECT_EQ(ReadTrace(folder.Path("none")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadTrace(folder.File("none")).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(PromptFileTest, TakesTextsAndObjects) {
-  const ScratchFolder folder("prompts");
+  const ScratchFolder folder;
   const auto lines = ReadPromptFile(folder.Write("a", "What is rain?\n\nAnd snow?\n")).value();
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[1].text, "And snow?");
@@ -138,8 +138,8 @@ RequestRecord Answer(uint32_t index, std::vector<int32_t> tokens,
 }
 
 TEST(ExpectFileTest, FindsTheFirstTokenThatDiffers) {
-  const ScratchFolder folder("expect");
-  const std::string path = folder.Path("tokens");
+  const ScratchFolder folder;
+  const std::string path = folder.File("tokens");
   const std::vector<uint64_t> hashes = {11, 12, 13, 14};
   ASSERT_TRUE(ExpectFile::Of({Answer(0, {1, 2, 3}), Answer(1, {4, 5, 6}), Answer(2, {7, 8, 9}),
                               Answer(3, {1}, Outcome::kFailed)},
@@ -170,7 +170,7 @@ TEST(ExpectFileTest, FindsTheFirstTokenThatDiffers) {
 }
 
 TEST(ExpectFileTest, BrokenLinesAreNamed) {
-  const ScratchFolder folder("expect_broken");
+  const ScratchFolder folder;
   const auto why = [&](const std::string& text) {
     return Why(ExpectFile::Read(folder.Write("e", text)).status());
   };
@@ -185,7 +185,7 @@ TEST(ExpectFileTest, BrokenLinesAreNamed) {
   EXPECT_THAT(why(head + "[]\n"), HasSubstr("e:2: the line is no JSON object"));
   EXPECT_THAT(why(head + R"({"index": 0, "request": "xyz", "tokens": [1]})"),
               HasSubstr("e:2: request: 'xyz' is no hash"));
-  EXPECT_THAT(Why(ExpectFile::Read(folder.Path("none")).status()), HasSubstr("--expect-write"));
+  EXPECT_THAT(Why(ExpectFile::Read(folder.File("none")).status()), HasSubstr("--expect-write"));
 }
 
 TEST(PrometheusTextTest, TakesGaugesOfOurs) {

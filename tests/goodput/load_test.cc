@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/scratch_folder.h"
 #include "tests/goodput/expect_file.h"
 #include "tests/goodput/router_connection.h"
 #include "tests/goodput/run_checks.h"
-#include "tests/goodput/scratch_folder.h"
 #include "tests/goodput/timed_router.h"
 #include "tests/goodput/unloaded.h"
 #include "tests/goodput/verdict.h"
@@ -402,7 +402,7 @@ TEST(LoadTest, TextsThatAreRefusedHaveTheirLength) {
       return {grpc::StatusCode::RESOURCE_EXHAUSTED, "too long for now"};
     return router.Answer(context, request, writer, request.sampling().max_tokens());
   };
-  const ScratchFolder folder("refused_texts");
+  const ScratchFolder folder;
   LoadSpec spec = TextsOf(router, folder);
   spec.duration = absl::Seconds(1);
   const Verdict verdict = ComputeVerdict(RunOf(spec));
@@ -415,7 +415,7 @@ TEST(LoadTest, TextsThatAreRefusedHaveTheirLength) {
 
 TEST(LoadTest, ATextLongerThanTheContextIsCut) {
   TimedRouter router;
-  const ScratchFolder folder("long_texts");
+  const ScratchFolder folder;
   LoadSpec spec = TextsOf(router, folder);
   spec.duration = absl::Seconds(1);
   const RunResult run = RunOf(spec);
@@ -433,7 +433,7 @@ TEST(LoadTest, ATextLongerThanTheContextIsCut) {
 TEST(LoadTest, ARouterThatCountsNoTokensIsLoadedAllTheSame) {
   TimedRouter router;
   router.counts_tokens = false;
-  const ScratchFolder folder("uncounted_texts");
+  const ScratchFolder folder;
   const RunResult run = RunOf(TextsOf(router, folder));
   EXPECT_THAT(run.remarks, testing::Contains(HasSubstr("the router does not count tokens")));
   EXPECT_EQ(CountOf(run, Outcome::kCompleted), 25u);
@@ -518,7 +518,7 @@ TEST(UnloadedTest, TellsTheMedianAnswerAndMeasuresAShorterOne) {
 
 TEST(UnloadedTest, AsksTheTextsNearestToTheMedian) {
   TimedRouter router;
-  const ScratchFolder folder("unloaded_texts");
+  const ScratchFolder folder;
   std::string texts;
   for (int i = 0; i < 60; ++i)
     absl::StrAppend(&texts, std::string(i % 10 < 3 ? 3 : 60 + i, 'a'), "\n");  // seven of ten

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/scratch_folder.h"
 #include "tests/goodput/goodput_program.h"
 #include "tests/goodput/run_file.h"
-#include "tests/goodput/scratch_folder.h"
 #include "tests/goodput/search/search_result.h"
 #include "tests/goodput/search/simulated_run.h"
 
@@ -38,45 +38,45 @@ class ReportCommandTest : public testing::Test {
   }
   size_t Files() const {
     size_t files = 0;
-    for ([[maybe_unused]] const auto& entry : fs::recursive_directory_iterator(folder_.Path("")))
+    for ([[maybe_unused]] const auto& entry : fs::recursive_directory_iterator(folder_.File("")))
       ++files;
     return files;
   }
 
-  const ScratchFolder folder_{"report_command"};
-  const std::string run_ = folder_.Path("chat.json"), other_ = folder_.Path("other.json");
+  const ScratchFolder folder_;
+  const std::string run_ = folder_.File("chat.json"), other_ = folder_.File("other.json");
   std::string before_;
 };
 
 TEST_F(ReportCommandTest, APageIsNeverWrittenOverItsInputs) {
-  const std::string page = folder_.Path("chat.html"), link = folder_.Path("link.json");
+  const std::string page = folder_.File("chat.html"), link = folder_.File("link.json");
   const std::string report = absl::StrCat("report ", other_, " ", run_, " --out=");
   Refused(report + run_, run_);
   Refused(report + page, run_);  // its figures
-  Refused(report + folder_.Path("./chat.htm"), folder_.Path("./chat.json"));
+  Refused(report + folder_.File("./chat.htm"), folder_.File("./chat.json"));
   fs::create_hard_link(run_, link);
-  Refused(report + folder_.Path("link.html"), link);
+  Refused(report + folder_.File("link.html"), link);
   fs::remove(link);
   fs::create_symlink(run_, link);
   Refused(report + link, link);
   fs::remove(link);
   // What is written beside a file before it takes its name.
-  fs::create_hard_link(run_, folder_.Path("new.html.part"));
-  Refused(report + folder_.Path("new.html"), folder_.Path("new.html.part"));
+  fs::create_hard_link(run_, folder_.File("new.html.part"));
+  Refused(report + folder_.File("new.html"), folder_.File("new.html.part"));
 
-  const Ended ended = Goodput(report + folder_.Path("page.html"));
+  const Ended ended = Goodput(report + folder_.File("page.html"));
   EXPECT_EQ(ended.exit_status, 0) << ended.output;
   EXPECT_THAT(folder_.Read("page.json"), HasSubstr("\"baton_goodput_report\": 1"));
 }
 
 TEST_F(ReportCommandTest, APlotIsNeverWrittenOverItsInputs) {
-  const std::string svg = folder_.Path("plots");
-  const std::string page = absl::StrCat(" --svg=", svg, " --out=", folder_.Path("page.html"));
+  const std::string svg = folder_.File("plots");
+  const std::string page = absl::StrCat(" --svg=", svg, " --out=", folder_.File("page.html"));
   ASSERT_EQ(Goodput(absl::StrCat("report ", run_, page)).exit_status, 0);
   const std::string plot = absl::StrCat(svg, "/attainment.svg");
   ASSERT_TRUE(fs::remove(plot));
   fs::create_hard_link(run_, plot);
-  for (const char* made : {"page.html", "page.json"}) fs::remove(folder_.Path(made));
+  for (const char* made : {"page.html", "page.json"}) fs::remove(folder_.File(made));
   Refused(absl::StrCat("report ", run_, page), plot);
   Refused(absl::StrCat("report ", plot, page), plot);
 }
@@ -85,23 +85,23 @@ TEST_F(ReportCommandTest, FiguresOfADiffAreNeverWrittenOverItsInputs) {
   const std::string diff = absl::StrCat("diff ", run_, " ", other_, " --out=");
   Refused(diff + run_, run_);
   Refused(diff + other_, other_);
-  const std::string around = absl::StrCat(folder_.Path("plots"), "/../chat.json");
-  fs::create_directory(folder_.Path("plots"));
+  const std::string around = absl::StrCat(folder_.File("plots"), "/../chat.json");
+  fs::create_directory(folder_.File("plots"));
   Refused(diff + around, around);
-  const Ended ended = Goodput(diff + folder_.Path("diff.json"));
+  const Ended ended = Goodput(diff + folder_.File("diff.json"));
   EXPECT_EQ(ended.exit_status, 0) << ended.output;
-  EXPECT_TRUE(fs::exists(folder_.Path("diff.json")));
+  EXPECT_TRUE(fs::exists(folder_.File("diff.json")));
 }
 
 TEST_F(ReportCommandTest, AFileThatIsGivenTwiceIsRefused) {
-  const std::string link = folder_.Path("link.json");
+  const std::string link = folder_.File("link.json");
   fs::create_hard_link(run_, link);
-  for (const std::string& again : {run_, folder_.Path("./chat.json"), link}) {
+  for (const std::string& again : {run_, folder_.File("./chat.json"), link}) {
     const Ended ended = Goodput(
-        absl::StrCat("report ", run_, " ", other_, " ", again, " --out=", folder_.Path("x.html")));
+        absl::StrCat("report ", run_, " ", other_, " ", again, " --out=", folder_.File("x.html")));
     EXPECT_EQ(ended.exit_status, 2) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(absl::StrCat(run_, " and ", again, " are the same file")));
-    EXPECT_FALSE(fs::exists(folder_.Path("x.html")));
+    EXPECT_FALSE(fs::exists(folder_.File("x.html")));
   }
 }
 
@@ -129,7 +129,7 @@ TEST_F(ReportCommandTest, ASearchIsNotHeldAgainstAnotherAttainmentThanItLookedFo
   const std::string path = folder_.Write("search.json", SearchToJson(search).dump());
   for (const std::string& command :
        {absl::StrCat("diff ", path, " ", path),
-        absl::StrCat("report ", path, " --out=", folder_.Path("page.html"))}) {
+        absl::StrCat("report ", path, " --out=", folder_.File("page.html"))}) {
     EXPECT_EQ(Goodput(command + " --attainment=0.9").exit_status, 0) << command;
     const Ended ended = Goodput(command + " --attainment=0.99");
     EXPECT_EQ(ended.exit_status, 2) << ended.output;

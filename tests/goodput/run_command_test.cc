@@ -9,9 +9,9 @@
 #include <signal.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/scratch_folder.h"
 #include "tests/goodput/goodput_program.h"
 #include "tests/goodput/run_file.h"
-#include "tests/goodput/scratch_folder.h"
 #include "tests/goodput/timed_router.h"
 #include "tests/goodput/verdict.h"
 
@@ -31,35 +31,35 @@ std::string LoadArguments(const TimedRouter& router) {
 TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
   TimedRouter router;
   router.ttft = absl::Milliseconds(20);
-  const ScratchFolder folder("run_command");
+  const ScratchFolder folder;
   const std::string slo = folder.Write("slo.json", R"({"name": "easy", "ttft": "999x"})");
   const Ended ended =
-      Goodput(LoadArguments(router) + "--mode= --slo=" + slo + " --out=" + folder.Path("run.json") +
-              " --expect-write=" + folder.Path("tokens"));
+      Goodput(LoadArguments(router) + "--mode= --slo=" + slo + " --out=" + folder.File("run.json") +
+              " --expect-write=" + folder.File("tokens"));
   // On a machine that is very busy the tool may be late, and must say so.
   EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("20 of 20 were good, attainment 100.00 %"));
-  const RunResult run = ReadRunFile(folder.Path("run.json")).value();
+  const RunResult run = ReadRunFile(folder.File("run.json")).value();
   EXPECT_EQ(ComputeVerdict(run).good, 20u);
   EXPECT_EQ(run.spec.at("rate"), "50");
   ASSERT_TRUE(run.unloaded.has_value());
   EXPECT_NEAR(*run.targets.ttft_s, 999 * run.unloaded->ttft_s, 1e-6);
   EXPECT_GE(run.unloaded->ttft_s, 0.02);
-  EXPECT_THAT(Goodput("verdict " + folder.Path("run.json")).output,
+  EXPECT_THAT(Goodput("verdict " + folder.File("run.json")).output,
               HasSubstr("20 of 20 were good"));
 
-  EXPECT_THAT(Goodput("verdict " + folder.Path("run.json") +
+  EXPECT_THAT(Goodput("verdict " + folder.File("run.json") +
                       " --slo=" + folder.Write("tight", R"({"ttft": "19ms"})"))
                   .output,
               HasSubstr("0 of 20 were good"));
   // Another program, in another language, finds the same figures in the records.
   EXPECT_EQ(std::system(absl::StrCat("python3 " BATON_SOURCE_DIR
                                      "/tests/goodput/independent_client.py recompute ",
-                                     folder.Path("run.json"))
+                                     folder.File("run.json"))
                             .c_str()),
             0);
 
-  const std::string expect = LoadArguments(router) + "--expect=" + folder.Path("tokens");
+  const std::string expect = LoadArguments(router) + "--expect=" + folder.File("tokens");
   const Ended same = Goodput(expect);
   EXPECT_THAT(same.exit_status, testing::AnyOf(0, 3)) << same.output;
   EXPECT_THAT(same.output, HasSubstr("24 of 24 equal, 0 different, 0 failed"));
@@ -80,7 +80,7 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
 
 TEST(RunCommandTest, InterruptedItWritesWhatThereIsAndSaysSo) {
   TimedRouter router;
-  const ScratchFolder folder("run_interrupted");
+  const ScratchFolder folder;
   Mutex mutex;
   CondVar changed;
   int requests = 0;
@@ -96,7 +96,7 @@ TEST(RunCommandTest, InterruptedItWritesWhatThereIsAndSaysSo) {
   };
   std::thread interrupter;
   const Ended ended = Goodput(
-      LoadArguments(router) + "--duration=1h --out=" + folder.Path("run.json"), [&](pid_t pid) {
+      LoadArguments(router) + "--duration=1h --out=" + folder.File("run.json"), [&](pid_t pid) {
         interrupter = std::thread([&, pid] {
           MutexLock lock(&mutex);
           while (requests < 30) changed.Wait(&mutex);
@@ -106,7 +106,7 @@ TEST(RunCommandTest, InterruptedItWritesWhatThereIsAndSaysSo) {
   interrupter.join();
   EXPECT_EQ(ended.exit_status, 130) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("PARTIAL: the load was stopped before its end"));
-  const RunResult run = ReadRunFile(folder.Path("run.json")).value();
+  const RunResult run = ReadRunFile(folder.File("run.json")).value();
   EXPECT_TRUE(run.partial);
   EXPECT_GE(run.records.size(), 30u);
   EXPECT_LT(run.window_end_s, 3600);
@@ -119,7 +119,7 @@ TEST(RunCommandTest, InterruptedItWritesWhatThereIsAndSaysSo) {
 }
 
 TEST(RunCommandTest, AVerdictByOtherTargetsIsCheckedAnewAndExitsAsTheRunWould) {
-  const ScratchFolder folder("verdict_status");
+  const ScratchFolder folder;
   RunResult run{
       .targets = {.name = "slow", .ttft_s = 15}, .window_begin_s = 1, .window_end_s = 101};
   for (uint32_t i = 0; i < 100; ++i) {
@@ -135,8 +135,8 @@ TEST(RunCommandTest, AVerdictByOtherTargetsIsCheckedAnewAndExitsAsTheRunWould) {
                            .status = "OK"});
   }
   const auto verdict = [&](const std::string& flags) {
-    EXPECT_TRUE(WriteRunFile(folder.Path("run.json"), run).ok());
-    return Goodput("verdict " + folder.Path("run.json") + flags);
+    EXPECT_TRUE(WriteRunFile(folder.File("run.json"), run).ok());
+    return Goodput("verdict " + folder.File("run.json") + flags);
   };
   EXPECT_EQ(verdict("").exit_status, 0);
   const Ended tight = verdict(" --slo=" + folder.Write("tight", R"({"ttft": "450ms"})"));
@@ -150,7 +150,7 @@ TEST(RunCommandTest, AVerdictByOtherTargetsIsCheckedAnewAndExitsAsTheRunWould) {
 }
 
 TEST(RunCommandTest, WhatCanNotBeUsedIsNamed) {
-  const ScratchFolder folder("run_refused");
+  const ScratchFolder folder;
   const std::string some = "run --endpoint=127.0.0.1:1 --prompt-tokens=8 --output-tokens=5 ";
   const auto refused = [&](const std::string& arguments, const std::string& why) {
     const Ended ended = Goodput(arguments);

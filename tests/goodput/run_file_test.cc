@@ -2,10 +2,11 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "common/base/scratch_folder.h"
 
 namespace baton {
 namespace {
@@ -52,16 +53,11 @@ RunResult SomeRun() {
 
 class RunFileTest : public testing::Test {
  protected:
-  RunFileTest() : folder_(testing::TempDir() + "/run_file_test") {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  ~RunFileTest() override { std::filesystem::remove_all(folder_); }
-  const std::string folder_;
+  const ScratchFolder folder_;
 };
 
 TEST_F(RunFileTest, ReadsBackWhatItWrote) {
-  const std::string path = folder_ + "/run.json";
+  const std::string path = folder_.File("run.json");
   const RunResult run = SomeRun();
   ASSERT_TRUE(WriteRunFile(path, run).ok());
   const RunResult back = ReadRunFile(path).value();
@@ -104,20 +100,19 @@ TEST_F(RunFileTest, NamesWhatIsWrong) {
 }
 
 TEST_F(RunFileTest, FilesThatCanNotBeReadOrWrittenAreNamed) {
-  EXPECT_EQ(ReadRunFile(folder_ + "/none.json").status().code(), absl::StatusCode::kNotFound);
-  const std::string path = folder_ + "/bad.json";
-  std::ofstream(path) << "{";
+  EXPECT_EQ(ReadRunFile(folder_.File("none.json")).status().code(), absl::StatusCode::kNotFound);
+  const std::string path = folder_.Write("bad.json", "{");
   EXPECT_THAT(std::string(ReadRunFile(path).status().message()), HasSubstr(path + ": no JSON"));
-  const std::string nowhere = folder_ + "/none/run.json";
+  const std::string nowhere = folder_.File("none/run.json");
   EXPECT_THAT(std::string(CheckWritable(nowhere).message()), HasSubstr(nowhere));
   EXPECT_THAT(std::string(WriteRunFile(nowhere, SomeRun()).message()), HasSubstr(nowhere));
 }
 
 TEST_F(RunFileTest, CheckingLeavesNoFileBehindAndKeepsWhatIsThere) {
-  const std::string path = folder_ + "/out.json";
+  const std::string path = folder_.File("out.json");
   ASSERT_TRUE(CheckWritable(path).ok());
   EXPECT_FALSE(std::filesystem::exists(path));
-  std::ofstream(path) << "old";
+  folder_.Write("out.json", "old");
   ASSERT_TRUE(CheckWritable(path).ok());
   EXPECT_EQ(std::filesystem::file_size(path), 3u);
 }

@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/scratch_folder.h"
 #include "tests/goodput/arrivals.h"
 #include "tests/goodput/length_distribution.h"
 #include "tests/goodput/prompt_maker.h"
-#include "tests/goodput/scratch_folder.h"
 
 namespace baton {
 namespace {
@@ -150,7 +150,7 @@ TEST(ArrivalsTest, ImpossibleRatesAreRefused) {
 }
 
 TEST(LengthDistributionTest, DrawsWhatItsLawSays) {
-  const ScratchFolder folder("lengths");
+  const ScratchFolder folder;
   const std::string table = folder.Write("t", "# share tokens\n0 10\n0.5 20\n1 120\n");
   const auto mean_of = [](const std::string& text, uint32_t least, uint32_t most) {
     const LengthDistribution lengths = LengthDistribution::Parse(text).value();
@@ -175,7 +175,7 @@ TEST(LengthDistributionTest, NamesWhatIsNoLength) {
                            "lognormal:100", "lognormal:100,-1", "lognormal:0,1", "nan"}) {
     EXPECT_THAT(Why(LengthDistribution::Parse(text).status()), HasSubstr("is no length")) << text;
   }
-  const ScratchFolder folder("tables");
+  const ScratchFolder folder;
   const auto why = [&](const char* table) {
     return Why(LengthDistribution::Parse("quantiles:" + folder.Write("t", table)).status());
   };
@@ -273,7 +273,7 @@ TEST(ScheduleTest, TracesGiveTimesAndLengths) {
 }
 
 TEST(ScheduleTest, AFreshSeedBeginsATraceOrAPromptFileElsewhere) {
-  const ScratchFolder folder("first_rows");
+  const ScratchFolder folder;
   std::string rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n", texts;
   for (int i = 0; i < 60; ++i) {
     absl::StrAppend(&rows, "2023-11-16 18:15:", i < 10 ? "0" : "", i, ".5,", 100 + i, ",5\n");
@@ -315,7 +315,7 @@ std::string UnevenTrace() {
 }
 
 TEST(ScheduleTest, WarmUpAndWindowOfATraceHaveTheRateThatWasAskedFor) {
-  const ScratchFolder folder("uneven_trace");
+  const ScratchFolder folder;
   LoadSpec spec;
   spec.workload = {.arrivals = {.kind = ArrivalKind::kTrace},
                    .trace = folder.Write("t", UnevenTrace())};
@@ -342,7 +342,7 @@ TEST(ScheduleTest, WarmUpAndWindowOfATraceHaveTheRateThatWasAskedFor) {
 }
 
 TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
-  const ScratchFolder folder("equal_times");
+  const ScratchFolder folder;
   std::string rows;
   for (const int at_ms : {0, 0, 0, 0, 3000, 3000, 3000, 6000, 8000})
     absl::StrAppend(&rows, "{\"timestamp\": ", at_ms,

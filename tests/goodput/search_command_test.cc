@@ -11,9 +11,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/scratch_folder.h"
 #include "tests/goodput/goodput_program.h"
 #include "tests/goodput/report/cell.h"
-#include "tests/goodput/scratch_folder.h"
 #include "tests/goodput/timed_router.h"
 
 namespace baton {
@@ -33,9 +33,9 @@ class SearchCommandTest : public testing::Test {
   }
 
   TimedRouter router_;
-  const ScratchFolder folder_{"search_command"};
+  const ScratchFolder folder_;
   const std::string slo_ = folder_.Write("slo.json", R"({"name": "easy", "ttft": "5s"})");
-  const std::string out_ = folder_.Path("search.json");
+  const std::string out_ = folder_.File("search.json");
 };
 
 TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
@@ -60,7 +60,7 @@ TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
       EXPECT_EQ(mode.loads[i].run.seed, search.modes[0].loads[i].run.seed);
     }
   }
-  const std::string page = folder_.Path("report.html"), plots = folder_.Path("plots");
+  const std::string page = folder_.File("report.html"), plots = folder_.File("plots");
   const Ended reported = Goodput(absl::StrCat("report ", out_, " --out=", page, " --svg=", plots));
   EXPECT_EQ(reported.exit_status, 0) << reported.output;
   EXPECT_THAT(folder_.Read("report.html"), HasSubstr("Attainment against offered rate"));

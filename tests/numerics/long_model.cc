@@ -2,20 +2,16 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
+#include "common/base/scratch_folder.h"
 
 namespace baton {
 namespace {
@@ -84,7 +80,7 @@ json Config(DType type, bool dynamic_rope) {
   return config;
 }
 
-void Write(const std::string& folder, DType type, bool dynamic_rope) {
+void Write(const ScratchFolder& folder, DType type, bool dynamic_rope) {
   std::mt19937 random(20261121);
   std::normal_distribution<float> normal;
   json header;
@@ -106,34 +102,18 @@ void Write(const std::string& folder, DType type, bool dynamic_rope) {
   }
   const std::string text = header.dump();
   const uint64_t size = text.size();
-  std::ofstream weights(folder + "/model.safetensors", std::ios::binary);
-  weights.write(reinterpret_cast<const char*>(&size), sizeof(size));
-  weights << text << data;
-  std::ofstream config(folder + "/config.json");
-  config << Config(type, dynamic_rope).dump();
-  weights.close();
-  config.close();
-  BATON_CHECK(weights.good() && config.good()) << folder;
+  const absl::string_view length(reinterpret_cast<const char*>(&size), sizeof(size));
+  folder.Write("model.safetensors", absl::StrCat(length, text, data));
+  folder.Write("config.json", Config(type, dynamic_rope).dump());
 }
-
-struct Folder {
-  ~Folder() {
-    if (!path.empty()) std::filesystem::remove_all(path);
-  }
-  std::string path;
-};
 
 }  // namespace
 
 std::string LongModelFolder(DType type, bool dynamic_rope) {
-  static std::map<std::pair<DType, bool>, Folder> folders;
-  std::string& path = folders[{type, dynamic_rope}].path;
-  if (path.empty()) {
-    path = absl::StrCat(testing::TempDir(), "/long_model_XXXXXX");
-    BATON_CHECK(mkdtemp(path.data()) != nullptr) << path;
-    Write(path, type, dynamic_rope);
-  }
-  return path;
+  static std::map<std::pair<DType, bool>, ScratchFolder> folders;
+  const auto [found, made] = folders.try_emplace({type, dynamic_rope});
+  if (made) Write(found->second, type, dynamic_rope);
+  return found->second.path();
 }
 
 }  // namespace baton

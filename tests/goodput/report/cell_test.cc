@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/base/scratch_folder.h"
 #include "tests/goodput/report/cell_text.h"
 #include "tests/goodput/run_file.h"
-#include "tests/goodput/scratch_folder.h"
 #include "tests/goodput/search/simulated_run.h"
 
 namespace baton {
@@ -262,10 +262,10 @@ TEST(CellTest, WhatSpeaksAgainstALoadIsFound) {
 }
 
 TEST(InputFileTest, RunsAndSearchesAreToldApart) {
-  const ScratchFolder folder("input_file");
+  const ScratchFolder folder;
   const RunResult run = SimulatedRun({.window_s = 5});
-  ASSERT_TRUE(WriteRunFile(folder.Path("run.json"), run).ok());
-  EXPECT_THAT(ReadInputFile(folder.Path("run.json"))->runs, SizeIs(1));
+  ASSERT_TRUE(WriteRunFile(folder.File("run.json"), run).ok());
+  EXPECT_THAT(ReadInputFile(folder.File("run.json"))->runs, SizeIs(1));
   const SearchResult search{.modes = {{.name = "auto", .loads = {{{.rate = 4}, run}}}}};
   const std::string path = folder.Write("search.json", SearchToJson(search).dump());
   const InputFile read = ReadInputFile(path).value();
@@ -274,7 +274,7 @@ TEST(InputFileTest, RunsAndSearchesAreToldApart) {
 }
 
 TEST(InputFileTest, WhatIsWrongIsNamedWithTheFileAndThePlace) {
-  const ScratchFolder folder("input_file_bad");
+  const ScratchFolder folder;
   const auto message_of = [&](const std::string& text) {
     const std::string path = folder.Write("bad.json", text);
     std::string message(ReadInputFile(path).status().message());
@@ -293,8 +293,8 @@ TEST(InputFileTest, WhatIsWrongIsNamedWithTheFileAndThePlace) {
   EXPECT_THAT(message_of("{\"baton_goodput_report\": 1}"),
               StartsWith("this is a report's figures"));
   EXPECT_THAT(message_of(std::string(100000, '[')), StartsWith("no JSON at line 1, column 100001"));
-  EXPECT_EQ(ReadInputFile(folder.Path("none.json")).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(ReadInputFile(folder.Path("")).status().message()), HasSubstr("folder"));
+  EXPECT_EQ(ReadInputFile(folder.File("none.json")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(ReadInputFile(folder.File("")).status().message()), HasSubstr("folder"));
 }
 
 }  // namespace
