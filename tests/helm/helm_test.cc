@@ -1,16 +1,16 @@
-#include <cstdio>
+// What the chart renders.
+
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -19,7 +19,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/scratch_folder.h"
 #include "nlohmann/json.hpp"
+#include "tests/helm/helm_harness.h"
 
 namespace baton {
 namespace {
@@ -29,36 +31,6 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-const fs::path kChart = BATON_SOURCE_DIR "/helm";
-const fs::path kGolden = BATON_SOURCE_DIR "/tests/helm/golden";
-
-struct Ended {
-  int exit_status;
-  std::string output;  // standard output and error
-};
-
-Ended RunShell(const std::string& command) {
-  FILE* pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
-  Ended ended;
-  char bytes[4096];
-  while (const size_t got = fread(bytes, 1, sizeof bytes, pipe)) ended.output.append(bytes, got);
-  ended.exit_status = WEXITSTATUS(pclose(pipe));
-  return ended;
-}
-
-std::string Read(const fs::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-int Count(absl::string_view text, absl::string_view piece) {
-  int count = 0;
-  for (size_t at = text.find(piece); at != text.npos; at = text.find(piece, at + 1)) ++count;
-  return count;
-}
 
 // Of each part, the Deployment among `manifests`.
 std::map<std::string, std::string> DeploymentsOf(const std::string& manifests) {
@@ -73,50 +45,6 @@ std::map<std::string, std::string> DeploymentsOf(const std::string& manifests) {
   }
   return deployments;
 }
-
-// $HELM, or the helm of $PATH; empty where there is none.
-std::string Helm() {
-  const char* named = std::getenv("HELM");
-  const std::string helm = named == nullptr ? "helm" : named;
-  return RunShell(absl::StrCat(helm, " version --short")).exit_status == 0 ? helm : "";
-}
-
-class HelmTest : public testing::Test {
- protected:
-  void SetUp() override {
-    helm_ = Helm();
-    if (helm_.empty()) GTEST_SKIP() << "no helm here: neither $HELM nor one in $PATH runs";
-  }
-
-  // The manifests of the chart as of a Kubernetes that no test depends on.
-  Ended Template(const std::string& arguments) const {
-    return RunShell(absl::StrCat(helm_, " template baton ", kChart.string(),
-                                 " --namespace serving --kube-version 1.31.0 ", arguments));
-  }
-
-  // The same, with a cluster: each lookup of `file`, as it stands there, finds the object beside
-  // it.
-  Ended TemplateWhere(const std::string& file,
-                      const std::vector<std::pair<std::string, std::string>>& found,
-                      const std::string& arguments) const {
-    std::string folder = "/tmp/baton-helm-XXXXXX";
-    if (mkdtemp(folder.data()) == nullptr) return {-1, "no folder in /tmp"};
-    fs::copy(kChart, folder + "/helm", fs::copy_options::recursive);
-    std::string text = Read(kChart / "templates" / file);
-    for (const auto& [lookup, object] : found) {
-      EXPECT_EQ(Count(text, lookup), 1) << lookup;
-      const std::string literal = absl::StrCat("(fromJson `", object, "`)");
-      text = absl::StrReplaceAll(text, {{lookup, literal}});
-    }
-    std::ofstream(folder + "/helm/templates/" + file) << text;
-    Ended rendered = RunShell(
-        absl::StrCat(helm_, " template baton ", folder, "/helm --kube-version 1.31.0 ", arguments));
-    fs::remove_all(folder);
-    return rendered;
-  }
-
-  std::string helm_;
-};
 
 // The chart's defaults, and every example.
 std::vector<std::string> ValueFiles() {
@@ -155,16 +83,6 @@ TEST_P(HelmValuesTest, PassesLintStrictly) {
   EXPECT_EQ(lint.exit_status, 0) << lint.output;
 }
 
-// What each program documents, as --name.
-std::set<std::string> FlagsOf(const std::string& program) {
-  const Ended help = RunShell(absl::StrCat(BATON_BINARY_DIR "/", program, " --help"));
-  std::set<std::string> flags;
-  for (absl::string_view word : absl::StrSplit(help.output, absl::ByAnyChar(" \n=,;:()[]"))) {
-    if (absl::StartsWith(word, "--")) flags.emplace(word);
-  }
-  return flags;
-}
-
 // In what RendersAsItDid found to be what renders.
 TEST(HelmGoldenTest, GivesEachProgramFlagsThatItHas) {
   std::map<std::string, std::set<std::string>> known;
@@ -189,191 +107,12 @@ TEST(HelmGoldenTest, GivesEachProgramFlagsThatItHas) {
   }
 }
 
-// The script of `helm test`, as the defaults render it, with a client that gives `answers`, a line
-// a call.
-Ended RunTestPod(const std::string& answers, int max_tokens, const std::string& want_ids) {
-  const std::string golden = Read(kGolden / "defaults.yaml");
-  const std::string begin = "      command: [sh, -euc]\n      args:\n        - |\n";
-  const size_t at = golden.find(begin);
-  if (at == golden.npos) return {-1, "defaults.yaml has no test pod"};
-  std::string script;
-  for (absl::string_view line :
-       absl::StrSplit(absl::string_view(golden).substr(at + begin.size()), '\n')) {
-    if (!absl::ConsumePrefix(&line, "          ")) break;
-    absl::StrAppend(&script, line, "\n");
-  }
-  std::string folder = "/tmp/baton-helm-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) return {-1, "no folder in /tmp"};
-  std::ofstream(folder + "/script") << script;
-  std::ofstream(folder + "/answers") << answers;
-  std::ofstream(folder + "/baton-client")
-      << "#!/bin/sh\n"
-      << "[ \"$1\" = generate ] || exit 0\n"
-      << "echo >> \"$FOLDER/asked\"\n"
-      << "sed -n \"$(wc -l < $FOLDER/asked)p\" $FOLDER/answers\n";
-  fs::permissions(folder + "/baton-client", fs::perms::owner_all);
-  Ended ended = RunShell(absl::StrCat("FOLDER=", folder, " PATH=", folder,
-                                      ":$PATH ROUTER=r PROMPT=p MAX_TOKENS=", max_tokens,
-                                      " WANT_IDS=", want_ids, " WANT_LINK=tcp WANT_LABELS=yes ",
-                                      "sh -euc \"$(cat ", folder, "/script)\""));
-  fs::remove_all(folder);
-  return ended;
-}
-
-std::string AnswerOf(const std::string& ids, const std::string& link = "tcp") {
-  return absl::StrCat(R"({"text":"t","token_ids":[)", ids, R"(],"timing_us":{"prefill":7},)",
-                      R"("workers":{"prefill":"p:1","decode":"d:2"},"link":")", link,
-                      "\",\"migrations\":0}\n");
-}
-
-TEST(HelmGoldenTest, TheTestPodTakesTheWholeAnswerAndNothingElse) {
-  const std::string four = "11,22,33,44";
-  Ended ended = RunTestPod(AnswerOf("11,22,33"), 3, four);
-  EXPECT_EQ(ended.exit_status, 0) << ended.output;
-  EXPECT_THAT(ended.output, HasSubstr("3 tokens as expected, p:1 -> tcp -> d:2"));
-  EXPECT_EQ(RunTestPod(AnswerOf(four), 4, four).exit_status, 0);
-  EXPECT_EQ(RunTestPod(AnswerOf(four), 9, four).exit_status, 0) << "it ends before its limit";
-  EXPECT_EQ(RunTestPod(AnswerOf("11"), 1, four).exit_status, 0);
-  for (const std::string wrong : {"11", "11,22", "11,22,34", "11,22,33,44", "1,22,33", ""}) {
-    ended = RunTestPod(AnswerOf(wrong), 3, four);
-    EXPECT_EQ(ended.exit_status, 1) << wrong << ": " << ended.output;
-    EXPECT_THAT(ended.output,
-                HasSubstr(wrong.empty() ? "FAILED: no tokens"
-                                        : "FAILED: token ids " + wrong + "; expected 11,22,33\n"));
-  }
-  ended = RunTestPod(AnswerOf(four, "shm"), 4, four);
-  EXPECT_THAT(ended.output, HasSubstr("labelled 'shm', expected 'tcp'"));
-  EXPECT_EQ(ended.exit_status, 1);
-  EXPECT_THAT(RunTestPod(AnswerOf(four, ""), 4, four).output, HasSubstr("the link has no label"));
-  // Of a model that is not known: twice the same.
-  EXPECT_EQ(RunTestPod(AnswerOf("5,6") + AnswerOf("5,6"), 2, "").exit_status, 0);
-  EXPECT_THAT(RunTestPod(AnswerOf("5,6") + AnswerOf("5"), 2, "").output,
-              HasSubstr("token ids 5; the first time they were 5,6"));
-}
-
 INSTANTIATE_TEST_SUITE_P(Values, HelmValuesTest, testing::ValuesIn(ValueFiles()),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
-
-TEST_F(HelmTest, WhatTheSchemaRefusesIsNamed) {
-  // All at once: helm tells all, and starting it takes its time.
-  const std::vector<std::pair<std::string, std::vector<std::string>>> mistakes = {
-      {"colour=red", {"colour"}},
-      {"router.replica=2", {"/router", "replica"}},
-      {"prefill.kvMemory=12", {"/prefill/kvMemory", "string"}},
-      {"decode.kvMemory=12GB", {"/decode/kvMemory", "12GB"}},
-      {"decode.gpus=1", {"/decode", "gpus"}},
-      {"decode.gpu.cuont=1", {"/decode/gpu", "cuont"}},
-      {"router.gpu.count=1", {"/router", "gpu"}},
-      {"prefill.mode=auto", {"/prefill", "mode"}},
-      {"router.mode=both", {"/router/mode", "disaggregated"}},
-      {"router.drain.grace=3", {"/router/drain", "grace"}},
-      {"router.resources.limit.cpu=3", {"/router/resources", "limit"}},
-      {"router.probes.readiness.period=3", {"/router/probes/readiness", "period"}},
-      {"router.port=0", {"/router/port", "1"}},
-      {"router.replicas=-1", {"/router/replicas"}},
-      {"router.env=x", {"/router/env", "array"}},
-      {"model.source=hub", {"/model/source", "hostPath"}},
-      {"model.pvc.claim=x", {"/model/pvc", "claim"}},
-      {"attach.token=a b", {"/attach/token"}},
-      {"kv.transport=tcp", {"/kv", "transport"}},
-      {"kv.blockTokens=2000", {"/kv/blockTokens"}},
-      {"image.digest=sha256:12", {"/image/digest"}},
-      {"networkPolicy.enabled=maybe", {"/networkPolicy/enabled", "boolean"}},
-
-      {"metrics.podMonitor.intervall=1s", {"/metrics/podMonitor", "intervall"}},
-      {"log.level=warning", {"/log/level", "warn"}},
-      {"test.expectedTokenIds={a}", {"/test/expectedTokenIds/0"}},
-      {"goodput.arg={a}", {"/goodput", "arg"}},
-      {"test.resources.limit.cpu=3", {"/test/resources", "limit"}},
-      {"decode.backend=gpu", {"/decode/backend", "cuda-emulated"}},
-      {"decode.chunkTokens=-1", {"/decode/chunkTokens"}},
-      {"router.chunkTokens=16", {"/router", "chunkTokens"}},
-      {"listenAddress=localhost", {"/listenAddress", "[::]"}},
-      {"numerics=fast", {"/numerics", "avx512-bf16"}},
-      {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
-      // What is null would be 0.
-      {"decode.replicas=null", {"/decode'", "missing property 'replicas'"}},
-      {"prefill.drain.graceSeconds=null", {"/prefill/drain'", "missing property 'graceSeconds'"}},
-      {"fullnameOverride=My_Baton", {"/fullnameOverride", "My_Baton"}},
-      {"nameOverride=chat-", {"/nameOverride", "chat-"}},
-      {"attach.existingSecret=My_Secret", {"/attach/existingSecret", "My_Secret"}},
-      {"attach.secretKey=a/b", {"/attach/secretKey", "a/b"}},
-      {"model.pvc.claimName=models/llama", {"/model/pvc/claimName", "models/llama"}},
-      // By which pods are selected.
-      {R"(commonLabels.app\.kubernetes\.io/component=llm)",
-       {"/commonLabels/app.kubernetes.io~1component"}},
-      {R"(decode.podLabels.app\.kubernetes\.io/name=llm)",
-       {"/decode/podLabels/app.kubernetes.io~1name"}},
-  };
-  std::string sets;
-  for (const auto& [set, names] : mistakes) absl::StrAppend(&sets, " --set '", set, "'");
-  const Ended refused = Template(sets);
-  EXPECT_NE(refused.exit_status, 0);
-  for (const auto& [set, names] : mistakes) {
-    for (const std::string& name : names) EXPECT_THAT(refused.output, HasSubstr(name)) << set;
-  }
-  EXPECT_NE(Template("--set router.replica=2").exit_status, 0);
-}
-
-TEST_F(HelmTest, MisspeltKeysOfKubernetesOwnTypesAreNamed) {
-  struct Misspelt {
-    const char* set;
-    const char* at;
-    const char* key;
-  };
-  constexpr Misspelt kMisspelt[] = {
-      {"router.podSecurityContext.runAsNonroot=true", "/router/podSecurityContext", "runAsNonroot"},
-      {"decode.podSecurityContext.seccompProfile.typ=a",
-       "/decode/podSecurityContext/seccompProfile", "typ"},
-      {"decode.securityContext.priviledged=false", "/decode/securityContext", "priviledged"},
-      {"decode.securityContext.capabilities.dropp={ALL}", "/decode/securityContext/capabilities",
-       "dropp"},
-      {"router.tolerations[0].efect=NoSchedule", "/router/tolerations/0", "efect"},
-      {"goodput.tolerations[0].kei=a", "/goodput/tolerations/0", "kei"},
-      {"prefill.env[0].valeu=1", "/prefill/env/0", "valeu"},
-      {"decode.env[0].valueFrom.secretRef.name=a", "/decode/env/0/valueFrom", "secretRef"},
-      {"decode.envFrom[0].secretref.name=a", "/decode/envFrom/0", "secretref"},
-      {"model.init.env[0].naem=a", "/model/init/env/0", "naem"},
-      {"model.init.envFrom[0].configMap.name=a", "/model/init/envFrom/0", "configMap"},
-      {"prefill.volumeMounts[0].path=/a", "/prefill/volumeMounts/0", "path"},
-      {"prefill.volumes[0].emptydir.medium=Memory", "/prefill/volumes/0", "emptydir"},
-      {"decode.volumes[0].emptyDir.size=1Gi", "/decode/volumes/0/emptyDir", "size"},
-      {"router.affinity.podAntiaffinity.a=b", "/router/affinity", "podAntiaffinity"},
-      {"decode.affinity.nodeAffinity.required=b", "/decode/affinity/nodeAffinity", "required"},
-      {"prefill.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topology=b",
-       "/prefill/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/0",
-       "topology"},
-      {"router.topologySpreadConstraints[0].maxskew=1", "/router/topologySpreadConstraints/0",
-       "maxskew"},
-      {"router.image.pullPolicy=Never", "/router/image", "pullPolicy"},
-      {"networkPolicy.clients[0].podSelectors.a=b", "/networkPolicy/clients/0", "podSelectors"},
-      {"networkPolicy.dns[0].ports=b", "/networkPolicy/dns/0", "ports"},
-      {"networkPolicy.egressTo[0].from[0].a=b", "/networkPolicy/egressTo/0", "from"},
-      {"networkPolicy.egressTo[0].ports[0].prot=TCP", "/networkPolicy/egressTo/0/ports/0", "prot"},
-      {"networkPolicy.egressTo[0].to[0].ipBlock.cdir=b", "/networkPolicy/egressTo/0/to/0/ipBlock",
-       "cdir"},
-      {"networkPolicy.scrapers[0].namespaceSelector.matchLabel.a=b",
-       "/networkPolicy/scrapers/0/namespaceSelector", "matchLabel"},
-      {"decode.autoscaling.metrics[0].pod.a=b", "/decode/autoscaling/metrics/0", "pod"},
-      {"decode.autoscaling.behavior.scaledown.a=b", "/decode/autoscaling/behavior", "scaledown"},
-      {"prefill.autoscaling.behavior.scaleUp.windowSeconds=3",
-       "/prefill/autoscaling/behavior/scaleUp", "windowSeconds"},
-      {"prefill.resources.claims[0].nam=a", "/prefill/resources/claims/0", "nam"},
-  };
-  std::string sets;
-  for (const auto& [set, at, key] : kMisspelt) absl::StrAppend(&sets, " --set '", set, "'");
-  const Ended refused = Template(sets);
-  EXPECT_NE(refused.exit_status, 0);
-  for (const auto& [set, at, key] : kMisspelt) {
-    EXPECT_THAT(refused.output, HasSubstr(absl::StrCat("at '", at, "': additional properties '",
-                                                       key, "' not allowed")))
-        << set;
-  }
-}
 
 TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
   EXPECT_THAT(Template("--set model.source=pvc").output, HasSubstr("model.pvc.claimName"));
@@ -481,20 +220,18 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
       "volumeMounts": [{"name": "PART-data", "mountPath": "/PART"}],
       "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
           {"topologyKey": "PART-host"}]}}})";
-  std::string folder = "/tmp/baton-helm-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const ScratchFolder folder;
   const std::vector<std::string> parts = {"router", "prefill", "decode"};
   std::vector<std::string> values;
   for (const std::string& part : parts) {
     values.push_back(
         absl::StrCat("\"", part, "\": ", absl::StrReplaceAll(kPart, {{"PART", part}})));
   }
-  std::ofstream(folder + "/values.yaml") << "{" << absl::StrJoin(values, ", ") << "}\n";
-  const Ended rendered =
-      Template(absl::StrCat("--show-only templates/pools.yaml --values ", folder, "/values.yaml",
-                            " --set model.source=hostPath --set model.hostPath.path=/srv/models",
-                            " --set model.path=llama"));
-  fs::remove_all(folder);
+  folder.Write("values.yaml", absl::StrCat("{", absl::StrJoin(values, ", "), "}\n"));
+  const Ended rendered = Template(
+      absl::StrCat("--show-only templates/pools.yaml --values ", folder.File("values.yaml"),
+                   " --set model.source=hostPath --set model.hostPath.path=/srv/models",
+                   " --set model.path=llama"));
   ASSERT_EQ(rendered.exit_status, 0) << rendered.output;
   const std::map<std::string, std::string> deployments = DeploymentsOf(rendered.output);
   constexpr const char* kRendered[] = {
@@ -870,80 +607,6 @@ TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
                     Not(HasSubstr("cat /report/run.json"))));
 }
 
-constexpr int kOnceStopped = -1;
-
-// The script of the Job, with a tool whose `run` writes `run_file`, if any, and ends with
-// `run_status`, or with 130 once it is stopped, for which the script is sent a SIGTERM, and whose
-// `report` ends with `report_status`. Of an earlier revision there is a run file already.
-Ended RunGoodputJob(const std::string& rendered, const std::string& run_file, int run_status,
-                    int report_status) {
-  const std::string begin = "          command: [sh, -uc]\n          args:\n            - |\n";
-  const size_t at = rendered.find(begin);
-  if (at == rendered.npos) return {-1, "there is no script in " + rendered};
-  std::string script;
-  for (absl::string_view line :
-       absl::StrSplit(absl::string_view(rendered).substr(at + begin.size()), '\n')) {
-    if (!absl::ConsumePrefix(&line, "              ")) break;
-    absl::StrAppend(&script, line, "\n");
-  }
-  std::string folder = "/tmp/baton-helm-XXXXXX";
-  if (mkdtemp(folder.data()) == nullptr) return {-1, "no folder in /tmp"};
-  std::ofstream(folder + "/script") << absl::StrReplaceAll(script, {{"/report/", folder + "/"}});
-  std::ofstream(folder + "/run.json") << "earlier";
-  std::ofstream(folder + "/baton-client") << "#!/bin/sh\n";
-  std::ofstream(folder + "/baton-goodput")
-      << "#!/bin/sh\n"
-      << "echo \"asked $*\"\n"
-      << "if [ \"$1\" = report ]; then cp \"$2\" " << folder << "/report.html; exit "
-      << report_status << "; fi\n"
-      << (run_file.empty() ? "" : absl::StrCat("printf ", run_file, " > ", folder, "/run.json\n"))
-      << (run_status != kOnceStopped ? absl::StrCat("exit ", run_status, "\n")
-                                     : absl::StrCat("trap 'exit 130' TERM\n: > ", folder,
-                                                    "/begun\n", "while :; do sleep 0.02; done\n"));
-  for (const char* program : {"/baton-client", "/baton-goodput"})
-    fs::permissions(folder + program, fs::perms::owner_all);
-  const std::string run = absl::StrCat("PATH=", folder, ":$PATH ROUTER=r sh -uc \"$(cat ", folder,
-                                       "/script)\" goodput --rate=7");
-  Ended ended = RunShell(
-      run_status != kOnceStopped
-          ? run
-          : absl::StrCat(run, " & job=$!; until [ -e ", folder,
-                         "/begun ]; do sleep 0.02; done; sleep 0.1; kill $job; wait $job"));
-  absl::StrReplaceAll({{folder, "/report"}}, &ended.output);
-  absl::StrAppend(&ended.output, "page: ", Read(folder + "/report.html"), "\n");
-  fs::remove_all(folder);
-  return ended;
-}
-
-TEST_F(HelmTest, TheLoadLeavesAPageAndItsOwnStatus) {
-  const std::string job = Template(
-                              "--show-only templates/goodput-job.yaml "
-                              "--set goodput.enabled=true --set goodput.report.claimName=c")
-                              .output;
-  Ended ended = RunGoodputJob(job, "measured", 0, 0);
-  EXPECT_EQ(ended.exit_status, 0);
-  EXPECT_EQ(ended.output,
-            "asked run --endpoint=r --out=/report/run.json --rate=7\n"
-            "asked report /report/run.json --out=/report/report.html\n"
-            "page: measured\n");
-  for (const int status : {1, 3, 130, 143}) {  // 143: it was ended before it listened to signals
-    ended = RunGoodputJob(job, "measured", status, 0);
-    EXPECT_EQ(ended.exit_status, status);
-    EXPECT_THAT(ended.output, HasSubstr("page: measured\n"));
-  }
-  EXPECT_EQ(RunGoodputJob(job, "measured", 0, 1).exit_status, 1) << "no page is no success";
-  EXPECT_EQ(RunGoodputJob(job, "measured", 3, 1).exit_status, 3);
-  ended = RunGoodputJob(job, "begun", kOnceStopped, 0);
-  EXPECT_EQ(ended.exit_status, 130) << ended.output;
-  EXPECT_THAT(ended.output, HasSubstr("page: begun\n"));
-  ended = RunGoodputJob(job, "", 2, 0);
-  EXPECT_EQ(ended.exit_status, 2);
-  EXPECT_THAT(ended.output, AllOf(Not(HasSubstr("earlier")), Not(HasSubstr("asked report"))));
-  const std::string into_log =
-      Template("--show-only templates/goodput-job.yaml --set goodput.enabled=true").output;
-  EXPECT_THAT(RunGoodputJob(into_log, "measured", 0, 0).output, HasSubstr("\nrun file:\nmeasured"));
-}
-
 TEST_F(HelmTest, TheTokenIsLongAndNeverTheSameTwice) {
   const std::string secret = "--show-only templates/attach-secret.yaml";
   const std::string one = Template(secret).output;
@@ -951,26 +614,6 @@ TEST_F(HelmTest, TheTokenIsLongAndNeverTheSameTwice) {
   const size_t at = one.find("token: ");
   ASSERT_NE(at, one.npos) << one;
   EXPECT_GE(one.substr(at).size(), 64u);
-}
-
-// With a cluster that has a namespace chat-load already, which is somebody's.
-TEST(HelmDrillTest, RemovesTheNamespacesThatItMadeAndNoOther) {
-  std::string folder = "/tmp/baton-helm-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  std::ofstream(folder + "/kubectl") << "#!/bin/sh\n"
-                                     << "echo \"$*\" >> " << folder << "/asked\n"
-                                     << "[ \"$*\" != \"create namespace chat-load\" ]\n";
-  fs::permissions(folder + "/kubectl", fs::perms::owner_all);
-  const Ended ended =
-      RunShell(absl::StrCat("TMPDIR=", folder, " KUBECTL=", folder, "/kubectl HELM=true ",
-                            BATON_SOURCE_DIR, "/tests/helm/cluster --no-build --namespace chat"));
-  const std::string asked = Read(folder + "/asked");
-  fs::remove_all(folder);
-  EXPECT_EQ(ended.exit_status, 1) << ended.output;
-  EXPECT_THAT(asked,
-              AllOf(HasSubstr("create namespace chat\n"), HasSubstr("create namespace chat-load\n"),
-                    HasSubstr("\ndelete namespace chat --ignore-not-found")));
-  EXPECT_EQ(Count(asked, "delete namespace"), 1) << asked;
 }
 
 TEST_F(HelmTest, ASecretWithoutAUsableTokenIsRefused) {
@@ -1000,97 +643,6 @@ TEST_F(HelmTest, ASecretWithoutAUsableTokenIsRefused) {
   EXPECT_THAT(
       TemplateWhere("attach-secret.yaml", {{own, R"({"data": {"token": ""}})"}}, show).output,
       testing::ContainsRegex("\n  token: [A-Za-z0-9]{64}"));
-}
-
-// Where Kubernetes' own types are too deep to be told here, and manifests, which may be anything.
-const std::set<std::string>& FreeObjects() {
-  static const auto* free = [] {
-    auto* paths = new std::set<std::string>{"/properties/global", "/properties/extraObjects/items"};
-    for (const char* source : {"azureFile", "cephfs", "configMap", "csi", "downwardAPI",
-                               "ephemeral", "fc", "iscsi", "projected", "rbd", "secret"}) {
-      paths->insert(absl::StrCat("/$defs/volume/properties/", source));
-    }
-    return paths;
-  }();
-  return *free;
-}
-
-// Says what of a schema takes any key or any value, into `loose`.
-void FindLoose(const json& schema, const std::string& path, std::set<std::string>* loose) {
-  const auto is = [&](const char* type) {
-    if (!schema.contains("type")) return false;
-    const json& types = schema["type"];
-    return types == type ||
-           (types.is_array() && std::find(types.begin(), types.end(), json(type)) != types.end());
-  };
-  const auto each = [&](const char* under) {
-    if (!schema.contains(under)) return;
-    for (const auto& [key, value] : schema[under].items())
-      FindLoose(value, absl::StrCat(path, "/", under, "/", key), loose);
-  };
-  const auto one = [&](const char* under) {
-    if (!schema.contains(under) || schema[under] == json(false)) return false;
-    FindLoose(schema[under], absl::StrCat(path, "/", under), loose);
-    return true;
-  };
-  each("properties");
-  each("$defs");
-  each("anyOf");
-  const bool says = schema.is_object() && (schema.contains("type") || schema.contains("enum") ||
-                                           schema.contains("const") || schema.contains("$ref") ||
-                                           schema.contains("anyOf"));
-  const bool object = is("object") || (schema.is_object() && schema.contains("properties"));
-  const bool named = schema.contains("properties") && schema.contains("additionalProperties") &&
-                     schema["additionalProperties"] == json(false);
-  const bool map = !schema.contains("properties") && one("additionalProperties");
-  const bool list = !is("array") || one("items");
-  if (!says || !list || (object && !named && !map)) loose->insert(path);
-}
-
-TEST(HelmSchemaTest, IsStrictEverywhere) {
-  const json schema = json::parse(Read(kChart / "values.schema.json"));
-  EXPECT_GT(schema["properties"].size(), 15u);
-  std::set<std::string> loose;
-  FindLoose(schema, "", &loose);
-  EXPECT_EQ(loose, FreeObjects());
-  // What it finds.
-  loose.clear();
-  FindLoose(json::parse(R"({"properties": {
-      "bare": {"type": "object"}, "any": {}, "true": true, "list": {"type": "array"},
-      "of": {"type": "array", "items": {"type": "object"}},
-      "map": {"type": "object", "additionalProperties": {}},
-      "open": {"type": "object", "properties": {"a": {"type": "string"}}},
-      "either": {"anyOf": [{"type": "string"}, {"type": ["object", "null"]}]},
-      "fine": {"type": "object", "additionalProperties": {"type": "string"}}}})"),
-            "", &loose);
-  EXPECT_THAT(loose, testing::ElementsAre(
-                         "", "/properties/any", "/properties/bare", "/properties/either/anyOf/1",
-                         "/properties/list", "/properties/map/additionalProperties",
-                         "/properties/of/items", "/properties/open", "/properties/true"));
-}
-
-// The schema takes what the programs take.
-TEST(HelmSchemaTest, NamesTheBackendsAndNumericsOfTheWorkers) {
-  const json schema = json::parse(Read(kChart / "values.schema.json"));
-  const Ended backend =
-      RunShell(BATON_BINARY_DIR "/baton-decode --routers=127.0.0.1:1 --model=/none --backend=x");
-  EXPECT_THAT(backend.output, HasSubstr("it takes cpu, cuda, cuda-emulated or fake"));
-  EXPECT_EQ(schema["$defs"]["worker"]["properties"]["backend"]["enum"],
-            json::parse(R"(["", "cpu", "cuda", "cuda-emulated", "fake"])"));
-  const Ended numerics =
-      RunShell(BATON_BINARY_DIR "/baton-decode --routers=127.0.0.1:1 --model=/none --numerics=x");
-  EXPECT_THAT(numerics.output,
-              HasSubstr("'x' is none of auto, portable, f32, amx and avx512-bf16"));
-  EXPECT_EQ(schema["properties"]["numerics"]["enum"],
-            json::parse(R"(["auto", "portable", "f32", "amx", "avx512-bf16"])"));
-}
-
-// The programs and the chart are released together.
-TEST(HelmSchemaTest, TheChartNamesTheVersionOfThePrograms) {
-  const Ended version = RunShell(BATON_BINARY_DIR "/baton-router --version");
-  const std::string number =
-      std::string(absl::StripAsciiWhitespace(version.output.substr(version.output.rfind(' '))));
-  EXPECT_THAT(Read(kChart / "Chart.yaml"), HasSubstr(absl::StrCat("appVersion: \"", number, "\"")));
 }
 
 }  // namespace

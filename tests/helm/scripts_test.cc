@@ -1,0 +1,173 @@
+// The scripts that the chart runs in a cluster, and the drill's, run here with programs that do as
+// they are told.
+
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/scratch_folder.h"
+#include "tests/helm/helm_harness.h"
+
+namespace baton {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+using HelmScriptTest = HelmTest;
+
+// The block of text in `manifests` behind `begin`, whose last line tells how far it is indented.
+std::string ScriptBehind(const std::string& manifests, const std::string& begin) {
+  const size_t at = manifests.find(begin);
+  EXPECT_NE(at, manifests.npos) << "there is no script in " << manifests;
+  if (at == manifests.npos) return "exit 99\n";
+  const std::string indent(begin.rfind('-') - begin.rfind('\n', begin.size() - 2) + 1, ' ');
+  std::string script;
+  for (absl::string_view line :
+       absl::StrSplit(absl::string_view(manifests).substr(at + begin.size()), '\n')) {
+    if (!absl::ConsumePrefix(&line, indent)) break;
+    absl::StrAppend(&script, line, "\n");
+  }
+  return script;
+}
+
+// The script of `helm test`, as the defaults render it, with a client that gives `answers`, a line
+// a call.
+Ended RunTestPod(const std::string& answers, int max_tokens, const std::string& want_ids) {
+  const ScratchFolder folder;
+  folder.Write("script", ScriptBehind(Read(kGolden / "defaults.yaml"),
+                                      "      command: [sh, -euc]\n      args:\n        - |\n"));
+  folder.Write("answers", answers);
+  folder.WriteScript("baton-client",
+                     "#!/bin/sh\n"
+                     "[ \"$1\" = generate ] || exit 0\n"
+                     "echo >> \"$FOLDER/asked\"\n"
+                     "sed -n \"$(wc -l < $FOLDER/asked)p\" $FOLDER/answers\n");
+  return RunShell(absl::StrCat("FOLDER=", folder.path(), " PATH=", folder.path(),
+                               ":$PATH ROUTER=r PROMPT=p MAX_TOKENS=", max_tokens,
+                               " WANT_IDS=", want_ids, " WANT_LINK=tcp WANT_LABELS=yes ",
+                               "sh -euc \"$(cat ", folder.File("script"), ")\""));
+}
+
+std::string AnswerOf(const std::string& ids, const std::string& link = "tcp") {
+  return absl::StrCat(R"({"text":"t","token_ids":[)", ids, R"(],"timing_us":{"prefill":7},)",
+                      R"("workers":{"prefill":"p:1","decode":"d:2"},"link":")", link,
+                      "\",\"migrations\":0}\n");
+}
+
+TEST(TestPodScriptTest, TheTestPodTakesTheWholeAnswerAndNothingElse) {
+  const std::string four = "11,22,33,44";
+  Ended ended = RunTestPod(AnswerOf("11,22,33"), 3, four);
+  EXPECT_EQ(ended.exit_status, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("3 tokens as expected, p:1 -> tcp -> d:2"));
+  EXPECT_EQ(RunTestPod(AnswerOf(four), 4, four).exit_status, 0);
+  EXPECT_EQ(RunTestPod(AnswerOf(four), 9, four).exit_status, 0) << "it ends before its limit";
+  EXPECT_EQ(RunTestPod(AnswerOf("11"), 1, four).exit_status, 0);
+  for (const std::string wrong : {"11", "11,22", "11,22,34", "11,22,33,44", "1,22,33", ""}) {
+    ended = RunTestPod(AnswerOf(wrong), 3, four);
+    EXPECT_EQ(ended.exit_status, 1) << wrong << ": " << ended.output;
+    EXPECT_THAT(ended.output,
+                HasSubstr(wrong.empty() ? "FAILED: no tokens"
+                                        : "FAILED: token ids " + wrong + "; expected 11,22,33\n"));
+  }
+  ended = RunTestPod(AnswerOf(four, "shm"), 4, four);
+  EXPECT_THAT(ended.output, HasSubstr("labelled 'shm', expected 'tcp'"));
+  EXPECT_EQ(ended.exit_status, 1);
+  EXPECT_THAT(RunTestPod(AnswerOf(four, ""), 4, four).output, HasSubstr("the link has no label"));
+  // Of a model that is not known: twice the same.
+  EXPECT_EQ(RunTestPod(AnswerOf("5,6") + AnswerOf("5,6"), 2, "").exit_status, 0);
+  EXPECT_THAT(RunTestPod(AnswerOf("5,6") + AnswerOf("5"), 2, "").output,
+              HasSubstr("token ids 5; the first time they were 5,6"));
+}
+
+constexpr int kOnceStopped = -1;
+
+// The script of the Job, with a tool whose `run` writes `run_file`, if any, and ends with
+// `run_status`, or with 130 once it is stopped, for which the script is sent a SIGTERM, and whose
+// `report` ends with `report_status`. Of an earlier revision there is a run file already.
+Ended RunGoodputJob(const std::string& rendered, const std::string& run_file, int run_status,
+                    int report_status) {
+  const ScratchFolder folder;
+  const std::string script =
+      ScriptBehind(rendered, "          command: [sh, -uc]\n          args:\n            - |\n");
+  folder.Write("script", absl::StrReplaceAll(script, {{"/report/", folder.File("")}}));
+  folder.Write("run.json", "earlier");
+  folder.WriteScript("baton-client", "#!/bin/sh\n");
+  const std::string run_file_made =
+      run_file.empty() ? ""
+                       : absl::StrCat("printf ", run_file, " > ", folder.File("run.json"), "\n");
+  const std::string end = run_status != kOnceStopped
+                              ? absl::StrCat("exit ", run_status, "\n")
+                              : absl::StrCat("trap 'exit 130' TERM\n: > ", folder.File("begun"),
+                                             "\nwhile :; do sleep 0.02; done\n");
+  folder.WriteScript("baton-goodput", absl::StrCat("#!/bin/sh\n"
+                                                   "echo \"asked $*\"\n"
+                                                   "if [ \"$1\" = report ]; then cp \"$2\" ",
+                                                   folder.File("report.html"), "; exit ",
+                                                   report_status, "; fi\n", run_file_made, end));
+  const std::string run = absl::StrCat("PATH=", folder.path(), ":$PATH ROUTER=r sh -uc \"$(cat ",
+                                       folder.File("script"), ")\" goodput --rate=7");
+  Ended ended =
+      RunShell(run_status != kOnceStopped
+                   ? run
+                   : absl::StrCat(run, " & job=$!; until [ -e ", folder.File("begun"),
+                                  " ]; do sleep 0.02; done; sleep 0.1; kill $job; wait $job"));
+  absl::StrReplaceAll({{folder.path(), "/report"}}, &ended.output);
+  absl::StrAppend(&ended.output, "page: ", Read(folder.File("report.html")), "\n");
+  return ended;
+}
+
+TEST_F(HelmScriptTest, TheLoadLeavesAPageAndItsOwnStatus) {
+  const std::string job = Template(
+                              "--show-only templates/goodput-job.yaml "
+                              "--set goodput.enabled=true --set goodput.report.claimName=c")
+                              .output;
+  Ended ended = RunGoodputJob(job, "measured", 0, 0);
+  EXPECT_EQ(ended.exit_status, 0);
+  EXPECT_EQ(ended.output,
+            "asked run --endpoint=r --out=/report/run.json --rate=7\n"
+            "asked report /report/run.json --out=/report/report.html\n"
+            "page: measured\n");
+  for (const int status : {1, 3, 130, 143}) {  // 143: it was ended before it listened to signals
+    ended = RunGoodputJob(job, "measured", status, 0);
+    EXPECT_EQ(ended.exit_status, status);
+    EXPECT_THAT(ended.output, HasSubstr("page: measured\n"));
+  }
+  EXPECT_EQ(RunGoodputJob(job, "measured", 0, 1).exit_status, 1) << "no page is no success";
+  EXPECT_EQ(RunGoodputJob(job, "measured", 3, 1).exit_status, 3);
+  ended = RunGoodputJob(job, "begun", kOnceStopped, 0);
+  EXPECT_EQ(ended.exit_status, 130) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("page: begun\n"));
+  ended = RunGoodputJob(job, "", 2, 0);
+  EXPECT_EQ(ended.exit_status, 2);
+  EXPECT_THAT(ended.output, AllOf(Not(HasSubstr("earlier")), Not(HasSubstr("asked report"))));
+  const std::string into_log =
+      Template("--show-only templates/goodput-job.yaml --set goodput.enabled=true").output;
+  EXPECT_THAT(RunGoodputJob(into_log, "measured", 0, 0).output, HasSubstr("\nrun file:\nmeasured"));
+}
+
+// With a cluster that has a namespace chat-load already, which is somebody's.
+TEST(DrillScriptTest, RemovesTheNamespacesThatItMadeAndNoOther) {
+  const ScratchFolder folder;
+  folder.WriteScript("kubectl", absl::StrCat("#!/bin/sh\n"
+                                             "echo \"$*\" >> ",
+                                             folder.File("asked"),
+                                             "\n[ \"$*\" != \"create namespace chat-load\" ]\n"));
+  const Ended ended = RunShell(
+      absl::StrCat("TMPDIR=", folder.path(), " KUBECTL=", folder.File("kubectl"), " HELM=true ",
+                   BATON_SOURCE_DIR, "/tests/helm/cluster --no-build --namespace chat"));
+  const std::string asked = Read(folder.File("asked"));
+  EXPECT_EQ(ended.exit_status, 1) << ended.output;
+  EXPECT_THAT(asked,
+              AllOf(HasSubstr("create namespace chat\n"), HasSubstr("create namespace chat-load\n"),
+                    HasSubstr("\ndelete namespace chat --ignore-not-found")));
+  EXPECT_EQ(Count(asked, "delete namespace"), 1) << asked;
+}
+
+}  // namespace
+}  // namespace baton
