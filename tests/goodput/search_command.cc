@@ -305,7 +305,7 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
       run->remarks.push_back("the machine was slower than at first before or after this load");
       return *std::move(run);
     }
-    std::fprintf(stderr, "%sthe machine was slow, once more\n", what.c_str());
+    std::fprintf(stderr, "%s: the machine was slow, once more\n", what.c_str());
   }
 }
 
@@ -339,7 +339,7 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
       break;
     }
     SearchedMode& mode = result->modes[step.mode];
-    const std::string what = absl::StrFormat("%s %.4g/s (%s): ", mode.name, step.plan.rate,
+    const std::string what = absl::StrFormat("%s %.4g/s (%s)", mode.name, step.plan.rate,
                                              PurposeName(step.plan.purpose));
     absl::StatusOr<std::optional<RunResult>> ran = RunSteadily(
         SpecOf(plan, step, loads), step.mode, what, end, plan.steady > 0 ? &watch : nullptr, stop);
@@ -363,8 +363,8 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
       break;
     }
     const std::vector<uint8_t> good = GoodOnes(mode.loads.back().run);
-    std::fprintf(stderr, "%sattainment %s of %zu\n", what.c_str(), ShareText(ShareOf(good)).c_str(),
-                 good.size());
+    std::fprintf(stderr, "%s: attainment %s of %zu\n", what.c_str(),
+                 ShareText(ShareOf(good)).c_str(), good.size());
     search.Add(good);
   }
   if (std::string remark = watch.Remark(); !remark.empty()) result->remarks.push_back(remark);
