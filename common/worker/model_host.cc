@@ -231,14 +231,14 @@ StepSize ModelHost::most_in_a_step() const {
 
 std::string ModelHost::Describe() const {
   return absl::StrFormat(
-      "%s on %s, %s %.1f MiB; KV %d blocks x %d tokens x %d bytes = %.1f MiB, %d tokens in "
-      "all, "
+      "%s on %s, %s %.1f MiB; KV %d blocks x %d tokens x %d bytes = %.1f MiB, %d tokens in all, "
       "context %d; numerics %s",
       model->config().architecture, backend->Describe(),
       options.random_weights ? absl::StrCat("random weights of seed ", *options.random_weights, ",")
                              : "weights",
-      model->weight_bytes() / kMiB, blocks, layout.block_tokens, layout.BlockBytes(),
-      blocks * layout.BlockBytes() / kMiB, blocks * layout.block_tokens, context, numerics_id);
+      model->weight_bytes() / kMiB, blocks, layout.block_tokens,
+      layout.BlockBytes() / layout.block_tokens, blocks * layout.BlockBytes() / kMiB,
+      blocks * layout.block_tokens, context, numerics_id);
 }
 
 }  // namespace baton

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -32,6 +33,13 @@ TEST(ModelHostTest, ADeviceHoldsBf16WhateverTheModelIsIn) {
   EXPECT_TRUE(host->on_device());
   EXPECT_EQ(host->layout.type, DType::kBF16);
   EXPECT_THAT(host->Describe(), HasSubstr("on cuda-emulated: "));
+  // The factors and their product.
+  EXPECT_EQ(host->layout.BlockBytes() % host->layout.block_tokens, 0u);
+  EXPECT_THAT(host->Describe(),
+              HasSubstr(absl::StrFormat("KV %d blocks x %d tokens x %d bytes = %.1f MiB",
+                                        host->blocks, host->layout.block_tokens,
+                                        host->layout.BlockBytes() / host->layout.block_tokens,
+                                        host->blocks * host->layout.BlockBytes() / 1048576.0)));
   const auto as_asked = ModelHost::Open(
       {.backend = "cuda-emulated", .model = kF32Model, .kv_bytes = 1 << 20, .kv_type = "f16"});
   ASSERT_TRUE(as_asked.ok()) << as_asked.status();
