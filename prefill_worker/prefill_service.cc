@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/stream_writer.h"
 #include "common/worker/worker_proto.h"
@@ -30,7 +31,7 @@ absl::StatusOr<PrefillJob> JobFromProto(const v1::PrefillRequest& request) {
   if (!sampling.ok()) return sampling.status();
   job.sampling = *std::move(sampling);
   job.sampling.answer_index = request.answer_index();
-  job.arrival = absl::Now();
+  job.arrival = SteadyNow();
   return job;
 }
 

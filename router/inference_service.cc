@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/raw_request.h"
 #include "common/rpc/status.h"
 
@@ -21,6 +21,13 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
   const std::optional<CallLimit::Place> place_;
 };
+
+// By SteadyNow.
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  return deadline == decltype(deadline)::max() ? absl::InfiniteFuture()
+                                               : ToSteady(absl::FromChrono(deadline));
+}
 
 }  // namespace
 
@@ -54,7 +61,7 @@ size_t InferenceService::calls() {
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
-  const absl::Time arrival = absl::Now();
+  const absl::Time arrival = SteadyNow();
   const RequestKey key = next_key_++;
   const std::shared_ptr<GenerateCall> call = GenerateCall::Create(key, context, tell_, [this, key] {
     {
@@ -73,7 +80,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   if (status.ok()) status = room_();
   if (status.ok()) {
     absl::StatusOr<CheckedRequest> checked =
-        CheckRequest(request, model_, limits_, arrival, absl::FromChrono(context->deadline()));
+        CheckRequest(request, model_, limits_, arrival, DeadlineOf(*context));
     status = checked.status();
     if (status.ok() && !submit_(ClientArrived{key, *std::move(checked)})) {
       status = absl::ResourceExhaustedError("the router is overloaded: its inbox is full");

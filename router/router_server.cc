@@ -7,11 +7,12 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/inbox.h"
 #include "common/base/log.h"
 #include "common/base/loop.h"
 #include "common/base/mutex.h"
+#include "common/base/steady_time.h"
 #include "common/base/wakeup.h"
 #include "common/rpc/rpc_server.h"
 #include "common/tokenizer/stream_decoder.h"
@@ -232,10 +233,10 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
 }
 
 bool RouterServer::Parts::WaitUntil(const std::function<bool()>& reached, absl::Duration limit) {
-  const absl::Time until = absl::Now() + limit;
+  const absl::Time until = SteadyNow() + limit;
   MutexLock lock(&mutex);
   while (!reached()) {
-    const absl::Duration left = until - absl::Now();
+    const absl::Duration left = until - SteadyNow();
     if (left <= absl::ZeroDuration()) return false;
     turned.WaitFor(&mutex, std::min(left, absl::Seconds(1)));
   }
@@ -262,7 +263,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
   parts->server->SetServing(kMembership, true);
   Loop::Options loop = {.name = "router", .idle = kIdle};
   loop.wait = [parts](absl::Duration idle) {
-    parts->bell.WaitFor(std::min(idle, parts->next_wake - absl::Now()));
+    parts->bell.WaitFor(std::min(idle, parts->next_wake - SteadyNow()));
   };
   loop.wake = [parts] { parts->bell.Ring(); };
   parts->loop = std::make_unique<Loop>(std::move(loop),

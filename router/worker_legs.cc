@@ -7,6 +7,7 @@
 #include "baton/v1/decode_worker.grpc.pb.h"
 #include "baton/v1/prefill_worker.grpc.pb.h"
 #include "common/base/check.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/status.h"
 
@@ -22,9 +23,8 @@ class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public Worke
             std::function<void(CoreEvent)> tell)
       : key_(key), request_(std::move(request)), tell_(std::move(tell)) {
     AddToken(&context_, token);
-    if (deadline < absl::FromChrono(std::chrono::system_clock::time_point::max())) {
-      context_.set_deadline(absl::ToChronoTime(deadline));
-    }
+    if (deadline != absl::InfiniteFuture())
+      context_.set_deadline(absl::ToChronoTime(FromSteady(deadline)));
   }
 
   // `async` is the asynchronous face of a stub, `call` its method for this kind.

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "absl/time/clock.h"
+#include "common/base/steady_time.h"
 
 namespace baton {
 
@@ -36,7 +36,7 @@ void Loop::Run() {
   pthread_setname_np(pthread_self(), options_.name);
   while (true) {
     if (options_.pulse != nullptr) options_.pulse->Beat();
-    const bool busy = run_once_(absl::Now());
+    const bool busy = run_once_(SteadyNow());
     bool wait = false;
     {
       MutexLock lock(&mutex_);

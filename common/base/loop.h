@@ -9,9 +9,9 @@
 
 namespace baton {
 
-// The thread that owns one object's state. Calls `run_once(now)` again and again; when that returns
-// false (nothing to do) it waits until Wake() or until `idle` has passed. `main` makes loops; the
-// objects they drive never start threads or read the clock.
+// The thread that owns one object's state. Calls `run_once(now)`, by SteadyNow, again and again;
+// when that returns false (nothing to do) it waits until Wake() or until `idle` has passed. `main`
+// makes loops; the objects they drive never start threads or read the clock.
 class Loop {
  public:
   struct Options {

@@ -14,10 +14,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "baton/v1/membership.grpc.pb.h"
 #include "common/base/log.h"
 #include "common/base/mutex.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 
@@ -293,7 +293,7 @@ void AttachClient::State::TellPeers(absl::Time now) {
 
 void AttachClient::State::Run() {
   while (!stop) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     ResolveAll(now);
     const bool report = report_now.exchange(false);
     for (auto& [address, router] : routers) Step(address, router, now, report);
@@ -306,7 +306,7 @@ void AttachClient::State::Run() {
     }
     // A report still on its way is tried again soon, not at once.
     const absl::Duration longest = resolving.valid() ? kFirstPause : absl::Seconds(60);
-    signal.WaitFor(std::clamp(next - absl::Now(), absl::Milliseconds(10), longest));
+    signal.WaitFor(std::clamp(next - SteadyNow(), absl::Milliseconds(10), longest));
   }
   for (auto& [address, router] : routers) {
     if (router.stream == nullptr) continue;

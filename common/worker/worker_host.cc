@@ -10,10 +10,11 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/program.h"
 #include "common/base/random.h"
+#include "common/base/steady_time.h"
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
 #include "common/rpc/dial.h"
@@ -399,10 +400,10 @@ void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
 }
 
 bool WorkerHost::AwaitNoJobs(absl::Duration limit) {
-  const absl::Time until = absl::Now() + limit;
+  const absl::Time until = SteadyNow() + limit;
   MutexLock lock(&mutex_);
   while (jobs_() > 0) {
-    if (absl::Now() >= until) return false;
+    if (SteadyNow() >= until) return false;
     never_.WaitFor(&mutex_, absl::Milliseconds(10));
   }
   return true;
