@@ -269,9 +269,8 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
   }
   if (!report && now < router.next_report) return;
   std::optional<v1::LoadReport> said = load();
-  if (!said || router.stream->Send(*std::move(said))) {
-    router.next_report = now + options.report_interval;
-  }
+  const bool through = !said || router.stream->Send(*std::move(said));
+  router.next_report = through ? now + options.report_interval : now;
 }
 
 void AttachClient::State::TellPeers(absl::Time now) {
