@@ -120,6 +120,42 @@ TEST_F(HandoverTest, SlicesArePulledAsTheyGetReady) {
   EXPECT_EQ(reader_.pool->free(), 32u);
 }
 
+// The reader's thread sleeps between its turns; what wakes it is timed by the turn that hears it.
+TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
+  Introduce();
+  const KvTicket ticket = Open();
+  Start(&reader_, ticket, 1, &result_);
+  Fill(0, 3, 0, kLayout.layers);
+  owner_.publisher->Publish(ticket.handover_id, 10, kLayout.layers);
+  Run(absl::Milliseconds(20));
+  now_ += absl::Milliseconds(40);
+  owner_.publisher->Complete(ticket.handover_id, "first token");
+  owner_.plane->RunOnce(now_);
+  Run(absl::Milliseconds(10));
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_TRUE(result_->status.ok()) << result_->status;
+  EXPECT_LE(result_->exposed, absl::Milliseconds(5));
+  EXPECT_GE(result_->hidden, absl::Milliseconds(55));
+}
+
+// The owner's bytes are on their way all the time.
+TEST_F(HandoverTest, AStopOfOurOwnIsNotTakenForOneOfTheOwners) {
+  Introduce();
+  FaultyTransport::Faults slow;
+  slow.read_delay_min = slow.read_delay_max = absl::Milliseconds(6010);
+  reader_.transport->SetFaults(slow);
+  const KvTicket ticket = Open();
+  PublishAll(ticket);
+  Start(&reader_, ticket, 1, &result_);
+  Run(absl::Milliseconds(5));
+  ASSERT_GT(reader_.transport->reads_outstanding(), 0u);
+  reader_.transport->SetFaults({});
+  now_ += absl::Seconds(6);
+  Run(absl::Milliseconds(50));
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_TRUE(result_->status.ok()) << result_->status;
+}
+
 TEST_F(HandoverTest, APullThatComesAfterCompletionGetsEverything) {
   Introduce();
   const KvTicket ticket = Open();
@@ -142,7 +178,9 @@ TEST_F(HandoverTest, LinksAreProvenOnlyOnceBothSidesKnowEachOther) {
   ASSERT_EQ(reader_.plane->links().size(), 1u);
   EXPECT_EQ(reader_.plane->links()[0].epoch, kOwner);
   EXPECT_EQ(reader_.plane->links()[0].link, "inproc");
+  // In the second turn behind the one that asked.
   EXPECT_GT(reader_.plane->links()[0].bytes_per_us, 0);
+  EXPECT_LE(reader_.plane->links()[0].bytes_per_us, KvMeta::kPatternBytes / 2000.0);
   reader_.plane->SetPeers({});
   EXPECT_TRUE(reader_.plane->links().empty());
 }

@@ -48,6 +48,7 @@ struct KvPlane::Peer {
   std::vector<std::byte> pattern;
   absl::Time proof_started;
   absl::Time read_started;
+  bool landed = false;       // the whole pattern, a turn ago
   size_t pattern_right = 0;  // bytes from the start that have been checked
   bool reading = false;
   bool answered = false;
@@ -261,6 +262,7 @@ bool KvPlane::Connect(Peer* peer) {
   peer->proof_started = now_;
   peer->pattern.resize(KvMeta::kPatternBytes);
   peer->pattern_right = 0;
+  peer->landed = false;
   peer->answered = false;
   peer->read_status = absl::OkStatus();
   ReadPattern(peer, 0, kFirstPatternBytes);
@@ -356,6 +358,8 @@ bool KvPlane::MoveProof(Peer* peer) {
     return true;
   }
   if (peer->bytes_per_us == 0) {
+    // now_ is when the turn began in which they came: the next one knows a time behind them.
+    if (!std::exchange(peer->landed, true)) return true;
     const absl::Duration took = std::max(now_ - peer->read_started, absl::Microseconds(1));
     peer->bytes_per_us =
         (KvMeta::kPatternBytes - kFirstPatternBytes) / absl::ToDoubleMicroseconds(took);

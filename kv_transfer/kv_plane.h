@@ -130,6 +130,8 @@ class KvPlane {
     kProving,
     kUp,
   };
+  // Of the turn that is running, or ran last.
+  absl::Time now() const { return now_; }
   LinkState StateOf(WorkerEpoch peer) const;
   // Grows with every connection to any peer: another value, another link. Zero while there is none.
   uint64_t IncarnationOf(WorkerEpoch peer) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -128,6 +129,7 @@ void KvPuller::End(Running* running, absl::Status status) {
 }
 
 void KvPuller::OnNote(const KvNote& note) {
+  now_ = plane_->now();  // before our own turn: a wait may lie behind the last
   if (note.type == KvNote::Type::kReleased || note.type == KvNote::Type::kRefused) {
     releases_.erase({SecretKey(note.secret), note.attempt});
     if (note.type == KvNote::Type::kReleased) return;
@@ -154,7 +156,9 @@ void KvPuller::OnNote(const KvNote& note) {
       plane_->CountMalformed();
       return;
     }
-    if (!was_complete && running->pull.complete()) running->completed = now_;
+    const bool first = !std::exchange(running->answered, true);
+    if (!was_complete && running->pull.complete())
+      running->completed = first ? running->started : now_;
     return;
   }
 }
@@ -357,6 +361,12 @@ void KvPuller::SendReleases() {
 
 bool KvPuller::RunOnce(absl::Time now, bool drained) {
   now_ = now;
+  // A stop of our own, in which bytes may have come without being seen, is nobody's silence.
+  if (const absl::Duration gap = now - last_turn_; gap > options_.stall / 4) {
+    for (auto& [id, running] : pulls_)
+      running->reads_since = std::min(now, running->reads_since + gap);
+  }
+  last_turn_ = now;
   for (auto& [id, running] : pulls_) Move(running.get(), drained);
   const bool posted = PostPieces();
   SendReleases();

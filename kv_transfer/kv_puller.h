@@ -23,9 +23,11 @@ struct PullResult {
   // or it was lost. DataLoss: generation or checksum wrong. DeadlineExceeded: nothing arrived for
   // too long. Cancelled: by Cancel().
   absl::Status status;
-  std::string payload;     // what the owner passed to Complete
-  absl::Duration hidden;   // pulling before the owner had completed
-  absl::Duration exposed;  // from the owner's completion note until all was checked
+  std::string payload;    // what the owner passed to Complete
+  absl::Duration hidden;  // pulling before the owner had completed
+  // From the owner's completion note until all was checked; of a hand-over that was complete
+  // before, from the start of the pull.
+  absl::Duration exposed;
   uint64_t bytes = 0;
   std::string link;  // shm, tcp, ...
 };
@@ -83,6 +85,7 @@ class KvPuller {
     absl::Time reads_since;  // the last such report, or the first post after there were none
     absl::Time unanswered_since = absl::InfiniteFuture();  // the first open after the last life
     absl::Time started = absl::InfinitePast();
+    bool answered = false;  // the owner has said how far it is
     absl::Time completed = absl::InfinitePast();
     absl::Time ended_at;
   };
@@ -113,6 +116,7 @@ class KvPuller {
   KvPlane* const plane_;
   const Options options_;
   absl::Time now_ = absl::InfinitePast();
+  absl::Time last_turn_ = absl::InfinitePast();
   uint64_t last_id_ = 0;
   uint64_t served_ = 0;  // the pull that last posted a piece
   size_t in_flight_ = 0;
