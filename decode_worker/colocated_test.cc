@@ -205,6 +205,31 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   EXPECT_LT(let_in, 10);
 }
 
+// What a refused ticket is owed is had by the next that fits into it, and by no other.
+TEST_P(ColocatedTest, OneTicketForEachTurnHoweverSmall) {
+  Start(32, {.max_batch = 8});
+  const Prompt holder = Colocated(60, 30), waiting = Colocated(80);
+  const auto large = Ready(28), small = Ready(8, 30), next = Ready(8, 30);
+  Record records[5];
+  ASSERT_TRUE(Submit(holder.job, &records[0]).ok());
+  WorkerTurn();
+  ASSERT_TRUE(Submit(waiting.job, &records[1]).ok());  // 20 + 1 blocks; 16 are free
+  WorkerTurn();
+  ASSERT_TRUE(Submit(Job(*large), &records[2]).ok());  // 7 + 1
+  WorkerTurn();
+  ASSERT_TRUE(records[2].ended.has_value());
+  ASSERT_TRUE(Submit(Job(*small, 30), &records[3]).ok());  // 2 + 1
+  ASSERT_TRUE(Submit(Job(*next, 30), &records[4]).ok());
+  WorkerTurn();
+  EXPECT_TRUE(records[3].promised);
+  EXPECT_FALSE(records[4].promised);
+  ASSERT_TRUE(records[4].ended.has_value());
+  EXPECT_THAT(records[4].ended->message(), HasSubstr("prompts wait"));
+  Settle();
+  EXPECT_EQ(records[1].ids(), waiting.answer);
+  EXPECT_EQ(records[3].ids(), small->answer);
+}
+
 // Whose client does not read has no place in the batch that others wait for.
 TEST_P(ColocatedTest, APausedStreamKeepsNoPromptFromBeginning) {
   Start(64, {.max_batch = 1});

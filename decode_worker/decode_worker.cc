@@ -245,7 +245,7 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time now) {
     return;
   }
   prompts_next_ = prompts_next_ || overtakes;
-  if (wanted >= owed_) owed_ = 0;
+  if (overtakes || wanted >= owed_) owed_ = 0;
   sequence->blocks = *std::move(blocks);
   const std::vector<BlockId> into(sequence->blocks.begin(),
                                   sequence->blocks.begin() + layout_.BlocksFor(sequence->tokens()));
