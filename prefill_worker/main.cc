@@ -25,9 +25,9 @@ int main(int argc, char** argv) {
   if (const auto extra = StartProgram(argc, argv, kUsage); !extra.empty()) {
     RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
   }
-  if (const absl::Duration lease = absl::GetFlag(FLAGS_lease); lease < absl::Seconds(1)) {
-    RefuseToStart(
-        absl::StrCat("--lease is ", absl::FormatDuration(lease), "; it takes one second or more"));
+  if (const absl::Duration lease = absl::GetFlag(FLAGS_lease); lease < absl::Seconds(2)) {
+    RefuseToStart(absl::StrCat("--lease is ", absl::FormatDuration(lease),
+                               "; it takes two seconds or more: readers renew it every second"));
   }
   PrefillWorker::Options options = {.max_queue = absl::GetFlag(FLAGS_max_queue),
                                     .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens)};

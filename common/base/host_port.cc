@@ -1,5 +1,8 @@
 #include "common/base/host_port.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -29,6 +32,14 @@ std::string HostOf(absl::string_view host_port) {
   absl::string_view host = host_port.substr(0, host_port.rfind(':'));
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   return std::string(host);
+}
+
+bool IsAnyAddress(absl::string_view address) {
+  const std::string host = IsHostPort(address) ? HostOf(address) : std::string(address);
+  in_addr four;
+  in6_addr six;
+  return (inet_pton(AF_INET, host.c_str(), &four) == 1 && four.s_addr == INADDR_ANY) ||
+         (inet_pton(AF_INET6, host.c_str(), &six) == 1 && IN6_IS_ADDR_UNSPECIFIED(&six));
 }
 
 }  // namespace baton

@@ -16,5 +16,8 @@ std::string WithPort(absl::string_view host_port, int port);
 int PortOf(absl::string_view host_port);
 // The host of host:port, without the brackets of IPv6.
 std::string HostOf(absl::string_view host_port);
+// Whether the host, of HOST or host:port, is every address of a machine (0.0.0.0, ::): a place to
+// listen at, and none where anybody can be reached.
+bool IsAnyAddress(absl::string_view address);
 
 }  // namespace baton

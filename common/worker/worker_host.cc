@@ -132,6 +132,13 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
     RefuseToStart(
         absl::StrCat("--listen is '", absl::GetFlag(FLAGS_listen), "'; it takes HOST:PORT"));
   }
+  const std::string advertise = absl::GetFlag(FLAGS_advertise);
+  if (IsAnyAddress(advertise.empty() ? absl::GetFlag(FLAGS_listen) : advertise)) {
+    RefuseToStart(absl::StrCat(
+        advertise.empty() ? "--listen is '" : "--advertise is '",
+        advertise.empty() ? absl::GetFlag(FLAGS_listen) : advertise,
+        "', every address of this machine; --advertise has to name one at which routers reach it"));
+  }
   RefuseUnlessOk(ParseRouters(absl::GetFlag(FLAGS_routers)).status());
   RefuseUnlessOk(AttachToken(absl::GetFlag(FLAGS_attach_token)).status());
   RefuseUnlessAtLeast("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());

@@ -95,7 +95,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
        {model, "--chunk-tokens=17"},
        "--chunk-tokens is 17; it takes whole KV blocks, of 16 tokens each (--block-tokens)"},
       {"baton-prefill", {model, "--max-queue=0"}, "queue"},
-      {"baton-prefill", {model, "--lease=0s"}, "lease"},
+      {"baton-prefill", {model, "--lease=1999ms"}, "--lease is 1.999s"},
       {"baton-decode", {model, "--max-batch=0"}, "batch"},
       {"baton-decode", {model, "--max-sequences=-1"}, "sequences"},
       {"baton-decode", {model, "--chunk-tokens=0"}, "chunk_tokens is 0"},
@@ -112,6 +112,9 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "stray"}, "stray"});
     cases.push_back({program, {model, "--listen=here"}, "here"});
     cases.push_back({program, {model, "--listen=127.0.0.1:99999"}, "99999"});
+    cases.push_back({program, {model, "--listen=0.0.0.0:0"}, "--advertise"});
+    cases.push_back({program, {model, "--listen=[::]:0"}, "--advertise"});
+    cases.push_back({program, {model, "--advertise=0.0.0.0"}, "--advertise is '0.0.0.0'"});
     cases.push_back({program, {model, "--listen=192.0.2.1:0"}, "192.0.2.1"});
     cases.push_back({program, {model, "--metrics-listen=:9100"}, "--metrics-listen: ':9100'"});
     cases.push_back({program, {model, "--metrics-listen=192.0.2.1:0"}, "192.0.2.1:0 for metrics"});
