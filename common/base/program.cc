@@ -1,13 +1,17 @@
 #include "common/base/program.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <thread>
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "absl/flags/commandlineflag.h"
@@ -19,6 +23,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/check.h"
 #include "common/base/log.h"
 
 ABSL_FLAG(baton::Severity, log_level, baton::Severity::kInfo,
@@ -208,6 +213,29 @@ void WaitForStop() {
     sigwait(&signals, &second);
     _exit(130);
   }).detach();
+}
+
+LeaveOnStop::LeaveOnStop() : end_(eventfd(0, EFD_CLOEXEC)) {
+  const sigset_t signals = StopSignals();
+  const int stop = signalfd(-1, &signals, SFD_CLOEXEC);
+  BATON_CHECK(end_ >= 0 && stop >= 0) << errno;
+  thread_ = std::thread([end = end_, stop] {
+    pollfd either[2] = {{.fd = end, .events = POLLIN}, {.fd = stop, .events = POLLIN}};
+    while (poll(either, 2, -1) < 0) BATON_CHECK(errno == EINTR) << errno;
+    signalfd_siginfo came;
+    if (either[0].revents == 0 && read(stop, &came, sizeof came) == sizeof came) {
+      Log(Severity::kInfo, "stopped_while_starting",
+          {{"signal", static_cast<int>(came.ssi_signo)}});
+      _exit(128 + static_cast<int>(came.ssi_signo));
+    }
+    close(stop);
+  });
+}
+
+LeaveOnStop::~LeaveOnStop() {
+  eventfd_write(end_, 1);
+  thread_.join();
+  close(end_);
 }
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -35,5 +36,19 @@ void PrintAtStart(absl::string_view lines);
 // status 130.
 void BlockStopSignals();
 void WaitForStop();
+
+// While it lives, what comes between those two, a stop signal ends the process at once, with
+// status 128 + signal: for a start that takes long and leaves nothing behind.
+class LeaveOnStop {
+ public:
+  LeaveOnStop();
+  ~LeaveOnStop();
+  LeaveOnStop(const LeaveOnStop&) = delete;
+  LeaveOnStop& operator=(const LeaveOnStop&) = delete;
+
+ private:
+  int end_;  // an eventfd
+  std::thread thread_;
+};
 
 }  // namespace baton

@@ -151,6 +151,8 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
   }
   const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
   if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
+  const LeaveOnStop leave;  // weights take their time
+  Log(Severity::kInfo, "loading_model", {{"folder", absl::GetFlag(FLAGS_model)}});
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
   host->epoch_ = RandomU64();
   host->metrics_server_ = ListenForMetrics();

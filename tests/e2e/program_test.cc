@@ -183,6 +183,22 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
 }
 
 // Products summed in another order give other KV: such workers are never paired, and a client is
+// Weights take their time to make. Who is stopped meanwhile leaves, and no router ever sees it.
+TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
+  const ScratchFolder folder;
+  const auto worker =
+      Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-decode"), "--random-weights",
+                      absl::StrCat("--model=", BATON_SOURCE_DIR, "/tests/bench/shapes/1b")},
+                     folder.File("log"));
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  ASSERT_TRUE((*worker)->log().WaitFor("loading_model", absl::Seconds(60)).ok());
+  (*worker)->Signal(SIGTERM);
+  const auto status = (*worker)->Wait(absl::Seconds(60));
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(*status, 128 + SIGTERM);
+  EXPECT_TRUE((*worker)->log().WaitFor("stopped_while_starting", absl::Seconds(10)).ok());
+}
+
 // told so; the order that both can be asked for serves.
 TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   for (const std::string prefill : {"portable", "f32"}) {
