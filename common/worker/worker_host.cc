@@ -355,10 +355,18 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
           peers.push_back(
               {.epoch = peer.epoch(), .address = peer.address(), .kv_address = peer.kv_address()});
         }
+        bool fitted = false;
         {
           MutexLock lock(&mutex_);
           ++peers_told_;
+          fitted = !none_fits_;
           none_fits_ = protos.none_fits();
+        }
+        if (fitted && protos.none_fits()) {
+          Log(Severity::kWarning, "no_partner_fits",
+              {{"numerics", model_.numerics_id},
+               {"layout", model_.layout.Fingerprint()},
+               {"why", "as the router says in its log: worker_without_partner"}});
         }
         OnKvThread([this, peers = std::move(peers)] {
           plane_->SetPeers(peers);

@@ -182,7 +182,6 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
   EXPECT_THAT(*address, testing::StartsWith("[fd00::5]:"));
 }
 
-// Products summed in another order give other KV: such workers are never paired, and a client is
 // Weights take their time to make. Who is stopped meanwhile leaves, and no router ever sees it.
 TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   const ScratchFolder folder;
@@ -199,6 +198,7 @@ TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   EXPECT_TRUE((*worker)->log().WaitFor("stopped_while_starting", absl::Seconds(10)).ok());
 }
 
+// Products summed in another order give other KV: such workers are never paired, and a client is
 // told so; the order that both can be asked for serves.
 TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   for (const std::string prefill : {"portable", "f32"}) {
@@ -214,6 +214,14 @@ TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
     } else {
       EXPECT_EQ(answer.status.code(), absl::StatusCode::kUnavailable);
       EXPECT_THAT(std::string(answer.status.message()), HasSubstr("numerics"));
+      for (Process* told :
+           {&(*cluster)->router(), &(*cluster)->prefill(0), &(*cluster)->decode(0)}) {
+        const char* event =
+            told == &(*cluster)->router() ? "worker_without_partner" : "no_partner_fits";
+        const auto line = told->log().WaitFor(event, absl::Seconds(30));
+        ASSERT_TRUE(line.ok()) << line.status();
+        EXPECT_THAT(*line, HasSubstr("numerics"));
+      }
     }
   }
 }
