@@ -2,7 +2,7 @@
 #
 #   docker build -t baton:0.1.0 .
 #
-# BASE is a Debian 12; DEMO_MODEL=0 leaves the demo model out. Programs are built with the flags of `./baton build`.
+# BASE is a Debian 12; DEMO_MODEL=0 leaves the demo model out; REVISION and VERSION go into the labels. Programs are built with the flags of `./baton build`.
 ARG BASE=debian:12-slim
 
 FROM ${BASE} AS build

@@ -35,10 +35,12 @@ constexpr char kUsage[] =
   baton-goodput diff FILE FILE [--fail-on-loss]
                                  two runs or searches side by side
 
-Exits with 0 when all went well, 1 when the load could not be run, or when under --expect a request
-failed or a token differed, 2 when the command line can't be used, 3 when the tool itself was too late
-to be believed, and 130 after Ctrl-C, which cancels what is open and writes what there is; a second
-Ctrl-C leaves at once. verdict exits as the run did, judged by the targets it was given.)";
+Exits with 0 when all went well, also where requests failed or were late; 1 when the load could not be
+run or a file not be read, when under --expect a request failed or a token differed, or when diff
+--fail-on-loss found a loss; 2 when the command line can't be used; 3 when the tool itself was too late
+to be believed; and 130 when a search has used up its --time-budget, and after Ctrl-C, which cancels
+what is open and writes what there is; a second Ctrl-C leaves at once. verdict exits as the run did,
+judged by the targets it was given.)";
 
 const std::vector<Command>& Commands() {
   static const auto* commands = new std::vector<Command>{
