@@ -8,6 +8,14 @@
 #include "absl/strings/strip.h"
 
 namespace baton {
+namespace {
+
+std::string WithoutBrackets(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return std::string(host);
+}
+
+}  // namespace
 
 int PortOf(absl::string_view host_port) {
   const size_t colon = host_port.rfind(':');
@@ -29,13 +37,11 @@ std::string WithPort(absl::string_view host_port, int port) {
 }
 
 std::string HostOf(absl::string_view host_port) {
-  absl::string_view host = host_port.substr(0, host_port.rfind(':'));
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return std::string(host);
+  return WithoutBrackets(host_port.substr(0, host_port.rfind(':')));
 }
 
 bool IsAnyAddress(absl::string_view address) {
-  const std::string host = IsHostPort(address) ? HostOf(address) : std::string(address);
+  const std::string host = IsHostPort(address) ? HostOf(address) : WithoutBrackets(address);
   in_addr four;
   in6_addr six;
   return (inet_pton(AF_INET, host.c_str(), &four) == 1 && four.s_addr == INADDR_ANY) ||

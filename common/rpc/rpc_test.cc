@@ -34,7 +34,7 @@ TEST(HostPortTest, TakesNamesAndBothAddressFamilies) {
 }
 
 TEST(HostPortTest, KnowsWhatIsEveryAddress) {
-  for (const char* any : {"0.0.0.0:0", "0.0.0.0", "[::]:50052", "::"})
+  for (const char* any : {"0.0.0.0:0", "0.0.0.0", "[::]:50052", "::", "[::]"})
     EXPECT_TRUE(IsAnyAddress(any)) << any;
   for (const char* one : {"127.0.0.1:0", "[::1]:1", "fd00::5", "node-0:50052", "10.0.0.0", ""})
     EXPECT_FALSE(IsAnyAddress(one)) << one;
