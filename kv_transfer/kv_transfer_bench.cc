@@ -14,9 +14,9 @@
 
 #include <time.h>
 
-#include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/steady_time.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_publisher.h"
 #include "kv_transfer/kv_puller.h"
@@ -92,11 +92,11 @@ void Measure(const std::string& tls) {
   std::atomic<bool> stop = false;
   std::thread owner_thread([&] {
     while (!stop) {
-      if (!owner.plane->RunOnce(absl::Now())) owner.transport->Wait(absl::Milliseconds(10));
+      if (!owner.plane->RunOnce(SteadyNow())) owner.transport->Wait(absl::Milliseconds(10));
     }
   });
   const auto turn = [&] {
-    if (!reader.plane->RunOnce(absl::Now())) reader.transport->Wait(absl::Milliseconds(1));
+    if (!reader.plane->RunOnce(SteadyNow())) reader.transport->Wait(absl::Milliseconds(1));
   };
   while (reader.plane->links().empty()) turn();
   std::printf("%s: link %s\n", tls.c_str(), reader.plane->links()[0].link.c_str());
@@ -104,10 +104,10 @@ void Measure(const std::string& tls) {
   const PeerId direct = reader.transport->Connect(owner.transport->address()).value();
   std::map<std::string, std::vector<double>> gbps, per_cpu;
   const auto timed = [&](const std::string& what, const std::function<void()>& run) {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const double cpu_start = ThreadCpuNanoseconds();
     run();
-    gbps[what].push_back(kBytes / absl::ToDoubleNanoseconds(absl::Now() - start));
+    gbps[what].push_back(kBytes / absl::ToDoubleNanoseconds(SteadyNow() - start));
     per_cpu[what].push_back(kBytes / (ThreadCpuNanoseconds() - cpu_start));
   };
   const auto raw = [&](const std::string& what, size_t bytes_each, bool scattered) {

@@ -26,7 +26,7 @@ class Histogram {
   explicit Histogram(absl::Span<const double> bounds);
 
   void Observe(double value);
-  // In seconds. Less than nothing, from a clock that was put back, counts as nothing.
+  // In seconds. Less than nothing counts as nothing.
   void Observe(absl::Duration time);
 
   struct Snapshot {

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
 #include "common/base/program.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/rpc_server.h"
 #include "router/client/generate_request.h"
 #include "router/client/printing.h"
@@ -255,10 +255,10 @@ absl::Status Print(absl::string_view text) {
 absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   const bool json = absl::GetFlag(FLAGS_json);
   // More than the router ever gives make no room here; it says itself that they are too many.
-  ReceivedAnswer answer(absl::Now(), std::clamp(request.sampling().n(), 1u, 64u));
+  ReceivedAnswer answer(SteadyNow(), std::clamp(request.sampling().n(), 1u, 64u));
   bool printed = false;
   const absl::Status status = calls->Generate(request, [&](const v1::GenerateEvent& event) {
-    if (absl::Status added = answer.Add(event, absl::Now()); !added.ok()) return added;
+    if (absl::Status added = answer.Add(event, SteadyNow()); !added.ok()) return added;
     if (json) return absl::OkStatus();
     const std::string text = answer.TakePrintable();
     printed |= !text.empty();

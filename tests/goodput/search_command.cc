@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/program.h"
+#include "common/base/steady_time.h"
 #include "tests/goodput/load.h"
 #include "tests/goodput/load_flags.h"
 #include "tests/goodput/machine_watch.h"
@@ -282,7 +283,7 @@ void PrintForecast(const Plan& plan, const ComparedSearch& search) {
 absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_t side,
                                                      const std::string& what, absl::Time end,
                                                      MachineWatch* watch, StopFlag* stop) {
-  const auto in_time = [&] { return absl::Now() + spec.warmup + spec.duration <= end; };
+  const auto in_time = [&] { return SteadyNow() + spec.warmup + spec.duration <= end; };
   for (int tries = 1;; ++tries) {
     bool steady = true;
     if (watch != nullptr) {
@@ -324,7 +325,7 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
     }
   }
   PrintForecast(plan, search);
-  const absl::Time end = absl::Now() + plan.budget;
+  const absl::Time end = SteadyNow() + plan.budget;
   uint64_t loads = 0;
   absl::Status failed;
   while (search.Next()) {
@@ -334,7 +335,7 @@ absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& u
           absl::StrCat("partial: --time-budget was used up after ", loads, " loads"));
     };
     const double needed = step.plan.window_s + absl::ToDoubleSeconds(plan.spec.warmup);
-    if (absl::Now() + absl::Seconds(needed) > end) {
+    if (SteadyNow() + absl::Seconds(needed) > end) {
       out_of_time();
       break;
     }

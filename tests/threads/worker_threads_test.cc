@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/inbox.h"
 #include "common/base/log.h"
 #include "common/base/loop.h"
 #include "common/base/mutex.h"
 #include "common/base/pulse.h"
+#include "common/base/steady_time.h"
 #include "common/base/wakeup.h"
 #include "common/engine/fake_model.h"
 #include "common/sampling/sampler.h"
@@ -358,7 +358,7 @@ class WorkerThreadsTest : public ::testing::Test {
                                  .tokens = tokens,
                                  .original_prompt_tokens = prompt_tokens,
                                  .sampling = sampling,
-                                 .arrival = absl::Now()},
+                                 .arrival = SteadyNow()},
                                 [record](const PrefillUpdate& u) { record->Say(u); });
       EXPECT_TRUE(job.ok()) << job.status();
       if (!job.ok()) return false;
@@ -478,12 +478,12 @@ TEST_F(WorkerThreadsTest, CallersLoopsAndKvThreadsGetEveryTokenRightAndEveryBloc
   };
   for (int turn = 0; turn < 1000 && !all_back(); ++turn) {
     for (const auto& p : prefill_) {
-      p->KvTurn(absl::Now());
-      p->core->RunOnce(absl::Now());
+      p->KvTurn(SteadyNow());
+      p->core->RunOnce(SteadyNow());
     }
     for (const auto& d : decode_) {
-      d->KvTurn(absl::Now());
-      d->core->RunOnce(absl::Now());
+      d->KvTurn(SteadyNow());
+      d->core->RunOnce(SteadyNow());
     }
   }
   EXPECT_TRUE(all_back());
