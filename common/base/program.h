@@ -37,8 +37,8 @@ void PrintAtStart(absl::string_view lines);
 void BlockStopSignals();
 void WaitForStop();
 
-// While it lives, what comes between those two, a stop signal ends the process at once, with
-// status 128 + signal: for a start that takes long and leaves nothing behind.
+// Lives between those two. Meanwhile a stop signal ends the process at once, with status
+// 128 + signal: for a start that takes long and leaves nothing behind.
 class LeaveOnStop {
  public:
   LeaveOnStop();
