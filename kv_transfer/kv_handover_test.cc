@@ -78,6 +78,13 @@ class HandoverTest : public testing::Test {
         });
   }
 
+  // What the reader reads from now on takes so long.
+  void SlowReads(absl::Duration time) {
+    FaultyTransport::Faults slow;
+    slow.read_delay_min = slow.read_delay_max = time;
+    reader_.transport->SetFaults(slow);
+  }
+
   absl::Time now_ = absl::FromUnixSeconds(1000);
   bool owner_runs_ = true;
   // Before the workers, whose end writes to them.
@@ -141,9 +148,7 @@ TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
 // The owner's bytes are on their way all the time.
 TEST_F(HandoverTest, AStopOfOurOwnIsNotTakenForOneOfTheOwners) {
   Introduce();
-  FaultyTransport::Faults slow;
-  slow.read_delay_min = slow.read_delay_max = absl::Milliseconds(6010);
-  reader_.transport->SetFaults(slow);
+  SlowReads(absl::Milliseconds(6010));
   const KvTicket ticket = Open();
   PublishAll(ticket);
   Start(&reader_, ticket, 1, &result_);
@@ -313,9 +318,7 @@ TEST_F(HandoverTest, TheLeaseRunsOutOnlyWithoutAWord) {
   Run(absl::Seconds(15), absl::Milliseconds(50));
   EXPECT_FALSE(ended_.has_value()) << "not while it is being computed";
   PublishAll(ticket);
-  FaultyTransport::Faults slow;
-  slow.read_delay_min = slow.read_delay_max = absl::Seconds(3);
-  reader_.transport->SetFaults(slow);
+  SlowReads(absl::Seconds(3));
   Run(absl::Seconds(8), absl::Milliseconds(50));
   const uint64_t pull = Start(&reader_, ticket, 1, &result_);
   Run(absl::Seconds(4), absl::Milliseconds(50));
@@ -337,9 +340,7 @@ TEST_F(HandoverTest, ALeaseIsJudgedAfterTheInboxIsDrained) {
   Introduce();
   const KvTicket ticket = Open();
   PublishAll(ticket);
-  FaultyTransport::Faults slow;
-  slow.read_delay_min = slow.read_delay_max = absl::Seconds(1);
-  reader_.transport->SetFaults(slow);
+  SlowReads(absl::Seconds(1));
   Run(absl::Seconds(5), absl::Milliseconds(50));
   // The owner stops for longer than its lease; meanwhile a reader takes everything.
   owner_runs_ = false;
@@ -408,9 +409,7 @@ TEST_F(HandoverTest, AReadThatStallsEndsByForceAndOnlyThenTheBlocksComeBack) {
 
 TEST_F(HandoverTest, CancelWaitsForReadsUnderWay) {
   Introduce();
-  FaultyTransport::Faults slow;
-  slow.read_delay_min = slow.read_delay_max = absl::Seconds(1);
-  reader_.transport->SetFaults(slow);
+  SlowReads(absl::Seconds(1));
   const KvTicket ticket = Open();
   PublishAll(ticket);
   std::vector<BlockId> blocks;
@@ -428,9 +427,7 @@ TEST_F(HandoverTest, CancelWaitsForReadsUnderWay) {
 
 TEST_F(HandoverTest, ALostPeerIsUnavailable) {
   Introduce();
-  FaultyTransport::Faults slow;
-  slow.read_delay_min = slow.read_delay_max = absl::Seconds(1);
-  reader_.transport->SetFaults(slow);
+  SlowReads(absl::Seconds(1));
   const KvTicket ticket = Open();
   PublishAll(ticket);
   Start(&reader_, ticket, 1, &result_);
