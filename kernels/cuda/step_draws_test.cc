@@ -188,6 +188,47 @@ TEST(DrawnStepTest, LogitsOfTheOtherRowsReachTheHost) {
   }
 }
 
+// The sequence is drawn for on the device, then once on the host, then on the device again, whose
+// slot for it has not seen the host's token. Bias makes the device draw that token again if its
+// penalty is forgotten.
+TEST(DrawnStepTest, ATokenThatTheHostDrewMeanwhileIsPenalised) {
+  constexpr int kSteps = 5, kOnHost = 1;
+  SamplingOptions sampling;
+  sampling.logit_bias = {{7, 50.0f}, {9, 48.0f}};
+  sampling.presence_penalty = 2;
+  sampling.frequency_penalty = 2;
+  sampling.repetition_penalty = 100;
+  const SmallDecoder::Shape shape;
+  const TestDevice device(SeededDevice(1));
+  SmallDecoder decoder(device, shape, true), alone(device, shape, false);
+  Sampler sampler;
+  auto item = Batch(1, 0, shape.block_tokens)[0];
+  TokenHistory history(item.tokens, 1);
+  for (int i = 0; i < kSteps; ++i) {
+    auto expected_logits = alone.Run({item}, false);
+    const auto expected =
+        sampler.Sample(absl::MakeSpan(expected_logits), sampling, i + 1, i, &history);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    if (i <= kOnHost) {
+      EXPECT_EQ(expected->id, i == 0 ? 7 : 9);
+    }
+    const DrawOptions options = DrawOf(sampling, 0, i + 1, &history);
+    std::vector<DrawnToken> drawn(i == kOnHost ? 0 : 1);
+    std::vector<float> logits(i == kOnHost ? SmallDecoder::kVocab : 0);
+    ASSERT_EQ(decoder.Start(
+                  {item}, absl::MakeSpan(logits), true,
+                  {.options = {i == kOnHost ? nullptr : &options}, .drawn = absl::MakeSpan(drawn)}),
+              absl::OkStatus());
+    ASSERT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
+    if (i != kOnHost) {
+      EXPECT_EQ(drawn[0].id, expected->id) << "step " << i;
+    }
+    history.Append(expected->id);
+    item = Batch(1, i + 1, shape.block_tokens)[0];
+    item.tokens = {expected->id};
+  }
+}
+
 TEST(DrawnStepTest, ARowFollowsOnlyWhatWasDrawn) {
   const SmallDecoder::Shape shape;
   const TestDevice device(SeededDevice(1));

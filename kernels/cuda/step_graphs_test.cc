@@ -255,6 +255,36 @@ TEST(RecordedStepTest, IsRecordedAnewWhereMemoryMoved) {
   EXPECT_EQ(recorded.Pool(), alone.Pool());
 }
 
+// Returns a prompt chunk of seven tokens of one sequence, in blocks of its own.
+SmallDecoder::Item ChunkOfSeven(int first_position, int block_tokens) {
+  SmallDecoder::Item item = {.tokens = {1, 2, 3, 4, 5, 6, 7}, .first_position = first_position};
+  for (int b = 0; b * block_tokens < first_position + 7; ++b) {
+    item.blocks.push_back(SmallDecoder::kBlocks - 1 - b);
+  }
+  return item;
+}
+
+// Nothing else that a recorded step uses moves here: the first chunk has as many rows as the
+// second.
+TEST(RecordedStepTest, IsRecordedAnewWherePartialResultsOfAttentionMoved) {
+  const SmallDecoder::Shape shape = {
+      .head_dim = 64, .heads = 4, .kv_heads = 2, .block_tokens = 16, .context = 600};
+  const TestDevice device(SeededDevice(6));
+  SmallDecoder recorded(device, shape, true), alone(device, shape, false);
+  const auto expect_same = [&](const std::vector<SmallDecoder::Item>& items) {
+    EXPECT_EQ(recorded.Run(items), alone.Run(items, false)) << items[0].first_position;
+  };
+  expect_same({ChunkOfSeven(0, shape.block_tokens)});
+  for (int i = 0; i < 3; ++i) expect_same(Batch(2, i, shape.block_tokens));
+  EXPECT_EQ(recorded.counts().recorded, 1);
+  EXPECT_EQ(recorded.counts().replayed, 1);
+  expect_same({ChunkOfSeven(590, shape.block_tokens)});
+  for (int i = 3; i < 6; ++i) expect_same(Batch(2, i, shape.block_tokens));
+  EXPECT_EQ(recorded.counts().recorded, 2);
+  EXPECT_EQ(recorded.counts().replayed, 2);
+  EXPECT_EQ(recorded.Pool(), alone.Pool());
+}
+
 TEST(RecordedStepTest, TwoRunAtOnceAndTheOldestIsWaitedFor) {
   const SmallDecoder::Shape shape;
   for (uint64_t seed = 1; seed <= 5; ++seed) {
