@@ -128,7 +128,7 @@ void CheckFast(KernelTrial& trial, const TwinAttention& attention) {
 
 void RunSplitCase(KernelTrial& trial, int i) {
   // Every head_dim and every ratio of heads; ranges, and more tiles than the pipeline has stages.
-  constexpr int kBlockTokens[] = {16, 64, 8, 24, 5}, kMostRanges = 3;
+  constexpr int kBlockTokens[] = {16, 64, 8, 32, 5}, kMostRanges = 3;
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
   const int head_dim = HeadDim(i, 16);
   const KvLayout layout = {.layers = 2,
@@ -187,7 +187,7 @@ void RunSplitCase(KernelTrial& trial, int i) {
 }
 
 void RunPrefillCase(KernelTrial& trial, int i) {
-  constexpr int kBlockTokens[] = {16, 64, 8, 24, 5};
+  constexpr int kBlockTokens[] = {32, 64, 8, 24, 5};
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
   const int head_dim = HeadDim(i, 16), ratio = (i * 5 + 2) % 16 + 1;  // every one
   if (PrefillAttentionSharedBytes(head_dim) > trial.shared_bytes()) return;

@@ -32,9 +32,9 @@ TEST(KernelMutationsTest, OfRopeTableAreCaught) { ExpectAllCaught(RopeTableCase(
 TEST(KernelMutationsTest, OfRopeWriteKvAreCaught) { ExpectAllCaught(RopeWriteKvCase(), 13); }
 TEST(KernelMutationsTest, OfPagedAttentionAreCaught) { ExpectAllCaught(PagedAttentionCase(), 25); }
 TEST(KernelMutationsTest, OfAttentionPlanAreCaught) { ExpectAllCaught(AttentionPlanCase(), 7); }
-TEST(KernelMutationsTest, OfSplitAttentionAreCaught) { ExpectAllCaught(SplitAttentionCase(), 49); }
+TEST(KernelMutationsTest, OfSplitAttentionAreCaught) { ExpectAllCaught(SplitAttentionCase(), 52); }
 TEST(KernelMutationsTest, OfPrefillAttentionAreCaught) {
-  ExpectAllCaught(PrefillAttentionCase(), 44);
+  ExpectAllCaught(PrefillAttentionCase(), 47);
 }
 TEST(KernelMutationsTest, OfArgmaxAreCaught) { ExpectAllCaught(ArgmaxCase(), 5); }
 

@@ -93,13 +93,9 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
   // Of all rows of the block.
   const int first = FirstKey(block.place.position, attention.window), last = block.LastKey();
   const int first_tile = first / kAttentionTileKeys, last_tile = last / kAttentionTileKeys;
-  const auto load = [&](int tile) {
-    LoadTile<T, kHeadDim, kPrefillAttentionWarps * 32>(pages, blocks, kv_head,
-                                                       tile * kAttentionTileKeys, first, last,
-                                                       &stages[tile % kStages * kStage<kHeadDim>]);
-  };
-  for (int tile = first_tile; tile < first_tile + kStages - 1; ++tile) {
-    if (tile <= last_tile) load(tile);
+  TileLoader<T, kHeadDim, kPrefillAttentionWarps * 32> loader(pages, blocks, kv_head, first, last);
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    if (!loader.Done()) loader.LoadNext(&stages[stage * kStage<kHeadDim>]);
     CopyAsyncCommit();
   }
 
@@ -129,20 +125,22 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
 
   RangesState<kHeadDim> ranges(values + Warp() * kAttentionTileRows * kHeadDim);
   TileState<kHeadDim> state;
+  int read = 0;  // the stage that is read
   for (int tile = first_tile; tile <= last_tile; ++tile) {
     BATON_MUTATE("prefill_attention: wait", CopyAsyncWait<kStages - 2>(),
                  CopyAsyncWait<kStages - 1>());
     BATON_MUTATE("prefill_attention: barrier before a stage is read", SyncThreads(), (void)0);
-    const int next =
-        tile + BATON_MUTATE("prefill_attention: stage that is filled", kStages - 1, kStages);
-    if (next <= last_tile) load(next);
-    if (BATON_MUTATE("prefill_attention: groups at the end", true, next <= last_tile)) {
+    const int filled = BATON_MUTATE("prefill_attention: stage that is filled",
+                                    read == 0 ? kStages - 1 : read - 1, read);
+    if (!loader.Done()) loader.LoadNext(&stages[filled * kStage<kHeadDim>]);
+    if (BATON_MUTATE("prefill_attention: groups at the end", true, !loader.Done())) {
       CopyAsyncCommit();
     }
+    const T* const stage = &stages[read * kStage<kHeadDim>];
+    read = read == kStages - 1 ? 0 : read + 1;
     const int begin = tile * kAttentionTileKeys;
     // Tiles that no row of the warp sees change nothing.
     if (begin <= seen_last && begin + kAttentionTileKeys > seen_first) {
-      const T* const stage = &stages[tile % kStages * kStage<kHeadDim>];
       AddTile<T, kHeadDim>(
           queries, stage, stage + kAttentionTileKeys * kPitch, begin, view,
           BATON_MUTATE(

@@ -34,12 +34,9 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
         BATON_MUTATE("split_attention: end of a range", kAttentionRange, 2 * kAttentionRange) - 1;
     const int last = rows.LastKey() < range_end ? rows.LastKey() : range_end;
     const int first_tile = first / kAttentionTileKeys, last_tile = last / kAttentionTileKeys;
-    const auto load = [&](int tile) {
-      LoadTile<T, kHeadDim, 32>(pages, blocks, kv_head, tile * kAttentionTileKeys, first, last,
-                                &stages[tile % kStages * kStage<kHeadDim>]);
-    };
-    for (int tile = first_tile; tile < first_tile + kStages - 1; ++tile) {
-      if (tile <= last_tile) load(tile);
+    TileLoader<T, kHeadDim, 32> loader(pages, blocks, kv_head, first, last);
+    for (int stage = 0; stage < kStages - 1; ++stage) {
+      if (!loader.Done()) loader.LoadNext(&stages[stage * kStage<kHeadDim>]);
       CopyAsyncCommit();
     }
 
@@ -60,18 +57,20 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     }
 
     TileState<kHeadDim> state;
+    int read = 0;  // the stage that is read
     for (int tile = first_tile; tile <= last_tile; ++tile) {
       BATON_MUTATE("split_attention: wait", CopyAsyncWait<kStages - 2>(),
                    CopyAsyncWait<kStages - 1>());
       // Copies of the other lanes are there, and the stage that is filled next has been read.
       BATON_MUTATE("split_attention: barrier before a stage is read", SyncWarp(), (void)0);
-      const int next =
-          tile + BATON_MUTATE("split_attention: stage that is filled", kStages - 1, kStages);
-      if (next <= last_tile) load(next);
-      if (BATON_MUTATE("split_attention: groups at the end", true, next <= last_tile)) {
+      const int filled = BATON_MUTATE("split_attention: stage that is filled",
+                                      read == 0 ? kStages - 1 : read - 1, read);
+      if (!loader.Done()) loader.LoadNext(&stages[filled * kStage<kHeadDim>]);
+      if (BATON_MUTATE("split_attention: groups at the end", true, !loader.Done())) {
         CopyAsyncCommit();
       }
-      const T* const stage = &stages[tile % kStages * kStage<kHeadDim>];
+      const T* const stage = &stages[read * kStage<kHeadDim>];
+      read = read == kStages - 1 ? 0 : read + 1;
       AddTile<T, kHeadDim>(
           queries, stage, stage + kAttentionTileKeys * kPitch, tile * kAttentionTileKeys, view,
           BATON_MUTATE("split_attention: cap of later ranges", scale,
