@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,7 @@ void RunPlanCase(KernelTrial& trial, int i) {
                        kAttentionRange + std::clamp(window, 1, 2000)},
                       rows);
   const int all = static_cast<int>(step.sequence_of_row.size());
+  const int prefill_rows = i % 2 == 0 ? INT32_MAX : trial.Pick(1, 30);
   const int first_row = i < 6 ? 0 : trial.Pick(0, all / 2);
   const int count = i < 6 ? all : trial.Pick(1, all - first_row);
   TwinMemory* const first_item = trial.Memory(DType::kF32, count + 1, 0, /*is_output=*/true);
@@ -105,13 +107,16 @@ void RunPlanCase(KernelTrial& trial, int i) {
     return AttentionPlanParams{.step = step.at(side),
                                .first_row = first_row,
                                .rows = count,
+                               .prefill_rows = prefill_rows,
                                .tile_rows = tile_rows,
                                .window = window,
                                .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
                                .items = reinterpret_cast<AttentionItem*>(items->at(side))};
   };
   trial.Run(trial.kernels().attention_plan, params(Side::kKernel), params(Side::kTwin));
-  trial.Check(absl::StrCat(count, " rows by ", tile_rows, ", window ", window), 0, 0);
+  trial.Check(absl::StrCat(count, " rows by ", tile_rows, ", window ", window, ", those of ",
+                           prefill_rows, " left out"),
+              0, 0);
 }
 
 // Smaller heads more often, and each once more from case `half` on, where pools are of f16.
@@ -126,29 +131,35 @@ void CheckFast(KernelTrial& trial, const TwinAttention& attention) {
   trial.Check(attention.Name(), half ? 0x1p-11 : 0x1p-8, half ? 0.1 : 0.5);
 }
 
+constexpr int kSplitCases = 22;
+
 void RunSplitCase(KernelTrial& trial, int i) {
   // Every head_dim and every ratio of heads; ranges, and more tiles than the pipeline has stages.
   constexpr int kBlockTokens[] = {16, 64, 8, 32, 5}, kMostRanges = 3;
+  // A tile of four rows under a window: the first row sees the last key of a range, the others see
+  // none of that range.
+  const bool leaves_range = i == kSplitCases - 1;
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
-  const int head_dim = HeadDim(i, 16);
+  const int head_dim = leaves_range ? 64 : HeadDim(i, 16);
   const KvLayout layout = {.layers = 2,
                            .kv_heads = i % 4 == 0 ? 2 : 1,
                            .head_dim = head_dim,
                            .block_tokens = kBlockTokens[i / 2 % 5],
                            .type = type};
   // A chunk that crosses the end of a range or of a tile, a prompt, a token of decode.
-  const int chunk = trial.Pick(2, 5), prompt = trial.Pick(1, 9);
-  const std::vector<int> lengths = {
-      (i % 4 == 0 ? kAttentionRange : 32 * trial.Pick(1, 3)) + chunk / 2, prompt,
-      i % 4 == 1 ? trial.Pick(513, 600) : trial.Pick(1, 100)};
+  const int chunk = leaves_range ? 4 : trial.Pick(2, 5), prompt = trial.Pick(1, 9);
+  std::vector<int> lengths = {(i % 4 == 0 ? kAttentionRange : 32 * trial.Pick(1, 3)) + chunk / 2,
+                              prompt, i % 4 == 1 ? trial.Pick(513, 600) : trial.Pick(1, 100)};
   const int windows[] = {0, i == 3 ? 1 : trial.Pick(1, 20), trial.Pick(30, 300), 1 << 30};
+  const int window = windows[leaves_range ? 2 : i / 2 % 4];
+  if (leaves_range) lengths[0] = kAttentionRange + window - 2 + chunk;
   const bool wide = i == 13;
   const TwinAttention attention(
       trial, {.layout = layout,
               .lengths = lengths,
               .rows = {chunk, prompt, 1},
-              .ratio = (i * 5 + 2) % 16 + 1,
-              .window = windows[i / 2 % 4],
+              .ratio = leaves_range ? 4 : (i * 5 + 2) % 16 + 1,
+              .window = window,
               .soft_cap = wide         ? kWideSoftCap
                           : i % 3 == 1 ? SomeSoftCap(trial)
                                        : 0,
@@ -160,29 +171,36 @@ void RunSplitCase(KernelTrial& trial, int i) {
   const int tile_rows = i % 4 == 0 ? 1 : AttentionTileRows(of_kernel);
   const size_t items = size_t{kMostRanges} * attention.rows;
   const size_t lines = items * tile_rows * attention.heads;
-  const auto scratch = [&](size_t words) { return trial.Scratch(words)->at(Side::kKernel); };
   TwinMemory* const first_item = trial.Scratch(attention.rows + 1);
   TwinMemory* const list = trial.Scratch(2 * items);
+  // In some cases the chunk is for prefill_attention, and its rows stay as they are.
+  const int prefill_rows = i % 5 == 3 && chunk > prompt ? chunk : INT32_MAX;
   const auto plan = [&](Side side) {
     return AttentionPlanParams{.step = attention.step.at(side),
                                .rows = attention.rows,
+                               .prefill_rows = prefill_rows,
                                .tile_rows = tile_rows,
                                .window = attention.shape.window,
                                .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
                                .items = reinterpret_cast<AttentionItem*>(list->at(side))};
   };
-  const SplitAttentionParams params = {
-      .attention = of_kernel,
-      .plan = plan(Side::kKernel),
-      .blocks = trial.Pick(1, 5),
-      .values = reinterpret_cast<float*>(scratch(lines * head_dim)),
-      .sums = reinterpret_cast<float*>(scratch(2 * lines))};
+  TwinMemory* const values = trial.Scratch(lines * head_dim);
+  TwinMemory* const sums = trial.Scratch(2 * lines);
+  const int blocks = trial.Pick(1, 5);
+  const auto params = [&](Side side) {
+    return SplitAttentionParams{.attention = attention.at(side),
+                                .plan = plan(side),
+                                .blocks = blocks,
+                                .values = reinterpret_cast<float*>(values->at(side)),
+                                .sums = reinterpret_cast<float*>(sums->at(side))};
+  };
   RunTwin(plan(Side::kTwin));
   for (TwinMemory* const memory : {first_item, list}) memory->GiveToKernel();
-  trial.Run(trial.kernels().split_attention[AttentionKernelIndex(of_kernel.pages)],
-            LaunchOf(params), params);
-  trial.Run(trial.kernels().merge_attention, MergeLaunchOf(params), params);
-  RunTwin(attention.at(Side::kTwin));
+  const SplitAttentionParams split = params(Side::kKernel);
+  trial.Run(trial.kernels().split_attention[AttentionKernelIndex(of_kernel.pages)], LaunchOf(split),
+            split);
+  trial.Run(trial.kernels().merge_attention, MergeLaunchOf(split), split);
+  RunTwin(params(Side::kTwin));
   CheckFast(trial, attention);
 }
 
@@ -204,6 +222,13 @@ void RunPrefillCase(KernelTrial& trial, int i) {
   std::vector<int> lengths = {(i % 2 == 0 ? 2 * kAttentionRange : 96) + chunk / 2, prompt,
                               trial.Pick(1, 100)};
   std::vector<int> rows = {chunk, prompt, 1};
+  // In some cases the shorter sequences, which come first, are for split attention, and their rows
+  // stay as they are.
+  const bool mixed = i % 4 == 2;
+  if (mixed) {
+    std::reverse(lengths.begin(), lengths.end());
+    std::reverse(rows.begin(), rows.end());
+  }
   if (i == 3) {  // more sequences than a warp has lanes, one of them without rows, before those
     lengths.insert(lengths.begin(), 34, trial.Pick(1, 9));
     rows.insert(rows.begin(), 34, 1);
@@ -223,13 +248,15 @@ void RunPrefillCase(KernelTrial& trial, int i) {
                            : i == 6 ? 1000
                                     : 1});
   trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
+  const int prefill_rows = mixed ? chunk : 1;
   const auto params = [&](Side side) {
     PrefillAttentionParams prefill = {
         .attention = attention.at(side),
         .sequences = static_cast<int32_t>(attention.step.sequences.size()),
+        .prefill_rows = prefill_rows,
         .tile_rows = tile};
     for (const TwinStep::Sequence& sequence : attention.step.sequences) {
-      prefill.tiles += TilesOf(sequence.rows, tile);
+      if (sequence.rows >= prefill_rows) prefill.tiles += TilesOf(sequence.rows, tile);
     }
     return prefill;
   };
@@ -241,9 +268,27 @@ void RunPrefillCase(KernelTrial& trial, int i) {
 
 }  // namespace
 
+int64_t MmasOfPrefillAttention(const TestedKernels& tested, int rows) {
+  KernelTrial trial(1, &tested);
+  const TwinAttention attention(trial, {.layout = {2, 1, 64, 64, DType::kBF16},
+                                        .lengths = {6 * kAttentionTileKeys + rows},
+                                        .rows = {rows},
+                                        .ratio = 1});
+  std::map<std::string, int64_t> collectives;
+  trial.options.collectives = &collectives;
+  const PrefillAttentionParams params = {.attention = attention.at(Side::kKernel),
+                                         .sequences = 1,
+                                         .prefill_rows = 1,
+                                         .tile_rows = kAttentionTileRows * kPrefillAttentionWarps,
+                                         .tiles = 1};
+  trial.Run(trial.kernels().prefill_attention[AttentionKernelIndex(params.attention.pages)],
+            LaunchOf(params), params);
+  return trial.status().ok() ? collectives["Mma<Bf16>"] : -1;
+}
+
 KernelCase PagedAttentionCase() { return {32, RunPagedCase}; }
 KernelCase AttentionPlanCase() { return {12, RunPlanCase}; }
-KernelCase SplitAttentionCase() { return {21, RunSplitCase}; }
+KernelCase SplitAttentionCase() { return {kSplitCases, RunSplitCase}; }
 KernelCase PrefillAttentionCase() { return {21, RunPrefillCase}; }
 
 }  // namespace baton

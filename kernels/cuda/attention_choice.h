@@ -7,28 +7,31 @@
 
 namespace baton {
 
-enum class AttentionKernel {
-  kPaged,    // paged_attention: everything
-  kSplit,    // attention_plan, split_attention, merge_attention
-  kPrefill,  // prefill_attention, with the bits of kSplit
-};
+// Returns whether split_attention and prefill_attention, which use tensor cores, can compute
+// attention of such q and pages on a device whose thread blocks may have `shared_bytes` of shared
+// memory; otherwise paged_attention computes it. The answer depends on q and pages alone: the bits
+// of paged_attention differ from those of the other two, and a row's bits must not depend on which
+// other rows are in its step.
+bool UsesTensorCores(const PagedAttentionParams& params, size_t shared_bytes);
 
-// What computes attention of such q and pages on a device whose blocks may have that much shared
-// memory, in a step where no sequence has more than `most_rows` rows. Whether it is kPaged depends
-// on q and pages alone: its bits are others, and a row's must not depend on who else is in its
-// step.
-AttentionKernel ChooseAttention(const PagedAttentionParams& params, int most_rows,
-                                size_t shared_bytes);
+// Returns the number of rows from which on prefill_attention takes a sequence of a step;
+// split_attention takes the shorter ones. Both give a row the same bits. With fewer rows than
+// these, warps of a thread block of prefill_attention would have none. INT32_MAX where
+// prefill_attention does not fit in `shared_bytes`. UsesTensorCores must be true.
+int32_t PrefillAttentionRows(const PagedAttentionParams& params, size_t shared_bytes);
 
-// Which of KernelTable::split_attention and prefill_attention takes such pages; -1: none.
+// Returns the index into KernelTable::split_attention and prefill_attention for such pages, or -1
+// where there is none.
 int AttentionKernelIndex(const LayerPages& pages);
 
-// Of what split_attention leaves of one row and head in one range: values, and two sums.
+// Returns the bytes of a partial result of split_attention for one row, one head and one range: the
+// weighted values and two sums.
 constexpr int64_t AttentionLineBytes(int head_dim) {
   return (head_dim + 2) * static_cast<int64_t>(sizeof(float));
 }
 
-// How many rows of a sequence split_attention takes together: as many as there are lines for.
+// Returns how many rows of a sequence split_attention takes together: their query heads of one KV
+// head fill the rows of one mma.
 int AttentionTileRows(const PagedAttentionParams& params);
 
 }  // namespace baton

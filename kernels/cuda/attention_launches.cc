@@ -31,13 +31,13 @@ absl::Status AttentionLaunches::Reserve(const StepMemory& memory) {
   return partial_memory_.AtLeast(memory.attention_partials).status();
 }
 
-// As attention_plan.cu counts: items of whole tiles, in the order of rows.
+// Counts as attention_plan.cu does: items of whole tiles, in the order of rows.
 void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
-                                     absl::Span<const SequenceRows> sequences, int tile_rows,
-                                     std::vector<Part>* parts) const {
+                                     absl::Span<const SequenceRows> sequences, int prefill_rows,
+                                     int tile_rows, std::vector<Part>* parts) const {
   std::vector<const SequenceRows*> in_order;
   for (const SequenceRows& sequence : sequences) {
-    if (sequence.rows > 0) in_order.push_back(&sequence);
+    if (sequence.rows > 0 && sequence.rows < prefill_rows) in_order.push_back(&sequence);
   }
   std::sort(in_order.begin(), in_order.end(), [](const SequenceRows* a, const SequenceRows* b) {
     return a->first_row < b->first_row;
@@ -47,12 +47,14 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
   const int64_t most_items =
       std::max<int64_t>(static_cast<int64_t>(most_partial_bytes_) / tile_bytes, 1);
   parts->clear();
-  int begin = 0;  // of the part that is being made
+  // First row of the part that is being made.
+  int begin = in_order.empty() ? 0 : in_order.front()->first_row;
   int64_t items = 0;
   const auto end_part = [&](int end) {
     Part part = {.plan = {.step = params.step,
                           .first_row = begin,
                           .rows = end - begin,
+                          .prefill_rows = prefill_rows,
                           .tile_rows = tile_rows,
                           .window = params.window},
                  .items = items};
@@ -71,7 +73,7 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
       items += ranges;
     }
   }
-  end_part(params.step.rows);
+  if (!in_order.empty()) end_part(in_order.back()->first_row + in_order.back()->rows);
 }
 
 int64_t AttentionLaunches::MostItems(const FixedStep& step) const {
@@ -127,25 +129,39 @@ absl::Status AttentionLaunches::MakePlans(Plans* plans) {
 absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
                                        absl::Span<const SequenceRows> sequences, uint64_t version,
                                        const FixedStep* fixed) {
-  int most_rows = 1;
-  for (const SequenceRows& sequence : sequences) most_rows = std::max(most_rows, sequence.rows);
-  switch (ChooseAttention(params, most_rows, runtime_->info().shared_bytes)) {
-    case AttentionKernel::kPaged:
-      return runtime_->Launch(kernels_->paged_attention, LaunchOf(params), params, *stream_);
-    case AttentionKernel::kPrefill: {
-      PrefillAttentionParams prefill = {
-          .attention = params,
-          .sequences = static_cast<int32_t>(sequences.size()),
-          .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps};
-      for (const SequenceRows& sequence : sequences) {
-        prefill.tiles += TilesOf(sequence.rows, prefill.tile_rows);
-      }
-      return runtime_->Launch(kernels_->prefill_attention[AttentionKernelIndex(params.pages)],
-                              LaunchOf(prefill), prefill, *stream_);
-    }
-    case AttentionKernel::kSplit:
-      break;
+  const size_t shared_bytes = runtime_->info().shared_bytes;
+  if (!UsesTensorCores(params, shared_bytes)) {
+    return runtime_->Launch(kernels_->paged_attention, LaunchOf(params), params, *stream_);
   }
+  PrefillAttentionParams prefill = {
+      .attention = params,
+      .sequences = static_cast<int32_t>(sequences.size()),
+      .prefill_rows = PrefillAttentionRows(params, shared_bytes),
+      .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps};
+  int most_split_rows = 0;  // of a sequence that split attention takes
+  for (const SequenceRows& sequence : sequences) {
+    if (sequence.rows >= prefill.prefill_rows) {
+      prefill.tiles += TilesOf(sequence.rows, prefill.tile_rows);
+    } else {
+      most_split_rows = std::max(most_split_rows, sequence.rows);
+    }
+  }
+  if (prefill.tiles > 0) {
+    if (absl::Status status =
+            runtime_->Launch(kernels_->prefill_attention[AttentionKernelIndex(params.pages)],
+                             LaunchOf(prefill), prefill, *stream_);
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (most_split_rows == 0) return absl::OkStatus();
+  return AttendSplit(params, sequences, version, fixed, prefill.prefill_rows, most_split_rows);
+}
+
+absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
+                                            absl::Span<const SequenceRows> sequences,
+                                            uint64_t version, const FixedStep* fixed,
+                                            int prefill_rows, int most_rows) {
   const int tile_rows = std::min(AttentionTileRows(params), most_rows);
   const int64_t line_bytes = LineBytes(params) * params.heads;
   bool is_fixed = false;
@@ -154,22 +170,25 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
     is_fixed = most_rows == 1 && HasRoom(*fixed);
   }
   Plans& plans = is_fixed ? FixedPlansOf(params.window) : plans_;
-  if (version != plans.version || params.window != plans.window || tile_rows != plans.tile_rows ||
+  if (version != plans.version || params.window != plans.window ||
+      prefill_rows != plans.prefill_rows || tile_rows != plans.tile_rows ||
       line_bytes != plans.line_bytes) {
     plans.version = 0;  // until it is done
     if (is_fixed) {
       plans.parts = {{.plan = {.step = params.step,
                                .first_row = 0,
                                .rows = params.step.rows,
+                               .prefill_rows = prefill_rows,
                                .tile_rows = 1,
                                .window = params.window},
                       .items = MostItems(*fixed)}};
     } else {
-      CutIntoParts(params, sequences, tile_rows, &plans.parts);
+      CutIntoParts(params, sequences, prefill_rows, tile_rows, &plans.parts);
     }
     if (absl::Status status = MakePlans(&plans); !status.ok()) return status;
     plans.version = version;
     plans.window = params.window;
+    plans.prefill_rows = prefill_rows;
     plans.tile_rows = tile_rows;
     plans.line_bytes = line_bytes;
   }

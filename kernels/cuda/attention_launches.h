@@ -15,10 +15,12 @@
 
 namespace baton {
 
-// Puts attention of a step on a stream, by the kernels that attention_choice.h names, with the
-// memory that they need beside it. A plan is made on the device once for all layers of a step that
-// have the same window. Rows whose partial results would take more memory than they may are done
-// one part after another; a part is a tile of rows at least.
+// Enqueues attention of a step on a stream, with the kernels that attention_choice.h names, and
+// owns the memory that they need beside the step's. In a step that holds prompt chunks and running
+// sequences, prefill attention computes the chunks and split attention the others. A plan is made
+// on the device once for all layers of a step that have the same window. Rows whose partial results
+// would take more memory than they may are computed one part after another; a part has at least one
+// tile of rows.
 class AttentionLaunches {
  public:
   // All must outlive this.
@@ -69,14 +71,19 @@ class AttentionLaunches {
     DeviceBuffer memory;
     // What they are for.
     uint64_t version = 0;
-    int window = 0, tile_rows = 0;
+    int window = 0, prefill_rows = 0, tile_rows = 0;
     int64_t line_bytes = 0;
   };
 
   int64_t MostItems(const FixedStep& step) const;
   Plans& FixedPlansOf(int window);
   void CutIntoParts(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
-                    int tile_rows, std::vector<Part>* parts) const;
+                    int prefill_rows, int tile_rows, std::vector<Part>* parts) const;
+  // Enqueues split attention of the sequences with fewer rows than `prefill_rows`, the longest of
+  // which has `most_rows`.
+  absl::Status AttendSplit(const PagedAttentionParams& params,
+                           absl::Span<const SequenceRows> sequences, uint64_t version,
+                           const FixedStep* fixed, int prefill_rows, int most_rows);
   absl::Status MakePlans(Plans* plans);
 
   DeviceRuntime* const runtime_;

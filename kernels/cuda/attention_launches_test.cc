@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_launches.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -29,34 +30,32 @@ PagedAttentionParams SomeParams() {
                     .type = DType::kBF16}};
 }
 
-TEST(AttentionChoiceTest, SplitTakesPoolsOf16BitsAndHeadsThatFitATile) {
+TEST(AttentionChoiceTest, TensorCoresTakePoolsOf16BitsAndHeadsThatFitATile) {
   constexpr size_t kShared = size_t{99} << 10;
-  EXPECT_EQ(ChooseAttention(SomeParams(), 1, kShared), AttentionKernel::kSplit);
+  EXPECT_TRUE(UsesTensorCores(SomeParams(), kShared));
   for (const int head_dim : kAttentionHeadDims) {
     PagedAttentionParams params = SomeParams();
     params.pages.head_dim = head_dim;
-    EXPECT_EQ(ChooseAttention(params, 1, kShared), AttentionKernel::kSplit) << head_dim;
-    EXPECT_EQ(ChooseAttention(params, 1, SplitAttentionSharedBytes(head_dim) - 1),
-              AttentionKernel::kPaged);
+    EXPECT_TRUE(UsesTensorCores(params, kShared)) << head_dim;
+    EXPECT_FALSE(UsesTensorCores(params, SplitAttentionSharedBytes(head_dim) - 1));
   }
-  const auto paged = [](const auto& change) {
+  const auto taken = [](const auto& change) {
     PagedAttentionParams params = SomeParams();
     change(params);
-    return ChooseAttention(params, 1, kShared) == AttentionKernel::kPaged;
+    return UsesTensorCores(params, kShared);
   };
-  EXPECT_FALSE(paged([](auto& p) { p.pages.type = DType::kF16; }));
-  EXPECT_TRUE(paged([](auto& p) { p.pages.type = DType::kF32; }));
-  EXPECT_TRUE(paged([](auto& p) { p.pages.head_dim = 72; }));
-  EXPECT_TRUE(paged([](auto& p) { p.heads = 34; }));
-  EXPECT_FALSE(paged([](auto& p) { p.heads = 32; }));
-  EXPECT_TRUE(paged([](auto& p) { p.pages.data = reinterpret_cast<void*>((1 << 20) + 8); }));
+  EXPECT_TRUE(taken([](auto& p) { p.pages.type = DType::kF16; }));
+  EXPECT_FALSE(taken([](auto& p) { p.pages.type = DType::kF32; }));
+  EXPECT_FALSE(taken([](auto& p) { p.pages.head_dim = 72; }));
+  EXPECT_FALSE(taken([](auto& p) { p.heads = 34; }));
+  EXPECT_TRUE(taken([](auto& p) { p.heads = 32; }));
+  EXPECT_FALSE(taken([](auto& p) { p.pages.data = reinterpret_cast<void*>((1 << 20) + 8); }));
 }
 
 TEST(AttentionChoiceTest, PrefillTakesSequencesThatFillItsBlocks) {
   const size_t enough = PrefillAttentionSharedBytes(64);
-  EXPECT_EQ(ChooseAttention(SomeParams(), 15, enough), AttentionKernel::kSplit);
-  EXPECT_EQ(ChooseAttention(SomeParams(), 16, enough), AttentionKernel::kPrefill);
-  EXPECT_EQ(ChooseAttention(SomeParams(), 16, enough - 1), AttentionKernel::kSplit);
+  EXPECT_EQ(PrefillAttentionRows(SomeParams(), enough), 16);
+  EXPECT_EQ(PrefillAttentionRows(SomeParams(), enough - 1), INT32_MAX);
 }
 
 TEST(AttentionChoiceTest, ATileHasTheRowsThatItsHeadsLeaveRoomFor) {
@@ -68,11 +67,25 @@ TEST(AttentionChoiceTest, ATileHasTheRowsThatItsHeadsLeaveRoomFor) {
   }
 }
 
-// Attention of three sequences, with that much memory for partial results; all bytes of `out`.
-std::vector<uint16_t> Attend(size_t most_partial_bytes, int window) {
+// What Attend below does. The default is a step of three sequences with few rows, out of order, and
+// with rows that no sequence owns.
+struct AttendOptions {
+  size_t most_partial_bytes = size_t{64} << 20;
+  int window = 0;
+  KernelTable kernels = EmulatedKernels();
+  int rows = 32;
+  // First row, rows and first position of each.
+  std::vector<std::array<int, 3>> sequences = {{20, 11, 530}, {0, 1, 300}, {2, 17, 0}};
+  // Each sequence is attended in a step of its own.
+  bool one_by_one = false;
+};
+
+// Returns all of `out` after attention of some sequences in two layers, or the first error.
+absl::StatusOr<std::vector<uint16_t>> Attend(const AttendOptions& options) {
   constexpr KvLayout kLayout = {2, 2, 64, 16, DType::kBF16};
-  constexpr int kHeads = 4, kRows = 32, kBlocks = 60, kCols = kHeads * 64;
-  const KernelTable kernels = EmulatedKernels();
+  constexpr int kHeads = 4, kBlocks = 60, kCols = kHeads * 64;
+  const int kRows = options.rows;
+  const KernelTable& kernels = options.kernels;
   const TestDevice test;
   DeviceRuntime& runtime = test.runtime();
   std::mt19937 random(5);
@@ -88,51 +101,100 @@ std::vector<uint16_t> Attend(size_t most_partial_bytes, int window) {
   std::byte *const q = on_device(kRows * kCols), *const out = on_device(kRows * kCols);
   std::vector<BlockId> blocks(kBlocks);
   for (int i = 0; i < kBlocks; ++i) blocks[i] = i * 7 % kBlocks;
-  const absl::Span<const BlockId> all = blocks;
-  // Out of order, with rows that are nobody's.
-  const std::vector<SequenceRows> sequences = {
-      {20, 11, 530, all.subspan(0, 34)}, {0, 1, 300, all.subspan(34, 19)}, {2, 17, 0, all.last(7)}};
-  StepUpload upload(&runtime, test.stream(), &kernels);
-  AttentionLaunches launches(&runtime, test.stream(), &kernels, most_partial_bytes);
-  const auto step = upload.Rows(sequences, kRows, kLayout);
-  EXPECT_TRUE(step.ok());
-  for (const int layer : {1, 0}) {
-    const auto offset = [&](KvLayout::Plane plane) {
-      return static_cast<int64_t>(kLayout.HeadOffset(0, layer, plane, 0));
-    };
-    EXPECT_EQ(launches.Attend({.step = *step,
-                               .q = q,
-                               .out = out,
-                               .q_stride = kCols,
-                               .out_stride = kCols,
-                               .heads = kHeads,
-                               .window = window,
-                               .scale = 0.125f,
-                               .pages = {.data = pool,
-                                         .block_bytes = static_cast<int64_t>(kLayout.BlockBytes()),
-                                         .key_offset = offset(KvLayout::kKeys),
-                                         .value_offset = offset(KvLayout::kValues),
-                                         .head_bytes = static_cast<int64_t>(kLayout.HeadBytes()),
-                                         .block_tokens = kLayout.block_tokens,
-                                         .kv_heads = kLayout.kv_heads,
-                                         .head_dim = kLayout.head_dim,
-                                         .type = kLayout.type}},
-                              sequences, upload.rows_version()),
-              absl::OkStatus());
+  std::vector<SequenceRows> sequences;
+  int used_blocks = 0;
+  for (const auto& [first_row, rows, position] : options.sequences) {
+    const int count = (position + rows + kLayout.block_tokens - 1) / kLayout.block_tokens;
+    sequences.push_back(
+        {first_row, rows, position, absl::MakeConstSpan(blocks).subspan(used_blocks, count)});
+    used_blocks += count;
   }
-  EXPECT_EQ(runtime.Synchronize(*test.stream()), absl::OkStatus());
+  std::vector<std::vector<SequenceRows>> steps = {sequences};
+  if (options.one_by_one) {
+    steps.clear();
+    for (const SequenceRows& sequence : sequences) steps.push_back({sequence});
+  }
+  StepUpload upload(&runtime, test.stream(), &kernels);
+  AttentionLaunches launches(&runtime, test.stream(), &kernels, options.most_partial_bytes);
+  absl::Status status;
+  for (const std::vector<SequenceRows>& in_step : steps) {
+    const auto step = upload.Rows(in_step, kRows, kLayout);
+    EXPECT_TRUE(step.ok());
+    for (const int layer : {1, 0}) {
+      status.Update(launches.Attend({.step = *step,
+                                     .q = q,
+                                     .out = out,
+                                     .q_stride = kCols,
+                                     .out_stride = kCols,
+                                     .heads = kHeads,
+                                     .window = options.window,
+                                     .scale = 0.125f,
+                                     .pages = PagesOf({pool, kLayout}, layer)},
+                                    in_step, upload.rows_version()));
+    }
+    EXPECT_EQ(runtime.Synchronize(*test.stream()), absl::OkStatus());
+    upload.ForgetViews();
+  }
   std::vector<uint16_t> result(kRows * kCols);
   test.Copy(result.data(), out, 2 * result.size());
   for (std::byte* memory : {pool, q, out}) runtime.Free(memory);
+  if (!status.ok()) return status;
   return result;
 }
 
 TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
   for (const int window : {0, 40}) {
-    const auto expected = Attend(size_t{64} << 20, window);
-    EXPECT_EQ(Attend(1, window), expected);       // a tile at a time
-    EXPECT_EQ(Attend(40'000, window), expected);  // some
+    const auto expected = Attend({.window = window});
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    // A tile at a time, and some tiles at a time.
+    for (const size_t bytes : {1, 40'000}) {
+      const auto got = Attend({.most_partial_bytes = bytes, .window = window});
+      ASSERT_TRUE(got.ok()) << got.status();
+      EXPECT_EQ(*got, *expected) << bytes << " bytes, window " << window;
+    }
   }
+}
+
+// Running sequences on both sides of a prompt chunk and of a shorter one, and rows that no sequence
+// owns.
+AttendOptions MixedStep() {
+  return {.rows = 64,
+          .sequences = {{0, 1, 300}, {2, 1, 17}, {5, 40, 100}, {46, 1, 200}, {48, 9, 3}}};
+}
+
+TEST(AttentionLaunchesTest, AMixedStepHasTheBitsOfItsSequencesAlone) {
+  for (const int window : {0, 40}) {
+    AttendOptions options = MixedStep();
+    options.window = window;
+    for (const size_t bytes : {64 << 20, 1}) {
+      options.most_partial_bytes = bytes;
+      options.one_by_one = false;
+      const auto together = Attend(options);
+      ASSERT_TRUE(together.ok()) << together.status();
+      options.one_by_one = true;
+      const auto alone = Attend(options);
+      ASSERT_TRUE(alone.ok()) << alone.status();
+      EXPECT_EQ(*together, *alone) << bytes << " bytes, window " << window;
+    }
+  }
+}
+
+// A kernel of other arguments is refused when it is launched.
+TEST(AttentionLaunchesTest, PrefillAttentionTakesTheChunksOfAMixedStepAndSplitAttentionTheOthers) {
+  KernelTable no_split = EmulatedKernels(), no_prefill = EmulatedKernels();
+  for (Kernel& kernel : no_split.split_attention) kernel = no_split.argmax;
+  for (Kernel& kernel : no_prefill.prefill_attention) kernel = no_prefill.argmax;
+  const auto works = [](const KernelTable& kernels, std::vector<std::array<int, 3>> sequences) {
+    AttendOptions options = MixedStep();
+    options.kernels = kernels;
+    options.sequences = std::move(sequences);
+    return Attend(options).ok();
+  };
+  const std::vector<std::array<int, 3>> mixed = MixedStep().sequences;
+  EXPECT_FALSE(works(no_split, mixed));
+  EXPECT_FALSE(works(no_prefill, mixed));
+  EXPECT_TRUE(works(no_split, {mixed[2]}));
+  EXPECT_TRUE(works(no_prefill, {mixed[0], mixed[1], mixed[3], mixed[4]}));
 }
 
 // Random steps within random limits, up to the largest that there are.
@@ -148,7 +210,7 @@ TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
             .value();
     const auto stream = runtime->CreateStream().value();
     const KernelTable kernels = EmulatedKernels();
-    StepLimits limits = {.rows = upto(60), .sequences = upto(5), .context = upto(900)};
+    StepLimits limits = {.rows = upto(120), .sequences = upto(5), .context = upto(900)};
     limits.layout = {1, upto(2), 64, 16, DType::kBF16};
     limits.heads = limits.layout.kv_heads * upto(kAttentionTileRows);
     limits.rows = std::max(limits.rows, limits.sequences);
@@ -172,7 +234,7 @@ TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
         const int left = limits.rows - rows - (count - i - 1);
         const int most = step == 0   ? 1
                          : step == 1 ? limits.rows / limits.sequences
-                                     : upto(std::min({left, limits.context, 20}));
+                                     : upto(std::min({left, limits.context, 40}));
         const int mine = std::min({most, left, limits.context});
         const int longest = limits.context - mine;
         sequences.push_back({rows, mine,

@@ -25,11 +25,16 @@ struct RowTile {
   BATON_DEVICE int LastKey() const { return place.position + rows - 1; }
 };
 
-// The one that `row` is in; no rows where it is nobody's.
+// Returns the tile that holds `row`. It has no rows where no sequence owns the row, or where
+// prefill_attention computes it.
 BATON_DEVICE RowTile TileOf(const AttentionPlanParams& plan, int row) {
   RowTile tile = {row, 0, PlaceOf(plan.step, row)};
   const int sequence = tile.place.sequence;
-  if (sequence < 0) return tile;
+  if (sequence < 0 ||
+      BATON_MUTATE("attention rows: sequences of prefill_attention",
+                   plan.step.sequences[sequence].rows >= plan.prefill_rows, false)) {
+    return tile;
+  }
   const int begins = plan.step.sequences[sequence].first_row;
   const int first = begins > plan.first_row ? begins : plan.first_row;
   const int before = (row - first) % plan.tile_rows;

@@ -121,6 +121,7 @@ void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params,
   } else if (way == Way::kPrefill) {
     PrefillAttentionParams prefill = {.attention = params,
                                       .sequences = static_cast<int32_t>(rows_of.size()),
+                                      .prefill_rows = 1,
                                       .tile_rows = tile_rows * kPrefillAttentionWarps};
     for (const int count : rows_of) prefill.tiles += TilesOf(count, prefill.tile_rows);
     trial.Run(kernels.prefill_attention[index], LaunchOf(prefill), prefill);
@@ -132,6 +133,7 @@ void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params,
         .attention = params,
         .plan = {.step = params.step,
                  .rows = rows,
+                 .prefill_rows = INT32_MAX,
                  .tile_rows = tile_rows,
                  .window = params.window,
                  .first_item = reinterpret_cast<int32_t*>(scratch(rows + 1)),

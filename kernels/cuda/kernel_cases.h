@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -41,6 +42,10 @@ KernelCase AttentionPlanCase();
 // attention_plan, split_attention and merge_attention against the twin of paged_attention.
 KernelCase SplitAttentionCase();
 KernelCase PrefillAttentionCase();
+// Returns how many `mma` instructions prefill_attention issues for one sequence with `rows` rows, 1
+// to 32, behind 192 keys, on the emulator. Its thread block has four warps that take 16 rows each;
+// all rows see the same tiles of keys. -1 if the kernel fails.
+int64_t MmasOfPrefillAttention(const TestedKernels& tested, int rows);
 KernelCase ArgmaxCase();
 
 }  // namespace baton

@@ -31,10 +31,10 @@ TEST(KernelMutationsTest, OfSiluMulAreCaught) { ExpectAllCaught(SiluMulCase(), 4
 TEST(KernelMutationsTest, OfRopeTableAreCaught) { ExpectAllCaught(RopeTableCase(), 5); }
 TEST(KernelMutationsTest, OfRopeWriteKvAreCaught) { ExpectAllCaught(RopeWriteKvCase(), 13); }
 TEST(KernelMutationsTest, OfPagedAttentionAreCaught) { ExpectAllCaught(PagedAttentionCase(), 25); }
-TEST(KernelMutationsTest, OfAttentionPlanAreCaught) { ExpectAllCaught(AttentionPlanCase(), 7); }
-TEST(KernelMutationsTest, OfSplitAttentionAreCaught) { ExpectAllCaught(SplitAttentionCase(), 52); }
+TEST(KernelMutationsTest, OfAttentionPlanAreCaught) { ExpectAllCaught(AttentionPlanCase(), 8); }
+TEST(KernelMutationsTest, OfSplitAttentionAreCaught) { ExpectAllCaught(SplitAttentionCase(), 54); }
 TEST(KernelMutationsTest, OfPrefillAttentionAreCaught) {
-  ExpectAllCaught(PrefillAttentionCase(), 47);
+  ExpectAllCaught(PrefillAttentionCase(), 48);
 }
 TEST(KernelMutationsTest, OfArgmaxAreCaught) { ExpectAllCaught(ArgmaxCase(), 5); }
 

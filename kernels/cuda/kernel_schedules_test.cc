@@ -26,6 +26,15 @@ TEST_P(KernelSchedulesTest, AreItsTwinUnderOthersToo) {
   }
 }
 
+TEST(KernelWorkTest, WarpsOfPrefillAttentionWithoutRowsComputeNothing) {
+  const TestedKernels tested = OpenTestedKernels().value();
+  const int64_t of_one_warp = MmasOfPrefillAttention(tested, 1);
+  ASSERT_GT(of_one_warp, 0);
+  EXPECT_EQ(MmasOfPrefillAttention(tested, 16), of_one_warp);
+  EXPECT_EQ(MmasOfPrefillAttention(tested, 17), 2 * of_one_warp);
+  EXPECT_EQ(MmasOfPrefillAttention(tested, 32), 2 * of_one_warp);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, KernelSchedulesTest,
                          testing::Values(EmbeddingCase, GatherRowsCase, RmsNormCase, BiasRowsCase,
                                          SiluMulCase, RopeTableCase, RopeWriteKvCase,

@@ -177,11 +177,14 @@ struct AttentionItem {
   int32_t range;
 };
 
-// Which ranges the rows of a step have, in the order of rows: a tile is up to `tile_rows` rows of
-// one sequence, counted from its first one in [first_row, first_row + rows).
+// Lists the ranges of the rows [first_row, first_row + rows) of a step, in the order of rows. A
+// tile is up to `tile_rows` rows of one sequence, counted from its first one among those. Rows of a
+// sequence that has `prefill_rows` rows in the step, or more, are left out: prefill_attention
+// computes them.
 struct AttentionPlanParams {
   StepRows step;
   int32_t first_row, rows;  // of the step's
+  int32_t prefill_rows;     // at least 1
   int32_t tile_rows;
   int32_t window;
   int32_t* first_item;   // [rows + 1]: of the tile that begins with a row; then of all
@@ -201,8 +204,8 @@ struct SplitAttentionParams {
   float* sums;    // [items, kv_heads, tile_rows * group, 2]
 };
 
-// The same, with the same bits, for many rows of a sequence: a block takes tile_rows of them, and
-// all their keys.
+// The same, with the same bits, for sequences with many rows in the step: a thread block takes
+// tile_rows of them, and all their keys. The rows of shorter sequences are left as they are.
 constexpr int kPrefillAttentionWarps = 4;
 constexpr size_t PrefillAttentionSharedBytes(int head_dim) {
   // Further queries than split_attention has, and sums of ranges.
@@ -212,9 +215,10 @@ constexpr size_t PrefillAttentionSharedBytes(int head_dim) {
 }
 struct PrefillAttentionParams {
   PagedAttentionParams attention;
-  int32_t sequences;  // of attention.step
-  int32_t tile_rows;  // of a block, a multiple of the warps
-  int32_t tiles;      // of all sequences, TilesOf each
+  int32_t sequences;     // of attention.step
+  int32_t prefill_rows;  // at least 1; sequences with fewer rows in the step have no tiles
+  int32_t tile_rows;     // of a thread block, a multiple of the warps
+  int32_t tiles;         // of all sequences, TilesOf each
 };
 inline int32_t TilesOf(int32_t rows, int32_t tile_rows) {
   return (rows + tile_rows - 1) / tile_rows;

@@ -18,7 +18,9 @@ BATON_KERNEL(merge_attention, SplitAttentionParams, kMergeAttentionWarps * 32) {
       begin < pages.head_dim) {
     const int position = tile.place.position + row - tile.first_row;
     const int of_tile = tile.FirstRange(attention.window);
-    const int first = FirstKey(position, attention.window) / kAttentionRange;
+    // Later rows of a tile may see no key of the tile's first range.
+    const int first = BATON_MUTATE("merge_attention: ranges without keys of the row",
+                                   FirstKey(position, attention.window) / kAttentionRange, of_tile);
     const int last = BATON_MUTATE("merge_attention: ranges", position, 0) / kAttentionRange;
     const int64_t item = params.plan.first_item[tile.first_row - params.plan.first_row] -
                          BATON_MUTATE("merge_attention: first range", of_tile, 0);

@@ -42,15 +42,17 @@ struct RangesState {
   }
 };
 
-// The index-th tile of all sequences; of each, the last first, which sees the most keys: what takes
-// long shall not begin last. Called by whole warps, which look at 32 sequences at a time.
+// Returns the index-th tile of the sequences that have at least `prefill_rows` rows. A sequence's
+// last tile comes first, because it sees the most keys and so takes longest. Called by whole warps,
+// which look at 32 sequences at a time.
 BATON_DEVICE RowTile TileAt(const PrefillAttentionParams& params, int index) {
   const DeviceSequence* const sequences = params.attention.step.sequences;
   for (int base = 0;; base += 32) {
     const int own = base + Lane();
-    const int tiles = own < params.sequences
-                          ? (sequences[own].rows + params.tile_rows - 1) / params.tile_rows
-                          : 0;
+    const int own_rows = own < params.sequences ? sequences[own].rows : 0;
+    const bool takes = BATON_MUTATE("prefill_attention: sequences of split attention",
+                                    own_rows >= params.prefill_rows, true);
+    const int tiles = takes ? (own_rows + params.tile_rows - 1) / params.tile_rows : 0;
     int end = tiles;
     BATON_UNROLL
     for (int by = 1; by < 32; by *= 2) {
@@ -120,8 +122,10 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
     view.last[i] = position;
   }
   const ScoreScale scale(attention.scale, attention.soft_cap);
+  // The keys that some row of the warp sees. A warp without rows takes part in copies and barriers
+  // alone.
   const int seen_first = FirstKey(rows.place.position, attention.window);
-  const int seen_last = rows.LastKey();
+  const int seen_last = rows.rows > 0 ? rows.LastKey() : -1;
 
   RangesState<kHeadDim> ranges(values + Warp() * kAttentionTileRows * kHeadDim);
   TileState<kHeadDim> state;

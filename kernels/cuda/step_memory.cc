@@ -21,18 +21,16 @@ int RecordedRows(const StepLimits& limits) {
                              limits.rows);
 }
 
-// Of split attention, as AttentionLaunches cuts its work: into tiles of rows of one sequence, whose
-// keys are cut into ranges. It has those steps alone whose sequences would leave warps of
-// prefill_attention without rows. Tiles have as many rows as the longest sequence, up to those that
-// heads leave room for.
+// Counts the memory of split attention, as AttentionLaunches cuts its work: into tiles of rows of
+// one sequence, whose keys are cut into ranges. It takes the sequences that have too few rows for
+// prefill_attention. Tiles have as many rows as the longest of these, up to AttentionTileRows.
 void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t most_partial_bytes,
                          StepMemory* memory) {
   const KvLayout& layout = limits.layout;
   const PagedAttentionParams params = {.heads = limits.heads,
                                        .pages = PagesOf({nullptr, layout}, 0)};
-  if (ChooseAttention(params, 1, shared_bytes) == AttentionKernel::kPaged) return;
-  const bool prefill =
-      ChooseAttention(params, limits.rows, shared_bytes) == AttentionKernel::kPrefill;
+  if (!UsesTensorCores(params, shared_bytes)) return;
+  const bool prefill = PrefillAttentionRows(params, shared_bytes) < INT32_MAX;
   const int64_t rows = limits.rows, sequences = std::min(limits.sequences, limits.rows);
   const int64_t ranges = (limits.context + kAttentionRange - 1) / kAttentionRange;
   const int64_t largest_tile = AttentionTileRows(params);

@@ -140,12 +140,15 @@ void RunTwin(const RopeWriteKvParams& p) {
   }
 }
 
-void RunTwin(const PagedAttentionParams& p) {
+namespace {
+
+// Attention of the rows whose sequence has `least` to `most` rows in the step.
+void AttendRows(const PagedAttentionParams& p, int least, int most) {
   const int head_dim = p.pages.head_dim, group = p.heads / p.pages.kv_heads;
   for (int row = 0; row < p.step.rows; ++row) {
     int position;
     const DeviceSequence* sequence = SequenceOf(p.step, row, &position);
-    if (sequence == nullptr) continue;
+    if (sequence == nullptr || sequence->rows < least || sequence->rows > most) continue;
     const int32_t* blocks = p.step.blocks + sequence->first_block;
     const int first = p.window > 0 ? std::max(0, position + 1 - p.window) : 0;
     for (int head = 0; head < p.heads; ++head) {
@@ -176,6 +179,14 @@ void RunTwin(const PagedAttentionParams& p) {
   }
 }
 
+}  // namespace
+
+void RunTwin(const PagedAttentionParams& p) { AttendRows(p, 0, INT32_MAX); }
+void RunTwin(const SplitAttentionParams& p) { AttendRows(p.attention, 0, p.plan.prefill_rows - 1); }
+void RunTwin(const PrefillAttentionParams& p) {
+  AttendRows(p.attention, p.prefill_rows, INT32_MAX);
+}
+
 void RunTwin(const AttentionPlanParams& p) {
   int items = 0, end = p.first_row + p.rows;
   for (int row = p.first_row, rows_left = 0; row < end; ++row) {
@@ -186,7 +197,7 @@ void RunTwin(const AttentionPlanParams& p) {
       return p.step.sequence_of_row[other] == p.step.sequence_of_row[row];
     };
     if (row == p.first_row || !same(row - 1)) rows_left = 0;
-    if (sequence != nullptr && rows_left == 0) {
+    if (sequence != nullptr && sequence->rows < p.prefill_rows && rows_left == 0) {
       while (rows_left < p.tile_rows && row + rows_left < end && same(row + rows_left)) ++rows_left;
       const int first = p.window > 0 ? std::max(0, position + 1 - p.window) : 0;
       for (int range = first / kAttentionRange;

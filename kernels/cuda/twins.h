@@ -16,7 +16,9 @@ void RunTwin(const RopeTableParams& params);
 void RunTwin(const RopeWriteKvParams& params);
 void RunTwin(const PagedAttentionParams& params);
 void RunTwin(const AttentionPlanParams& params);
-inline void RunTwin(const PrefillAttentionParams& params) { RunTwin(params.attention); }
+// Those rows alone that split_attention and merge_attention compute, or prefill_attention.
+void RunTwin(const SplitAttentionParams& params);
+void RunTwin(const PrefillAttentionParams& params);
 void RunTwin(const ArgmaxParams& params);
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -32,6 +33,9 @@ struct SimtOptions {
   // across.
   std::string mutation;
   std::set<std::string>* mutations_seen = nullptr;
+  // Counts how often the lanes of a warp met for each operation, as messages name it ("Mma"). Shows
+  // which work a kernel leaves out. Null: nothing is counted.
+  std::map<std::string, int64_t>* collectives = nullptr;
 };
 
 // Runs every thread of every block on the calling thread, blocks one after another, and returns

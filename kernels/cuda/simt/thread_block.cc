@@ -194,6 +194,7 @@ void ThreadBlock::Meet(const char* operation, Place place, void* post,
   warp.posts[thread % kWarpLanes] = post;
   if (warp.arrived != kAllLanes) return Resume(Next());
   compute(warp.posts.data());
+  if (options_.collectives != nullptr) ++(*options_.collectives)[operation];
   warp.arrived = 0;
   warp.can_run = kAllLanes;
 }
