@@ -29,12 +29,20 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& req
   if (request.prompt_case() == v1::GenerateRequest::kText) {
     if (request.text().empty()) return absl::InvalidArgumentError("text is empty");
     if (absl::Status s = CheckTextSize("text", request.text(), limits); !s.ok()) return s;
-    absl::StatusOr<std::vector<TokenId>> encoded = model.tokenizer->Encode(request.text());
+    absl::StatusOr<std::vector<TokenId>> encoded = model.tokenizer->Encode(
+        request.text(), {.parse_special = request.parse_special(),
+                         .add_special = !request.has_add_special() || request.add_special()});
     if (!encoded.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("text: ", encoded.status().message()));
     }
     tokens = *std::move(encoded);
   } else if (request.prompt_case() == v1::GenerateRequest::kTokenIds) {
+    if (request.parse_special() || request.has_add_special()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(request.parse_special() ? "parse_special" : "add_special",
+                       " is set, and the prompt is token_ids, which are taken as they are; it is "
+                       "for text alone"));
+    }
     tokens.assign(request.token_ids().ids().begin(), request.token_ids().ids().end());
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (tokens[i] >= 0 && tokens[i] < model.config.vocab) continue;

@@ -7,6 +7,7 @@ namespace baton {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
@@ -48,6 +49,33 @@ TEST_F(RequestCheckTest, ABadWordStandsForItsTokensAtTheStartAndAfterABlank) {
                           Ids("<|endoftext|>"), Ids(" <|endoftext|>")));
   EXPECT_NE(Ids("fox"), Ids(" fox"));
   EXPECT_GT(checked->sampling.bad_words.back().size(), 2u);
+}
+
+TEST_F(RequestCheckTest, SpecialTokensInATextAreTextUnlessTheRequestSaysOtherwise) {
+  const std::string text = "<|user|>What is rain?<|end_of_turn|><|assistant|>";
+  request_.set_text(text);
+  const auto typed = Check();
+  ASSERT_TRUE(typed.ok()) << typed.status();
+  EXPECT_EQ(typed->prompt, tokenizer_->Encode(text).value());
+  request_.set_parse_special(true);
+  const auto parsed = Check();
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->prompt, tokenizer_->Encode(text, {.parse_special = true}).value());
+  EXPECT_LT(parsed->prompt.size(), typed->prompt.size());
+  request_.set_add_special(false);
+  const auto bare = Check();
+  ASSERT_TRUE(bare.ok()) << bare.status();
+  // The demo model's tokeniser adds one token, at the front.
+  EXPECT_THAT(bare->prompt, ElementsAreArray(absl::MakeConstSpan(parsed->prompt).subspan(1)));
+  EXPECT_TRUE(tokenizer_->IsSpecial(bare->prompt.front()));
+}
+
+TEST_F(RequestCheckTest, WhatIsForTextsIsRefusedWithTokenIds) {
+  request_.set_parse_special(true);
+  EXPECT_THAT(std::string(Check().status().message()), HasSubstr("parse_special is set"));
+  request_.set_parse_special(false);
+  request_.set_add_special(true);
+  EXPECT_THAT(std::string(Check().status().message()), HasSubstr("add_special is set"));
 }
 
 TEST_F(RequestCheckTest, EveryFieldReachesTheOptionsAndSurvivesTheWayToAWorker) {

@@ -508,6 +508,22 @@ TEST_F(BinaryTest, TokensThereAndBack) {
               StartsWith("baton-client: INVALID_ARGUMENT: token id 400 is not below 128 (router"));
 }
 
+TEST_F(BinaryTest, GenerateSaysHowItsTextIsRead) {
+  v1::GenerateRequest seen;
+  const auto answer = router_.on_generate;
+  router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                            FakeRouter::Writer* writer) {
+    seen = request;
+    return answer(context, request, writer);
+  };
+  Client("generate x");
+  EXPECT_FALSE(seen.parse_special());
+  EXPECT_FALSE(seen.has_add_special());
+  Client("generate '<|user|>x' --parse-special --no-add-special");
+  EXPECT_TRUE(seen.parse_special());
+  EXPECT_TRUE(seen.has_add_special() && !seen.add_special());
+}
+
 TEST_F(BinaryTest, ModelsHealthAndWait) {
   EXPECT_THAT(Client("models").output, StartsWith("demo: LlamaForCausalLM, context 2048 tokens"));
   EXPECT_EQ(json::parse(Client("models --json").output)["models"][0]["decode_workers"], 2);
@@ -541,7 +557,8 @@ TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
   expect("generate x --presence-penalty=x", "-2 to 2");
   expect("generate x --seed=18446744073709551616", "0 to 18446744073709551615");
   expect("generate x --logit-bias=5", "'5' in '5' is no TOKEN=BIAS");
-  expect("generate x --parse-special", "--parse-special is no flag of generate");
+  expect("generate --token-ids=1 --parse-special", "--parse-special is for texts");
+  expect("generate --token-ids=1 --no-add-special", "--add-special is for texts");
   expect("tokenize x --top-k 5", "--top-k is no flag of tokenize");
   expect("tokenize", "tokenize needs a text");
   expect("detokenize", "detokenize needs ids");

@@ -78,7 +78,14 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
   if (options.text.has_value()) {
     if (absl::Status status = CheckUtf8("the prompt", *options.text); !status.ok()) return status;
     request.set_text(*options.text);
+    request.set_parse_special(options.parse_special);
+    if (options.add_special) request.set_add_special(*options.add_special);
   } else {
+    if (options.parse_special || options.add_special.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.parse_special ? "--parse-special" : "--add-special",
+                       " is for texts; --token-ids are taken as they are"));
+    }
     const auto ids = ParseTokenIds("--token-ids", *options.token_ids);
     if (!ids.ok()) return ids.status();
     request.mutable_token_ids()->mutable_ids()->Add(ids->begin(), ids->end());

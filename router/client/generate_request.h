@@ -17,6 +17,8 @@ namespace baton {
 struct GenerateOptions {
   std::optional<std::string> text;       // exactly one of these two
   std::optional<std::string> token_ids;  // "1,2,3"
+  bool parse_special = false;            // of the text
+  std::optional<bool> add_special;       // of the text
   std::string request_id;
   std::string model;
   std::string mode;  // by name, or nothing

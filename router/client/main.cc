@@ -107,8 +107,10 @@ ABSL_FLAG(std::string, bad_word_ids, "",
           "generate: sequences of token ids that the answer must not hold, 1,2,3;4;5,6");
 
 ABSL_FLAG(bool, parse_special, false,
-          "tokenize: special tokens written in the text become their ids; else they are text");
-ABSL_FLAG(bool, add_special, true, "tokenize: adds what the model puts around a text, such as BOS");
+          "generate, tokenize: special tokens written in the text, such as <|user|>, become their "
+          "ids; otherwise they are text");
+ABSL_FLAG(bool, add_special, true,
+          "generate, tokenize: adds what the model puts around a text, such as BOS");
 ABSL_FLAG(bool, pieces, false, "tokenize: prints each token's id and bytes on a line of its own");
 ABSL_FLAG(bool, skip_special, false, "detokenize: leaves special tokens out");
 
@@ -132,7 +134,8 @@ Exits with 0 when all went well, 1 when the call failed, 2 when the command line
 const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
   static const auto* flags = new std::map<std::string, std::vector<std::string>>{
       {"generate",
-       {"bad_word",
+       {"add_special",
+        "bad_word",
         "bad_word_ids",
         "frequency_penalty",
         "ignore_eos",
@@ -145,6 +148,7 @@ const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
         "mode",
         "model",
         "n",
+        "parse_special",
         "presence_penalty",
         "prompt_logprobs",
         "repetition_penalty",
@@ -218,6 +222,8 @@ v1::GenerateRequest RequestFromFlags(const std::vector<std::string>& words) {
   GenerateOptions options;
   if (words.size() > 1) options.text = TextOf(words[1]);
   if (Given("token_ids")) options.token_ids = absl::GetFlag(FLAGS_token_ids);
+  options.parse_special = absl::GetFlag(FLAGS_parse_special);
+  if (Given("add_special")) options.add_special = absl::GetFlag(FLAGS_add_special);
   options.request_id = absl::GetFlag(FLAGS_request_id);
   options.model = absl::GetFlag(FLAGS_model);
   options.mode = absl::GetFlag(FLAGS_mode);
