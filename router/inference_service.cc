@@ -181,6 +181,10 @@ absl::StatusOr<v1::DetokenizeResponse> InferenceService::Answer(
       model_.tokenizer->Decode(absl::MakeConstSpan(request.token_ids().data(),
                                                    static_cast<size_t>(request.token_ids_size())),
                                request.skip_special()));
+  for (const TokenId id : request.token_ids()) {
+    const absl::string_view piece = model_.tokenizer->TokenBytes(id);
+    response.add_pieces(piece.data(), piece.size());
+  }
   return response;
 }
 

@@ -7,6 +7,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include "absl/strings/str_join.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "baton/v1/membership.grpc.pb.h"
 #include "common/base/log.h"
@@ -356,6 +357,7 @@ TEST_F(RouterServerTest, TokenizeAndDetokenizeGoThereAndBack) {
   grpc::ClientContext second;
   ASSERT_TRUE(stub_->Detokenize(&second, back, &text).ok());
   EXPECT_EQ(text.text(), there.text());
+  EXPECT_EQ(absl::StrJoin(text.pieces(), ""), there.text());
   back.add_token_ids(4096);
   grpc::ClientContext third;
   EXPECT_EQ(stub_->Detokenize(&third, back, &text).error_code(),

@@ -524,6 +524,30 @@ TEST_F(BinaryTest, GenerateSaysHowItsTextIsRead) {
   EXPECT_TRUE(seen.has_add_special() && !seen.add_special());
 }
 
+TEST_F(BinaryTest, LogprobsFollowTheAnswerAsATable) {
+  router_.on_generate = [](grpc::ServerContext*, const v1::GenerateRequest& request,
+                           FakeRouter::Writer* writer) {
+    std::vector<v1::GenerateEvent> events = FakeRouter::Events({});
+    for (v1::GenerateEvent& event : events) {
+      if (event.has_delta() && request.sampling().has_logprobs()) {
+        for (v1::Token& token : *event.mutable_delta()->mutable_tokens()) {
+          token.set_token_id('a');
+          token.set_logprob(-0.25f);
+          v1::TopLogprob* const other = token.add_top();
+          other->set_token_id('\n');
+          other->set_logprob(-1.5f);
+        }
+      }
+      writer->Write(event);
+    }
+    return grpc::Status::OK;
+  };
+  const std::string line = "  -0.2500      97  \"a\"   of \"\\n\" -1.5000\n";
+  EXPECT_EQ(Client("generate x --logprobs 1").output, absl::StrCat("one two\n", line, line));
+  EXPECT_EQ(Client("generate x").output, "one two\n");
+  EXPECT_EQ(json::parse(Client("generate x --logprobs 1 --json").output)["text"], "one two");
+}
+
 TEST_F(BinaryTest, ModelsHealthAndWait) {
   EXPECT_THAT(Client("models").output, StartsWith("demo: LlamaForCausalLM, context 2048 tokens"));
   EXPECT_EQ(json::parse(Client("models --json").output)["models"][0]["decode_workers"], 2);

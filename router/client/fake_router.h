@@ -104,6 +104,7 @@ class FakeRouter final : public v1::Inference::Service {
                 "token id " + std::to_string(id) + "\nis not below 128"};
       }
       response->mutable_text()->push_back(static_cast<char>(id));
+      response->add_pieces(std::string(1, static_cast<char>(id)));
     }
     return grpc::Status::OK;
   }

@@ -83,7 +83,8 @@ ABSL_FLAG(std::string, stop, "",
 ABSL_FLAG(std::string, stop_token_ids, "", "generate: ids that end the answer, 1,2,3");
 ABSL_FLAG(bool, ignore_eos, false, "generate: end tokens do not end the answer");
 ABSL_FLAG(std::optional<uint32_t>, logprobs, std::nullopt,
-          "generate: alternatives told for each token, 0 to 20, with their log probabilities");
+          "generate: alternatives told for each token, 0 to 20, with their log probabilities; "
+          "without --json a table of them follows the answer");
 
 ABSL_FLAG(std::optional<uint32_t>, prompt_logprobs, std::nullopt,
           "generate: alternatives told for each token of the prompt, 0 to 20, with their log "
@@ -258,6 +259,22 @@ absl::Status Print(absl::string_view text) {
                                              : absl::CancelledError("standard output was closed");
 }
 
+// Prints the log probabilities of all answers, with the text of each token, which takes one call
+// more.
+absl::Status PrintLogprobs(RouterCalls* calls, const ReceivedAnswer& answer) {
+  v1::DetokenizeRequest request;
+  request.set_model(absl::GetFlag(FLAGS_model));
+  const std::vector<int32_t> ids = answer.LogprobIds();
+  request.mutable_token_ids()->Add(ids.begin(), ids.end());
+  const auto response = calls->Detokenize(request);
+  if (!response.ok()) return response.status();
+  std::map<int32_t, std::string> pieces;
+  for (size_t i = 0; i < ids.size() && static_cast<int>(i) < response->pieces_size(); ++i) {
+    pieces[ids[i]] = response->pieces(static_cast<int>(i));
+  }
+  return Print(answer.LogprobTable(pieces));
+}
+
 absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   const bool json = absl::GetFlag(FLAGS_json);
   // More than the router ever gives make no room here; it says itself that they are too many.
@@ -275,7 +292,8 @@ absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   if (!answer.complete())
     return absl::DataLossError("the stream ended before the answer was complete");
   if (absl::GetFlag(FLAGS_timing)) std::fputs(answer.TimingTable().c_str(), stderr);
-  return json ? Print(JsonLine(answer.ToJson())) : absl::OkStatus();
+  if (json) return Print(JsonLine(answer.ToJson()));
+  return request.sampling().has_logprobs() ? PrintLogprobs(calls, answer) : absl::OkStatus();
 }
 
 absl::Status Tokenize(RouterCalls* calls, const std::string& text) {

@@ -37,14 +37,16 @@ nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,
   return {{"text", response.text()}, {"token_ids", IdsJson(request.token_ids())}};
 }
 
+std::string QuotedPiece(absl::string_view piece) {
+  const bool whole = simdjson::validate_utf8(piece.data(), piece.size());
+  return absl::StrCat("\"", whole ? absl::Utf8SafeCEscape(piece) : absl::CEscape(piece), "\"");
+}
+
 std::string PieceLines(const v1::TokenizeResponse& response) {
   std::string lines;
   const int count = std::min(response.token_ids_size(), response.pieces_size());
   for (int i = 0; i < count; ++i) {
-    const std::string& piece = response.pieces(i);
-    const bool whole = simdjson::validate_utf8(piece.data(), piece.size());
-    absl::StrAppend(&lines, response.token_ids(i), "\t\"",
-                    whole ? absl::Utf8SafeCEscape(piece) : absl::CEscape(piece), "\"\n");
+    absl::StrAppend(&lines, response.token_ids(i), "\t", QuotedPiece(response.pieces(i)), "\n");
   }
   return lines;
 }

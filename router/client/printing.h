@@ -17,6 +17,8 @@ nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response);
 // {"text": "Hi", "token_ids": [72, 105]}: the ids are those that were asked about.
 nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,
                                 const v1::DetokenizeResponse& response);
+// The bytes of a token as a quoted C string, in which whole UTF-8 characters stay as they are.
+std::string QuotedPiece(absl::string_view piece);
 // One line per token: its id, a tab, its bytes as a quoted C string.
 std::string PieceLines(const v1::TokenizeResponse& response);
 // {"models": [{name, architecture, context_tokens, vocab_size, fingerprint, prefill_workers,

@@ -1,12 +1,14 @@
 #include "router/client/received_answer.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/rpc/serving_mode.h"
+#include "router/client/printing.h"
 
 namespace baton {
 namespace {
@@ -249,6 +251,42 @@ std::string ReceivedAnswer::TimingTable(const One& one) const {
     absl::StrAppend(
         &table, "  targets ",
         slo.met() ? "met" : absl::StrCat("missed, lost to ", SloPhaseWord(slo.lost_to())), "\n");
+  }
+  return table;
+}
+
+std::vector<int32_t> ReceivedAnswer::LogprobIds() const {
+  std::set<int32_t> ids;
+  for (const One& one : answers_) {
+    for (const v1::Token& token : one.tokens) {
+      if (!token.has_logprob()) continue;
+      ids.insert(token.token_id());
+      for (const v1::TopLogprob& other : token.top()) ids.insert(other.token_id());
+    }
+  }
+  return {ids.begin(), ids.end()};
+}
+
+std::string ReceivedAnswer::LogprobTable(const std::map<int32_t, std::string>& pieces) const {
+  const auto piece = [&](int32_t id) {
+    const auto found = pieces.find(id);
+    return found == pieces.end() ? absl::StrCat("token ", id) : QuotedPiece(found->second);
+  };
+  std::string table;
+  for (size_t i = 0; i < answers_.size(); ++i) {
+    if (answers_.size() > 1) absl::StrAppend(&table, "[", i, "]\n");
+    for (const v1::Token& token : answers_[i].tokens) {
+      if (!token.has_logprob()) continue;
+      absl::StrAppendFormat(&table, "%9.4f  %6d  %s", token.logprob(), token.token_id(),
+                            piece(token.token_id()));
+      const char* separator = "   of ";
+      for (const v1::TopLogprob& other : token.top()) {
+        absl::StrAppendFormat(&table, "%s%s %.4f", separator, piece(other.token_id()),
+                              other.logprob());
+        separator = ", ";
+      }
+      absl::StrAppend(&table, "\n");
+    }
   }
   return table;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,12 @@ class ReceivedAnswer {
   // Once complete: a small table for people of where the time went, ending in a newline. TTFT and
   // TPOT are as they were seen here; the phases, as the router tells them.
   std::string TimingTable() const;
+  // Once complete: the ids of all tokens with a log probability, alternatives included, each once.
+  std::vector<int32_t> LogprobIds() const;
+  // Once complete: a line for each token with its text, its id and its log probability, and those
+  // of the alternatives behind it. `pieces` has the bytes of each id; others are shown by id alone.
+  // Of several answers, each under a line "[index]".
+  std::string LogprobTable(const std::map<int32_t, std::string>& pieces) const;
 
  private:
   enum class Stage { kAccepted, kFinished, kSummary };
