@@ -20,14 +20,20 @@
 #include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
+#include "common/rpc/status.h"
 
 namespace baton {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 
-// Every host:port that a host:port stands for now; empty when the name is unknown.
-std::vector<std::string> Resolve(const std::string& host_port) {
+// The addresses that a name stands for, each as host:port.
+struct Resolved {
+  std::vector<std::string> addresses;
+  std::string error;  // why there are none
+};
+
+Resolved Resolve(const std::string& host_port) {
   const size_t colon = host_port.rfind(':');
   std::string host = host_port.substr(0, colon);
   const std::string port = host_port.substr(colon + 1);
@@ -35,19 +41,51 @@ std::vector<std::string> Resolve(const std::string& host_port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  std::vector<std::string> addresses;
-  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return addresses;
+  Resolved resolved;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    resolved.error = gai_strerror(error);
+    return resolved;
+  }
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     char text[NI_MAXHOST];
     if (getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof(text), nullptr, 0,
                     NI_NUMERICHOST) != 0)
       continue;
-    addresses.push_back(entry->ai_family == AF_INET6 ? absl::StrCat("[", text, "]:", port)
-                                                     : absl::StrCat(text, ":", port));
+    resolved.addresses.push_back(entry->ai_family == AF_INET6 ? absl::StrCat("[", text, "]:", port)
+                                                              : absl::StrCat(text, ":", port));
   }
   freeaddrinfo(found);
-  return addresses;
+  if (resolved.addresses.empty()) resolved.error = "it has no address";
+  return resolved;
 }
+
+// What somebody who reads the log should check after an Attach stream ended so.
+absl::string_view HintFor(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return "check that a router listens there (--routers), and that no firewall is between";
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return "give this worker the router's --attach-token (or $BATON_ATTACH_TOKEN)";
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return "check --routers: another kind of server answers there";
+    default:
+      return "";
+  }
+}
+
+// Lets a warning through when it first becomes due and then once per interval, until Reset.
+class RareWarning {
+ public:
+  bool IsDue(absl::Time now, absl::Duration interval) {
+    if (now < next_) return false;
+    next_ = now + interval;
+    return true;
+  }
+  void Reset() { next_ = absl::InfinitePast(); }
+
+ private:
+  absl::Time next_ = absl::InfinitePast();
+};
 
 // What the attach thread is woken for.
 class Signal {
@@ -169,6 +207,7 @@ struct Router {
   absl::Time next_report = absl::InfinitePast();
   absl::Duration pause = kFirstPause;
   bool told = false;  // that it is attached
+  RareWarning warning;
   v1::Peers peers;
   absl::Time lost = absl::InfiniteFuture();
 };
@@ -189,10 +228,11 @@ struct AttachClient::State {
   absl::Duration resolve_pause = kFirstPause;  // after a look in which some name was not known
   // What each name last stood for. Touched by the look that is under way alone.
   std::map<std::string, std::vector<std::string>> last_named;
+  std::map<std::string, RareWarning> name_warnings;  // by name
   // Names are looked up beside the thread: a name server that hangs may not silence the reports.
   struct Named {
     std::set<std::string> addresses;
-    bool all = true;  // names were known
+    std::map<std::string, std::string> errors;  // by name that is not known
   };
   std::future<Named> resolving;
   std::thread thread;
@@ -210,10 +250,13 @@ void AttachClient::State::ResolveAll(absl::Time now) {
     resolving = std::async(std::launch::async, [this] {
       Named named;
       for (const std::string& router : options.routers) {
-        std::vector<std::string> addresses = Resolve(router);
-        named.all = named.all && !addresses.empty();
+        Resolved resolved = Resolve(router);
         std::vector<std::string>& known = last_named[router];
-        if (!addresses.empty()) known = std::move(addresses);
+        if (resolved.addresses.empty()) {
+          named.errors[router] = resolved.error;
+        } else {
+          known = std::move(resolved.addresses);
+        }
         named.addresses.insert(known.begin(), known.end());
       }
       signal.Set();
@@ -223,10 +266,22 @@ void AttachClient::State::ResolveAll(absl::Time now) {
   }
   if (resolving.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
   const Named named = resolving.get();
-  next_resolve = now + (named.all ? options.resolve_interval : resolve_pause);
+  for (const std::string& router : options.routers) {
+    const auto error = named.errors.find(router);
+    if (error == named.errors.end()) {
+      name_warnings[router].Reset();
+    } else if (name_warnings[router].IsDue(now, options.warning_interval)) {
+      Log(Severity::kWarning, "router_unknown",
+          {{"router", router},
+           {"error", error->second},
+           {"hint", "check the name in --routers, and this machine's name service (DNS)"}});
+    }
+  }
+  const bool all_known = named.errors.empty();
+  next_resolve = now + (all_known ? options.resolve_interval : resolve_pause);
   const absl::Duration longest =
       named.addresses.empty() ? options.longest_pause : options.resolve_interval;
-  resolve_pause = named.all ? kFirstPause : std::min(resolve_pause * 2, longest);
+  resolve_pause = all_known ? kFirstPause : std::min(resolve_pause * 2, longest);
   for (const std::string& address : named.addresses) routers.try_emplace(address);
   // A router that is no longer named is let go once its stream has ended by itself; a name that is
   // not known now, perhaps for the name server's sake, stands for what it stood for.
@@ -251,6 +306,7 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
   if (router.stream->attached() && !router.told) {
     router.told = true;
     router.pause = kFirstPause;
+    router.warning.Reset();
     Log(Severity::kInfo, "attached", {{"router", address}});
   }
   if (const std::optional<grpc::Status> done = router.stream->done()) {
@@ -260,9 +316,13 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
     router.lost = std::min(router.lost, now);
     const bool refused = done->error_code() == grpc::StatusCode::UNAUTHENTICATED ||
                          done->error_code() == grpc::StatusCode::FAILED_PRECONDITION;
-    if (router.told || refused) {
-      Log(refused ? Severity::kError : Severity::kWarning, "detached",
-          {{"router", address}, {"code", done->error_code()}, {"message", done->error_message()}});
+    if (router.warning.IsDue(now, options.warning_interval)) {
+      Log(refused ? Severity::kError : Severity::kWarning,
+          router.told ? "detached" : "router_unreachable",
+          {{"router", address},
+           {"code", absl::StatusCodeToString(FromGrpcStatus(*done).code())},
+           {"message", done->error_message()},
+           {"hint", HintFor(*done)}});
     }
     router.told = false;
     return;

@@ -15,7 +15,9 @@ namespace baton {
 
 // Keeps a worker attached to every router it is given: one Attach stream each, opened again with a
 // pause whenever it breaks, names resolved again and again (a name with several addresses is
-// several routers). Losing a router ends nothing else.
+// several routers). Losing a router ends nothing else. The first failure to reach a router, or to
+// resolve a name, is logged with its reason and what to check, later ones once per
+// `warning_interval`.
 class AttachClient {
  public:
   struct Options {
@@ -27,6 +29,8 @@ class AttachClient {
     absl::Duration longest_pause = absl::Seconds(1);  // between two tries at one router
     absl::Duration keep_peers =
         absl::Seconds(30);  // what a lost router said still counts this long
+    // Pause between two warnings about the same router that can't be reached.
+    absl::Duration warning_interval = absl::Seconds(60);
   };
   // Starts a thread. Both functions are called from it: `load` for each report (nothing: that
   // report is left out, and routers soon count the worker as dead), `peers` with the union of what

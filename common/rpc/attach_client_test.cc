@@ -1,14 +1,18 @@
 #include "common/rpc/attach_client.h"
 
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "baton/v1/membership.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status.h"
@@ -17,6 +21,9 @@
 
 namespace baton {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 // A router's side of Attach: keeps what workers say, answers the registration with one peer.
 class FakeMembership : public v1::Membership::Service {
@@ -145,6 +152,76 @@ TEST(AttachClientTest, AWrongTokenIsRefusedAndTriedAgain) {
 }
 
 // A stream may end at any point of a report; what then goes too early shows in a sanitized build.
+// What is written to standard error while it lives, as a stream of lines.
+class CapturedLog {
+ public:
+  CapturedLog() {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    reader_ = fdopen(ends[0], "r");
+    saved_ = dup(STDERR_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+  }
+  ~CapturedLog() {
+    dup2(saved_, STDERR_FILENO);
+    close(saved_);
+    fclose(reader_);
+  }
+  // Waits for the next line that holds `part`, and returns it. Counts all that it passes.
+  std::string Await(absl::string_view part) {
+    char line[4096];
+    while (fgets(line, sizeof(line), reader_) != nullptr) {
+      ++lines_;
+      if (absl::StrContains(line, part)) return line;
+    }
+    return "";
+  }
+  int lines() const { return lines_; }
+
+ private:
+  FILE* reader_;
+  int saved_;
+  int lines_ = 0;
+};
+
+TEST(AttachClientTest, ARouterThatCannotBeReachedIsWarnedOfAtOnceAndThenRarely) {
+  AttachClient::Options options = OptionsFor({"127.0.0.1:1"});  // where nothing listens
+  options.longest_pause = absl::Milliseconds(1);
+  options.warning_interval = absl::Milliseconds(400);
+  CapturedLog log;
+  const absl::Time begin = SteadyNow();
+  AttachClient client(
+      std::move(options), [] { return v1::LoadReport(); }, [](const v1::Peers&) {});
+  const std::string first = log.Await("router_unreachable");
+  EXPECT_THAT(first, AllOf(HasSubstr("127.0.0.1:1"), HasSubstr("code=UNAVAILABLE"),
+                           HasSubstr("check that a router listens there")));
+  log.Await("router_unreachable");
+  EXPECT_GE(SteadyNow() - begin, absl::Milliseconds(400)) << "tries are much more frequent";
+  EXPECT_EQ(log.lines(), 2);
+}
+
+TEST(AttachClientTest, ANameThatIsUnknownIsWarnedOf) {
+  AttachClient::Options options = OptionsFor({"no-such-router.invalid:50051"});
+  CapturedLog log;
+  AttachClient client(
+      std::move(options), [] { return v1::LoadReport(); }, [](const v1::Peers&) {});
+  EXPECT_THAT(log.Await("router_unknown"),
+              AllOf(HasSubstr("no-such-router.invalid:50051"), HasSubstr("--routers")));
+}
+
+TEST(AttachClientTest, AWrongTokenIsNamedWithItsFlag) {
+  FakeMembership membership(11, "secret");
+  const auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&membership}});
+  AttachClient::Options options = OptionsFor({server->address()});
+  options.token = "wrong";
+  CapturedLog log;
+  AttachClient client(
+      std::move(options), [] { return v1::LoadReport(); }, [](const v1::Peers&) {});
+  EXPECT_THAT(log.Await("router_unreachable"),
+              AllOf(HasSubstr("code=UNAUTHENTICATED"), HasSubstr("--attach-token")));
+}
+
 TEST(AttachClientTest, StreamsEndWhileItReports) {
   FakeMembership membership(11, "right");
   const auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&membership}});
