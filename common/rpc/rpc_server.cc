@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/limits.h"
+#include "grpc/health/v1/health.pb.h"
 
 namespace baton {
 
@@ -21,6 +22,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
   // Plugins are process-wide switches of gRPC; setting them again changes nothing.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  // gRPC answers health checks without the generated code. Reflection describes the service from
+  // it, so this links it.
+  grpc::health::v1::HealthCheckRequest::descriptor();
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);

@@ -328,8 +328,11 @@ void AwaitHealth(const std::string& address, const std::string& service,
                 << reader->Finish().error_message();
 }
 
-// What grpc.reflection.v1alpha lists. The messages are those that gRPC's own library brings along.
-std::vector<std::string> ListedServices(const std::string& address) {
+// Asks grpc.reflection.v1alpha one question: `field` of the request is set to `value`. Returns the
+// response, a message of the type that gRPC's own library brings along.
+std::unique_ptr<google::protobuf::Message> AskReflection(const std::string& address,
+                                                         const std::string& field,
+                                                         const std::string& value) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // so that it is linked
   using google::protobuf::DescriptorPool;
   using google::protobuf::MessageFactory;
@@ -339,9 +342,10 @@ std::vector<std::string> ListedServices(const std::string& address) {
     return std::unique_ptr<google::protobuf::Message>(
         MessageFactory::generated_factory()->GetPrototype(type)->New());
   };
-  const auto request = make("Request"), response = make("Response");
-  request->GetReflection()->SetString(
-      request.get(), request->GetDescriptor()->FindFieldByName("list_services"), "*");
+  const auto request = make("Request");
+  auto response = make("Response");
+  request->GetReflection()->SetString(request.get(),
+                                      request->GetDescriptor()->FindFieldByName(field), value);
   grpc::GenericStub stub(Dial(address));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kSoon));
@@ -368,6 +372,11 @@ std::vector<std::string> ListedServices(const std::string& address) {
   context.TryCancel();
   call->Finish(&status, nullptr);
   EXPECT_TRUE(done());
+  return response;
+}
+
+std::vector<std::string> ListedServices(const std::string& address) {
+  const auto response = AskReflection(address, "list_services", "*");
   const auto* type = response->GetDescriptor();
   const auto& list = response->GetReflection()->GetMessage(
       *response, type->FindFieldByName("list_services_response"));
@@ -379,6 +388,13 @@ std::vector<std::string> ListedServices(const std::string& address) {
         service, service.GetDescriptor()->FindFieldByName("name")));
   }
   return names;
+}
+
+// Whether a generic client learns a service's methods, which it needs before it can call them.
+bool IsDescribed(const std::string& address, const std::string& service) {
+  const auto response = AskReflection(address, "file_containing_symbol", service);
+  return response->GetReflection()->HasField(
+      *response, response->GetDescriptor()->FindFieldByName("file_descriptor_response"));
 }
 
 TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
@@ -395,6 +411,11 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
     const std::vector<std::string> listed = ListedServices(address);
     EXPECT_THAT(listed, IsSupersetOf(services));
     EXPECT_THAT(listed, testing::Contains("grpc.reflection.v1alpha.ServerReflection"));
+    EXPECT_THAT(listed, testing::Contains("grpc.health.v1.Health"));
+    for (const std::string& service : listed) {
+      EXPECT_TRUE(IsDescribed(address, service)) << service << " of " << address;
+    }
+    EXPECT_FALSE(IsDescribed(address, "no.such.Service"));
     for (const std::string& service : services) AwaitHealth(address, service, Health::SERVING);
     AwaitHealth(address, "", Health::SERVING);
     AwaitHealth(address, "no.such.Service", Health::SERVICE_UNKNOWN);
