@@ -7,7 +7,7 @@ import subprocess
 
 from disassembly import SassError
 
-KERNELS = ("split_attention", "prefill_attention")
+KERNELS = ("split_attention", "prefill_attention", "merge_attention", "attention_plan")
 ARCHITECTURE = "90a"
 CONSTANTS = "constants.json"
 
@@ -18,7 +18,7 @@ int main() {
   std::printf("{\\"range_keys\\": %d, \\"tile_keys\\": %d, \\"tile_lines\\": %d, \\"prefill_warps\\": %d, ",
               baton::kAttentionRange, baton::kAttentionTileKeys, baton::kAttentionTileRows,
               baton::kPrefillAttentionWarps);
-  std::printf("\\"shared_bytes\\": {");
+  std::printf("\\"merge_warps\\": %d, \\"shared_bytes\\": {", baton::kMergeAttentionWarps);
   const char* between = "";
   for (int head_dim : baton::kAttentionHeadDims) {
     std::printf("%s\\"%d\\": {\\"split\\": %zu, \\"prefill\\": %zu}", between, head_dim,

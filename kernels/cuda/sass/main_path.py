@@ -14,6 +14,7 @@ PLAIN, MERGE, IDLE = "plain", "merge", "idle"
 KINDS = (PLAIN, MERGE, IDLE)
 
 TILES = ("HMMA", "LDSM")  # opcodes of a loop over tiles
+RANGES = ("MUFU", "LDG")  # opcodes of a loop that merges ranges
 
 
 class UndecidedBranch(SassError):
@@ -276,6 +277,75 @@ class _Walk:
     def _decide(self, instruction, taken, reason, following):
         self.decisions.append(Decision(instruction.address, taken, reason))
         return following[1] if taken else following[0]
+
+
+class _OutsideWalk:
+    """Walks through what lies outside of the main loop. It passes each inner loop once, and takes the longer side where
+    no rule decides."""
+
+    def __init__(self, flow, within):
+        self.flow, self.within = flow, within
+        over = flow.dominators()
+        self.after = [[other for other in following if not over[index] >> other & 1]
+                      for index, following in enumerate(flow.after)]
+
+    def trace(self, start, goals):
+        """Returns the Instructions from `start` to the first of `goals` on the way, without that one."""
+        leading = self._leading_to(goals)
+        index, trace = start, []
+        while index not in goals:
+            trace.append(index)
+            following = [other for other in self.after[index] if other in leading]
+            if not following:
+                raise SassError(f"{self.flow.function.name}, address {self.flow.instructions[index].address:#x}: no "
+                                "way on that passes each loop once")
+            if len(following) == 2:
+                sides = [self._reachable(one, leading) for one in following]
+                sides = [sides[0] - sides[1], sides[1] - sides[0]]
+                contents = [Contents([self.flow.instructions[one] for one in sorted(side)]) for side in sides]
+                side, _ = preferred(*contents, PLAIN)
+                if side is None:
+                    side = int(contents[1].instructions > contents[0].instructions)
+                following = [following[side]]
+            index = following[0]
+        return [self.flow.instructions[one] for one in trace]
+
+    def _reachable(self, start, within):
+        seen, left = {start}, [start]
+        while left:
+            for other in self.after[left.pop()]:
+                if other in within and other not in seen:
+                    seen.add(other)
+                    left.append(other)
+        return seen
+
+    def _leading_to(self, goals):
+        before = [[] for _ in self.after]
+        for index, following in enumerate(self.after):
+            for other in following:
+                before[other].append(index)
+        seen, left = set(goals), list(goals)
+        while left:
+            for other in before[left.pop()]:
+                if other in self.within and other not in seen:
+                    seen.add(other)
+                    left.append(other)
+        return seen
+
+
+def outside(function, path):
+    """Returns two lists: the Instructions before a kernel's main loop, and those from there to its end."""
+    flow = Flow(function)
+    everything = set(range(len(flow.instructions)))
+    ends = {index for index in everything
+            if flow.instructions[index].opcode == "EXIT" and not flow.instructions[index].is_conditional}
+    before = _OutsideWalk(flow, everything).trace(0, {path.header})
+    exits = [other for index in sorted(path.body, reverse=True) for other in flow.after[index]
+             if other not in path.body]
+    if not exits:
+        raise SassError(f"{function.name}: its main loop has no end")
+    after = _OutsideWalk(flow, everything - path.body).trace(exits[0], ends)
+    return before, after
 
 
 def main_loops(flow, opcodes):

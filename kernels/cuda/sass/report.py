@@ -1,5 +1,6 @@
-"""Puts estimates into text and dictionaries."""
+"""Puts estimates into text and dictionaries: of a kernel's tile, and of a mixed step."""
 import collections
+import dataclasses
 import pathlib
 import re
 
@@ -47,6 +48,9 @@ class Tile:
         sharing = min(occupied.warps, occupancy.SCHEDULERS)
         full = scoreboard.simulate(path.trace, machine, warps=self.warps_of_scheduler, sharing=sharing)
         self.cycles_full = full.cycles / self.tiles
+        cold = machine.with_look_up(scoreboard.L2_CYCLES)
+        self.cycles_before, self.cycles_after = (
+            scoreboard.simulate(trace, cold, passes=2).cycles for trace in kernel.outside(path))
 
     def by_class(self):
         """Returns {(part, class): (instructions, cycles)}; the parts are the load of the next tile, and the tile."""
@@ -66,6 +70,7 @@ class Tile:
             "instructions": len(self.path.trace), "tiles": self.tiles, "cycles": self.cycles,
             "instructions_without_load": len(self.path.trace) - len(self.path.loads),
             "cycles_without_load": self.cycles_without_load,
+            "cycles_before_loop": self.cycles_before, "cycles_after_loop": self.cycles_after,
             "blocks_of_multiprocessor": occupied.blocks, "warps_of_multiprocessor": occupied.warps,
             "limit": occupied.limit, "cycles_when_full": self.cycles_full,
             "registers": self.kernel.registers, "shared_bytes": self.kernel.shared_bytes,
@@ -82,6 +87,7 @@ class Tile:
             f"({path.first_address:#x} to {path.last_address:#x})" + (f" of {self.tiles} tiles" if self.tiles > 1 else ""),
             f"  without the load of the next tile: {self.cycles_without_load:.0f} cycles, "
             f"{len(path.trace) - len(path.loads)} instructions",
+            f"  before the loop {self.cycles_before:.0f} cycles and after it {self.cycles_after:.0f}, with look-ups from L2",
             f"  multiprocessor: {occupied.blocks} blocks, {occupied.warps} warps (limit: {occupied.limit}; "
             f"{self.kernel.registers} registers, {self.kernel.shared_bytes} bytes); when full {self.cycles_full:.0f} "
             f"cycles a tile with {self.warps_of_scheduler} warps on a scheduler",
@@ -109,23 +115,25 @@ class Kernel:
 
     def __init__(self, folder, name, nvdisasm):
         self.name = name
-        match = re.fullmatch(r"(split|prefill)_attention(?:_f16)?_(\d+)", name)
+        match = re.fullmatch(r"(split|prefill)_attention(?:_f16)?_(\d+)|merge_attention", name)
         if not match:
             raise SassError(f"'{name}' is no attention kernel with tiles: split_attention_128, prefill_attention_f16_64")
-        path = pathlib.Path(folder) / f"{match[1]}_attention.cubin"
+        file = f"{match[1]}_attention" if match[1] else name
+        path = pathlib.Path(folder) / f"{file}.cubin"
         if not path.is_file():
             raise SassError(f"there is no {path}; make the folder with `attention_time build {folder}`")
         functions = disassembly.disassemble(path, nvdisasm)
         if name not in functions:
             raise SassError(f"{path} has no kernel {name}; it has {', '.join(sorted(functions))}")
         self.function = functions[name]
-        self.head_dim = int(match[2])
+        self.head_dim = int(match[2] or 0)
         constants = build.constants(folder)
         use = cubin.resources(path)[name]
-        self.warps = constants["prefill_warps"] if match[1] == "prefill" else 1
+        self.warps = {"split": 1, "prefill": constants["prefill_warps"], None: constants["merge_warps"]}[match[1]]
         self.registers = use.registers
-        self.shared_bytes = use.shared_bytes + constants["shared_bytes"][match[2]][match[1]]
+        self.shared_bytes = use.shared_bytes + (constants["shared_bytes"][match[2]][match[1]] if match[1] else 0)
         self.occupancy = occupancy.occupancy(use.registers, 32 * self.warps, self.shared_bytes)
+        self.opcodes = main_path.TILES if match[1] else main_path.RANGES
 
     def tiles_of(self, path):
         """Returns how many tiles one pass of the main loop takes: the compiler may unroll it."""
@@ -135,7 +143,54 @@ class Kernel:
         return max(1, products // (self.head_dim // 2)) if products else 1
 
     def path(self, kind=main_path.PLAIN, choices=None, loop=None):
-        return main_path.find_main_path(self.function, kind, choices, loop)
+        return main_path.find_main_path(self.function, kind, choices, loop, self.opcodes)
+
+    def outside(self, path=None):
+        """Returns the Instructions before the main loop, and those after it."""
+        return main_path.outside(self.function, path or self.path())
 
     def tile(self, kind=main_path.PLAIN, choices=None, loop=None, machine=scoreboard.Machine()):
         return Tile(self, kind, self.path(kind, choices, loop), machine)
+
+
+class Step:
+    """Estimates of one mixed step, each made of launches."""
+
+    def __init__(self, step, device):
+        self.step, self.device = step, device
+        self.estimates = {}
+
+    def add(self, name, launches):
+        self.estimates[name] = launches
+
+    def _milliseconds(self, launches, clock):
+        return sum(launch.microseconds(self.device, clock) * launch.times for launch in launches) / 1e3
+
+    def as_dictionary(self):
+        clocks = self.device.clocks_ghz
+        return {
+            "device": dataclasses.asdict(self.device), "step": dataclasses.asdict(self.step),
+            "estimates": [{
+                "name": name,
+                "milliseconds": [self._milliseconds(launches, clock) for clock in clocks],
+                "launches": [{
+                    "name": launch.name, "cycles": launch.cycles, "placed_cycles": launch.placed_cycles,
+                    "bytes": launch.bytes, "times": launch.times,
+                    "microseconds": [launch.microseconds(self.device, clock) for clock in clocks]}
+                    for launch in launches]} for name, launches in self.estimates.items()]}
+
+    def text(self):
+        step, device, clocks = self.step, self.device, self.device.clocks_ghz
+        lines = [f"attention of a step with {step.streams} sequence(s) of {step.context} keys that decode and "
+                 f"{step.prompt} prompt tokens: {step.layers} layers, {step.heads} heads, {step.kv_heads} KV heads of "
+                 f"{step.head_dim}; {device.name}, at {' and '.join(f'{clock} GHz' for clock in clocks)}, +-25 %"]
+        for name, launches in self.estimates.items():
+            total = [self._milliseconds(launches, clock) for clock in clocks]
+            lines.append(f"{name}: {' to '.join(f'{one:.2f}' for one in reversed(total))} ms a step")
+            for launch in launches:
+                took = [launch.microseconds(device, clock) for clock in clocks]
+                least, most = launch.placed_cycles[0], launch.placed_cycles[-1]
+                spread = f" ({least:.0f} to {most:.0f}, as blocks are placed)" if round(least) != round(most) else ""
+                lines.append(f"  {launch.name}: {' to '.join(f'{one:.1f}' for one in reversed(took))} us a layer, "
+                             f"{launch.cycles:.0f} cycles{spread}")
+        return "\n".join(lines)

@@ -10,7 +10,9 @@ import dataclasses
 from disassembly import NO_BARRIER
 
 
+# Latency of a load from global memory.
 L1_CYCLES = 40
+L2_CYCLES = 270
 
 
 @dataclasses.dataclass(frozen=True)
