@@ -11,8 +11,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/cuda_runtime.h"
 #include "kernels/cuda/emulated_runtime.h"
-#include "kernels/cuda/open_device.h"
 #include "kv_transfer/device_reading_transport.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/faulty_transport.h"
@@ -66,7 +66,7 @@ MakeTransport MakeUcx(const std::string& tls) {
 std::shared_ptr<DeviceRuntime> Device(uint64_t seed) {
   return CreateEmulatedRuntime({.seed = seed, .memory_bytes = 128 << 20}).value();
 }
-std::shared_ptr<DeviceRuntime> Gpu() { return OpenCudaDevice(0).value().runtime; }
+std::shared_ptr<DeviceRuntime> Gpu() { return CreateCudaRuntime(0).value(); }
 
 // Two devices of one process, which refuses its own handles: where the transport below does not
 // read device memory, all reads are bounced.
@@ -111,13 +111,12 @@ TransportPair BetweenProcesses(std::shared_ptr<DeviceRuntime> reader, const std:
   return pair;
 }
 
-absl::Status GpuIsThere() { return OpenCudaDevice(0).status(); }
+absl::Status GpuIsThere() { return CreateCudaRuntime(0).status(); }
 // Whether UCX reads memory of a GPU here.
 absl::Status UcxReadsGpus() {
-  const auto device = OpenCudaDevice(0);
+  const auto device = CreateCudaRuntime(0);
   if (!device.ok()) return device.status();
-  auto transport =
-      CreateDeviceTransport(MakeUcxForDevices()(), device->runtime.get(), DevicePath::kDirect);
+  auto transport = CreateDeviceTransport(MakeUcxForDevices()(), device->get(), DevicePath::kDirect);
   return transport.ok() ? (*transport)->AllocatePool(4096).status() : transport.status();
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "kernels/cuda/cuda_runtime.h"
 #include "kernels/cuda/emulated_runtime.h"
-#include "kernels/cuda/open_device.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/remote_transport.h"
 #include "kv_transfer/ucx_transport.h"
@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   BATON_CHECK(argc == 4) << "transport_test_peer TLS emulated|gpu SEED";
   const std::unique_ptr<DeviceRuntime> runtime =
       std::string(argv[2]) == "gpu"
-          ? OpenCudaDevice(0).value().runtime
+          ? CreateCudaRuntime(0).value()
           : CreateEmulatedRuntime(
                 {.seed = std::strtoull(argv[3], nullptr, 10), .memory_bytes = 64 << 20})
                 .value();
