@@ -81,6 +81,7 @@ TEST_P(BackendConformanceTest, RmsNormOfHeadsIsThatOfEachHeadAlone) {
 }
 
 TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
+  if (!GetParam().products.ok()) GTEST_SKIP() << GetParam().products.message();
   Bench bench(GetParam(), 3, 3);
   for (int round = 0; round < 60; ++round) {
     const DType type = kTypes[round % 3];
@@ -120,6 +121,7 @@ TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
 }
 
 TEST_P(BackendConformanceTest, GemmGivesARowTheSameBitsInEveryBatch) {
+  if (!GetParam().products.ok()) GTEST_SKIP() << GetParam().products.message();
   if (!GetParam().batch_invariant_products) GTEST_SKIP() << "this backend does not promise it";
   struct Shape {
     int m, n, k;
@@ -184,6 +186,7 @@ TEST_P(BackendConformanceTest, SiluMulMatchesDoubleArithmeticAlsoInPlaceAndAtThe
 }
 
 TEST_P(BackendConformanceTest, LogitsAreAProductOfTheChosenRows) {
+  if (!GetParam().products.ok()) GTEST_SKIP() << GetParam().products.message();
   Bench bench(GetParam(), 2, 6);
   const int hidden = 65, vocabulary = 301;
   const auto in = bench.Activation(9, hidden);

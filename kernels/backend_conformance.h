@@ -32,6 +32,9 @@ struct ConformanceParam {
   bool slow = false;
   // A row of a product has the same bits whatever other rows there are.
   bool batch_invariant_products = true;
+  // An error where the machine lacks what Gemm and Logits need: their tests are skipped, and say
+  // so.
+  absl::Status products = absl::OkStatus();
 };
 
 inline std::ostream& operator<<(std::ostream& out, const ConformanceParam& param) {

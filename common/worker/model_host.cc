@@ -88,7 +88,10 @@ absl::Status OpenCuda(ModelHost* host) {
                          .kernels = device.kernels,
                          .name = device.name,
                          .graphs = host->options.cuda_graphs});
-  if (!backend.ok()) return backend.status();
+  if (!backend.ok()) {
+    return absl::Status(backend.status().code(), absl::StrCat("--backend=", host->options.backend,
+                                                              ": ", backend.status().message()));
+  }
   host->backend = *std::move(backend);
   return absl::OkStatus();
 }

@@ -516,6 +516,9 @@ class CudaBackend final : public Backend {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {
+  if (options.products) {
+    if (absl::Status status = options.runtime->ProductStatus(); !status.ok()) return status;
+  }
   auto stream = options.runtime->CreateStream(StreamKind::kCompute);
   if (!stream.ok()) return stream.status();
   return std::make_unique<CudaBackend>(options, *std::move(stream));

@@ -21,6 +21,8 @@ struct CudaBackendOptions {
   // are the same operations, and give the same bits.
   bool graphs = true;
   StepGraphCounts* graph_counts = nullptr;  // kept up to date, if it is there
+  // False: the caller calls neither Gemm nor Logits, so the runtime may be without dense products.
+  bool products = true;
   // For partial results of attention; steps that need more are done in parts, and not recorded.
   size_t most_partial_bytes = size_t{64} << 20;
 };
@@ -35,6 +37,8 @@ struct CudaBackendOptions {
 // emulated one's too, but cuBLASLt chooses its kernel by the number of rows, so there a row may
 // differ by rounding from one batch size to another (the same batch gives the same bits).
 //
+// FailedPrecondition, with the words of DeviceRuntime::ProductStatus, for a runtime without dense
+// products where options.products asks for them.
 // InvalidArgument for heads of more than 256 elements, more than 65,535 KV heads, weights that
 // LoadWeight did not give, and a row that two sequences share.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options);

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/test_device.h"
 #include "kernels/cuda/upload_slab.h"
 
@@ -184,6 +185,14 @@ TEST_F(CudaBackendTest, RefusesWhatItCannotDo) {
   EXPECT_EQ(code(backend_->Attention(
                 {First(hidden_, 2), kHeads, 1, 0, 0, twice, {pool_, layout_}, First(out_, 2)})),
             kInvalid);
+}
+
+TEST(CudaBackendWithoutProductsTest, IsRefusedUnlessTheCallerNeedsNone) {
+  const auto runtime = CreateEmulatedRuntime({.products = false}).value();
+  CudaBackendOptions options = {.runtime = runtime.get()};
+  EXPECT_EQ(CreateCudaBackend(options).status(), runtime->ProductStatus());
+  options.products = false;
+  EXPECT_TRUE(CreateCudaBackend(options).ok());
 }
 
 TEST_F(CudaBackendTest, TooLargeAWeightIsResourceExhaustedAndLeavesTheBackendUsable) {

@@ -31,6 +31,7 @@ struct CudaStream : DeviceStream {
 
   CudaRuntime* const runtime;
   const cudaStream_t stream;
+  bool computes = false;                   // StreamKind::kCompute
   std::byte* workspace = nullptr;          // for products, or null
   std::shared_ptr<DeviceCapture> capture;  // null, or ended: work runs
 };
@@ -56,7 +57,8 @@ struct CudaGraph : DeviceGraph {
 
 class CudaRuntime : public DeviceRuntime {
  public:
-  CudaRuntime(int device, const cudaDeviceProp& properties, std::unique_ptr<CudaProducts> products)
+  CudaRuntime(int device, const cudaDeviceProp& properties,
+              absl::StatusOr<std::unique_ptr<CudaProducts>> products)
       : device_(device),
         info_(CudaDeviceInfo(properties)),
         products_(std::move(products)),
@@ -76,7 +78,7 @@ class CudaRuntime : public DeviceRuntime {
   absl::StatusOr<size_t> FreeBytes() override {
     Use();
     // What products take has then been taken.
-    if (absl::Status status = products_->Begin(); !status.ok()) return status;
+    if (absl::Status status = BeginProducts(); !status.ok()) return status;
     return memory_.FreeBytes();
   }
 
@@ -136,7 +138,8 @@ class CudaRuntime : public DeviceRuntime {
                         "cudaStreamCreateWithPriority");
     if (!status.ok()) return status;
     auto own = std::make_unique<CudaStream>(this, stream);
-    if (kind == StreamKind::kCompute) {
+    own->computes = kind == StreamKind::kCompute;
+    if (own->computes && products_.ok()) {
       auto workspace = memory_.Allocate(CudaProducts::kWorkspaceBytes, /*interprocess=*/false);
       if (!workspace.ok()) return workspace.status();
       own->workspace = *workspace;
@@ -227,16 +230,19 @@ class CudaRuntime : public DeviceRuntime {
     return status;
   }
 
+  absl::Status ProductStatus() override { return products_.status(); }
+
   absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
     if (absl::Status status = CheckProduct(product); !status.ok()) return status;
     auto own = Own(stream);
     if (!own.ok()) return own.status();
-    if ((*own)->workspace == nullptr) {
+    if (!(*own)->computes) {
       return absl::FailedPreconditionError("Product: the stream was made for copies");
     }
+    if (!products_.ok()) return products_.status();
     if (product.rows == 0) return absl::OkStatus();
     Use();
-    const absl::Status status = products_->Run(product, (*own)->workspace, (*own)->stream);
+    const absl::Status status = (*products_)->Run(product, (*own)->workspace, (*own)->stream);
     if (!status.ok() && CaptureOf(**own) == nullptr) HearWhy((*own)->stream);
     return status;
   }
@@ -325,7 +331,7 @@ class CudaRuntime : public DeviceRuntime {
     }
     if (absl::Status status = RefuseInCapture("BeginCapture"); !status.ok()) return status;
     Use();
-    if (absl::Status status = products_->Begin(); !status.ok()) return status;
+    if (absl::Status status = BeginProducts(); !status.ok()) return status;
     // Of this thread alone: another one may be polling events or freeing memory at any time, and
     // must neither fail nor spoil the capture.
     absl::Status status =
@@ -450,6 +456,9 @@ class CudaRuntime : public DeviceRuntime {
     return &own;
   }
 
+  // Makes cuBLASLt ready, where there is one.
+  absl::Status BeginProducts() { return products_.ok() ? (*products_)->Begin() : absl::OkStatus(); }
+
   // cuBLASLt does not say whether it was CUDA that failed, and OnFailure wants to know.
   static void HearWhy(cudaStream_t stream) {
     const cudaError_t error = cudaStreamQuery(stream);
@@ -554,7 +563,7 @@ class CudaRuntime : public DeviceRuntime {
 
   const int device_;
   const DeviceInfo info_;
-  const std::unique_ptr<CudaProducts> products_;
+  const absl::StatusOr<std::unique_ptr<CudaProducts>> products_;  // an error: no cuBLASLt
   CudaMemory memory_;
   Mutex mutex_;
   std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // by kernel
@@ -573,9 +582,7 @@ CudaEvent::~CudaEvent() {
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime(int device) {
   const auto properties = FindCudaDevice(device);
   if (!properties.ok()) return properties.status();
-  auto products = CudaProducts::Create();
-  if (!products.ok()) return products.status();
-  return std::make_unique<CudaRuntime>(device, *properties, *std::move(products));
+  return std::make_unique<CudaRuntime>(device, *properties, CudaProducts::Create());
 }
 
 }  // namespace baton

@@ -147,8 +147,13 @@ class DeviceRuntime {
     if (sizeof(Params) != kernel.params_bytes) return WrongParams(kernel, sizeof(Params));
     return Launch(kernel, shape, static_cast<const void*>(&params), stream);
   }
-  // InvalidArgument for sizes below 1 (rows may be 0) or strides below a row; FailedPrecondition on
-  // a stream that is not for it.
+  // Returns OK if Product works on this device. Returns FailedPrecondition, and says what is
+  // missing, if the library that computes dense products is not on this machine; everything else
+  // works.
+  virtual absl::Status ProductStatus() = 0;
+  // Returns InvalidArgument for sizes below 1 (rows may be 0) or strides below a row,
+  // FailedPrecondition on a stream that was made for copies, and ProductStatus() where that is an
+  // error.
   virtual absl::Status Product(const DenseProduct& product, DeviceStream& stream) = 0;
 
   // Everything on `stream` so far. What is recorded later replaces it, for waits that come later.

@@ -168,6 +168,11 @@ class EmulatedRuntime : public DeviceRuntime {
                       [this, kernel, shape, copy] { return Run(kernel, shape, copy->data()); });
   }
 
+  absl::Status ProductStatus() override {
+    if (options_.products) return absl::OkStatus();
+    return absl::FailedPreconditionError("this emulated device was opened without dense products");
+  }
+
   absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
     if (absl::Status status = CheckProduct(product); !status.ok()) return status;
     auto own = Own(stream);
@@ -175,6 +180,7 @@ class EmulatedRuntime : public DeviceRuntime {
     if ((*own)->kind != StreamKind::kCompute) {
       return absl::FailedPreconditionError("Product: the stream was made for copies");
     }
+    if (absl::Status status = ProductStatus(); !status.ok()) return status;
     if (product.rows == 0) return absl::OkStatus();
     MutexLock lock(&mutex_);
     auto work = EmulatedProductWork(&space_, product);

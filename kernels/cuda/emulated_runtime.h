@@ -30,6 +30,8 @@ struct EmulatedOptions {
   std::set<std::string>* mutations_seen = nullptr;
   // Told of every call of Allocate and AllocatePinned; may not call the device.
   std::function<void(absl::string_view call, size_t bytes)> on_allocate;
+  // False: a device whose library of dense products is missing, as a GPU without cuBLASLt.
+  bool products = true;
   // After so many kernels the next one fails, and with it the device for good. 0: never.
   int64_t fails_after_kernels = 0;
   // What Replay says instead of replaying, unless that is OK.

@@ -72,6 +72,34 @@ TEST_F(EmulatedRuntimeDeathTest, ASegmentationFaultThatWasSentEndsTheProcess) {
 }
 #endif
 
+TEST_F(EmulatedRuntimeTest, WithoutDenseProductsItSaysSoAndDoesAllElse) {
+  const auto runtime = *CreateEmulatedRuntime({.memory_bytes = size_t{1} << 20, .products = false});
+  const absl::Status missing = runtime->ProductStatus();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition) << missing;
+  const auto stream = *runtime->CreateStream();
+  auto* const memory = reinterpret_cast<uint32_t*>(*runtime->Allocate(4096));
+  const DenseProduct product = {.in = memory,
+                                .in_stride = 16,
+                                .weight = memory + 256,
+                                .out = memory + 512,
+                                .out_stride = 16,
+                                .rows = 1,
+                                .n = 16,
+                                .k = 16};
+  EXPECT_EQ(runtime->Product(product, *stream), missing);
+  Ok(runtime->Fill(memory, 0, 4096, *stream));
+  LaunchShape shape;
+  shape.threads = kAddThreads;
+  Ok(runtime->BeginCapture(*stream));
+  Ok(runtime->Launch(emulated_kernels::kAdd, shape, AddParams{memory, memory, 7, 32}, *stream));
+  const auto graph = *runtime->EndCapture(*stream);
+  Ok(runtime->Replay(*graph, *stream));
+  uint32_t got = 0;
+  Ok(runtime->Copy(&got, memory, sizeof(got), *stream));
+  EXPECT_EQ(got, 7u);
+  EXPECT_TRUE(runtime->FreeBytes().ok());
+}
+
 // Whoever is told of it first, and though nobody waits.
 TEST_F(EmulatedRuntimeTest, FailsForGoodAfterSoManyKernelsAndTellsOnce) {
   EmulatedOptions options;

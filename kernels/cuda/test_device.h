@@ -31,6 +31,7 @@ class TestDevice {
     options.runtime = &runtime();
     options.kernels = device_.kernels;
     options.name = device_.name;
+    options.products = runtime().ProductStatus().ok();
     return CreateCudaBackend(options);
   }
   // Has run when the call returns.
@@ -66,7 +67,8 @@ inline ConformanceParam ParamOf(const std::string& name, OpenedDevice opened) {
           .bf16_tensors = true,
           .rounded_attention_weights = true,
           .slow = emulated,
-          .batch_invariant_products = emulated};
+          .batch_invariant_products = emulated,
+          .products = device->runtime().ProductStatus()};
 }
 
 }  // namespace baton

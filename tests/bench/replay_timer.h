@@ -65,6 +65,7 @@ class ReplayTimer : public DeviceRuntime {
                       DeviceStream& stream) override {
     return inner_->Launch(kernel, shape, params, stream);
   }
+  absl::Status ProductStatus() override { return inner_->ProductStatus(); }
   absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
     return inner_->Product(product, stream);
   }

@@ -1,5 +1,6 @@
-// What a machine brings that Baton runs on, a line each. Ends with 77 and one line when there is no
-// device, with 1 when there is one that can't be used.
+// Prints what a machine brings that Baton runs on, a line each. Ends with 77 and one line when
+// there is no device, with 1 when there is one that can't be used. It links no kernels, so that the
+// GPU bundle stays small.
 
 #include <cstdio>
 #include <fstream>
@@ -10,7 +11,8 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
-#include "kernels/cuda/open_device.h"
+#include "kernels/cuda/cuda_runtime.h"
+#include "kernels/cuda/emulated_runtime.h"
 
 #ifdef BATON_HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -19,6 +21,9 @@
 #endif
 
 ABSL_FLAG(std::string, device, "cuda", "cuda or emulated");
+ABSL_FLAG(bool, products, false,
+          "print nothing if the device computes dense products; else say in one line what is "
+          "missing, and end with 77");
 
 namespace baton {
 namespace {
@@ -59,16 +64,22 @@ int Main() {
   if (kind != "cuda" && kind != "emulated") {
     RefuseToStart(absl::StrCat("--device is '", kind, "'; it takes cuda or emulated"));
   }
-  const auto device = kind == "cuda" ? OpenCudaDevice(0) : OpenEmulatedDevice(size_t{1} << 20);
-  if (!device.ok()) {
-    const bool missing = absl::IsFailedPrecondition(device.status());
+  const auto runtime = kind == "cuda" ? CreateCudaRuntime(0)
+                                      : CreateEmulatedRuntime({.memory_bytes = size_t{1} << 20});
+  if (!runtime.ok()) {
+    const bool missing = absl::IsFailedPrecondition(runtime.status());
     std::printf("%s: %s\n", missing ? "no GPU to run on" : "the GPU can't be used",
-                std::string(device.status().message()).c_str());
+                std::string(runtime.status().message()).c_str());
     return missing ? 77 : 1;
   }
+  if (absl::GetFlag(FLAGS_products)) {
+    const absl::Status products = (*runtime)->ProductStatus();
+    if (!products.ok()) std::printf("%s\n", std::string(products.message()).c_str());
+    return products.ok() ? 0 : 77;
+  }
   SayLibraries();
-  const DeviceInfo& info = device->runtime->info();
-  const auto free = device->runtime->FreeBytes();
+  const DeviceInfo& info = (*runtime)->info();
+  const auto free = (*runtime)->FreeBytes();
   Say("device",
       absl::StrCat(info.name, ", sm_", info.major, info.minor, ", ", info.multiprocessors,
                    " multiprocessors, ", info.shared_bytes >> 10, " KiB of shared memory a block"));
