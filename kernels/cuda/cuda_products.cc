@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -63,8 +64,8 @@ absl::Status CudaProducts::Begin() {
 
 absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct& p, int rows) {
   const uint32_t aligned[] = {Alignment(p.weight), Alignment(p.in), Alignment(p.out)};
-  const Key key = {rows,       p.n,          p.k,        p.in_stride, p.out_stride,
-                   p.out_type, p.accumulate, aligned[0], aligned[1],  aligned[2]};
+  const Key key = {rows,         p.n,        p.k,        p.in_stride, p.out_stride, p.out_type,
+                   p.accumulate, aligned[0], aligned[1], aligned[2],  p.algorithm};
   MutexLock lock(&mutex_);
   if (const auto it = algorithms_.find(key); it != algorithms_.end()) return it->second;
   Matmul matmul;
@@ -86,19 +87,25 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct&
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2])}) {
     if (status != CUBLAS_STATUS_SUCCESS) return lt_->Status(status, "cublasLt preference");
   }
-  cublasLtMatmulHeuristicResult_t best;
+  std::vector<cublasLtMatmulHeuristicResult_t> proposed(size_t{1} + p.algorithm);
   int found = 0;
   const absl::Status status = lt_->Status(
       lt_->MatmulAlgoGetHeuristic(handle_, &matmul.operation, &matmul.weight, &matmul.in,
-                                  &matmul.out, &matmul.out, &preference, 1, &best, &found),
+                                  &matmul.out, &matmul.out, &preference,
+                                  static_cast<int>(proposed.size()), proposed.data(), &found),
       absl::StrCat("cublasLtMatmulAlgoGetHeuristic for [", rows, ", ", p.k, "] by [", p.n, ", ",
                    p.k, "]"));
   if (!status.ok()) return status;
+  if (found <= p.algorithm && p.algorithm > 0) {
+    return absl::NotFoundError(absl::StrCat("cuBLASLt proposes ", found, " algorithms for [", rows,
+                                            ", ", p.k, "] by [", p.n, ", ", p.k, "]; number ",
+                                            p.algorithm, " was asked for, counted from 0"));
+  }
   if (found == 0) {
     return absl::InternalError(absl::StrCat("cuBLASLt knows no way to multiply [", rows, ", ", p.k,
                                             "] by [", p.n, ", ", p.k, "]"));
   }
-  return algorithms_[key] = best.algo;
+  return algorithms_[key] = proposed[p.algorithm].algo;
 }
 
 absl::Status CudaProducts::Run(const DenseProduct& p, void* workspace, cudaStream_t stream) {

@@ -42,10 +42,10 @@ class CudaProducts {
   absl::Status Run(const DenseProduct& product, void* workspace, cudaStream_t stream);
 
  private:
-  // Rows (of the bucket, or exactly), n, k, strides, type, accumulate, and the alignments of in,
-  // weight and out.
+  // Rows (of the bucket, or exactly), n, k, strides, type, accumulate, the alignments of in, weight
+  // and out, and DenseProduct::algorithm.
   using Key =
-      std::tuple<int, int, int, int64_t, int64_t, DType, bool, uint32_t, uint32_t, uint32_t>;
+      std::tuple<int, int, int, int64_t, int64_t, DType, bool, uint32_t, uint32_t, uint32_t, int>;
   struct Matmul;
 
   CudaProducts() = default;

@@ -53,6 +53,7 @@ absl::Status CheckProduct(const DenseProduct& product) {
   if (p.out_type != DType::kBF16 && p.out_type != DType::kF32) {
     return Refuse("Product: out is ", DTypeName(p.out_type), "; it can be bf16 or f32");
   }
+  if (p.algorithm < 0) return Refuse("Product: algorithm ", p.algorithm);
   if (p.rows == 0) return absl::OkStatus();
   if (p.in_stride < p.k || p.out_stride < p.n) {
     return Refuse("Product: in has rows of ", p.k, " at a stride of ", p.in_stride,

@@ -150,10 +150,42 @@ TEST_P(DeviceRuntimeConformanceTest, RefusesWhatHasNoMeaning) {
   EXPECT_EQ(product([](DenseProduct& p) { p.weight = nullptr; }), invalid);
   EXPECT_EQ(product([](DenseProduct& p) { p.out = nullptr; }), invalid);
   EXPECT_EQ(product([](DenseProduct& p) { p.out_type = DType::kF16; }), invalid);
+  EXPECT_EQ(product([](DenseProduct& p) { p.algorithm = -1; }), invalid);
   const auto copies = Stream(StreamKind::kCopy);
   EXPECT_EQ(runtime_->Product(good, *copies).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(product([](DenseProduct& p) { p.rows = 0; }), absl::StatusCode::kOk);
   EXPECT_EQ(Download(static_cast<float*>(good.out), 16), operands.before) << "nothing has run";
+}
+
+TEST_P(DeviceRuntimeConformanceTest, EveryAlgorithmComputesTheSameProduct) {
+  SKIP_WITHOUT_PRODUCTS();
+  const Operands operands({16, 128, 256, 0, 0}, 5);
+  DenseProduct product;
+  product.in = Upload(operands.in);
+  product.in_stride = 256;
+  product.weight = Upload(operands.weight);
+  product.out_stride = 128;
+  product.out_type = DType::kF32;
+  product.rows = 16;
+  product.n = 128;
+  product.k = 256;
+  for (; product.algorithm < 8; ++product.algorithm) {
+    float* const out = Upload(std::vector<float>(16 * 128, NAN));
+    product.out = out;
+    const absl::Status status = runtime_->Product(product, *stream_);
+    if (absl::IsNotFound(status)) break;
+    ASSERT_TRUE(status.ok()) << product.algorithm << ": " << status;
+    const auto got = Download(out, 16 * 128);
+    for (int r = 0; r < 16; ++r) {
+      for (int n = 0; n < 128; ++n) {
+        const auto [sum, size] = operands.Exact(r, n);
+        ASSERT_NEAR(got[r * 128 + n], sum, 257 * 0x1p-24 * (size + 2)) << product.algorithm;
+      }
+    }
+  }
+  EXPECT_GE(product.algorithm, 1);
+  product.algorithm = 10000;
+  EXPECT_EQ(runtime_->Product(product, *stream_).code(), absl::StatusCode::kNotFound);
 }
 
 TEST_P(DeviceRuntimeConformanceTest, CanBeCapturedAndReplayed) {

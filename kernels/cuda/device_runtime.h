@@ -66,6 +66,9 @@ struct DenseProduct {
   DType out_type = DType::kBF16;  // or kF32
   int rows = 0, n = 0, k = 0;
   bool accumulate = false;
+  // Which of the algorithms that the library proposes for these shapes, the one it thinks fastest
+  // first. All but 0 are for benchmarks.
+  int algorithm = 0;
 };
 
 // One device, and what is asked of it: the thinnest cover of the CUDA runtime and cuBLASLt that the
@@ -152,8 +155,8 @@ class DeviceRuntime {
   // works.
   virtual absl::Status ProductStatus() = 0;
   // Returns InvalidArgument for sizes below 1 (rows may be 0) or strides below a row,
-  // FailedPrecondition on a stream that was made for copies, and ProductStatus() where that is an
-  // error.
+  // FailedPrecondition on a stream that was made for copies, ProductStatus() where that is an
+  // error, and NotFound where the library proposes no such `algorithm`.
   virtual absl::Status Product(const DenseProduct& product, DeviceStream& stream) = 0;
 
   // Everything on `stream` so far. What is recorded later replaces it, for waits that come later.

@@ -181,6 +181,10 @@ class EmulatedRuntime : public DeviceRuntime {
       return absl::FailedPreconditionError("Product: the stream was made for copies");
     }
     if (absl::Status status = ProductStatus(); !status.ok()) return status;
+    if (product.algorithm > 0) {
+      return absl::NotFoundError(absl::StrCat("Product: algorithm ", product.algorithm,
+                                              "; the emulated device has one, which is 0"));
+    }
     if (product.rows == 0) return absl::OkStatus();
     MutexLock lock(&mutex_);
     auto work = EmulatedProductWork(&space_, product);
