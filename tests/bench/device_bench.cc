@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -17,14 +18,18 @@
 
 ABSL_FLAG(std::string, device, "cuda", "cuda, or emulated: tiny shapes, figures that mean nothing");
 ABSL_FLAG(std::vector<std::string>, only, {},
-          "copies, products, attention, steps, handover; all of them by default");
+          "parts to run: copies, products, attention, steps, handover, attention-variants, draws, "
+          "product-algorithms; all of them by default");
+ABSL_FLAG(std::string, filter, "", "measure only figures whose name contains this text");
+ABSL_FLAG(bool, products, true,
+          "false: measure nothing that needs a dense product, as on a machine without cuBLASLt");
 ABSL_FLAG(std::string, json, "", "file that a line of JSON for each figure is added to");
 ABSL_FLAG(bool, handover_owner, false, "of this program alone: the other process of handover");
 
 namespace baton {
 namespace {
 
-constexpr int kNoDevice = 77, kBelowTarget = 3;
+constexpr int kSkipped = 77, kBelowTarget = 3;  // 77 also where there is no device
 constexpr size_t kEmulatedBytes = size_t{256} << 20;
 
 double Seconds() {
@@ -35,21 +40,33 @@ OpenedDevice Open(bool emulated) {
   auto device = emulated ? OpenEmulatedDevice(kEmulatedBytes) : OpenCudaDevice(0);
   if (!device.ok()) {
     std::fprintf(stderr, "device_bench: %s\n", device.status().ToString().c_str());
-    std::exit(absl::IsFailedPrecondition(device.status()) ? kNoDevice : 1);
+    std::exit(absl::IsFailedPrecondition(device.status()) ? kSkipped : 1);
   }
   return *std::move(device);
 }
 
 }  // namespace
 
-DeviceBench::DeviceBench(bool emulated, BenchFigures* figures)
-    : emulated_(emulated), figures_(figures), device_(Open(emulated)) {
+DeviceBench::DeviceBench(const Options& options, BenchFigures* figures)
+    : options_(options), figures_(figures), device_(Open(options.emulated)) {
   auto stream = runtime().CreateStream();
   Check(stream.status(), "CreateStream");
   stream_ = *std::move(stream);
 }
 
-DeviceBench::~DeviceBench() { FreeAll(); }
+DeviceBench::~DeviceBench() {
+  graphs_.clear();
+  FreeAll();
+}
+
+bool DeviceBench::Wants(absl::string_view figure) const {
+  return absl::StrContains(figure, options_.filter);
+}
+
+absl::Status DeviceBench::products() {
+  if (!options_.products) return absl::FailedPreconditionError("--products=false");
+  return runtime().ProductStatus();
+}
 
 void DeviceBench::Check(const absl::Status& status, const char* what) {
   if (status.ok()) return;
@@ -58,18 +75,32 @@ void DeviceBench::Check(const absl::Status& status, const char* what) {
 }
 
 std::unique_ptr<Backend> DeviceBench::CreateBackend(DeviceRuntime* runtime) {
-  auto backend =
-      CreateCudaBackend({.runtime = runtime, .kernels = device_.kernels, .name = device_.name});
+  auto backend = CreateCudaBackend({.runtime = runtime,
+                                    .kernels = device_.kernels,
+                                    .name = device_.name,
+                                    .products = products().ok()});
   Check(backend.status(), "CreateCudaBackend");
   return *std::move(backend);
 }
 
-std::byte* DeviceBench::Random(size_t bytes) {
+std::byte* DeviceBench::Memory(size_t bytes) {
   auto memory = runtime().Allocate(bytes);
   Check(memory.status(), "Allocate");
   memory_.push_back(*memory);
+  return *memory;
+}
+
+std::byte* DeviceBench::UploadBytes(const void* values, size_t bytes) {
+  std::byte* const memory = Memory(bytes);
+  Check(runtime().Copy(memory, values, bytes, *stream_), "Copy");
+  Check(runtime().Synchronize(*stream_), "Synchronize");
+  return memory;
+}
+
+std::byte* DeviceBench::Random(size_t bytes) {
+  std::byte* const memory = Memory(bytes);
   // Some numbers, doubled until the memory is full.
-  std::vector<uint16_t> some(std::min<size_t>(bytes / 2, emulated_ ? 1 << 14 : 1 << 24));
+  std::vector<uint16_t> some(std::min<size_t>(bytes / 2, tiny() ? 1 << 14 : 1 << 24));
   std::mt19937 random(static_cast<uint32_t>(memory_.size()));
   std::normal_distribution<float> normal(0, 0.05f);
   for (uint16_t& value : some) {
@@ -79,14 +110,14 @@ std::byte* DeviceBench::Random(size_t bytes) {
     value = static_cast<uint16_t>(bits >> 16);
   }
   size_t filled = some.size() * 2;
-  Check(runtime().Copy(*memory, some.data(), filled, *stream_), "Copy");
+  Check(runtime().Copy(memory, some.data(), filled, *stream_), "Copy");
   while (filled < bytes) {
     const size_t more = std::min(filled, bytes - filled);
-    Check(runtime().Copy(*memory + filled, *memory, more, *stream_), "Copy");
+    Check(runtime().Copy(memory + filled, memory, more, *stream_), "Copy");
     filled += more;
   }
   Check(runtime().Synchronize(*stream_), "Synchronize");
-  return *memory;
+  return memory;
 }
 
 void DeviceBench::FreeAll() {
@@ -98,9 +129,26 @@ DeviceBench::Timed DeviceBench::OnStream(std::function<absl::Status()> enqueue) 
   return {std::move(enqueue), [this] { return runtime().Synchronize(*stream_); }};
 }
 
+DeviceBench::Timed DeviceBench::InGraph(const std::function<absl::Status(int)>& work, int works) {
+  const auto all = [&] {
+    for (int i = 0; i < works; ++i) Check(work(i), "the work");
+  };
+  all();
+  Check(runtime().Synchronize(*stream_), "Synchronize");
+  Check(runtime().BeginCapture(*stream_), "BeginCapture");
+  all();
+  auto captured = runtime().EndCapture(*stream_);
+  Check(captured.status(), "EndCapture");
+  graphs_.push_back(*std::move(captured));
+  Timed timed =
+      OnStream([this, graph = graphs_.back().get()] { return runtime().Replay(*graph, *stream_); });
+  timed.works = works;
+  return timed;
+}
+
 std::vector<DeviceBench::Times> DeviceBench::Rounds(const std::vector<Timed>& timed) {
-  const int rounds = emulated_ ? 1 : 5;
-  const double shortest = emulated_ ? 0 : 0.02;  // of a measurement, seconds
+  const int rounds = tiny() ? 1 : 5;
+  const double shortest = tiny() ? 0 : 0.02;  // of a measurement, seconds
   const auto run = [](const Timed& t, int times) {
     const double start = Seconds();
     for (int i = 0; i < times; ++i) Check(t.enqueue(), "the work");
@@ -114,7 +162,9 @@ std::vector<DeviceBench::Times> DeviceBench::Rounds(const std::vector<Timed>& ti
   }
   std::vector<std::vector<double>> seconds(timed.size());
   for (int round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < timed.size(); ++i) seconds[i].push_back(run(timed[i], times[i]));
+    for (size_t i = 0; i < timed.size(); ++i) {
+      seconds[i].push_back(run(timed[i], times[i]) / timed[i].works);
+    }
   }
   std::vector<Times> result;
   for (std::vector<double>& all : seconds) {
@@ -127,7 +177,8 @@ std::vector<DeviceBench::Times> DeviceBench::Rounds(const std::vector<Timed>& ti
 DeviceBench::Copy DeviceBench::CopyYardstick() {
   const size_t bytes = tiny() ? 1 << 20 : size_t{1} << 30;
   std::byte *const from = Random(bytes), *const to = Random(bytes);
-  return {OnStream([=, this] { return runtime().Copy(to, from, bytes, *stream_); }), 2.0 * bytes};
+  return {InGraph([=, this](int) { return runtime().Copy(to, from, bytes, *stream_); }),
+          2.0 * bytes};
 }
 
 DeviceBench::Product DeviceBench::ProductYardstick() {
@@ -141,7 +192,17 @@ DeviceBench::Product DeviceBench::ProductYardstick() {
                                 .rows = n,
                                 .n = n,
                                 .k = n};
-  return {OnStream([=, this] { return runtime().Product(product, *stream_); }), 2.0 * n * n * n};
+  return {InGraph([=, this](int) { return runtime().Product(product, *stream_); }),
+          2.0 * n * n * n};
+}
+
+BenchFigures::Figure RateFigure(std::string name, double bytes, const DeviceBench::Times& times) {
+  return {std::move(name), "GB/s", bytes / times.median / 1e9, bytes / times.most / 1e9,
+          bytes / times.least / 1e9};
+}
+
+BenchFigures::Figure MicrosecondsFigure(std::string name, const DeviceBench::Times& times) {
+  return {std::move(name), "us", times.median * 1e6, times.least * 1e6, times.most * 1e6};
 }
 
 namespace {
@@ -153,23 +214,41 @@ int Main() {
   }
   const bool emulated = kind == "emulated";
   if (absl::GetFlag(FLAGS_handover_owner)) return RunHandoverOwner(emulated);
-  const std::vector<std::pair<std::string, void (*)(DeviceBench&)>> parts = {
-      {"copies", BenchCopies},
-      {"products", BenchProducts},
-      {"attention", BenchAttention},
-      {"steps", BenchSteps},
-      {"handover", BenchHandover}};
+  struct Part {
+    std::string name;
+    void (*run)(DeviceBench&);
+    bool multiplies;  // measures nothing without dense products
+  };
+  const std::vector<Part> parts = {
+      {"copies", BenchCopies, false},       {"products", BenchProducts, true},
+      {"attention", BenchAttention, false}, {"steps", BenchSteps, true},
+      {"handover", BenchHandover, false},   {"attention-variants", BenchAttentionVariants, false},
+      {"draws", BenchDraws, false},         {"product-algorithms", BenchProductAlgorithms, true}};
   const std::vector<std::string> only = absl::GetFlag(FLAGS_only);
   for (const std::string& name : only) {
-    if (std::none_of(parts.begin(), parts.end(), [&](const auto& p) { return p.first == name; })) {
+    if (std::none_of(parts.begin(), parts.end(), [&](const Part& p) { return p.name == name; })) {
       RefuseToStart(absl::StrCat("--only: there is no part '", name, "'"));
     }
   }
   BenchFigures figures(absl::GetFlag(FLAGS_json), emulated);
-  for (const auto& [name, run] : parts) {
-    if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
-    DeviceBench bench(emulated, &figures);
-    run(bench);
+  const DeviceBench::Options options = {.emulated = emulated,
+                                        .products = absl::GetFlag(FLAGS_products),
+                                        .filter = absl::GetFlag(FLAGS_filter)};
+  bool skipped = false;
+  for (const Part& part : parts) {
+    if (!only.empty() && std::find(only.begin(), only.end(), part.name) == only.end()) continue;
+    DeviceBench bench(options, &figures);
+    if (const absl::Status products = bench.products(); part.multiplies && !products.ok()) {
+      figures.Skip(part.name, products.message());
+      skipped = true;
+    } else {
+      part.run(bench);
+    }
+  }
+  if (figures.count() == 0) {
+    if (skipped) return kSkipped;
+    RefuseToStart(
+        absl::StrCat("--filter: no figure of these parts has '", options.filter, "' in its name"));
   }
   if (figures.missed().empty()) return 0;
   std::printf("below target: %s\n", absl::StrJoin(figures.missed(), ", ").c_str());
@@ -183,7 +262,9 @@ int main(int argc, char** argv) {
   const auto extra = baton::StartProgram(
       argc, argv,
       "device_bench: kernels, steps and hand-overs of a GPU beside its own copies and products\n"
-      "  device_bench --only=products,decode --json=figures.jsonl");
+      "  device_bench --only=products,steps --json=figures.jsonl\n"
+      "Ends with 3 if a figure is below its target, and with 77 if there is no device, or nothing "
+      "to measure without dense products.");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();
 }

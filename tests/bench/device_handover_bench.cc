@@ -127,7 +127,7 @@ class OwnerProcess {
 
 int RunHandoverOwner(bool emulated) {
   BenchFigures none("", emulated);
-  DeviceBench bench(emulated, &none);
+  DeviceBench bench({.emulated = emulated}, &none);
   Side side(bench, kOwner);
   auto publisher = KvPublisher::Create(side.plane.get(), {.owner = "owner"});
   const KvLayout layout = LayoutOf(emulated);
@@ -220,13 +220,19 @@ void BenchHandover(DeviceBench& bench) {
   const auto times = bench.Rounds(
       {bench.OnStream([&] { return bench.runtime().Copy(to, from, bytes, bench.stream()); }),
        {pull, [] { return absl::OkStatus(); }}});
-  const auto rate = [&](const DeviceBench::Times& t) { return bytes / t.median / 1e9; };
-  const auto add = [&](std::string name, const DeviceBench::Times& t, double ratio) {
-    bench.figures().Add({std::move(name), "GB/s", rate(t), bytes / t.most / 1e9,
-                         bytes / t.least / 1e9, ratio, ratio > 0 ? "the plain copy" : ""});
-  };
-  add("plain copy of a hand-over's KV", times[0], 0);
-  add(absl::StrCat("hand-over by ", link), times[1], rate(times[1]) / rate(times[0]));
+  bench.figures().Add(RateFigure("plain copy of a hand-over's KV", bytes, times[0]));
+  auto handover = RateFigure(absl::StrCat("hand-over by ", link), bytes, times[1]);
+  // An 8B model makes KV at about 6 GB/s while it reads a prompt. At this rate the hand-over stays
+  // hidden behind prefill but for its last layer.
+  constexpr double kWantedGigabytes = 20;
+  handover.ratio = handover.median / kWantedGigabytes;
+  handover.of = absl::StrCat(kWantedGigabytes, " GB/s");
+  handover.target = 1;
+  bench.figures().Add(handover);
+  auto share = RateFigure(absl::StrCat("hand-over by ", link, ", as a copy"), bytes, times[1]);
+  share.ratio = times[0].median / times[1].median;
+  share.of = "the plain copy";
+  bench.figures().Add(share);
 }
 
 }  // namespace baton

@@ -1,62 +1,20 @@
 // Copies, products and attention, as a step of an 8B Llama has them.
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
-#include <numeric>
-#include <random>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/kv_checksum.h"
-#include "kernels/kv_layout.h"
 #include "tests/bench/device_bench.h"
+#include "tests/bench/paged_step.h"
 
 namespace baton {
 namespace {
 
 using Timed = DeviceBench::Timed;
-using Times = DeviceBench::Times;
-
-// Bytes a second, in units of 10^9.
-BenchFigures::Figure Rate(std::string name, double bytes, const Times& t) {
-  return {std::move(name), "GB/s", bytes / t.median / 1e9, bytes / t.most / 1e9,
-          bytes / t.least / 1e9};
-}
-
-BenchFigures::Figure Microseconds(std::string name, const Times& t) {
-  return {std::move(name), "us", t.median * 1e6, t.least * 1e6, t.most * 1e6};
-}
-
-// Sequences that have `context` positions each, of which the last `rows` are the step's, in a pool
-// of one layer whose blocks are dealt out at random.
-class PagedStep {
- public:
-  PagedStep(DeviceBench& bench, const KvLayout& layout, int batch, int context, int rows)
-      : layout_(layout) {
-    const int each = layout.BlocksFor(context);
-    std::vector<BlockId> all(size_t{1} * batch * each);
-    std::iota(all.begin(), all.end(), 0);
-    std::shuffle(all.begin(), all.end(), std::mt19937(1));
-    for (int i = 0; i < batch; ++i) {
-      blocks_.emplace_back(all.begin() + i * each, all.begin() + (i + 1) * each);
-    }
-    for (int i = 0; i < batch; ++i) {
-      sequences_.push_back({i * rows, rows, context - rows, blocks_[i]});
-    }
-    pool_ = bench.Random(all.size() * layout.BlockBytes());
-  }
-
-  // Both live as long as this.
-  absl::Span<const SequenceRows> sequences() const { return sequences_; }
-  KvView kv() const { return {pool_, layout_}; }
-
- private:
-  const KvLayout layout_;
-  std::vector<std::vector<BlockId>> blocks_;
-  std::vector<SequenceRows> sequences_;
-  std::byte* pool_;
-};
 
 }  // namespace
 
@@ -90,14 +48,14 @@ void BenchCopies(DeviceBench& bench) {
        }),
        bench.OnStream([&] { return runtime.Copy(host, device, host_bytes, bench.stream()); }),
        bench.OnStream([&] { return runtime.Copy(device, host, host_bytes, bench.stream()); })});
-  const BenchFigures::Figure yardstick = Rate("copy", copy.bytes, times[0]);
+  const BenchFigures::Figure yardstick = RateFigure("copy", copy.bytes, times[0]);
   bench.figures().Add(yardstick);
-  auto checksum = Rate("kv_checksum", 1.0 * slices * slice_bytes, times[1]);
+  auto checksum = RateFigure("kv_checksum", 1.0 * slices * slice_bytes, times[1]);
   checksum.ratio = checksum.median / yardstick.median;
   checksum.of = "copy";
   bench.figures().Add(checksum);
-  bench.figures().Add(Rate("device to host", host_bytes, times[2]));
-  bench.figures().Add(Rate("host to device", host_bytes, times[3]));
+  bench.figures().Add(RateFigure("device to host", host_bytes, times[2]));
+  bench.figures().Add(RateFigure("host to device", host_bytes, times[3]));
   runtime.FreePinned(host);
 }
 
@@ -109,7 +67,6 @@ void BenchProducts(DeviceBench& bench) {
     const char* name;
     int n, k;
   };
-  // Each projection by itself, as ForwardPass runs them: o is of q's shape, v of k's, up of gate's.
   const std::vector<Shape> shapes = bench.tiny()
                                         ? std::vector<Shape>{{"q", 128, 64}, {"down", 64, 128}}
                                         : std::vector<Shape>{{"q", 4096, 4096},
@@ -120,40 +77,52 @@ void BenchProducts(DeviceBench& bench) {
   const std::vector<int> rows =
       bench.tiny() ? std::vector<int>{1, 8} : std::vector<int>{1, 8, 64, 256, 2048, 8192};
   const int most_rows = rows.back();
-  size_t weight_bytes = 0, in_bytes = 0, out_bytes = 0;
+  // Weights lie one behind the other, more of them than a cache holds, and a graph multiplies by
+  // all of them in turn.
+  size_t weight_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
+  size_t in_bytes = 0, out_bytes = 0;
   for (const Shape& s : shapes) {
     weight_bytes = std::max(weight_bytes, size_t{2} * s.n * s.k);
     in_bytes = std::max(in_bytes, size_t{2} * most_rows * s.k);
     out_bytes = std::max(out_bytes, size_t{2} * most_rows * s.n);
   }
-  // Weights one after another through all of it, so that no cache has them.
+  const size_t rotated_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
   std::byte* const weights = bench.Random(weight_bytes);
   std::byte* const in = bench.Random(in_bytes);
   std::byte* const out = bench.Random(out_bytes);
+  bool said_rate = false;
   for (const Shape& s : shapes) {
     std::vector<Timed> timed = {copy.timed, square.timed};
     const size_t bytes = size_t{2} * s.n * s.k;
-    const size_t copies = weight_bytes / bytes;
+    const int copies = static_cast<int>(std::max<size_t>(rotated_bytes / bytes, 1));
+    std::vector<std::pair<int, std::string>> measured;
     for (const int m : rows) {
+      const std::string name = absl::StrCat("product ", s.name, " ", m, " x ", s.n, " x ", s.k);
+      if (!bench.Wants(name)) continue;
+      measured.emplace_back(m, name);
       const DenseProduct product = {
           .in = in, .in_stride = s.k, .out = out, .out_stride = s.n, .rows = m, .n = s.n, .k = s.k};
-      timed.push_back(bench.OnStream([&, product, next = size_t{0}]() mutable {
-        DenseProduct now = product;
-        now.weight = weights + next++ % copies * bytes;
-        return runtime.Product(now, bench.stream());
-      }));
+      timed.push_back(bench.InGraph(
+          [&](int i) {
+            DenseProduct one = product;
+            one.weight = weights + i * bytes;
+            return runtime.Product(one, bench.stream());
+          },
+          copies));
     }
+    if (measured.empty()) continue;
     const auto times = bench.Rounds(timed);
     const double bandwidth = copy.bytes / times[0].median, rate = square.flops / times[1].median;
-    if (&s == &shapes.front()) {
+    if (!said_rate) {
       const double flops = square.flops;
       bench.figures().Add({"product 8192 x 8192 x 8192", "TFLOP/s", flops / times[1].median / 1e12,
                            flops / times[1].most / 1e12, flops / times[1].least / 1e12});
+      said_rate = true;
     }
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const double m = rows[i], moved = bytes + 2 * m * (s.n + s.k), flops = 2 * m * s.n * s.k;
-      auto figure = Microseconds(
-          absl::StrCat("product ", s.name, " ", rows[i], " x ", s.n, " x ", s.k), times[2 + i]);
+    for (size_t i = 0; i < measured.size(); ++i) {
+      const double m = measured[i].first, moved = bytes + 2 * m * (s.n + s.k);
+      const double flops = 2 * m * s.n * s.k;
+      auto figure = MicrosecondsFigure(measured[i].second, times[2 + i]);
       figure.ratio = std::max(moved / bandwidth, flops / rate) / times[2 + i].median;
       figure.of = moved / bandwidth > flops / rate ? "copy" : "product";
       bench.figures().Add(figure);
@@ -163,55 +132,55 @@ void BenchProducts(DeviceBench& bench) {
 
 void BenchAttention(DeviceBench& bench) {
   const auto copy = bench.CopyYardstick();
-  const auto square = bench.ProductYardstick();
-  const auto backend = bench.CreateBackend(&bench.runtime());
-  const int heads = bench.tiny() ? 4 : 32;
-  const KvLayout layout = {.layers = 1,
-                           .kv_heads = heads / 4,
-                           .head_dim = bench.tiny() ? 64 : 128,
-                           .block_tokens = bench.tiny() ? 16 : 64,
-                           .type = DType::kBF16};
-  const auto tensor = [&](int rows) {
-    return Tensor{bench.Random(size_t{2} * rows * heads * layout.head_dim), rows,
-                  heads * layout.head_dim, heads * layout.head_dim};
-  };
+  std::optional<DeviceBench::Product> square;
+  if (bench.products().ok()) square = bench.ProductYardstick();
+  const KvLayout layout = AttentionLayout(bench.tiny(), bench.tiny() ? 16 : 64);
   struct Shape {
     int batch, context, rows;
-    double target;
+    double target, good;  // of the copy rate, or of the product rate
+    double most_us = 0;   // a limit instead, where latency counts
   };
+  // A target grows with the bytes: work of some microseconds reaches no bandwidth.
   const std::vector<Shape> shapes =
       bench.tiny()
-          ? std::vector<Shape>{{2, 40, 1, 0.75}, {1, 40, 40, 0}}
-          : std::vector<Shape>{{1, 1024, 1, 0},     {1, 8192, 1, 0},     {32, 1024, 1, 0},
-                               {64, 2048, 1, 0.75}, {64, 4096, 1, 0.75}, {32, 16384, 1, 0.75},
-                               {1, 2048, 2048, 0},  {1, 4096, 4096, 0},  {1, 8192, 8192, 0},
-                               {1, 16384, 2048, 0}};
+          ? std::vector<Shape>{{2, 40, 1, 0.85, 0.95}, {1, 40, 1, 0, 0, 20}, {1, 40, 40, 0, 0}}
+          : std::vector<Shape>{{1, 1024, 1, 0, 0, 15},    {1, 8192, 1, 0, 0, 20},
+                               {32, 1024, 1, 0.65, 0.75}, {64, 2048, 1, 0.85, 0.95},
+                               {64, 4096, 1, 0.85, 0.95}, {32, 16384, 1, 0.85, 0.95},
+                               {1, 2048, 2048, 0, 0},     {1, 4096, 4096, 0, 0},
+                               {1, 8192, 8192, 0, 0},     {1, 16384, 2048, 0, 0}};
   for (const Shape& s : shapes) {
-    const PagedStep step(bench, layout, s.batch, s.context, s.rows);
-    const Tensor q = tensor(s.batch * s.rows), out = tensor(s.batch * s.rows);
-    const AttentionArgs args = {.q = q,
-                                .heads = heads,
-                                .scale = 1 / std::sqrt(static_cast<float>(layout.head_dim)),
-                                .sequences = step.sequences(),
-                                .kv = step.kv(),
-                                .out = out};
-    const auto times = bench.Rounds(
-        {copy.timed,
-         square.timed,
-         {[&] { return backend->Attention(args); }, [&] { return backend->Synchronize(); }}});
     const bool decode = s.rows == 1;
-    const double kv_bytes = 1.0 * s.batch * s.context * layout.BlockBytes() / layout.block_tokens;
-    // Each row sees the positions up to its own.
-    const double seen = s.rows * (s.context - s.rows + (s.rows + 1) / 2.0);
-    const double flops = 4.0 * s.batch * heads * layout.head_dim * seen;
-    auto figure =
-        Microseconds(decode ? absl::StrCat("decode attention ", s.batch, " x ", s.context)
-                            : absl::StrCat("prefill attention ", s.rows, " of ", s.context),
-                     times[2]);
-    figure.ratio = decode ? kv_bytes / (copy.bytes / times[0].median) / times[2].median
-                          : flops / (square.flops / times[1].median) / times[2].median;
-    figure.of = decode ? "copy" : "product";
-    figure.target = s.target;
+    const std::string name = decode ? absl::StrCat("decode attention ", s.batch, " x ", s.context)
+                                    : absl::StrCat("prefill attention ", s.rows, " of ", s.context);
+    if (!bench.Wants(name)) continue;
+    const PagedStep step(bench, layout,
+                         {.heads = AttentionHeads(bench.tiny()),
+                          .batch = s.batch,
+                          .context = s.context,
+                          .rows = s.rows});
+    AttentionLaunches launches(&bench.runtime(), &bench.stream(), &bench.device().kernels);
+    // As one layer of a step has it: the step's plan is there already.
+    std::vector<Timed> timed = {
+        bench.InGraph(
+            [&](int) { return launches.Attend(step.params(), step.sequences(), /*version=*/1); }),
+        copy.timed};
+    if (square.has_value()) timed.push_back(square->timed);
+    const auto times = bench.Rounds(timed);
+    auto figure = MicrosecondsFigure(name, times[0]);
+    if (s.most_us > 0) {
+      figure.ratio = s.most_us / figure.median;
+      figure.of = absl::StrCat(s.most_us, " us");
+      figure.target = 1;
+    } else if (decode) {
+      figure.ratio = step.KvBytes() / (copy.bytes / times[1].median) / times[0].median;
+      figure.of = "copy";
+      figure.target = s.target;
+      figure.good = s.good;
+    } else if (square.has_value()) {
+      figure.ratio = step.Flops() / (square->flops / times[2].median) / times[0].median;
+      figure.of = "product";
+    }
     bench.figures().Add(figure);
   }
 }

@@ -71,31 +71,44 @@ class SteppedModel {
   // That replays the step's graph, where it has one.
   ReplayTimer& timer() { return timer_; }
 
-  // A step of `batch` sequences with the last `rows` of `context` positions, in blocks that hold
-  // random numbers. Where the device draws the tokens, steps of one row follow one another there
-  // and the host is one behind, as a decode worker has it.
-  DeviceBench::Timed Step(int batch, int context, int rows) {
+  // Sequences of a step, alike: the last `rows` of `context` positions.
+  struct Group {
+    int batch, context, rows;
+  };
+  // A step of such groups, in blocks that hold random numbers. Where the device draws the tokens,
+  // steps of one row of each sequence follow one another there and the host is one behind, as a
+  // decode worker has it.
+  DeviceBench::Timed Step(const std::vector<Group>& groups) {
     auto step = std::make_shared<Parts>();
-    const int each = layout_.BlocksFor(context + kFollowing);
-    for (int i = 0; i < batch; ++i) {
-      step->blocks.emplace_back(free_.begin() + i * each, free_.begin() + (i + 1) * each);
-      for (int r = 0; r < rows; ++r) {
-        step->tokens.push_back(static_cast<TokenId>(random_() % config().vocab));
+    int blocks = 0, most_rows = 0, all_rows = 0;
+    for (const Group& group : groups) all_rows += group.batch * group.rows;
+    step->tokens.reserve(all_rows);  // items point into it
+    for (const Group& group : groups) {
+      const int each = layout_.BlocksFor(group.context + kFollowing);
+      most_rows = std::max(most_rows, group.rows);
+      for (int i = 0; i < group.batch; ++i, blocks += each) {
+        step->blocks.emplace_back(free_.begin() + blocks, free_.begin() + blocks + each);
+        for (int r = 0; r < group.rows; ++r) {
+          step->tokens.push_back(static_cast<TokenId>(random_() % config().vocab));
+        }
       }
     }
-    for (int i = 0; i < batch; ++i) {
-      PlanItem item = {
-          .tokens = absl::MakeConstSpan(step->tokens).subspan(size_t{1} * i * rows, rows),
-          .first_position = context - rows,
-          .blocks = step->blocks[i],
-          .sampling = &sampling_};
-      step->first.items.push_back(item);
-      item.tokens = {};
-      item.follows = i;
-      step->next.items.push_back(item);
+    size_t first_token = 0, sequence = 0;
+    for (const Group& group : groups) {
+      for (int i = 0; i < group.batch; ++i, ++sequence, first_token += group.rows) {
+        PlanItem item = {
+            .tokens = absl::MakeConstSpan(step->tokens).subspan(first_token, group.rows),
+            .first_position = group.context - group.rows,
+            .blocks = step->blocks[sequence],
+            .sampling = &sampling_};
+        step->first.items.push_back(item);
+        item.tokens = {};
+        item.follows = static_cast<int>(sequence);
+        step->next.items.push_back(item);
+      }
     }
     const bool follow =
-        rows == 1 && engine_->DrawsOnDevice(sampling_, /*original_prompt_tokens=*/0);
+        most_rows == 1 && engine_->DrawsOnDevice(sampling_, /*original_prompt_tokens=*/0);
     return {[this, step, follow]() -> absl::Status {
               while (engine_->running() > (follow ? 1 : 0)) {
                 if (absl::Status status = Finish(); !status.ok()) return status;
@@ -146,31 +159,61 @@ class SteppedModel {
 }  // namespace
 
 void BenchSteps(DeviceBench& bench) {
+  using Group = SteppedModel::Group;
   struct Shape {
-    int batch, context, rows;
-    double target;
+    Group group;
+    double target, good;
+    // A stream that runs beside it; of 0 positions: none.
+    Group beside = {0, 0, 0};
+    std::string Name() const {
+      if (beside.batch > 0) {
+        return absl::StrCat("mixed step, prompt rows ", group.rows, ", streams ", beside.batch,
+                            " x ", beside.context);
+      }
+      if (group.rows == 1) return absl::StrCat("decode step ", group.batch, " x ", group.context);
+      return absl::StrCat("prefill ", group.rows);
+    }
   };
-  const std::vector<Shape> shapes =
-      bench.tiny()
-          ? std::vector<Shape>{{1, 40, 1, 0.6}, {3, 40, 1, 0.7}, {1, 40, 40, 0.6}}
-          : std::vector<Shape>{{1, 1024, 1, 0.6},   {8, 1024, 1, 0},      {64, 1024, 1, 0},
-                               {64, 4096, 1, 0.7},  {1, 2048, 2048, 0.6}, {1, 4096, 4096, 0.6},
-                               {1, 8192, 8192, 0.6}};
+  std::vector<Shape> shapes =
+      bench.tiny() ? std::vector<Shape>{{{1, 40, 1}, 0.68, 0.76},
+                                        {{3, 40, 1}, 0.80, 0.90},
+                                        {{1, 40, 40}, 0.78, 0.88},
+                                        {{1, 20, 20}, 0, 0, {1, 60, 1}}}
+                   : std::vector<Shape>{
+                         {{1, 1024, 1}, 0.68, 0.76},          {{1, 8192, 1}, 0.68, 0.76},
+                         {{8, 1024, 1}, 0.68, 0.77},          {{32, 1024, 1}, 0.68, 0.76},
+                         {{64, 1024, 1}, 0.69, 0.77},         {{32, 4096, 1}, 0.76, 0.86},
+                         {{64, 4096, 1}, 0.80, 0.90},         {{1, 512, 512}, 0.70, 0.85},
+                         {{1, 1024, 1024}, 0.75, 0.88},       {{1, 2048, 2048}, 0.78, 0.88},
+                         {{1, 4096, 4096}, 0.78, 0.88},       {{1, 8192, 8192}, 0.74, 0.86},
+                         {{1, 512, 512}, 0, 0, {1, 8192, 1}}, {{1, 512, 512}, 0, 0, {32, 1024, 1}}};
+  std::erase_if(shapes, [&](const Shape& s) { return !bench.Wants(s.Name()); });
+  if (shapes.empty()) return;
   const auto copy = bench.CopyYardstick();
   const auto square = bench.ProductYardstick();
   int tokens = 0;
   StepSize most(0);
   for (const Shape& s : shapes) {
-    tokens = std::max(tokens, s.batch * (s.context + 2 * kFollowing));
-    most.rows = std::max(most.rows, s.batch * s.rows);
-    most.sequences = std::max(most.sequences, s.batch);
-    most.context = std::max(most.context, s.context + kFollowing);
+    int of_step = 0, rows = 0;
+    for (const Group& g : {s.group, s.beside}) {
+      of_step += g.batch * (g.context + 2 * kFollowing);
+      rows += g.batch * g.rows;
+      most.context = std::max(most.context, g.context + kFollowing);
+    }
+    tokens = std::max(tokens, of_step);
+    most.rows = std::max(most.rows, rows);
+    most.sequences = std::max(most.sequences, s.group.batch + s.beside.batch);
   }
   SteppedModel model(bench, most, tokens);
   const ModelConfig& c = model.config();
+  const double token_bytes =
+      1.0 * model.layout().BlockBytes() / model.layout().block_tokens;  // of K and V, all layers
   for (const Shape& s : shapes) {
-    std::vector<DeviceBench::Timed> timed = {copy.timed, square.timed,
-                                             model.Step(s.batch, s.context, s.rows)};
+    const std::string name = s.Name();
+    const bool decode = s.group.rows == 1, mixed = s.beside.batch > 0;
+    std::vector<Group> groups = {s.group};
+    if (mixed) groups.push_back(s.beside);
+    std::vector<DeviceBench::Timed> timed = {copy.timed, square.timed, model.Step(groups)};
     // Its graph alone, again and again, once it has one.
     ReplayTimer& timer = model.timer();
     const int replays = timer.replays();
@@ -185,34 +228,47 @@ void BenchSteps(DeviceBench& bench) {
     }
     const auto times = bench.Rounds(timed);
     const double bandwidth = copy.bytes / times[0].median, rate = square.flops / times[1].median;
-    if (s.rows == 1) {
+    const auto milliseconds = [](std::string name, double median, double least, double most) {
+      return BenchFigures::Figure{std::move(name), "ms", median * 1e3, least * 1e3, most * 1e3};
+    };
+    auto figure = milliseconds(name, times[2].median, times[2].least, times[2].most);
+    figure.target = s.target;
+    figure.good = s.good;
+    if (decode) {
       // All weights are read for all rows, and every row's keys and values.
       const double weights = ProductWeights(c) + HeadWeights(c);
-      const double kv =
-          1.0 * s.batch * s.context * model.layout().BlockBytes() / model.layout().block_tokens;
+      const double kv = s.group.batch * s.group.context * token_bytes;
       const double roof =
-          std::max(2 * weights / bandwidth, 2 * weights * s.batch / rate) + kv / bandwidth;
-      bench.figures().Add({absl::StrCat("decode step ", s.batch, " x ", s.context), "ms",
-                           times[2].median * 1e3, times[2].least * 1e3, times[2].most * 1e3,
-                           roof / times[2].median, "the memory roof", s.target});
+          std::max(2 * weights / bandwidth, 2 * weights * s.group.batch / rate) + kv / bandwidth;
+      figure.ratio = roof / times[2].median;
+      figure.of = "the memory roof";
+      bench.figures().Add(figure);
       if (!has_graph) continue;
       const double graph = times[3].median, beyond = times[2].median - graph;
-      const double most = 0.05 * graph + 0.2e-3;
-      bench.figures().Add(
-          {absl::StrCat("decode step ", s.batch, " x ", s.context, ", beyond its graph"), "ms",
-           beyond * 1e3, (times[2].least - graph) * 1e3, (times[2].most - graph) * 1e3,
-           most / std::max(beyond, most / 100), "what it may be", 1});
+      const double most = 0.03 * graph + 0.15e-3;
+      auto host = milliseconds(absl::StrCat(name, ", beyond its graph"), beyond,
+                               times[2].least - graph, times[2].most - graph);
+      host.ratio = most / std::max(beyond, most / 100);
+      host.of = "what it may be";
+      host.target = 1;
+      bench.figures().Add(host);
       if (!free_before.ok() || !free_after.ok()) continue;
       // A graph's, and what a first step of that size loaded and allocated.
       const double bytes = static_cast<double>(*free_before) - static_cast<double>(*free_after);
-      bench.figures().Add({absl::StrCat("decode step ", s.batch, " x ", s.context, ", its memory"),
-                           "MiB", bytes / (1 << 20), bytes / (1 << 20), bytes / (1 << 20)});
+      bench.figures().Add({absl::StrCat(name, ", its memory"), "MiB", bytes / (1 << 20),
+                           bytes / (1 << 20), bytes / (1 << 20)});
     } else {
-      const double attention = 4.0 * c.layers * c.heads * c.head_dim * s.rows * (s.rows + 1.0) / 2;
-      const double flops = 2 * (ProductWeights(c) * s.rows + HeadWeights(c)) + attention;
-      bench.figures().Add({absl::StrCat("prefill ", s.rows), "ms", times[2].median * 1e3,
-                           times[2].least * 1e3, times[2].most * 1e3,
-                           flops / rate / times[2].median, "product", s.target});
+      const int rows = s.group.rows;
+      const double attention = 4.0 * c.layers * c.heads * c.head_dim * rows * (rows + 1.0) / 2;
+      const double streams = s.beside.batch;
+      const double flops =
+          2 * (ProductWeights(c) * (rows + streams) + HeadWeights(c) * (s.group.batch + streams)) +
+          attention;
+      // The streams' keys and values are read, which no product hides.
+      const double kv = streams * s.beside.context * token_bytes;
+      figure.ratio = (flops / rate + kv / bandwidth) / times[2].median;
+      figure.of = mixed ? "product and copy" : "product";
+      bench.figures().Add(figure);
     }
   }
 }
