@@ -1,13 +1,36 @@
 # shellcheck shell=bash
-# `./baton bundle`: a folder that runs on other machines as it is. Sourced by ./baton, whose functions (say,
-# die, refuse, need, compile) and settings it uses.
+# `./baton bundle`: a folder, or one archive, that runs on other machines as it is. Sourced by ./baton, whose
+# functions (say, die, refuse, need, compile) and settings it uses.
+
+# bundle_folder BUILD FOLDER COMPONENT...: installs these components of a finished build, stripped.
+bundle_folder() {
+  local from=$1 folder=$2 component log
+  shift 2
+  log=$from/install.log
+  : >"$log"
+  for component in "$@"; do
+    cmake --install "$from" --prefix "$folder" --component "$component" --strip >>"$log" 2>&1 || {
+      tail -n 20 "$log" >&2
+      die "cmake --install failed; all it said is in $log"
+    }
+  done
+}
+
+# bundle_archive FOLDER ARCHIVE: packs the folder, under its own name. gzip, because a bare Debian or a GPU
+# container may have no other unpacker; xz would need half the bytes. The same files give the same archive.
+bundle_archive() {
+  tar -C "$(dirname "$1")" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$(basename "$1")" |
+    gzip -9n >"$2"
+}
 
 bundle() {
-  local mode=install folder="" components=(programs libraries) component targets=("${binaries[@]}" baton-goodput)
+  local mode=install folder="" archive="" gpu_tests="" components=(programs libraries)
+  local targets=("${binaries[@]}" baton-goodput)
   while [[ $# -gt 0 ]]; do
     case $1 in
       --demo) components+=(demo) ;;
-      --gpu-tests) components+=(demo gpu-tests) targets+=(gpu_tests) ;;
+      --gpu-tests) gpu_tests=1 components+=(demo gpu-tests) targets+=(gpu_tests) ;;
+      --tar) archive=1 ;;
       --no-install) mode=check ;;
       -*) refuse "unknown flag $1 of bundle" ;;
       *)
@@ -18,17 +41,29 @@ bundle() {
     shift
   done
   [[ -n $folder ]] || refuse "bundle needs the folder to make"
-  [[ ! -e $folder || -z $(ls -A "$folder") ]] || die "$folder is there already, and not empty"
+  folder=$(realpath -m -- "$folder")
+  if [[ -n $archive ]]; then
+    archive=$folder.tar.gz
+    [[ ! -e $archive ]] || die "$archive is there already"
+  else
+    [[ ! -e $folder || -z $(ls -A "$folder") ]] || die "$folder is there already, and not empty"
+  fi
   need $mode "${build_packages[@]}" || exit 1
   compile "" OFF "${targets[@]}"
-  if [[ " ${targets[*]} " == *" gpu_tests "* ]] && ! grep -q '^-- CUDA: nvcc' "$build/configure.log"; then
-    die "--gpu-tests: $(sed -n 's/^-- CUDA: //p' "$build/configure.log")"
+  if [[ -n $gpu_tests ]] && "$build/tests/device_versions" --device=emulated | grep '^runtime  *none' >/dev/null; then
+    die "--gpu-tests: this build is without CUDA: $(sed -n 's/^-- CUDA: //p' "$build/configure.log" 2>/dev/null)"
   fi
-  for component in "${components[@]}"; do
-    cmake --install "$build" --prefix "$folder" --component "$component" --strip >"$build/install.log" 2>&1 || {
-      tail -n 20 "$build/install.log" >&2
-      die "cmake --install failed; all it said is in $build/install.log"
-    }
-  done
-  say "$folder: $(du -sh --apparent-size "$folder" | cut -f1)"
+  if [[ -z $archive ]]; then
+    bundle_folder "$build" "$folder" "${components[@]}"
+    say "$folder: $(du -sb "$folder" | cut -f1) bytes"
+    return
+  fi
+  mkdir -p "$(dirname "$folder")"
+  bundle_place=$(mktemp -d "$folder.XXXXXX")
+  trap 'rm -rf "$bundle_place"' EXIT
+  bundle_folder "$build" "$bundle_place/$(basename "$folder")" "${components[@]}"
+  bundle_archive "$bundle_place/$(basename "$folder")" "$bundle_place/archive"
+  chmod 644 "$bundle_place/archive"
+  mv "$bundle_place/archive" "$archive"
+  say "$archive: $(stat -c %s "$archive") bytes; tar -xzf unpacks it to $(basename "$folder")/"
 }
