@@ -178,9 +178,16 @@ void BenchAttentionVariants(DeviceBench& bench) {
     KvLayout all_layers = AttentionLayout(tiny, usual_tokens);
     all_layers.layers = tiny ? 2 : 32;
     if (s.rows == 1) {
-      others.push_back(std::make_unique<PagedStep>(bench, all_layers, shape));
-      variants.push_back({absl::StrCat(name, "in a pool of ", all_layers.layers, " layers"),
-                          choice(*others.back())});
+      const std::string deep = absl::StrCat(name, "in a pool of ", all_layers.layers, " layers");
+      const size_t bytes = all_layers.BlockBytes() * s.batch * all_layers.BlocksFor(s.context);
+      const auto free = bench.runtime().FreeBytes();
+      if (free.ok() && *free > bytes + (size_t{1} << 20)) {
+        others.push_back(std::make_unique<PagedStep>(bench, all_layers, shape));
+        variants.push_back({deep, choice(*others.back())});
+      } else {
+        bench.figures().Skip(deep, absl::StrCat("its pool of ", bytes >> 20,
+                                                " MiB does not fit beside what is there"));
+      }
     }
     AddVariants(bench, variants);
   }
