@@ -380,6 +380,130 @@ TEST_F(RouterCoreTest, ATicketThatNobodyCanPullMovesToAnotherPrefillWorker) {
   ExpectAnswer(r, 5, 6);
 }
 
+// What a worker says of an answer's end has to follow from the answer's tokens. A worker that says
+// anything else has lost something, and another one goes on.
+class LyingWorkerTest : public RouterCoreTest {
+ protected:
+  static constexpr int kTokens = 6;
+  // The continuation of Prompt(5): what the worker sends.
+  static std::vector<TokenId> Right() { return Continuation(Prompt(5), kTokens); }
+
+  // A request whose token 2, counted from 1, is a stop token if `stops`.
+  RequestKey Ask(bool stops, int min_tokens = 0) {
+    h.AttachFour();
+    CheckedRequest request = CoreHarness::Request(Prompt(5), kTokens);
+    if (stops) request.sampling.stop_tokens = {Right()[1]};
+    request.sampling.min_tokens = min_tokens;
+    return h.Arrive(std::move(request));
+  }
+  // The decode leg, after `tokens` tokens.
+  LegKey Decode(int tokens) {
+    h.Ticket(h.PrefillLeg());
+    h.First(h.PrefillLeg());
+    const LegKey leg = h.DecodeLeg();
+    h.Promise(leg);
+    if (tokens > 0) h.Tokens(leg, 0, tokens);
+    return leg;
+  }
+  void Finish(LegKey leg, v1::FinishReason reason, std::optional<TokenId> stop_token) {
+    v1::DecodeEvent event;
+    event.mutable_finished()->set_reason(reason);
+    if (stop_token) event.mutable_finished()->set_stop_token_id(*stop_token);
+    h.Tell(DecodeSaid{leg, event});
+  }
+  // The leg was left, counted, and the request goes on at another worker with what it has.
+  void ExpectFound(RequestKey r, size_t shown) {
+    EXPECT_EQ(h.core.counters().data_loss, 1u);
+    EXPECT_EQ(h.core.counters().migrations, 1u);
+    EXPECT_FALSE(client(r).status);
+    ASSERT_NE(h.PrefillLeg(), 0u);
+    EXPECT_EQ(h.At(h.PrefillLeg()).worker.address, "p2:1");
+    EXPECT_EQ(h.At(h.PrefillLeg()).tokens().size(), 5 + shown);
+  }
+};
+
+TEST_F(LyingWorkerTest, AStopWithoutAStopToken) {
+  const RequestKey r = Ask(false);
+  Finish(Decode(3), v1::FINISH_REASON_STOP, std::nullopt);
+  ExpectFound(r, 3);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, kTokens);
+}
+
+TEST_F(LyingWorkerTest, AStopByATokenThatIsNone) {
+  const RequestKey r = Ask(false);
+  Finish(Decode(3), v1::FINISH_REASON_STOP, Right()[2]);
+  ExpectFound(r, 3);
+}
+
+TEST_F(LyingWorkerTest, TooFewTokens) {
+  const RequestKey r = Ask(false);
+  Finish(Decode(4), v1::FINISH_REASON_LENGTH, std::nullopt);
+  ExpectFound(r, 4);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, kTokens);
+}
+
+// Both ends are told wrong where the tokens say the other one. All of the answer is there, so it
+// ends as its tokens say.
+TEST_F(LyingWorkerTest, AReasonThatIsNotTheTokens) {
+  for (const bool stops : {false, true}) {
+    SCOPED_TRACE(stops);
+    const RequestKey r = Ask(stops);
+    Finish(Decode(stops ? 2 : kTokens), stops ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_STOP,
+           std::nullopt);
+    EXPECT_EQ(h.core.counters().data_loss, stops ? 2u : 1u);
+    ASSERT_TRUE(client(r).status);
+    EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
+    ASSERT_TRUE(client(r).finished);
+    EXPECT_EQ(client(r).finished->reason(),
+              stops ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH);
+    EXPECT_EQ(client(r).finished->has_stop_token_id(), stops);
+  }
+}
+
+TEST_F(LyingWorkerTest, TokensBeyondTheEnd) {
+  const RequestKey r = Ask(true);
+  Decode(4);
+  EXPECT_EQ(h.core.counters().data_loss, 1u);
+  ASSERT_TRUE(client(r).status);
+  EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
+  EXPECT_EQ(client(r).tokens, Continuation(Prompt(5), 2));
+  EXPECT_EQ(client(r).finished->stop_token_id(), Right()[1]);
+}
+
+TEST_F(LyingWorkerTest, AStopTokenBeforeMinTokens) {
+  const RequestKey r = Ask(true, 3);
+  Decode(2);
+  ExpectFound(r, 1);
+}
+
+TEST_F(LyingWorkerTest, AFirstTokenThatIsSaidToEndTheAnswer) {
+  for (const v1::FinishReason reason : {v1::FINISH_REASON_STOP, v1::FINISH_REASON_LENGTH}) {
+    SCOPED_TRACE(v1::FinishReason_Name(reason));
+    const RequestKey r = Ask(false);
+    const uint64_t before = h.core.counters().data_loss;
+    const LegKey leg = h.PrefillLeg();
+    h.Ticket(leg);
+    h.First(leg, reason);
+    EXPECT_EQ(h.core.counters().data_loss, before + 1);
+    EXPECT_TRUE(client(r).tokens.empty());
+    EXPECT_FALSE(client(r).status);
+    h.Tell(ClientCancelled{r});
+  }
+}
+
+TEST_F(LyingWorkerTest, AFirstTokenThatEndsTheAnswerAndIsNotSaidTo) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 1);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  ExpectFound(r, 0);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg(), v1::FINISH_REASON_LENGTH);
+  ExpectAnswer(r, 5, 1);
+}
+
 TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);

@@ -44,6 +44,7 @@ class FakeWorkers {
     std::string model = "demo";
     int vocab = 4096;
     int stop_after = -1;  // decode goes silent after so many tokens, until cancelled; -1: never
+    int lies_after = -1;  // decode says STOP after so many tokens, without a stop token; -1: never
   };
 
   explicit FakeWorkers(Options options)
@@ -189,7 +190,9 @@ class FakeWorkers {
         static_cast<int>(request.sampling().max_tokens()) -
         (request.token_ids_size() - static_cast<int>(request.original_prompt_tokens()));
     const std::vector<TokenId> next = FakeContinuation(tokens, left, options_.vocab);
-    const int count = options_.stop_after < 0 ? left : std::min(left, options_.stop_after);
+    int count = options_.stop_after < 0 ? left : std::min(left, options_.stop_after);
+    const bool lies = options_.lies_after >= 0 && options_.lies_after < left;
+    if (lies) count = options_.lies_after;
     for (int i = 0; i < count; ++i) {
       v1::DecodeEvent event;
       v1::Token* token = event.mutable_tokens()->add_tokens();
@@ -197,7 +200,7 @@ class FakeWorkers {
       token->set_position(static_cast<uint32_t>(tokens.size()) + static_cast<uint32_t>(i));
       writer->Send(event);
     }
-    if (count < left) {
+    if (count < left && !lies) {
       Opened(1);
       writer->SetCancelled([this, writer = std::weak_ptr<DecodeWriter>(writer)] {
         if (const auto held = writer.lock()) held->End(absl::CancelledError("cancelled"));
@@ -206,7 +209,8 @@ class FakeWorkers {
       return writer.get();
     }
     v1::DecodeEvent finished;
-    finished.mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
+    finished.mutable_finished()->set_reason(lies ? v1::FINISH_REASON_STOP
+                                                 : v1::FINISH_REASON_LENGTH);
     finished.mutable_finished()->set_link("inproc");
     writer->Send(finished);
     writer->End(absl::OkStatus());

@@ -163,13 +163,17 @@ void RouterCore::Parts::OnFirstToken(Request& request, Leg& leg, const v1::First
               false, now);
     return;
   }
-  if (first.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+  AnswerEnd end{.reason = first.finish_reason()};
+  if (end.reason == v1::FINISH_REASON_STOP) end.stop_token = first.token().token_id();
+  if (const absl::Status status = request.answer.CheckEnd(
+          end, first.token().token_id(), request.base + 1, request.checked.sampling.max_tokens);
+      !status.ok()) {
+    LegFailed(leg, WithContext(status, "the first token"), false, now);
+    return;
+  }
+  if (end.reason != v1::FINISH_REASON_UNSPECIFIED) {
     // The answer ends here: no hand-over, and nothing to wait for.
     if (!TakeToken(request, leg.key, first.token(), now)) return;
-    AnswerEnd end{.reason = first.finish_reason()};
-    if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
-      end.stop_token = complete->stop_token;
-    }
     if (request.base == 0) {
       request.decode_address.clear();
       request.link.clear();
@@ -294,11 +298,16 @@ void RouterCore::Parts::OnDecode(Leg& leg, v1::DecodeEvent event, absl::Time now
       const v1::DecodeFinished& finished = event.finished();
       AnswerEnd end{.reason = finished.reason()};
       if (finished.has_stop_token_id()) end.stop_token = finished.stop_token_id();
-      if (request.answer.tokens().size() <= request.base ||
-          (end.reason != v1::FINISH_REASON_STOP && end.reason != v1::FINISH_REASON_LENGTH)) {
-        LegFailed(
-            leg, absl::DataLossError("the decode worker ended an answer without a token or reason"),
-            false, now);
+      const std::vector<TokenId>& tokens = request.answer.tokens();
+      absl::Status status;
+      if (tokens.size() <= request.base || end.reason == v1::FINISH_REASON_UNSPECIFIED) {
+        status = absl::DataLossError("the decode worker ended an answer without a token or reason");
+      } else {
+        status = request.answer.CheckEnd(end, tokens.back(), tokens.size(),
+                                         request.checked.sampling.max_tokens);
+      }
+      if (!status.ok()) {
+        LegFailed(leg, std::move(status), false, now);
         return;
       }
       FinishOk(request, end, &finished, now);
@@ -366,7 +375,9 @@ void RouterCore::Parts::OnOutgrown(Request& request, Leg& leg, absl::Time now) {
 bool RouterCore::Parts::TakeToken(Request& request, LegKey key, v1::Token token, absl::Time now) {
   const TokenId id = token.token_id();
   const uint32_t position = token.position();
-  switch (request.answer.Take(std::move(token))) {
+  const AnswerSoFar::Took took =
+      request.answer.Take(std::move(token), request.checked.sampling.max_tokens);
+  switch (took) {
     case AnswerSoFar::Took::kNew:
       metrics->generated_tokens.Add();
       return true;
@@ -389,17 +400,28 @@ bool RouterCore::Parts::TakeToken(Request& request, LegKey key, v1::Token token,
                   now);
       return false;
     case AnswerSoFar::Took::kInvalid:
-      if (Leg* leg = FindLeg(key); leg != nullptr && leg->request != 0) {
-        LegFailed(*leg,
-                  absl::DataLossError(
-                      absl::StrCat("token ", id, " at position ", position,
-                                   " is none that can stand there; expected one below ",
-                                   options.vocab, " at position ", request.answer.next_position())),
-                  false, now);
+    case AnswerSoFar::Took::kPastEnd:
+    case AnswerSoFar::Took::kTooEarly: {
+      std::string why;
+      if (took == AnswerSoFar::Took::kPastEnd) {
+        why = absl::StrCat("the answer was complete with ", request.answer.tokens().size(),
+                           " tokens");
+      } else if (took == AnswerSoFar::Took::kTooEarly) {
+        why = absl::StrCat("it ends the answer, whose min_tokens is ",
+                           request.checked.sampling.min_tokens);
       } else {
-        Restart(request, absl::DataLossError("a token that can't stand at its position"), now);
+        why = absl::StrCat("expected one below ", options.vocab, " at position ",
+                           request.answer.next_position());
+      }
+      absl::Status status = absl::DataLossError(absl::StrCat(
+          "token ", id, " at position ", position, " is none that can stand there; ", why));
+      if (Leg* leg = FindLeg(key); leg != nullptr && leg->request != 0) {
+        LegFailed(*leg, std::move(status), false, now);
+      } else {
+        Restart(request, std::move(status), now);
       }
       return false;
+    }
   }
   return false;
 }

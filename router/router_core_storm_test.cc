@@ -11,10 +11,10 @@ namespace {
 using Code = absl::StatusCode;
 
 // Requests for one answer or several, some with their prompt's logprobs, cancels, deadlines, slow
-// clients, sequences that outgrow their rotary table, and workers that fail, vanish, stall, drain
-// and come back, all drawn from one seed. Whatever happens: each client ends exactly once, an OK
-// answer is the whole right answer, a failed one never showed a wrong token or logprob, and nothing
-// is left behind.
+// clients, sequences that outgrow their rotary table, and workers that fail, lie, vanish, stall,
+// drain and come back, all drawn from one seed. Whatever happens: each client ends exactly once, an
+// OK answer is the whole right answer, a failed one never showed a wrong token or logprob, and
+// nothing is left behind.
 class Storm {
  public:
   explicit Storm(uint32_t seed) : random_(seed), h_(Options()) {
@@ -87,6 +87,7 @@ class Storm {
   const RouterCounters& counters() const { return h_.core.counters(); }
   int several() const { return several_; }  // answered OK: with more than one answer
   int scored() const { return scored_; }    // with logprobs of the prompt
+  int lies() const { return lies_; }
 
  private:
   static constexpr int kPrompts = 6;
@@ -185,6 +186,14 @@ class Storm {
     return fault;
   }
 
+  // Says that an answer has ended, in a way that does not follow from its tokens.
+  void Lie(LegKey key, bool too_early) {
+    ++lies_;
+    ++data_loss_;
+    h_.Finish(key, too_early && Chance(50) ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_STOP);
+    if (const auto open = h_.legs.find(key); open != h_.legs.end()) h_.End(key, absl::OkStatus());
+  }
+
   void PlayLeg(LegKey key) {
     OpenLeg& leg = h_.At(key);
     Play& play = plays_[key];
@@ -220,6 +229,10 @@ class Storm {
       return;
     }
     if (leg.paused) return;
+    if (faults_ && Chance(2)) {
+      Lie(key, play.sent < left);
+      return;
+    }
     if (play.stage == 0) {
       ++play.stage;
       h_.Promise(key);
@@ -298,14 +311,14 @@ class Storm {
   WorkerEpoch next_epoch_ = 100;
   std::map<RequestKey, Asked> asked_;
   std::map<LegKey, Play> plays_;
-  int several_ = 0, scored_ = 0;
+  int several_ = 0, scored_ = 0, lies_ = 0;
   uint64_t data_loss_ = 0;  // faults of that kind
 };
 
 TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
   SetLogLevel(Severity::kError);  // one line per migration would be thousands
   RouterCounters sum;
-  int several = 0, scored = 0;
+  int several = 0, scored = 0, lies = 0;
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Storm storm(seed);
@@ -325,6 +338,7 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
     sum.diverged += storm.counters().diverged;
     several += storm.several();
     scored += storm.scored();
+    lies += storm.lies();
   }
   // A storm that hits nothing proves nothing.
   EXPECT_GT(sum.finished_ok, sum.arrived / 4);
@@ -334,6 +348,7 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
   EXPECT_GT(sum.outgrown, 300u);
   EXPECT_GT(several, 300);
   EXPECT_GT(scored, 500);
+  EXPECT_GT(lies, 300);
   EXPECT_EQ(sum.diverged, 0u);
 }
 

@@ -150,6 +150,21 @@ TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
   EXPECT_EQ(models.models(0).decode_workers(), 1u);
 }
 
+// Two tries at the only worker there is, which says each time that the answer is over.
+TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
+  RouterServer::Options options;
+  options.core.max_migrations = 1;
+  StartRouter(options);
+  StartWorkers({.lies_after = 4});
+  const Outcome outcome = Generate(Ask("Why?", 20));
+  EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(outcome.status.error_message(),
+              HasSubstr("it says STOP without a stop token after 8 of 20 tokens"));
+  EXPECT_EQ(router_->counters().data_loss, 2u);
+  const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why?");
+  EXPECT_EQ(outcome.tokens, FakeContinuation(prompt, 8, 4096));
+}
+
 TEST_F(RouterServerTest, ManyAtOnce) {
   StartRouter();
   StartWorkers();
