@@ -13,6 +13,7 @@
 #include "baton/v1/prefill_worker.pb.h"
 #include "common/base/types.h"
 #include "common/sampling/sampling_options.h"
+#include "router/model_identity.h"
 #include "router/slo_verdict.h"
 
 // What RouterCore is told and what it asks for. Keys are chosen by whoever drives the core
@@ -157,12 +158,17 @@ struct DropWorker {
 };
 // What health and ListModels say. Sent when it changes.
 struct ServingChanged {
-  bool serving = false;          // a request of the router's own mode can be taken now
-  uint32_t prefill_workers = 0;  // ready now
+  bool serving = false;    // a request of the router's own mode can be taken now
+  ModelIdentity identity;  // the one that is served; empty until a worker has attached
+  std::string why = "no worker is attached";  // why it does not serve; empty while it serves
+  uint32_t prefill_workers = 0;  // ready, and given requests of the identity that is served
   uint32_t decode_workers = 0;
-  std::string fingerprint;  // of the model, as the workers of the latest pair told it
-  int context_tokens =
-      0;  // longest prompt and answer together that was offered for this mode; 0: none yet
+  uint32_t ready_prefill_workers = 0;  // of any identity, and in a pair or not
+  uint32_t ready_decode_workers = 0;
+  // While it serves: a sentence for each ready worker that is given no requests.
+  std::vector<std::string> unused;
+  // Longest prompt and answer together that was offered for this mode; 0: none yet.
+  int context_tokens = 0;
   bool operator==(const ServingChanged& other) const = default;
 };
 

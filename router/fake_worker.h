@@ -113,6 +113,7 @@ class FakeWorkers {
     registration.set_protocol_version(kProtocolVersion);
     registration.set_model(options_.model);
     registration.set_model_fingerprint("fingerprint");
+    registration.set_numerics_id("numerics");
     registration.set_total_blocks(4096);
     registration.set_block_tokens(16);
     registration.set_context_tokens(4096);

@@ -198,7 +198,11 @@ absl::StatusOr<v1::ListModelsResponse> InferenceService::Answer(const v1::ListMo
   int context = model_.config.context;
   if (serving_.context_tokens > 0) context = std::min(context, serving_.context_tokens);
   model->set_context_tokens(static_cast<uint32_t>(context));
-  model->set_fingerprint(serving_.fingerprint);
+  model->set_fingerprint(serving_.identity.fingerprint);
+  model->set_numerics_id(serving_.identity.numerics_id);
+  model->set_serving(serving_.serving);
+  model->set_not_serving_because(serving_.why);
+  for (const std::string& sentence : serving_.unused) model->add_unused_workers(sentence);
   model->set_prefill_workers(serving_.prefill_workers);
   model->set_decode_workers(serving_.decode_workers);
   return response;

@@ -50,6 +50,11 @@ ABSL_FLAG(int, max_text_bytes, 8 << 20,
           "longest text of a prompt or to tokenise (1 to 67108864 bytes)");
 ABSL_FLAG(int, max_text_calls, 64,
           "Tokenize and Detokenize calls at one time; more are refused (1 to 1000000)");
+ABSL_FLAG(std::string, serve_identity, "",
+          "serves only workers with this identity: FINGERPRINT/NUMERICS, or FINGERPRINT alone, as "
+          "`baton-client models` shows them; default: the identity with the most usable workers");
+ABSL_FLAG(absl::Duration, identity_lead, absl::Seconds(10),
+          "how long another identity has to have more usable workers before it is served instead");
 ABSL_FLAG(absl::Duration, slow_client_limit, absl::Seconds(30),
           "a client whose buffer stays full longer is refused");
 ABSL_FLAG(absl::Duration, pair_wait, absl::Seconds(30),
@@ -111,6 +116,14 @@ RouterServer::Options OptionsFromFlags() {
       CheckedInt("auto-prompt-tokens", absl::GetFlag(FLAGS_auto_prompt_tokens), 0, 100000000);
   core.auto_queue_tokens =
       CheckedInt("auto-queue-tokens", absl::GetFlag(FLAGS_auto_queue_tokens), 0, 100000000);
+  const absl::StatusOr<FixedIdentity> identity =
+      ParseFixedIdentity(absl::GetFlag(FLAGS_serve_identity));
+  if (!identity.ok()) {
+    RefuseToStart(absl::StrCat("--serve-identity: ", identity.status().message()));
+  }
+  core.serve_identity = *identity;
+  core.identity_lead =
+      CheckedTime("identity-lead", absl::GetFlag(FLAGS_identity_lead), absl::ZeroDuration());
   core.max_queued = CheckedInt("max-queued", absl::GetFlag(FLAGS_max_queued), 1, 1000000);
   core.max_prompts_per_worker =
       CheckedInt("max-prompts-per-worker", absl::GetFlag(FLAGS_max_prompts_per_worker), 1, 1000000);
@@ -182,6 +195,7 @@ int Main(int argc, char** argv) {
        {"context_tokens", config->context},
        {"vocab", config->vocab},
        {"mode", absl::GetFlag(FLAGS_mode)},
+       {"serve_identity", options.core.serve_identity.ToString()},
        {"attach_token", options.token.empty() ? "none" : "set"},
        {"max_queued", options.core.max_queued},
        {"max_prompts_per_worker", options.core.max_prompts_per_worker},

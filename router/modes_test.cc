@@ -213,11 +213,12 @@ TEST_F(ModesTest, WhoNeedsAPairIsPassedOver) {
 TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   Start(kSplit);
   constexpr auto kPrefill = v1::WORKER_ROLE_PREFILL, kDecode = v1::WORKER_ROLE_DECODE;
-  h_->Attach(CoreHarness::WorkerOf(kPrefill, "a1:1", 1, "a"));
-  h_->Attach(CoreHarness::WorkerOf(kPrefill, "a2:1", 2, "a"));
-  h_->Attach(CoreHarness::WorkerOf(kDecode, "ad:1", 11, "a"), {1, 2});
-  h_->Attach(CoreHarness::WorkerOf(kPrefill, "b1:1", 3, "b"));
-  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:1", 12, "b"));  // no link yet
+  // Two groups without a link between them.
+  h_->Attach(CoreHarness::WorkerOf(kPrefill, "a1:1", 1));
+  h_->Attach(CoreHarness::WorkerOf(kPrefill, "a2:1", 2));
+  h_->Attach(CoreHarness::WorkerOf(kDecode, "ad:1", 11), {1, 2});
+  h_->Attach(CoreHarness::WorkerOf(kPrefill, "b1:1", 3));
+  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:1", 12));  // no link yet
   Ask(20, 3);
   h_->Ticket(h_->PrefillLeg());
   h_->End(h_->DecodeLeg(), absl::ResourceExhaustedError("full"));
@@ -226,7 +227,7 @@ TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   EXPECT_EQ(At(true).size(), 1u);
   EXPECT_THAT(At(false), ElementsAre("bd:1"));
   EXPECT_EQ(h_->core.queued(), 1u);
-  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:2", 13, "b"), {3});
+  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:2", 13), {3});
   h_->Advance(absl::ZeroDuration());
   EXPECT_THAT(At(true), UnorderedElementsAre(AnyOf("a1:1", "a2:1"), "b1:1"));
   EXPECT_EQ(h_->core.queued(), 0u);

@@ -286,7 +286,8 @@ TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
   w.First(prefill);
   w.Promise(w.DecodeLeg());
   ASSERT_EQ(w.clients.at(begun).tokens.size(), 1u);
-  // Other weights attach; then the large worker, the only one with the old ones, fills up.
+  // The large worker fills up, the only one with its weights. Workers with others attach, more of
+  // them, and after ten seconds the router serves those.
   v1::Registration other;
   other.set_role(v1::WORKER_ROLE_PREFILL);
   other.set_address("other:1");
@@ -306,6 +307,16 @@ TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
   other.set_address("d3:1");
   other.set_epoch(13);
   w.Attach(other, {3});
+  other.set_address("d4:1");
+  other.set_epoch(14);
+  w.Attach(other, {3});
+  for (int i = 0; i < 22; ++i) {
+    w.Advance(absl::Milliseconds(500));
+    for (const auto& [key, load] : w.loads) {
+      if (key != w.p2) w.Report(key);
+    }
+  }
+  ASSERT_EQ(w.serving.identity.fingerprint, "other");
   w.End(prefill, absl::UnavailableError("killed"));
   w.Advance(absl::Milliseconds(15));
   EXPECT_EQ(w.core.queued(), 1u) << "its place is at the large worker";

@@ -9,8 +9,7 @@ namespace baton {
 void RouterCore::Parts::OpenColocated(Request& request, Worker& worker, absl::Time now) {
   request.stage = Request::Stage::kRunning;
   request.not_before = absl::InfinitePast();
-  request.identity =
-      ModelIdentity{worker.registration.model_fingerprint(), worker.registration.numerics_id()};
+  Bind(request, worker.identity);
   request.base = request.answer.tokens().size();
   request.colocated = true;
   request.prefill_worker = 0;

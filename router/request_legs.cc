@@ -38,8 +38,7 @@ absl::Status WithContext(const absl::Status& status, absl::string_view context) 
 void RouterCore::Parts::OpenPrefill(Request& request, Worker& worker, absl::Time now) {
   request.stage = Request::Stage::kRunning;
   request.not_before = absl::InfinitePast();
-  request.identity =
-      ModelIdentity{worker.registration.model_fingerprint(), worker.registration.numerics_id()};
+  Bind(request, worker.identity);
   request.base = request.answer.tokens().size();
   request.prefill_worker = worker.name.key;
   request.prefill_address = worker.name.address;

@@ -109,6 +109,15 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
                          [gauge = &(*workers)[state]] { return double(gauge->value()); });
     }
   }
+  for (const auto& [role, unused] :
+       {std::pair{"prefill", &unused_prefill}, std::pair{"decode", &unused_decode}}) {
+    for (size_t reason = 0; reason < std::size(kUnusedReasons); ++reason) {
+      registry->AddGauge("baton_router_workers_unused",
+                         "Ready workers that are given no requests, by reason.",
+                         {{"role", role}, {"reason", std::string(kUnusedReasons[reason])}},
+                         [gauge = &(*unused)[reason]] { return double(gauge->value()); });
+    }
+  }
 }
 
 }  // namespace baton

@@ -25,6 +25,9 @@ struct RequestMetrics {
   // Of a worker that has attached; lost: its stream is closed, or its reports have stopped.
   enum WorkerState { kReady, kDraining, kLost };
   static constexpr absl::string_view kWorkerStates[] = {"ready", "draining", "lost"};
+  // Why a ready worker is given no requests.
+  enum UnusedReason { kOtherIdentity, kNoPartner };
+  static constexpr absl::string_view kUnusedReasons[] = {"other_identity", "no_partner"};
 
   // Of requests that were served in one mode.
   struct Served {
@@ -51,6 +54,7 @@ struct RequestMetrics {
   std::array<Counter, v1::SloPhase_ARRAYSIZE> slo_lost;  // by phase; the first: the request failed
   Counter slow_clients;  // requests ended because their client read too slowly
   std::array<Gauge, std::size(kWorkerStates)> prefill_workers, decode_workers;
+  std::array<Gauge, std::size(kUnusedReasons)> unused_prefill, unused_decode;
 
   void Judged(const v1::SloVerdict& verdict, size_t tokens);
   // Answers to a request with targets that ended without OK, after `tokens` tokens.

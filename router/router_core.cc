@@ -70,6 +70,7 @@ void RouterCore::Handle(CoreEvent event, absl::Time now) {
                        p.FinishError(*request, WhyGone(*request, "the client is gone", now), now);
                      }
                      p.timers.erase({request->timer, request->key});
+                     p.Unbind(*request);
                      p.requests.erase(request->key);
                    }
                    p.groups.erase(e.request);
@@ -107,6 +108,7 @@ void RouterCore::Handle(CoreEvent event, absl::Time now) {
                  },
                  [&](Overslept& e) {
                    p.workers.Excuse(e.by, now);
+                   p.served.Excuse(e.by, now);
                    for (auto& [key, leg] : p.legs) leg.heard = std::min(now, leg.heard + e.by);
                    for (auto& [key, request] : p.requests) p.SetTimer(request);
                    p.WorkersChanged(now);
@@ -120,8 +122,11 @@ void RouterCore::Handle(CoreEvent event, absl::Time now) {
                    p.serving_due = true;
                    for (auto& [key, request] : p.requests) {
                      if (request.stage == Request::Stage::kFinished) continue;
-                     p.FinishError(request, absl::UnavailableError("the router is going away"),
-                                   now);
+                     std::string message = "the router is going away";
+                     if (request.no_pair_since) {
+                       absl::StrAppend(&message, "; ", p.MissingFor(request, now));
+                     }
+                     p.FinishError(request, absl::UnavailableError(message), now);
                    }
                  },
              },
@@ -131,7 +136,7 @@ void RouterCore::Handle(CoreEvent event, absl::Time now) {
 
 void RouterCore::RunOnce(absl::Time now) {
   Parts& p = *parts_;
-  if (now >= p.stale_at) p.WorkersChanged(now);
+  if (now >= p.stale_at || now >= p.served.ChangesAt()) p.WorkersChanged(now);
   while (!p.timers.empty() && p.timers.begin()->first <= now) {
     Request& request = p.requests.at(p.timers.begin()->second);
     p.CheckTimers(request, now);
@@ -163,19 +168,22 @@ void RouterCore::RunOnce(absl::Time now) {
   }
   if (p.serving_due) {
     p.serving_due = false;
-    p.workers.CountStates(now, p.metrics);
+    p.workers.CountStates(p.served.served(), p.options.mode, now, p.metrics);
     ServingChanged serving = p.Serving(now);
+    p.WatchUnused(serving, now);
     if (!p.serving || !(*p.serving == serving)) {
       p.serving = serving;
       p.actions.push_back(std::move(serving));
     }
   }
+  if (now >= p.warn_at) p.WarnOfUnused(now);
 }
 
 absl::Time RouterCore::NextWake() const {
   const Parts& p = *parts_;
   if (p.dispatch_due || p.peers_due || p.serving_due) return absl::InfinitePast();
-  absl::Time wake = std::min({p.stale_at, p.forget_at, p.dispatch_at});
+  absl::Time wake =
+      std::min({p.stale_at, p.forget_at, p.dispatch_at, p.warn_at, p.served.ChangesAt()});
   if (!p.timers.empty()) wake = std::min(wake, p.timers.begin()->first);
   return wake;
 }
@@ -200,6 +208,12 @@ void RouterCore::Parts::AttachWorker(WorkerAttached event, absl::Time now) {
         {{"worker", (*worker)->name.address}, {"why", why}});
   }
   WorkersChanged(now);
+  if ((*worker)->identity != served.served()) {
+    Log(Severity::kWarning, "worker_of_other_identity",
+        {{"worker", (*worker)->name.address},
+         {"identity", (*worker)->identity.ToString()},
+         {"served", served.served() ? served.served()->ToString() : served.fixed().ToString()}});
+  }
   // Collected first: a failed leg changes the table that is walked.
   std::vector<LegKey> dead;
   for (const auto& [key, leg] : legs) {
@@ -221,6 +235,7 @@ void RouterCore::Parts::AttachWorker(WorkerAttached event, absl::Time now) {
 
 void RouterCore::Parts::WorkersChanged(absl::Time now) {
   workers.RefreshPairs(now);
+  ChooseIdentity(now);
   stale_at = workers.StaleAt(now);
   peers_due = true;
   serving_due = true;
@@ -235,30 +250,57 @@ v1::ServingMode RouterCore::Parts::ModeOf(const Request& request) const {
 }
 
 int64_t RouterCore::Parts::CapacityFor(const Request& request) const {
-  return ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED ? workers.pair_capacity_tokens()
-                                                           : workers.decode_capacity_tokens();
+  const IdentityWorkers& all = workers.WorkersOf(IdentityFor(request));
+  return ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED ? all.pair_capacity_tokens
+                                                           : all.decode_capacity_tokens;
 }
 
 bool RouterCore::Parts::Servable(const Request& request) const {
-  return ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED ? workers.has_pair()
-                                                           : workers.has_decode();
+  const IdentityWorkers& all = workers.WorkersOf(IdentityFor(request));
+  return (ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED ? all.pairs : all.ready_decode) > 0;
+}
+
+std::string RouterCore::Parts::MissingFor(const Request& request, absl::Time now) const {
+  return Missing(NeedOf(request, 0), ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED,
+                 request.identity.has_value(), now);
 }
 
 ServingChanged RouterCore::Parts::Serving(absl::Time now) const {
-  ServingChanged serving = workers.Serving(now);
-  if (options.mode != v1::SERVING_MODE_DISAGGREGATED) {
-    serving.serving = workers.has_decode();
-    serving.context_tokens = static_cast<int>(workers.decode_capacity_tokens());
+  const IdentityWorkers& all = workers.WorkersOf(served.served());
+  const bool pairs = options.mode == v1::SERVING_MODE_DISAGGREGATED;
+  ServingChanged serving;
+  serving.serving = !draining && (pairs ? all.pairs : all.ready_decode) > 0;
+  if (served.served()) serving.identity = *served.served();
+  serving.prefill_workers = static_cast<uint32_t>(all.paired_prefill);
+  serving.decode_workers = static_cast<uint32_t>(pairs ? all.paired_decode : all.ready_decode);
+  for (const auto& [identity, of_it] : workers.identities()) {
+    serving.ready_prefill_workers += static_cast<uint32_t>(of_it.ready_prefill);
+    serving.ready_decode_workers += static_cast<uint32_t>(of_it.ready_decode);
   }
-  serving.serving = serving.serving && !draining;
+  serving.context_tokens =
+      static_cast<int>(pairs ? all.pair_capacity_tokens : all.decode_capacity_tokens);
+  serving.why.clear();
+  if (serving.serving) {
+    serving.unused = workers.Unused(served.served(), options.mode, now);
+  } else if (draining) {
+    serving.why = "the router is draining: it takes no new requests";
+  } else {
+    serving.why = Missing({.tokens = 1, .identity = served.served()}, pairs, /*begun=*/false, now);
+  }
   return serving;
 }
 
 // The wait for workers counts only while there are none.
 void RouterCore::Parts::NotePairs(absl::Time now) {
-  if (workers.has_pair() == had_pair && workers.has_decode() == had_decode) return;
-  had_pair = workers.has_pair();
-  had_decode = workers.has_decode();
+  std::set<ModelIdentity> pairs, decode;
+  for (const auto& [identity, all] : workers.identities()) {
+    if (all.pairs > 0) pairs.insert(identity);
+    if (all.ready_decode > 0) decode.insert(identity);
+  }
+  if (served.served() == noted_served && pairs == noted_pairs && decode == noted_decode) return;
+  noted_served = served.served();
+  noted_pairs = std::move(pairs);
+  noted_decode = std::move(decode);
   for (const auto* queue : {&fresh, &again}) {
     for (const RequestKey key : *queue) {
       Request& request = requests.at(key);
@@ -287,6 +329,7 @@ void RouterCore::Parts::Arrive(ClientArrived event, absl::Time now) {
                                                         std::move(answer)))
                          .first->second;
   request.enqueued = request.checked.arrival;
+  request.asked_max_tokens = request.checked.sampling.max_tokens;
   if (draining) {
     FinishError(request, absl::UnavailableError("the router is draining: it takes no new requests"),
                 now);
@@ -397,8 +440,11 @@ std::set<WorkerKey> RouterCore::Parts::Awaited(absl::Time now) {
 void RouterCore::Parts::Dispatch(absl::Time now) {
   dispatch_due = false;
   dispatch_at = absl::InfiniteFuture();
-  if (!workers.has_decode()) return;
-  Ways ways(options, &workers, Awaited(now), now);
+  if (noted_decode.empty()) return;
+  std::set<ModelIdentity> identities;
+  if (served.served()) identities.insert(*served.served());
+  for (const auto& [identity, requests_of_it] : bound) identities.insert(identity);
+  Ways ways(options, &workers, Awaited(now), std::move(identities), now);
   int passed = 0;
   for (auto* queue : {&again, &fresh}) {
     for (auto it = queue->begin(); it != queue->end();) {
@@ -484,11 +530,13 @@ void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
     return;
   }
   if (now >= request.checked.deadline) {
-    FinishError(request,
-                absl::DeadlineExceededError(absl::StrCat(
-                    "the deadline passed ", absl::FormatDuration(now - request.checked.arrival),
-                    " after arrival, with ", request.answer.tokens().size(), " tokens generated")),
-                now);
+    std::string message =
+        absl::StrCat("the deadline passed ", absl::FormatDuration(now - request.checked.arrival),
+                     " after arrival, with ", request.answer.tokens().size(), " tokens generated");
+    if (request.stage == Request::Stage::kQueued && request.no_pair_since) {
+      absl::StrAppend(&message, "; ", MissingFor(request, now));
+    }
+    FinishError(request, absl::DeadlineExceededError(message), now);
     return;
   }
   if (request.slow_since && now >= *request.slow_since + options.slow_client_limit) {
@@ -502,10 +550,8 @@ void RouterCore::Parts::CheckTimers(Request& request, absl::Time now) {
   }
   if (request.stage == Request::Stage::kQueued) {
     if (request.no_pair_since && now >= *request.no_pair_since + options.pair_wait) {
-      std::string message =
-          absl::StrCat(workers.Missing(NeedOf(request, 0),
-                                       ModeOf(request) == v1::SERVING_MODE_DISAGGREGATED, now),
-                       "; waited ", absl::FormatDuration(now - *request.no_pair_since));
+      std::string message = absl::StrCat(MissingFor(request, now), "; waited ",
+                                         absl::FormatDuration(now - *request.no_pair_since));
       if (!request.last_failure.ok()) {
         absl::StrAppend(&message, "; before that: ", request.last_failure.message());
       }

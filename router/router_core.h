@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "router/core_events.h"
 #include "router/request_metrics.h"
+#include "router/served_identity.h"
 
 namespace baton {
 
@@ -32,6 +33,11 @@ struct RouterCoreOptions {
   int auto_prompt_tokens = 64;
   int auto_queue_tokens = 4096;
 
+  // The identity to serve. What is left empty is chosen by the number of usable workers, and
+  // changes only after another identity has had more of them for `identity_lead`.
+  FixedIdentity serve_identity;
+  absl::Duration identity_lead = absl::Seconds(10);
+
   int max_queued = 1024;            // requests that wait for a worker; more: ResourceExhausted
   int max_prompts_per_worker = 64;  // prompts at one worker before its first token of them
   int max_migrations = 64;          // times a request may go back to prefill; more: Unavailable
@@ -51,14 +57,15 @@ struct RouterCounters {
   uint64_t arrived = 0;
   uint64_t finished_ok = 0;
   uint64_t finished_error = 0;
-  uint64_t shed = 0;             // refused because the queue was full
-  uint64_t colocated = 0;        // prompts given to decode workers
-  uint64_t migrations = 0;       // requests sent back to prefill
-  uint64_t outgrown = 0;         // sent there because their rotary table had come to its end
-  uint64_t data_loss = 0;        // legs that failed with DataLoss or broke the protocol
-  uint64_t diverged = 0;         // requests failed because a position had two different tokens
-  uint64_t prefill_refused = 0;  // ResourceExhausted from prefill workers
-  uint64_t decode_refused = 0;   // ResourceExhausted from decode workers
+  uint64_t shed = 0;              // refused because the queue was full
+  uint64_t colocated = 0;         // prompts given to decode workers
+  uint64_t migrations = 0;        // requests sent back to prefill
+  uint64_t outgrown = 0;          // sent there because their rotary table had come to its end
+  uint64_t data_loss = 0;         // legs that failed with DataLoss or broke the protocol
+  uint64_t diverged = 0;          // requests failed because a position had two different tokens
+  uint64_t prefill_refused = 0;   // ResourceExhausted from prefill workers
+  uint64_t decode_refused = 0;    // ResourceExhausted from decode workers
+  uint64_t identity_changes = 0;  // times another identity than before was served
 };
 
 // The router's whole mind: admission, pairing, both legs of every request, the failure table of the

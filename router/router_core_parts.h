@@ -12,6 +12,7 @@
 
 #include "router/answer_so_far.h"
 #include "router/router_core.h"
+#include "router/served_identity.h"
 #include "router/ways.h"
 #include "router/worker_table.h"
 
@@ -58,9 +59,12 @@ struct Request {
   CheckedRequest checked;
   AnswerSoFar answer;
   Stage stage = Stage::kQueued;
-  bool tried = false;                     // has left the queue before
-  bool sized = false;                     // max_tokens is decided and known to fit
-  std::optional<ModelIdentity> identity;  // of the try that runs, and of all that showed tokens
+  bool tried = false;        // has left the queue before
+  bool sized = false;        // max_tokens is decided and known to fit
+  int asked_max_tokens = 0;  // as the client asked; 0: to the end of the context
+  // Set when the first leg of any answer to the same client opens: only workers of this identity
+  // get any of them from then on.
+  std::optional<ModelIdentity> identity;
 
   // Queued.
   absl::Time enqueued;
@@ -117,7 +121,10 @@ struct Request {
 };
 
 struct RouterCore::Parts {
-  explicit Parts(RouterCoreOptions o) : options(std::move(o)), workers(options.report_limit) {
+  explicit Parts(RouterCoreOptions o)
+      : options(std::move(o)),
+        workers(options.report_limit),
+        served(options.serve_identity, options.identity_lead) {
     if (options.metrics == nullptr) {
       own_metrics = std::make_unique<RequestMetrics>();
       metrics = own_metrics.get();
@@ -130,8 +137,13 @@ struct RouterCore::Parts {
   v1::ServingMode ModeOf(const Request& request) const;
   // Longest prompt and answer together that was offered for such a request; 0: none yet.
   int64_t CapacityFor(const Request& request) const;
-  // Whether there are workers for its mode.
+  // The identity that the request began with, or else the one that is served.
+  const std::optional<ModelIdentity>& IdentityFor(const Request& request) const;
+  // Whether there are workers for its mode and identity.
   bool Servable(const Request& request) const;
+  // Why there are none that could take it, for people.
+  std::string MissingFor(const Request& request, absl::Time now) const;
+  std::string Missing(const Need& need, bool pair, bool begun, absl::Time now) const;
   ServingChanged Serving(absl::Time now) const;
   void Enqueue(Request& request, bool front, absl::Time now);
   void Dequeue(Request& request);
@@ -139,6 +151,15 @@ struct RouterCore::Parts {
   void Dispatch(absl::Time now);
   void NotePairs(absl::Time now);
   void WorkersChanged(absl::Time now);
+  // Counts the usable workers of each identity and changes the served one where it has to.
+  void ChooseIdentity(absl::Time now);
+  // Binds all answers to the request's client to the identity of the worker that one of them is
+  // given to.
+  void Bind(Request& request, const ModelIdentity& identity);
+  void Unbind(const Request& request);  // before it is forgotten
+  // Warns of a router that does not serve, and of workers that are not used, once that has lasted.
+  void WatchUnused(const ServingChanged& serving, absl::Time now);
+  void WarnOfUnused(absl::Time now);
   void AttachWorker(WorkerAttached event, absl::Time now);
   void CheckTimers(Request& request, absl::Time now);
   void SetTimer(Request& request);
@@ -218,13 +239,15 @@ struct RouterCore::Parts {
   Need NeedOf(const Request& request, WorkerKey avoid) const {
     return {static_cast<int64_t>(request.checked.prompt.size()) +
                 std::max(1, request.checked.sampling.max_tokens),
-            request.answer.tokens().empty() ? std::nullopt : request.identity, avoid};
+            IdentityFor(request), avoid};
   }
 
   const RouterCoreOptions options;
   std::unique_ptr<RequestMetrics> own_metrics;  // unless somebody else's
   RequestMetrics* metrics = options.metrics;
   WorkerTable workers;
+  ServedIdentity served;
+  std::map<ModelIdentity, int> bound;  // how many requests keep each identity
   std::map<RequestKey, Request> requests;
   std::map<RequestKey, AnswerGroup> groups;  // of clients that want several answers
   std::vector<RequestKey> failed_groups;     // until EndGroups
@@ -240,9 +263,15 @@ struct RouterCore::Parts {
   bool dispatch_due = false;
   bool peers_due = false;
   bool serving_due = true;
-  bool had_pair = false, had_decode = false;
   bool draining = false;
   std::optional<ServingChanged> serving;
+  // Why the router does not serve, or which workers are not used, as WatchUnused saw last, and when
+  // a warning of that is due.
+  std::string unused;
+  absl::Time warn_at = absl::InfiniteFuture();
+  // What NotePairs saw last: the served identity, and those with a pair and with a decode worker.
+  std::optional<ModelIdentity> noted_served;
+  std::set<ModelIdentity> noted_pairs, noted_decode;
   RouterCounters counters;
   std::vector<CoreAction> actions;
 };

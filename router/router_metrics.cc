@@ -33,6 +33,9 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
   counter("baton_router_diverged_total",
           "Requests failed because a position had two different tokens.",
           &RouterCounters::diverged);
+  counter("baton_router_identity_changes_total",
+          "Times another model fingerprint or numerics id than before was served.",
+          &RouterCounters::identity_changes);
   constexpr char kRefusals[] = "Times a worker refused a request because it was full.";
   counter("baton_router_worker_refusals_total", kRefusals, &RouterCounters::prefill_refused,
           {{"role", "prefill"}});

@@ -218,7 +218,12 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
         } else {
           static_assert(std::is_same_v<Action, ServingChanged>);
           Log(Severity::kInfo, a.serving ? "serving" : "not_serving",
-              {{"prefill_workers", a.prefill_workers}, {"decode_workers", a.decode_workers}});
+              {{"prefill_workers", a.prefill_workers},
+               {"decode_workers", a.decode_workers},
+               {"ready_prefill_workers", a.ready_prefill_workers},
+               {"ready_decode_workers", a.ready_decode_workers},
+               {"identity", a.identity.fingerprint.empty() ? "none" : a.identity.ToString()},
+               {"why", a.why}});
           {
             MutexLock lock(&server_mutex);
             if (server_open) {

@@ -150,6 +150,27 @@ TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
   EXPECT_EQ(models.models(0).decode_workers(), 1u);
 }
 
+TEST_F(RouterServerTest, ModelsAndHealthSayTheSame) {
+  StartRouter();
+  const auto model = [this] {
+    v1::ListModelsResponse models;
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->ListModels(&context, {}, &models).ok());
+    return models.models(0);
+  };
+  EXPECT_FALSE(Healthy("baton.v1.Inference"));
+  EXPECT_TRUE(model().has_serving());
+  EXPECT_FALSE(model().serving());
+  EXPECT_EQ(model().not_serving_because(), "no worker is attached");
+  StartWorkers();
+  ASSERT_TRUE(Generate(Ask("Why?", 3)).status.ok());
+  EXPECT_TRUE(Healthy("baton.v1.Inference"));
+  EXPECT_TRUE(model().serving());
+  EXPECT_EQ(model().not_serving_because(), "");
+  EXPECT_EQ(model().numerics_id(), "numerics");
+  EXPECT_EQ(model().unused_workers_size(), 0);
+}
+
 // Two tries at the only worker there is, which says each time that the answer is over.
 TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   RouterServer::Options options;

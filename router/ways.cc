@@ -1,6 +1,7 @@
 #include "router/ways.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -9,17 +10,18 @@ using Choice = WorkerTable::Choice;
 
 // Whether `b` can go to no worker that `a` can't go to.
 bool AtLeastAsPicky(const Need& b, const Need& a) {
-  return b.tokens >= a.tokens && (!a.identity || a.identity == b.identity);
+  return b.tokens >= a.tokens && a.identity == b.identity;
 }
 
 }  // namespace
 
 Ways::Ways(const RouterCoreOptions& options, WorkerTable* workers,
-           const std::set<WorkerKey>& awaited, absl::Time now)
+           const std::set<WorkerKey>& awaited, std::set<ModelIdentity> identities, absl::Time now)
     : places_{.prompts = options.max_prompts_per_worker, .awaited = awaited},
       short_places_{.prompts = options.max_prompts_per_worker,
                     .tokens = static_cast<uint64_t>(options.auto_queue_tokens),
                     .awaited = awaited},
+      identities_(std::move(identities)),
       auto_prompt_tokens_(static_cast<size_t>(options.auto_prompt_tokens)),
       workers_(workers),
       now_(now) {}
@@ -82,7 +84,7 @@ WorkerTable::Choice Ways::Try(Way way, Need need, WorkerKey avoid, Worker** work
     bool& closed = way == kColocated ? decode_closed_ : prefill_closed_;
     const WorkerTable::Role role =
         way == kColocated ? WorkerTable::Role::kDecode : WorkerTable::Role::kPrefill;
-    closed = !workers_->AnyPlace(role, places_, now_);
+    closed = !workers_->AnyPlace(role, identities_, places_, now_);
   }
   return choice;
 }

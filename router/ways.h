@@ -17,9 +17,10 @@ namespace baton {
 class Ways {
  public:
   // `workers` must outlive it, and nothing but places taken may change meanwhile.
-  // `awaited`: see WorkerTable::Places.
+  // `awaited`: see WorkerTable::Places. `identities`: at least those that requests in the queue may
+  // need.
   Ways(const RouterCoreOptions& options, WorkerTable* workers, const std::set<WorkerKey>& awaited,
-       absl::Time now);
+       std::set<ModelIdentity> identities, absl::Time now);
 
   struct Found {
     WorkerTable::Choice choice = WorkerTable::Choice::kNone;
@@ -42,6 +43,7 @@ class Ways {
   WorkerTable::Choice Try(Way way, Need need, WorkerKey avoid, Worker** worker);
 
   const WorkerTable::Places places_, short_places_;
+  const std::set<ModelIdentity> identities_;
   const size_t auto_prompt_tokens_;
   WorkerTable* const workers_;
   const absl::Time now_;

@@ -1,12 +1,11 @@
 #include "router/worker_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/rpc/limits.h"
 
 namespace baton {
@@ -37,23 +36,6 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
-// What keeps workers of different roles apart, in words.
-std::string Differences(const Worker& a, const Worker& b) {
-  const v1::Registration& x = a.registration;
-  const v1::Registration& y = b.registration;
-  std::vector<std::string> what;
-  const auto compare = [&what](absl::string_view name, const auto& one, const auto& other) {
-    if (one != other) what.push_back(absl::StrCat(name, " ", one, " and ", other));
-  };
-  compare("protocol", x.protocol_version(), y.protocol_version());
-  compare("model", x.model_fingerprint(), y.model_fingerprint());
-  compare("layout", x.layout_fingerprint(), y.layout_fingerprint());
-  compare("numerics", x.numerics_id(), y.numerics_id());
-  const auto role = [](const Worker& worker) { return worker.prefill() ? "prefill" : "decode"; };
-  return absl::StrCat(role(a), " worker ", a.name.address, " and ", role(b), " worker ",
-                      b.name.address, " have ", absl::StrJoin(what, ", "));
-}
-
 // Ours are counted at once, those of other routers when it reports.
 uint64_t PromptTokensAt(const Worker& worker) {
   return worker.prompt_tokens + worker.others_prompt_tokens;
@@ -72,9 +54,8 @@ bool MaySendTo(const std::vector<Worker*>& partners, const std::set<WorkerKey>& 
                      [&](const Worker* worker) { return decode.contains(worker->name.key); });
 }
 
-bool HasIdentity(const Worker& worker, const std::optional<ModelIdentity>& identity) {
-  return !identity || *identity == ModelIdentity{worker.registration.model_fingerprint(),
-                                                 worker.registration.numerics_id()};
+bool HasIdentity(const Worker& worker, const Need& need) {
+  return need.identity && *need.identity == worker.identity;
 }
 
 uint64_t SequencesAt(const Worker& worker) {
@@ -94,6 +75,12 @@ int64_t Worker::capacity_tokens() const {
   return std::min<int64_t>(registration.context_tokens(), pool);
 }
 
+int IdentityWorkers::Usable(v1::ServingMode mode) const {
+  if (mode == v1::SERVING_MODE_DISAGGREGATED) return pairs;
+  if (mode == v1::SERVING_MODE_COLOCATED) return ready_decode;
+  return ready_decode + paired_prefill;
+}
+
 uint64_t Worker::BlocksFor(int64_t tokens) const {
   const int64_t block = registration.block_tokens();
   return static_cast<uint64_t>((tokens + block - 1) / block);
@@ -105,6 +92,16 @@ absl::StatusOr<Worker*> WorkerTable::Attach(AttachKey attach, const v1::Registra
                                             std::vector<AttachKey>* closed) {
   if (absl::Status status = CheckRegistration(registration, model_name); !status.ok()) {
     return status;
+  }
+  const ModelIdentity identity = {registration.model_fingerprint(), registration.numerics_id()};
+  for (const auto& [key, other] : workers_) {
+    if (other.name.address != registration.address() || other.replaced ||
+        other.name.epoch != registration.epoch() || other.identity == identity) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", registration.address(), " attaches again with identity ",
+                     identity.ToString(), "; the same process had ", other.identity.ToString()));
   }
   Worker* worker = nullptr;
   for (auto& [key, other] : workers_) {
@@ -126,6 +123,7 @@ absl::StatusOr<Worker*> WorkerTable::Attach(AttachKey attach, const v1::Registra
     const WorkerKey key = next_key_++;
     worker = &workers_[key];
     worker->name = {key, registration.address(), registration.epoch()};
+    worker->identity = identity;
     worker->load.set_free_blocks(registration.total_blocks());
     worker->load.set_total_blocks(registration.total_blocks());
   }
@@ -220,39 +218,54 @@ bool WorkerTable::Compatible(const Worker& a, const Worker& b) {
          x.layout_fingerprint() == y.layout_fingerprint() && x.numerics_id() == y.numerics_id();
 }
 
-std::string WorkerTable::WithoutPartner(const Worker& worker) const {
-  std::string why;
-  for (const auto& [key, other] : workers_) {
-    if (other.attach == 0 || other.replaced || other.prefill() == worker.prefill()) continue;
-    if (Compatible(worker, other)) return "";
-    if (why.empty()) why = Differences(worker, other);
-  }
-  return why;
-}
-
 void WorkerTable::RefreshPairs(absl::Time now) {
   partners_.clear();
-  pairs_ = 0;
-  decode_workers_ = 0;
+  paired_.clear();
+  for (auto& [identity, all] : identities_) {
+    // What was offered once stays: a request that only an absent worker can take waits for it.
+    all = {.pair_capacity_tokens = all.pair_capacity_tokens,
+           .decode_capacity_tokens = all.decode_capacity_tokens};
+  }
   std::map<WorkerEpoch, Worker*> prefill;
   for (auto& [key, worker] : workers_) {
+    IdentityWorkers& all = identities_[worker.identity];
+    all.attached += worker.attach != 0 && !worker.replaced;
+    all.ready_prefill += worker.prefill() && Ready(worker, now);
     // Also those that take nothing new: their tickets still find a partner.
     if (worker.prefill() && !worker.replaced) prefill[worker.name.epoch] = &worker;
   }
   for (auto& [key, decode] : workers_) {
     if (decode.prefill() || !Ready(decode, now)) continue;
-    ++decode_workers_;
-    decode_capacity_ = std::max(decode_capacity_, decode.capacity_tokens());
-    fingerprint_ = decode.registration.model_fingerprint();
+    IdentityWorkers& all = identities_[decode.identity];
+    ++all.ready_decode;
+    all.decode_capacity_tokens = std::max(all.decode_capacity_tokens, decode.capacity_tokens());
     for (const v1::PeerLink& link : decode.load.links()) {
       const auto found = prefill.find(link.epoch());
       if (found == prefill.end() || !Compatible(*found->second, decode)) continue;
-      partners_[found->second->name.key].decode.push_back(&decode);
-      if (!Ready(*found->second, now)) continue;
-      ++pairs_;
-      pair_capacity_ = std::max(
-          pair_capacity_, std::min(found->second->capacity_tokens(), decode.capacity_tokens()));
+      Worker& partner = *found->second;
+      partners_[partner.name.key].decode.push_back(&decode);
+      if (!Ready(partner, now)) continue;
+      ++all.pairs;
+      all.paired_prefill += paired_.insert(partner.name.key).second;
+      all.paired_decode += paired_.insert(key).second;
+      all.pair_capacity_tokens = std::max(
+          all.pair_capacity_tokens, std::min(partner.capacity_tokens(), decode.capacity_tokens()));
     }
+  }
+}
+
+const IdentityWorkers& WorkerTable::WorkersOf(const std::optional<ModelIdentity>& identity) const {
+  static const IdentityWorkers none;
+  const auto found = identity ? identities_.find(*identity) : identities_.end();
+  return found == identities_.end() ? none : found->second;
+}
+
+void WorkerTable::DropIdentities(const std::optional<ModelIdentity>& kept) {
+  std::set<ModelIdentity> present;
+  for (const auto& [key, worker] : workers_) present.insert(worker.identity);
+  for (auto it = identities_.begin(); it != identities_.end();) {
+    const bool drop = it->first != kept && !present.contains(it->first);
+    it = drop ? identities_.erase(it) : std::next(it);
   }
 }
 
@@ -272,7 +285,7 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
   for (const auto& [key, partners] : partners_) {
     Worker& worker = workers_.at(key);
     if (!Ready(worker, now) || worker.capacity_tokens() < need.tokens) continue;
-    if (!HasIdentity(worker, need.identity)) continue;
+    if (!HasIdentity(worker, need)) continue;
     const bool partner =
         std::any_of(partners.decode.begin(), partners.decode.end(), [&](const Worker* decode) {
           return Ready(*decode, now) && decode->capacity_tokens() >= need.tokens;
@@ -302,7 +315,7 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
   std::tuple<bool, bool, uint64_t, int64_t> best;
   for (auto& [key, worker] : workers_) {
     if (worker.prefill() || !Ready(worker, now) || worker.capacity_tokens() < need.tokens ||
-        !HasIdentity(worker, need.identity)) {
+        !HasIdentity(worker, need)) {
       continue;
     }
     if (!HasPlace(worker, places, now) || places.awaited.contains(key)) {
@@ -321,11 +334,12 @@ WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places&
   return choice;
 }
 
-bool WorkerTable::AnyPlace(Role role, const Places& places, absl::Time now) const {
+bool WorkerTable::AnyPlace(Role role, const std::set<ModelIdentity>& identities,
+                           const Places& places, absl::Time now) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const auto& [key, worker] = entry;
     if (worker.prefill() != (role == Role::kPrefill) || !Ready(worker, now) ||
-        !HasPlace(worker, places, now)) {
+        !HasPlace(worker, places, now) || !identities.contains(worker.identity)) {
       return false;
     }
     if (!worker.prefill()) return !places.awaited.contains(key);
@@ -369,42 +383,6 @@ Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
   return chosen;
 }
 
-std::string WorkerTable::Missing(const Need& need, bool pair, absl::Time now) const {
-  int prefill = 0, decode = 0, ready_prefill = 0, ready_decode = 0, fitting = 0;
-  for (const auto& [key, worker] : workers_) {
-    if (worker.attach == 0 || worker.replaced || (worker.prefill() && !pair)) continue;
-    ++(worker.prefill() ? prefill : decode);
-    if (!Ready(worker, now)) continue;
-    ++(worker.prefill() ? ready_prefill : ready_decode);
-    fitting += worker.capacity_tokens() >= need.tokens;
-  }
-  const auto none_ready = [this](int workers, absl::string_view role) {
-    return absl::StrFormat("none of %d %s workers is ready (draining, or no load report for %s)",
-                           workers, role, absl::FormatDuration(report_limit_));
-  };
-  if (pair && prefill == 0 && decode == 0) return "no worker is attached";
-  if (pair && prefill == 0) return "no prefill worker is attached";
-  if (decode == 0) return "no decode worker is attached";
-  if (pair && ready_prefill == 0) return none_ready(prefill, "prefill");
-  if (ready_decode == 0) return none_ready(decode, "decode");
-  if (pair && pairs_ == 0) {
-    std::string why;
-    for (const auto& [key, worker] : workers_) {
-      if (why.empty() && worker.prefill() && Ready(worker, now)) why = WithoutPartner(worker);
-    }
-    return absl::StrCat("of ", ready_prefill, " prefill and ", ready_decode,
-                        " decode workers no two have the same protocol, model, layout and numerics "
-                        "and a proven link",
-                        why.empty() ? "" : ": ", why);
-  }
-  if (fitting < ready_prefill + ready_decode) {
-    return absl::StrCat("no ", pair ? "pair of workers" : "decode worker", " has room for ",
-                        need.tokens, " tokens");
-  }
-  return absl::StrCat("no ", pair ? "pair" : "decode worker",
-                      " has the model and numerics that this answer was begun with");
-}
-
 std::string WorkerTable::LinkName(const Worker& decode, WorkerEpoch prefill_epoch) {
   for (const v1::PeerLink& link : decode.load.links()) {
     if (link.epoch() == prefill_epoch) return link.link();
@@ -435,28 +413,35 @@ std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers(bool pair
   return changed;
 }
 
-ServingChanged WorkerTable::Serving(absl::Time now) const {
-  ServingChanged serving;
-  serving.serving = pairs_ > 0;
-  for (const auto& [key, worker] : workers_) {
-    if (Ready(worker, now)) ++(worker.prefill() ? serving.prefill_workers : serving.decode_workers);
-  }
-  serving.fingerprint = fingerprint_;
-  serving.context_tokens = static_cast<int>(pair_capacity_);
-  return serving;
+WorkerTable::Use WorkerTable::UseOf(const Worker& worker,
+                                    const std::optional<ModelIdentity>& served,
+                                    v1::ServingMode mode) const {
+  if (worker.identity != served) return Use::kOtherIdentity;
+  const bool alone = !worker.prefill() && mode != v1::SERVING_MODE_DISAGGREGATED;
+  return alone || paired_.contains(worker.name.key) ? Use::kUsed : Use::kNoPartner;
 }
 
-void WorkerTable::CountStates(absl::Time now, RequestMetrics* metrics) const {
-  int counts[2][std::size(RequestMetrics::kWorkerStates)] = {};
+void WorkerTable::CountStates(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
+                              absl::Time now, RequestMetrics* metrics) const {
+  int states[2][std::size(RequestMetrics::kWorkerStates)] = {};
+  int unused[2][std::size(RequestMetrics::kUnusedReasons)] = {};
   for (const auto& [key, worker] : workers_) {
     const bool lost = worker.attach == 0 || worker.replaced || Stale(worker, now);
-    ++counts[worker.prefill()][lost                     ? RequestMetrics::kLost
+    ++states[worker.prefill()][lost                     ? RequestMetrics::kLost
                                : worker.load.draining() ? RequestMetrics::kDraining
                                                         : RequestMetrics::kReady];
+    if (!Ready(worker, now)) continue;
+    const Use use = UseOf(worker, served, mode);
+    if (use == Use::kOtherIdentity) ++unused[worker.prefill()][RequestMetrics::kOtherIdentity];
+    if (use == Use::kNoPartner) ++unused[worker.prefill()][RequestMetrics::kNoPartner];
   }
   for (size_t state = 0; state < std::size(RequestMetrics::kWorkerStates); ++state) {
-    metrics->prefill_workers[state].Set(counts[true][state]);
-    metrics->decode_workers[state].Set(counts[false][state]);
+    metrics->prefill_workers[state].Set(states[true][state]);
+    metrics->decode_workers[state].Set(states[false][state]);
+  }
+  for (size_t reason = 0; reason < std::size(RequestMetrics::kUnusedReasons); ++reason) {
+    metrics->unused_prefill[reason].Set(unused[true][reason]);
+    metrics->unused_decode[reason].Set(unused[false][reason]);
   }
 }
 

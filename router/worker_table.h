@@ -13,6 +13,7 @@
 #include "baton/v1/load.pb.h"
 #include "baton/v1/membership.pb.h"
 #include "router/core_events.h"
+#include "router/model_identity.h"
 #include "router/request_metrics.h"
 
 namespace baton {
@@ -20,6 +21,7 @@ namespace baton {
 // One process of a worker, as it registered and as it last reported.
 struct Worker {
   WorkerName name;
+  ModelIdentity identity;
   v1::Registration registration;
   v1::LoadReport load;
   absl::Time reported;     // last word over its attach stream
@@ -45,19 +47,31 @@ struct Worker {
   uint64_t BlocksFor(int64_t tokens) const;
 };
 
-// Which weights and which arithmetic: a request that has shown tokens goes on only where both are
-// equal.
-struct ModelIdentity {
-  std::string fingerprint;
-  std::string numerics_id;
-  bool operator==(const ModelIdentity& other) const = default;
-};
-
 // What a request needs of a worker.
 struct Need {
   int64_t tokens = 0;  // prompt and answer together, at the most
+  // The only one that will do. Nothing: the router serves none yet, and no worker will do.
   std::optional<ModelIdentity> identity;
   WorkerKey avoid = 0;  // taken only when there is no other
+};
+
+// What the workers of one identity make together.
+struct IdentityWorkers {
+  int attached = 0;        // of either role, ready or not
+  int pairs = 0;           // of ready workers with a proven link
+  int paired_prefill = 0;  // ready prefill workers in at least one of these pairs
+  int paired_decode = 0;   // ready decode workers in at least one of them
+  int ready_prefill = 0;   // ready prefill workers, in a pair or not
+  int ready_decode = 0;    // ready decode workers, in a pair or not
+  // Longest prompt and answer together, in tokens, that a pair or a decode worker alone has offered
+  // since the identity was first seen; 0 for none yet.
+  int64_t pair_capacity_tokens = 0;
+  int64_t decode_capacity_tokens = 0;
+
+  // Workers that the router can use in `mode`, as the choice of the served identity counts them:
+  // pairs; or decode workers; or, for AUTO, decode workers and the prefill workers paired with
+  // them.
+  int Usable(v1::ServingMode mode) const;
 };
 
 // The workers that have attached, who may work with whom, and which one to take. Plain state of
@@ -88,18 +102,18 @@ class WorkerTable {
   bool Stale(const Worker& worker, absl::Time now) const;
   // Equal protocol, model, layout and numerics, and one of each role.
   static bool Compatible(const Worker& a, const Worker& b);
-  // Why nobody who is attached may work with `worker`, in words; empty where somebody may, or where
-  // all have its role.
-  std::string WithoutPartner(const Worker& worker) const;
 
   // Looks at every ready worker and proven link again: which prefill workers have a decode worker
-  // to go with. Call when Report says that it matters, and at StaleAt().
+  // to go with, and what each identity has. Call when Report says that it matters, and at
+  // StaleAt().
   void RefreshPairs(absl::Time now);
-  bool has_pair() const { return pairs_ > 0; }
-  bool has_decode() const { return decode_workers_ > 0; }  // that can be given prompts
-  // Largest seen since start: of a pair, of a decode worker alone.
-  int64_t pair_capacity_tokens() const { return pair_capacity_; }
-  int64_t decode_capacity_tokens() const { return decode_capacity_; }
+  // As of the last RefreshPairs. Every identity that has a worker here, or had one and was not
+  // dropped.
+  const std::map<ModelIdentity, IdentityWorkers>& identities() const { return identities_; }
+  // Of one identity; all zero for nothing or an unknown one.
+  const IdentityWorkers& WorkersOf(const std::optional<ModelIdentity>& identity) const;
+  // Forgets what identities without a worker here have offered, except for `kept`.
+  void DropIdentities(const std::optional<ModelIdentity>& kept);
   // When the next report becomes too old; InfiniteFuture when none will.
   absl::Time StaleAt(absl::Time now) const;
 
@@ -117,43 +131,59 @@ class WorkerTable {
   Choice ChoosePrefill(const Need& need, const Places& places, absl::Time now, Worker** chosen);
   // The least loaded decode worker, to compute the prompt itself. As ChoosePrefill.
   Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
-  // Whether some prefill worker with a partner, or some decode worker, has a place, for whatever
-  // need.
+  // Whether some prefill worker with a partner, or some decode worker, of one of these identities
+  // has a place, for whatever number of tokens.
   enum class Role { kPrefill, kDecode };
-  bool AnyPlace(Role role, const Places& places, absl::Time now) const;
+  bool AnyPlace(Role role, const std::set<ModelIdentity>& identities, const Places& places,
+                absl::Time now) const;
   // The decode workers that ChooseDecode would choose from if all had room.
   std::vector<Worker*> PartnersFor(const Worker& prefill, const Need& need, absl::Time now) const;
   // The least loaded decode worker with a proven link to `prefill`, none of `refused_by`. Null when
   // there is none; `*partners` counts those that could, the refusing ones among them.
   Worker* ChooseDecode(const Worker& prefill, const Need& need,
                        const std::vector<WorkerKey>& refused_by, absl::Time now, int* partners);
-  // What is missing for a pair, or for a decode worker alone, in words: for the status of a request
-  // that waited in vain.
-  std::string Missing(const Need& need, bool pair, absl::Time now) const;
   // Transport between two workers as the decode worker reported it; empty if unknown.
   static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
 
   // Every attached worker whose list of peers differs from what it was told, with the new list.
   // `pairs_wanted`: a worker is of no use alone.
   std::vector<std::pair<AttachKey, v1::Peers>> ChangedPeers(bool pairs_wanted);
-  // Changes of the summary that clients and health see; serving and context for a pair.
-  ServingChanged Serving(absl::Time now) const;
-  // How many there are in which state.
-  void CountStates(absl::Time now, RequestMetrics* metrics) const;
+
+  // --- Reasons, in words: worker_table_reasons.cc ---
+
+  // Why none of the attached workers of the other role may work with `worker`. Empty if one may, or
+  // if none of the other role is attached.
+  std::string WithoutPartner(const Worker& worker) const;
+  // What is missing for a pair, or for a decode worker alone, that meets `need`. `begun`: the need
+  // is that of a request which began with its identity, so the router may serve another one now.
+  std::string Missing(const Need& need, bool pair, bool begun, absl::Time now) const;
+  // A sentence for each ready worker that is given no request while the router serves the identity
+  // `served` in `mode`. At most kMostUnused, and one more that counts the others.
+  static constexpr size_t kMostUnused = 8;
+  std::vector<std::string> Unused(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
+                                  absl::Time now) const;
+
+  // Sets the gauges that tell how many workers there are in which state, and how many ready ones
+  // are unused for which reason.
+  void CountStates(const std::optional<ModelIdentity>& served, v1::ServingMode mode, absl::Time now,
+                   RequestMetrics* metrics) const;
 
  private:
+  // Whether requests are given to a ready worker, and if not, why.
+  enum class Use { kUsed, kOtherIdentity, kNoPartner };
+  Use UseOf(const Worker& worker, const std::optional<ModelIdentity>& served,
+            v1::ServingMode mode) const;
+
   struct Partners {
     std::vector<Worker*> decode;  // with a proven link; checked again at use
   };
   const absl::Duration report_limit_;
   std::map<WorkerKey, Worker> workers_;  // ordered: same events, same choices
   std::map<AttachKey, WorkerKey> by_attach_;
-  std::map<WorkerKey, Partners> partners_;  // by prefill worker
   WorkerKey next_key_ = 1;
-  int pairs_ = 0;
-  int decode_workers_ = 0;  // ready
-  int64_t pair_capacity_ = 0, decode_capacity_ = 0;
-  std::string fingerprint_;
+  std::map<WorkerKey, Partners> partners_;  // by prefill worker
+  std::set<WorkerKey> paired_;              // workers of either role in a pair of ready ones
+  std::map<ModelIdentity, IdentityWorkers> identities_;
 };
 
 }  // namespace baton

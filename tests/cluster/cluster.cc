@@ -138,8 +138,12 @@ absl::Status Cluster::WaitCounted(const std::function<bool(const Counted&)>& rea
     ++router_lines_;
     if (!absl::StrContains(*line, "serving prefill_workers=")) continue;
     counted_.pair = !absl::StrContains(*line, " not_serving ");
-    if (!absl::SimpleAtoi(FieldOf(*line, "prefill_workers"), &counted_.prefill) ||
-        !absl::SimpleAtoi(FieldOf(*line, "decode_workers"), &counted_.decode)) {
+    // Workers that can't serve together are ready and given nothing.
+    const std::string ready = options_.pairs ? "" : "ready_";
+    if (!absl::SimpleAtoi(FieldOf(*line, absl::StrCat(ready, "prefill_workers")),
+                          &counted_.prefill) ||
+        !absl::SimpleAtoi(FieldOf(*line, absl::StrCat(ready, "decode_workers")),
+                          &counted_.decode)) {
       return absl::InternalError(absl::StrCat("a line without counts: ", *line));
     }
   }

@@ -24,6 +24,8 @@ constexpr absl::Duration kGrain = absl::Microseconds(250);
 
 struct SimCluster::Worker {
   v1::WorkerRole role;
+  int model = 0;
+  bool draining = false, gone = false;
   AttachKey attach = 0;
   v1::Registration registration;
   std::unique_ptr<Transport> wire;
@@ -70,23 +72,21 @@ struct SimCluster::Leg {
 };
 
 SimCluster::SimCluster(Options options)
-    : options_(std::move(options)),
-      random_(options_.seed),
-      model_(Model::WithoutWeights(
-          options_.long_rope_from > 0
-              ? FakeLongRopeConfig(options_.long_rope_from, options_.vocab, options_.context)
-              : FakeModelConfig(options_.vocab, options_.context))),
-      layout_(model_->LayoutFor(options_.block_tokens, DType::kF16)),
-      fabric_({.single_threaded = true}) {
+    : options_(std::move(options)), random_(options_.seed), fabric_({.single_threaded = true}) {
+  for (int model = 0; model < 2; ++model) {
+    models_.push_back(Model::WithoutWeights(ConfigOf(options_, model)));
+  }
+  layout_ = models_[0]->LayoutFor(options_.block_tokens, DType::kF16);
   RouterCoreOptions router;
   router.model_name = "fake";
   router.context_tokens = options_.context;
   router.vocab = options_.vocab;
   router.max_queued = 1 << 20;
+  router.mode = options_.mode;
   router.pair_wait = router.room_wait = absl::Hours(1);
   router_ = std::make_unique<RouterCore>(router);
-  for (int i = 0; i < options_.prefill_workers; ++i) AddWorker(v1::WORKER_ROLE_PREFILL, i);
-  for (int i = 0; i < options_.decode_workers; ++i) AddWorker(v1::WORKER_ROLE_DECODE, i);
+  for (int i = 0; i < options_.prefill_workers; ++i) AddWorker(v1::WORKER_ROLE_PREFILL, 0);
+  for (int i = 0; i < options_.decode_workers; ++i) AddWorker(v1::WORKER_ROLE_DECODE, 0);
   RunUntil(now_ + absl::Seconds(2));
 }
 
@@ -102,11 +102,26 @@ SimCluster::~SimCluster() {
   }
 }
 
-void SimCluster::AddWorker(v1::WorkerRole role, int index) {
+// The fake backend's tokens depend on the rotary table, so that another scaling is another model.
+ModelConfig SimCluster::ConfigOf(const Options& options, int model) {
+  ModelConfig config =
+      options.long_rope_from > 0
+          ? FakeLongRopeConfig(options.long_rope_from, options.vocab, options.context)
+          : FakeModelConfig(options.vocab, options.context);
+  if (model == 1) {
+    config.rope.type = RopeConfig::Type::kLinear;
+    config.rope.factor = 2;
+  }
+  return config;
+}
+
+int SimCluster::AddWorker(v1::WorkerRole role, int model) {
   const bool prefills = role == v1::WORKER_ROLE_PREFILL;
+  const int index = static_cast<int>(workers_.size());
   workers_.push_back(std::make_unique<Worker>());
   Worker* worker = workers_.back().get();
   worker->role = role;
+  worker->model = model;
   worker->attach = workers_.size();
   worker->wire = fabric_.CreateTransport();
   worker->transport =
@@ -129,14 +144,15 @@ void SimCluster::AddWorker(v1::WorkerRole role, int index) {
   if (prefills) {
     worker->publisher = KvPublisher::Create(worker->plane.get(), {.owner = address});
     worker->prefill =
-        PrefillWorker::Create(options_.prefill, model_.get(), worker->backend.get(),
+        PrefillWorker::Create(options_.prefill, models_[model].get(), worker->backend.get(),
                               worker->plane.get(), worker->publisher.get(), on_kv_thread)
             .value();
   } else {
     worker->puller = KvPuller::Create(worker->plane.get(), {});
-    worker->decode = DecodeWorker::Create(options_.decode, model_.get(), worker->backend.get(),
-                                          worker->plane.get(), worker->puller.get(), on_kv_thread)
-                         .value();
+    worker->decode =
+        DecodeWorker::Create(options_.decode, models_[model].get(), worker->backend.get(),
+                             worker->plane.get(), worker->puller.get(), on_kv_thread)
+            .value();
   }
   v1::Registration& registration = worker->registration;
   registration.set_role(role);
@@ -144,7 +160,7 @@ void SimCluster::AddWorker(v1::WorkerRole role, int index) {
   registration.set_epoch(plane.epoch);
   registration.set_protocol_version(static_cast<uint32_t>(kProtocolVersion));
   registration.set_model("fake");
-  registration.set_model_fingerprint(model_->fingerprint());
+  registration.set_model_fingerprint(models_[model]->fingerprint());
   registration.set_layout_fingerprint(layout_.Fingerprint());
   registration.set_numerics_id(plane.numerics_id);
   registration.set_kv_address(worker->plane->address());
@@ -154,11 +170,24 @@ void SimCluster::AddWorker(v1::WorkerRole role, int index) {
   registration.set_max_batch(
       static_cast<uint32_t>(prefills ? options_.prefill.max_queue : options_.decode.max_batch));
   router_->Handle(WorkerAttached{worker->attach, registration}, now_);
+  return index;
 }
 
-std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request) const {
+void SimCluster::Drain(int index) {
+  Worker& worker = *workers_.at(index);
+  worker.draining = true;
+  worker.prefill ? worker.prefill->Drain() : worker.decode->Drain();
+  worker.next_report = absl::InfinitePast();
+}
+
+void SimCluster::NoteModel(const std::string& request_id, const Worker& worker) {
+  const auto [found, added] = model_of_.try_emplace(request_id, worker.model);
+  EXPECT_EQ(found->second, worker.model) << request_id << " was begun with another model";
+}
+
+std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request, int model) const {
   const SamplingOptions& sampling = request.sampling;
-  const RopeConfig& rope = model_->config().rope;
+  const RopeConfig& rope = models_[model]->config().rope;
   std::vector<TokenId> tokens = request.prompt;
   int reach = 0;  // of the table that `oracle` goes by
   std::optional<FakeOracle> oracle;
@@ -188,7 +217,7 @@ std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request) const {
 }
 
 std::vector<float> SimCluster::ExpectedScores(const CheckedRequest& request) const {
-  const RopeConfig& rope = model_->config().rope;
+  const RopeConfig& rope = models_[0]->config().rope;
   const int prompt = static_cast<int>(request.prompt.size());
   FakeOracle oracle(layout_, RopeInverseFrequency(rope, RopeReach(rope, prompt, prompt)).front());
   std::vector<float> logits(options_.vocab), scores;
@@ -247,6 +276,7 @@ void SimCluster::Start(StartPrefill action) {
   const LegKey key = action.leg;
   Leg* leg = (legs_[key] = std::make_unique<Leg>()).get();
   leg->worker = Find(action.worker);
+  NoteModel(action.request.request_id(), *leg->worker);
   Later(&leg->last_out, [this, key, leg, request = std::move(action.request)] {
     auto job = leg->worker->prefill->Submit(JobFrom(request, now_), [this, key](PrefillUpdate u) {
       if (auto* ended = std::get_if<PrefillEnded>(&u))
@@ -262,6 +292,7 @@ void SimCluster::Start(StartDecode action) {
   const LegKey key = action.leg;
   Leg* leg = (legs_[key] = std::make_unique<Leg>()).get();
   leg->worker = Find(action.worker);
+  NoteModel(action.request.request_id(), *leg->worker);
   Later(&leg->last_out, [this, key, leg, request = std::move(action.request)] {
     auto job = leg->worker->decode->Submit(JobFrom(request), [this, key](DecodeUpdate u) {
       if (auto* ended = std::get_if<DecodeEnded>(&u))
@@ -348,11 +379,13 @@ void SimCluster::Carry(CoreAction action) {
 }
 
 void SimCluster::Report(Worker* worker) {
+  if (worker->gone) return;
   const auto links = worker->plane->links();
   if (now_ < worker->next_report && links.size() == worker->links) return;
   worker->next_report = now_ + kReportEvery;
   worker->links = links.size();
   v1::LoadReport report = ReportFrom(worker->load());
+  report.set_draining(worker->draining);
   for (const ProvenLink& link : links) {
     v1::PeerLink* proto = report.add_links();
     proto->set_epoch(link.epoch);
@@ -362,6 +395,10 @@ void SimCluster::Report(Worker* worker) {
   Later(&worker->last_delivery, [this, worker, report] {
     router_->Handle(WorkerReported{worker->attach, report}, now_);
   });
+  if (!worker->draining || worker->jobs() > 0) return;
+  worker->gone = true;
+  Later(&worker->last_delivery,
+        [this, worker] { router_->Handle(WorkerDetached{worker->attach}, now_); });
 }
 
 bool SimCluster::Turn() {

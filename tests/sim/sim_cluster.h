@@ -58,12 +58,13 @@ class SimCluster {
     DecodeWorker::Options decode;
     absl::Duration wire_delay = absl::Milliseconds(1);  // longest, of a message between two parties
     int long_rope_from = 0;  // tokens; longer sequences have another rotary table. 0: all have one
+    v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // the router's
   };
   explicit SimCluster(Options options);
   ~SimCluster();
 
-  // The answer that this request must get.
-  std::vector<TokenId> Expected(const CheckedRequest& request) const;
+  // The answer that this request must get from workers of `model`.
+  std::vector<TokenId> Expected(const CheckedRequest& request, int model = 0) const;
   // The logprobs of its prompt, from the second token on.
   std::vector<float> ExpectedScores(const CheckedRequest& request) const;
 
@@ -73,6 +74,14 @@ class SimCluster {
   // Runs until `time`, or until all requests are over and everything rests.
   void RunUntil(absl::Time time);
   void RunUntilIdle(absl::Duration limit);
+
+  // Starts one more worker, of model 0, which those of the constructor have, or 1, which has the
+  // same KV layout and gives other tokens. Returns its number.
+  int AddWorker(v1::WorkerRole role, int model);
+  // The model of the workers that this request was given to, the same for all of them.
+  int ModelOf(const CheckedRequest& request) const { return model_of_.at(request.request_id); }
+  // The worker takes nothing new, and detaches when it has finished what it has.
+  void Drain(int worker);
 
   // Of every decode worker's transport, from now on.
   void SetFaults(const FaultyTransport::Faults& faults);
@@ -86,7 +95,9 @@ class SimCluster {
   struct Worker;
   struct Leg;
 
-  void AddWorker(v1::WorkerRole role, int index);
+  static ModelConfig ConfigOf(const Options& options, int model);
+  // Fails the test where legs of one request go to workers of different models.
+  void NoteModel(const std::string& request_id, const Worker& worker);
   void Later(absl::Time* last, std::function<void()> deliver);
   void Carry(CoreAction action);
   void Start(StartPrefill action);
@@ -103,7 +114,8 @@ class SimCluster {
   const Options options_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   std::mt19937_64 random_;
-  std::unique_ptr<const Model> model_;
+  std::vector<std::unique_ptr<const Model>> models_;
+  std::map<std::string, int> model_of_;  // by request id
   KvLayout layout_;
   InProcessFabric fabric_;
   std::unique_ptr<RouterCore> router_;

@@ -239,6 +239,82 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
   cluster.ExpectAllBack();
 }
 
+// Workers of one model are replaced by workers of another, one of each role every three seconds,
+// while requests for four answers keep coming. Every answer is wholly of one model, those of one
+// request of the same, no request fails, and the router changes once.
+class RolloutTest : public SimTest, public ::testing::WithParamInterface<v1::ServingMode> {};
+
+TEST_P(RolloutTest, EveryRequestIsAnsweredByOneModel) {
+  constexpr int kOfEachRole = 3;
+  const uint64_t seed = Seed(18);
+  random_.seed(seed);
+  SimCluster cluster({.seed = seed,
+                      .prefill_workers = kOfEachRole,
+                      .decode_workers = kOfEachRole,
+                      .decode_blocks = 72,
+                      .prefill = {.chunk_tokens = 64, .slice_bytes = 4096},
+                      .decode = {.max_batch = 24, .max_sequences = 32},
+                      .mode = GetParam()});
+  std::vector<SimClient*> clients;
+  absl::Time arrival = cluster.now();
+  const auto ask_until = [&](absl::Time end) {
+    for (; arrival < end; arrival += absl::Milliseconds(random_() % 60)) {
+      CheckedRequest request = Request(arrival, Length(150), Length(30));
+      request.answers = random_() % 2 ? 4 : 1;
+      if (random_() % 2) request.sampling.temperature = 1.3f;
+      clients.push_back(cluster.Add(std::move(request)));
+    }
+    cluster.RunUntil(end);
+  };
+  ask_until(arrival + absl::Seconds(2));
+  for (int i = 0; i < kOfEachRole; ++i) {
+    cluster.AddWorker(v1::WORKER_ROLE_PREFILL, 1);
+    cluster.AddWorker(v1::WORKER_ROLE_DECODE, 1);
+    ask_until(arrival + absl::Seconds(2));
+    if (i + 1 == kOfEachRole) break;
+    cluster.Drain(i);
+    cluster.Drain(kOfEachRole + i);
+    ask_until(arrival + absl::Seconds(1));
+  }
+  // The last ones of the old model go when the new one is served.
+  ask_until(arrival + absl::Seconds(9));
+  cluster.Drain(kOfEachRole - 1);
+  cluster.Drain(2 * kOfEachRole - 1);
+  ask_until(arrival + absl::Seconds(2));
+  cluster.RunUntilIdle(absl::Minutes(1));
+
+  int of_model[2] = {}, several = 0;
+  for (const SimClient* client : clients) {
+    const std::string& id = client->request.request_id;
+    ASSERT_TRUE(client->status) << id;
+    EXPECT_TRUE(client->status->ok()) << id << ": " << *client->status;
+    const int model = cluster.ModelOf(client->request);
+    EXPECT_EQ(client->tokens, cluster.Expected(client->request, model)) << id;
+    ASSERT_EQ(client->others.size(), static_cast<size_t>(client->request.answers - 1)) << id;
+    for (const auto& [index, tokens] : client->others) {
+      CheckedRequest one = client->request;
+      one.sampling.answer_index = index;
+      EXPECT_EQ(tokens, cluster.Expected(one, model)) << id << ", answer " << index;
+    }
+    ++of_model[model];
+    several += client->request.answers > 1;
+  }
+  std::cout << of_model[0] << " and " << of_model[1] << " answered by the two models, " << several
+            << " with four answers\n";
+  EXPECT_GT(of_model[0], 100);
+  EXPECT_GT(of_model[1], 50);
+  EXPECT_EQ(cluster.router().counters().identity_changes, 1u);
+  EXPECT_EQ(cluster.router().counters().data_loss, 0u);
+  cluster.ExpectAllBack();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, RolloutTest,
+                         ::testing::Values(v1::SERVING_MODE_DISAGGREGATED,
+                                           v1::SERVING_MODE_COLOCATED, v1::SERVING_MODE_AUTO),
+                         [](const auto& info) {
+                           return v1::ServingMode_Name(info.param).substr(sizeof("SERVING_MODE"));
+                         });
+
 TEST_F(SimTest, ASlowTransportDelaysTheSecondTokenAndNotTheFirst) {
   std::vector<absl::Duration> first, second;
   for (const absl::Duration delay : {absl::ZeroDuration(), absl::Seconds(1)}) {

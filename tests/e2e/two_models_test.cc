@@ -1,0 +1,183 @@
+// Workers of two models behind one router, as in a rollout from one to the other: no answer mixes
+// them.
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <signal.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/cluster.h"
+
+namespace baton {
+namespace {
+
+constexpr absl::Duration kSoon = absl::Seconds(60);
+constexpr uint32_t kAnswers = 4;
+using Answers = std::vector<std::vector<int32_t>>;  // of one request, by index
+
+// The flags of a worker whose model has the configuration of the demo model and weights of its own.
+std::vector<std::string> ModelFlags(int seed) {
+  return {"--random-weights", absl::StrCat("--weights-seed=", seed), "--kv-bytes=33554432"};
+}
+
+absl::StatusOr<std::unique_ptr<Process>> StartWorker(const Cluster& cluster,
+                                                     const std::string& role, int seed,
+                                                     const std::string& log) {
+  std::vector<std::string> arguments = {
+      absl::StrCat(BATON_BINARY_DIR, "/baton-", role), "--listen=127.0.0.1:0",
+      absl::StrCat("--model=", BATON_SOURCE_DIR, "/common/model/demo"),
+      absl::StrCat("--routers=", cluster.address()), "--threads=1"};
+  for (const std::string& flag : ModelFlags(seed)) arguments.push_back(flag);
+  return Process::Start(arguments, absl::StrCat(cluster.folder(), "/", log, ".log"));
+}
+
+// Prompts of 3 to 200 tokens, drawn: each of the four answers is another one, the same every time.
+std::vector<v1::GenerateRequest> Requests() {
+  std::vector<v1::GenerateRequest> requests;
+  std::mt19937 random(18);
+  for (const int length : {3, 20, 70, 200}) {
+    std::vector<int32_t> prompt;
+    for (int i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>(random() % 4000 + 5));
+    v1::GenerateRequest request = TokenRequest(prompt, 16);
+    request.mutable_sampling()->set_n(kAnswers);
+    request.mutable_sampling()->set_temperature(1);
+    request.mutable_sampling()->set_seed(random());
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+Answers IdsOf(const Answer& answer) {
+  Answers all = {answer.ids()};
+  for (const Answer& other : answer.others) all.push_back(other.ids());
+  return all;
+}
+
+// Asks the same few requests over and over from several threads until it goes.
+class Load {
+ public:
+  Load(Cluster* cluster, const std::vector<v1::GenerateRequest>& requests) {
+    for (size_t t = 0; t < 3; ++t) {
+      threads_.emplace_back([this, cluster, &requests, t] {
+        for (size_t i = t; !stop_; ++i) {
+          const size_t which = i % requests.size();
+          const Answer answer = Generate(cluster->stub(), requests[which]);
+          MutexLock lock(&mutex_);
+          if (!answer.status.ok()) failures_.push_back(answer.status);
+          answers_.emplace_back(which, IdsOf(answer));
+          more_.SignalAll();
+        }
+      });
+    }
+  }
+  ~Load() { Stop(); }
+  void Stop() {
+    stop_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+  // Until so many more requests have ended.
+  void WaitForMore(size_t count) {
+    MutexLock lock(&mutex_);
+    const size_t until = answers_.size() + count;
+    while (answers_.size() < until) more_.Wait(&mutex_);
+  }
+  // After Stop: the requests by their number, with what they were answered.
+  const std::vector<std::pair<size_t, Answers>>& answers() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return answers_;
+  }
+  const std::vector<absl::Status>& failures() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return failures_;
+  }
+
+ private:
+  std::atomic<bool> stop_ = false;
+  Mutex mutex_;
+  CondVar more_;
+  std::vector<std::pair<size_t, Answers>> answers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::Status> failures_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+class TwoModelsTest : public ::testing::TestWithParam<std::string> {};
+
+// The old model's decode workers: one is killed while workers of the new model are there, and the
+// others are drained once those serve. Each request for four answers is answered by one model.
+TEST_P(TwoModelsTest, EveryAnswerOfARolloutIsWhollyOfOneModel) {
+  auto started = Cluster::Start(
+      {.prefill = 1,
+       .decode = 2,
+       .router_flags = {absl::StrCat("--mode=", GetParam()), "--identity-lead=500ms"},
+       .prefill_flags = ModelFlags(1),
+       .decode_flags = ModelFlags(1)});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  const std::vector<v1::GenerateRequest> requests = Requests();
+  const auto ask_in_peace = [&] {
+    std::vector<Answers> all;
+    for (const v1::GenerateRequest& request : requests) {
+      const Answer answer = Generate(cluster.stub(), request);
+      EXPECT_TRUE(answer.status.ok()) << answer.status;
+      all.push_back(IdsOf(answer));
+    }
+    return all;
+  };
+  const std::vector<Answers> old_answers = ask_in_peace();
+  std::vector<std::unique_ptr<Process>> fresh;
+  const auto add = [&](const std::string& role) {
+    auto worker = StartWorker(cluster, role, 2, absl::StrCat("new-", role, fresh.size()));
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    ASSERT_TRUE((*worker)->WaitForLine("listening on ", kSoon).ok());
+    fresh.push_back(*std::move(worker));
+  };
+  const auto router_says = [&](absl::string_view event) {
+    const auto line = cluster.router().log().WaitFor(event, kSoon);
+    ASSERT_TRUE(line.ok()) << event << ": " << line.status();
+  };
+
+  Load load(&cluster, requests);
+  ASSERT_NO_FATAL_FAILURE(add("prefill"));
+  ASSERT_NO_FATAL_FAILURE(add("decode"));
+  router_says("worker_of_other_identity");
+  load.WaitForMore(20);
+  cluster.decode(0).Signal(SIGKILL);
+  load.WaitForMore(20);
+  ASSERT_NO_FATAL_FAILURE(add("decode"));
+  router_says("identity_changed");
+  load.WaitForMore(20);
+  for (Process* old : {&cluster.decode(1), &cluster.prefill(0)}) {
+    old->Signal(SIGTERM);
+    EXPECT_TRUE(old->Wait(kSoon).ok());
+  }
+  load.WaitForMore(10);
+  load.Stop();
+  const std::vector<Answers> new_answers = ask_in_peace();
+
+  for (const absl::Status& failure : load.failures()) ADD_FAILURE() << failure;
+  int of_old = 0, of_new = 0;
+  for (const auto& [which, answers] : load.answers()) {
+    ASSERT_NE(old_answers[which], new_answers[which]);
+    of_old += answers == old_answers[which];
+    of_new += answers == new_answers[which];
+    EXPECT_TRUE(answers == old_answers[which] || answers == new_answers[which])
+        << "request " << which << " is of neither model alone";
+  }
+  RecordProperty("of_old", of_old);
+  RecordProperty("of_new", of_new);
+  EXPECT_GT(of_old, 30);
+  EXPECT_GT(of_new, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, TwoModelsTest,
+                         ::testing::Values("disaggregated", "colocated", "auto"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace baton
