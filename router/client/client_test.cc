@@ -495,6 +495,43 @@ TEST_F(BinaryTest, SeveralAnswersArePrintedAndHugeNumbersOfThemAreTheRoutersToRe
   EXPECT_THAT(ended.output, HasSubstr("n is huge"));
 }
 
+// Models and health are told by the same words, also of a wait that was in vain.
+TEST_F(BinaryTest, ARouterThatDoesNotServeSaysWhyWhateverItIsAsked) {
+  EXPECT_FALSE(json::parse(Client("models --json").output)["models"][0].contains("serving"));
+  router_.SetServing(false);
+  router_.not_serving_because = "no two workers\nfit";
+  EXPECT_EQ(Client("models").output,
+            "demo: LlamaForCausalLM, context 2048 tokens, vocabulary 4096, 1 prefill and 2 decode "
+            "workers ready\n"
+            "  identity f/cpu/kv\n"
+            "  does not serve: no two workers fit\n");
+  const json model = json::parse(Client("models --json").output)["models"][0];
+  EXPECT_EQ(model["serving"], false);
+  EXPECT_EQ(model["numerics_id"], "cpu/kv");
+  EXPECT_EQ(model["not_serving_because"], "no two workers\nfit");
+  const Ended health = Client("health");
+  EXPECT_EQ(health.exit_status, 1);
+  EXPECT_THAT(health.output, StartsWith("NOT_SERVING\nbaton-client: UNAVAILABLE: no two workers "
+                                        "fit (router "));
+  const Ended wait = Client("wait --timeout=10ms");
+  EXPECT_EQ(wait.exit_status, 1);
+  EXPECT_THAT(wait.output, AllOf(StartsWith("baton-client: DEADLINE_EXCEEDED"),
+                                 HasSubstr("; the router does not serve: no two workers fit")));
+}
+
+TEST_F(BinaryTest, WorkersThatAreNotUsedAreNamedWhileOthersServe) {
+  router_.unused_workers = {"decode worker d:1 is not used: it has identity g/n"};
+  EXPECT_THAT(Client("models").output,
+              testing::EndsWith("\n  decode worker d:1 is not used: it has identity g/n\n"));
+  EXPECT_EQ(json::parse(Client("models --json").output)["models"][0]["unused_workers"],
+            json({"decode worker d:1 is not used: it has identity g/n"}));
+  const Ended health = Client("health");
+  EXPECT_EQ(health.exit_status, 0);
+  EXPECT_THAT(health.output, HasSubstr("SERVING\n"));
+  EXPECT_THAT(health.output, HasSubstr("baton-client: decode worker d:1 is not used: it has "
+                                       "identity g/n\n"));
+}
+
 TEST_F(BinaryTest, TokensThereAndBack) {
   EXPECT_EQ(Client("tokenize Hi").output, "1,72,105\n");
   EXPECT_EQ(Client("tokenize Hi --no-add-special --pieces").output, "72\t\"H\"\n105\t\"i\"\n");

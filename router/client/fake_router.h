@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -29,6 +30,10 @@ class FakeRouter final : public v1::Inference::Service {
   void SetServing(bool serving) {
     server_->SetServing(v1::Inference::service_full_name(), serving);
   }
+
+  // What ListModels says of it; nothing says nothing, as routers before it did.
+  std::string not_serving_because;
+  std::vector<std::string> unused_workers;
 
   // The answer; the usual one writes Events() of the request.
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
@@ -117,6 +122,13 @@ class FakeRouter final : public v1::Inference::Service {
     model.set_vocab_size(4096);
     model.set_prefill_workers(1);
     model.set_decode_workers(2);
+    if (!not_serving_because.empty() || !unused_workers.empty()) {
+      model.set_numerics_id("cpu/kv");
+      model.set_fingerprint("f");
+      model.set_serving(not_serving_because.empty());
+      model.set_not_serving_because(not_serving_because);
+      for (const std::string& why : unused_workers) model.add_unused_workers(why);
+    }
     return grpc::Status::OK;
   }
 

@@ -125,7 +125,8 @@ constexpr char kUsage[] = R"(baton-client: asks a router.
   baton-client tokenize "TEXT"     prints the ids of its tokens; `-` reads standard input
   baton-client detokenize 1,2,3    prints their text
   baton-client models              prints what is served
-  baton-client health              prints what the router says of itself; fails unless that is SERVING
+  baton-client health              prints what the router says of itself; fails unless that is SERVING,
+                                   with the reason
   baton-client wait                returns once the router can serve
 
 Exits with 0 when all went well, 1 when the call failed, 2 when the command line can't be used, and
@@ -330,10 +331,18 @@ absl::Status Models(RouterCalls* calls) {
 }
 
 absl::Status Health(RouterCalls* calls) {
-  const auto health = calls->Health();
-  if (!health.ok()) return health.status();
-  if (absl::Status status = Print(absl::StrCat(*health, "\n")); !status.ok()) return status;
-  return *health == "SERVING" ? absl::OkStatus() : absl::UnavailableError("it can't serve now");
+  const auto answer = calls->HealthWithModels();
+  if (!answer.ok()) return answer.status();
+  if (absl::Status status = Print(absl::StrCat(answer->health, "\n")); !status.ok()) return status;
+  if (answer->health != "SERVING") {
+    std::string why;
+    for (const v1::Model& model : answer->models.models()) why = model.not_serving_because();
+    return absl::UnavailableError(why.empty() ? "it can't serve now" : why);
+  }
+  for (const v1::Model& model : answer->models.models()) {
+    std::fputs(ReasonLines(model, "baton-client: ").c_str(), stderr);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Run(RouterCalls* calls, const std::vector<std::string>& words,
@@ -367,9 +376,16 @@ int Main(int argc, char** argv) {
     *interrupted = true;
     calls->Stop();
   }).detach();
-  const absl::Status status = Run(calls, words, request);
+  absl::Status status = Run(calls, words, request);
   if (*interrupted) return 130;
   if (status.ok()) return 0;
+  // The time ran out here, before the router could say what the call waited for.
+  if (absl::IsDeadlineExceeded(status)) {
+    if (const std::string why = calls->WhyNotServing(); !why.empty()) {
+      status = absl::DeadlineExceededError(
+          absl::StrCat(status.message(), "; the router does not serve: ", why));
+    }
+  }
   std::fprintf(stderr, "baton-client: %s", FailureLine(status, router).c_str());
   return 1;
 }

@@ -54,13 +54,21 @@ std::string PieceLines(const v1::TokenizeResponse& response) {
 nlohmann::ordered_json ModelsJson(const v1::ListModelsResponse& response) {
   nlohmann::ordered_json models = nlohmann::ordered_json::array();
   for (const v1::Model& model : response.models()) {
-    models.push_back({{"name", model.name()},
-                      {"architecture", model.architecture()},
-                      {"context_tokens", model.context_tokens()},
-                      {"vocab_size", model.vocab_size()},
-                      {"fingerprint", model.fingerprint()},
-                      {"prefill_workers", model.prefill_workers()},
-                      {"decode_workers", model.decode_workers()}});
+    nlohmann::ordered_json json = {{"name", model.name()},
+                                   {"architecture", model.architecture()},
+                                   {"context_tokens", model.context_tokens()},
+                                   {"vocab_size", model.vocab_size()},
+                                   {"fingerprint", model.fingerprint()},
+                                   {"numerics_id", model.numerics_id()},
+                                   {"prefill_workers", model.prefill_workers()},
+                                   {"decode_workers", model.decode_workers()}};
+    if (model.has_serving()) {
+      json["serving"] = model.serving();
+      json["not_serving_because"] = model.not_serving_because();
+      json["unused_workers"] = nlohmann::ordered_json::array();
+      for (const std::string& why : model.unused_workers()) json["unused_workers"].push_back(why);
+    }
+    models.push_back(std::move(json));
   }
   return {{"models", models}};
 }
@@ -74,13 +82,31 @@ std::string ModelLines(const v1::ListModelsResponse& response) {
                         "%u decode workers ready\n",
                         model.name(), model.architecture(), model.context_tokens(),
                         model.vocab_size(), model.prefill_workers(), model.decode_workers()));
+    if (!model.numerics_id().empty()) {
+      absl::StrAppend(&lines, "  identity ", model.fingerprint(), "/", model.numerics_id(), "\n");
+    }
+    absl::StrAppend(&lines, ReasonLines(model, "  "));
   }
   return lines;
 }
 
+std::string ReasonLines(const v1::Model& model, absl::string_view indent) {
+  std::string lines;
+  if (model.has_serving() && !model.serving()) {
+    absl::StrAppend(&lines, indent, "does not serve: ", OneLine(model.not_serving_because()), "\n");
+  }
+  for (const std::string& why : model.unused_workers()) {
+    absl::StrAppend(&lines, indent, OneLine(why), "\n");
+  }
+  return lines;
+}
+
+std::string OneLine(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"\r", " "}, {"\n", " "}, {"\t", " "}});
+}
+
 std::string FailureLine(const absl::Status& status, absl::string_view router) {
-  const std::string message =
-      absl::StrReplaceAll(status.message(), {{"\r", " "}, {"\n", " "}, {"\t", " "}});
+  const std::string message = OneLine(status.message());
   return absl::StrCat(absl::StatusCodeToString(status.code()), message.empty() ? "" : ": ", message,
                       " (router ", router, ")\n");
 }

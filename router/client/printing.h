@@ -21,10 +21,17 @@ nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,
 std::string QuotedPiece(absl::string_view piece);
 // One line per token: its id, a tab, its bytes as a quoted C string.
 std::string PieceLines(const v1::TokenizeResponse& response);
-// {"models": [{name, architecture, context_tokens, vocab_size, fingerprint, prefill_workers,
-// decode_workers}]}
+// {"models": [{name, architecture, context_tokens, vocab_size, fingerprint, numerics_id,
+// prefill_workers, decode_workers}]}; of a router that tells them also serving,
+// not_serving_because and unused_workers.
 nlohmann::ordered_json ModelsJson(const v1::ListModelsResponse& response);
 std::string ModelLines(const v1::ListModelsResponse& response);
+// A line on why the model is not served, or one for each worker that is not used; empty where all
+// is well. Each begins with `indent`.
+std::string ReasonLines(const v1::Model& model, absl::string_view indent);
+
+// The text without line breaks and tabs.
+std::string OneLine(absl::string_view text);
 
 // "UNAVAILABLE: message (router 127.0.0.1:50051)", on one line whatever the message holds.
 std::string FailureLine(const absl::Status& status, absl::string_view router);

@@ -1,5 +1,8 @@
 #include "router/client/router_calls.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/time/clock.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/status.h"
@@ -91,6 +94,35 @@ absl::StatusOr<std::string> RouterCalls::Health() {
       call.context(), AboutInference(), &response);
   if (!status.ok()) return FromGrpcStatus(status);
   return HealthResponse::ServingStatus_Name(response.status());
+}
+
+absl::StatusOr<RouterCalls::HealthAndModels> RouterCalls::HealthWithModels() {
+  constexpr int kTries = 10;  // a router that changes so often is described well enough by any
+  HealthAndModels both;
+  for (int i = 0; i < kTries; ++i) {
+    absl::StatusOr<std::string> health = Health();
+    if (!health.ok()) return health.status();
+    both.health = *std::move(health);
+    absl::StatusOr<v1::ListModelsResponse> models = ListModels();
+    if (!models.ok()) return both;
+    both.models = *std::move(models);
+    const bool agree = std::all_of(
+        both.models.models().begin(), both.models.models().end(), [&](const v1::Model& model) {
+          return !model.has_serving() || model.serving() == (both.health == "SERVING");
+        });
+    if (agree) break;
+  }
+  return both;
+}
+
+std::string RouterCalls::WhyNotServing() {
+  Call call(this, absl::Now() + absl::Seconds(2));
+  v1::ListModelsResponse models;
+  if (!stub_->ListModels(call.context(), {}, &models).ok()) return "";
+  for (const v1::Model& model : models.models()) {
+    if (!model.not_serving_because().empty()) return model.not_serving_because();
+  }
+  return "";
 }
 
 absl::Status RouterCalls::WaitUntilServing() {

@@ -33,6 +33,15 @@ class RouterCalls {
 
   // What the router's health service says of Inference, as grpc.health.v1 names it ("SERVING").
   absl::StatusOr<std::string> Health();
+  // The same with what ListModels says of it. Both are asked again while they were answered on two
+  // sides of a change. Without models where the router does not tell them.
+  struct HealthAndModels {
+    std::string health;
+    v1::ListModelsResponse models;
+  };
+  absl::StatusOr<HealthAndModels> HealthWithModels();
+  // Why the router does not serve, as ListModels says; empty if it serves, or does not say so soon.
+  std::string WhyNotServing();
   // Returns OK once Inference is SERVING; meanwhile the router may be absent or come and go.
   absl::Status WaitUntilServing();
 

@@ -1,22 +1,30 @@
 // Workers of two models behind one router, as in a rollout from one to the other: no answer mixes
-// them.
+// them. And workers that can't work together: everybody who asks is told why.
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <grpcpp/grpcpp.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/cluster.h"
 
 namespace baton {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kSoon = absl::Seconds(60);
 constexpr uint32_t kAnswers = 4;
@@ -178,6 +186,83 @@ TEST_P(TwoModelsTest, EveryAnswerOfARolloutIsWhollyOfOneModel) {
 INSTANTIATE_TEST_SUITE_P(Modes, TwoModelsTest,
                          ::testing::Values("disaggregated", "colocated", "auto"),
                          [](const auto& info) { return info.param; });
+
+struct Outcome {
+  int status = -1;
+  std::string output;  // standard output and error together
+};
+
+Outcome Client(const Cluster& cluster, const std::string& arguments) {
+  const std::string command = absl::StrCat(BATON_BINARY_DIR, "/baton-client ", arguments,
+                                           " --router=", cluster.address(), " 2>&1 </dev/null");
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  char bytes[4096];
+  while (const size_t got = fread(bytes, 1, sizeof(bytes), pipe)) outcome.output.append(bytes, got);
+  outcome.status = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+v1::Model OnlyModel(Cluster& cluster) {
+  v1::ListModelsResponse models;
+  grpc::ClientContext context;
+  EXPECT_TRUE(cluster.stub().ListModels(&context, {}, &models).ok());
+  EXPECT_EQ(models.models_size(), 1);
+  return models.models_size() == 1 ? models.models(0) : v1::Model();
+}
+
+// A pair that can't be: the reason is wherever somebody may look for it.
+TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
+  auto started = Cluster::Start({.router_flags = {"--pair-wait=300ms"},
+                                 .prefill_flags = ModelFlags(1),
+                                 .decode_flags = ModelFlags(2),
+                                 .pairs = false});
+  ASSERT_TRUE(started.ok()) << started.status();
+  Cluster& cluster = **started;
+  const auto says = AllOf(HasSubstr(absl::StrCat("prefill worker ", cluster.prefill_address(0))),
+                          HasSubstr(absl::StrCat("decode worker ", cluster.decode_address(0))),
+                          HasSubstr(" have model "));
+  const v1::Model model = OnlyModel(cluster);
+  EXPECT_TRUE(model.has_serving());
+  EXPECT_FALSE(model.serving());
+  EXPECT_THAT(model.not_serving_because(), says);
+  EXPECT_EQ(model.prefill_workers(), 0u) << "it is given nothing";
+  EXPECT_EQ(model.decode_workers(), 0u);
+
+  const Outcome models = Client(cluster, "models");
+  EXPECT_EQ(models.status, 0);
+  EXPECT_THAT(models.output, AllOf(HasSubstr("does not serve: "), says));
+  const Outcome health = Client(cluster, "health");
+  EXPECT_EQ(health.status, 1);
+  EXPECT_THAT(health.output, AllOf(HasSubstr("NOT_SERVING\n"), says));
+  const Outcome asked = Client(cluster, "generate 'Why?'");
+  EXPECT_EQ(asked.status, 1);
+  EXPECT_THAT(asked.output, AllOf(HasSubstr("UNAVAILABLE"), says));
+  const auto warned = cluster.router().log().WaitFor("worker_without_partner", kSoon);
+  ASSERT_TRUE(warned.ok()) << warned.status();
+  EXPECT_THAT(*warned, AllOf(HasSubstr(" W "), says));
+
+  // A partner for one of them: it serves, and the other is named.
+  auto partner = StartWorker(cluster, "prefill", 2, "partner");
+  ASSERT_TRUE(partner.ok()) << partner.status();
+  EXPECT_EQ(Client(cluster, "wait").status, 0);
+  const Outcome serves = Client(cluster, "health");
+  EXPECT_EQ(serves.status, 0);
+  EXPECT_THAT(serves.output,
+              AllOf(HasSubstr("SERVING\n"), Not(HasSubstr("NOT_SERVING")),
+                    HasSubstr(absl::StrCat("prefill worker ", cluster.prefill_address(0),
+                                           " is not used: it has identity "))));
+  const v1::Model served = OnlyModel(cluster);
+  EXPECT_TRUE(served.serving());
+  EXPECT_EQ(served.not_serving_because(), "");
+  EXPECT_EQ(served.prefill_workers(), 1u);
+  EXPECT_EQ(served.decode_workers(), 1u);
+  EXPECT_EQ(served.unused_workers_size(), 1);
+  EXPECT_THAT(
+      Client(cluster, "models").output,
+      HasSubstr(absl::StrCat("identity ", served.fingerprint(), "/", served.numerics_id())));
+  EXPECT_EQ(Client(cluster, "generate 'Why?' --max-tokens=3").status, 0);
+}
 
 }  // namespace
 }  // namespace baton
