@@ -64,6 +64,7 @@ class SplitWork {
               .plan = {.step = params.step,
                        .first_row = 0,
                        .rows = params.step.rows,
+                       .prefill_rows = INT32_MAX,
                        .tile_rows = tile_rows,
                        .window = params.window,
                        .first_item = reinterpret_cast<int32_t*>(bench.Memory(4 * (rows + 1))),
@@ -102,6 +103,7 @@ PrefillAttentionParams PrefillOf(const PagedStep& step) {
   PrefillAttentionParams prefill = {
       .attention = step.params(),
       .sequences = static_cast<int32_t>(step.sequences().size()),
+      .prefill_rows = 1,
       .tile_rows = AttentionTileRows(step.params()) * kPrefillAttentionWarps};
   for (const SequenceRows& s : step.sequences()) {
     prefill.tiles += TilesOf(s.rows, prefill.tile_rows);
