@@ -217,7 +217,7 @@ TEST_P(IdentityTest, ARequestWhoseIdentityHasLeftWaitsAndThenFailsWithTheReason)
   EXPECT_THAT(
       std::string(h.clients.at(begun).status->message()),
       AllOf(HasSubstr("worker is ready with identity f/n, which this answer was begun with"),
-            HasSubstr("have g/n"), HasSubstr("killed")));
+            HasSubstr("decode with g/n"), HasSubstr("killed")));
   EXPECT_FALSE(h.clients.at(fresh).status);
 }
 

@@ -104,11 +104,12 @@ std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::
     std::vector<std::string> theirs;
     for (const auto& [identity, counts] : others) {
       theirs.push_back(
-          absl::StrCat(pair ? counts.ToString() : absl::StrCat(counts.decode, " decode"),
-                       " workers have ", identity.ToString()));
+          absl::StrCat(pair ? counts.ToString() : absl::StrCat(counts.decode, " decode"), " with ",
+                       identity.ToString()));
     }
     return absl::StrCat("no ", pair && own.prefill == 0 ? "prefill" : "decode",
-                        " worker is ready with ", whose, "; ", absl::StrJoin(theirs, ", "));
+                        " worker is ready with ", whose, "; ready are ",
+                        absl::StrJoin(theirs, ", "));
   }
   if (pair && WorkersOf(need.identity).pairs == 0) {
     return absl::StrCat("of ", own.ToString(), " workers with ", whose,

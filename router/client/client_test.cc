@@ -385,6 +385,23 @@ TEST(RouterCallsTest, WaitsUntilTheServiceServes) {
   waiter.join();
 }
 
+// Health was asked before a change, and the models after it: both are asked again.
+TEST(RouterCallsTest, HealthAndModelsAreOfTheSameTime) {
+  FakeRouter router;
+  router.not_serving_because = "no worker is attached";
+  int asked = 0;
+  router.after_list_models = [&] {
+    ++asked;
+    router.SetServing(false);
+  };
+  RouterCalls calls(router.address(), absl::Seconds(60));
+  const auto both = calls.HealthWithModels();
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->health, "NOT_SERVING");
+  EXPECT_FALSE(both->models.models(0).serving());
+  EXPECT_EQ(asked, 2);
+}
+
 TEST(RouterCallsTest, WaitingEndsWithTheTimeout) {
   FakeRouter router;
   router.SetServing(false);

@@ -34,6 +34,7 @@ class FakeRouter final : public v1::Inference::Service {
   // What ListModels says of it; nothing says nothing, as routers before it did.
   std::string not_serving_because;
   std::vector<std::string> unused_workers;
+  std::function<void()> after_list_models = [] {};  // runs once an answer has been made
 
   // The answer; the usual one writes Events() of the request.
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
@@ -129,6 +130,7 @@ class FakeRouter final : public v1::Inference::Service {
       model.set_not_serving_because(not_serving_because);
       for (const std::string& why : unused_workers) model.add_unused_workers(why);
     }
+    after_list_models();
     return grpc::Status::OK;
   }
 
