@@ -90,15 +90,69 @@ std::string HelpOf(const absl::CommandLineFlag& flag) {
   return absl::StrCat(help, "\n");
 }
 
-[[noreturn]] void PrintHelp(absl::string_view usage) {
-  std::map<absl::string_view, const absl::CommandLineFlag*> own;
+using OwnFlags = std::map<std::string, const absl::CommandLineFlag*>;
+
+// The program's flags by their names with dashes.
+OwnFlags FindOwnFlags() {
+  OwnFlags own;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (IsOwn(*flag)) own[name] = flag;
+    if (IsOwn(*flag)) own[absl::StrReplaceAll(name, {{"_", "-"}})] = flag;
   }
-  std::string help = absl::StrCat(absl::StripTrailingAsciiWhitespace(usage), "\n\nFlags:\n");
-  for (const auto& [name, flag] : own) absl::StrAppend(&help, HelpOf(*flag));
-  absl::StrAppend(&help, "  --help\n      Prints this.\n  --version\n      Prints the version.\n");
+  return own;
+}
+
+// The groups with the help of their flags. Each flag of `own` that was printed leaves `rest`. A
+// flag that the program does not have is left out, so that programs can share a list of groups.
+std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& own,
+                         OwnFlags* rest) {
+  std::string help;
+  for (const FlagGroup& group : groups) {
+    std::string flags;
+    for (const std::string& name : group.flags) {
+      const auto flag = own.find(name);
+      if (flag == own.end()) continue;
+      absl::StrAppend(&flags, HelpOf(*flag->second));
+      rest->erase(name);
+    }
+    if (!flags.empty()) absl::StrAppend(&help, "\n", group.title, ":\n", flags);
+  }
+  return help;
+}
+
+// `word` is the first word before --help, which may name a command.
+[[noreturn]] void PrintHelp(const ProgramHelp& program, absl::string_view word) {
+  const OwnFlags own = FindOwnFlags();
+  OwnFlags rest = own;
+  std::string help;
+  const auto command =
+      std::find_if(program.commands.begin(), program.commands.end(),
+                   [&](const CommandHelp& one) { return one.name == word && !word.empty(); });
+  if (command != program.commands.end()) {
+    help = absl::StrCat(absl::StripTrailingAsciiWhitespace(command->usage), "\n",
+                        HelpOfGroups(command->groups, own, &rest),
+                        HelpOfGroups(program.groups, own, &rest));
+  } else {
+    help = absl::StrCat(absl::StripTrailingAsciiWhitespace(program.usage), "\n");
+    for (const CommandHelp& one : program.commands) {
+      absl::StrAppend(&help, HelpOfGroups(one.groups, rest, &rest));
+    }
+    absl::StrAppend(&help, HelpOfGroups(program.groups, own, &rest));
+    std::vector<std::string> names;
+    for (const auto& [name, flag] : rest) names.push_back(name);
+    const bool alone = names.size() == own.size();
+    absl::StrAppend(&help, HelpOfGroups({{alone ? "Flags" : "Other flags", names}}, own, &rest));
+  }
+  absl::StrAppend(&help,
+                  "\nOf every program:\n  --help\n      Prints this.\n  --version\n      Prints "
+                  "the version.\n");
   std::fputs(help.c_str(), stdout);
+  std::exit(0);
+}
+
+[[noreturn]] void PrintFlagList() {
+  for (const auto& [name, flag] : FindOwnFlags()) {
+    std::printf("%s %s\n", name.c_str(), flag->IsOfType<bool>() ? "bool" : "value");
+  }
   std::exit(0);
 }
 
@@ -117,7 +171,9 @@ bool AsksForJson(int argc, char** argv) {
 
 }  // namespace
 
-std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view usage) {
+const absl::string_view kVersion = BATON_VERSION;
+
+std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& help) {
   const absl::string_view path = argv[0];
   Name() = std::string(path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1));
   SetLogProgram(Name());
@@ -133,7 +189,10 @@ std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view u
       positional.emplace_back(argument);
       continue;
     }
-    if (argument == "--help" || argument == "-h") PrintHelp(usage);
+    if (argument == "--help" || argument == "-h") {
+      PrintHelp(help, positional.empty() ? "" : positional[0]);
+    }
+    if (argument == "--list-flags") PrintFlagList();
     if (argument == "--version") {
       std::printf("%s %s\n", Name().c_str(), std::string(kVersion).c_str());
       std::exit(0);

@@ -8,16 +8,46 @@
 
 namespace baton {
 
-inline constexpr absl::string_view kVersion = "0.1.0";
+// The version of all programs, as project() of the top CMakeLists.txt has it.
+extern const absl::string_view kVersion;
+
+// Flags that belong together, under one heading of --help. Names are written with dashes.
+struct FlagGroup {
+  std::string title;
+  std::vector<std::string> flags;
+};
+
+// What --help prints of a program whose first word is a command: `NAME COMMAND --help` prints only
+// that command's part.
+struct CommandHelp {
+  std::string name;
+  std::string usage;
+  std::vector<FlagGroup> groups;
+};
+
+// What --help prints beside the text of each flag, which stands where the flag is defined.
+struct ProgramHelp {
+  ProgramHelp(absl::string_view usage_text) : usage(usage_text) {}  // NOLINT: a text is enough
+  ProgramHelp(const char* usage_text) : usage(usage_text) {}        // NOLINT
+  ProgramHelp(absl::string_view usage_text, std::vector<FlagGroup> flag_groups,
+              std::vector<CommandHelp> command_helps = {})
+      : usage(usage_text), groups(std::move(flag_groups)), commands(std::move(command_helps)) {}
+
+  std::string usage;
+  std::vector<FlagGroup> groups;      // with commands: the flags that every command has
+  std::vector<CommandHelp> commands;  // empty: the program has none
+};
 
 // Reads the command line of a program of ours into its absl flags. `--max-tokens 5`,
 // `--max_tokens=5`,
 // `--json`, `--no-json` and `--json=false` are all understood; `--` ends the flags. `--help` or
-// `-h` prints `usage` and the program's own flags (those defined in files of this repository),
-// `--version` prints name and version; both exit 0. An unknown flag, a missing or a bad value is
-// named on standard error and exits 2. Returns the positional arguments, without the program's
-// name. `main` only, once.
-std::vector<std::string> StartProgram(int argc, char** argv, absl::string_view usage);
+// `-h` prints `help` and the program's own flags (those defined in files of this repository) by
+// their groups; flags that no group names come last. `--list-flags` prints a line per flag for
+// other programs: its name and whether it is a `bool` or takes a `value`. `--version` prints name
+// and version. All three exit 0. An unknown flag, a missing or a bad value is named on standard
+// error and exits 2. Returns the positional arguments, without the program's name. `main` only,
+// once.
+std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& help);
 
 // The program's own flags that the command line named, each once, as absl names them (underscores).
 const std::vector<std::string>& GivenFlags();

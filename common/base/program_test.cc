@@ -26,11 +26,12 @@ using testing::ExitedWithCode;
 using testing::IsEmpty;
 
 // Each start is a process of its own: flags are process-wide.
-std::vector<std::string> Start(std::vector<std::string> arguments) {
+std::vector<std::string> Start(std::vector<std::string> arguments,
+                               const ProgramHelp& help = "Does a thing.") {
   arguments.insert(arguments.begin(), "/usr/bin/baton-thing");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
-  return StartProgram(static_cast<int>(argv.size()), argv.data(), "Does a thing.");
+  return StartProgram(static_cast<int>(argv.size()), argv.data(), help);
 }
 
 [[noreturn]] void ExitByExpectations() { std::exit(testing::Test::HasFailure() ? 1 : 0); }
@@ -100,12 +101,42 @@ TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
               "  --quiet\n      says less\n"
               "  --seat-count\n      seats \\(default: 4\\)\n"
               "  --warmth\n      degrees\n"
-              "  --help\n.*\n  --version\n.*\n$");
+              "\nOf every program:\n  --help\n.*\n  --version\n.*\n$");
+}
+
+ProgramHelp HelpWithCommands() {
+  return {"Does things.",
+          {{"Of every command", {"log-level", "log-format"}}},
+          {{.name = "sit", .usage = "sit: takes seats.", .groups = {{"Seats", {"seat-count"}}}},
+           {.name = "glow",
+            .usage = "glow: is warm.",
+            .groups = {{"Light", {"lights", "no-such-flag"}}, {"Heat", {"warmth"}}}}}};
+}
+
+TEST(ProgramTest, HelpOfACommandHasItsFlagsAloneByTheirGroups) {
+  EXPECT_EXIT((OutputToError(), Start({"glow", "--help"}, HelpWithCommands())), ExitedWithCode(0),
+              "^glow: is warm.\n\nLight:\n  --\\[no-\\]lights\n.*\n\nHeat:\n  --warmth\n.*\n\n"
+              "Of every command:\n  --log-level\n.*\n  --log-format\n");
+  EXPECT_EXIT(
+      (OutputToError(), Start({"sit", "--help"}, HelpWithCommands())), ExitedWithCode(0),
+      "^sit: takes seats.\n\nSeats:\n  --seat-count\n      seats \\(default: 4\\)\n\nOf every c");
+}
+
+TEST(ProgramTest, HelpWithoutACommandHasAllFlagsAndThoseOfNoGroupLast) {
+  EXPECT_EXIT((OutputToError(), Start({"--help"}, HelpWithCommands())), ExitedWithCode(0),
+              "^Does things.\n\nSeats:\n(.|\n)*\n\nLight:\n(.|\n)*\n\nHeat:\n(.|\n)*"
+              "\n\nOf every command:\n(.|\n)*\n\nOther flags:\n  --name\n(.|\n)*  --quiet\n");
+}
+
+TEST(ProgramTest, ListsItsFlagsForOtherPrograms) {
+  EXPECT_EXIT((OutputToError(), Start({"--list-flags"})), ExitedWithCode(0),
+              "^lights bool\nlog-format value\nlog-level value\nname value\nquiet bool\n"
+              "seat-count value\nwarmth value\n$");
 }
 
 TEST(ProgramTest, VersionIsNameAndNumber) {
   EXPECT_EXIT((OutputToError(), Start({"--version"})), ExitedWithCode(0),
-              "^baton-thing 0\\.1\\.0\n$");
+              "^baton-thing [0-9]+\\.[0-9]+\\.[0-9]+\n$");
 }
 
 }  // namespace

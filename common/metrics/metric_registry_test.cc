@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/program.h"
 #include "common/metrics/exposition.h"
 #include "common/metrics/process_metrics.h"
 
@@ -77,7 +78,9 @@ TEST(ProcessMetricsTest, SayWhatTheKernelSays) {
   AddProcessMetrics("baton-thing", &registry);
   const auto page = ParseExposition(registry.Text());
   ASSERT_TRUE(page.ok()) << page.status();
-  EXPECT_EQ(page->Value("baton_build_info", {{"program", "baton-thing"}, {"version", "0.1.0"}}), 1);
+  EXPECT_EQ(page->Value("baton_build_info",
+                        {{"program", "baton-thing"}, {"version", std::string(kVersion)}}),
+            1);
   const double start = page->Value("process_start_time_seconds").value_or(0);
   const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   EXPECT_LE(start, now + 2);  // the boot time is of whole seconds

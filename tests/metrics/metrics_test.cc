@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/base/program.h"
 #include "common/metrics/exposition.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/scrape.h"
@@ -51,7 +52,9 @@ TEST_F(MetricsTest, EveryPageIsWellFormed) {
   for (const auto& [program, process] : programs_) {
     const auto page = Scrape(*process);
     ASSERT_TRUE(page.ok()) << program << ": " << page.status();
-    EXPECT_EQ(page->Value("baton_build_info", {{"program", program}, {"version", "0.1.0"}}), 1);
+    EXPECT_EQ(
+        page->Value("baton_build_info", {{"program", program}, {"version", std::string(kVersion)}}),
+        1);
     for (const MetricFamily& family : page->families) {
       EXPECT_TRUE(absl::StartsWith(family.name, "baton_") ||
                   absl::StartsWith(family.name, "process_"))
