@@ -35,6 +35,6 @@ COPY --from=build /out/bin/ /usr/bin/
 COPY --from=build /out/models/ /usr/share/baton/models/
 COPY tests/goodput/slo/ /usr/share/baton/slo/
 COPY LICENSE /usr/share/doc/baton/LICENSE
-RUN for program in router prefill decode client goodput; do baton-$program --version || exit 1; done
+RUN for program in router prefill decode client goodput up; do baton-$program --version || exit 1; done
 USER 65532:65532
 CMD ["baton-client", "--help"]

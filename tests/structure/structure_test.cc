@@ -28,15 +28,12 @@ using testing::Not;
 // The rooms and their levels. A file includes its own room, and rooms of lower levels.
 const std::map<std::string, int>& Rooms() {
   static const auto* rooms = new std::map<std::string, int>{
-      {"baton/v1", 0},        {"grpc/health/v1", 0},
-      {"common/base", 0},     {"common/tokenizer", 1},
-      {"common/sampling", 1}, {"common/rpc", 1},
-      {"common/metrics", 1},  {"kernels", 2},  // which draw as common/sampling does
-      {"common/kv_cache", 3}, {"common/model", 3},
-      {"kv_transfer", 4},     {"common/engine", 4},
+      {"baton/v1", 0},        {"grpc/health/v1", 0}, {"common/base", 0},    {"common/tokenizer", 1},
+      {"common/sampling", 1}, {"common/rpc", 1},     {"common/metrics", 1}, {"common/up", 1},
+      {"kernels", 2},  // which draw as common/sampling does
+      {"common/kv_cache", 3}, {"common/model", 3},   {"kv_transfer", 4},    {"common/engine", 4},
       {"common/worker", 5},  // what both worker programs are made of
-      {"router", 6},          {"prefill_worker", 6},
-      {"decode_worker", 6},   {"tests", 7},
+      {"router", 6},          {"prefill_worker", 6}, {"decode_worker", 6},  {"tests", 7},
   };
   return *rooms;
 }
@@ -205,6 +202,18 @@ TEST(StructureTest, TheRouterLinksNoKernels) {
   const auto& worker = links.at("baton-decode");
   EXPECT_TRUE(std::any_of(worker.begin(), worker.end(), IsKernelLibrary))
       << absl::StrJoin(worker, " ");
+}
+
+// It starts programs, and asks the router through baton-client.
+TEST(StructureTest, WhatStartsTheProgramsLinksNeitherGrpcNorKernels) {
+  const auto links = LinksOfBinaries();
+  ASSERT_TRUE(links.count("baton-up"));
+  EXPECT_THAT(links.at("baton-up"), testing::Contains("baton_base"));
+  for (const std::string& library : links.at("baton-up")) {
+    EXPECT_FALSE(IsKernelLibrary(library) || absl::StrContains(library, "gRPC") ||
+                 library == "baton_proto")
+        << library;
+  }
 }
 
 // It judges them from outside.

@@ -1,0 +1,97 @@
+#include "common/up/process_log.h"
+
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLongestLine = 1 << 16;  // what is longer is cut
+
+// The value of a member that is a string, or nothing.
+std::string Text(const json& object, const char* name) {
+  const auto member = object.find(name);
+  return member != object.end() && member->is_string() ? member->get<std::string>() : "";
+}
+
+// "2026-11-23T06:13:02.123456Z I baton-decode loading_model folder=/x" without what stands before
+// the event. A line that is no event stays as it is.
+absl::string_view WithoutPrefix(absl::string_view line) {
+  const size_t time = line.find(' ');
+  if (time == line.npos || time < 20 || line[time - 1] != 'Z' || !std::isdigit(line[0]) ||
+      line.size() < time + 4 || line[time + 2] != ' ') {
+    return line;
+  }
+  const size_t program = line.find(' ', time + 3);
+  return program == line.npos ? line : line.substr(program + 1);
+}
+
+}  // namespace
+
+void ProcessLog::BeginRun() {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path_, error);
+  offset_ = error ? 0 : size;
+  partial_.clear();
+  address_.reset();
+  last_line_.clear();
+  refusal_.clear();
+}
+
+void ProcessLog::ReadNew() {
+  std::ifstream file(path_, std::ios::binary);
+  if (!file) return;
+  file.seekg(static_cast<std::streamoff>(offset_));
+  char buffer[8192];
+  while (file.read(buffer, sizeof buffer), file.gcount() > 0) {
+    offset_ += static_cast<uint64_t>(file.gcount());
+    partial_.append(buffer, static_cast<size_t>(file.gcount()));
+    size_t begin = 0;
+    for (size_t end; (end = partial_.find('\n', begin)) != partial_.npos; begin = end + 1) {
+      TakeLine(absl::string_view(partial_).substr(begin, end - begin));
+    }
+    partial_.erase(0, begin);
+    if (partial_.size() > kLongestLine) partial_.resize(kLongestLine);
+  }
+}
+
+void ProcessLog::TakeLine(absl::string_view line) {
+  // A progress bar writes its states over one another; the last one counts.
+  line = absl::StripTrailingAsciiWhitespace(line);
+  if (const size_t over = line.rfind('\r'); over != line.npos) line.remove_prefix(over + 1);
+  if (absl::StripAsciiWhitespace(line).empty()) return;
+  if (absl::ConsumePrefix(&line, "listening on ")) {
+    address_ = std::string(line);
+    last_line_ = absl::StrCat("listening on ", line);
+    return;
+  }
+  if (absl::StartsWith(line, "{")) {
+    const json event = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    if (event.is_object()) {
+      const std::string name = Text(event, "event");
+      if (name == "listening") address_ = Text(event, "address");
+      if (name == "refused_to_start") refusal_ = Text(event, "because");
+      const std::string message = Text(event, "message");
+      last_line_ = message.empty() ? name : absl::StrCat(name, " ", message);
+      return;
+    }
+  }
+  absl::string_view said = line;
+  const size_t colon = line.find(": ");
+  if (absl::StartsWith(line, "baton-") && colon != line.npos && line.find(' ') > colon) {
+    said = line.substr(colon + 2);  // "baton-decode: --kv-bytes is ...", as RefuseToStart writes
+    refusal_ = std::string(said);
+  }
+  last_line_ = std::string(WithoutPrefix(said));
+}
+
+}  // namespace baton

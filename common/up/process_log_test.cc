@@ -1,0 +1,72 @@
+#include "common/up/process_log.h"
+
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "common/base/log.h"
+#include "common/base/scratch_folder.h"
+
+namespace baton {
+namespace {
+
+class ProcessLogTest : public testing::Test {
+ protected:
+  void Append(const std::string& text) {
+    std::ofstream(folder_.File("log"), std::ios::app) << text;
+    log_.ReadNew();
+  }
+
+  const ScratchFolder folder_;
+  ProcessLog log_{folder_.File("log")};
+};
+
+TEST_F(ProcessLogTest, TheAddressIsThatOfTheRunThatIsOn) {
+  log_.ReadNew();  // there is no file yet
+  Append("listening on 127.0.0.1:4");
+  EXPECT_FALSE(log_.address().has_value()) << "the line may go on";
+  Append("2\n");
+  EXPECT_EQ(log_.address(), "127.0.0.1:42");
+  log_.BeginRun();
+  Append("metrics on 127.0.0.1:9\n");
+  EXPECT_FALSE(log_.address().has_value());
+  Append("listening on 127.0.0.1:43\n");
+  EXPECT_EQ(log_.address(), "127.0.0.1:43");
+}
+
+TEST_F(ProcessLogTest, ReadsBothLogFormats) {
+  const auto line = [](LogFormat format, const char* event, LogField field) {
+    return LogLine(format, "2026-11-23T06:13:02.123456Z", Severity::kInfo, "baton-decode", event,
+                   {field});
+  };
+  Append(line(LogFormat::kText, "loading_model", {"folder", "/m"}));
+  EXPECT_EQ(log_.last_line(), "loading_model folder=/m");
+  Append(line(LogFormat::kJson, "listening", {"address", "127.0.0.1:7"}));
+  EXPECT_EQ(log_.address(), "127.0.0.1:7");
+  Append(line(LogFormat::kJson, "refused_to_start", {"because", "--kv-bytes is 4"}));
+  EXPECT_EQ(log_.reason(), "--kv-bytes is 4");
+}
+
+TEST_F(ProcessLogTest, TheReasonOfARefusalWinsOverWhatOtherLibrariesSay) {
+  Append("2026-11-23T06:13:02.123456Z W baton-router grpc says=x at=y.cc:1\n");
+  Append("baton-router: --listen: can't listen on h:1\n[warn] something else\n");
+  EXPECT_EQ(log_.reason(), "--listen: can't listen on h:1");
+  EXPECT_EQ(log_.last_line(), "[warn] something else");
+  log_.BeginRun();
+  EXPECT_EQ(log_.reason(), "");
+}
+
+TEST_F(ProcessLogTest, TheLastStateOfAProgressBarIsTheLastLine) {
+  Append("\rloading 1 %\rloading 2 %\n\n   \n");
+  EXPECT_EQ(log_.last_line(), "loading 2 %");
+}
+
+TEST_F(ProcessLogTest, ALineThatOnlyLooksLikeJsonIsText) {
+  Append("{not json\n");
+  EXPECT_EQ(log_.last_line(), "{not json");
+  Append("[1]\n7\n{\"event\": 7}\n");
+  EXPECT_FALSE(log_.address().has_value());
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,167 @@
+#include "common/up/state_folder.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Readers see the old or the new text, never half of one.
+void Replace(const std::string& path, absl::string_view text) {
+  const std::string next = path + ".next";
+  std::ofstream file(next);
+  file << text;
+  file.close();
+  if (file.good()) rename(next.c_str(), path.c_str());
+}
+
+struct flock WholeFile(short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// Names end in these, of files that tell of running processes.
+bool IsRunningState(const fs::path& path) {
+  return path.extension() == ".pid" || path.extension() == ".next" ||
+         path.filename() == "router.address" || path.filename() == "processes";
+}
+
+void RemoveIf(const std::string& folder, bool (*chosen)(const fs::path&)) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (chosen(entry->path())) fs::remove(entry->path(), ignored);
+  }
+}
+
+}  // namespace
+
+std::string StateFolder::File(absl::string_view name) const {
+  return absl::StrCat(path_, "/", name);
+}
+
+std::string StateFolder::LogFile(absl::string_view process) const {
+  return absl::StrCat(path_, "/log/", process, ".log");
+}
+
+pid_t StateFolder::Owner() const {
+  const int file = open(File("lock").c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return 0;
+  struct flock lock = WholeFile(F_WRLCK);
+  const bool asked = fcntl(file, F_GETLK, &lock) == 0;
+  close(file);
+  if (!asked || lock.l_type == F_UNLCK) return 0;
+  if (lock.l_pid > 0) return lock.l_pid;
+  int pid = 0;  // the owner is in another namespace of process ids
+  return absl::SimpleAtoi(absl::StripAsciiWhitespace(Contents(File("supervisor.pid"))), &pid) ? pid
+                                                                                              : 1;
+}
+
+absl::Status StateFolder::Take() {
+  std::error_code error;
+  fs::create_directories(fs::path(path_) / "log", error);
+  const auto refuse = [this](absl::string_view what, absl::string_view why) {
+    return absl::PermissionDeniedError(absl::StrCat("can't write ", what, ": ", why,
+                                                    "; $BATON_STATE names another folder for ",
+                                                    "addresses, process ids and logs"));
+  };
+  if (error) return refuse(path_, error.message());
+  // Kept open, and locked, until this process ends.
+  const int file = open(File("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return refuse(File("lock"), strerror(errno));
+  struct flock lock = WholeFile(F_WRLCK);
+  if (fcntl(file, F_SETLK, &lock) != 0) {
+    const int why = errno;
+    close(file);
+    if (why != EAGAIN && why != EACCES) return refuse(File("lock"), strerror(why));
+    return absl::AlreadyExistsError("another process holds the lock");
+  }
+  RemoveIf(path_, IsRunningState);
+  RemoveIf(path_ + "/log", [](const fs::path& path) { return path.extension() == ".log"; });
+  Replace(File("supervisor.pid"), absl::StrCat(getpid(), "\n"));
+  return absl::OkStatus();
+}
+
+void StateFolder::Write(const std::vector<ProcessRecord>& records,
+                        absl::string_view router_address) const {
+  std::string lines;
+  std::error_code ignored;
+  for (const ProcessRecord& record : records) {
+    absl::StrAppend(&lines, record.name, "\t", record.address, "\t", record.pid, "\t",
+                    absl::StrReplaceAll(record.note, {{"\t", " "}, {"\n", " "}}), "\n");
+    const std::string pid_file = File(absl::StrCat(record.name, ".pid"));
+    if (record.pid > 0) {
+      Replace(pid_file, absl::StrCat(record.pid, "\n"));
+    } else {
+      fs::remove(pid_file, ignored);
+    }
+  }
+  Replace(File("processes"), lines);
+  if (router_address.empty()) {
+    fs::remove(File("router.address"), ignored);
+  } else {
+    Replace(File("router.address"), absl::StrCat(router_address, "\n"));
+  }
+}
+
+void StateFolder::Clear() const { RemoveIf(path_, IsRunningState); }
+
+std::vector<ProcessRecord> StateFolder::Read() const {
+  std::vector<ProcessRecord> records;
+  const std::string lines = Contents(File("processes"));
+  for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> parts = absl::StrSplit(line, '\t');
+    ProcessRecord record;
+    if (parts.size() != 4 || !absl::SimpleAtoi(parts[2], &record.pid)) continue;
+    record.name = parts[0];
+    record.address = parts[1];
+    record.note = parts[3];
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+std::string StateFolder::RouterAddress() const {
+  return std::string(absl::StripAsciiWhitespace(Contents(File("router.address"))));
+}
+
+std::string DefaultStateFolder() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  if (const std::string named = variable("BATON_STATE"); !named.empty()) return named;
+  if (const std::string state = variable("XDG_STATE_HOME"); !state.empty()) {
+    return state + "/baton";
+  }
+  if (const std::string home = variable("HOME"); !home.empty()) return home + "/.local/state/baton";
+  return absl::StrCat("/tmp/baton-", getuid());
+}
+
+}  // namespace baton
