@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -162,7 +165,7 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
                                    EndsWith("SERVING\n")));
   EXPECT_EQ(Baton("down").output, "stopped\n");
   EXPECT_EQ(Baton("status").exit_status, 1);
-  const Ended after = Baton("generate x");
+  const Ended after = Baton("generate x --router=127.0.0.1:1");
   EXPECT_EQ(after.exit_status, 1);
   EXPECT_THAT(after.output, StartsWith("baton-client: UNAVAILABLE"));
 }
@@ -189,29 +192,123 @@ TEST_F(DoorTest, WhatRefusesToStartIsNamed) {
   EXPECT_EQ(Baton("status").output, "nothing is up\n");
 }
 
+TEST_F(DoorTest, AnEmptyTokenizerIsNamedEveryTime) {
+  const ScratchFolder model;
+  fs::copy_file(BATON_SOURCE_DIR "/common/model/demo/config.json", model.File("config.json"));
+  model.Write("tokenizer.json", "");
+  for (int i = 0; i < 10; ++i) {
+    const Ended up =
+        Baton(absl::StrCat("up --no-build --listen 127.0.0.1:0 --model ", model.path()));
+    EXPECT_EQ(up.exit_status, 1);
+    EXPECT_THAT(up.output,
+                AllOf(StartsWith("baton: router refused to start: --model: "),
+                      HasSubstr("tokenizer.json: is empty; expected a JSON text\nits log is ")));
+  }
+}
+
+// A flag of either worker, of one role, and one that all programs have.
+TEST_F(DoorTest, FlagsReachTheProcessesTheyAreMeantFor) {
+  const Ended up = Baton(
+      "up --detach --no-build --listen=127.0.0.1:0 --log-format json --threads=1 --max-queued 7 "
+      "--decode-metrics-listen 127.0.0.1:0 --prefill-context=512 --prompt 'What is rain?'");
+  ASSERT_EQ(up.exit_status, 0) << up.output;
+  const std::string router = state_.Read("log/router.log");
+  const std::string decode = state_.Read("log/decode-1.log");
+  const std::string prefill = state_.Read("log/prefill-1.log");
+  EXPECT_THAT(router, AllOf(StartsWith("{"), HasSubstr("\"max_queued\":7")));
+  EXPECT_THAT(decode, HasSubstr("\"event\":\"metrics\""));
+  EXPECT_THAT(prefill, AllOf(Not(HasSubstr("\"event\":\"metrics\"")), HasSubstr("512")));
+  EXPECT_THAT(Baton("status").output, HasSubstr("SERVING\n"));
+}
+
 TEST_F(DoorTest, MistakesAreNamedAndExit2) {
   for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
            {"frob", "unknown command 'frob'"},
-           {"up --colour", "unknown flag --colour of up"},
-           {"up --model", "--model needs a value"},
-           {"up --prefill 0", "not '0'"},
-           {"up --mode colocated --decode 0 --prefill 0", "not '0'"},
-           {"up --mode both", "not 'both'"},
-           {"up --decode=many", "not 'many'"},
-           {"up --listen nowhere", "not 'nowhere'"},
-           {"up --prompt ''", "--prompt takes a text"},
-           {"up --prompt=", "--prompt takes a text"},
-           {"up --once --detach", "exclude one another"},
-           {"test nowhere", "'nowhere' is no room"},
+           {"help frob", "unknown command 'frob'"},
+           {"help ../commands/test", "unknown command"},
+           {"up --no-build --colour", "unknown flag --colour of up"},
+           {"up --no-build --kvbytes 4", "did you mean --kv-bytes?"},
+           {"up --no-build --model", "--model needs a value"},
+           {"up --no-build --model /nowhere", "--model /nowhere: there is no such folder"},
+           {"up --no-build --prefill 0", "not '0'"},
+           {"up --no-build --mode colocated --decode 0 --prefill 0", "not '0'"},
+           {"up --no-build --mode both", "not 'both'"},
+           {"up --no-build --decode=many", "not 'many'"},
+           {"up --no-build --listen nowhere", "not 'nowhere'"},
+           {"up --no-build --prompt ''", "--prompt takes a text"},
+           {"up --no-build --once --detach", "exclude one another"},
+           {"up --no-build --stall 4s", "write --router-stall or --decode-stall"},
+           {"test nowhere", "'nowhere' is no module"},
            {"build --sanitize memory", "not 'memory'"},
            {"deps --colour", "unknown flag --colour of deps"},
+           {"bench everything", "not 'everything'"},
+           {"soak --kills 0", "not '0'"},
            {"down now", "takes no flags"},
            {"generate x --colour", "unknown flag --colour"},
        }) {
     const Ended ended = Baton(arguments);
     EXPECT_EQ(ended.exit_status, 2) << arguments;
-    EXPECT_THAT(ended.output, HasSubstr(message)) << arguments;
+    EXPECT_THAT(ended.output, AllOf(StartsWith("baton"), HasSubstr(message))) << arguments;
   }
+}
+
+TEST_F(DoorTest, AReleasedVersionIsToldByTheDoorAndByEveryProgram) {
+  const std::string version = Baton("--version").output;
+  EXPECT_THAT(version, testing::MatchesRegex("baton [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  const std::string number = version.substr(version.find(' '));
+  for (const char* program : {"router", "prefill", "decode", "client", "up"}) {
+    EXPECT_EQ(RunShell(absl::StrCat(BATON_BUILD_DIR "/bin/baton-", program, " --version")).output,
+              absl::StrCat("baton-", program, number));
+  }
+}
+
+// A system without what the door needs, made of small scripts.
+class OtherSystemTest : public DoorTest {
+ protected:
+  // `installed` and `offered` are lines of package and version.
+  Ended Deps(const std::string& installed, const std::string& offered) {
+    system_.Write("installed", installed);
+    system_.Write("offered", offered);
+    system_.WriteScript("bin/dpkg-query", absl::StrCat("#!/bin/sh\nsed 's/^/installed /' ",
+                                                       system_.File("installed"), "\n"));
+    system_.WriteScript(
+        "bin/apt-cache",
+        absl::StrCat("#!/bin/sh\nversion=$(sed -n \"s/^$2 //p\" ", system_.File("offered"),
+                     ")\n[ -z \"$version\" ] || echo \"  Candidate: $version\"\n"));
+    return RunShell(absl::StrCat("env PATH=", system_.File("bin"), ":$PATH ",
+                                 Command("deps --check").substr(4)));
+  }
+
+  const ScratchFolder system_;
+};
+
+TEST_F(OtherSystemTest, PackagesThatAreTooOldAreNamedInOneSentence) {
+  // As Ubuntu 22.04 has them.
+  const std::string old =
+      "libgrpc++-dev 1.30.2-3build6\nlibprotobuf-dev 3.12.4-1ubuntu7\n"
+      "libboost-dev 1.74.0.3ubuntu7\n";
+  for (const Ended& deps : {Deps(old, ""), Deps("", old)}) {
+    EXPECT_EQ(deps.exit_status, 1);
+    EXPECT_THAT(
+        deps.output,
+        AllOf(StartsWith("baton: "),
+              HasSubstr("has packages that are too old for Baton (gRPC 1.30, Protobuf 3.12, "
+                        "Boost 1.74; it needs gRPC 1.51, Protobuf 3.21, Boost 1.81 or newer): "
+                        "use Debian 12, Debian 13 or Ubuntu 24.04")));
+    EXPECT_EQ(std::count(deps.output.begin(), deps.output.end(), '\n'), 1);
+  }
+}
+
+TEST_F(OtherSystemTest, OfAlternativesTheOneThatThereIsWillBeInstalled) {
+  // As Debian 13 has them.
+  const Ended deps = Deps("g++ 4:14.2.0-1\n",
+                          "libgrpc++-dev 1.51.1-6\nlibprotobuf-dev 3.21.12-11\n"
+                          "libboost1.83-dev 1.83.0-4.2\nlibboost-dev 1.83.0.2+b2\n");
+  EXPECT_EQ(deps.exit_status, 1);
+  EXPECT_THAT(deps.output, AllOf(HasSubstr("  apt-get install -y --no-install-recommends cmake "),
+                                 HasSubstr(" libboost1.83-dev "), Not(HasSubstr("libboost1.81"))));
+  EXPECT_THAT(Deps("libboost-dev 1.88.0\n", "").output, Not(HasSubstr("boost")))
+      << "one alternative is there";
 }
 
 // Whether there will be a GPU's side is told where everyone looks, with what CMake found.
@@ -233,13 +330,62 @@ TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   EXPECT_THAT(RunShell(command).output, Not(HasSubstr("CUDA"))) << "nothing was configured";
 }
 
-TEST_F(DoorTest, HelpNamesEveryCommand) {
-  const Ended help = Baton("help");
+// Nothing is built where this one looks.
+TEST_F(DoorTest, HelpIsPerCommandAndNeedsNoBuild) {
+  const auto unbuilt = [this](const std::string& arguments) {
+    return RunShell(absl::StrCat("env BATON_BUILD=", state_.File("nothing"), " BATON_STATE=",
+                                 state_.path(), " " BATON_SOURCE_DIR "/baton ", arguments));
+  };
+  const Ended help = unbuilt("help");
   EXPECT_EQ(help.exit_status, 0);
-  for (const char* command : {"up", "status", "down", "generate", "tokenize", "detokenize",
-                              "models", "test", "build", "deps"}) {
-    EXPECT_THAT(help.output, HasSubstr(absl::StrCat("./baton ", command))) << command;
+  EXPECT_EQ(unbuilt("").output, help.output);
+  for (const char* command :
+       {"up", "status", "down", "generate", "tokenize", "detokenize", "models", "health", "goodput",
+        "test", "build", "deps", "bundle", "soak", "bench"}) {
+    EXPECT_THAT(help.output, HasSubstr(absl::StrCat("\n  ./baton ", command))) << command;
   }
+  for (const char* command :
+       {"up", "status", "down", "test", "build", "deps", "bundle", "soak", "bench"}) {
+    const Ended own = unbuilt(absl::StrCat("help ", command));
+    EXPECT_EQ(own.exit_status, 0) << command;
+    EXPECT_THAT(own.output, StartsWith(absl::StrCat("./baton ", command))) << command;
+    EXPECT_EQ(unbuilt(absl::StrCat(command, " --help")).output, own.output) << command;
+  }
+  EXPECT_EQ(unbuilt("help generate").exit_status, 1);
+  EXPECT_THAT(Baton("help generate").output, HasSubstr("--temperature"));
+  EXPECT_EQ(unbuilt("status").output, "nothing is up\n");
+}
+
+// What the text of `up` names is a flag of it, or of a program that it is passed on to.
+TEST_F(DoorTest, TheHelpOfUpNamesOnlyFlagsThatThereAre) {
+  std::set<std::string> known = {"prefill", "decode",     "prompt",   "once",
+                                 "detach",  "no-install", "no-build", "NAME"};
+  for (const char* role : {"router", "prefill", "decode"}) {
+    const Ended list = RunShell(absl::StrCat(BATON_BUILD_DIR "/bin/baton-", role, " --list-flags"));
+    for (const absl::string_view line : absl::StrSplit(list.output, '\n', absl::SkipEmpty())) {
+      const std::string name(line.substr(0, line.find(' ')));
+      known.insert(name);
+      known.insert(absl::StrCat(role, "-", name));
+    }
+    known.insert(absl::StrCat(role, "-NAME"));
+  }
+  const std::string help = Baton("help up").output;
+  static const std::regex kFlag("--([a-zA-Z][a-zA-Z-]*)");
+  int flags = 0;
+  for (std::sregex_iterator flag(help.begin(), help.end(), kFlag), end; flag != end; ++flag) {
+    if ((*flag)[1] == "help") continue;
+    EXPECT_TRUE(known.count((*flag)[1])) << (*flag)[1];
+    ++flags;
+  }
+  EXPECT_GT(flags, 30);
+}
+
+TEST(DoorScriptTest, StaysThin) {
+  std::ifstream file(BATON_SOURCE_DIR "/baton");
+  int lines = 0;
+  for (std::string line; std::getline(file, line);) ++lines;
+  EXPECT_LE(lines, 250);
+  EXPECT_GT(lines, 50);
 }
 
 TEST_F(DoorTest, APythonProgramWithGrpcioAloneStreams) {

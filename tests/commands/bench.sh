@@ -1,0 +1,22 @@
+# shellcheck shell=bash
+# `./baton bench`. Sourced by ./baton, whose functions (refuse, need, compile, ...) and settings it uses.
+
+bench_packages=(libbenchmark-dev)
+
+# bench WHAT [--no-install] [FLAG]...: all other flags are the benchmark's own.
+bench() {
+  local what=${1:-} mode=install
+  case $what in
+    shapes) what=shape_bench ;;
+    kernels) what=kernels_bench ;;
+    goodput) what=goodput_bench ;;
+    *) refuse "bench takes shapes, kernels or goodput, not '$what'" ;;
+  esac
+  shift
+  if [[ ${1:-} == --no-install ]]; then mode=check; shift; fi
+  need $mode "${build_packages[@]}" "${bench_packages[@]}" || exit 1
+  benches=ON
+  build=${BATON_BUILD:-$top/build-bench}
+  compile "" OFF "$what"
+  "$build/bin/$what" "$@"
+}

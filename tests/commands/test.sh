@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# `./baton test`. Sourced by ./baton, whose functions (refuse, need, compile, ...) and settings it uses.
+
+# run_tests [MODULE] [FLAG]...: builds and runs all tests, or those of one folder.
+run_tests() {
+  local sanitize="" mode=install module="" filter=""
+  while [[ $# -gt 0 ]]; do
+    case $1 in
+      --sanitize) need_value "$@" && sanitize=$2 && shift ;;
+      --filter) need_value "$@" && filter=$2 && shift ;;
+      --no-install) mode=check ;;
+      -*) refuse "unknown flag $1 of test" ;;
+      *)
+        [[ -z $module ]] || refuse "test takes one module, not '$module' and '$1'"
+        module=${1%/}
+        [[ -f $top/$module/CMakeLists.txt ]] || refuse "'$module' is no module with tests; give a folder such as router or tests/e2e"
+        ;;
+    esac
+    shift
+  done
+  use_sanitizer "$sanitize"
+  need $mode "${build_packages[@]}" "${test_packages[@]}" || exit 1
+  local targets=(all)
+  [[ -z $module ]] || targets=("$module/all" "${binaries[@]}")
+  compile "$sanitize" OFF "${targets[@]}"
+  [[ -z $filter ]] || export GTEST_FILTER=$filter
+  local results=$build/test-results
+  rm -rf "$results"
+  mkdir -p "$results"
+  ctest --test-dir "$build${module:+/$module}" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+    --output-junit "$results/ctest.junit" || true
+  awk -f "$top/tests/summary.awk" "$results/ctest.junit"
+}
