@@ -1,6 +1,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
+#include "common/worker/flag_groups.h"
 #include "common/worker/worker_host.h"
 #include "common/worker/worker_proto.h"
 #include "decode_worker/decode_service.h"
@@ -27,7 +28,12 @@ constexpr char kUsage[] =
 int main(int argc, char** argv) {
   using namespace baton;
   BlockStopSignals();
-  if (const auto extra = StartProgram(argc, argv, kUsage); !extra.empty()) {
+  if (const auto extra = StartProgram(
+          argc, argv,
+          {kUsage, WorkerFlagGroups(
+                       {"Sequences and steps",
+                        {"max-batch", "max-sequences", "chunk-tokens", "pause-limit", "stall"}})});
+      !extra.empty()) {
     RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
   }
   if (const absl::Duration stall = absl::GetFlag(FLAGS_stall); stall < absl::Milliseconds(100)) {

@@ -1,6 +1,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
+#include "common/worker/flag_groups.h"
 #include "common/worker/worker_host.h"
 #include "common/worker/worker_proto.h"
 #include "prefill_worker/prefill_service.h"
@@ -22,7 +23,10 @@ constexpr char kUsage[] =
 int main(int argc, char** argv) {
   using namespace baton;
   BlockStopSignals();
-  if (const auto extra = StartProgram(argc, argv, kUsage); !extra.empty()) {
+  if (const auto extra = StartProgram(
+          argc, argv,
+          {kUsage, WorkerFlagGroups({"Queue and steps", {"max-queue", "chunk-tokens", "lease"}})});
+      !extra.empty()) {
     RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
   }
   if (const absl::Duration lease = absl::GetFlag(FLAGS_lease); lease < absl::Seconds(2)) {

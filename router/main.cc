@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -73,6 +74,25 @@ ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
 
 namespace baton {
 namespace {
+
+constexpr char kUsage[] =
+    "baton-router --model DIR [flags]\n\n"
+    "Takes requests over gRPC, tokenises them, hands them to the prefill and decode workers that\n"
+    "attach to it, and streams the text back. SIGTERM drains; a second one ends it at once.";
+
+// As --help shows them.
+std::vector<FlagGroup> FlagGroups() {
+  return {{"Addresses", {"listen", "attach-token", "metrics-listen"}},
+          {"Model", {"model", "model-name", "serve-identity", "identity-lead"}},
+          {"Which workers compute prompts", {"mode", "auto-prompt-tokens", "auto-queue-tokens"}},
+          {"Limits of requests",
+           {"max-queued", "max-prompts-per-worker", "max-migrations", "max-text-bytes",
+            "max-text-calls"}},
+          {"Waiting for workers", {"pair-wait", "room-wait", "report-limit", "stall"}},
+          {"Clients", {"client-buffer-tokens", "slow-client-limit", "max-connection-age"}},
+          {"Stopping", {"drain-grace"}},
+          {"Log", {"log-level", "log-format"}}};
+}
 
 int CheckedInt(absl::string_view name, int value, int lowest, int highest) {
   if (value < lowest || value > highest) {
@@ -153,12 +173,7 @@ std::string FolderName(const std::string& folder) {
 
 int Main(int argc, char** argv) {
   BlockStopSignals();
-  const auto rest = StartProgram(
-      argc, argv,
-      "baton-router --model DIR [flags]\n\n"
-      "Takes requests over gRPC, tokenises them, hands them to the prefill and decode workers "
-      "that\n"
-      "attach to it, and streams the text back. SIGTERM drains; a second one ends it at once.");
+  const auto rest = StartProgram(argc, argv, {kUsage, FlagGroups()});
   if (!rest.empty()) RefuseToStart(absl::StrCat("unexpected argument '", rest[0], "'"));
   RouterServer::Options options = OptionsFromFlags();
   const absl::Duration grace =

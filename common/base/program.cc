@@ -67,13 +67,22 @@ absl::CommandLineFlag* FindOwnFlag(absl::string_view name) {
   return flag != nullptr && IsOwn(*flag) ? flag : nullptr;
 }
 
-// What a line of --help says of one flag: its name, then its help, folded and indented.
-std::string HelpOf(const absl::CommandLineFlag& flag) {
+// What --help says of one flag: its name, then its help, folded and indented. In the help of one
+// command, what begins with the names of its commands ("generate, tokenize: ...") is shown
+// without them.
+std::string HelpOf(const absl::CommandLineFlag& flag, absl::string_view command) {
   constexpr size_t kColumns = 92;
   constexpr absl::string_view kIndent = "\n      ";
   const std::string default_value = flag.DefaultValue();
   const bool is_bool = flag.IsOfType<bool>();
-  std::string text = flag.Help();
+  const std::string whole = flag.Help();
+  absl::string_view own = whole;
+  const std::vector<absl::string_view> commands =
+      absl::StrSplit(own.substr(0, own.find(": ")), ", ");
+  if (std::find(commands.begin(), commands.end(), command) != commands.end()) {
+    own.remove_prefix(own.find(": ") + 2);
+  }
+  std::string text(own);
   if (!is_bool && !default_value.empty()) absl::StrAppend(&text, " (default: ", default_value, ")");
   const std::string name = absl::StrReplaceAll(flag.Name(), {{"_", "-"}});
   std::string help =
@@ -103,15 +112,15 @@ OwnFlags FindOwnFlags() {
 
 // The groups with the help of their flags. Each flag of `own` that was printed leaves `rest`. A
 // flag that the program does not have is left out, so that programs can share a list of groups.
-std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& own,
-                         OwnFlags* rest) {
+std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& own, OwnFlags* rest,
+                         absl::string_view command = "") {
   std::string help;
   for (const FlagGroup& group : groups) {
     std::string flags;
     for (const std::string& name : group.flags) {
       const auto flag = own.find(name);
       if (flag == own.end()) continue;
-      absl::StrAppend(&flags, HelpOf(*flag->second));
+      absl::StrAppend(&flags, HelpOf(*flag->second, command));
       rest->erase(name);
     }
     if (!flags.empty()) absl::StrAppend(&help, "\n", group.title, ":\n", flags);
@@ -129,7 +138,7 @@ std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& o
                    [&](const CommandHelp& one) { return one.name == word && !word.empty(); });
   if (command != program.commands.end()) {
     help = absl::StrCat(absl::StripTrailingAsciiWhitespace(command->usage), "\n",
-                        HelpOfGroups(command->groups, own, &rest),
+                        HelpOfGroups(command->groups, own, &rest, word),
                         HelpOfGroups(program.groups, own, &rest));
   } else {
     help = absl::StrCat(absl::StripTrailingAsciiWhitespace(program.usage), "\n");

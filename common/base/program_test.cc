@@ -13,7 +13,7 @@
 #include "absl/flags/flag.h"
 
 ABSL_FLAG(int, seat_count, 4, "seats");
-ABSL_FLAG(std::optional<float>, warmth, std::nullopt, "degrees");
+ABSL_FLAG(std::optional<float>, warmth, std::nullopt, "glow: degrees");
 ABSL_FLAG(bool, quiet, false, "says less");
 ABSL_FLAG(bool, lights, true, "are on");
 ABSL_FLAG(std::string, name, "", "of the thing");
@@ -100,7 +100,7 @@ TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
               "  --name\n      of the thing\n"
               "  --quiet\n      says less\n"
               "  --seat-count\n      seats \\(default: 4\\)\n"
-              "  --warmth\n      degrees\n"
+              "  --warmth\n      glow: degrees\n"
               "\nOf every program:\n  --help\n.*\n  --version\n.*\n$");
 }
 
@@ -115,7 +115,7 @@ ProgramHelp HelpWithCommands() {
 
 TEST(ProgramTest, HelpOfACommandHasItsFlagsAloneByTheirGroups) {
   EXPECT_EXIT((OutputToError(), Start({"glow", "--help"}, HelpWithCommands())), ExitedWithCode(0),
-              "^glow: is warm.\n\nLight:\n  --\\[no-\\]lights\n.*\n\nHeat:\n  --warmth\n.*\n\n"
+              "^glow: is warm.\n\nLight:\n  --\\[no-\\]lights\n.*\n\nHeat:\n  --warmth\n      degrees\n\n"
               "Of every command:\n  --log-level\n.*\n  --log-format\n");
   EXPECT_EXIT(
       (OutputToError(), Start({"sit", "--help"}, HelpWithCommands())), ExitedWithCode(0),

@@ -128,50 +128,51 @@ constexpr char kUsage[] = R"(baton-client: asks a router.
   baton-client health              prints what the router says of itself; fails unless that is SERVING,
                                    with the reason
   baton-client wait                returns once the router can serve
+  baton-client COMMAND --help      the flags of one command
 
 Exits with 0 when all went well, 1 when the call failed, 2 when the command line can't be used, and
 130 when it was interrupted, which also cancels the call.)";
 
-// The flags that each command understands besides --router, --timeout and those of the log.
-const std::map<std::string, std::vector<std::string>>& FlagsOfCommands() {
-  static const auto* flags = new std::map<std::string, std::vector<std::string>>{
-      {"generate",
-       {"add_special",
-        "bad_word",
-        "bad_word_ids",
-        "frequency_penalty",
-        "ignore_eos",
-        "json",
-        "logit_bias",
-        "logprobs",
-        "max_tokens",
-        "min_p",
-        "min_tokens",
-        "mode",
-        "model",
-        "n",
-        "parse_special",
-        "presence_penalty",
-        "prompt_logprobs",
-        "repetition_penalty",
-        "request_id",
-        "seed",
-        "slo_tpot_ms",
-        "slo_ttft_ms",
-        "stop",
-        "stop_token_ids",
-        "temperature",
-        "timing",
-        "token_ids",
-        "top_k",
-        "top_p"}},
-      {"tokenize", {"add_special", "json", "model", "parse_special", "pieces"}},
-      {"detokenize", {"json", "model", "skip_special"}},
-      {"models", {"json"}},
-      {"health", {}},
-      {"wait", {}},
+// The commands, and the flags that each one understands besides --router, --timeout and those of
+// the log.
+const std::vector<CommandHelp>& Commands() {
+  static const auto* commands = new std::vector<CommandHelp>{
+      {.name = "generate",
+       .usage =
+           "baton-client generate \"TEXT\": prints the answer as it comes; `-` reads the text from "
+           "standard input.",
+       .groups = {{"Prompt", {"token-ids", "parse-special", "add-special", "model"}},
+                  {"Length and end of the answer",
+                   {"max-tokens", "min-tokens", "stop", "stop-token-ids", "ignore-eos"}},
+                  {"Sampling", {"temperature", "top-p", "top-k", "min-p", "seed", "n"}},
+                  {"Penalties and banned words",
+                   {"repetition-penalty", "presence-penalty", "frequency-penalty", "logit-bias",
+                    "bad-word", "bad-word-ids"}},
+                  {"What is printed", {"json", "timing", "logprobs", "prompt-logprobs"}},
+                  {"How it is served", {"mode", "slo-ttft-ms", "slo-tpot-ms", "request-id"}}}},
+      {.name = "tokenize",
+       .usage = "baton-client tokenize \"TEXT\": prints the ids of its tokens; `-` reads standard "
+                "input.",
+       .groups = {{"Text", {"parse-special", "add-special", "model"}},
+                  {"What is printed", {"json", "pieces"}}}},
+      {.name = "detokenize",
+       .usage = "baton-client detokenize 1,2,3: prints the text of token ids.",
+       .groups = {{"Text", {"skip-special", "model"}}, {"What is printed", {"json"}}}},
+      {.name = "models",
+       .usage = "baton-client models: prints what is served.",
+       .groups = {{"What is printed", {"json"}}}},
+      {.name = "health",
+       .usage = "baton-client health: prints what the router says of itself; fails unless that is "
+                "SERVING."},
+      {.name = "wait", .usage = "baton-client wait: returns once the router can serve."},
   };
-  return *flags;
+  return *commands;
+}
+
+bool Understands(const CommandHelp& command, const std::string& flag) {
+  return absl::c_any_of(command.groups, [&](const FlagGroup& group) {
+    return absl::c_linear_search(group.flags, flag);
+  });
 }
 
 bool Given(absl::string_view flag) {
@@ -182,16 +183,18 @@ bool Given(absl::string_view flag) {
 void CheckCommandLine(const std::vector<std::string>& words) {
   if (words.empty())
     RefuseToStart("a command is needed: generate, tokenize, detokenize, models, health or wait");
-  const auto command = FlagsOfCommands().find(words[0]);
-  if (command == FlagsOfCommands().end()) {
+  const auto command =
+      absl::c_find_if(Commands(), [&](const CommandHelp& one) { return one.name == words[0]; });
+  if (command == Commands().end()) {
     RefuseToStart(absl::StrCat("unknown command '", words[0],
                                "': it is generate, tokenize, detokenize, models, health or wait"));
   }
-  for (const std::string& flag : GivenFlags()) {
-    if (flag == "router" || flag == "timeout" || absl::StartsWith(flag, "log_")) continue;
-    if (absl::c_linear_search(command->second, flag)) continue;
-    RefuseToStart(
-        absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ", words[0]));
+  for (const std::string& given : GivenFlags()) {
+    const std::string flag = absl::StrReplaceAll(given, {{"_", "-"}});
+    if (flag == "router" || flag == "timeout" || absl::StartsWith(flag, "log-")) continue;
+    if (Understands(*command, flag)) continue;
+    RefuseToStart(absl::StrCat("--", flag, " is no flag of ", words[0], "; ", words[0],
+                               " --help lists those there are"));
   }
   const bool needs_text = words[0] == "tokenize" || words[0] == "detokenize";
   const bool takes_text = needs_text || words[0] == "generate";
@@ -357,7 +360,11 @@ absl::Status Run(RouterCalls* calls, const std::vector<std::string>& words,
 }
 
 int Main(int argc, char** argv) {
-  const std::vector<std::string> words = StartProgram(argc, argv, kUsage);
+  const std::vector<std::string> words =
+      StartProgram(argc, argv,
+                   {kUsage,
+                    {{"The call", {"router", "timeout"}}, {"Log", {"log-level", "log-format"}}},
+                    Commands()});
   CheckCommandLine(words);
   const std::string router = absl::GetFlag(FLAGS_router);
   if (!IsHostPort(router)) RefuseToStart(absl::StrCat("--router=", router, " is not HOST:PORT"));

@@ -3,15 +3,19 @@
 #include <string>
 #include <vector>
 
+#include "common/base/program.h"
+
 namespace baton {
 
 // One subcommand. Each stands in a file of its own, NAME_command.cc, with the flags that only it
 // takes; main.cc lists them.
 struct Command {
   const char* name;
+  const char* usage;               // the first lines of its --help
   std::vector<std::string> flags;  // those it understands, as absl names them (underscores)
   size_t least_words, most_words;  // arguments after the name that are no flags
   int (*run)(const std::vector<std::string>& words);  // the words; returns the exit status
+  std::vector<FlagGroup> groups = {};                 // its flags in --help
 };
 
 // Exit statuses beside 0.

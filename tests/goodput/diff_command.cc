@@ -64,11 +64,15 @@ int PrintDiff(const std::vector<std::string>& paths) {
 }  // namespace
 
 Command DiffCommand() {
-  return {.name = "diff",
-          .flags = {"out", "attainment", "fail_on_loss"},
-          .least_words = 2,
-          .most_words = 2,
-          .run = PrintDiff};
+  return {
+      .name = "diff",
+      .usage =
+          "baton-goodput diff FILE FILE [--fail-on-loss]: shows two runs or searches side by side.",
+      .flags = {"out", "attainment", "fail_on_loss"},
+      .least_words = 2,
+      .most_words = 2,
+      .run = PrintDiff,
+      .groups = {{"Comparison", {"attainment", "fail-on-loss"}}, {"What is written", {"out"}}}};
 }
 
 }  // namespace baton

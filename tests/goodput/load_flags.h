@@ -4,12 +4,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/program.h"
 #include "tests/goodput/load_spec.h"
 
 namespace baton {
 
 // The flags that describe a load, for every subcommand that runs one.
 const std::vector<std::string>& LoadFlagNames();
+
+// The same as --help shows them.
+std::vector<FlagGroup> LoadFlagGroups();
 
 // InvalidArgument names the flag. Targets are left empty; the warm-up, if it was not given, is
 // 30 s, which SetTargets may lengthen.

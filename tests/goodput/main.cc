@@ -16,6 +16,7 @@
 #include "tests/goodput/report_command.h"
 #include "tests/goodput/run_command.h"
 #include "tests/goodput/search_command.h"
+#include "tests/goodput/slos_command.h"
 #include "tests/goodput/verdict_command.h"
 
 namespace baton {
@@ -24,16 +25,18 @@ namespace {
 constexpr char kUsage[] =
     R"(baton-goodput: loads a router in open loop and tells how many answers were in time.
 
-  baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=FILE] [--out=FILE]
+  baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=NAME] [--out=FILE]
                                  one load, one verdict
-  baton-goodput search --rate=R --slo=FILE --out=FILE [--compare=disaggregated,colocated,auto] ...
+  baton-goodput search --rate=R --slo=NAME --out=FILE [--compare=disaggregated,colocated,auto] ...
                                  the highest rate that keeps an attainment, from R up or down
-  baton-goodput verdict FILE [--slo=FILE]
+  baton-goodput verdict FILE [--slo=NAME]
                                  the verdict of a run file once more, or by other targets
   baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]
                                  a page made of runs and searches, its figures beside it as JSON
   baton-goodput diff FILE FILE [--fail-on-loss]
                                  two runs or searches side by side
+  baton-goodput slos             the latency targets that --slo finds by their names; it takes files, too
+  baton-goodput COMMAND --help   the flags of one command
 
 Exits with 0 when all went well, also where requests failed or were late; 1 when the load could not be
 run or a file not be read, when under --expect a request failed or a token differed, or when diff
@@ -43,9 +46,18 @@ what is open and writes what there is; a second Ctrl-C leaves at once. verdict e
 judged by the targets it was given.)";
 
 const std::vector<Command>& Commands() {
-  static const auto* commands = new std::vector<Command>{
-      RunCommand(), SearchCommand(), VerdictCommand(), ReportCommand(), DiffCommand()};
+  static const auto* commands =
+      new std::vector<Command>{RunCommand(),    SearchCommand(), VerdictCommand(),
+                               ReportCommand(), DiffCommand(),   SlosCommand()};
   return *commands;
+}
+
+ProgramHelp Help() {
+  std::vector<CommandHelp> commands;
+  for (const Command& command : Commands()) {
+    commands.push_back({.name = command.name, .usage = command.usage, .groups = command.groups});
+  }
+  return {kUsage, {{"Log", {"log-level", "log-format"}}}, std::move(commands)};
 }
 
 // Names what does not fit together, and exits 2.
@@ -85,7 +97,7 @@ bool FlagGiven(const std::string& flag) {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> words = baton::StartProgram(argc, argv, baton::kUsage);
+  const std::vector<std::string> words = baton::StartProgram(argc, argv, baton::Help());
   const baton::Command& command = baton::CommandOf(words);
   // Before any thread starts, as they inherit it: on a machine that the load itself fills, sending
   // in time and reading the clock in time come first. Not everybody may; then lag is told as it is.

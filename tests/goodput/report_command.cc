@@ -124,11 +124,17 @@ int MakeReport(const std::vector<std::string>& paths) {
 }  // namespace
 
 Command ReportCommand() {
-  return {.name = "report",
-          .flags = {"out", "attainment", "title", "svg"},
-          .least_words = 1,
-          .most_words = 1000,
-          .run = MakeReport};
+  return {
+      .name = "report",
+      .usage =
+          "baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]: makes a page of runs and "
+          "searches, its\nfigures beside it as JSON.",
+      .flags = {"out", "attainment", "title", "svg"},
+      .least_words = 1,
+      .most_words = 1000,
+      .run = MakeReport,
+      .groups = {{"What is written", {"out", "svg", "title"}},
+                 {"What runs are held against", {"attainment"}}}};
 }
 
 }  // namespace baton

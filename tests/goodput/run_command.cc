@@ -14,12 +14,14 @@
 #include "tests/goodput/progress_line.h"
 #include "tests/goodput/run_file.h"
 #include "tests/goodput/slo_file.h"
+#include "tests/goodput/slo_folder.h"
 #include "tests/goodput/stop_on_signal.h"
 #include "tests/goodput/unloaded.h"
 #include "tests/goodput/verdict_text.h"
 
 ABSL_FLAG(std::string, slo, "",
-          "file of latency targets (tests/goodput/slo has some); none: whatever completes is good");
+          "latency targets: the path of a file, or a name that `slos` lists, such as chat; none: "
+          "whatever completes is good");
 ABSL_FLAG(
     std::string, out, "",
     "file to write: of run and search their results, of report the page, of diff its figures");
@@ -47,7 +49,7 @@ absl::StatusOr<Plan> MakePlan() {
   if (!spec.ok()) return spec.status();
   Plan plan{.spec = *std::move(spec)};
   if (const std::string path = absl::GetFlag(FLAGS_slo); !path.empty()) {
-    absl::StatusOr<SloFile> slo = ReadSloFile(path);
+    absl::StatusOr<SloFile> slo = ReadSloFromFlag();
     if (!slo.ok()) return slo.status();
     plan.slo = *std::move(slo);
     plan.spec.given["slo"] = path;
@@ -138,7 +140,17 @@ int ExitStatus(const RunResult& run) {
 Command RunCommand() {
   std::vector<std::string> flags = LoadFlagNames();
   flags.insert(flags.end(), {"slo", "out", "expect", "expect_write"});
-  return {.name = "run", .flags = flags, .least_words = 0, .most_words = 0, .run = RunOnce};
+  std::vector<FlagGroup> groups = LoadFlagGroups();
+  groups.push_back({"Targets and results", {"slo", "out", "expect", "expect-write"}});
+  return {.name = "run",
+          .usage =
+              "baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=NAME] "
+              "[--out=FILE]: sends one\nload and gives one verdict.",
+          .flags = flags,
+          .least_words = 0,
+          .most_words = 0,
+          .run = RunOnce,
+          .groups = groups};
 }
 
 }  // namespace baton

@@ -25,6 +25,7 @@
 #include "tests/goodput/search/compared_search.h"
 #include "tests/goodput/search/search_result.h"
 #include "tests/goodput/slo_file.h"
+#include "tests/goodput/slo_folder.h"
 #include "tests/goodput/stop_on_signal.h"
 #include "tests/goodput/unloaded.h"
 
@@ -200,8 +201,9 @@ absl::StatusOr<Plan> MakePlan() {
   const std::string slo = absl::GetFlag(FLAGS_slo);
   if (slo.empty())
     return absl::InvalidArgumentError(
-        "search needs --slo=FILE: without targets no rate is too high");
-  absl::StatusOr<SloFile> read = ReadSloFile(slo);
+        "search needs --slo=NAME, such as chat (`slos` lists them), or --slo=FILE: without targets "
+        "no rate is too high");
+  absl::StatusOr<SloFile> read = ReadSloFromFlag();
   if (!read.ok()) return read.status();
   plan.slo = *std::move(read);
   if (absl::Status status = LimitHighestRate(plan.spec, plan.slo, &plan.options); !status.ok())
@@ -441,7 +443,23 @@ Command SearchCommand() {
                 "highest_rate", "least_requests", "steady", "time_budget", "title"});
   // A window is ended by its time alone, and its requests are followed by a tail.
   flags.erase(std::remove(flags.begin(), flags.end(), "requests"), flags.end());
-  return {.name = "search", .flags = flags, .least_words = 0, .most_words = 0, .run = Search};
+  std::vector<FlagGroup> groups = {{"What is looked for", {"slo", "attainment", "compare"}},
+                                   {"How far and how long",
+                                    {"lowest-rate", "highest-rate", "resolution", "least-requests",
+                                     "longest-probe", "time-budget", "steady"}},
+                                   {"Results", {"out", "title"}}};
+  for (FlagGroup& group : LoadFlagGroups()) groups.push_back(std::move(group));
+  return {
+      .name = "search",
+      .usage =
+          "baton-goodput search --rate=R --slo=NAME --out=FILE [--compare=disaggregated,"
+          "colocated,auto] ...:\nlooks for the highest rate that keeps an attainment, from R up "
+          "or down.",
+      .flags = flags,
+      .least_words = 0,
+      .most_words = 0,
+      .run = Search,
+      .groups = groups};
 }
 
 }  // namespace baton

@@ -76,6 +76,7 @@ absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& tex
     if (all.contains(key) && !all[key].is_string()) return refuse(key, "it must be a string");
   }
   slo.name = all.contains("name") ? all["name"].get<std::string>() : path;
+  if (all.contains("about")) slo.about = all["about"].get<std::string>();
   if (all.contains("sources")) {
     absl::Status status;
     JsonReader reader(&all, "", &status);

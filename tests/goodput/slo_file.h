@@ -21,6 +21,7 @@ struct SloTarget {
 // or a multiple of what the tool measures on an idle server ("10x").
 struct SloFile {
   std::string name;
+  std::string about;   // whom these targets are for; may be empty
   std::string source;  // all of them
   std::optional<SloTarget> ttft, tpot, e2e;
 

@@ -10,6 +10,7 @@
 #include "tests/goodput/run_command.h"
 #include "tests/goodput/run_file.h"
 #include "tests/goodput/slo_file.h"
+#include "tests/goodput/slo_folder.h"
 #include "tests/goodput/verdict_text.h"
 
 ABSL_DECLARE_FLAG(std::string, slo);
@@ -24,7 +25,7 @@ int PrintVerdict(const std::vector<std::string>& words) {
     return kExitFailed;
   }
   if (const std::string path = absl::GetFlag(FLAGS_slo); !path.empty()) {
-    const absl::StatusOr<SloFile> slo = ReadSloFile(path);
+    const absl::StatusOr<SloFile> slo = ReadSloFromFlag();
     if (!slo.ok()) RefuseToStart(slo.status().message());
     if (slo->IsRelative() && !run->unloaded.has_value()) {
       RefuseToStart(absl::StrCat(path,
@@ -44,7 +45,15 @@ int PrintVerdict(const std::vector<std::string>& words) {
 
 Command VerdictCommand() {
   return {
-      .name = "verdict", .flags = {"slo"}, .least_words = 1, .most_words = 1, .run = PrintVerdict};
+      .name = "verdict",
+      .usage =
+          "baton-goodput verdict FILE [--slo=NAME]: gives the verdict of a run file once more, or "
+          "by other targets.",
+      .flags = {"slo"},
+      .least_words = 1,
+      .most_words = 1,
+      .run = PrintVerdict,
+      .groups = {{"Targets", {"slo"}}}};
 }
 
 }  // namespace baton
