@@ -14,6 +14,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/model/model_config.h"
 #include "common/rpc/dial.h"
+#include "common/rpc/listen_check.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/serving_mode.h"
 #include "common/tokenizer/tokenizer.h"
@@ -122,6 +123,9 @@ RouterServer::Options OptionsFromFlags() {
   if (!IsHostPort(options.listen)) {
     RefuseToStart(absl::StrCat("--listen is '", options.listen,
                                "'; it takes HOST:PORT with a port from 0 to 65535"));
+  }
+  if (const absl::Status status = CheckListen(options.listen); !status.ok()) {
+    RefuseToStart(absl::StrCat("--listen: ", status.message()));
   }
   absl::StatusOr<std::string> token = AttachToken(absl::GetFlag(FLAGS_attach_token));
   if (!token.ok()) RefuseToStart(token.status().message());

@@ -9,15 +9,13 @@
 #include "absl/time/clock.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/limits.h"
+#include "common/rpc/listen_check.h"
 #include "grpc/health/v1/health.pb.h"
 
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
-  if (!IsHostPort(options.listen)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "listen address '", options.listen, "' is not HOST:PORT with a port from 0 to 65535"));
-  }
+  if (absl::Status status = CheckListen(options.listen); !status.ok()) return status;
   LogGrpc();
   // Plugins are process-wide switches of gRPC; setting them again changes nothing.
   grpc::EnableDefaultHealthCheckService(true);
@@ -46,8 +44,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("can't listen on ", options.listen,
-                                               ": the address is in use or not this machine's"));
+    // It was free a moment ago.
+    return absl::UnavailableError(absl::StrCat(
+        "can't listen on ", options.listen, ": another program took the port; choose another one"));
   }
   server->address_ = WithPort(options.listen, port);
   return server;

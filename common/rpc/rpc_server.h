@@ -24,8 +24,7 @@ class RpcServer {
     // a tenth; what runs on it goes on. At least a millisecond.
     absl::Duration connection_age = absl::InfiniteDuration();
   };
-  // InvalidArgument when `listen` is not host:port; Unavailable when it can't be bound (taken, not
-  // ours).
+  // The errors are those of CheckListen.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const Options& options);
   ~RpcServer();
 

@@ -19,6 +19,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/limits.h"
+#include "common/rpc/listen_check.h"
 #include "common/worker/auto_flag.h"
 #include "common/worker/worker_metrics.h"
 #include "kv_transfer/device_transport.h"
@@ -151,7 +152,11 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
   }
   const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
   if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
-  const LeaveOnStop leave;  // weights take their time
+  // Before the weights, which take their time.
+  if (const absl::Status status = CheckListen(absl::GetFlag(FLAGS_listen)); !status.ok()) {
+    RefuseToStart(absl::StrCat("--listen: ", status.message()));
+  }
+  const LeaveOnStop leave;
   Log(Severity::kInfo, "loading_model", {{"folder", absl::GetFlag(FLAGS_model)}});
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
   host->epoch_ = RandomU64();
@@ -221,7 +226,7 @@ std::string WorkerHost::attach_token() {
 void WorkerHost::Listen(grpc::Service* service, absl::string_view service_name) {
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
       RpcServer::Start({.listen = absl::GetFlag(FLAGS_listen), .services = {service}});
-  RefuseUnlessOk(server.status());
+  if (!server.ok()) RefuseToStart(absl::StrCat("--listen: ", server.status().message()));
   server_ = *std::move(server);
   service_name_ = std::string(service_name);
   const std::string advertise = absl::GetFlag(FLAGS_advertise);
