@@ -44,6 +44,7 @@ void ProcessLog::BeginRun() {
   partial_.clear();
   address_.reset();
   last_line_.clear();
+  last_warning_.clear();
   refusal_.clear();
 }
 
@@ -80,8 +81,11 @@ void ProcessLog::TakeLine(absl::string_view line) {
       const std::string name = Text(event, "event");
       if (name == "listening") address_ = Text(event, "address");
       if (name == "refused_to_start") refusal_ = Text(event, "because");
-      const std::string message = Text(event, "message");
+      std::string message = Text(event, "message");
+      if (message.empty()) message = Text(event, "why");
       last_line_ = message.empty() ? name : absl::StrCat(name, " ", message);
+      const std::string level = Text(event, "level");
+      if (level == "warn" || level == "error") last_warning_ = last_line_;
       return;
     }
   }
@@ -91,7 +95,11 @@ void ProcessLog::TakeLine(absl::string_view line) {
     said = line.substr(colon + 2);  // "baton-decode: --kv-bytes is ...", as RefuseToStart writes
     refusal_ = std::string(said);
   }
-  last_line_ = std::string(WithoutPrefix(said));
+  const absl::string_view shown = WithoutPrefix(said);
+  last_line_ = std::string(shown);
+  const bool is_event = shown.size() < said.size();
+  const char severity = is_event ? said[said.find(' ') + 1] : ' ';
+  if (severity == 'W' || severity == 'E') last_warning_ = last_line_;
 }
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/base/log.h"
@@ -54,6 +55,22 @@ TEST_F(ProcessLogTest, TheReasonOfARefusalWinsOverWhatOtherLibrariesSay) {
   EXPECT_EQ(log_.last_line(), "[warn] something else");
   log_.BeginRun();
   EXPECT_EQ(log_.reason(), "");
+}
+
+// Why a router can't pair workers is a warning; what it says afterwards explains nothing.
+TEST_F(ProcessLogTest, AWarningStaysKnown) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    log_.BeginRun();
+    EXPECT_EQ(log_.last_warning(), "");
+    const auto append = [&](Severity severity, const char* event) {
+      Append(LogLine(format, "2026-11-23T06:13:02.123456Z", severity, "baton-router", event,
+                     {{"why", "numerics"}}));
+    };
+    append(Severity::kWarning, "worker_without_partner");
+    append(Severity::kInfo, "not_serving");
+    EXPECT_THAT(log_.last_warning(), testing::StartsWith("worker_without_partner "));
+    EXPECT_THAT(log_.last_line(), testing::StartsWith("not_serving"));
+  }
 }
 
 TEST_F(ProcessLogTest, TheLastStateOfAProgressBarIsTheLastLine) {

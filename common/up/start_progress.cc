@@ -8,8 +8,7 @@
 namespace baton {
 namespace {
 
-// A line of a terminal should hold it.
-constexpr size_t kMostWhyBytes = 160;
+constexpr size_t kMostWhyBytes = 240;
 
 std::string Shortened(const std::string& why) {
   if (why.size() <= kMostWhyBytes) return why;

@@ -316,7 +316,12 @@ class Up {
     }
     if (!missing.empty()) return missing;
     if (waiter_ == 0 && !can_serve_) StartWaiter();
-    if (!can_serve_) missing.push_back({"the router to serve", logs_.at("router").last_line()});
+    const ProcessLog& router = logs_.at("router");
+    if (!can_serve_) {
+      missing.push_back({"the router to serve", router.last_warning().empty()
+                                                    ? router.last_line()
+                                                    : router.last_warning()});
+    }
     return missing;
   }
 
