@@ -7,10 +7,9 @@
 
 #include <sched.h>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/control_groups.h"
 
 namespace baton::cpu {
 namespace {
@@ -40,38 +39,12 @@ int CoresOfV1(const std::string& folder) {
   return Cores(FirstLine(folder + "/cpu.cfs_quota_us"), FirstLine(folder + "/cpu.cfs_period_us"));
 }
 
-// The least of a group and those above it. Inside a container the path may be one that only its
-// host has; what is mounted is then the group itself.
-int LeastUpwards(const std::string& mount, std::string path, int (*cores_of)(const std::string&)) {
-  int least = 0;
-  for (;;) {
-    const int cores = cores_of(mount + path);
-    if (cores > 0 && (least == 0 || cores < least)) least = cores;
-    const size_t slash = path.rfind('/');
-    if (slash == std::string::npos) return least;
-    path.resize(slash);
-  }
-}
-
 }  // namespace
 
 int QuotaCores(const std::string& root) {
-  const std::string mount = absl::StrCat(root, "/sys/fs/cgroup");
-  std::ifstream groups(absl::StrCat(root, "/proc/self/cgroup"));
   int least = 0;
-  for (std::string line; std::getline(groups, line);) {
-    // "0::/path" of version 2, "4:cpu,cpuacct:/path" of version 1.
-    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (parts.size() != 3) continue;
-    const std::string path = parts[2] == "/" ? "" : parts[2];
-    int cores = 0;
-    if (parts[0] == "0") {
-      cores = LeastUpwards(mount, path, CoresOfV2);
-    } else {
-      const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
-      if (std::find(controllers.begin(), controllers.end(), "cpu") == controllers.end()) continue;
-      cores = LeastUpwards(absl::StrCat(mount, "/cpu"), path, CoresOfV1);
-    }
+  for (const ControlGroup& group : ControlGroupsOf(root, "cpu")) {
+    const int cores = group.version == 2 ? CoresOfV2(group.folder) : CoresOfV1(group.folder);
     if (cores > 0 && (least == 0 || cores < least)) least = cores;
   }
   return least;

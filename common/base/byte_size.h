@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace baton {
+
+// A number of bytes, for flags. Reads "4Gi" and "4GiB" as 4 x 2^30, "4G" and "4GB" as 4 x 10^9, and
+// the same for K, M, T and P, in upper or lower case; "1.5Gi" and a plain number of bytes as well.
+struct ByteSize {
+  uint64_t bytes = 0;
+};
+
+// InvalidArgument names the text and the forms that are understood.
+absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text);
+
+// The shortest text that ParseByteSize reads as exactly `bytes`: "4Gi", "1500M", or all digits.
+std::string ByteSizeText(uint64_t bytes);
+
+// For people, in powers of ten as disks and model hubs count: "16.1 GB", "523 MB", "12 kB".
+std::string RoundedBytes(uint64_t bytes);
+
+bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error);
+std::string AbslUnparseFlag(const ByteSize& size);
+
+}  // namespace baton
