@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/page_in.h"
 #include "common/base/random.h"
 #include "kv_transfer/device_checksums.h"
+#include "kv_transfer/memory_budget.h"
 
 namespace baton {
 namespace {
@@ -75,6 +77,13 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
   auto meta = transport->Allocate(plane->meta().Bytes());
   if (!meta.ok()) return meta.status();
   plane->meta_ = *std::move(meta);
+  if (plane->options_.page_in) {
+    if (absl::Status status = plane->PageIn(); !status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat("KV pool of ", options.blocks, " blocks of ",
+                                       options.layout.BlockBytes(), " bytes: ", status.message()));
+    }
+  }
   if (absl::Status status = plane->MakeChecksums(); !status.ok()) return status;
   if (absl::Status status = plane->WritePattern(); !status.ok()) return status;
   transport->SetNoteHandler([plane = plane.get()](absl::string_view note) {
@@ -89,6 +98,24 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
 
 KvPlane::KvPlane(Transport* transport, Options options)
     : transport_(transport), options_(std::move(options)) {}
+
+absl::Status KvPlane::PageIn() {
+  std::vector<const TransportMemory*> memories = {&meta_};
+  if (!pool_.on_device) memories.push_back(&pool_);
+  uint64_t total = 0, before = 0;
+  for (const TransportMemory* memory : memories) total += memory->bytes;
+  for (const TransportMemory* memory : memories) {
+    const absl::Status status =
+        PageInForWriting(memory->data, memory->bytes, [&](uint64_t done) -> absl::Status {
+          if (options_.on_page_in) options_.on_page_in(before + done, total);
+          // Another process may take memory at the same time: the kernel would kill one of them.
+          return CheckMemoryFor(total - before - done);
+        });
+    if (!status.ok()) return status;
+    before += memory->bytes;
+  }
+  return absl::OkStatus();
+}
 
 absl::Status KvPlane::MakeChecksums() {
   if (!pool_.on_device) {

@@ -67,6 +67,11 @@ class KvPlane {
     DeviceRuntime* device = nullptr;
     Kernel checksum_kernel;
     absl::Duration proof_timeout = absl::Seconds(5);
+    // Takes every page of the host memory of pool and KvMeta in Create, so that a lack of memory
+    // shows then and not under load. Without it a page is taken when it is first written.
+    bool page_in = false;
+    // Told how far that is, on the caller's thread; may be null.
+    std::function<void(uint64_t done_bytes, uint64_t total_bytes)> on_page_in;
   };
   // Of the notes that arrived. Those that are counted here were dropped.
   struct Counters {
@@ -162,6 +167,7 @@ class KvPlane {
   struct Peer;
 
   KvPlane(Transport* transport, Options options);
+  absl::Status PageIn();
   absl::Status MakeChecksums();
   absl::Status WritePattern();
   absl::Status Fits(const KvPeer& peer, const KvAddress& at) const;

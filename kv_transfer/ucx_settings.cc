@@ -102,7 +102,7 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
       {"tcp", "RX_SEG_SIZE", "512K", {"UCX_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
       // Or a host that is gone would hold the KV thread up in connect().
       {"tcp", "CONN_NB", "y", {"UCX_CONN_NB", "UCX_TCP_CONN_NB"}},
-      // Fresh pages, so that the memory is zero and costs nothing until it is used.
+      // Fresh pages, so that the memory is zero. The KV plane pages a worker's pool in.
       {"", "ALLOC_PRIO", "md:sysv,md:posix,mmap", {"UCX_ALLOC_PRIO"}},
   };
   ucp_config_t* config = nullptr;

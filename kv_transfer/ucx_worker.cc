@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
+#include "common/base/usable_memory.h"
 #include "kv_transfer/byte_packer.h"
 #include "kv_transfer/memory_budget.h"
 #include "kv_transfer/ucx_devices.h"
@@ -152,7 +153,7 @@ absl::StatusOr<TransportMemory> UcxWorker::Allocate(size_t bytes) {
   if (status != UCS_OK) {
     return UcxError(
         absl::StatusCode::kResourceExhausted,
-        absl::StrCat("allocating ", bytes, " bytes, of ", AvailableMemoryBytes(), " available"),
+        absl::StrCat("allocating ", bytes, " bytes, of ", ReadUsableMemory().bytes, " available"),
         status);
   }
   memory_.push_back(handle);

@@ -1,0 +1,80 @@
+#include "kv_transfer/kv_plane.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "common/base/usable_memory.h"
+#include "kv_transfer/inprocess_transport.h"
+#include "kv_transfer/memory_budget.h"
+#include "kv_transfer/ucx_transport.h"
+
+namespace baton {
+namespace {
+
+using testing::HasSubstr;
+
+// 64 KiB a block.
+constexpr KvLayout kLayout = {
+    .layers = 4, .kv_heads = 2, .head_dim = 64, .block_tokens = 16, .type = DType::kF32};
+
+// Whether every page of that memory has been taken.
+bool AllResident(const std::byte* data, size_t bytes) {
+  std::vector<unsigned char> pages((bytes + 4095) / 4096);
+  if (mincore(const_cast<std::byte*>(data), bytes, pages.data()) != 0) return false;
+  for (const unsigned char page : pages) {
+    if ((page & 1) == 0) return false;
+  }
+  return true;
+}
+
+TEST(KvPlaneTest, AllOfItsMemoryIsTakenAtStartWhereThatIsAskedFor) {
+  InProcessFabric fabric(InProcessFabric::Options{});
+  for (const bool ucx : {false, true}) {
+    SCOPED_TRACE(ucx);
+    absl::StatusOr<std::unique_ptr<Transport>> transport = fabric.CreateTransport();
+    if (ucx) transport = CreateUcxTransport({.tls = "shm"});
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    uint64_t last = 0, total = 0, calls = 0;
+    KvPlane::Options options = {.epoch = 7, .numerics_id = "n", .layout = kLayout, .blocks = 600};
+    options.page_in = true;
+    options.on_page_in = [&](uint64_t done, uint64_t of) {
+      EXPECT_GE(done, last);
+      last = done;
+      total = of;
+      ++calls;
+    };
+    const auto plane = KvPlane::Create(transport->get(), options);
+    ASSERT_TRUE(plane.ok()) << plane.status();
+    const size_t bytes = KvMeta::PoolBytes(kLayout, options.blocks);
+    EXPECT_TRUE(AllResident((*plane)->pool(), bytes));
+    EXPECT_TRUE(AllResident((*plane)->meta_data(), (*plane)->meta().Bytes()));
+    EXPECT_EQ((*plane)->pool()[bytes / 2], std::byte{0});
+    EXPECT_GE(total, bytes);
+    EXPECT_EQ(last, total);
+    EXPECT_GT(calls, 3u);
+
+    options.page_in = false;
+    options.on_page_in = nullptr;
+    options.epoch = 8;
+    const auto lazy = KvPlane::Create(transport->get(), options);
+    ASSERT_TRUE(lazy.ok()) << lazy.status();
+    EXPECT_FALSE(AllResident((*lazy)->pool(), bytes));
+  }
+}
+
+TEST(KvPlaneTest, WhatIsMoreThanThereIsIsRefusedWithTheLimit) {
+  const UsableMemory memory = ReadUsableMemory();
+  const absl::Status status = CheckMemoryFor(memory.limit_bytes);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("does not fit"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(memory.limit));
+  EXPECT_TRUE(CheckMemoryFor(1).ok());
+}
+
+}  // namespace
+}  // namespace baton
