@@ -4,6 +4,7 @@
 #include <bit>
 #include <new>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -93,10 +94,10 @@ struct Model::Parts {
 
   // Fills data and type of the weights, which have their sizes, from the tensor of that place.
   absl::Status LoadTensor(const Place& place, Backend* backend);
-  absl::Status LoadAll(Backend* backend);
+  absl::Status LoadAll(Backend* backend, const Progress& progress);
   // Hands out what the tensor of that place holds.
   absl::Status LoadRows(const Place& place, DType type, const void* data, Backend* backend);
-  absl::Status MakeAll(const RandomWeights& random, Backend* backend);
+  absl::Status MakeAll(const RandomWeights& random, Backend* backend, const Progress& progress);
   // Refuses tensors nobody asked for: a bias that config.json denies would be left out silently.
   absl::Status CheckLeftovers() const;
 
@@ -115,6 +116,7 @@ struct Model::Parts {
   Checkpoint checkpoint;
   absl::flat_hash_set<std::string> used;
   std::vector<std::string> table;  // of every used tensor, for the fingerprint
+  bool copied = false;             // by the backend, from the files
   bool f16_matrices = false, bf16_matrices = false, f32_matrices = false;
 };
 
@@ -192,6 +194,10 @@ absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
   if (!sampled.ok()) return sampled.status();
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
                                absl::Hex(*sampled)));
+  if (copied) {
+    // In order and with read-ahead, which a copy from the mapping would not have.
+    if (auto status = file->PageIn(*entry, nullptr); !status.ok()) return status;
+  }
   if (auto status = LoadRows(place, *type, file->Bytes(*entry).data(), backend); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(file->path(), ": ", status.message()));
   }
@@ -223,8 +229,13 @@ absl::Status Model::Parts::LoadRows(const Place& place, DType type, const void* 
   return absl::OkStatus();
 }
 
-absl::Status Model::Parts::MakeAll(const RandomWeights& random, Backend* backend) {
+absl::Status Model::Parts::MakeAll(const RandomWeights& random, Backend* backend,
+                                   const Progress& progress) {
   const std::vector<Place> places = Places();
+  uint64_t total = 0;
+  for (const Place& place : places) {
+    total += DTypeBytes(RandomWeights::kType) * place.shape.elements();
+  }
   const auto room = [](int64_t elements) {
     return std::unique_ptr<uint16_t[]>(new (std::nothrow) uint16_t[elements]);
   };
@@ -247,6 +258,7 @@ absl::Status Model::Parts::MakeAll(const RandomWeights& random, Backend* backend
     if (auto status = LoadRows(place, RandomWeights::kType, values, backend); !status.ok()) {
       return absl::Status(status.code(), absl::StrCat("random weights: ", status.message()));
     }
+    if (progress) progress(weight_bytes, total);
   }
   if (config.tied_embeddings) head = embedding;
   weight_type = RandomWeights::kType;
@@ -270,9 +282,17 @@ absl::Status Model::Parts::CheckLeftovers() const {
   return absl::OkStatus();
 }
 
-absl::Status Model::Parts::LoadAll(Backend* backend) {
-  for (const Place& place : Places()) {
+absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
+  const std::vector<Place> places = Places();
+  copied = backend->copies_weights();
+  uint64_t total = 0;
+  for (const Place& place : places) {
+    const auto found = checkpoint.tensors().find(place.shape.name);
+    if (found != checkpoint.tensors().end()) total += found->second.entry->bytes;
+  }
+  for (const Place& place : places) {
     if (auto status = LoadTensor(place, backend); !status.ok()) return status;
+    if (copied && progress) progress(weight_bytes, total);
   }
   if (config.tied_embeddings) head = embedding;
   if (auto status = CheckLeftovers(); !status.ok()) return status;
@@ -290,23 +310,51 @@ Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Model::~Model() = default;
 
 absl::StatusOr<std::unique_ptr<const Model>> Model::Load(const std::string& folder,
-                                                         Backend* backend) {
+                                                         Backend* backend,
+                                                         const Progress& progress) {
   const auto config = ReadModelConfig(folder);
   if (!config.ok()) return config.status();
   auto parts = std::make_unique<Parts>(*config);
   auto checkpoint = Checkpoint::Open(folder);
   if (!checkpoint.ok()) return checkpoint.status();
   parts->checkpoint = *std::move(checkpoint);
-  if (auto status = parts->LoadAll(backend); !status.ok()) return status;
+  if (auto status = parts->LoadAll(backend, progress); !status.ok()) return status;
   return std::unique_ptr<const Model>(new Model(std::move(parts)));
 }
 
 absl::StatusOr<std::unique_ptr<const Model>> Model::WithRandomWeights(const ModelConfig& config,
                                                                       uint64_t seed,
-                                                                      Backend* backend) {
+                                                                      Backend* backend,
+                                                                      const Progress& progress) {
   auto parts = std::make_unique<Parts>(config);
-  if (auto status = parts->MakeAll(RandomWeights(seed), backend); !status.ok()) return status;
+  if (auto status = parts->MakeAll(RandomWeights(seed), backend, progress); !status.ok())
+    return status;
   return std::unique_ptr<const Model>(new Model(std::move(parts)));
+}
+
+absl::Status Model::PageIn(const Progress& progress) const {
+  if (parts_->copied) return absl::OkStatus();
+  // In the order of the files, for disks that read ahead.
+  std::vector<CheckpointTensor> tensors;
+  uint64_t total = 0, before = 0;
+  for (const std::string& name : parts_->used) {
+    tensors.push_back(parts_->checkpoint.tensors().at(name));
+    total += tensors.back().entry->bytes;
+  }
+  std::sort(tensors.begin(), tensors.end(),
+            [](const CheckpointTensor& a, const CheckpointTensor& b) {
+              return std::tie(a.file->path(), a.entry->offset) <
+                     std::tie(b.file->path(), b.entry->offset);
+            });
+  for (const CheckpointTensor& tensor : tensors) {
+    const absl::Status status = tensor.file->PageIn(*tensor.entry, [&](uint64_t done) {
+      if (progress) progress(before + done, total);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+    before += tensor.entry->bytes;
+  }
+  return parts_->checkpoint.CheckUnchanged();
 }
 
 std::vector<TensorShape> Model::TensorsOf(const ModelConfig& config) {

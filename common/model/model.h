@@ -44,18 +44,28 @@ struct TensorShape {
 // Hugging Face folder. Immutable once loaded; outlives every Forward on it, and needs the backend.
 class Model {
  public:
+  // Told of bytes of weights that are there and of those that there will be; may be null.
+  using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
+
   // Reads config.json and *.safetensors (one file or an index). Every tensor's name, shape, type
-  // and extent is checked before use: InvalidArgument names file, tensor, expected and found.
+  // and extent is checked before use: InvalidArgument names file, tensor, expected and found. A
+  // backend that copies weights has them when this returns; for another one the files are only
+  // mapped, and PageIn() reads them.
   static absl::StatusOr<std::unique_ptr<const Model>> Load(const std::string& folder,
-                                                           Backend* backend);
+                                                           Backend* backend,
+                                                           const Progress& progress = nullptr);
   // Weights from a seed (random_weights.h), in bf16, made a tensor at a time: where the backend
   // copies them no more than one is in host memory. ResourceExhausted when they do not fit.
-  static absl::StatusOr<std::unique_ptr<const Model>> WithRandomWeights(const ModelConfig& config,
-                                                                        uint64_t seed,
-                                                                        Backend* backend);
+  static absl::StatusOr<std::unique_ptr<const Model>> WithRandomWeights(
+      const ModelConfig& config, uint64_t seed, Backend* backend,
+      const Progress& progress = nullptr);
   // No weights at all: for the fake backend, which never reads them.
   static std::unique_ptr<const Model> WithoutWeights(const ModelConfig& config);
   ~Model();
+
+  // Reads all weights once that are used where they are mapped, so that no step waits for the disk.
+  // Does nothing for others. DataLoss or FailedPrecondition when a file is not what it was.
+  absl::Status PageIn(const Progress& progress = nullptr) const;
 
   // Every tensor that checkpoints of such a model have, by layer.
   static std::vector<TensorShape> TensorsOf(const ModelConfig& config);

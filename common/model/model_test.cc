@@ -63,6 +63,32 @@ TEST(ModelTest, TypeOfTheMatricesIsKnownBeforeTheModelIsLoaded) {
   }
 }
 
+TEST(ModelTest, MappedWeightsAreReadOnceAndAFileCutShortMeanwhileIsAnError) {
+  TestFolder folder;
+  WriteTinyModel(folder);
+  ShardTinyModel(folder);
+  ReferenceBackend backend;
+  const auto model = Model::Load(folder.path(), &backend);
+  ASSERT_TRUE(model.ok()) << model.status();
+  uint64_t done = 0, total = 0;
+  const absl::Status read = (*model)->PageIn([&](uint64_t bytes, uint64_t of) {
+    EXPECT_GE(bytes, done);
+    done = bytes;
+    total = of;
+  });
+  EXPECT_TRUE(read.ok()) << read;
+  EXPECT_EQ(total, (*model)->weight_bytes());
+  EXPECT_EQ(done, total);
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    if (file.path().extension() == ".safetensors") {
+      std::filesystem::resize_file(file.path(), file.file_size() - 1);
+    }
+  }
+  const absl::Status cut = (*model)->PageIn();
+  EXPECT_EQ(cut.code(), absl::StatusCode::kFailedPrecondition) << cut;
+  EXPECT_TRUE(Model::WithoutWeights((*model)->config())->PageIn().ok());
+}
+
 TEST(ModelTest, TiedHeadIsTheEmbedding) {
   ReferenceBackend backend;
   const auto model = Model::Load(TestData("mha_tied_f16"), &backend);

@@ -232,8 +232,6 @@ absl::Status SafetensorsFile::Map() {
   void* mapping = mmap(nullptr, file_bytes_, PROT_READ, MAP_SHARED, fd_, 0);
   if (mapping == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": mmap"));
   mapping_ = static_cast<const std::byte*>(mapping);
-  // Advice only: without read-ahead the first step merely waits for the disk.
-  madvise(mapping, file_bytes_, MADV_WILLNEED);
   return absl::OkStatus();
 }
 
@@ -241,6 +239,13 @@ absl::Span<const std::byte> SafetensorsFile::Bytes(const SafetensorsEntry& entry
   BATON_CHECK(entry.offset <= file_bytes_ && entry.bytes <= file_bytes_ - entry.offset)
       << path_ << ": " << entry.offset << "+" << entry.bytes << " of " << file_bytes_;
   return {mapping_ + entry.offset, entry.bytes};
+}
+
+absl::Status SafetensorsFile::PageIn(const SafetensorsEntry& entry, const PageInStep& step) const {
+  const absl::Span<const std::byte> bytes = Bytes(entry);
+  const absl::Status status = PageInForReading(bytes.data(), bytes.size(), step);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(path_, ": ", status.message()));
 }
 
 absl::Status SafetensorsFile::Read(uint64_t offset, void* out, size_t bytes) const {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/page_in.h"
 
 namespace baton {
 
@@ -45,6 +46,10 @@ class SafetensorsFile {
 
   // The bytes of one of this file's entries, in the mapping; at any alignment.
   absl::Span<const std::byte> Bytes(const SafetensorsEntry& entry) const;
+
+  // Reads all of an entry's bytes into memory (page_in.h), where the page cache keeps them.
+  // DataLoss where the file no longer has them.
+  absl::Status PageIn(const SafetensorsEntry& entry, const PageInStep& step) const;
 
   // Copies `bytes` bytes at `offset` to `out` without touching the mapping. DataLoss where the file
   // no longer has them.
