@@ -359,5 +359,78 @@ TEST_F(RouterCoreTest, TooLongForThePairsIsToldWithTheSum) {
   ExpectFailed(r, Code::kInvalidArgument, "4096");
 }
 
+// What ListModels tells is what requests are held to, with pools of any size.
+class UnequalPoolsTest : public testing::TestWithParam<v1::ServingMode> {
+ protected:
+  UnequalPoolsTest() : h_(Options()) {}
+  static RouterCoreOptions Options() {
+    RouterCoreOptions options = CoreHarness::Options();
+    options.mode = GetParam();
+    return options;
+  }
+  AttachKey Attach(v1::WorkerRole role, WorkerEpoch epoch, uint32_t blocks) {
+    v1::Registration worker = CoreHarness::WorkerOf(role, absl::StrCat("w", epoch, ":1"), epoch);
+    worker.set_total_blocks(blocks);
+    return h_.Attach(worker, {1, 2});
+  }
+  // That as many tokens are listed, that a request of so many is taken, and one more is refused
+  // with that number.
+  void ExpectLimit(int tokens) {
+    EXPECT_EQ(h_.serving.context_tokens, tokens);
+    const RequestKey fits = h_.Arrive(Prompt(tokens - 5), 5);
+    EXPECT_FALSE(h_.clients.at(fits).status) << *h_.clients.at(fits).status;
+    h_.Tell(ClientCancelled{fits});
+    const RequestKey beyond = h_.Arrive(Prompt(tokens - 5), 6);
+    ASSERT_TRUE(h_.clients.at(beyond).status);
+    EXPECT_EQ(h_.clients.at(beyond).status->code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(h_.clients.at(beyond).status->message()),
+                HasSubstr(absl::StrCat("the workers take ", tokens, " tokens")));
+  }
+  void Wait(int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      h_.Advance(absl::Seconds(1));
+      h_.ReportAll();
+    }
+  }
+  CoreHarness h_;
+};
+
+TEST_P(UnequalPoolsTest, TheListedLimitIsTheOneThatRequestsMeet) {
+  const bool pairs = GetParam() == v1::SERVING_MODE_DISAGGREGATED;
+  Attach(v1::WORKER_ROLE_PREFILL, 1, 40);
+  Attach(v1::WORKER_ROLE_DECODE, 11, 100);
+  ExpectLimit(pairs ? 640 : 1600);
+  // Larger ones count at once.
+  const AttachKey prefill = Attach(v1::WORKER_ROLE_PREFILL, 2, 150);
+  const AttachKey decode = Attach(v1::WORKER_ROLE_DECODE, 12, 200);
+  ExpectLimit(pairs ? 2400 : 3200);
+  // When they are gone their size counts as long as requests wait for workers, and no longer.
+  h_.Tell(WorkerDetached{prefill});
+  h_.Tell(WorkerDetached{decode});
+  h_.closed.insert({prefill, absl::OkStatus()});
+  h_.closed.insert({decode, absl::OkStatus()});
+  Wait(29);
+  ExpectLimit(pairs ? 2400 : 3200);
+  Wait(2);
+  ExpectLimit(pairs ? 640 : 1600);
+}
+
+TEST_P(UnequalPoolsTest, WithoutAnyWorkerTheLastLimitStays) {
+  Attach(v1::WORKER_ROLE_PREFILL, 1, 200);
+  const AttachKey decode = Attach(v1::WORKER_ROLE_DECODE, 11, 100);
+  h_.Tell(WorkerDetached{decode});
+  h_.closed.insert({decode, absl::OkStatus()});
+  Wait(100);
+  ExpectLimit(1600);
+  Attach(v1::WORKER_ROLE_DECODE, 12, 60);
+  ExpectLimit(1600);
+  Wait(31);
+  ExpectLimit(960);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, UnequalPoolsTest,
+                         testing::Values(v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED,
+                                         v1::SERVING_MODE_AUTO));
+
 }  // namespace
 }  // namespace baton

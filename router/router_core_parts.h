@@ -123,7 +123,7 @@ struct Request {
 struct RouterCore::Parts {
   explicit Parts(RouterCoreOptions o)
       : options(std::move(o)),
-        workers(options.report_limit),
+        workers(options.report_limit, options.pair_wait),
         served(options.serve_identity, options.identity_lead) {
     if (options.metrics == nullptr) {
       own_metrics = std::make_unique<RequestMetrics>();

@@ -221,11 +221,7 @@ bool WorkerTable::Compatible(const Worker& a, const Worker& b) {
 void WorkerTable::RefreshPairs(absl::Time now) {
   partners_.clear();
   paired_.clear();
-  for (auto& [identity, all] : identities_) {
-    // What was offered once stays: a request that only an absent worker can take waits for it.
-    all = {.pair_capacity_tokens = all.pair_capacity_tokens,
-           .decode_capacity_tokens = all.decode_capacity_tokens};
-  }
+  for (auto& [identity, all] : identities_) all = {};
   std::map<WorkerEpoch, Worker*> prefill;
   for (auto& [key, worker] : workers_) {
     IdentityWorkers& all = identities_[worker.identity];
@@ -252,6 +248,24 @@ void WorkerTable::RefreshPairs(absl::Time now) {
           all.pair_capacity_tokens, std::min(partner.capacity_tokens(), decode.capacity_tokens()));
     }
   }
+  for (auto& [identity, all] : identities_) {
+    Offered& offered =
+        offered_.try_emplace(identity, Offered{Capacity(keep_capacity_), Capacity(keep_capacity_)})
+            .first->second;
+    offered.pair.Update(all.pair_capacity_tokens, now);
+    offered.decode.Update(all.decode_capacity_tokens, now);
+    all.pair_capacity_tokens = offered.pair.tokens();
+    all.decode_capacity_tokens = offered.decode.tokens();
+  }
+}
+
+void WorkerTable::Capacity::Update(int64_t largest, absl::Time now) {
+  if (largest > 0 && largest < tokens_) {
+    smaller_since_ = std::min(smaller_since_, now);
+    if (now < EndsAt()) return;
+  }
+  if (largest > 0) tokens_ = largest;
+  smaller_since_ = absl::InfiniteFuture();
 }
 
 const IdentityWorkers& WorkerTable::WorkersOf(const std::optional<ModelIdentity>& identity) const {
@@ -265,12 +279,16 @@ void WorkerTable::DropIdentities(const std::optional<ModelIdentity>& kept) {
   for (const auto& [key, worker] : workers_) present.insert(worker.identity);
   for (auto it = identities_.begin(); it != identities_.end();) {
     const bool drop = it->first != kept && !present.contains(it->first);
+    if (drop) offered_.erase(it->first);
     it = drop ? identities_.erase(it) : std::next(it);
   }
 }
 
 absl::Time WorkerTable::StaleAt(absl::Time now) const {
   absl::Time earliest = absl::InfiniteFuture();
+  for (const auto& [identity, offered] : offered_) {
+    earliest = std::min({earliest, offered.pair.EndsAt(), offered.decode.EndsAt()});
+  }
   for (const auto& [key, worker] : workers_) {
     if (!Ready(worker, now)) continue;
     earliest = std::min(earliest, worker.reported + report_limit_ + absl::Nanoseconds(1));

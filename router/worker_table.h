@@ -63,8 +63,9 @@ struct IdentityWorkers {
   int paired_decode = 0;   // ready decode workers in at least one of them
   int ready_prefill = 0;   // ready prefill workers, in a pair or not
   int ready_decode = 0;    // ready decode workers, in a pair or not
-  // Longest prompt and answer together, in tokens, that a pair or a decode worker alone has offered
-  // since the identity was first seen; 0 for none yet.
+  // Longest prompt and answer together, in tokens, that a pair or a decode worker alone takes: what
+  // ListModels tells, and what requests are held to. One that is gone still counts for a while, and
+  // where there is none at all the last one counts. 0 until there was one.
   int64_t pair_capacity_tokens = 0;
   int64_t decode_capacity_tokens = 0;
 
@@ -78,7 +79,9 @@ struct IdentityWorkers {
 // RouterCore: no actions, no clock.
 class WorkerTable {
  public:
-  explicit WorkerTable(absl::Duration report_limit) : report_limit_(report_limit) {}
+  // `keep_capacity`: how long a capacity counts that no worker has any more.
+  WorkerTable(absl::Duration report_limit, absl::Duration keep_capacity)
+      : report_limit_(report_limit), keep_capacity_(keep_capacity) {}
 
   // FailedPrecondition or InvalidArgument when this router can't serve such a worker (names field
   // and value). The newest registration at an address wins: `replaced` gets the processes that it
@@ -114,7 +117,7 @@ class WorkerTable {
   const IdentityWorkers& WorkersOf(const std::optional<ModelIdentity>& identity) const;
   // Forgets what identities without a worker here have offered, except for `kept`.
   void DropIdentities(const std::optional<ModelIdentity>& kept);
-  // When the next report becomes too old; InfiniteFuture when none will.
+  // When the next report becomes too old, or a capacity ends; InfiniteFuture when none will.
   absl::Time StaleAt(absl::Time now) const;
 
   enum class Choice { kTaken, kBusy, kNone };
@@ -174,16 +177,38 @@ class WorkerTable {
   Use UseOf(const Worker& worker, const std::optional<ModelIdentity>& served,
             v1::ServingMode mode) const;
 
+  // The largest capacity there is. One that is gone still counts for a while: a worker that is
+  // started again must not cost the requests that only it can hold. While there is none at all, the
+  // last one counts.
+  class Capacity {
+   public:
+    explicit Capacity(absl::Duration keep) : keep_(keep) {}
+    int64_t tokens() const { return tokens_; }
+    // `largest` of those that are ready; 0: there are none.
+    void Update(int64_t largest, absl::Time now);
+    // When another Update would take a smaller one; InfiniteFuture for never.
+    absl::Time EndsAt() const { return smaller_since_ + keep_; }
+
+   private:
+    const absl::Duration keep_;
+    int64_t tokens_ = 0;
+    absl::Time smaller_since_ = absl::InfiniteFuture();
+  };
   struct Partners {
     std::vector<Worker*> decode;  // with a proven link; checked again at use
   };
-  const absl::Duration report_limit_;
+  const absl::Duration report_limit_, keep_capacity_;
   std::map<WorkerKey, Worker> workers_;  // ordered: same events, same choices
   std::map<AttachKey, WorkerKey> by_attach_;
   WorkerKey next_key_ = 1;
   std::map<WorkerKey, Partners> partners_;  // by prefill worker
   std::set<WorkerKey> paired_;              // workers of either role in a pair of ready ones
   std::map<ModelIdentity, IdentityWorkers> identities_;
+  // What each of identities_ has offered, which outlives the workers that offered it.
+  struct Offered {
+    Capacity pair, decode;
+  };
+  std::map<ModelIdentity, Offered> offered_;
 };
 
 }  // namespace baton
