@@ -77,10 +77,34 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- if or (eq .Values.router.mode "disaggregated") (and (eq .Values.router.mode "auto") $some) }}yes{{ end }}
 {{- end }}
 
-{{/* Bytes of a quantity such as 256Mi. */}}
+{{/* Bytes of a size as the programs read it: 256Mi or 256MiB (x 2^20), 256M or 256MB (x 10^6), in any case. */}}
 {{- define "baton.bytes" -}}
-{{- $scale := get (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776) (regexFind "[KMGT]i$" .) -}}
-{{- mul (regexFind "^[0-9]+" . | int64) $scale -}}
+{{- $text := lower . | trimSuffix "b" -}}
+{{- $unit := regexFind "[kmgtp]i?$" $text -}}
+{{- $scale := get (dict "" 1 "k" 1e3 "m" 1e6 "g" 1e9 "t" 1e12 "p" 1e15 "ki" 1024 "mi" 1048576 "gi" 1073741824 "ti" 1099511627776 "pi" 1125899906842624) $unit -}}
+{{- mulf (trimSuffix $unit $text | float64) $scale | int64 -}}
+{{- end }}
+
+{{/* Bytes of a quantity as Kubernetes reads it: 256Mi, 256M, 1.5Gi, 1e9, 268435456000m. Cases differ there: m is a thousandth. */}}
+{{- define "baton.quantityBytes" -}}
+{{- $text := toString . -}}
+{{- $unit := regexFind "([KMGTPE]i|[mkMGTPE])$" $text -}}
+{{- $scale := get (dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976) $unit -}}
+{{- mulf (trimSuffix $unit $text | float64) $scale | int64 -}}
+{{- end }}
+
+{{/* The memory limit of a part's containers, empty where there is none. Takes the part's values. */}}
+{{- define "baton.memoryLimit" -}}
+{{- with get (get (.resources | default dict) "limits" | default dict) "memory" }}{{ toString . }}{{ end }}
+{{- end }}
+
+{{/* What --kv-bytes takes. In host memory a worker chooses for itself only where a limit tells it what is its own: without
+     one it would take its share of the whole node. Takes the part's values. */}}
+{{- define "baton.kvBytes" -}}
+{{- if ne .kvMemory "auto" }}{{ include "baton.bytes" .kvMemory }}
+{{- else if or (hasPrefix "cuda" .backend) (include "baton.memoryLimit" .) }}auto
+{{- else }}268435456
+{{- end }}
 {{- end }}
 
 {{/* Seconds between a pod's end being decided and SIGTERM. Takes (dict "root" $ "component" NAME). */}}

@@ -424,6 +424,8 @@ TEST_F(HelmTest, MemoryAndBlocksAreNumbersOrAuto) {
   EXPECT_EQ(Count(automatic, "- --block-tokens=auto\n"), 2);
   const std::string said = Template(pools +
                                     "--set prefill.kvMemory=3Ti --set decode.kvMemory=5Gi "
+                                    "--set prefill.resources.limits.memory=8Ti "
+                                    "--set decode.resources.limits.memory=8Gi "
                                     "--set kv.blockTokens=32")
                                .output;
   EXPECT_EQ(Count(said, "- --kv-bytes=3298534883328\n"), 1);
@@ -433,6 +435,51 @@ TEST_F(HelmTest, MemoryAndBlocksAreNumbersOrAuto) {
       Template(pools + "--set prefill.kvMemory=7Mi --set decode.kvMemory=900Ki").output;
   EXPECT_EQ(Count(small, "- --kv-bytes=7340032\n"), 1);
   EXPECT_EQ(Count(small, "- --kv-bytes=921600\n"), 1);
+  const std::string decimal =
+      Template(pools + "--set prefill.kvMemory=1.5GB --set decode.kvMemory=1gib").output;
+  EXPECT_EQ(Count(decimal, "- --kv-bytes=1500000000\n"), 1);
+  EXPECT_EQ(Count(decimal, "- --kv-bytes=1073741824\n"), 1);
+}
+
+TEST_F(HelmTest, KvMemoryIsWeighedAgainstTheMemoryLimit) {
+  // Without a limit of its own a worker would take a share of the whole node.
+  const std::string pools = "--show-only templates/pools.yaml ";
+  const std::string unlimited =
+      Template(pools +
+               "--set prefill.resources.limits=null --set decode.resources.limits.memory=3G")
+          .output;
+  EXPECT_EQ(Count(unlimited, "- --kv-bytes=268435456\n"), 1);
+  EXPECT_EQ(Count(unlimited, "- --kv-bytes=auto\n"), 1);
+  const std::string cpu_alone =
+      Template(pools +
+               "--set prefill.resources.limits.memory=null --set decode.backend=cuda "
+               "--set decode.gpu.count=1 --set decode.resources.limits=null")
+          .output;
+  EXPECT_EQ(Count(cpu_alone, "- --kv-bytes=268435456\n"), 1);
+  EXPECT_EQ(Count(cpu_alone, "- --kv-bytes=auto\n"), 1);
+
+  for (const std::string limit : {"2Gi", "2147483648", "2147M", "2147483648000m", "2e9", "1.5Gi"}) {
+    const Ended refused = Template(
+        "--set decode.kvMemory=2Gi --set-string "
+        "decode.resources.limits.memory=" +
+        limit);
+    EXPECT_NE(refused.exit_status, 0) << limit;
+    EXPECT_THAT(refused.output, HasSubstr(absl::StrCat(
+                                    "decode.kvMemory is 2Gi, and decode.resources.limits.memory ",
+                                    limit, ", which has to hold the model's weights")));
+  }
+  for (const std::string limit : {"2Ti", "2147484k", "2.1Gi", "2200M", "3e9"}) {
+    const Ended taken = Template(
+        "--set decode.kvMemory=2Gi --set-string "
+        "decode.resources.limits.memory=" +
+        limit);
+    EXPECT_EQ(taken.exit_status, 0) << limit << ": " << taken.output;
+  }
+  // The pool of a GPU does not lie in the container's memory.
+  EXPECT_EQ(
+      Template("--set decode.kvMemory=64Gi --set decode.backend=cuda --set decode.gpu.count=1")
+          .exit_status,
+      0);
 }
 
 TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {

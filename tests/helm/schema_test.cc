@@ -27,7 +27,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"colour=red", {"colour"}},
       {"router.replica=2", {"/router", "replica"}},
       {"prefill.kvMemory=12", {"/prefill/kvMemory", "string"}},
-      {"decode.kvMemory=12GB", {"/decode/kvMemory", "12GB"}},
+      {"decode.kvMemory=12Gig", {"/decode/kvMemory", "12Gig"}},
       {"decode.gpus=1", {"/decode", "gpus"}},
       {"decode.gpu.cuont=1", {"/decode/gpu", "cuont"}},
       {"router.gpu.count=1", {"/router", "gpu"}},
