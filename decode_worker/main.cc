@@ -48,8 +48,8 @@ int main(int argc, char** argv) {
                                    .max_sequences = absl::GetFlag(FLAGS_max_sequences),
                                    .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
                                    .pause_limit = absl::GetFlag(FLAGS_pause_limit)};
-  const std::unique_ptr<WorkerHost> host =
-      WorkerHost::Open(v1::WORKER_ROLE_DECODE, DecodeWorker::MostInAStep(options));
+  const std::unique_ptr<WorkerHost> host = WorkerHost::Open(
+      v1::WORKER_ROLE_DECODE, DecodeWorker::MostInAStep(options), options.max_sequences);
   DecodeService service(host->attach_token());
   host->Listen(&service, v1::DecodeWorker::service_full_name());
   Wakeup wakeup;  // outlives all that may wake the loop

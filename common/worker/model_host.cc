@@ -5,8 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/usable_memory.h"
 #include "common/model/checkpoint.h"
+#include "common/model/random_weights.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/usable_cores.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/fake/fake_backend.h"
 
@@ -14,8 +17,6 @@ namespace baton {
 namespace {
 
 constexpr double kMiB = 1 << 20;
-constexpr uint64_t kMostBlocks = 1 << 30;
-constexpr uint64_t kHostKvBytes = 256 << 20;
 // Of a block. Readers of a block fetch longer runs on a device and look up fewer blocks there; on
 // the CPU that buys nothing, and half a block of every sequence is empty.
 constexpr int kDeviceBlockTokens = 64, kHostBlockTokens = 16;
@@ -103,9 +104,9 @@ absl::Status LoadModel(const ModelHost::Options& options, const ModelConfig& con
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<const Model>> model =
-      options.random_weights
-          ? Model::WithRandomWeights(config, *options.random_weights, host->backend.get())
-          : Model::Load(options.model, host->backend.get());
+      options.random_weights ? Model::WithRandomWeights(config, *options.random_weights,
+                                                        host->backend.get(), options.on_weights)
+                             : Model::Load(options.model, host->backend.get(), options.on_weights);
   if (!model.ok()) return model.status();
   host->model = *std::move(model);
   return absl::OkStatus();
@@ -137,16 +138,6 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
   return absl::OkStatus();
 }
 
-// Of a pool in this process's own memory.
-absl::StatusOr<int> BlocksOnHost(const ModelHost::Options& options, const KvLayout& layout) {
-  const uint64_t bytes = options.kv_bytes.value_or(kHostKvBytes);
-  const uint64_t blocks = bytes / layout.BlockBytes();
-  if (blocks <= kMostBlocks) return static_cast<int>(blocks);
-  return absl::InvalidArgumentError(absl::StrCat("--kv-bytes=", bytes, " are ", blocks,
-                                                 " blocks of ", layout.BlockBytes(),
-                                                 " bytes; a pool has at most ", kMostBlocks));
-}
-
 // One sequence of the longest kind always fits: so the oldest one can always go on.
 absl::Status CheckBlocks(const ModelHost& host) {
   const KvLayout& layout = host.layout;
@@ -154,10 +145,101 @@ absl::Status CheckBlocks(const ModelHost& host) {
   if (host.blocks >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "--kv-bytes=%d hold %d blocks of %d bytes (%d tokens each), and one sequence of %d tokens "
-      "needs %d blocks, "
-      "%d bytes: give more, or a shorter --context",
-      host.options.kv_bytes.value_or(kHostKvBytes), host.blocks, layout.BlockBytes(),
-      layout.block_tokens, host.context, needed, needed * layout.BlockBytes()));
+      "needs %d blocks, %d bytes: give more, or a shorter --context",
+      host.options.kv_bytes.value_or(0), host.blocks, layout.BlockBytes(), layout.block_tokens,
+      host.context, needed, needed * layout.BlockBytes()));
+}
+
+// The least that a pool has to hold where no context is asked for.
+int LeastTokens(const ModelConfig& config) {
+  return std::min(HostMemoryPlan::kLeastTokens, config.context);
+}
+
+// The plan of a device's memory, with the context that is served.
+absl::StatusOr<MemoryPlan> PlanDevice(const ModelConfig& config, ModelHost* host) {
+  const ModelHost::Options& options = host->options;
+  const auto plan_for = [&](int context) {
+    host->context = context;
+    return MemoryPlan::Make({.config = config,
+                             .layout = host->layout,
+                             .most = host->most_in_a_step(),
+                             .context = context,
+                             .kv_bytes = options.kv_bytes,
+                             .share = options.device_share,
+                             .batch_flag = options.batch_flag},
+                            host->device.runtime.get());
+  };
+  const int block_tokens = host->layout.block_tokens, least = LeastTokens(config);
+  if (options.context > 0) return plan_for(options.context);
+  if (options.kv_bytes) {
+    const uint64_t tokens = *options.kv_bytes / host->layout.BlockBytes() * block_tokens;
+    return plan_for(static_cast<int>(
+        std::clamp<uint64_t>(tokens, least, static_cast<uint64_t>(config.context))));
+  }
+  absl::StatusOr<MemoryPlan> whole = plan_for(config.context);
+  if (whole.ok() || !absl::IsResourceExhausted(whole.status())) return whole;
+  // The longest context that fits: steps of longer ones need more memory, so it is searched for.
+  int low = (least + block_tokens - 1) / block_tokens, high = config.context / block_tokens;
+  absl::StatusOr<MemoryPlan> longest = plan_for(std::min(low * block_tokens, config.context));
+  if (!longest.ok()) return longest;
+  while (low < high) {
+    const int middle = low + (high - low + 1) / 2;
+    if (absl::StatusOr<MemoryPlan> plan = plan_for(middle * block_tokens); plan.ok()) {
+      longest = std::move(plan);
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  host->context = std::min(low * block_tokens, config.context);
+  return longest;
+}
+
+// Loads the model into host memory and plans what else goes there.
+absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* host) {
+  const ModelHost::Options& options = host->options;
+  const bool random = options.random_weights.has_value();
+  HostMemoryPlan::Options plan = {
+      .config = config,
+      .most = options.most,
+      .threads = options.backend == "cpu"
+                     ? (options.threads > 0 ? options.threads : cpu::UsableCores())
+                     : 1,
+      .max_sequences = options.max_sequences,
+      .context = options.context,
+      .kv_bytes = options.kv_bytes,
+      .share = options.memory_share,
+      .batch_flag = options.batch_flag};
+  DType weights = RandomWeights::kType;
+  if (random) {
+    for (const TensorShape& tensor : Model::TensorsOf(config)) {
+      plan.weight_bytes += DTypeBytes(weights) * tensor.elements();
+    }
+    plan.weights_shared = false;
+  } else {
+    // Files are only mapped here.
+    if (absl::Status status = LoadModel(options, config, host); !status.ok()) return status;
+    weights = host->model->weight_type();
+    plan.weight_bytes = host->model->weight_bytes();
+  }
+  const absl::StatusOr<DType> kv_type = KvType(options.kv_type, weights);
+  if (!kv_type.ok()) return kv_type.status();
+  host->layout = Model::WithoutWeights(config)->LayoutFor(block_tokens, *kv_type);
+  plan.layout = host->layout;
+  plan.usable = ReadUsableMemory(options.memory_root);
+  if (options.usable_bytes) {
+    plan.usable = {.bytes = *options.usable_bytes,
+                   .limit_bytes = *options.usable_bytes,
+                   .limit = "--usable-memory"};
+  }
+  absl::StatusOr<HostMemoryPlan> made = HostMemoryPlan::Make(plan);
+  if (!made.ok()) return made.status();
+  host->blocks = made->blocks;
+  host->context = made->context;
+  host->host_memory = *std::move(made);
+  if (options.on_host_plan) options.on_host_plan(*host->host_memory);
+  if (random) return LoadModel(options, config, host);
+  return host->model->PageIn(options.on_weights);
 }
 
 }  // namespace
@@ -185,7 +267,6 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--context is ", options.context, "; the model's is ", config->context, " tokens"));
   }
-  host.context = options.context == 0 ? config->context : options.context;
   const int block_tokens =
       options.block_tokens.value_or(on_device ? kDeviceBlockTokens : kHostBlockTokens);
   if (options.chunk_tokens % block_tokens != 0) {
@@ -199,14 +280,7 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
     const absl::StatusOr<DType> kv_type = KvType(options.kv_type, DType::kBF16);
     if (!kv_type.ok()) return kv_type.status();
     host.layout = Model::WithoutWeights(*config)->LayoutFor(block_tokens, *kv_type);
-    absl::StatusOr<MemoryPlan> plan = MemoryPlan::Make({.config = *config,
-                                                        .layout = host.layout,
-                                                        .most = host.most_in_a_step(),
-                                                        .context = host.context,
-                                                        .kv_bytes = options.kv_bytes,
-                                                        .share = options.device_share,
-                                                        .batch_flag = options.batch_flag},
-                                                       host.device.runtime.get());
+    absl::StatusOr<MemoryPlan> plan = PlanDevice(*config, &host);
     if (!plan.ok()) return plan.status();
     host.blocks = plan->blocks;
     host.memory = *std::move(plan);
@@ -214,17 +288,10 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
     if (options.on_plan) options.on_plan(*host.memory);
     if (absl::Status status = OpenCuda(&host); !status.ok()) return status;
     if (absl::Status status = LoadModel(options, *config, &host); !status.ok()) return status;
-  } else {
-    if (absl::Status status = LoadModel(options, *config, &host); !status.ok()) return status;
-    const absl::StatusOr<DType> kv_type = KvType(options.kv_type, host.model->weight_type());
-    if (!kv_type.ok()) return kv_type.status();
-    host.layout = host.model->LayoutFor(block_tokens, *kv_type);
-    const absl::StatusOr<int> blocks = BlocksOnHost(options, host.layout);
-    if (!blocks.ok()) return blocks.status();
-    host.blocks = *blocks;
+  } else if (absl::Status status = OpenOnHost(*config, block_tokens, &host); !status.ok()) {
+    return status;
   }
   host.numerics_id = absl::StrCat(host.backend->numerics_id(), "/kv-", DTypeName(host.layout.type));
-  if (absl::Status status = CheckBlocks(host); !status.ok()) return status;
   return host;
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/scratch_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -59,6 +60,83 @@ TEST(ModelHostTest, OrdersOfSumsAreTheCpusAlone) {
         ModelHost::Open({.backend = backend, .model = kDemoModel, .numerics = "amx"}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("--backend=", backend)));
+  }
+}
+
+// 24 KiB a block of 16 tokens; the model's context is 4,096 tokens.
+TEST(ModelHostTest, WithoutAContextItServesWhatThePoolHolds) {
+  const ModelHost small = ModelHost::Open({.model = kDemoModel, .kv_bytes = 4 << 20}).value();
+  EXPECT_EQ(small.blocks, 170);
+  EXPECT_EQ(small.context, 2720);
+  EXPECT_EQ(small.most_in_a_step().context, 2720);
+  const ModelHost large = ModelHost::Open({.model = kDemoModel, .kv_bytes = 16 << 20}).value();
+  EXPECT_EQ(large.context, 4096);
+  const absl::Status asked =
+      ModelHost::Open({.model = kDemoModel, .kv_bytes = 4 << 20, .context = 4096}).status();
+  EXPECT_THAT(std::string(asked.message()), HasSubstr("--kv-bytes=6Mi or --context=2720"));
+}
+
+TEST(ModelHostTest, SoItDoesOnADevice) {
+  ModelHost::Options options = {.backend = "cuda-emulated", .model = kDemoModel};
+  options.most = {48, 6};
+  options.device_share = 1;
+  options.kv_bytes = 5 << 20;
+  const ModelHost sized = ModelHost::Open(options).value();
+  EXPECT_EQ(sized.context, sized.blocks * sized.layout.block_tokens);
+  EXPECT_LT(sized.context, 4096);
+
+  // All that is left of a device that has too little for the model's context.
+  options.kv_bytes.reset();
+  options.emulated_bytes = 14 << 20;
+  const absl::StatusOr<ModelHost> left = ModelHost::Open(options);
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_GE(left->context, 2048);
+  EXPECT_LT(left->context, 4096);
+  EXPECT_GE(left->blocks, left->layout.BlocksFor(left->context));
+  options.context = left->context + left->layout.block_tokens;
+  EXPECT_EQ(ModelHost::Open(options).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Of a container, in both versions of control groups.
+TEST(ModelHostTest, TheLimitOfAControlGroupDecidesWhatIsTaken) {
+  constexpr uint64_t kMib = 1 << 20;
+  for (const bool v2 : {false, true}) {
+    const ScratchFolder root;
+    root.Write("proc/meminfo", "MemTotal: 25165824 kB\nMemAvailable: 23068672 kB\n");
+    root.Write("proc/self/cgroup", v2 ? "0::/pod\n" : "4:memory:/pod\n0::/\n");
+    const std::string folder = v2 ? "sys/fs/cgroup/pod/" : "sys/fs/cgroup/memory/pod/";
+    root.Write(folder + (v2 ? "memory.max" : "memory.limit_in_bytes"), absl::StrCat(512 * kMib));
+    root.Write(folder + "memory.stat", absl::StrCat(v2 ? "anon " : "total_rss ", 100 * kMib, "\n"));
+    ModelHost::Options options = {.model = kDemoModel, .threads = 1};
+    options.memory_root = root.path();
+    options.max_sequences = 1 << 20;
+    const ModelHost host = ModelHost::Open(options).value();
+    const HostMemoryPlan& plan = *host.host_memory;
+    EXPECT_EQ(plan.usable.bytes, 412 * kMib);
+    EXPECT_THAT(plan.usable.limit, HasSubstr(v2 ? "/pod/memory.max" : "/memory/pod/memory.limit"));
+    EXPECT_LE(plan.kv_bytes + plan.rest_bytes, 165 * kMib);
+    EXPECT_GT(plan.kv_bytes + plan.rest_bytes, 160 * kMib);
+    options.kv_bytes = 512 * kMib;
+    const absl::Status status = ModelHost::Open(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("bytes are missing"));
+  }
+}
+
+TEST(ModelHostTest, WeightsHaveBeenReadOnceWhenItIsOpen) {
+  uint64_t done = 0, total = 0;
+  ModelHost::Options options = {.model = kDemoModel, .kv_bytes = 16 << 20};
+  options.on_weights = [&](uint64_t bytes, uint64_t of) {
+    EXPECT_GE(bytes, done);
+    done = bytes;
+    total = of;
+  };
+  for (const std::string backend : {"cpu", "cuda-emulated"}) {
+    done = total = 0;
+    options.backend = backend;
+    const ModelHost host = ModelHost::Open(options).value();
+    EXPECT_EQ(total, host.model->weight_bytes()) << backend;
+    EXPECT_EQ(done, total) << backend;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/base/byte_size.h"
 #include "common/base/log.h"
 #include "common/base/program.h"
 #include "common/base/random.h"
@@ -21,6 +22,7 @@
 #include "common/rpc/limits.h"
 #include "common/rpc/listen_check.h"
 #include "common/worker/auto_flag.h"
+#include "common/worker/load_progress.h"
 #include "common/worker/worker_metrics.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/ucx_transport.h"
@@ -55,9 +57,19 @@ ABSL_FLAG(bool, random_weights, false,
           "made from --weights-seed, not read: --model needs config.json alone. Workers with the "
           "same configuration and seed have the same weights");
 ABSL_FLAG(uint64_t, weights_seed, 1, "of --random-weights");
-ABSL_FLAG(baton::OrAuto<uint64_t>, kv_bytes, baton::OrAuto<uint64_t>(),
-          "bytes of the KV pool; auto: on a GPU all that --gpu-memory-utilization leaves, "
-          "elsewhere 268435456");
+ABSL_FLAG(baton::OrAuto<baton::ByteSize>, kv_bytes, baton::OrAuto<baton::ByteSize>(),
+          "size of the KV pool, such as 4Gi or 4GB; auto: on a GPU all that "
+          "--gpu-memory-utilization leaves, elsewhere what --memory-share allows, at most 8Gi and "
+          "at most what the largest number of sequences can fill");
+ABSL_FLAG(
+    double, memory_share, baton::HostMemoryPlan::kDefaultShare,
+    "with --kv-bytes=auto and without a GPU: share of the memory that the weights leave which "
+    "KV pool, activations and all else of this worker take; two workers of one machine fit "
+    "with 0.4, N with 0.8 / N");
+ABSL_FLAG(
+    baton::OrAuto<baton::ByteSize>, usable_memory, baton::OrAuto<baton::ByteSize>(),
+    "host memory that this worker and the others of its model may use, weights included, such "
+    "as 12Gi; auto: what the machine and this process's control groups leave now");
 ABSL_FLAG(double, gpu_memory_utilization, 0.9,
           "share of the GPU's memory that this worker may take, for weights, KV pool and all else; "
           "two workers of one GPU share it so");
@@ -71,7 +83,8 @@ ABSL_FLAG(int64_t, emulated_device_kernels, 0,
           "it never does");
 ABSL_FLAG(std::string, kv_type, "auto",
           "type of the KV cache: auto (as the weights), f32, f16 or bf16");
-ABSL_FLAG(int32_t, context, 0, "longest sequence, tokens; 0: the model's");
+ABSL_FLAG(int32_t, context, 0,
+          "longest sequence, tokens; 0: the model's, or what the KV pool holds where that is less");
 ABSL_FLAG(bool, cuda_graphs, true,
           "whether a device runs decode steps as recorded graphs; the same tokens, more slowly, "
           "without");
@@ -125,10 +138,67 @@ void RefuseUnlessOk(const absl::Status& status) {
   if (!status.ok()) RefuseToStart(status.message());
 }
 
+std::optional<uint64_t> BytesOf(const OrAuto<ByteSize>& flag) {
+  if (!flag.value) return std::nullopt;
+  return flag.value->bytes;
+}
+
+void WarnOfShorterContext(const ModelHost& host) {
+  const int wanted = host.model->config().context;
+  if (host.options.context > 0 || host.context >= wanted) return;
+  const uint64_t bytes = host.layout.BlocksFor(wanted) * uint64_t{host.layout.BlockBytes()};
+  constexpr uint64_t kMib = 1 << 20;
+  Log(Severity::kWarning, "context_shortened",
+      {{"model_tokens", wanted},
+       {"served_tokens", host.context},
+       {"why", "the KV pool holds no more"},
+       {"all_would_need", absl::StrCat("--kv-bytes=", ByteSizeText((bytes + kMib - 1) / kMib * kMib))},
+       {"to_silence", absl::StrCat("--context=", host.context)}});
+}
+
+// Tells how far the start is while it lives.
+class LoadTeller {
+ public:
+  LoadTeller()
+      : progress_({.terminal = isatty(STDERR_FILENO) != 0 && LogsAreText(),
+                   .log =
+                       [](const LoadProgress::Now& now) {
+                         Log(Severity::kInfo, "loading",
+                             {{"what", now.what},
+                              {"done_bytes", now.done_bytes},
+                              {"total_bytes", now.total_bytes},
+                              {"progress", LoadProgress::Text(now)}});
+                       },
+                   .terminal_write =
+                       [](absl::string_view text) {
+                         (void)!write(STDERR_FILENO, text.data(), text.size());
+                       }},
+                  SteadyNow()),
+        loop_({.name = "progress", .idle = LoadProgress::kBetweenBars}, [this](absl::Time now) {
+          progress_.Tick(now);
+          return false;
+        }) {}
+  ~LoadTeller() { Stop(); }
+
+  // Says nothing more.
+  void Stop() {
+    loop_.Stop();
+    progress_.End();
+  }
+
+  void Set(absl::string_view what, uint64_t done, uint64_t total) {
+    progress_.Set(what, done, total);
+  }
+
+ private:
+  LoadProgress progress_;
+  Loop loop_;
+};
+
 }  // namespace
 
 std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize& most,
-                                             int chunk_tokens) {
+                                             int max_sequences, int chunk_tokens) {
   if (!IsHostPort(absl::GetFlag(FLAGS_listen))) {
     RefuseToStart(
         absl::StrCat("--listen is '", absl::GetFlag(FLAGS_listen), "'; it takes HOST:PORT"));
@@ -156,61 +226,82 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
   if (const absl::Status status = CheckListen(absl::GetFlag(FLAGS_listen)); !status.ok()) {
     RefuseToStart(absl::StrCat("--listen: ", status.message()));
   }
-  const LeaveOnStop leave;
+  const LeaveOnStop leave;  // weights take their time
+  LoadTeller progress;
   Log(Severity::kInfo, "loading_model", {{"folder", absl::GetFlag(FLAGS_model)}});
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
   host->epoch_ = RandomU64();
   host->metrics_server_ = ListenForMetrics();
   std::optional<uint64_t> seed;
   if (absl::GetFlag(FLAGS_random_weights)) seed = absl::GetFlag(FLAGS_weights_seed);
-  absl::StatusOr<ModelHost> model =
-      ModelHost::Open({.backend = absl::GetFlag(FLAGS_backend),
-                       .model = absl::GetFlag(FLAGS_model),
-                       .gpu = absl::GetFlag(FLAGS_gpu),
-                       .threads = absl::GetFlag(FLAGS_threads),
-                       .numerics = absl::GetFlag(FLAGS_numerics),
-                       .random_weights = seed,
-                       .kv_bytes = absl::GetFlag(FLAGS_kv_bytes).value,
-                       .block_tokens = absl::GetFlag(FLAGS_block_tokens).value,
-                       .kv_type = absl::GetFlag(FLAGS_kv_type),
-                       .context = absl::GetFlag(FLAGS_context),
-                       .cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs),
-                       .most = most,
-                       .device_share = absl::GetFlag(FLAGS_gpu_memory_utilization),
-                       .batch_flag = role == v1::WORKER_ROLE_DECODE ? "--max-batch" : "",
-                       .chunk_tokens = chunk_tokens,
-                       .on_plan =
-                           [](const MemoryPlan& plan) {
-                             PrintAtStart(plan.Table());
-                             Log(Severity::kInfo, "memory_plan", plan.LogFields());
-                           },
-                       .on_device_failure = EndWithDevice,
-                       .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes),
-                       .emulated_kernels = absl::GetFlag(FLAGS_emulated_device_kernels)});
-  RefuseUnlessOk(model.status());
+  absl::StatusOr<ModelHost> model = ModelHost::Open(
+      {.backend = absl::GetFlag(FLAGS_backend),
+       .model = absl::GetFlag(FLAGS_model),
+       .gpu = absl::GetFlag(FLAGS_gpu),
+       .threads = absl::GetFlag(FLAGS_threads),
+       .numerics = absl::GetFlag(FLAGS_numerics),
+       .random_weights = seed,
+       .kv_bytes = BytesOf(absl::GetFlag(FLAGS_kv_bytes)),
+       .memory_share = absl::GetFlag(FLAGS_memory_share),
+       .max_sequences = max_sequences,
+       .usable_bytes = BytesOf(absl::GetFlag(FLAGS_usable_memory)),
+       .block_tokens = absl::GetFlag(FLAGS_block_tokens).value,
+       .kv_type = absl::GetFlag(FLAGS_kv_type),
+       .context = absl::GetFlag(FLAGS_context),
+       .cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs),
+       .most = most,
+       .device_share = absl::GetFlag(FLAGS_gpu_memory_utilization),
+       .batch_flag = role == v1::WORKER_ROLE_DECODE ? "--max-batch" : "",
+       .chunk_tokens = chunk_tokens,
+       .on_plan =
+           [](const MemoryPlan& plan) {
+             PrintAtStart(plan.Table());
+             Log(Severity::kInfo, "memory_plan", plan.LogFields());
+           },
+       .on_host_plan =
+           [](const HostMemoryPlan& plan) {
+             Log(Severity::kInfo, "memory_plan", plan.LogFields());
+           },
+       .on_weights = [&progress](uint64_t done,
+                                 uint64_t total) { progress.Set("weights", done, total); },
+       .on_device_failure = EndWithDevice,
+       .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes),
+       .emulated_kernels = absl::GetFlag(FLAGS_emulated_device_kernels)});
+  const auto refuse_unless_ok = [&progress](const absl::Status& status) {
+    if (status.ok()) return;
+    progress.Stop();
+    RefuseToStart(status.message());
+  };
+  refuse_unless_ok(model.status());
   host->model_ = *std::move(model);
   const bool on_device = host->model_.on_device();
   absl::StatusOr<std::unique_ptr<Transport>> transport =
       CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
                           .net_devices = absl::GetFlag(FLAGS_kv_net_device),
                           .device_memory = on_device});
-  RefuseUnlessOk(transport.status());
+  refuse_unless_ok(transport.status());
   const OpenedDevice& device = host->model_.device;
   if (on_device) {
     transport = CreateDeviceTransport(*std::move(transport), device.runtime.get(), *path);
-    RefuseUnlessOk(transport.status());
+    refuse_unless_ok(transport.status());
   }
   host->transport_ = *std::move(transport);
-  absl::StatusOr<std::unique_ptr<KvPlane>> plane =
-      KvPlane::Create(host->transport_.get(), {.epoch = host->epoch_,
-                                               .numerics_id = host->model_.numerics_id,
-                                               .layout = host->model_.layout,
-                                               .blocks = host->model_.blocks,
-                                               .proves_links = role == v1::WORKER_ROLE_DECODE,
-                                               .device = device.runtime.get(),
-                                               .checksum_kernel = device.kernels.kv_checksum});
-  RefuseUnlessOk(plane.status());
+  absl::StatusOr<std::unique_ptr<KvPlane>> plane = KvPlane::Create(
+      host->transport_.get(), {.epoch = host->epoch_,
+                               .numerics_id = host->model_.numerics_id,
+                               .layout = host->model_.layout,
+                               .blocks = host->model_.blocks,
+                               .proves_links = role == v1::WORKER_ROLE_DECODE,
+                               .device = device.runtime.get(),
+                               .checksum_kernel = device.kernels.kv_checksum,
+                               .page_in = true,
+                               .on_page_in = [&progress](uint64_t done, uint64_t total) {
+                                 progress.Set("kv_pool", done, total);
+                               }});
+  refuse_unless_ok(plane.status());
   host->plane_ = *std::move(plane);
+  progress.Stop();
+  WarnOfShorterContext(host->model_);
   Log(Severity::kInfo, "model",
       {{"folder", absl::GetFlag(FLAGS_model)}, {"uses", host->model_.Describe()}});
   Log(Severity::kInfo, "kv_plane", {{"transport", host->transport_->name()}});

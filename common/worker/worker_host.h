@@ -37,9 +37,11 @@ class WorkerHost {
  public:
   // Reads the flags that both kinds of worker have; opens model and KV plane. A flag or file that
   // can't be used ends the process with a message (RefuseToStart).
-  // `most`: of a step of its core. `chunk_tokens`: whole KV blocks, if that is not 0.
+  // `most`: of a step of its core. `max_sequences`: that may hold KV at one time. `chunk_tokens`:
+  // whole KV blocks, if that is not 0. When it returns, weights have been read once and all memory
+  // of the KV pool has been taken.
   static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role, const StepSize& most,
-                                          int chunk_tokens = 0);
+                                          int max_sequences, int chunk_tokens = 0);
   ~WorkerHost();
 
   const ModelHost& model() const { return model_; }

@@ -92,6 +92,9 @@ absl::Status Cluster::StartWorker(const std::string& role, int i) {
                                         "--listen=127.0.0.1:0",
                                         absl::StrCat("--model=", options_.model),
                                         absl::StrCat("--routers=", address_), "--threads=1"};
+  if (!options_.kv_bytes.empty()) {
+    arguments.push_back(absl::StrCat("--kv-bytes=", options_.kv_bytes));
+  }
   const std::vector<std::string>& flags =
       is_prefill ? options_.prefill_flags : options_.decode_flags;
   arguments.insert(arguments.end(), flags.begin(), flags.end());

@@ -25,6 +25,9 @@ class Cluster {
     std::vector<std::string> router_flags;
     std::vector<std::string> prefill_flags;
     std::vector<std::string> decode_flags;
+    // --kv-bytes of every worker whose flags don't say it: workers take what they may use at start,
+    // and tests run side by side. Empty: as a worker chooses.
+    std::string kv_bytes = "64Mi";
     bool pairs = true;  // false: of workers that can't serve together; they are only waited for
   };
   // Starts everything and waits until all workers are ready and some pair can serve.

@@ -100,7 +100,7 @@ class DoorTest : public testing::Test {
 };
 
 TEST_F(DoorTest, UpOnceAnswersAndLeavesNothing) {
-  const Ended up = Baton("up --once --no-build --listen 127.0.0.1:0");
+  const Ended up = Baton("up --once --no-build --listen 127.0.0.1:0 --kv-bytes 16Mi");
   EXPECT_EQ(up.exit_status, 0);
   EXPECT_THAT(up.output,
               AllOf(HasSubstr("> Explain how a CPU works to a 5-year-old\n"), HasSubstr("(TTFT)"),
@@ -113,15 +113,17 @@ TEST_F(DoorTest, UpOnceAnswersAndLeavesNothing) {
 
 TEST_F(DoorTest, ColocatedItServesWithoutPrefillWorkers) {
   const Ended up = Baton(
-      "up --once --no-build --listen=127.0.0.1:0 --mode colocated --prefill 0 --prompt 'What is "
+      "up --once --no-build --listen=127.0.0.1:0 --kv-bytes=16Mi --mode colocated --prefill 0 "
+      "--prompt 'What is "
       "rain?'");
   ASSERT_EQ(up.exit_status, 0) << up.output;
   EXPECT_THAT(up.output, HasSubstr("colocated with decode"));
 }
 
 TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
-  const Ended up =
-      Baton("up --detach --no-build --listen=127.0.0.1:0 --prefill 2 --prompt 'What is rain?'");
+  const Ended up = Baton(
+      "up --detach --no-build --listen=127.0.0.1:0 --kv-bytes 16Mi --prefill 2 --prompt 'What is "
+      "rain?'");
   ASSERT_EQ(up.exit_status, 0) << up.output;
   const Ended again = Baton("up --no-build");
   EXPECT_EQ(again.exit_status, 1);
@@ -172,7 +174,7 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
 
 TEST_F(DoorTest, InTheForegroundATermStopsEverythingInOrder) {
   bool told = false;
-  const Ended up = RunShell(Command("up --no-build --listen 127.0.0.1:0"),
+  const Ended up = RunShell(Command("up --no-build --listen 127.0.0.1:0 --kv-bytes 16Mi"),
                             [&](pid_t pid, const std::string& output) {
                               if (told || output.find("it serves until Ctrl-C") == output.npos)
                                 return;
@@ -395,7 +397,7 @@ TEST_F(DoorTest, APythonProgramWithGrpcioAloneStreams) {
     if (python.empty() && RunShell(probe).exit_status == 0) python = candidate;
   }
   if (python.empty()) GTEST_SKIP() << "no python3 here can import grpc (Debian: python3-grpcio)";
-  ASSERT_EQ(Baton("up --detach --no-build --listen 127.0.0.1:0").exit_status, 0);
+  ASSERT_EQ(Baton("up --detach --no-build --listen 127.0.0.1:0 --kv-bytes 16Mi").exit_status, 0);
   const json answer = Answer();
   const Ended ended =
       RunShell(absl::StrCat("env PYTHONPATH=" BATON_PYTHON_STUBS " ", python,

@@ -147,6 +147,20 @@ TEST(ProgramTest, EveryFlagIsChecked) {
         {program, {model, "--backend=fake", "--random-weights"}, "which has no weights"});
     cases.push_back({program, {model, "--kv-bytes=some"}, "some"});
     cases.push_back({program, {model, "--kv-bytes="}, "'' is no value of --kv-bytes"});
+    cases.push_back({program, {model, "--kv-bytes=4Gig"}, "'4Gig' is no value of --kv-bytes"});
+    cases.push_back({program,
+                     {model, "--kv-bytes=2MiB", "--context=2048"},
+                     "one sequence of --context=2048 tokens needs 128 blocks, 3145728 bytes: "
+                     "--kv-bytes=3Mi would work"});
+    cases.push_back(
+        {program, {model, "--kv-bytes=2MB"}, "a pool holds at least 2048 tokens, which need"});
+    cases.push_back({program, {model, "--memory-share=0"}, "--memory-share is 0"});
+    cases.push_back({program,
+                     {model, "--usable-memory=50M", "--kv-bytes=auto"},
+                     "the model does not fit: weights 6 MB"});
+    cases.push_back({program,
+                     {model, "--usable-memory=64M", "--kv-bytes=1Gi"},
+                     "(--usable-memory has 64000000, of which 0 are in use)"});
     cases.push_back({program, {model, "--threads=-1"}, "-1"});
     cases.push_back({program, {model, "--threads=many"}, "many"});
     cases.push_back(
@@ -169,7 +183,12 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     std::string shown = c.program;
     for (const std::string& argument : c.arguments) absl::StrAppend(&shown, " ", argument);
     SCOPED_TRACE(shown);
-    const Outcome outcome = RunProgram(c.program, c.arguments);
+    std::vector<std::string> arguments = c.arguments;
+    // What is refused late has taken its pool by then.
+    if (c.program == "baton-prefill" || c.program == "baton-decode") {
+      arguments.insert(arguments.begin(), "--kv-bytes=16Mi");
+    }
+    const Outcome outcome = RunProgram(c.program, arguments);
     EXPECT_EQ(outcome.status, 2) << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr(c.says));
   }
@@ -177,9 +196,10 @@ TEST(ProgramTest, EveryFlagIsChecked) {
 
 TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
   const ScratchFolder folder;
-  const auto worker = Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-prefill"),
-                                      absl::StrCat("--model=", kDemoModel), "--advertise=fd00::5"},
-                                     folder.File("ipv6.log"));
+  const auto worker = Process::Start(
+      {absl::StrCat(BATON_BINARY_DIR, "/baton-prefill"), absl::StrCat("--model=", kDemoModel),
+       "--advertise=fd00::5", "--kv-bytes=16Mi"},
+      folder.File("ipv6.log"));
   ASSERT_TRUE(worker.ok()) << worker.status();
   const auto address = (*worker)->WaitForLine("listening on ", absl::Seconds(60));
   ASSERT_TRUE(address.ok()) << address.status();
@@ -189,10 +209,10 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
 // Weights take their time to make. Who is stopped meanwhile leaves, and no router ever sees it.
 TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   const ScratchFolder folder;
-  const auto worker =
-      Process::Start({absl::StrCat(BATON_BINARY_DIR, "/baton-decode"), "--random-weights",
-                      absl::StrCat("--model=", BATON_SOURCE_DIR, "/tests/bench/shapes/1b")},
-                     folder.File("log"));
+  const auto worker = Process::Start(
+      {absl::StrCat(BATON_BINARY_DIR, "/baton-decode"), "--random-weights", "--kv-bytes=64Mi",
+       absl::StrCat("--model=", BATON_SOURCE_DIR, "/tests/bench/shapes/1b")},
+      folder.File("log"));
   ASSERT_TRUE(worker.ok()) << worker.status();
   ASSERT_TRUE((*worker)->log().WaitFor("loading_model", absl::Seconds(60)).ok());
   (*worker)->Signal(SIGTERM);
