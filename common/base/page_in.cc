@@ -60,9 +60,10 @@ absl::Status PageInForWriting(std::byte* data, size_t bytes, const PageInStep& s
         __atomic_fetch_or(reinterpret_cast<unsigned char*>(page), 0, __ATOMIC_RELAXED);
       }
     } else if (error != 0) {
-      return absl::ResourceExhaustedError(absl::StrCat("the kernel has no memory for byte ",
-                                                       at - pages.begin, " of ", bytes, ": ",
-                                                       std::strerror(error)));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("there is no memory for byte ", at - pages.begin, " of ", bytes, ": ",
+                       error == EFAULT ? "the file system that it lies in is full (/dev/shm?)"
+                                       : std::strerror(error)));
     }
   }
   return step ? step(bytes) : absl::OkStatus();

@@ -63,8 +63,9 @@ class Model {
   static std::unique_ptr<const Model> WithoutWeights(const ModelConfig& config);
   ~Model();
 
-  // Reads all weights once that are used where they are mapped, so that no step waits for the disk.
-  // Does nothing for others. DataLoss or FailedPrecondition when a file is not what it was.
+  // Reads all weights that are used where they are mapped, until all of them are in memory, so that
+  // no step waits for the disk. Does nothing for others. DataLoss or FailedPrecondition when a file
+  // is not what it was.
   absl::Status PageIn(const Progress& progress = nullptr) const;
 
   // Every tensor that checkpoints of such a model have, by layer.
@@ -77,6 +78,8 @@ class Model {
   // The widest type of its weight matrices, which `--kv-type=auto` takes for the KV cache.
   DType weight_type() const;
   size_t weight_bytes() const;
+  // Those of them that lie in a file system of memory, and count as used before they are mapped.
+  size_t weight_bytes_in_memory() const;
   KvLayout LayoutFor(int block_tokens, DType kv_type) const;
 
   const Matrix& embedding() const;   // [vocab, hidden]

@@ -4,8 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/scratch_folder.h"
 #include "common/model/checkpoint.h"
 #include "common/model/reference_backend.h"
 #include "common/model/safetensors_file.h"
@@ -87,6 +90,22 @@ TEST(ModelTest, MappedWeightsAreReadOnceAndAFileCutShortMeanwhileIsAnError) {
   const absl::Status cut = (*model)->PageIn();
   EXPECT_EQ(cut.code(), absl::StatusCode::kFailedPrecondition) << cut;
   EXPECT_TRUE(Model::WithoutWeights((*model)->config())->PageIn().ok());
+}
+
+TEST(ModelTest, WeightsInAFileSystemOfMemoryAreToldFromOthers) {
+  struct statfs info;
+  if (statfs("/dev/shm", &info) != 0 || info.f_type != TMPFS_MAGIC) {
+    GTEST_SKIP() << "/dev/shm is no tmpfs here";
+  }
+  const ScratchFolder memory("/dev/shm");
+  std::filesystem::copy(TestData("gqa_bias_bf16"), memory.path());
+  ReferenceBackend backend;
+  const auto model = Model::Load(memory.path(), &backend);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->weight_bytes_in_memory(), (*model)->weight_bytes());
+  if (statfs(BATON_SOURCE_DIR, &info) == 0 && info.f_type != TMPFS_MAGIC) {
+    EXPECT_EQ((*Model::Load(TestData("gqa_bias_bf16"), &backend))->weight_bytes_in_memory(), 0u);
+  }
 }
 
 TEST(ModelTest, TiedHeadIsTheEmbedding) {

@@ -6,9 +6,11 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <simdjson.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "absl/strings/escaping.h"
@@ -263,6 +265,11 @@ absl::Status SafetensorsFile::Read(uint64_t offset, void* out, size_t bytes) con
     bytes -= got;
   }
   return absl::OkStatus();
+}
+
+bool SafetensorsFile::InMemory() const {
+  struct statfs info;
+  return fstatfs(fd_, &info) == 0 && info.f_type == TMPFS_MAGIC;
 }
 
 absl::Status SafetensorsFile::CheckUnchanged() const {

@@ -55,6 +55,9 @@ class SafetensorsFile {
   // no longer has them.
   absl::Status Read(uint64_t offset, void* out, size_t bytes) const;
 
+  // Whether the file lies in a file system of memory (tmpfs): mapped, it takes no more of it.
+  bool InMemory() const;
+
   // FailedPrecondition when the file's size or time of change is not what it was at Open.
   absl::Status CheckUnchanged() const;
 

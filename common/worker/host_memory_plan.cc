@@ -92,7 +92,11 @@ class Planner {
   int Context(int64_t blocks) const {
     return static_cast<int>(std::min<int64_t>(wanted_context_, Tokens(blocks)));
   }
-  uint64_t Rest(int64_t blocks) const { return RestBytes(options_, Context(blocks)); }
+  uint64_t Rest(int64_t blocks) const {
+    // Page tables: 8 bytes a page.
+    return RestBytes(options_, Context(blocks)) +
+           (options_.weight_bytes + KvBytes(layout_, blocks)) / 512;
+  }
   uint64_t PoolAndRest(int64_t blocks) const { return KvBytes(layout_, blocks) + Rest(blocks); }
   // The most blocks that take no more than `room` with the rest, and no more than `pool_room`.
   int64_t MostBlocks(uint64_t room, uint64_t pool_room = UINT64_MAX) const {

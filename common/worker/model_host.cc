@@ -227,6 +227,11 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
   host->layout = Model::WithoutWeights(config)->LayoutFor(block_tokens, *kv_type);
   plan.layout = host->layout;
   plan.usable = ReadUsableMemory(options.memory_root);
+  // A model in /dev/shm, or in an emptyDir of memory, is part of what is in use.
+  if (!random) {
+    plan.usable.bytes +=
+        std::min<uint64_t>(host->model->weight_bytes_in_memory(), UINT64_MAX - plan.usable.bytes);
+  }
   if (options.usable_bytes) {
     plan.usable = {.bytes = *options.usable_bytes,
                    .limit_bytes = *options.usable_bytes,
@@ -238,8 +243,7 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
   host->context = made->context;
   host->host_memory = *std::move(made);
   if (options.on_host_plan) options.on_host_plan(*host->host_memory);
-  if (random) return LoadModel(options, config, host);
-  return host->model->PageIn(options.on_weights);
+  return random ? LoadModel(options, config, host) : absl::OkStatus();
 }
 
 }  // namespace
@@ -294,6 +298,8 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   host.numerics_id = absl::StrCat(host.backend->numerics_id(), "/kv-", DTypeName(host.layout.type));
   return host;
 }
+
+absl::Status ModelHost::PageInWeights() const { return model->PageIn(options.on_weights); }
 
 StepSize ModelHost::most_in_a_step() const {
   return {options.most.rows, options.most.sequences, context};

@@ -55,10 +55,14 @@ struct ModelHost {
     size_t emulated_bytes = size_t{1} << 30;  // that an emulated device has
     int64_t emulated_kernels = 0;             // after which it fails; 0: never
   };
-  // Plans the memory, then loads: weights have been read once when this returns. InvalidArgument
-  // names the flag; ResourceExhausted shows the arithmetic of what does not fit; FailedPrecondition
-  // says what is missing for a device.
+  // Plans the memory, then loads; weights that are used where they are mapped are left to
+  // PageInWeights. InvalidArgument names the flag; ResourceExhausted shows the arithmetic of what
+  // does not fit; FailedPrecondition says what is missing for a device.
   static absl::StatusOr<ModelHost> Open(const Options& options);
+
+  // Reads mapped weights once. Call it when the KV pool has its memory: taking that would push some
+  // of them out of the page cache again. Errors as Model::PageIn.
+  absl::Status PageInWeights() const;
 
   // One line for the log at start: what will be used, and why it fits.
   std::string Describe() const;

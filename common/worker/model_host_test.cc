@@ -123,7 +123,7 @@ TEST(ModelHostTest, TheLimitOfAControlGroupDecidesWhatIsTaken) {
   }
 }
 
-TEST(ModelHostTest, WeightsHaveBeenReadOnceWhenItIsOpen) {
+TEST(ModelHostTest, TellsHowFarTheWeightsAre) {
   uint64_t done = 0, total = 0;
   ModelHost::Options options = {.model = kDemoModel, .kv_bytes = 16 << 20};
   options.on_weights = [&](uint64_t bytes, uint64_t of) {
@@ -135,6 +135,8 @@ TEST(ModelHostTest, WeightsHaveBeenReadOnceWhenItIsOpen) {
     done = total = 0;
     options.backend = backend;
     const ModelHost host = ModelHost::Open(options).value();
+    EXPECT_EQ(total == 0, backend == "cpu") << "mapped and not read";
+    EXPECT_TRUE(host.PageInWeights().ok());
     EXPECT_EQ(total, host.model->weight_bytes()) << backend;
     EXPECT_EQ(done, total) << backend;
   }

@@ -152,7 +152,8 @@ void WarnOfShorterContext(const ModelHost& host) {
       {{"model_tokens", wanted},
        {"served_tokens", host.context},
        {"why", "the KV pool holds no more"},
-       {"all_would_need", absl::StrCat("--kv-bytes=", ByteSizeText((bytes + kMib - 1) / kMib * kMib))},
+       {"all_would_need",
+        absl::StrCat("--kv-bytes=", ByteSizeText((bytes + kMib - 1) / kMib * kMib))},
        {"to_silence", absl::StrCat("--context=", host.context)}});
 }
 
@@ -300,6 +301,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
                                }});
   refuse_unless_ok(plane.status());
   host->plane_ = *std::move(plane);
+  refuse_unless_ok(host->model_.PageInWeights());
   progress.Stop();
   WarnOfShorterContext(host->model_);
   Log(Severity::kInfo, "model",
