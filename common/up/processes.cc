@@ -11,8 +11,11 @@ namespace {
 
 constexpr absl::Duration kDefaultGrace = absl::Seconds(30);  // as the programs have it
 constexpr absl::Duration kAfterGrace = absl::Seconds(5);
-constexpr int kTenThousandthsOfGpu =
-    9000;  // of the GPU's memory, as --gpu-memory-utilization has it
+// Parts of ten thousand that all workers together may take: of the GPU's memory, as the default of
+// --gpu-memory-utilization says, and of the machine's, which leaves room for other programs.
+constexpr int kTenThousandthsOfGpu = 9000;
+constexpr int kTenThousandthsOfMachine = 8000;
+constexpr int kWorkersThatFit = 2;  // by the default of --memory-share
 
 // Workers whose backend is `cuda`.
 int WorkersOnGpu(const UpOptions& options) {
@@ -70,6 +73,11 @@ std::vector<std::string> MemoryFlags(const UpOptions& options, Role role) {
   if (PassedValue(options, role, "backend") == "cuda") {
     flags.push_back(absl::StrFormat("--gpu-memory-utilization=0.%04d",
                                     kTenThousandthsOfGpu / WorkersOnGpu(options)));
+    return flags;
+  }
+  const int workers = options.prefill + options.decode - WorkersOnGpu(options);
+  if (workers > kWorkersThatFit) {
+    flags.push_back(absl::StrFormat("--memory-share=0.%04d", kTenThousandthsOfMachine / workers));
   }
   return flags;
 }

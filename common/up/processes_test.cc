@@ -33,10 +33,17 @@ TEST(ProcessesTest, EachProgramGetsItsArguments) {
       ElementsAre("--listen=127.0.0.1:0", "--routers=h:9,other:1", "--model=/m", "--listen=h:2"));
 }
 
+TEST(ProcessesTest, MoreWorkersThanFitByThemselvesDivideTheMemory) {
+  UpOptions options;
+  EXPECT_THAT(MemoryFlags(options, Role::kDecode), IsEmpty());
+  options.decode = 3;
+  EXPECT_THAT(MemoryFlags(options, Role::kDecode), ElementsAre("--memory-share=0.2000"));
+  EXPECT_THAT(MemoryFlags(options, Role::kPrefill), ElementsAre("--memory-share=0.2000"));
+}
+
 TEST(ProcessesTest, WorkersOfOneGpuDivideItsMemory) {
   UpOptions options;
   options.decode = 2;
-  EXPECT_THAT(MemoryFlags(options, Role::kDecode), IsEmpty());
   options.flags[Role::kDecode] = {"--backend=cuda"};
   EXPECT_THAT(MemoryFlags(options, Role::kPrefill), IsEmpty());
   EXPECT_THAT(MemoryFlags(options, Role::kDecode), ElementsAre("--gpu-memory-utilization=0.4500"));
