@@ -217,13 +217,8 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
           legs.DropWorker(a.worker);
         } else {
           static_assert(std::is_same_v<Action, ServingChanged>);
-          Log(Severity::kInfo, a.serving ? "serving" : "not_serving",
-              {{"prefill_workers", a.prefill_workers},
-               {"decode_workers", a.decode_workers},
-               {"ready_prefill_workers", a.ready_prefill_workers},
-               {"ready_decode_workers", a.ready_decode_workers},
-               {"identity", a.identity.fingerprint.empty() ? "none" : a.identity.ToString()},
-               {"why", a.why}});
+          // First, so that whoever waits for health or log then finds in ListModels what there is.
+          inference.SetServing(a);
           {
             MutexLock lock(&server_mutex);
             if (server_open) {
@@ -231,7 +226,13 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
               server->SetServing("", a.serving);
             }
           }
-          inference.SetServing(std::move(a));
+          Log(Severity::kInfo, a.serving ? "serving" : "not_serving",
+              {{"prefill_workers", a.prefill_workers},
+               {"decode_workers", a.decode_workers},
+               {"ready_prefill_workers", a.ready_prefill_workers},
+               {"ready_decode_workers", a.ready_decode_workers},
+               {"identity", a.identity.fingerprint.empty() ? "none" : a.identity.ToString()},
+               {"why", a.why}});
         }
       },
       action);
