@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
                                     .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens)};
   const std::unique_ptr<WorkerHost> host =
       WorkerHost::Open(v1::WORKER_ROLE_PREFILL, PrefillWorker::MostInAStep(options),
-                       options.max_queue, options.chunk_tokens);
+                       options.max_batch, options.chunk_tokens);
   PrefillService service(host->attach_token());
   host->Listen(&service, v1::PrefillWorker::service_full_name());
   Wakeup wakeup;  // outlives all that may wake the loop

@@ -62,7 +62,7 @@ int ParseAndRunUp(std::vector<std::string> words, const std::string& programs) {
     return table->second;
   };
   const std::string demo = InstalledDemo(programs);
-  if (!demo.empty()) words.insert(words.begin(), absl::StrCat("--model=", demo));
+  if (!demo.empty()) words.insert(words.begin(), absl::StrCat("--demo-model=", demo));
   const absl::StatusOr<UpOptions> options = ParseUpOptions(words, flags_of);
   if (!options.ok()) {
     if (absl::IsInvalidArgument(options.status())) RefuseCommandLine(options.status().message());

@@ -75,6 +75,8 @@ std::vector<std::string> MemoryFlags(const UpOptions& options, Role role) {
                                     kTenThousandthsOfGpu / WorkersOnGpu(options)));
     return flags;
   }
+  // All memory of a pool is taken at start, and the demo model needs no more.
+  if (options.demo) flags.push_back("--kv-bytes=256Mi");
   const int workers = options.prefill + options.decode - WorkersOnGpu(options);
   if (workers > kWorkersThatFit) {
     flags.push_back(absl::StrFormat("--memory-share=0.%04d", kTenThousandthsOfMachine / workers));

@@ -41,6 +41,15 @@ TEST(ProcessesTest, MoreWorkersThanFitByThemselvesDivideTheMemory) {
   EXPECT_THAT(MemoryFlags(options, Role::kPrefill), ElementsAre("--memory-share=0.2000"));
 }
 
+TEST(ProcessesTest, TheDemoModelHasASmallPoolUnlessTheUserSaysOtherwise) {
+  UpOptions options;
+  options.demo = true;
+  EXPECT_THAT(MemoryFlags(options, Role::kDecode), ElementsAre("--kv-bytes=256Mi"));
+  options.flags[Role::kDecode] = {"--kv-bytes=1Gi"};
+  EXPECT_EQ(WorkerArguments(options, Role::kDecode, "h:9").back(), "--kv-bytes=1Gi")
+      << "the last one wins";
+}
+
 TEST(ProcessesTest, WorkersOfOneGpuDivideItsMemory) {
   UpOptions options;
   options.decode = 2;

@@ -19,8 +19,10 @@ namespace {
 
 constexpr int kMostWorkers = 99;
 
-constexpr absl::string_view kValueFlags[] = {"model",  "prefill", "decode",
-                                             "prompt", "listen",  "mode"};
+// The last one is for ./baton and installed folders: the demo model, served where no --model is
+// given.
+constexpr absl::string_view kValueFlags[] = {"model",  "prefill", "decode",    "prompt",
+                                             "listen", "mode",    "demo-model"};
 // The last two are for ./baton, which has acted on them before.
 constexpr absl::string_view kBoolFlags[] = {"once", "detach", "check", "no-install", "no-build"};
 
@@ -126,7 +128,8 @@ class Parser {
   absl::Status TakeOwn(absl::string_view name, const Word& word) {
     absl::StatusOr<std::string> value = ValueOf(word);
     if (!value.ok()) return value.status();
-    if (name == "model") options_.model = *value;
+    if (name == "model") model_ = *value;
+    if (name == "demo-model") demo_model_ = *value;
     if (name == "prompt") options_.prompt = *value;
     if (name == "mode") options_.mode = *value;
     if (name == "listen") {
@@ -275,6 +278,8 @@ class Parser {
 
   absl::Status CheckModel() {
     namespace fs = std::filesystem;
+    options_.demo = !model_.has_value() && !demo_model_.empty();
+    options_.model = options_.demo ? demo_model_ : model_.value_or("");
     const std::string& model = options_.model;
     std::error_code error;
     if (model.empty()) {
@@ -304,6 +309,8 @@ class Parser {
   const std::function<absl::StatusOr<FlagTable>(Role)>& flags_of_;
   size_t next_ = 0;
   UpOptions options_;
+  std::optional<std::string> model_;
+  std::string demo_model_;
   std::map<Role, std::vector<std::string>> special_;  // flags given with a role's prefix
 };
 

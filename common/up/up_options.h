@@ -26,6 +26,7 @@ FlagTable ParseFlagTable(absl::string_view lines);
 // The command line of `up`.
 struct UpOptions {
   std::string model;
+  bool demo = false;  // the model is the demo model, because no --model was given
   int prefill = 1;
   int decode = 1;
   std::string mode = "disaggregated";

@@ -1,5 +1,6 @@
 #include "common/up/up_options.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,20 @@ class UpOptionsTest : public testing::Test {
 
   const ScratchFolder model_;
 };
+
+TEST_F(UpOptionsTest, TheDemoModelIsServedWhereNoneIsGiven) {
+  const ScratchFolder other;
+  other.Write("config.json", "{}");
+  const std::string demo = absl::StrCat("--demo-model=", other.path());
+  const auto served = ParseUpOptions({demo}, FlagsOf);
+  ASSERT_TRUE(served.ok()) << served.status();
+  EXPECT_TRUE(served->demo);
+  EXPECT_EQ(served->model, std::filesystem::canonical(std::string(other.path())).string());
+  const auto given = ParseUpOptions({"--model", std::string(model_.path()), demo}, FlagsOf);
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_FALSE(given->demo);
+  EXPECT_EQ(given->model, std::filesystem::canonical(std::string(model_.path())).string());
+}
 
 TEST_F(UpOptionsTest, ItsOwnFlagsInEverySpelling) {
   const UpOptions options = Parse({"--prefill", "2", "--decode=3", "--mode", "auto", "-prompt",
