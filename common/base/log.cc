@@ -142,8 +142,6 @@ void Write(Severity severity, absl::string_view event, const LogField* begin, co
 
 void SetLogLevel(Severity lowest) { lowest_severity = lowest; }
 void SetLogFormat(LogFormat format) { log_format = format; }
-
-bool LogsAreText() { return log_format == LogFormat::kText; }
 void SetLogProgram(absl::string_view name) { ProgramName() = std::string(name); }
 bool LogEnabled(Severity severity) {
   return severity >= lowest_severity.load(std::memory_order_relaxed);

@@ -50,8 +50,6 @@ bool LogEnabled(Severity severity);
 void SetLogLevel(Severity lowest);
 // kText until set. `main` only, before threads start.
 void SetLogFormat(LogFormat format);
-// Whether kText is set. Any thread.
-bool LogsAreText();
 // Stands in every line. `main` only.
 void SetLogProgram(absl::string_view name);
 

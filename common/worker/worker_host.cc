@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,6 +27,8 @@
 #include "common/worker/worker_metrics.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/ucx_transport.h"
+
+ABSL_DECLARE_FLAG(baton::LogFormat, log_format);  // common/base/program.cc
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port to serve routers on; port 0 takes any free one");
@@ -161,7 +164,8 @@ void WarnOfShorterContext(const ModelHost& host) {
 class LoadTeller {
  public:
   LoadTeller()
-      : progress_({.terminal = isatty(STDERR_FILENO) != 0 && LogsAreText(),
+      : progress_({.terminal = isatty(STDERR_FILENO) != 0 &&
+                               absl::GetFlag(FLAGS_log_format) == LogFormat::kText,
                    .log =
                        [](const LoadProgress::Now& now) {
                          Log(Severity::kInfo, "loading",
