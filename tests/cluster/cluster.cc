@@ -19,7 +19,6 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kStartTimeout = absl::Seconds(30);
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 
 }  // namespace
@@ -50,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(Options options) {
         return (c.pair || !wanted.pairs) && c.prefill >= wanted.prefill &&
                c.decode >= wanted.decode;
       },
-      kStartTimeout);
+      wanted.start_timeout);
   if (!ready.ok()) return ready;
   return cluster;
 }
@@ -77,7 +76,8 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
   router_lines_ = 0;
   counted_ = {};
   pids_.insert(router_->pid());
-  absl::StatusOr<std::string> address = router_->WaitForLine("listening on ", kStartTimeout);
+  absl::StatusOr<std::string> address =
+      router_->WaitForLine("listening on ", options_.start_timeout);
   if (!address.ok()) return address.status();
   address_ = *std::move(address);
   // Calls may be under way on the stub of a router that died; a new one at its address is found
@@ -102,7 +102,8 @@ absl::Status Cluster::StartWorker(const std::string& role, int i) {
       Process::Start(arguments, absl::StrCat(folder_, "/", role, i, ".log"));
   if (!worker.ok()) return worker.status();
   pids_.insert((*worker)->pid());
-  absl::StatusOr<std::string> address = (*worker)->WaitForLine("listening on ", kStartTimeout);
+  absl::StatusOr<std::string> address =
+      (*worker)->WaitForLine("listening on ", options_.start_timeout);
   if (!address.ok()) return address.status();
   (is_prefill ? prefill_ : decode_)[i] = *std::move(worker);
   (is_prefill ? prefill_addresses_ : decode_addresses_)[i] = *std::move(address);

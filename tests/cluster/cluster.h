@@ -28,6 +28,7 @@ class Cluster {
     // --kv-bytes of every worker whose flags don't say it: workers take what they may use at start,
     // and tests run side by side. Empty: as a worker chooses.
     std::string kv_bytes = "64Mi";
+    absl::Duration start_timeout = absl::Seconds(30);  // of each process, and until a pair serves
     bool pairs = true;  // false: of workers that can't serve together; they are only waited for
   };
   // Starts everything and waits until all workers are ready and some pair can serve.

@@ -1,0 +1,24 @@
+// Makes a folder with the shape of a well-known model, to start Baton on.
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/program.h"
+#include "tests/shapes/shape_folder.h"
+
+ABSL_FLAG(bool, sparse, false, "a file without a byte on disk, all weights zero");
+
+int main(int argc, char** argv) {
+  using namespace baton;
+  const std::string usage = absl::StrCat(
+      "make_shape: a model folder with the shape of a well-known model.\n",
+      "  make_shape SHAPE FOLDER [--sparse]\n", "Shapes: ", absl::StrJoin(ShapeNames(), ", "));
+  const auto arguments = StartProgram(argc, argv, usage);
+  if (arguments.size() != 2)
+    RefuseToStart("it takes a shape and a folder; --help lists the shapes");
+  const absl::Status status = WriteShapeFolder(
+      arguments[0], absl::GetFlag(FLAGS_sparse) ? ShapeWeights::kSparse : ShapeWeights::kRandom,
+      arguments[1]);
+  if (!status.ok()) RefuseToStart(status.message());
+  return 0;
+}
