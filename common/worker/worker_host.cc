@@ -7,7 +7,6 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
-#include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,12 +22,10 @@
 #include "common/rpc/limits.h"
 #include "common/rpc/listen_check.h"
 #include "common/worker/auto_flag.h"
-#include "common/worker/load_progress.h"
+#include "common/worker/load_teller.h"
 #include "common/worker/worker_metrics.h"
 #include "kv_transfer/device_transport.h"
 #include "kv_transfer/ucx_transport.h"
-
-ABSL_DECLARE_FLAG(baton::LogFormat, log_format);  // common/base/program.cc
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port to serve routers on; port 0 takes any free one");
@@ -159,46 +156,6 @@ void WarnOfShorterContext(const ModelHost& host) {
         absl::StrCat("--kv-bytes=", ByteSizeText((bytes + kMib - 1) / kMib * kMib))},
        {"to_silence", absl::StrCat("--context=", host.context)}});
 }
-
-// Tells how far the start is while it lives.
-class LoadTeller {
- public:
-  LoadTeller()
-      : progress_({.terminal = isatty(STDERR_FILENO) != 0 &&
-                               absl::GetFlag(FLAGS_log_format) == LogFormat::kText,
-                   .log =
-                       [](const LoadProgress::Now& now) {
-                         Log(Severity::kInfo, "loading",
-                             {{"what", now.what},
-                              {"done_bytes", now.done_bytes},
-                              {"total_bytes", now.total_bytes},
-                              {"progress", LoadProgress::Text(now)}});
-                       },
-                   .terminal_write =
-                       [](absl::string_view text) {
-                         (void)!write(STDERR_FILENO, text.data(), text.size());
-                       }},
-                  SteadyNow()),
-        loop_({.name = "progress", .idle = LoadProgress::kBetweenBars}, [this](absl::Time now) {
-          progress_.Tick(now);
-          return false;
-        }) {}
-  ~LoadTeller() { Stop(); }
-
-  // Says nothing more.
-  void Stop() {
-    loop_.Stop();
-    progress_.End();
-  }
-
-  void Set(absl::string_view what, uint64_t done, uint64_t total) {
-    progress_.Set(what, done, total);
-  }
-
- private:
-  LoadProgress progress_;
-  Loop loop_;
-};
 
 }  // namespace
 
