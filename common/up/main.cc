@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/program.h"
+#include "common/base/usable_memory.h"
 #include "common/up/child_process.h"
 #include "common/up/down_command.h"
 #include "common/up/help_texts.h"
@@ -63,13 +64,16 @@ int ParseAndRunUp(std::vector<std::string> words, const std::string& programs) {
   };
   const std::string demo = InstalledDemo(programs);
   if (!demo.empty()) words.insert(words.begin(), absl::StrCat("--demo-model=", demo));
-  const absl::StatusOr<UpOptions> options = ParseUpOptions(words, flags_of);
+  absl::StatusOr<UpOptions> options = ParseUpOptions(words, flags_of);
   if (!options.ok()) {
     if (absl::IsInvalidArgument(options.status())) RefuseCommandLine(options.status().message());
     SayFailure(options.status().message());
     return 1;
   }
-  return options->check ? 0 : RunUp(*options, programs, DefaultStateFolder());
+  if (options->check) return 0;
+  const UsableMemory memory = ReadUsableMemory();
+  if (memory.bytes != UINT64_MAX) options->usable_memory_bytes = memory.bytes;
+  return RunUp(*options, programs, DefaultStateFolder());
 }
 
 int Main(const std::vector<std::string>& words) {

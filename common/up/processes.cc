@@ -77,6 +77,9 @@ std::vector<std::string> MemoryFlags(const UpOptions& options, Role role) {
   }
   // All memory of a pool is taken at start, and the demo model needs no more.
   if (options.demo) flags.push_back("--kv-bytes=256Mi");
+  if (options.usable_memory_bytes > 0) {
+    flags.push_back(absl::StrCat("--usable-memory=", options.usable_memory_bytes));
+  }
   const int workers = options.prefill + options.decode - WorkersOnGpu(options);
   if (workers > kWorkersThatFit) {
     flags.push_back(absl::StrFormat("--memory-share=0.%04d", kTenThousandthsOfMachine / workers));

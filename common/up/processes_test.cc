@@ -41,6 +41,14 @@ TEST(ProcessesTest, MoreWorkersThanFitByThemselvesDivideTheMemory) {
   EXPECT_THAT(MemoryFlags(options, Role::kPrefill), ElementsAre("--memory-share=0.2000"));
 }
 
+TEST(ProcessesTest, EveryWorkerSizesItsPoolByTheSameMemory) {
+  UpOptions options;
+  options.usable_memory_bytes = 5'000'000'000;
+  for (const Role role : {Role::kPrefill, Role::kDecode}) {
+    EXPECT_THAT(MemoryFlags(options, role), ElementsAre("--usable-memory=5000000000"));
+  }
+}
+
 TEST(ProcessesTest, TheDemoModelHasASmallPoolUnlessTheUserSaysOtherwise) {
   UpOptions options;
   options.demo = true;

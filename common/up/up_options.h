@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -27,6 +28,9 @@ FlagTable ParseFlagTable(absl::string_view lines);
 struct UpOptions {
   std::string model;
   bool demo = false;  // the model is the demo model, because no --model was given
+  // What the machine had to spare before any worker was started; 0: not known. All workers size
+  // their pools by it, so that one that starts later, or again, gets the same pool.
+  uint64_t usable_memory_bytes = 0;
   int prefill = 1;
   int decode = 1;
   std::string mode = "disaggregated";
