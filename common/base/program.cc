@@ -180,8 +180,6 @@ bool AsksForJson(int argc, char** argv) {
 
 }  // namespace
 
-const absl::string_view kVersion = BATON_VERSION;
-
 std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& help) {
   const absl::string_view path = argv[0];
   Name() = std::string(path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1));

@@ -8,19 +8,31 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "nlohmann/json.hpp"
 
 namespace baton {
 namespace {
 
-using nlohmann::json;
-
 constexpr size_t kLongestLine = 1 << 16;  // what is longer is cut
 
-// The value of a member that is a string, or nothing.
-std::string Text(const json& object, const char* name) {
-  const auto member = object.find(name);
-  return member != object.end() && member->is_string() ? member->get<std::string>() : "";
+// The value of a field of a JSON line that our log has written (base/log.h), or nothing. A value of
+// another field can't be taken for a name: the quotes in it are escaped. (A whole parser of JSON
+// would make the program twice as large.)
+std::string Field(absl::string_view line, absl::string_view name) {
+  const std::string begin = absl::StrCat("\"", name, "\":\"");
+  size_t at = line.find(begin);
+  if (at == line.npos) return "";
+  std::string value;
+  for (at += begin.size(); at < line.size() && line[at] != '"'; ++at) {
+    if (line[at] != '\\') {
+      value += line[at];
+    } else if (++at < line.size() && line[at] == 'u') {
+      value += ' ';  // \uXXXX, of what can't be shown
+      at += 4;
+    } else if (at < line.size()) {
+      value += line[at];
+    }
+  }
+  return value;
 }
 
 // "2026-11-23T06:13:02.123456Z I baton-decode loading_model folder=/x" without what stands before
@@ -75,19 +87,15 @@ void ProcessLog::TakeLine(absl::string_view line) {
     last_line_ = absl::StrCat("listening on ", line);
     return;
   }
-  if (absl::StartsWith(line, "{")) {
-    const json event = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-    if (event.is_object()) {
-      const std::string name = Text(event, "event");
-      if (name == "listening") address_ = Text(event, "address");
-      if (name == "refused_to_start") refusal_ = Text(event, "because");
-      std::string message = Text(event, "message");
-      if (message.empty()) message = Text(event, "why");
-      last_line_ = message.empty() ? name : absl::StrCat(name, " ", message);
-      const std::string level = Text(event, "level");
-      if (level == "warn" || level == "error") last_warning_ = last_line_;
-      return;
-    }
+  if (const std::string name = Field(line, "event"); line[0] == '{' && !name.empty()) {
+    if (name == "listening") address_ = Field(line, "address");
+    if (name == "refused_to_start") refusal_ = Field(line, "because");
+    std::string message = Field(line, "message");
+    if (message.empty()) message = Field(line, "why");
+    last_line_ = message.empty() ? name : absl::StrCat(name, " ", message);
+    const std::string level = Field(line, "level");
+    if (level == "warn" || level == "error") last_warning_ = last_line_;
+    return;
   }
   absl::string_view said = line;
   const size_t colon = line.find(": ");

@@ -44,8 +44,10 @@ TEST_F(ProcessLogTest, ReadsBothLogFormats) {
   EXPECT_EQ(log_.last_line(), "loading_model folder=/m");
   Append(line(LogFormat::kJson, "listening", {"address", "127.0.0.1:7"}));
   EXPECT_EQ(log_.address(), "127.0.0.1:7");
-  Append(line(LogFormat::kJson, "refused_to_start", {"because", "--kv-bytes is 4"}));
-  EXPECT_EQ(log_.reason(), "--kv-bytes is 4");
+  Append(line(LogFormat::kJson, "refused_to_start",
+              {"because", "--kv-bytes is '4\\' \"event\":\"x\"\n"}));
+  EXPECT_EQ(log_.reason(), "--kv-bytes is '4\\' \"event\":\"x\" ");
+  EXPECT_EQ(log_.last_line(), "refused_to_start");
 }
 
 TEST_F(ProcessLogTest, TheReasonOfARefusalWinsOverWhatOtherLibrariesSay) {
