@@ -30,9 +30,8 @@ int main(int argc, char** argv) {
   BlockStopSignals();
   if (const auto extra = StartProgram(
           argc, argv,
-          {kUsage, WorkerFlagGroups(
-                       {"Sequences and steps",
-                        {"max-batch", "max-sequences", "chunk-tokens", "pause-limit", "stall"}})});
+          {kUsage, WorkerFlagGroups({"Sequences and steps",
+                                     "max-batch max-sequences chunk-tokens pause-limit stall"})});
       !extra.empty()) {
     RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
   }

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   BlockStopSignals();
   if (const auto extra = StartProgram(
           argc, argv,
-          {kUsage, WorkerFlagGroups({"Queue and steps", {"max-queue", "chunk-tokens", "lease"}})});
+          {kUsage, WorkerFlagGroups({"Queue and steps", "max-queue chunk-tokens lease"})});
       !extra.empty()) {
     RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
   }

@@ -83,16 +83,15 @@ constexpr char kUsage[] =
 
 // As --help shows them.
 std::vector<FlagGroup> FlagGroups() {
-  return {{"Addresses", {"listen", "attach-token", "metrics-listen"}},
-          {"Model", {"model", "model-name", "serve-identity", "identity-lead"}},
-          {"Which workers compute prompts", {"mode", "auto-prompt-tokens", "auto-queue-tokens"}},
+  return {{"Addresses", "listen attach-token metrics-listen"},
+          {"Model", "model model-name serve-identity identity-lead"},
+          {"Which workers compute prompts", "mode auto-prompt-tokens auto-queue-tokens"},
           {"Limits of requests",
-           {"max-queued", "max-prompts-per-worker", "max-migrations", "max-text-bytes",
-            "max-text-calls"}},
-          {"Waiting for workers", {"pair-wait", "room-wait", "report-limit", "stall"}},
-          {"Clients", {"client-buffer-tokens", "slow-client-limit", "max-connection-age"}},
-          {"Stopping", {"drain-grace"}},
-          {"Log", {"log-level", "log-format"}}};
+           "max-queued max-prompts-per-worker max-migrations max-text-bytes max-text-calls"},
+          {"Waiting for workers", "pair-wait room-wait report-limit stall"},
+          {"Clients", "client-buffer-tokens slow-client-limit max-connection-age"},
+          {"Stopping", "drain-grace"},
+          {"Log", "log-level log-format"}};
 }
 
 int CheckedInt(absl::string_view name, int value, int lowest, int highest) {

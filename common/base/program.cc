@@ -117,7 +117,8 @@ std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& o
   std::string help;
   for (const FlagGroup& group : groups) {
     std::string flags;
-    for (const std::string& name : group.flags) {
+    for (const absl::string_view word : absl::StrSplit(group.flags, ' ', absl::SkipEmpty())) {
+      const std::string name(word);
       const auto flag = own.find(name);
       if (flag == own.end()) continue;
       absl::StrAppend(&flags, HelpOf(*flag->second, command));
@@ -146,10 +147,11 @@ std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& o
       absl::StrAppend(&help, HelpOfGroups(one.groups, rest, &rest));
     }
     absl::StrAppend(&help, HelpOfGroups(program.groups, own, &rest));
-    std::vector<std::string> names;
-    for (const auto& [name, flag] : rest) names.push_back(name);
-    const bool alone = names.size() == own.size();
-    absl::StrAppend(&help, HelpOfGroups({{alone ? "Flags" : "Other flags", names}}, own, &rest));
+    std::string names;
+    for (const auto& [name, flag] : rest) absl::StrAppend(&names, name, " ");
+    const bool alone = rest.size() == own.size();
+    absl::StrAppend(&help,
+                    HelpOfGroups({{alone ? "Flags" : "Other flags", names.c_str()}}, own, &rest));
   }
   absl::StrAppend(&help,
                   "\nOf every program:\n  --help\n      Prints this.\n  --version\n      Prints "

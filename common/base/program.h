@@ -2,6 +2,7 @@
 
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -11,29 +12,27 @@ namespace baton {
 // The version of all programs, as project() of the top CMakeLists.txt has it.
 extern const absl::string_view kVersion;
 
-// Flags that belong together, under one heading of --help. Names are written with dashes.
+// Flags that belong together, under one heading of --help. Plain text, as every program has many.
 struct FlagGroup {
-  std::string title;
-  std::vector<std::string> flags;
+  const char* title;
+  const char* flags;  // their names with dashes, between them blanks
 };
 
 // What --help prints of a program whose first word is a command: `NAME COMMAND --help` prints only
 // that command's part.
 struct CommandHelp {
-  std::string name;
-  std::string usage;
+  const char* name;
+  const char* usage;
   std::vector<FlagGroup> groups;
 };
 
 // What --help prints beside the text of each flag, which stands where the flag is defined.
 struct ProgramHelp {
-  ProgramHelp(absl::string_view usage_text) : usage(usage_text) {}  // NOLINT: a text is enough
-  ProgramHelp(const char* usage_text) : usage(usage_text) {}        // NOLINT
-  ProgramHelp(absl::string_view usage_text, std::vector<FlagGroup> flag_groups,
-              std::vector<CommandHelp> command_helps = {})
+  ProgramHelp(const char* usage_text, std::vector<FlagGroup> flag_groups = {},
+              std::vector<CommandHelp> command_helps = {})  // NOLINT: a text is enough
       : usage(usage_text), groups(std::move(flag_groups)), commands(std::move(command_helps)) {}
 
-  std::string usage;
+  const char* usage;
   std::vector<FlagGroup> groups;      // with commands: the flags that every command has
   std::vector<CommandHelp> commands;  // empty: the program has none
 };

@@ -106,17 +106,18 @@ TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
 
 ProgramHelp HelpWithCommands() {
   return {"Does things.",
-          {{"Of every command", {"log-level", "log-format"}}},
-          {{.name = "sit", .usage = "sit: takes seats.", .groups = {{"Seats", {"seat-count"}}}},
+          {{"Of every command", "log-level log-format"}},
+          {{.name = "sit", .usage = "sit: takes seats.", .groups = {{"Seats", "seat-count"}}},
            {.name = "glow",
             .usage = "glow: is warm.",
-            .groups = {{"Light", {"lights", "no-such-flag"}}, {"Heat", {"warmth"}}}}}};
+            .groups = {{"Light", "lights no-such-flag"}, {"Heat", "warmth"}}}}};
 }
 
 TEST(ProgramTest, HelpOfACommandHasItsFlagsAloneByTheirGroups) {
-  EXPECT_EXIT((OutputToError(), Start({"glow", "--help"}, HelpWithCommands())), ExitedWithCode(0),
-              "^glow: is warm.\n\nLight:\n  --\\[no-\\]lights\n.*\n\nHeat:\n  --warmth\n      degrees\n\n"
-              "Of every command:\n  --log-level\n.*\n  --log-format\n");
+  EXPECT_EXIT(
+      (OutputToError(), Start({"glow", "--help"}, HelpWithCommands())), ExitedWithCode(0),
+      "^glow: is warm.\n\nLight:\n  --\\[no-\\]lights\n.*\n\nHeat:\n  --warmth\n      degrees\n\n"
+      "Of every command:\n  --log-level\n.*\n  --log-format\n");
   EXPECT_EXIT(
       (OutputToError(), Start({"sit", "--help"}, HelpWithCommands())), ExitedWithCode(0),
       "^sit: takes seats.\n\nSeats:\n  --seat-count\n      seats \\(default: 4\\)\n\nOf every c");

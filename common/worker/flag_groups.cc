@@ -1,24 +1,22 @@
 #include "common/worker/flag_groups.h"
 
-#include <utility>
+#include <iterator>
 
 namespace baton {
 
 std::vector<FlagGroup> WorkerFlagGroups(FlagGroup own) {
   std::vector<FlagGroup> groups = {
-      {"Addresses",
-       {"listen", "advertise", "routers", "attach-token", "report-interval", "metrics-listen"}},
-      {"Model", {"model", "model-name", "context", "random-weights", "weights-seed"}}};
-  groups.push_back(std::move(own));
-  const std::vector<FlagGroup> rest = {
-      {"Computation",
-       {"backend", "threads", "numerics", "gpu", "gpu-memory-utilization", "cuda-graphs"}},
+      {"Addresses", "listen advertise routers attach-token report-interval metrics-listen"},
+      {"Model", "model model-name context random-weights weights-seed"}};
+  groups.push_back(own);
+  static constexpr FlagGroup kRest[] = {
+      {"Computation", "backend threads numerics gpu gpu-memory-utilization cuda-graphs"},
       {"KV cache and its transfer",
-       {"kv-bytes", "kv-type", "block-tokens", "kv-transports", "kv-net-device", "kv-device-path"}},
-      {"Stopping and hanging", {"drain-grace", "hang-limit"}},
-      {"Log", {"log-level", "log-format"}},
-      {"For tests", {"emulated-device-bytes", "emulated-device-kernels"}}};
-  groups.insert(groups.end(), rest.begin(), rest.end());
+       "kv-bytes kv-type block-tokens kv-transports kv-net-device kv-device-path"},
+      {"Stopping and hanging", "drain-grace hang-limit"},
+      {"Log", "log-level log-format"},
+      {"For tests", "emulated-device-bytes emulated-device-kernels"}};
+  groups.insert(groups.end(), std::begin(kRest), std::end(kRest));
   return groups;
 }
 

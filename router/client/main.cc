@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "common/base/program.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/rpc_server.h"
@@ -141,26 +142,25 @@ const std::vector<CommandHelp>& Commands() {
        .usage =
            "baton-client generate \"TEXT\": prints the answer as it comes; `-` reads the text from "
            "standard input.",
-       .groups = {{"Prompt", {"token-ids", "parse-special", "add-special", "model"}},
+       .groups = {{"Prompt", "token-ids parse-special add-special model"},
                   {"Length and end of the answer",
-                   {"max-tokens", "min-tokens", "stop", "stop-token-ids", "ignore-eos"}},
-                  {"Sampling", {"temperature", "top-p", "top-k", "min-p", "seed", "n"}},
+                   "max-tokens min-tokens stop stop-token-ids ignore-eos"},
+                  {"Sampling", "temperature top-p top-k min-p seed n"},
                   {"Penalties and banned words",
-                   {"repetition-penalty", "presence-penalty", "frequency-penalty", "logit-bias",
-                    "bad-word", "bad-word-ids"}},
-                  {"What is printed", {"json", "timing", "logprobs", "prompt-logprobs"}},
-                  {"How it is served", {"mode", "slo-ttft-ms", "slo-tpot-ms", "request-id"}}}},
+                   "repetition-penalty presence-penalty frequency-penalty logit-bias bad-word "
+                   "bad-word-ids"},
+                  {"What is printed", "json timing logprobs prompt-logprobs"},
+                  {"How it is served", "mode slo-ttft-ms slo-tpot-ms request-id"}}},
       {.name = "tokenize",
        .usage = "baton-client tokenize \"TEXT\": prints the ids of its tokens; `-` reads standard "
                 "input.",
-       .groups = {{"Text", {"parse-special", "add-special", "model"}},
-                  {"What is printed", {"json", "pieces"}}}},
+       .groups = {{"Text", "parse-special add-special model"}, {"What is printed", "json pieces"}}},
       {.name = "detokenize",
        .usage = "baton-client detokenize 1,2,3: prints the text of token ids.",
-       .groups = {{"Text", {"skip-special", "model"}}, {"What is printed", {"json"}}}},
+       .groups = {{"Text", "skip-special model"}, {"What is printed", "json"}}},
       {.name = "models",
        .usage = "baton-client models: prints what is served.",
-       .groups = {{"What is printed", {"json"}}}},
+       .groups = {{"What is printed", "json"}}},
       {.name = "health",
        .usage = "baton-client health: prints what the router says of itself; fails unless that is "
                 "SERVING."},
@@ -171,7 +171,8 @@ const std::vector<CommandHelp>& Commands() {
 
 bool Understands(const CommandHelp& command, const std::string& flag) {
   return absl::c_any_of(command.groups, [&](const FlagGroup& group) {
-    return absl::c_linear_search(group.flags, flag);
+    const std::vector<absl::string_view> names = absl::StrSplit(group.flags, ' ');
+    return absl::c_linear_search(names, flag);
   });
 }
 
@@ -360,11 +361,9 @@ absl::Status Run(RouterCalls* calls, const std::vector<std::string>& words,
 }
 
 int Main(int argc, char** argv) {
-  const std::vector<std::string> words =
-      StartProgram(argc, argv,
-                   {kUsage,
-                    {{"The call", {"router", "timeout"}}, {"Log", {"log-level", "log-format"}}},
-                    Commands()});
+  const std::vector<std::string> words = StartProgram(
+      argc, argv,
+      {kUsage, {{"The call", "router timeout"}, {"Log", "log-level log-format"}}, Commands()});
   CheckCommandLine(words);
   const std::string router = absl::GetFlag(FLAGS_router);
   if (!IsHostPort(router)) RefuseToStart(absl::StrCat("--router=", router, " is not HOST:PORT"));

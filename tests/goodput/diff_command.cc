@@ -72,7 +72,7 @@ Command DiffCommand() {
       .least_words = 2,
       .most_words = 2,
       .run = PrintDiff,
-      .groups = {{"Comparison", {"attainment", "fail-on-loss"}}, {"What is written", {"out"}}}};
+      .groups = {{"Comparison", "attainment fail-on-loss"}, {"What is written", "out"}}};
 }
 
 }  // namespace baton

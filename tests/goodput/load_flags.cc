@@ -167,14 +167,13 @@ const std::vector<std::string>& LoadFlagNames() {
 }
 
 std::vector<FlagGroup> LoadFlagGroups() {
-  return {
-      {"The server", {"endpoint", "model", "mode", "metrics-url"}},
-      {"When requests arrive", {"rate", "arrivals", "cv", "on", "off", "trace", "spread", "seed"}},
-      {"What they ask for",
-       {"prompt-tokens", "output-tokens", "prompts", "prompt-scale", "output-scale",
-        "forced-length", "prompt-salt", "temperature"}},
-      {"What is measured", {"warmup", "duration", "requests", "tail"}},
-      {"Connections", {"channels", "connect-timeout", "request-timeout"}}};
+  return {{"The server", "endpoint model mode metrics-url"},
+          {"When requests arrive", "rate arrivals cv on off trace spread seed"},
+          {"What they ask for",
+           "prompt-tokens output-tokens prompts prompt-scale output-scale forced-length "
+           "prompt-salt temperature"},
+          {"What is measured", "warmup duration requests tail"},
+          {"Connections", "channels connect-timeout request-timeout"}};
 }
 
 absl::StatusOr<LoadSpec> LoadSpecFromFlags() {

@@ -57,7 +57,7 @@ ProgramHelp Help() {
   for (const Command& command : Commands()) {
     commands.push_back({.name = command.name, .usage = command.usage, .groups = command.groups});
   }
-  return {kUsage, {{"Log", {"log-level", "log-format"}}}, std::move(commands)};
+  return {kUsage, {{"Log", "log-level log-format"}}, std::move(commands)};
 }
 
 // Names what does not fit together, and exits 2.

@@ -133,8 +133,8 @@ Command ReportCommand() {
       .least_words = 1,
       .most_words = 1000,
       .run = MakeReport,
-      .groups = {{"What is written", {"out", "svg", "title"}},
-                 {"What runs are held against", {"attainment"}}}};
+      .groups = {{"What is written", "out svg title"},
+                 {"What runs are held against", "attainment"}}};
 }
 
 }  // namespace baton

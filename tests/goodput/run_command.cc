@@ -141,7 +141,7 @@ Command RunCommand() {
   std::vector<std::string> flags = LoadFlagNames();
   flags.insert(flags.end(), {"slo", "out", "expect", "expect_write"});
   std::vector<FlagGroup> groups = LoadFlagGroups();
-  groups.push_back({"Targets and results", {"slo", "out", "expect", "expect-write"}});
+  groups.push_back({"Targets and results", "slo out expect expect-write"});
   return {.name = "run",
           .usage =
               "baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=NAME] "

@@ -443,11 +443,11 @@ Command SearchCommand() {
                 "highest_rate", "least_requests", "steady", "time_budget", "title"});
   // A window is ended by its time alone, and its requests are followed by a tail.
   flags.erase(std::remove(flags.begin(), flags.end(), "requests"), flags.end());
-  std::vector<FlagGroup> groups = {{"What is looked for", {"slo", "attainment", "compare"}},
-                                   {"How far and how long",
-                                    {"lowest-rate", "highest-rate", "resolution", "least-requests",
-                                     "longest-probe", "time-budget", "steady"}},
-                                   {"Results", {"out", "title"}}};
+  std::vector<FlagGroup> groups = {
+      {"What is looked for", "slo attainment compare"},
+      {"How far and how long",
+       "lowest-rate highest-rate resolution least-requests longest-probe time-budget steady"},
+      {"Results", "out title"}};
   for (FlagGroup& group : LoadFlagGroups()) groups.push_back(std::move(group));
   return {
       .name = "search",

@@ -53,7 +53,7 @@ Command VerdictCommand() {
       .least_words = 1,
       .most_words = 1,
       .run = PrintVerdict,
-      .groups = {{"Targets", {"slo"}}}};
+      .groups = {{"Targets", "slo"}}};
 }
 
 }  // namespace baton
