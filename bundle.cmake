@@ -28,6 +28,7 @@ install(CODE [[
   file(GLOB modules "${CMAKE_INSTALL_PREFIX}/lib/ucx/*.so.0")
   foreach(module IN LISTS modules)
     file(READ_ELF "${module}" RUNPATH runpath)
+    string(REPLACE ";" ":" runpath "${runpath}")  # it reads a list; Debian 13's ROCm modules have several folders
     if(runpath)
       file(RPATH_CHANGE FILE "${module}" OLD_RPATH "${runpath}" NEW_RPATH "$ORIGIN")
     endif()
