@@ -12,7 +12,8 @@ std::vector<FlagGroup> WorkerFlagGroups(FlagGroup own) {
   static constexpr FlagGroup kRest[] = {
       {"Computation", "backend threads numerics gpu gpu-memory-utilization cuda-graphs"},
       {"KV cache and its transfer",
-       "kv-bytes kv-type block-tokens kv-transports kv-net-device kv-device-path"},
+       "kv-bytes memory-share usable-memory kv-type block-tokens kv-transports kv-net-device "
+       "kv-device-path"},
       {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"},
       {"For tests", "emulated-device-bytes emulated-device-kernels"}};
