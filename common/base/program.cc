@@ -24,6 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/flag_hint.h"
 #include "common/base/log.h"
 
 ABSL_FLAG(baton::Severity, log_level, baton::Severity::kInfo,
@@ -167,6 +168,17 @@ std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& o
   std::exit(0);
 }
 
+// What a user meant who typed the unknown flag `name`, if that can be told.
+std::string DidYouMean(absl::string_view name) {
+  std::vector<std::string> names = {"help", "version"};
+  for (const auto& [known, flag] : absl::GetAllFlags()) {
+    if (IsOwn(*flag)) names.emplace_back(known);
+  }
+  const std::string closest = ClosestName(name, names);
+  if (closest.empty()) return "";
+  return absl::StrCat("; did you mean --", absl::StrReplaceAll(closest, {{"_", "-"}}), "?");
+}
+
 // Before flags are read: what is wrong with one is told in the format that another may choose.
 bool AsksForJson(int argc, char** argv) {
   for (int i = 1; i < argc && absl::string_view(argv[i]) != "--"; ++i) {
@@ -221,7 +233,7 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
       }
       if (flag == nullptr || !flag->IsOfType<bool>() || equals != text.npos) {
         RefuseToStart(absl::StrCat("unknown flag ", argument.substr(0, argument.find('=')),
-                                   "; --help lists those there are"));
+                                   DidYouMean(name), "; --help lists those there are"));
       }
       value = "false";
     } else if (equals != text.npos) {
@@ -235,8 +247,10 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
     }
     std::string why;
     if (!flag->ParseFrom(value, &why)) {
-      RefuseToStart(absl::StrCat("'", value, "' is no value of ",
-                                 argument.substr(0, argument.find('=')), ": ", flag->Help()));
+      const absl::string_view typed = argument.substr(0, argument.find('='));
+      const std::string hint = ValueHint(*flag, typed, value, why);
+      RefuseToStart(absl::StrCat("'", value, "' is no value of ", typed, ": ", flag->Help(),
+                                 hint.empty() ? "" : "; ", hint));
     }
     Given().emplace_back(flag->Name());
   }

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
+#include "common/base/listen_check.h"
 
 namespace baton {
 namespace {
@@ -162,10 +163,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 }  // namespace
 
 absl::Status MetricsServer::Parts::Listen() {
-  if (!IsHostPort(options.listen)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", options.listen, "' is not HOST:PORT with a port from 0 to 65535"));
-  }
+  if (absl::Status status = CheckListen(options.listen); !status.ok()) return status;
   beast::error_code error;
   tcp::resolver resolver(io);
   const auto found =

@@ -1,20 +1,22 @@
 #include "common/rpc/rpc_server.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/listen_check.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/limits.h"
-#include "common/rpc/listen_check.h"
 #include "grpc/health/v1/health.pb.h"
 
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
+  // Before gRPC tries, whose own warning would come first and which does not say what failed.
   if (absl::Status status = CheckListen(options.listen); !status.ok()) return status;
   LogGrpc();
   // Plugins are process-wide switches of gRPC; setting them again changes nothing.
@@ -44,9 +46,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
-    // It was free a moment ago.
-    return absl::UnavailableError(absl::StrCat(
-        "can't listen on ", options.listen, ": another program took the port; choose another one"));
+    // It could be bound a moment ago.
+    return ListenError(options.listen, EADDRINUSE);
   }
   server->address_ = WithPort(options.listen, port);
   return server;

@@ -24,7 +24,8 @@ class RpcServer {
     // a tenth; what runs on it goes on. At least a millisecond.
     absl::Duration connection_age = absl::InfiniteDuration();
   };
-  // The errors are those of CheckListen.
+  // InvalidArgument when `listen` is not host:port; Unavailable when it can't be bound, with the
+  // words of CheckListen.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const Options& options);
   ~RpcServer();
 

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/rpc/dial.h"
-#include "common/rpc/listen_check.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
@@ -23,7 +22,6 @@
 namespace baton {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -54,49 +52,10 @@ TEST(RpcServerTest, AnAddressInUseIsUnavailable) {
   ASSERT_TRUE(first.ok()) << first.status();
   const auto second = RpcServer::Start({.listen = (*first)->address()});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(second.status().message(),
-            absl::StrCat("can't listen on ", (*first)->address(),
-                         ": another program listens on port ", PortOf((*first)->address()),
-                         "; end it, or choose another port (0 takes any free one)"));
-}
-
-TEST(ListenCheckTest, SaysWhyAnAddressCannotBeUsedAndWhatToDo) {
-  const auto why = [](const std::string& address) {
-    return std::string(CheckListen(address).message());
-  };
-  const std::string no_name(64, 'x');  // longer than a name's part may be: no server is asked
-  EXPECT_THAT(why(no_name + ":7"),
-              AllOf(StartsWith(absl::StrCat("can't listen on ", no_name, ":7: the name ", no_name,
-                                            " does not resolve (")),
-                    HasSubstr("check its spelling")));
-  EXPECT_THAT(why("203.0.113.1:7"), HasSubstr("203.0.113.1 is no address of this machine; choose"));
-  EXPECT_THAT(why("localhost"), HasSubstr("'localhost' is not HOST:PORT"));
-  for (const char* address : {"127.0.0.1:0", "localhost:0", "0.0.0.0:0"}) {
-    EXPECT_EQ(why(address), "") << address;
-  }
-}
-
-// Systems can open low ports to all.
-bool Port80IsOpenToAll() {
-  std::ifstream file("/proc/sys/net/ipv4/ip_unprivileged_port_start");
-  int start = 1024;
-  file >> start;
-  return start <= 80;
-}
-
-// In a process of its own, which gives its rights up.
-TEST(ListenCheckTest, APortThatNeedsRightsIsNotToldAsTaken) {
-  EXPECT_EXIT(
-      {
-        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) std::exit(1);
-        const absl::Status status = CheckListen("127.0.0.1:80");
-        std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-        std::exit(0);
-      },
-      testing::ExitedWithCode(0),
-      Port80IsOpenToAll()
-          ? ""
-          : "can't listen on 127.0.0.1:80: port 80 is reserved for programs with more rights");
+  EXPECT_THAT(
+      second.status().message(),
+      StartsWith(absl::StrCat("can't listen on ", (*first)->address(), ": port ",
+                              PortOf((*first)->address()), " is taken by another program")));
 }
 
 // Tells every caller the address that its connection comes from.

@@ -244,9 +244,9 @@ TEST(LogTest, AnAddressThatCannotBeUsedIsTheFirstThingSaid) {
     ASSERT_TRUE(status.ok()) << status.status();
     EXPECT_EQ(*status, 2);
     ASSERT_TRUE((*process)->log().WaitFor("can't listen on", kSoon).ok());
-    EXPECT_THAT(Lines(**process), ElementsAre(StartsWith(absl::StrCat(
-                                      program, ": --listen: can't listen on ", (*taken)->address(),
-                                      ": another program listens on port "))));
+    EXPECT_THAT(Lines(**process),
+                ElementsAre(StartsWith(absl::StrCat(program, ": --listen: can't listen on ",
+                                                    (*taken)->address(), ": port "))));
   }
 }
 

@@ -82,7 +82,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
       {"baton-router", {"--model=/nowhere"}, "/nowhere"},
       {"baton-router", {model, "--listen=nowhere"}, "nowhere"},
       {"baton-router", {model, "--metrics-listen=9100"}, "--metrics-listen: '9100'"},
-      {"baton-router", {model, "--metrics-listen=192.0.2.1:0"}, "192.0.2.1:0 for metrics"},
+      {"baton-router", {model, "--metrics-listen=192.0.2.1:0"}, "--metrics-listen: can't listen on 192.0.2.1:0"},
       {"baton-router", {model, "--report-limit=0s"}, "report-limit"},
       {"baton-router", {model, "--max-text-calls=0"}, "max-text-calls"},
       {"baton-router",
@@ -121,7 +121,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--advertise=0.0.0.0"}, "--advertise is '0.0.0.0'"});
     cases.push_back({program, {model, "--listen=192.0.2.1:0"}, "192.0.2.1"});
     cases.push_back({program, {model, "--metrics-listen=:9100"}, "--metrics-listen: ':9100'"});
-    cases.push_back({program, {model, "--metrics-listen=192.0.2.1:0"}, "192.0.2.1:0 for metrics"});
+    cases.push_back({program, {model, "--metrics-listen=192.0.2.1:0"}, "--metrics-listen: can't listen on 192.0.2.1:0"});
     cases.push_back({program, {model, "--advertise=a:b:c"}, "a:b:c"});
     cases.push_back({program, {model, "--routers="}, "router"});
     cases.push_back({program, {model, "--routers=there"}, "there"});
