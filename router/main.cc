@@ -13,6 +13,7 @@
 #include "common/base/program.h"
 #include "common/metrics/metrics_flag.h"
 #include "common/metrics/process_metrics.h"
+#include "common/model/folder_advice.h"
 #include "common/model/model_config.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
@@ -189,17 +190,24 @@ int Main(int argc, char** argv) {
   absl::StatusOr<ModelConfig> config = ReadModelConfig(folder);
   if (!config.ok()) RefuseToStart(absl::StrCat("--model: ", config.status().message()));
   const auto tokenizer = Tokenizer::FromFile(folder + "/tokenizer.json");
+  if (absl::IsNotFound(tokenizer.status())) {
+    RefuseToStart(absl::StrCat("--model: ", MissingModelFile(folder, "tokenizer.json").message()));
+  }
   if (!tokenizer.ok()) RefuseToStart(absl::StrCat("--model: ", tokenizer.status().message()));
   if ((*tokenizer)->vocab_size() > config->vocab) {
-    RefuseToStart(absl::StrCat("--model: tokenizer.json has ids up to ",
-                               (*tokenizer)->vocab_size() - 1, ", config.json a vocab_size of ",
-                               config->vocab));
+    RefuseToStart(
+        absl::StrCat("--model: tokenizer.json has ids up to ", (*tokenizer)->vocab_size() - 1,
+                     ", config.json a vocab_size of ", config->vocab,
+                     "; they are not of one model: fetch both from where the model came from"));
   }
   options.model.name = absl::GetFlag(FLAGS_model_name);
   if (options.model.name.empty()) options.model.name = FolderName(folder);
   if (options.model.name.empty() || options.model.name.size() > 200) {
     RefuseToStart(
         absl::StrCat("--model-name is '", options.model.name, "'; it takes 1 to 200 bytes"));
+  }
+  for (const std::string& warning : config->warnings) {
+    Log(Severity::kWarning, "model_setting_ignored", {{"because", warning}});
   }
   options.model.config = *config;
   options.model.tokenizer = tokenizer->get();

@@ -57,7 +57,13 @@ TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {
       {"quantised",
        {{"quantization_config", {{"bits", 4}}}},
        nullptr,
-       "quantization_config is an object; expected nothing"},
+       "quantization_config is an object; expected no quantised weights"},
+      {"quantised by a method with a name",
+       {{"quantization_config", {{"quant_method", "awq"}}}},
+       nullptr,
+       "quantization_config.quant_method is \"awq\"; expected no quantised weights, which Baton "
+       "does "
+       "not read; serve the model's BF16 or F16 folder"},
       {"no layers", {{"num_hidden_layers", nullptr}}, nullptr, "num_hidden_layers is missing"},
       {"zero layers", {{"num_hidden_layers", 0}}, nullptr, "num_hidden_layers is 0; expected"},
       {"negative layers", {{"num_hidden_layers", -1}}, nullptr, "num_hidden_layers is -1"},
@@ -258,10 +264,10 @@ TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {
        {},
        {{"repetition_penalty", 1e-38}},
        "repetition_penalty is 1e-38; expected"},
-      {"generation: beams",
+      {"generation: no beams",
        {},
-       {{"num_beams", 4}},
-       "num_beams is 4; expected 1, nothing else is supported"},
+       {{"num_beams", 0}},
+       "num_beams is 0; expected an integer from 1"},
       {"generation: n-grams",
        {},
        {{"no_repeat_ngram_size", 3}},
@@ -336,6 +342,13 @@ TEST(ModelConfigTest, BrokenFilesAreRefused) {
   }
 }
 
+TEST(ModelConfigTest, BeamsAreNoReasonToRefuseAModel) {
+  const auto config = ReadTiny({}, {{"num_beams", 4}, {"num_beam_groups", 1}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->warnings.size(), 1u);
+  EXPECT_THAT(config->warnings[0], HasSubstr("/generation_config.json: num_beams is 4"));
+}
+
 TEST(ModelConfigTest, MissingFolderOrFileIsNotFound) {
   TestFolder folder;
   EXPECT_TRUE(absl::IsNotFound(ReadModelConfig(folder.path()).status()));
@@ -343,7 +356,8 @@ TEST(ModelConfigTest, MissingFolderOrFileIsNotFound) {
   folder.Write("file", "x");
   const auto not_a_folder = ReadModelConfig(folder.File("file")).status();
   EXPECT_FALSE(not_a_folder.ok());
-  EXPECT_THAT(std::string(not_a_folder.message()), HasSubstr("file/config.json"));
+  EXPECT_THAT(std::string(not_a_folder.message()),
+              HasSubstr("file' is a file; give the folder that holds"));
 }
 
 }  // namespace

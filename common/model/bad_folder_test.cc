@@ -393,7 +393,7 @@ std::vector<BadFolder> BadConfigs() {
               "{\"temperature\":-1}", "temperature is -1; expected a number from 0"),
       {"config missing",
        [](const TestFolder& folder) { folder.Remove("config.json"); },
-       {"/config.json: No such file or directory"}},
+       {"has no config.json; give a Hugging Face folder with"}},
       {"config a folder",
        [](const TestFolder& folder) {
          folder.Remove("config.json");

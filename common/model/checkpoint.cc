@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/model/folder_advice.h"
 #include "common/model/json_reader.h"
 
 namespace baton {
@@ -43,8 +44,9 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
   const std::string single = std::exchange(path_, absl::StrCat(path_, ".index.json"));
   auto index = JsonReader::Open(path_, kMaxIndexBytes);
   if (absl::IsNotFound(index.status())) {
-    return absl::NotFoundError(
-        absl::StrCat("no weights: neither ", single, " nor ", path_, " exists"));
+    const absl::Status missing = MissingModelFile(folder, "model.safetensors");
+    return absl::NotFoundError(absl::StrCat("no weights: neither ", single, " nor ", path_,
+                                            " exists; ", missing.message()));
   }
   if (!index.ok()) return index.status();
   const auto weight_map = index->StringMap("weight_map");
@@ -61,6 +63,10 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
                          " file names of the same folder that end with .safetensors"));
       }
       auto file = SafetensorsFile::Open(absl::StrCat(folder, "/", shard_name));
+      if (absl::IsNotFound(file.status())) {
+        return absl::NotFoundError(
+            absl::StrCat(file.status().message(), "; ", path_, " names it: fetch the model again"));
+      }
       if (!file.ok()) return file.status();
       shard->second = file->get();
       files_.push_back(*std::move(file));

@@ -12,6 +12,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/lfs_pointer.h"
+#include "common/model/folder_advice.h"
 
 namespace baton {
 namespace {
@@ -55,7 +57,7 @@ std::string IntRange(int lowest, int highest) {
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
   // O_NONBLOCK: a pipe somebody put there must not hold us up.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return absl::ErrnoToStatus(errno, path);
+  if (fd < 0) return ModelFileError(errno, path);
   const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
   struct stat info;
   if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, path);
@@ -91,12 +93,14 @@ JsonReader::JsonReader(std::shared_ptr<File> file, const json* object, std::stri
 absl::StatusOr<JsonReader> JsonReader::Open(const std::string& path, size_t max_bytes) {
   const auto text = ReadSmallFile(path, max_bytes);
   if (!text.ok()) return text.status();
+  if (IsLfsPointer(*text)) return absl::InvalidArgumentError(LfsPointerMessage(path));
   auto file = std::make_shared<File>();
   file->path = path;
   file->root = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (file->root.is_discarded()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": is not valid JSON (", text->size(), " bytes)"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not valid JSON (", text->size(),
+                                                   " bytes)", text->empty() ? ", it is empty" : "",
+                                                   "; fetch it again"));
   }
   if (!file->root.is_object()) {
     return absl::InvalidArgumentError(

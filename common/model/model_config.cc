@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/model/folder_advice.h"
 #include "common/model/json_reader.h"
 #include "common/model/model_family.h"
 
@@ -42,9 +43,7 @@ void RefuseUnsupported(JsonReader& json) {
     absl::string_view key;
     double value;
   };
-  for (const auto& [key, value] : {Neutral{"num_beams", 1},
-                                   {"num_beam_groups", 1},
-                                   {"no_repeat_ngram_size", 0},
+  for (const auto& [key, value] : {Neutral{"no_repeat_ngram_size", 0},
                                    {"encoder_no_repeat_ngram_size", 0},
                                    {"typical_p", 1},
                                    {"epsilon_cutoff", 0},
@@ -53,18 +52,35 @@ void RefuseUnsupported(JsonReader& json) {
                                    {"guidance_scale", 1}}) {
     constexpr double kMost = std::numeric_limits<double>::max();
     if (json.Number(key, -kMost, kMost, value) != value) {
-      json.Fail(key, absl::StrCat(value, ", nothing else is supported"));
+      json.Fail(key, absl::StrCat(value,
+                                  ", nothing else is supported; take the key out of the "
+                                  "file to serve without it"));
     }
   }
   for (const absl::string_view key :
        {"sequence_bias", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
         "forced_eos_token_id", "exponential_decay_length_penalty", "dola_layers",
         "watermarking_config"}) {
-    if (json.Has(key)) json.Fail(key, "none, it is not supported");
+    if (json.Has(key)) {
+      json.Fail(key, "none, it is not supported; take the key out of the file to serve without it");
+    }
   }
 }
 
-absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& path, int vocab) {
+// Beam search is another way to look for an answer with the same model. Sampling, which is done
+// instead, still gives the model's answers, so these are no reason to refuse it.
+void WarnOfBeams(JsonReader& json, const std::string& path, std::vector<std::string>* warnings) {
+  for (const absl::string_view key : {"num_beams", "num_beam_groups"}) {
+    const int value = json.Int(key, 1, kMaxContext, 1);
+    if (value == 1) continue;
+    warnings->push_back(absl::StrCat(path, ": ", key, " is ", value,
+                                     ", and Baton has no beam search: answers are sampled, or "
+                                     "greedy, without it; set it to 1 to silence this"));
+  }
+}
+
+absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& path, int vocab,
+                                                          std::vector<std::string>* warnings) {
   GenerationDefaults defaults;
   auto json = JsonReader::Open(path, kMaxFileBytes);
   if (absl::IsNotFound(json.status())) return defaults;
@@ -83,8 +99,24 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   defaults.bad_words =
       json->IntLists("bad_words_ids", 0, vocab - 1, kMaxBadWords, kMaxBadWordTokens);
   RefuseUnsupported(*json);
+  WarnOfBeams(*json, path, warnings);
   if (!json->status().ok()) return json->status();
   return defaults;
+}
+
+// The message names the method, as the model's page calls it.
+void RefuseQuantised(JsonReader& json) {
+  if (!json.Has("quantization_config")) return;
+  constexpr char kInstead[] =
+      "no quantised weights, which Baton does not read; serve the model's BF16 or F16 folder, from "
+      "which these were made";
+  JsonReader config = json.Object("quantization_config");
+  std::string method = config.String("quant_method", "");
+  if (method.empty()) {
+    json.Fail("quantization_config", kInstead);
+    return;
+  }
+  config.Fail("quant_method", kInstead);
 }
 
 const ModelFamily* ReadFamily(JsonReader& json) {
@@ -181,7 +213,12 @@ void ReadContext(JsonReader& json, const ModelFamily& family, ModelConfig& confi
 }  // namespace
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
-  auto json = JsonReader::Open(absl::StrCat(folder, "/config.json"), kMaxFileBytes);
+  const std::string path = absl::StrCat(folder, "/config.json");
+  auto json = JsonReader::Open(path, kMaxFileBytes);
+  // FailedPrecondition: `folder` is a file.
+  if (absl::IsNotFound(json.status()) || absl::IsFailedPrecondition(json.status())) {
+    return MissingModelFile(folder, "config.json");
+  }
   if (!json.ok()) return json.status();
 
   const ModelFamily* family = ReadFamily(*json);
@@ -189,8 +226,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   if (!json->status().ok()) return json->status();
   ModelConfig config;
   config.architecture = std::string(family->architecture);
-  if (json->Has("quantization_config"))
-    json->Fail("quantization_config", "nothing: no quantised weights");
+  RefuseQuantised(*json);
   if (json->String("hidden_act", "silu") != "silu") json->Fail("hidden_act", "\"silu\"");
   config.layers = json->Int("num_hidden_layers", 1, kMaxLayers);
   config.hidden = json->Int("hidden_size", 1, kMaxHidden);
@@ -208,8 +244,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   const auto end_tokens = EndTokens(*json, config.vocab);
   if (!json->status().ok()) return json->status();
 
-  auto generation =
-      ReadGenerationDefaults(absl::StrCat(folder, "/generation_config.json"), config.vocab);
+  auto generation = ReadGenerationDefaults(absl::StrCat(folder, "/generation_config.json"),
+                                           config.vocab, &config.warnings);
   if (!generation.ok()) return generation.status();
   config.generation = *std::move(generation);
   if (config.generation.end_tokens.empty()) config.generation.end_tokens = end_tokens;

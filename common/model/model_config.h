@@ -45,6 +45,8 @@ struct ModelConfig {
   bool attention_bias = false;  // of all projections, where a family leaves it to config.json
   bool mlp_bias = false;
   GenerationDefaults generation;
+  // What is in the files and is not done, for the log: sentences that name file, key and value.
+  std::vector<std::string> warnings;
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -17,6 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/lfs_pointer.h"
+#include "common/model/folder_advice.h"
 
 namespace baton {
 namespace {
@@ -122,7 +124,7 @@ absl::StatusOr<std::unique_ptr<const SafetensorsFile>> SafetensorsFile::Open(
     const std::string& path) {
   // O_NONBLOCK: a pipe somebody put there must not hold us up.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return absl::ErrnoToStatus(errno, path);
+  if (fd < 0) return ModelFileError(errno, path);
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, fd));
   if (auto status = file->ReadHeader(); !status.ok()) return status;
   if (auto status = file->CheckExtents(); !status.ok()) return status;
@@ -142,7 +144,7 @@ absl::Status SafetensorsFile::ReadHeader() {
   changed_ns_ = ChangedNs(info);
   if (file_bytes_ < kLengthBytes) {
     return Bad(absl::StrCat("has ", file_bytes_, " bytes; expected at least the ", kLengthBytes,
-                            " of a header length"));
+                            " of a header length: it was cut short, fetch it again"));
   }
   unsigned char length[kLengthBytes];
   if (auto status = Read(0, length, kLengthBytes); !status.ok()) return status;
@@ -150,7 +152,15 @@ absl::Status SafetensorsFile::ReadHeader() {
   for (int i = kLengthBytes - 1; i >= 0; --i) header_bytes = header_bytes << 8 | length[i];
   const uint64_t room = std::min(file_bytes_ - kLengthBytes, kMaxHeaderBytes);
   if (header_bytes > room) {
-    return Bad(absl::StrCat("header length is ", header_bytes, "; expected at most ", room));
+    char begin[64] = {};
+    const size_t begin_bytes = std::min<size_t>(file_bytes_, sizeof(begin));
+    if (auto status = Read(0, begin, begin_bytes); !status.ok()) return status;
+    if (IsLfsPointer({begin, begin_bytes})) {
+      return absl::InvalidArgumentError(LfsPointerMessage(path_));
+    }
+    return Bad(absl::StrCat("header length is ", header_bytes, "; expected at most ", room,
+                            " in a file of ", file_bytes_,
+                            " bytes: it was cut short or is no safetensors file, fetch it again"));
   }
   std::string header(header_bytes, '\0');
   if (auto status = Read(kLengthBytes, header.data(), header_bytes); !status.ok()) return status;
@@ -184,7 +194,8 @@ absl::Status SafetensorsFile::ReadEntries(absl::string_view header) {
     if (entry.offset > data_bytes || entry.bytes > data_bytes - entry.offset) {
       return Bad(absl::StrCat(Quoted(name), " lies at [", entry.offset, ", ",
                               entry.offset + entry.bytes, ") of the data; expected inside its ",
-                              data_bytes, " bytes"));
+                              data_bytes, " bytes: the file, of ", file_bytes_,
+                              " bytes, was cut short, fetch it again"));
     }
     const auto elements = Elements(entry.shape);
     uint64_t bits = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/lfs_pointer.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/stream_decoder.h"
@@ -76,6 +77,7 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
 absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromFile(const std::string& path) {
   const auto text = ReadFile(path);
   if (!text.ok()) return text.status();
+  if (IsLfsPointer(*text)) return absl::InvalidArgumentError(LfsPointerMessage(path));
   return FromJson(*text, path);
 }
 

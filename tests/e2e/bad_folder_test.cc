@@ -90,7 +90,7 @@ TEST(BadFolderTest, TheProgramsRefuseToStartAndSayWhatIsWrong) {
       {"quantised", kDecode, kConfig, Json([](json& j) {
          j["quantization_config"] = {{"bits", 4}};
        }),
-       "config.json: quantization_config is an object; expected nothing"},
+       "config.json: quantization_config is an object; expected no quantised weights"},
       {"weights cut short", kPrefill, kWeights, cut(100000), "model.safetensors: tensor \""},
       {"weights empty", kDecode, kWeights, is(""), "model.safetensors: has 0 bytes"},
       {"weights of other sizes", kDecode, kConfig,

@@ -1,0 +1,298 @@
+#include "common/model/folder_advice.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostEntries = 10000;  // of a folder that is none of a model
+constexpr char kWanted[] = "config.json, tokenizer.json and *.safetensors";
+
+// A name from the file system, fit for one line.
+std::string Shown(absl::string_view name) { return absl::CHexEscape(name.substr(0, 500)); }
+
+bool IsFolder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+std::vector<std::string> NamesIn(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+    if (names.size() == kMostEntries) break;
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// What is in a folder, by the names alone.
+struct Names {
+  std::vector<std::string> names;
+
+  bool Has(absl::string_view name) const {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+  // The first name that begins and ends so, or "".
+  std::string First(absl::string_view begin, absl::string_view end) const {
+    for (const std::string& name : names) {
+      if (absl::StartsWith(name, begin) && absl::EndsWith(name, end)) return name;
+    }
+    return "";
+  }
+};
+
+// The revision of a hub's cache that its `refs/main` names, else the last one by name, or "".
+std::string Snapshot(const fs::path& cache) {
+  std::ifstream ref(cache / "refs" / "main");
+  std::string revision;
+  if (ref >> revision && revision.find('/') == revision.npos && revision.size() < 200 &&
+      IsFolder(cache / "snapshots" / revision)) {
+    return (cache / "snapshots" / revision).string();
+  }
+  const std::vector<std::string> revisions = NamesIn(cache / "snapshots");
+  return revisions.empty() ? "" : (cache / "snapshots" / revisions.back()).string();
+}
+
+// A name as hubs have them: "owner/model".
+bool IsHubName(absl::string_view text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, '/');
+  if (parts.size() != 2) return false;
+  return std::all_of(parts.begin(), parts.end(), [](absl::string_view part) {
+    return !part.empty() && absl::ascii_isalnum(part[0]) &&
+           std::all_of(part.begin(), part.end(), [](unsigned char c) {
+             return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+           });
+  });
+}
+
+std::string NoFolder(const std::string& folder) {
+  if (IsHubName(folder)) {
+    return absl::StrCat("there is no folder '", Shown(folder),
+                        "'; if it is a model's name on a hub: Baton downloads nothing, so fetch it "
+                        "with `hf download ",
+                        Shown(folder), " --local-dir DIR` and give that folder");
+  }
+  fs::path parent = fs::path(folder).lexically_normal();
+  while (parent.has_relative_path() && !IsFolder(parent)) parent = parent.parent_path();
+  return absl::StrCat(
+      "there is no folder '", Shown(folder), "'; check the path",
+      parent.empty() ? "" : absl::StrCat(", of which ", Shown(parent.string()), " exists"));
+}
+
+std::string IsAFile(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
+  if (absl::EndsWith(name, ".gguf")) {
+    return absl::StrCat("'", Shown(path.string()), "' is a GGUF file, made for llama.cpp, which ",
+                        "Baton does not read; give the folder of the original model, with ",
+                        kWanted);
+  }
+  return absl::StrCat("'", Shown(path.string()), "' is a file; give the folder that holds ",
+                      kWanted,
+                      absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".json")
+                          ? absl::StrCat(": ", Shown(parent))
+                          : "");
+}
+
+std::string Adapter(const fs::path& folder) {
+  std::ifstream file(folder / "adapter_config.json");
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  std::string base = "its base model";
+  if (json.is_object() && json.contains("base_model_name_or_path") &&
+      json["base_model_name_or_path"].is_string()) {
+    base = Shown(json["base_model_name_or_path"].get<std::string>());
+  }
+  return absl::StrCat(
+      "'", Shown(folder.string()), "' is a LoRA adapter of ", base,
+      ", which Baton does not apply; merge them (peft: merge_and_unload, then save_pretrained) and "
+      "give the folder of the result");
+}
+
+std::string NoTokenizer(const std::string& folder, const Names& in) {
+  const std::string make =
+      absl::StrCat("python3 -c 'from transformers import AutoTokenizer as T; T.from_pretrained(\"",
+                   Shown(folder), "\").save_pretrained(\"", Shown(folder), "\")'");
+  const std::string old = in.Has("tokenizer.model") ? "tokenizer.model, a SentencePiece model"
+                          : in.Has("vocab.json") && in.Has("merges.txt")
+                              ? "vocab.json and merges.txt"
+                          : in.Has("tekken.json") ? "tekken.json"
+                                                  : "";
+  if (old.empty()) {
+    return absl::StrCat("'", Shown(folder),
+                        "' has no tokenizer.json; fetch it from where the model came from");
+  }
+  return absl::StrCat("'", Shown(folder), "' has no tokenizer.json but ", old,
+                      ", which Baton does not read; make one with transformers: ", make);
+}
+
+std::string OtherWeights(const std::string& folder, const Names& in) {
+  if (const std::string gguf = in.First("", ".gguf"); !gguf.empty()) {
+    return absl::StrCat("'", Shown(folder), "' has weights as GGUF (", Shown(gguf),
+                        "), made for llama.cpp, which Baton does not read; give the folder of the "
+                        "original model, with ",
+                        kWanted);
+  }
+  for (const absl::string_view end : {".incomplete", ".part", ".aria2", ".crdownload"}) {
+    if (const std::string part = in.First("", end); !part.empty()) {
+      return absl::StrCat("'", Shown(folder), "' has a download that did not finish (", Shown(part),
+                          "); run it again");
+    }
+  }
+  std::string other;
+  for (const std::string& name : in.names) {
+    // What a training leaves behind beside the weights.
+    if (name == "training_args.bin" || name == "optimizer.pt" || name == "scheduler.pt") continue;
+    for (const absl::string_view end : {".bin", ".pth", ".pt", ".ckpt"}) {
+      if (other.empty() && absl::EndsWith(name, end)) other = name;
+    }
+  }
+  if (!other.empty()) {
+    return absl::StrCat("'", Shown(folder), "' has weights as PyTorch pickles (", Shown(other),
+                        "), which can run code and which Baton does not read; convert them with "
+                        "transformers: python3 -c 'from transformers import AutoModelForCausalLM "
+                        "as M; M.from_pretrained(\"",
+                        Shown(folder), "\", torch_dtype=\"auto\").save_pretrained(\"NEW\")', ",
+                        "and copy tokenizer.json beside them");
+  }
+  for (const absl::string_view end : {".h5", ".msgpack", ".onnx", ".npz", ".mlmodel"}) {
+    if (const std::string name = in.First("", end); !name.empty()) {
+      return absl::StrCat("'", Shown(folder), "' has weights of another framework (", Shown(name),
+                          "), which Baton does not read; give a folder with ", kWanted);
+    }
+  }
+  if (const std::string shard = in.First("model-", ".safetensors"); !shard.empty()) {
+    return absl::StrCat("'", Shown(folder), "' has shards (", Shown(shard),
+                        ") but no model.safetensors.index.json; fetch it from where the model "
+                        "came from");
+  }
+  if (const std::string name = in.First("", ".safetensors"); !name.empty()) {
+    return absl::StrCat("'", Shown(folder), "' has weights of another name (", Shown(name),
+                        "); call them model.safetensors if they are this model's whole weights in "
+                        "Hugging Face's layout");
+  }
+  return "";
+}
+
+// The folders in `folder` that have a config.json.
+std::vector<std::string> ModelsBelow(const fs::path& folder, const Names& in) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const std::string& name : in.names) {
+    if (fs::exists(folder / name / "config.json", error)) {
+      found.push_back((folder / name).string());
+      if (found.size() == 3) break;
+    }
+  }
+  return found;
+}
+
+std::string Explain(const std::string& folder, absl::string_view name) {
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (status.type() == fs::file_type::not_found) return NoFolder(folder);
+  if (status.type() != fs::file_type::directory) {
+    if (status.type() == fs::file_type::none) {
+      return std::string(ModelFileError(error.value(), folder).message());
+    }
+    return IsAFile(folder);
+  }
+  const fs::path path(folder);
+  const Names in = {NamesIn(path)};
+  if (in.names.empty()) {
+    if (access(folder.c_str(), R_OK | X_OK) != 0) {
+      return std::string(ModelFileError(errno, folder).message());
+    }
+    return absl::StrCat("'", Shown(folder), "' is empty; put the model's ", kWanted, " there");
+  }
+  if (IsFolder(path / "snapshots") && (in.Has("refs") || in.Has("blobs"))) {
+    const std::string snapshot = Snapshot(path);
+    if (snapshot.empty()) {
+      return absl::StrCat("'", Shown(folder),
+                          "' is the root of a hub's cache and has no snapshot; its download did "
+                          "not finish: run it again");
+    }
+    return absl::StrCat("'", Shown(folder),
+                        "' is the root of a hub's cache; the model is in its snapshot: ",
+                        "--model ", Shown(snapshot));
+  }
+  if (const std::string model = in.First("models--", ""); !model.empty()) {
+    const std::string snapshot = Snapshot(path / model);
+    return absl::StrCat("'", Shown(folder), "' is a hub's cache of models; give one of them, such ",
+                        "as --model ",
+                        Shown(snapshot.empty() ? (path / model).string() : snapshot));
+  }
+  if (name == "tokenizer.json") return NoTokenizer(folder, in);
+  if (in.Has("adapter_config.json")) return Adapter(path);
+  if (name != "config.json" || in.First("", ".safetensors").empty()) {
+    if (const std::string other = OtherWeights(folder, in); !other.empty()) return other;
+  }
+  if (name == "config.json") {
+    if (in.Has("params.json")) {
+      return absl::StrCat("'", Shown(folder),
+                          "' is a model in its maker's own layout (params.json)"
+                          "; give its Hugging Face folder, with ",
+                          kWanted);
+    }
+    if (const auto below = ModelsBelow(path, in); !below.empty()) {
+      return absl::StrCat("'", Shown(folder),
+                          "' has no config.json, but a folder in it has: ", "--model ",
+                          Shown(absl::StrJoin(below, " or ")));
+    }
+    if (in.names.size() == 1 && in.names[0] == "tokenizer.model") {
+      return absl::StrCat("'", Shown(folder),
+                          "' has a tokenizer.model alone, no model; give a folder with ", kWanted);
+    }
+  }
+  return absl::StrCat("'", Shown(folder), "' has no ", name, "; give a Hugging Face folder with ",
+                      kWanted, ", or fetch what is missing from where the model came from");
+}
+
+}  // namespace
+
+absl::Status MissingModelFile(const std::string& folder, absl::string_view name) {
+  const std::string path = absl::StrCat(folder, "/", name);
+  std::error_code error;
+  if (fs::is_symlink(path, error)) return ModelFileError(ENOENT, path);
+  return absl::NotFoundError(Explain(folder, name));
+}
+
+absl::Status ModelFileError(int error, const std::string& path) {
+  if (error == EACCES || error == EPERM) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        path, ": Permission denied; this process runs as user ", geteuid(), " and group ",
+        getegid(), ": let them read it (chmod -R a+rX), or run it as its owner"));
+  }
+  if (error == ELOOP) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": links lead round in a circle; fetch the model again"));
+  }
+  std::error_code ignored;
+  if (error == ENOENT && fs::is_symlink(path, ignored)) {
+    return absl::NotFoundError(absl::StrCat(
+        path, ": is a link to ", Shown(fs::read_symlink(path, ignored).string()),
+        ", which does not exist; copy model folders with what their links name (cp -rL)"));
+  }
+  return absl::ErrnoToStatus(error, path);
+}
+
+}  // namespace baton
