@@ -13,7 +13,6 @@ namespace {
 
 // Routers offer a refused ticket again within 320 ms.
 constexpr absl::Duration kOwed = absl::Milliseconds(500);
-constexpr int kMostBatch = 1 << 14, kMostChunk = 1 << 20;
 
 }  // namespace
 

@@ -85,6 +85,9 @@ class DecodeWorker {
   using JobId = uint64_t;
   using Update = std::function<void(DecodeUpdate)>;
 
+  // The most that Options::max_batch and Options::chunk_tokens may be.
+  static constexpr int kMostBatch = 1 << 14, kMostChunk = 1 << 20;
+
   struct Options {
     int max_batch = 64;  // sequences in one step; with more, those that waited longest
     int max_sequences =

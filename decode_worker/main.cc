@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
@@ -43,10 +45,14 @@ int main(int argc, char** argv) {
     RefuseToStart(
         absl::StrCat("--pause-limit is ", absl::FormatDuration(limit), "; it takes 0 or more"));
   }
-  DecodeWorker::Options options = {.max_batch = absl::GetFlag(FLAGS_max_batch),
-                                   .max_sequences = absl::GetFlag(FLAGS_max_sequences),
-                                   .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens),
-                                   .pause_limit = absl::GetFlag(FLAGS_pause_limit)};
+  constexpr int kMost = std::numeric_limits<int>::max();
+  DecodeWorker::Options options = {
+      .max_batch =
+          CheckedInt("max-batch", absl::GetFlag(FLAGS_max_batch), 1, DecodeWorker::kMostBatch),
+      .max_sequences = CheckedInt("max-sequences", absl::GetFlag(FLAGS_max_sequences), 1, kMost),
+      .chunk_tokens = CheckedInt("chunk-tokens", absl::GetFlag(FLAGS_chunk_tokens), 1,
+                                 DecodeWorker::kMostChunk),
+      .pause_limit = absl::GetFlag(FLAGS_pause_limit)};
   const std::unique_ptr<WorkerHost> host = WorkerHost::Open(
       v1::WORKER_ROLE_DECODE, DecodeWorker::MostInAStep(options), options.max_sequences);
   DecodeService service(host->attach_token());

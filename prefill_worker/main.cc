@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
@@ -33,8 +35,11 @@ int main(int argc, char** argv) {
     RefuseToStart(absl::StrCat("--lease is ", absl::FormatDuration(lease),
                                "; it takes two seconds or more: readers renew it every second"));
   }
-  PrefillWorker::Options options = {.max_queue = absl::GetFlag(FLAGS_max_queue),
-                                    .chunk_tokens = absl::GetFlag(FLAGS_chunk_tokens)};
+  constexpr int kMost = std::numeric_limits<int>::max();
+  PrefillWorker::Options options = {
+      .max_queue = CheckedInt("max-queue", absl::GetFlag(FLAGS_max_queue), 1, kMost),
+      .chunk_tokens = CheckedInt("chunk-tokens", absl::GetFlag(FLAGS_chunk_tokens), 1,
+                                 PrefillWorker::kMostChunk)};
   const std::unique_ptr<WorkerHost> host =
       WorkerHost::Open(v1::WORKER_ROLE_PREFILL, PrefillWorker::MostInAStep(options),
                        options.max_batch, options.chunk_tokens);

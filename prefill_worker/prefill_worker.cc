@@ -15,11 +15,6 @@
 #include "common/kv_cache/block_pool.h"
 
 namespace baton {
-namespace {
-
-constexpr int kMostChunk = 1 << 20;
-
-}  // namespace
 
 class PrefillWorker::Core {
  public:

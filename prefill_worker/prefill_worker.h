@@ -66,6 +66,9 @@ class PrefillWorker {
   using JobId = uint64_t;
   using Update = std::function<void(PrefillUpdate)>;
 
+  // The most that Options::chunk_tokens may be.
+  static constexpr int kMostChunk = 1 << 20;
+
   struct Options {
     int max_queue = 256;     // prompts that have not begun; beyond it ResourceExhausted
     int chunk_tokens = 512;  // of one step over all prompts; a multiple of block_tokens

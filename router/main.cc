@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -95,13 +98,6 @@ std::vector<FlagGroup> FlagGroups() {
           {"Log", "log-level log-format"}};
 }
 
-int CheckedInt(absl::string_view name, int value, int lowest, int highest) {
-  if (value < lowest || value > highest) {
-    RefuseToStart(absl::StrCat("--", name, " is ", value, "; it takes ", lowest, " to ", highest));
-  }
-  return value;
-}
-
 absl::Duration CheckedTime(absl::string_view name, absl::Duration value, absl::Duration lowest) {
   if (value < lowest || value > absl::Hours(24 * 365)) {
     RefuseToStart(absl::StrCat("--", name, " is ", absl::FormatDuration(value), "; it takes ",
@@ -189,10 +185,13 @@ int Main(int argc, char** argv) {
   if (folder.empty()) RefuseToStart("--model is missing; it takes a Hugging Face folder");
   absl::StatusOr<ModelConfig> config = ReadModelConfig(folder);
   if (!config.ok()) RefuseToStart(absl::StrCat("--model: ", config.status().message()));
-  const auto tokenizer = Tokenizer::FromFile(folder + "/tokenizer.json");
-  if (absl::IsNotFound(tokenizer.status())) {
-    RefuseToStart(absl::StrCat("--model: ", MissingModelFile(folder, "tokenizer.json").message()));
+  const std::string tokenizer_path = folder + "/tokenizer.json";
+  if (access(tokenizer_path.c_str(), R_OK) != 0) {
+    const absl::Status why = errno == ENOENT ? MissingModelFile(folder, "tokenizer.json")
+                                             : ModelFileError(errno, tokenizer_path);
+    RefuseToStart(absl::StrCat("--model: ", why.message()));
   }
+  const auto tokenizer = Tokenizer::FromFile(tokenizer_path);
   if (!tokenizer.ok()) RefuseToStart(absl::StrCat("--model: ", tokenizer.status().message()));
   if ((*tokenizer)->vocab_size() > config->vocab) {
     RefuseToStart(

@@ -280,6 +280,13 @@ void RefuseToStart(absl::string_view message) {
   std::exit(2);
 }
 
+int CheckedInt(absl::string_view name, int value, int lowest, int highest) {
+  if (value < lowest || value > highest) {
+    RefuseToStart(absl::StrCat("--", name, " is ", value, "; it takes ", lowest, " to ", highest));
+  }
+  return value;
+}
+
 void BlockStopSignals() {
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);

@@ -60,6 +60,10 @@ void PrintAtStart(absl::string_view lines);
 // 2: a flag or file that can't be used.
 [[noreturn]] void RefuseToStart(absl::string_view message);
 
+// Returns `value` of the flag `name`, written with dashes, where it is from `lowest` to `highest`.
+// Otherwise refuses to start, with all four in the message.
+int CheckedInt(absl::string_view name, int value, int lowest, int highest);
+
 // Blocks SIGTERM, SIGINT and SIGHUP in the calling thread and all it starts later; call it first.
 // Then WaitForStop() returns when one of them arrives; a second one ends the process at once with
 // status 130.

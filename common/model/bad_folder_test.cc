@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/model/checkpoint.h"
 #include "common/model/model.h"
 #include "common/model/reference_backend.h"
 #include "common/model/safetensors_file.h"
@@ -419,6 +420,12 @@ TEST(BadFolderTest, IsRefusedWithFileTensorFoundAndExpected) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(says)) << bad.name;
     }
     EXPECT_EQ(status.message().find('\n'), absl::string_view::npos) << bad.name;
+    // What can be seen without reading weights is seen without reading them.
+    const auto config = ReadModelConfig(folder.path());
+    const auto checkpoint = Checkpoint::Open(folder.path());
+    if (config.ok() && checkpoint.ok()) {
+      EXPECT_EQ(Model::CheckTensors(*config, *checkpoint), status) << bad.name;
+    }
   }
   EXPECT_GT(cases.size(), 100u);
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
 #include "common/model/architecture.h"
@@ -91,6 +92,21 @@ int64_t FaultsOfThread() {
   return usage.ru_minflt + usage.ru_majflt;
 }
 
+constexpr char kFetchBoth[] =
+    ": files of two models, or an incomplete one; fetch config.json and weights again";
+constexpr char kNotQuantised[] =
+    ": quantised weights, which Baton does not read; serve the model's BF16 or F16 folder";
+
+// Why a tensor may be missing, from what is there instead.
+absl::string_view WhyMissing(const Checkpoint& checkpoint, absl::string_view name) {
+  absl::ConsumeSuffix(&name, "weight");
+  for (const absl::string_view quantised :
+       {"qweight", "weight_packed", "weight_scale", "scales", "weight.absmax"}) {
+    if (checkpoint.tensors().contains(absl::StrCat(name, quantised))) return kNotQuantised;
+  }
+  return kFetchBoth;
+}
+
 }  // namespace
 
 struct Model::Parts {
@@ -103,6 +119,8 @@ struct Model::Parts {
   // Sizes of every weight, none of their data.
   explicit Parts(const ModelConfig& model_config);
 
+  // The tensor of that place in `from`, checked.
+  static absl::StatusOr<CheckpointTensor> Find(const Checkpoint& from, const TensorShape& wanted);
   // Fills data and type of the weights, which have their sizes, from the tensor of that place.
   absl::Status LoadTensor(const Place& place, Backend* backend);
   absl::Status LoadAll(Backend* backend, const Progress& progress);
@@ -110,7 +128,7 @@ struct Model::Parts {
   absl::Status LoadRows(const Place& place, DType type, const void* data, Backend* backend);
   absl::Status MakeAll(const RandomWeights& random, Backend* backend, const Progress& progress);
   // Refuses tensors nobody asked for: a bias that config.json denies would be left out silently.
-  absl::Status CheckLeftovers() const;
+  absl::Status CheckLeftovers(const Checkpoint& in) const;
 
   // Every tensor that the checkpoint must have.
   std::vector<Place> Places();
@@ -180,28 +198,38 @@ std::vector<Model::Parts::Place> Model::Parts::Places() {
   return places;
 }
 
-absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
-  const std::string& name = place.shape.name;
-  const auto found = checkpoint.tensors().find(name);
-  const std::vector<int64_t> shape = place.shape.Dimensions();
-  if (found == checkpoint.tensors().end()) {
-    return absl::InvalidArgumentError(absl::StrCat(checkpoint.path(), ": has no tensor \"", name,
-                                                   "\"; expected one of shape [",
-                                                   absl::StrJoin(shape, ", "), "]"));
+absl::StatusOr<CheckpointTensor> Model::Parts::Find(const Checkpoint& from,
+                                                    const TensorShape& wanted) {
+  const std::string& name = wanted.name;
+  const auto found = from.tensors().find(name);
+  const std::vector<int64_t> shape = wanted.Dimensions();
+  if (found == from.tensors().end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(from.path(), ": has no tensor \"", name, "\"; expected one of shape [",
+                     absl::StrJoin(shape, ", "), "]", WhyMissing(from, name)));
   }
   const auto& [file, entry] = found->second;
-  const auto type = DTypeOf(entry->dtype);
-  if (!type) {
-    return absl::InvalidArgumentError(absl::StrCat(file->path(), ": tensor \"", name,
-                                                   "\" has type ", absl::CHexEscape(entry->dtype),
-                                                   "; expected BF16, F16 or F32"));
+  if (!DTypeOf(entry->dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file->path(), ": tensor \"", name, "\" has type ", absl::CHexEscape(entry->dtype),
+        "; expected BF16, F16 or F32", absl::StartsWith(entry->dtype, "F8") ? kNotQuantised : ""));
   }
   if (entry->shape != shape) {
     return absl::InvalidArgumentError(absl::StrCat(
         file->path(), ": tensor \"", name, "\" has shape [", absl::StrJoin(entry->shape, ", "),
-        "]; expected [", absl::StrJoin(shape, ", "), "] by config.json"));
+        "]; expected [", absl::StrJoin(shape, ", "), "] by config.json", kFetchBoth));
   }
-  const auto sampled = SampledHash(found->second);
+  return found->second;
+}
+
+absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
+  const std::string& name = place.shape.name;
+  const std::vector<int64_t> shape = place.shape.Dimensions();
+  const absl::StatusOr<CheckpointTensor> found = Find(checkpoint, place.shape);
+  if (!found.ok()) return found.status();
+  const auto& [file, entry] = *found;
+  const auto type = DTypeOf(entry->dtype);
+  const auto sampled = SampledHash(*found);
   if (!sampled.ok()) return sampled.status();
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
                                absl::Hex(*sampled)));
@@ -278,19 +306,22 @@ absl::Status Model::Parts::MakeAll(const RandomWeights& random, Backend* backend
   return absl::OkStatus();
 }
 
-absl::Status Model::Parts::CheckLeftovers() const {
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
+absl::Status Model::Parts::CheckLeftovers(const Checkpoint& in) const {
+  const std::pair<const std::string, CheckpointTensor>* first = nullptr;
+  for (const auto& tensor : in.tensors()) {
+    const std::string& name = tensor.first;
     if (used.contains(name) || name == architecture.head ||
         absl::EndsWith(name, architecture.derived_suffix)) {
       continue;
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat(tensor.file->path(), ": has tensor \"", absl::CHexEscape(name),
-                     "\"; expected none of that name in ", config.architecture, " with ",
-                     config.layers, " layers", config.attention_bias ? "" : ", no attention_bias",
-                     config.mlp_bias ? "" : ", no mlp_bias"));
+    if (first == nullptr || name < first->first) first = &tensor;
   }
-  return absl::OkStatus();
+  if (first == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(first->second.file->path(), ": has tensor \"", absl::CHexEscape(first->first),
+                   "\"; expected none of that name in ", config.architecture, " with ",
+                   config.layers, " layers", config.attention_bias ? "" : ", no attention_bias",
+                   config.mlp_bias ? "" : ", no mlp_bias", kFetchBoth));
 }
 
 absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
@@ -306,7 +337,7 @@ absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
     if (copied && progress) progress(weight_bytes, total);
   }
   if (config.tied_embeddings) head = embedding;
-  if (auto status = CheckLeftovers(); !status.ok()) return status;
+  if (auto status = CheckLeftovers(checkpoint); !status.ok()) return status;
   if (auto status = checkpoint.CheckUnchanged(); !status.ok()) return status;
   // Neither 16-bit type holds the other's values.
   weight_type = f32_matrices || (f16_matrices && bf16_matrices) ? DType::kF32
@@ -373,6 +404,15 @@ absl::Status Model::PageIn(const Progress& progress) const {
     if (FaultsOfThread() == faults) break;
   }
   return parts_->checkpoint.CheckUnchanged();
+}
+
+absl::Status Model::CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
+  Parts parts(config);
+  for (const Parts::Place& place : parts.Places()) {
+    if (auto found = Parts::Find(checkpoint, place.shape); !found.ok()) return found.status();
+    parts.used.insert(place.shape.name);
+  }
+  return parts.CheckLeftovers(checkpoint);
 }
 
 std::vector<TensorShape> Model::TensorsOf(const ModelConfig& config) {

@@ -15,6 +15,8 @@
 
 namespace baton {
 
+class Checkpoint;
+
 // Weights of one decoder layer, as the backend holds them. Biases and norms of heads without data
 // are absent.
 struct LayerWeights {
@@ -67,6 +69,10 @@ class Model {
   // no step waits for the disk. Does nothing for others. DataLoss or FailedPrecondition when a file
   // is not what it was.
   absl::Status PageIn(const Progress& progress = nullptr) const;
+
+  // Whether `checkpoint` has the tensors of such a model, in the right shapes and types, and no
+  // others. Reads no weights. InvalidArgument names file, tensor, found and expected.
+  static absl::Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
   // Every tensor that checkpoints of such a model have, by layer.
   static std::vector<TensorShape> TensorsOf(const ModelConfig& config);

@@ -153,8 +153,10 @@ TEST(MemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
 }
 
 TEST(MemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
-  const ConfigFolder config;  // without weights: loading them would fail
+  const ConfigFolder config;
   ModelHost::Options options = OptionsOf(config.path());
+  options.random_weights = 4;
+  options.emulated_bytes = 64 << 20;
   std::string table;
   std::set<std::string> fields;
   options.on_plan = [&](const MemoryPlan& plan) {
@@ -162,16 +164,24 @@ TEST(MemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
     for (const LogField& field : plan.LogFields())
       EXPECT_TRUE(fields.insert(std::string(field.name)).second) << field.name;
   };
-  const absl::Status unloaded = ModelHost::Open(options).status();
-  EXPECT_FALSE(unloaded.ok());
+  bool loaded = false;
+  options.on_loading = [&] {
+    loaded = true;
+    EXPECT_NE(table, "");
+  };
+  const absl::Status opened = ModelHost::Open(options).status();
+  EXPECT_TRUE(opened.ok()) << opened;
+  EXPECT_TRUE(loaded);
   EXPECT_THAT(table, AllOf(HasSubstr("weights"), HasSubstr("together")));
   EXPECT_THAT(fields, testing::IsSupersetOf({"weights_bytes", "activations_bytes", "kv_pool_bytes",
                                              "together_bytes"}));
   table.clear();
+  loaded = false;
   options.kv_bytes = 100'000;
   EXPECT_THAT(std::string(ModelHost::Open(options).status().message()),
               HasSubstr("one sequence of 2048 tokens needs 128 blocks"));
   EXPECT_EQ(table, "");
+  EXPECT_FALSE(loaded);
 }
 
 TEST(MemoryPlanTest, ALongestSequenceThatDoesNotFitNamesOneThatDoes) {

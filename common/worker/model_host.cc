@@ -49,9 +49,9 @@ absl::Status OpenFake(const ModelHost::Options& options, ModelHost* host) {
 absl::Status OpenCpu(const ModelHost::Options& options, ModelHost* host) {
   DType weights = DType::kBF16;
   if (!options.random_weights) {
-    // A checkpoint that can't be read has a more telling refusal ahead, in Model::Load.
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
-    if (checkpoint.ok()) weights = checkpoint->MatrixType();
+    if (!checkpoint.ok()) return checkpoint.status();
+    weights = checkpoint->MatrixType();
   }
   const absl::StatusOr<CpuNumerics> numerics = ParseCpuNumerics(options.numerics, weights);
   if (!numerics.ok()) {
@@ -99,6 +99,7 @@ absl::Status OpenCuda(ModelHost* host) {
 
 absl::Status LoadModel(const ModelHost::Options& options, const ModelConfig& config,
                        ModelHost* host) {
+  if (options.on_loading) options.on_loading();
   if (options.backend == "fake") {
     host->model = Model::WithoutWeights(config);
     return absl::OkStatus();
@@ -123,7 +124,7 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--threads is ", options.threads, "; it takes 0 (all) to 1024"));
   }
-  const bool on_device = options.backend == "cuda" || options.backend == "cuda-emulated";
+  const bool on_device = UsesDevice(options.backend);
   if (options.gpu < 0 || (options.gpu > 0 && !on_device)) {
     return absl::InvalidArgumentError(
         options.gpu < 0 ? absl::StrCat("--gpu is ", options.gpu, "; GPUs are numbered from 0")
@@ -135,7 +136,17 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
                                                    options.device_share,
                                                    "; it takes more than 0, and 1 at most"));
   }
-  return absl::OkStatus();
+  return KvType(options.kv_type, DType::kBF16).status();
+}
+
+// The folder before any of its weights are read, so that what is wrong there is said at once.
+absl::StatusOr<ModelConfig> CheckFolder(const ModelHost::Options& options) {
+  absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
+  if (!config.ok() || options.random_weights || options.backend == "fake") return config;
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
+  if (!checkpoint.ok()) return checkpoint.status();
+  if (absl::Status status = Model::CheckTensors(*config, *checkpoint); !status.ok()) return status;
+  return config;
 }
 
 // One sequence of the longest kind always fits: so the oldest one can always go on.
@@ -248,11 +259,17 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
 
 }  // namespace
 
+bool UsesDevice(absl::string_view backend) {
+  return backend == "cuda" || backend == "cuda-emulated";
+}
+
 absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   if (absl::Status status = CheckFlags(options); !status.ok()) return status;
   ModelHost host;
   host.options = options;
-  const bool on_device = options.backend == "cuda" || options.backend == "cuda-emulated";
+  const bool on_device = UsesDevice(options.backend);
+  const absl::StatusOr<ModelConfig> config = CheckFolder(options);
+  if (!config.ok()) return config.status();
   absl::Status opened;
   if (options.backend == "fake") {
     opened = OpenFake(options, &host);
@@ -265,11 +282,10 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
         "--backend is '", options.backend, "'; it takes cpu, cuda, cuda-emulated or fake"));
   }
   if (!opened.ok()) return opened;
-  const absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
-  if (!config.ok()) return config.status();
-  if (options.context < 0 || options.context > config->context) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--context is ", options.context, "; the model's is ", config->context, " tokens"));
+  if (options.context < 0 || options.context == 1 || options.context > config->context) {
+    return absl::InvalidArgumentError(absl::StrCat("--context is ", options.context,
+                                                   "; it takes 2 to ", config->context,
+                                                   ", the model's tokens, or 0 for the longest"));
   }
   const int block_tokens =
       options.block_tokens.value_or(on_device ? kDeviceBlockTokens : kHostBlockTokens);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/engine/step_size.h"
 #include "common/model/model.h"
 #include "common/worker/host_memory_plan.h"
@@ -16,6 +17,9 @@
 #include "kernels/kv_layout.h"
 
 namespace baton {
+
+// Whether a value of --backend computes on a device with memory of its own.
+bool UsesDevice(absl::string_view backend);
 
 // A worker's model on its backend, and how much KV it can hold.
 struct ModelHost {
@@ -50,6 +54,8 @@ struct ModelHost {
     std::function<void(const HostMemoryPlan&)> on_host_plan;
     // How far weights are, as LoadProgress::Set; on the thread that calls Open.
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)> on_weights;
+    // Flags and folder have been checked: what follows takes its time.
+    std::function<void()> on_loading;
     // DeviceRuntime::OnFailure, before anything is asked of the device.
     std::function<void(const absl::Status&)> on_device_failure;
     size_t emulated_bytes = size_t{1} << 30;  // that an emulated device has

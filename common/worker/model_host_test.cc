@@ -1,6 +1,9 @@
 #include "common/worker/model_host.h"
 
+#include <filesystem>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -52,6 +55,36 @@ TEST(ModelHostTest, CudaThatIsNotThereIsAFailedPrecondition) {
   if (host.ok()) GTEST_SKIP() << host->Describe();
   EXPECT_EQ(host.status().code(), absl::StatusCode::kFailedPrecondition) << host.status();
   EXPECT_THAT(std::string(host.status().message()), HasSubstr("--backend=cuda: "));
+}
+
+// Flags and folder: a start that fails says so before it says that it loads.
+TEST(ModelHostTest, NothingIsLoadedForWhatCanBeRefusedBefore) {
+  const std::string sharded =
+      absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/llama3_sharded_bf16");
+  bool loading = false;
+  ModelHost::Options good = {.model = kF32Model, .kv_bytes = 64 << 20};
+  good.on_loading = [&loading] { loading = true; };
+  EXPECT_TRUE(ModelHost::Open(good).ok());
+  EXPECT_TRUE(std::exchange(loading, false));
+  const auto refused = [&](const std::function<void(ModelHost::Options&)>& spoil) {
+    ModelHost::Options options = good;
+    spoil(options);
+    EXPECT_FALSE(ModelHost::Open(options).ok());
+    EXPECT_FALSE(loading);
+  };
+  refused([](ModelHost::Options& options) { options.kv_type = "f8"; });
+  refused([](ModelHost::Options& options) { options.context = 1; });
+  refused([](ModelHost::Options& options) { options.numerics = "sse"; });
+  refused([](ModelHost::Options& options) { options.chunk_tokens = 17; });
+  const ScratchFolder other;
+  other.Write("config.json", "{");
+  refused([&](ModelHost::Options& options) { options.model = other.path(); });
+  // The weights of one model with the configuration of another.
+  std::filesystem::copy_file(absl::StrCat(sharded, "/config.json"), other.File("config.json"),
+                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(absl::StrCat(kF32Model, "/model.safetensors"),
+                             other.File("model.safetensors"));
+  refused([&](ModelHost::Options& options) { options.model = other.path(); });
 }
 
 TEST(ModelHostTest, OrdersOfSumsAreTheCpusAlone) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/base/byte_size.h"
+#include "common/base/host_port.h"
 #include "common/base/listen_check.h"
 #include "common/base/log.h"
 #include "common/base/program.h"
@@ -157,6 +158,30 @@ void WarnOfShorterContext(const ModelHost& host) {
        {"to_silence", absl::StrCat("--context=", host.context)}});
 }
 
+// Where routers reach a worker that listens on `listen`, which has its port.
+std::string AdvertisedAddress(const std::string& listen) {
+  const std::string advertise = absl::GetFlag(FLAGS_advertise);
+  if (advertise.empty()) return listen;
+  if (IsHostPort(advertise) && PortOf(advertise) != 0) return advertise;
+  // An IPv6 address as Kubernetes writes a pod's: without brackets.
+  in6_addr ignored;
+  const bool bare = inet_pton(AF_INET6, advertise.c_str(), &ignored) == 1;
+  const std::string address =
+      absl::StrCat(bare ? absl::StrCat("[", advertise, "]") : advertise, ":", PortOf(listen));
+  if (!IsHostPort(address)) {
+    RefuseToStart(absl::StrCat("--advertise is '", advertise, "'; it takes HOST or HOST:PORT"));
+  }
+  return address;
+}
+
+void CheckListenFlag() {
+  const std::string listen = absl::GetFlag(FLAGS_listen);
+  if (const absl::Status status = CheckListen(listen); !status.ok()) {
+    RefuseToStart(absl::StrCat("--listen: ", status.message()));
+  }
+  AdvertisedAddress(listen);
+}
+
 }  // namespace
 
 std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize& most,
@@ -184,18 +209,30 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
   }
   const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
   if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
-  // Before the weights, which take their time.
-  if (const absl::Status status = CheckListen(absl::GetFlag(FLAGS_listen)); !status.ok()) {
-    RefuseToStart(absl::StrCat("--listen: ", status.message()));
-  }
+  CheckListenFlag();
   const LeaveOnStop leave;  // weights take their time
   LoadTeller progress;
-  Log(Severity::kInfo, "loading_model", {{"folder", absl::GetFlag(FLAGS_model)}});
+  const auto refuse_unless_ok = [&progress](const absl::Status& status) {
+    if (status.ok()) return;
+    progress.Stop();
+    RefuseToStart(status.message());
+  };
   auto host = std::unique_ptr<WorkerHost>(new WorkerHost(role));
   host->epoch_ = RandomU64();
   host->metrics_server_ = ListenForMetrics();
   std::optional<uint64_t> seed;
   if (absl::GetFlag(FLAGS_random_weights)) seed = absl::GetFlag(FLAGS_weights_seed);
+  // A device has to be open first, so that UCX finds it; otherwise this, too, is found out before
+  // the weights are read.
+  const auto open_transport = [&](bool device_memory) {
+    absl::StatusOr<std::unique_ptr<Transport>> transport =
+        CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
+                            .net_devices = absl::GetFlag(FLAGS_kv_net_device),
+                            .device_memory = device_memory});
+    refuse_unless_ok(transport.status());
+    host->transport_ = *std::move(transport);
+  };
+  if (!UsesDevice(absl::GetFlag(FLAGS_backend))) open_transport(false);
   absl::StatusOr<ModelHost> model = ModelHost::Open(
       {.backend = absl::GetFlag(FLAGS_backend),
        .model = absl::GetFlag(FLAGS_model),
@@ -226,28 +263,23 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
            },
        .on_weights = [&progress](uint64_t done,
                                  uint64_t total) { progress.Set("weights", done, total); },
+       .on_loading =
+           [] {
+             Log(Severity::kInfo, "loading_model", {{"folder", absl::GetFlag(FLAGS_model)}});
+           },
        .on_device_failure = EndWithDevice,
        .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes),
        .emulated_kernels = absl::GetFlag(FLAGS_emulated_device_kernels)});
-  const auto refuse_unless_ok = [&progress](const absl::Status& status) {
-    if (status.ok()) return;
-    progress.Stop();
-    RefuseToStart(status.message());
-  };
   refuse_unless_ok(model.status());
   host->model_ = *std::move(model);
-  const bool on_device = host->model_.on_device();
-  absl::StatusOr<std::unique_ptr<Transport>> transport =
-      CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
-                          .net_devices = absl::GetFlag(FLAGS_kv_net_device),
-                          .device_memory = on_device});
-  refuse_unless_ok(transport.status());
   const OpenedDevice& device = host->model_.device;
-  if (on_device) {
-    transport = CreateDeviceTransport(*std::move(transport), device.runtime.get(), *path);
+  if (host->model_.on_device()) {
+    open_transport(true);
+    absl::StatusOr<std::unique_ptr<Transport>> transport =
+        CreateDeviceTransport(std::move(host->transport_), device.runtime.get(), *path);
     refuse_unless_ok(transport.status());
+    host->transport_ = *std::move(transport);
   }
-  host->transport_ = *std::move(transport);
   absl::StatusOr<std::unique_ptr<KvPlane>> plane = KvPlane::Create(
       host->transport_.get(), {.epoch = host->epoch_,
                                .numerics_id = host->model_.numerics_id,
@@ -283,21 +315,7 @@ void WorkerHost::Listen(grpc::Service* service, absl::string_view service_name) 
   if (!server.ok()) RefuseToStart(absl::StrCat("--listen: ", server.status().message()));
   server_ = *std::move(server);
   service_name_ = std::string(service_name);
-  const std::string advertise = absl::GetFlag(FLAGS_advertise);
-  if (advertise.empty()) {
-    address_ = server_->address();
-  } else if (IsHostPort(advertise) && PortOf(advertise) != 0) {
-    address_ = advertise;
-  } else {
-    // An IPv6 address as Kubernetes writes a pod's: without brackets.
-    in6_addr ignored;
-    const bool bare = inet_pton(AF_INET6, advertise.c_str(), &ignored) == 1;
-    address_ = absl::StrCat(bare ? absl::StrCat("[", advertise, "]") : advertise, ":",
-                            PortOf(server_->address()));
-    if (!IsHostPort(address_)) {
-      RefuseToStart(absl::StrCat("--advertise is '", advertise, "'; it takes HOST or HOST:PORT"));
-    }
-  }
+  address_ = AdvertisedAddress(server_->address());
 }
 
 void WorkerHost::OnKvThread(std::function<void()> work) {

@@ -82,7 +82,9 @@ TEST(ProgramTest, EveryFlagIsChecked) {
       {"baton-router", {"--model=/nowhere"}, "/nowhere"},
       {"baton-router", {model, "--listen=nowhere"}, "nowhere"},
       {"baton-router", {model, "--metrics-listen=9100"}, "--metrics-listen: '9100'"},
-      {"baton-router", {model, "--metrics-listen=192.0.2.1:0"}, "--metrics-listen: can't listen on 192.0.2.1:0"},
+      {"baton-router",
+       {model, "--metrics-listen=192.0.2.1:0"},
+       "--metrics-listen: can't listen on 192.0.2.1:0"},
       {"baton-router", {model, "--report-limit=0s"}, "report-limit"},
       {"baton-router", {model, "--max-text-calls=0"}, "max-text-calls"},
       {"baton-router",
@@ -102,8 +104,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
       {"baton-prefill", {model, "--lease=1999ms"}, "--lease is 1.999s"},
       {"baton-decode", {model, "--max-batch=0"}, "batch"},
       {"baton-decode", {model, "--max-sequences=-1"}, "sequences"},
-      {"baton-decode", {model, "--chunk-tokens=0"}, "chunk_tokens is 0"},
-      {"baton-decode", {model, "--max-batch=20000"}, "max_batch is 20000"},
+      {"baton-decode", {model, "--chunk-tokens=0"}, "--chunk-tokens is 0"},
+      {"baton-decode", {model, "--max-batch=20000"}, "--max-batch is 20000"},
       {"baton-decode", {model, "--stall=0s"}, "stall"},
       {"baton-decode", {model, "--pause-limit=-1s"}, "pause"},
   };
@@ -121,7 +123,9 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--advertise=0.0.0.0"}, "--advertise is '0.0.0.0'"});
     cases.push_back({program, {model, "--listen=192.0.2.1:0"}, "192.0.2.1"});
     cases.push_back({program, {model, "--metrics-listen=:9100"}, "--metrics-listen: ':9100'"});
-    cases.push_back({program, {model, "--metrics-listen=192.0.2.1:0"}, "--metrics-listen: can't listen on 192.0.2.1:0"});
+    cases.push_back({program,
+                     {model, "--metrics-listen=192.0.2.1:0"},
+                     "--metrics-listen: can't listen on 192.0.2.1:0"});
     cases.push_back({program, {model, "--advertise=a:b:c"}, "a:b:c"});
     cases.push_back({program, {model, "--routers="}, "router"});
     cases.push_back({program, {model, "--routers=there"}, "there"});
