@@ -1,9 +1,11 @@
 #include "kv_transfer/ucx_settings.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/log.h"
 #include "kv_transfer/ucx_devices.h"
@@ -27,6 +30,14 @@ namespace {
 // are made, so none outlives a killed process.
 constexpr absl::string_view kShm = "sysv,posix";
 
+// Where this thread's words of UCX are kept, or null.
+thread_local std::vector<std::string>* held_words = nullptr;
+
+void LogWords(absl::string_view words) {
+  // What it calls an error is often a peer that is gone, and always a status as well.
+  Log(Severity::kWarning, "ucx", {{"says", words}});
+}
+
 ucs_log_func_rc_t WriteLog(const char*, unsigned, const char*, ucs_log_level_t level,
                            const ucs_log_component_config_t*, const char* format,
                            va_list arguments) {
@@ -36,8 +47,11 @@ ucs_log_func_rc_t WriteLog(const char*, unsigned, const char*, ucs_log_level_t l
   va_copy(copy, arguments);
   std::vsnprintf(message, sizeof(message), format, copy);
   va_end(copy);
-  // What it calls an error is often a peer that is gone, and always a status as well.
-  Log(Severity::kWarning, "ucx", {{"says", absl::string_view(message)}});
+  if (held_words != nullptr && level != UCS_LOG_LEVEL_FATAL) {
+    held_words->emplace_back(message);
+  } else {
+    LogWords(message);
+  }
   // After an error that UCX cannot survive its own handler ends the process.
   return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
 }
@@ -52,13 +66,33 @@ absl::Status CheckDevices(const std::string& devices) {
                   access(absl::StrCat("/sys/class/infiniband/", name).c_str(), F_OK) == 0)) {
       continue;
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("network device '", device, "' of '", devices, "' is not on this machine"));
+    std::vector<std::string> here;
+    std::error_code error;
+    for (std::filesystem::directory_iterator net("/sys/class/net", error), end; net != end;) {
+      here.push_back(net->path().filename().string());
+      if (net.increment(error); error) break;
+    }
+    std::sort(here.begin(), here.end());
+    return absl::InvalidArgumentError(absl::StrCat(
+        "network device '", device, "' of '", devices, "' is not on this machine, which has ",
+        absl::StrJoin(here, ", "), ": name some of them with --kv-net-device"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+UcxWordsHeld::UcxWordsHeld() { held_words = &said_; }
+
+UcxWordsHeld::~UcxWordsHeld() {
+  held_words = nullptr;
+  for (const std::string& words : said_) LogWords(words);
+}
+
+std::string UcxWordsHeld::Take() {
+  const std::vector<std::string> said = std::exchange(said_, {});
+  return said.empty() ? "" : absl::StrCat("; UCX says: ", said[0]);
+}
 
 absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_t status) {
   return absl::Status(code, absl::StrCat("UCX: ", what, ": ", ucs_status_string(status)));

@@ -7,8 +7,10 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
@@ -32,6 +34,34 @@ namespace {
 
 constexpr uint32_t kAddressMagic = 0xBA70ACC5;
 
+// What the queues of one worker's shared memory take, with room: UCX 1.13 asks for 4.3 MB.
+constexpr uint64_t kShmBytes = 16 << 20;
+
+// Why UCX can't have shared memory for its queues, as far as that can be seen from outside it, and
+// what to do; or "".
+std::string ShortOfSharedMemory(absl::string_view said) {
+  constexpr char kOr[] = ", or keep KV off it with --kv-transports=tcp";
+  if (absl::StrContains(said, "shmget") || absl::StrContains(said, "shmmax")) {
+    return absl::StrCat(
+        "the limits of SysV shared memory are too low (kernel.shmmax, kernel.shmall "
+        "and kernel.shmmni, which `ipcs -l` shows): raise them with sysctl",
+        kOr);
+  }
+  struct statvfs shm;
+  if (statvfs("/dev/shm", &shm) != 0) {
+    return absl::StrCat("/dev/shm can't be used (", std::strerror(errno), "): mount a tmpfs there",
+                        kOr);
+  }
+  const uint64_t free = uint64_t{shm.f_bavail} * shm.f_frsize;
+  if (free >= kShmBytes) return "";
+  return absl::StrCat("/dev/shm is full: it has ", free, " of ",
+                      uint64_t{shm.f_blocks} * shm.f_frsize, " bytes free, and a worker needs ",
+                      kShmBytes >> 20,
+                      " MiB there: remove what lies in it, enlarge it (docker run --shm-size=1g; "
+                      "in Kubernetes an emptyDir of medium Memory at /dev/shm)",
+                      kOr);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(
@@ -52,14 +82,15 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "baton";
+  UcxWordsHeld words;  // else they would be the first line of a failure
   ucs_status_t status = ucp_init(&params, *config, &context_);
   ucp_config_release(*config);
   if (status != UCS_OK) {
     context_ = nullptr;
-    return UcxError(absl::StatusCode::kInvalidArgument,
-                    absl::StrCat("starting with transports '", options.tls, "' and interfaces '",
-                                 options.net_devices, "'"),
-                    status);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--kv-transports '", options.tls, "' and --kv-net-device '", options.net_devices,
+        "' leave UCX no way to carry KV (", ucs_status_string(status),
+        "): take auto, shm, tcp, or names that `ucx_info -d` lists", words.Take()));
   }
   ucp_worker_params_t worker{};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -68,7 +99,13 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   status = ucp_worker_create(context_, &worker, &worker_);
   if (status != UCS_OK) {
     worker_ = nullptr;
-    return UcxError(absl::StatusCode::kUnavailable, "creating a worker", status);
+    const std::string said = words.Take();
+    const std::string why = ShortOfSharedMemory(said);
+    if (why.empty()) {
+      return UcxError(absl::StatusCode::kUnavailable, absl::StrCat("creating a worker", said),
+                      status);
+    }
+    return absl::ResourceExhaustedError(absl::StrCat("no shared memory for KV: ", why, said));
   }
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
