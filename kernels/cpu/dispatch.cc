@@ -25,7 +25,10 @@ absl::StatusOr<const IsaKernels*> ChooseF32(Isa isa) {
   if (host.avx2) return &kAvx2Kernels;
   return absl::FailedPreconditionError(
       "the CPU backend needs AVX2, FMA and F16C (x86-64-v3: Intel Haswell, AMD Excavator or "
-      "later), and this processor lacks at least one of them");
+      "later), and this processor lacks at least one of them; run workers on a newer machine, or, "
+      "in "
+      "a virtual machine, let it see the host's processor (-cpu host). Routers and clients run "
+      "here");
 }
 
 // Both instructions ignore the control register, so the answer can't change later.

@@ -29,13 +29,19 @@ absl::Status CudaDeviceCountStatus(cudaError_t error, int driver) {
   if (status.ok()) return status;
   const std::string words = absl::StrCat("CUDA: ", status.message());
   // The runtime says of no driver what it says of one that is too old.
-  if (error == cudaErrorNoDevice || (error == cudaErrorInsufficientDriver && driver == 0)) {
-    return absl::FailedPreconditionError(words);
+  if (error == cudaErrorInsufficientDriver && driver == 0) {
+    return absl::FailedPreconditionError(
+        "CUDA: no NVIDIA driver is on this machine (libcuda.so.1 is missing); install one, in a "
+        "container use NVIDIA's container runtime, or take --backend=cpu");
+  }
+  if (error == cudaErrorNoDevice) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        words, "; `nvidia-smi` and $CUDA_VISIBLE_DEVICES tell which GPUs this process may see"));
   }
   if (error != cudaErrorInsufficientDriver) return absl::InternalError(words);
   return absl::InternalError(absl::StrCat(words, ": the driver is made for CUDA ",
                                           CudaVersion(driver), ", this program for ",
-                                          CudaVersion(CUDART_VERSION)));
+                                          CudaVersion(CUDART_VERSION), "; install a newer driver"));
 }
 
 absl::StatusOr<cudaDeviceProp> FindCudaDevice(int device) {

@@ -49,6 +49,9 @@ TEST(CudaRuntimeTest, ADriverThatIsTooOldIsNotAMachineWithoutAGpu) {
                                       CudaDeviceCountStatus(cudaErrorInsufficientDriver, 0)}) {
     EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition) << missing;
   }
+  EXPECT_THAT(std::string(CudaDeviceCountStatus(cudaErrorInsufficientDriver, 0).message()),
+              testing::AllOf(HasSubstr("no NVIDIA driver is on this machine"),
+                             testing::Not(HasSubstr("nsufficient"))));
   const absl::Status old = CudaDeviceCountStatus(cudaErrorInsufficientDriver, 11040);
   EXPECT_EQ(old.code(), absl::StatusCode::kInternal) << old;
   EXPECT_THAT(std::string(old.message()),

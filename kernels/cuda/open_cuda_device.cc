@@ -14,7 +14,8 @@ absl::StatusOr<OpenedDevice> OpenCudaDevice([[maybe_unused]] int index) {
   return OpenedDevice{"cuda", *std::move(runtime), CudaKernels()};
 #else
   return absl::FailedPreconditionError(
-      "this program was built without CUDA: configure it where nvcc is found (BATON_CUDA)");
+      "this program was built without CUDA: build it where nvcc is found (BATON_CUDA), or take "
+      "--backend=cpu");
 #endif
 }
 
