@@ -304,6 +304,9 @@ TEST(PrintingTest, AFailureIsOneLine) {
   EXPECT_EQ(FailureLine(absl::NotFoundError("no\nmodel"), "h:1"),
             "NOT_FOUND: no model (router h:1)\n");
   EXPECT_EQ(FailureLine(absl::CancelledError(), "h:1"), "CANCELLED (router h:1)\n");
+  EXPECT_EQ(FailureLine(absl::UnavailableError("failed to connect to all addresses"), "h:1"),
+            "UNAVAILABLE: no router answers at h:1: start one (./baton up), or name another with "
+            "--router; failed to connect to all addresses (router h:1)\n");
 }
 
 TEST(RouterCallsTest, StreamsEventsAndTellsTheStatus) {

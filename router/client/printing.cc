@@ -5,6 +5,7 @@
 #include <simdjson.h>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -107,8 +108,15 @@ std::string OneLine(absl::string_view text) {
 
 std::string FailureLine(const absl::Status& status, absl::string_view router) {
   const std::string message = OneLine(status.message());
-  return absl::StrCat(absl::StatusCodeToString(status.code()), message.empty() ? "" : ": ", message,
-                      " (router ", router, ")\n");
+  // gRPC's words: the call never reached a router.
+  const bool unreached = absl::StrContains(message, "failed to connect to all addresses") ||
+                         absl::StrContains(message, "DNS resolution failed");
+  return absl::StrCat(absl::StatusCodeToString(status.code()), message.empty() ? "" : ": ",
+                      unreached ? absl::StrCat("no router answers at ", router,
+                                               ": start one (./baton up), or name another with "
+                                               "--router; ")
+                                : "",
+                      message, " (router ", router, ")\n");
 }
 
 std::string JsonLine(const nlohmann::ordered_json& json) {

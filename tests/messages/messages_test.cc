@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/served_folder.h"
+#include "tests/messages/troubleshooting.h"
 
 namespace baton {
 namespace {
@@ -216,6 +218,7 @@ TEST_P(MessagesTest, FirstLineHasTheValueAndWhatToDo) {
   }
   if (c.status != 0) {
     EXPECT_TRUE(absl::StartsWith(first, "baton")) << "not our own sentence: " << first;
+    EXPECT_TRUE(IsInTroubleshooting(first)) << "not in docs/troubleshooting.md: " << first;
   }
 }
 

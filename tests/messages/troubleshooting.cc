@@ -1,0 +1,49 @@
+#include "tests/messages/troubleshooting.h"
+
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+
+namespace baton {
+
+const std::vector<std::string>& TroubleshootingMessages() {
+  static const auto* messages = [] {
+    auto* found = new std::vector<std::string>;
+    std::ifstream file(BATON_SOURCE_DIR "/docs/troubleshooting.md");
+    BATON_CHECK(file.good());
+    bool in_table = false;
+    for (std::string line; std::getline(file, line);) {
+      if (!absl::StartsWith(line, "|")) in_table = false;
+      if (absl::StartsWith(line, "| message |")) in_table = true;
+      if (!in_table || !absl::StartsWith(line, "| `")) continue;
+      const size_t end = line.find("` |");
+      BATON_CHECK(end != line.npos) << line;
+      found->push_back(line.substr(3, end - 3));
+    }
+    return found;
+  }();
+  return *messages;
+}
+
+std::vector<std::string> FixedParts(absl::string_view message) {
+  return absl::StrSplit(message, "…", absl::SkipEmpty());
+}
+
+bool IsInTroubleshooting(absl::string_view line) {
+  for (const std::string& message : TroubleshootingMessages()) {
+    size_t at = 0;
+    bool fits = true;
+    for (const std::string& part : FixedParts(message)) {
+      const size_t found = line.find(part, at);
+      fits = fits && found != line.npos;
+      if (!fits) break;
+      at = found + part.size();
+    }
+    if (fits) return true;
+  }
+  return false;
+}
+
+}  // namespace baton
