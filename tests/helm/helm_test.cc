@@ -508,7 +508,7 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
                       "--router=baton:6000 --timing \"Say hello\"\n"),
             HasSubstr("\n  kubectl -n serving port-forward service/baton 50051:6000\n"
                       "  baton-client generate --router=127.0.0.1:50051 \"Say hello\"\n"),
-            HasSubstr(" baton.serving.svc:6000 "), HasSubstr(": helm test baton -n serving\n"),
+            HasSubstr(" baton.serving.svc:6000 "), HasSubstr(": helm test baton -n serving --logs\n"),
             HasSubstr(": kubectl -n serving delete pod baton-test\n")));
   EXPECT_THAT(plain, AllOf(Not(HasSubstr("hostPath")), Not(HasSubstr("NetworkPolicy"))));
   EXPECT_THAT(
@@ -615,6 +615,14 @@ TEST_F(HelmTest, TheTestIsSplitWhereverPromptsCanBe) {
   EXPECT_THAT(Template(test + "--set router.mode=auto --set prefill.replicas=0").output, does_not);
   EXPECT_THAT(Template(test + "--set router.mode=colocated").output, does_not);
   EXPECT_TRUE(FlagsOf("baton-client").contains("--mode"));
+}
+
+// `helm test --logs` reads the log after hooks of the policy hook-succeeded have been deleted, and
+// then fails.
+TEST_F(HelmTest, TheTestLeavesItsPodForItsLog) {
+  EXPECT_EQ(Count(Template("--show-only templates/tests/generate.yaml").output,
+                  "\n    helm.sh/hook-delete-policy: before-hook-creation\n"),
+            1);
 }
 
 TEST_F(HelmTest, TheTestFitsIntoQuotasAndOntoNodes) {
