@@ -31,8 +31,8 @@
 {{- end }}
 {{- if ne .component "router" }}
 {{- $gpus := int64 $pool.gpu.count -}}
-{{- if and (eq $pool.backend "cuda") (eq $gpus 0) }}
-{{- fail (printf "%s.backend is 'cuda' and %s.gpu.count 0: the worker would have no GPU; set it to 1" .component .component) }}
+{{- if and (eq $pool.backend "cuda") (eq $gpus 0) (not (dig "claims" list ($pool.resources | default dict))) }}
+{{- fail (printf "%s.backend is 'cuda' and %s.gpu.count 0: the worker would have no GPU; set it to 1, or name a claim in %s.resources.claims" .component .component .component) }}
 {{- end }}
 {{- if and (ne $pool.backend "cuda") (gt $gpus 0) }}
 {{- fail (printf "%s.gpu.count is %d and %s.backend '%s', which uses no GPU; set backend to cuda" .component $gpus .component (default "cpu" $pool.backend)) }}
@@ -131,9 +131,14 @@ metadata:
   name: {{ include "baton.fullname" .root }}-{{ .component }}
   labels:
     {{- include "baton.labels" . | nindent 4 }}
-  {{- if $kept }}
+  {{- if or $kept $pool.deploymentAnnotations }}
   annotations:
+    {{- if $kept }}
     baton/autoscaled-later: "true"
+    {{- end }}
+    {{- with $pool.deploymentAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
 spec:
   {{- if not $pool.autoscaling.enabled }}
@@ -192,6 +197,20 @@ spec:
       {{- with $pool.runtimeClassName }}
       runtimeClassName: {{ . | quote }}
       {{- end }}
+      {{- with $pool.schedulerName }}
+      schedulerName: {{ . | quote }}
+      {{- end }}
+      {{- with $pool.dnsPolicy }}
+      dnsPolicy: {{ . }}
+      {{- end }}
+      {{- with $pool.dnsConfig }}
+      dnsConfig:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $pool.resourceClaims }}
+      resourceClaims:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       {{- with $pool.nodeSelector }}
       nodeSelector:
         {{- toYaml . | nindent 8 }}
@@ -208,8 +227,13 @@ spec:
       topologySpreadConstraints:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- if eq $v.model.source "init" }}
+      {{- if or (eq $v.model.source "init") $pool.extraInitContainers }}
       initContainers:
+        {{- with $pool.extraInitContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- end }}
+      {{- if eq $v.model.source "init" }}
         - name: model
           image: {{ $v.model.init.image | default (include "baton.image" .) }}
           imagePullPolicy: {{ $v.image.pullPolicy }}
@@ -311,6 +335,9 @@ spec:
             {{- with $pool.volumeMounts }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
+        {{- with $pool.extraContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       volumes:
         - name: tmp
           emptyDir: {}

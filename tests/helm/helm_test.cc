@@ -218,6 +218,17 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
       "envFrom": [{"secretRef": {"name": "from-PART"}}],
       "volumes": [{"name": "PART-data", "emptyDir": {}}],
       "volumeMounts": [{"name": "PART-data", "mountPath": "/PART"}],
+      "schedulerName": "PART-scheduler",
+      "dnsPolicy": "None",
+      "dnsConfig": {"nameservers": ["192.0.2.1"], "searches": ["PART.example"],
+                    "options": [{"name": "ndots", "value": "2"}]},
+      "deploymentAnnotations": {"example.com/of": "PART"},
+      "resourceClaims": [{"name": "PART-gpu", "resourceClaimTemplateName": "one-gpu"}],
+      "resources": {"claims": [{"name": "PART-gpu"}]},
+      "extraInitContainers": [{"name": "PART-first", "image": "wait", "restartPolicy": "Always",
+          "startupProbe": {"tcpSocket": {"port": 99}}}],
+      "extraContainers": [{"name": "PART-proxy", "image": "proxy", "args": ["--of=PART"],
+          "lifecycle": {"preStop": {"sleep": {"seconds": 3}}}}],
       "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
           {"topologyKey": "PART-host"}]}}})";
   const ScratchFolder folder;
@@ -236,12 +247,42 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
   const std::map<std::string, std::string> deployments = DeploymentsOf(rendered.output);
   constexpr const char* kRendered[] = {
       R"(
+  annotations:
+    example.com/of: PART
+spec:
+)",
+      R"(
+      schedulerName: "PART-scheduler"
+      dnsPolicy: None
+      dnsConfig:
+        nameservers:
+        - 192.0.2.1
+        options:
+        - name: ndots
+          value: "2"
+        searches:
+        - PART.example
+      resourceClaims:
+        - name: PART-gpu
+          resourceClaimTemplateName: one-gpu
       affinity:
         podAntiAffinity:
           requiredDuringSchedulingIgnoredDuringExecution:
           - topologyKey: PART-host
+      initContainers:
+        - image: wait
+          name: PART-first
+          restartPolicy: Always
+          startupProbe:
+            tcpSocket:
+              port: 99
       containers:
         - name: PART
+)",
+      R"(
+          resources:
+            claims:
+            - name: PART-gpu
 )",
       R"(
             - --model=/models/llama
@@ -270,6 +311,14 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
               readOnly: true
             - mountPath: /PART
               name: PART-data
+        - args:
+          - --of=PART
+          image: proxy
+          lifecycle:
+            preStop:
+              sleep:
+                seconds: 3
+          name: PART-proxy
       volumes:
         - name: tmp
           emptyDir: {}
@@ -283,6 +332,66 @@ TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
     for (const char* piece : kRendered)
       EXPECT_THAT(deployments.at(part), HasSubstr(absl::StrReplaceAll(piece, {{"PART", part}})));
   }
+}
+
+// A proxy among them has to run before the model is fetched through it.
+TEST_F(HelmTest, TheModelIsFetchedAfterOtherInitContainers) {
+  const auto deployments =
+      DeploymentsOf(Template("--show-only templates/pools.yaml --set model.source=init "
+                             "--set model.init.image=fetch "
+                             "--set decode.extraInitContainers[0].name=proxy "
+                             "--set decode.extraInitContainers[0].image=p")
+                        .output);
+  EXPECT_THAT(deployments.at("decode"),
+              HasSubstr("\n      initContainers:\n        - image: p\n          name: proxy\n"
+                        "        - name: model\n          image: fetch\n"));
+  EXPECT_THAT(deployments.at("prefill"),
+              HasSubstr("\n      initContainers:\n        - name: model\n"));
+}
+
+TEST_F(HelmTest, ServicesOfEveryTypeTakeWhatTheyHave) {
+  const std::string services = "--show-only templates/services.yaml ";
+  EXPECT_THAT(Template(services + "--set service.type=LoadBalancer --set service.nodePort=30051 "
+                                  "--set service.loadBalancerClass=lb.example/internal "
+                                  "--set 'service.loadBalancerSourceRanges={203.0.113.0/24,"
+                                  "2001:db8::/32}' --set service.externalTrafficPolicy=Local")
+                  .output,
+              HasSubstr(R"(
+spec:
+  type: LoadBalancer
+  loadBalancerClass: "lb.example/internal"
+  loadBalancerSourceRanges:
+    - 203.0.113.0/24
+    - 2001:db8::/32
+  externalTrafficPolicy: Local
+  selector:
+    app.kubernetes.io/name: baton
+    app.kubernetes.io/instance: baton
+    app.kubernetes.io/component: router
+  ports:
+    - name: grpc
+      port: 50051
+      targetPort: grpc
+      nodePort: 30051
+      appProtocol: kubernetes.io/h2c
+---)"));
+  EXPECT_EQ(Count(Template(services + "--set service.type=NodePort --set service.nodePort=30051 "
+                                      "--set service.externalTrafficPolicy=Cluster")
+                      .output,
+                  "      nodePort: 30051\n"),
+            1);
+}
+
+// By a claim of dynamic resource allocation instead of a device plugin's resource.
+TEST_F(HelmTest, AGpuMayComeByAClaim) {
+  const auto deployments = DeploymentsOf(
+      Template("--show-only templates/pools.yaml --set decode.backend=cuda "
+               "--set decode.resources.claims[0].name=gpu --set decode.resourceClaims[0].name=gpu "
+               "--set decode.resourceClaims[0].resourceClaimTemplateName=one-gpu")
+          .output);
+  EXPECT_THAT(deployments.at("decode"),
+              AllOf(HasSubstr("- --backend=cuda\n"), HasSubstr("            claims:\n"),
+                    Not(HasSubstr("nvidia.com/gpu: "))));
 }
 
 // What is YAML's own, or looks like a number, stays what it is.
