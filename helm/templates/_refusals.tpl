@@ -5,9 +5,43 @@
 {{- $part := .component -}}
 {{- $pool := get $v $part -}}
 
+{{- /* Kubernetes would refuse the Deployment, when other objects are made already. */}}
+{{- if ne (toString $pool.strategy.type) "Recreate" }}
+{{- $rolling := $pool.strategy.rollingUpdate | default dict -}}
+{{- $surge := dig "maxSurge" "25%" $rolling | toString -}}
+{{- $unavailable := dig "maxUnavailable" "25%" $rolling | toString -}}
+{{- if and (regexMatch "^0+%?$" $surge) (regexMatch "^0+%?$" $unavailable) }}
+{{- fail (printf "%s.strategy.rollingUpdate has maxSurge %s and maxUnavailable %s: no pod could ever be replaced; set maxSurge to 1 where there is room for one more pod, else maxUnavailable to 1" $part $surge $unavailable) }}
+{{- end }}
+{{- end }}
+
+{{- include "baton.refuseRequestsAboveLimits" (dict "of" (printf "%s.resources" $part) "resources" $pool.resources) }}
 {{- range $container := concat ($pool.extraInitContainers | default list) ($pool.extraContainers | default list) }}
+{{- include "baton.refuseRequestsAboveLimits" (dict "of" (printf "the resources of the container '%s' of %s" $container.name $part) "resources" $container.resources) }}
 {{- if has $container.name (list $part "model") }}
 {{- fail (printf "%s.extraContainers or extraInitContainers has a container '%s', which is the name of one of the chart's own; give it another one" $part $container.name) }}
+{{- end }}
+{{- end }}
+
+{{- /* Kubernetes takes the last variable of a name, and the chart's come first. */}}
+{{- range $variable := $pool.env }}
+{{- if eq $variable.name "BATON_ATTACH_TOKEN" }}
+{{- fail (printf "%s.env sets BATON_ATTACH_TOKEN, which would hide the token that all pods of the release share; set attach.token or attach.existingSecret" $part) }}
+{{- else if eq $variable.name "POD_IP" }}
+{{- fail (printf "%s.env sets POD_IP, which would hide the pod's own address; use another name" $part) }}
+{{- end }}
+{{- end }}
+{{- range $arg := $pool.args }}
+{{- if regexMatch "^--?attach[-_]token($|=)" $arg }}
+{{- fail (printf "%s.args has --attach-token, which would hide the token that all pods of the release share; set attach.token or attach.existingSecret" $part) }}
+{{- end }}
+{{- end }}
+
+{{- if and (eq (int64 $pool.replicas) 0) (not $pool.autoscaling.enabled) }}
+{{- if ne $part "prefill" }}
+{{- fail (printf "%s.replicas is 0, and without a %s nothing is served; set it to 1 or more (to stop a release for a while, kubectl scale)" $part (ternary "router" "decode worker" (eq $part "router"))) }}
+{{- else if eq $v.router.mode "disaggregated" }}
+{{- fail "prefill.replicas is 0, and with router.mode 'disaggregated' every prompt is read by a prefill worker; set it to 1 or more, or router.mode to auto or colocated, in which decode workers read prompts" }}
 {{- end }}
 {{- end }}
 
@@ -26,6 +60,29 @@
 {{/* The same, of what concerns no single part. Takes the root. */}}
 {{- define "baton.refuseWhatCannotServe" -}}
 {{- $v := .Values -}}
+{{- $probe := $v.router.probes.readiness -}}
+{{- $period := dig "periodSeconds" 10 $probe | int64 -}}
+{{- $threshold := dig "failureThreshold" 3 $probe | int64 -}}
+{{- $wait := int64 $v.router.pairWaitSeconds -}}
+{{- /* The first probe that fails may come at once. */}}
+{{- $ready := mul $period (sub $threshold 1) -}}
+{{- if gt $wait $ready }}
+{{- fail (printf "router.pairWaitSeconds is %d, and router.probes.readiness takes a router without workers out of the Service after %d s (periodSeconds %d x (failureThreshold %d - 1)), so that new requests would be refused while others still wait; set router.probes.readiness.failureThreshold to %d or more" $wait $ready $period $threshold (add 1 (div (add $wait $period -1) $period))) }}
+{{- end }}
+
+{{- /* UCX needs a way to the other pod for its first message. These are ways within a machine, a process or a GPU. */}}
+{{- $near := list "shm" "sm" "mm" "sysv" "posix" "xpmem" "cma" "knem" "self" "loopback" "memory" "cuda" "cuda_copy" "cuda_ipc" "gdr_copy" -}}
+{{- $far := hasPrefix "^" $v.kv.transports -}}
+{{- range $way := splitList "," $v.kv.transports }}
+{{- if not (has (trim $way) $near) }}{{ $far = true }}{{ end }}
+{{- end }}
+{{- if and (not $far) (include "baton.splits" .) }}
+{{- fail (printf "kv.transports is '%s', and with router.mode '%s' KV travels between pods, which share no memory (each has an IPC namespace of its own): no two workers could be paired; set it to auto, or add tcp" $v.kv.transports $v.router.mode) }}
+{{- end }}
+
+{{- include "baton.refuseRequestsAboveLimits" (dict "of" "test.resources" "resources" $v.test.resources) }}
+{{- include "baton.refuseRequestsAboveLimits" (dict "of" "goodput.resources" "resources" $v.goodput.resources) }}
+{{- include "baton.refuseRequestsAboveLimits" (dict "of" "model.init.resources" "resources" $v.model.init.resources) }}
 {{- $service := $v.service -}}
 {{- if and $service.nodePort (eq $service.type "ClusterIP") }}
 {{- fail (printf "service.nodePort is %d and service.type 'ClusterIP', which has none; set service.type to NodePort or LoadBalancer" (int64 $service.nodePort)) }}
@@ -36,6 +93,27 @@
 {{- range $key := list "loadBalancerClass" "loadBalancerSourceRanges" }}
 {{- if and (get $service $key) (ne $service.type "LoadBalancer") }}
 {{- fail (printf "service.%s is set and service.type is '%s', which has no load balancer; set service.type to LoadBalancer" $key $service.type) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A thousand times a quantity of Kubernetes, such as 500m, 1.5, 2e9, 256Mi or 1G. */}}
+{{- define "baton.thousandths" -}}
+{{- $text := toString . -}}
+{{- $unit := regexFind "([KMGTPE]i|[mkMGTPE])$" $text -}}
+{{- $scale := get (dict "" 1e3 "m" 1.0 "k" 1e6 "M" 1e9 "G" 1e12 "T" 1e15 "P" 1e18 "E" 1e21 "Ki" 1024e3 "Mi" 1048576e3 "Gi" 1073741824e3 "Ti" 1099511627776e3 "Pi" 1125899906842624e3 "Ei" 1152921504606846976e3) $unit -}}
+{{- mulf (trimSuffix $unit $text | float64) $scale | printf "%f" -}}
+{{- end }}
+
+{{/* Takes (dict "of" WORDS "resources" RESOURCES). */}}
+{{- define "baton.refuseRequestsAboveLimits" -}}
+{{- $resources := .resources | default dict -}}
+{{- $limits := get $resources "limits" | default dict -}}
+{{- $of := .of -}}
+{{- range $name, $request := get $resources "requests" | default dict }}
+{{- $limit := get $limits $name -}}
+{{- if and (hasKey $limits $name) (gt (include "baton.thousandths" $request | float64) (include "baton.thousandths" $limit | float64)) }}
+{{- fail (printf "%s: the request of %s is %v, above its limit, which is %v; lower the request or raise the limit" $of $name $request $limit) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -617,7 +617,8 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
                       "--router=baton:6000 --timing \"Say hello\"\n"),
             HasSubstr("\n  kubectl -n serving port-forward service/baton 50051:6000\n"
                       "  baton-client generate --router=127.0.0.1:50051 \"Say hello\"\n"),
-            HasSubstr(" baton.serving.svc:6000 "), HasSubstr(": helm test baton -n serving --logs\n"),
+            HasSubstr(" baton.serving.svc:6000 "),
+            HasSubstr(": helm test baton -n serving --logs\n"),
             HasSubstr(": kubectl -n serving delete pod baton-test\n")));
   EXPECT_THAT(plain, AllOf(Not(HasSubstr("hostPath")), Not(HasSubstr("NetworkPolicy"))));
   EXPECT_THAT(

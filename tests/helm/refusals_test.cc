@@ -20,7 +20,123 @@ class HelmRefusalTest : public HelmTest {
     EXPECT_NE(refused.exit_status, 0) << arguments;
     EXPECT_THAT(refused.output, HasSubstr(words)) << arguments;
   }
+  void ExpectTaken(const std::string& arguments) const {
+    const Ended taken = Template(arguments);
+    EXPECT_EQ(taken.exit_status, 0) << arguments << ": " << taken.output;
+  }
 };
+
+TEST_F(HelmRefusalTest, ARolloutMustBeAbleToReplaceAPod) {
+  ExpectRefused("--set router.strategy.rollingUpdate.maxSurge=0",
+                "router.strategy.rollingUpdate has maxSurge 0 and maxUnavailable 0: no pod could "
+                "ever be replaced; set maxSurge to 1");
+  ExpectRefused(
+      "--set decode.strategy.rollingUpdate.maxSurge=0% "
+      "--set decode.strategy.rollingUpdate.maxUnavailable=00%",
+      "decode.strategy.rollingUpdate has maxSurge 0% and maxUnavailable 00%");
+  // Where nothing is said, Kubernetes takes a quarter for each.
+  ExpectTaken(
+      "--set prefill.strategy.rollingUpdate.maxSurge=10% "
+      "--set decode.strategy.rollingUpdate.maxSurge=null --set router.strategy.rollingUpdate=null");
+  ExpectTaken(
+      "--set prefill.strategy.rollingUpdate.maxSurge=0 --set prefill.strategy.type=Recreate");
+}
+
+TEST_F(HelmRefusalTest, RequestsAreAtMostTheLimits) {
+  ExpectRefused("--set decode.resources.limits.cpu=300m",
+                "decode.resources: the request of cpu is 500m, above its limit, which is 300m; "
+                "lower the request or raise the limit");
+  // The limit of prefill workers is 2Gi by default.
+  for (const std::string request : {"2147483649", "2147483648001m", "2.1Gi", "2.2e9", "2200M"}) {
+    ExpectRefused(
+        absl::StrCat("--set-string prefill.resources.requests.memory=", request),
+        absl::StrCat("prefill.resources: the request of memory is ", request, ", above its"));
+  }
+  ExpectTaken(
+      "--set-string prefill.resources.requests.memory=2147483648000m "
+      "--set-string decode.resources.requests.memory=2.1e9 "
+      "--set-string router.resources.requests.memory=1073741824 "
+      "--set-string test.resources.requests.memory=268M "
+      "--set-string goodput.resources.requests.memory=1048576Ki");
+  ExpectTaken("--set prefill.resources.requests.memory=9Gi --set prefill.resources.limits=null");
+  ExpectRefused("--set router.resources.requests.cpu=2 --set-string router.resources.limits.cpu=1",
+                "router.resources: the request of cpu is 2, above its limit, which is 1");
+  ExpectRefused("--set test.resources.requests.cpu=0.6", "test.resources: the request of cpu");
+  ExpectRefused("--set goodput.resources.requests.memory=3Gi", "goodput.resources: the request");
+  ExpectRefused(
+      "--set model.init.resources.requests.cpu=2 --set model.init.resources.limits.cpu=1500m",
+      "model.init.resources: the request of cpu is 2, above its limit, which is 1500m");
+  ExpectRefused(
+      "--set router.extraContainers[0].name=proxy --set router.extraContainers[0].image=p "
+      "--set router.extraContainers[0].resources.requests.cpu=2 "
+      "--set router.extraContainers[0].resources.limits.cpu=1",
+      "the resources of the container 'proxy' of router: the request of cpu is 2, above its limit");
+}
+
+TEST_F(HelmRefusalTest, EveryPartThatTheModeNeedsHasAReplica) {
+  ExpectRefused("--set router.replicas=0", "router.replicas is 0, and without a router nothing");
+  for (const char* mode : {"disaggregated", "colocated"}) {
+    ExpectRefused(absl::StrCat("--set decode.replicas=0 --set router.mode=", mode),
+                  "decode.replicas is 0, and without a decode worker nothing is served; set it");
+  }
+  ExpectRefused("--set prefill.replicas=0",
+                "prefill.replicas is 0, and with router.mode 'disaggregated' every prompt is read "
+                "by a prefill worker; set it to 1 or more, or router.mode to auto or colocated");
+  ExpectTaken("--set prefill.replicas=0 --set router.mode=auto");
+  ExpectTaken("--set prefill.replicas=0 --set router.mode=colocated");
+  // `replicas` is unread then.
+  ExpectTaken("--set decode.replicas=0 --set decode.autoscaling.enabled=true");
+}
+
+// A router without workers leaves the Service when the last of failureThreshold probes has failed,
+// of which the first may come at once.
+TEST_F(HelmRefusalTest, RoutersStayInTheServiceWhileRequestsWait) {
+  ExpectTaken("--set router.pairWaitSeconds=30");
+  ExpectRefused("--set router.pairWaitSeconds=31",
+                "router.pairWaitSeconds is 31, and router.probes.readiness takes a router without "
+                "workers out of the Service after 30 s (periodSeconds 2 x (failureThreshold 16 - "
+                "1)), so that new requests would be refused while others still wait; set "
+                "router.probes.readiness.failureThreshold to 17 or more");
+  ExpectTaken("--set router.pairWaitSeconds=31 --set router.probes.readiness.failureThreshold=17");
+  ExpectTaken("--set router.pairWaitSeconds=31 --set router.probes.readiness.periodSeconds=3");
+  // Kubernetes' own: three probes, ten seconds apart.
+  const std::string unsaid =
+      "--set router.probes.readiness.failureThreshold=null "
+      "--set router.probes.readiness.periodSeconds=null --set router.pairWaitSeconds=";
+  ExpectTaken(unsaid + "20");
+  ExpectRefused(unsaid + "21", "failureThreshold to 4 or more");
+}
+
+TEST_F(HelmRefusalTest, TheAttachTokenIsNotHidden) {
+  for (const std::string part : {"router", "prefill", "decode"}) {
+    ExpectRefused(absl::StrCat("--set ", part, ".env[0].name=BATON_ATTACH_TOKEN --set ", part,
+                               ".env[0].value=x"),
+                  absl::StrCat(part,
+                               ".env sets BATON_ATTACH_TOKEN, which would hide the token "
+                               "that all pods of the release share; set attach.token or "
+                               "attach.existingSecret"));
+  }
+  for (const char* flag : {"--attach-token=x", "-attach_token"}) {
+    ExpectRefused(absl::StrCat("--set decode.args={", flag, "}"),
+                  "decode.args has --attach-token, which would hide the token");
+  }
+  ExpectRefused("--set decode.env[0].name=POD_IP", "decode.env sets POD_IP, which would hide");
+  ExpectTaken("--set decode.env[0].name=BATON_ATTACH_TOKENS");
+}
+
+TEST_F(HelmRefusalTest, KvHasAWayToAnotherPod) {
+  ExpectRefused("--set kv.transports=shm",
+                "kv.transports is 'shm', and with router.mode 'disaggregated' KV travels between "
+                "pods, which share no memory (each has an IPC namespace of its own): no two "
+                "workers could be paired; set it to auto, or add tcp");
+  ExpectRefused("--set 'kv.transports=self\\,sysv\\,posix\\,cma'", "kv.transports is 'self,sysv,");
+  ExpectRefused("--set kv.transports=shm --set router.mode=auto", "with router.mode 'auto'");
+  for (const char* enough : {"auto", "'sysv\\,rc'", "^cma"})
+    ExpectTaken(absl::StrCat("--set kv.transports=", enough));
+  // No KV travels where nothing is handed over.
+  ExpectTaken("--set kv.transports=shm --set router.mode=colocated");
+  ExpectTaken("--set kv.transports=shm --set router.mode=auto --set prefill.replicas=0");
+}
 
 TEST_F(HelmRefusalTest, AServiceHasOnlyWhatItsTypeHas) {
   ExpectRefused("--set service.nodePort=30051",
@@ -28,16 +144,11 @@ TEST_F(HelmRefusalTest, AServiceHasOnlyWhatItsTypeHas) {
                 "service.type to NodePort or LoadBalancer");
   ExpectRefused("--set service.externalTrafficPolicy=Local",
                 "service.externalTrafficPolicy is 'Local' and service.type 'ClusterIP'");
-  for (const char* type : {"ClusterIP", "NodePort"}) {
-    ExpectRefused(absl::StrCat("--set service.loadBalancerClass=a.example/b --set service.type=",
-                               type),
-                  absl::StrCat("service.loadBalancerClass is set and service.type is '", type,
-                               "', which has no load balancer"));
-    ExpectRefused(
-        absl::StrCat("--set service.loadBalancerSourceRanges={203.0.113.0/24} --set service.type=",
-                     type),
-        "service.loadBalancerSourceRanges is set and service.type is");
-  }
+  ExpectRefused("--set service.loadBalancerClass=a.example/b --set service.type=NodePort",
+                "service.loadBalancerClass is set and service.type is 'NodePort', which has no "
+                "load balancer; set service.type to LoadBalancer");
+  ExpectRefused("--set service.loadBalancerSourceRanges={203.0.113.0/24}",
+                "service.loadBalancerSourceRanges is set and service.type is 'ClusterIP'");
 }
 
 TEST_F(HelmRefusalTest, PodsHaveWhatTheirContainersName) {
@@ -50,13 +161,10 @@ TEST_F(HelmRefusalTest, PodsHaveWhatTheirContainersName) {
       "does not have; it has: gpus");
   ExpectRefused("--set decode.dnsPolicy=None",
                 "decode.dnsPolicy is 'None', and decode.dnsConfig.nameservers is empty");
-  for (const std::string name : {"router", "model"}) {
-    for (const std::string list : {"extraContainers", "extraInitContainers"}) {
-      ExpectRefused(absl::StrCat("--set router.", list, "[0].name=", name, " --set router.", list,
-                                 "[0].image=i"),
-                    absl::StrCat("has a container '", name, "', which is the name of one of the "
-                                                            "chart's own"));
-    }
+  for (const std::string list : {"extraContainers", "extraInitContainers"}) {
+    ExpectRefused(
+        absl::StrCat("--set router.", list, "[0].name=router --set router.", list, "[0].image=i"),
+        "has a container 'router', which is the name of one of the chart's own");
   }
 }
 
