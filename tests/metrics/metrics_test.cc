@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,12 +15,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "common/base/program.h"
 #include "common/metrics/exposition.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/scrape.h"
+#include "tests/metrics/metrics_document.h"
 
 namespace baton {
 namespace {
@@ -123,11 +121,8 @@ TEST_F(MetricsTest, PromtoolFindsNothingToSay) {
   }
 }
 
-// Name, type, and label names.
-using Row = std::tuple<std::string, std::string, std::set<std::string>>;
-
-std::set<Row> RowsOf(const Exposition& page) {
-  std::set<Row> rows;
+std::set<MetricRow> RowsOf(const Exposition& page) {
+  std::set<MetricRow> rows;
   for (const MetricFamily& family : page.families) {
     std::set<std::string> labels;
     for (const MetricSample& sample : family.samples) {
@@ -140,27 +135,7 @@ std::set<Row> RowsOf(const Exposition& page) {
   return rows;
 }
 
-// The tables of docs/metrics.md by the heading they stand under: | `name` | type | `label`, ... |
-std::map<std::string, std::set<Row>> RowsOfTheDocument() {
-  std::map<std::string, std::set<Row>> rows;
-  std::ifstream file(BATON_SOURCE_DIR "/docs/metrics.md");
-  std::string heading;
-  for (std::string line; std::getline(file, line);) {
-    if (absl::StartsWith(line, "## ")) heading = line.substr(3);
-    if (!absl::StartsWith(line, "| `")) continue;
-    const std::vector<std::string> cells =
-        absl::StrSplit(absl::StrReplaceAll(line, {{"`", ""}}), " | ");
-    if (cells.size() != 4) {
-      ADD_FAILURE() << "not four cells: " << line;
-      continue;
-    }
-    const std::set<std::string> labels = absl::StrSplit(cells[2], ", ", absl::SkipWhitespace());
-    EXPECT_TRUE(rows[heading].insert({cells[0].substr(2), cells[1], labels}).second) << line;
-  }
-  return rows;
-}
-
-std::string Print(const std::set<Row>& rows) {
+std::string Print(const std::set<MetricRow>& rows) {
   std::string text;
   for (const auto& [name, type, labels] : rows) {
     absl::StrAppend(&text, name, " ", type, " {", absl::StrJoin(labels, ","), "}\n");
@@ -169,10 +144,10 @@ std::string Print(const std::set<Row>& rows) {
 }
 
 TEST_F(MetricsTest, TheDocumentListsExactlyWhatIsThere) {
-  const std::map<std::string, std::set<Row>> listed = RowsOfTheDocument();
+  const std::map<std::string, std::set<MetricRow>> listed = MetricsDocument();
   for (const auto& [program, process] : programs_) {
     ASSERT_TRUE(listed.count(program)) << program;
-    std::set<Row> rows = listed.at(program);
+    std::set<MetricRow> rows = listed.at(program);
     rows.insert(listed.at("Every program").begin(), listed.at("Every program").end());
     const auto page = Scrape(*process);
     ASSERT_TRUE(page.ok()) << page.status();
