@@ -12,6 +12,7 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -770,6 +771,31 @@ TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
   EXPECT_THAT(Template(job + "--set goodput.report.claimName=reports").output,
               AllOf(HasSubstr("persistentVolumeClaim: {claimName: \"reports\"}"),
                     Not(HasSubstr("cat /report/run.json"))));
+}
+
+TEST_F(HelmTest, DashboardAndAlertsAreTheFiles) {
+  EXPECT_THAT(Template("").output,
+              AllOf(Not(HasSubstr("kind: PrometheusRule")), Not(HasSubstr("-dashboard"))));
+  const std::string enabled =
+      "--set metrics.dashboard.enabled=true --set metrics.dashboard.namespace=grafana "
+      "--set metrics.rules.enabled=true --set metrics.rules.labels.release=prometheus ";
+  const auto indented = [](const fs::path& file, absl::string_view by) {
+    const std::string whole = Read(file);
+    std::string text;
+    for (absl::string_view line : absl::StrSplit(absl::StripTrailingAsciiWhitespace(whole), '\n'))
+      absl::StrAppend(&text, by, line, "\n");
+    return text;
+  };
+  EXPECT_THAT(Template("--show-only templates/dashboard.yaml " + enabled).output,
+              AllOf(HasSubstr("\n  name: baton-dashboard\n  namespace: \"grafana\"\n"),
+                    HasSubstr("\n    grafana_dashboard: \"1\"\n"),
+                    HasSubstr("\ndata:\n  baton.json: |\n" +
+                              indented(kChart / "dashboards/baton.json", "    "))));
+  EXPECT_THAT(Template("--show-only templates/prometheusrule.yaml " + enabled).output,
+              AllOf(HasSubstr("\n    release: prometheus\n"),
+                    HasSubstr("\nspec:\n" + indented(kChart / "rules/baton.yaml", "  "))));
+  EXPECT_THAT(Template(enabled + "--set metrics.enabled=false").output,
+              AllOf(Not(HasSubstr("kind: PrometheusRule")), Not(HasSubstr("-dashboard"))));
 }
 
 TEST_F(HelmTest, TheTokenIsLongAndNeverTheSameTwice) {

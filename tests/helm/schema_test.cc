@@ -47,6 +47,8 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"image.digest=sha256:12", {"/image/digest"}},
       {"networkPolicy.enabled=maybe", {"/networkPolicy/enabled", "boolean"}},
       {"metrics.podMonitor.intervall=1s", {"/metrics/podMonitor", "intervall"}},
+      {"metrics.dashboard.label.a=b", {"/metrics/dashboard", "label"}},
+      {"metrics.rules.enable=true", {"/metrics/rules", "enable"}},
       {"log.level=warning", {"/log/level", "warn"}},
       {"test.expectedTokenIds={a}", {"/test/expectedTokenIds/0"}},
       {"goodput.arg={a}", {"/goodput", "arg"}},
