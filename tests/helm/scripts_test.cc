@@ -158,15 +158,52 @@ TEST(DrillScriptTest, RemovesTheNamespacesThatItMadeAndNoOther) {
                                              "echo \"$*\" >> ",
                                              folder.File("asked"),
                                              "\n[ \"$*\" != \"create namespace chat-load\" ]\n"));
-  const Ended ended = RunShell(
-      absl::StrCat("TMPDIR=", folder.path(), " KUBECTL=", folder.File("kubectl"), " HELM=true ",
-                   BATON_SOURCE_DIR, "/tests/helm/cluster --no-build --namespace chat"));
+  const Ended ended = RunShell(absl::StrCat(
+      "TMPDIR=", folder.path(), " KUBECTL=", folder.File("kubectl"), " HELM=true ",
+      BATON_SOURCE_DIR, "/tests/helm/cluster --from none --no-build --namespace chat"));
   const std::string asked = Read(folder.File("asked"));
   EXPECT_EQ(ended.exit_status, 1) << ended.output;
   EXPECT_THAT(asked,
               AllOf(HasSubstr("create namespace chat\n"), HasSubstr("create namespace chat-load\n"),
                     HasSubstr("\ndelete namespace chat --ignore-not-found")));
   EXPECT_EQ(Count(asked, "delete namespace"), 1) << asked;
+}
+
+// In a repository that has the drill and a history of its own, with a cluster that refuses
+// namespaces: by then the drill has said what it upgrades from.
+TEST(DrillScriptTest, UpgradesFromTheLastReleaseUnlessToldOtherwise) {
+  if (RunShell("git --version && tar --version").exit_status != 0)
+    GTEST_SKIP() << "no git or no tar here";
+  const ScratchFolder folder;
+  folder.WriteScript("kubectl", "#!/bin/sh\n[ \"$1\" != create ]\n");
+  folder.Write("helm/Chart.yaml", "");
+  folder.Write("helm/examples/one-node-cpu.yaml", "");
+  folder.Write("tests/helm/cluster", Read(BATON_SOURCE_DIR "/tests/helm/cluster"));
+  const auto commit = [&](const std::string& version, const std::string& subject) {
+    folder.Write("CMakeLists.txt",
+                 absl::StrCat("project(baton VERSION ", version, ")\n# ", subject));
+    const Ended ended =
+        RunShell(absl::StrCat("cd ", folder.path(),
+                              " && git init --quiet . && git add . && git -c user.name=a "
+                              "-c user.email=a@example.com commit --quiet --no-gpg-sign -m '",
+                              subject, "'"));
+    ASSERT_EQ(ended.exit_status, 0) << ended.output;
+  };
+  const auto drill = [&](const std::string& flags) {
+    return RunShell(absl::StrCat("TMPDIR=", folder.path(), " KUBECTL=", folder.File("kubectl"),
+                                 " HELM=true bash ", folder.File("tests/helm/cluster"),
+                                 " --no-build ", flags))
+        .output;
+  };
+  commit("0.1.0", "the first");
+  commit("0.1.0", "the second");
+  EXPECT_THAT(drill(""), HasSubstr("--from: there is no commit '0dcf13c' here (a shallow clone"));
+  commit("0.2.0", "the version after");
+  commit("0.2.0", "the fourth");
+  EXPECT_THAT(drill(""), AllOf(HasSubstr(" the second\n"), HasSubstr("enforce the restricted")));
+  EXPECT_THAT(drill("--from HEAD"), HasSubstr(" the fourth\n"));
+  EXPECT_THAT(drill("--from none"), Not(HasSubstr("to upgrade from")));
+  EXPECT_THAT(drill("--from nonsense"), HasSubstr("there is no commit 'nonsense' here"));
 }
 
 }  // namespace
