@@ -11,10 +11,12 @@ COPY baton .
 RUN ./baton deps
 COPY . .
 RUN ./baton build --programs --no-install \
- && cmake --install build --prefix /out --component programs --strip
+ && cmake --install build --prefix /out --component programs --strip \
+ && cmake --install build --prefix /out --component fetch --strip
 # Debian packages of the libraries that the programs link.
 RUN ldd /out/bin/* | awk '$2 == "=>" {print $3}' | sort -u | xargs realpath \
-  | xargs dpkg-query -S 2>/dev/null | cut -d: -f1 | sort -u > /out/packages
+  | xargs dpkg-query -S 2>/dev/null | cut -d: -f1 | sort -u > /out/packages \
+ && echo ca-certificates >> /out/packages
 ARG DEMO_MODEL=1
 RUN mkdir -p /out/models && if [ "$DEMO_MODEL" = 1 ]; then \
     mkdir /out/models/demo && cp common/model/demo/*.json common/model/demo/*.safetensors /out/models/demo; fi
@@ -35,6 +37,6 @@ COPY --from=build /out/bin/ /usr/bin/
 COPY --from=build /out/models/ /usr/share/baton/models/
 COPY tests/goodput/slo/ /usr/share/baton/slo/
 COPY LICENSE /usr/share/doc/baton/LICENSE
-RUN for program in router prefill decode client goodput up; do baton-$program --version || exit 1; done
+RUN for program in router prefill decode client goodput up fetch; do baton-$program --version || exit 1; done
 USER 65532:65532
 CMD ["baton-client", "--help"]

@@ -30,7 +30,7 @@ const std::map<std::string, int>& Rooms() {
   static const auto* rooms = new std::map<std::string, int>{
       {"baton/v1", 0},        {"grpc/health/v1", 0}, {"common/base", 0},    {"common/tokenizer", 1},
       {"common/sampling", 1}, {"common/rpc", 1},     {"common/metrics", 1}, {"common/up", 1},
-      {"kernels", 2},  // which draw as common/sampling does
+      {"common/fetch", 1},    {"kernels", 2},  // which draw as common/sampling does
       {"common/kv_cache", 3}, {"common/model", 3},   {"kv_transfer", 4},    {"common/engine", 4},
       {"common/worker", 5},  // what both worker programs are made of
       {"router", 6},          {"prefill_worker", 6}, {"decode_worker", 6},  {"tests", 7},
@@ -264,6 +264,7 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
       {"baton-decode", {"decode_worker", "common/worker", "common/base", "common/metrics"}},
       {"baton-client", {"router/client", "common/base"}},
       {"baton-goodput", {"tests/goodput", "common/base"}},
+      {"baton-fetch", {"common/fetch"}},
   };
   static const std::regex kFlag(R"(ABSL_FLAG\([^,;]+,\s*(\w+),)");
   int flags = 0;
@@ -289,7 +290,7 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
 
 INSTANTIATE_TEST_SUITE_P(, HelpTest,
                          testing::Values("baton-router", "baton-prefill", "baton-decode",
-                                         "baton-client", "baton-goodput"),
+                                         "baton-client", "baton-goodput", "baton-fetch"),
                          [](const auto& info) {
                            return absl::StrReplaceAll(info.param, {{"-", "_"}});
                          });

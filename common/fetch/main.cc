@@ -1,0 +1,96 @@
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/program.h"
+#include "common/fetch/fetch.h"
+
+ABSL_FLAG(std::string, to, "", "folder to fill; is made (required)");
+ABSL_FLAG(std::string, revision, "main", "branch, tag or commit");
+ABSL_FLAG(std::string, endpoint, "",
+          "address of the hub; default: $HF_ENDPOINT, or https://huggingface.co");
+ABSL_FLAG(std::string, token_file, "",
+          "file with the token that the hub wants; default: $HF_TOKEN, or none");
+ABSL_FLAG(std::string, include, "",
+          "patterns of the files to fetch, with commas; default: *.json,*.safetensors,*.jinja, of "
+          "which Baton needs config.json, tokenizer.json and weights");
+ABSL_FLAG(int, attempts, 8, "attempts in a row that may bring nothing before it gives up");
+
+namespace {
+
+constexpr char kUsage[] =
+    R"(baton-fetch: fills a folder with a model of a hub (Hugging Face's protocol), once.
+
+  baton-fetch ORGANISATION/MODEL --to=FOLDER [--revision=main]
+
+Goes on where it was cut, also by an earlier process. A file has its name once its SHA-256 (of small files
+git's hash) is the one that the hub lists. A folder that is complete is left alone, without a
+connection. Goes through $HTTPS_PROXY; $SSL_CERT_FILE names certificates other than the system's.
+
+Exits with 0 when the folder is complete, 1 when it is not, and 2 when the command line can't be used;
+stopped by a signal with 128 and its number.)";
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  baton::BlockStopSignals();
+  const std::vector<std::string> words = baton::StartProgram(argc, argv, kUsage);
+  if (words.size() != 1)
+    baton::RefuseToStart(absl::StrCat("takes the name of one model, ORGANISATION/MODEL; ",
+                                      words.size(), " were given"));
+  baton::FetchOptions options{.name = words[0],
+                              .revision = absl::GetFlag(FLAGS_revision),
+                              .folder = absl::GetFlag(FLAGS_to),
+                              .attempts = absl::GetFlag(FLAGS_attempts)};
+  for (const char c : absl::StrCat(options.name, options.revision)) {
+    if (!absl::ascii_isalnum(c) && c != '-' && c != '_' && c != '.' && c != '/')
+      baton::RefuseToStart(absl::StrCat("'", options.name, "' at revision '", options.revision,
+                                        "': names of models and revisions have letters, digits "
+                                        "and -_./ alone"));
+  }
+  if (options.folder.empty()) baton::RefuseToStart("--to is missing: the folder to fill");
+  if (options.attempts < 1) baton::RefuseToStart("--attempts is 0 or less; it takes 1 or more");
+  options.endpoint = absl::GetFlag(FLAGS_endpoint);
+  if (options.endpoint.empty()) options.endpoint = Environment("HF_ENDPOINT");
+  if (options.endpoint.empty()) options.endpoint = "https://huggingface.co";
+  options.endpoint = std::string(absl::StripSuffix(options.endpoint, "/"));
+  if (!absl::GetFlag(FLAGS_include).empty())
+    options.include = absl::StrSplit(absl::GetFlag(FLAGS_include), ',', absl::SkipEmpty());
+  const std::string token_file = absl::GetFlag(FLAGS_token_file);
+  options.token = Environment("HF_TOKEN");
+  if (!token_file.empty()) {
+    std::ifstream in(token_file);
+    if (!in) baton::RefuseToStart(absl::StrCat("--token-file: can't read ", token_file));
+    options.token.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  options.token = std::string(absl::StripAsciiWhitespace(options.token));
+  for (const char c : options.token) {
+    if (!absl::ascii_isgraph(c))
+      baton::RefuseToStart("the token has a space or a control character in it");
+  }
+  options.say = [](absl::string_view line) {
+    const std::string text = absl::StrCat(line, "\n");
+    if (write(STDOUT_FILENO, text.data(), text.size()) < 0) return;
+  };
+  // Whatever is on the disk by then is gone on with.
+  const baton::LeaveOnStop leave;
+  const absl::Status status = baton::Fetch(options);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "baton-fetch: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
