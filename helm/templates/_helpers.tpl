@@ -67,6 +67,21 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- end }}
 {{- end }}
 
+{{/* The claim that the model lies in. */}}
+{{- define "baton.claimName" -}}
+{{- $own := ternary (printf "%s-model" (include "baton.fullname" .)) "" (eq (include "baton.makesClaim" .) "yes") -}}
+{{- required "model.source is pvc: model.pvc.claimName is missing (or model.pvc.create.enabled, for the chart to make one)" (.Values.model.pvc.claimName | default $own) -}}
+{{- end }}
+
+{{- define "baton.makesClaim" -}}
+{{- if dig "create" "enabled" false .Values.model.pvc }}yes{{ end }}
+{{- end }}
+
+{{/* The name of the model that a Job fetches into the claim, if one does. */}}
+{{- define "baton.fetches" -}}
+{{- if eq .Values.model.source "pvc" }}{{ (.Values.model.fetch | default dict).name }}{{ end }}
+{{- end }}
+
 {{- define "baton.servesDemo" -}}
 {{- if and (eq .Values.model.source "image") (not .Values.model.path) }}yes{{ end }}
 {{- end }}
@@ -132,5 +147,5 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- $probe := (get $.root.Values $component).probes.startup -}}
 {{- $start = max $start (add (dig "initialDelaySeconds" 0 $probe) (mul (dig "periodSeconds" 10 $probe) (dig "failureThreshold" 3 $probe))) -}}
 {{- end }}
-{{- add $start (ternary 2400 600 (eq .root.Values.model.source "init")) (get .root.Values .component).minReadySeconds -}}
+{{- add $start (ternary 2400 600 (or (eq .root.Values.model.source "init") (ne "" (include "baton.fetches" .root)))) (get .root.Values .component).minReadySeconds -}}
 {{- end }}

@@ -227,11 +227,38 @@ spec:
       topologySpreadConstraints:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- if or (eq $v.model.source "init") $pool.extraInitContainers }}
+      {{- $fetches := include "baton.fetches" .root }}
+      {{- if or (eq $v.model.source "init") $fetches $pool.extraInitContainers }}
       initContainers:
         {{- with $pool.extraInitContainers }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+      {{- end }}
+      {{- if $fetches }}
+        # The model is there once baton-fetch has said so.
+        - name: model
+          image: {{ include "baton.image" . }}
+          imagePullPolicy: {{ $v.image.pullPolicy }}
+          command: [sh, -c]
+          args:
+            - |
+              trap 'exit 143' TERM  # a shell that is process 1 takes no SIGTERM otherwise
+              until grep -qF "\"$MODEL\"" "$COMPLETE" 2>/dev/null && grep -qF "\"$REVISION\"" "$COMPLETE"; do
+                echo "waiting until the Job has fetched $MODEL at $REVISION"
+                sleep 5 & wait $!
+              done
+          env:
+            - {name: NVIDIA_VISIBLE_DEVICES, value: void}
+            - {name: MODEL, value: {{ $fetches | quote }}}
+            - {name: REVISION, value: {{ $v.model.fetch.revision | quote }}}
+            - {name: COMPLETE, value: {{ printf "%s/.baton-fetch.json" (include "baton.modelFolder" .root) | quote }}}
+          resources: {requests: {cpu: 1m, memory: 8Mi}, limits: {cpu: 100m, memory: 64Mi}}
+          securityContext:
+            {{- toYaml $pool.securityContext | nindent 12 }}
+          volumeMounts:
+            - name: model
+              mountPath: /models
+              readOnly: true
       {{- end }}
       {{- if eq $v.model.source "init" }}
         - name: model
@@ -344,8 +371,9 @@ spec:
         {{- if eq $v.model.source "pvc" }}
         - name: model
           persistentVolumeClaim:
-            claimName: {{ required "model.source is pvc: model.pvc.claimName is missing" $v.model.pvc.claimName | quote }}
-            readOnly: true
+            claimName: {{ include "baton.claimName" .root | quote }}
+            {{- /* A volume that the Job writes to can't be attached for reading alone beside it. */}}
+            readOnly: {{ not $fetches }}
         {{- else if eq $v.model.source "hostPath" }}
         - name: model
           hostPath:

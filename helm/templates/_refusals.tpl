@@ -83,6 +83,19 @@
 {{- include "baton.refuseRequestsAboveLimits" (dict "of" "test.resources" "resources" $v.test.resources) }}
 {{- include "baton.refuseRequestsAboveLimits" (dict "of" "goodput.resources" "resources" $v.goodput.resources) }}
 {{- include "baton.refuseRequestsAboveLimits" (dict "of" "model.init.resources" "resources" $v.model.init.resources) }}
+{{- $fetch := $v.model.fetch | default dict -}}
+{{- include "baton.refuseRequestsAboveLimits" (dict "of" "model.fetch.resources" "resources" $fetch.resources) }}
+{{- if and $fetch.name (ne $v.model.source "pvc") }}
+{{- fail (printf "model.fetch.name is '%s' and model.source '%s': the Job fills a claim; set model.source to pvc" $fetch.name $v.model.source) }}
+{{- end }}
+{{- if include "baton.makesClaim" . }}
+{{- if ne $v.model.source "pvc" }}
+{{- fail (printf "model.pvc.create.enabled is true and model.source '%s', which uses no claim; set model.source to pvc" $v.model.source) }}
+{{- end }}
+{{- if not $v.model.pvc.create.size }}
+{{- fail "model.pvc.create.enabled is true and model.pvc.create.size empty: how large is the claim to be, such as 40Gi?" }}
+{{- end }}
+{{- end }}
 {{- $service := $v.service -}}
 {{- if and $service.nodePort (eq $service.type "ClusterIP") }}
 {{- fail (printf "service.nodePort is %d and service.type 'ClusterIP', which has none; set service.type to NodePort or LoadBalancer" (int64 $service.nodePort)) }}

@@ -773,6 +773,59 @@ TEST_F(HelmTest, TheLoadRunsOnlyWhenAskedAndLeavesItsReport) {
                     Not(HasSubstr("cat /report/run.json"))));
 }
 
+TEST_F(HelmTest, AJobFillsTheClaimAndPodsWaitForIt) {
+  const std::string fetch =
+      "--set model.source=pvc --set model.path=chat --set model.fetch.name=org/model "
+      "--set model.fetch.revision=v1.0 ";
+  const std::string own =
+      fetch + "--set model.pvc.create.enabled=true --set model.pvc.create.size=40Gi ";
+  EXPECT_THAT(Template("--show-only templates/model-claim.yaml " + own +
+                       "--set model.pvc.create.storageClassName=fast")
+                  .output,
+              AllOf(HasSubstr("\n  name: \"baton-model\"\n"),
+                    HasSubstr("\n    helm.sh/resource-policy: keep\n"),
+                    HasSubstr("\n    - ReadWriteOnce\n  storageClassName: \"fast\"\n"),
+                    HasSubstr("\n      storage: \"40Gi\"\n")));
+  const std::string job = Template("--show-only templates/fetch-job.yaml " + own +
+                                   "--set model.fetch.tokenSecret.name=hub "
+                                   "--set model.fetch.args={--attempts=3} "
+                                   "--set model.fetch.endpoint=https://hub.example")
+                              .output;
+  EXPECT_THAT(job, AllOf(HasSubstr(R"(
+          command: [baton-fetch]
+          args:
+            - "org/model"
+            - "--to=/models/chat"
+            - "--revision=v1.0"
+            - "--endpoint=https://hub.example"
+            - --attempts=3
+)"),
+                         HasSubstr("\n            - name: HF_TOKEN\n              valueFrom: "
+                                   "{secretKeyRef: {name: \"hub\", key: \"token\"}}\n"),
+                         HasSubstr("persistentVolumeClaim: {claimName: \"baton-model\"}")));
+  const std::set<std::string> known = FlagsOf("baton-fetch");
+  for (const char* flag : {"--to", "--revision", "--endpoint", "--attempts"})
+    EXPECT_TRUE(known.contains(flag)) << flag;
+  // A Job can't be changed: other values are another Job, and the same the same.
+  const auto name = [](const std::string& manifest) {
+    return manifest.substr(manifest.find("  name: baton-fetch-"), 28);
+  };
+  const std::string claimed =
+      "--show-only templates/fetch-job.yaml " + fetch + "--set model.pvc.claimName=models ";
+  const std::string again = name(Template(claimed).output);
+  EXPECT_EQ(again, name(Template(claimed + "--set decode.replicas=2").output));
+  EXPECT_NE(again, name(Template(claimed + "--set model.fetch.revision=v2").output));
+  const std::string pools = Template("--show-only templates/pools.yaml " + own).output;
+  EXPECT_EQ(Count(pools, "            claimName: \"baton-model\"\n            readOnly: false\n"),
+            3);
+  EXPECT_EQ(Count(pools, "{name: COMPLETE, value: \"/models/chat/.baton-fetch.json\"}"), 3);
+  EXPECT_EQ(Count(pools, "              mountPath: /models\n              readOnly: true\n"), 6);
+  EXPECT_EQ(Count(pools, "\n  progressDeadlineSeconds: 4200\n"), 3);
+  EXPECT_THAT(Template("--set model.source=pvc --set model.pvc.claimName=models").output,
+              AllOf(Not(HasSubstr("fetch")), HasSubstr("            readOnly: true\n"),
+                    Not(HasSubstr("kind: PersistentVolumeClaim"))));
+}
+
 TEST_F(HelmTest, DashboardAndAlertsAreTheFiles) {
   EXPECT_THAT(Template("").output,
               AllOf(Not(HasSubstr("kind: PrometheusRule")), Not(HasSubstr("-dashboard"))));

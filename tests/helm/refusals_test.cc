@@ -138,6 +138,16 @@ TEST_F(HelmRefusalTest, KvHasAWayToAnotherPod) {
   ExpectTaken("--set kv.transports=shm --set router.mode=auto --set prefill.replicas=0");
 }
 
+TEST_F(HelmRefusalTest, AModelIsFetchedIntoAClaim) {
+  ExpectRefused("--set model.fetch.name=org/model",
+                "model.fetch.name is 'org/model' and model.source 'image': the Job fills a claim");
+  ExpectRefused("--set model.source=pvc --set model.fetch.name=org/model",
+                "model.pvc.claimName is missing (or model.pvc.create.enabled");
+  ExpectRefused("--set model.source=pvc --set model.pvc.create.enabled=true",
+                "model.pvc.create.enabled is true and model.pvc.create.size empty");
+  ExpectRefused("--set model.pvc.create.enabled=true", "model.source 'image', which uses no claim");
+}
+
 TEST_F(HelmRefusalTest, AServiceHasOnlyWhatItsTypeHas) {
   ExpectRefused("--set service.nodePort=30051",
                 "service.nodePort is 30051 and service.type 'ClusterIP', which has none; set "

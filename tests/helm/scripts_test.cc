@@ -85,6 +85,30 @@ TEST(TestPodScriptTest, TheTestPodTakesTheWholeAnswerAndNothingElse) {
               HasSubstr("token ids 5; the first time they were 5,6"));
 }
 
+// Pods wait until the Job has said that the model is complete, and end at once when they are told
+// to.
+TEST_F(HelmScriptTest, PodsWaitForTheModelThatIsFetched) {
+  const std::string pools = Template(
+                                "--show-only templates/pools.yaml --set model.source=pvc "
+                                "--set model.pvc.claimName=c --set model.fetch.name=org/model")
+                                .output;
+  const ScratchFolder folder;
+  folder.Write("script", ScriptBehind(pools,
+                                      "          command: [sh, -c]\n          args:\n"
+                                      "            - |\n"));
+  const std::string run =
+      absl::StrCat("MODEL=org/model REVISION=main COMPLETE=", folder.File("complete.json"),
+                   " timeout -s TERM 0.3 sh -c \"$(cat ", folder.File("script"), ")\"");
+  EXPECT_THAT(RunShell(run).output,
+              HasSubstr("waiting until the Job has fetched org/model at main"));
+  folder.Write("complete.json", R"({"commit": "12", "name": "org/model", "revision": "v2"})");
+  EXPECT_EQ(RunShell(run).exit_status, 124) << "another revision, and stopped by its SIGTERM";
+  folder.Write("complete.json", R"({"commit": "12", "name": "org/model", "revision": "main"})");
+  const Ended there = RunShell(run);
+  EXPECT_EQ(there.exit_status, 0);
+  EXPECT_EQ(there.output, "");
+}
+
 constexpr int kOnceStopped = -1;
 
 // The script of the Job, with a tool whose `run` writes `run_file`, if any, and ends with
