@@ -53,7 +53,7 @@ TEST(RpcServerTest, AnAddressInUseIsUnavailable) {
   const auto second = RpcServer::Start({.listen = (*first)->address()});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(
-      second.status().message(),
+      std::string(second.status().message()),
       StartsWith(absl::StrCat("can't listen on ", (*first)->address(), ": port ",
                               PortOf((*first)->address()), " is taken by another program")));
 }

@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   const std::string usage = absl::StrCat(
       "make_shape: a model folder with the shape of a well-known model.\n",
       "  make_shape SHAPE FOLDER [--sparse]\n", "Shapes: ", absl::StrJoin(ShapeNames(), ", "));
-  const auto arguments = StartProgram(argc, argv, usage);
+  const auto arguments = StartProgram(argc, argv, usage.c_str());
   if (arguments.size() != 2)
     RefuseToStart("it takes a shape and a folder; --help lists the shapes");
   const absl::Status status = WriteShapeFolder(
