@@ -1,15 +1,14 @@
 #include "kv_transfer/ucx_settings.h"
 
-#include <algorithm>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include <net/if.h>
 #include <ucm/api/ucm.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
@@ -67,12 +66,10 @@ absl::Status CheckDevices(const std::string& devices) {
       continue;
     }
     std::vector<std::string> here;
-    std::error_code error;
-    for (std::filesystem::directory_iterator net("/sys/class/net", error), end; net != end;) {
-      here.push_back(net->path().filename().string());
-      if (net.increment(error); error) break;
+    if (struct if_nameindex* const all = if_nameindex(); all != nullptr) {
+      for (const auto* one = all; one->if_name != nullptr; ++one) here.emplace_back(one->if_name);
+      if_freenameindex(all);
     }
-    std::sort(here.begin(), here.end());
     return absl::InvalidArgumentError(absl::StrCat(
         "network device '", device, "' of '", devices, "' is not on this machine, which has ",
         absl::StrJoin(here, ", "), ": name some of them with --kv-net-device"));

@@ -181,8 +181,8 @@ TEST(MetricsServerTest, ConnectionsThatSayNothingKeepNobodyOutForLong) {
 
 TEST(MetricsServerTest, AReaderThatDoesNotReadIsCut) {
   const std::string page(32 << 20, 'x');
-  const auto server = Serve({.max_connections = 1, .time_limit = absl::Milliseconds(200)},
-                            [&] { return page; });
+  const auto server =
+      Serve({.max_connections = 1, .time_limit = absl::Milliseconds(200)}, [&] { return page; });
   Client stuck(server->address());
   stuck.Say("GET /metrics HTTP/1.1\r\n\r\n");
   const std::string next = Ask(*server, "GET /nothing HTTP/1.1\r\n\r\n");
@@ -209,7 +209,7 @@ TEST(MetricsServerTest, AnAddressThatCannotBeUsedIsNamed) {
   const auto second = MetricsServer::Listen({.listen = first->address()});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(second.status().message(),
-              HasSubstr(absl::StrCat(first->address(), " for metrics: ")));
+              HasSubstr(absl::StrCat("can't listen on ", first->address(), ": port ")));
   const auto foreign = MetricsServer::Listen({.listen = "192.0.2.1:0"});
   EXPECT_EQ(foreign.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(foreign.status().message(), HasSubstr("192.0.2.1:0"));

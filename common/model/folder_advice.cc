@@ -3,55 +3,64 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <set>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/model/json_reader.h"
 
 namespace baton {
 namespace {
 
-namespace fs = std::filesystem;
-
+constexpr size_t kMaxAdapterBytes = 1 << 20;
 constexpr size_t kMostEntries = 10000;  // of a folder that is none of a model
 constexpr char kWanted[] = "config.json, tokenizer.json and *.safetensors";
 
 // A name from the file system, fit for one line.
 std::string Shown(absl::string_view name) { return absl::CHexEscape(name.substr(0, 500)); }
 
-bool IsFolder(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
+std::string In(absl::string_view folder, absl::string_view name) {
+  return absl::StrCat(folder, "/", name);
 }
 
-std::vector<std::string> NamesIn(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
+// What the link `path` names; "" for what is no link.
+std::string LinkTarget(const std::string& path) {
+  char target[4096];
+  const ssize_t bytes = readlink(path.c_str(), target, sizeof target);
+  return bytes < 0 ? "" : std::string(target, static_cast<size_t>(bytes));
+}
+
+bool IsFolder(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::set<std::string> NamesIn(const std::string& folder) {
+  std::set<std::string> names;
+  DIR* const open = opendir(folder.c_str());
+  if (open == nullptr) return names;
+  while (const dirent* entry = readdir(open)) {
+    const absl::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace(name);
     if (names.size() == kMostEntries) break;
   }
-  std::sort(names.begin(), names.end());
+  closedir(open);
   return names;
 }
 
 // What is in a folder, by the names alone.
 struct Names {
-  std::vector<std::string> names;
+  std::set<std::string> names;
 
-  bool Has(absl::string_view name) const {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  }
+  bool Has(const std::string& name) const { return names.count(name) > 0; }
   // The first name that begins and ends so, or "".
   std::string First(absl::string_view begin, absl::string_view end) const {
     for (const std::string& name : names) {
@@ -62,15 +71,15 @@ struct Names {
 };
 
 // The revision of a hub's cache that its `refs/main` names, else the last one by name, or "".
-std::string Snapshot(const fs::path& cache) {
-  std::ifstream ref(cache / "refs" / "main");
-  std::string revision;
-  if (ref >> revision && revision.find('/') == revision.npos && revision.size() < 200 &&
-      IsFolder(cache / "snapshots" / revision)) {
-    return (cache / "snapshots" / revision).string();
+std::string Snapshot(const std::string& cache) {
+  const std::string snapshots = In(cache, "snapshots");
+  const auto ref = ReadSmallFile(In(cache, "refs/main"), 200);
+  const std::string revision(absl::StripAsciiWhitespace(ref.value_or("")));
+  if (!revision.empty() && !absl::StrContains(revision, '/') && IsFolder(In(snapshots, revision))) {
+    return In(snapshots, revision);
   }
-  const std::vector<std::string> revisions = NamesIn(cache / "snapshots");
-  return revisions.empty() ? "" : (cache / "snapshots" / revisions.back()).string();
+  const std::set<std::string> revisions = NamesIn(snapshots);
+  return revisions.empty() ? "" : In(snapshots, *revisions.rbegin());
 }
 
 // A name as hubs have them: "owner/model".
@@ -92,38 +101,36 @@ std::string NoFolder(const std::string& folder) {
                         "with `hf download ",
                         Shown(folder), " --local-dir DIR` and give that folder");
   }
-  fs::path parent = fs::path(folder).lexically_normal();
-  while (parent.has_relative_path() && !IsFolder(parent)) parent = parent.parent_path();
-  return absl::StrCat(
-      "there is no folder '", Shown(folder), "'; check the path",
-      parent.empty() ? "" : absl::StrCat(", of which ", Shown(parent.string()), " exists"));
+  std::string parent = folder;
+  while (!parent.empty() && !IsFolder(parent)) {
+    const size_t slash = parent.rfind('/');
+    parent.resize(slash == parent.npos ? 0 : slash == 0 && parent.size() > 1 ? 1 : slash);
+  }
+  return absl::StrCat("there is no folder '", Shown(folder), "'; check the path",
+                      parent.empty() ? "" : absl::StrCat(", of which ", Shown(parent), " exists"));
 }
 
-std::string IsAFile(const fs::path& path) {
-  const std::string name = path.filename().string();
-  const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
+std::string IsAFile(const std::string& name) {
+  const size_t slash = name.rfind('/');
+  const std::string parent = slash == name.npos ? "." : name.substr(0, slash);
   if (absl::EndsWith(name, ".gguf")) {
-    return absl::StrCat("'", Shown(path.string()), "' is a GGUF file, made for llama.cpp, which ",
+    return absl::StrCat("'", Shown(name), "' is a GGUF file, made for llama.cpp, which ",
                         "Baton does not read; give the folder of the original model, with ",
                         kWanted);
   }
-  return absl::StrCat("'", Shown(path.string()), "' is a file; give the folder that holds ",
-                      kWanted,
+  return absl::StrCat("'", Shown(name), "' is a file; give the folder that holds ", kWanted,
                       absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".json")
                           ? absl::StrCat(": ", Shown(parent))
                           : "");
 }
 
-std::string Adapter(const fs::path& folder) {
-  std::ifstream file(folder / "adapter_config.json");
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  std::string base = "its base model";
-  if (json.is_object() && json.contains("base_model_name_or_path") &&
-      json["base_model_name_or_path"].is_string()) {
-    base = Shown(json["base_model_name_or_path"].get<std::string>());
-  }
+std::string Adapter(const std::string& folder) {
+  std::string base;
+  auto json = JsonReader::Open(In(folder, "adapter_config.json"), kMaxAdapterBytes);
+  if (json.ok()) base = Shown(json->String("base_model_name_or_path", ""));
+  if (base.empty()) base = "its base model";
   return absl::StrCat(
-      "'", Shown(folder.string()), "' is a LoRA adapter of ", base,
+      "'", Shown(folder), "' is a LoRA adapter of ", base,
       ", which Baton does not apply; merge them (peft: merge_and_unload, then save_pretrained) and "
       "give the folder of the result");
 }
@@ -194,38 +201,33 @@ std::string OtherWeights(const std::string& folder, const Names& in) {
 }
 
 // The folders in `folder` that have a config.json.
-std::vector<std::string> ModelsBelow(const fs::path& folder, const Names& in) {
-  std::vector<std::string> found;
-  std::error_code error;
+std::string ModelsBelow(const std::string& folder, const Names& in) {
+  std::string found;
   for (const std::string& name : in.names) {
-    if (fs::exists(folder / name / "config.json", error)) {
-      found.push_back((folder / name).string());
-      if (found.size() == 3) break;
-    }
+    const std::string below = In(folder, name);
+    if (access(In(below, "config.json").c_str(), F_OK) != 0) continue;
+    absl::StrAppend(&found, found.empty() ? "" : " or ", below);
+    if (found.size() > 200) break;
   }
   return found;
 }
 
 std::string Explain(const std::string& folder, absl::string_view name) {
-  std::error_code error;
-  const fs::file_status status = fs::status(folder, error);
-  if (status.type() == fs::file_type::not_found) return NoFolder(folder);
-  if (status.type() != fs::file_type::directory) {
-    if (status.type() == fs::file_type::none) {
-      return std::string(ModelFileError(error.value(), folder).message());
-    }
-    return IsAFile(folder);
+  struct stat info;
+  if (stat(folder.c_str(), &info) != 0) {
+    if (errno == ENOENT) return NoFolder(folder);
+    return std::string(ModelFileError(errno, folder).message());
   }
-  const fs::path path(folder);
-  const Names in = {NamesIn(path)};
+  if (!S_ISDIR(info.st_mode)) return IsAFile(folder);
+  const Names in = {NamesIn(folder)};
   if (in.names.empty()) {
     if (access(folder.c_str(), R_OK | X_OK) != 0) {
       return std::string(ModelFileError(errno, folder).message());
     }
     return absl::StrCat("'", Shown(folder), "' is empty; put the model's ", kWanted, " there");
   }
-  if (IsFolder(path / "snapshots") && (in.Has("refs") || in.Has("blobs"))) {
-    const std::string snapshot = Snapshot(path);
+  if (IsFolder(In(folder, "snapshots")) && (in.Has("refs") || in.Has("blobs"))) {
+    const std::string snapshot = Snapshot(folder);
     if (snapshot.empty()) {
       return absl::StrCat("'", Shown(folder),
                           "' is the root of a hub's cache and has no snapshot; its download did "
@@ -236,13 +238,12 @@ std::string Explain(const std::string& folder, absl::string_view name) {
                         "--model ", Shown(snapshot));
   }
   if (const std::string model = in.First("models--", ""); !model.empty()) {
-    const std::string snapshot = Snapshot(path / model);
+    const std::string snapshot = Snapshot(In(folder, model));
     return absl::StrCat("'", Shown(folder), "' is a hub's cache of models; give one of them, such ",
-                        "as --model ",
-                        Shown(snapshot.empty() ? (path / model).string() : snapshot));
+                        "as --model ", Shown(snapshot.empty() ? In(folder, model) : snapshot));
   }
   if (name == "tokenizer.json") return NoTokenizer(folder, in);
-  if (in.Has("adapter_config.json")) return Adapter(path);
+  if (in.Has("adapter_config.json")) return Adapter(folder);
   if (name != "config.json" || in.First("", ".safetensors").empty()) {
     if (const std::string other = OtherWeights(folder, in); !other.empty()) return other;
   }
@@ -253,12 +254,12 @@ std::string Explain(const std::string& folder, absl::string_view name) {
                           "; give its Hugging Face folder, with ",
                           kWanted);
     }
-    if (const auto below = ModelsBelow(path, in); !below.empty()) {
+    if (const std::string below = ModelsBelow(folder, in); !below.empty()) {
       return absl::StrCat("'", Shown(folder),
                           "' has no config.json, but a folder in it has: ", "--model ",
-                          Shown(absl::StrJoin(below, " or ")));
+                          Shown(below));
     }
-    if (in.names.size() == 1 && in.names[0] == "tokenizer.model") {
+    if (in.names.size() == 1 && in.Has("tokenizer.model")) {
       return absl::StrCat("'", Shown(folder),
                           "' has a tokenizer.model alone, no model; give a folder with ", kWanted);
     }
@@ -270,9 +271,8 @@ std::string Explain(const std::string& folder, absl::string_view name) {
 }  // namespace
 
 absl::Status MissingModelFile(const std::string& folder, absl::string_view name) {
-  const std::string path = absl::StrCat(folder, "/", name);
-  std::error_code error;
-  if (fs::is_symlink(path, error)) return ModelFileError(ENOENT, path);
+  const std::string path = In(folder, name);
+  if (!LinkTarget(path).empty()) return ModelFileError(ENOENT, path);
   return absl::NotFoundError(Explain(folder, name));
 }
 
@@ -286,10 +286,9 @@ absl::Status ModelFileError(int error, const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": links lead round in a circle; fetch the model again"));
   }
-  std::error_code ignored;
-  if (error == ENOENT && fs::is_symlink(path, ignored)) {
+  if (const std::string target = LinkTarget(path); error == ENOENT && !target.empty()) {
     return absl::NotFoundError(absl::StrCat(
-        path, ": is a link to ", Shown(fs::read_symlink(path, ignored).string()),
+        path, ": is a link to ", Shown(target),
         ", which does not exist; copy model folders with what their links name (cp -rL)"));
   }
   return absl::ErrnoToStatus(error, path);

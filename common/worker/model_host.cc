@@ -136,6 +136,16 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
                                                    options.device_share,
                                                    "; it takes more than 0, and 1 at most"));
   }
+  if (options.backend != "cpu" && options.backend != "fake" && !on_device) {
+    return absl::InvalidArgumentError(absl::StrCat("--backend is '", options.backend,
+                                                   "'; it takes cpu, cuda, cuda-emulated or fake"));
+  }
+  // Which of the names there are for the model's type of weights is known later.
+  if (options.backend == "cpu") {
+    if (const auto any = ParseCpuNumerics(options.numerics, DType::kBF16); !any.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--numerics: ", any.status().message()));
+    }
+  }
   return KvType(options.kv_type, DType::kBF16).status();
 }
 
@@ -275,11 +285,8 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
     opened = OpenFake(options, &host);
   } else if (options.backend == "cpu") {
     opened = OpenCpu(options, &host);
-  } else if (on_device) {
-    opened = OpenDevice(options, &host);
   } else {
-    opened = absl::InvalidArgumentError(absl::StrCat(
-        "--backend is '", options.backend, "'; it takes cpu, cuda, cuda-emulated or fake"));
+    opened = OpenDevice(options, &host);
   }
   if (!opened.ok()) return opened;
   if (options.context < 0 || options.context == 1 || options.context > config->context) {
