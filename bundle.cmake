@@ -7,7 +7,7 @@ set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 add_link_options(LINKER:--disable-new-dtags)
 # The folder is to stay small. Packed relocations are read by a C library of 2.36 or later.
-add_link_options(LINKER:--gc-sections LINKER:-z,pack-relative-relocs)
+add_link_options(LINKER:--gc-sections LINKER:-z,pack-relative-relocs LINKER:-z,noseparate-code)
 
 # Left to the machine: the C library (ours needs one at least as new), what comes with a GPU's driver or CUDA, and RDMA's
 # libraries, which belong to the drivers of its network cards; without those UCX does without RDMA.

@@ -86,8 +86,8 @@ class TileLoader {
         ++blocks_;
         if (tile_ + kAttentionTileKeys <= last_) block_ = *blocks_;
       }
-    } else {
-      BATON_UNROLL
+    } else {  // not unrolled: this way is rare, and its code large
+      BATON_NO_UNROLL
       for (int part = 0; part < kAttentionTileKeys; part += kThreads / 4) {
         const int key = tile_ + part + ThreadIndex() / 4;
         const T *keys = nullptr, *values = nullptr;

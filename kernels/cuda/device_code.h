@@ -23,7 +23,7 @@
 //   BATON_DEVICE                        before a function that kernels call
 //   BATON_SHARED(Type, name, count)     Type name[count] of the block, aligned to 16, not initialised
 //   BATON_DYNAMIC_SHARED(Type, name)    Type* name, aligned to 128: LaunchShape::shared_bytes
-//   BATON_UNROLL                        before a loop
+//   BATON_UNROLL, BATON_NO_UNROLL       before a loop
 //   BATON_MUTATE(id, good, bad)         the expression `good`; with BATON_MUTATIONS, `bad` in a run
 //                                       that asks for this id: to see that tests would notice it
 //                                       (simt/README.md)

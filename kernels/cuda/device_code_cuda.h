@@ -26,6 +26,7 @@
   extern __shared__ __align__(128) unsigned char dynamic_shared_[]; \
   Type* const name = reinterpret_cast<Type*>(dynamic_shared_)
 #define BATON_UNROLL _Pragma("unroll")
+#define BATON_NO_UNROLL _Pragma("unroll 1")
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 

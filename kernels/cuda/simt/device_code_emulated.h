@@ -39,7 +39,11 @@ void* memset(void*, int, size_t) noexcept __asm__("baton_simt_memset");
   const Kernel name = {#name, &name##_entry, sizeof(Params)};                  \
   static void name##_thread([[maybe_unused]] const Params& params)
 #define BATON_DEVICE_NAMESPACE emulated_kernels
+#ifdef BATON_CHECKED  // whose messages name the kernel's line
 #define BATON_DEVICE inline __attribute__((always_inline))
+#else  // kernels share code: each of them is in every worker program
+#define BATON_DEVICE inline
+#endif
 #define BATON_SHARED(Type, name, count)                                                  \
   static_assert(std::is_trivially_default_constructible_v<Type> && alignof(Type) <= 16); \
   static const char name##_key = 0;                                                      \
@@ -48,6 +52,7 @@ void* memset(void*, int, size_t) noexcept __asm__("baton_simt_memset");
 #define BATON_DYNAMIC_SHARED(Type, name) \
   Type* const name = static_cast<Type*>(::baton::simt::DynamicShared())
 #define BATON_UNROLL
+#define BATON_NO_UNROLL
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
