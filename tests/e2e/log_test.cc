@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/host_port.h"
 #include "common/base/scratch_folder.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
@@ -245,8 +246,9 @@ TEST(LogTest, AnAddressThatCannotBeUsedIsTheFirstThingSaid) {
     EXPECT_EQ(*status, 2);
     ASSERT_TRUE((*process)->log().WaitFor("can't listen on", kSoon).ok());
     EXPECT_THAT(Lines(**process),
-                ElementsAre(StartsWith(absl::StrCat(program, ": --listen: can't listen on ",
-                                                    (*taken)->address(), ": port "))));
+                ElementsAre(StartsWith(absl::StrCat(
+                    program, ": --listen: can't listen on ", (*taken)->address(), ": port ",
+                    PortOf((*taken)->address()), " is taken by another program"))));
   }
 }
 
