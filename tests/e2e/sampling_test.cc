@@ -143,7 +143,12 @@ TEST_F(SamplingE2eTest, EveryCombinationIsAnsweredAsOneProcessDoes) {
 }
 
 TEST_F(SamplingE2eTest, AKilledWorkerChangesNoDraw) {
-  for (int round = 0; round < 6; ++round) {
+  // Where this process reads late, an answer may be complete in the router before its worker is
+  // killed. Then nothing had to migrate, and the round is done again with another prompt.
+  constexpr int kMostAttempts = 20;
+  int attempts = 0;
+  for (int round = 0; round < 6;) {
+    ASSERT_LT(attempts++, kMostAttempts) << "in round " << round;
     const std::vector<TokenId> prompt = Prompt(150);
     SamplingOptions options = RandomOptions();
     options.max_tokens = 120;
@@ -155,7 +160,7 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoDraw) {
     const uint32_t n = 1 + round % 3;
     const bool kill_decode = round % 2 == 0;
     bool killed = false;
-    // The answer goes through both workers of a kind where n > 1; one of them dies.
+    // Both workers of a kind are killed, so it does not matter which of them has the answer.
     const Answer answer = Generate(cluster_->stub(), RequestFor(prompt, options, n),
                                    absl::Seconds(60), [&](const v1::Token& token) {
                                      if (killed || token.position() < prompt.size() + 20) return;
@@ -173,10 +178,8 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoDraw) {
                                    });
     ASSERT_TRUE(killed);
     ASSERT_NO_FATAL_FAILURE(ExpectTruth(answer, prompt, options)) << "round " << round;
-    if (kill_decode) {
-      EXPECT_GE(answer.summary.migrations(), 1u);
-    }
     ASSERT_TRUE(cluster_->WaitReady(2, 2, absl::Seconds(30)).ok());
+    if (!kill_decode || answer.summary.migrations() > 0) ++round;
   }
 }
 
