@@ -414,6 +414,11 @@ TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
 	<testcase name="bad_test" classname="bad_test" time="1" status="fail">
 	<testcase name="leaky_test" classname="leaky_test" time="1" status="fail">
 	<testcase name="crashed_test" classname="crashed_test" time="1" status="fail">
+		<failure message=""/>
+		<system-out>first line
+a &lt; b: Segmentation fault
+</system-out>
+	</testcase>
 	<testcase name="filtered_test" classname="filtered_test" time="1" status="run">
 	<testcase name="script" classname="script" time="1" status="run">
 	<testcase name="absent" classname="absent" time="1" status="notrun">
@@ -422,6 +427,9 @@ TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
     <testcase name="A" status="run" result="completed" time="0" classname="S" />
     <testcase name="B" status="run" result="skipped" time="0" classname="S">
       <skipped message="f.cc:2&#x0A;no &quot;GPU&quot;&#x0A;here"><![CDATA[f.cc:2
+    </testcase>
+    <testcase name="B2" status="run" result="skipped" time="0" classname="S">
+      <skipped message="f.cc:7&#x0A;no &quot;GPU&quot;&#x0A;there"><![CDATA[f.cc:7
     </testcase>
     <testcase name="DISABLED_C" status="notrun" result="suppressed" time="0" classname="S" />
 )");
@@ -441,12 +449,18 @@ TEST(SummaryTest, CountsCasesAndProgramsThatLeftNone) {
       absl::StrCat("awk -f " BATON_SOURCE_DIR "/tests/summary.awk ", folder.File("ctest.junit")));
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_EQ(ended.output,
-            "skipped good_test: S.B: no \"GPU\"\n"
-            "skipped absent: not run\n"
+            "skipped 2 of good_test: no \"GPU\"\n"
+            "skipped 1 of absent: not run\n"
             "FAILED  bad_test: I/S.A/0\n"
+            "    f.cc:3\n"
+            "    x\n"
+            "    f.cc:4\n"
+            "    y\n"
             "FAILED  leaky_test: failed outside its cases\n"
-            "FAILED  crashed_test: crashed, ran out of time or could not run\n"
-            "4 passed, 3 failed, 2 skipped\n");
+            "FAILED  crashed_test: failed, crashed or ran out of time without naming a case\n"
+            "    first line\n"
+            "    a < b: Segmentation fault\n"
+            "4 passed, 3 failed, 3 skipped\n");
 }
 
 }  // namespace
