@@ -3,6 +3,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
+#include "common/base/wakeup.h"
 #include "common/worker/flag_groups.h"
 #include "common/worker/worker_host.h"
 #include "common/worker/worker_proto.h"
@@ -57,7 +58,7 @@ int main(int argc, char** argv) {
       v1::WORKER_ROLE_DECODE, DecodeWorker::MostInAStep(options), options.max_sequences);
   DecodeService service(host->attach_token());
   host->Listen(&service, v1::DecodeWorker::service_full_name());
-  Wakeup wakeup;  // outlives all that may wake the loop
+  Wakeup wakeup;  // of the core's loop; outlives all that may wake it
   const auto puller = KvPuller::Create(host->plane(), {.stall = absl::GetFlag(FLAGS_stall)});
 
   DecodeMetrics metrics;
@@ -71,15 +72,13 @@ int main(int argc, char** argv) {
       [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());
   host->StartKvThread();
-  Loop loop({.name = "decode", .pulse = host->core_pulse()},
+  Loop loop({.name = "decode", .wakeup = &wakeup, .pulse = host->core_pulse()},
             [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
-  wakeup.Set(&loop);
   service.SetWorker(worker->get());
   host->Attach(absl::GetFlag(FLAGS_max_batch),
                [&worker] { return LoadToProto((*worker)->Load()); });
   host->RunUntilStopped([&worker] { (*worker)->Drain(); }, [&worker] { return (*worker)->jobs(); });
   host->Stop();
-  wakeup.Set(nullptr);
   loop.Stop();
   return 0;
 }

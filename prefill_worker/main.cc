@@ -3,6 +3,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
+#include "common/base/wakeup.h"
 #include "common/worker/flag_groups.h"
 #include "common/worker/worker_host.h"
 #include "common/worker/worker_proto.h"
@@ -45,7 +46,7 @@ int main(int argc, char** argv) {
                        options.max_batch, options.chunk_tokens);
   PrefillService service(host->attach_token());
   host->Listen(&service, v1::PrefillWorker::service_full_name());
-  Wakeup wakeup;  // outlives all that may wake the loop
+  Wakeup wakeup;  // of the core's loop; outlives all that may wake it
   const auto publisher = KvPublisher::Create(
       host->plane(), {.owner = host->address(), .lease = absl::GetFlag(FLAGS_lease)});
 
@@ -60,15 +61,13 @@ int main(int argc, char** argv) {
       publisher.get(), [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());
   host->StartKvThread();
-  Loop loop({.name = "prefill", .pulse = host->core_pulse()},
+  Loop loop({.name = "prefill", .wakeup = &wakeup, .pulse = host->core_pulse()},
             [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
-  wakeup.Set(&loop);
   service.SetWorker(worker->get());
   host->Attach(absl::GetFlag(FLAGS_max_queue),
                [&worker] { return LoadToProto((*worker)->Load()); });
   host->RunUntilStopped([&worker] { (*worker)->Drain(); }, [&worker] { return (*worker)->jobs(); });
   host->Stop();
-  wakeup.Set(nullptr);
   loop.Stop();
   return 0;
 }

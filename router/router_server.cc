@@ -32,26 +32,6 @@ constexpr absl::Duration kOverslept = absl::Seconds(1);
 constexpr char kInference[] = "baton.v1.Inference";
 constexpr char kMembership[] = "baton.v1.Membership";
 
-// How the loop waits: until the core's next timer, or a message.
-class Bell {
- public:
-  void Ring() {
-    MutexLock lock(&mutex_);
-    rung_ = true;
-    changed_.Signal();
-  }
-  void WaitFor(absl::Duration longest) {
-    MutexLock lock(&mutex_);
-    if (!rung_ && longest > absl::ZeroDuration()) changed_.WaitFor(&mutex_, longest);
-    rung_ = false;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool rung_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
 RouterCoreOptions CoreOptions(const RouterServer::Options& options, RequestMetrics* metrics) {
   RouterCoreOptions core = options.core;
   core.metrics = metrics;
@@ -125,7 +105,6 @@ struct RouterServer::Parts {
 
   Inbox<CoreEvent> inbox;
   Wakeup wakeup;
-  Bell bell;
   CallLimit text_calls;
   RequestMetrics metrics;
   const v1::ServingMode core_mode;
@@ -267,14 +246,13 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
   parts->server->SetServing(kInference, false);
   parts->server->SetServing("", false);
   parts->server->SetServing(kMembership, true);
-  Loop::Options loop = {.name = "router", .idle = kIdle};
-  loop.wait = [parts](absl::Duration idle) {
-    parts->bell.WaitFor(std::min(idle, parts->next_wake - SteadyNow()));
-  };
-  loop.wake = [parts] { parts->bell.Ring(); };
-  parts->loop = std::make_unique<Loop>(std::move(loop),
-                                       [parts](absl::Time now) { return parts->RunOnce(now); });
-  parts->wakeup.Set(parts->loop.get());
+  // The core says when it has to look at its timers again.
+  parts->loop =
+      std::make_unique<Loop>(Loop::Options{.name = "router",
+                                           .idle = kIdle,
+                                           .next_turn = [parts] { return parts->next_wake; },
+                                           .wakeup = &parts->wakeup},
+                             [parts](absl::Time now) { return parts->RunOnce(now); });
   return router;
 }
 
@@ -324,7 +302,6 @@ void RouterServer::Shutdown(absl::Duration grace) {
   // Every RPC of ours as a server is over; those as a client were cancelled and end by themselves.
   p.WaitUntil(idle, absl::InfiniteDuration());
   p.loop->Stop();
-  p.wakeup.Set(nullptr);
 }
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 #include "common/base/loop.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <pthread.h>
@@ -9,26 +10,22 @@
 namespace baton {
 
 Loop::Loop(Options options, std::function<bool(absl::Time now)> run_once)
-    : options_(std::move(options)), run_once_(std::move(run_once)), thread_([this] { Run(); }) {}
+    : options_(std::move(options)), run_once_(std::move(run_once)) {
+  if (!options_.wait) {
+    Wakeup* const wakeup = options_.wakeup != nullptr ? options_.wakeup : &own_wakeup_;
+    options_.wait = [wakeup](absl::Duration longest) { wakeup->WaitFor(longest); };
+    options_.wake = [wakeup] { wakeup->Wake(); };
+  }
+  thread_ = std::thread([this] { Run(); });
+}
 
 Loop::~Loop() { Stop(); }
 
-void Loop::Wake() {
-  {
-    MutexLock lock(&mutex_);
-    woken_ = true;
-    changed_.Signal();
-  }
-  if (options_.wake) options_.wake();
-}
+void Loop::Wake() { options_.wake(); }
 
 void Loop::Stop() {
-  {
-    MutexLock lock(&mutex_);
-    stop_ = true;
-    changed_.Signal();
-  }
-  if (options_.wake) options_.wake();
+  stop_ = true;
+  Wake();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -37,20 +34,11 @@ void Loop::Run() {
   while (true) {
     if (options_.pulse != nullptr) options_.pulse->Beat();
     const bool busy = run_once_(SteadyNow());
-    bool wait = false;
-    {
-      MutexLock lock(&mutex_);
-      if (stop_) return;
-      if (!busy && !woken_) {
-        if (options_.wait) {
-          wait = true;
-        } else {
-          changed_.WaitFor(&mutex_, options_.idle);
-        }
-      }
-      woken_ = false;
-    }
-    if (wait) options_.wait(options_.idle);
+    if (stop_) return;
+    if (busy) continue;
+    absl::Duration longest = options_.idle;
+    if (options_.next_turn) longest = std::min(longest, options_.next_turn() - SteadyNow());
+    options_.wait(longest);
   }
 }
 

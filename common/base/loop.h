@@ -1,25 +1,33 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
 #include "absl/time/time.h"
-#include "common/base/mutex.h"
 #include "common/base/pulse.h"
+#include "common/base/wakeup.h"
 
 namespace baton {
 
-// The thread that owns one object's state. Calls `run_once(now)`, by SteadyNow, again and again;
-// when that returns false (nothing to do) it waits until Wake() or until `idle` has passed. `main`
-// makes loops; the objects they drive never start threads or read the clock.
+// The thread that owns one object's state. It calls `run_once(now)`, by SteadyNow, again and again.
+// Where that returns false (there was nothing to do), the thread waits until Wake() is called, or
+// until `idle` or `next_turn` is reached. Programs make loops; the objects that loops drive never
+// start threads and never read the clock.
 class Loop {
  public:
   struct Options {
     const char* name = "loop";                     // of the thread, at most 15 bytes
-    absl::Duration idle = absl::Milliseconds(50);  // longest wait between two calls
-    std::function<void(absl::Duration)> wait;      // instead of the built-in wait; may return early
-    std::function<void()> wake;                    // ends `wait` early; any thread
-    Pulse* pulse = nullptr;                        // beats at every turn; outlives the loop
+    absl::Duration idle = absl::Milliseconds(50);  // longest wait between two turns
+    std::function<absl::Time()> next_turn;         // a wait ends then; called by the loop's thread
+    // What ends a wait, instead of one of the loop's own: those who wake the loop may be made
+    // before it and go after it. It outlives the loop.
+    Wakeup* wakeup = nullptr;
+    // Another way to wait, such as a transport's, which may return early, and how any thread ends
+    // such a wait, or the next one. Both or neither; `wakeup` is then not used.
+    std::function<void(absl::Duration)> wait;
+    std::function<void()> wake;
+    Pulse* pulse = nullptr;  // beats at every turn; outlives the loop
   };
   // Starts the thread.
   Loop(Options options, std::function<bool(absl::Time now)> run_once);
@@ -30,18 +38,16 @@ class Loop {
 
   // Any thread. The next call of run_once comes at once.
   void Wake();
-  // Any thread but the loop's own. No call of run_once is running or will follow.
+  // Any thread but the loop's own. After it, no call of run_once is running or will follow.
   void Stop();
 
  private:
   void Run();
 
-  const Options options_;
+  Options options_;
   const std::function<bool(absl::Time)> run_once_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  Wakeup own_wakeup_;
+  std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
 

@@ -1,28 +1,33 @@
 #pragma once
 
-#include "common/base/loop.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 
 namespace baton {
 
-// Stands for a Loop that is made later than those who wake it, and goes before them.
+// How one thread is woken by others. A call of Wake() is never lost: where the thread is not
+// waiting, its next wait ends at once. Several calls before a wait count as one.
 class Wakeup {
  public:
-  // `loop` outlives the next Set.
-  void Set(Loop* loop) {
-    MutexLock lock(&mutex_);
-    loop_ = loop;
-    if (loop_ != nullptr) loop_->Wake();
-  }
   // Any thread.
   void Wake() {
     MutexLock lock(&mutex_);
-    if (loop_ != nullptr) loop_->Wake();
+    woken_ = true;
+    changed_.Signal();
+  }
+
+  // The thread that is woken, which is always the same one. Returns once Wake() has been called
+  // since the last wait, or after `longest`; at once where that is not positive.
+  void WaitFor(absl::Duration longest) {
+    MutexLock lock(&mutex_);
+    if (!woken_ && longest > absl::ZeroDuration()) changed_.WaitFor(&mutex_, longest);
+    woken_ = false;
   }
 
  private:
   Mutex mutex_;
-  Loop* loop_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  CondVar changed_;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace baton

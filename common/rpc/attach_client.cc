@@ -18,6 +18,7 @@
 #include "common/base/log.h"
 #include "common/base/mutex.h"
 #include "common/base/steady_time.h"
+#include "common/base/wakeup.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status.h"
@@ -87,33 +88,13 @@ class RareWarning {
   absl::Time next_ = absl::InfinitePast();
 };
 
-// What the attach thread is woken for.
-class Signal {
- public:
-  void Set() {
-    MutexLock lock(&mutex_);
-    set_ = true;
-    changed_.Signal();
-  }
-  void WaitFor(absl::Duration timeout) {
-    MutexLock lock(&mutex_);
-    if (!set_) changed_.WaitFor(&mutex_, timeout);
-    set_ = false;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool set_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
 // One Attach stream. gRPC calls back from its threads; the attach thread starts, feeds and polls
 // it.
 class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
   Stream(const std::string& address, const std::string& token, const v1::Registration& registration,
-         Signal* signal)
-      : signal_(signal), stub_(v1::Membership::NewStub(Dial(address))) {
+         Wakeup* wakeup)
+      : wakeup_(wakeup), stub_(v1::Membership::NewStub(Dial(address))) {
     AddToken(&context_, token);
     *report_.mutable_registration() = registration;
     stub_->async()->Attach(&context_, this);
@@ -166,7 +147,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
       heard_ = true;
       if (command_.has_peers()) peers_ = command_.peers();
     }
-    signal_->Set();
+    wakeup_->Wake();
     StartRead(&command_);
   }
 
@@ -179,15 +160,15 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
   }
 
   void OnDone(const grpc::Status& status) override {
-    Signal* const signal = signal_;  // this object may be gone as soon as done_ is seen
+    Wakeup* const wakeup = wakeup_;  // this object may be gone as soon as done_ is seen
     {
       MutexLock lock(&mutex_);
       done_ = status;
     }
-    signal->Set();
+    wakeup->Wake();
   }
 
-  Signal* const signal_;
+  Wakeup* const wakeup_;
   const std::unique_ptr<v1::Membership::Stub> stub_;
   grpc::ClientContext context_;
   v1::WorkerReport report_;    // owned by the write under way
@@ -218,7 +199,7 @@ struct AttachClient::State {
   Options options;
   std::function<std::optional<v1::LoadReport>()> load;
   std::function<void(const v1::Peers&)> peers;
-  Signal signal;
+  Wakeup wakeup;  // of the attach thread
   std::atomic<bool> stop = false;
   std::atomic<bool> report_now = false;
   std::atomic<int> attached = 0;
@@ -259,7 +240,7 @@ void AttachClient::State::ResolveAll(absl::Time now) {
         }
         named.addresses.insert(known.begin(), known.end());
       }
-      signal.Set();
+      wakeup.Wake();
       return named;
     });
     return;
@@ -296,7 +277,7 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
                                bool report) {
   if (router.stream == nullptr) {
     if (now < router.next_try) return;
-    router.stream = std::make_unique<Stream>(address, options.token, options.registration, &signal);
+    router.stream = std::make_unique<Stream>(address, options.token, options.registration, &wakeup);
     router.next_report = now;
   }
   if (std::optional<v1::Peers> heard = router.stream->TakePeers()) {
@@ -365,12 +346,12 @@ void AttachClient::State::Run() {
     }
     // A report still on its way is tried again soon, not at once.
     const absl::Duration longest = resolving.valid() ? kFirstPause : absl::Seconds(60);
-    signal.WaitFor(std::clamp(next - SteadyNow(), absl::Milliseconds(10), longest));
+    wakeup.WaitFor(std::clamp(next - SteadyNow(), absl::Milliseconds(10), longest));
   }
   for (auto& [address, router] : routers) {
     if (router.stream == nullptr) continue;
     router.stream->Cancel();
-    while (!router.stream->done()) signal.WaitFor(absl::Milliseconds(100));
+    while (!router.stream->done()) wakeup.WaitFor(absl::Milliseconds(100));
   }
 }
 
@@ -385,7 +366,7 @@ AttachClient::AttachClient(Options options, std::function<std::optional<v1::Load
 
 AttachClient::~AttachClient() {
   state_->stop = true;
-  state_->signal.Set();
+  state_->wakeup.Wake();
   state_->thread.join();
 }
 
@@ -393,7 +374,7 @@ int AttachClient::attached() const { return state_->attached; }
 
 void AttachClient::ReportNow() {
   state_->report_now = true;
-  state_->signal.Set();
+  state_->wakeup.Wake();
 }
 
 absl::StatusOr<std::vector<std::string>> ParseRouters(absl::string_view list) {

@@ -15,7 +15,6 @@
 #include "common/base/loop.h"
 #include "common/base/mutex.h"
 #include "common/base/pulse.h"
-#include "common/base/wakeup.h"
 #include "common/metrics/metric_registry.h"
 #include "common/metrics/metrics_server.h"
 #include "common/rpc/attach_client.h"

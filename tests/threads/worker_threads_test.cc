@@ -55,9 +55,9 @@ struct Worker {
     kv.wait = [this](absl::Duration timeout) { transport->Wait(timeout); };
     kv.wake = [this] { transport->Wake(); };
     kv_loop = std::make_unique<Loop>(kv, [this](absl::Time now) { return KvTurn(now); });
-    core_loop = std::make_unique<Loop>(Loop::Options{.name = "core", .pulse = &core_pulse},
-                                       [this](absl::Time now) { return core->RunOnce(now); });
-    wakeup.Set(core_loop.get());
+    core_loop = std::make_unique<Loop>(
+        Loop::Options{.name = "core", .wakeup = &wakeup, .pulse = &core_pulse},
+        [this](absl::Time now) { return core->RunOnce(now); });
   }
   bool KvTurn(absl::Time now) {
     bool busy = false;
@@ -70,7 +70,6 @@ struct Worker {
   }
   // Afterwards this thread may take the turns.
   void Stop() {
-    wakeup.Set(nullptr);
     if (core_loop != nullptr) core_loop->Stop();
     if (kv_loop != nullptr) kv_loop->Stop();
   }

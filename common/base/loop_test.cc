@@ -1,0 +1,96 @@
+#include "common/base/loop.h"
+
+#include <atomic>
+
+#include "common/base/steady_time.h"
+#include "common/base/wakeup.h"
+#include "gtest/gtest.h"
+
+namespace baton {
+namespace {
+
+// A wait that only a wake-up can end within a test's time.
+constexpr absl::Duration kForEver = absl::Hours(24);
+
+TEST(WakeupTest, OneThatComesBeforeTheWaitEndsIt) {
+  Wakeup wakeup;
+  wakeup.Wake();
+  wakeup.Wake();
+  wakeup.WaitFor(kForEver);
+  // Both counted as one.
+  const absl::Time start = SteadyNow();
+  wakeup.WaitFor(absl::Milliseconds(2));
+  EXPECT_GE(SteadyNow() - start, absl::Milliseconds(2));
+}
+
+TEST(WakeupTest, ATimeThatIsNotPositiveDoesNotWait) {
+  Wakeup wakeup;
+  wakeup.WaitFor(absl::ZeroDuration());
+  wakeup.WaitFor(-kForEver);
+}
+
+// A loop that does nothing but count its turns, and says each to the test.
+class LoopWaitTest : public testing::Test {
+ protected:
+  void Start(Loop::Options options) {
+    loop_ = std::make_unique<Loop>(std::move(options), [this](absl::Time) {
+      ++turns_;
+      turned_.Wake();
+      return false;
+    });
+  }
+  void AwaitTurns(int turns) {
+    while (turns_ < turns) turned_.WaitFor(kForEver);
+  }
+
+  std::atomic<int> turns_ = 0;
+  Wakeup turned_;
+  std::unique_ptr<Loop> loop_;
+};
+
+TEST_F(LoopWaitTest, WakeBringsTheNextTurn) {
+  Start({.idle = kForEver});
+  AwaitTurns(1);
+  loop_->Wake();
+  AwaitTurns(2);
+  loop_->Stop();
+  const int last = turns_;
+  loop_->Wake();
+  EXPECT_EQ(turns_, last);
+}
+
+TEST_F(LoopWaitTest, AWakeUpFromBeforeTheLoopWasMadeIsNotLost) {
+  Wakeup wakeup;
+  wakeup.Wake();
+  Start({.idle = kForEver, .wakeup = &wakeup});
+  AwaitTurns(2);
+  wakeup.Wake();
+  AwaitTurns(3);
+  loop_ = nullptr;
+  wakeup.Wake();
+}
+
+TEST_F(LoopWaitTest, NoWaitLastsBeyondTheNextTurn) {
+  Start({.idle = kForEver, .next_turn = [] { return SteadyNow() + absl::Milliseconds(1); }});
+  AwaitTurns(5);
+}
+
+TEST_F(LoopWaitTest, WaitsAsItIsTold) {
+  Wakeup wakeup;
+  absl::Duration longest;  // of the loop's thread, until that has ended
+  Start({.idle = kForEver,
+         .wait =
+             [&](absl::Duration time) {
+               longest = time;
+               wakeup.WaitFor(time);
+             },
+         .wake = [&] { wakeup.Wake(); }});
+  AwaitTurns(1);
+  loop_->Wake();
+  AwaitTurns(2);
+  loop_ = nullptr;
+  EXPECT_EQ(longest, kForEver);
+}
+
+}  // namespace
+}  // namespace baton
