@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "tests/cluster/process_log.h"
+#include "tests/cluster/captured_log.h"
 
 namespace baton {
 
@@ -27,7 +27,7 @@ class Process {
 
   pid_t pid() const { return pid_; }
   // Its standard error, from its start on.
-  const ProcessLog& log() const { return log_; }
+  const CapturedLog& log() const { return log_; }
   // The rest of the first line of standard output that begins with `prefix`. DeadlineExceeded after
   // `timeout`; Unavailable when the program ended before it wrote one.
   absl::StatusOr<std::string> WaitForLine(absl::string_view prefix, absl::Duration timeout);
@@ -45,7 +45,7 @@ class Process {
   std::string unread_;
   bool reaped_ = false;
   int exit_status_ = 0;
-  ProcessLog log_;  // last: goes first, after the process
+  CapturedLog log_;  // last: goes first, after the process
 };
 
 }  // namespace baton

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
-#include "tests/cluster/process_log.h"
+#include "tests/cluster/captured_log.h"
 
 namespace baton {
 

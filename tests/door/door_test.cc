@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,13 +12,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/scratch_folder.h"
 #include "nlohmann/json.hpp"
+#include "tests/shell/run_shell.h"
 
 namespace baton {
 namespace {
@@ -31,28 +30,6 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-struct Ended {
-  int exit_status;     // 128 + signal when one killed it
-  std::string output;  // standard output; and error, unless the command sends it elsewhere
-};
-
-// Runs a shell command line. `on_output` is told its process id and all output so far, whenever
-// more has come.
-Ended RunShell(const std::string& command,
-               const std::function<void(pid_t, const std::string&)>& on_output = nullptr) {
-  FILE* pipe = popen(absl::StrCat("exec 2>&1; echo $$; exec ", command).c_str(), "r");
-  Ended ended;
-  char buffer[4096];
-  const pid_t pid = std::fgets(buffer, sizeof buffer, pipe) == nullptr ? 0 : std::atoi(buffer);
-  while (std::fgets(buffer, sizeof buffer, pipe) != nullptr) {
-    ended.output += buffer;
-    if (on_output) on_output(pid, ended.output);
-  }
-  const int status = pclose(pipe);
-  ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return ended;
-}
 
 class DoorTest : public testing::Test {
  protected:
@@ -174,13 +151,13 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
 
 TEST_F(DoorTest, InTheForegroundATermStopsEverythingInOrder) {
   bool told = false;
-  const Ended up = RunShell(Command("up --no-build --listen 127.0.0.1:0 --kv-bytes 16Mi"),
-                            [&](pid_t pid, const std::string& output) {
-                              if (told || output.find("it serves until Ctrl-C") == output.npos)
-                                return;
-                              told = true;
-                              kill(pid, SIGTERM);
-                            });
+  const auto stop_once_it_serves = [&](pid_t pid, const std::string& output) {
+    if (told || output.find("it serves until Ctrl-C") == output.npos) return;
+    told = true;
+    kill(pid, SIGTERM);
+  };
+  const Ended up = RunShell("exec " + Command("up --no-build --listen 127.0.0.1:0 --kv-bytes 16Mi"),
+                            {.on_output = stop_once_it_serves});
   EXPECT_TRUE(told);
   EXPECT_EQ(up.exit_status, 0);
   EXPECT_THAT(up.output, EndsWith("stopped\n"));

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
-#include "tests/goodput/json_reader.h"
+#include "tests/goodput/object_reader.h"
 #include "tests/goodput/run_file.h"
 
 namespace baton {
@@ -20,7 +20,7 @@ constexpr size_t kMostDifferences = 20;
 
 absl::Status ReadHeader(const json& line) {
   absl::Status status;
-  JsonReader reader(&line, "", &status);
+  ObjectReader reader(&line, "", &status);
   const int64_t version = reader.Int("baton_goodput_expect");
   if (status.ok() && version != kVersion) {
     return absl::InvalidArgumentError(
@@ -67,7 +67,7 @@ absl::StatusOr<ExpectFile> ExpectFile::Read(const std::string& path) {
       continue;
     }
     absl::Status status;
-    JsonReader reader(&line, "", &status);
+    ObjectReader reader(&line, "", &status);
     const uint32_t index = reader.Uint("index");
     const std::string hex = reader.String("request");
     uint64_t fingerprint = 0;

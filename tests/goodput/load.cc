@@ -94,7 +94,7 @@ class Load {
         streams_(spec.targets, stop) {}
 
   // Blocks until it is over.
-  void Run(const std::function<void(const LoadProgress&)>& on_progress);
+  void Run(const std::function<void(const RunProgress&)>& on_progress);
 
   bool partial() const { return partial_; }
   double stopped_s() const { return stopped_s_; }
@@ -111,7 +111,7 @@ class Load {
   RequestRecord Planned(uint32_t index) const;
   // What the load waits for has ended.
   bool IsOver() const { return spec_.tail ? streams_.open_measured() == 0 : streams_.open() == 0; }
-  void TellProgress(const std::function<void(const LoadProgress&)>& on_progress, StopFlag* over);
+  void TellProgress(const std::function<void(const RunProgress&)>& on_progress, StopFlag* over);
 
   const LoadSpec& spec_;
   const Schedule& schedule_;
@@ -166,7 +166,7 @@ void Load::SendAll() {
   }
 }
 
-void Load::Run(const std::function<void(const LoadProgress&)>& on_progress) {
+void Load::Run(const std::function<void(const RunProgress&)>& on_progress) {
   StopFlag over;
   std::thread teller([&] { TellProgress(on_progress, &over); });
   SendAll();
@@ -181,7 +181,7 @@ void Load::Run(const std::function<void(const LoadProgress&)>& on_progress) {
   teller.join();
 }
 
-void Load::TellProgress(const std::function<void(const LoadProgress&)>& on_progress,
+void Load::TellProgress(const std::function<void(const RunProgress&)>& on_progress,
                         StopFlag* over) {
   std::deque<uint32_t> sent;  // at each of the last seconds
   for (int second = 1; !over->stopped(); ++second) {
@@ -190,7 +190,7 @@ void Load::TellProgress(const std::function<void(const LoadProgress&)>& on_progr
     sent.push_back(streams_.sent());
     if (sent.size() > 6) sent.pop_front();
     const uint32_t good = streams_.good();  // before those that it is a part of
-    LoadProgress progress{.elapsed_s = std::max(0.0, SecondsSince(start_)),
+    RunProgress progress{.elapsed_s = std::max(0.0, SecondsSince(start_)),
                           .total_s = schedule_.window_end_s,
                           .sent = sent.back(),
                           .in_flight = streams_.open(),
@@ -223,7 +223,7 @@ absl::Status CheckLoad(const LoadSpec& spec) {
 }
 
 absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
-                                  const std::function<void(const LoadProgress&)>& on_progress) {
+                                  const std::function<void(const RunProgress&)>& on_progress) {
   if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
   auto router = RouterConnection::Open({.endpoint = spec.endpoint,
                                         .model = spec.model,

@@ -10,7 +10,7 @@
 namespace baton {
 
 // How far a load has come; told about once a second.
-struct LoadProgress {
+struct RunProgress {
   double elapsed_s = 0;
   double total_s = 0;  // until the window ends; the tail comes on top
   uint32_t sent = 0;
@@ -36,6 +36,6 @@ absl::Status CheckLoad(const LoadSpec& spec);
 // it). Else as CheckLoad. Failures of single
 // requests are no failure of the load: they stand in the records.
 absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
-                                  const std::function<void(const LoadProgress&)>& on_progress);
+                                  const std::function<void(const RunProgress&)>& on_progress);
 
 }  // namespace baton

@@ -470,8 +470,8 @@ TEST(LoadTest, ProgressIsToldWhileItRuns) {
   LoadSpec spec = LoadOf(router);
   spec.duration = absl::Seconds(100);
   StopFlag stop;
-  std::vector<LoadProgress> told;
-  const auto tell = [&](const LoadProgress& progress) {
+  std::vector<RunProgress> told;
+  const auto tell = [&](const RunProgress& progress) {
     told.push_back(progress);
     if (told.size() == 2) stop.Stop();
   };
@@ -483,7 +483,7 @@ TEST(LoadTest, ProgressIsToldWhileItRuns) {
   EXPECT_GT(told[1].sent, told[0].sent);
   EXPECT_EQ(told[1].recent_rate, told[1].sent - told[0].sent);
   EXPECT_GT(told[1].measured, 0u);
-  for (const LoadProgress& one : told) {
+  for (const RunProgress& one : told) {
     EXPECT_EQ(one.ended, one.sent - one.in_flight);
     EXPECT_LE(one.good, one.measured);
   }

@@ -22,7 +22,7 @@ ProgressLine::~ProgressLine() {
   if (terminal_ && width_ > 0) std::fputc('\n', out_);
 }
 
-std::string ProgressLine::Text(const LoadProgress& progress) {
+std::string ProgressLine::Text(const RunProgress& progress) {
   std::string text = absl::StrFormat("%.0f of %.0f s, %.1f requests/s, %u open", progress.elapsed_s,
                                      progress.total_s, progress.recent_rate, progress.in_flight);
   if (progress.measured > 0) {
@@ -37,7 +37,7 @@ std::string ProgressLine::Text(const LoadProgress& progress) {
   return text;
 }
 
-void ProgressLine::Show(const LoadProgress& progress) {
+void ProgressLine::Show(const RunProgress& progress) {
   if (!terminal_ && ++lines_ % kPlainEvery != 0) return;
   const std::string line = absl::StrCat(what_, what_.empty() ? "" : ": ", Text(progress));
   if (terminal_) {

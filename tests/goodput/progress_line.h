@@ -16,10 +16,10 @@ class ProgressLine {
   // Ends the line.
   ~ProgressLine();
 
-  void Show(const LoadProgress& progress);
+  void Show(const RunProgress& progress);
 
   // "12 of 90 s, 20.1 requests/s, 3 open, attainment 97.1 % of 210, 78 s left".
-  static std::string Text(const LoadProgress& progress);
+  static std::string Text(const RunProgress& progress);
 
  private:
   FILE* const out_;

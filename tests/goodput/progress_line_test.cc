@@ -6,7 +6,7 @@ namespace baton {
 namespace {
 
 TEST(ProgressLineTest, TellsRateAttainmentSoFarAndTheTimeLeft) {
-  LoadProgress progress = {.elapsed_s = 12.4,
+  RunProgress progress = {.elapsed_s = 12.4,
                            .total_s = 90,
                            .sent = 250,
                            .in_flight = 3,

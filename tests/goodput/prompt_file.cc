@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "tests/goodput/json_reader.h"
+#include "tests/goodput/object_reader.h"
 
 namespace baton {
 namespace {
@@ -19,7 +19,7 @@ absl::StatusOr<FilePrompt> ParseLine(absl::string_view line, bool is_json) {
     if (object.is_discarded() || !object.is_object())
       return absl::InvalidArgumentError("the line is no JSON object");
     absl::Status status;
-    JsonReader reader(&object, "", &status);
+    ObjectReader reader(&object, "", &status);
     reader.RefuseOthers({"text", "output_tokens"});
     prompt.text = reader.String("text");
     if (reader.Has("output_tokens")) {

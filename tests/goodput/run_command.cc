@@ -115,7 +115,7 @@ int RunOnce(const std::vector<std::string>&) {
   absl::StatusOr<RunResult> run;
   {
     ProgressLine line(stderr, "");
-    run = RunLoad(plan->spec, stop, [&](const LoadProgress& progress) { line.Show(progress); });
+    run = RunLoad(plan->spec, stop, [&](const RunProgress& progress) { line.Show(progress); });
   }
   if (!run.ok()) return Fail(run.status());
   run->unloaded = unloaded;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "tests/goodput/json_reader.h"
+#include "tests/goodput/object_reader.h"
 #include "tests/goodput/verdict.h"
 
 namespace baton {
@@ -38,7 +38,7 @@ json PhasesJson(const PhaseTimes& phases) {
           {"total", Microseconds(phases.total_s)}};
 }
 
-PhaseTimes PhasesFrom(JsonReader* reader) {
+PhaseTimes PhasesFrom(ObjectReader* reader) {
   PhaseTimes phases;
   phases.queue_s = Seconds(reader->Int("queue"));
   phases.prefill_s = Seconds(reader->Int("prefill"));
@@ -81,7 +81,7 @@ json RecordJson(const RequestRecord& record) {
 
 double SecondsOrNever(int64_t us) { return us < 0 ? -1 : Seconds(us); }
 
-RequestRecord RecordFrom(JsonReader* reader) {
+RequestRecord RecordFrom(ObjectReader* reader) {
   RequestRecord record;
   record.index = reader->Uint("index");
   record.mode = reader->String("mode");
@@ -113,7 +113,7 @@ RequestRecord RecordFrom(JsonReader* reader) {
   if (reader->Has("lost_to")) record.lost_to = reader->String("lost_to");
   if (reader->Has("phases_us")) {
     record.has_phases = true;
-    JsonReader phases = reader->Object("phases_us");
+    ObjectReader phases = reader->Object("phases_us");
     record.phases = PhasesFrom(&phases);
   }
   for (const double us : reader->Numbers("token_us")) record.token_s.push_back(us / 1e6);
@@ -124,7 +124,7 @@ json OptionalMs(const std::optional<double>& seconds) {
   return seconds.has_value() ? json(*seconds * 1e3) : json();
 }
 
-std::optional<double> SecondsFromMs(JsonReader* reader, const char* key) {
+std::optional<double> SecondsFromMs(ObjectReader* reader, const char* key) {
   if (!reader->Has(key)) return std::nullopt;
   return reader->Double(key) / 1e3;
 }
@@ -188,7 +188,7 @@ json ServerJson(const ServerInfo& server) {
           {"decode_workers", server.decode_workers}};
 }
 
-ServerInfo ServerFrom(JsonReader* reader) {
+ServerInfo ServerFrom(ObjectReader* reader) {
   ServerInfo server;
   server.endpoint = reader->String("endpoint");
   server.model = reader->String("model");
@@ -208,7 +208,7 @@ json ExpectJson(const ExpectResult& expect) {
           {"unknown", expect.unknown},     {"differences", expect.differences}};
 }
 
-ExpectResult ExpectFrom(JsonReader* reader) {
+ExpectResult ExpectFrom(ObjectReader* reader) {
   ExpectResult expect;
   expect.file = reader->String("file");
   expect.written = reader->Bool("written");
@@ -234,7 +234,7 @@ json TimelineJson(const std::vector<MetricSeries>& timeline) {
   return all;
 }
 
-MetricSeries SeriesFrom(JsonReader* reader) {
+MetricSeries SeriesFrom(ObjectReader* reader) {
   MetricSeries series;
   series.source = reader->String("source");
   series.name = reader->String("name");
@@ -319,7 +319,7 @@ json RunToJson(const RunResult& run) {
 
 absl::StatusOr<RunResult> RunFromJson(const json& all) {
   absl::Status status;
-  JsonReader reader(&all, "", &status);
+  ObjectReader reader(&all, "", &status);
   const int64_t version = reader.Int("baton_goodput_run");
   if (status.ok() && version != kRunFileVersion) {
     return absl::InvalidArgumentError(
@@ -332,16 +332,16 @@ absl::StatusOr<RunResult> RunFromJson(const json& all) {
   run.rate = reader.Double("rate");
   run.mode = reader.String("mode");
   run.seed = reader.Uint64("seed");
-  JsonReader server = reader.Object("server");
+  ObjectReader server = reader.Object("server");
   run.server = ServerFrom(&server);
-  JsonReader targets = reader.Object("targets");
+  ObjectReader targets = reader.Object("targets");
   run.targets.name = targets.String("name");
   run.targets.source = targets.String("source");
   run.targets.ttft_s = SecondsFromMs(&targets, "ttft_ms");
   run.targets.tpot_s = SecondsFromMs(&targets, "tpot_ms");
   run.targets.e2e_s = SecondsFromMs(&targets, "e2e_ms");
   if (reader.Has("unloaded")) {
-    JsonReader unloaded = reader.Object("unloaded");
+    ObjectReader unloaded = reader.Object("unloaded");
     run.unloaded.emplace();
     run.unloaded->ttft_s = unloaded.Double("ttft_ms") / 1e3;
     run.unloaded->tpot_s = unloaded.Double("tpot_ms") / 1e3;
@@ -362,11 +362,11 @@ absl::StatusOr<RunResult> RunFromJson(const json& all) {
   run.invalid = reader.Strings("invalid");
   run.remarks = reader.Strings("remarks");
   if (reader.Has("expect")) {
-    JsonReader expect = reader.Object("expect");
+    ObjectReader expect = reader.Object("expect");
     run.expect = ExpectFrom(&expect);
   }
-  for (JsonReader& series : reader.Objects("timeline")) run.timeline.push_back(SeriesFrom(&series));
-  for (JsonReader& record : reader.Objects("requests")) run.records.push_back(RecordFrom(&record));
+  for (ObjectReader& series : reader.Objects("timeline")) run.timeline.push_back(SeriesFrom(&series));
+  for (ObjectReader& record : reader.Objects("requests")) run.records.push_back(RecordFrom(&record));
   if (!status.ok()) return status;
   return run;
 }

@@ -297,7 +297,7 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
     absl::StatusOr<RunResult> run;
     {
       ProgressLine line(stderr, what);
-      run = RunLoad(spec, stop, [&](const LoadProgress& progress) { line.Show(progress); });
+      run = RunLoad(spec, stop, [&](const RunProgress& progress) { line.Show(progress); });
     }
     if (!run.ok()) return run.status();
     if (run->partial || stop->stopped() || watch == nullptr) return *std::move(run);

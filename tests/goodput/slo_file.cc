@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
-#include "tests/goodput/json_reader.h"
+#include "tests/goodput/object_reader.h"
 #include "tests/goodput/json_text.h"
 
 namespace baton {
@@ -79,7 +79,7 @@ absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& tex
   if (all.contains("about")) slo.about = all["about"].get<std::string>();
   if (all.contains("sources")) {
     absl::Status status;
-    JsonReader reader(&all, "", &status);
+    ObjectReader reader(&all, "", &status);
     slo.source = absl::StrJoin(reader.Strings("sources"), "; ");
     if (!status.ok()) return refuse("sources", "it must be an array of strings");
   }

@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "tests/goodput/json_reader.h"
+#include "tests/goodput/object_reader.h"
 #include "tests/goodput/length_distribution.h"
 
 namespace baton {
@@ -59,7 +59,7 @@ absl::StatusOr<TraceRow> MooncakeRow(absl::string_view line) {
   if (json.is_discarded() || !json.is_object())
     return absl::InvalidArgumentError("the line is no JSON object");
   absl::Status status;
-  JsonReader reader(&json, "", &status);
+  ObjectReader reader(&json, "", &status);
   TraceRow row;
   row.at_s = reader.Double("timestamp") / 1e3;
   row.prompt_tokens = reader.Uint("input_length");

@@ -17,15 +17,6 @@ namespace baton {
 
 namespace fs = std::filesystem;
 
-Ended RunShell(const std::string& command) {
-  FILE* pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
-  Ended ended;
-  char bytes[4096];
-  while (const size_t got = fread(bytes, 1, sizeof bytes, pipe)) ended.output.append(bytes, got);
-  ended.exit_status = WEXITSTATUS(pclose(pipe));
-  return ended;
-}
-
 std::string Read(const fs::path& path) {
   std::ifstream file(path);
   std::stringstream text;

@@ -9,19 +9,13 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/string_view.h"
+#include "tests/shell/run_shell.h"
 
 // For tests of the chart.
 namespace baton {
 
 inline const std::filesystem::path kChart = BATON_SOURCE_DIR "/helm";
 inline const std::filesystem::path kGolden = BATON_SOURCE_DIR "/tests/helm/golden";
-
-struct Ended {
-  int exit_status;
-  std::string output;  // standard output and error
-};
-
-Ended RunShell(const std::string& command);
 
 // Empty where there is no such file.
 std::string Read(const std::filesystem::path& path);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -10,13 +9,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "tests/shell/run_shell.h"
 
 namespace baton {
 namespace {
@@ -118,6 +118,37 @@ TEST(StructureTest, IncludesPointOnlyDown) {
     }
   }
   EXPECT_GT(includes, 100u);
+}
+
+// Two classes of one name in namespace baton are two definitions of it where both are linked into
+// one program. Unnamed namespaces and the device code's own namespace are apart.
+TEST(StructureTest, NoTwoClassesShareAName) {
+  static const std::regex kNamespace(R"(^(inline )?namespace ?([\w:]*) ?\{)");
+  static const std::regex kClass(
+      R"(^(class|struct|enum class|union) (alignas\(\w+\) )?([A-Z]\w*)\b(?!::)[^;]*$)");
+  std::map<std::string, std::string> defined;  // the file, by the class's full name
+  for (const Source& source : Sources()) {
+    std::vector<std::string> namespaces;
+    for (const absl::string_view line : absl::StrSplit(source.text, '\n')) {
+      std::cmatch match;
+      const char* const end = line.data() + line.size();
+      if (absl::StartsWith(line, "}  // namespace")) {
+        if (!namespaces.empty()) namespaces.pop_back();
+      } else if (absl::StrContains(line, "namespace") &&
+                 std::regex_search(line.data(), end, match, kNamespace)) {
+        namespaces.push_back(match[2]);
+      } else if (!line.empty() && absl::StrContains("csue", line[0]) &&
+                 std::regex_search(line.data(), end, match, kClass)) {
+        if (absl::c_linear_search(namespaces, "")) continue;
+        const std::string name =
+            absl::StrCat(absl::StrJoin(namespaces, "::"), "::", match[3].str());
+        if (absl::StrContains(name, "BATON_DEVICE_NAMESPACE")) continue;
+        const auto [it, is_new] = defined.emplace(name, source.path);
+        EXPECT_TRUE(is_new) << name << " of " << it->second << " and " << source.path;
+      }
+    }
+  }
+  EXPECT_GT(defined.size(), 300u);
 }
 
 TEST(StructureTest, TextExistsOnlyInTheRouter) {
@@ -234,28 +265,11 @@ TEST(StructureTest, TheLoadTesterLinksNeitherRouterNorWorkers) {
   }
 }
 
-struct Ended {
-  int exit_status;
-  std::string output;  // standard output and error together
-};
-
-Ended RunProgram(const std::string& binary, const std::string& arguments) {
-  FILE* pipe = popen(
-      absl::StrCat(BATON_BINARY_DIR "/", binary, " ", arguments, " 2>&1 </dev/null").c_str(), "r");
-  Ended ended;
-  char buffer[4096];
-  size_t size = 0;
-  while ((size = std::fread(buffer, 1, sizeof buffer, pipe)) > 0) ended.output.append(buffer, size);
-  const int status = pclose(pipe);
-  ended.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return ended;
-}
-
 class HelpTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(HelpTest, DocumentsEveryFlag) {
   const std::string binary = GetParam();
-  const Ended help = RunProgram(binary, "--help");
+  const Ended help = RunShell(absl::StrCat(BATON_BINARY_DIR "/", binary, " --help </dev/null"));
   EXPECT_EQ(help.exit_status, 0);
   EXPECT_TRUE(absl::StartsWith(help.output, binary)) << "the first line says what it is";
   static const std::map<std::string, std::vector<std::string>> kFolders = {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "tests/goodput/json_reader.h"
+#include "tests/goodput/object_reader.h"
 #include "tests/goodput/run_file.h"
 #include "tests/goodput/verdict.h"
 
@@ -32,7 +32,7 @@ json CapacityJson(const Capacity& capacity) {
           {"high", capacity.interval.high}};
 }
 
-absl::StatusOr<SearchedLoad> LoadFrom(JsonReader* reader, const json& from, absl::Status* status) {
+absl::StatusOr<SearchedLoad> LoadFrom(ObjectReader* reader, const json& from, absl::Status* status) {
   SearchedLoad load;
   const std::string purpose = reader->String("purpose");
   bool known = false;
@@ -143,7 +143,7 @@ json SearchToJson(const SearchResult& search) {
 
 absl::StatusOr<SearchResult> SearchFromJson(const json& all) {
   absl::Status status;
-  JsonReader reader(&all, "", &status);
+  ObjectReader reader(&all, "", &status);
   const int64_t version = reader.Int("baton_goodput_search");
   if (status.ok() && version != kSearchFileVersion) {
     return absl::InvalidArgumentError(absl::StrCat("baton_goodput_search is ", version,
@@ -158,7 +158,7 @@ absl::StatusOr<SearchResult> SearchFromJson(const json& all) {
     reader.Refuse("attainment", absl::StrCat(search.goal, " is not between 0 and 1"));
   search.partial = reader.Bool("partial");
   search.remarks = reader.Strings("remarks");
-  std::vector<JsonReader> modes = reader.Objects("modes");
+  std::vector<ObjectReader> modes = reader.Objects("modes");
   for (size_t i = 0; i < modes.size() && status.ok(); ++i) {
     SearchedMode& mode = search.modes.emplace_back();
     mode.name = modes[i].String("name");
@@ -166,7 +166,7 @@ absl::StatusOr<SearchResult> SearchFromJson(const json& all) {
     mode.finished = modes[i].Bool("finished");
     mode.confirmed = modes[i].Bool("confirmed");
     mode.notes = modes[i].Strings("notes");
-    std::vector<JsonReader> loads = modes[i].Objects("loads");
+    std::vector<ObjectReader> loads = modes[i].Objects("loads");
     for (size_t k = 0; k < loads.size() && status.ok(); ++k) {
       absl::StatusOr<SearchedLoad> load =
           LoadFrom(&loads[k], all.at("modes").at(i).at("loads").at(k), &status);

@@ -1,4 +1,4 @@
-#include "tests/cluster/process_log.h"
+#include "tests/cluster/captured_log.h"
 
 #include <cerrno>
 
@@ -10,11 +10,11 @@
 
 namespace baton {
 
-ProcessLog::ProcessLog(int pipe, int file) : thread_([this, pipe, file] { Copy(pipe, file); }) {}
+CapturedLog::CapturedLog(int pipe, int file) : thread_([this, pipe, file] { Copy(pipe, file); }) {}
 
-ProcessLog::~ProcessLog() { thread_.join(); }
+CapturedLog::~CapturedLog() { thread_.join(); }
 
-void ProcessLog::Copy(int pipe, int file) {
+void CapturedLog::Copy(int pipe, int file) {
   std::string rest;
   char bytes[4096];
   while (true) {
@@ -39,12 +39,12 @@ void ProcessLog::Copy(int pipe, int file) {
   changed_.SignalAll();
 }
 
-size_t ProcessLog::size() const {
+size_t CapturedLog::size() const {
   MutexLock lock(&mutex_);
   return lines_.size();
 }
 
-absl::StatusOr<std::string> ProcessLog::Line(size_t i, absl::Duration timeout) const {
+absl::StatusOr<std::string> CapturedLog::Line(size_t i, absl::Duration timeout) const {
   const absl::Time until = absl::Now() + timeout;
   MutexLock lock(&mutex_);
   while (lines_.size() <= i) {
@@ -61,7 +61,7 @@ absl::StatusOr<std::string> ProcessLog::Line(size_t i, absl::Duration timeout) c
   return lines_[i];
 }
 
-absl::StatusOr<std::string> ProcessLog::WaitFor(absl::string_view text, absl::Duration timeout,
+absl::StatusOr<std::string> CapturedLog::WaitFor(absl::string_view text, absl::Duration timeout,
                                                 size_t from) const {
   const absl::Time until = absl::Now() + timeout;
   for (size_t i = from;; ++i) {

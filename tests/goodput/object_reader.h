@@ -14,9 +14,9 @@ namespace baton {
 // Reads one JSON object key by key. The first key that is missing or of another kind is told in
 // *status ("targets.ttft_ms is a string, not a number"); whatever is read after that is empty. The
 // JSON and the status outlive the reader.
-class JsonReader {
+class ObjectReader {
  public:
-  JsonReader(const nlohmann::ordered_json* object, std::string path, absl::Status* status);
+  ObjectReader(const nlohmann::ordered_json* object, std::string path, absl::Status* status);
 
   // There, and not null.
   bool Has(const char* key) const;
@@ -30,8 +30,8 @@ class JsonReader {
   std::vector<std::vector<double>> Rows(const char* key);
   std::vector<std::string> Strings(const char* key);
   std::map<std::string, std::string> StringMap(const char* key);
-  JsonReader Object(const char* key);
-  std::vector<JsonReader> Objects(const char* key);
+  ObjectReader Object(const char* key);
+  std::vector<ObjectReader> Objects(const char* key);
 
   // InvalidArgument "PATH.key: why", unless something was wrong before.
   void Refuse(absl::string_view key, absl::string_view why);

@@ -1,4 +1,4 @@
-#include "tests/goodput/json_reader.h"
+#include "tests/goodput/object_reader.h"
 
 #include <cmath>
 #include <limits>
@@ -18,7 +18,7 @@ const json& Empty() {
 
 }  // namespace
 
-JsonReader::JsonReader(const json* object, std::string path, absl::Status* status)
+ObjectReader::ObjectReader(const json* object, std::string path, absl::Status* status)
     : object_(object), path_(std::move(path)), status_(status) {
   if (object_->is_object()) return;
   status_->Update(absl::InvalidArgumentError(absl::StrCat(
@@ -26,21 +26,21 @@ JsonReader::JsonReader(const json* object, std::string path, absl::Status* statu
   object_ = &Empty();
 }
 
-std::string JsonReader::PathOf(absl::string_view key) const {
+std::string ObjectReader::PathOf(absl::string_view key) const {
   return path_.empty() ? std::string(key) : absl::StrCat(path_, ".", key);
 }
 
-void JsonReader::Refuse(absl::string_view key, absl::string_view why) {
+void ObjectReader::Refuse(absl::string_view key, absl::string_view why) {
   status_->Update(absl::InvalidArgumentError(absl::StrCat(PathOf(key), ": ", why)));
 }
 
-void JsonReader::RefuseOthers(const std::vector<absl::string_view>& known) {
+void ObjectReader::RefuseOthers(const std::vector<absl::string_view>& known) {
   for (const auto& [key, value] : object_->items()) {
     if (!absl::c_linear_search(known, key)) Refuse(key, "no such key");
   }
 }
 
-const json* JsonReader::Find(const char* key, const char* kind, bool (json::*is)() const noexcept) {
+const json* ObjectReader::Find(const char* key, const char* kind, bool (json::*is)() const noexcept) {
   if (!status_->ok()) return nullptr;
   const auto found = object_->find(key);
   if (found == object_->end()) {
@@ -54,22 +54,22 @@ const json* JsonReader::Find(const char* key, const char* kind, bool (json::*is)
   return &*found;
 }
 
-bool JsonReader::Has(const char* key) const {
+bool ObjectReader::Has(const char* key) const {
   const auto found = object_->find(key);
   return found != object_->end() && !found->is_null();
 }
 
-int64_t JsonReader::Int(const char* key) {
+int64_t ObjectReader::Int(const char* key) {
   const json* found = Find(key, "a whole number", &json::is_number_integer);
   return found == nullptr ? 0 : found->get<int64_t>();
 }
 
-uint64_t JsonReader::Uint64(const char* key) {
+uint64_t ObjectReader::Uint64(const char* key) {
   const json* found = Find(key, "a whole number from 0", &json::is_number_unsigned);
   return found == nullptr ? 0 : found->get<uint64_t>();
 }
 
-uint32_t JsonReader::Uint(const char* key) {
+uint32_t ObjectReader::Uint(const char* key) {
   const uint64_t value = Uint64(key);
   if (value > std::numeric_limits<uint32_t>::max()) {
     Refuse(key, absl::StrCat(value, " is more than ", std::numeric_limits<uint32_t>::max()));
@@ -78,22 +78,22 @@ uint32_t JsonReader::Uint(const char* key) {
   return static_cast<uint32_t>(value);
 }
 
-double JsonReader::Double(const char* key) {
+double ObjectReader::Double(const char* key) {
   const json* found = Find(key, "a number", &json::is_number);
   return found == nullptr ? 0 : found->get<double>();
 }
 
-bool JsonReader::Bool(const char* key) {
+bool ObjectReader::Bool(const char* key) {
   const json* found = Find(key, "true or false", &json::is_boolean);
   return found != nullptr && found->get<bool>();
 }
 
-std::string JsonReader::String(const char* key) {
+std::string ObjectReader::String(const char* key) {
   const json* found = Find(key, "a string", &json::is_string);
   return found == nullptr ? "" : found->get<std::string>();
 }
 
-std::vector<double> JsonReader::Numbers(const char* key) {
+std::vector<double> ObjectReader::Numbers(const char* key) {
   std::vector<double> numbers;
   const json* found = Find(key, "an array", &json::is_array);
   if (found == nullptr) return numbers;
@@ -108,7 +108,7 @@ std::vector<double> JsonReader::Numbers(const char* key) {
   return numbers;
 }
 
-std::vector<std::vector<double>> JsonReader::Rows(const char* key) {
+std::vector<std::vector<double>> ObjectReader::Rows(const char* key) {
   std::vector<std::vector<double>> rows;
   const json* found = Find(key, "an array", &json::is_array);
   if (found == nullptr) return rows;
@@ -125,7 +125,7 @@ std::vector<std::vector<double>> JsonReader::Rows(const char* key) {
   return rows;
 }
 
-std::vector<std::string> JsonReader::Strings(const char* key) {
+std::vector<std::string> ObjectReader::Strings(const char* key) {
   std::vector<std::string> strings;
   const json* found = Find(key, "an array", &json::is_array);
   if (found == nullptr) return strings;
@@ -139,7 +139,7 @@ std::vector<std::string> JsonReader::Strings(const char* key) {
   return strings;
 }
 
-std::map<std::string, std::string> JsonReader::StringMap(const char* key) {
+std::map<std::string, std::string> ObjectReader::StringMap(const char* key) {
   std::map<std::string, std::string> map;
   const json* found = Find(key, "an object", &json::is_object);
   if (found == nullptr) return map;
@@ -153,13 +153,13 @@ std::map<std::string, std::string> JsonReader::StringMap(const char* key) {
   return map;
 }
 
-JsonReader JsonReader::Object(const char* key) {
+ObjectReader ObjectReader::Object(const char* key) {
   const json* found = Find(key, "an object", &json::is_object);
-  return JsonReader(found == nullptr ? &Empty() : found, PathOf(key), status_);
+  return ObjectReader(found == nullptr ? &Empty() : found, PathOf(key), status_);
 }
 
-std::vector<JsonReader> JsonReader::Objects(const char* key) {
-  std::vector<JsonReader> readers;
+std::vector<ObjectReader> ObjectReader::Objects(const char* key) {
+  std::vector<ObjectReader> readers;
   const json* found = Find(key, "an array", &json::is_array);
   if (found == nullptr) return readers;
   for (size_t i = 0; i < found->size(); ++i) {

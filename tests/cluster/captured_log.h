@@ -13,12 +13,12 @@ namespace baton {
 
 // What a process writes to standard error: copied to a file, and kept line by line for a test to
 // wait on. Any thread.
-class ProcessLog {
+class CapturedLog {
  public:
   // Reads `pipe` on a thread of its own and closes it at its end; appends to `file` and closes it.
-  ProcessLog(int pipe, int file);
+  CapturedLog(int pipe, int file);
   // The process has ended, or the pipe's other end would be waited for.
-  ~ProcessLog();
+  ~CapturedLog();
 
   // Lines so far.
   size_t size() const;
