@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -29,6 +30,12 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return cost[a.size()][b.size()];
 }
 
+// Whether the flag's values are of type T, or the flag may also be left without a value.
+template <typename T>
+bool IsOf(const absl::CommandLineFlag& flag) {
+  return flag.IsOfType<T>() || flag.IsOfType<std::optional<T>>();
+}
+
 template <typename T>
 std::string WholeNumber() {
   return absl::StrCat("it takes a whole number from ", std::numeric_limits<T>::min(), " to ",
@@ -48,11 +55,12 @@ std::string ValueHint(const absl::CommandLineFlag& flag, absl::string_view flag_
     return absl::StrCat("it takes a time with its unit, such as ", flag_text,
                         "=45s (also ms, m, h)");
   }
-  if (flag.IsOfType<bool>()) return "it takes true or false";
-  if (flag.IsOfType<int32_t>()) return WholeNumber<int32_t>();
-  if (flag.IsOfType<int64_t>()) return WholeNumber<int64_t>();
-  if (flag.IsOfType<uint64_t>()) return WholeNumber<uint64_t>();
-  if (flag.IsOfType<double>() || flag.IsOfType<float>()) return "it takes a number, such as 0.5";
+  if (IsOf<bool>(flag)) return "it takes true or false";
+  if (IsOf<int32_t>(flag)) return WholeNumber<int32_t>();
+  if (IsOf<uint32_t>(flag)) return WholeNumber<uint32_t>();
+  if (IsOf<int64_t>(flag)) return WholeNumber<int64_t>();
+  if (IsOf<uint64_t>(flag)) return WholeNumber<uint64_t>();
+  if (IsOf<double>(flag) || IsOf<float>(flag)) return "it takes a number, such as 0.5";
   // "Illegal value 'x' specified for flag 'y'; REASON": types of ours give a reason.
   const size_t reason = why.rfind("'; ");
   return reason == why.npos ? "" : std::string(why.substr(reason + 3));
