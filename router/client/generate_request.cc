@@ -70,9 +70,9 @@ absl::Status AddBadWordIds(absl::string_view list, v1::SamplingParams* sampling)
 
 absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& options) {
   if (options.text.has_value() == options.token_ids.has_value()) {
-    return absl::InvalidArgumentError(options.text.has_value()
-                                          ? "both a text and --token-ids were given"
-                                          : "a prompt is needed: a text, '-' or --token-ids");
+    return absl::InvalidArgumentError(
+        options.text.has_value() ? "both a text and --token-ids were given; give one of them"
+                                 : "a prompt is needed: a text, '-' or --token-ids");
   }
   v1::GenerateRequest request;
   if (options.text.has_value()) {

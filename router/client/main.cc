@@ -209,7 +209,7 @@ void CheckCommandLine(const std::vector<std::string>& words) {
   }
   if (absl::GetFlag(FLAGS_timeout) <= absl::ZeroDuration()) {
     RefuseToStart(absl::StrCat("--timeout=", absl::FormatDuration(absl::GetFlag(FLAGS_timeout)),
-                               " leaves no time"));
+                               " leaves no time; it takes a time above 0, such as --timeout=30s"));
   }
 }
 
@@ -366,7 +366,9 @@ int Main(int argc, char** argv) {
       {kUsage, {{"The call", "router timeout"}, {"Log", "log-level log-format"}}, Commands()});
   CheckCommandLine(words);
   const std::string router = absl::GetFlag(FLAGS_router);
-  if (!IsHostPort(router)) RefuseToStart(absl::StrCat("--router=", router, " is not HOST:PORT"));
+  if (!IsHostPort(router))
+    RefuseToStart(absl::StrCat("--router=", router,
+                               " is not HOST:PORT; it takes one, such as 127.0.0.1:50051"));
   v1::GenerateRequest request;
   if (words[0] == "generate") request = RequestFromFlags(words);
   absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
@@ -387,9 +389,13 @@ int Main(int argc, char** argv) {
   if (status.ok()) return 0;
   // The time ran out here, before the router could say what the call waited for.
   if (absl::IsDeadlineExceeded(status)) {
-    if (const std::string why = calls->WhyNotServing(); !why.empty()) {
+    const absl::StatusOr<std::string> why = calls->WhyNotServing();
+    if (absl::IsUnavailable(why.status())) {
+      status =
+          absl::DeadlineExceededError(absl::StrCat(status.message(), "; ", why.status().message()));
+    } else if (why.ok() && !why->empty()) {
       status = absl::DeadlineExceededError(
-          absl::StrCat(status.message(), "; the router does not serve: ", why));
+          absl::StrCat(status.message(), "; the router does not serve: ", *why));
     }
   }
   std::fprintf(stderr, "baton-client: %s", FailureLine(status, router).c_str());

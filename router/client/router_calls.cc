@@ -115,10 +115,12 @@ absl::StatusOr<RouterCalls::HealthAndModels> RouterCalls::HealthWithModels() {
   return both;
 }
 
-std::string RouterCalls::WhyNotServing() {
+absl::StatusOr<std::string> RouterCalls::WhyNotServing() {
   Call call(this, absl::Now() + absl::Seconds(2));
   v1::ListModelsResponse models;
-  if (!stub_->ListModels(call.context(), {}, &models).ok()) return "";
+  if (const grpc::Status status = stub_->ListModels(call.context(), {}, &models); !status.ok()) {
+    return FromGrpcStatus(status);
+  }
   for (const v1::Model& model : models.models()) {
     if (!model.not_serving_because().empty()) return model.not_serving_because();
   }

@@ -40,8 +40,9 @@ class RouterCalls {
     v1::ListModelsResponse models;
   };
   absl::StatusOr<HealthAndModels> HealthWithModels();
-  // Why the router does not serve, as ListModels says; empty if it serves, or does not say so soon.
-  std::string WhyNotServing();
+  // Why the router does not serve, as ListModels says; empty if it serves. The call's status if the
+  // router does not answer soon.
+  absl::StatusOr<std::string> WhyNotServing();
   // Returns OK once Inference is SERVING; meanwhile the router may be absent or come and go.
   absl::Status WaitUntilServing();
 
