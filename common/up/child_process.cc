@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace baton {
 namespace {
@@ -119,7 +120,9 @@ absl::StatusOr<std::string> OutputOf(const std::string& program,
   while (waitpid(*child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    return absl::UnavailableError(absl::StrCat(program, " failed"));
+    return absl::UnavailableError(absl::StrCat(program, " ", absl::StrJoin(arguments, " "),
+                                               " failed; it is broken, or not of "
+                                               "this version: build or install all programs anew"));
   }
   return text;
 }
