@@ -174,7 +174,8 @@ std::string FolderName(const std::string& folder) {
 int Main(int argc, char** argv) {
   BlockStopSignals();
   const auto rest = StartProgram(argc, argv, {kUsage, FlagGroups()});
-  if (!rest.empty()) RefuseToStart(absl::StrCat("unexpected argument '", rest[0], "'"));
+  if (!rest.empty())
+    RefuseToStart(absl::StrCat("'", rest[0], "' is not expected here; flags begin with --"));
   RouterServer::Options options = OptionsFromFlags();
   const absl::Duration grace =
       CheckedTime("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());

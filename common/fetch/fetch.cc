@@ -115,8 +115,9 @@ absl::StatusOr<HttpReply> WithRetries(const FetchOptions& options, const std::st
                                                  : std::string(reply.transport.message());
     if (++failed >= options.attempts) {
       return absl::UnavailableError(absl::StrCat(
-          "can't fetch ", what, " from ", options.endpoint, ": ", why, ", ", failed,
-          " attempts in a row; check the address, name resolution and what lets this "
+          "can't fetch ", what, " from ", options.endpoint, ": ", why, " (", failed,
+          failed == 1 ? " attempt" : " attempts in a row",
+          "); check the address, name resolution and what lets this "
           "machine out (HTTPS_PROXY, a NetworkPolicy). What has arrived stays, and the "
           "next run goes on from there"));
     }
@@ -255,8 +256,11 @@ absl::Status Failed(const char* what, const fs::path& path) {
   const int error = errno;
   const std::string words = absl::StrCat("can't ", what, " ", path.string(), ": ",
                                          std::generic_category().message(error));
-  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(words)
-                                            : absl::FailedPreconditionError(words);
+  return error == ENOSPC || error == EDQUOT
+             ? absl::ResourceExhaustedError(
+                   absl::StrCat(words, "; free space, or take a larger volume"))
+             : absl::FailedPreconditionError(
+                   absl::StrCat(words, "; take a folder that this user may write"));
 }
 
 // Brings `part` to the file's size, from where it stands.
@@ -368,8 +372,9 @@ absl::Status Fetch(const FetchOptions& options) {
   std::error_code failed;
   fs::create_directories(options.folder, failed);
   if (failed)
-    return absl::FailedPreconditionError(
-        absl::StrCat("can't make the folder ", options.folder, ": ", failed.message()));
+    return absl::FailedPreconditionError(absl::StrCat("can't make the folder ", options.folder,
+                                                      ": ", failed.message(),
+                                                      "; take one that this user may make"));
   const std::string lock_name = absl::StrCat(options.folder, "/.baton-fetch.lock");
   const int lock = open(lock_name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock < 0) return Failed("write", lock_name);

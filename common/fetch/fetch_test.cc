@@ -218,7 +218,7 @@ TEST_F(FetchTest, WaitsForABusyHubAndNamesOneThatIsNotThere) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("can't fetch the list of files from "
                                                 "http://127.0.0.1:1: "),
-                                      HasSubstr("3 attempts in a row; check the address")));
+                                      HasSubstr("(3 attempts in a row); check the address")));
 }
 
 TEST_F(FetchTest, SaysWhatTheHubsRefusalsMean) {
@@ -311,7 +311,8 @@ TEST_F(FetchTest, TheProgramTakesItsFlagsAndEndsByTheOutcome) {
   EXPECT_THAT(run("--to=/tmp"), HasSubstr("2 baton-fetch: takes the name of one model"));
   EXPECT_THAT(run("org/model"), HasSubstr("2 baton-fetch: --to is missing"));
   EXPECT_THAT(run("'org/mod el' --to=a"), HasSubstr("have letters, digits and -_./ alone"));
-  EXPECT_THAT(run("org/model --to=a --attempts=0"), HasSubstr("--attempts is 0 or less"));
+  EXPECT_THAT(run("org/model --to=a --attempts=0"),
+              HasSubstr("--attempts is 0; it takes 1 or more"));
   EXPECT_THAT(run("org/model --to=a --token-file=/none"), HasSubstr("can't read /none"));
 }
 

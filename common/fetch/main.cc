@@ -1,5 +1,7 @@
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -63,8 +65,9 @@ int main(int argc, char** argv) {
                                         "': names of models and revisions have letters, digits "
                                         "and -_./ alone"));
   }
-  if (options.folder.empty()) baton::RefuseToStart("--to is missing: the folder to fill");
-  if (options.attempts < 1) baton::RefuseToStart("--attempts is 0 or less; it takes 1 or more");
+  if (options.folder.empty()) baton::RefuseToStart("--to is missing; it takes the folder to fill");
+  if (options.attempts < 1)
+    baton::RefuseToStart(absl::StrCat("--attempts is ", options.attempts, "; it takes 1 or more"));
   options.endpoint = absl::GetFlag(FLAGS_endpoint);
   if (options.endpoint.empty()) options.endpoint = Environment("HF_ENDPOINT");
   if (options.endpoint.empty()) options.endpoint = "https://huggingface.co";
@@ -75,13 +78,21 @@ int main(int argc, char** argv) {
   options.token = Environment("HF_TOKEN");
   if (!token_file.empty()) {
     std::ifstream in(token_file);
-    if (!in) baton::RefuseToStart(absl::StrCat("--token-file: can't read ", token_file));
+    if (!in) {
+      baton::RefuseToStart(absl::StrCat("--token-file: can't read ", token_file, ": ",
+                                        std::strerror(errno),
+                                        "; it takes a file with the hub's token in it"));
+    }
     options.token.assign(std::istreambuf_iterator<char>(in), {});
   }
   options.token = std::string(absl::StripAsciiWhitespace(options.token));
   for (const char c : options.token) {
-    if (!absl::ascii_isgraph(c))
-      baton::RefuseToStart("the token has a space or a control character in it");
+    if (!absl::ascii_isgraph(c)) {
+      // Not the token itself: messages end up in logs.
+      baton::RefuseToStart(absl::StrCat(token_file.empty() ? "$HF_TOKEN" : "--token-file",
+                                        ": the token has a space or a control character in it; "
+                                        "give it as the hub shows it"));
+    }
   }
   options.say = [](absl::string_view line) {
     const std::string text = absl::StrCat(line, "\n");

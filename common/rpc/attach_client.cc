@@ -381,10 +381,13 @@ absl::StatusOr<std::vector<std::string>> ParseRouters(absl::string_view list) {
   std::vector<std::string> routers = absl::StrSplit(list, ',', absl::SkipWhitespace());
   for (const std::string& router : routers) {
     if (!IsHostPort(router) || PortOf(router) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("router '", router, "' is not HOST:PORT"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--routers: '", router, "' is not HOST:PORT with a port from 1 to 65535"));
     }
   }
-  if (routers.empty()) return absl::InvalidArgumentError("no router is given");
+  if (routers.empty())
+    return absl::InvalidArgumentError(
+        "--routers names no router; it takes HOST:PORT, or several with commas between them");
   return routers;
 }
 

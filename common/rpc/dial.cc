@@ -45,8 +45,8 @@ absl::StatusOr<std::string> AttachToken(const std::string& flag) {
   if (bad == token.end()) return token;
   // Not the token itself: messages end up in logs.
   return absl::InvalidArgumentError(absl::StrCat(
-      name, " takes visible ASCII characters without spaces; the one at ", bad - token.begin() + 1,
-      " of ", token.size(), " is ", static_cast<int>(static_cast<unsigned char>(*bad))));
+      name, " takes visible ASCII characters without spaces; character ", bad - token.begin() + 1,
+      " of ", token.size(), " has code ", static_cast<int>(static_cast<unsigned char>(*bad))));
 }
 
 void AddToken(grpc::ClientContext* context, const std::string& token) {

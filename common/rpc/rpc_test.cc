@@ -124,7 +124,7 @@ TEST(AttachTokenTest, IsWhatCanBeSentAndNeverEmptyByMistake) {
   const absl::Status newline = AttachToken("secret\n").status();
   EXPECT_EQ(newline.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(newline.message(), HasSubstr("--attach-token"));
-  EXPECT_THAT(newline.message(), HasSubstr("the one at 7 of 7 is 10"));
+  EXPECT_THAT(newline.message(), HasSubstr("character 7 of 7 has code 10"));
   EXPECT_THAT(newline.message(), Not(HasSubstr("secret")));
   setenv("BATON_ATTACH_TOKEN", "other", 1);
   EXPECT_EQ(*AttachToken(""), "other");

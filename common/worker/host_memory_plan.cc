@@ -70,9 +70,9 @@ class Planner {
     }
     const int64_t blocks = options_.kv_bytes ? Asked() : Automatic();
     if (blocks > kMostBlocks) {
-      return absl::InvalidArgumentError(absl::StrCat("--kv-bytes=", *options_.kv_bytes, " are ",
-                                                     blocks, " blocks of ", layout_.BlockBytes(),
-                                                     " bytes; a pool has at most ", kMostBlocks));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--kv-bytes=", *options_.kv_bytes, " are ", blocks, " blocks of ", layout_.BlockBytes(),
+          " bytes; a pool has at most ", kMostBlocks, ": take a smaller size, or auto"));
     }
     if (!Fits(std::max(blocks, Least()))) return DoesNotFit(std::max(blocks, Least()));
     if (blocks < Least()) return TooSmall(blocks);

@@ -136,6 +136,10 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
                                                    options.device_share,
                                                    "; it takes more than 0, and 1 at most"));
   }
+  if (!(options.memory_share > 0 && options.memory_share <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("--memory-share is ", options.memory_share,
+                                                   "; it takes more than 0, and 1 at most"));
+  }
   if (options.backend != "cpu" && options.backend != "fake" && !on_device) {
     return absl::InvalidArgumentError(absl::StrCat("--backend is '", options.backend,
                                                    "'; it takes cpu, cuda, cuda-emulated or fake"));

@@ -44,9 +44,9 @@ bundle() {
   folder=$(realpath -m -- "$folder")
   if [[ -n $archive ]]; then
     archive=$folder.tar.gz
-    [[ ! -e $archive ]] || die "$archive is there already"
+    [[ ! -e $archive ]] || die "$archive is there already; remove it, or name another folder"
   else
-    [[ ! -e $folder || -z $(ls -A "$folder") ]] || die "$folder is there already, and not empty"
+    [[ ! -e $folder || -z $(ls -A "$folder") ]] || die "$folder is there already, and not empty; empty it, or name another"
   fi
   need $mode "${build_packages[@]}" || exit 1
   compile "" OFF "${targets[@]}"

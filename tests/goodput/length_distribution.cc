@@ -1,7 +1,9 @@
 #include "tests/goodput/length_distribution.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -26,7 +28,9 @@ using Table = std::vector<std::pair<double, double>>;
 
 absl::StatusOr<Table> ReadTable(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("can't read the length table ", path));
+  if (!file)
+    return absl::NotFoundError(
+        absl::StrCat("can't read the length table ", path, ": ", std::strerror(errno)));
   Table table;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/host_port.h"
 #include "tests/goodput/command.h"
 #include "tests/goodput/http_get.h"
 
@@ -119,11 +120,16 @@ absl::Status CheckFlags(const LoadSpec& spec) {
   status.Update(CheckFits("prompt_scale", !workload.trace.empty(), "--trace"));
   status.Update(CheckFits("output_scale", !workload.trace.empty(), "--trace"));
   if (kind != ArrivalKind::kTrace && !FlagGiven("rate"))
-    status.Update(absl::InvalidArgumentError("--rate is needed, in requests per second"));
+    status.Update(
+        absl::InvalidArgumentError("--rate is needed, in requests per second, such as --rate=5"));
   if (FlagGiven("rate") && workload.arrivals.rate == 0) {  // within, it stands for the trace's own
     status.Update(absl::InvalidArgumentError(
         "--rate=0 is not 0.0001 to 10000 requests per second; a trace has its own rate when none "
         "is given"));
+  }
+  if (!IsHostPort(spec.endpoint)) {
+    status.Update(absl::InvalidArgumentError(absl::StrCat(
+        "--endpoint is '", spec.endpoint, "'; it takes HOST:PORT, such as 127.0.0.1:50051")));
   }
   for (const std::string& url : spec.metrics_urls) {
     if (const auto parsed = ParseHttpUrl(url); !parsed.ok())

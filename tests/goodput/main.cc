@@ -74,16 +74,17 @@ const Command& CommandOf(const std::vector<std::string>& words) {
   for (const std::string& flag : GivenFlags()) {
     if (absl::StartsWith(flag, "log_")) continue;  // every program's
     if (absl::c_linear_search(command->flags, flag)) continue;
-    RefuseToStart(
-        absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ", words[0]));
+    RefuseToStart(absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ",
+                               words[0], "; ", words[0], " --help lists those there are"));
   }
   const size_t given = words.size() - 1;
   if (given > command->most_words) {
     RefuseToStart(absl::StrCat("'", words.back(), "' is one word too many for ", words[0]));
   }
   if (given < command->least_words) {
-    RefuseToStart(
-        absl::StrCat(words[0], " needs ", command->least_words, " words, and has ", given));
+    RefuseToStart(absl::StrCat(words[0], " needs ", command->least_words,
+                               command->least_words == 1 ? " file" : " files", ", and was given ",
+                               given, "; ", words[0], " --help says which"));
   }
   return *command;
 }

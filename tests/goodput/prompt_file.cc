@@ -1,5 +1,7 @@
 #include "tests/goodput/prompt_file.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include "absl/strings/ascii.h"
@@ -43,7 +45,9 @@ absl::StatusOr<FilePrompt> ParseLine(absl::string_view line, bool is_json) {
 
 absl::StatusOr<std::vector<FilePrompt>> ReadPromptFile(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("can't read the prompt file ", path));
+  if (!file)
+    return absl::NotFoundError(
+        absl::StrCat("can't read the prompt file ", path, ": ", std::strerror(errno)));
   const bool is_json = file.peek() == '{';
   std::vector<FilePrompt> prompts;
   std::string line;

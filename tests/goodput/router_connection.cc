@@ -70,7 +70,8 @@ absl::Status RouterConnection::Connect(const Options& options, StopFlag* stop) {
       return absl::UnavailableError(
           absl::StrCat("can't reach the router at ", options.endpoint, " within ",
                        absl::FormatDuration(options.connect_timeout), ": ",
-                       status.ok() ? "it answers only now" : status.error_message()));
+                       status.ok() ? "it answers only now" : status.error_message(),
+                       "; start one (./baton up), or name another with --endpoint"));
     }
   }
   return absl::OkStatus();
@@ -89,7 +90,7 @@ absl::Status RouterConnection::AskForModel(const Options& options) {
   if (options.model.empty() && response.models_size() != 1) {
     return absl::InvalidArgumentError(absl::StrCat("the router at ", options.endpoint, " serves ",
                                                    response.models_size(), " models (", names,
-                                                   "): one must be named"));
+                                                   "); name one with --model"));
   }
   for (const v1::Model& model : response.models()) {
     if (!options.model.empty() && model.name() != options.model) continue;

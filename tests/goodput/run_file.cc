@@ -394,7 +394,12 @@ absl::StatusOr<RunResult> ReadRunFile(const std::string& path) {
 absl::Status CheckWritable(const std::string& path) {
   const bool existed = access(path.c_str(), F_OK) == 0;
   FILE* file = std::fopen(path.c_str(), "a");
-  if (file == nullptr) return FileError("can't write", path);
+  if (file == nullptr) {
+    const absl::Status status = FileError("can't write", path);
+    return absl::Status(status.code(), absl::StrCat(status.message(),
+                                                    "; take a path in a folder that is there and "
+                                                    "that this user may write"));
+  }
   std::fclose(file);
   if (!existed) std::remove(path.c_str());
   return absl::OkStatus();

@@ -18,14 +18,16 @@ constexpr double kMost = LengthDistribution::kLongest;
 
 absl::Status CheckWorkload(const WorkloadSpec& workload) {
   if (!workload.trace.empty() && !workload.prompts.empty())
-    return absl::InvalidArgumentError("a trace and a prompt file exclude each other");
+    return absl::InvalidArgumentError("--trace and --prompts exclude each other; give one of them");
   if (workload.arrivals.kind == ArrivalKind::kTrace && workload.trace.empty())
-    return absl::InvalidArgumentError("arrivals as in a trace need one");
+    return absl::InvalidArgumentError("--arrivals=trace needs --trace");
   if (workload.prompts.empty() && workload.trace.empty() && workload.prompt_tokens.empty())
     return absl::InvalidArgumentError(
-        "the length of prompts is not told: a trace, a prompt file or a length is needed");
+        "the length of prompts is not told; give --prompt-tokens, such as --prompt-tokens=64, or "
+        "--prompts or --trace");
   if (!workload.prompts.empty() && !workload.prompt_tokens.empty())
-    return absl::InvalidArgumentError("the prompts of a file have their own lengths");
+    return absl::InvalidArgumentError(
+        "--prompt-tokens with --prompts, whose prompts have their own lengths; give one of them");
   for (const double scale : {workload.prompt_scale, workload.output_scale}) {
     if (!(scale >= 1e-4 && scale <= 1e4)) {
       return absl::InvalidArgumentError(
@@ -66,10 +68,11 @@ class LengthSource {
         std::any_of(schedule->prompts.begin(), schedule->prompts.end(),
                     [](const FilePrompt& prompt) { return prompt.output_tokens == 0; })) {
       return absl::InvalidArgumentError(
-          "the prompt file does not tell the output tokens of every prompt: a length is needed");
+          "--prompts does not tell the output tokens of every prompt; give --output-tokens too");
     }
     if (workload.trace.empty() && schedule->prompts.empty() && !source.output_.has_value())
-      return absl::InvalidArgumentError("the length of answers is not told");
+      return absl::InvalidArgumentError(
+          "the length of answers is not told; give --output-tokens, such as --output-tokens=32");
     return source;
   }
 

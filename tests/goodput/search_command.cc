@@ -188,7 +188,8 @@ absl::StatusOr<Plan> MakePlan() {
                   .least_requests = static_cast<double>(absl::GetFlag(FLAGS_least_requests)),
                   .seed = plan.spec.seed};
   if (!FlagGiven("rate"))
-    return absl::InvalidArgumentError("--rate is needed: the rate at which the search begins");
+    return absl::InvalidArgumentError(
+        "--rate is needed, the rate at which the search begins, such as --rate=5");
   if (absl::Status status = CheckOptions(plan.options); !status.ok()) return status;
   plan.budget = absl::GetFlag(FLAGS_time_budget);
   if (plan.budget <= absl::ZeroDuration())

@@ -1,7 +1,9 @@
 #include "tests/goodput/slo_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -101,7 +103,9 @@ absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& tex
 
 absl::StatusOr<SloFile> ReadSloFile(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("can't read the SLO file ", path));
+  if (!file)
+    return absl::NotFoundError(
+        absl::StrCat("can't read the SLO file ", path, ": ", std::strerror(errno)));
   std::stringstream text;
   text << file.rdbuf();
   return ParseSlo(path, text.str());

@@ -1,6 +1,8 @@
 #include "tests/goodput/trace.h"
 
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "absl/strings/ascii.h"
@@ -96,7 +98,9 @@ double Trace::Period() const {
 
 absl::StatusOr<Trace> ReadTrace(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("can't read the trace ", path));
+  if (!file)
+    return absl::NotFoundError(
+        absl::StrCat("can't read the trace ", path, ": ", std::strerror(errno)));
   const bool is_mooncake = file.peek() == '{';
   Trace trace;
   std::string text;
