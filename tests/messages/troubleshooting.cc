@@ -8,19 +8,21 @@
 
 namespace baton {
 
-const std::vector<std::string>& TroubleshootingMessages() {
+const std::vector<KnownMessage>& TroubleshootingMessages() {
   static const auto* messages = [] {
-    auto* found = new std::vector<std::string>;
+    auto* found = new std::vector<KnownMessage>;
     std::ifstream file(BATON_SOURCE_DIR "/docs/troubleshooting.md");
     BATON_CHECK(file.good());
     bool in_table = false;
+    std::string section;
     for (std::string line; std::getline(file, line);) {
+      if (absl::StartsWith(line, "## ")) section = line.substr(3);
       if (!absl::StartsWith(line, "|")) in_table = false;
       if (absl::StartsWith(line, "| message |")) in_table = true;
       if (!in_table || !absl::StartsWith(line, "| `")) continue;
       const size_t end = line.find("` |");
       BATON_CHECK(end != line.npos) << line;
-      found->push_back(line.substr(3, end - 3));
+      found->push_back({section, line.substr(3, end - 3)});
     }
     return found;
   }();
@@ -31,11 +33,12 @@ std::vector<std::string> FixedParts(absl::string_view message) {
   return absl::StrSplit(message, "…", absl::SkipEmpty());
 }
 
-bool IsInTroubleshooting(absl::string_view line) {
-  for (const std::string& message : TroubleshootingMessages()) {
+bool IsInTroubleshooting(absl::string_view line, absl::string_view section) {
+  for (const KnownMessage& message : TroubleshootingMessages()) {
+    if (!section.empty() && message.section != section) continue;
     size_t at = 0;
     bool fits = true;
-    for (const std::string& part : FixedParts(message)) {
+    for (const std::string& part : FixedParts(message.text)) {
       const size_t found = line.find(part, at);
       fits = fits && found != line.npos;
       if (!fits) break;

@@ -1,60 +1,101 @@
-// docs/troubleshooting.md says nothing that no program says.
+// docs/troubleshooting.md says nothing that no program says, and leaves out nothing that one says.
 
 #include "tests/messages/troubleshooting.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
+#include "tests/messages/source_messages.h"
 
 namespace baton {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The shipped sources, one after the other, with string literals that follow each other joined.
+constexpr char kChartSection[] = "Helm refuses the values";
+constexpr char kPodSection[] = "Pods";
+
+std::string Contents(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The files of a folder of the repository and of those in it; or the one file; or, of
+// "folder/*END", those of the folder whose names end so.
+std::vector<fs::path> FilesOf(const std::string& name) {
+  const fs::path top = fs::path(BATON_SOURCE_DIR) / name.substr(0, name.find('*'));
+  const std::string end = name.find('*') == name.npos ? "" : name.substr(name.find('*') + 1);
+  if (fs::is_regular_file(top)) return {top};
+  std::vector<fs::path> files;
+  if (!fs::is_directory(top)) ADD_FAILURE() << "there is no " << name;
+  std::error_code none;
+  for (const auto& entry : fs::recursive_directory_iterator(top, none)) {
+    if (entry.is_regular_file() && absl::EndsWith(entry.path().string(), end)) {
+      files.push_back(entry.path());
+    }
+  }
+  EXPECT_FALSE(files.empty()) << name;
+  absl::c_sort(files);
+  return files;
+}
+
+bool IsProgramSource(const fs::path& path) {
+  const std::string name = path.filename();
+  return (path.extension() == ".cc" || path.extension() == ".h") &&
+         !absl::StrContains(name, "_test") && !absl::StrContains(name, "for_tests");
+}
+
+// String literals that follow each other are joined, and escapes are undone.
+std::string Joined(const std::string& all) {
+  std::string joined;
+  joined.reserve(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] == '"' && (i == 0 || all[i - 1] != '\\')) {
+      const size_t next = all.find_first_not_of(" \n", i + 1);
+      if (next != all.npos && next > i + 1 && all[next] == '"' && all.find('\n', i + 1) < next) {
+        i = next;
+        continue;
+      }
+    }
+    joined.push_back(all[i]);
+  }
+  return absl::StrReplaceAll(joined, {{"\\\"", "\""}, {"\\\n", ""}});
+}
+
+// The shipped sources, one after the other.
 const std::string& Sources() {
   static const auto* text = [] {
-    auto* all = new std::string;
-    for (const char* top :
-         {"common", "kernels", "kv_transfer", "prefill_worker", "decode_worker", "router"}) {
-      for (const auto& entry : fs::recursive_directory_iterator(fs::path(BATON_SOURCE_DIR) / top)) {
-        const std::string name = entry.path().filename().string();
-        const std::string kind = entry.path().extension();
-        if ((kind != ".cc" && kind != ".h") || absl::StrContains(name, "_test")) continue;
-        std::ifstream file(entry.path());
-        all->append(std::istreambuf_iterator<char>(file), {});
+    std::string programs, others;
+    for (const char* top : {"common", "kernels", "kv_transfer", "prefill_worker", "decode_worker",
+                            "router", "tests/goodput"}) {
+      for (const fs::path& path : FilesOf(top)) {
+        if (IsProgramSource(path)) programs += Contents(path);
       }
     }
-    std::string joined;
-    joined.reserve(all->size());
-    for (size_t i = 0; i < all->size(); ++i) {
-      if ((*all)[i] == '"' && (i == 0 || (*all)[i - 1] != '\\')) {
-        const size_t next = all->find_first_not_of(" \n", i + 1);
-        if (next != all->npos && next > i + 1 && (*all)[next] == '"' &&
-            all->find('\n', i + 1) < next) {
-          i = next;
-          continue;
-        }
-      }
-      joined.push_back((*all)[i]);
+    for (const char* top : {"helm/templates", "baton", "tests/commands"}) {
+      for (const fs::path& path : FilesOf(top)) others += Contents(path);
     }
-    *all = absl::StrReplaceAll(joined, {{"\\\"", "\""}});
-    return all;
+    return new std::string(
+        absl::StrCat(Joined(programs), absl::StrReplaceAll(Joined(others), {{"%%", "%"}})));
   }();
   return *text;
 }
 
 TEST(TroubleshootingTest, EveryMessageStandsInTheSources) {
   EXPECT_GE(TroubleshootingMessages().size(), 60u);
-  for (const std::string& message : TroubleshootingMessages()) {
+  for (const KnownMessage& message : TroubleshootingMessages()) {
     size_t fixed = 0;
-    for (const std::string& whole : FixedParts(message)) {
+    for (const std::string& whole : FixedParts(message.text)) {
       absl::string_view part = whole;
       fixed += part.size();
       // What stands at the ends of a part may be another literal's.
@@ -63,15 +104,147 @@ TEST(TroubleshootingTest, EveryMessageStandsInTheSources) {
       };
       while (!part.empty() && is_mark(part.front())) part.remove_prefix(1);
       while (!part.empty() && is_mark(part.back())) part.remove_suffix(1);
-      EXPECT_TRUE(absl::StrContains(Sources(), part)) << "'" << part << "' of: " << message;
+      EXPECT_TRUE(absl::StrContains(Sources(), part)) << "'" << part << "' of: " << message.text;
     }
-    EXPECT_GE(fixed, 5u) << "fits everything: " << message;
+    EXPECT_GE(fixed, 5u) << "fits everything: " << message.text;
   }
 }
 
 TEST(TroubleshootingTest, ALineThatNoProgramWritesIsNotFound) {
   EXPECT_FALSE(IsInTroubleshooting("baton-router: something else went wrong"));
   EXPECT_TRUE(IsInTroubleshooting("baton-router: flag --listen needs a value"));
+  EXPECT_FALSE(IsInTroubleshooting("baton-router: flag --listen needs a value", kChartSection));
+}
+
+// What to read for messages, and what of it is no end of a program.
+struct Covered {
+  std::vector<SourceMessage> (*messages_of)(absl::string_view source);
+  std::vector<std::string> files;  // and folders
+  std::string section;             // where a row has to be; anywhere if it is empty
+  std::vector<std::string> no_end;
+};
+
+// "--listen: …": what stands before a message that is made elsewhere.
+bool OnlyNamesFlag(absl::string_view text) {
+  return absl::StartsWith(text, "--") && absl::EndsWith(text, ": …") &&
+         absl::c_count(text, ' ') == 1;
+}
+
+// Returns how many messages there are.
+size_t ExpectRows(const Covered& covered) {
+  size_t found = 0;
+  for (const std::string& name : covered.files) {
+    for (const fs::path& path : FilesOf(name)) {
+      if (covered.messages_of == MessagesOfProgram && !IsProgramSource(path)) continue;
+      for (const SourceMessage& message : covered.messages_of(Contents(path))) {
+        if (absl::c_linear_search(covered.no_end, message.text) || OnlyNamesFlag(message.text)) {
+          continue;
+        }
+        ++found;
+        EXPECT_TRUE(IsInTroubleshooting(message.text, covered.section))
+            << fs::relative(path, BATON_SOURCE_DIR).string() << ":" << message.line
+            << ": docs/troubleshooting.md has no row for: " << message.text;
+      }
+    }
+  }
+  return found;
+}
+
+TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
+  const size_t found = ExpectRows(
+      {.messages_of = MessagesOfProgram,
+       .files = {"common/up",
+                 "common/fetch",
+                 "common/base/byte_size.cc",
+                 "common/base/listen_check.cc",
+                 "common/base/page_in.cc",
+                 "common/base/program.cc",
+                 "common/metrics/metrics_flag.cc",
+                 "common/metrics/metrics_server.cc",
+                 "common/model/checkpoint.cc",
+                 "common/model/folder_advice.cc",
+                 "common/model/json_reader.cc",
+                 "common/model/model.cc",
+                 "common/model/safetensors_file.cc",
+                 "common/rpc/attach_client.cc",
+                 "common/rpc/dial.cc",
+                 "common/rpc/rpc_server.cc",
+                 "common/rpc/serving_mode.cc",
+                 "common/tokenizer/json_node.cc",
+                 "common/worker/host_memory_plan.cc",
+                 "common/worker/memory_plan.cc",
+                 "common/worker/model_host.cc",
+                 "common/worker/worker_host.cc",
+                 "decode_worker/*main.cc",
+                 "kernels/cpu/dispatch.cc",
+                 "kernels/cuda/open_cuda_device.cc",
+                 "kv_transfer/device_path.cc",
+                 "kv_transfer/memory_budget.cc",
+                 "kv_transfer/ucx_devices.cc",
+                 "kv_transfer/ucx_settings.cc",
+                 "prefill_worker/*main.cc",
+                 "router/main.cc",
+                 "router/served_identity.cc",
+                 "router/client/main.cc",
+                 "router/client/generate_request.cc"},
+       .no_end = {// Of the folder's lock, and what stands before another text.
+                  "another process holds the lock", "… (… help)", "…: …: …", "--mode is '…'; …",
+                  // What a value was expected to be.
+                  "a number from … to …", "true or false", "a string", "…, or a list of such",
+                  "at most … lists of 1 to … of …", "an object",
+                  // Of the way to one peer's memory, while it runs.
+                  "its owner can't export it", "it is on another node",
+                  "its owner has not registered it",
+                  "device memory that can't be read as asked: …"}});
+  EXPECT_GE(found, 150u);
+}
+
+TEST(TroubleshootingTest, EveryRefusalOfTheLoadTesterHasARow) {
+  const size_t found =
+      ExpectRows({.messages_of = MessagesOfProgram,
+                  .files = {"tests/goodput/main.cc", "tests/goodput/arrivals.cc",
+                            "tests/goodput/diff_command.cc", "tests/goodput/length_distribution.cc",
+                            "tests/goodput/load.cc", "tests/goodput/load_flags.cc",
+                            "tests/goodput/report_command.cc", "tests/goodput/router_connection.cc",
+                            "tests/goodput/run_command.cc", "tests/goodput/schedule.cc",
+                            "tests/goodput/search_command.cc", "tests/goodput/serving_mode.cc",
+                            "tests/goodput/search/compared_modes.cc", "tests/goodput/slo_file.cc",
+                            "tests/goodput/slo_folder.cc", "tests/goodput/slos_command.cc",
+                            "tests/goodput/unloaded.cc", "tests/goodput/verdict_command.cc"},
+                  .no_end = {"…:…: …: …"}});
+  EXPECT_GE(found, 60u);
+}
+
+TEST(TroubleshootingTest, EveryRefusalOfARequestHasARow) {
+  const size_t found = ExpectRows(
+      {.messages_of = MessagesOfProgram,
+       .files = {"common/sampling/sampling_options.cc", "router/inference_service.cc",
+                 "router/request_check.cc", "router/router_core.cc", "router/slo_verdict.cc"}});
+  EXPECT_GE(found, 30u);
+}
+
+TEST(TroubleshootingTest, EveryEndOfTheFrontDoorHasARow) {
+  const size_t found = ExpectRows(
+      {.messages_of = MessagesOfScript,
+       .files = {"baton", "tests/commands"},
+       .no_end = {
+           "baton: …", "baton: … (./baton help)",
+           // What it does, and has done.
+           "installing … Debian packages:", "building in …; the first time takes some minutes",
+           "all packages are there", "…: … bytes", "…: … bytes; tar -xzf unpacks it to …/"}});
+  EXPECT_GE(found, 25u);
+}
+
+TEST(TroubleshootingTest, EveryRefusalOfTheChartHasARow) {
+  size_t found = 0;
+  for (const fs::path& path : FilesOf("helm/templates")) {
+    const std::string name = fs::relative(path, BATON_SOURCE_DIR);
+    found +=
+        ExpectRows({.messages_of = MessagesOfTemplate,
+                    .files = {name},
+                    .section = absl::StrContains(name, "/tests/") ? kPodSection : kChartSection});
+  }
+  EXPECT_GE(found, 35u);
 }
 
 }  // namespace

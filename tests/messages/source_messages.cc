@@ -1,0 +1,303 @@
+#include "tests/messages/source_messages.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+
+namespace baton {
+namespace {
+
+constexpr char kValue[] = "…";
+constexpr size_t kLeastFixed = 4;         // bytes of a text that says something
+constexpr size_t kMostAlternatives = 64;  // of one message
+
+// Functions, beside those that make a status, whose argument is a message.
+constexpr absl::string_view kTellers[] = {"Fail",          "Refuse",     "RefuseCommandLine",
+                                          "RefuseToStart", "SayFailure", "Refused"};
+
+bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Whether a literal begins at `at`. The quote in 1'000 begins none.
+bool IsLiteral(absl::string_view text, size_t at) {
+  return text[at] == '"' || (text[at] == '\'' && (at == 0 || !IsWord(text[at - 1])));
+}
+
+// The place after the literal that begins at `at`.
+size_t AfterLiteral(absl::string_view text, size_t at) {
+  const char quote = text[at];
+  for (++at; at < text.size() && text[at] != quote; ++at) {
+    if (text[at] == '\\') ++at;
+  }
+  return std::min(at + 1, text.size());
+}
+
+// The place after the bracket that closes the one at `at`.
+size_t AfterBrackets(absl::string_view text, size_t at) {
+  int depth = 0;
+  while (at < text.size()) {
+    if (IsLiteral(text, at)) {
+      at = AfterLiteral(text, at);
+      continue;
+    }
+    if (absl::StrContains("([{", text[at])) ++depth;
+    if (absl::StrContains(")]}", text[at]) && --depth == 0) return at + 1;
+    ++at;
+  }
+  return at;
+}
+
+// The source with spaces in place of comments and of what is in raw strings.
+std::string WithoutComments(absl::string_view source) {
+  std::string text(source);
+  const auto blank = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < std::min(end, text.size()); ++i) {
+      if (text[i] != '\n') text[i] = ' ';
+    }
+    return std::min(end, text.size());
+  };
+  for (size_t at = 0; at < text.size();) {
+    if (text.compare(at, 2, "//") == 0) {
+      at = blank(at, text.find('\n', at));
+    } else if (text.compare(at, 3, "R\"(") == 0) {
+      at = blank(at, text.find(")\"", at) + 2);
+    } else if (IsLiteral(text, at)) {
+      at = AfterLiteral(text, at);
+    } else {
+      ++at;
+    }
+  }
+  return text;
+}
+
+struct Part {
+  absl::string_view text;
+  char end;  // what it ends with: a separator, or 0
+};
+
+// The parts of an expression between separators that stand in no brackets and no literal.
+std::vector<Part> Split(absl::string_view text, absl::string_view separators) {
+  std::vector<Part> parts;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (IsLiteral(text, at)) {
+      at = AfterLiteral(text, at);
+    } else if (absl::StrContains("([{", text[at])) {
+      at = AfterBrackets(text, at);
+    } else if (text.substr(at, 2) == "::") {
+      at += 2;
+    } else {
+      if (absl::StrContains(separators, text[at])) {
+        parts.push_back({text.substr(begin, at - begin), text[at]});
+        begin = at + 1;
+      }
+      ++at;
+    }
+  }
+  parts.push_back({text.substr(begin), 0});
+  return parts;
+}
+
+std::string Unescaped(absl::string_view literal) {
+  return absl::StrReplaceAll(literal, {{"\\\"", "\""}, {"\\\\", "\\"}, {"\\n", "\n"}});
+}
+
+// A format with "…" in place of what it takes: %d, %5.1f, %-10s, %s.
+std::string WithoutFormats(absl::string_view format) {
+  std::string text;
+  for (size_t at = 0; at < format.size(); ++at) {
+    if (format[at] != '%') {
+      text += format[at];
+    } else if (format.substr(at, 2) == "%%") {
+      text += format[at++];
+    } else {
+      while (++at < format.size() && !std::isalpha(static_cast<unsigned char>(format[at]))) {
+      }
+      text += kValue;
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> TextsOf(absl::string_view expression);
+
+// What the function makes of its arguments, if it is one that puts texts together.
+std::vector<std::string> TextsOfCall(absl::string_view function,
+                                     const std::vector<Part>& arguments) {
+  std::vector<std::string> texts = {""};
+  if (function == "StrFormat") {
+    texts = TextsOf(arguments[0].text);
+    for (std::string& text : texts) text = WithoutFormats(text);
+    return texts;
+  }
+  if (function != "StrCat") return {kValue};
+  for (const Part& argument : arguments) {
+    std::vector<std::string> longer;
+    for (const std::string& text : texts) {
+      for (const std::string& more : TextsOf(argument.text)) {
+        if (longer.size() < kMostAlternatives) longer.push_back(absl::StrCat(text, more));
+      }
+    }
+    texts = std::move(longer);
+  }
+  return texts;
+}
+
+// What an expression can be, "…" where that can't be seen.
+std::vector<std::string> TextsOf(absl::string_view expression) {
+  expression = absl::StripAsciiWhitespace(expression);
+  if (expression.empty()) return {""};
+  const std::vector<Part> choice = Split(expression, "?:");
+  if (choice.size() >= 3 && choice[0].end == '?') {
+    int open = 0;
+    size_t colon = choice[0].text.size();
+    for (size_t i = 1; i < choice.size(); ++i) {
+      colon += 1 + choice[i].text.size();
+      if (choice[i].end == '?') ++open;
+      if (choice[i].end == ':' && open-- == 0) break;
+    }
+    const size_t first = choice[0].text.size() + 1;
+    std::vector<std::string> texts = TextsOf(expression.substr(first, colon - first));
+    for (std::string& text : TextsOf(expression.substr(std::min(colon + 1, expression.size())))) {
+      texts.push_back(std::move(text));
+    }
+    return texts;
+  }
+  if (expression[0] == '"') {
+    std::string text;
+    size_t at = 0;
+    while (at < expression.size() && expression[at] == '"') {
+      const size_t end = AfterLiteral(expression, at);
+      text += Unescaped(expression.substr(at + 1, end - at - 2));
+      at = end;
+      while (at < expression.size() && absl::ascii_isspace(expression[at])) ++at;
+    }
+    return {at == expression.size() ? text : kValue};
+  }
+  absl::string_view name = expression.substr(0, expression.find('('));
+  if (name.size() < expression.size() &&
+      AfterBrackets(expression, name.size()) == expression.size()) {
+    const absl::string_view inner =
+        expression.substr(name.size() + 1, expression.size() - name.size() - 2);
+    absl::ConsumePrefix(&name, "absl::");
+    return TextsOfCall(name, Split(inner, ","));
+  }
+  return {kValue};
+}
+
+int LineOf(absl::string_view source, size_t at) {
+  return 1 + static_cast<int>(absl::c_count(source.substr(0, at), '\n'));
+}
+
+void Add(absl::string_view source, size_t at, std::string text,
+         std::vector<SourceMessage>* messages) {
+  const std::string twice = absl::StrCat(kValue, kValue);
+  while (absl::StrContains(text, twice)) text = absl::StrReplaceAll(text, {{twice, kValue}});
+  if (absl::StrReplaceAll(text, {{kValue, ""}}).size() < kLeastFixed) return;
+  messages->push_back({LineOf(source, at), std::move(text)});
+}
+
+bool IsTeller(absl::string_view source, size_t begin, absl::string_view word) {
+  if (absl::c_linear_search(kTellers, word)) return true;
+  return absl::EndsWith(word, "Error") && absl::EndsWith(source.substr(0, begin), "absl::");
+}
+
+// The text of a shell between double quotes, whose first byte is at `at`.
+std::string ShellText(absl::string_view source, size_t at) {
+  std::string text;
+  while (at < source.size() && source[at] != '"') {
+    if (source[at] == '\\' && at + 1 < source.size()) {
+      if (source[at + 1] != '\n') text += source[at + 1];
+      at += 2;
+    } else if (source[at] != '$') {
+      text += source[at++];
+    } else {
+      text += kValue;
+      ++at;
+      if (at < source.size() && (source[at] == '(' || source[at] == '{')) {
+        // Brackets in a command are taken to be balanced; its quotes may not be.
+        const char open = source[at], close = open == '(' ? ')' : '}';
+        int depth = 0;
+        do {
+          depth += source[at] == open ? 1 : source[at] == close ? -1 : 0;
+        } while (++at < source.size() && depth > 0);
+      } else if (at < source.size() && !IsWord(source[at])) {
+        ++at;  // $*
+      } else {
+        while (at < source.size() && IsWord(source[at])) ++at;
+      }
+    }
+  }
+  return text;
+}
+
+// Calls `take` with the place after each `call` that begins a word.
+template <typename Take>
+void ForEachCall(absl::string_view source, absl::string_view call, const Take& take) {
+  for (size_t at = source.find(call); at != source.npos; at = source.find(call, at + 1)) {
+    if (at == 0 || !IsWord(source[at - 1])) take(at + call.size());
+  }
+}
+
+}  // namespace
+
+std::vector<SourceMessage> MessagesOfProgram(absl::string_view source) {
+  std::vector<SourceMessage> messages;
+  const std::string kept = WithoutComments(source);
+  const absl::string_view text = kept;
+  for (size_t at = 0; at < text.size();) {
+    if (IsLiteral(text, at)) {
+      at = AfterLiteral(text, at);
+      continue;
+    }
+    if (!IsWord(text[at])) {
+      ++at;
+      continue;
+    }
+    const size_t begin = at;
+    while (at < text.size() && IsWord(text[at])) ++at;
+    if (at == text.size() || text[at] != '(') continue;
+    if (!IsTeller(text, begin, text.substr(begin, at - begin))) continue;
+    const size_t end = AfterBrackets(text, at);
+    std::vector<Part> arguments = Split(text.substr(at + 1, end - at - 2), ",");
+    if (arguments.size() > 2) arguments.resize(2);
+    for (const Part& argument : arguments) {
+      for (std::string& one : TextsOf(argument.text)) Add(text, begin, std::move(one), &messages);
+    }
+  }
+  return messages;
+}
+
+std::vector<SourceMessage> MessagesOfScript(absl::string_view source) {
+  std::vector<SourceMessage> messages;
+  for (const absl::string_view call : {"die \"", "refuse \"", "say \""}) {
+    ForEachCall(source, call,
+                [&](size_t at) { Add(source, at, ShellText(source, at), &messages); });
+  }
+  return messages;
+}
+
+std::vector<SourceMessage> MessagesOfTemplate(absl::string_view source) {
+  std::vector<SourceMessage> messages;
+  const auto take_template = [&](size_t at) {
+    const size_t end = AfterLiteral(source, at - 1);
+    const std::string text = Unescaped(source.substr(at, end - at - 1));
+    Add(source, at, WithoutFormats(text), &messages);
+  };
+  ForEachCall(source, "fail (printf \"", take_template);
+  ForEachCall(source, "required \"", take_template);
+  ForEachCall(source, "fail \"", [&](size_t at) {
+    // Braces stand before it in a template, and other things in a script.
+    const absl::string_view line = source.substr(source.rfind('\n', at) + 1);
+    if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "{{")) return take_template(at);
+    Add(source, at, ShellText(source, at), &messages);
+  });
+  return messages;
+}
+
+}  // namespace baton
