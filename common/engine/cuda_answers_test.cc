@@ -12,6 +12,7 @@
 #include "common/engine/engine_host.h"
 #include "common/engine/one_process.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/open_emulated_device.h"
 
 namespace baton {
 namespace {

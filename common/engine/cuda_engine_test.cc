@@ -10,6 +10,7 @@
 #include "common/engine/one_process.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/emulated_runtime.h"
+#include "kernels/cuda/open_emulated_device.h"
 
 namespace baton {
 namespace {

@@ -15,6 +15,7 @@
 #include "common/worker/model_host.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/open_emulated_device.h"
 #include "kv_transfer/kv_meta.h"
 
 namespace baton {

@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/usable_cores.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/open_emulated_device.h"
 #include "kernels/fake/fake_backend.h"
 
 namespace baton {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -13,7 +11,7 @@ namespace baton {
 
 // A device with the kernels that were compiled for it.
 struct OpenedDevice {
-  std::string name;  // cuda or cuda-emulated: what flags and numerics ids call its kind
+  std::string name;  // what flags and numerics ids call its kind: "cuda" of a GPU
   std::unique_ptr<DeviceRuntime> runtime;
   KernelTable kernels;
 };
@@ -22,9 +20,5 @@ struct OpenedDevice {
 // FailedPrecondition tells what is missing: a build with CUDA, a driver, a device; Internal, why
 // the device that is there can't be used.
 absl::StatusOr<OpenedDevice> OpenCudaDevice(int index);
-// The device that tests use: a CPU that keeps a GPU's rules, thousands of times slower. The node
-// has eight of them. `fails_after_kernels`: as EmulatedOptions.
-absl::StatusOr<OpenedDevice> OpenEmulatedDevice(size_t memory_bytes, int index = 0,
-                                                int64_t fails_after_kernels = 0);
 
 }  // namespace baton

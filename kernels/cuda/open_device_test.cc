@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/open_emulated_device.h"
 #include "kernels/cuda/test_device.h"
 
 namespace baton {

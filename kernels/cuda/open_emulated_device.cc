@@ -1,8 +1,9 @@
+#include "kernels/cuda/open_emulated_device.h"
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/emulated_runtime.h"
-#include "kernels/cuda/open_device.h"
 
 namespace baton {
 namespace {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/program.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/open_emulated_device.h"
 
 ABSL_FLAG(std::string, device, "cuda", "cuda, or emulated: tiny shapes, figures that mean nothing");
 ABSL_FLAG(std::vector<std::string>, only, {},

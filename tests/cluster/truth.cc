@@ -5,6 +5,7 @@
 #include "common/model/checkpoint.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/open_emulated_device.h"
 
 namespace baton {
 namespace {
