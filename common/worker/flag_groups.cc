@@ -4,7 +4,7 @@
 
 namespace baton {
 
-std::vector<FlagGroup> WorkerFlagGroups(FlagGroup own) {
+std::vector<FlagGroup> WorkerFlagGroups(FlagGroup own, const std::vector<FlagGroup>& equipment) {
   std::vector<FlagGroup> groups = {
       {"Addresses", "listen advertise routers attach-token report-interval metrics-listen"},
       {"Model", "model model-name context random-weights weights-seed"}};
@@ -15,9 +15,9 @@ std::vector<FlagGroup> WorkerFlagGroups(FlagGroup own) {
        "kv-bytes memory-share usable-memory kv-type block-tokens kv-transports kv-net-device "
        "kv-device-path"},
       {"Stopping and hanging", "drain-grace hang-limit"},
-      {"Log", "log-level log-format"},
-      {"For tests", "emulated-device-bytes emulated-device-kernels"}};
+      {"Log", "log-level log-format"}};
   groups.insert(groups.end(), std::begin(kRest), std::end(kRest));
+  groups.insert(groups.end(), equipment.begin(), equipment.end());
   return groups;
 }
 

@@ -13,6 +13,7 @@
 #include "common/base/scratch_folder.h"
 #include "common/engine/engine.h"
 #include "common/worker/model_host.h"
+#include "common/worker/test_backends.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/open_emulated_device.h"
@@ -49,7 +50,7 @@ class ConfigFolder : public ScratchFolder {
 };
 
 ModelHost::Options OptionsOf(const std::string& model) {
-  ModelHost::Options options = {.backend = "cuda-emulated", .model = model};
+  ModelHost::Options options = {.backend = EmulatedBackendFactory(), .model = model};
   options.block_tokens = 16;
   options.most = {48, 6};
   options.device_share = 1;
@@ -79,11 +80,12 @@ TEST(MemoryPlanTest, CountsAllThatAWorkerTakes) {
     SCOPED_TRACE(model);
     ModelHost::Options options = OptionsOf(model);
     options.kv_bytes = 8 << 20;
-    options.emulated_bytes = 64 << 20;
+    constexpr size_t kDeviceBytes = 64 << 20;
+    options.backend = EmulatedBackendFactory(kDeviceBytes);
     if (model == config.path()) options.random_weights = 4;
     const auto host = ModelHost::Open(options);
     ASSERT_TRUE(host.ok()) << host.status();
-    EXPECT_EQ(FreeBehind(*host), options.emulated_bytes - host->memory->together());
+    EXPECT_EQ(FreeBehind(*host), kDeviceBytes - host->memory->together());
   }
 }
 
@@ -95,14 +97,14 @@ TEST(MemoryPlanTest, FitsToTheLastByteAndNotWithABlockMore) {
     ModelHost::Options options = OptionsOf(model);
     options.random_weights = 4;
     options.context = 512;
-    options.emulated_bytes = 64 << 20;
+    options.backend = EmulatedBackendFactory(64 << 20);
     options.kv_bytes = 4 << 20;
     const auto large = ModelHost::Open(options);
     ASSERT_TRUE(large.ok()) << large.status();
     const size_t block = large->layout.BlockBytes();
     ASSERT_GT(block, 4096u);
     const int blocks = large->blocks;
-    options.emulated_bytes = large->memory->together();
+    options.backend = EmulatedBackendFactory(large->memory->together());
 
     options.kv_bytes = blocks * block;
     const auto exact = ModelHost::Open(options);
@@ -129,7 +131,7 @@ TEST(MemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
   const ConfigFolder config;
   ModelHost::Options options = OptionsOf(config.path());
   options.random_weights = 4;
-  options.emulated_bytes = 2 << 20;
+  options.backend = EmulatedBackendFactory(2 << 20);
   options.device_share = 0.5;
   const absl::Status status = ModelHost::Open(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
@@ -148,7 +150,7 @@ TEST(MemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
   const absl::Status whole = ModelHost::Open(options).status();
   EXPECT_THAT(std::string(whole.message()), Not(HasSubstr("raise")));
   EXPECT_THAT(std::string(whole.message()), Not(HasSubstr("--max-batch")));
-  options.emulated_bytes = 64 << 10;
+  options.backend = EmulatedBackendFactory(64 << 10);
   EXPECT_THAT(std::string(ModelHost::Open(options).status().message()),
               AllOf(HasSubstr("what no flag makes smaller takes 0.00"), Not(HasSubstr("lower"))));
 }
@@ -157,7 +159,7 @@ TEST(MemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
   const ConfigFolder config;
   ModelHost::Options options = OptionsOf(config.path());
   options.random_weights = 4;
-  options.emulated_bytes = 64 << 20;
+  options.backend = EmulatedBackendFactory(64 << 20);
   std::string table;
   std::set<std::string> fields;
   options.on_plan = [&](const MemoryPlan& plan) {
@@ -187,7 +189,7 @@ TEST(MemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
 
 TEST(MemoryPlanTest, ALongestSequenceThatDoesNotFitNamesOneThatDoes) {
   ModelHost::Options options = OptionsOf(Folder("demo"));
-  options.emulated_bytes = 10 << 20;
+  options.backend = EmulatedBackendFactory(10 << 20);
   const absl::Status status = ModelHost::Open(options).status();
   ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   const std::string message(status.message());

@@ -11,8 +11,6 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/usable_cores.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/open_emulated_device.h"
-#include "kernels/fake/fake_backend.h"
 
 namespace baton {
 namespace {
@@ -31,19 +29,24 @@ absl::StatusOr<DType> KvType(const std::string& name, DType weights) {
       absl::StrCat("--kv-type is '", name, "'; it takes auto, f32, f16 or bf16"));
 }
 
+bool ComputesOnCpu(const BackendFactory& backend) {
+  return !backend.on_device() && backend.reads_weights();
+}
+
 absl::Status RefuseNumerics(const ModelHost::Options& options) {
   if (options.numerics == "auto") return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--numerics is '", options.numerics,
-                                                 "'; with --backend=", options.backend,
+                                                 "'; with --backend=", options.backend.name,
                                                  " it takes auto alone"));
 }
 
-absl::Status OpenFake(const ModelHost::Options& options, ModelHost* host) {
+absl::Status OpenWeightless(const ModelHost::Options& options, ModelHost* host) {
   if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
   if (options.random_weights) {
-    return absl::InvalidArgumentError("--random-weights with --backend=fake, which has no weights");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--random-weights with --backend=", options.backend.name, ", which has no weights"));
   }
-  host->backend = CreateFakeBackend({});
+  host->backend = options.backend.make_weightless();
   return absl::OkStatus();
 }
 
@@ -67,13 +70,10 @@ absl::Status OpenCpu(const ModelHost::Options& options, ModelHost* host) {
 
 absl::Status OpenDevice(const ModelHost::Options& options, ModelHost* host) {
   if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
-  absl::StatusOr<OpenedDevice> device =
-      options.backend == "cuda"
-          ? OpenCudaDevice(options.gpu)
-          : OpenEmulatedDevice(options.emulated_bytes, options.gpu, options.emulated_kernels);
+  absl::StatusOr<OpenedDevice> device = options.backend.open_device(options.gpu);
   if (!device.ok()) {
     return absl::Status(device.status().code(),
-                        absl::StrCat("--backend=", options.backend,
+                        absl::StrCat("--backend=", options.backend.name,
                                      options.gpu == 0 ? "" : absl::StrCat(", --gpu=", options.gpu),
                                      ": ", device.status().message()));
   }
@@ -91,8 +91,9 @@ absl::Status OpenCuda(ModelHost* host) {
                          .name = device.name,
                          .graphs = host->options.cuda_graphs});
   if (!backend.ok()) {
-    return absl::Status(backend.status().code(), absl::StrCat("--backend=", host->options.backend,
-                                                              ": ", backend.status().message()));
+    return absl::Status(
+        backend.status().code(),
+        absl::StrCat("--backend=", host->options.backend.name, ": ", backend.status().message()));
   }
   host->backend = *std::move(backend);
   return absl::OkStatus();
@@ -101,7 +102,7 @@ absl::Status OpenCuda(ModelHost* host) {
 absl::Status LoadModel(const ModelHost::Options& options, const ModelConfig& config,
                        ModelHost* host) {
   if (options.on_loading) options.on_loading();
-  if (options.backend == "fake") {
+  if (!options.backend.reads_weights()) {
     host->model = Model::WithoutWeights(config);
     return absl::OkStatus();
   }
@@ -125,12 +126,12 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--threads is ", options.threads, "; it takes 0 (all) to 1024"));
   }
-  const bool on_device = UsesDevice(options.backend);
-  if (options.gpu < 0 || (options.gpu > 0 && !on_device)) {
+  if (options.gpu < 0 || (options.gpu > 0 && !options.backend.on_device())) {
     return absl::InvalidArgumentError(
-        options.gpu < 0 ? absl::StrCat("--gpu is ", options.gpu, "; GPUs are numbered from 0")
-                        : absl::StrCat("--gpu=", options.gpu, " with --backend=", options.backend,
-                                       ", which uses none"));
+        options.gpu < 0
+            ? absl::StrCat("--gpu is ", options.gpu, "; GPUs are numbered from 0")
+            : absl::StrCat("--gpu=", options.gpu, " with --backend=", options.backend.name,
+                           ", which uses none"));
   }
   if (!(options.device_share > 0 && options.device_share <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat("--gpu-memory-utilization is ",
@@ -141,12 +142,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     return absl::InvalidArgumentError(absl::StrCat("--memory-share is ", options.memory_share,
                                                    "; it takes more than 0, and 1 at most"));
   }
-  if (options.backend != "cpu" && options.backend != "fake" && !on_device) {
-    return absl::InvalidArgumentError(absl::StrCat("--backend is '", options.backend,
-                                                   "'; it takes cpu, cuda, cuda-emulated or fake"));
-  }
   // Which of the names there are for the model's type of weights is known later.
-  if (options.backend == "cpu") {
+  if (ComputesOnCpu(options.backend)) {
     if (const auto any = ParseCpuNumerics(options.numerics, DType::kBF16); !any.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--numerics: ", any.status().message()));
     }
@@ -157,7 +154,7 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
 // The folder before any of its weights are read, so that what is wrong there is said at once.
 absl::StatusOr<ModelConfig> CheckFolder(const ModelHost::Options& options) {
   absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
-  if (!config.ok() || options.random_weights || options.backend == "fake") return config;
+  if (!config.ok() || options.random_weights || !options.backend.reads_weights()) return config;
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
   if (!checkpoint.ok()) return checkpoint.status();
   if (absl::Status status = Model::CheckTensors(*config, *checkpoint); !status.ok()) return status;
@@ -228,7 +225,7 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
   HostMemoryPlan::Options plan = {
       .config = config,
       .most = options.most,
-      .threads = options.backend == "cpu"
+      .threads = ComputesOnCpu(options.backend)
                      ? (options.threads > 0 ? options.threads : cpu::UsableCores())
                      : 1,
       .max_sequences = options.max_sequences,
@@ -274,24 +271,20 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
 
 }  // namespace
 
-bool UsesDevice(absl::string_view backend) {
-  return backend == "cuda" || backend == "cuda-emulated";
-}
-
 absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   if (absl::Status status = CheckFlags(options); !status.ok()) return status;
   ModelHost host;
   host.options = options;
-  const bool on_device = UsesDevice(options.backend);
+  const bool on_device = options.backend.on_device();
   const absl::StatusOr<ModelConfig> config = CheckFolder(options);
   if (!config.ok()) return config.status();
   absl::Status opened;
-  if (options.backend == "fake") {
-    opened = OpenFake(options, &host);
-  } else if (options.backend == "cpu") {
+  if (on_device) {
+    opened = OpenDevice(options, &host);
+  } else if (ComputesOnCpu(options.backend)) {
     opened = OpenCpu(options, &host);
   } else {
-    opened = OpenDevice(options, &host);
+    opened = OpenWeightless(options, &host);
   }
   if (!opened.ok()) return opened;
   if (options.context < 0 || options.context == 1 || options.context > config->context) {

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "common/engine/step_size.h"
 #include "common/model/model.h"
+#include "common/worker/backend_factory.h"
 #include "common/worker/host_memory_plan.h"
 #include "common/worker/memory_plan.h"
 #include "kernels/backend.h"
@@ -18,13 +18,10 @@
 
 namespace baton {
 
-// Whether a value of --backend computes on a device with memory of its own.
-bool UsesDevice(absl::string_view backend);
-
 // A worker's model on its backend, and how much KV it can hold.
 struct ModelHost {
   struct Options {
-    std::string backend = "cpu";    // cpu, cuda, cuda-emulated, fake
+    BackendFactory backend;
     std::string model;              // folder
     int gpu = 0;                    // of those that this process sees; 0 without a device
     int threads = 0;                // 0: all cores this process may use
@@ -58,8 +55,6 @@ struct ModelHost {
     std::function<void()> on_loading;
     // DeviceRuntime::OnFailure, before anything is asked of the device.
     std::function<void(const absl::Status&)> on_device_failure;
-    size_t emulated_bytes = size_t{1} << 30;  // that an emulated device has
-    int64_t emulated_kernels = 0;             // after which it fails; 0: never
   };
   // Plans the memory, then loads; weights that are used where they are mapped are left to
   // PageInWeights. InvalidArgument names the flag; ResourceExhausted shows the arithmetic of what
@@ -79,7 +74,7 @@ struct ModelHost {
   bool on_device() const { return device.runtime != nullptr; }
 
   Options options;
-  OpenedDevice device;                        // of the cuda backends
+  OpenedDevice device;                        // of BackendFactory::open_device
   std::optional<MemoryPlan> memory;           // of that device
   std::optional<HostMemoryPlan> host_memory;  // without a device
   std::unique_ptr<Backend> backend;

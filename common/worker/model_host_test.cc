@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/scratch_folder.h"
+#include "common/worker/test_backends.h"
+#include "common/worker/worker_equipment.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -20,19 +22,19 @@ const std::string kDemoModel = absl::StrCat(BATON_SOURCE_DIR, "/common/model/dem
 const std::string kF32Model = absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/gqa_f32");
 
 TEST(ModelHostTest, EveryBackendHasItsOwnNumerics) {
-  const auto id = [](const std::string& backend, const std::string& model) {
+  const auto id = [](const BackendFactory& backend, const std::string& model) {
     return ModelHost::Open({.backend = backend, .model = model, .kv_bytes = 64 << 20})
         .value()
         .numerics_id;
   };
-  EXPECT_EQ(id("fake", kDemoModel), "fake-v1/kv-f32");
-  EXPECT_THAT(id("cpu", kF32Model), testing::StartsWith("cpu-"));
-  EXPECT_EQ(id("cuda-emulated", kDemoModel), "cuda-emulated-bf16-v1/kv-bf16");
+  EXPECT_EQ(id(FakeBackendFactory(), kDemoModel), "fake-v1/kv-f32");
+  EXPECT_THAT(id({}, kF32Model), testing::StartsWith("cpu-"));
+  EXPECT_EQ(id(EmulatedBackendFactory(), kDemoModel), "cuda-emulated-bf16-v1/kv-bf16");
 }
 
 TEST(ModelHostTest, ADeviceHoldsBf16WhateverTheModelIsIn) {
-  const auto host =
-      ModelHost::Open({.backend = "cuda-emulated", .model = kF32Model, .kv_bytes = 1 << 20});
+  const auto host = ModelHost::Open(
+      {.backend = EmulatedBackendFactory(), .model = kF32Model, .kv_bytes = 1 << 20});
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_TRUE(host->on_device());
   EXPECT_EQ(host->layout.type, DType::kBF16);
@@ -44,14 +46,19 @@ TEST(ModelHostTest, ADeviceHoldsBf16WhateverTheModelIsIn) {
                                         host->blocks, host->layout.block_tokens,
                                         host->layout.BlockBytes() / host->layout.block_tokens,
                                         host->blocks * host->layout.BlockBytes() / 1048576.0)));
-  const auto as_asked = ModelHost::Open(
-      {.backend = "cuda-emulated", .model = kF32Model, .kv_bytes = 1 << 20, .kv_type = "f16"});
+  const auto as_asked = ModelHost::Open({.backend = EmulatedBackendFactory(),
+                                         .model = kF32Model,
+                                         .kv_bytes = 1 << 20,
+                                         .kv_type = "f16"});
   ASSERT_TRUE(as_asked.ok()) << as_asked.status();
   EXPECT_EQ(as_asked->layout.type, DType::kF16);
 }
 
 TEST(ModelHostTest, CudaThatIsNotThereIsAFailedPrecondition) {
-  const auto host = ModelHost::Open({.backend = "cuda", .model = kDemoModel, .kv_bytes = 64 << 20});
+  const auto host =
+      ModelHost::Open({.backend = FindBackend(ShippedEquipment().backends, "cuda").value(),
+                       .model = kDemoModel,
+                       .kv_bytes = 64 << 20});
   if (host.ok()) GTEST_SKIP() << host->Describe();
   EXPECT_EQ(host.status().code(), absl::StatusCode::kFailedPrecondition) << host.status();
   EXPECT_THAT(std::string(host.status().message()), HasSubstr("--backend=cuda: "));
@@ -88,11 +95,11 @@ TEST(ModelHostTest, NothingIsLoadedForWhatCanBeRefusedBefore) {
 }
 
 TEST(ModelHostTest, OrdersOfSumsAreTheCpusAlone) {
-  for (const std::string backend : {"fake", "cuda-emulated"}) {
+  for (const BackendFactory& backend : {FakeBackendFactory(), EmulatedBackendFactory()}) {
     const absl::Status status =
         ModelHost::Open({.backend = backend, .model = kDemoModel, .numerics = "amx"}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("--backend=", backend)));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("--backend=", backend.name)));
   }
 }
 
@@ -110,7 +117,7 @@ TEST(ModelHostTest, WithoutAContextItServesWhatThePoolHolds) {
 }
 
 TEST(ModelHostTest, SoItDoesOnADevice) {
-  ModelHost::Options options = {.backend = "cuda-emulated", .model = kDemoModel};
+  ModelHost::Options options = {.backend = EmulatedBackendFactory(), .model = kDemoModel};
   options.most = {48, 6};
   options.device_share = 1;
   options.kv_bytes = 5 << 20;
@@ -120,7 +127,7 @@ TEST(ModelHostTest, SoItDoesOnADevice) {
 
   // All that is left of a device that has too little for the model's context.
   options.kv_bytes.reset();
-  options.emulated_bytes = 14 << 20;
+  options.backend = EmulatedBackendFactory(14 << 20);
   const absl::StatusOr<ModelHost> left = ModelHost::Open(options);
   ASSERT_TRUE(left.ok()) << left.status();
   EXPECT_GE(left->context, 2048);
@@ -164,14 +171,14 @@ TEST(ModelHostTest, TellsHowFarTheWeightsAre) {
     done = bytes;
     total = of;
   };
-  for (const std::string backend : {"cpu", "cuda-emulated"}) {
+  for (const BackendFactory& backend : {BackendFactory(), EmulatedBackendFactory()}) {
     done = total = 0;
     options.backend = backend;
     const ModelHost host = ModelHost::Open(options).value();
-    EXPECT_EQ(total == 0, backend == "cpu") << "mapped and not read";
+    EXPECT_EQ(total == 0, backend.name == "cpu") << "mapped and not read";
     EXPECT_TRUE(host.PageInWeights().ok());
-    EXPECT_EQ(total, host.model->weight_bytes()) << backend;
-    EXPECT_EQ(done, total) << backend;
+    EXPECT_EQ(total, host.model->weight_bytes()) << backend.name;
+    EXPECT_EQ(done, total) << backend.name;
   }
 }
 

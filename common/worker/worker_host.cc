@@ -39,10 +39,7 @@ ABSL_FLAG(std::string, attach_token, "",
 ABSL_FLAG(std::string, model, "", "Hugging Face folder with config.json and *.safetensors");
 ABSL_FLAG(std::string, model_name, "",
           "name the model is served under; default: the folder's name");
-ABSL_FLAG(std::string, backend, "cpu",
-          "cpu; cuda (an NVIDIA GPU, the one of --gpu); for tests cuda-emulated (the same on a "
-          "CPU, thousands "
-          "of times slower) and fake (no maths: tokens are hashes of the KV)");
+ABSL_FLAG(std::string, backend, "cpu", "cpu, or cuda (an NVIDIA GPU, the one of --gpu)");
 ABSL_FLAG(int32_t, gpu, 0,
           "which of the GPUs that this process sees, as CUDA numbers them; unlike with "
           "CUDA_VISIBLE_DEVICES the others stay in sight, and links to workers on them can be told "
@@ -77,11 +74,6 @@ ABSL_FLAG(double, gpu_memory_utilization, 0.9,
 ABSL_FLAG(baton::OrAuto<int32_t>, block_tokens, baton::OrAuto<int32_t>(),
           "tokens per KV block, the same of all workers that hand over to one another; auto: 64 on "
           "a GPU, elsewhere 16");
-ABSL_FLAG(uint64_t, emulated_device_bytes, uint64_t{1} << 30,
-          "for tests: memory of the device of --backend=cuda-emulated");
-ABSL_FLAG(int64_t, emulated_device_kernels, 0,
-          "for tests: kernels after which the device of --backend=cuda-emulated fails for good; 0: "
-          "it never does");
 ABSL_FLAG(std::string, kv_type, "auto",
           "type of the KV cache: auto (as the weights), f32, f16 or bf16");
 ABSL_FLAG(int32_t, context, 0,
@@ -184,8 +176,10 @@ void CheckListenFlag() {
 
 }  // namespace
 
-std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize& most,
-                                             int max_sequences, int chunk_tokens) {
+std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
+                                             const std::vector<BackendFactory>& backends,
+                                             const StepSize& most, int max_sequences,
+                                             int chunk_tokens) {
   if (!IsHostPort(absl::GetFlag(FLAGS_listen))) {
     RefuseToStart(
         absl::StrCat("--listen is '", absl::GetFlag(FLAGS_listen), "'; it takes HOST:PORT"));
@@ -202,11 +196,9 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
   RefuseUnlessAtLeast("drain-grace", absl::GetFlag(FLAGS_drain_grace), absl::ZeroDuration());
   RefuseUnlessAtLeast("report-interval", absl::GetFlag(FLAGS_report_interval), kShortestReport);
   RefuseUnlessAtLeast("hang-limit", absl::GetFlag(FLAGS_hang_limit), kShortestHang);
-  if (absl::GetFlag(FLAGS_emulated_device_kernels) < 0) {
-    RefuseToStart(absl::StrCat("--emulated-device-kernels is ",
-                               absl::GetFlag(FLAGS_emulated_device_kernels),
-                               "; it takes 0 or more"));
-  }
+  const absl::StatusOr<BackendFactory> backend =
+      FindBackend(backends, absl::GetFlag(FLAGS_backend));
+  RefuseUnlessOk(backend.status());
   const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
   if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
   CheckListenFlag();
@@ -232,9 +224,9 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
     refuse_unless_ok(transport.status());
     host->transport_ = *std::move(transport);
   };
-  if (!UsesDevice(absl::GetFlag(FLAGS_backend))) open_transport(false);
+  if (!backend->on_device()) open_transport(false);
   absl::StatusOr<ModelHost> model = ModelHost::Open(
-      {.backend = absl::GetFlag(FLAGS_backend),
+      {.backend = *backend,
        .model = absl::GetFlag(FLAGS_model),
        .gpu = absl::GetFlag(FLAGS_gpu),
        .threads = absl::GetFlag(FLAGS_threads),
@@ -267,9 +259,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role, const StepSize
            [] {
              Log(Severity::kInfo, "loading_model", {{"folder", absl::GetFlag(FLAGS_model)}});
            },
-       .on_device_failure = EndWithDevice,
-       .emulated_bytes = absl::GetFlag(FLAGS_emulated_device_bytes),
-       .emulated_kernels = absl::GetFlag(FLAGS_emulated_device_kernels)});
+       .on_device_failure = EndWithDevice});
   refuse_unless_ok(model.status());
   host->model_ = *std::move(model);
   const OpenedDevice& device = host->model_.device;

@@ -19,6 +19,7 @@
 #include "common/metrics/metrics_server.h"
 #include "common/rpc/attach_client.h"
 #include "common/rpc/rpc_server.h"
+#include "common/worker/backend_factory.h"
 #include "common/worker/model_host.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/transport.h"
@@ -35,12 +36,14 @@ inline constexpr int kDeviceFailedStatus = 3;
 class WorkerHost {
  public:
   // Reads the flags that both kinds of worker have; opens model and KV plane. A flag or file that
-  // can't be used ends the process with a message (RefuseToStart).
-  // `most`: of a step of its core. `max_sequences`: that may hold KV at one time. `chunk_tokens`:
-  // whole KV blocks, if that is not 0. When it returns, weights have been read once and all memory
-  // of the KV pool has been taken.
-  static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role, const StepSize& most,
-                                          int max_sequences, int chunk_tokens = 0);
+  // can't be used ends the process with a message (RefuseToStart). --backend names the CPU's
+  // backend or one of `backends`. `most`: of a step of its core. `max_sequences`: that may hold KV
+  // at one time. `chunk_tokens`: whole KV blocks, if that is not 0. When it returns, weights have
+  // been read once and all memory of the KV pool has been taken.
+  static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role,
+                                          const std::vector<BackendFactory>& backends,
+                                          const StepSize& most, int max_sequences,
+                                          int chunk_tokens = 0);
   ~WorkerHost();
 
   const ModelHost& model() const { return model_; }

@@ -117,7 +117,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
      one it would take its share of the whole node. Takes the part's values. */}}
 {{- define "baton.kvBytes" -}}
 {{- if ne .kvMemory "auto" }}{{ include "baton.bytes" .kvMemory }}
-{{- else if or (hasPrefix "cuda" .backend) (include "baton.memoryLimit" .) }}auto
+{{- else if or (eq .backend "cuda") (include "baton.memoryLimit" .) }}auto
 {{- else }}268435456
 {{- end }}
 {{- end }}

@@ -38,12 +38,12 @@
 {{- fail (printf "%s.gpu.count is %d and %s.backend '%s', which uses no GPU; set backend to cuda" .component $gpus .component (default "cpu" $pool.backend)) }}
 {{- end }}
 {{- $limit := include "baton.memoryLimit" $pool -}}
-{{- if and $limit (ne $pool.kvMemory "auto") (not (hasPrefix "cuda" $pool.backend)) }}
+{{- if and $limit (ne $pool.kvMemory "auto") (not (eq $pool.backend "cuda")) }}
 {{- if ge (include "baton.bytes" $pool.kvMemory | int64) (include "baton.quantityBytes" $limit | int64) }}
 {{- fail (printf "%s.kvMemory is %s, and %s.resources.limits.memory %s, which has to hold the model's weights and some 200 MiB beside the KV pool: raise the limit, or lower kvMemory or make it auto" .component $pool.kvMemory .component $limit) }}
 {{- end }}
 {{- end }}
-{{- $block := ternary (ternary 64 16 (hasPrefix "cuda" $pool.backend)) .root.Values.kv.blockTokens (eq (toString .root.Values.kv.blockTokens) "auto") | int64 -}}
+{{- $block := ternary (ternary 64 16 (eq $pool.backend "cuda")) .root.Values.kv.blockTokens (eq (toString .root.Values.kv.blockTokens) "auto") | int64 -}}
 {{- if and (eq .component "prefill") (mod (int64 $pool.chunkTokens) $block) }}
 {{- fail (printf "prefill.chunkTokens is %d; it takes whole KV blocks, of %d tokens each (kv.blockTokens)" (int64 $pool.chunkTokens) $block) }}
 {{- end }}

@@ -23,6 +23,10 @@ constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 
 }  // namespace
 
+std::string TestWorkerProgram(const std::string& role, const std::string& programs) {
+  return absl::StrCat(programs, "/../tests/baton-", role, "-test");
+}
+
 absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(Options options) {
   if (options.model.empty()) options.model = kDemoModel;
   if (options.programs.empty()) options.programs = BATON_BINARY_DIR;
@@ -86,10 +90,14 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
   return absl::OkStatus();
 }
 
+std::string Cluster::WorkerProgram(const std::string& role) const {
+  return options_.test_workers ? TestWorkerProgram(role, options_.programs)
+                               : absl::StrCat(options_.programs, "/baton-", role);
+}
+
 absl::Status Cluster::StartWorker(const std::string& role, int i) {
   const bool is_prefill = role == "prefill";
-  std::vector<std::string> arguments = {absl::StrCat(options_.programs, "/baton-", role),
-                                        "--listen=127.0.0.1:0",
+  std::vector<std::string> arguments = {WorkerProgram(role), "--listen=127.0.0.1:0",
                                         absl::StrCat("--model=", options_.model),
                                         absl::StrCat("--routers=", address_), "--threads=1"};
   if (!options_.kv_bytes.empty()) {

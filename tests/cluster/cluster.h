@@ -14,12 +14,18 @@
 
 namespace baton {
 
+// Returns the path of baton-prefill-test or baton-decode-test (tests/programs). `programs` is the
+// folder of the shipped programs; the one of tests is beside it, in a build as in a GPU archive.
+std::string TestWorkerProgram(const std::string& role, const std::string& programs);
+
 // A router and workers as processes on loopback, for tests that cross all rooms.
 class Cluster {
  public:
   struct Options {
     std::string model;     // folder; default: the demo model
-    std::string programs;  // folder; default: this build's
+    std::string programs;  // folder of the shipped programs; default: this build's
+    // Whether the workers are the programs of tests/programs, which know emulated devices.
+    bool test_workers = false;
     int prefill = 1;
     int decode = 1;
     std::vector<std::string> router_flags;
@@ -68,6 +74,8 @@ class Cluster {
   };
   absl::Status WaitCounted(const std::function<bool(const Counted&)>& reached,
                            absl::Duration timeout);
+
+  std::string WorkerProgram(const std::string& role) const;
 
   Options options_;
   std::string folder_;

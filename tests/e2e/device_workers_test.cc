@@ -1,6 +1,6 @@
-// Workers with --backend=cuda-emulated: the programs, their KV in the memory of emulated devices,
-// one for each process, handed over from device to device, token for token as one process gives.
-// How near that is to the CPU's answers is common/engine/cuda_answers_test.cc's.
+// Workers with --backend=cuda-emulated: the programs of tests/programs, their KV in the memory of
+// emulated devices, one for each process, handed over from device to device, token for token as one
+// process gives. How near that is to the CPU's answers is common/engine/cuda_answers_test.cc's.
 
 #include <algorithm>
 #include <cstdlib>
@@ -76,6 +76,7 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
   const std::string context = absl::StrCat("--context=", std::min(256, (*truth)->config().context));
   const auto cluster = Cluster::Start(
       {.model = folder.path(),
+       .test_workers = true,
        .prefill_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
                          "--block-tokens=16", "--chunk-tokens=32"},
        .decode_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", context,
@@ -121,7 +122,8 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
 // who asks for it is told why. Each goes on alone, and with its own kind.
 TEST(DeviceWorkersTest, AreNotPairedWithWorkersOfTheCpu) {
   const auto cluster = Cluster::Start(
-      {.router_flags = {"--pair-wait=300ms"},
+      {.test_workers = true,
+       .router_flags = {"--pair-wait=300ms"},
        .prefill_flags = {"--backend=cpu", "--block-tokens=16", "--kv-type=bf16", "--context=256"},
        .decode_flags = {"--backend=cuda-emulated", "--kv-bytes=16777216", "--block-tokens=16",
                         "--context=256"},
@@ -157,8 +159,10 @@ TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   std::filesystem::remove(folder.path() + "/model.safetensors");
   const std::vector<std::string> flags = {"--backend=cuda-emulated", "--random-weights",
                                           "--weights-seed=7", "--kv-bytes=16777216"};
-  const auto cluster =
-      Cluster::Start({.model = folder.path(), .prefill_flags = flags, .decode_flags = flags});
+  const auto cluster = Cluster::Start({.model = folder.path(),
+                                       .test_workers = true,
+                                       .prefill_flags = flags,
+                                       .decode_flags = flags});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   std::vector<TokenId> prompt(100);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * i % 250);
@@ -184,7 +188,7 @@ TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
   ASSERT_TRUE(truth.ok()) << truth.status();
   std::vector<std::string> flags = {"--backend=cuda-emulated", "--kv-bytes=16777216",
                                     "--block-tokens=16"};
-  Cluster::Options options = {.model = folder.path(), .prefill_flags = flags};
+  Cluster::Options options = {.model = folder.path(), .test_workers = true, .prefill_flags = flags};
   flags.push_back("--gpu=1");
   options.decode_flags = flags;
   const auto cluster = Cluster::Start(options);
@@ -209,11 +213,13 @@ TEST_P(DeviceFailureTest, EndsTheWorkerAndNoAnswer) {
   ASSERT_TRUE(truth.ok()) << truth.status();
   const std::vector<std::string> flags = {"--backend=cuda-emulated", "--kv-bytes=16777216",
                                           "--block-tokens=16", "--chunk-tokens=32"};
-  const auto cluster =
-      Cluster::Start({.model = folder.path(), .prefill_flags = flags, .decode_flags = flags});
+  const auto cluster = Cluster::Start({.model = folder.path(),
+                                       .test_workers = true,
+                                       .prefill_flags = flags,
+                                       .decode_flags = flags});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   std::vector<std::string> failing = {
-      absl::StrCat(BATON_BINARY_DIR, "/baton-", role), absl::StrCat("--model=", folder.path()),
+      TestWorkerProgram(role, BATON_BINARY_DIR), absl::StrCat("--model=", folder.path()),
       absl::StrCat("--routers=", (*cluster)->address()), "--emulated-device-kernels=150"};
   failing.insert(failing.end(), flags.begin(), flags.end());
   const auto worker =

@@ -175,7 +175,7 @@ TEST(LogTest, JsonIsOneObjectALine) {
 TEST(LogTest, AMemoryPlanIsATableOrAnEvent) {
   for (const bool as_json : {false, true}) {
     auto worker = Process::Start(
-        {absl::StrCat(BATON_BINARY_DIR, "/baton-decode"), "--listen=127.0.0.1:0",
+        {TestWorkerProgram("decode", BATON_BINARY_DIR), "--listen=127.0.0.1:0",
          absl::StrCat("--model=", kDemoModel), "--routers=127.0.0.1:1", "--backend=cuda-emulated",
          "--kv-bytes=16777216", absl::StrCat("--log-format=", as_json ? "json" : "text")},
         "/dev/null");

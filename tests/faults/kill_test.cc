@@ -407,6 +407,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   auto started = Cluster::Start(
       {.model = model,
        .programs = programs != nullptr ? programs : "",
+       .test_workers = absl::string_view(workers.backend) == "cuda-emulated",
        .prefill = 2,
        .decode = 2,
        .router_flags = {"--report-limit=2500ms", "--stall=2s"},

@@ -174,6 +174,7 @@ bool TryModel(const std::string& folder) {
       absl::StrCat("--context=", std::min(256, (*truth)->config().context))};
   const auto cluster = Cluster::Start({.model = served ? served->path() : folder,
                                        .programs = absl::GetFlag(FLAGS_programs),
+                                       .test_workers = absl::GetFlag(FLAGS_backend) != "cuda",
                                        .prefill_flags = flags,
                                        .decode_flags = flags});
   const auto failed = [&](absl::string_view what, const absl::Status& status) {

@@ -135,14 +135,15 @@ TEST_F(HelmTest, ValuesThatDoNotFitTogetherAreNamed) {
                        "--set numerics=portable")
                   .output,
               HasSubstr("numerics is 'portable'; with decode.backend 'cuda' it is auto alone"));
-  EXPECT_THAT(Template("--set prefill.backend=fake --set numerics=f32").output,
-              HasSubstr("numerics is 'f32'; with prefill.backend 'fake' it is auto alone"));
+  EXPECT_THAT(
+      Template("--set prefill.backend=cuda --set prefill.gpu.count=1 --set numerics=f32").output,
+      HasSubstr("numerics is 'f32'; with prefill.backend 'cuda' it is auto alone"));
   EXPECT_THAT(Template("--set decode.backend=cuda").output,
               HasSubstr("decode.backend is 'cuda' and decode.gpu.count 0"));
   EXPECT_THAT(Template("--set prefill.gpu.count=1").output,
               HasSubstr("prefill.gpu.count is 1 and prefill.backend 'cpu', which uses no GPU"));
-  EXPECT_THAT(Template("--set decode.gpu.count=1 --set decode.backend=cuda-emulated").output,
-              HasSubstr("decode.gpu.count is 1 and decode.backend 'cuda-emulated'"));
+  EXPECT_THAT(Template("--set decode.gpu.count=1 --set decode.backend=cpu").output,
+              HasSubstr("decode.gpu.count is 1 and decode.backend 'cpu', which uses no GPU"));
   EXPECT_THAT(Template("--set decode.gpu.count=2 --set decode.backend=cuda").output,
               HasSubstr("at '/decode/gpu/count': maximum: got 2, want 1"));
   EXPECT_THAT(Template("--set router.autoscaling.enabled=true --set "

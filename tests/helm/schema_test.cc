@@ -56,7 +56,8 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"test.expectedTokenIds={a}", {"/test/expectedTokenIds/0"}},
       {"goodput.arg={a}", {"/goodput", "arg"}},
       {"test.resources.limit.cpu=3", {"/test/resources", "limit"}},
-      {"decode.backend=gpu", {"/decode/backend", "cuda-emulated"}},
+      {"decode.backend=cuda-emulated", {"/decode/backend", "'cpu', 'cuda'"}},
+      {"prefill.backend=fake", {"/prefill/backend"}},
       {"decode.chunkTokens=-1", {"/decode/chunkTokens"}},
       {"router.chunkTokens=16", {"/router", "chunkTokens"}},
       {"listenAddress=localhost", {"/listenAddress", "[::]"}},
@@ -236,9 +237,9 @@ TEST(SchemaFileTest, NamesTheBackendsAndNumericsOfTheWorkers) {
   const json schema = json::parse(Read(kChart / "values.schema.json"));
   const Ended backend =
       RunShell(BATON_BINARY_DIR "/baton-decode --routers=127.0.0.1:1 --model=/none --backend=x");
-  EXPECT_THAT(backend.output, HasSubstr("it takes cpu, cuda, cuda-emulated or fake"));
+  EXPECT_THAT(backend.output, HasSubstr("it takes cpu or cuda\n"));
   EXPECT_EQ(schema["$defs"]["worker"]["properties"]["backend"]["enum"],
-            json::parse(R"(["", "cpu", "cuda", "cuda-emulated", "fake"])"));
+            json::parse(R"(["", "cpu", "cuda"])"));
   const Ended numerics =
       RunShell(BATON_BINARY_DIR "/baton-decode --routers=127.0.0.1:1 --model=/none --numerics=x");
   EXPECT_THAT(numerics.output,

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "tests/shell/run_shell.h"
 
 namespace baton {
@@ -265,17 +266,61 @@ TEST(StructureTest, TheLoadTesterLinksNeitherRouterNorWorkers) {
   }
 }
 
+// Emulated devices, fakes and faulty transports are for the workers of tests/programs alone.
+TEST(StructureTest, ShippedProgramsLinkNoEquipmentOfTests) {
+  const auto links = LinksOfBinaries();
+  ASSERT_TRUE(links.count("test-libraries"));
+  const std::vector<std::string>& equipment = links.at("test-libraries");
+  EXPECT_THAT(equipment, testing::IsSupersetOf({"baton_emulated_runtime", "baton_kernels_emulated",
+                                                "baton_kernels_fake", "baton_kv_transfer_testing",
+                                                "baton_open_emulated_device", "baton_simt"}));
+  const auto linked_by = [&](const std::string& binary) {
+    std::vector<std::string> found;
+    for (const std::string& library : links.at(binary)) {
+      const std::string name = absl::StrReplaceAll(library, {{"::", "_"}});
+      if (std::find(equipment.begin(), equipment.end(), name) != equipment.end()) {
+        found.push_back(name);
+      }
+    }
+    return found;
+  };
+  for (const char* binary : {"baton-router", "baton-prefill", "baton-decode", "baton-client",
+                             "baton-goodput", "baton-up", "baton-fetch"}) {
+    ASSERT_TRUE(links.count(binary)) << binary;
+    EXPECT_THAT(linked_by(binary), IsEmpty()) << binary;
+  }
+  for (const char* binary : {"baton-prefill-test", "baton-decode-test"}) {
+    ASSERT_TRUE(links.count(binary)) << binary;
+    EXPECT_THAT(linked_by(binary),
+                testing::IsSupersetOf({"baton_emulated_runtime", "baton_kernels_fake"}))
+        << binary;
+  }
+}
+
 class HelpTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(HelpTest, DocumentsEveryFlag) {
   const std::string binary = GetParam();
-  const Ended help = RunShell(absl::StrCat(BATON_BINARY_DIR "/", binary, " --help </dev/null"));
+  // The workers of tests/programs say of themselves what the shipped ones do.
+  const bool for_tests = absl::EndsWith(binary, "-test");
+  const Ended help = RunShell(absl::StrCat(BATON_BINARY_DIR "/", for_tests ? "../tests/" : "",
+                                           binary, " --help </dev/null"));
   EXPECT_EQ(help.exit_status, 0);
-  EXPECT_TRUE(absl::StartsWith(help.output, binary)) << "the first line says what it is";
+  EXPECT_TRUE(absl::StartsWith(help.output, absl::StripSuffix(binary, "-test")))
+      << "the first line says what it is";
+  // The shipped programs know nothing of the equipment of tests.
+  for (const char* equipment : {"emulated", "fake", "for tests", "For tests", "faulty"}) {
+    EXPECT_TRUE(for_tests || !absl::StrContains(help.output, equipment)) << equipment;
+  }
+  EXPECT_EQ(for_tests, absl::StrContains(help.output, "--emulated-device-bytes"));
   static const std::map<std::string, std::vector<std::string>> kFolders = {
       {"baton-router", {"router", "common/base", "common/metrics"}},
       {"baton-prefill", {"prefill_worker", "common/worker", "common/base", "common/metrics"}},
       {"baton-decode", {"decode_worker", "common/worker", "common/base", "common/metrics"}},
+      {"baton-prefill-test",
+       {"prefill_worker", "common/worker", "common/base", "common/metrics", "tests/programs"}},
+      {"baton-decode-test",
+       {"decode_worker", "common/worker", "common/base", "common/metrics", "tests/programs"}},
       {"baton-client", {"router/client", "common/base"}},
       {"baton-goodput", {"tests/goodput", "common/base"}},
       {"baton-fetch", {"common/fetch"}},
@@ -304,7 +349,8 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
 
 INSTANTIATE_TEST_SUITE_P(, HelpTest,
                          testing::Values("baton-router", "baton-prefill", "baton-decode",
-                                         "baton-client", "baton-goodput", "baton-fetch"),
+                                         "baton-prefill-test", "baton-decode-test", "baton-client",
+                                         "baton-goodput", "baton-fetch"),
                          [](const auto& info) {
                            return absl::StrReplaceAll(info.param, {{"-", "_"}});
                          });

@@ -1,0 +1,90 @@
+#include "decode_worker/decode_main.h"
+
+#include <limits>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/program.h"
+#include "common/base/wakeup.h"
+#include "common/worker/flag_groups.h"
+#include "common/worker/worker_host.h"
+#include "common/worker/worker_proto.h"
+#include "decode_worker/decode_service.h"
+
+ABSL_FLAG(int32_t, max_batch, 64, "sequences per step");
+ABSL_FLAG(int32_t, max_sequences, 128,
+          "sequences promised at one time, and prompts queued; more are refused");
+ABSL_FLAG(int32_t, chunk_tokens, 256,
+          "tokens of one step where prompts are computed here, with those of the batch");
+ABSL_FLAG(absl::Duration, pause_limit, absl::Seconds(30),
+          "how long a sequence waits for a slow reader");
+ABSL_FLAG(absl::Duration, stall, absl::Seconds(4),
+          "without a byte of KV for that long its owner counts as dead");
+
+namespace baton {
+namespace {
+
+constexpr char kUsage[] =
+    "baton-decode: pulls KV from prefill workers, or computes it, and generates tokens, for the "
+    "routers it attaches to.\n"
+    "  baton-decode --model DIR --routers HOST:PORT[,HOST:PORT...]";
+
+}  // namespace
+
+int DecodeMain(int argc, char** argv, const WorkerEquipment& equipment) {
+  BlockStopSignals();
+  if (const auto extra = StartProgram(
+          argc, argv,
+          {kUsage, WorkerFlagGroups({"Sequences and steps",
+                                     "max-batch max-sequences chunk-tokens pause-limit stall"},
+                                    equipment.flag_groups)});
+      !extra.empty()) {
+    RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
+  }
+  if (const absl::Duration stall = absl::GetFlag(FLAGS_stall); stall < absl::Milliseconds(100)) {
+    RefuseToStart(
+        absl::StrCat("--stall is ", absl::FormatDuration(stall), "; it takes 100 ms or more"));
+  }
+  if (const absl::Duration limit = absl::GetFlag(FLAGS_pause_limit); limit < absl::ZeroDuration()) {
+    RefuseToStart(
+        absl::StrCat("--pause-limit is ", absl::FormatDuration(limit), "; it takes 0 or more"));
+  }
+  constexpr int kMost = std::numeric_limits<int>::max();
+  DecodeWorker::Options options = {
+      .max_batch =
+          CheckedInt("max-batch", absl::GetFlag(FLAGS_max_batch), 1, DecodeWorker::kMostBatch),
+      .max_sequences = CheckedInt("max-sequences", absl::GetFlag(FLAGS_max_sequences), 1, kMost),
+      .chunk_tokens = CheckedInt("chunk-tokens", absl::GetFlag(FLAGS_chunk_tokens), 1,
+                                 DecodeWorker::kMostChunk),
+      .pause_limit = absl::GetFlag(FLAGS_pause_limit)};
+  const std::unique_ptr<WorkerHost> host =
+      WorkerHost::Open(v1::WORKER_ROLE_DECODE, equipment.backends,
+                       DecodeWorker::MostInAStep(options), options.max_sequences);
+  DecodeService service(host->attach_token());
+  host->Listen(&service, v1::DecodeWorker::service_full_name());
+  Wakeup wakeup;  // of the core's loop; outlives all that may wake it
+  const auto puller = KvPuller::Create(host->plane(), {.stall = absl::GetFlag(FLAGS_stall)});
+
+  DecodeMetrics metrics;
+  metrics.AddTo(host->metrics());
+  options.context = host->model().context;
+  options.wake = [&wakeup] { wakeup.Wake(); };
+  options.pulse = host->core_pulse();
+  options.metrics = &metrics;
+  absl::StatusOr<std::unique_ptr<DecodeWorker>> worker = DecodeWorker::Create(
+      options, host->model().model.get(), host->model().backend.get(), host->plane(), puller.get(),
+      [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
+  if (!worker.ok()) RefuseToStart(worker.status().message());
+  host->StartKvThread();
+  Loop loop({.name = "decode", .wakeup = &wakeup, .pulse = host->core_pulse()},
+            [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
+  service.SetWorker(worker->get());
+  host->Attach(absl::GetFlag(FLAGS_max_batch),
+               [&worker] { return LoadToProto((*worker)->Load()); });
+  host->RunUntilStopped([&worker] { (*worker)->Drain(); }, [&worker] { return (*worker)->jobs(); });
+  host->Stop();
+  loop.Stop();
+  return 0;
+}
+
+}  // namespace baton

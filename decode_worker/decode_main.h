@@ -1,0 +1,12 @@
+#pragma once
+
+#include "common/worker/worker_equipment.h"
+
+namespace baton {
+
+// The program of a decode worker: reads the command line, serves until a stop signal and returns
+// the exit status. A mistake in the command line ends the process with a message. `main` only,
+// once.
+int DecodeMain(int argc, char** argv, const WorkerEquipment& equipment);
+
+}  // namespace baton

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "common/worker/worker_equipment.h"
+
+namespace baton {
+
+// Returns what shipped workers have, and the backends `cuda-emulated` and `fake` with their flags.
+// The flags are read when a device is opened.
+WorkerEquipment TestEquipment();
+
+}  // namespace baton
