@@ -27,6 +27,7 @@ constexpr int kUnansweredHellos = 5;
 constexpr int kProgressPerRun = 256;
 constexpr absl::Duration kHeardLately = absl::Seconds(5);  // hellos come every second
 constexpr size_t kInboxNotes = 1 << 16;
+constexpr absl::Duration kSameWarning = absl::Seconds(60);  // between two of the same words
 // Nothing tells of the end of device work but a question.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
 
@@ -45,6 +46,9 @@ struct KvPlane::Peer {
   uint64_t nonce = 0;
   absl::Time next_hello = absl::InfinitePast();
   int unanswered_hellos = 0;
+
+  std::string warned;  // event and words of the last warning since the link was up
+  absl::Time next_warning = absl::InfinitePast();  // when the same one may be logged again
 
   // The proof: a first short read, then the rest, and the answer to a hello.
   std::vector<std::byte> pattern;
@@ -272,8 +276,7 @@ bool KvPlane::Connect(Peer* peer) {
   peer->pause = std::min(2 * pause, kLongestPause);
   const auto id = transport_->Connect(peer->at.transport_address);
   if (!id.ok()) {
-    Log(Severity::kWarning, "kv_peer_cannot_be_connected",
-        {{"peer", peer->who.address}, {"why", id.status().message()}});
+    Warn(peer, "kv_peer_cannot_be_connected", id.status().message());
     return false;
   }
   peer->id = *id;
@@ -296,15 +299,21 @@ bool KvPlane::Connect(Peer* peer) {
   return true;
 }
 
+void KvPlane::Warn(Peer* peer, absl::string_view event, absl::string_view why) {
+  std::string words = absl::StrCat(event, " ", why);
+  if (words == peer->warned && now_ < peer->next_warning) return;
+  peer->warned = std::move(words);
+  peer->next_warning = now_ + kSameWarning;
+  Log(Severity::kWarning, event, {{"peer", peer->who.address}, {"why", why}});
+}
+
 void KvPlane::Drop(WorkerEpoch epoch, absl::string_view why) {
   if (Peer* peer = Find(epoch); peer != nullptr) Drop(peer, why);
 }
 
 void KvPlane::Drop(Peer* peer, absl::string_view why) {
   if (peer->state == LinkState::kDown) return;
-  if (!why.empty()) {
-    Log(Severity::kWarning, "kv_link_down", {{"peer", peer->who.address}, {"why", why}});
-  }
+  if (!why.empty()) Warn(peer, "kv_link_down", why);
   peer->state = LinkState::kDown;
   peer->incarnation = 0;
   const PeerId id = std::exchange(peer->id, -1);
@@ -375,7 +384,11 @@ bool KvPlane::MoveProof(Peer* peer) {
   if (now_ - peer->proof_started >= options_.proof_timeout) {
     Drop(peer, absl::StrCat("proof: ", peer->pattern_right, " of ", KvMeta::kPatternBytes,
                             " bytes and ", peer->answered ? "an" : "no", " answer in ",
-                            absl::FormatDuration(options_.proof_timeout)));
+                            absl::FormatDuration(options_.proof_timeout),
+                            peer->pattern_right == 0
+                                ? "; check that the peer runs, and that no firewall keeps the two "
+                                  "from each other's KV plane (--kv-ports)"
+                                : ""));
     return true;
   }
   if (!peer->answered) SayHello(peer);
@@ -397,6 +410,7 @@ bool KvPlane::MoveProof(Peer* peer) {
   peer->link = *link;
   peer->pattern = {};
   peer->state = LinkState::kUp;
+  peer->warned.clear();
   peer->next_hello = now_ + kHelloWhenUp;
   peer->unanswered_hellos = 0;
   Log(Severity::kInfo, "kv_link_proven",

@@ -1,5 +1,6 @@
 #include "kv_transfer/kv_plane.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,6 +76,34 @@ TEST(KvPlaneTest, WhatIsMoreThanThereIsIsRefusedWithTheLimit) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(memory.limit));
   EXPECT_TRUE(CheckMemoryFor(1).ok());
 }
+
+#if !defined(__SANITIZE_THREAD__)
+TEST(KvPlaneTest, APeerThatCannotBeReachedIsWarnedOfOnceAMinuteWithWhatToDo) {
+  // One reaches others by shared memory alone, the other by TCP alone: as two machines, of which
+  // one has its KV plane on loopback.
+  const auto ours = CreateUcxTransport({.tls = "shm"}).value();
+  const auto theirs = CreateUcxTransport({.tls = "tcp"}).value();
+  KvPlane::Options options = {.epoch = 7, .numerics_id = "n", .layout = kLayout, .blocks = 4};
+  const auto owner = KvPlane::Create(theirs.get(), options).value();
+  options.epoch = 8;
+  options.proves_links = true;
+  const auto reader = KvPlane::Create(ours.get(), options).value();
+  reader->SetPeers({{.epoch = 7, .address = "far:1", .kv_address = owner->address()}});
+  const auto said_until = [&](int second) {
+    testing::internal::CaptureStderr();
+    static int now = 0;
+    for (; now < second; ++now) reader->RunOnce(absl::UnixEpoch() + absl::Seconds(now));
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string first = said_until(60);
+  EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 1) << first;
+  EXPECT_THAT(first, HasSubstr("kv_peer_cannot_be_connected peer=far:1"));
+  EXPECT_THAT(first, HasSubstr("--kv-transports=shm over --kv-net-device=lo"));
+  EXPECT_THAT(first, HasSubstr("both workers need the name of the network interface"));
+  const std::string second = said_until(120);
+  EXPECT_EQ(std::count(second.begin(), second.end(), '\n'), 1) << second;
+}
+#endif
 
 }  // namespace
 }  // namespace baton

@@ -31,10 +31,21 @@ absl::StatusOr<std::unique_ptr<UcxConnection>> UcxConnection::Create(absl::strin
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = OnEndpointError;
   params.err_handler.arg = connection.get();
+  UcxWordsHeld words;
   const ucs_status_t status = ucp_ep_create(worker->handle(), &params, &connection->endpoint_);
+  if (status == UCS_ERR_UNREACHABLE) {
+    connection->closed_ = true;
+    return absl::UnavailableError(absl::StrCat(
+        "no way to it: KV of this worker goes by --kv-transports=", worker->transports(),
+        " over --kv-net-device=", worker->net_devices(),
+        "; between machines both workers need the name of the network interface that reaches the "
+        "other",
+        words.Take()));
+  }
   if (status != UCS_OK) {
     connection->closed_ = true;
-    return UcxError(absl::StatusCode::kUnavailable, "connecting", status);
+    return UcxError(absl::StatusCode::kUnavailable, absl::StrCat("connecting", words.Take()),
+                    status);
   }
   return connection;
 }

@@ -1,5 +1,6 @@
 #include "kv_transfer/ucx_settings.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
@@ -8,13 +9,17 @@
 #include <utility>
 #include <vector>
 
+#include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <ucm/api/ucm.h>
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -55,15 +60,36 @@ ucs_log_func_rc_t WriteLog(const char*, unsigned, const char*, ucs_log_level_t l
   return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
 }
 
-// UCX itself only warns of a device that is not there, and goes on without it.
-absl::Status CheckDevices(const std::string& devices) {
+// Returns why no TCP connection can go over a network interface now, or "". `name` is one of this
+// machine's.
+absl::string_view Unusable(const std::string& name) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  bool up = false, has_address = false;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (name != one->ifa_name) continue;
+    constexpr unsigned kUp = IFF_UP | IFF_RUNNING;
+    up |= (one->ifa_flags & kUp) == kUp;
+    const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
+    has_address |= family == AF_INET || family == AF_INET6;
+  }
+  freeifaddrs(all);
+  return !up ? "is down" : !has_address ? "has no IP address" : "";
+}
+
+// UCX itself only warns of a device that is not there or is down, and goes on without it.
+absl::Status CheckDevices(const std::string& devices, bool tcp) {
   if (devices == "all") return absl::OkStatus();
   for (const absl::string_view device : absl::StrSplit(devices, ',')) {
     const std::string name(device.substr(0, device.find(':')));  // mlx5_0:1 is port 1 of mlx5_0
     const bool plain = !name.empty() && !absl::StrContains(name, '/');
-    if (plain && (access(absl::StrCat("/sys/class/net/", name).c_str(), F_OK) == 0 ||
-                  access(absl::StrCat("/sys/class/infiniband/", name).c_str(), F_OK) == 0)) {
-      continue;
+    if (plain && access(absl::StrCat("/sys/class/infiniband/", name).c_str(), F_OK) == 0) continue;
+    if (plain && access(absl::StrCat("/sys/class/net/", name).c_str(), F_OK) == 0) {
+      const absl::string_view why = tcp && name != "lo" ? Unusable(name) : "";
+      if (why.empty()) continue;
+      return absl::UnavailableError(absl::StrCat(
+          "network device '", name, "' of --kv-net-device ", why, ", as `ip address show ", name,
+          "` shows: KV could not travel over it; start the worker when it is up"));
     }
     std::vector<std::string> here;
     if (struct if_nameindex* const all = if_nameindex(); all != nullptr) {
@@ -75,6 +101,41 @@ absl::Status CheckDevices(const std::string& devices) {
         absl::StrJoin(here, ", "), ": name some of them with --kv-net-device"));
   }
   return absl::OkStatus();
+}
+
+// False when some socket of this machine has the port, one that was closed a moment ago among them:
+// UCX binds without SO_REUSEADDR.
+bool IsFreePort(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return true;  // UCX will say why
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const bool free = bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+                    errno != EADDRINUSE;
+  close(fd);
+  return free;
+}
+
+// Where every port of its range is taken, UCX 1.13 tries them for ever.
+absl::Status CheckPorts(const std::string& ports) {
+  if (ports.empty()) return absl::OkStatus();
+  const std::pair<std::string, std::string> ends = absl::StrSplit(ports, absl::MaxSplits('-', 1));
+  int first = 0, last = 0;
+  if (!absl::SimpleAtoi(ends.first, &first) || !absl::SimpleAtoi(ends.second, &last) || first < 1 ||
+      last > 65535 || last <= first) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--kv-ports is '", ports,
+        "'; it takes FIRST-LAST, from 1 to 65535 and at least two of them, such as 50100-50115: "
+        "the kernel keeps the port of a worker that was killed for a minute"));
+  }
+  for (int port = first; port <= last; ++port) {
+    if (IsFreePort(port)) return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      absl::StrCat("every port of --kv-ports ", ports,
+                   " is taken on this machine, as `ss -tan` shows: give "
+                   "more of them (a port stays taken for a minute after its worker was killed)"));
 }
 
 }  // namespace
@@ -96,7 +157,6 @@ absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_
 }
 
 absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
-  if (absl::Status status = CheckDevices(options.net_devices); !status.ok()) return status;
   std::string tls = options.tls == "auto"  ? absl::StrCat(kShm, ",tcp")
                     : options.tls == "shm" ? std::string(kShm)
                                            : options.tls;
@@ -109,6 +169,9 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
   const bool has_tcp = all || absl::StrContains(effective, "tcp");
   const bool has_shm = all || absl::StrContains(effective, "sysv") ||
                        absl::StrContains(effective, "posix") || absl::StrContains(effective, "sm");
+  absl::Status checked = CheckDevices(options.net_devices, has_tcp);
+  if (checked.ok()) checked = CheckPorts(options.ports);
+  if (!checked.ok()) return checked;
   // What UCX calls a setting here is not what its environment variable is called where it belongs
   // to a transport; a name that fits none is only warned of, once a worker is made.
   struct Setting {
@@ -133,6 +196,7 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
       {"tcp", "RX_SEG_SIZE", "512K", {"UCX_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
       // Or a host that is gone would hold the KV thread up in connect().
       {"tcp", "CONN_NB", "y", {"UCX_CONN_NB", "UCX_TCP_CONN_NB"}},
+      {"tcp", "PORT_RANGE", options.ports, {"UCX_PORT_RANGE", "UCX_TCP_PORT_RANGE"}},
       // Fresh pages, so that the memory is zero. The KV plane pages a worker's pool in.
       {"", "ALLOC_PRIO", "md:sysv,md:posix,mmap", {"UCX_ALLOC_PRIO"}},
   };
@@ -142,6 +206,7 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
     return UcxError(absl::StatusCode::kUnavailable, "reading its configuration", status);
   }
   for (const Setting& setting : settings) {
+    if (setting.value.empty()) continue;
     bool overridden = false;
     for (const std::string& variable : setting.variables) {
       const char* used = std::getenv(variable.c_str());

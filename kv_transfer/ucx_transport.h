@@ -15,6 +15,9 @@ struct UcxOptions {
   // Network interfaces, comma-separated, or "all". The wire can name any address of this process's
   // registered memory: only networks that workers alone can reach.
   std::string net_devices = "lo";
+  // TCP ports that this process may listen on, FIRST-LAST, at least two of them; empty: any. Each
+  // network interface takes one.
+  std::string ports;
   // RegisterDeviceMemory will be called: with `auto`, UCX's transports for memory of CUDA devices
   // and for RDMA are used too, where it has them.
   bool device_memory = false;

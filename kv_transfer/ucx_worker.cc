@@ -66,7 +66,7 @@ std::string ShortOfSharedMemory(absl::string_view said) {
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(
     const UcxOptions& options, std::function<void(absl::string_view note)> note) {
-  std::unique_ptr<UcxWorker> worker(new UcxWorker(options.tls));
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(options));
   worker->note_ = std::move(note);
   absl::Status status = worker->Start(options);
   if (status.ok()) status = worker->ReadAddress();

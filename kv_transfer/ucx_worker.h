@@ -33,6 +33,7 @@ class UcxWorker {
   static constexpr unsigned kNoteId = 0xBA;  // of active messages
 
   const std::string& transports() const { return transports_; }
+  const std::string& net_devices() const { return net_devices_; }
   ucp_worker_h handle() const { return worker_; }
   // For peers' endpoints: UCX's own bytes, with a hash in front of them.
   const std::string& address() const { return address_; }
@@ -49,7 +50,8 @@ class UcxWorker {
   void Wake();
 
  private:
-  explicit UcxWorker(std::string transports) : transports_(std::move(transports)) {}
+  explicit UcxWorker(const UcxOptions& options)
+      : transports_(options.tls), net_devices_(options.net_devices) {}
   absl::Status Start(const UcxOptions& options);
   absl::Status ReadAddress();
   absl::StatusOr<std::string> KeyOf(ucp_mem_h memory, const std::byte* begin, size_t bytes);
@@ -57,6 +59,7 @@ class UcxWorker {
                              size_t bytes, const ucp_am_recv_param_t* param);
 
   const std::string transports_;
+  const std::string net_devices_;
   std::function<void(absl::string_view)> note_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;

@@ -13,7 +13,7 @@ std::vector<FlagGroup> WorkerFlagGroups(FlagGroup own, const std::vector<FlagGro
       {"Computation", "backend threads numerics gpu gpu-memory-utilization cuda-graphs"},
       {"KV cache and its transfer",
        "kv-bytes memory-share usable-memory kv-type block-tokens kv-transports kv-net-device "
-       "kv-device-path"},
+       "kv-ports kv-device-path"},
       {"Stopping and hanging", "drain-grace hang-limit"},
       {"Log", "log-level log-format"}};
   groups.insert(groups.end(), std::begin(kRest), std::end(kRest));
