@@ -6,17 +6,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/status.h"
 
 namespace baton {
+namespace {
 
-// One Attach stream. A read is under way, or its report is with the core, or the stream is closed.
+constexpr absl::Duration kSameWarning = absl::Seconds(60);  // between two with the same words
+
+}  // namespace
+
+// One Attach stream. A read is under way, or its report is with the core, or the worker is being
+// called back, or the stream is closed.
 class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
-  AttachCall(AttachKey key, std::function<void(CoreEvent)> tell, std::function<void()> done)
-      : key_(key), tell_(std::move(tell)), done_(std::move(done)) {}
+  AttachCall(AttachKey key, std::function<void(CoreEvent)> tell, std::function<void()> registered,
+             std::function<void()> done)
+      : key_(key),
+        tell_(std::move(tell)),
+        on_registration_(std::move(registered)),
+        done_(std::move(done)) {}
 
   void Start(std::shared_ptr<AttachCall> self) {
     self_ = std::move(self);
@@ -28,6 +39,33 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     if (end_) return;
     reading_ = true;  // from here on it is the read that notices an end
     StartRead(&report_);
+  }
+
+  // Loop thread. Tells the core of the worker once the router has a connection to the address that
+  // it registered. Returns the reason when there is none by now, and Unavailable while that is not
+  // known yet.
+  absl::Status CalledBack(absl::Time now, absl::Duration limit) {
+    MutexLock lock(&mutex_);
+    if (end_ || worker_ == nullptr) return absl::OkStatus();
+    const grpc_connectivity_state state = worker_->GetState(/*try_to_connect=*/true);
+    const bool late = now - called_ > limit;
+    const std::string& address = report_.registration().address();
+    if (state == GRPC_CHANNEL_READY) {
+      worker_ = nullptr;
+      // Under the lock: the core must not hear of the end of the stream first.
+      tell_(WorkerAttached{key_, std::move(*report_.mutable_registration())});
+      return absl::OkStatus();
+    }
+    if (state != GRPC_CHANNEL_TRANSIENT_FAILURE && !late) {
+      return absl::UnavailableError("the worker is being called");
+    }
+    worker_ = nullptr;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the router can't reach this worker at ", address, " (",
+        late ? absl::StrCat("no answer in ", absl::FormatDuration(limit))
+             : "no such host, no route to it, or nothing listens there",
+        "): start the worker with a --listen or --advertise address that the router's machine "
+        "reaches, and let no firewall keep the router from it"));
   }
 
   void Send(const v1::Peers& peers) {
@@ -65,7 +103,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
           reading_ = false;
         }
         if (!std::exchange(registered_, true)) {
-          tell_(WorkerAttached{key_, std::move(*report_.mutable_registration())});
+          CallBack();
         } else {
           tell_(WorkerReported{key_, std::move(*report_.mutable_load())});
         }
@@ -73,6 +111,17 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
       }
     }
     Close(status);
+  }
+
+  // A worker that the router can't call looks alive, for it reports its load, and fails every
+  // request that it is given. So the core hears of it once the call has been answered.
+  void CallBack() {
+    {
+      MutexLock lock(&mutex_);
+      worker_ = Dial(report_.registration().address());
+      called_ = SteadyNow();
+    }
+    on_registration_();
   }
 
   absl::Status Check() {
@@ -121,7 +170,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
 
   const AttachKey key_;
   const std::function<void(CoreEvent)> tell_;
-  const std::function<void()> done_;
+  const std::function<void()> on_registration_, done_;
   std::shared_ptr<AttachCall> self_;
   v1::WorkerReport report_;  // owned by the read under way
   bool registered_ = false;  // reads only
@@ -132,6 +181,9 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Peers> next_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
+  // While the worker is being called back; the registration then stays in report_.
+  std::shared_ptr<grpc::Channel> worker_ ABSL_GUARDED_BY(mutex_);
+  absl::Time called_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {
@@ -145,8 +197,13 @@ class Refused final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Route
 
 }  // namespace
 
-MembershipService::MembershipService(std::string token, std::function<void(CoreEvent)> tell)
-    : token_(std::move(token)), tell_(std::move(tell)) {}
+MembershipService::MembershipService(std::string token, absl::Duration call_limit,
+                                     std::function<void(CoreEvent)> tell,
+                                     std::function<void()> wake)
+    : token_(std::move(token)),
+      call_limit_(call_limit),
+      tell_(std::move(tell)),
+      wake_(std::move(wake)) {}
 MembershipService::~MembershipService() = default;
 
 std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
@@ -163,10 +220,20 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
     return new Refused(status);
   }
   const AttachKey key = next_key_++;
-  auto call = std::make_shared<AttachCall>(key, tell_, [this, key] {
-    MutexLock lock(&mutex_);
-    calls_.erase(key);
-  });
+  auto call = std::make_shared<AttachCall>(
+      key, tell_,
+      [this, key] {
+        {
+          MutexLock lock(&mutex_);
+          called_.push_back(key);
+          calling_ = true;
+        }
+        wake_();
+      },
+      [this, key] {
+        MutexLock lock(&mutex_);
+        calls_.erase(key);
+      });
   {
     MutexLock lock(&mutex_);
     if (!closed_.ok()) return new Refused(closed_);
@@ -174,6 +241,35 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   }
   call->Start(call);
   return call.get();
+}
+
+bool MembershipService::CallBack(absl::Time now) {
+  if (!calling_) return false;
+  std::vector<AttachKey> called, still;
+  {
+    MutexLock lock(&mutex_);
+    called.swap(called_);
+    calling_ = false;
+  }
+  for (const AttachKey key : called) {
+    const auto call = Find(key);
+    if (call == nullptr) continue;
+    const absl::Status status = call->CalledBack(now, call_limit_);
+    if (absl::IsUnavailable(status)) {
+      still.push_back(key);
+    } else if (!status.ok()) {
+      if (status != last_warning_ || now >= next_warning_) {  // a worker tries again and again
+        last_warning_ = status;
+        next_warning_ = now + kSameWarning;
+        Log(Severity::kWarning, "attach_refused", {{"because", status.message()}});
+      }
+      call->Close(status);
+    }
+  }
+  MutexLock lock(&mutex_);
+  called_.insert(called_.end(), still.begin(), still.end());
+  calling_ = !called_.empty();
+  return calling_;
 }
 
 void MembershipService::Taken(AttachKey attach) {

@@ -5,7 +5,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "baton/v1/membership.grpc.pb.h"
 #include "common/base/mutex.h"
 #include "router/core_events.h"
@@ -14,16 +17,23 @@ namespace baton {
 
 class AttachCall;
 
-// What workers attach to. Token and form are checked on gRPC's threads; what a registration means
-// is the core's to judge.
+// What workers attach to. Token and form are checked on gRPC's threads. The router then calls the
+// worker back at the address that it registered, and tells the core of those that answer; what a
+// registration means is the core's to judge.
 class MembershipService final
     : public v1::Membership::WithCallbackMethod_Attach<v1::Membership::Service> {
  public:
-  // `tell` takes events from any thread. Of one stream, at most one report is on its way.
-  MembershipService(std::string token, std::function<void(CoreEvent)> tell);
+  // `tell` takes events from any thread and does not wait; `wake`, from any thread, has CallBack
+  // called. Of one stream, at most one report is on its way. A worker that has not answered within
+  // `call_limit` is refused.
+  MembershipService(std::string token, absl::Duration call_limit,
+                    std::function<void(CoreEvent)> tell, std::function<void()> wake);
   ~MembershipService() override;
 
   // Loop thread. All do nothing when the stream is over.
+  // Looks at the workers that are being called back. True while there are any: it wants to be
+  // called again soon.
+  bool CallBack(absl::Time now);
   void Taken(AttachKey attach);  // the core has taken a report: the next may be read
   void Send(AttachKey attach, const v1::Peers& peers);
   void Close(AttachKey attach, const absl::Status& status);
@@ -36,11 +46,17 @@ class MembershipService final
   std::shared_ptr<AttachCall> Find(AttachKey attach);
 
   const std::string token_;
+  const absl::Duration call_limit_;
   const std::function<void(CoreEvent)> tell_;
+  const std::function<void()> wake_;
   std::atomic<AttachKey> next_key_ = 1;
   Mutex mutex_;
   std::map<AttachKey, std::shared_ptr<AttachCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  std::vector<AttachKey> called_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> calling_ = false;  // called_ is not empty
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  absl::Status last_warning_;  // loop thread
+  absl::Time next_warning_ = absl::InfinitePast();
 };
 
 }  // namespace baton

@@ -29,6 +29,8 @@ constexpr size_t kInbox = 1 << 14;
 constexpr absl::Duration kIdle = absl::Milliseconds(50);
 // A turn that comes so late was not held up by anything the loop does: the process was stopped.
 constexpr absl::Duration kOverslept = absl::Seconds(1);
+constexpr absl::Duration kCallBackPause =
+    absl::Milliseconds(5);  // between looks at workers being called
 constexpr char kInference[] = "baton.v1.Inference";
 constexpr char kMembership[] = "baton.v1.Membership";
 
@@ -74,7 +76,9 @@ struct RouterServer::Parts {
             [this](const v1::GenerateRequest& request, const absl::Status& status) {
               Refuse(request, status);
             }),
-        membership(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
+        membership(
+            options.token, options.call_limit, [this](CoreEvent event) { Tell(std::move(event)); },
+            [this] { wakeup.Wake(); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
         core(CoreOptions(options, &metrics)) {}
 
@@ -160,6 +164,7 @@ bool RouterServer::Parts::RunOnce(absl::Time now) {
   core.RunOnce(now);
   for (CoreAction& action : core.TakeActions()) CarryOut(std::move(action));
   next_wake = core.NextWake();
+  if (membership.CallBack(now)) next_wake = std::min(next_wake, now + kCallBackPause);
   queued = core.queued();
   MutexLock lock(&mutex);
   counters = core.counters();

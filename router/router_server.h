@@ -20,6 +20,8 @@ class RouterServer {
     std::string token;                                         // of Attach and of legs; empty: none
     ServedModel model;                                         // its tokeniser outlives the server
     RequestLimits limits;
+    // A worker that does not answer at the address it registers for that long is not taken.
+    absl::Duration call_limit = absl::Seconds(5);
     int max_text_calls = 64;  // of Tokenize and Detokenize at one time; more: ResourceExhausted
     RouterCoreOptions
         core;  // model_name, context_tokens, vocab and new_decoder are filled in from `model`

@@ -6,6 +6,9 @@
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "absl/strings/str_join.h"
 #include "baton/v1/inference.grpc.pb.h"
@@ -547,12 +550,60 @@ TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
   EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   report.mutable_registration()->set_address("nowhere");
   EXPECT_THAT(attach("secret", report).error_message(), HasSubstr("'nowhere'"));
-  report.mutable_registration()->set_address("127.0.0.1:1");
+  report.mutable_registration()->set_address(router_->address());  // something answers there
   report.mutable_registration()->set_protocol_version(99);
   EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   const Outcome outcome = Generate(Ask("Hello", 3));
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(outcome.status.error_message(), HasSubstr("no worker is attached"));
+}
+
+// As a worker that listens on loopback, on another machine; and one behind a firewall.
+TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo) {
+  RouterServer::Options options;
+  options.call_limit = absl::Milliseconds(300);
+  StartRouter(options);
+  // One socket that was never listened on, and one that takes connections and says nothing.
+  int sockets[2], ports[2];
+  for (int i = 0; i < 2; ++i) {
+    sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    ASSERT_EQ(bind(sockets[i], reinterpret_cast<const sockaddr*>(&address), size), 0);
+    ASSERT_EQ(getsockname(sockets[i], reinterpret_cast<sockaddr*>(&address), &size), 0);
+    ports[i] = ntohs(address.sin_port);
+  }
+  ASSERT_EQ(listen(sockets[1], 8), 0);
+  const auto membership = v1::Membership::NewStub(channel_);
+  ::testing::internal::CaptureStderr();
+  SetLogLevel(Severity::kInfo);
+  for (const int i : {0, 0, 1}) {
+    v1::WorkerReport report;
+    v1::Registration& worker = *report.mutable_registration();
+    worker.set_role(v1::WORKER_ROLE_DECODE);
+    worker.set_address(absl::StrCat("127.0.0.1:", ports[i]));
+    grpc::ClientContext context;
+    const auto stream = membership->Attach(&context);
+    stream->Write(report);
+    v1::RouterCommand command;
+    EXPECT_FALSE(stream->Read(&command));
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(),
+                HasSubstr(absl::StrCat("the router can't reach this worker at 127.0.0.1:", ports[i],
+                                       " (", i == 0 ? "no such host" : "no answer in 300ms")));
+    EXPECT_THAT(status.error_message(), HasSubstr("--advertise"));
+  }
+  SetLogLevel(Severity::kError);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  int refusals = 0;
+  for (size_t at = log.find("attach_refused"); at != log.npos;
+       at = log.find("attach_refused", at + 1))
+    ++refusals;
+  EXPECT_EQ(refusals, 2) << log;  // a worker that tries again is not told of again
+  for (const int one : sockets) close(one);
 }
 
 TEST_F(RouterServerTest, AnAddressInUseIsRefused) {
