@@ -47,7 +47,7 @@ struct KvPlane::Peer {
   absl::Time next_hello = absl::InfinitePast();
   int unanswered_hellos = 0;
 
-  std::string warned;  // event and words of the last warning since the link was up
+  std::string warned;  // event and words of the last warning since the link was proven
   absl::Time next_warning = absl::InfinitePast();  // when the same one may be logged again
 
   // The proof: a first short read, then the rest, and the answer to a hello.

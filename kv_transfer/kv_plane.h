@@ -174,7 +174,8 @@ class KvPlane {
   Peer* Find(WorkerEpoch epoch);
   const Peer* Find(WorkerEpoch epoch) const;
   bool Connect(Peer* peer);
-  // Logs a warning about a peer; the same words again only after a minute, or once its link was up.
+  // Logs a warning about a peer; the same words again only after a minute, or once its link was
+  // proven.
   void Warn(Peer* peer, absl::string_view event, absl::string_view why);
   void Drop(Peer* peer, absl::string_view why);
   bool SendTo(Peer* peer, const KvNote& note);

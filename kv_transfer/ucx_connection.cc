@@ -44,8 +44,14 @@ absl::StatusOr<std::unique_ptr<UcxConnection>> UcxConnection::Create(absl::strin
   }
   if (status != UCS_OK) {
     connection->closed_ = true;
-    return UcxError(absl::StatusCode::kUnavailable, absl::StrCat("connecting", words.Take()),
-                    status);
+    return UcxError(
+        absl::StatusCode::kUnavailable,
+        absl::StrCat(status == UCS_ERR_SHMEM_SEGMENT
+                         ? "connecting by shared memory, which needs both workers to run as the "
+                           "same user: else give both --kv-transports=tcp"
+                         : "connecting",
+                     words.Take()),
+        status);
   }
   return connection;
 }
