@@ -64,7 +64,8 @@ Resolved Resolve(const std::string& host_port) {
 absl::string_view HintFor(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      return "check that a router listens there (--routers), and that no firewall is between";
+      return "check --routers, that a router listens there (on 127.0.0.1 alone, unless its "
+             "--listen says otherwise), and that no firewall is between";
     case grpc::StatusCode::UNAUTHENTICATED:
       return "give this worker the router's --attach-token (or $BATON_ATTACH_TOKEN)";
     case grpc::StatusCode::UNIMPLEMENTED:
