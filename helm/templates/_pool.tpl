@@ -343,6 +343,8 @@ spec:
           {{- if gt $gpus 0 }}
           {{- $_ := set $resources "limits" (merge (dict $pool.gpu.resourceName $gpus) (get $resources "limits" | default dict)) }}
           {{- end }}
+          # `kubectl describe pod` then shows why a program refused to start.
+          terminationMessagePolicy: FallbackToLogsOnError
           resources:
             {{- toYaml $resources | nindent 12 }}
           securityContext:

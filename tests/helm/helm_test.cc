@@ -803,6 +803,7 @@ TEST_F(HelmTest, AJobFillsTheClaimAndPodsWaitForIt) {
 )"),
                          HasSubstr("\n            - name: HF_TOKEN\n              valueFrom: "
                                    "{secretKeyRef: {name: \"hub\", key: \"token\"}}\n"),
+                         HasSubstr("\n          terminationMessagePolicy: FallbackToLogsOnError\n"),
                          HasSubstr("persistentVolumeClaim: {claimName: \"baton-model\"}")));
   const std::set<std::string> known = FlagsOf("baton-fetch");
   for (const char* flag : {"--to", "--revision", "--endpoint", "--attempts"})
