@@ -629,6 +629,13 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
       AllOf(HasSubstr("exec deploy/mine-router -- baton-client generate --router=mine:50051"),
             HasSubstr("The model is a hostPath: namespaces that enforce the baseline"),
             HasSubstr("There is no NetworkPolicy: ")));
+  const std::string fetch =
+      "--set model.source=pvc --set model.pvc.claimName=models --set model.fetch.name=org/model ";
+  const std::string job = Template("--show-only templates/fetch-job.yaml " + fetch).output;
+  EXPECT_THAT(notes(fetch),
+              AllOf(HasSubstr("until a Job has fetched org/model."),
+                    HasSubstr("\n  kubectl -n serving logs -f job/" +
+                              job.substr(job.find("baton-fetch-"), 20) + "\n")));
   // The commands have the flags that they are shown with.
   const std::set<std::string> known = FlagsOf("baton-client");
   EXPECT_TRUE(known.contains("--router") && known.contains("--timing"));
