@@ -9,6 +9,7 @@
 use strict;
 use warnings;
 use IO::Socket::INET;
+use Socket qw(SOL_SOCKET SO_SNDTIMEO SO_RCVTIMEO);
 
 my ($folder, $name, $token, $port, $files_host) = @ARGV;
 die "perl hub.pl FOLDER NAME TOKEN PORT FILES_HOST\n" unless defined $files_host;
@@ -61,6 +62,8 @@ sub answer {
 }
 
 while (my $client = $server->accept) {
+  # A peer that is gone without a word must not hold the only thread: after ten seconds without progress it is let go.
+  setsockopt $client, SOL_SOCKET, $_, pack('l!l!', 10, 0) for SO_SNDTIMEO, SO_RCVTIMEO;
   my ($method, $target) = split ' ', scalar(<$client>) // '';
   my %header = (host => '', range => '', authorization => '');
   while (defined(my $line = <$client>)) {
