@@ -12,6 +12,7 @@
 #include "common/base/hash.h"
 #include "common/rpc/limits.h"
 #include "gtest/gtest.h"
+#include "router/event_log.h"
 #include "router/router_core.h"
 
 // For tests of RouterCore: the world around it, moved by hand, with a clock of its own.
@@ -77,7 +78,9 @@ struct OpenLeg {
 
 class CoreHarness {
  public:
-  explicit CoreHarness(RouterCoreOptions options = Options()) : core(std::move(options)) {}
+  // `log` outlives the harness; null: no log is kept.
+  explicit CoreHarness(RouterCoreOptions options = Options(), EventLog* log = nullptr)
+      : core(std::move(options), log) {}
 
   static RouterCoreOptions Options() {
     RouterCoreOptions options;
@@ -310,7 +313,7 @@ class CoreHarness {
     Finish(decode);
   }
 
-  RouterCore core;
+  LoggedCore core;
   absl::Time now = absl::FromUnixSeconds(1000);
   std::map<RequestKey, ClientSide> clients;
   std::map<LegKey, OpenLeg> legs;

@@ -84,7 +84,8 @@ SimCluster::SimCluster(Options options)
   router.max_queued = 1 << 20;
   router.mode = options_.mode;
   router.pair_wait = router.room_wait = absl::Hours(1);
-  router_ = std::make_unique<RouterCore>(router);
+  if (options_.adjust_router) options_.adjust_router(&router);
+  router_ = std::make_unique<LoggedCore>(router, options_.log);
   for (int i = 0; i < options_.prefill_workers; ++i) AddWorker(v1::WORKER_ROLE_PREFILL, 0);
   for (int i = 0; i < options_.decode_workers; ++i) AddWorker(v1::WORKER_ROLE_DECODE, 0);
   RunUntil(now_ + absl::Seconds(2));
@@ -267,6 +268,13 @@ void SimCluster::Deliver(Leg* leg, CoreEvent event) {
   if (over != 0) legs_.erase(over);
 }
 
+void SimCluster::Unpause(Leg* leg) {
+  leg->paused = false;
+  std::deque<CoreEvent> held;
+  held.swap(leg->held);
+  for (CoreEvent& event : held) Deliver(leg, std::move(event));
+}
+
 void SimCluster::Said(LegKey key, CoreEvent event) {
   Leg* leg = legs_.at(key).get();
   Later(&leg->last_in, [this, leg, event = std::move(event)] { Deliver(leg, event); });
@@ -322,8 +330,8 @@ void SimCluster::SendToClientNow(SendToClient action) {
   if (action.event.has_summary()) client->summary = action.event.summary();
   if (client->owes) return;
   client->owes = true;
-  absl::Time none = absl::InfinitePast();
-  Later(&none, [this, client, key = action.request] {
+  absl::Time taken = now_ + client->takes;
+  Later(&taken, [this, client, key = action.request] {
     client->owes = false;
     if (!client->status) router_->Handle(ClientWritable{key}, now_);
   });
@@ -335,15 +343,16 @@ void SimCluster::Carry(CoreAction action) {
   } else if (auto* decode = std::get_if<StartDecode>(&action)) {
     Start(std::move(*decode));
   } else if (auto* cancel = std::get_if<CancelLeg>(&action)) {
-    const auto leg = legs_.find(cancel->leg);
-    if (leg == legs_.end()) return;
-    Later(&leg->second->last_out, [this, key = cancel->leg] {
+    const auto found = legs_.find(cancel->leg);
+    if (found == legs_.end()) return;
+    Later(&found->second->last_out, [this, key = cancel->leg] {
       const auto leg = legs_.find(key);
       if (leg == legs_.end() || !leg->second->job) return;
       Worker* worker = leg->second->worker;
       worker->prefill ? worker->prefill->Cancel(*leg->second->job)
                       : worker->decode->Cancel(*leg->second->job);
     });
+    Unpause(found->second.get());  // its end has to come
   } else if (auto* pause = std::get_if<PauseLeg>(&action)) {
     const auto found = legs_.find(pause->leg);
     if (found == legs_.end()) return;
@@ -354,11 +363,8 @@ void SimCluster::Carry(CoreAction action) {
     const auto found = legs_.find(resume->leg);
     if (found == legs_.end()) return;
     Leg* leg = found->second.get();
-    leg->paused = false;
     if (leg->worker->decode && leg->job) leg->worker->decode->SetPaused(*leg->job, false);
-    std::deque<CoreEvent> held;
-    held.swap(leg->held);
-    for (CoreEvent& event : held) Deliver(leg, std::move(event));
+    Unpause(leg);
   } else if (auto* send = std::get_if<SendToClient>(&action)) {
     SendToClientNow(std::move(*send));
   } else if (auto* finish = std::get_if<FinishClient>(&action)) {

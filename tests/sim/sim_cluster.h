@@ -20,6 +20,7 @@
 #include "kv_transfer/kv_publisher.h"
 #include "kv_transfer/kv_puller.h"
 #include "prefill_worker/prefill_worker.h"
+#include "router/event_log.h"
 #include "router/router_core.h"
 
 namespace baton {
@@ -38,6 +39,7 @@ struct SimClient {
   std::optional<absl::Status> status;
   bool cancelled = false;
   bool owes = false;
+  absl::Duration takes;  // how long it takes over each message, beside the wire's delay
 };
 
 // A router and its workers in one thread, one virtual clock and one seed: the real RouterCore,
@@ -59,6 +61,9 @@ class SimCluster {
     absl::Duration wire_delay = absl::Milliseconds(1);  // longest, of a message between two parties
     int long_rope_from = 0;  // tokens; longer sequences have another rotary table. 0: all have one
     v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // the router's
+    // Changes the options with which the router is made; may be empty.
+    std::function<void(RouterCoreOptions*)> adjust_router;
+    EventLog* log = nullptr;  // of the router; outlives the cluster; null: none is kept
   };
   explicit SimCluster(Options options);
   ~SimCluster();
@@ -88,7 +93,7 @@ class SimCluster {
   // Fails the test where a block, lease, pull, job, leg or request is left.
   void ExpectAllBack();
 
-  const RouterCore& router() const { return *router_; }
+  const LoggedCore& router() const { return *router_; }
   uint64_t steps() const;
 
  private:
@@ -104,6 +109,7 @@ class SimCluster {
   void Start(StartDecode action);
   void Said(LegKey leg, CoreEvent event);
   void Deliver(Leg* leg, CoreEvent event);
+  void Unpause(Leg* leg);
   void SendToClientNow(SendToClient action);
   Worker* Find(const WorkerName& name);
   void Report(Worker* worker);
@@ -118,7 +124,7 @@ class SimCluster {
   std::map<std::string, int> model_of_;  // by request id
   KvLayout layout_;
   InProcessFabric fabric_;
-  std::unique_ptr<RouterCore> router_;
+  std::unique_ptr<LoggedCore> router_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<LegKey, std::unique_ptr<Leg>> legs_;
   std::vector<std::unique_ptr<SimClient>> clients_;  // request key - 1

@@ -356,5 +356,91 @@ TEST_F(SimTest, TheSameSeedGivesTheSameHistory) {
   EXPECT_EQ(histories[0], histories[1]);
 }
 
+// A short history of a cluster whose size, mode, faults and clients are drawn from `seed`: cancels,
+// deadlines, latency targets, slow clients, a queue that overflows, reads that come late, fail or
+// arrive wrong, preemption, sequences that outgrow their rotary table, and a change of workers.
+class EventLogTest : public SimTest {
+ protected:
+  void Play(uint64_t seed, EventLog* log) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    random_.seed(seed);
+    requests_ = 0;
+    const auto draw = [this](int from, int to) {
+      return from + static_cast<int>(random_() % static_cast<uint64_t>(to - from + 1));
+    };
+    SimCluster::Options options{
+        .seed = seed,
+        .prefill_workers = draw(1, 3),
+        .decode_workers = draw(1, 3),
+        .decode_blocks = draw(64, 96),
+        .prefill = {.max_queue = draw(2, 64), .chunk_tokens = 64, .slice_bytes = 4096},
+        .decode = {.max_batch = draw(4, 24), .max_sequences = draw(2, 32)},
+        .long_rope_from = draw(0, 2) == 0 ? 48 : 0,
+        .mode = static_cast<v1::ServingMode>(draw(1, 3)),
+        .log = log};
+    const bool slow = draw(0, 1) == 0, full = draw(0, 3) == 0, faulty = draw(0, 1) == 0;
+    options.adjust_router = [slow, full](RouterCoreOptions* router) {
+      if (slow) router->client_buffer_tokens = 4;
+      if (slow) router->slow_client_limit = absl::Milliseconds(200);
+      if (full) router->max_queued = 24;
+      router->pair_wait = router->room_wait = absl::Seconds(4);
+    };
+    SimCluster cluster(options);
+    if (faulty) {
+      cluster.SetFaults({.read_delay_max = absl::Milliseconds(draw(0, 20)),
+                         .fail_read = draw(0, 10) * 0.001,
+                         .corrupt_read = draw(0, 10) * 0.001,
+                         .shuffle_reads = true});
+    }
+    std::vector<SimClient*> clients;
+    absl::Time arrival = cluster.now();
+    const int changes_at = draw(0, 3) == 0 ? draw(10, 80) : -1;
+    for (int i = 0; i < 100; ++i) {
+      arrival += absl::Microseconds(draw(0, 5000));
+      CheckedRequest request = RandomRequest(arrival);
+      if (draw(0, 9) == 0) request.deadline = arrival + absl::Milliseconds(draw(0, 200));
+      if (draw(0, 3) == 0) {
+        request.slo = {absl::Milliseconds(draw(1, 50)), absl::Milliseconds(draw(1, 10))};
+      }
+      clients.push_back(cluster.Add(std::move(request)));
+      if (draw(0, 9) == 0) clients.back()->cancel_at = arrival + absl::Milliseconds(draw(1, 120));
+      if (slow && draw(0, 3) == 0) clients.back()->takes = absl::Milliseconds(draw(1, 500));
+      if (i != changes_at) continue;
+      cluster.RunUntil(arrival);
+      const int model = options.long_rope_from > 0 ? 0 : draw(0, 1);
+      cluster.AddWorker(v1::WORKER_ROLE_PREFILL, model);
+      cluster.AddWorker(v1::WORKER_ROLE_DECODE, model);
+      cluster.Drain(0);
+      cluster.Drain(options.prefill_workers);
+    }
+    cluster.RunUntilIdle(absl::Minutes(10));
+    for (const SimClient* client : clients) {
+      ASSERT_TRUE(client->status) << client->request.request_id;
+      answered_ += client->status->ok();
+      if (client->tokens.empty()) continue;
+      const auto expected = cluster.Expected(client->request, cluster.ModelOf(client->request));
+      ASSERT_LE(client->tokens.size(), expected.size());
+      EXPECT_TRUE(std::equal(client->tokens.begin(), client->tokens.end(), expected.begin()));
+      if (client->status->ok()) {
+        EXPECT_EQ(client->tokens.size(), expected.size());
+      }
+    }
+    cluster.ExpectAllBack();
+  }
+  std::string Hash(int seeds) {
+    return HashLogs("sim", seeds, [this](uint64_t seed, EventLog* log) { Play(seed, log); });
+  }
+
+  int answered_ = 0;
+};
+
+// BATON_LOG_SEEDS=1000 prints the hash of as many logs, by which two versions are compared.
+TEST_F(EventLogTest, TheSameSeedGivesTheSameLog) {
+  const std::string first = Hash(3);
+  EXPECT_EQ(Hash(3), first);
+  EXPECT_GT(answered_, 200);
+  if (const int seeds = LogSeedsWanted(); seeds > 0) std::cout << Hash(seeds) << "\n";
+}
+
 }  // namespace
 }  // namespace baton
