@@ -176,6 +176,18 @@ TEST_F(RouterCoreTest, AFullPrefillWorkerIsNoMigration) {
   EXPECT_EQ(client(r).summary->migrations(), 0u);
 }
 
+TEST_F(RouterCoreTest, ARefusedAttemptLeavesNothingToTheNext) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.First(
+      h.PrefillLeg());  // no sound worker sends it without a ticket, and then refuses the prompt
+  h.End(h.PrefillLeg(), absl::ResourceExhaustedError("full"));
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 6);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(h.core.counters().data_loss, 0u) << "its first token was taken for a second one";
+}
+
 TEST_F(RouterCoreTest, PrefillWorkersThatStayFullAreGivenUpOn) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);

@@ -95,8 +95,8 @@ class RouterCore {
   const RouterCounters& counters() const;
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace baton
