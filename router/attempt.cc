@@ -37,11 +37,13 @@ void Describe(const Request& request, size_t generated, bool computes_prompt, Pr
   proto->set_answer_index(request.checked.sampling.answer_index);
 }
 
-AttemptEnd EndsWith(AttemptEnd::Kind kind, absl::Status status) {
-  return {.kind = kind, .status = std::move(status)};
+Attempt::End EndsWith(AttemptEnd::Kind kind, absl::Status status) {
+  return std::make_unique<AttemptEnd>(AttemptEnd{.kind = kind, .status = std::move(status)});
 }
-AttemptEnd Answered(AnswerEnd answer) {
-  return {.kind = AttemptEnd::Kind::kAnswered, .answer = std::move(answer)};
+Attempt::End Answered(AnswerEnd answer) {
+  Attempt::End end = EndsWith(AttemptEnd::Kind::kAnswered, absl::OkStatus());
+  end->answer = std::move(answer);
+  return end;
 }
 
 }  // namespace
@@ -102,7 +104,7 @@ Attempt::End Attempt::TryDecode() {
     StartDecode start = OpenDecode(*worker, 0);
     *start.request.mutable_ticket() = *ticket_;
     core_.actions.push_back(std::move(start));
-    return std::nullopt;
+    return nullptr;
   }
   if (!room_.since) {
     room_.since = core_.now - request_.room_waited;
@@ -122,7 +124,7 @@ Attempt::End Attempt::TryDecode() {
   room_.refused_by.clear();
   room_.retry = core_.now + room_.pause;
   room_.pause = std::min(room_.pause * 2, kLongestRoomPause);
-  return std::nullopt;
+  return nullptr;
 }
 
 Attempt::End Attempt::OnPrefill(v1::PrefillEvent event) {
@@ -151,7 +153,7 @@ Attempt::End Attempt::OnDecode(v1::DecodeEvent event) {
   if (!colocated_ && request_.awaits_scores() && !event.has_promised()) {
     early_.push_back(std::move(event));
     FlushClient();
-    return std::nullopt;
+    return nullptr;
   }
   switch (event.event_case()) {
     case v1::DecodeEvent::kPromised:
@@ -195,17 +197,17 @@ Attempt::End Attempt::OnPromptTokens(Leg& leg, v1::PromptTokens tokens) {
     request_.client.unsent_scores.push_back(std::move(token));
   }
   FlushClient();
-  if (request_.awaits_scores()) return std::nullopt;
+  if (request_.awaits_scores()) return nullptr;
   for (v1::DecodeEvent& event : std::exchange(early_, {})) {
-    if (decode_leg_ == nullptr) return std::nullopt;
+    if (decode_leg_ == nullptr) return nullptr;
     if (End end = OnDecode(std::move(event))) return end;
   }
   FlushClient();
-  return std::nullopt;
+  return nullptr;
 }
 
 Attempt::End Attempt::CheckScored(Leg& leg) {
-  if (!request_.awaits_scores()) return std::nullopt;
+  if (!request_.awaits_scores()) return nullptr;
   return Lied(leg, "the ", leg.prefill ? "prefill" : "decode",
               " worker sent the first token after the logprobs of ", request_.prompt_scored, " of ",
               request_.checked.prompt.size(), " prompt tokens");
@@ -233,12 +235,12 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
   }
   if (end.reason == v1::FINISH_REASON_UNSPECIFIED && !promised_) {
     held_first_ = first.token();
-    return std::nullopt;
+    return nullptr;
   }
   if (End taken = TakeToken(&leg, first.token())) return taken;
   if (end.reason == v1::FINISH_REASON_UNSPECIFIED) {
     FlushClient();
-    return std::nullopt;
+    return nullptr;
   }
   // The answer ends here: no hand-over, and nothing to wait for.
   if (base_ == 0) {
@@ -252,8 +254,7 @@ void Attempt::OnBegun() {
   if (times_.begun) return;
   times_.begun = core_.now;
   request_.queue.refused_since.reset();
-  v1::Timing& timing = request_.summary.timing;
-  timing.set_queue_us(timing.queue_us() + Micros(core_.now - times_.queued));
+  AddQueueAndPrefill(&request_.summary.timing, core_.now - times_.queued, absl::ZeroDuration());
 }
 
 Attempt::End Attempt::OnFirstColocated() {
@@ -261,23 +262,22 @@ Attempt::End Attempt::OnFirstColocated() {
   OnBegun();
   legs_.PromptDone(*decode_leg_);
   times_.first_token = core_.now;
-  v1::Timing& timing = request_.summary.timing;
-  timing.set_prefill_us(timing.prefill_us() + Micros(core_.now - *times_.begun));
-  return std::nullopt;
+  AddQueueAndPrefill(&request_.summary.timing, absl::ZeroDuration(), core_.now - *times_.begun);
+  return nullptr;
 }
 
 Attempt::End Attempt::OnPromised() {
-  if (promised_) return std::nullopt;
+  if (promised_) return nullptr;
   promised_ = true;
   room_ = {};
   request_.room_waited = absl::ZeroDuration();
   legs_.StopWaiting(&request_);
-  if (!held_first_) return std::nullopt;
+  if (!held_first_) return nullptr;
   v1::Token first = std::move(*held_first_);
   held_first_.reset();
   if (End end = TakeToken(prefill_leg_, std::move(first))) return end;
   FlushClient();
-  return std::nullopt;
+  return nullptr;
 }
 
 Attempt::End Attempt::OnTokens(v1::Tokens tokens) {
@@ -289,7 +289,7 @@ Attempt::End Attempt::OnTokens(v1::Tokens tokens) {
     if (End end = TakeToken(decode_leg_, std::move(token))) return end;
   }
   FlushClient();
-  return std::nullopt;
+  return nullptr;
 }
 
 Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
@@ -304,12 +304,11 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
       !status.ok()) {
     return LegFailed(*decode_leg_, std::move(status), false);
   }
-  AttemptEnd answered = Answered(std::move(end));
-  answered.finished = std::move(finished);
-  return answered;
+  finished_ = std::move(finished);
+  return Answered(std::move(end));
 }
 
-// Comes at most once per doubling of the sequence.
+// Happens at most once per doubling of the sequence.
 Attempt::End Attempt::OnOutgrown() {
   if (request_.answer.tokens().size() <= base_) {
     return Lied(*decode_leg_, "the decode worker outgrew its KV without a token");
@@ -329,9 +328,9 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
   switch (answer.Take(std::move(token), request_.checked.sampling.max_tokens)) {
     case AnswerSoFar::Took::kNew:
       core_.metrics->generated_tokens.Add();
-      return std::nullopt;
+      return nullptr;
     case AnswerSoFar::Took::kKnown:
-      return std::nullopt;
+      return nullptr;
     case AnswerSoFar::Took::kStopped:
       core_.metrics->generated_tokens.Add();
       return Answered({v1::FINISH_REASON_STOP, std::nullopt, answer.matched_stop()});
@@ -367,9 +366,9 @@ Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   CloseLeg(leg, !ended);
   if (status.code() == absl::StatusCode::kDataLoss) ++core_.counters.data_loss;
   // The lease of the prefill leg has done its work: decode holds the KV, or says that it does not.
-  if (leg.prefill && handed_over_) return std::nullopt;
+  if (leg.prefill && handed_over_) return nullptr;
   if (status.ok()) {
-    if (leg.prefill && decode_leg_ != nullptr && !request_.awaits_scores()) return std::nullopt;
+    if (leg.prefill && decode_leg_ != nullptr && !request_.awaits_scores()) return nullptr;
     status = absl::UnavailableError(leg.prefill ? "the stream ended before the hand-over"
                                                 : "the stream ended before the answer did");
   }
@@ -421,7 +420,9 @@ Attempt::End Attempt::Broken(absl::Status status, bool lost_decode) const {
   if (lost_decode || times_.first_token) phase = "pull";
   if (colocated_) phase = promised_ ? "prefill" : "queue";
   if (handed_over_) phase = "decode";
-  return AttemptEnd{.kind = AttemptEnd::Kind::kBroken, .status = std::move(status), .phase = phase};
+  End end = EndsWith(AttemptEnd::Kind::kBroken, std::move(status));
+  end->phase = phase;
+  return end;
 }
 
 Attempt::End Attempt::CheckTimers() {
@@ -447,7 +448,7 @@ Attempt::End Attempt::CheckTimers() {
                         "no decode worker had room for ", membership_.NeedOf(request_).tokens,
                         " tokens in ", absl::FormatDuration(core_.now - *room_.since))));
   }
-  if (!room_.since || core_.now < room_.retry) return std::nullopt;
+  if (!room_.since || core_.now < room_.retry) return nullptr;
   room_.retry = absl::InfiniteFuture();
   return TryDecode();
 }

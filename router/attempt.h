@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,8 +40,6 @@ struct AttemptEnd {
   Kind kind = Kind::kFailed;
   absl::Status status;  // of all but kAnswered
   AnswerEnd answer;
-  std::optional<v1::DecodeFinished>
-      finished;             // kAnswered: the decode worker's last word, if it came
   absl::string_view phase;  // kBroken: what the lost worker was doing
 };
 
@@ -48,13 +47,17 @@ struct AttemptEnd {
 // decode leg that computes the prompt too. Made when the request leaves the queue, which opens the
 // first leg, and destroyed when the attempt ends. What outlives it stands in Request.
 //
-// Owned by its request; owner thread of the core only. Each function that returns End returns
-// nothing while the attempt goes on. Otherwise it returns how the attempt ended, and the caller has
-// to call Close() and destroy it. The failure table of the design is decided here, by PrefillFailed
-// and DecodeFailed; what follows from an AttemptEnd is decided by RouterCore.
+// Owned by its request; owns what is listed at the end of this class, and uses its legs, which Legs
+// owns. Runs on the core's loop thread. Each function that returns End returns null while the
+// attempt goes on. Otherwise it returns how the attempt ended, and the caller has to call Close()
+// and destroy it.
+//
+// Failures: PrefillFailed and DecodeFailed decide by the failure table of the design whether the
+// attempt goes on. Tokens that were taken stay in the answer, and the next attempt begins after
+// them; a first token that was held back is drawn again. RouterCore decides what follows.
 class Attempt {
  public:
-  using End = std::optional<AttemptEnd>;
+  using End = std::unique_ptr<AttemptEnd>;
 
   // The request is not queued any more, and it is bound to the worker's identity.
   Attempt(const AttemptTools& tools, Request* request, Worker& worker, bool colocated);
@@ -80,6 +83,8 @@ class Attempt {
   // When CheckTimers has something to do.
   absl::Time WakeAt() const;
   const AttemptTimes& times() const { return times_; }
+  // The decode worker's last word; nothing until it has come.
+  const std::optional<v1::DecodeFinished>& finished() const { return finished_; }
   WorkerKey prefill_worker() const { return prefill_worker_; }
   // The ticket waits, and no decode worker is looking at it.
   bool waits_for_room() const { return decode_leg_ == nullptr && room_.since; }
@@ -87,12 +92,12 @@ class Attempt {
  private:
   // A ticket that no decode worker has promised room for.
   struct RoomWait {
-    std::vector<WorkerKey> refused_by;  // in this round
-    std::optional<absl::Time> since;    // earlier, by what earlier attempts have waited
-    std::optional<absl::Time>
-        partnerless_since;  // no decode worker can pull from the prefill worker
+    std::vector<WorkerKey> refused_by;  // since the ticket was last offered to all
+    std::optional<absl::Time> since;    // earlier by what earlier attempts have waited
+    // No decode worker can pull from the prefill worker since then.
+    std::optional<absl::Time> partnerless_since;
     absl::Time retry = absl::InfiniteFuture();
-    absl::Duration pause;
+    absl::Duration pause;  // before the next retry
   };
 
   // Opens a decode leg. Leaves to the caller: the ticket, and to add the action.
@@ -141,6 +146,7 @@ class Attempt {
   bool promised_ = false;
   bool handed_over_ = false;  // decode has sent tokens: it holds the KV
   size_t scored_ = 0;         // tokens of the prompt whose logprobs came in this attempt
+  std::optional<v1::DecodeFinished> finished_;
   // Of the decode leg, which is paused: they wait until all of the prompt is scored.
   std::vector<v1::DecodeEvent> early_;
   RoomWait room_;

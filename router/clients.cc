@@ -50,10 +50,9 @@ void LogFinished(const Request& request, const absl::Status& status,
 }  // namespace
 
 void Clients::Open(RequestKey client, int answers) {
-  BATON_CHECK(client != 0 && client >> Request::kClientBits == 0 && groups_.count(client) == 0 &&
-              requests_.count(client) == 0)
+  BATON_CHECK(client != 0 && client >> Request::kClientBits == 0 && clients_.count(client) == 0)
       << "request key " << client;
-  if (answers > 1) groups_[client].answers = answers;
+  clients_[client].answers = answers;
 }
 
 Request& Clients::Add(RequestKey client, int index, CheckedRequest checked) {
@@ -61,7 +60,8 @@ Request& Clients::Add(RequestKey client, int index, CheckedRequest checked) {
   const RouterCoreOptions& options = core_->options;
   checked.sampling.answer_index = static_cast<uint32_t>(index);
   if (checked.mode == v1::SERVING_MODE_UNSPECIFIED) checked.mode = options.mode;
-  // The first asks for room for all of them, and scores the prompt for all.
+  // The request of the first answer asks for room for all answers, and it alone has the prompt
+  // scored.
   if (index > 0) {
     checked.answers = 1;
     checked.sampling.prompt_logprobs.reset();
@@ -71,9 +71,9 @@ Request& Clients::Add(RequestKey client, int index, CheckedRequest checked) {
   AnswerSoFar answer(checked.prompt.size(), checked.sampling, checked.stop, std::move(decoder),
                      options.vocab);
   const RequestKey key = Request::KeyOf(client, index);
-  if (const auto group = groups_.find(client); group != groups_.end()) ++group->second.added;
   Request& request =
       requests_.try_emplace(key, key, std::move(checked), std::move(answer)).first->second;
+  clients_.at(client).requests.push_back(&request);
   request.queue.since = request.checked.arrival;
   request.asked_max_tokens = request.checked.sampling.max_tokens;
   return request;
@@ -88,23 +88,12 @@ void Clients::Remove(RequestKey client) {
     }
     requests_.erase(request->key);
   }
-  groups_.erase(client);
+  clients_.erase(client);
 }
 
-std::vector<Request*> Clients::RequestsOf(RequestKey client) {
-  std::vector<Request*> all;
-  const auto group = groups_.find(client);
-  const int answers = group == groups_.end() ? 1 : group->second.answers;
-  for (int index = 0; index < answers; ++index) {
-    const auto found = requests_.find(Request::KeyOf(client, index));
-    if (found != requests_.end()) all.push_back(&found->second);
-  }
-  return all;
-}
-
-Clients::Group* Clients::GroupOf(const Request& request) {
-  const auto group = groups_.find(request.client_key());
-  return group == groups_.end() ? nullptr : &group->second;
+std::vector<Request*> Clients::RequestsOf(RequestKey client) const {
+  const auto found = clients_.find(client);
+  return found == clients_.end() ? std::vector<Request*>() : found->second.requests;
 }
 
 void Clients::Bind(Request& request, const ModelIdentity& identity) {
@@ -144,7 +133,7 @@ void Clients::Send(Request& request, v1::GenerateEvent event) {
   core_->actions.push_back(SendToClient{request.client_key(), std::move(event)});
 }
 
-// As much as one message may well hold.
+// Sends as many logprobs of the prompt as one message should hold.
 void Clients::SendScores(Request& request) {
   constexpr int kAtOnce = 512;
   std::deque<v1::Token>& unsent = request.client.unsent_scores;
@@ -178,7 +167,7 @@ bool Clients::Flush(Request& request) {
   if (request.finished()) return false;
   if (client.writable && !client.unsent_scores.empty()) {
     SendScores(request);
-    client.slow_since.reset();  // it reads
+    client.slow_since.reset();  // the client reads
   } else if (client.writable && request.answer.has_pending()) {
     if (request.answer.pending_tokens() > 0) {
       ShowFirst(request, request.attempt ? request.attempt->times() : AttemptTimes());
@@ -192,19 +181,19 @@ bool Clients::Flush(Request& request) {
   return full;
 }
 
-void Clients::Answer(Request& request, const AnswerEnd& end,
-                     const std::optional<v1::DecodeFinished>& finished) {
+void Clients::Answer(Request& request, const AnswerEnd& end) {
   request.answer.Close();
   AnswerEnd how = end;
   if (!request.answer.matched_stop().empty()) {
-    // Also when the last half of a character completed one.
+    // Close() may have completed it, with the last half of a character.
     how = {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()};
   }
   RequestSummary& summary = request.summary;
   if (request.attempt) {
-    summary.AddComplete(request.attempt->times(), finished ? &*finished : nullptr, core_->now);
+    summary.AddComplete(request.attempt->times(), request.attempt->finished(), core_->now);
   }
-  // Whatever waits leaves now; each buffer of it has the time that a slow client may take.
+  // Everything that waits is sent now. For each full buffer of it the client gets the time that a
+  // slow client may take.
   const RouterCoreOptions& options = core_->options;
   const size_t buffers = WaitingTokens(request) / static_cast<size_t>(options.client_buffer_tokens);
   const absl::Duration leave_limit =
@@ -243,13 +232,11 @@ void Clients::Answer(Request& request, const AnswerEnd& end,
     core_->metrics->Judged(*verdict, tokens);
     *said.mutable_slo() = *verdict;
   }
-  Group* group = GroupOf(request);
-  if (group != nullptr) group->completion_tokens += tokens;
-  if (group == nullptr || group->done + 1 == group->answers) {
+  Client& client = ClientOf(request);
+  client.completion_tokens += tokens;
+  if (client.done + 1 == client.answers) {
     *said.mutable_total() = said.usage();
-    if (group != nullptr) {
-      said.mutable_total()->set_completion_tokens(static_cast<uint32_t>(group->completion_tokens));
-    }
+    said.mutable_total()->set_completion_tokens(static_cast<uint32_t>(client.completion_tokens));
   }
   Send(request, std::move(last));
   ++core_->counters.finished_ok;
@@ -269,15 +256,14 @@ void Clients::End(Request& request, absl::Duration leave_limit, const absl::Stat
   request.client.ended_at = core_->now;
   request.client.leave_limit = leave_limit;
   LogFinished(request, status, verdict);
-  if (Group* group = GroupOf(request)) {
-    if (group->status) return;
-    if (status.ok() && ++group->done < group->answers) return;
-    group->status = status;
-    if (!status.ok()) {
-      failed_.push_back({request.client_key(), status.code()});
-      const int never_added = group->answers - group->added;
-      if (request.checked.slo.any()) core_->metrics->Failed(status, 0, never_added);
-    }
+  Client& client = ClientOf(request);
+  if (client.status) return;
+  if (status.ok() && ++client.done < client.answers) return;
+  client.status = status;
+  if (!status.ok() && client.answers > 1) {
+    failed_.push_back({request.client_key(), status.code()});
+    const int never_added = client.answers - static_cast<int>(client.requests.size());
+    if (request.checked.slo.any()) core_->metrics->Failed(status, 0, never_added);
   }
   ServedOf(request).Ended(status);
   core_->actions.push_back(FinishClient{request.client_key(), status});
@@ -285,15 +271,14 @@ void Clients::End(Request& request, absl::Duration leave_limit, const absl::Stat
 
 void Clients::Abort(Request& request) {
   request.client.aborted = true;
-  if (Group* group = GroupOf(request)) {
-    if (!group->status || std::exchange(group->aborted, true)) return;
-  }
+  Client& client = ClientOf(request);
+  if (!client.status || std::exchange(client.aborted, true)) return;
   core_->actions.push_back(AbortClient{request.client_key()});
 }
 
 bool Clients::Failed(RequestKey client) const {
-  const auto group = groups_.find(client);
-  return group != groups_.end() && group->second.status && !group->second.status->ok();
+  const std::optional<absl::Status>& status = clients_.at(client).status;
+  return status && !status->ok();
 }
 
 RequestMetrics::Served& Clients::ServedOf(const Request& request) {

@@ -26,8 +26,8 @@ class RequestTimers {
   // Sets the request's timer by what it waits for now. To be called after a change of the request.
   void Update(Request& request);
   void Set(Request& request, absl::Time wake);
-  // The request whose timer is the first, if that is due; of equal ones the one with the lowest
-  // key. Null: none is due.
+  // The request whose timer is due first; of equal ones the one with the lowest key. Null if none
+  // is due.
   Request* Due(absl::Time now) const;
   // InfiniteFuture if no timer is set.
   absl::Time next() const;
@@ -46,7 +46,8 @@ struct CoreContext {
   }
 
   const RouterCoreOptions options;
-  absl::Time now = absl::InfinitePast();  // as RouterCore was last told; nothing else is a clock
+  absl::Time now =
+      absl::InfinitePast();  // of the present call of RouterCore; there is no other clock
   std::unique_ptr<RequestMetrics> own_metrics;  // if the options name none
   RequestMetrics* metrics = options.metrics;
   RouterCounters counters;

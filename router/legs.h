@@ -24,12 +24,15 @@ struct Leg {
   bool paused = false;
   absl::Time started;
   absl::Time heard;            // last event, or start
-  uint64_t prompt_tokens = 0;  // that the worker still has to compute
+  uint64_t prompt_tokens = 0;  // of its prompt, which the worker has still to compute
 };
 
-// Owns the RPCs to workers, and keeps each worker's share of them (the counts in Worker) in step.
-// Owns the list of attempts whose ticket waits for room. Makes RequestQueue look again whenever a
-// place may have become free. Owner thread of the core only.
+// Owns the RPCs to workers, and the list of requests whose ticket waits for room. Keeps the counts
+// in Worker in step with them, and makes RequestQueue look again whenever a place may have become
+// free. Runs on the core's loop thread.
+//
+// A leg that has failed is closed by its attempt: it then counts no longer at its worker, and stays
+// here until its end has come.
 class Legs {
  public:
   // All outlive it.
@@ -41,17 +44,17 @@ class Legs {
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens);
   // The worker has computed the leg's prompt.
   void PromptDone(Leg& leg);
-  // Nobody listens to the leg any more. With `cancel`, asks for its end.
+  // The attempt no longer listens to the leg. With `cancel`, asks for its end.
   void Close(Leg& leg, bool cancel);
   // The RPC is over. The leg is closed; it does not exist after this.
   void Ended(LegKey key) { legs_.erase(key); }
 
-  // Null: there is none.
+  // Null if there is none.
   Leg* Find(LegKey key);
   size_t size() const { return legs_.size(); }
-  // Legs to these workers that an attempt listens to.
+  // The legs to these workers that an attempt listens to.
   std::vector<LegKey> ListeningTo(const std::vector<WorkerKey>& workers) const;
-  // No worker could be heard for so long: their silence does not count.
+  // The router was not running for `by`: the silence of workers meanwhile does not count.
   void Excuse(absl::Duration by);
 
   // The ticket of the request's attempt waits for room, until StopWaiting.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,8 +14,11 @@
 namespace baton {
 
 // Owns the table of workers and the choice of the identity that is served. Knows what a request can
-// get from them, and tells workers of their peers, and the server whether the router serves. Owner
-// thread of the core only.
+// get from the workers. Tells each worker of its peers, and the server whether the router serves.
+// Runs on the core's loop thread.
+//
+// A registration that is refused changes nothing, and its stream is closed. A worker whose stream
+// or reports have stopped gets no new work; its legs go on, and it is dropped when it has none.
 class Membership {
  public:
   explicit Membership(CoreContext* core);
@@ -23,9 +27,9 @@ class Membership {
   // Takes a worker and returns it. `replaced` gets the processes that it displaces: their legs are
   // as good as dead. Null: it was refused, and its stream is being closed.
   const Worker* Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced);
-  // False if no worker is attached by this stream.
+  // The stream has closed. False if no worker is attached by it.
   bool Detach(AttachKey attach);
-  // No worker could be heard for so long: their silence does not count.
+  // The router was not running for `by`: the silence of workers meanwhile does not count.
   void Excuse(absl::Duration by);
   // No new requests are taken from now on.
   void Drain();
@@ -42,7 +46,7 @@ class Membership {
   void ForgetAt(absl::Time time) { forget_at_ = std::min(forget_at_, time); }
   // Tells workers and the server what has changed. `waiting`: queued requests, for a warning.
   void Tell(size_t waiting);
-  // When one of these is due. InfinitePast: now.
+  // When some of this work is due. InfinitePast: now.
   absl::Time NextWake() const;
 
   // --- What a request can get ---

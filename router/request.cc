@@ -8,11 +8,6 @@
 namespace baton {
 namespace {
 
-void AddQueueAndPrefill(v1::Timing* timing, absl::Duration queue, absl::Duration prefill) {
-  timing->set_queue_us(timing->queue_us() + Micros(queue));
-  timing->set_prefill_us(timing->prefill_us() + Micros(prefill));
-}
-
 // The decode worker was faster than the prefill worker, whose own figures have not come.
 bool DecodeCameFirst(const AttemptTimes& attempt) {
   return !attempt.first_token && attempt.begun && attempt.first_decode;
@@ -54,6 +49,11 @@ absl::Time RequestTimers::next() const {
   return set_.empty() ? absl::InfiniteFuture() : set_.begin()->first.first;
 }
 
+void AddQueueAndPrefill(v1::Timing* timing, absl::Duration queue, absl::Duration prefill) {
+  timing->set_queue_us(timing->queue_us() + Micros(queue));
+  timing->set_prefill_us(timing->prefill_us() + Micros(prefill));
+}
+
 bool RequestSummary::ShowFirst(const AttemptTimes& attempt, absl::Time arrival, absl::Time now) {
   if (std::exchange(shown, true)) return false;
   timing.set_ttft_us(Micros(now - arrival));
@@ -79,14 +79,15 @@ void RequestSummary::AddBroken(const AttemptTimes& attempt, absl::Time now) {
   }
 }
 
-void RequestSummary::AddComplete(AttemptTimes attempt, const v1::DecodeFinished* finished,
+void RequestSummary::AddComplete(AttemptTimes attempt,
+                                 const std::optional<v1::DecodeFinished>& finished,
                                  absl::Time now) {
   if (DecodeCameFirst(attempt)) {
     AddQueueAndPrefill(&timing, *attempt.begun - attempt.queued,
                        *attempt.first_decode - *attempt.begun);
     attempt.first_token = attempt.first_decode;
   }
-  if (finished != nullptr) {
+  if (finished) {
     timing.set_handover_hidden_us(timing.handover_hidden_us() + finished->handover_hidden_us());
     timing.set_handover_exposed_us(timing.handover_exposed_us() + finished->handover_exposed_us());
     timing.set_decode_wait_us(timing.decode_wait_us() + finished->decode_wait_us());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -28,7 +29,7 @@ struct QueueEntry {
 
 // What the client has taken, and what it has still to take.
 struct ClientStream {
-  bool writable = true;                  // all that was sent has left
+  bool writable = true;                  // everything that was sent has left the router
   std::deque<v1::Token> unsent_scores;   // logprobs of the prompt
   std::optional<absl::Time> slow_since;  // --client-buffer-tokens or more have waited since then
   std::optional<absl::Time> ended_at;    // when its status was sent: nothing follows
@@ -44,6 +45,8 @@ struct AttemptTimes {
   std::optional<absl::Time> first_token, first_decode;  // tokens from prefill, and from decode
 };
 
+void AddQueueAndPrefill(v1::Timing* timing, absl::Duration queue, absl::Duration prefill);
+
 // What the Summary of an answer says: where the time went, over all attempts, and who served the
 // latest one.
 struct RequestSummary {
@@ -52,9 +55,10 @@ struct RequestSummary {
   // Adds an attempt that a worker broke off. It has no figures of the worker's own, so the router's
   // are taken.
   void AddBroken(const AttemptTimes& attempt, absl::Time now);
-  // Adds an attempt that completed the answer. `finished`: the decode worker's own figures; null if
-  // the answer ended without its last word.
-  void AddComplete(AttemptTimes attempt, const v1::DecodeFinished* finished, absl::Time now);
+  // Adds an attempt that completed the answer. `finished`: the decode worker's own figures, if the
+  // answer did not end without its last word.
+  void AddComplete(AttemptTimes attempt, const std::optional<v1::DecodeFinished>& finished,
+                   absl::Time now);
 
   v1::Timing timing, at_first_token;
   bool shown = false;  // some of the answer
@@ -83,7 +87,7 @@ struct Request {
   absl::Time WakeAt(const RouterCoreOptions& options) const;
 
   const RequestKey key;
-  CheckedRequest checked;  // its mode is set
+  CheckedRequest checked;  // with the router's mode if it asked for none
   AnswerSoFar answer;
   bool sized = false;        // max_tokens is decided and known to fit
   int asked_max_tokens = 0;  // as the client asked; 0: to the end of the context

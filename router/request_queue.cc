@@ -12,6 +12,115 @@ namespace {
 // How many requests whose own workers are all busy one round passes over.
 constexpr int kMostPassed = 1024;
 
+using Choice = WorkerTable::Choice;
+
+// Whether `b` can go to no worker that `a` can't go to.
+bool AtLeastAsDemanding(const Need& b, const Need& a) {
+  return b.tokens >= a.tokens && a.identity == b.identity;
+}
+
+// One look at the queue: finds the worker for each request by its mode. Remembers what was busy, so
+// that a long queue costs little. Nothing but places taken may change meanwhile.
+class Round {
+ public:
+  // `identities`: at least those that requests in the queue may need.
+  Round(const CoreContext& core, WorkerTable* workers, const std::set<WorkerKey>& awaited,
+        std::set<ModelIdentity> identities)
+      : places_{.prompts = core.options.max_prompts_per_worker, .awaited = awaited},
+        short_places_{.prompts = core.options.max_prompts_per_worker,
+                      .tokens = static_cast<uint64_t>(core.options.auto_queue_tokens),
+                      .awaited = awaited},
+        identities_(std::move(identities)),
+        auto_prompt_tokens_(static_cast<size_t>(core.options.auto_prompt_tokens)),
+        workers_(workers),
+        now_(core.now) {}
+
+  // kBusy: there are workers, and none has a place. A worker to avoid is taken if there is no
+  // other.
+  Choice Find(const Request& request, const Need& need, Placement* placement) {
+    Choice choice = Choice::kNone;
+    Placement avoided;
+    for (const Route route : RoutesFor(request)) {
+      Placement next{.colocated = route == kColocated};
+      const WorkerKey avoid = next.colocated ? request.avoid_decode : request.avoid_prefill;
+      const Choice found = Try(route, need, avoid, &next.worker);
+      if (found == Choice::kTaken && next.worker->name.key != avoid) {
+        *placement = next;
+        return found;
+      }
+      if (found == Choice::kTaken && avoided.worker == nullptr) avoided = next;
+      if (found != Choice::kNone) choice = found;
+    }
+    if (avoided.worker == nullptr) return choice;
+    *placement = avoided;
+    return Choice::kTaken;
+  }
+
+  // No request would find a place, whatever its need, if so many of each mode are queued. Certain
+  // only if true.
+  bool Closed(const std::array<int, v1::ServingMode_ARRAYSIZE>& queued) const {
+    for (size_t mode = 0; mode < queued.size(); ++mode) {
+      if (queued[mode] > 0 &&
+          !(mode == v1::SERVING_MODE_DISAGGREGATED ? prefill_closed_
+            : mode == v1::SERVING_MODE_COLOCATED   ? decode_closed_
+                                                   : prefill_closed_ && decode_closed_)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  // Split if the prefill worker's queue is short enough for AUTO; split; colocated.
+  enum Route { kShortSplit, kSplit, kColocated, kRoutes };
+
+  // In the order in which they are tried.
+  absl::Span<const Route> RoutesFor(const Request& request) const {
+    static constexpr Route kSplitOnly[] = {kSplit};
+    static constexpr Route kColocatedOnly[] = {kColocated};
+    static constexpr Route kShortPrompt[] = {kColocated, kSplit};
+    static constexpr Route kLongPrompt[] = {kShortSplit, kColocated, kSplit};
+    if (request.checked.mode == v1::SERVING_MODE_DISAGGREGATED) return kSplitOnly;
+    if (request.checked.mode == v1::SERVING_MODE_COLOCATED) return kColocatedOnly;
+    const size_t tokens = request.checked.prompt.size() + request.answer.tokens().size();
+    if (tokens <= auto_prompt_tokens_) return kShortPrompt;
+    return kLongPrompt;
+  }
+
+  Choice Try(Route route, Need need, WorkerKey avoid, Worker** worker) {
+    std::vector<Need>& busy = busy_[route];
+    if (std::any_of(busy.begin(), busy.end(),
+                    [&](const Need& other) { return AtLeastAsDemanding(need, other); })) {
+      return Choice::kBusy;
+    }
+    need.avoid = avoid;
+    const bool colocated = route == kColocated;
+    const WorkerTable::Places& places = route == kShortSplit ? short_places_ : places_;
+    const Choice choice = colocated ? workers_->ChooseColocated(need, places, now_, worker)
+                                    : workers_->ChoosePrefill(need, places, now_, worker);
+    if (choice == Choice::kBusy) {
+      busy.erase(std::remove_if(busy.begin(), busy.end(),
+                                [&](const Need& other) { return AtLeastAsDemanding(other, need); }),
+                 busy.end());
+      busy.push_back(std::move(need));
+      (colocated ? decode_closed_ : prefill_closed_) =
+          !workers_->AnyPlace(colocated ? WorkerTable::Role::kDecode : WorkerTable::Role::kPrefill,
+                              identities_, places_, now_);
+    }
+    return choice;
+  }
+
+  const WorkerTable::Places places_, short_places_;
+  const std::set<ModelIdentity> identities_;
+  const size_t auto_prompt_tokens_;
+  WorkerTable* const workers_;
+  const absl::Time now_;
+  // Requests that found every candidate worker busy. Holds, per route, only the least demanding
+  // ones: a request that asks for at least as much need not be tried.
+  std::array<std::vector<Need>, kRoutes> busy_;
+  bool prefill_closed_ = false, decode_closed_ = false;
+};
+
 }  // namespace
 
 void RequestQueue::Add(Request& request, bool front) {
@@ -94,27 +203,26 @@ void RequestQueue::RunRound(const std::set<WorkerKey>& awaited, std::set<ModelId
   round_at_ = absl::InfiniteFuture();
   if (noted_decode_.empty()) return;
   if (membership_->served()) begun.insert(*membership_->served());
-  Ways ways(core_->options, &membership_->workers(), awaited, std::move(begun), core_->now);
+  Round round(*core_, &membership_->workers(), awaited, std::move(begun));
   int passed = 0;
   for (auto* list : {&again_, &fresh_}) {
     for (auto it = list->begin(); it != list->end();) {
       const auto place = it++;
       Request& request = **place;
       if (request.queue.not_before > core_->now || !membership_->Servable(request)) continue;
-      const auto leaves = [&](const absl::StatusOr<Ways::Found>& found) {
+      const auto leaves = [&](const absl::StatusOr<Placement>& placement) {
         list->erase(place);
         --queued_of_mode_[request.checked.mode];
-        leave(request, found);
+        leave(request, placement);
       };
       if (absl::Status fits = request.sized ? absl::OkStatus() : Size(request); !fits.ok()) {
         leaves(fits);
         continue;
       }
-      const Ways::Found found = ways.Find(
-          request.checked.mode, request.checked.prompt.size() + request.answer.tokens().size(),
-          membership_->NeedOf(request), request.avoid_prefill, request.avoid_decode);
+      Placement placement;
+      const Choice choice = round.Find(request, membership_->NeedOf(request), &placement);
       std::optional<absl::Time>& no_workers_since = request.queue.no_workers_since;
-      if (found.choice == WorkerTable::Choice::kNone) {
+      if (choice == Choice::kNone) {
         if (!no_workers_since) {
           no_workers_since = core_->now;
           core_->timers.Update(request);
@@ -122,12 +230,12 @@ void RequestQueue::RunRound(const std::set<WorkerKey>& awaited, std::set<ModelId
         continue;
       }
       no_workers_since.reset();
-      if (found.choice == WorkerTable::Choice::kTaken) {
-        leaves(found);
+      if (choice == Choice::kTaken) {
+        leaves(placement);
         continue;
       }
       round_at_ = core_->now + kFullPause;
-      if (++passed > kMostPassed || ways.Closed(queued_of_mode_)) return;
+      if (++passed > kMostPassed || round.Closed(queued_of_mode_)) return;
     }
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <list>
 #include <optional>
 #include <set>
@@ -9,17 +10,24 @@
 #include "absl/time/time.h"
 #include "router/core_context.h"
 #include "router/membership.h"
-#include "router/ways.h"
 
 namespace baton {
 
 // How long a prompt waits before it is offered again when every worker for it was full.
 inline constexpr absl::Duration kFullPause = absl::Milliseconds(20);
 
+// The worker that computes a prompt.
+struct Placement {
+  Worker* worker = nullptr;
+  bool colocated = false;  // a decode worker, which then writes the answer too
+};
+
 // Owns the order of the requests that wait for a worker: those that ran before come first. Decides
-// who leaves next, and to which worker. A request that is passed over is passed by requests that go
-// where it can't go: every place is offered to the oldest request that can use it, so none starves.
-// Owner thread of the core only.
+// which one leaves next, and to which worker. Runs on the core's loop thread.
+//
+// A request is passed over only by requests that go where it can't go: every place is offered to
+// the oldest request that can use it, so none starves. A request that does not fit any worker
+// leaves the queue with the reason; the caller fails it.
 class RequestQueue {
  public:
   RequestQueue(CoreContext* core, Membership* membership) : core_(core), membership_(membership) {}
@@ -47,14 +55,14 @@ class RequestQueue {
   // or one that does not fit, with the reason. `leave` may change places at workers, and nothing
   // else that this class looks at. `awaited`: see WorkerTable::Places. `begun`: identities that
   // requests began with.
-  using Leave = absl::FunctionRef<void(Request&, const absl::StatusOr<Ways::Found>&)>;
+  using Leave = absl::FunctionRef<void(Request&, const absl::StatusOr<Placement>&)>;
   void RunRound(const std::set<WorkerKey>& awaited, std::set<ModelIdentity> begun, Leave leave);
 
  private:
   CoreContext* const core_;
   Membership* const membership_;
   std::list<Request*> fresh_, again_;
-  Ways::CountOfMode queued_of_mode_{};
+  std::array<int, v1::ServingMode_ARRAYSIZE> queued_of_mode_{};
   bool due_ = false;
   absl::Time round_at_ = absl::InfiniteFuture();
   // What NoteWorkers saw last: the served identity, and those with a pair and with a decode worker.

@@ -44,8 +44,8 @@ absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time n
 
 }  // namespace
 
-// Takes the events apart, and decides what follows when an attempt has ended, a timer is due, or a
-// request arrives. All state is in the parts that it wires together.
+// Hands each event to the part that it concerns, and decides what follows when a request arrives, a
+// timer is due, or an attempt has ended. All state is in the parts that it wires together.
 class RouterCore::Impl {
  public:
   explicit Impl(RouterCoreOptions options)
@@ -71,17 +71,15 @@ class RouterCore::Impl {
   void CheckTimers(Request& request);
   void FailLeg(Leg& leg, absl::Status status, bool ended);
 
-  // Does what has to follow from an event of the request's attempt: nothing while it goes on.
-  void Follow(Request& request, Attempt::End end);
-  // Destroys the broken attempt, and adds it to the summary. False if the request ended with it.
-  bool EndBroken(Request& request, const absl::Status& why);
-  // Back to the queue with the tokens so far.
-  void Requeue(Request& request, absl::Time not_before);
-  void Answer(Request& request, const AnswerEnd& end,
-              const std::optional<v1::DecodeFinished>& finished);
+  // Does what follows from what the request's attempt returned: nothing while it goes on.
+  void AfterEvent(Request& request, Attempt::End end);
+  // Destroys the attempt, which is broken or outgrown. The request goes back to the queue with the
+  // tokens so far, or ends.
+  void Restart(Request& request, const AttemptEnd& end);
+  void Answer(Request& request, const AnswerEnd& end);
   // Fails the request, whatever it does now. Does nothing if it has finished.
   void Fail(Request& request, absl::Status status);
-  // Fails what is left of clients of which one request has failed.
+  // Fails the other requests of clients of which one request has failed.
   void FailOthers();
 
   const AttemptTools tools_{core, membership, legs, clients};
@@ -134,14 +132,14 @@ void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
                    if (leg == nullptr || leg->request == nullptr) return;
                    BATON_CHECK(leg->prefill) << "leg " << e.leg << " is a decode leg";
                    Request& request = *leg->request;
-                   Follow(request, request.attempt->OnPrefill(std::move(e.event)));
+                   AfterEvent(request, request.attempt->OnPrefill(std::move(e.event)));
                  },
                  [&](DecodeSaid& e) {
                    Leg* leg = legs.Find(e.leg);
                    if (leg == nullptr || leg->request == nullptr) return;
                    BATON_CHECK(!leg->prefill) << "leg " << e.leg << " is a prefill leg";
                    Request& request = *leg->request;
-                   Follow(request, request.attempt->OnDecode(std::move(e.event)));
+                   AfterEvent(request, request.attempt->OnDecode(std::move(e.event)));
                  },
                  [&](LegEnded& e) {
                    Leg* leg = legs.Find(e.leg);
@@ -258,29 +256,26 @@ void RouterCore::Impl::WorkersChanged() {
 
 void RouterCore::Impl::Dispatch() {
   queue.RunRound(legs.Awaited(), clients.bound(),
-                 [this](Request& request, const absl::StatusOr<Ways::Found>& found) {
-                   if (!found.ok()) {
-                     Fail(request, found.status());
-                     return;
-                   }
-                   clients.Bind(request, found->worker->identity);
+                 [this](Request& request, const absl::StatusOr<Placement>& place) {
+                   if (!place.ok()) return Fail(request, place.status());
+                   clients.Bind(request, place->worker->identity);
                    request.tried = true;
-                   request.attempt = std::make_unique<Attempt>(tools_, &request, *found->worker,
-                                                               found->colocated);
+                   request.attempt = std::make_unique<Attempt>(tools_, &request, *place->worker,
+                                                               place->colocated);
                    core.timers.Update(request);
                  });
 }
 
 void RouterCore::Impl::FailLeg(Leg& leg, absl::Status status, bool ended) {
   Request& request = *leg.request;
-  Follow(request, request.attempt->LegFailed(leg, std::move(status), ended));
+  AfterEvent(request, request.attempt->LegFailed(leg, std::move(status), ended));
 }
 
-void RouterCore::Impl::Follow(Request& request, Attempt::End end) {
+void RouterCore::Impl::AfterEvent(Request& request, Attempt::End end) {
   if (end) {
     switch (end->kind) {
       case AttemptEnd::Kind::kAnswered:
-        Answer(request, end->answer, end->finished);
+        Answer(request, end->answer);
         break;
       case AttemptEnd::Kind::kFailed:
         Fail(request, std::move(end->status));
@@ -293,64 +288,57 @@ void RouterCore::Impl::Follow(Request& request, Attempt::End end) {
                          .refused_since = request.queue.refused_since.value_or(core.now)};
         queue.Add(request, /*front=*/true);
         break;
-      case AttemptEnd::Kind::kBroken: {
-        if (!EndBroken(request, end->status)) break;
-        ++core.counters.migrations;
-        const int migrations = ++request.summary.migrations;
-        if (migrations > core.options.max_migrations) {
-          Fail(request, absl::UnavailableError(absl::StrCat(
-                            "gave up after ", core.options.max_migrations,
-                            " tries elsewhere; the last one: ", end->status.message())));
-          break;
-        }
-        Log(Severity::kInfo, "back_to_prefill",
-            {{kRequestId, request.checked.request_id},
-             {"phase", end->phase},
-             {"tokens", request.answer.tokens().size()},
-             {"migrations", migrations},
-             {"because", end->status.ToString()}});
-        request.last_failure = std::move(end->status);
-        Requeue(request, core.now + PauseBefore(migrations));
-        break;
-      }
+      case AttemptEnd::Kind::kBroken:
       case AttemptEnd::Kind::kOutgrown:
-        if (!EndBroken(request, end->status)) break;
-        ++core.counters.outgrown;
-        Log(Severity::kDebug, "outgrown",
-            {{kRequestId, request.checked.request_id},
-             {"tokens", request.checked.prompt.size() + request.answer.tokens().size()}});
-        Requeue(request, core.now);
+        Restart(request, *end);
         break;
     }
   }
   core.timers.Update(request);
 }
 
-bool RouterCore::Impl::EndBroken(Request& request, const absl::Status& why) {
+void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
   request.attempt->Close();
   request.summary.AddBroken(request.attempt->times(), core.now);
   request.attempt.reset();
+  const size_t generated = request.answer.tokens().size();
   // Everything may have been shown already, with only the last word missing.
   if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
-    Answer(request, *complete, std::nullopt);
-    return false;
+    return Answer(request, *complete);
   }
   if (core.now >= request.checked.deadline) {
-    Fail(request, absl::DeadlineExceededError(why.message()));
-    return false;
+    return Fail(request, absl::DeadlineExceededError(end.status.message()));
   }
-  return true;
-}
-
-void RouterCore::Impl::Requeue(Request& request, absl::Time not_before) {
-  request.queue = {.since = core.now, .not_before = not_before};
+  absl::Duration pause;
+  if (end.kind == AttemptEnd::Kind::kOutgrown) {  // counts against no limit
+    ++core.counters.outgrown;
+    Log(Severity::kDebug, "outgrown",
+        {{kRequestId, request.checked.request_id},
+         {"tokens", request.checked.prompt.size() + generated}});
+  } else {
+    ++core.counters.migrations;
+    const int migrations = ++request.summary.migrations, most = core.options.max_migrations;
+    if (migrations > most) {
+      return Fail(request, absl::UnavailableError(absl::StrCat(
+                               "gave up after ", most,
+                               " tries elsewhere; the last one: ", end.status.message())));
+    }
+    Log(Severity::kInfo, "back_to_prefill",
+        {{kRequestId, request.checked.request_id},
+         {"phase", end.phase},
+         {"tokens", generated},
+         {"migrations", migrations},
+         {"because", end.status.ToString()}});
+    request.last_failure = end.status;
+    pause = PauseBefore(migrations);
+  }
+  request.queue = {.since = core.now, .not_before = core.now + pause};
   queue.Add(request, /*front=*/false);
 }
 
-void RouterCore::Impl::Answer(Request& request, const AnswerEnd& end,
-                              const std::optional<v1::DecodeFinished>& finished) {
+void RouterCore::Impl::Answer(Request& request, const AnswerEnd& end) {
   if (request.attempt) request.attempt->Close();
-  clients.Answer(request, end, finished);
+  clients.Answer(request, end);
   request.attempt.reset();
   core.timers.Update(request);
 }
@@ -399,7 +387,7 @@ void RouterCore::Impl::CheckTimers(Request& request) {
                       "the client read too slowly: ", Clients::WaitingTokens(request),
                       " tokens waited for ", absl::FormatDuration(core.now - *client.slow_since))));
   } else if (request.attempt) {
-    Follow(request, request.attempt->CheckTimers());
+    AfterEvent(request, request.attempt->CheckTimers());
   } else if (entry.no_workers_since && core.now >= *entry.no_workers_since + options.pair_wait) {
     std::string message = absl::StrCat(membership.MissingFor(request), "; waited ",
                                        absl::FormatDuration(core.now - *entry.no_workers_since));

@@ -68,10 +68,10 @@ struct RouterCounters {
   uint64_t identity_changes = 0;  // times another identity than before was served
 };
 
-// The router's whole mind: admission, pairing, both legs of every request, the failure table of the
-// design, text and stop strings. Sans I/O: no thread, clock, socket or gRPC; told events, it leaves
-// actions. One owner thread. Deterministic: the same events at the same times give the same
-// actions.
+// The router's logic: admission, the choice of workers, both legs of every request, the failure
+// table of the design, text and stop strings. It does no I/O and has no thread, clock or socket: it
+// takes events and leaves actions. Runs on one thread. Deterministic: the same events at the same
+// times give the same actions.
 class RouterCore {
  public:
   explicit RouterCore(RouterCoreOptions options);
