@@ -1,0 +1,82 @@
+#include "kernels/mutations/mutations.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "common/base/check.h"
+#include "kernels/mutations/is_on.h"
+
+namespace baton::mutations {
+namespace {
+
+std::atomic<int> on = 0;
+std::array<std::atomic<bool>, kMostMutations + 1> reached;
+
+}  // namespace
+
+bool IsOn(int number) {
+  std::atomic<bool>& seen = reached[number];
+  // A store in every call would make threads contend for the cache line.
+  if (!seen.load(std::memory_order_relaxed)) seen.store(true, std::memory_order_relaxed);
+  return on.load(std::memory_order_relaxed) == number;
+}
+
+std::ostream& operator<<(std::ostream& out, const Mutation& mutation) {
+  return out << mutation.name << " (" << mutation.place << ")";
+}
+
+std::vector<Mutation> OfList(absl::Span<const Mutation> mutations, absl::string_view list) {
+  std::vector<Mutation> found;
+  for (const Mutation& mutation : mutations) {
+    if (mutation.list == list) found.push_back(mutation);
+  }
+  BATON_CHECK(!found.empty()) << "there is no mutation of a list named " << list;
+  return found;
+}
+
+std::vector<Mutation> Without(absl::Span<const Mutation> mutations,
+                              absl::Span<const Mutation> others) {
+  std::vector<Mutation> rest;
+  for (const Mutation& mutation : mutations) {
+    if (std::find(others.begin(), others.end(), mutation) == others.end()) rest.push_back(mutation);
+  }
+  return rest;
+}
+
+ScopedMutation::ScopedMutation(int number) {
+  BATON_CHECK(number >= 1 && number <= kMostMutations) << "mutation " << number;
+  const int before = on.exchange(number);
+  BATON_CHECK(before == 0) << "mutation " << before << " is on";
+}
+
+ScopedMutation::~ScopedMutation() { on = 0; }
+
+bool WasReached(int number) { return reached[number]; }
+
+void ForgetReached() {
+  for (std::atomic<bool>& seen : reached) seen = false;
+}
+
+MutationReport TryMutations(absl::Span<const Mutation> mutations,
+                            const std::function<absl::Status(uint64_t seed)>& judge, int seeds) {
+  MutationReport report;
+  ForgetReached();
+  for (int seed = 0; seed < seeds; ++seed) {
+    report.unmutated = judge(seed);
+    if (!report.unmutated.ok()) return report;
+  }
+  std::vector<Mutation> tried;
+  for (const Mutation& mutation : mutations) {
+    if (WasReached(mutation.number)) tried.push_back(mutation);
+  }
+  for (const Mutation& mutation : tried) {
+    const ScopedMutation is_on(mutation.number);
+    bool caught = false;
+    for (int seed = 0; seed < seeds && !caught; ++seed) caught = !judge(seed).ok();
+    (caught ? report.caught : report.missed).push_back(mutation);
+  }
+  return report;
+}
+
+}  // namespace baton::mutations
