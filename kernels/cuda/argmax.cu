@@ -15,10 +15,8 @@ struct Best {
 
 BATON_DEVICE Best Better(Best a, Best b) {
   // A NaN is neither more nor less, and stays, whichever it is.
-  const bool first = a.logit > b.logit ||
-                     (a.logit == b.logit &&
-                      BATON_MUTATE("argmax: lowest of equals", a.token<b.token, a.token> b.token));
-  return first || BATON_MUTATE("argmax: NaN", a.logit != a.logit, false) ? a : b;
+  const bool first = a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+  return first || a.logit != a.logit ? a : b;
 }
 
 }  // namespace
@@ -35,15 +33,14 @@ BATON_KERNEL(argmax, ArgmaxParams, kThreads) {
       best = Better(best, {logit == kInfinity ? logit - logit : logit, token});
   }
   BATON_UNROLL
-  for (int mask = BATON_MUTATE("argmax: lanes", 16, 8); mask > 0; mask /= 2) {
+  for (int mask = 16; mask > 0; mask /= 2) {
     const Best other = {ShuffleXor(best.logit, mask), ShuffleXor(best.token, mask)};
     best = Better(best, other);
   }
   if (Lane() == 0) bests[Warp()] = best;
-  BATON_MUTATE("argmax: barrier", SyncThreads(), (void)0);
+  SyncThreads();
   if (ThreadIndex() == 0) {
-    for (int warp = 1; warp < BATON_MUTATE("argmax: warps", BlockThreads() / 32, 2); ++warp)
-      best = Better(best, bests[warp]);
+    for (int warp = 1; warp < BlockThreads() / 32; ++warp) best = Better(best, bests[warp]);
     params.tokens[BlockX()] = best.logit == best.logit ? best.token : -1;
   }
 }

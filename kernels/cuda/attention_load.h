@@ -21,13 +21,10 @@ BATON_DEVICE void LoadQueries(const PagedAttentionParams& params, const RowTile&
   constexpr int kOctets = kHeadDim / kOctet;
   for (int i = Lane(); i < kAttentionTileRows * kOctets; i += 32) {
     const int line = i / kOctets, begin = i % kOctets * kOctet;
-    const bool valid = BATON_MUTATE("attention load: mask of q", line < tile.rows * group, true);
-    const Bf16* const q =
-        static_cast<const Bf16*>(params.q) + (tile.first_row + line / group) * params.q_stride +
-        static_cast<int64_t>(BATON_MUTATE("attention load: heads of a group",
-                                          kv_head * group + line % group, line % group)) *
-            kHeadDim +
-        begin;
+    const bool valid = line < tile.rows * group;
+    const Bf16* const q = static_cast<const Bf16*>(params.q) +
+                          (tile.first_row + line / group) * params.q_stride +
+                          static_cast<int64_t>(kv_head * group + line % group) * kHeadDim + begin;
     float x[kOctet];
     LoadOctet(q, valid ? kOctet : 0, x);
     *reinterpret_cast<Vector16*>(&queries[line * kTilePitch<kHeadDim> + begin]) = Vector16{
@@ -58,8 +55,8 @@ class TileLoader {
     offset_ = tile_ - index * pages.block_tokens;
     blocks_ += index;
     block_ = *blocks_;
-    first_slot_ = static_cast<const char*>(pages.data) + pages.key_offset +
-                  BATON_MUTATE("attention load: KV head", kv_head, 0) * pages.head_bytes;
+    first_slot_ =
+        static_cast<const char*>(pages.data) + pages.key_offset + kv_head * pages.head_bytes;
   }
 
   BATON_DEVICE bool Done() const { return tile_ > last_; }
@@ -72,16 +69,13 @@ class TileLoader {
       const int own = (offset_ + ThreadIndex() / 4) * kHeadDim + OwnOctet(0);
       const T* const keys = reinterpret_cast<const T*>(slots) + own;
       const T* const values =
-          reinterpret_cast<const T*>(slots + BATON_MUTATE("attention load: values",
-                                                          pages_.value_offset - pages_.key_offset,
-                                                          0)) +
-          own;
+          reinterpret_cast<const T*>(slots + (pages_.value_offset - pages_.key_offset)) + own;
       BATON_UNROLL
       for (int part = 0; part < kAttentionTileKeys; part += kThreads / 4) {
         CopyKey(part, keys + part * kHeadDim, values + part * kHeadDim, stage);
       }
       offset_ += kAttentionTileKeys;
-      if (BATON_MUTATE("attention load: end of a block", offset_ == pages_.block_tokens, false)) {
+      if (offset_ == pages_.block_tokens) {
         offset_ = 0;
         ++blocks_;
         if (tile_ + kAttentionTileKeys <= last_) block_ = *blocks_;
@@ -93,11 +87,7 @@ class TileLoader {
         const T *keys = nullptr, *values = nullptr;
         if (IsSeen(key)) {
           keys = Slot<T>(pages_, pages_.key_offset, blocks_, key, kv_head_) + OwnOctet(0);
-          values = Slot<T>(pages_,
-                           BATON_MUTATE("attention load: values of small blocks",
-                                        pages_.value_offset, pages_.key_offset),
-                           blocks_, key, kv_head_) +
-                   OwnOctet(0);
+          values = Slot<T>(pages_, pages_.value_offset, blocks_, key, kv_head_) + OwnOctet(0);
         }
         CopyKey(part, keys, values, stage);
       }
@@ -108,10 +98,7 @@ class TileLoader {
  private:
   // Whether each tile lies in one block: tiles begin at multiples of their size.
   BATON_DEVICE bool InOneBlock() const { return pages_.block_tokens % kAttentionTileKeys == 0; }
-  BATON_DEVICE bool IsSeen(int key) const {
-    return BATON_MUTATE("attention load: keys before the window", key >= first_, true) &&
-           BATON_MUTATE("attention load: later keys", key <= last_, true);
-  }
+  BATON_DEVICE bool IsSeen(int key) const { return key >= first_ && key <= last_; }
   // The first element of the octet that a thread takes of each four.
   BATON_DEVICE static int OwnOctet(int octet) { return (octet + ThreadIndex() % 4) * kOctet; }
   // Copies the thread's octets of one key, the `part`-th of the tile from its own first one on.

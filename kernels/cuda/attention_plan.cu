@@ -12,8 +12,7 @@ BATON_KERNEL(attention_plan, AttentionPlanParams, 32) {
     int first_range = 0, ranges = 0;
     if (row < params.rows) {
       const RowTile tile = TileOf(params, params.first_row + row);
-      if (tile.rows > 0 && BATON_MUTATE("attention_plan: first row of a tile",
-                                        tile.first_row == params.first_row + row, true)) {
+      if (tile.rows > 0 && tile.first_row == params.first_row + row) {
         first_range = tile.FirstRange(params.window);
         ranges = tile.LastKey() / kAttentionRange + 1 - first_range;
       }
@@ -21,14 +20,13 @@ BATON_KERNEL(attention_plan, AttentionPlanParams, 32) {
     int end = ranges;  // of this row's, from `items` on
     for (int by = 1; by < 32; by *= 2) {
       const int before = Shuffle(end, Lane() < by ? Lane() : Lane() - by);
-      end += BATON_MUTATE("attention_plan: first lanes", Lane() >= by, true) ? before : 0;
+      end += Lane() >= by ? before : 0;
     }
     if (row < params.rows) params.first_item[row] = items + end - ranges;
     for (int i = 0; i < ranges; ++i) {
-      params.items[items + end - ranges + i] = {
-          params.first_row + row, BATON_MUTATE("attention_plan: first range", first_range, 0) + i};
+      params.items[items + end - ranges + i] = {params.first_row + row, first_range + i};
     }
-    items = BATON_MUTATE("attention_plan: carry", items, 0) + Shuffle(end, 31);
+    items += Shuffle(end, 31);
   }
   if (Lane() == 0) params.first_item[params.rows] = items;
 }

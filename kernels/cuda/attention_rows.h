@@ -9,9 +9,7 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 
 BATON_DEVICE int FirstKey(int position, int window) {
-  return window > 0 && position >= window
-             ? position + BATON_MUTATE("attention rows: window", 1, 0) - window
-             : 0;
+  return window > 0 && position >= window ? position + 1 - window : 0;
 }
 
 // Up to `tile_rows` rows of one sequence.
@@ -30,9 +28,7 @@ struct RowTile {
 BATON_DEVICE RowTile TileOf(const AttentionPlanParams& plan, int row) {
   RowTile tile = {row, 0, PlaceOf(plan.step, row)};
   const int sequence = tile.place.sequence;
-  if (sequence < 0 ||
-      BATON_MUTATE("attention rows: sequences of prefill_attention",
-                   plan.step.sequences[sequence].rows >= plan.prefill_rows, false)) {
+  if (sequence < 0 || plan.step.sequences[sequence].rows >= plan.prefill_rows) {
     return tile;
   }
   const int begins = plan.step.sequences[sequence].first_row;
@@ -43,8 +39,7 @@ BATON_DEVICE RowTile TileOf(const AttentionPlanParams& plan, int row) {
   const int end = plan.first_row + plan.rows;
   tile.rows = before + 1;
   while (tile.rows < plan.tile_rows && tile.first_row + tile.rows < end &&
-         BATON_MUTATE("attention rows: end of a sequence",
-                      plan.step.sequence_of_row[tile.first_row + tile.rows] == sequence, true)) {
+         plan.step.sequence_of_row[tile.first_row + tile.rows] == sequence) {
     ++tile.rows;
   }
   return tile;

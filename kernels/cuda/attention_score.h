@@ -13,10 +13,9 @@ constexpr float kInfinity = __builtin_huge_valf();
 class ScoreScale {
  public:
   BATON_DEVICE ScoreScale(float scale, float soft_cap)
-      : capped_(BATON_MUTATE("attention: soft cap", soft_cap > 0, false)),
-        in_(capped_ ? scale / soft_cap * BATON_MUTATE("attention: tanh", 2 * kLog2E, kLog2E)
-                    : scale * BATON_MUTATE("attention: base", kLog2E, 1.0f)),
-        out_(soft_cap * BATON_MUTATE("attention: base of capped scores", kLog2E, 1.0f)) {}
+      : capped_(soft_cap > 0),
+        in_(capped_ ? scale / soft_cap * (2 * kLog2E) : scale * kLog2E),
+        out_(soft_cap * kLog2E) {}
 
   // Scaled, which is all there is to it unless capped().
   BATON_DEVICE float Of(float dot) const { return Mul(dot, in_); }

@@ -34,8 +34,7 @@ struct TileQueries {
   uint32_t held[kHeld ? kSteps : 1][4];
 
   BATON_DEVICE void Load(int step, uint32_t fragment[4]) const {
-    LoadMatrix4(fragment, &rows[Lane() % 16 * kTilePitch<kHeadDim> + 16 * step +
-                                BATON_MUTATE("attention tile: half of q", Lane() / 16, 0) * 8]);
+    LoadMatrix4(fragment, &rows[Lane() % 16 * kTilePitch<kHeadDim> + 16 * step + Lane() / 16 * 8]);
   }
   BATON_DEVICE void Hold() {
     if constexpr (kHeld) {
@@ -80,10 +79,7 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
     for (int pair = 0; pair < 2; ++pair) {
       uint32_t k[4];  // of 16 keys
       LoadMatrix4(
-          k, &keys[(BATON_MUTATE("attention tile: keys of a fragment", 16 * pair, 0) +
-                    lane / 16 * 8 + lane % 8) *
-                       kPitch +
-                   BATON_MUTATE("attention tile: step of keys", 16 * step, 0) + lane / 8 % 2 * 8]);
+          k, &keys[(16 * pair + lane / 16 * 8 + lane % 8) * kPitch + 16 * step + lane / 8 % 2 * 8]);
       Mma<T>(scores[2 * pair], q, k);
       Mma<T>(scores[2 * pair + 1], q, k + 2);
     }
@@ -101,12 +97,9 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int row = i / 2, key = tile + 8 * j + lane % 4 * 2 + i % 2;
-      const bool seen =
-          BATON_MUTATE("attention tile: mask of the window", key >= view.first[row], true) &&
-          BATON_MUTATE("attention tile: causal mask", key <= view.last[row], true);
+      const bool seen = key >= view.first[row] && key <= view.last[row];
       if (!seen) {
-        scores[j][i] = BATON_MUTATE("attention tile: mask behind the cap", -kInfinity,
-                                    scale.capped() ? scale.Capped(-kInfinity) : -kInfinity);
+        scores[j][i] = -kInfinity;
       }
       max[row] = fmaxf(max[row], scores[j][i]);
     }
@@ -114,16 +107,12 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
   float base[2], shrink[2];
   BATON_UNROLL
   for (int row = 0; row < 2; ++row) {
-    max[row] = fmaxf(max[row], BATON_MUTATE("attention tile: maximum of half a row",
-                                            ShuffleXor(max[row], 1), max[row]));
-    max[row] = fmaxf(max[row], BATON_MUTATE("attention tile: maximum of a row",
-                                            ShuffleXor(max[row], 2), max[row]));
+    max[row] = fmaxf(max[row], ShuffleXor(max[row], 1));
+    max[row] = fmaxf(max[row], ShuffleXor(max[row], 2));
     // A row that has seen nothing yet has weights of zero, not NaN.
-    base[row] = BATON_MUTATE("attention tile: rows without keys", max[row] == -kInfinity, false)
-                    ? 0.0f
-                    : max[row];
+    base[row] = max[row] == -kInfinity ? 0.0f : max[row];
     shrink[row] = Exp2(state->max[row] - base[row]);
-    state->max[row] = BATON_MUTATE("attention tile: keeps the maximum", max[row], 0.0f);
+    state->max[row] = max[row];
   }
 
   uint32_t weights[2][4];  // of 16 keys each
@@ -139,7 +128,7 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
 
   BATON_UNROLL
   for (int i = 0; i < 4; ++i) {
-    state->sum[i] *= BATON_MUTATE("attention tile: rescale of the sum", shrink[i / 2], 1.0f);
+    state->sum[i] *= shrink[i / 2];
   }
   constexpr uint32_t kColumnOfOnes[2] = {kOnes<T>, kOnes<T>};
   BATON_UNROLL
@@ -149,17 +138,14 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
   for (int n = 0; n < kHeadDim / 8; n += 2) {
     BATON_UNROLL
     for (int i = 0; i < 4; ++i) {
-      state->values[n][i] *= BATON_MUTATE("attention tile: rescale", shrink[i / 2], 1.0f);
+      state->values[n][i] *= shrink[i / 2];
       state->values[n + 1][i] *= shrink[i / 2];
     }
     BATON_UNROLL
     for (int step = 0; step < 2; ++step) {
       uint32_t v[4];
       LoadMatrix4Transposed(
-          v, &values[(BATON_MUTATE("attention tile: keys of values", 16 * step, 0) +
-                      lane / 8 % 2 * 8 + lane % 8) *
-                         kPitch +
-                     BATON_MUTATE("attention tile: columns of values", 8 * n, 0) + lane / 16 * 8]);
+          v, &values[(16 * step + lane / 8 % 2 * 8 + lane % 8) * kPitch + 8 * n + lane / 16 * 8]);
       Mma<T>(state->values[n], weights[step], v);
       Mma<T>(state->values[n + 1], weights[step], v + 2);
     }
@@ -172,10 +158,9 @@ struct RangeMerge {
   float keep, add;
 
   BATON_DEVICE RangeMerge(float* max, float range_max) {
-    const float larger =
-        BATON_MUTATE("attention merge: maximum", fmaxf(*max, range_max), range_max);
-    keep = BATON_MUTATE("attention merge: rescale", Exp2(*max - larger), 1.0f);
-    add = BATON_MUTATE("attention merge: rescale of a range", Exp2(range_max - larger), 1.0f);
+    const float larger = fmaxf(*max, range_max);
+    keep = Exp2(*max - larger);
+    add = Exp2(range_max - larger);
     *max = larger;
   }
   BATON_DEVICE float Of(float before, float range) const {

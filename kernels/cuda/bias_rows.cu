@@ -10,8 +10,8 @@ BATON_KERNEL(bias_rows, BiasRowsParams, 1024) {
   for (int octet = ThreadIndex(); octet < Octets(params.cols); octet += BlockThreads()) {
     const int begin = octet * kOctet, count = params.cols - begin;
     float sum[kOctet];
-    LoadOctet(bias + BATON_MUTATE("bias_rows: column", begin, 0), count, sum);
-    if (BATON_MUTATE("bias_rows: accumulate", params.accumulate, true)) {
+    LoadOctet(bias + begin, count, sum);
+    if (params.accumulate) {
       float old[kOctet];
       LoadOctet(out + begin, count, old);
       BATON_UNROLL

@@ -24,9 +24,6 @@
 //   BATON_SHARED(Type, name, count)     Type name[count] of the block, aligned to 16, not initialised
 //   BATON_DYNAMIC_SHARED(Type, name)    Type* name, aligned to 128: LaunchShape::shared_bytes
 //   BATON_UNROLL, BATON_NO_UNROLL       before a loop
-//   BATON_MUTATE(id, good, bad)         the expression `good`; with BATON_MUTATIONS, `bad` in a run
-//                                       that asks for this id: to see that tests would notice it
-//                                       (simt/README.md)
 //
 //   int ThreadIndex(), BlockThreads()   of the block; Lane() and Warp() follow from them
 //   int BlockX(), BlockY(), BlockZ(), GridX(), GridY(), GridZ()
@@ -74,10 +71,4 @@
 #include "kernels/cuda/simt/device_code_emulated.h"
 #else
 #include "kernels/cuda/device_code_cuda.h"
-#endif
-
-#ifdef BATON_MUTATIONS
-#define BATON_MUTATE(id, good, bad) (::baton::simt::Mutated(id) ? (bad) : (good))
-#else
-#define BATON_MUTATE(id, good, bad) (good)
 #endif

@@ -8,15 +8,11 @@ constexpr uint64_t kNone = 0;  // no key is 0
 
 // By key, the lower index first among equals.
 BATON_DEVICE uint64_t Preference(uint32_t key, int index) {
-  return Joined(BATON_MUTATE("draw_alternatives: lowest id", ~static_cast<uint32_t>(index),
-                             static_cast<uint32_t>(index)),
-                key);
+  return Joined(~static_cast<uint32_t>(index), key);
 }
 BATON_DEVICE uint32_t KeyOf(uint64_t preference) { return static_cast<uint32_t>(preference >> 32); }
 BATON_DEVICE int IndexOf(uint64_t preference) {
-  return static_cast<int>(BATON_MUTATE("draw_alternatives: lowest id",
-                                       ~static_cast<uint32_t>(preference),
-                                       static_cast<uint32_t>(preference)));
+  return static_cast<int>(~static_cast<uint32_t>(preference));
 }
 
 BATON_DEVICE uint64_t WarpMost(uint64_t value) {
@@ -60,7 +56,7 @@ BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
   uint64_t last = ~uint64_t{0};
   for (int i = 0; i < ask.alternatives && i < vocab; ++i) {
     // Each thread looks at the blocks whose heads it wrote, or sees the others' since the barrier.
-    BATON_MUTATE("draw_alternatives: barrier of heads", SyncThreads(), (void)0);
+    SyncThreads();
     uint64_t best = kNone;
     for (int block = ThreadIndex(); block < blocks; block += BlockThreads()) {
       const uint64_t own = heads[block] == 0 ? kNone : Preference(heads[block], block);
@@ -68,7 +64,7 @@ BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
     }
     best = WarpMost(best);
     if (Lane() == 0) most[Warp()] = best;
-    BATON_MUTATE("draw_alternatives: barrier", SyncThreads(), (void)0);
+    SyncThreads();
     for (int warp = 0; warp < BlockThreads() / 32; ++warp)
       best = most[warp] > best ? most[warp] : best;
     const int block = IndexOf(best);
@@ -77,7 +73,7 @@ BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
     for (int j = 0; j < kDrawBlock / 32; ++j) {
       const int token = block * kDrawBlock + j * 32 + Lane();
       left[j] = token < vocab ? Preference(OrderKey(logits[token]), token) : kNone;
-      if (BATON_MUTATE("draw_alternatives: taken", left[j] < last, true) && left[j] > next) {
+      if (left[j] < last && left[j] > next) {
         next = left[j];
       }
     }
@@ -89,7 +85,7 @@ BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
     next = WarpMost(next);
     if (ThreadIndex() == 0) {
       memory.alternatives[row * kMostAlternatives + i] = {IndexOf(last), LogitOfKey(KeyOf(last))};
-      heads[block] = BATON_MUTATE("draw_alternatives: next of the block", KeyOf(next), 0u);
+      heads[block] = KeyOf(next);
     }
   }
 }

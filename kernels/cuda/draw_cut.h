@@ -26,7 +26,7 @@ struct DrawnRow {
   BATON_DEVICE uint64_t KeptWeight(int token, float logit, const Cut& cut, uint64_t least) const {
     if (!cut.Keeps(OrderKey(logit), token)) return 0;
     const uint64_t weight = tempered.Weight(logit);
-    return weight >= BATON_MUTATE("draw_token: min_p", least, uint64_t{1}) ? weight : 0;
+    return weight >= least ? weight : 0;
   }
 };
 
@@ -62,7 +62,7 @@ BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_m
     int shift = 0;
     while ((high - low) >> shift >= kDrawBins) ++shift;
     // Who reads the histogram has done so.
-    BATON_MUTATE("draw_token: barrier of the histogram", SyncThreads(), (void)0);
+    SyncThreads();
     for (int i = ThreadIndex(); i < kDrawBins; i += BlockThreads()) {
       row.counts[i] = 0;
       for (int d = 0; d < kDigits; ++d) row.digits[d * kDrawBins + i] = 0;
@@ -78,8 +78,7 @@ BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_m
       BATON_UNROLL
       for (int j = 0; j < kFetches; ++j) {
         const uint32_t key = OrderKey(logits[j]);
-        if (key < low || BATON_MUTATE("draw_token: above the interval", key > high, false))
-          continue;
+        if (key < low || key > high) continue;
         const uint64_t weight = tempered.Weight(logits[j]);
         if (weight == 0) continue;
         const int part = static_cast<int>((high - key) >> shift);
@@ -133,14 +132,13 @@ BATON_DEVICE Cut FindCut(const DrawnRow& row, const DrawRow& ask, const uint32_t
       BlockTotal(0, kDrawBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
     const uint64_t k = ask.top_k;
     const Located located = Locate(
-        0, kDrawBins, count, AsFetched(),
-        [&](uint64_t) { return BATON_MUTATE("draw_token: the last of k", k - 1, k); }, row.sums);
+        0, kDrawBins, count, AsFetched(), [&](uint64_t) { return k - 1; }, row.sums);
     cut = CutInBin(row, located.index, located.rest, /*by_mass=*/false);
   }
   if (ask.top_p < 1) {
     const Cut of_k = cut;
     const uint64_t sum =
-        BATON_MUTATE("draw_token: top_p of what top_k left", of_k.key == 0, true)
+        of_k.key == 0
             ? BlockTotal(0, kDrawBins, mass, AsFetched(), row.sums)
             : BlockTotal(
                   0, row.vocab, [&](int token) { return row.Fetch(token, of_k.key); },

@@ -16,7 +16,7 @@ BATON_KERNEL(draw_edit, DrawParams, kDrawThreads) {
     biases[i].given = logit;
     logit += biases[i].bias;
   }
-  BATON_MUTATE("draw_edit: barrier after bias", SyncThreads(), (void)0);
+  SyncThreads();
   if (ask.penalties) {
     DrawHistory* const history =
         memory.history + static_cast<int64_t>(ask.slot) * memory.most_history;
@@ -24,22 +24,15 @@ BATON_KERNEL(draw_edit, DrawParams, kDrawThreads) {
     for (int i = ThreadIndex(); i < tokens; i += BlockThreads()) {
       float& logit = logits[history[i].token];
       history[i].given = logit;
-      const float repeated =
-          BATON_MUTATE("draw_edit: repetition of what is negative", logit > 0, true)
-              ? logit / ask.repetition
-              : Mul(logit, ask.repetition);
+      const float repeated = logit > 0 ? logit / ask.repetition : Mul(logit, ask.repetition);
       const int times = history[i].times;
       logit = times == 0 ? repeated
-                         : BATON_MUTATE("draw_edit: frequency",
-                                        repeated - Mul(ask.frequency, static_cast<float>(times)),
-                                        repeated - ask.frequency) -
-                               BATON_MUTATE("draw_edit: presence", ask.presence, 0.0f);
+                         : repeated - Mul(ask.frequency, static_cast<float>(times)) - ask.presence;
     }
   }
-  BATON_MUTATE("draw_edit: barrier after penalties", SyncThreads(), (void)0);
+  SyncThreads();
   const int32_t* const bans = memory.bans + static_cast<int64_t>(ask.slot) * memory.most_bans;
-  for (int i = ThreadIndex(); i < BATON_MUTATE("draw_edit: last ban", ask.bans, ask.bans - 1);
-       i += BlockThreads()) {
+  for (int i = ThreadIndex(); i < ask.bans; i += BlockThreads()) {
     logits[bans[i]] = -kInfiniteLogit;
   }
 }

@@ -18,7 +18,7 @@ BATON_DEVICE uint64_t WarpTotal(uint64_t value) {
   for (int mask = 16; mask > 0; mask /= 2) {
     const uint32_t low = ShuffleXor(static_cast<uint32_t>(value), mask);
     const uint32_t high = ShuffleXor(static_cast<uint32_t>(value >> 32), mask);
-    value += Joined(low, BATON_MUTATE("draw: upper half of a sum", high, 0u));
+    value += Joined(low, high);
   }
   return value;
 }
@@ -47,14 +47,14 @@ BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& v
     BATON_UNROLL
     for (int j = 0; j < kFetches; ++j) {
       const int i = base + j * 32;
-      if (BATON_MUTATE("draw: end of a part", i < last, true)) sum += value(i, fetched[j]);
+      if (i < last) sum += value(i, fetched[j]);
     }
   }
   sum = WarpTotal(sum);
   // Who reads what was there has done so.
-  BATON_MUTATE("draw: barrier before sums", SyncThreads(), (void)0);
+  SyncThreads();
   if (Lane() == 0) sums[Warp()] = sum;
-  BATON_MUTATE("draw: barrier after sums", SyncThreads(), (void)0);
+  SyncThreads();
   return part;
 }
 
@@ -90,8 +90,7 @@ BATON_DEVICE Located Locate(int begin, int end, const Fetch& fetch, const Value&
   uint64_t rest = number(total);
   while (true) {
     int warp = 0;
-    while (warp < warps - 1 &&
-           BATON_MUTATE("draw: which part", rest >= sums[warp], rest > sums[warp])) {
+    while (warp < warps - 1 && rest >= sums[warp]) {
       rest -= sums[warp++];
     }
     begin += warp * part;

@@ -18,17 +18,14 @@ BATON_KERNEL(draw_scan, DrawParams, kDrawThreads) {
   BATON_UNROLL
   for (int i = 0; i < kOctet; ++i) {
     // NaN, which is not less, counts as +infinity.
-    const float logit = BATON_MUTATE("draw_scan: NaN", logits[i] < kInfiniteLogit, true)
-                            ? logits[i]
-                            : kInfiniteLogit;
-    if (BATON_MUTATE("draw_scan: end of the row", i < count, true) && logit > largest) {
+    const float logit = logits[i] < kInfiniteLogit ? logits[i] : kInfiniteLogit;
+    if (i < count && logit > largest) {
       largest = logit;
     }
   }
   constexpr int kThreadsOfBlock = kDrawBlock / kOctet;
   BATON_UNROLL
-  for (int mask = 1; mask < BATON_MUTATE("draw_scan: lanes of a block", kThreadsOfBlock, 4);
-       mask *= 2) {
+  for (int mask = 1; mask < kThreadsOfBlock; mask *= 2) {
     const float other = ShuffleXor(largest, mask);
     largest = other > largest ? other : largest;
   }
@@ -37,9 +34,9 @@ BATON_KERNEL(draw_scan, DrawParams, kDrawThreads) {
   }
   largest = WarpMax(largest);
   if (Lane() == 0) maxima[Warp()] = largest;
-  BATON_MUTATE("draw_scan: barrier", SyncThreads(), (void)0);
+  SyncThreads();
   if (ThreadIndex() == 0) {
-    for (int warp = 1; warp < BATON_MUTATE("draw_scan: warps", BlockThreads() / 32, 1); ++warp) {
+    for (int warp = 1; warp < BlockThreads() / 32; ++warp) {
       largest = maxima[warp] > largest ? maxima[warp] : largest;
     }
     memory.chunk_maxima[params.edited][static_cast<int64_t>(row) * GridX() + chunk] = largest;

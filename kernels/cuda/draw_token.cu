@@ -108,25 +108,23 @@ BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
   for (int i = ThreadIndex(); i < ask.biases; i += BlockThreads()) {
     if (biases[i].token == token) found[1] = i;
   }
-  BATON_MUTATE("draw_token: barrier of the lists", SyncThreads(), (void)0);
+  SyncThreads();
   if (ThreadIndex() != 0) return;
   params.tokens[index] = token;
   result.token = token;
   result.status = kDrawn;
   // Bias came first, then penalties.
   if (ask.logprobs) {
-    result.logit = BATON_MUTATE("draw_token: as given before bias", found[1] >= 0, false)
-                       ? biases[found[1]].given
-                   : BATON_MUTATE("draw_token: as given before penalties", found[0] >= 0, false)
-                       ? history[found[0]].given
-                       : row.logits[token];
+    result.logit = found[1] >= 0   ? biases[found[1]].given
+                   : found[0] >= 0 ? history[found[0]].given
+                                   : row.logits[token];
   }
   if (!ask.penalties) return;
   if (found[0] >= 0) {
-    history[found[0]].times += BATON_MUTATE("draw_token: counts", 1, 0);
+    history[found[0]].times += 1;
   } else if (tokens < memory.most_history) {
     history[tokens] = {token, 1, 0};
-    memory.history_tokens[ask.slot] = BATON_MUTATE("draw_token: appends", tokens + 1, tokens);
+    memory.history_tokens[ask.slot] = tokens + 1;
   }
 }
 

@@ -29,14 +29,13 @@ BATON_KERNEL(draw_weigh, DrawParams, kDrawThreads) {
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) {
       const uint64_t weight = tempered.Weight(logits[i]);
-      if (BATON_MUTATE("draw_weigh: end of the row", i < count, true) &&
-          BATON_MUTATE("draw_weigh: min_p", weight >= least, true)) {
+      if (i < count && weight >= least) {
         sum += weight;
       }
     }
     sum = WarpTotal(sum);
     if (Lane() == 0) sums[Warp()] = sum;
-    BATON_MUTATE("draw_weigh: barrier", SyncThreads(), (void)0);
+    SyncThreads();
     if (ThreadIndex() == 0) {
       for (int warp = 1; warp < BlockThreads() / 32; ++warp) sum += sums[warp];
       memory.chunk_sums[static_cast<int64_t>(row) * GridX() + chunk] = sum;
@@ -49,17 +48,16 @@ BATON_KERNEL(draw_weigh, DrawParams, kDrawThreads) {
     counts[bin] = 0;
     for (int d = 0; d < kDigits; ++d) digits[d * kDrawBins + bin] = 0;
   }
-  BATON_MUTATE("draw_weigh: barrier before the histogram", SyncThreads(), (void)0);
+  SyncThreads();
   BATON_UNROLL
   for (int i = 0; i < kOctet; ++i) {
     const uint64_t weight = tempered.Weight(logits[i]);
-    if (i >= count || BATON_MUTATE("draw_weigh: no weight", weight == 0, false)) continue;
-    const int bin =
-        BATON_MUTATE("draw_weigh: bin", tempered.Bin(logits[i]), tempered.Bin(logits[i]) / 2);
+    if (i >= count || weight == 0) continue;
+    const int bin = tempered.Bin(logits[i]);
     if (by_count) AtomicAdd(&counts[bin], 1u);
     if (by_mass) AddDigits(&digits[bin], kDrawBins, weight);
   }
-  BATON_MUTATE("draw_weigh: barrier after the histogram", SyncThreads(), (void)0);
+  SyncThreads();
   for (int bin = ThreadIndex(); bin < kDrawBins; bin += BlockThreads()) {
     if (counts[bin] != 0) AtomicAdd(&memory.bin_counts[row * kDrawBins + bin], counts[bin]);
     const uint64_t mass = SumOfDigits(&digits[bin], kDrawBins);

@@ -16,7 +16,7 @@ BATON_DEVICE uint32_t OrderKey(float logit) {
     float value;
     uint32_t bits;
   };
-  value = BATON_MUTATE("draw: negative zero", logit + 0.0f, logit);
+  value = logit + 0.0f;
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
 BATON_DEVICE float LogitOfKey(uint32_t key) {
@@ -85,7 +85,7 @@ struct Cut {
   int last;
 
   BATON_DEVICE bool Keeps(uint32_t of, int token) const {
-    return of > key || (of == key && BATON_MUTATE("draw: the last of equals", token <= last, true));
+    return of > key || (of == key && token <= last);
   }
 };
 
@@ -107,8 +107,7 @@ BATON_DEVICE uint64_t SumOfDigits(const uint32_t* digits, int stride) {
   uint64_t sum = 0;
   BATON_UNROLL
   for (int d = 0; d < kDigits; ++d) {
-    sum += static_cast<uint64_t>(digits[d * stride])
-           << BATON_MUTATE("draw: digits", d * kDigitBits, (d & 1) * kDigitBits);
+    sum += static_cast<uint64_t>(digits[d * stride]) << d * kDigitBits;
   }
   return sum;
 }
@@ -120,7 +119,7 @@ BATON_DEVICE float RowLargest(const float* chunk_maxima, int chunks) {
     const float other = chunk_maxima[chunk];
     largest = other > largest ? other : largest;
   }
-  return BATON_MUTATE("draw: all chunks", WarpMax(largest), Shuffle(largest, 0));
+  return WarpMax(largest);
 }
 
 }  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -367,8 +367,6 @@ class EmulatedRuntime : public DeviceRuntime {
     options.max_shared_bytes = info_.shared_bytes;
     options.memory = &space_.map();
     options.check = options_.check;
-    options.mutation = options_.mutation;
-    options.mutations_seen = options_.mutations_seen;
     absl::Status status = simt::RunGrid(kernel, shape, params, options);
     if (!status.ok()) return status;
     status = space_.device().CheckMargins();

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <set>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -25,9 +23,6 @@ struct EmulatedOptions {
   // Kernels that were compiled with checks run with them, and report reads of memory that nobody
   // wrote; all kernels that write it must have been compiled so. Costs an eighth of memory_bytes.
   bool check = false;
-  // For tests of tests, of kernels with checks: as in SimtOptions.
-  std::string mutation;
-  std::set<std::string>* mutations_seen = nullptr;
   // Told of every call of Allocate and AllocatePinned; may not call the device.
   std::function<void(absl::string_view call, size_t bytes)> on_allocate;
   // False: a device whose library of dense products is missing, as a GPU without cuBLASLt.

@@ -32,25 +32,24 @@ BATON_KERNEL(kv_checksum, KvChecksumParams, kKvChecksumThreads) {
   BATON_UNROLL
   for (int i = 0; i < kVectors; ++i) {
     const int64_t at = begin + (i * kKvChecksumThreads + ThreadIndex()) * kVectorBytes;
-    if (BATON_MUTATE("kv_checksum: end of the slice", at < params.slice_bytes, true)) {
+    if (at < params.slice_bytes) {
       const Vector16 v =
           *reinterpret_cast<const Vector16*>(static_cast<const unsigned char*>(slice.data) + at);
       sum += Mix(Joined(v.word[0], v.word[1]), slice.seed, at / 8);
-      sum += Mix(Joined(v.word[2], v.word[3]), slice.seed,
-                 BATON_MUTATE("kv_checksum: index of the second word", at / 8 + 1, at / 8));
+      sum += Mix(Joined(v.word[2], v.word[3]), slice.seed, at / 8 + 1);
     }
   }
   BATON_UNROLL
   for (int mask = 16; mask > 0; mask /= 2) {
     const uint32_t low = ShuffleXor(static_cast<uint32_t>(sum), mask);
     const uint32_t high = ShuffleXor(static_cast<uint32_t>(sum >> 32), mask);
-    sum += BATON_MUTATE("kv_checksum: upper half", Joined(low, high), low);
+    sum += Joined(low, high);
   }
   if (Lane() == 0) sums[Warp()] = sum;
-  BATON_MUTATE("kv_checksum: barrier", SyncThreads(), (void)0);
+  SyncThreads();
   if (ThreadIndex() == 0) {
     uint64_t all = 0;
-    for (int warp = 0; warp < BATON_MUTATE("kv_checksum: warps", kWarps, kWarps - 1); ++warp) {
+    for (int warp = 0; warp < kWarps; ++warp) {
       all += sums[warp];
     }
     params.sums[static_cast<int64_t>(BlockX()) * params.parts + BlockY()] = all;

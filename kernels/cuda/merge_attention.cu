@@ -14,22 +14,18 @@ BATON_KERNEL(merge_attention, SplitAttentionParams, kMergeAttentionWarps * 32) {
   const int row = params.plan.first_row + BlockX(), head = BlockY() * kMergeAttentionWarps + Warp();
   const int begin = Lane() * kOctet, group = attention.heads / pages.kv_heads;
   const RowTile tile = TileOf(params.plan, row);
-  if (tile.rows > 0 && BATON_MUTATE("merge_attention: heads", head < attention.heads, true) &&
-      begin < pages.head_dim) {
+  if (tile.rows > 0 && head < attention.heads && begin < pages.head_dim) {
     const int position = tile.place.position + row - tile.first_row;
     const int of_tile = tile.FirstRange(attention.window);
     // Later rows of a tile may see no key of the tile's first range.
-    const int first = BATON_MUTATE("merge_attention: ranges without keys of the row",
-                                   FirstKey(position, attention.window) / kAttentionRange, of_tile);
-    const int last = BATON_MUTATE("merge_attention: ranges", position, 0) / kAttentionRange;
-    const int64_t item = params.plan.first_item[tile.first_row - params.plan.first_row] -
-                         BATON_MUTATE("merge_attention: first range", of_tile, 0);
+    const int first = FirstKey(position, attention.window) / kAttentionRange;
+    const int last = position / kAttentionRange;
+    const int64_t item = params.plan.first_item[tile.first_row - params.plan.first_row] - of_tile;
     float max = -kInfinity, sum = 0, out[kOctet] = {};
     for (int range = first; range <= last; ++range) {
       const int64_t line =
           ((item + range) * pages.kv_heads + head / group) * (params.plan.tile_rows * group) +
-          BATON_MUTATE("merge_attention: row of the tile", row - tile.first_row, 0) * group +
-          BATON_MUTATE("merge_attention: head of the group", head % group, 0);
+          (row - tile.first_row) * group + head % group;
       float values[kOctet];
       LoadOctet(params.values + line * pages.head_dim + begin, kOctet, values);
       const RangeMerge merge(&max, params.sums[2 * line]);

@@ -17,9 +17,7 @@ BATON_DEVICE void Put(float* to, float value) { *to = value; }
 
 template <typename T>
 BATON_DEVICE bool IsWholeVector(const T* at, int count) {
-  return count >= kOctet &&
-         BATON_MUTATE("octet: alignment", reinterpret_cast<uintptr_t>(at) % sizeof(Vector16) == 0,
-                      true);
+  return count >= kOctet && reinterpret_cast<uintptr_t>(at) % sizeof(Vector16) == 0;
 }
 
 // The first `count` elements (or all eight), zeros for the others, whose memory is not read.

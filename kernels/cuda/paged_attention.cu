@@ -47,46 +47,40 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
   if (lane < octets) {
     LoadOctet(q + lane * kOctet, head_dim - lane * kOctet, scratch->q + lane * kOctet);
   }
-  BATON_MUTATE("paged_attention: barrier before q is read", SyncWarp(), (void)0);
+  SyncWarp();
 
   const int32_t* const blocks = BlocksOf(params.step, place);
   const int last = place.position;
-  const int first = params.window > 0 && last >= params.window
-                        ? last + BATON_MUTATE("paged_attention: window", 1, 0) - params.window
-                        : 0;
+  const int first = params.window > 0 && last >= params.window ? last + 1 - params.window : 0;
   const ScoreScale scale(params.scale, params.soft_cap);
   float max = -kInfinity;  // of all scores so far, in powers of two
   float sum = 0;           // of the weights of this lane's keys, by that maximum
   float parts[kOctet] = {};
   for (int tile = first / kTile * kTile; tile <= last; tile += kTile) {
     const int key = tile + lane;
-    const bool seen = BATON_MUTATE("paged_attention: mask of the window", key >= first, true) &&
-                      BATON_MUTATE("paged_attention: causal mask", key <= last, true);
+    const bool seen = key >= first && key <= last;
     float score = -kInfinity;
     if (seen) {
       score = scale.Of(
           Dot(scratch->q, Slot<T>(pages, pages.key_offset, blocks, key, kv_head), head_dim));
       if (scale.capped()) score = scale.Capped(score);
     }
-    const float new_max =
-        BATON_MUTATE("paged_attention: maximum", WarpMax(fmaxf(max, score)), fmaxf(max, score));
+    const float new_max = WarpMax(fmaxf(max, score));
     const float shrink = Exp2(max - new_max);
     const float weight = seen ? Exp2(score - new_max) : 0.0f;
     max = new_max;
-    sum = sum * BATON_MUTATE("paged_attention: rescale of the sum", shrink, 1.0f) + weight;
-    float* const weights =
-        scratch->weights[BATON_MUTATE("paged_attention: halves", tile / kTile % 2, 0)];
+    sum = sum * shrink + weight;
+    float* const weights = scratch->weights[tile / kTile % 2];
     weights[lane] = weight;
     // What was read from the other half has been read, too, before it is written again.
-    BATON_MUTATE("paged_attention: barrier before weights are read", SyncWarp(), (void)0);
+    SyncWarp();
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) {
-      parts[i] *= BATON_MUTATE("paged_attention: rescale", shrink, 1.0f);
+      parts[i] *= shrink;
     }
     if (takes_values) {
       for (int other = group; other < kTile; other += groups) {
-        if (BATON_MUTATE("paged_attention: keys before the window", tile + other < first, false) ||
-            BATON_MUTATE("paged_attention: later keys", tile + other > last, false)) {
+        if (tile + other < first || tile + other > last) {
           continue;
         }
         float values[kOctet];
@@ -98,13 +92,13 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
     }
   }
 
-  const float whole = BATON_MUTATE("paged_attention: sum of the warp", WarpSum(sum), sum);
+  const float whole = WarpSum(sum);
   BATON_UNROLL
   for (int i = 0; i < kOctet; ++i) scratch->parts[lane * (kOctet + 1) + i] = parts[i];
-  BATON_MUTATE("paged_attention: barrier before groups are merged", SyncWarp(), (void)0);
+  SyncWarp();
   if (lane < octets) {
     float out[kOctet] = {};
-    for (int other = 0; other < BATON_MUTATE("paged_attention: groups", groups, 1); ++other) {
+    for (int other = 0; other < groups; ++other) {
       BATON_UNROLL
       for (int i = 0; i < kOctet; ++i) {
         out[i] += scratch->parts[(other * octets + lane) * (kOctet + 1) + i];
@@ -129,7 +123,7 @@ BATON_KERNEL(paged_attention, PagedAttentionParams, kPagedAttentionWarps * 32) {
   const RowPlace place = PlaceOf(params.step, row);
   const int group = place.sequence < 0 ? 0 : params.heads / params.pages.kv_heads;
   for (int i = Warp(); i < group; i += BlockThreads() / 32) {
-    const int head = BATON_MUTATE("paged_attention: heads of a group", kv_head * group + i, i);
+    const int head = kv_head * group + i;
     switch (params.pages.type) {
       case DType::kF32:
         AttendHead<float>(params, row, place, head, kv_head, &scratch[Warp()]);

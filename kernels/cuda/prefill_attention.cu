@@ -24,8 +24,7 @@ struct RangesState {
   BATON_DEVICE void Add(const TileState<kHeadDim>& range) {
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {
-      if (BATON_MUTATE("prefill_attention: ranges without keys", range.max[i] == -kInfinity,
-                       false)) {
+      if (range.max[i] == -kInfinity) {
         continue;
       }
       const RangeMerge merge(&max[i], range.max[i]);
@@ -50,18 +49,17 @@ BATON_DEVICE RowTile TileAt(const PrefillAttentionParams& params, int index) {
   for (int base = 0;; base += 32) {
     const int own = base + Lane();
     const int own_rows = own < params.sequences ? sequences[own].rows : 0;
-    const bool takes = BATON_MUTATE("prefill_attention: sequences of split attention",
-                                    own_rows >= params.prefill_rows, true);
+    const bool takes = own_rows >= params.prefill_rows;
     const int tiles = takes ? (own_rows + params.tile_rows - 1) / params.tile_rows : 0;
     int end = tiles;
     BATON_UNROLL
     for (int by = 1; by < 32; by *= 2) {
       const int before = Shuffle(end, Lane() < by ? Lane() : Lane() - by);
-      end += BATON_MUTATE("prefill_attention: first lanes", Lane() >= by, true) ? before : 0;
+      end += Lane() >= by ? before : 0;
     }
     const uint32_t after = Ballot(index < end);
     if (after == 0) {
-      index -= BATON_MUTATE("prefill_attention: tiles of 32 sequences", Shuffle(end, 31), 32);
+      index -= Shuffle(end, 31);
       continue;
     }
     int lane = 0;
@@ -70,10 +68,7 @@ BATON_DEVICE RowTile TileAt(const PrefillAttentionParams& params, int index) {
     const DeviceSequence at = sequences[base + lane];
     const int skipped = (Shuffle(tiles, lane) - 1 - index) * params.tile_rows;
     const int left = at.rows - skipped;
-    const int rows =
-        BATON_MUTATE("prefill_attention: end of a sequence", left < params.tile_rows, false)
-            ? left
-            : params.tile_rows;
+    const int rows = left < params.tile_rows ? left : params.tile_rows;
     return {at.first_row + skipped, rows, {base + lane, at.first_position + skipped}};
   }
 }
@@ -102,7 +97,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
   }
 
   // The warp's own rows, perhaps none.
-  const int skipped = BATON_MUTATE("prefill_attention: rows of a warp", Warp(), 0) * warp_rows;
+  const int skipped = Warp() * warp_rows;
   const int left = block.rows - skipped;
   const RowTile rows = {block.first_row + skipped,
                         left < 0           ? 0
@@ -110,7 +105,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
                                            : warp_rows,
                         {block.place.sequence, block.place.position + skipped}};
   LoadQueries<T, kHeadDim>(attention, rows, kv_head, group, queries_of_warp);
-  BATON_MUTATE("prefill_attention: barrier before q is read", SyncWarp(), (void)0);
+  SyncWarp();
   TileQueries<T, kHeadDim> queries;
   queries.rows = queries_of_warp;
   queries.Hold();
@@ -131,26 +126,18 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
   TileState<kHeadDim> state;
   int read = 0;  // the stage that is read
   for (int tile = first_tile; tile <= last_tile; ++tile) {
-    BATON_MUTATE("prefill_attention: wait", CopyAsyncWait<kStages - 2>(),
-                 CopyAsyncWait<kStages - 1>());
-    BATON_MUTATE("prefill_attention: barrier before a stage is read", SyncThreads(), (void)0);
-    const int filled = BATON_MUTATE("prefill_attention: stage that is filled",
-                                    read == 0 ? kStages - 1 : read - 1, read);
+    CopyAsyncWait<kStages - 2>();
+    SyncThreads();
+    const int filled = read == 0 ? kStages - 1 : read - 1;
     if (!loader.Done()) loader.LoadNext(&stages[filled * kStage<kHeadDim>]);
-    if (BATON_MUTATE("prefill_attention: groups at the end", true, !loader.Done())) {
-      CopyAsyncCommit();
-    }
+    CopyAsyncCommit();
     const T* const stage = &stages[read * kStage<kHeadDim>];
     read = read == kStages - 1 ? 0 : read + 1;
     const int begin = tile * kAttentionTileKeys;
     // Tiles that no row of the warp sees change nothing.
     if (begin <= seen_last && begin + kAttentionTileKeys > seen_first) {
-      AddTile<T, kHeadDim>(
-          queries, stage, stage + kAttentionTileKeys * kPitch, begin, view,
-          BATON_MUTATE(
-              "prefill_attention: cap of later ranges", scale,
-              ScoreScale(attention.scale, begin < kAttentionRange ? attention.soft_cap : 0)),
-          &state);
+      AddTile<T, kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch, begin, view, scale,
+                           &state);
     }
     if ((tile + 1) % kTilesOfRange == 0 || tile == last_tile) {
       ranges.Add(state);
@@ -161,7 +148,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
   BATON_UNROLL
   for (int i = 0; i < 2; ++i) {
     const int line = Lane() / 4 + 8 * i;
-    if (BATON_MUTATE("prefill_attention: lines that are stored", line < rows.rows * group, true)) {
+    if (line < rows.rows * group) {
       Bf16* const out = static_cast<Bf16*>(attention.out) +
                         (rows.first_row + line / group) * attention.out_stride +
                         static_cast<int64_t>(kv_head * group + line % group) * kHeadDim +

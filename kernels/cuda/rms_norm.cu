@@ -12,10 +12,9 @@ BATON_KERNEL(rms_norm, RmsNormParams, kRmsNormWarps * 32) {
   const int64_t norms = static_cast<int64_t>(params.rows) * params.groups;
   const int64_t norm =
       static_cast<int64_t>(BlockX()) * (BlockThreads() / 32 / warps) + Warp() / warps;
-  const bool active = BATON_MUTATE("rms_norm: last block", norm < norms, true);
+  const bool active = norm < norms;
   const int64_t row = active ? norm / params.groups : 0;
-  const int64_t column =
-      active ? norm % BATON_MUTATE("rms_norm: groups", params.groups, 1) * params.n : 0;
+  const int64_t column = active ? norm % params.groups * params.n : 0;
   const Bf16* const in = static_cast<const Bf16*>(params.in) + row * params.in_stride + column;
   Bf16* const out = static_cast<Bf16*>(params.out) + row * params.out_stride + column;
   const Bf16* const weight = static_cast<const Bf16*>(params.weight);
@@ -29,21 +28,19 @@ BATON_KERNEL(rms_norm, RmsNormParams, kRmsNormWarps * 32) {
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) sum += x[i] * x[i];
   }
-  sum = BATON_MUTATE("rms_norm: sum of the warp", WarpSum(sum), sum);
+  sum = WarpSum(sum);
   if (Lane() == 0) squares[Warp()] = sum;
-  BATON_MUTATE("rms_norm: barrier", SyncThreads(), (void)0);
+  SyncThreads();
   float all = 0;
-  for (int warp = 0; warp < BATON_MUTATE("rms_norm: warps", warps, 1); ++warp) {
-    all += squares[BATON_MUTATE("rms_norm: own warps", Warp() / warps * warps, 0) + warp];
+  for (int warp = 0; warp < warps; ++warp) {
+    all += squares[Warp() / warps * warps + warp];
   }
-  const float inverse = ReciprocalSqrt(
-      all / static_cast<float>(BATON_MUTATE("rms_norm: mean", params.n, octets * kOctet)) +
-      BATON_MUTATE("rms_norm: epsilon", params.epsilon, 0.0f));
+  const float inverse = ReciprocalSqrt(all / static_cast<float>(params.n) + params.epsilon);
   for (int octet = first; octet < octets; octet += warps * 32) {
     const int begin = octet * kOctet, count = params.n - begin;
     float x[kOctet], w[kOctet];
     LoadOctet(in + begin, count, x);
-    LoadOctet(weight + BATON_MUTATE("rms_norm: weight", begin, 0), count, w);
+    LoadOctet(weight + begin, count, w);
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) x[i] = x[i] * inverse * w[i];
     StoreOctet(out + begin, count, x);

@@ -6,19 +6,15 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 BATON_KERNEL(rope_table, RopeTableParams, 1024) {
   const int row = BlockX();
   const RowPlace place = PlaceOf(params.step, row);
-  if (BATON_MUTATE("rope_table: nobody's row", place.sequence >= 0, true)) {
-    const DeviceRope rope =
-        params
-            .ropes[BATON_MUTATE("rope_table: own rope", params.shared, true) ? 0 : place.sequence];
+  if (place.sequence >= 0) {
+    const DeviceRope rope = params.ropes[params.shared ? 0 : place.sequence];
     float* const cosine = params.table + static_cast<int64_t>(row) * 2 * params.max_pairs;
     float* const sine = cosine + params.max_pairs;
     for (int pair = ThreadIndex(); pair < rope.pairs; pair += BlockThreads()) {
       const float angle =
-          static_cast<float>(place.position) *
-          params.frequencies[BATON_MUTATE("rope_table: first frequency", rope.first_frequency, 0) +
-                             pair];
+          static_cast<float>(place.position) * params.frequencies[rope.first_frequency + pair];
       cosine[pair] = Cos(angle) * rope.scale;
-      sine[pair] = Sin(angle) * BATON_MUTATE("rope_table: scale", rope.scale, 1.0f);
+      sine[pair] = Sin(angle) * rope.scale;
     }
   }
 }

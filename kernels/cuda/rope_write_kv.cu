@@ -10,7 +10,7 @@ namespace {
 template <typename T>
 BATON_DEVICE void RotatePairs(const Bf16* from, const float* cosine, const float* sine, int pairs,
                               int begin, T* to) {
-  const int count = BATON_MUTATE("rope_write_kv: last pairs", pairs - begin, kOctet);
+  const int count = pairs - begin;
   float low[kOctet], high[kOctet], c[kOctet], s[kOctet];
   LoadOctet(from + begin, count, low);
   LoadOctet(from + pairs + begin, count, high);
@@ -20,7 +20,7 @@ BATON_DEVICE void RotatePairs(const Bf16* from, const float* cosine, const float
   for (int i = 0; i < kOctet; ++i) {
     const float x = low[i], y = high[i];
     low[i] = x * c[i] - y * s[i];
-    high[i] = y * c[i] + BATON_MUTATE("rope_write_kv: sign", x, -x) * s[i];
+    high[i] = y * c[i] + x * s[i];
   }
   StoreOctet(to + begin, count, low);
   StoreOctet(to + pairs + begin, count, high);
@@ -38,10 +38,7 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
                                     const RowPlace& place) {
   const LayerPages& pages = params.pages;
   const int head_dim = pages.head_dim;
-  const int pairs =
-      params
-          .ropes[BATON_MUTATE("rope_write_kv: own rope", params.shared, true) ? 0 : place.sequence]
-          .pairs;
+  const int pairs = params.ropes[params.shared ? 0 : place.sequence].pairs;
   const float* const cosine = params.table + static_cast<int64_t>(row) * 2 * params.max_pairs;
   const float* const sine = cosine + params.max_pairs;
   const int32_t* const blocks = BlocksOf(params.step, place);
@@ -50,9 +47,7 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
   const Bf16* const v = static_cast<const Bf16*>(params.v) + row * params.v_stride;
 
   // What threads take: octets of pairs of q's heads and of k's, of k's ends that do not turn, of v.
-  const int turned = Octets(pairs),
-            still = BATON_MUTATE("rope_write_kv: ends", Octets(head_dim - 2 * pairs), 0),
-            whole = Octets(head_dim);
+  const int turned = Octets(pairs), still = Octets(head_dim - 2 * pairs), whole = Octets(head_dim);
   const int after_q = params.heads * turned;
   const int after_k = after_q + pages.kv_heads * turned;
   const int after_ends = after_k + pages.kv_heads * still;
@@ -62,7 +57,7 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
       Bf16* const head = q + item / turned * head_dim;
       RotatePairs(head, cosine, sine, pairs, item % turned * kOctet, head);
     } else if (item < after_k) {
-      const int head = BATON_MUTATE("rope_write_kv: head of k", (item - after_q) / turned, 0);
+      const int head = (item - after_q) / turned;
       RotatePairs(k + head * head_dim, cosine, sine, pairs, (item - after_q) % turned * kOctet,
                   Slot<T>(pages, pages.key_offset, blocks, place.position, head));
     } else if (item < after_ends) {
@@ -71,10 +66,8 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
                 Slot<T>(pages, pages.key_offset, blocks, place.position, head));
     } else {
       const int head = (item - after_ends) / whole;
-      CopyOctet(
-          v + head * head_dim, head_dim, (item - after_ends) % whole * kOctet,
-          Slot<T>(pages, BATON_MUTATE("rope_write_kv: plane", pages.value_offset, pages.key_offset),
-                  blocks, place.position, head));
+      CopyOctet(v + head * head_dim, head_dim, (item - after_ends) % whole * kOctet,
+                Slot<T>(pages, pages.value_offset, blocks, place.position, head));
     }
   }
 }
@@ -86,7 +79,7 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
 BATON_KERNEL(rope_write_kv, RopeWriteKvParams, 256) {
   const int row = BlockX();
   const RowPlace place = PlaceOf(params.step, row);
-  if (BATON_MUTATE("rope_write_kv: nobody's row", place.sequence >= 0, true)) {
+  if (place.sequence >= 0) {
     switch (params.pages.type) {
       case DType::kF32:
         RotateAndWriteRow<float>(params, row, place);

@@ -29,9 +29,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     const int range = item.range * kAttentionRange;
     const int first_seen = FirstKey(rows.place.position, window);
     const int first = first_seen > range ? first_seen : range;
-    const int range_end =
-        range +
-        BATON_MUTATE("split_attention: end of a range", kAttentionRange, 2 * kAttentionRange) - 1;
+    const int range_end = range + kAttentionRange - 1;
     const int last = rows.LastKey() < range_end ? rows.LastKey() : range_end;
     const int first_tile = first / kAttentionTileKeys, last_tile = last / kAttentionTileKeys;
     TileLoader<T, kHeadDim, 32> loader(pages, blocks, kv_head, first, last);
@@ -41,7 +39,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     }
 
     LoadQueries<T, kHeadDim>(attention, rows, kv_head, group, shared);
-    BATON_MUTATE("split_attention: barrier before q is read", SyncWarp(), (void)0);
+    SyncWarp();
     TileQueries<T, kHeadDim> queries;
     queries.rows = shared;
     queries.Hold();
@@ -50,8 +48,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int line = Lane() / 4 + 8 * i;
-      const int position =
-          rows.place.position + BATON_MUTATE("split_attention: row of a line", line / group, 0);
+      const int position = rows.place.position + line / group;
       view.first[i] = FirstKey(position, window);
       view.last[i] = position;
     }
@@ -59,32 +56,25 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     TileState<kHeadDim> state;
     int read = 0;  // the stage that is read
     for (int tile = first_tile; tile <= last_tile; ++tile) {
-      BATON_MUTATE("split_attention: wait", CopyAsyncWait<kStages - 2>(),
-                   CopyAsyncWait<kStages - 1>());
+      CopyAsyncWait<kStages - 2>();
       // Copies of the other lanes are there, and the stage that is filled next has been read.
-      BATON_MUTATE("split_attention: barrier before a stage is read", SyncWarp(), (void)0);
-      const int filled = BATON_MUTATE("split_attention: stage that is filled",
-                                      read == 0 ? kStages - 1 : read - 1, read);
+      SyncWarp();
+      const int filled = read == 0 ? kStages - 1 : read - 1;
       if (!loader.Done()) loader.LoadNext(&stages[filled * kStage<kHeadDim>]);
-      if (BATON_MUTATE("split_attention: groups at the end", true, !loader.Done())) {
-        CopyAsyncCommit();
-      }
+      CopyAsyncCommit();
       const T* const stage = &stages[read * kStage<kHeadDim>];
       read = read == kStages - 1 ? 0 : read + 1;
-      AddTile<T, kHeadDim>(
-          queries, stage, stage + kAttentionTileKeys * kPitch, tile * kAttentionTileKeys, view,
-          BATON_MUTATE("split_attention: cap of later ranges", scale,
-                       ScoreScale(attention.scale, item.range == 0 ? attention.soft_cap : 0)),
-          &state);
+      AddTile<T, kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch,
+                           tile * kAttentionTileKeys, view, scale, &state);
     }
     // Before the next unit's q and stages come.
-    BATON_MUTATE("split_attention: barrier between units", SyncWarp(), (void)0);
+    SyncWarp();
 
     const int64_t lines = static_cast<int64_t>(unit) * params.plan.tile_rows * group;
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int line = Lane() / 4 + 8 * i;
-      if (BATON_MUTATE("split_attention: lines that are stored", line < rows.rows * group, true)) {
+      if (line < rows.rows * group) {
         float* const values = params.values + (lines + line) * kHeadDim + Lane() % 4 * 2;
         BATON_UNROLL
         for (int n = 0; n < kHeadDim / 8; ++n) {

@@ -16,25 +16,21 @@ BATON_DEVICE RowPlace PlaceOf(const StepRows& step, int row) {
   const int sequence = step.sequence_of_row[row];
   if (sequence < 0) return {-1, 0};
   const DeviceSequence at = step.sequences[sequence];
-  return {sequence, at.first_position + row - BATON_MUTATE("step: first row", at.first_row, 0)};
+  return {sequence, at.first_position + row - at.first_row};
 }
 
 // Its sequence's block table.
 BATON_DEVICE const int32_t* BlocksOf(const StepRows& step, const RowPlace& place) {
-  return step.blocks +
-         BATON_MUTATE("step: first block", step.sequences[place.sequence].first_block, 0);
+  return step.blocks + step.sequences[place.sequence].first_block;
 }
 
 // The head_dim elements of one KV head at one position, from the layer's `plane_offset` on.
 template <typename T>
 BATON_DEVICE T* Slot(const LayerPages& pages, int64_t plane_offset, const int32_t* blocks,
                      int position, int kv_head) {
-  const int64_t block =
-      blocks[BATON_MUTATE("step: block of a position", position / pages.block_tokens, 0)];
-  char* const head = static_cast<char*>(pages.data) +
-                     BATON_MUTATE("step: offsets beyond 32 bits", block * pages.block_bytes,
-                                  static_cast<int32_t>(block * pages.block_bytes)) +
-                     plane_offset + BATON_MUTATE("step: head", kv_head, 0) * pages.head_bytes;
+  const int64_t block = blocks[position / pages.block_tokens];
+  char* const head = static_cast<char*>(pages.data) + block * pages.block_bytes + plane_offset +
+                     kv_head * pages.head_bytes;
   return reinterpret_cast<T*>(head) +
          static_cast<int64_t>(position % pages.block_tokens) * pages.head_dim;
 }

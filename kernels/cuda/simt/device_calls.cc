@@ -48,6 +48,4 @@ void Misaligned16(const void* at) {
   current.block->Abandon();
 }
 
-bool Mutated(const char* id) { return current.block->Mutated(id); }
-
 }  // namespace baton::simt

@@ -47,7 +47,4 @@ void* DynamicShared();
 // A 16-byte access of memory that is not aligned to 16.
 [[noreturn]] void Misaligned16(const void* at);
 
-// Whether this grid runs with that mutation (BATON_MUTATE).
-bool Mutated(const char* id);
-
 }  // namespace baton::simt

@@ -1,4 +1,4 @@
-#include "kernels/cuda/simt/mutations.h"
+#include "kernels/mutations/mutations.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/simt/float_formats.h"
 #include "kernels/cuda/simt/memory_map.h"
+#include "kernels/cuda/simt/run_grid.h"
 #include "kernels/cuda/simt/sample_kernels.h"
 
 namespace baton::simt {
@@ -21,6 +22,7 @@ namespace {
 using emulated_kernels::NormalizeParams;
 using emulated_kernels::SplitAttentionParams;
 using emulated_kernels::TileProductParams;
+using mutations::MutationReport;
 
 // Device memory, aligned as the runtime's.
 template <typename T>
@@ -197,11 +199,30 @@ absl::Status JudgeAttention(SimtOptions options) {
   return status;
 }
 
+MutationReport Try(absl::Status (*judge)(SimtOptions)) {
+  return mutations::TryMutations(mutations::AllMutations(),
+                                 [&](uint64_t seed) { return judge({.seed = seed}); });
+}
+
+std::vector<std::string> Names(const std::vector<mutations::Mutation>& found) {
+  std::vector<std::string> names;
+  for (const mutations::Mutation& mutation : found) names.push_back(mutation.name);
+  return names;
+}
+
+int NumberOf(const std::string& name) {
+  for (const mutations::Mutation& mutation : mutations::AllMutations()) {
+    if (mutation.name == name) return mutation.number;
+  }
+  ADD_FAILURE() << name;
+  return 0;
+}
+
 TEST(MutationsTest, EveryMutationOfANormalizationIsCaught) {
-  const MutationReport report = TryMutations(JudgeNormalize);
+  const MutationReport report = Try(JudgeNormalize);
   EXPECT_EQ(report.unmutated, absl::OkStatus());
   EXPECT_THAT(report.missed, testing::IsEmpty());
-  EXPECT_THAT(report.caught,
+  EXPECT_THAT(Names(report.caught),
               testing::UnorderedElementsAre(
                   "normalize: columns", "normalize: sum of the warp", "normalize: lane that writes",
                   "normalize: barrier before sums are read", "normalize: warps",
@@ -210,10 +231,10 @@ TEST(MutationsTest, EveryMutationOfANormalizationIsCaught) {
 }
 
 TEST(MutationsTest, EveryMutationOfAPipelinedProductIsCaught) {
-  const MutationReport report = TryMutations(JudgeProduct);
+  const MutationReport report = Try(JudgeProduct);
   EXPECT_EQ(report.unmutated, absl::OkStatus());
   EXPECT_THAT(report.missed, testing::IsEmpty());
-  EXPECT_THAT(report.caught,
+  EXPECT_THAT(Names(report.caught),
               testing::UnorderedElementsAre(
                   "product: mask of rows", "product: mask of k", "product: wait",
                   "product: barrier", "product: stage that is filled", "product: groups at the end",
@@ -222,10 +243,10 @@ TEST(MutationsTest, EveryMutationOfAPipelinedProductIsCaught) {
 }
 
 TEST(MutationsTest, EveryMutationOfASplitPagedAttentionIsCaught) {
-  const MutationReport report = TryMutations(JudgeAttention);
+  const MutationReport report = Try(JudgeAttention);
   EXPECT_EQ(report.unmutated, absl::OkStatus());
   EXPECT_THAT(report.missed, testing::IsEmpty());
-  EXPECT_THAT(report.caught,
+  EXPECT_THAT(Names(report.caught),
               testing::UnorderedElementsAre(
                   "attention: last page", "attention: table of pages", "attention: mask of loads",
                   "attention: wait", "attention: barrier before a page is read",
@@ -255,7 +276,7 @@ TEST(MutationsTest, BarriersAndWaitsThatAreMissingShowInValuesAloneUnderSomeSche
       options.seed = seed;
       options.check = false;
       EXPECT_EQ(missing.judge(options), absl::OkStatus());
-      options.mutation = missing.mutation;
+      const mutations::ScopedMutation on(NumberOf(missing.mutation));
       wrong += missing.judge(options).code() == absl::StatusCode::kDataLoss;
     }
     EXPECT_GT(wrong, 0) << missing.mutation;
@@ -263,7 +284,7 @@ TEST(MutationsTest, BarriersAndWaitsThatAreMissingShowInValuesAloneUnderSomeSche
 }
 
 TEST(MutationsTest, AJudgeThatSeesNothingMissesThemAll) {
-  const MutationReport report = TryMutations([](SimtOptions options) {
+  const MutationReport report = Try([](SimtOptions options) {
     options.check = false;
     float in[128] = {1}, out[128], largest[1];
     const NormalizeParams params{in, out, largest, 128};
@@ -277,7 +298,7 @@ TEST(MutationsTest, AJudgeThatSeesNothingMissesThemAll) {
 
 TEST(MutationsTest, NothingIsMutatedWhenTheJudgeFindsAFaultInTheKernelItself) {
   int calls = 0;
-  const MutationReport report = TryMutations([&](const SimtOptions&) {
+  const MutationReport report = mutations::TryMutations(mutations::AllMutations(), [&](uint64_t) {
     ++calls;
     return absl::DataLossError("wrong");
   });

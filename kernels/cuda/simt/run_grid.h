@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,10 +28,6 @@ struct SimtOptions {
   // also tells it what has been written.
   MemoryMap* memory = nullptr;
   bool check = true;  // false: a checked kernel runs without its checks
-  // For tests of tests: the BATON_MUTATE to run with, and where to note those that a run came
-  // across.
-  std::string mutation;
-  std::set<std::string>* mutations_seen = nullptr;
   // Counts how often the lanes of a warp met for each operation, as messages name it ("Mma"). Shows
   // which work a kernel leaves out. Null: nothing is counted.
   std::map<std::string, int64_t>* collectives = nullptr;

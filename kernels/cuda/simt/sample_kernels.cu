@@ -18,17 +18,14 @@ BATON_KERNEL(kNormalize, NormalizeParams, kNormalizeThreads) {
   float* out = params.out + BlockX() * params.columns;
 
   float sum = 0;
-  for (int i = ThreadIndex(); i < BATON_MUTATE("normalize: columns", params.columns,
-                                               params.columns / BlockThreads() * BlockThreads());
-       i += BlockThreads()) {
+  for (int i = ThreadIndex(); i < params.columns; i += BlockThreads()) {
     sum += in[i] * in[i];
   }
-  sum = BATON_MUTATE("normalize: sum of the warp", WarpSum(sum), sum);
-  if (Lane() == BATON_MUTATE("normalize: lane that writes", 0, Lane())) of_warp[Warp()] = sum;
-  BATON_MUTATE("normalize: barrier before sums are read", SyncThreads(), (void)0);
+  sum = WarpSum(sum);
+  if (Lane() == 0) of_warp[Warp()] = sum;
+  SyncThreads();
   float total = 0;
-  for (int i = 0; i < BATON_MUTATE("normalize: warps", kWarps, kWarps - 1); ++i)
-    total += of_warp[i];
+  for (int i = 0; i < kWarps; ++i) total += of_warp[i];
   const float scale = ReciprocalSqrt(total / params.columns);
 
   float largest = 0;
@@ -39,12 +36,12 @@ BATON_KERNEL(kNormalize, NormalizeParams, kNormalizeThreads) {
   }
   largest = WarpMax(largest);
   // of_warp is used again.
-  BATON_MUTATE("normalize: barrier after sums were read", SyncThreads(), (void)0);
+  SyncThreads();
   if (Lane() == 0) of_warp[Warp()] = largest;
-  BATON_MUTATE("normalize: barrier before maxima are read", SyncThreads(), (void)0);
+  SyncThreads();
   if (Warp() == 0) {
     largest = WarpMax(Lane() < kWarps ? of_warp[Lane()] : 0.0f);
-    if (BATON_MUTATE("normalize: one lane writes", Lane() == 0, true)) {
+    if (Lane() == 0) {
       params.largest[BlockX()] = largest;
     }
   }
@@ -68,9 +65,7 @@ BATON_KERNEL(kTileProduct, TileProductParams, kProductThreads) {
       const int k = tile * kDepth + 8 * chunk;
       const bool of_a = row < kProductRows;
       const int line = of_a ? first_row + row : first_column + row - kProductRows;
-      const bool valid =
-          BATON_MUTATE("product: mask of rows", line < (of_a ? params.m : params.n), true) &&
-          BATON_MUTATE("product: mask of k", k < params.k, true);
+      const bool valid = line < (of_a ? params.m : params.n) && k < params.k;
       CopyAsync16(&stages[(stage * kRows + row) * kPitch + 8 * chunk],
                   (of_a ? a : b) + static_cast<int64_t>(line) * params.k + k, valid);
     }
@@ -82,34 +77,29 @@ BATON_KERNEL(kTileProduct, TileProductParams, kProductThreads) {
   }
   float sums[kProductColumns / 8][4] = {};
   for (int tile = 0; tile < tiles; ++tile) {
-    BATON_MUTATE("product: wait", CopyAsyncWait<kStages - 2>(), CopyAsyncWait<kStages - 1>());
-    BATON_MUTATE("product: barrier", SyncThreads(), (void)0);
+    CopyAsyncWait<kStages - 2>();
+    SyncThreads();
     // The stage that was last used before the barrier.
-    const int next =
-        BATON_MUTATE("product: stage that is filled", tile + kStages - 1, tile + kStages);
+    const int next = tile + kStages - 1;
     if (next < tiles) load(next);
-    if (BATON_MUTATE("product: groups at the end", true, next < tiles)) CopyAsyncCommit();
+    CopyAsyncCommit();
 
     const Bf16* rows = stages + tile % kStages * kRows * kPitch;
     const Bf16* columns = rows + kProductRows * kPitch;
     for (int k = 0; k < kDepth; k += 16) {
       uint32_t left[4], right[2];
-      LoadMatrix4(left, &rows[(16 * Warp() + Lane() % 16) * kPitch + k +
-                              BATON_MUTATE("product: half of a", Lane() / 16, 0) * 8]);
+      LoadMatrix4(left, &rows[(16 * Warp() + Lane() % 16) * kPitch + k + Lane() / 16 * 8]);
       for (int n = 0; n < kProductColumns / 8; ++n) {
-        LoadMatrix2(right, &columns[(8 * n + Lane() % 8) * kPitch +
-                                    BATON_MUTATE("product: k of b", k, 0) + Lane() / 8 % 2 * 8]);
+        LoadMatrix2(right, &columns[(8 * n + Lane() % 8) * kPitch + k + Lane() / 8 % 2 * 8]);
         Mma<Bf16>(sums[n], left, right);
       }
     }
   }
   for (int n = 0; n < kProductColumns / 8; ++n) {
     for (int i = 0; i < 4; ++i) {
-      const int row = first_row + 16 * Warp() + Lane() / 4 +
-                      BATON_MUTATE("product: row of a sum", i / 2, i % 2) * 8;
+      const int row = first_row + 16 * Warp() + Lane() / 4 + i / 2 * 8;
       const int column = first_column + 8 * n + Lane() % 4 * 2 + i % 2;
-      if (BATON_MUTATE("product: rows that are stored", row < params.m, true) &&
-          BATON_MUTATE("product: columns that are stored", column < params.n, true)) {
+      if (row < params.m && column < params.n) {
         params.out[static_cast<int64_t>(row) * params.n + column] = sums[n][i];
       }
     }
@@ -127,21 +117,16 @@ BATON_KERNEL(kSplitAttention, SplitAttentionParams, 128) {
   const int pages = (length + kTokens - 1) / kTokens;
   const int share = (pages + params.splits - 1) / params.splits;
   const int begin = Smaller(split * share, pages);
-  const int end = Smaller(begin + share, BATON_MUTATE("attention: last page", pages, pages + 1));
+  const int end = Smaller(begin + share, pages);
   const int* table = params.pages + sequence * params.most_pages;
   const float* query = params.query + (sequence * params.heads + head) * kDim + 2 * Lane();
   const float query0 = query[0], query1 = query[1];
 
   const auto load = [&](int page) {
-    const int64_t at =
-        (static_cast<int64_t>(BATON_MUTATE("attention: table of pages", table[page], page)) *
-             params.heads +
-         head) *
-        kPage;
+    const int64_t at = (static_cast<int64_t>(table[page]) * params.heads + head) * kPage;
     // A chunk of 16 bytes of each for every thread.
     const int chunk = ThreadIndex();
-    const bool valid =
-        BATON_MUTATE("attention: mask of loads", page * kTokens + chunk / 8 < length, true);
+    const bool valid = page * kTokens + chunk / 8 < length;
     CopyAsync16(&keys[page % kStages * kPage / 8 + chunk],
                 static_cast<const Bf16*>(params.keys) + at + 8 * chunk, valid);
     CopyAsync16(&values[page % kStages * kPage / 8 + chunk],
@@ -154,20 +139,19 @@ BATON_KERNEL(kSplitAttention, SplitAttentionParams, 128) {
   }
   float maximum = kNone, sum = 0, out0 = 0, out1 = 0;
   for (int page = begin; page < end; ++page) {
-    BATON_MUTATE("attention: wait", CopyAsyncWait<kStages - 2>(), (void)0);
-    BATON_MUTATE("attention: barrier before a page is read", SyncThreads(), (void)0);
+    CopyAsyncWait<kStages - 2>();
+    SyncThreads();
     if (page + kStages - 1 < end) load(page + kStages - 1);
     CopyAsyncCommit();
     const auto* key = reinterpret_cast<const Bf16*>(keys + page % kStages * kPage / 8);
     const auto* value = reinterpret_cast<const Bf16*>(values + page % kStages * kPage / 8);
     for (int token = Warp(); token < kTokens; token += kWarps) {
       const int at = token * kDim + 2 * Lane();
-      const bool seen = BATON_MUTATE("attention: mask of tokens", page * kTokens + token < length,
-                                     page * kTokens + token <= length);
+      const bool seen = page * kTokens + token < length;
       const float dot = WarpSum(query0 * ToFloat(key[at]) + query1 * ToFloat(key[at + 1]));
       const float score = seen ? dot * 0.125f : kNone;
       const float larger = Larger(maximum, score);
-      const float keep = BATON_MUTATE("attention: rescale", Exp(maximum - larger), 1.0f);
+      const float keep = Exp(maximum - larger);
       const float weight = seen ? Exp(score - larger) : 0.0f;
       sum = sum * keep + weight;
       out0 = out0 * keep + weight * ToFloat(value[at]);
@@ -183,13 +167,13 @@ BATON_KERNEL(kSplitAttention, SplitAttentionParams, 128) {
   }
   own[2 + 2 * Lane()] = out0;
   own[3 + 2 * Lane()] = out1;
-  BATON_MUTATE("attention: barrier before warps are merged", SyncThreads(), (void)0);
+  SyncThreads();
   if (ThreadIndex() < kDim) {
     float most = kNone, total = 0, out = 0;
     for (int i = 0; i < kWarps; ++i) most = Larger(most, of_warp[i * (kDim + 2)]);
     for (int i = 0; i < kWarps; ++i) {
       const float* warp = of_warp + i * (kDim + 2);
-      const float keep = BATON_MUTATE("attention: rescale of warps", Exp(warp[0] - most), 1.0f);
+      const float keep = Exp(warp[0] - most);
       total += warp[1] * keep;
       out += warp[2 + ThreadIndex()] * keep;
     }
@@ -210,16 +194,15 @@ BATON_KERNEL(kMergeSplits, SplitAttentionParams, 32) {
   float most = kNone;
   for (int i = 0; i < params.splits; ++i) most = Larger(most, partial[i * (kDim + 2)]);
   float total = 0, out0 = 0, out1 = 0;
-  for (int i = 0; i < BATON_MUTATE("merge: splits", params.splits, params.splits - 1); ++i) {
+  for (int i = 0; i < params.splits; ++i) {
     const float* split = partial + i * (kDim + 2);
-    const float keep = BATON_MUTATE("merge: rescale", Exp(split[0] - most), 1.0f);
+    const float keep = Exp(split[0] - most);
     total += split[1] * keep;
     out0 += split[2 + 2 * Lane()] * keep;
     out1 += split[3 + 2 * Lane()] * keep;
   }
   params.out[row * kDim + 2 * Lane()] = out0 / total;
-  params.out[row * kDim + BATON_MUTATE("merge: second output", 2 * Lane() + 1, 2 * Lane())] =
-      out1 / total;
+  params.out[row * kDim + 2 * Lane() + 1] = out1 / total;
 }
 
 }  // namespace baton::BATON_DEVICE_NAMESPACE

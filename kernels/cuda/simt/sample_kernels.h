@@ -6,8 +6,8 @@
 
 namespace baton::emulated_kernels {
 
-// Kernels of the shapes that real ones have, each with mutations (BATON_MUTATE): what the
-// emulator's ways to find faults are measured by.
+// Kernels of the shapes that real ones have. The emulator's ways to find faults are measured by the
+// mutations of these kernels (sample_mutations.txt).
 
 // out[row] = in[row] / rms(in[row]), and the largest |out| of the row. A block per row.
 struct NormalizeParams {

@@ -259,12 +259,6 @@ void* ThreadBlock::SharedArray(const void* key, const char* name, size_t bytes, 
   return array;
 }
 
-bool ThreadBlock::Mutated(const char* id) {
-  const auto [site, added] = mutated_.try_emplace(id, options_.mutation == id);
-  if (added && options_.mutations_seen != nullptr) options_.mutations_seen->insert(id);
-  return site->second;
-}
-
 void ThreadBlock::FailAtBarrier() {
   SetError(
       absl::StrCat("not every thread comes to the same barrier: ", WhereAre(0, shape_.threads)));

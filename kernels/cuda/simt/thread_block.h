@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/cuda/kernel.h"
@@ -94,7 +93,6 @@ class ThreadBlock {
   uint32_t warp_epoch() const { return work_.warps[current.thread / kWarpLanes].epoch; }
   // The running thread's.
   int stack() const { return work_.threads[current.thread].stack; }
-  bool Mutated(const char* id);
 
   // Ends the grid with that message, after kernel, block and thread. In two steps, because the
   // calling thread is left for good where it is, and its variables are not destroyed.
@@ -137,8 +135,6 @@ class ThreadBlock {
   uint32_t epoch_ = 0;
   int returned_ = 0;  // threads
   AccessChecker* checker_ = nullptr;
-  absl::flat_hash_map<const void*, bool>
-      mutated_;  // by the text's address: of the sites met so far
   absl::Status status_;
 };
 
