@@ -5,12 +5,14 @@
 
 #include <pthread.h>
 
+#include "common/base/check.h"
 #include "common/base/steady_time.h"
 
 namespace baton {
 
 Loop::Loop(Options options, std::function<bool(absl::Time now)> run_once)
     : options_(std::move(options)), run_once_(std::move(run_once)) {
+  BATON_CHECK((options_.wait == nullptr) == (options_.wake == nullptr)) << options_.name;
   if (!options_.wait) {
     Wakeup* const wakeup = options_.wakeup != nullptr ? options_.wakeup : &own_wakeup_;
     options_.wait = [wakeup](absl::Duration longest) { wakeup->WaitFor(longest); };

@@ -20,8 +20,8 @@ class Loop {
     const char* name = "loop";                     // of the thread, at most 15 bytes
     absl::Duration idle = absl::Milliseconds(50);  // longest wait between two turns
     std::function<absl::Time()> next_turn;         // a wait ends then; called by the loop's thread
-    // What ends a wait, instead of one of the loop's own: those who wake the loop may be made
-    // before it and go after it. It outlives the loop.
+    // Ends a wait, in place of the loop's own Wakeup: for callers that are made before the loop or
+    // destroyed after it. Outlives the loop.
     Wakeup* wakeup = nullptr;
     // Another way to wait, such as a transport's, which may return early, and how any thread ends
     // such a wait, or the next one. Both or neither; `wakeup` is then not used.

@@ -7,8 +7,8 @@
 
 namespace baton {
 
-// What the two programs of one kind of worker differ in: the shipped one, and the one for tests
-// (tests/programs), which is the same program with more backends.
+// What the shipped program of a worker and its test program (tests/programs) do not share: the test
+// program has more backends.
 struct WorkerEquipment {
   std::vector<BackendFactory> backends;  // Beside `cpu`.
   std::vector<FlagGroup> flag_groups;    // Flags of these backends, for --help.
