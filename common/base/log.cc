@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -77,7 +78,9 @@ void AppendText(absl::string_view text, std::string* line) {
   if (plain) {
     absl::StrAppend(line, text);
   } else {
-    absl::StrAppend(line, "\"", absl::CEscape(text), "\"");
+    // Between double quotes a single one needs no escape, and would not be found by who looks for
+    // the words.
+    absl::StrAppend(line, "\"", absl::StrReplaceAll(absl::CEscape(text), {{"\\'", "'"}}), "\"");
   }
 }
 

@@ -93,7 +93,7 @@ ABSL_FLAG(std::string, kv_device_path, "auto",
           "how pools in GPUs' memory are read: ipc (CUDA IPC, on one machine), direct (GPUDirect "
           "RDMA by UCX), bounced (through host memory), or auto, the first of them that there is");
 ABSL_FLAG(absl::Duration, report_interval, absl::Seconds(1),
-          "how often routers are told of this worker's load; they forget whom they do not hear");
+          "how often routers are told of this worker's load; they drop a worker that stays silent");
 ABSL_FLAG(
     absl::Duration, hang_limit, absl::Seconds(30),
     "a thread that gets nothing done for that long hangs: no more load reports, health "
