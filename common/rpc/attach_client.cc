@@ -64,10 +64,13 @@ Resolved Resolve(const std::string& host_port) {
 absl::string_view HintFor(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-      return "check --routers, that a router listens there (on 127.0.0.1 alone, unless its "
-             "--listen says otherwise), and that no firewall is between";
+      return "check --routers, that the router runs, that its --listen is an address which this "
+             "machine reaches (the default, 127.0.0.1, is not from another machine), and that no "
+             "firewall is between";
     case grpc::StatusCode::UNAUTHENTICATED:
-      return "give this worker the router's --attach-token (or $BATON_ATTACH_TOKEN)";
+      return "the router and this worker need the same --attach-token (or $BATON_ATTACH_TOKEN)";
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return "the message says what to change; the router's log has it too";
     case grpc::StatusCode::UNIMPLEMENTED:
       return "check --routers: another kind of server answers there";
     default:
@@ -75,18 +78,21 @@ absl::string_view HintFor(const grpc::Status& status) {
   }
 }
 
-// Lets a warning through when it first becomes due and then once per interval, until Reset.
+// Lets a warning through when it first becomes due, when its reason changes, and else once per
+// interval, until Reset.
 class RareWarning {
  public:
-  bool IsDue(absl::Time now, absl::Duration interval) {
-    if (now < next_) return false;
+  bool IsDue(absl::Time now, absl::Duration interval, int reason = 0) {
+    if (now < next_ && reason == reason_) return false;
     next_ = now + interval;
+    reason_ = reason;
     return true;
   }
   void Reset() { next_ = absl::InfinitePast(); }
 
  private:
   absl::Time next_ = absl::InfinitePast();
+  int reason_ = 0;
 };
 
 // One Attach stream. gRPC calls back from its threads; the attach thread starts, feeds and polls
@@ -161,12 +167,10 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
   }
 
   void OnDone(const grpc::Status& status) override {
-    Wakeup* const wakeup = wakeup_;  // this object may be gone as soon as done_ is seen
-    {
-      MutexLock lock(&mutex_);
-      done_ = status;
-    }
-    wakeup->Wake();
+    // Under the lock: the attach thread may delete this object, and end, as soon as it sees done_.
+    MutexLock lock(&mutex_);
+    done_ = status;
+    wakeup_->Wake();
   }
 
   Wakeup* const wakeup_;
@@ -298,9 +302,11 @@ void AttachClient::State::Step(const std::string& address, Router& router, absl:
     router.lost = std::min(router.lost, now);
     const bool refused = done->error_code() == grpc::StatusCode::UNAUTHENTICATED ||
                          done->error_code() == grpc::StatusCode::FAILED_PRECONDITION;
-    if (router.warning.IsDue(now, options.warning_interval)) {
+    if (router.warning.IsDue(now, options.warning_interval, done->error_code())) {
       Log(refused ? Severity::kError : Severity::kWarning,
-          router.told ? "detached" : "router_unreachable",
+          router.told ? "detached"
+          : refused   ? "attach_refused"
+                      : "router_unreachable",
           {{"router", address},
            {"code", absl::StatusCodeToString(FromGrpcStatus(*done).code())},
            {"message", done->error_message()},

@@ -195,7 +195,7 @@ TEST(AttachClientTest, ARouterThatCannotBeReachedIsWarnedOfAtOnceAndThenRarely) 
       std::move(options), [] { return v1::LoadReport(); }, [](const v1::Peers&) {});
   const std::string first = log.Await("router_unreachable");
   EXPECT_THAT(first, AllOf(HasSubstr("127.0.0.1:1"), HasSubstr("code=UNAVAILABLE"),
-                           HasSubstr("that a router listens there (on 127.0.0.1 alone")));
+                           HasSubstr("that the router runs, that its --listen is an address")));
   log.Await("router_unreachable");
   EXPECT_GE(SteadyNow() - begin, absl::Milliseconds(400)) << "tries are much more frequent";
   EXPECT_EQ(log.lines(), 2);
@@ -218,8 +218,24 @@ TEST(AttachClientTest, AWrongTokenIsNamedWithItsFlag) {
   CapturedLog log;
   AttachClient client(
       std::move(options), [] { return v1::LoadReport(); }, [](const v1::Peers&) {});
-  EXPECT_THAT(log.Await("router_unreachable"),
+  EXPECT_THAT(log.Await("attach_refused"),
               AllOf(HasSubstr("code=UNAUTHENTICATED"), HasSubstr("--attach-token")));
+}
+
+TEST(AttachClientTest, AnotherReasonIsWarnedOfAtOnce) {
+  FakeMembership membership(11, "secret");
+  auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&membership}});
+  AttachClient::Options options = OptionsFor({server->address()});
+  options.token = "wrong";
+  options.longest_pause = absl::Milliseconds(1);
+  options.warning_interval = absl::Hours(1);
+  CapturedLog log;
+  AttachClient client(
+      std::move(options), [] { return v1::LoadReport(); }, [](const v1::Peers&) {});
+  EXPECT_THAT(log.Await("attach_refused"), HasSubstr("code=UNAUTHENTICATED"));
+  server->Shutdown(absl::ZeroDuration());
+  server = nullptr;
+  EXPECT_THAT(log.Await("router_unreachable"), HasSubstr("code=UNAVAILABLE"));
 }
 
 TEST(AttachClientTest, StreamsEndWhileItReports) {
