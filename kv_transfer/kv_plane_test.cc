@@ -98,7 +98,7 @@ TEST(KvPlaneTest, APeerThatCannotBeReachedIsWarnedOfOnceAMinuteWithWhatToDo) {
   const std::string first = said_until(60);
   EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 1) << first;
   EXPECT_THAT(first, HasSubstr("kv_peer_cannot_be_connected peer=far:1"));
-  EXPECT_THAT(first, HasSubstr("--kv-transports=shm over --kv-net-device=lo"));
+  EXPECT_THAT(first, HasSubstr("--kv-transports=shm and --kv-net-device=lo"));
   EXPECT_THAT(first, HasSubstr("both workers need the name of the network interface"));
   const std::string second = said_until(120);
   EXPECT_EQ(std::count(second.begin(), second.end(), '\n'), 1) << second;

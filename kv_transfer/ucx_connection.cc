@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
@@ -36,22 +37,25 @@ absl::StatusOr<std::unique_ptr<UcxConnection>> UcxConnection::Create(absl::strin
   if (status == UCS_ERR_UNREACHABLE) {
     connection->closed_ = true;
     return absl::UnavailableError(absl::StrCat(
-        "no way to it: KV of this worker goes by --kv-transports=", worker->transports(),
-        " over --kv-net-device=", worker->net_devices(),
+        "no transport reaches the other worker: this one has --kv-transports=",
+        worker->transports(), " and --kv-net-device=", worker->net_devices(),
         "; between machines both workers need the name of the network interface that reaches the "
         "other",
         words.Take()));
   }
   if (status != UCS_OK) {
     connection->closed_ = true;
-    return UcxError(
-        absl::StatusCode::kUnavailable,
-        absl::StrCat(status == UCS_ERR_SHMEM_SEGMENT
-                         ? "connecting by shared memory, which needs both workers to run as the "
-                           "same user: else give both --kv-transports=tcp"
-                         : "connecting",
-                     words.Take()),
-        status);
+    const std::string said = words.Take();
+    // The memory of a worker that has ended is gone, which is the same status.
+    const bool forbidden =
+        status == UCS_ERR_SHMEM_SEGMENT && absl::StrContains(said, "Permission denied");
+    return UcxError(absl::StatusCode::kUnavailable,
+                    absl::StrCat(forbidden ? "connecting by shared memory, which needs both "
+                                             "workers to run as the same user: else give both "
+                                             "--kv-transports=tcp"
+                                           : "connecting",
+                                 said),
+                    status);
   }
   return connection;
 }

@@ -71,7 +71,11 @@ absl::string_view Unusable(const std::string& name) {
     constexpr unsigned kUp = IFF_UP | IFF_RUNNING;
     up |= (one->ifa_flags & kUp) == kUp;
     const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
-    has_address |= family == AF_INET || family == AF_INET6;
+    // UCX passes over IPv6's link-local addresses, which every interface that is up has.
+    has_address |=
+        family == AF_INET ||
+        (family == AF_INET6 &&
+         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr));
   }
   freeifaddrs(all);
   return !up ? "is down" : !has_address ? "has no IP address" : "";

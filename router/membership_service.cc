@@ -16,15 +16,19 @@ namespace {
 
 constexpr absl::Duration kSameWarning = absl::Seconds(60);  // between two with the same words
 
+// A peer of gRPC without its port, which is another one in each try: ipv4:10.0.0.1.
+std::string HostOf(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
+
 }  // namespace
 
 // One Attach stream. A read is under way, or its report is with the core, or the worker is being
 // called back, or the stream is closed.
 class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
-  AttachCall(AttachKey key, std::function<void(CoreEvent)> tell, std::function<void()> registered,
-             std::function<void()> done)
+  AttachCall(AttachKey key, std::string peer, std::function<void(CoreEvent)> tell,
+             std::function<void()> registered, std::function<void()> done)
       : key_(key),
+        peer_(std::move(peer)),
         tell_(std::move(tell)),
         on_registration_(std::move(registered)),
         done_(std::move(done)) {}
@@ -34,6 +38,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     StartRead(&report_);
   }
 
+  const std::string& peer() const { return peer_; }
+
   void Taken() {
     MutexLock lock(&mutex_);
     if (end_) return;
@@ -42,8 +48,10 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   }
 
   // Loop thread. Tells the core of the worker once the router has a connection to the address that
-  // it registered. Returns the reason when there is none by now, and Unavailable while that is not
-  // known yet.
+  // it registered. Returns
+  // - OK when the connection stands, or the stream is over;
+  // - Unavailable while the router is still connecting;
+  // - FailedPrecondition with the reason when it could not connect.
   absl::Status CalledBack(absl::Time now, absl::Duration limit) {
     MutexLock lock(&mutex_);
     if (end_ || worker_ == nullptr) return absl::OkStatus();
@@ -63,7 +71,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     return absl::FailedPreconditionError(absl::StrCat(
         "the router can't reach this worker at ", address, " (",
         late ? absl::StrCat("no answer in ", absl::FormatDuration(limit))
-             : "no such host, no route to it, or nothing listens there",
+             : "no such host, no route to it, nothing listens there, or a firewall is between",
         "): start the worker with a --listen or --advertise address that the router's machine "
         "reaches, and let no firewall keep the router from it"));
   }
@@ -169,6 +177,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   }
 
   const AttachKey key_;
+  const std::string peer_;  // where the stream comes from
   const std::function<void(CoreEvent)> tell_;
   const std::function<void()> on_registration_, done_;
   std::shared_ptr<AttachCall> self_;
@@ -214,14 +223,19 @@ std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
 
 grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService::Attach(
     grpc::CallbackServerContext* context) {
-  if (const absl::Status status = CheckToken(*context, token_); !status.ok()) {
-    Log(Severity::kWarning, "attach_refused",
-        {{"peer", context->peer()}, {"because", status.message()}});
+  absl::Status status = CheckToken(*context, token_);
+  // Workers refuse calls without their token, so this worker would fail every request.
+  if (token_.empty() && HasToken(*context)) {
+    status = absl::UnauthenticatedError(
+        "the worker has an attach token and this router has none: give both the same");
+  }
+  if (!status.ok()) {
+    WarnRefused(context->peer(), status, SteadyNow());
     return new Refused(status);
   }
   const AttachKey key = next_key_++;
   auto call = std::make_shared<AttachCall>(
-      key, tell_,
+      key, context->peer(), tell_,
       [this, key] {
         {
           MutexLock lock(&mutex_);
@@ -258,11 +272,7 @@ bool MembershipService::CallBack(absl::Time now) {
     if (absl::IsUnavailable(status)) {
       still.push_back(key);
     } else if (!status.ok()) {
-      if (status != last_warning_ || now >= next_warning_) {  // a worker tries again and again
-        last_warning_ = status;
-        next_warning_ = now + kSameWarning;
-        Log(Severity::kWarning, "attach_refused", {{"because", status.message()}});
-      }
+      WarnRefused(call->peer(), status, now);
       call->Close(status);
     }
   }
@@ -270,6 +280,17 @@ bool MembershipService::CallBack(absl::Time now) {
   called_.insert(called_.end(), still.begin(), still.end());
   calling_ = !called_.empty();
   return calling_;
+}
+
+void MembershipService::WarnRefused(const std::string& peer, const absl::Status& why,
+                                    absl::Time now) {
+  {
+    MutexLock lock(&mutex_);
+    std::erase_if(warned_, [now](const auto& one) { return now >= one.second; });
+    if (!warned_.emplace(absl::StrCat(HostOf(peer), " ", why.message()), now + kSameWarning).second)
+      return;
+  }
+  Log(Severity::kWarning, "attach_refused", {{"peer", peer}, {"because", why.message()}});
 }
 
 void MembershipService::Taken(AttachKey attach) {

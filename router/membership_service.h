@@ -30,10 +30,10 @@ class MembershipService final
                     std::function<void(CoreEvent)> tell, std::function<void()> wake);
   ~MembershipService() override;
 
-  // Loop thread. All do nothing when the stream is over.
-  // Looks at the workers that are being called back. True while there are any: it wants to be
-  // called again soon.
+  // Loop thread. Looks at the workers that are being called back. True while there are any: then
+  // this function has to be called again soon.
   bool CallBack(absl::Time now);
+  // Loop thread. These do nothing when the stream is over.
   void Taken(AttachKey attach);  // the core has taken a report: the next may be read
   void Send(AttachKey attach, const v1::Peers& peers);
   void Close(AttachKey attach, const absl::Status& status);
@@ -44,6 +44,8 @@ class MembershipService final
   grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* Attach(
       grpc::CallbackServerContext* context) override;
   std::shared_ptr<AttachCall> Find(AttachKey attach);
+  // Writes the warning `attach_refused`, each once a minute: a worker tries again and again.
+  void WarnRefused(const std::string& peer, const absl::Status& why, absl::Time now);
 
   const std::string token_;
   const absl::Duration call_limit_;
@@ -55,8 +57,7 @@ class MembershipService final
   std::vector<AttachKey> called_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> calling_ = false;  // called_ is not empty
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  absl::Status last_warning_;  // loop thread
-  absl::Time next_warning_ = absl::InfinitePast();
+  std::map<std::string, absl::Time> warned_ ABSL_GUARDED_BY(mutex_);  // until when, by the words
 };
 
 }  // namespace baton

@@ -69,7 +69,7 @@ struct RouterServer::Parts {
                 ++shed_before_core;
                 return false;
               }
-              wakeup.Wake();
+              wakeup->Wake();
               return true;
             },
             [this](CoreEvent event) { Tell(std::move(event)); },
@@ -78,13 +78,16 @@ struct RouterServer::Parts {
             }),
         membership(
             options.token, options.call_limit, [this](CoreEvent event) { Tell(std::move(event)); },
-            [this] { wakeup.Wake(); }),
+            [this] { wakeup->Wake(); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
         core(CoreOptions(options, &metrics)) {}
 
   void Tell(CoreEvent event) {
+    // The event may be the last that a shutdown waits for: this object may be gone once it is
+    // pushed.
+    const std::shared_ptr<Wakeup> alive = wakeup;
     inbox.PushAlways(std::move(event));
-    wakeup.Wake();
+    alive->Wake();
   }
 
   // A request that the core never hears of. Any thread.
@@ -108,7 +111,7 @@ struct RouterServer::Parts {
   bool WaitUntil(const std::function<bool()>& reached, absl::Duration limit);
 
   Inbox<CoreEvent> inbox;
-  Wakeup wakeup;
+  const std::shared_ptr<Wakeup> wakeup = std::make_shared<Wakeup>();  // of the loop
   CallLimit text_calls;
   RequestMetrics metrics;
   const v1::ServingMode core_mode;
@@ -256,7 +259,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
       std::make_unique<Loop>(Loop::Options{.name = "router",
                                            .idle = kIdle,
                                            .next_turn = [parts] { return parts->next_wake; },
-                                           .wakeup = &parts->wakeup},
+                                           .wakeup = parts->wakeup.get()},
                              [parts](absl::Time now) { return parts->RunOnce(now); });
   return router;
 }

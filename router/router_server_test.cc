@@ -558,6 +558,21 @@ TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
   EXPECT_THAT(outcome.status.error_message(), HasSubstr("no worker is attached"));
 }
 
+// Such a worker would refuse every request that this router gave it.
+TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
+  StartRouter();
+  const auto membership = v1::Membership::NewStub(channel_);
+  grpc::ClientContext context;
+  AddToken(&context, "secret");
+  const auto stream = membership->Attach(&context);
+  stream->Write(v1::WorkerReport());
+  v1::RouterCommand command;
+  EXPECT_FALSE(stream->Read(&command));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(status.error_message(), HasSubstr("this router has none: give both the same"));
+}
+
 // As a worker that listens on loopback, on another machine; and one behind a firewall.
 TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo) {
   RouterServer::Options options;
@@ -579,7 +594,7 @@ TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo)
   const auto membership = v1::Membership::NewStub(channel_);
   ::testing::internal::CaptureStderr();
   SetLogLevel(Severity::kInfo);
-  for (const int i : {0, 0, 1}) {
+  for (const int i : {0, 0, 1, 0}) {
     v1::WorkerReport report;
     v1::Registration& worker = *report.mutable_registration();
     worker.set_role(v1::WORKER_ROLE_DECODE);

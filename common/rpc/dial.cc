@@ -53,20 +53,27 @@ void AddToken(grpc::ClientContext* context, const std::string& token) {
   if (!token.empty()) context->AddMetadata(kAuthorization, absl::StrCat("Bearer ", token));
 }
 
+bool HasToken(const grpc::ServerContextBase& context) {
+  return context.client_metadata().contains(kAuthorization);
+}
+
 absl::Status CheckToken(const grpc::ServerContextBase& context, const std::string& token) {
   if (token.empty()) return absl::OkStatus();
   const std::string wanted = absl::StrCat("Bearer ", token);
   const auto found = context.client_metadata().find(kAuthorization);
   if (found == context.client_metadata().end()) {
-    return absl::UnauthenticatedError("no attach token was sent, and this cluster has one");
+    return absl::UnauthenticatedError(
+        "no attach token was sent, and this program has one: give all the same");
   }
   const grpc::string_ref sent = found->second;
   unsigned char difference = sent.size() != wanted.size();
   for (size_t i = 0; i < wanted.size(); ++i) {
     difference |= static_cast<unsigned char>(wanted[i] ^ (i < sent.size() ? sent.data()[i] : 0));
   }
-  return difference == 0 ? absl::OkStatus()
-                         : absl::UnauthenticatedError("the attach token is not this cluster's");
+  return difference == 0
+             ? absl::OkStatus()
+             : absl::UnauthenticatedError(
+                   "the attach token is another one than this program's: give all the same");
 }
 
 }  // namespace baton
