@@ -76,9 +76,16 @@ function read_cases(file,    line, cases) {
   return cases
 }
 
+# Counts the program before this line, where it was skipped and printed no reason.
+function settle_skipped() {
+  if (not_run) add_skipped("not run")
+  not_run = 0
+}
+
 FNR == 1 { folder = FILENAME; sub(/[^\/]*$/, "", folder) }
 
 /<testcase / {
+  settle_skipped()
   program = attribute($0, "name")
   status = attribute($0, "status")
   before = failed
@@ -88,9 +95,8 @@ FNR == 1 { folder = FILENAME; sub(/[^\/]*$/, "", folder) }
     add_failed(cases > 0 ? "failed outside its cases" : "failed, crashed or ran out of time without naming a case")
   } else if (cases < 0 && status == "run") {
     passed++
-  } else if (cases < 0 && (status == "notrun" || status == "disabled")) {
-    add_skipped("not run")
   }
+  not_run = cases < 0 && (status == "notrun" || status == "disabled")
   next
 }
 
@@ -101,6 +107,12 @@ in_output {
   output[++line_count] = plain($0)
   if (!ended) next
   in_output = 0
+  if (not_run) {  # a script says why, in a line of its own
+    reason = "not run"
+    for (i = 1; i <= line_count; i++) if (output[i] ~ /^skipped: /) reason = substr(output[i], 10)
+    add_skipped(reason)
+    not_run = 0
+  }
   if (!outside) next
   while (line_count > 0 && output[line_count] == "") line_count--
   for (i = line_count > most_lines ? line_count - most_lines + 1 : 1; i <= line_count; i++)
@@ -108,6 +120,7 @@ in_output {
 }
 
 END {
+  settle_skipped()
   for (i = 1; i <= reason_count; i++) {
     reason = reasons[i]
     count = split(substr(programs[reason], 2), names, SUBSEP)

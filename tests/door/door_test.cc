@@ -399,6 +399,13 @@ a &lt; b: Segmentation fault
 	<testcase name="filtered_test" classname="filtered_test" time="1" status="run">
 	<testcase name="script" classname="script" time="1" status="run">
 	<testcase name="absent" classname="absent" time="1" status="notrun">
+	<testcase name="told" classname="told" time="1" status="notrun">
+		<skipped message="SKIP_RETURN_CODE=77"/>
+		<system-out>begins
+skipped: no right to make namespaces
+</system-out>
+	</testcase>
+	<testcase name="last" classname="last" time="1" status="notrun">
 </testsuite>)");
   folder.Write("good_test.xml", R"(<testsuites tests="3">
     <testcase name="A" status="run" result="completed" time="0" classname="S" />
@@ -427,7 +434,8 @@ a &lt; b: Segmentation fault
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_EQ(ended.output,
             "skipped 2 of good_test: no \"GPU\"\n"
-            "skipped 1 of absent: not run\n"
+            "skipped 1 of absent, 1 of last: not run\n"
+            "skipped 1 of told: no right to make namespaces\n"
             "FAILED  bad_test: I/S.A/0\n"
             "    f.cc:3\n"
             "    x\n"
@@ -437,7 +445,7 @@ a &lt; b: Segmentation fault
             "FAILED  crashed_test: failed, crashed or ran out of time without naming a case\n"
             "    first line\n"
             "    a < b: Segmentation fault\n"
-            "4 passed, 3 failed, 3 skipped\n");
+            "4 passed, 3 failed, 5 skipped\n");
 }
 
 }  // namespace
