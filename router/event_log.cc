@@ -8,17 +8,11 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
+#include "common/base/overloaded.h"
 #include "common/metrics/metric_registry.h"
 
 namespace baton {
 namespace {
-
-template <class... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
-template <class... Ts>
-Overloaded(Ts...) -> Overloaded<Ts...>;
 
 // The kind, then the numbers, with a blank before each.
 template <class... Numbers>

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/overloaded.h"
 #include "router/attempt.h"
 #include "router/clients.h"
 #include "router/legs.h"
@@ -14,13 +15,6 @@
 
 namespace baton {
 namespace {
-
-template <class... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
-template <class... Ts>
-Overloaded(Ts...) -> Overloaded<Ts...>;
 
 // The first attempt after a broken one begins at once. A request that keeps failing leaves longer
 // and longer pauses.
