@@ -23,7 +23,8 @@ class RequestTimers {
  public:
   explicit RequestTimers(const RouterCoreOptions& options) : options_(options) {}
 
-  // Sets the request's timer by what it waits for now. To be called after a change of the request.
+  // Sets the request's timer to the time at which what it now waits for is due. Callers call this
+  // after each change of the request.
   void Update(Request& request);
   void Set(Request& request, absl::Time wake);
   // The request whose timer is due first; of equal ones the one with the lowest key. Null if none

@@ -39,7 +39,7 @@ class Legs {
   Legs(CoreContext* core, Membership* membership, RequestQueue* queue)
       : core_(core), membership_(membership), queue_(queue) {}
 
-  // Adds a leg of the request's attempt. The action that starts it is left to the caller.
+  // Adds a leg to the request's attempt. It starts no RPC: the caller adds the action that does.
   // `prompt_tokens`: how many the worker has to compute; 0 if it gets a ticket.
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens);
   // The worker has computed the leg's prompt.

@@ -57,7 +57,7 @@ class Membership {
   Need NeedOf(const Request& request, WorkerKey avoid = 0) const;
   // Longest prompt and answer together that was offered for such a request; 0: none yet.
   int64_t CapacityFor(const Request& request) const;
-  // Whether there are workers for its mode and identity. If not, MissingFor says what is missing.
+  // True if there are workers for its mode and identity. If not, MissingFor says what is missing.
   bool Servable(const Request& request) const;
   std::string MissingFor(const Request& request) const;
 

@@ -14,7 +14,7 @@ constexpr int kMostPassed = 1024;
 
 using Choice = WorkerTable::Choice;
 
-// Whether `b` can go to no worker that `a` can't go to.
+// True if every worker that could take `b` could take `a` as well.
 bool AtLeastAsDemanding(const Need& b, const Need& a) {
   return b.tokens >= a.tokens && a.identity == b.identity;
 }

@@ -42,7 +42,8 @@ class RequestQueue {
   // Decides max_tokens, and checks the sum with the prompt against what the workers can hold.
   // InvalidArgument if it does not fit.
   absl::Status Size(Request& request) const;
-  // Another identity is served: requests that have not begun are sized anew when they leave.
+  // Called when another identity is served. Requests that have not begun are sized again when they
+  // leave the queue.
   void ForgetSizes();
   // Workers have changed. The wait for workers counts only while there are none.
   void NoteWorkers();

@@ -30,7 +30,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-// Whether the flag's values are of type T, or the flag may also be left without a value.
+// True if the flag holds a T, or a T that may be left out.
 template <typename T>
 bool IsOf(const absl::CommandLineFlag& flag) {
   return flag.IsOfType<T>() || flag.IsOfType<std::optional<T>>();

@@ -5,7 +5,7 @@
 
 namespace baton {
 
-// How one thread is woken by others. A call of Wake() is never lost: where the thread is not
+// Lets other threads wake one thread. A call of Wake() is never lost: where the thread is not
 // waiting, its next wait ends at once. Several calls before a wait count as one.
 class Wakeup {
  public:

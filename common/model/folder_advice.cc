@@ -31,7 +31,7 @@ std::string In(absl::string_view folder, absl::string_view name) {
   return absl::StrCat(folder, "/", name);
 }
 
-// What the link `path` names; "" for what is no link.
+// Returns what the symbolic link `path` points to, or "" if `path` is no link.
 std::string LinkTarget(const std::string& path) {
   char target[4096];
   const ssize_t bytes = readlink(path.c_str(), target, sizeof target);

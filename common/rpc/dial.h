@@ -24,7 +24,7 @@ void AddToken(grpc::ClientContext* context, const std::string& token);
 // empty.
 absl::Status CheckToken(const grpc::ServerContextBase& context, const std::string& token);
 
-// Whether the caller sent any attach token.
+// True if the caller sent an attach token, right or wrong.
 bool HasToken(const grpc::ServerContextBase& context);
 
 }  // namespace baton

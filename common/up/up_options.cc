@@ -295,8 +295,8 @@ class Parser {
                                  " is a file; it takes the folder that holds config.json, "
                                  "tokenizer.json and *.safetensors"));
     }
-    // What else can be wrong with the folder the router says better. But before anything is built
-    // there is no router to ask.
+    // The router has the better words for everything else that can be wrong with the folder. With
+    // --check nothing is built yet, so there is no router to ask.
     if (options_.check && !fs::exists(fs::path(model) / "config.json", error)) {
       return Refuse(absl::StrCat("--model ", model,
                                  ": there is no config.json in it; it takes a Hugging Face folder "

@@ -7,8 +7,8 @@
 
 namespace baton {
 
-// What the shipped program of a worker and its test program (tests/programs) do not share: the test
-// program has more backends.
+// The parts in which the shipped program of a worker and its test program (tests/programs) differ:
+// the test program has more backends.
 struct WorkerEquipment {
   std::vector<BackendFactory> backends;  // Beside `cpu`.
   std::vector<FlagGroup> flag_groups;    // Flags of these backends, for --help.

@@ -19,8 +19,8 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
-// How strongly a token holds together what stands to its left and right, from the weakest on. An
-// expression reaches from one token that binds weaker than all of its own to the next such token.
+// The precedence of a token, from the lowest to the highest. An expression ends on both sides at
+// the first token whose precedence is lower than that of all tokens in the expression.
 enum class Binding {
   kStatement,   // ; and blocks, heads of `if` and loops, keywords such as `return`
   kComma,       // ,
@@ -30,15 +30,15 @@ enum class Binding {
   kOperand,     // all else
 };
 
-// What tokens alone tell of C++ code: which brackets belong together, where statements begin and
-// end, how far an expression reaches. A macro counts as what it looks like, and every `<` as an
-// operator.
+// The structure of C++ code as far as its tokens show it: which brackets belong together, where
+// statements begin and end, and how far an expression reaches. A macro counts as what it looks
+// like, and every `<` as an operator.
 class CodeStructure {
  public:
   // Views into the source, which must outlive this.
   explicit CodeStructure(absl::string_view source);
 
-  // Whether each bracket has its partner. Where it is false, no other function may be called.
+  // True if each bracket has its partner. Where it is false, no other function may be called.
   bool balanced() const { return balanced_; }
 
   const std::vector<Token>& tokens() const { return tokens_; }
@@ -55,14 +55,14 @@ class CodeStructure {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t OpenAt(size_t i) const;
 
-  // Whether token i is the `)` after which an `if`, a loop or a `switch` has its statement.
+  // True if token i is the `)` after which an `if`, a loop or a `switch` has its statement.
   bool EndsHead(size_t i) const;
-  // Whether token i is the `{` of a block of statements, rather than of values, a class or a
+  // True if token i is the `{` of a block of statements, rather than of values, a class or a
   // namespace.
   bool BeginsBlock(size_t i) const;
-  // Whether what begins at token i is a statement of a block, and not part of another statement.
+  // True if what begins at token i is a statement of a block, and not part of another statement.
   bool StatementBeginsAt(size_t i) const;
-  // Whether a statement of a block, which is not part of another one, ends before token i.
+  // True if a statement of a block, which is not part of another one, ends before token i.
   bool StatementEndsAt(size_t i) const;
 
   Binding BindingOf(size_t i) const;

@@ -2,7 +2,7 @@
 
 namespace baton::mutations {
 
-// Whether the mutation of that number is on (ScopedMutation, mutations.h). The mutated copy of the
+// True if the mutation of that number is on (ScopedMutation, mutations.h). The mutated copy of the
 // sources calls this in each place that a mutation changes. Any thread.
 bool IsOn(int number);
 

@@ -44,7 +44,7 @@ class ScopedMutation {
   ScopedMutation(const ScopedMutation&) = delete;
 };
 
-// Whether code that this mutation would change has run, on any thread, since ForgetReached.
+// True if code that this mutation would change has run, on any thread, since ForgetReached.
 bool WasReached(int number);
 void ForgetReached();
 

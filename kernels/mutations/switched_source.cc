@@ -196,7 +196,7 @@ class Switcher {
     return true;
   }
 
-  // Whether the range holds whole statements, with each of its differences and without.
+  // True if the range holds whole statements, with each of its differences and without.
   bool AreStatements(const Place& place) const {
     if (!place.range.empty() && !code_.StatementEndsAt(place.range.end)) return false;
     for (const Difference* difference : place.differences) {

@@ -29,7 +29,8 @@ absl::StatusOr<SwitchedSource> Switch(const std::string& source, const Pairs& pa
   return SwitchChanges("a.cu", source, changes);
 }
 
-// As tokens, so that white space does not matter.
+// Returns the tokens of the code with one space between them, so that comparisons ignore white
+// space.
 std::string Normal(absl::string_view code) {
   std::vector<std::string> texts;
   for (const Token& token : Tokens(code)) texts.emplace_back(token.text);

@@ -24,7 +24,7 @@ class Cluster {
   struct Options {
     std::string model;     // folder; default: the demo model
     std::string programs;  // folder of the shipped programs; default: this build's
-    // Whether the workers are the programs of tests/programs, which know emulated devices.
+    // True if the workers are the programs of tests/programs, which know emulated devices.
     bool test_workers = false;
     int prefill = 1;
     int decode = 1;

@@ -23,7 +23,7 @@ constexpr absl::string_view kTellers[] = {"Fail",          "Refuse",     "Refuse
 
 bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// Whether a literal begins at `at`. The quote in 1'000 begins none.
+// True if a literal begins at `at`. The quote in 1'000 begins none.
 bool IsLiteral(absl::string_view text, size_t at) {
   return text[at] == '"' || (text[at] == '\'' && (at == 0 || !IsWord(text[at - 1])));
 }

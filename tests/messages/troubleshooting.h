@@ -18,7 +18,7 @@ const std::vector<KnownMessage>& TroubleshootingMessages();
 // The texts of a message between its values.
 std::vector<std::string> FixedParts(absl::string_view message);
 
-// Whether `line` has the fixed parts of some message, in their order; of one in that section, if
+// True if `line` has the fixed parts of some message, in their order; of one in that section, if
 // one is named.
 bool IsInTroubleshooting(absl::string_view line, absl::string_view section = "");
 

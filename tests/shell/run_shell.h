@@ -13,13 +13,13 @@
 // For tests that run programs as their users do.
 namespace baton {
 
-// How a command ended.
+// The result of a command.
 struct Ended {
   int exit_status = 0;  // 128 + the signal's number where a signal ended it
   std::string output;   // standard output and standard error together
 };
 
-// What a test is told while a command runs.
+// Functions that a test has called while a command runs.
 struct ShellWatch {
   std::function<void(pid_t)> on_start;  // the command's process id
   std::function<void(pid_t, const std::string&)>
