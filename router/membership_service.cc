@@ -21,8 +21,8 @@ std::string HostOf(const std::string& peer) { return peer.substr(0, peer.rfind('
 
 }  // namespace
 
-// One Attach stream. A read is under way, or its report is with the core, or the worker is being
-// called back, or the stream is closed.
+// One Attach stream. A read is under way, or its report is with the core, or the router is
+// connecting to the worker, or the stream is closed.
 class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
   AttachCall(AttachKey key, std::string peer, std::function<void(CoreEvent)> tell,
@@ -52,22 +52,22 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   // - OK when the connection stands, or the stream is over;
   // - Unavailable while the router is still connecting;
   // - FailedPrecondition with the reason when it could not connect.
-  absl::Status CalledBack(absl::Time now, absl::Duration limit) {
+  absl::Status AnnounceOnceConnected(absl::Time now, absl::Duration limit) {
     MutexLock lock(&mutex_);
-    if (end_ || worker_ == nullptr) return absl::OkStatus();
-    const grpc_connectivity_state state = worker_->GetState(/*try_to_connect=*/true);
-    const bool late = now - called_ > limit;
+    if (end_ || worker_channel_ == nullptr) return absl::OkStatus();
+    const grpc_connectivity_state state = worker_channel_->GetState(/*try_to_connect=*/true);
+    const bool late = now - connecting_since_ > limit;
     const std::string& address = report_.registration().address();
     if (state == GRPC_CHANNEL_READY) {
-      worker_ = nullptr;
+      worker_channel_ = nullptr;
       // Under the lock: the core must not hear of the end of the stream first.
       tell_(WorkerAttached{key_, std::move(*report_.mutable_registration())});
       return absl::OkStatus();
     }
     if (state != GRPC_CHANNEL_TRANSIENT_FAILURE && !late) {
-      return absl::UnavailableError("the worker is being called");
+      return absl::UnavailableError("the router is connecting to the worker");
     }
-    worker_ = nullptr;
+    worker_channel_ = nullptr;
     return absl::FailedPreconditionError(absl::StrCat(
         "the router can't reach this worker at ", address, " (",
         late ? absl::StrCat("no answer in ", absl::FormatDuration(limit))
@@ -111,7 +111,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
           reading_ = false;
         }
         if (!std::exchange(registered_, true)) {
-          CallBack();
+          Connect();
         } else {
           tell_(WorkerReported{key_, std::move(*report_.mutable_load())});
         }
@@ -121,13 +121,13 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     Close(status);
   }
 
-  // A worker that the router can't call looks alive, for it reports its load, and fails every
-  // request that it is given. So the core hears of it once the call has been answered.
-  void CallBack() {
+  // A worker to which the router can't connect looks alive, because it reports its load, and yet
+  // fails every request that it is given. So the core hears of it once the connection stands.
+  void Connect() {
     {
       MutexLock lock(&mutex_);
-      worker_ = Dial(report_.registration().address());
-      called_ = SteadyNow();
+      worker_channel_ = Dial(report_.registration().address());
+      connecting_since_ = SteadyNow();
     }
     on_registration_();
   }
@@ -190,9 +190,10 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Peers> next_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
-  // While the worker is being called back; the registration then stays in report_.
-  std::shared_ptr<grpc::Channel> worker_ ABSL_GUARDED_BY(mutex_);
-  absl::Time called_ ABSL_GUARDED_BY(mutex_);
+  // Not null only while the router is connecting to the worker. Meanwhile the registration stays in
+  // report_.
+  std::shared_ptr<grpc::Channel> worker_channel_ ABSL_GUARDED_BY(mutex_);
+  absl::Time connecting_since_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {
@@ -206,11 +207,11 @@ class Refused final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Route
 
 }  // namespace
 
-MembershipService::MembershipService(std::string token, absl::Duration call_limit,
+MembershipService::MembershipService(std::string token, absl::Duration connect_limit,
                                      std::function<void(CoreEvent)> tell,
                                      std::function<void()> wake)
     : token_(std::move(token)),
-      call_limit_(call_limit),
+      connect_limit_(connect_limit),
       tell_(std::move(tell)),
       wake_(std::move(wake)) {}
 MembershipService::~MembershipService() = default;
@@ -239,8 +240,8 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
       [this, key] {
         {
           MutexLock lock(&mutex_);
-          called_.push_back(key);
-          calling_ = true;
+          connecting_.push_back(key);
+          any_connecting_ = true;
         }
         wake_();
       },
@@ -257,29 +258,29 @@ grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService:
   return call.get();
 }
 
-bool MembershipService::CallBack(absl::Time now) {
-  if (!calling_) return false;
-  std::vector<AttachKey> called, still;
+bool MembershipService::CheckConnections(absl::Time now) {
+  if (!any_connecting_) return false;
+  std::vector<AttachKey> connecting, still_connecting;
   {
     MutexLock lock(&mutex_);
-    called.swap(called_);
-    calling_ = false;
+    connecting.swap(connecting_);
+    any_connecting_ = false;
   }
-  for (const AttachKey key : called) {
+  for (const AttachKey key : connecting) {
     const auto call = Find(key);
     if (call == nullptr) continue;
-    const absl::Status status = call->CalledBack(now, call_limit_);
+    const absl::Status status = call->AnnounceOnceConnected(now, connect_limit_);
     if (absl::IsUnavailable(status)) {
-      still.push_back(key);
+      still_connecting.push_back(key);
     } else if (!status.ok()) {
       WarnRefused(call->peer(), status, now);
       call->Close(status);
     }
   }
   MutexLock lock(&mutex_);
-  called_.insert(called_.end(), still.begin(), still.end());
-  calling_ = !called_.empty();
-  return calling_;
+  connecting_.insert(connecting_.end(), still_connecting.begin(), still_connecting.end());
+  any_connecting_ = !connecting_.empty();
+  return any_connecting_;
 }
 
 void MembershipService::WarnRefused(const std::string& peer, const absl::Status& why,

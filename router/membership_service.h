@@ -17,22 +17,23 @@ namespace baton {
 
 class AttachCall;
 
-// What workers attach to. Token and form are checked on gRPC's threads. The router then calls the
-// worker back at the address that it registered, and tells the core of those that answer; what a
-// registration means is the core's to judge.
+// What workers attach to. Token and form are checked on gRPC's threads. The router then connects to
+// the address that the worker registered, and tells the core of the worker once the connection
+// stands; what a registration means is the core's to judge.
 class MembershipService final
     : public v1::Membership::WithCallbackMethod_Attach<v1::Membership::Service> {
  public:
-  // `tell` takes events from any thread and does not wait; `wake`, from any thread, has CallBack
-  // called. Of one stream, at most one report is on its way. A worker that has not answered within
-  // `call_limit` is refused.
-  MembershipService(std::string token, absl::Duration call_limit,
+  // `tell` takes events from any thread and does not wait; `wake`, from any thread, has
+  // CheckConnections called. Of one stream, at most one report is on its way. A worker to which
+  // the router can't connect within `connect_limit` is refused.
+  MembershipService(std::string token, absl::Duration connect_limit,
                     std::function<void(CoreEvent)> tell, std::function<void()> wake);
   ~MembershipService() override;
 
-  // Loop thread. Looks at the workers that are being called back. True while there are any: then
-  // this function has to be called again soon.
-  bool CallBack(absl::Time now);
+  // Loop thread. Looks at the connections to workers that have registered and that the core has not
+  // been told of. True while some are still being made: then this function has to be called again
+  // soon.
+  bool CheckConnections(absl::Time now);
   // Loop thread. These do nothing when the stream is over.
   void Taken(AttachKey attach);  // the core has taken a report: the next may be read
   void Send(AttachKey attach, const v1::Peers& peers);
@@ -48,14 +49,15 @@ class MembershipService final
   void WarnRefused(const std::string& peer, const absl::Status& why, absl::Time now);
 
   const std::string token_;
-  const absl::Duration call_limit_;
+  const absl::Duration connect_limit_;
   const std::function<void(CoreEvent)> tell_;
   const std::function<void()> wake_;
   std::atomic<AttachKey> next_key_ = 1;
   Mutex mutex_;
   std::map<AttachKey, std::shared_ptr<AttachCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  std::vector<AttachKey> called_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<bool> calling_ = false;  // called_ is not empty
+  // Streams of the workers to which the router is connecting.
+  std::vector<AttachKey> connecting_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> any_connecting_ = false;  // connecting_ is not empty
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, absl::Time> warned_ ABSL_GUARDED_BY(mutex_);  // until when, by the words
 };

@@ -29,8 +29,8 @@ constexpr size_t kInbox = 1 << 14;
 constexpr absl::Duration kIdle = absl::Milliseconds(50);
 // A turn that comes so late was not held up by anything the loop does: the process was stopped.
 constexpr absl::Duration kOverslept = absl::Seconds(1);
-constexpr absl::Duration kCallBackPause =
-    absl::Milliseconds(5);  // between looks at workers being called
+// Between two looks at the connections to workers that have registered.
+constexpr absl::Duration kConnectPause = absl::Milliseconds(5);
 constexpr char kInference[] = "baton.v1.Inference";
 constexpr char kMembership[] = "baton.v1.Membership";
 
@@ -77,8 +77,8 @@ struct RouterServer::Parts {
               Refuse(request, status);
             }),
         membership(
-            options.token, options.call_limit, [this](CoreEvent event) { Tell(std::move(event)); },
-            [this] { wakeup->Wake(); }),
+            options.token, options.connect_limit,
+            [this](CoreEvent event) { Tell(std::move(event)); }, [this] { wakeup->Wake(); }),
         legs(options.token, [this](CoreEvent event) { Tell(std::move(event)); }),
         core(CoreOptions(options, &metrics)) {}
 
@@ -167,7 +167,7 @@ bool RouterServer::Parts::RunOnce(absl::Time now) {
   core.RunOnce(now);
   for (CoreAction& action : core.TakeActions()) CarryOut(std::move(action));
   next_wake = core.NextWake();
-  if (membership.CallBack(now)) next_wake = std::min(next_wake, now + kCallBackPause);
+  if (membership.CheckConnections(now)) next_wake = std::min(next_wake, now + kConnectPause);
   queued = core.queued();
   MutexLock lock(&mutex);
   counters = core.counters();

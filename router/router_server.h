@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/limits.h"
 #include "router/call_limit.h"
 #include "router/request_check.h"
 #include "router/router_core.h"
@@ -20,8 +21,9 @@ class RouterServer {
     std::string token;                                         // of Attach and of legs; empty: none
     ServedModel model;                                         // its tokeniser outlives the server
     RequestLimits limits;
-    // A worker that does not answer at the address it registers for that long is not taken.
-    absl::Duration call_limit = absl::Seconds(5);
+    // The router refuses a worker when it can't connect within this time to the address that the
+    // worker registered.
+    absl::Duration connect_limit = absl::Milliseconds(kConnectLimitMs);
     int max_text_calls = 64;  // of Tokenize and Detokenize at one time; more: ResourceExhausted
     RouterCoreOptions
         core;  // model_name, context_tokens, vocab and new_decoder are filled in from `model`

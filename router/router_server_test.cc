@@ -576,7 +576,7 @@ TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
 // As a worker that listens on loopback, on another machine; and one behind a firewall.
 TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo) {
   RouterServer::Options options;
-  options.call_limit = absl::Milliseconds(300);
+  options.connect_limit = absl::Milliseconds(300);
   StartRouter(options);
   // One socket that was never listened on, and one that takes connections and says nothing.
   int sockets[2], ports[2];
