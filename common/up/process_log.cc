@@ -83,7 +83,8 @@ void ProcessLog::TakeLine(absl::string_view line) {
   if (const size_t over = line.rfind('\r'); over != line.npos) line.remove_prefix(over + 1);
   if (absl::StripAsciiWhitespace(line).empty()) return;
   if (absl::ConsumePrefix(&line, "listening on ")) {
-    address_ = std::string(line);
+    // An address that the worker advertises follows in brackets.
+    address_ = std::string(line.substr(0, line.find(' ')));
     last_line_ = absl::StrCat("listening on ", line);
     return;
   }

@@ -33,6 +33,9 @@ TEST_F(ProcessLogTest, TheAddressIsThatOfTheRunThatIsOn) {
   EXPECT_FALSE(log_.address().has_value());
   Append("listening on 127.0.0.1:43\n");
   EXPECT_EQ(log_.address(), "127.0.0.1:43");
+  log_.BeginRun();
+  Append("listening on 0.0.0.0:44 (advertised as 10.0.0.3:44)\n");
+  EXPECT_EQ(log_.address(), "0.0.0.0:44");
 }
 
 TEST_F(ProcessLogTest, ReadsBothLogFormats) {

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -177,6 +178,16 @@ void CheckListenFlag() {
   AdvertisedAddress(listen);
 }
 
+// A worker that was started by hand may wait for a router at an address that nobody named.
+void TellRoutersNotGiven() {
+  if (absl::c_linear_search(GivenFlags(), "routers")) return;
+  Log(Severity::kInfo, "routers_not_given",
+      {{"routers", absl::GetFlag(FLAGS_routers)},
+       {"hint",
+        "this worker attaches to a router at that address; --routers HOST:PORT names another "
+        "one"}});
+}
+
 }  // namespace
 
 std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
@@ -261,6 +272,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
                                  uint64_t total) { progress.Set("weights", done, total); },
        .on_loading =
            [] {
+             TellRoutersNotGiven();
              Log(Severity::kInfo, "loading_model", {{"folder", absl::GetFlag(FLAGS_model)}});
            },
        .on_device_failure = EndWithDevice});
@@ -309,7 +321,8 @@ void WorkerHost::Listen(grpc::Service* service, absl::string_view service_name) 
   if (!server.ok()) RefuseToStart(absl::StrCat("--listen: ", server.status().message()));
   server_ = *std::move(server);
   service_name_ = std::string(service_name);
-  address_ = AdvertisedAddress(server_->address());
+  listen_address_ = server_->address();
+  address_ = AdvertisedAddress(listen_address_);
 }
 
 void WorkerHost::OnKvThread(std::function<void()> work) {
@@ -463,9 +476,13 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
         return false;
       });
   ServeMetrics(metrics_server_.get(), &metrics_);
-  PrintAtStart(absl::StrCat("listening on ", address_, "\n"));
+  PrintAtStart(absl::StrCat(
+      "listening on ", listen_address_,
+      address_ == listen_address_ ? "" : absl::StrCat(" (advertised as ", address_, ")"), "\n"));
   Log(Severity::kInfo, "listening",
-      {{"address", address_}, {"routers", absl::GetFlag(FLAGS_routers)}});
+      {{"address", listen_address_},
+       {"advertised", address_},
+       {"routers", absl::GetFlag(FLAGS_routers)}});
 }
 
 void WorkerHost::RunUntilStopped(const std::function<void()>& drain,

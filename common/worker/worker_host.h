@@ -50,7 +50,7 @@ class WorkerHost {
   KvPlane* plane() { return plane_.get(); }
   KvView kv() { return {plane_->pool(), model_.layout}; }
 
-  // Listens, with `service` answering. address() is what routers are told.
+  // Listens, with `service` answering. address() is the one that routers are told (--advertise).
   void Listen(grpc::Service* service, absl::string_view service_name);
   const std::string& address() const { return address_; }
   // The cluster's shared token, or nothing.
@@ -104,7 +104,7 @@ class WorkerHost {
   std::unique_ptr<RpcServer> server_;
   MetricRegistry metrics_;
   std::unique_ptr<MetricsServer> metrics_server_;
-  std::string service_name_, address_;
+  std::string service_name_, listen_address_, address_;
   std::function<v1::LoadReport()> load_;
   std::function<int()> jobs_;
   absl::Duration last_writes_;  // how long Stop() lets streams write what has been said

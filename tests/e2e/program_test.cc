@@ -210,7 +210,8 @@ TEST(ProgramTest, EveryFlagIsChecked) {
   }
 }
 
-TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
+// The worker also says at once which router it assumes, as it was given none.
+TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBracketsBesideTheOneThatIsListenedOn) {
   const ScratchFolder folder;
   const auto worker = Process::Start(
       {absl::StrCat(BATON_BINARY_DIR, "/baton-prefill"), absl::StrCat("--model=", kDemoModel),
@@ -219,7 +220,11 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBrackets) {
   ASSERT_TRUE(worker.ok()) << worker.status();
   const auto address = (*worker)->WaitForLine("listening on ", absl::Seconds(60));
   ASSERT_TRUE(address.ok()) << address.status();
-  EXPECT_THAT(*address, testing::StartsWith("[fd00::5]:"));
+  EXPECT_THAT(*address,
+              testing::MatchesRegex("127.0.0.1:([0-9]+) .advertised as .fd00::5.:[0-9]+."));
+  const auto assumed = (*worker)->log().WaitFor("routers_not_given", absl::Seconds(10));
+  ASSERT_TRUE(assumed.ok()) << assumed.status();
+  EXPECT_THAT(*assumed, HasSubstr("routers=127.0.0.1:50051"));
 }
 
 // Weights take their time to make. Who is stopped meanwhile leaves, and no router ever sees it.
