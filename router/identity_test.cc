@@ -8,9 +8,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using Code = absl::StatusCode;
 using Mode = v1::ServingMode;
 
@@ -346,8 +348,8 @@ TEST_F(RouterCoreTest, WithoutAnyPairTheIdentityOfADecodeWorkerIsGuessed) {
   EXPECT_FALSE(h.serving.serving);
   EXPECT_EQ(h.serving.why,
             "of 1 prefill and 1 decode workers no two have the same protocol, model, layout and "
-            "numerics and a proven link: prefill worker p:1 and decode worker d:1 have numerics "
-            "cpu and device");
+            "numerics: prefill worker p:1 and decode worker d:1 have numerics cpu and device; give "
+            "both the same --backend");
   CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
   request.mode = v1::SERVING_MODE_COLOCATED;
   h.Arrive(request);
@@ -377,8 +379,8 @@ TEST_F(RouterCoreTest, WhatDoesNotServeSaysWhy) {
   EXPECT_EQ(h.serving.prefill_workers, 0u) << "alone it is of no use";
   h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d:1", 2);
   EXPECT_THAT(h.serving.why,
-              HasSubstr("prefill worker p:1 and decode worker d:1 fit, and the decode worker has "
-                        "not proven its KV link"));
+              StartsWith("prefill worker p:1 and decode worker d:1 fit, and the decode worker is "
+                         "proving its KV link to the other; if that takes longer"));
   EXPECT_EQ(h.serving.decode_workers, 0u);
   h.loads.at(h.d1).add_links()->set_epoch(1);
   h.Report(h.d1);
@@ -393,6 +395,34 @@ TEST_F(RouterCoreTest, WhatDoesNotServeSaysWhy) {
   EXPECT_EQ(h.serving.decode_workers, 0u);
   h.Tell(Drain{});
   EXPECT_THAT(h.serving.why, HasSubstr("the router is draining"));
+}
+
+TEST_F(RouterCoreTest, WorkersThatDoNotFitSayWhichFlagDiffers) {
+  WorkerEpoch epoch = 1;
+  const auto attach = [&](v1::WorkerRole role, uint32_t block_tokens, const std::string& kv_type,
+                          const std::string& sums) {
+    v1::Registration worker =
+        CoreHarness::WorkerOf(role, role == v1::WORKER_ROLE_PREFILL ? "p:1" : "d:1", epoch++,
+                              absl::StrCat(sums, "/kv-", kv_type));
+    worker.set_block_tokens(block_tokens);
+    worker.set_layout_fingerprint(
+        absl::StrCat("block.layer.kv.head.token.dim/8x2x2x", block_tokens, "x64/", kv_type));
+    h.Attach(worker);  // in place of the process that was there
+    return h.serving.why;
+  };
+  attach(v1::WORKER_ROLE_PREFILL, 16, "bf16", "cpu-f32x16-v1");
+  const auto says = [&](uint32_t block_tokens, const std::string& kv_type, const std::string& sums,
+                        const std::string& difference) {
+    EXPECT_THAT(attach(v1::WORKER_ROLE_DECODE, block_tokens, kv_type, sums),
+                EndsWith("prefill worker p:1 and decode worker d:1 have " + difference));
+  };
+  says(32, "bf16", "cpu-f32x16-v1", "--block-tokens 16 and 32; give both the same --block-tokens");
+  says(16, "f32", "cpu-f32x16-v1", "--kv-type bf16 and f32; give both the same --kv-type");
+  says(16, "bf16", "cpu-amx-bf16-v1",
+       "numerics cpu-f32x16-v1/kv-bf16 and cpu-amx-bf16-v1/kv-bf16; give both --numerics portable");
+  says(64, "f32", "cuda-bf16-v1",
+       "--block-tokens 16 and 64, --kv-type bf16 and f32, numerics cpu-f32x16-v1/kv-bf16 and "
+       "cuda-bf16-v1/kv-f32; give both the same --block-tokens, --kv-type, --backend");
 }
 
 TEST_F(RouterCoreTest, AWorkerWithoutAPartnerIsNamedWhileOthersServe) {

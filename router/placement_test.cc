@@ -128,7 +128,7 @@ TEST_F(RouterCoreTest, WhoWaitsForAPairInVainIsToldInWhatWorkersDiffer) {
   }
   ExpectFailed(r, Code::kUnavailable,
                "prefill worker p:1 and decode worker d:1 have layout l16 and l64, numerics cpu-f32 "
-               "and cuda-bf16");
+               "and cuda-bf16; give both the same --backend");
 }
 
 TEST_F(RouterCoreTest, WorkersThatThisRouterCannotServeAreToldWhy) {

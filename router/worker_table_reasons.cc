@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -11,20 +12,48 @@ namespace {
 
 absl::string_view RoleOf(const Worker& worker) { return worker.prefill() ? "prefill" : "decode"; }
 
-// What keeps two workers of different roles apart.
+// The type of the KV cache, which both the layout fingerprint and the numerics id end with.
+absl::string_view KvTypeOf(absl::string_view layout) {
+  const size_t slash = layout.rfind('/');
+  return slash == layout.npos ? "" : layout.substr(slash + 1);
+}
+// The backend and its order of sums: the numerics id without the type of the KV cache.
+absl::string_view SumsOf(absl::string_view numerics_id) {
+  return numerics_id.substr(0, numerics_id.rfind('/'));
+}
+
+// What keeps two workers of different roles apart, and the flags that make them fit.
 std::string Differences(const Worker& a, const Worker& b) {
   const v1::Registration& x = a.registration;
   const v1::Registration& y = b.registration;
-  std::vector<std::string> what;
-  const auto compare = [&what](absl::string_view name, const auto& one, const auto& other) {
-    if (one != other) what.push_back(absl::StrCat(name, " ", one, " and ", other));
+  std::vector<std::string> what, same;
+  const auto compare = [&](absl::string_view name, const auto& one, const auto& other,
+                           absl::string_view same_flag) {
+    if (one == other) return;
+    what.push_back(absl::StrCat(name, " ", one, " and ", other));
+    if (!same_flag.empty()) same.emplace_back(same_flag);
   };
-  compare("protocol", x.protocol_version(), y.protocol_version());
-  compare("model", x.model_fingerprint(), y.model_fingerprint());
-  compare("layout", x.layout_fingerprint(), y.layout_fingerprint());
-  compare("numerics", x.numerics_id(), y.numerics_id());
+  compare("protocol", x.protocol_version(), y.protocol_version(), "version of Baton");
+  compare("model", x.model_fingerprint(), y.model_fingerprint(), "--model");
+  const size_t before_layout = what.size();
+  compare("--block-tokens", x.block_tokens(), y.block_tokens(), "--block-tokens");
+  compare("--kv-type", KvTypeOf(x.layout_fingerprint()), KvTypeOf(y.layout_fingerprint()),
+          "--kv-type");
+  if (what.size() == before_layout) {  // a difference that no flag makes
+    compare("layout", x.layout_fingerprint(), y.layout_fingerprint(), "");
+  }
+  std::string advice;
+  if (what.empty() || SumsOf(x.numerics_id()) != SumsOf(y.numerics_id())) {
+    const bool on_cpu =
+        absl::StartsWith(x.numerics_id(), "cpu-") && absl::StartsWith(y.numerics_id(), "cpu-");
+    compare("numerics", x.numerics_id(), y.numerics_id(), on_cpu ? "" : "--backend");
+    if (on_cpu) advice = "; give both --numerics portable";
+  }
+  if (!same.empty()) {
+    advice = absl::StrCat("; give both the same ", absl::StrJoin(same, ", "), advice);
+  }
   return absl::StrCat(RoleOf(a), " worker ", a.name.address, " and ", RoleOf(b), " worker ",
-                      b.name.address, " have ", absl::StrJoin(what, ", "));
+                      b.name.address, " have ", absl::StrJoin(what, ", "), advice);
 }
 
 // How many workers of each role there are, of all that some condition holds for.
@@ -74,25 +103,22 @@ std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::
   if (ready.decode == 0) return none_ready(attached.decode, "decode");
 
   if (pair && pairs == 0 && !begun) {
-    // Two that fit and have no link explain more than two that differ.
     std::string why;
-    bool fit = false;
     for (const auto& [key, prefill] : workers_) {
-      if (fit || !prefill.prefill() || !Ready(prefill, now)) continue;
+      if (!prefill.prefill() || !Ready(prefill, now)) continue;
       if (why.empty()) why = WithoutPartner(prefill);
       for (const auto& [other_key, decode] : workers_) {
         if (!Ready(decode, now) || !Compatible(prefill, decode)) continue;
-        fit = true;
-        why = absl::StrCat(
+        // Two that fit and have no link explain more than two that differ. A link needs a moment
+        // to be proven, so most often nothing is wrong yet.
+        return absl::StrCat(
             "prefill worker ", prefill.name.address, " and decode worker ", decode.name.address,
-            " fit, and the decode worker has not proven its KV link to the other; its log says why "
-            "(kv_link_down, kv_peer_cannot_be_connected)");
-        break;
+            " fit, and the decode worker is proving its KV link to the other; if that takes longer "
+            "than some seconds, its log says why (kv_link_down, kv_peer_cannot_be_connected)");
       }
     }
     return absl::StrCat("of ", ready.ToString(),
-                        " workers no two have the same protocol, model, layout and numerics and a "
-                        "proven link",
+                        " workers no two have the same protocol, model, layout and numerics",
                         why.empty() ? "" : ": ", why);
   }
   std::string whose = "the identity that this router may serve";
