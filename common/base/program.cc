@@ -287,6 +287,11 @@ int CheckedInt(absl::string_view name, int value, int lowest, int highest) {
   return value;
 }
 
+std::string RouterCommand() {
+  const char* door = std::getenv("BATON_CALLED_AS");
+  return door == nullptr || *door == '\0' ? "baton-router" : absl::StrCat(door, " up");
+}
+
 void BlockStopSignals() {
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);

@@ -64,6 +64,11 @@ void PrintAtStart(absl::string_view lines);
 // Otherwise refuses to start, with all four in the message.
 int CheckedInt(absl::string_view name, int value, int lowest, int highest);
 
+// Returns the command that starts a router, for messages: "./baton up" where ./baton has started
+// this program (it sets $BATON_CALLED_AS), else "baton-router", as a machine that has the programs
+// alone has no ./baton.
+std::string RouterCommand();
+
 // Blocks SIGTERM, SIGINT and SIGHUP in the calling thread and all it starts later; call it first.
 // Then WaitForStop() returns when one of them arrives; a second one ends the process at once with
 // status 130.

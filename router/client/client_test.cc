@@ -304,9 +304,20 @@ TEST(PrintingTest, AFailureIsOneLine) {
   EXPECT_EQ(FailureLine(absl::NotFoundError("no\nmodel"), "h:1"),
             "NOT_FOUND: no model (router h:1)\n");
   EXPECT_EQ(FailureLine(absl::CancelledError(), "h:1"), "CANCELLED (router h:1)\n");
-  EXPECT_EQ(FailureLine(absl::UnavailableError("failed to connect to all addresses"), "h:1"),
-            "UNAVAILABLE: no router answers at h:1: start one (./baton up), or name another with "
-            "--router; failed to connect to all addresses (router h:1)\n");
+}
+
+// ./baton says who called; a machine that has the programs alone has no ./baton.
+TEST(PrintingTest, ARouterThatIsNotThereIsStartedByWhatThisMachineHas) {
+  const auto line = [](const std::string& command) {
+    return absl::StrCat("UNAVAILABLE: no router answers at h:1: start one (", command,
+                        "), or name another with --router; failed to connect to all addresses "
+                        "(router h:1)\n");
+  };
+  const absl::Status unreached = absl::UnavailableError("failed to connect to all addresses");
+  setenv("BATON_CALLED_AS", "./baton", 1);
+  EXPECT_EQ(FailureLine(unreached, "h:1"), line("./baton up"));
+  unsetenv("BATON_CALLED_AS");
+  EXPECT_EQ(FailureLine(unreached, "h:1"), line("baton-router"));
 }
 
 TEST(RouterCallsTest, StreamsEventsAndTellsTheStatus) {

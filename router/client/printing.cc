@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/program.h"
 
 namespace baton {
 
@@ -111,12 +112,13 @@ std::string FailureLine(const absl::Status& status, absl::string_view router) {
   // gRPC's words: the call never reached a router.
   const bool unreached = absl::StrContains(message, "failed to connect to all addresses") ||
                          absl::StrContains(message, "DNS resolution failed");
-  return absl::StrCat(absl::StatusCodeToString(status.code()), message.empty() ? "" : ": ",
-                      unreached ? absl::StrCat("no router answers at ", router,
-                                               ": start one (./baton up), or name another with "
-                                               "--router; ")
-                                : "",
-                      message, " (router ", router, ")\n");
+  return absl::StrCat(
+      absl::StatusCodeToString(status.code()), message.empty() ? "" : ": ",
+      unreached ? absl::StrCat("no router answers at ", router, ": start one (", RouterCommand(),
+                               "), or name another with "
+                               "--router; ")
+                : "",
+      message, " (router ", router, ")\n");
 }
 
 std::string JsonLine(const nlohmann::ordered_json& json) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/program.h"
 
 namespace baton {
 namespace {
@@ -71,7 +72,7 @@ absl::Status RouterConnection::Connect(const Options& options, StopFlag* stop) {
           absl::StrCat("can't reach the router at ", options.endpoint, " within ",
                        absl::FormatDuration(options.connect_timeout), ": ",
                        status.ok() ? "it answers only now" : status.error_message(),
-                       "; start one (./baton up), or name another with --endpoint"));
+                       "; start one (", RouterCommand(), "), or name another with --endpoint"));
     }
   }
   return absl::OkStatus();

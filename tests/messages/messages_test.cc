@@ -197,7 +197,8 @@ class MessagesTest : public testing::TestWithParam<Case> {
                         "/baton")
                .c_str(),
            1);
-    for (const char* variable : {"BATON_ATTACH_TOKEN", "BATON_SLO", "HF_TOKEN", "HF_ENDPOINT"}) {
+    for (const char* variable :
+         {"BATON_ATTACH_TOKEN", "BATON_CALLED_AS", "BATON_SLO", "HF_TOKEN", "HF_ENDPOINT"}) {
       unsetenv(variable);
     }
     // Runs a command without rights, and one with mounts of its own.
