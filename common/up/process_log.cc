@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
 namespace baton {
@@ -35,6 +36,32 @@ std::string Field(absl::string_view line, absl::string_view name) {
   return value;
 }
 
+// The same of a text line: NAME=VALUE, or NAME="VALUE" with escapes.
+std::string TextField(absl::string_view line, absl::string_view name) {
+  const std::string begin = absl::StrCat(" ", name, "=");
+  size_t at = line.find(begin);
+  if (at == line.npos) return "";
+  at += begin.size();
+  const bool quoted = at < line.size() && line[at] == '"';
+  std::string value;
+  for (at += quoted; at < line.size() && line[at] != (quoted ? '"' : ' '); ++at) {
+    if (line[at] == '\\' && at + 1 < line.size()) ++at;
+    value += line[at];
+  }
+  return value;
+}
+
+// An event in a few words: how far it is, or why it came, or its name.
+std::string InFewWords(absl::string_view event, absl::string_view what, absl::string_view progress,
+                       const std::string& why) {
+  if (!progress.empty()) {
+    return absl::StrCat(what == "kv_pool" ? "taking KV memory" : absl::StrCat("loading ", what),
+                        ", ", progress);
+  }
+  if (event == "loading_model" || event == "memory_plan") return "loading the model";
+  return why.empty() ? absl::StrReplaceAll(event, {{"_", " "}}) : why;
+}
+
 // "2026-11-23T06:13:02.123456Z I baton-decode loading_model folder=/x" without what stands before
 // the event. A line that is no event stays as it is.
 absl::string_view WithoutPrefix(absl::string_view line) {
@@ -56,6 +83,7 @@ void ProcessLog::BeginRun() {
   partial_.clear();
   address_.reset();
   last_line_.clear();
+  progress_.clear();
   last_warning_.clear();
   refusal_.clear();
 }
@@ -85,7 +113,7 @@ void ProcessLog::TakeLine(absl::string_view line) {
   if (absl::ConsumePrefix(&line, "listening on ")) {
     // An address that the worker advertises follows in brackets.
     address_ = std::string(line.substr(0, line.find(' ')));
-    last_line_ = absl::StrCat("listening on ", line);
+    last_line_ = progress_ = absl::StrCat("listening on ", line);
     return;
   }
   if (const std::string name = Field(line, "event"); line[0] == '{' && !name.empty()) {
@@ -94,6 +122,7 @@ void ProcessLog::TakeLine(absl::string_view line) {
     std::string message = Field(line, "message");
     if (message.empty()) message = Field(line, "why");
     last_line_ = message.empty() ? name : absl::StrCat(name, " ", message);
+    progress_ = InFewWords(name, Field(line, "what"), Field(line, "progress"), message);
     const std::string level = Field(line, "level");
     if (level == "warn" || level == "error") last_warning_ = last_line_;
     return;
@@ -107,6 +136,9 @@ void ProcessLog::TakeLine(absl::string_view line) {
   const absl::string_view shown = WithoutPrefix(said);
   last_line_ = std::string(shown);
   const bool is_event = shown.size() < said.size();
+  progress_ = is_event ? InFewWords(shown.substr(0, shown.find(' ')), TextField(shown, "what"),
+                                    TextField(shown, "progress"), TextField(shown, "why"))
+                       : last_line_;
   const char severity = is_event ? said[said.find(' ') + 1] : ' ';
   if (severity == 'W' || severity == 'E') last_warning_ = last_line_;
 }

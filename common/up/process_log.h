@@ -22,6 +22,8 @@ class ProcessLog {
   const std::optional<std::string>& address() const { return address_; }
   // The last line of this run that says something, without time and program; empty before one.
   const std::string& last_line() const { return last_line_; }
+  // What the last line says, in a few words: "loading weights, 3.1 of 16.0 GB".
+  const std::string& progress() const { return progress_; }
   // The last line of this run that is a warning or an error, in the same form; empty before one.
   const std::string& last_warning() const { return last_warning_; }
   // What this run said when it refused to start; the last line where it did not.
@@ -34,7 +36,7 @@ class ProcessLog {
   uint64_t offset_ = 0;
   std::string partial_;  // a line whose end is not written yet
   std::optional<std::string> address_;
-  std::string last_line_, last_warning_, refusal_;
+  std::string last_line_, progress_, last_warning_, refusal_;
 };
 
 }  // namespace baton

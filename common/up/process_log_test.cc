@@ -38,6 +38,27 @@ TEST_F(ProcessLogTest, TheAddressIsThatOfTheRunThatIsOn) {
   EXPECT_EQ(log_.address(), "0.0.0.0:44");
 }
 
+TEST_F(ProcessLogTest, ProgressIsTheLastLineInAFewWords) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    const auto append = [&](const char* event, std::initializer_list<LogField> fields) {
+      Append(LogLine(format, "2026-11-23T06:13:02.123456Z", Severity::kInfo, "baton-decode", event,
+                     fields));
+    };
+    append("memory_plan", {{"usable_bytes", 5}, {"weights_bytes", 4}});
+    EXPECT_EQ(log_.progress(), "loading the model");
+    append("kv_plane", {{"transport", "ucx auto"}});
+    EXPECT_EQ(log_.progress(), "kv plane");
+    append("loading", {{"what", "weights"}, {"done_bytes", 3}, {"progress", "3.1 of 16.0 GB"}});
+    EXPECT_EQ(log_.progress(), "loading weights, 3.1 of 16.0 GB");
+    append("loading", {{"what", "kv_pool"}, {"progress", "1.0 of 2.0 GB"}});
+    EXPECT_EQ(log_.progress(), "taking KV memory, 1.0 of 2.0 GB");
+    append("not_serving", {{"decode_workers", 0}, {"why", "no \"decode\" worker is attached"}});
+    EXPECT_EQ(log_.progress(), "no \"decode\" worker is attached");
+  }
+  Append("plain words\n");
+  EXPECT_EQ(log_.progress(), "plain words");
+}
+
 TEST_F(ProcessLogTest, ReadsBothLogFormats) {
   const auto line = [](LogFormat format, const char* event, LogField field) {
     return LogLine(format, "2026-11-23T06:13:02.123456Z", Severity::kInfo, "baton-decode", event,

@@ -1,43 +1,39 @@
 #include "common/up/start_progress.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kMostWhyBytes = 240;
+constexpr size_t kMostBytes = 100;  // of a line without its time
 
-std::string Shortened(const std::string& why) {
-  if (why.size() <= kMostWhyBytes) return why;
-  size_t end = kMostWhyBytes;
-  while (end > 0 && (static_cast<unsigned char>(why[end]) & 0xc0) == 0x80) --end;
-  return absl::StrCat(why.substr(0, end), "...");
+std::string Shortened(const std::string& text) {
+  if (text.size() <= kMostBytes) return text;
+  size_t end = kMostBytes - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return absl::StrCat(text.substr(0, end), "...");
 }
 
 }  // namespace
 
 std::string WaitingLine(const std::vector<Missing>& missing, absl::Duration waited) {
-  const std::string names =
-      absl::StrJoin(missing, ", ", [](std::string* out, const Missing& one) { *out += one.name; });
-  std::string whys;
+  std::string line;
+  size_t told = 0;
   for (const Missing& one : missing) {
-    absl::StrAppend(&whys, whys.empty() ? "" : "; ",
-                    missing.size() > 1 ? absl::StrCat(one.name, ": ") : "", Shortened(one.why));
+    const std::string part = absl::StrCat(one.name, one.why.empty() ? "" : ": ", one.why);
+    if (told > 0 && line.size() + 2 + part.size() > kMostBytes) break;
+    line =
+        told == 0 ? Shortened(absl::StrCat("waiting for ", part)) : absl::StrCat(line, "; ", part);
+    ++told;
   }
-  return absl::StrCat("waiting for ", names, " (", absl::ToInt64Seconds(waited), " s): ", whys);
+  if (told < missing.size()) absl::StrAppend(&line, "; ", missing.size() - told, " more");
+  return absl::StrCat(line, " (", absl::ToInt64Seconds(waited), " s)");
 }
 
 std::optional<std::string> StartProgress::Line(const std::vector<Missing>& missing,
                                                absl::Time now) {
   if (missing.empty() || now < next_) return std::nullopt;
-  next_ = now + kPace;
-  const std::string text = WaitingLine(missing, absl::ZeroDuration());
-  if (text == shown_ && now - shown_at_ < kSilence) return std::nullopt;
-  shown_ = text;
-  shown_at_ = now;
+  next_ = now + pace_;
   return WaitingLine(missing, now - begin_);
 }
 

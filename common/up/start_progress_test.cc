@@ -9,29 +9,34 @@ namespace {
 const absl::Time kBegin = absl::UnixEpoch();
 absl::Time After(double seconds) { return kBegin + absl::Seconds(seconds); }
 
-TEST(StartProgressTest, TwoSecondsAreTheLongestSilence) {
-  StartProgress progress(kBegin);
+TEST(StartProgressTest, TheFirstLineComesAfterTwoSecondsAndTheNextOnesAtThePace) {
+  StartProgress progress(kBegin, absl::Seconds(5));
   const std::vector<Missing> missing = {{"decode-1", "loading weights"}};
   EXPECT_EQ(progress.NextTime(), After(2));
   EXPECT_EQ(progress.Line(missing, After(1.9)), std::nullopt);
-  EXPECT_EQ(progress.Line(missing, After(2)), "waiting for decode-1 (2 s): loading weights");
-  EXPECT_EQ(progress.Line(missing, After(3)), std::nullopt) << "nothing has changed";
-  EXPECT_EQ(progress.Line(missing, After(4)), "waiting for decode-1 (4 s): loading weights");
-}
-
-TEST(StartProgressTest, WhatChangesIsShownOncePerSecond) {
-  StartProgress progress(kBegin);
-  EXPECT_TRUE(progress.Line({{"decode-1", "1 of 9 GB"}}, After(2)));
-  EXPECT_FALSE(progress.Line({{"decode-1", "2 of 9 GB"}}, After(2.5)));
-  EXPECT_EQ(progress.Line({{"decode-1", "3 of 9 GB"}}, After(3)),
-            "waiting for decode-1 (3 s): 3 of 9 GB");
-  EXPECT_FALSE(progress.Line({}, After(9))) << "nothing is missing";
+  EXPECT_EQ(progress.Line(missing, After(2)), "waiting for decode-1: loading weights (2 s)");
+  EXPECT_EQ(progress.NextTime(), After(7));
+  EXPECT_EQ(progress.Line({{"decode-1", "loading more"}}, After(6.9)), std::nullopt);
+  EXPECT_EQ(progress.Line(missing, After(7)), "waiting for decode-1: loading weights (7 s)");
+  EXPECT_FALSE(progress.Line({}, After(20))) << "nothing is missing";
 }
 
 TEST(StartProgressTest, SeveralAreNamedEachWithItsReason) {
   EXPECT_EQ(WaitingLine({{"prefill-2", "a"}, {"decode-1", "b"}}, absl::Seconds(61)),
-            "waiting for prefill-2, decode-1 (61 s): prefill-2: a; decode-1: b");
-  EXPECT_LT(WaitingLine({{"decode-1", std::string(5000, 'x')}}, absl::Seconds(1)).size(), 300u);
+            "waiting for prefill-2: a; decode-1: b (61 s)");
+  EXPECT_EQ(WaitingLine({{"the router to serve", ""}}, absl::Seconds(3)),
+            "waiting for the router to serve (3 s)");
+}
+
+TEST(StartProgressTest, ALineIsAboutOneHundredCharacters) {
+  const std::string line = WaitingLine({{"decode-1", std::string(5000, 'x')}}, absl::Seconds(1));
+  EXPECT_EQ(line.size(), 106u);
+  EXPECT_THAT(line, testing::EndsWith("x... (1 s)"));
+  const std::string loads = "loading weights, 3.1 of 16.0 GB";
+  const std::vector<Missing> all = {
+      {"prefill-1", loads}, {"prefill-2", loads}, {"decode-1", loads}, {"decode-2", loads}};
+  EXPECT_EQ(WaitingLine(all, absl::Seconds(7)),
+            "waiting for prefill-1: " + loads + "; prefill-2: " + loads + "; 2 more (7 s)");
 }
 
 }  // namespace

@@ -312,17 +312,28 @@ class Up {
     std::vector<Missing> missing;
     for (const Supervisor::Process& process : supervisor_->processes()) {
       if (process.has_address || process.state == Supervisor::State::kWaiting) continue;
-      missing.push_back({process.spec.name, WhyAway(process)});
+      const std::string& progress = logs_.at(process.spec.name).progress();
+      const bool tells = process.state == Supervisor::State::kRunning && !progress.empty();
+      missing.push_back({process.spec.name, tells ? progress : WhyAway(process)});
     }
     if (!missing.empty()) return missing;
     if (waiter_ == 0 && !can_serve_) StartWaiter();
-    const ProcessLog& router = logs_.at("router");
     if (!can_serve_) {
-      missing.push_back({"the router to serve", router.last_warning().empty()
-                                                    ? router.last_line()
-                                                    : router.last_warning()});
+      TellRoutersWarning();
+      missing.push_back(
+          {"the router to serve", told_warning_.empty() ? logs_.at("router").progress() : ""});
     }
     return missing;
+  }
+
+  // Says once, and whole, what keeps the router from serving: that has more words than a line of
+  // progress takes.
+  void TellRoutersWarning() {
+    const std::string& warning = logs_.at("router").last_warning();
+    if (warning == told_warning_) return;
+    told_warning_ = warning;
+    EndStatusLine();
+    if (!warning.empty()) Say(absl::StrCat("the router warns: ", warning));
   }
 
   std::string WhyAway(const Supervisor::Process& process) const {
@@ -465,7 +476,9 @@ class Up {
   std::map<std::string, pid_t> pids_;  // of the processes that run
   std::unique_ptr<Supervisor> supervisor_;
   Phase phase_ = Phase::kStarting;
-  StartProgress progress_{SteadyNow()};
+  // On a terminal the line replaces itself; elsewhere, as in a log, each stays.
+  StartProgress progress_{SteadyNow(), absl::Seconds(isatty(STDERR_FILENO) != 0 ? 1 : 5)};
+  std::string told_warning_;         // of the router
   pid_t waiter_ = 0, prompter_ = 0;  // runs of baton-client
   bool can_serve_ = false;           // the router has said so
   bool served_ = false;

@@ -166,8 +166,8 @@ TEST_F(UpCommandTest, ASlowStartSaysWhatItWaitsForAndWhy) {
   });
   EXPECT_EQ(up.exit_status, 0);
   EXPECT_THAT(up.output,
-              AllOf(StartsWith("waiting for prefill-1, prefill-2 (2 s): prefill-1: loading "
-                               "weights, 3.1 of 16.0 GB; prefill-2: loading"),
+              AllOf(StartsWith("waiting for prefill-1: loading weights, 3.1 of 16.0 GB; prefill-2: "
+                               "loading weights, 3.1 of 16.0 GB (2 s)\n"),
                     HasSubstr("  prefill-1  h:9\n  prefill-2  h:9\n")));
 }
 
