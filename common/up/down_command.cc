@@ -32,8 +32,8 @@ void AwaitEnd(int process) {
     if (ready > 0) return;
     if (ready < 0) continue;
     Say(absl::StrCat("waiting for running answers to end (",
-                     absl::ToInt64Seconds(SteadyNow() - begin), " s); ", CalledAs(),
-                     " down, said again elsewhere, ends them at once"));
+                     absl::ToInt64Seconds(SteadyNow() - begin), " s); a second ", CalledAs(),
+                     " down, in another terminal, ends them at once"));
     pause = absl::Seconds(10);
   }
 }

@@ -48,7 +48,8 @@ struct flock WholeFile(short type) {
 // Names end in these, of files that tell of running processes.
 bool IsRunningState(const fs::path& path) {
   return path.extension() == ".pid" || path.extension() == ".next" ||
-         path.filename() == "router.address" || path.filename() == "processes";
+         path.filename() == "router.address" || path.filename() == "processes" ||
+         path.filename() == "stopping";
 }
 
 void RemoveIf(const std::string& folder, bool (*chosen)(const fs::path&)) {
@@ -130,6 +131,8 @@ void StateFolder::Write(const std::vector<ProcessRecord>& records,
   }
 }
 
+void StateFolder::SetStopping() const { Replace(File("stopping"), ""); }
+
 void StateFolder::Clear() const { RemoveIf(path_, IsRunningState); }
 
 std::vector<ProcessRecord> StateFolder::Read() const {
@@ -149,6 +152,11 @@ std::vector<ProcessRecord> StateFolder::Read() const {
 
 std::string StateFolder::RouterAddress() const {
   return std::string(absl::StripAsciiWhitespace(Contents(File("router.address"))));
+}
+
+bool StateFolder::Stopping() const {
+  std::error_code ignored;
+  return fs::exists(File("stopping"), ignored);
 }
 
 std::string DefaultStateFolder() {

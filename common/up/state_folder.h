@@ -24,6 +24,7 @@ struct ProcessRecord {
 //   supervisor.pid   its process id
 //   processes        a line for each process: name, address, process id, note, with tabs between
 //   router.address   where clients reach the router, while it has an address
+//   stopping         there once the cluster is being stopped
 //   NAME.pid         the process id of router, prefill-1, ...
 //   log/NAME.log     what each process says; log/supervisor.log: what ended and when
 class StateFolder {
@@ -44,12 +45,16 @@ class StateFolder {
 
   // The owner's: writes the records, and the router's address for clients (empty: none).
   void Write(const std::vector<ProcessRecord>& records, absl::string_view router_address) const;
+  // The owner's: the cluster is being stopped from now on.
+  void SetStopping() const;
   // The owner's, before it ends: takes away what tells of running processes. Logs stay.
   void Clear() const;
 
   // Any process's: what Write() wrote last.
   std::vector<ProcessRecord> Read() const;
   std::string RouterAddress() const;
+  // Any process's: the cluster that holds the lock is being stopped.
+  bool Stopping() const;
 
  private:
   const std::string path_;

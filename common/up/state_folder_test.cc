@@ -29,9 +29,13 @@ TEST(StateFolderTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(folder.RouterAddress(), "127.0.0.1:5");
   EXPECT_EQ(scratch.Read("router.pid"), "71\n");
   EXPECT_FALSE(std::filesystem::exists(scratch.File("decode-1.pid")));
+  EXPECT_FALSE(folder.Stopping());
+  folder.SetStopping();
+  EXPECT_TRUE(folder.Stopping());
   folder.Clear();
   EXPECT_TRUE(folder.Read().empty());
   EXPECT_FALSE(std::filesystem::exists(scratch.File("router.pid")));
+  EXPECT_FALSE(folder.Stopping());
 }
 
 // In a process of its own, as a lock does not keep out the process that holds it.

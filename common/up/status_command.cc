@@ -45,6 +45,10 @@ int RunStatus(const std::string& programs, const std::string& state) {
     if (!record.note.empty()) absl::PrintF("  %-10s %s\n", "", record.note);
   }
   std::fflush(stdout);
+  if (folder.Stopping()) {
+    Say("it is being stopped");
+    return 1;
+  }
   const std::string router = folder.RouterAddress();
   if (router.empty()) {
     Say("the router does not listen yet");

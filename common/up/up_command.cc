@@ -89,7 +89,7 @@ class Up {
     supervisor_->Begin(SteadyNow());
     while (!supervisor_->done() || prompter_ > 0) Turn();
     state_.Clear();
-    if (served_) Say("stopped");
+    if (say_stopped_) Say("stopped");
     return exit_status_;
   }
 
@@ -99,6 +99,11 @@ class Up {
   int RefuseTaken(const absl::Status& taken) {
     if (taken.code() != absl::StatusCode::kAlreadyExists) {
       SayFailure(taken.message());
+      return 1;
+    }
+    if (state_.Stopping()) {
+      SayFailure(absl::StrCat("it is being stopped; wait until ", CalledAs(),
+                              " status says that nothing is up, then start it again"));
       return 1;
     }
     const std::string address = state_.RouterAddress();
@@ -237,13 +242,24 @@ class Up {
   }
 
   void StopBy(int number, absl::Time now) {
-    if (phase_ == Phase::kStarting || phase_ == Phase::kPrompting) exit_status_ = 128 + number;
+    const bool starting = phase_ == Phase::kStarting || phase_ == Phase::kPrompting;
+    if (starting) exit_status_ = 128 + number;
+    const bool again = phase_ == Phase::kStopping;
+    // The terminal has written ^C into this line.
+    if (number == SIGINT && isatty(STDERR_FILENO) != 0 && !status_line_) std::fputc('\n', stderr);
+    EndStatusLine();
+    Say(again      ? "stopping at once"
+        : starting ? "stopping"
+                   : "stopping once running answers have ended; a second Ctrl-C does not wait "
+                     "for them");
+    say_stopped_ = true;
     Stop(now);
   }
 
   void Stop(absl::Time now) {
     EndStatusLine();
     phase_ = Phase::kStopping;
+    state_.SetStopping();
     for (const pid_t client : {waiter_, prompter_}) {
       if (client > 0) kill(client, SIGTERM);
     }
@@ -406,7 +422,6 @@ class Up {
         absl::StrCat(AskCommand(ReachableAddress(supervisor_->router_address())),
                      " \"Tell me a story about a fox\"");
     if (!options_.detach) {
-      served_ = true;
       Say(
           absl::StrCat("it serves until Ctrl-C (twice: at once, without waiting for running "
                        "answers); in another terminal: ",
@@ -481,7 +496,7 @@ class Up {
   std::string told_warning_;         // of the router
   pid_t waiter_ = 0, prompter_ = 0;  // runs of baton-client
   bool can_serve_ = false;           // the router has said so
-  bool served_ = false;
+  bool say_stopped_ = false;         // a signal asked for the stop
   bool status_line_ = false;
   int exit_status_ = 0;
   std::string written_;

@@ -30,6 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::ContainsRegex;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -180,8 +181,15 @@ TEST_F(UpCommandTest, CtrlCWhileTheFirstPromptBeginsEndsAll) {
         kill_at(pid, output);
       });
   EXPECT_EQ(up.exit_status, 130);
-  EXPECT_THAT(up.output, Not(HasSubstr("baton-up:")));
+  EXPECT_THAT(up.output, AllOf(Not(HasSubstr("baton-up:")), EndsWith("\nstopping\nstopped\n")));
   for (const pid_t pid : pids) EXPECT_TRUE(pid == 0 || Gone(pid));
+}
+
+TEST_F(UpCommandTest, CtrlCWhileAModelLoadsIsAnswered) {
+  Program("prefill", "#!/bin/sh\necho loading\nkill -INT $PPID\nexec sleep 1000\n");
+  const Ended up = Up("");
+  EXPECT_EQ(up.exit_status, 130);
+  EXPECT_EQ(up.output, "stopping\nstopped\n");
 }
 
 TEST_F(UpCommandTest, ASignalAtAnyMomentOfTheStartEndsAll) {
@@ -237,12 +245,34 @@ TEST_F(UpCommandTest, ADetachedStartEndsWithTheCommandThatWaitsForIt) {
   pid_t supervisor = 0;
   Up("--detach",
      [&, kill_at = KillAt("begins", SIGKILL)](pid_t pid, const std::string& output) mutable {
-       if (absl::StrContains(output, "begins")) supervisor = PidOf("supervisor");
+       if (supervisor == 0 && absl::StrContains(output, "begins")) supervisor = PidOf("supervisor");
        kill_at(pid, output);
      });
   ASSERT_GT(supervisor, 0);
   EXPECT_TRUE(Gone(supervisor));
   EXPECT_EQ(Run("status").output, "nothing is up\n");
+}
+
+TEST_F(UpCommandTest, WhileItStopsNothingSaysThatItIsUp) {
+  Program("router",
+          "#!/bin/sh\n[ $1 = --list-flags ] && exit\ntrap 'echo asked' TERM\n"
+          "echo 'listening on 127.0.0.1:7'\nwhile :; do sleep 0.1; done\n");
+  ASSERT_EQ(Up("--detach").exit_status, 0);
+  const pid_t router = PidOf("router");
+  ASSERT_GT(router, 0);
+  kill(PidOf("supervisor"), SIGTERM);
+  while (!absl::EndsWith(folder_.Read("state/log/router.log"), "asked\n")) Run("status");
+  const Ended again = Up("");
+  EXPECT_EQ(again.exit_status, 1);
+  EXPECT_EQ(again.output,
+            "baton-up: it is being stopped; wait until baton-up status says that nothing is up, "
+            "then start it again\n");
+  const Ended status = Run("status");
+  EXPECT_EQ(status.exit_status, 1);
+  EXPECT_THAT(status.output, EndsWith("it is being stopped\n"));
+  kill(router, SIGKILL);
+  Run("down");
+  EXPECT_EQ(Up("--once").exit_status, 0);
 }
 
 TEST_F(UpCommandTest, AThirdSignalKillsWhatDoesNotStop) {
