@@ -23,13 +23,29 @@ bundle_archive() {
     gzip -9n >"$2"
 }
 
+# say_next_step PATH UNPACK DEMO GPU_TESTS: how to bring what was made to another machine, and what to run there. UNPACK is
+# a command or empty; DEMO and GPU_TESTS are empty where the bundle has none.
+say_next_step() {
+  local path=$1 unpack=$2 demo=$3 gpu_tests=$4 name
+  name=$(printf %q "$(basename "${path%.tar.gz}")")
+  say "Next: copy it to another x86-64 Linux machine, and start a router and workers there:"
+  say "  scp -r $(printf %q "$path") HOST:"
+  [[ -z $unpack ]] || say "  $unpack"
+  if [[ -n $demo ]]; then
+    say "  $name/bin/baton-up    # serves the demo model; --model DIR serves another one"
+  else
+    say "  $name/bin/baton-up --model DIR"
+  fi
+  [[ -z $gpu_tests ]] || say "  $name/run    # tests and measures a GPU"
+}
+
 bundle() {
-  local mode=install folder="" archive="" gpu_tests="" components=(programs libraries)
+  local mode=install folder="" archive="" demo="" gpu_tests="" components=(programs libraries)
   local targets=("${binaries[@]}" baton-goodput)
   while [[ $# -gt 0 ]]; do
     case $1 in
-      --demo) components+=(demo) ;;
-      --gpu-tests) gpu_tests=1 components+=(demo gpu-tests) targets+=(gpu_tests) ;;
+      --demo) demo=1 components+=(demo) ;;
+      --gpu-tests) demo=1 gpu_tests=1 components+=(demo gpu-tests) targets+=(gpu_tests) ;;
       --tar) archive=1 ;;
       --no-install) mode=check ;;
       -*) refuse "unknown flag $1 of bundle" ;;
@@ -56,6 +72,7 @@ bundle() {
   if [[ -z $archive ]]; then
     bundle_folder "$build" "$folder" "${components[@]}"
     say "$folder: $(du -sb "$folder" | cut -f1) bytes"
+    say_next_step "$folder" "" "$demo" "$gpu_tests"
     return
   fi
   mkdir -p "$(dirname "$folder")"
@@ -65,5 +82,6 @@ bundle() {
   bundle_archive "$bundle_place/$(basename "$folder")" "$bundle_place/archive"
   chmod 644 "$bundle_place/archive"
   mv "$bundle_place/archive" "$archive"
-  say "$archive: $(stat -c %s "$archive") bytes; tar -xzf unpacks it to $(basename "$folder")/"
+  say "$archive: $(stat -c %s "$archive") bytes"
+  say_next_step "$archive" "tar -xzf $(printf %q "$(basename "$archive")")" "$demo" "$gpu_tests"
 }

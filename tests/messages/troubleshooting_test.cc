@@ -231,7 +231,11 @@ TEST(TroubleshootingTest, EveryEndOfTheFrontDoorHasARow) {
            "baton: …", "baton: … (./baton help)",
            // What it does, and has done.
            "installing … Debian packages:", "building in …; the first time takes some minutes",
-           "all packages are there", "…: … bytes", "…: … bytes; tar -xzf unpacks it to …/"}});
+           "all packages are there", "…: … bytes",
+           "Next: copy it to another x86-64 Linux machine, and start a router and workers there:",
+           "  scp -r … HOST:", "  …", "  …/bin/baton-up --model DIR",
+           "  …/bin/baton-up    # serves the demo model; --model DIR serves another one",
+           "  …/run    # tests and measures a GPU"}});
   EXPECT_GE(found, 25u);
 }
 
