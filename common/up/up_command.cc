@@ -110,7 +110,7 @@ class Up {
     SayFailure(
         absl::StrCat("it is up already",
                      address.empty() ? ", and still starting" : absl::StrCat(", at ", address),
-                     " (", CalledAs(), " status, ", CalledAs(), " down)"));
+                     "; ", CalledAs(), " status shows it, and ", CalledAs(), " down stops it"));
     return 1;
   }
 
@@ -423,7 +423,7 @@ class Up {
                      " \"Tell me a story about a fox\"");
     if (!options_.detach) {
       Say(
-          absl::StrCat("it serves until Ctrl-C (twice: at once, without waiting for running "
+          absl::StrCat("it serves until Ctrl-C (a second Ctrl-C does not wait for running "
                        "answers); in another terminal: ",
                        ask));
       return;

@@ -225,8 +225,10 @@ TEST_F(UpCommandTest, WhatDiesComesBackAndTheRouterWhereItWas) {
               HasSubstr("router was killed by signal 9 (Killed); it is started again in 200ms"));
   const Ended again = Up("");
   EXPECT_EQ(again.exit_status, 1);
-  EXPECT_EQ(again.output,
-            "baton-up: it is up already, at 127.0.0.1:7 (baton-up status, baton-up down)\n");
+  EXPECT_EQ(
+      again.output,
+      "baton-up: it is up already, at 127.0.0.1:7; baton-up status shows it, and baton-up down "
+      "stops it\n");
   EXPECT_EQ(Run("down").output, "stopped\n");
   EXPECT_EQ(Run("down").output, "nothing is up\n");
 }

@@ -174,8 +174,8 @@ TEST(ReceivedAnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
   }
   EXPECT_EQ(
       answer.TimingTable(),
-      "  time to first token (TTFT)      20.00 ms   0.07 ms of it from the router's door to its "
-      "first token\n"
+      "  time to first token (TTFT)      20.00 ms   0.07 ms of it after the request reached the "
+      "router\n"
       "  time per later token (TPOT)     10.00 ms   100 tokens/s\n"
       "  - queue                          0.01 ms\n"
       "  - prefill                        0.02 ms\n"

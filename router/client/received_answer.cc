@@ -216,7 +216,7 @@ std::string ReceivedAnswer::TimingTable(const One& one) const {
   };
   if (!one.tokens.empty()) {
     row("time to first token (TTFT)", absl::ToDoubleMicroseconds(one.first_token - sent_),
-        absl::StrFormat("   %.2f ms of it from the router's door to its first token",
+        absl::StrFormat("   %.2f ms of it after the request reached the router",
                         static_cast<double>(timing.ttft_us()) / 1000));
   }
   if (one.tokens.size() > 1) {
