@@ -53,6 +53,7 @@ class DeviceReadingTransport : public Transport {
     return inner_->Connect(address);
   }
   void Disconnect(PeerId peer) override;
+  absl::Status Reachable(PeerId peer) override { return inner_->Reachable(peer); }
   absl::StatusOr<std::string> Link(PeerId peer) override;
   void Read(ReadOperation operation) override;
   absl::Status SendNote(PeerId peer, absl::string_view note) override {

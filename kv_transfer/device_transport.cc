@@ -49,6 +49,7 @@ class DeviceTransport : public Transport {
   std::string address() const override { return SealBytes(kAddressMagic, inner_->address()); }
   absl::StatusOr<PeerId> Connect(absl::string_view address) override;
   void Disconnect(PeerId peer) override;
+  absl::Status Reachable(PeerId peer) override { return inner_->Reachable(peer); }
   absl::StatusOr<std::string> Link(PeerId peer) override;
   void Read(ReadOperation operation) override;
   absl::Status SendNote(PeerId peer, absl::string_view note) override {

@@ -59,6 +59,7 @@ class FaultyTransport : public Transport {
     return inner_->Connect(address);
   }
   void Disconnect(PeerId peer) override;
+  absl::Status Reachable(PeerId peer) override { return inner_->Reachable(peer); }
   absl::StatusOr<std::string> Link(PeerId peer) override { return inner_->Link(peer); }
   void Read(ReadOperation operation) override;
   absl::Status SendNote(PeerId peer, absl::string_view note) override;

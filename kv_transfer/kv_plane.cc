@@ -429,7 +429,13 @@ bool KvPlane::MoveLink(Peer* peer, bool drained) {
     case LinkState::kProving:
       return MoveProof(peer);
     case LinkState::kUp:
-      if (!options_.proves_links) return false;
+      if (!options_.proves_links) {
+        // Nothing goes there before a note does: without a look the log would say it only then.
+        const absl::Status reachable = transport_->Reachable(peer->id);
+        if (reachable.ok()) return false;
+        Drop(peer, reachable.message());
+        return true;
+      }
       // Counted, not timed: after a stop of our own the answers lie in the inbox.
       if (drained && now_ >= peer->next_hello && peer->unanswered_hellos >= kUnansweredHellos) {
         Drop(peer, absl::StrCat("no answer to ", peer->unanswered_hellos, " hellos"));

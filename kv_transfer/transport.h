@@ -71,6 +71,9 @@ class Transport {
   // Starts a connection; the first operation finds out whether it works. InvalidArgument for an
   // address that is none.
   virtual absl::StatusOr<PeerId> Connect(absl::string_view address) = 0;
+  // Unavailable, with the reason, once it is known that no connection to this peer came about. OK
+  // before, and of every other peer.
+  virtual absl::Status Reachable([[maybe_unused]] PeerId peer) { return absl::OkStatus(); }
   // Ends a connection by force. When it returns, every read posted to that peer has been reported
   // to its `done` and no byte of it will arrive any more. Unknown peers are ignored.
   virtual void Disconnect(PeerId peer) = 0;

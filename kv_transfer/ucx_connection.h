@@ -24,8 +24,8 @@ namespace baton {
 // within ucp_worker_progress.
 class UcxConnection {
  public:
-  // `address` as UcxWorker::OpenAddress gives it. Reads that have ended go to `ended`. `worker` and
-  // `ended` must outlive the connection. Unavailable with UCX's words.
+  // `address` as the peer's UcxWorker::address gives it. Reads that have ended go to `ended`.
+  // `worker` and `ended` must outlive the connection. Unavailable with UCX's words.
   static absl::StatusOr<std::unique_ptr<UcxConnection>> Create(absl::string_view address,
                                                                UcxWorker* worker,
                                                                EndedReads* ended);

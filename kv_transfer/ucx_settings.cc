@@ -19,11 +19,11 @@
 #include <unistd.h>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/log.h"
+#include "kv_transfer/port_range.h"
 #include "kv_transfer/ucx_devices.h"
 
 namespace baton {
@@ -121,25 +121,17 @@ bool IsFreePort(int port) {
   return free;
 }
 
-// Where every port of its range is taken, UCX 1.13 tries them for ever.
-absl::Status CheckPorts(const std::string& ports) {
-  if (ports.empty()) return absl::OkStatus();
-  const std::pair<std::string, std::string> ends = absl::StrSplit(ports, absl::MaxSplits('-', 1));
-  int first = 0, last = 0;
-  if (!absl::SimpleAtoi(ends.first, &first) || !absl::SimpleAtoi(ends.second, &last) || first < 1 ||
-      last > 65535 || last <= first) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--kv-ports is '", ports,
-        "'; it takes FIRST-LAST, from 1 to 65535 and at least two of them, such as 50100-50115: "
-        "the kernel keeps the port of a worker that was killed for a minute"));
+// Where every port of its range is taken, UCX 1.13 tries them for ever. TcpGreetings takes one
+// more.
+absl::Status CheckPorts(const std::string& ports, bool tcp) {
+  const auto range = PortRange::Parse(ports);
+  if (!range.ok()) return range.status();
+  if (range->any() || !tcp) return absl::OkStatus();
+  int free = 0;
+  for (int port = range->first; port <= range->last; ++port) {
+    if (IsFreePort(port) && ++free == 2) return absl::OkStatus();
   }
-  for (int port = first; port <= last; ++port) {
-    if (IsFreePort(port)) return absl::OkStatus();
-  }
-  return absl::UnavailableError(
-      absl::StrCat("every port of --kv-ports ", ports,
-                   " is taken on this machine, as `ss -tan` shows: give "
-                   "more of them (a port stays taken for a minute after its worker was killed)"));
+  return range->Taken();
 }
 
 }  // namespace
@@ -174,7 +166,7 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
   const bool has_shm = all || absl::StrContains(effective, "sysv") ||
                        absl::StrContains(effective, "posix") || absl::StrContains(effective, "sm");
   absl::Status checked = CheckDevices(options.net_devices, has_tcp);
-  if (checked.ok()) checked = CheckPorts(options.ports);
+  if (checked.ok()) checked = CheckPorts(options.ports, has_tcp);
   if (!checked.ok()) return checked;
   // What UCX calls a setting here is not what its environment variable is called where it belongs
   // to a transport; a name that fits none is only warned of, once a worker is made.

@@ -9,7 +9,11 @@
 #include <ucp/api/ucp.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/steady_time.h"
 #include "kv_transfer/ended_reads.h"
+#include "kv_transfer/port_range.h"
+#include "kv_transfer/tcp_greetings.h"
+#include "kv_transfer/ucx_address.h"
 #include "kv_transfer/ucx_connection.h"
 #include "kv_transfer/ucx_worker.h"
 
@@ -23,6 +27,22 @@ constexpr int kProgressPerCall = 64;
 constexpr int kLastProgress = 50;  // times a millisecond, for what is still being wired up
 // Progress also drives keepalive and, for peers, emulated reads.
 constexpr absl::Duration kLongestWaitInFlight = absl::Milliseconds(5);
+// Calls of Progress between two looks for greetings that came in, where nobody waits: a look is a
+// call of the kernel.
+constexpr int kCallsPerLook = 64;
+
+// A peer with which greetings are being exchanged, or failed: what waits for the connection.
+struct GreetedPeer {
+  struct KeyedRead {
+    ReadOperation operation;
+    std::string key;  // which the operation's own only points to
+  };
+  std::string worker;     // its UCX's address
+  uint64_t question = 0;  // of TcpGreetings
+  std::deque<KeyedRead> reads;
+  std::deque<std::string> notes;
+  absl::Status failure;
+};
 
 class UcxTransport : public Transport {
  public:
@@ -36,9 +56,10 @@ class UcxTransport : public Transport {
   absl::StatusOr<TransportMemory> RegisterDeviceMemory(std::byte* data, size_t bytes) override {
     return worker_->Register(data, bytes);
   }
-  std::string address() const override { return worker_->address(); }
+  std::string address() const override { return PackUcxAddress(address_); }
   absl::StatusOr<PeerId> Connect(absl::string_view address) override;
   void Disconnect(PeerId peer) override;
+  absl::Status Reachable(PeerId peer) override;
   absl::StatusOr<std::string> Link(PeerId peer) override;
   void Read(ReadOperation operation) override;
   absl::Status SendNote(PeerId peer, absl::string_view note) override;
@@ -51,10 +72,17 @@ class UcxTransport : public Transport {
 
  private:
   UcxConnection* Find(PeerId id);
+  GreetedPeer* FindGreeted(PeerId id);
+  absl::Status MakeConnection(PeerId id, absl::string_view worker);
+  void EndGreeting(PeerId id, absl::Status greeted);
+  void EndReads(GreetedPeer* peer, const absl::Status& why);
   static bool LetGo(UcxConnection* connection);
 
   std::function<void(absl::string_view)> handler_;
   PeerId next_peer_ = 0;
+  UcxAddress address_;
+  int calls_until_look_ = 0;
+  std::map<PeerId, GreetedPeer> greeted_;  // and not yet in peers_
   std::map<PeerId, std::unique_ptr<UcxConnection>> peers_;
   // Disconnected while still being wired up. UCX 1.13 aborts the process of a peer whose answer to
   // that can't be delivered any more ("got REP message", ucp_request.c), so these are closed once
@@ -63,6 +91,7 @@ class UcxTransport : public Transport {
   EndedReads ended_;
   std::deque<std::string> notes_;
   std::unique_ptr<UcxWorker> worker_;
+  std::unique_ptr<TcpGreetings> greetings_;  // null without TCP
 };
 
 absl::Status UcxTransport::Start(const UcxOptions& options) {
@@ -70,11 +99,25 @@ absl::Status UcxTransport::Start(const UcxOptions& options) {
       UcxWorker::Create(options, [this](absl::string_view note) { notes_.emplace_back(note); });
   if (!worker.ok()) return worker.status();
   worker_ = *std::move(worker);
+  address_.worker = worker_->address();
+  address_.sysv = worker_->Has("sysv");
+  address_.posix = worker_->Has("posix");
+  NameThisMachine(&address_);
+  if (worker_->listens_at().empty()) return absl::OkStatus();
+  const auto ports = PortRange::Parse(options.ports);
+  if (!ports.ok()) return ports.status();
+  auto greetings = TcpGreetings::Listen(worker_->listens_at(), *ports);
+  if (!greetings.ok()) return greetings.status();
+  greetings_ = *std::move(greetings);
+  address_.greeted_as = greetings_->id();
+  address_.tcp = greetings_->places();
   return absl::OkStatus();
 }
 
 UcxTransport::~UcxTransport() {
   handler_ = nullptr;
+  while (!greeted_.empty()) Disconnect(greeted_.begin()->first);
+  greetings_.reset();  // nobody may connect from now on
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
   if (worker_ == nullptr) return;
   // What is being wired up gets a moment, from either side: see lingering_.
@@ -90,12 +133,61 @@ UcxTransport::~UcxTransport() {
 }
 
 absl::StatusOr<PeerId> UcxTransport::Connect(absl::string_view address) {
-  const auto raw = UcxWorker::OpenAddress(address);
-  if (!raw.ok()) return raw.status();
-  auto connection = UcxConnection::Create(*raw, worker_.get(), &ended_);
+  const auto peer = UnpackUcxAddress(address);
+  if (!peer.ok()) return peer.status();
+  const std::vector<TcpWay> ways = TcpWays(address_, *peer);
+  if (ways.empty()) {
+    const absl::Status made = MakeConnection(next_peer_, peer->worker);
+    if (!made.ok()) return made;
+    return next_peer_++;
+  }
+  const PeerId id = next_peer_++;
+  GreetedPeer& greeted = greeted_[id];
+  greeted.worker = peer->worker;
+  greeted.question =
+      greetings_->Ask(peer->greeted_as, ways, SteadyNow(),
+                      [this, id](absl::Status status) { EndGreeting(id, std::move(status)); });
+  return id;
+}
+
+absl::Status UcxTransport::MakeConnection(PeerId id, absl::string_view worker) {
+  auto connection = UcxConnection::Create(worker, worker_.get(), &ended_);
   if (!connection.ok()) return connection.status();
-  peers_[next_peer_] = *std::move(connection);
-  return next_peer_++;
+  peers_[id] = *std::move(connection);
+  return absl::OkStatus();
+}
+
+void UcxTransport::EndGreeting(PeerId id, absl::Status status) {
+  GreetedPeer& greeted = greeted_.at(id);
+  if (status.ok()) status = MakeConnection(id, greeted.worker);
+  if (!status.ok()) {
+    greeted.failure = std::move(status);
+    EndReads(&greeted, greeted.failure);
+    return;
+  }
+  UcxConnection* const peer = Find(id);
+  // A note that fails now fails the connection, which says so to the next one.
+  for (const std::string& note : greeted.notes) (void)peer->SendNote(note);
+  for (auto& [operation, key] : greeted.reads) {
+    operation.key = key;
+    peer->Read(std::move(operation));
+  }
+  greeted_.erase(id);
+}
+
+absl::Status UcxTransport::Reachable(PeerId id) {
+  const GreetedPeer* const greeted = FindGreeted(id);
+  return greeted == nullptr ? absl::OkStatus() : greeted->failure;
+}
+
+void UcxTransport::EndReads(GreetedPeer* peer, const absl::Status& why) {
+  for (auto& [operation, key] : peer->reads) ended_.Add(std::move(operation), why);
+  peer->reads.clear();
+}
+
+GreetedPeer* UcxTransport::FindGreeted(PeerId id) {
+  const auto it = greeted_.find(id);
+  return it == greeted_.end() ? nullptr : &it->second;
 }
 
 UcxConnection* UcxTransport::Find(PeerId id) {
@@ -108,6 +200,15 @@ absl::Status UcxTransport::SendNote(PeerId id, absl::string_view bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a note of ", bytes.size(), " bytes; the limit is ", kMaxNoteBytes));
   }
+  if (GreetedPeer* greeted = FindGreeted(id)) {
+    if (!greeted->failure.ok()) return greeted->failure;
+    if (greeted->notes.size() >= kMaxNotesUnderWay) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(kMaxNotesUnderWay, " notes wait for this peer"));
+    }
+    greeted->notes.emplace_back(bytes);
+    return absl::OkStatus();
+  }
   UcxConnection* peer = Find(id);
   if (peer == nullptr) return absl::UnavailableError("no such peer");
   return peer->SendNote(bytes);
@@ -118,8 +219,14 @@ void UcxTransport::Read(ReadOperation operation) {
     peer->Read(std::move(operation));
     return;
   }
-  operation.key = {};
-  ended_.Add(std::move(operation), absl::UnavailableError("no such peer"));
+  GreetedPeer* const greeted = FindGreeted(operation.peer);
+  std::string key(std::exchange(operation.key, {}));
+  if (greeted != nullptr && greeted->failure.ok()) {
+    greeted->reads.push_back({std::move(operation), std::move(key)});
+    return;
+  }
+  ended_.Add(std::move(operation),
+             greeted != nullptr ? greeted->failure : absl::UnavailableError("no such peer"));
 }
 
 // Closes a lingering connection when it can be; true when it is gone.
@@ -130,9 +237,16 @@ bool UcxTransport::LetGo(UcxConnection* connection) {
 }
 
 void UcxTransport::Disconnect(PeerId id) {
+  const absl::Status why = absl::UnavailableError("disconnected before the read was done");
+  if (GreetedPeer* greeted = FindGreeted(id)) {
+    greetings_->Forget(greeted->question);
+    EndReads(greeted, why);
+    greeted_.erase(id);
+    ended_.Report(id);
+    return;
+  }
   UcxConnection* peer = Find(id);
   if (peer == nullptr) return;
-  const absl::Status why = absl::UnavailableError("disconnected before the read was done");
   peer->EndReads(why);
   if (peer->lingers()) {
     lingering_.push_back(std::move(peers_[id]));
@@ -153,6 +267,10 @@ void UcxTransport::Disconnect(PeerId id) {
 
 bool UcxTransport::Progress() {
   bool moved = false;
+  if (greetings_ != nullptr && (greetings_->busy() || --calls_until_look_ < 0)) {
+    calls_until_look_ = kCallsPerLook;
+    moved |= greetings_->Progress(SteadyNow());
+  }
   size_t budget = kBytesPerProgress;
   for (auto& [id, peer] : peers_) moved |= peer->Post(&budget);
   for (int i = 0; i < kProgressPerCall && ucp_worker_progress(worker_->handle()) != 0; ++i)
@@ -182,10 +300,19 @@ void UcxTransport::Wait(absl::Duration timeout) {
     if (peer->ready()) return;
     if (peer->in_flight()) timeout = std::min(timeout, kLongestWaitInFlight);
   }
-  worker_->Wait(timeout);
+  if (greetings_ == nullptr) {
+    worker_->Wait(timeout, -1);
+    return;
+  }
+  const absl::Time deadline = greetings_->deadline();
+  if (deadline < absl::InfiniteFuture()) timeout = std::min(timeout, deadline - SteadyNow());
+  if (worker_->Wait(timeout, greetings_->fd())) calls_until_look_ = 0;
 }
 
 absl::StatusOr<std::string> UcxTransport::Link(PeerId id) {
+  if (FindGreeted(id) != nullptr) {
+    return absl::UnavailableError("nothing has gone to this peer yet");
+  }
   UcxConnection* peer = Find(id);
   if (peer == nullptr) return absl::UnavailableError("no such peer");
   return peer->Link();

@@ -16,7 +16,7 @@ struct UcxOptions {
   // registered memory: only networks that workers alone can reach.
   std::string net_devices = "lo";
   // TCP ports that this process may listen on, FIRST-LAST, at least two of them; empty: any. Each
-  // network interface takes one.
+  // network interface takes two, where TCP is used: UCX's, and that of TcpGreetings.
   std::string ports;
   // RegisterDeviceMemory will be called: with `auto`, UCX's transports for memory of CUDA devices
   // and for RDMA are used too, where it has them.
@@ -25,8 +25,11 @@ struct UcxOptions {
 
 // A transport over UCX. Memory is allocated by UCX, so that peers on this machine map it; reads are
 // ucp_get, notes eager active messages, and peers are told dead by UCX's error callbacks. UCX's
-// environment variables override the settings; the log says which. Unavailable with UCX's words
-// when UCX can't start; InvalidArgument for a list of transports that has none it knows.
+// environment variables override the settings; the log says which. A peer that TCP leads to is
+// connected once each side is known to reach the other; until then its reads and notes wait, and
+// where one side does not, they end with Unavailable, which names the address. Unavailable with
+// UCX's words when UCX can't start; InvalidArgument for a list of transports that has none it
+// knows.
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const UcxOptions& options);
 
 }  // namespace baton

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "kv_transfer/ucx_address.h"
 
 namespace baton {
 namespace {
@@ -73,33 +74,44 @@ int TakePort(int port) {
 }
 
 TEST(UcxTransportTest, ItListensAtAPortOfTheRangeThatIsFree) {
-  // Four ports in a row that are free, of which the first and the last will be taken.
+  // Seven ports in a row that are free, of which the first and the last will be taken. Two workers
+  // leave one of the others.
+  constexpr int kPorts = 7;
   int first = 20000 + getpid() % 1000 * 8, ends[2] = {-1, -1};
-  for (;; first += 4) {
+  for (;; first += kPorts) {
     ASSERT_LT(first, 65000);
-    int taken[4];
-    for (int i = 0; i < 4; ++i) taken[i] = TakePort(first + i);
-    const bool all = *std::min_element(taken, taken + 4) >= 0;
-    for (const int i : {1, 2}) close(taken[i]);
+    int taken[kPorts];
+    for (int i = 0; i < kPorts; ++i) taken[i] = TakePort(first + i);
+    const bool all = *std::min_element(taken, taken + kPorts) >= 0;
+    for (int i = 1; i < kPorts - 1; ++i) close(taken[i]);
     ends[0] = taken[0];
-    ends[1] = taken[3];
+    ends[1] = taken[kPorts - 1];
     if (all) break;
     for (const int end : ends) close(end);
   }
+  const int last = first + kPorts - 1;
   const auto range = [](int from, int to) { return absl::StrCat(from, "-", to); };
-  const auto one = CreateUcxTransport({.tls = "tcp", .ports = range(first, first + 3)});
+  const auto one = CreateUcxTransport({.tls = "tcp", .ports = range(first, last)});
   ASSERT_TRUE(one.ok()) << one.status();
-  const auto two = CreateUcxTransport({.tls = "tcp", .ports = range(first, first + 3)});
+  const auto two = CreateUcxTransport({.tls = "tcp", .ports = range(first, last)});
   ASSERT_TRUE(two.ok()) << two.status();
-  EXPECT_EQ(TakePort(first + 1), -1);
-  EXPECT_EQ(TakePort(first + 2), -1);
-  // Now there is none left, which UCX would look for without end.
-  const auto three = CreateUcxTransport({.tls = "tcp", .ports = range(first, first + 3)});
+  int free = 0;
+  for (int port = first + 1; port < last; ++port) {
+    if (const int fd = TakePort(port); fd >= 0) {
+      ++free;
+      close(fd);
+    }
+  }
+  EXPECT_EQ(free, 1);
+  // Where there is none UCX would look for one without end.
+  const auto three = CreateUcxTransport({.tls = "tcp", .ports = range(first, last)});
   EXPECT_FALSE(three.ok());
   EXPECT_TRUE(absl::StrContains(
       three.status().message(),
-      absl::StrCat("every port of --kv-ports ", range(first, first + 3), " is taken")))
+      absl::StrCat("fewer than two ports of --kv-ports ", range(first, last), " are free")))
       << three.status();
+  const auto needs_none = CreateUcxTransport({.tls = "shm", .ports = range(first, last)});
+  EXPECT_TRUE(needs_none.ok()) << needs_none.status();
   for (const int end : ends) close(end);
 }
 
@@ -111,6 +123,86 @@ TEST(UcxTransportTest, ARangeOfPortsIsTwoOfThemOrMore) {
                                   absl::StrCat("--kv-ports is '", ports, "'; it takes FIRST-LAST")))
         << transport.status();
   }
+}
+
+// A port of this machine's loopback at which nothing listens.
+int ClosedPort() {
+  const int fd = TakePort(0);
+  const int port = SocketAddress::Of(fd)->port();
+  close(fd);
+  return port;
+}
+
+// What a read from a peer and a note to it come to, where the peer says that it is at `address`.
+void ExpectBothEndWith(absl::string_view words, const std::string& address, Transport* reader,
+                       Transport* owner) {
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId peer = reader->Connect(address).value();
+  std::byte target[64];
+  absl::Status read = absl::UnknownError("not done");
+  reader->Read({peer, theirs.key, 0, target, sizeof(target),
+                [&](absl::Status status) { read = std::move(status); }});
+  EXPECT_TRUE(reader->SendNote(peer, "waits").ok());
+  EXPECT_FALSE(reader->Link(peer).ok());
+  EXPECT_TRUE(reader->Reachable(peer).ok());
+  for (const absl::Time end = absl::Now() + absl::Seconds(20);
+       absl::IsUnknown(read) && absl::Now() < end;) {
+    reader->Progress();
+    owner->Progress();
+  }
+  EXPECT_EQ(read.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(read.message(), words)) << read;
+  EXPECT_EQ(reader->SendNote(peer, "too late"), read);
+  EXPECT_EQ(reader->Reachable(peer), read);
+  absl::Status second;
+  reader->Read({peer, theirs.key, 0, target, sizeof(target),
+                [&](absl::Status status) { second = std::move(status); }});
+  reader->Progress();
+  EXPECT_EQ(second, read);
+  reader->Disconnect(peer);
+}
+
+TEST(UcxTransportTest, APeerWhosePortIsClosedIsNotConnected) {
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  UcxAddress address = UnpackUcxAddress(owner->address()).value();
+  ASSERT_EQ(address.tcp.size(), 1);
+  address.tcp[0].kv = address.tcp[0].kv.WithPort(ClosedPort());
+  ExpectBothEndWith(absl::StrCat("can't connect to ", address.tcp[0].kv.ToString(),
+                                 ", where the other worker takes KV: Connection refused"),
+                    PackUcxAddress(address), reader.get(), owner.get());
+  // It is taken once the port is open.
+  const PeerId peer = reader->Connect(owner->address()).value();
+  std::string got;
+  owner->SetNoteHandler([&](absl::string_view note) { got = std::string(note); });
+  EXPECT_TRUE(reader->SendNote(peer, "first").ok());
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); got.empty() && absl::Now() < end;) {
+    reader->Progress();
+    owner->Progress();
+  }
+  EXPECT_EQ(got, "first");
+}
+
+TEST(UcxTransportTest, APeerThatTellsOfOneThatHasEndedIsNotConnected) {
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  UcxAddress address = UnpackUcxAddress(owner->address()).value();
+  ++address.greeted_as;
+  ExpectBothEndWith("another worker listens at", PackUcxAddress(address), reader.get(),
+                    owner.get());
+}
+
+TEST(UcxTransportTest, ReadsOfAPeerThatIsGreetedEndWithTheConnection) {
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId peer = reader->Connect(owner->address()).value();
+  std::byte target[64];
+  absl::Status read = absl::UnknownError("not done");
+  reader->Read({peer, theirs.key, 0, target, sizeof(target),
+                [&](absl::Status status) { read = std::move(status); }});
+  reader->Disconnect(peer);
+  EXPECT_EQ(read.code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(UcxTransportTest, OurSignalsStayOurs) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include <poll.h>
@@ -10,12 +11,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/hash.h"
 #include "common/base/usable_memory.h"
 #include "kv_transfer/byte_packer.h"
+#include "kv_transfer/listening_sockets.h"
 #include "kv_transfer/memory_budget.h"
 #include "kv_transfer/ucx_devices.h"
 #include "kv_transfer/ucx_settings.h"
@@ -31,8 +33,6 @@ extern "C" const char* __lsan_default_options() { return "print_suppressions=0";
 
 namespace baton {
 namespace {
-
-constexpr uint32_t kAddressMagic = 0xBA70ACC5;
 
 // What the queues of one worker's shared memory take, with room: UCX 1.13 asks for 4.3 MB.
 constexpr uint64_t kShmBytes = 16 << 20;
@@ -96,6 +96,9 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   // Made on one thread, used on another, never by two at once.
   worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  has_ = UcxTransportsOf(context_);
+  // 1.13 has no call that tells where it listens.
+  const std::map<uint64_t, SocketAddress> before = ListeningSockets();
   status = ucp_worker_create(context_, &worker, &worker_);
   if (status != UCS_OK) {
     worker_ = nullptr;
@@ -106,6 +109,11 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
                       status);
     }
     return absl::ResourceExhaustedError(absl::StrCat("no shared memory for KV: ", why, said));
+  }
+  if (Has("tcp")) {
+    for (const auto& [inode, address] : ListeningSockets()) {
+      if (!before.contains(inode)) listens_at_.push_back(address);
+    }
   }
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -136,25 +144,13 @@ absl::Status UcxWorker::ReadAddress() {
   if (status != UCS_OK) {
     return UcxError(absl::StatusCode::kUnavailable, "asking for its address", status);
   }
-  const absl::string_view raw(reinterpret_cast<const char*>(address), bytes);
-  BytePacker packer;
-  packer.Put<uint32_t>(kAddressMagic);
-  packer.Put<uint64_t>(Hash64(raw));
-  packer.PutString(raw);
-  address_ = packer.Take();
+  address_.assign(reinterpret_cast<const char*>(address), bytes);
   ucp_worker_release_address(worker_, address);
   return absl::OkStatus();
 }
 
-absl::StatusOr<absl::string_view> UcxWorker::OpenAddress(absl::string_view address) {
-  ByteUnpacker in(address);
-  const uint32_t magic = in.Get<uint32_t>();
-  const uint64_t sum = in.Get<uint64_t>();
-  const absl::string_view raw = in.GetString();
-  if (!in.at_end() || magic != kAddressMagic || sum != Hash64(raw)) {
-    return absl::InvalidArgumentError("not a UCX worker address");
-  }
-  return raw;
+bool UcxWorker::Has(absl::string_view transport) const {
+  return absl::c_linear_search(has_, transport);
 }
 
 UcxWorker::~UcxWorker() {
@@ -221,7 +217,7 @@ absl::StatusOr<std::string> UcxWorker::KeyOf(ucp_mem_h memory, const std::byte* 
 }
 
 absl::StatusOr<TransportMemory> UcxWorker::Register(std::byte* device_memory, size_t bytes) {
-  const absl::Status reads = UcxReadsDevices(UcxMemoryTypesOf(context_), UcxTransportsOf(context_));
+  const absl::Status reads = UcxReadsDevices(UcxMemoryTypesOf(context_), has_);
   if (!reads.ok()) return reads;
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
@@ -249,14 +245,16 @@ ucs_memory_type_t UcxWorker::TypeOf(const std::byte* memory) const {
   return UCS_MEMORY_TYPE_HOST;
 }
 
-void UcxWorker::Wait(absl::Duration timeout) {
-  if (ucp_worker_arm(worker_) != UCS_OK) return;
+bool UcxWorker::Wait(absl::Duration timeout, int also) {
+  if (ucp_worker_arm(worker_) != UCS_OK) return false;
   const timespec limit = absl::ToTimespec(std::max(timeout, absl::ZeroDuration()));
-  pollfd events[] = {{worker_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
-  if (ppoll(events, 2, &limit, nullptr) > 0 && (events[1].revents & POLLIN) != 0) {
+  pollfd events[] = {{worker_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}, {also, POLLIN, 0}};
+  if (ppoll(events, 3, &limit, nullptr) <= 0) return false;
+  if ((events[1].revents & POLLIN) != 0) {
     uint64_t wakes = 0;
     (void)!read(wake_fd_, &wakes, sizeof(wakes));
   }
+  return (events[2].revents & POLLIN) != 0;
 }
 
 void UcxWorker::Wake() {

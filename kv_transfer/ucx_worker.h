@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "kv_transfer/socket_address.h"
 #include "kv_transfer/transport.h"
 #include "kv_transfer/ucx_transport.h"
 
@@ -35,18 +36,21 @@ class UcxWorker {
   const std::string& transports() const { return transports_; }
   const std::string& net_devices() const { return net_devices_; }
   ucp_worker_h handle() const { return worker_; }
-  // For peers' endpoints: UCX's own bytes, with a hash in front of them.
+  // For peers' endpoints: UCX's own bytes.
   const std::string& address() const { return address_; }
-  // Those bytes of another one's. InvalidArgument.
-  static absl::StatusOr<absl::string_view> OpenAddress(absl::string_view address);
+  // Whether UCX has that one of its transports, such as sysv, here.
+  bool Has(absl::string_view transport) const;
+  // Where UCX takes connections, one place for each network interface; empty without TCP.
+  const std::vector<SocketAddress>& listens_at() const { return listens_at_; }
 
   // See Transport.
   absl::StatusOr<TransportMemory> Allocate(size_t bytes);
   absl::StatusOr<TransportMemory> Register(std::byte* device_memory, size_t bytes);
   // As ucp_get_nbx wants to be told of it.
   ucs_memory_type_t TypeOf(const std::byte* memory) const;
-  // Until something may have happened, Wake was called, or `timeout` has passed.
-  void Wait(absl::Duration timeout);
+  // Until something may have happened, Wake was called, `also` is readable where it is a file
+  // descriptor, or `timeout` has passed. True when `also` is readable.
+  bool Wait(absl::Duration timeout, int also);
   void Wake();
 
  private:
@@ -66,6 +70,8 @@ class UcxWorker {
   int worker_fd_ = -1;
   int wake_fd_ = -1;
   std::string address_;
+  std::vector<std::string> has_;
+  std::vector<SocketAddress> listens_at_;
   std::vector<ucp_mem_h> memory_;
   std::vector<TransportMemory> on_device_;  // registered
 };

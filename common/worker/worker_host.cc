@@ -87,9 +87,10 @@ ABSL_FLAG(std::string, kv_transports, "auto",
 ABSL_FLAG(std::string, kv_net_device, "lo",
           "network devices of the KV plane, separated by commas; the default keeps it on this "
           "machine. RDMA wants its adapter named beside the interface: eth0,mlx5_0:1");
-ABSL_FLAG(std::string, kv_ports, "",
-          "TCP ports of the KV plane, FIRST-LAST, for a firewall; workers of one machine may share "
-          "them; default: any free one");
+ABSL_FLAG(
+    std::string, kv_ports, "",
+    "TCP ports of the KV plane, FIRST-LAST, for a firewall; a worker takes two on each network "
+    "interface, and workers of one machine may share the range; default: any free ones");
 ABSL_FLAG(std::string, kv_device_path, "auto",
           "how pools in GPUs' memory are read: ipc (CUDA IPC, on one machine), direct (GPUDirect "
           "RDMA by UCX), bounced (through host memory), or auto, the first of them that there is");

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace baton {
+
+// What --kv-ports names: TCP ports that this process may listen at.
+struct PortRange {
+  int first = 0;
+  int last = 0;
+
+  // InvalidArgument for what is no range of two ports or more. Empty text: any port, both zero.
+  static absl::StatusOr<PortRange> Parse(const std::string& text);
+  bool any() const { return last == 0; }
+  // The failure of a worker that finds too few of them free.
+  absl::Status Taken() const;
+};
+
+}  // namespace baton
