@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/stream_writer.h"
 #include "common/worker/worker_proto.h"
@@ -22,9 +23,8 @@ absl::StatusOr<DecodeJob> JobFromProto(const v1::DecodeRequest& request) {
   job.request_id = request.request_id();
   job.attempt = request.attempt();
   if (request.has_ticket()) {
-    absl::StatusOr<KvTicket> ticket = TicketFromProto(request.ticket());
-    if (!ticket.ok()) return ticket.status();
-    job.ticket = *std::move(ticket);
+    ASSIGN_OR_RETURN(KvTicket ticket, TicketFromProto(request.ticket()));
+    job.ticket = std::move(ticket);
   }
   job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
   if (request.original_prompt_tokens() < 1 ||
@@ -34,9 +34,8 @@ absl::StatusOr<DecodeJob> JobFromProto(const v1::DecodeRequest& request) {
                                                    request.token_ids_size(), " tokens"));
   }
   job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
-  absl::StatusOr<SamplingOptions> sampling = ResolvedSampling(request.sampling());
-  if (!sampling.ok()) return sampling.status();
-  job.sampling = *std::move(sampling);
+  ASSIGN_OR_RETURN(SamplingOptions sampling, ResolvedSampling(request.sampling()));
+  job.sampling = std::move(sampling);
   job.sampling.answer_index = request.answer_index();
   return job;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 #include "common/engine/handover_note.h"
 #include "decode_worker/decode_core.h"
 
@@ -50,7 +51,7 @@ absl::Status DecodeWorker::Core::Check(const DecodeJob& job) const {
 }
 
 absl::StatusOr<DecodeWorker::JobId> DecodeWorker::Core::Submit(DecodeJob job, Update update) {
-  if (absl::Status status = Check(job); !status.ok()) return status;
+  RETURN_IF_ERROR(Check(job));
   if (draining_) return absl::UnavailableError("decode worker is draining");
   if (unseen_.fetch_add(1) >= options_.max_inbox) {
     --unseen_;
@@ -390,10 +391,10 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
         " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
         " bytes each); the pool has ", kv.blocks));
   }
-  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout}, MostInAStep(options));
-  if (!engine.ok()) return engine.status();
+  ASSIGN_OR_RETURN(auto engine, Engine::Create(model, backend, {plane->pool(), kv.layout},
+                                               MostInAStep(options)));
   return std::unique_ptr<DecodeWorker>(new DecodeWorker(std::make_unique<Core>(
-      std::move(options), model, plane, puller, std::move(on_kv_thread), *std::move(engine))));
+      std::move(options), model, plane, puller, std::move(on_kv_thread), std::move(engine))));
 }
 
 DecodeWorker::DecodeWorker(std::unique_ptr<Core> core) : core_(std::move(core)) {}

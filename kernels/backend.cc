@@ -3,6 +3,7 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
@@ -25,7 +26,7 @@ absl::Status Backend::StartStep(const StepArgs& step, StepOps ops) {
   const absl::Status ran = ops(step);
   // Views end here, however it went.
   const absl::Status finished = Synchronize();
-  if (!ran.ok()) return ran;
+  RETURN_IF_ERROR(ran);
   if (finished.ok()) ++started_;
   return finished;
 }

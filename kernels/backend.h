@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/status_macros.h"
 #include "common/base/types.h"
 #include "kernels/draw.h"
 #include "kernels/dtype.h"
@@ -209,7 +210,7 @@ class Backend {
   // for; null where all of that has run when the call returns. Not in a step that may be recorded.
   // Any thread may wait for it and let go of it, but not once the device's runtime is gone.
   virtual absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() {
-    if (absl::Status status = Synchronize(); !status.ok()) return status;
+    RETURN_IF_ERROR(Synchronize());
     return std::shared_ptr<DeviceEvent>();
   }
 

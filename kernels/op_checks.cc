@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -88,9 +89,6 @@ absl::Status CheckRopes(absl::string_view op, absl::Span<const Rope> ropes, size
   return absl::OkStatus();
 }
 
-#define RETURN_IF_ERROR(expression) \
-  if (absl::Status status = (expression); !status.ok()) return status
-
 absl::Status CheckStepTokens(const StepArgs& step) {
   const size_t rows = step.tokens.size();
   if (rows == 0 || rows > static_cast<size_t>(std::max(step.max_rows, 0))) {
@@ -137,7 +135,7 @@ absl::Status CheckStepResults(const StepArgs& step) {
   for (size_t i = 0; i < step.draws.size(); ++i) {
     if (step.draws[i] == nullptr) continue;
     ++drawn;
-    if (absl::Status status = CheckDraw(*step.draws[i], i); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckDraw(*step.draws[i], i));
   }
   const size_t rest = step.logit_rows.size() - drawn;
   if (step.logits.size() != rest * step.vocab || step.drawn.size() != drawn) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "kv_transfer/device_staging.h"
 
 namespace baton {
@@ -21,9 +22,9 @@ BouncedReads::~BouncedReads() {
 
 absl::StatusOr<bool> BouncedReads::Ask(const Run& run, std::byte* to, Arrived arrived) {
   if (to == nullptr && landings_ == nullptr) {
-    const auto landings = runtime_->AllocatePinned(kLandings * DeviceStaging::kSlotBytes);
-    if (!landings.ok()) return landings.status();
-    landings_ = *landings;
+    ASSIGN_OR_RETURN(const auto landings,
+                     runtime_->AllocatePinned(kLandings * DeviceStaging::kSlotBytes));
+    landings_ = landings;
     for (int i = 0; i < kLandings; ++i) {
       free_landings_.push_back(landings_ + i * DeviceStaging::kSlotBytes);
     }
@@ -42,7 +43,7 @@ absl::StatusOr<bool> BouncedReads::Ask(const Run& run, std::byte* to, Arrived ar
   note.address = inner_->address();
   const absl::Status sent = inner_->SendNote(run.peer, EncodeStage(note));
   if (absl::IsResourceExhausted(sent)) return false;
-  if (!sent.ok()) return sent;
+  RETURN_IF_ERROR(sent);
   slots.pop_back();
   Bounce bounce{run, to, nullptr, note.slot, std::move(arrived)};
   if (to == nullptr) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/kv_checksum.h"
 
 namespace baton {
@@ -75,17 +76,14 @@ class DeviceKvChecksums : public KvChecksums {
 };
 
 absl::Status DeviceKvChecksums::Start() {
-  auto stream = runtime_->CreateStream(StreamKind::kCopy);
-  if (!stream.ok()) return stream.status();
-  stream_ = *std::move(stream);
+  ASSIGN_OR_RETURN(auto stream, runtime_->CreateStream(StreamKind::kCopy));
+  stream_ = std::move(stream);
   const size_t place_bytes = kKvChecksumSlices * parts_ * sizeof(uint64_t);
-  auto sums = runtime_->AllocatePinned(kLaunches * place_bytes);
-  if (!sums.ok()) return sums.status();
-  sums_ = *sums;
+  ASSIGN_OR_RETURN(auto sums, runtime_->AllocatePinned(kLaunches * place_bytes));
+  sums_ = sums;
   for (int i = 0; i < kLaunches; ++i) {
-    auto event = runtime_->CreateEvent();
-    if (!event.ok()) return event.status();
-    places_.push_back({reinterpret_cast<uint64_t*>(sums_ + i * place_bytes), *std::move(event)});
+    ASSIGN_OR_RETURN(auto event, runtime_->CreateEvent());
+    places_.push_back({reinterpret_cast<uint64_t*>(sums_ + i * place_bytes), std::move(event)});
     free_places_.push_back(i);
   }
   return absl::OkStatus();
@@ -103,8 +101,7 @@ void DeviceKvChecksums::Take(std::vector<KvSlice> slices, std::shared_ptr<Device
 
 absl::Status DeviceKvChecksums::Launch(Request* request, int place, size_t count) {
   if (request->written != nullptr) {
-    const absl::Status waits = runtime_->WaitFor(*request->written, *stream_);
-    if (!waits.ok()) return waits;
+    RETURN_IF_ERROR(runtime_->WaitFor(*request->written, *stream_));
     request->written = nullptr;
   }
   KvChecksumParams params{};
@@ -119,8 +116,7 @@ absl::Status DeviceKvChecksums::Launch(Request* request, int place, size_t count
   shape.grid_x = static_cast<int>(count);
   shape.grid_y = static_cast<int>(parts_);
   shape.threads = kKvChecksumThreads;
-  const absl::Status launched = runtime_->Launch(kernel_, shape, params, *stream_);
-  if (!launched.ok()) return launched;
+  RETURN_IF_ERROR(runtime_->Launch(kernel_, shape, params, *stream_));
   return runtime_->Record(*places_[place].event, *stream_);
 }
 
@@ -197,8 +193,7 @@ absl::StatusOr<std::unique_ptr<KvChecksums>> CreateDeviceKvChecksums(DeviceRunti
                                                    "at a time"));
   }
   auto checksums = std::make_unique<DeviceKvChecksums>(runtime, kernel, pool, layout);
-  const absl::Status started = checksums->Start();
-  if (!started.ok()) return started;
+  RETURN_IF_ERROR(checksums->Start());
   return std::unique_ptr<KvChecksums>(std::move(checksums));
 }
 

@@ -1,13 +1,13 @@
 #include "kv_transfer/device_copies.h"
 
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<DeviceCopies>> DeviceCopies::Create(DeviceRuntime* runtime) {
-  auto stream = runtime->CreateStream(StreamKind::kCopy);
-  if (!stream.ok()) return stream.status();
-  return std::unique_ptr<DeviceCopies>(new DeviceCopies(runtime, *std::move(stream)));
+  ASSIGN_OR_RETURN(auto stream, runtime->CreateStream(StreamKind::kCopy));
+  return std::unique_ptr<DeviceCopies>(new DeviceCopies(runtime, std::move(stream)));
 }
 
 DeviceCopies::~DeviceCopies() { (void)runtime_->Synchronize(*stream_); }
@@ -15,9 +15,8 @@ DeviceCopies::~DeviceCopies() { (void)runtime_->Synchronize(*stream_); }
 absl::Status DeviceCopies::Copy(void* to, const void* from, size_t bytes, Done done) {
   Copying copying{nullptr, std::move(done)};
   if (spare_events_.empty()) {
-    auto event = runtime_->CreateEvent();
-    if (!event.ok()) return event.status();
-    copying.event = *std::move(event);
+    ASSIGN_OR_RETURN(auto event, runtime_->CreateEvent());
+    copying.event = std::move(event);
   } else {
     copying.event = std::move(spare_events_.back());
     spare_events_.pop_back();

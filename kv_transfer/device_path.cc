@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -10,16 +11,15 @@ namespace {
 absl::Status TryIpc(const DevicePoolKey& key, const DeviceReader& reader, DevicePool* pool) {
   if (key.handle.empty()) return absl::FailedPreconditionError("its owner can't export it");
   if (key.node != reader.node) return absl::FailedPreconditionError("it is on another node");
-  const auto imported = reader.runtime->ImportMemory(key.handle);
-  if (!imported.ok()) return imported.status();
-  pool->imported = *imported;
+  ASSIGN_OR_RETURN(const auto imported, reader.runtime->ImportMemory(key.handle));
+  pool->imported = imported;
   const std::string between = reader.runtime->LinkTo(key.device);
   pool->link = between == "same" ? "cuda-ipc" : between.empty() ? "peer-device" : between;
   return absl::OkStatus();
 }
 
 absl::Status TryDirect(const DevicePoolKey& key, const DeviceReader& reader, DevicePool* pool) {
-  if (!reader.reads_devices.ok()) return reader.reads_devices;
+  RETURN_IF_ERROR(reader.reads_devices);
   if (key.direct.empty()) return absl::FailedPreconditionError("its owner has not registered it");
   pool->direct = key.direct;
   return absl::OkStatus();

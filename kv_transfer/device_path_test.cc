@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/scratch_folder.h"
+#include "common/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "kernels/cuda/emulated_runtime.h"
 #include "kv_transfer/device_reading_transport.h"
@@ -145,8 +146,8 @@ class DirectReadsTest : public testing::Test {
     constexpr size_t kBytes = 3 << 20;
     const auto theirs = owner.transport->AllocatePool(kBytes);
     const auto ours = reader.transport->AllocatePool(kBytes);
-    if (!theirs.ok()) return theirs.status();
-    if (!ours.ok()) return ours.status();
+    RETURN_IF_ERROR(theirs.status());
+    RETURN_IF_ERROR(ours.status());
     std::vector<std::byte> content(kBytes), got(kBytes);
     for (size_t i = 0; i < kBytes; ++i) content[i] = std::byte(i * 31 + (i >> 8));
     const auto stream = owner.device->CreateStream().value();
@@ -167,7 +168,7 @@ class DirectReadsTest : public testing::Test {
       owner.transport->Progress();
     }
     EXPECT_EQ(ended, 3);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     const auto back = reader.device->CreateStream().value();
     EXPECT_TRUE(reader.device->Copy(got.data(), ours->data, kBytes, *back).ok());
     EXPECT_EQ(got, content);

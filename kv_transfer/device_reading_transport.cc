@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -13,10 +14,9 @@ namespace {
 constexpr char kKeyPrefix[] = "device memory ";
 
 absl::Status CopyNow(DeviceRuntime& device, void* to, const void* from, size_t bytes) {
-  const auto stream = device.CreateStream(StreamKind::kCopy);
-  if (!stream.ok()) return stream.status();
-  absl::Status status = device.Copy(to, from, bytes, **stream);
-  status.Update(device.Synchronize(**stream));
+  ASSIGN_OR_RETURN(const auto stream, device.CreateStream(StreamKind::kCopy));
+  absl::Status status = device.Copy(to, from, bytes, *stream);
+  status.Update(device.Synchronize(*stream));
   return status;
 }
 
@@ -29,7 +29,7 @@ DeviceReadingTransport::~DeviceReadingTransport() {
 
 absl::StatusOr<TransportMemory> DeviceReadingTransport::RegisterDeviceMemory(std::byte* data,
                                                                              size_t bytes) {
-  if (!options_.registering.ok()) return options_.registering;
+  RETURN_IF_ERROR(options_.registering);
   MutexLock lock(&registry_->mutex_);
   const std::string key = absl::StrCat(kKeyPrefix, ++registry_->last_);
   own_[key] = registry_->memory_[key] = {device_, data, bytes};
@@ -48,7 +48,7 @@ void DeviceReadingTransport::Read(ReadOperation operation) {
 
 absl::Status DeviceReadingTransport::ReadDevice(const ReadOperation& operation) {
   ++device_reads_;
-  if (!options_.reading.ok()) return options_.reading;
+  RETURN_IF_ERROR(options_.reading);
   std::vector<std::byte> bytes(operation.bytes);
   {
     MutexLock lock(&registry_->mutex_);
@@ -58,9 +58,8 @@ absl::Status DeviceReadingTransport::ReadDevice(const ReadOperation& operation) 
     if (operation.offset > theirs.bytes || operation.bytes > theirs.bytes - operation.offset) {
       return absl::InvalidArgumentError("outside the memory");
     }
-    const absl::Status status =
-        CopyNow(*theirs.device, bytes.data(), theirs.data + operation.offset, operation.bytes);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        CopyNow(*theirs.device, bytes.data(), theirs.data + operation.offset, operation.bytes));
   }
   for (const auto& [key, ours] : own_) {
     if (operation.local >= ours.data && operation.local < ours.data + ours.bytes) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
@@ -44,13 +45,11 @@ absl::Status DeviceStaging::TryStage(const StageNote& note) {
         " into slot ", note.slot, " of ", kSlots, " of ", kSlotBytes, " bytes"));
   }
   if (copies_ == nullptr) {
-    auto copies = DeviceCopies::Create(runtime_);
-    if (!copies.ok()) return copies.status();
-    copies_ = *std::move(copies);
+    ASSIGN_OR_RETURN(auto copies, DeviceCopies::Create(runtime_));
+    copies_ = std::move(copies);
   }
-  const auto found = FindReader(note);
-  if (!found.ok()) return found.status();
-  Reader& reader = **found;
+  ASSIGN_OR_RETURN(const auto found, FindReader(note));
+  Reader& reader = *found;
   if (reader.under_way >= kMostUnderWay) {
     return absl::ResourceExhaustedError(
         absl::StrCat(reader.under_way, " stagings of this reader are under way"));
@@ -67,28 +66,26 @@ absl::Status DeviceStaging::TryStage(const StageNote& note) {
 absl::StatusOr<DeviceStaging::Reader*> DeviceStaging::FindReader(const StageNote& note) {
   const auto known = readers_.find(note.reader);
   if (known != readers_.end()) return &known->second;
-  const auto peer = inner_->Connect(note.address);
-  if (!peer.ok()) return peer.status();
+  ASSIGN_OR_RETURN(const auto peer, inner_->Connect(note.address));
   auto slots = readers_.size() < kReaders ? NewSlots() : SlotsOfOneThatIsGone();
   if (!slots.ok()) {
-    inner_->Disconnect(*peer);
+    inner_->Disconnect(peer);
     return slots.status();
   }
   Reader reader;
   reader.slots = *std::move(slots);
-  reader.peer = *peer;
+  reader.peer = peer;
   reader.address = note.address;
   return &readers_.emplace(note.reader, std::move(reader)).first->second;
 }
 
 absl::StatusOr<DeviceStaging::Slots> DeviceStaging::NewSlots() {
-  auto memory = inner_->Allocate(kSlots * kSlotBytes);
-  if (!memory.ok()) return memory.status();
-  const absl::Status pinned = runtime_->PinHost(memory->data, memory->bytes);
+  ASSIGN_OR_RETURN(auto memory, inner_->Allocate(kSlots * kSlotBytes));
+  const absl::Status pinned = runtime_->PinHost(memory.data, memory.bytes);
   if (!pinned.ok()) {
     Log(Severity::kWarning, "kv_staging_not_pinned", {{"why", pinned.message()}});
   }
-  return Slots{*std::move(memory), pinned.ok()};
+  return Slots{std::move(memory), pinned.ok()};
 }
 
 absl::StatusOr<DeviceStaging::Slots> DeviceStaging::SlotsOfOneThatIsGone() {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "kv_transfer/bounced_reads.h"
 #include "kv_transfer/device_copies.h"
 #include "kv_transfer/device_pool_key.h"
@@ -115,9 +116,8 @@ class DeviceTransport : public Transport {
 };
 
 absl::Status DeviceTransport::Start() {
-  auto copies = DeviceCopies::Create(runtime_);
-  if (!copies.ok()) return copies.status();
-  copies_ = *std::move(copies);
+  ASSIGN_OR_RETURN(auto copies, DeviceCopies::Create(runtime_));
+  copies_ = std::move(copies);
   inner_->SetNoteHandler([this](absl::string_view note) { OnNote(note); });
   return absl::OkStatus();
 }
@@ -150,12 +150,11 @@ DeviceTransport::~DeviceTransport() {
 
 absl::StatusOr<TransportMemory> DeviceTransport::AllocatePool(size_t bytes) {
   if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
-  const auto data = runtime_->Allocate(bytes, true);
-  if (!data.ok()) return data.status();
-  absl::Status zeroed = runtime_->Fill(*data, 0, bytes, copies_->stream());
+  ASSIGN_OR_RETURN(const auto data, runtime_->Allocate(bytes, true));
+  absl::Status zeroed = runtime_->Fill(data, 0, bytes, copies_->stream());
   zeroed.Update(runtime_->Synchronize(copies_->stream()));
   if (!zeroed.ok()) {
-    runtime_->Free(*data);
+    runtime_->Free(data);
     return zeroed;
   }
   DevicePoolKey key;
@@ -163,18 +162,18 @@ absl::StatusOr<TransportMemory> DeviceTransport::AllocatePool(size_t bytes) {
   key.device = runtime_->info().id;
   key.pool = static_cast<uint32_t>(pools_.size());
   key.bytes = bytes;
-  const auto handle = runtime_->ExportMemory(*data);
+  const auto handle = runtime_->ExportMemory(data);
   if (handle.ok()) {
     key.handle = *handle;
   } else {
     Log(Severity::kWarning, "kv_pool_not_exported", {{"why", handle.status().message()}});
   }
   if (path_ == DevicePath::kAuto || path_ == DevicePath::kDirect) {
-    const auto direct = inner_->RegisterDeviceMemory(*data, bytes);
+    const auto direct = inner_->RegisterDeviceMemory(data, bytes);
     direct_ = direct.status();
     if (direct.ok()) key.direct = direct->key;
     if (!direct.ok() && path_ == DevicePath::kDirect) {
-      runtime_->Free(*data);
+      runtime_->Free(data);
       return direct.status();
     }
     Log(Severity::kInfo, "kv_device_memory",
@@ -182,8 +181,8 @@ absl::StatusOr<TransportMemory> DeviceTransport::AllocatePool(size_t bytes) {
          {"registered", direct.ok() ? absl::StrCat("with ", inner_->name()) : "no"},
          {"why", direct.ok() ? "it reads device memory" : direct.status().message()}});
   }
-  staging_->AddPool(*data, bytes);
-  pools_.push_back({*data, bytes, EncodeDevicePoolKey(key), true});
+  staging_->AddPool(data, bytes);
+  pools_.push_back({data, bytes, EncodeDevicePoolKey(key), true});
   return pools_.back();
 }
 
@@ -198,33 +197,31 @@ absl::StatusOr<PeerId> DeviceTransport::Connect(absl::string_view address) {
   if (inner.empty()) {
     return absl::InvalidArgumentError("not an address of a transport of device memory");
   }
-  const auto id = inner_->Connect(inner);
-  if (!id.ok()) return id.status();
-  peers_.try_emplace(*id);
-  return *id;
+  ASSIGN_OR_RETURN(const auto id, inner_->Connect(inner));
+  peers_.try_emplace(id);
+  return id;
 }
 
 absl::StatusOr<DevicePool*> DeviceTransport::OpenPool(PeerId id, Peer* peer,
                                                       absl::string_view key) {
   const auto known = peer->pools.find(key);
   if (known != peer->pools.end()) return &known->second;
-  const auto decoded = DecodeDevicePoolKey(key);
-  if (!decoded.ok()) return decoded.status();
-  auto pool = OpenDevicePool(*decoded, {runtime_, node_, inner_->name(), direct_}, path_);
-  if (!pool.ok()) return pool.status();
+  ASSIGN_OR_RETURN(const auto decoded, DecodeDevicePoolKey(key));
+  ASSIGN_OR_RETURN(auto pool,
+                   OpenDevicePool(decoded, {runtime_, node_, inner_->name(), direct_}, path_));
   Log(Severity::kInfo, "kv_device_path",
       {{"peer", id},
-       {"device", decoded->device},
-       {"path", pool->path == DevicePath::kIpc      ? absl::StrCat("cuda ipc, ", pool->link)
-                : pool->path == DevicePath::kDirect ? absl::StrCat("direct, ", inner_->name())
-                                                    : "bounced through host memory"},
-       {"why", pool->why.empty() ? "the first choice" : pool->why}});
-  if (pool->imported != nullptr && peer->import_id == 0) {
+       {"device", decoded.device},
+       {"path", pool.path == DevicePath::kIpc      ? absl::StrCat("cuda ipc, ", pool.link)
+                : pool.path == DevicePath::kDirect ? absl::StrCat("direct, ", inner_->name())
+                                                   : "bounced through host memory"},
+       {"why", pool.why.empty() ? "the first choice" : pool.why}});
+  if (pool.imported != nullptr && peer->import_id == 0) {
     peer->import_id = RandomU64() | 1;
     // A note that does not go costs its owner no more than what kLastWaits is there for.
     inner_->SendNote(id, EncodeMapped({peer->import_id, true, inner_->address()})).IgnoreError();
   }
-  return &peer->pools.emplace(std::string(key), *std::move(pool)).first->second;
+  return &peer->pools.emplace(std::string(key), std::move(pool)).first->second;
 }
 
 void DeviceTransport::Read(ReadOperation operation) {
@@ -499,8 +496,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateDeviceTransport(std::unique_ptr
                                                                  DeviceRuntime* runtime,
                                                                  DevicePath path) {
   auto transport = std::make_unique<DeviceTransport>(std::move(inner), runtime, path);
-  const absl::Status started = transport->Start();
-  if (!started.ok()) return started;
+  RETURN_IF_ERROR(transport->Start());
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "kv_transfer/memory_budget.h"
 
 namespace baton {
@@ -83,8 +84,7 @@ class InProcessTransport : public Transport {
 
   absl::StatusOr<TransportMemory> Allocate(size_t bytes) override {
     if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
-    const absl::Status fits = CheckMemoryFor(bytes);
-    if (!fits.ok()) return fits;
+    RETURN_IF_ERROR(CheckMemoryFor(bytes));
     auto region = std::make_shared<Region>(bytes);
     if (region->data == nullptr) {
       return absl::ResourceExhaustedError(

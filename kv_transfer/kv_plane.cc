@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/page_in.h"
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "kv_transfer/device_checksums.h"
 #include "kv_transfer/memory_budget.h"
 
@@ -78,9 +79,8 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
                      " bytes over ", transport->name(), ": ", pool.status().message()));
   }
   plane->pool_ = *std::move(pool);
-  auto meta = transport->Allocate(plane->meta().Bytes());
-  if (!meta.ok()) return meta.status();
-  plane->meta_ = *std::move(meta);
+  ASSIGN_OR_RETURN(auto meta, transport->Allocate(plane->meta().Bytes()));
+  plane->meta_ = std::move(meta);
   if (plane->options_.page_in) {
     if (absl::Status status = plane->PageIn(); !status.ok()) {
       return absl::Status(status.code(),
@@ -88,8 +88,8 @@ absl::StatusOr<std::unique_ptr<KvPlane>> KvPlane::Create(Transport* transport, O
                                        options.layout.BlockBytes(), " bytes: ", status.message()));
     }
   }
-  if (absl::Status status = plane->MakeChecksums(); !status.ok()) return status;
-  if (absl::Status status = plane->WritePattern(); !status.ok()) return status;
+  RETURN_IF_ERROR(plane->MakeChecksums());
+  RETURN_IF_ERROR(plane->WritePattern());
   transport->SetNoteHandler([plane = plane.get()](absl::string_view note) {
     if (plane->inbox_.size() >= kInboxNotes) {
       plane->CountMalformed();
@@ -115,7 +115,7 @@ absl::Status KvPlane::PageIn() {
           // Another process may take memory at the same time: the kernel would kill one of them.
           return CheckMemoryFor(total - before - done);
         });
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     before += memory->bytes;
   }
   return absl::OkStatus();
@@ -130,10 +130,10 @@ absl::Status KvPlane::MakeChecksums() {
     return absl::InvalidArgumentError(
         absl::StrCat("the pool over ", transport_->name(), " needs a device and its checksums"));
   }
-  auto checksums = CreateDeviceKvChecksums(options_.device, options_.checksum_kernel, pool_.data,
-                                           options_.layout);
-  if (!checksums.ok()) return checksums.status();
-  checksums_ = *std::move(checksums);
+  ASSIGN_OR_RETURN(auto checksums,
+                   CreateDeviceKvChecksums(options_.device, options_.checksum_kernel, pool_.data,
+                                           options_.layout));
+  checksums_ = std::move(checksums);
   return absl::OkStatus();
 }
 
@@ -145,10 +145,9 @@ absl::Status KvPlane::WritePattern() {
   }
   std::vector<std::byte> pattern(KvMeta::kPatternBytes);
   KvMeta::WritePattern(options_.epoch, pattern.data());
-  auto stream = options_.device->CreateStream(StreamKind::kCopy);
-  if (!stream.ok()) return stream.status();
-  absl::Status status = options_.device->Copy(to, pattern.data(), pattern.size(), **stream);
-  status.Update(options_.device->Synchronize(**stream));
+  ASSIGN_OR_RETURN(auto stream, options_.device->CreateStream(StreamKind::kCopy));
+  absl::Status status = options_.device->Copy(to, pattern.data(), pattern.size(), *stream);
+  status.Update(options_.device->Synchronize(*stream));
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "kv_transfer/byte_packer.h"
 
 namespace baton {
@@ -50,8 +51,7 @@ absl::StatusOr<TransportMemory> RemoteTransport::Allocate(size_t bytes, bool poo
   out.Put<bool>(pool);
   const std::string answer = Ask(out.Take());
   ByteUnpacker in(answer);
-  const absl::Status status = GetStatus(&in);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(GetStatus(&in));
   TransportMemory memory;
   memory.bytes = bytes;
   memory.key = std::string(in.GetString());
@@ -67,8 +67,7 @@ absl::StatusOr<PeerId> RemoteTransport::Connect(absl::string_view address) {
   out.PutString(address);
   const std::string answer = Ask(out.Take());
   ByteUnpacker in(answer);
-  const absl::Status status = GetStatus(&in);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(GetStatus(&in));
   return in.Get<PeerId>();
 }
 
@@ -83,8 +82,7 @@ absl::StatusOr<std::string> RemoteTransport::Link(PeerId peer) {
   out.Put(peer);
   const std::string answer = Ask(out.Take());
   ByteUnpacker in(answer);
-  const absl::Status status = GetStatus(&in);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(GetStatus(&in));
   return std::string(in.GetString());
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_runtime.h"
@@ -114,9 +115,8 @@ TransportPair BetweenProcesses(std::shared_ptr<DeviceRuntime> reader, const std:
 absl::Status GpuIsThere() { return CreateCudaRuntime(0).status(); }
 // Whether UCX reads memory of a GPU here.
 absl::Status UcxReadsGpus() {
-  const auto device = CreateCudaRuntime(0);
-  if (!device.ok()) return device.status();
-  auto transport = CreateDeviceTransport(MakeUcxForDevices()(), device->get(), DevicePath::kDirect);
+  ASSIGN_OR_RETURN(const auto device, CreateCudaRuntime(0));
+  auto transport = CreateDeviceTransport(MakeUcxForDevices()(), device.get(), DevicePath::kDirect);
   return transport.ok() ? (*transport)->AllocatePool(4096).status() : transport.status();
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 #include "kv_transfer/byte_packer.h"
 #include "kv_transfer/ucx_link.h"
 #include "kv_transfer/ucx_settings.h"
@@ -82,7 +83,7 @@ void UcxConnection::OnNoteSent(void* request, ucs_status_t status, void* arg) {
 }
 
 absl::Status UcxConnection::SendNote(absl::string_view bytes) {
-  if (!failure_.ok()) return failure_;
+  RETURN_IF_ERROR(failure_);
   if (notes_under_way_ >= Transport::kMaxNotesUnderWay) {
     return absl::ResourceExhaustedError(
         absl::StrCat(Transport::kMaxNotesUnderWay, " notes wait for this peer"));
@@ -311,7 +312,7 @@ void UcxConnection::FinishClose() {
 }
 
 absl::StatusOr<std::string> UcxConnection::Link() {
-  if (!failure_.ok()) return failure_;
+  RETURN_IF_ERROR(failure_);
   if (!used_) return absl::UnavailableError("nothing has gone to this peer yet");
   bool mapped = true;
   for (const auto& [bytes, key] : keys_) {

@@ -23,6 +23,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 #include "kv_transfer/port_range.h"
 #include "kv_transfer/ucx_devices.h"
 
@@ -124,14 +125,13 @@ bool IsFreePort(int port) {
 // Where every port of its range is taken, UCX 1.13 tries them for ever. TcpGreetings takes one
 // more.
 absl::Status CheckPorts(const std::string& ports, bool tcp) {
-  const auto range = PortRange::Parse(ports);
-  if (!range.ok()) return range.status();
-  if (range->any() || !tcp) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto range, PortRange::Parse(ports));
+  if (range.any() || !tcp) return absl::OkStatus();
   int free = 0;
-  for (int port = range->first; port <= range->last; ++port) {
+  for (int port = range.first; port <= range.last; ++port) {
     if (IsFreePort(port) && ++free == 2) return absl::OkStatus();
   }
-  return range->Taken();
+  return range.Taken();
 }
 
 }  // namespace
@@ -167,7 +167,7 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
                        absl::StrContains(effective, "posix") || absl::StrContains(effective, "sm");
   absl::Status checked = CheckDevices(options.net_devices, has_tcp);
   if (checked.ok()) checked = CheckPorts(options.ports, has_tcp);
-  if (!checked.ok()) return checked;
+  RETURN_IF_ERROR(checked);
   // What UCX calls a setting here is not what its environment variable is called where it belongs
   // to a transport; a name that fits none is only warned of, once a worker is made.
   struct Setting {

@@ -9,6 +9,7 @@
 #include <ucp/api/ucp.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "kv_transfer/ended_reads.h"
 #include "kv_transfer/port_range.h"
@@ -95,20 +96,18 @@ class UcxTransport : public Transport {
 };
 
 absl::Status UcxTransport::Start(const UcxOptions& options) {
-  auto worker =
-      UcxWorker::Create(options, [this](absl::string_view note) { notes_.emplace_back(note); });
-  if (!worker.ok()) return worker.status();
-  worker_ = *std::move(worker);
+  ASSIGN_OR_RETURN(auto worker, UcxWorker::Create(options, [this](absl::string_view note) {
+                     notes_.emplace_back(note);
+                   }));
+  worker_ = std::move(worker);
   address_.worker = worker_->address();
   address_.sysv = worker_->Has("sysv");
   address_.posix = worker_->Has("posix");
   NameThisMachine(&address_);
   if (worker_->listens_at().empty()) return absl::OkStatus();
-  const auto ports = PortRange::Parse(options.ports);
-  if (!ports.ok()) return ports.status();
-  auto greetings = TcpGreetings::Listen(worker_->listens_at(), *ports);
-  if (!greetings.ok()) return greetings.status();
-  greetings_ = *std::move(greetings);
+  ASSIGN_OR_RETURN(const auto ports, PortRange::Parse(options.ports));
+  ASSIGN_OR_RETURN(auto greetings, TcpGreetings::Listen(worker_->listens_at(), ports));
+  greetings_ = std::move(greetings);
   address_.greeted_as = greetings_->id();
   address_.tcp = greetings_->places();
   return absl::OkStatus();
@@ -133,27 +132,24 @@ UcxTransport::~UcxTransport() {
 }
 
 absl::StatusOr<PeerId> UcxTransport::Connect(absl::string_view address) {
-  const auto peer = UnpackUcxAddress(address);
-  if (!peer.ok()) return peer.status();
-  const std::vector<TcpWay> ways = TcpWays(address_, *peer);
+  ASSIGN_OR_RETURN(const auto peer, UnpackUcxAddress(address));
+  const std::vector<TcpWay> ways = TcpWays(address_, peer);
   if (ways.empty()) {
-    const absl::Status made = MakeConnection(next_peer_, peer->worker);
-    if (!made.ok()) return made;
+    RETURN_IF_ERROR(MakeConnection(next_peer_, peer.worker));
     return next_peer_++;
   }
   const PeerId id = next_peer_++;
   GreetedPeer& greeted = greeted_[id];
-  greeted.worker = peer->worker;
+  greeted.worker = peer.worker;
   greeted.question =
-      greetings_->Ask(peer->greeted_as, ways, SteadyNow(),
+      greetings_->Ask(peer.greeted_as, ways, SteadyNow(),
                       [this, id](absl::Status status) { EndGreeting(id, std::move(status)); });
   return id;
 }
 
 absl::Status UcxTransport::MakeConnection(PeerId id, absl::string_view worker) {
-  auto connection = UcxConnection::Create(worker, worker_.get(), &ended_);
-  if (!connection.ok()) return connection.status();
-  peers_[id] = *std::move(connection);
+  ASSIGN_OR_RETURN(auto connection, UcxConnection::Create(worker, worker_.get(), &ended_));
+  peers_[id] = std::move(connection);
   return absl::OkStatus();
 }
 
@@ -201,7 +197,7 @@ absl::Status UcxTransport::SendNote(PeerId id, absl::string_view bytes) {
         absl::StrCat("a note of ", bytes.size(), " bytes; the limit is ", kMaxNoteBytes));
   }
   if (GreetedPeer* greeted = FindGreeted(id)) {
-    if (!greeted->failure.ok()) return greeted->failure;
+    RETURN_IF_ERROR(greeted->failure);
     if (greeted->notes.size() >= kMaxNotesUnderWay) {
       return absl::ResourceExhaustedError(
           absl::StrCat(kMaxNotesUnderWay, " notes wait for this peer"));
@@ -322,8 +318,7 @@ absl::StatusOr<std::string> UcxTransport::Link(PeerId id) {
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const UcxOptions& options) {
   auto transport = std::make_unique<UcxTransport>();
-  const absl::Status started = transport->Start(options);
-  if (!started.ok()) return started;
+  RETURN_IF_ERROR(transport->Start(options));
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/base/usable_memory.h"
 #include "kv_transfer/byte_packer.h"
 #include "kv_transfer/listening_sockets.h"
@@ -70,21 +71,20 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(
   worker->note_ = std::move(note);
   absl::Status status = worker->Start(options);
   if (status.ok()) status = worker->ReadAddress();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   return worker;
 }
 
 absl::Status UcxWorker::Start(const UcxOptions& options) {
   TameUcx();
-  const auto config = UcxSettings(options);
-  if (!config.ok()) return config.status();
+  ASSIGN_OR_RETURN(const auto config, UcxSettings(options));
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "baton";
   UcxWordsHeld words;  // else they would be the first line of a failure
-  ucs_status_t status = ucp_init(&params, *config, &context_);
-  ucp_config_release(*config);
+  ucs_status_t status = ucp_init(&params, config, &context_);
+  ucp_config_release(config);
   if (status != UCS_OK) {
     context_ = nullptr;
     return absl::InvalidArgumentError(absl::StrCat(
@@ -174,8 +174,7 @@ ucs_status_t UcxWorker::OnNote(void* self, const void*, size_t header_bytes, voi
 
 absl::StatusOr<TransportMemory> UcxWorker::Allocate(size_t bytes) {
   if (bytes == 0) return absl::InvalidArgumentError("no bytes asked for");
-  const absl::Status fits = CheckMemoryFor(bytes);
-  if (!fits.ok()) return fits;
+  RETURN_IF_ERROR(CheckMemoryFor(bytes));
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                       UCP_MEM_MAP_PARAM_FIELD_FLAGS;
@@ -197,9 +196,8 @@ absl::StatusOr<TransportMemory> UcxWorker::Allocate(size_t bytes) {
   const uintptr_t start = reinterpret_cast<uintptr_t>(attributes.address);
   BATON_CHECK(start % 4096 == 0) << start;
   auto* const begin = static_cast<std::byte*>(attributes.address);
-  auto key = KeyOf(handle, begin, bytes);
-  if (!key.ok()) return key.status();
-  return TransportMemory{begin, bytes, *std::move(key)};
+  ASSIGN_OR_RETURN(auto key, KeyOf(handle, begin, bytes));
+  return TransportMemory{begin, bytes, std::move(key)};
 }
 
 absl::StatusOr<std::string> UcxWorker::KeyOf(ucp_mem_h memory, const std::byte* begin,
@@ -217,8 +215,7 @@ absl::StatusOr<std::string> UcxWorker::KeyOf(ucp_mem_h memory, const std::byte* 
 }
 
 absl::StatusOr<TransportMemory> UcxWorker::Register(std::byte* device_memory, size_t bytes) {
-  const absl::Status reads = UcxReadsDevices(UcxMemoryTypesOf(context_), has_);
-  if (!reads.ok()) return reads;
+  RETURN_IF_ERROR(UcxReadsDevices(UcxMemoryTypesOf(context_), has_));
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                       UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
@@ -232,9 +229,8 @@ absl::StatusOr<TransportMemory> UcxWorker::Register(std::byte* device_memory, si
                     absl::StrCat("registering ", bytes, " bytes of device memory"), status);
   }
   memory_.push_back(handle);
-  auto key = KeyOf(handle, device_memory, bytes);
-  if (!key.ok()) return key.status();
-  on_device_.push_back({device_memory, bytes, *std::move(key), true});
+  ASSIGN_OR_RETURN(auto key, KeyOf(handle, device_memory, bytes));
+  on_device_.push_back({device_memory, bytes, std::move(key), true});
   return on_device_.back();
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/stream_writer.h"
@@ -27,9 +28,8 @@ absl::StatusOr<PrefillJob> JobFromProto(const v1::PrefillRequest& request) {
                                                    request.token_ids_size(), " tokens"));
   }
   job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
-  absl::StatusOr<SamplingOptions> sampling = ResolvedSampling(request.sampling());
-  if (!sampling.ok()) return sampling.status();
-  job.sampling = *std::move(sampling);
+  ASSIGN_OR_RETURN(SamplingOptions sampling, ResolvedSampling(request.sampling()));
+  job.sampling = std::move(sampling);
   job.sampling.answer_index = request.answer_index();
   job.arrival = SteadyNow();
   return job;

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/inbox.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 #include "common/engine/engine.h"
 #include "common/engine/handover_note.h"
 #include "common/kv_cache/block_pool.h"
@@ -177,7 +178,7 @@ absl::Status PrefillWorker::Core::Check(const PrefillJob& job) const {
 }
 
 absl::StatusOr<PrefillWorker::JobId> PrefillWorker::Core::Submit(PrefillJob job, Update update) {
-  if (absl::Status status = Check(job); !status.ok()) return status;
+  RETURN_IF_ERROR(Check(job));
   if (draining_) return absl::UnavailableError("prefill worker is draining");
   if (waiting_.fetch_add(1) >= options_.max_queue) {
     --waiting_;
@@ -505,10 +506,10 @@ absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Create(
         " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
         " bytes each); the pool has ", kv.blocks));
   }
-  auto engine = Engine::Create(model, backend, {plane->pool(), kv.layout}, MostInAStep(options));
-  if (!engine.ok()) return engine.status();
+  ASSIGN_OR_RETURN(auto engine, Engine::Create(model, backend, {plane->pool(), kv.layout},
+                                               MostInAStep(options)));
   return std::unique_ptr<PrefillWorker>(new PrefillWorker(std::make_unique<Core>(
-      std::move(options), model, plane, publisher, std::move(on_kv_thread), *std::move(engine))));
+      std::move(options), model, plane, publisher, std::move(on_kv_thread), std::move(engine))));
 }
 
 PrefillWorker::PrefillWorker(std::unique_ptr<Core> core) : core_(std::move(core)) {}

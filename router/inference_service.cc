@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/raw_request.h"
 #include "common/rpc/status.h"
@@ -139,8 +140,8 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
 }
 
 absl::StatusOr<v1::TokenizeResponse> InferenceService::Answer(const v1::TokenizeRequest& request) {
-  if (absl::Status s = CheckModelName(request.model(), model_); !s.ok()) return s;
-  if (absl::Status s = CheckTextSize("text", request.text(), limits_); !s.ok()) return s;
+  RETURN_IF_ERROR(CheckModelName(request.model(), model_));
+  RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits_));
   const EncodeOptions options = {
       .parse_special = request.parse_special(),
       .add_special = !request.has_add_special() || request.add_special()};
@@ -158,7 +159,7 @@ absl::StatusOr<v1::TokenizeResponse> InferenceService::Answer(const v1::Tokenize
 
 absl::StatusOr<v1::DetokenizeResponse> InferenceService::Answer(
     const v1::DetokenizeRequest& request) {
-  if (absl::Status s = CheckModelName(request.model(), model_); !s.ok()) return s;
+  RETURN_IF_ERROR(CheckModelName(request.model(), model_));
   if (static_cast<size_t>(request.token_ids_size()) > limits_.text_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("token_ids has ", request.token_ids_size(),
                                                    " ids; this router takes up to ",

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -28,7 +29,7 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& req
   std::vector<TokenId> tokens;
   if (request.prompt_case() == v1::GenerateRequest::kText) {
     if (request.text().empty()) return absl::InvalidArgumentError("text is empty");
-    if (absl::Status s = CheckTextSize("text", request.text(), limits); !s.ok()) return s;
+    RETURN_IF_ERROR(CheckTextSize("text", request.text(), limits));
     absl::StatusOr<std::vector<TokenId>> encoded = model.tokenizer->Encode(
         request.text(), {.parse_special = request.parse_special(),
                          .add_special = !request.has_add_special() || request.add_special()});
@@ -118,14 +119,14 @@ absl::Status CheckIds(const SamplingOptions& sampling, int vocab) {
         absl::StrCat(field, " has ", id, "; the vocabulary has ids 0 to ", vocab - 1));
   };
   for (const TokenId id : sampling.stop_tokens) {
-    if (absl::Status s = check("stop_token_ids", id); !s.ok()) return s;
+    RETURN_IF_ERROR(check("stop_token_ids", id));
   }
   for (const auto& [id, bias] : sampling.logit_bias) {
-    if (absl::Status s = check("logit_bias", id); !s.ok()) return s;
+    RETURN_IF_ERROR(check("logit_bias", id));
   }
   for (const std::vector<TokenId>& word : sampling.bad_words) {
     for (const TokenId id : word) {
-      if (absl::Status s = check("bad_word_ids", id); !s.ok()) return s;
+      RETURN_IF_ERROR(check("bad_word_ids", id));
     }
   }
   return absl::OkStatus();
@@ -166,12 +167,12 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                                    " bytes; at most ", kMaxIdBytes));
   }
   checked.request_id = request.request_id().empty() ? NewRequestId() : request.request_id();
-  if (absl::Status s = CheckModelName(request.model(), model); !s.ok()) return s;
+  RETURN_IF_ERROR(CheckModelName(request.model(), model));
   const v1::SamplingParams& params = request.sampling();
   for (const absl::Status& s :
        {CheckStrings("stop", params.stop(), kMaxStops, kMaxStopBytes),
         CheckStrings("bad_words", params.bad_words(), kMaxBadWords, kMaxBadWordBytes)}) {
-    if (!s.ok()) return s;
+    RETURN_IF_ERROR(s);
   }
   checked.stop.assign(params.stop().begin(), params.stop().end());
   if (!v1::ServingMode_IsValid(request.mode())) {
@@ -180,9 +181,8 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
         "; it takes 1 (disaggregated), 2 (colocated), 3 (auto), or 0 for the router's own"));
   }
   checked.mode = request.mode();
-  const absl::StatusOr<LatencyTargets> slo = SloFromProto(request.slo());
-  if (!slo.ok()) return slo.status();
-  checked.slo = *slo;
+  ASSIGN_OR_RETURN(const LatencyTargets slo, SloFromProto(request.slo()));
+  checked.slo = slo;
 
   const GenerationDefaults& generation = model.config.generation;
   const SamplingOptions defaults = {.temperature = generation.temperature,
@@ -194,14 +194,10 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                     .stop_tokens = generation.end_tokens,
                                     .repetition_penalty = generation.repetition_penalty,
                                     .bad_words = generation.bad_words};
-  absl::StatusOr<SamplingOptions> sampling = SamplingFromProto(params, defaults);
-  if (!sampling.ok()) return sampling.status();
-  if (absl::Status s = CheckIds(*sampling, model.config.vocab); !s.ok()) return s;
-  if (absl::Status s = AddBadWords(params.bad_words(), *model.tokenizer, &sampling->bad_words);
-      !s.ok()) {
-    return s;
-  }
-  checked.sampling = *std::move(sampling);
+  ASSIGN_OR_RETURN(SamplingOptions sampling, SamplingFromProto(params, defaults));
+  RETURN_IF_ERROR(CheckIds(sampling, model.config.vocab));
+  RETURN_IF_ERROR(AddBadWords(params.bad_words(), *model.tokenizer, &sampling.bad_words));
+  checked.sampling = std::move(sampling);
   if (params.has_n()) {
     if (params.n() < 1 || params.n() > kMaxAnswers) {
       return absl::InvalidArgumentError(
@@ -210,9 +206,8 @@ absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
     checked.answers = static_cast<int>(params.n());
   }
 
-  absl::StatusOr<std::vector<TokenId>> prompt = PromptTokens(request, model, limits);
-  if (!prompt.ok()) return prompt.status();
-  checked.prompt = *std::move(prompt);
+  ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(request, model, limits));
+  checked.prompt = std::move(prompt);
   const int64_t sum = static_cast<int64_t>(checked.prompt.size()) + checked.sampling.max_tokens;
   if (sum > model.config.context) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -30,11 +31,11 @@ v1::SloPhase Longest(std::initializer_list<std::pair<v1::SloPhase, int64_t>> wai
 absl::StatusOr<LatencyTargets> SloFromProto(const v1::Slo& slo) {
   LatencyTargets targets;
   if (slo.has_ttft_ms()) {
-    if (absl::Status s = CheckTarget("ttft_ms", slo.ttft_ms()); !s.ok()) return s;
+    RETURN_IF_ERROR(CheckTarget("ttft_ms", slo.ttft_ms()));
     targets.ttft = absl::Milliseconds(slo.ttft_ms());
   }
   if (slo.has_tpot_ms()) {
-    if (absl::Status s = CheckTarget("tpot_ms", slo.tpot_ms()); !s.ok()) return s;
+    RETURN_IF_ERROR(CheckTarget("tpot_ms", slo.tpot_ms()));
     targets.tpot = absl::Milliseconds(slo.tpot_ms());
   }
   return targets;

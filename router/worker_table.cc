@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/limits.h"
 
 namespace baton {
@@ -91,9 +92,7 @@ absl::StatusOr<Worker*> WorkerTable::Attach(AttachKey attach, const v1::Registra
                                             const std::string& model_name, absl::Time now,
                                             std::vector<WorkerKey>* replaced,
                                             std::vector<AttachKey>* closed) {
-  if (absl::Status status = CheckRegistration(registration, model_name); !status.ok()) {
-    return status;
-  }
+  RETURN_IF_ERROR(CheckRegistration(registration, model_name));
   const ModelIdentity identity = {registration.model_fingerprint(), registration.numerics_id()};
   for (const auto& [key, other] : workers_) {
     if (other.name.address != registration.address() || other.replaced ||

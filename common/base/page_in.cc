@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -49,9 +50,7 @@ absl::Status PageInForWriting(std::byte* data, size_t bytes, const PageInStep& s
   const Pages pages(data, bytes);
   for (uintptr_t at = pages.begin; at < pages.end; at += kWritePiece) {
     if (step) {
-      if (absl::Status status = step(std::min<uint64_t>(at - pages.begin, bytes)); !status.ok()) {
-        return status;
-      }
+      RETURN_IF_ERROR(step(std::min<uint64_t>(at - pages.begin, bytes)));
     }
     const size_t piece = std::min<size_t>(kWritePiece, pages.end - at);
     int error = 0;
@@ -75,9 +74,7 @@ absl::Status PageInForReading(const std::byte* data, size_t bytes, const PageInS
   uintptr_t ahead = pages.begin;
   for (uintptr_t at = pages.begin; at < pages.end; at += kReadPiece) {
     if (step) {
-      if (absl::Status status = step(std::min<uint64_t>(at - pages.begin, bytes)); !status.ok()) {
-        return status;
-      }
+      RETURN_IF_ERROR(step(std::min<uint64_t>(at - pages.begin, bytes)));
     }
     if (ahead < pages.end && ahead < at + kReadAhead / 2) {
       const size_t more = std::min<size_t>(kReadAhead, pages.end - ahead);

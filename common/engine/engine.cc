@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/pulse.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -16,16 +17,15 @@ constexpr int kHostDrawnAtOnce = 8;
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backend* backend,
                                                        const KvView& kv, const StepSize& most) {
-  auto forward = ForwardPass::Create(model, backend, most.rows, most.context);
-  if (!forward.ok()) return forward.status();
-  std::unique_ptr<Engine> engine(new Engine(model, backend, kv, *std::move(forward)));
+  ASSIGN_OR_RETURN(auto forward, ForwardPass::Create(model, backend, most.rows, most.context));
+  std::unique_ptr<Engine> engine(new Engine(model, backend, kv, std::move(forward)));
   const StepLimits limits = most.LimitsFor(model->config(), kv.layout);
-  if (absl::Status s = backend->Reserve(limits); !s.ok()) return s;
+  RETURN_IF_ERROR(backend->Reserve(limits));
   // The host draws for all rows, or for those few that a device does not draw for.
   const int rows = engine->draws_ ? std::min(limits.sequences, kHostDrawnAtOnce) : limits.sequences;
   for (Results& results : engine->results_) {
     const size_t floats = size_t{1} * rows * limits.vocab;
-    if (absl::Status s = engine->Grow(&results, floats); !s.ok()) return s;
+    RETURN_IF_ERROR(engine->Grow(&results, floats));
   }
   return engine;
 }
@@ -69,12 +69,11 @@ absl::Status Engine::Start(const StepPlan& plan) {
         absl::StrCat("item ", i, " of a step that is started has scores"));
   }
   Results& results = ResultsOf(steps_);
-  if (absl::Status s = Gather(plan, /*on_device=*/true, &results); !s.ok()) return s;
-  const auto room = MakeRoom(&results);
-  if (!room.ok()) return room.status();
+  RETURN_IF_ERROR(Gather(plan, /*on_device=*/true, &results));
+  ASSIGN_OR_RETURN(const auto room, MakeRoom(&results));
   ForwardBatch batch = rows_.Batch();
   batch.pulse = pulse_;
-  if (absl::Status s = forward_->Start(batch, kv_, *room); !s.ok()) return s;
+  RETURN_IF_ERROR(forward_->Start(batch, kv_, room));
   ++steps_;
   ++running_;
   return absl::OkStatus();
@@ -85,7 +84,7 @@ absl::StatusOr<Engine::Tokens> Engine::Finish() {
   Results& results = ResultsOf(steps_ - running_);
   const absl::Status finished = forward_->Finish();
   --running_;
-  if (!finished.ok()) return finished;
+  RETURN_IF_ERROR(finished);
   return TokensOf(&results);
 }
 
@@ -98,25 +97,24 @@ absl::StatusOr<Engine::Tokens> Engine::Run(const StepPlan& plan, const LayerDone
   const bool scored = std::any_of(plan.items.begin(), plan.items.end(),
                                   [](const PlanItem& item) { return item.scores != nullptr; });
   if (scored || layer_done || !draws_) return RunAtOnce(plan, layer_done);
-  if (absl::Status s = Start(plan); !s.ok()) return s;
+  RETURN_IF_ERROR(Start(plan));
   return Finish();
 }
 
 absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
                                                  const LayerDone& layer_done) {
   Results& results = results_[0];  // always the same one: its logits may be many
-  if (absl::Status s = Gather(plan, /*on_device=*/false, &results); !s.ok()) return s;
-  const auto room = MakeRoom(&results);
-  if (!room.ok()) return room.status();
+  RETURN_IF_ERROR(Gather(plan, /*on_device=*/false, &results));
+  ASSIGN_OR_RETURN(const auto room, MakeRoom(&results));
   ForwardBatch batch = rows_.Batch();
   batch.pulse = pulse_;
   for (const PlanItem& item : plan.items) batch.more_logits |= item.scores != nullptr;
-  if (absl::Status s = forward_->Run(batch, kv_, room->logits, layer_done); !s.ok()) return s;
+  RETURN_IF_ERROR(forward_->Run(batch, kv_, room.logits, layer_done));
   ++steps_;
   Tokens tokens = TokensOf(&results);
   for (size_t i = 0; batch.more_logits && i < plan.items.size(); ++i) {
     if (plan.items[i].scores == nullptr) continue;
-    if (absl::Status s = Score(plan.items[i], rows_.first_row(i)); !s.ok()) return s;
+    RETURN_IF_ERROR(Score(plan.items[i], rows_.first_row(i)));
   }
   return tokens;
 }
@@ -189,9 +187,8 @@ absl::StatusOr<int> Engine::FollowedRow(const PlanItem& item) {
 
 absl::Status Engine::Grow(Results* results, size_t floats) {
   if (floats <= results->capacity) return absl::OkStatus();
-  auto memory = backend_->AllocateResults(floats);
-  if (!memory.ok()) return memory.status();
-  results->memory = *std::move(memory);
+  ASSIGN_OR_RETURN(auto memory, backend_->AllocateResults(floats));
+  results->memory = std::move(memory);
   results->capacity = floats;
   return absl::OkStatus();
 }
@@ -203,7 +200,7 @@ absl::StatusOr<ForwardResults> Engine::MakeRoom(Results* results) {
     // A batch that grows row by row must not allocate for each.
     const size_t most = static_cast<size_t>(max_rows()) * vocab;
     const size_t capacity = std::max(floats, std::min(2 * results->capacity, most));
-    if (absl::Status s = Grow(results, capacity); !s.ok()) return s;
+    RETURN_IF_ERROR(Grow(results, capacity));
   }
   results->drawn.resize(rows_.drawn_on_device());
   return ForwardResults{.logits = {results->memory.get(), floats},
@@ -250,7 +247,7 @@ absl::Status Engine::Score(const PlanItem& item, int first_row) {
     rows.resize(std::min(kScoredAtOnce, end - position));
     std::iota(rows.begin(), rows.end(), first_row + position - item.first_position);
     const auto logits = absl::MakeSpan(few_logits_).subspan(0, rows.size() * vocab);
-    if (absl::Status s = forward_->MoreLogits(rows, logits); !s.ok()) return s;
+    RETURN_IF_ERROR(forward_->MoreLogits(rows, logits));
     for (size_t i = 0; i < rows.size() && scores.status.ok(); ++i) {
       const int scored = position + static_cast<int>(i) + 1;
       auto token = sampler_.Score(logits.subspan(i * vocab, vocab), scores.prompt[scored], scored,

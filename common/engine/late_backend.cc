@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -140,7 +141,7 @@ absl::Status LateBackend::FinishStep() {
 absl::Status LateBackend::RunOldest() {
   Step& step = *running_.front();
   while (step.next < step.ops.size()) {
-    if (absl::Status s = step.ops[step.next++](); !s.ok()) return s;
+    RETURN_IF_ERROR(step.ops[step.next++]());
   }
   return absl::OkStatus();
 }
@@ -149,7 +150,7 @@ absl::Status LateBackend::RunOldest() {
 absl::Status LateBackend::RunSome(size_t ops) {
   for (const auto& step : running_) {
     for (; ops > 0 && step->next < step->ops.size(); --ops) {
-      if (absl::Status s = step->ops[step->next++](); !s.ok()) return s;
+      RETURN_IF_ERROR(step->ops[step->next++]());
     }
   }
   return absl::OkStatus();
@@ -160,7 +161,7 @@ absl::Status LateBackend::Then(std::function<absl::Status()> op) {
     recorded_->ops.push_back(std::move(op));
     return absl::OkStatus();
   }
-  if (absl::Status s = Synchronize(); !s.ok()) return s;
+  RETURN_IF_ERROR(Synchronize());
   return op();
 }
 
@@ -222,9 +223,8 @@ absl::Status LateBackend::DrawNow(const Step& step, const LogitsArgs& args) {
   const size_t rows = step.logit_rows.size();
   const size_t vocab = static_cast<size_t>(step.args.vocab);
   std::vector<float> logits(rows * vocab);
-  const absl::Status ran = fake_->Logits(
-      {.in = args.in, .head = args.head, .rows = step.logit_rows, .out = absl::MakeSpan(logits)});
-  if (!ran.ok()) return ran;
+  RETURN_IF_ERROR(fake_->Logits(
+      {.in = args.in, .head = args.head, .rows = step.logit_rows, .out = absl::MakeSpan(logits)}));
   drawn_.assign(rows, 0);
   auto host = step.args.logits.begin();
   auto drawn = step.args.drawn.begin();

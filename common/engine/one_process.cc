@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
@@ -41,9 +42,8 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
     const int missing = (static_cast<int>(computed + rows) + block_tokens - 1) / block_tokens -
                         static_cast<int>(blocks.size());
     if (missing > 0) {
-      auto more = pool->Take(missing);
-      if (!more.ok()) return more.status();
-      blocks.insert(blocks.end(), more->begin(), more->end());
+      ASSIGN_OR_RETURN(auto more, pool->Take(missing));
+      blocks.insert(blocks.end(), more.begin(), more.end());
     }
     // Of the first pass over the prompt, not of one that computes its KV anew.
     const bool wants_scores = sampling.prompt_logprobs && answer.tokens.empty();
@@ -55,13 +55,12 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
                              .history = &history,
                              .scores = wants_scores ? &scores : nullptr,
                              .rope_reach = reach}}};
-    auto sampled = engine->Run(plan);
-    if (!sampled.ok()) return sampled.status();
-    if (!scores.status.ok()) return scores.status;
+    ASSIGN_OR_RETURN(auto sampled, engine->Run(plan));
+    RETURN_IF_ERROR(scores.status);
     computed += rows;
     if (!last) continue;
-    absl::StatusOr<SampledToken>& token = sampled->front();
-    if (!token.ok()) return token.status();
+    absl::StatusOr<SampledToken>& token = sampled.front();
+    RETURN_IF_ERROR(token.status());
     const TokenId id = token->id;
     const auto finish = FinishAt(id, token->position, prompt, sampling, config.context);
     answer.tokens.push_back(*std::move(token));

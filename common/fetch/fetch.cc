@@ -29,6 +29,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 #include "common/fetch/http_client.h"
 #include "nlohmann/json.hpp"
 
@@ -139,15 +140,14 @@ absl::StatusOr<Snapshot> List(const FetchOptions& options) {
                                     ? absl::OkStatus()
                                     : absl::DataLossError("a list of files over 64 MiB");
                        }};
-  const absl::StatusOr<HttpReply> reply = WithRetries(
-      options, "the list of files",
-      [&] {
-        body.clear();
-        return Get(get);
-      },
-      [] { return false; });
-  if (!reply.ok()) return reply.status();
-  if (reply->status != 200) return Refusal(options, *reply);
+  ASSIGN_OR_RETURN(const HttpReply reply, WithRetries(
+                                              options, "the list of files",
+                                              [&] {
+                                                body.clear();
+                                                return Get(get);
+                                              },
+                                              [] { return false; }));
+  if (reply.status != 200) return Refusal(options, reply);
   Snapshot snapshot;
   const json listed = json::parse(body, nullptr, /*allow_exceptions=*/false);
   const auto text = [](const json& object, const char* key) {
@@ -306,12 +306,11 @@ absl::Status Download(const FetchOptions& options, const Snapshot& snapshot, con
                 }});
   };
   while (have < file.size) {
-    const absl::StatusOr<HttpReply> reply =
-        WithRetries(options, file.path, attempt, [&] { return have > before; });
-    if (!reply.ok()) return reply.status();
-    if (reply->status == 416)
+    ASSIGN_OR_RETURN(const HttpReply reply,
+                     WithRetries(options, file.path, attempt, [&] { return have > before; }));
+    if (reply.status == 416)
       return absl::DataLossError(absl::StrCat(file.path, " is shorter at the hub than listed"));
-    if (reply->status != 200 && reply->status != 206) return Refusal(options, *reply);
+    if (reply.status != 200 && reply.status != 206) return Refusal(options, reply);
     if (have == before)
       return absl::DataLossError(
           absl::StrCat(file.path, " ends after ", have, " of ", file.size, " bytes"));
@@ -340,9 +339,8 @@ absl::Status FetchFile(const FetchOptions& options, const Snapshot& snapshot, co
       fs::remove(part);
       continue;
     }
-    absl::StatusOr<std::string> found = HashOf(file, part);
-    if (!found.ok()) return found.status();
-    hash = *std::move(found);
+    ASSIGN_OR_RETURN(std::string found, HashOf(file, part));
+    hash = std::move(found);
     if (hash == wanted) {
       if (std::rename(part.c_str(), path.c_str()) != 0) return Failed("rename", part);
       options.say(absl::StrCat(file.path, ": ", Megabytes(file.size), ", hash as listed"));
@@ -401,12 +399,10 @@ absl::Status Fetch(const FetchOptions& options) {
     }
   }
 
-  const absl::StatusOr<Snapshot> snapshot = List(options);
-  if (!snapshot.ok()) return snapshot.status();
-  const absl::StatusOr<std::vector<HubFile>> files = Choose(options, *snapshot);
-  if (!files.ok()) return files.status();
+  ASSIGN_OR_RETURN(const Snapshot snapshot, List(options));
+  ASSIGN_OR_RETURN(const std::vector<HubFile> files, Choose(options, snapshot));
   int64_t needed = 0;
-  for (const HubFile& file : *files) {
+  for (const HubFile& file : files) {
     const fs::path path = fs::path(options.folder) / file.path;
     if (SizeOf(path) != file.size)
       needed += file.size - std::min(file.size, SizeOf(path.string() + ".part"));
@@ -419,16 +415,16 @@ absl::Status Fetch(const FetchOptions& options) {
           absl::StrCat("'", options.name, "' needs ", Megabytes(needed), " more in ",
                        options.folder, ", which has ", Megabytes(free), " free: a larger volume"));
   }
-  options.say(absl::StrCat("'", options.name, "' at commit ", snapshot->commit, ": ", files->size(),
+  options.say(absl::StrCat("'", options.name, "' at commit ", snapshot.commit, ": ", files.size(),
                            " files, ", Megabytes(needed), " to fetch"));
   json sizes = json::object();
-  for (const HubFile& file : *files) {
-    if (absl::Status status = FetchFile(options, *snapshot, file); !status.ok()) return status;
+  for (const HubFile& file : files) {
+    RETURN_IF_ERROR(FetchFile(options, snapshot, file));
     sizes[file.path] = file.size;
   }
   const json complete = {{"name", options.name},
                          {"revision", options.revision},
-                         {"commit", snapshot->commit},
+                         {"commit", snapshot.commit},
                          {"files", sizes}};
   const fs::path path = fs::path(options.folder) / std::string(kCompleteFile);
   const fs::path part = path.string() + ".part";

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -81,7 +82,7 @@ absl::StatusOr<MetricSample> ParseSample(absl::string_view line) {
   sample.name = TakeName(&line, true);
   if (sample.name.empty()) return absl::InvalidArgumentError("a sample without a name");
   if (absl::ConsumePrefix(&line, "{")) {
-    if (absl::Status status = TakeLabels(&line, &sample.labels); !status.ok()) return status;
+    RETURN_IF_ERROR(TakeLabels(&line, &sample.labels));
   }
   if (!absl::ConsumePrefix(&line, " ") || !ParseValue(line, &sample.value)) {
     return absl::InvalidArgumentError(absl::StrCat("'", line, "' is no value"));
@@ -114,7 +115,7 @@ absl::Status Reader::Take(absl::string_view line) {
 }
 
 absl::Status Reader::TakeHelp(absl::string_view line) {
-  if (absl::Status status = CloseFamily(); !status.ok()) return status;
+  RETURN_IF_ERROR(CloseFamily());
   MetricFamily family;
   family.name = TakeName(&line, true);
   if (family.name.empty() || !absl::ConsumePrefix(&line, " ") || line.empty()) {
@@ -146,30 +147,29 @@ absl::Status Reader::TakeType(absl::string_view line) {
 }
 
 absl::Status Reader::TakeSample(absl::string_view line) {
-  absl::StatusOr<MetricSample> sample = ParseSample(line);
-  if (!sample.ok()) return sample.status();
+  ASSIGN_OR_RETURN(MetricSample sample, ParseSample(line));
   if (page.families.empty() || page.families.back().type.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(sample->name, " without HELP and TYPE"));
+    return absl::InvalidArgumentError(absl::StrCat(sample.name, " without HELP and TYPE"));
   }
   MetricFamily& family = page.families.back();
-  absl::string_view suffix = sample->name;
+  absl::string_view suffix = sample.name;
   const bool histogram = family.type == "histogram";
   if (!absl::ConsumePrefix(&suffix, family.name) ||
       (histogram ? suffix != "_bucket" && suffix != "_sum" && suffix != "_count"
                  : !suffix.empty())) {
     return absl::InvalidArgumentError(
-        absl::StrCat(sample->name, " is no part of ", family.type, " ", family.name));
+        absl::StrCat(sample.name, " is no part of ", family.type, " ", family.name));
   }
-  if (sample->labels.count("le") != (suffix == "_bucket" ? 1 : 0)) {
+  if (sample.labels.count("le") != (suffix == "_bucket" ? 1 : 0)) {
     return absl::InvalidArgumentError(absl::StrCat("label le and bucket go together: ", line));
   }
-  if (family.type == "counter" && !(sample->value >= 0 && std::isfinite(sample->value))) {
+  if (family.type == "counter" && !(sample.value >= 0 && std::isfinite(sample.value))) {
     return absl::InvalidArgumentError(absl::StrCat("a counter that has counted ", line));
   }
-  if (!series_.emplace(sample->name, sample->labels).second) {
+  if (!series_.emplace(sample.name, sample.labels).second) {
     return absl::InvalidArgumentError(absl::StrCat("twice: ", line));
   }
-  family.samples.push_back(*std::move(sample));
+  family.samples.push_back(std::move(sample));
   return absl::OkStatus();
 }
 

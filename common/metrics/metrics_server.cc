@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
 #include "common/base/listen_check.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -163,7 +164,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 }  // namespace
 
 absl::Status MetricsServer::Parts::Listen() {
-  if (absl::Status status = CheckListen(options.listen); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckListen(options.listen));
   beast::error_code error;
   tcp::resolver resolver(io);
   const auto found =
@@ -203,7 +204,7 @@ void MetricsServer::Parts::Accept() {
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Listen(Options options) {
   auto parts = std::make_unique<Parts>(std::move(options));
-  if (absl::Status status = parts->Listen(); !status.ok()) return status;
+  RETURN_IF_ERROR(parts->Listen());
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(parts)));
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/model/folder_advice.h"
 #include "common/model/json_reader.h"
 
@@ -36,7 +37,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
     return checkpoint;
   }
   if (!absl::IsNotFound(file.status())) return file.status();
-  if (auto status = checkpoint.OpenShards(folder); !status.ok()) return status;
+  RETURN_IF_ERROR(checkpoint.OpenShards(folder));
   return checkpoint;
 }
 
@@ -48,9 +49,9 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
     return absl::NotFoundError(absl::StrCat("no weights: neither ", single, " nor ", path_,
                                             " exists; ", missing.message()));
   }
-  if (!index.ok()) return index.status();
+  RETURN_IF_ERROR(index.status());
   const auto weight_map = index->StringMap("weight_map");
-  if (!index->status().ok()) return index->status();
+  RETURN_IF_ERROR(index->status());
 
   std::map<std::string, const SafetensorsFile*> shards;
   for (const auto& [name, shard_name] : weight_map) {
@@ -67,7 +68,7 @@ absl::Status Checkpoint::OpenShards(const std::string& folder) {
         return absl::NotFoundError(
             absl::StrCat(file.status().message(), "; ", path_, " names it: fetch the model again"));
       }
-      if (!file.ok()) return file.status();
+      RETURN_IF_ERROR(file.status());
       shard->second = file->get();
       files_.push_back(*std::move(file));
     }
@@ -95,7 +96,7 @@ DType Checkpoint::MatrixType() const {
 
 absl::Status Checkpoint::CheckUnchanged() const {
   for (const auto& file : files_) {
-    if (auto status = file->CheckUnchanged(); !status.ok()) return status;
+    RETURN_IF_ERROR(file->CheckUnchanged());
   }
   return absl::OkStatus();
 }

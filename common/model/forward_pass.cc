@@ -5,13 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/pulse.h"
+#include "common/base/status_macros.h"
 #include "common/model/model.h"
 
 namespace baton {
 namespace {
-
-#define RETURN_IF_ERROR(expression) \
-  if (absl::Status status_ = (expression); !status_.ok()) return status_
 
 // The first `rows` rows.
 Tensor First(Tensor tensor, int rows) {
@@ -282,9 +280,8 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
     RETURN_IF_ERROR(WriteKv(step, layer));
     if (step.pulse != nullptr) step.pulse->Beat();
     if (layer_done) {
-      auto written = backend_->Record();
-      if (!written.ok()) return written.status();
-      layer_done(layer, *std::move(written));
+      ASSIGN_OR_RETURN(auto written, backend_->Record());
+      layer_done(layer, std::move(written));
     }
     // A chunk in the middle of a prompt wants its KV and no logits: the rest of the last layer
     // would be read by nobody.

@@ -13,6 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/lfs_pointer.h"
+#include "common/base/status_macros.h"
 #include "common/model/folder_advice.h"
 
 namespace baton {
@@ -91,15 +92,14 @@ JsonReader::JsonReader(std::shared_ptr<File> file, const json* object, std::stri
     : file_(std::move(file)), object_(object), prefix_(std::move(prefix)) {}
 
 absl::StatusOr<JsonReader> JsonReader::Open(const std::string& path, size_t max_bytes) {
-  const auto text = ReadSmallFile(path, max_bytes);
-  if (!text.ok()) return text.status();
-  if (IsLfsPointer(*text)) return absl::InvalidArgumentError(LfsPointerMessage(path));
+  ASSIGN_OR_RETURN(const auto text, ReadSmallFile(path, max_bytes));
+  if (IsLfsPointer(text)) return absl::InvalidArgumentError(LfsPointerMessage(path));
   auto file = std::make_shared<File>();
   file->path = path;
-  file->root = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  file->root = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (file->root.is_discarded()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is not valid JSON (", text->size(),
-                                                   " bytes)", text->empty() ? ", it is empty" : "",
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not valid JSON (", text.size(),
+                                                   " bytes)", text.empty() ? ", it is empty" : "",
                                                    "; fetch it again"));
   }
   if (!file->root.is_object()) {

@@ -17,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/hash.h"
+#include "common/base/status_macros.h"
 #include "common/model/architecture.h"
 #include "common/model/checkpoint.h"
 #include "common/model/random_weights.h"
@@ -60,18 +61,13 @@ absl::StatusOr<uint64_t> SampledHash(const CheckpointTensor& tensor) {
   const uint64_t bytes = tensor.entry->bytes;
   char sample[kRuns * kRunBytes];
   if (bytes <= sizeof(sample)) {
-    if (auto status = tensor.file->Read(tensor.entry->offset, sample, bytes); !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(tensor.file->Read(tensor.entry->offset, sample, bytes));
     return Hash64(sample, bytes);
   }
   for (uint64_t run = 0; run < kRuns; ++run) {
     const uint64_t at = (bytes - kRunBytes) / (kRuns - 1) * run;
     const uint64_t offset = tensor.entry->offset + (run + 1 == kRuns ? bytes - kRunBytes : at);
-    if (auto status = tensor.file->Read(offset, sample + run * kRunBytes, kRunBytes);
-        !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(tensor.file->Read(offset, sample + run * kRunBytes, kRunBytes));
   }
   return Hash64(sample, sizeof(sample));
 }
@@ -225,17 +221,15 @@ absl::StatusOr<CheckpointTensor> Model::Parts::Find(const Checkpoint& from,
 absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
   const std::string& name = place.shape.name;
   const std::vector<int64_t> shape = place.shape.Dimensions();
-  const absl::StatusOr<CheckpointTensor> found = Find(checkpoint, place.shape);
-  if (!found.ok()) return found.status();
-  const auto& [file, entry] = *found;
+  ASSIGN_OR_RETURN(const CheckpointTensor found, Find(checkpoint, place.shape));
+  const auto& [file, entry] = found;
   const auto type = DTypeOf(entry->dtype);
-  const auto sampled = SampledHash(*found);
-  if (!sampled.ok()) return sampled.status();
+  ASSIGN_OR_RETURN(const auto sampled, SampledHash(found));
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
-                               absl::Hex(*sampled)));
+                               absl::Hex(sampled)));
   if (copied) {
     // In order and with read-ahead, which a copy from the mapping would not have.
-    if (auto status = file->PageIn(*entry, nullptr); !status.ok()) return status;
+    RETURN_IF_ERROR(file->PageIn(*entry, nullptr));
   }
   if (auto status = LoadRows(place, *type, file->Bytes(*entry).data(), backend); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(file->path(), ": ", status.message()));
@@ -333,12 +327,12 @@ absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
     if (found != checkpoint.tensors().end()) total += found->second.entry->bytes;
   }
   for (const Place& place : places) {
-    if (auto status = LoadTensor(place, backend); !status.ok()) return status;
+    RETURN_IF_ERROR(LoadTensor(place, backend));
     if (copied && progress) progress(weight_bytes, total);
   }
   if (config.tied_embeddings) head = embedding;
-  if (auto status = CheckLeftovers(checkpoint); !status.ok()) return status;
-  if (auto status = checkpoint.CheckUnchanged(); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckLeftovers(checkpoint));
+  RETURN_IF_ERROR(checkpoint.CheckUnchanged());
   // Neither 16-bit type holds the other's values.
   weight_type = f32_matrices || (f16_matrices && bf16_matrices) ? DType::kF32
                 : f16_matrices                                  ? DType::kF16
@@ -354,13 +348,11 @@ Model::~Model() = default;
 absl::StatusOr<std::unique_ptr<const Model>> Model::Load(const std::string& folder,
                                                          Backend* backend,
                                                          const Progress& progress) {
-  const auto config = ReadModelConfig(folder);
-  if (!config.ok()) return config.status();
-  auto parts = std::make_unique<Parts>(*config);
-  auto checkpoint = Checkpoint::Open(folder);
-  if (!checkpoint.ok()) return checkpoint.status();
-  parts->checkpoint = *std::move(checkpoint);
-  if (auto status = parts->LoadAll(backend, progress); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const auto config, ReadModelConfig(folder));
+  auto parts = std::make_unique<Parts>(config);
+  ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(folder));
+  parts->checkpoint = std::move(checkpoint);
+  RETURN_IF_ERROR(parts->LoadAll(backend, progress));
   return std::unique_ptr<const Model>(new Model(std::move(parts)));
 }
 
@@ -369,8 +361,7 @@ absl::StatusOr<std::unique_ptr<const Model>> Model::WithRandomWeights(const Mode
                                                                       Backend* backend,
                                                                       const Progress& progress) {
   auto parts = std::make_unique<Parts>(config);
-  if (auto status = parts->MakeAll(RandomWeights(seed), backend, progress); !status.ok())
-    return status;
+  RETURN_IF_ERROR(parts->MakeAll(RandomWeights(seed), backend, progress));
   return std::unique_ptr<const Model>(new Model(std::move(parts)));
 }
 
@@ -394,11 +385,10 @@ absl::Status Model::PageIn(const Progress& progress) const {
   for (int pass = 0; pass < kMostPasses; ++pass) {
     const int64_t faults = FaultsOfThread();
     for (const CheckpointTensor& tensor : tensors) {
-      const absl::Status status = tensor.file->PageIn(*tensor.entry, [&](uint64_t done) {
+      RETURN_IF_ERROR(tensor.file->PageIn(*tensor.entry, [&](uint64_t done) {
         if (progress) progress(std::min(before + done, total), total);
         return absl::OkStatus();
-      });
-      if (!status.ok()) return status;
+      }));
       before += tensor.entry->bytes;
     }
     if (FaultsOfThread() == faults) break;

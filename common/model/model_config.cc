@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/model/folder_advice.h"
 #include "common/model/json_reader.h"
 #include "common/model/model_family.h"
@@ -84,7 +85,7 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   GenerationDefaults defaults;
   auto json = JsonReader::Open(path, kMaxFileBytes);
   if (absl::IsNotFound(json.status())) return defaults;
-  if (!json.ok()) return json.status();
+  RETURN_IF_ERROR(json.status());
   const bool do_sample = json->Bool("do_sample", false);
   const double temperature = json->Number("temperature", 0, 100, 1);
   defaults.temperature = do_sample ? temperature : 0;
@@ -100,7 +101,7 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
       json->IntLists("bad_words_ids", 0, vocab - 1, kMaxBadWords, kMaxBadWordTokens);
   RefuseUnsupported(*json);
   WarnOfBeams(*json, path, warnings);
-  if (!json->status().ok()) return json->status();
+  RETURN_IF_ERROR(json->status());
   return defaults;
 }
 
@@ -219,11 +220,11 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   if (absl::IsNotFound(json.status()) || absl::IsFailedPrecondition(json.status())) {
     return MissingModelFile(folder, "config.json");
   }
-  if (!json.ok()) return json.status();
+  RETURN_IF_ERROR(json.status());
 
   const ModelFamily* family = ReadFamily(*json);
   // The architecture decides what the other keys mean: without it their complaints would mislead.
-  if (!json->status().ok()) return json->status();
+  RETURN_IF_ERROR(json->status());
   ModelConfig config;
   config.architecture = std::string(family->architecture);
   RefuseQuantised(*json);
@@ -234,7 +235,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   config.vocab = json->Int("vocab_size", 1, kMaxVocab);
   ReadHeads(*json, *family, config);
   // Sizes that do not hold would be divided by.
-  if (!json->status().ok()) return json->status();
+  RETURN_IF_ERROR(json->status());
   config.rms_epsilon = json->Number("rms_norm_eps", 0, 1, family->rms_epsilon);
   ReadContext(*json, *family, config);
   config.windows = ReadWindows(*json, *family, config.layers);
@@ -242,12 +243,12 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   if (family->attention_bias) config.attention_bias = json->Bool("attention_bias", false);
   if (family->mlp_bias) config.mlp_bias = json->Bool("mlp_bias", false);
   const auto end_tokens = EndTokens(*json, config.vocab);
-  if (!json->status().ok()) return json->status();
+  RETURN_IF_ERROR(json->status());
 
-  auto generation = ReadGenerationDefaults(absl::StrCat(folder, "/generation_config.json"),
-                                           config.vocab, &config.warnings);
-  if (!generation.ok()) return generation.status();
-  config.generation = *std::move(generation);
+  ASSIGN_OR_RETURN(auto generation,
+                   ReadGenerationDefaults(absl::StrCat(folder, "/generation_config.json"),
+                                          config.vocab, &config.warnings));
+  config.generation = std::move(generation);
   if (config.generation.end_tokens.empty()) config.generation.end_tokens = end_tokens;
   std::erase_if(config.generation.bad_words, [&](const std::vector<TokenId>& word) {
     const auto& ends = config.generation.end_tokens;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/lfs_pointer.h"
+#include "common/base/status_macros.h"
 #include "common/model/folder_advice.h"
 
 namespace baton {
@@ -126,9 +127,9 @@ absl::StatusOr<std::unique_ptr<const SafetensorsFile>> SafetensorsFile::Open(
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ModelFileError(errno, path);
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, fd));
-  if (auto status = file->ReadHeader(); !status.ok()) return status;
-  if (auto status = file->CheckExtents(); !status.ok()) return status;
-  if (auto status = file->Map(); !status.ok()) return status;
+  RETURN_IF_ERROR(file->ReadHeader());
+  RETURN_IF_ERROR(file->CheckExtents());
+  RETURN_IF_ERROR(file->Map());
   return file;
 }
 
@@ -147,14 +148,14 @@ absl::Status SafetensorsFile::ReadHeader() {
                             " of a header length: it was cut short, fetch it again"));
   }
   unsigned char length[kLengthBytes];
-  if (auto status = Read(0, length, kLengthBytes); !status.ok()) return status;
+  RETURN_IF_ERROR(Read(0, length, kLengthBytes));
   uint64_t header_bytes = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) header_bytes = header_bytes << 8 | length[i];
   const uint64_t room = std::min(file_bytes_ - kLengthBytes, kMaxHeaderBytes);
   if (header_bytes > room) {
     char begin[64] = {};
     const size_t begin_bytes = std::min<size_t>(file_bytes_, sizeof(begin));
-    if (auto status = Read(0, begin, begin_bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(Read(0, begin, begin_bytes));
     if (IsLfsPointer({begin, begin_bytes})) {
       return absl::InvalidArgumentError(LfsPointerMessage(path_));
     }
@@ -163,7 +164,7 @@ absl::Status SafetensorsFile::ReadHeader() {
                             " bytes: it was cut short or is no safetensors file, fetch it again"));
   }
   std::string header(header_bytes, '\0');
-  if (auto status = Read(kLengthBytes, header.data(), header_bytes); !status.ok()) return status;
+  RETURN_IF_ERROR(Read(kLengthBytes, header.data(), header_bytes));
   data_begin_ = kLengthBytes + header_bytes;
   if (header.empty() || header.front() != '{') {
     return Bad(absl::StrCat("header of ", header_bytes, " bytes does not begin with '{'"));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/listen_check.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/grpc_log.h"
 #include "common/rpc/limits.h"
 #include "grpc/health/v1/health.pb.h"
@@ -17,7 +18,7 @@ namespace baton {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
   // Before gRPC tries, whose own warning would come first and which does not say what failed.
-  if (absl::Status status = CheckListen(options.listen); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckListen(options.listen));
   LogGrpc();
   // Plugins are process-wide switches of gRPC; setting them again changes nothing.
   grpc::EnableDefaultHealthCheckService(true);

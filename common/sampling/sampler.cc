@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -50,7 +51,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<float> logits,
                                              int generated, const TokenHistory* history) {
   BATON_CHECK(history != nullptr || !options.LooksBack()) << "no history at position " << position;
   Best best;
-  if (absl::Status status = ScanAsGiven(logits, position, &best); !status.ok()) return status;
+  RETURN_IF_ERROR(ScanAsGiven(logits, position, &best));
   SampledToken token = {.position = position};
   double normaliser = 0;
   if (options.logprobs) normaliser = AddAlternatives(logits, best.logit, *options.logprobs, &token);
@@ -61,7 +62,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<float> logits,
     token.id = options.temperature == 0 ? best.id : Draw(logits, best.logit, options, position);
   }
   Restore(logits);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   if (options.logprobs) token.logprob = static_cast<float>(logits[token.id] - normaliser);
   return token;
 }
@@ -70,7 +71,7 @@ absl::StatusOr<SampledToken> Sampler::Score(absl::Span<const float> logits, Toke
                                             int position, int alternatives) {
   BATON_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size()) << "token " << id;
   Best best;
-  if (absl::Status status = ScanAsGiven(logits, position, &best); !status.ok()) return status;
+  RETURN_IF_ERROR(ScanAsGiven(logits, position, &best));
   SampledToken token = {.id = id, .position = position};
   const double normaliser = AddAlternatives(logits, best.logit, alternatives, &token);
   token.logprob = static_cast<float>(logits[id] - normaliser);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -155,9 +156,9 @@ absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& para
       return OutOfRange("prompt_logprobs", params.prompt_logprobs(), "0 to 20");
     options.prompt_logprobs = static_cast<int>(params.prompt_logprobs());
   }
-  if (absl::Status s = ReadPenalties(params, &options); !s.ok()) return s;
-  if (absl::Status s = ReadLogitBias(params, &options); !s.ok()) return s;
-  if (absl::Status s = ReadBadWords(params, &options); !s.ok()) return s;
+  RETURN_IF_ERROR(ReadPenalties(params, &options));
+  RETURN_IF_ERROR(ReadLogitBias(params, &options));
+  RETURN_IF_ERROR(ReadBadWords(params, &options));
   return options;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/utf8.h"
 
@@ -25,15 +26,13 @@ absl::Status CheckOptions(const JsonNode& model) {
   } else if (*type != "BPE") {
     return model.Get("type")->Unsupported("\"BPE\"");
   }
-  const auto dropout = model.Find("dropout");
-  if (!dropout.ok()) return dropout.status();
-  if (*dropout && (*dropout)->Describe() != "0" && (*dropout)->Describe() != "0.0") {
-    return (*dropout)->Unsupported("null or 0: the same text gives the same tokens");
+  ASSIGN_OR_RETURN(const auto dropout, model.Find("dropout"));
+  if (dropout && dropout->Describe() != "0" && dropout->Describe() != "0.0") {
+    return dropout->Unsupported("null or 0: the same text gives the same tokens");
   }
   for (absl::string_view affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    const auto value = model.StringOr(affix, "");
-    if (!value.ok()) return value.status();
-    if (!value->empty()) return model.Get(affix)->Unsupported("null or \"\"");
+    ASSIGN_OR_RETURN(const auto value, model.StringOr(affix, ""));
+    if (!value.empty()) return model.Get(affix)->Unsupported("null or \"\"");
   }
   return absl::OkStatus();
 }
@@ -137,38 +136,31 @@ std::optional<int> MissingByte(const Vocabulary& vocabulary) {
 
 absl::StatusOr<Bpe> Bpe::FromJson(const JsonNode& model, WordSpelling spelling,
                                   Vocabulary* vocabulary) {
-  if (absl::Status options = CheckOptions(model); !options.ok()) return options;
-  const auto vocab = model.Get("vocab");
-  if (!vocab.ok()) return vocab.status();
-  if (absl::Status read = ReadVocabulary(*vocab, vocabulary); !read.ok()) return read;
-  const auto merges = model.Get("merges");
-  if (!merges.ok()) return merges.status();
+  RETURN_IF_ERROR(CheckOptions(model));
+  ASSIGN_OR_RETURN(const auto vocab, model.Get("vocab"));
+  RETURN_IF_ERROR(ReadVocabulary(vocab, vocabulary));
+  ASSIGN_OR_RETURN(const auto merges, model.Get("merges"));
 
   Bpe bpe;
   for (const auto& [key, flag] : {std::pair("byte_fallback", &bpe.byte_fallback_),
                                   std::pair("fuse_unk", &bpe.fuse_unknown_)}) {
-    const auto value = model.BoolOr(key, false);
-    if (!value.ok()) return value.status();
-    *flag = *value;
+    ASSIGN_OR_RETURN(const auto value, model.BoolOr(key, false));
+    *flag = value;
   }
-  const auto ignore_merges = model.BoolOr("ignore_merges", false);
-  if (!ignore_merges.ok()) return ignore_merges.status();
-  const auto unknown = model.Find("unk_token");
-  if (!unknown.ok()) return unknown.status();
-  if (*unknown) {
-    const auto text = (*unknown)->String();
-    if (!text.ok()) return text.status();
-    bpe.unknown_ = vocabulary->Find(*text).value_or(-1);
+  ASSIGN_OR_RETURN(const auto ignore_merges, model.BoolOr("ignore_merges", false));
+  ASSIGN_OR_RETURN(const auto unknown, model.Find("unk_token"));
+  if (unknown) {
+    ASSIGN_OR_RETURN(const auto text, unknown->String());
+    bpe.unknown_ = vocabulary->Find(text).value_or(-1);
   }
-  if (absl::Status read = ReadMerges(*merges, *vocabulary, &bpe.merges_); !read.ok()) return read;
+  RETURN_IF_ERROR(ReadMerges(merges, *vocabulary, &bpe.merges_));
 
   bpe.bytes_ = spelling == WordSpelling::kBytes && !MissingByte(*vocabulary);
   bpe.spell_out_ = spelling == WordSpelling::kBytes && !bpe.bytes_;
   bpe.ReadSymbols(*vocabulary);
-  if (absl::Status all = bpe.CheckNothingIsLost(model, spelling, *vocabulary); !all.ok())
-    return all;
+  RETURN_IF_ERROR(bpe.CheckNothingIsLost(model, spelling, *vocabulary));
   bpe.merges_.FindJoins(bpe.Symbols(), [&](TokenId id) { return vocabulary->Text(id).size(); });
-  bpe.FindKnownWords(*vocabulary, *ignore_merges);
+  bpe.FindKnownWords(*vocabulary, ignore_merges);
   return bpe;
 }
 
@@ -204,20 +196,16 @@ absl::Status Bpe::CheckNothingIsLost(const JsonNode& model, WordSpelling spellin
   }
   const std::optional<int> missing = MissingByte(vocabulary);
   if (spelling == WordSpelling::kByteAlphabet && !missing) return absl::OkStatus();
-  const auto unknown = model.Find("unk_token");
-  if (!unknown.ok()) return unknown.status();
-  if (*unknown)
-    return (*unknown)->Error("the token for unknown characters is not in the vocabulary");
-  const auto vocab = model.Get("vocab");
-  if (!vocab.ok()) return vocab.status();
+  ASSIGN_OR_RETURN(const auto unknown, model.Find("unk_token"));
+  if (unknown) return unknown->Error("the token for unknown characters is not in the vocabulary");
+  ASSIGN_OR_RETURN(const auto vocab, model.Get("vocab"));
   if (spelling == WordSpelling::kText) {
-    return vocab->Error(
+    return vocab.Error(
         "some characters would have no token; supported: vocabularies with an unk_token, or with "
         "byte_fallback and a token <0xHH> for each byte of UTF-8");
   }
-  return vocab->Error(
-      absl::StrCat("has no token \"", TextOfByte(*missing), "\" for byte ", *missing,
-                   "; supported: vocabularies with a token for each byte of UTF-8"));
+  return vocab.Error(absl::StrCat("has no token \"", TextOfByte(*missing), "\" for byte ", *missing,
+                                  "; supported: vocabularies with a token for each byte of UTF-8"));
 }
 
 std::vector<TokenId> Bpe::Symbols() const {

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/utf8.h"
 
@@ -24,43 +25,39 @@ constexpr double kMaxGrowth = 512;
 
 absl::StatusOr<Decoder> Decoder::FromJson(const JsonNode& node) {
   Decoder decoder;
-  if (absl::Status read = decoder.Read(node, 0); !read.ok()) return read;
+  RETURN_IF_ERROR(decoder.Read(node, 0));
   return decoder;
 }
 
 absl::Status Decoder::Read(const JsonNode& node, int depth) {
-  const auto type = node.Get("type");
-  if (!type.ok()) return type.status();
-  const auto name = type->String();
-  if (!name.ok()) return name.status();
-  if (*name == "Sequence") {
+  ASSIGN_OR_RETURN(const auto type, node.Get("type"));
+  ASSIGN_OR_RETURN(const auto name, type.String());
+  if (name == "Sequence") {
     if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
-    const auto list = node.Get("decoders");
-    if (!list.ok()) return list.status();
-    const auto parts = list->Array();
-    if (!parts.ok()) return parts.status();
-    for (const JsonNode& part : *parts) {
-      if (absl::Status read = Read(part, depth + 1); !read.ok()) return read;
+    ASSIGN_OR_RETURN(const auto list, node.Get("decoders"));
+    ASSIGN_OR_RETURN(const auto parts, list.Array());
+    for (const JsonNode& part : parts) {
+      RETURN_IF_ERROR(Read(part, depth + 1));
     }
     return absl::OkStatus();
   }
-  if (*name == "Fuse") {
+  if (name == "Fuse") {
     joined_ = true;
     return absl::OkStatus();
   }
-  if (*name == "Replace") return Add(node, ReadReplace(node));
-  if (*name == "Strip") return Add(node, ReadStrip(node));
-  if (*name == "Metaspace") return Add(node, ReadMetaspace(node));
-  if (*name != "ByteLevel" && *name != "ByteFallback") {
-    return type->Unsupported(
+  if (name == "Replace") return Add(node, ReadReplace(node));
+  if (name == "Strip") return Add(node, ReadStrip(node));
+  if (name == "Metaspace") return Add(node, ReadMetaspace(node));
+  if (name != "ByteLevel" && name != "ByteFallback") {
+    return type.Unsupported(
         "\"ByteLevel\", \"Replace\", \"ByteFallback\", \"Fuse\", \"Strip\", \"Metaspace\", "
         "\"Sequence\"");
   }
-  if (joined_ || (byte_fallback_ && *name == "ByteFallback")) {
-    return type->Unsupported(
+  if (joined_ || (byte_fallback_ && name == "ByteFallback")) {
+    return type.Unsupported(
         "behind ByteLevel or Fuse only \"Strip\" and \"Metaspace\", and one \"ByteFallback\"");
   }
-  if (*name == "ByteLevel") {
+  if (name == "ByteLevel") {
     joined_ = true;
     byte_level_ = true;
   } else {
@@ -70,7 +67,7 @@ absl::Status Decoder::Read(const JsonNode& node, int depth) {
 }
 
 absl::Status Decoder::Add(const JsonNode& node, absl::StatusOr<Step> step) {
-  if (!step.ok()) return step.status();
+  RETURN_IF_ERROR(step.status());
   std::vector<Step>& part = joined_ ? whole_ : byte_fallback_ ? each_behind_ : each_;
   if (part.size() == kMaxSteps) return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
   if (joined_ && step->kind == Step::Kind::kReplace) {
@@ -89,59 +86,45 @@ absl::Status Decoder::Add(const JsonNode& node, absl::StatusOr<Step> step) {
 }
 
 absl::StatusOr<Decoder::Step> Decoder::ReadReplace(const JsonNode& node) {
-  const auto pattern = node.Get("pattern");
-  if (!pattern.ok()) return pattern.status();
-  const auto regex = pattern->Find("Regex");
-  if (!regex.ok()) return regex.status();
-  if (*regex) return pattern->Error("a Replace decoder with a Regex; supported: a String");
-  const auto from_node = pattern->Get("String");
-  if (!from_node.ok()) return from_node.status();
-  const auto from = from_node->String();
-  if (!from.ok()) return from.status();
-  if (from->empty()) return from_node->Error("is empty; supported: a text to replace");
-  const auto with_node = node.Get("content");
-  if (!with_node.ok()) return with_node.status();
-  const auto with = with_node->String();
-  if (!with.ok()) return with.status();
-  if (with->size() > kMaxReplacementBytes) {
-    return with_node->Error(
-        absl::StrCat("has ", with->size(), " bytes; supported: at most ", kMaxReplacementBytes));
+  ASSIGN_OR_RETURN(const auto pattern, node.Get("pattern"));
+  ASSIGN_OR_RETURN(const auto regex, pattern.Find("Regex"));
+  if (regex) return pattern.Error("a Replace decoder with a Regex; supported: a String");
+  ASSIGN_OR_RETURN(const auto from_node, pattern.Get("String"));
+  ASSIGN_OR_RETURN(const auto from, from_node.String());
+  if (from.empty()) return from_node.Error("is empty; supported: a text to replace");
+  ASSIGN_OR_RETURN(const auto with_node, node.Get("content"));
+  ASSIGN_OR_RETURN(const auto with, with_node.String());
+  if (with.size() > kMaxReplacementBytes) {
+    return with_node.Error(
+        absl::StrCat("has ", with.size(), " bytes; supported: at most ", kMaxReplacementBytes));
   }
-  Step step{Step::Kind::kReplace, std::string(*from), std::string(*with)};
+  Step step{Step::Kind::kReplace, std::string(from), std::string(with)};
   return step;
 }
 
 absl::StatusOr<Decoder::Step> Decoder::ReadStrip(const JsonNode& node) {
-  const auto content = node.Get("content");
-  if (!content.ok()) return content.status();
-  const auto mark = content->Char();
-  if (!mark.ok()) return mark.status();
-  Step step{Step::Kind::kStrip, std::string(*mark)};
+  ASSIGN_OR_RETURN(const auto content, node.Get("content"));
+  ASSIGN_OR_RETURN(const auto mark, content.Char());
+  Step step{Step::Kind::kStrip, std::string(mark)};
   for (const auto& [key, value] :
        {std::pair("start", &step.start), std::pair("stop", &step.stop)}) {
-    const auto count_node = node.Get(key);
-    if (!count_node.ok()) return count_node.status();
-    const auto count = count_node->Int(0, 1 << 20);
-    if (!count.ok()) return count.status();
-    *value = static_cast<size_t>(*count);
+    ASSIGN_OR_RETURN(const auto count_node, node.Get(key));
+    ASSIGN_OR_RETURN(const auto count, count_node.Int(0, 1 << 20));
+    *value = static_cast<size_t>(count);
   }
   return step;
 }
 
 absl::StatusOr<Decoder::Step> Decoder::ReadMetaspace(const JsonNode& node) {
-  const auto replacement = node.Get("replacement");
-  if (!replacement.ok()) return replacement.status();
-  const auto mark = replacement->Char();
-  if (!mark.ok()) return mark.status();
-  const auto scheme = node.StringOr("prepend_scheme", "always");
-  if (!scheme.ok()) return scheme.status();
-  if (*scheme != "always" && *scheme != "first" && *scheme != "never") {
+  ASSIGN_OR_RETURN(const auto replacement, node.Get("replacement"));
+  ASSIGN_OR_RETURN(const auto mark, replacement.Char());
+  ASSIGN_OR_RETURN(const auto scheme, node.StringOr("prepend_scheme", "always"));
+  if (scheme != "always" && scheme != "first" && scheme != "never") {
     return node.Get("prepend_scheme")->Unsupported("\"always\", \"first\", \"never\"");
   }
-  const auto add_prefix_space = node.BoolOr("add_prefix_space", true);
-  if (!add_prefix_space.ok()) return add_prefix_space.status();
-  Step step{Step::Kind::kMetaspace, std::string(*mark), " "};
-  step.drops_in_first = *scheme != "never" && *add_prefix_space;
+  ASSIGN_OR_RETURN(const auto add_prefix_space, node.BoolOr("add_prefix_space", true));
+  Step step{Step::Kind::kMetaspace, std::string(mark), " "};
+  step.drops_in_first = scheme != "never" && add_prefix_space;
   return step;
 }
 

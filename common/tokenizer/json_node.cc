@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
@@ -74,15 +75,13 @@ absl::StatusOr<std::vector<JsonNode>> JsonNode::Array() const {
 
 absl::StatusOr<absl::string_view> JsonNode::StringOr(absl::string_view key,
                                                      absl::string_view otherwise) const {
-  const auto member = Find(key);
-  if (!member.ok()) return member.status();
-  return *member ? (*member)->String() : otherwise;
+  ASSIGN_OR_RETURN(const auto member, Find(key));
+  return member ? member->String() : otherwise;
 }
 
 absl::StatusOr<bool> JsonNode::BoolOr(absl::string_view key, bool otherwise) const {
-  const auto member = Find(key);
-  if (!member.ok()) return member.status();
-  return *member ? (*member)->Bool() : otherwise;
+  ASSIGN_OR_RETURN(const auto member, Find(key));
+  return member ? member->Bool() : otherwise;
 }
 
 absl::Status JsonNode::Error(absl::string_view message) const { return ErrorAt("", message); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
@@ -35,74 +36,59 @@ absl::string_view Stripped(absl::string_view text, bool left, bool right) {
 absl::StatusOr<Normalizer> Normalizer::FromJson(const std::optional<JsonNode>& node) {
   Normalizer normalizer;
   if (node) {
-    if (absl::Status read = Read(*node, 0, &normalizer.steps_); !read.ok()) return read;
+    RETURN_IF_ERROR(Read(*node, 0, &normalizer.steps_));
   }
   return normalizer;
 }
 
 absl::Status Normalizer::Read(const JsonNode& node, int depth, std::vector<Step>* steps) {
-  const auto type = node.Get("type");
-  if (!type.ok()) return type.status();
-  const auto name = type->String();
-  if (!name.ok()) return name.status();
-  if (*name == "Sequence") {
+  ASSIGN_OR_RETURN(const auto type, node.Get("type"));
+  ASSIGN_OR_RETURN(const auto name, type.String());
+  if (name == "Sequence") {
     if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
-    const auto list = node.Get("normalizers");
-    if (!list.ok()) return list.status();
-    const auto parts = list->Array();
-    if (!parts.ok()) return parts.status();
-    for (const JsonNode& part : *parts) {
-      if (absl::Status read = Read(part, depth + 1, steps); !read.ok()) return read;
+    ASSIGN_OR_RETURN(const auto list, node.Get("normalizers"));
+    ASSIGN_OR_RETURN(const auto parts, list.Array());
+    for (const JsonNode& part : parts) {
+      RETURN_IF_ERROR(Read(part, depth + 1, steps));
     }
     return absl::OkStatus();
   }
   if (steps->size() == kMaxSteps)
     return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
   for (const auto& [known, form] : kForms) {
-    if (*name != known) continue;
+    if (name != known) continue;
     steps->push_back(form);
     return absl::OkStatus();
   }
-  if (*name == "Prepend") {
-    const auto prepend = node.Get("prepend");
-    if (!prepend.ok()) return prepend.status();
-    const auto text = prepend->String();
-    if (!text.ok()) return text.status();
-    steps->push_back(Prepend{std::string(*text)});
+  if (name == "Prepend") {
+    ASSIGN_OR_RETURN(const auto prepend, node.Get("prepend"));
+    ASSIGN_OR_RETURN(const auto text, prepend.String());
+    steps->push_back(Prepend{std::string(text)});
     return absl::OkStatus();
   }
-  if (*name != "Replace" && *name != "Strip") {
-    return type->Unsupported(
+  if (name != "Replace" && name != "Strip") {
+    return type.Unsupported(
         "\"NFC\", \"NFD\", \"NFKC\", \"NFKD\", \"Prepend\", \"Replace\", \"Strip\", \"Sequence\"");
   }
-  auto step = *name == "Replace" ? ReadReplace(node) : ReadStrip(node);
-  if (!step.ok()) return step.status();
-  steps->push_back(*std::move(step));
+  ASSIGN_OR_RETURN(auto step, name == "Replace" ? ReadReplace(node) : ReadStrip(node));
+  steps->push_back(std::move(step));
   return absl::OkStatus();
 }
 
 absl::StatusOr<Normalizer::Step> Normalizer::ReadReplace(const JsonNode& node) {
-  const auto pattern_node = node.Get("pattern");
-  if (!pattern_node.ok()) return pattern_node.status();
-  auto pattern = TextPattern::FromJson(*pattern_node);
-  if (!pattern.ok()) return pattern.status();
-  const auto content = node.Get("content");
-  if (!content.ok()) return content.status();
-  const auto with = content->String();
-  if (!with.ok()) return with.status();
-  return Step(Replace{*std::move(pattern), std::string(*with)});
+  ASSIGN_OR_RETURN(const auto pattern_node, node.Get("pattern"));
+  ASSIGN_OR_RETURN(auto pattern, TextPattern::FromJson(pattern_node));
+  ASSIGN_OR_RETURN(const auto content, node.Get("content"));
+  ASSIGN_OR_RETURN(const auto with, content.String());
+  return Step(Replace{std::move(pattern), std::string(with)});
 }
 
 absl::StatusOr<Normalizer::Step> Normalizer::ReadStrip(const JsonNode& node) {
-  const auto left = node.Get("strip_left");
-  if (!left.ok()) return left.status();
-  const auto strip_left = left->Bool();
-  if (!strip_left.ok()) return strip_left.status();
-  const auto right = node.Get("strip_right");
-  if (!right.ok()) return right.status();
-  const auto strip_right = right->Bool();
-  if (!strip_right.ok()) return strip_right.status();
-  return Step(Strip{*strip_left, *strip_right});
+  ASSIGN_OR_RETURN(const auto left, node.Get("strip_left"));
+  ASSIGN_OR_RETURN(const auto strip_left, left.Bool());
+  ASSIGN_OR_RETURN(const auto right, node.Get("strip_right"));
+  ASSIGN_OR_RETURN(const auto strip_right, right.Bool());
+  return Step(Strip{strip_left, strip_right});
 }
 
 absl::StatusOr<absl::string_view> Normalizer::Normalize(absl::string_view text,
@@ -119,9 +105,8 @@ absl::StatusOr<absl::string_view> Normalizer::Normalize(absl::string_view text,
       changed = !text.empty();
       if (changed) next = absl::StrCat(prepend->text, text);
     } else if (const auto* replace = std::get_if<Replace>(&step)) {
-      const auto replaced = replace->pattern.Replace(text, replace->with, &next);
-      if (!replaced.ok()) return replaced.status();
-      changed = *replaced;
+      ASSIGN_OR_RETURN(const auto replaced, replace->pattern.Replace(text, replace->with, &next));
+      changed = replaced;
     } else {
       const auto& strip = std::get<Strip>(step);
       text = Stripped(text, strip.left, strip.right);

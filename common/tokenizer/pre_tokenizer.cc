@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/character_class.h"
 #include "common/tokenizer/utf8.h"
@@ -24,130 +25,109 @@ constexpr absl::string_view kGpt2Pattern =
 absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const std::optional<JsonNode>& node) {
   PreTokenizer result;
   if (node) {
-    if (absl::Status read = Read(*node, 0, &result.steps_); !read.ok()) return read;
+    RETURN_IF_ERROR(Read(*node, 0, &result.steps_));
   }
   return result;
 }
 
 absl::Status PreTokenizer::Read(const JsonNode& node, int depth, std::vector<Step>* steps) {
-  const auto type = node.Get("type");
-  if (!type.ok()) return type.status();
-  const auto name = type->String();
-  if (!name.ok()) return name.status();
-  if (*name == "Sequence") {
+  ASSIGN_OR_RETURN(const auto type, node.Get("type"));
+  ASSIGN_OR_RETURN(const auto name, type.String());
+  if (name == "Sequence") {
     if (depth > kMaxDepth) return node.Error("sequences nested too deeply");
-    const auto list = node.Get("pretokenizers");
-    if (!list.ok()) return list.status();
-    const auto parts = list->Array();
-    if (!parts.ok()) return parts.status();
-    for (const JsonNode& part : *parts) {
-      if (absl::Status read = Read(part, depth + 1, steps); !read.ok()) return read;
+    ASSIGN_OR_RETURN(const auto list, node.Get("pretokenizers"));
+    ASSIGN_OR_RETURN(const auto parts, list.Array());
+    for (const JsonNode& part : parts) {
+      RETURN_IF_ERROR(Read(part, depth + 1, steps));
     }
     return absl::OkStatus();
   }
   if (steps->size() == kMaxSteps)
     return node.Error(absl::StrCat("more than ", kMaxSteps, " steps"));
-  auto step = ReadStep(node);
-  if (!step.ok()) return step.status();
+  ASSIGN_OR_RETURN(auto step, ReadStep(node));
   bool bytes_before = false, text_changed_before = false;
   for (const Step& before : *steps) {
     bytes_before |= std::holds_alternative<ByteLevel>(before);
     text_changed_before |= !std::holds_alternative<Cut>(before);
   }
-  if (bytes_before && !std::holds_alternative<Cut>(*step)) {
-    return type->Unsupported("behind ByteLevel, only steps that cut and change nothing");
+  if (bytes_before && !std::holds_alternative<Cut>(step)) {
+    return type.Unsupported("behind ByteLevel, only steps that cut and change nothing");
   }
-  if (const auto* metaspace = std::get_if<Metaspace>(&*step);
+  if (const auto* metaspace = std::get_if<Metaspace>(&step);
       metaspace != nullptr && metaspace->prepend == Metaspace::Prepend::kFirst &&
       text_changed_before) {
     return node.Error(
         "prepend_scheme \"first\" behind another step that changes the text is not supported");
   }
-  steps->push_back(*std::move(step));
+  steps->push_back(std::move(step));
   return absl::OkStatus();
 }
 
 absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadStep(const JsonNode& node) {
-  const auto type = node.Get("type");
-  if (!type.ok()) return type.status();
-  const absl::string_view name = type->String().value();
+  ASSIGN_OR_RETURN(const auto type, node.Get("type"));
+  const absl::string_view name = type.String().value();
   if (name == "Split") return ReadSplit(node);
   if (name == "ByteLevel") return ReadByteLevel(node);
   if (name == "Metaspace") return ReadMetaspace(node);
   if (name == "Digits") {
-    const auto individual = node.BoolOr("individual_digits", false);
-    if (!individual.ok()) return individual.status();
+    ASSIGN_OR_RETURN(const auto individual, node.BoolOr("individual_digits", false));
     return Cut{TextPattern::OfClass(IsNumeric),
-               *individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
+               individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous};
   }
   if (name == "Punctuation") {
-    const auto behavior = ReadSplitBehavior(node, SplitBehavior::kIsolated);
-    if (!behavior.ok()) return behavior.status();
-    return Cut{TextPattern::OfClass(IsPunctuation), *behavior};
+    ASSIGN_OR_RETURN(const auto behavior, ReadSplitBehavior(node, SplitBehavior::kIsolated));
+    return Cut{TextPattern::OfClass(IsPunctuation), behavior};
   }
   if (name == "WhitespaceSplit") {
     return Cut{TextPattern::OfClass(IsWhiteSpace), SplitBehavior::kRemoved};
   }
-  return type->Unsupported(
+  return type.Unsupported(
       "\"Split\", \"Digits\", \"Punctuation\", \"WhitespaceSplit\", \"Metaspace\", "
       "\"ByteLevel\", \"Sequence\"");
 }
 
 absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadSplit(const JsonNode& node) {
-  const auto pattern_node = node.Get("pattern");
-  if (!pattern_node.ok()) return pattern_node.status();
-  auto pattern = TextPattern::FromJson(*pattern_node);
-  if (!pattern.ok()) return pattern.status();
-  const auto invert = node.BoolOr("invert", false);
-  if (!invert.ok()) return invert.status();
-  const auto behavior = ReadSplitBehavior(node, std::nullopt);
-  if (!behavior.ok()) return behavior.status();
-  return Cut{*std::move(pattern), *behavior, *invert};
+  ASSIGN_OR_RETURN(const auto pattern_node, node.Get("pattern"));
+  ASSIGN_OR_RETURN(auto pattern, TextPattern::FromJson(pattern_node));
+  ASSIGN_OR_RETURN(const auto invert, node.BoolOr("invert", false));
+  ASSIGN_OR_RETURN(const auto behavior, ReadSplitBehavior(node, std::nullopt));
+  return Cut{std::move(pattern), behavior, invert};
 }
 
 absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadByteLevel(const JsonNode& node) {
   ByteLevel step;
-  const auto add_prefix_space = node.BoolOr("add_prefix_space", true);
-  if (!add_prefix_space.ok()) return add_prefix_space.status();
-  step.add_prefix_space = *add_prefix_space;
-  const auto use_regex = node.BoolOr("use_regex", true);
-  if (!use_regex.ok()) return use_regex.status();
-  if (*use_regex) {
-    auto compiled = SplitRegex::Compile(kGpt2Pattern);
-    if (!compiled.ok()) return compiled.status();
-    step.pattern = TextPattern::OfRegex(*std::move(compiled));
+  ASSIGN_OR_RETURN(const auto add_prefix_space, node.BoolOr("add_prefix_space", true));
+  step.add_prefix_space = add_prefix_space;
+  ASSIGN_OR_RETURN(const auto use_regex, node.BoolOr("use_regex", true));
+  if (use_regex) {
+    ASSIGN_OR_RETURN(auto compiled, SplitRegex::Compile(kGpt2Pattern));
+    step.pattern = TextPattern::OfRegex(std::move(compiled));
   }
   return step;
 }
 
 absl::StatusOr<PreTokenizer::Step> PreTokenizer::ReadMetaspace(const JsonNode& node) {
-  const auto replacement = node.Get("replacement");
-  if (!replacement.ok()) return replacement.status();
-  const auto mark = replacement->Char();
-  if (!mark.ok()) return mark.status();
-  const auto split = node.BoolOr("split", true);
-  if (!split.ok()) return split.status();
-  Metaspace step{std::string(*mark), TextPattern::OfText(std::string(*mark)),
-                 Metaspace::Prepend::kAlways, *split};
+  ASSIGN_OR_RETURN(const auto replacement, node.Get("replacement"));
+  ASSIGN_OR_RETURN(const auto mark, replacement.Char());
+  ASSIGN_OR_RETURN(const auto split, node.BoolOr("split", true));
+  Metaspace step{std::string(mark), TextPattern::OfText(std::string(mark)),
+                 Metaspace::Prepend::kAlways, split};
 
-  const auto scheme_node = node.Find("prepend_scheme");
-  if (!scheme_node.ok()) return scheme_node.status();
-  if (*scheme_node) {
-    const auto scheme = (*scheme_node)->String();
-    if (!scheme.ok()) return scheme.status();
-    if (*scheme == "first") {
+  ASSIGN_OR_RETURN(const auto scheme_node, node.Find("prepend_scheme"));
+  if (scheme_node) {
+    ASSIGN_OR_RETURN(const auto scheme, scheme_node->String());
+    if (scheme == "first") {
       step.prepend = Metaspace::Prepend::kFirst;
-    } else if (*scheme == "never") {
+    } else if (scheme == "never") {
       step.prepend = Metaspace::Prepend::kNever;
-    } else if (*scheme != "always") {
-      return (*scheme_node)->Unsupported("\"always\", \"first\", \"never\"");
+    } else if (scheme != "always") {
+      return scheme_node->Unsupported("\"always\", \"first\", \"never\"");
     }
   }
   // Older files have this flag in place of the scheme.
-  const auto add_prefix_space = node.BoolOr("add_prefix_space", true);
-  if (!add_prefix_space.ok()) return add_prefix_space.status();
-  if (!*add_prefix_space) {
-    if (*scheme_node && step.prepend != Metaspace::Prepend::kNever) {
+  ASSIGN_OR_RETURN(const auto add_prefix_space, node.BoolOr("add_prefix_space", true));
+  if (!add_prefix_space) {
+    if (scheme_node && step.prepend != Metaspace::Prepend::kNever) {
       return node.Error("add_prefix_space is false, but prepend_scheme is not \"never\"");
     }
     step.prepend = Metaspace::Prepend::kNever;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/base/status_macros.h"
+
 namespace baton {
 namespace {
 
@@ -30,17 +32,14 @@ bool Joins(SplitBehavior behavior, bool matched, bool previous_matched) {
 
 absl::StatusOr<SplitBehavior> ReadSplitBehavior(const JsonNode& node,
                                                 std::optional<SplitBehavior> otherwise) {
-  const auto found = node.Find("behavior");
-  if (!found.ok()) return found.status();
-  if (!*found && otherwise) return *otherwise;
-  const auto behavior = node.Get("behavior");
-  if (!behavior.ok()) return behavior.status();
-  const auto name = behavior->String();
-  if (!name.ok()) return name.status();
+  ASSIGN_OR_RETURN(const auto found, node.Find("behavior"));
+  if (!found && otherwise) return *otherwise;
+  ASSIGN_OR_RETURN(const auto behavior, node.Get("behavior"));
+  ASSIGN_OR_RETURN(const auto name, behavior.String());
   for (const auto& [known, value] : kNames) {
-    if (*name == known) return value;
+    if (name == known) return value;
   }
-  return behavior->Unsupported(
+  return behavior.Unsupported(
       "\"Isolated\", \"Removed\", \"Contiguous\", \"MergedWithPrevious\", \"MergedWithNext\"");
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/newer_characters.h"
 #include "common/tokenizer/onig_pattern.h"
 #include "common/tokenizer/utf8.h"
@@ -54,9 +55,8 @@ SplitRegex& SplitRegex::operator=(SplitRegex&&) = default;
 SplitRegex::~SplitRegex() = default;
 
 absl::StatusOr<SplitRegex> SplitRegex::Compile(absl::string_view pattern) {
-  const auto translated = PatternFromOniguruma(pattern);
-  if (!translated.ok()) return translated.status();
-  return CompilePcre2(*translated);
+  ASSIGN_OR_RETURN(const auto translated, PatternFromOniguruma(pattern));
+  return CompilePcre2(translated);
 }
 
 absl::StatusOr<SplitRegex> SplitRegex::CompileLiteral(absl::string_view text) {

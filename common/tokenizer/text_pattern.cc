@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/utf8.h"
 
 namespace baton {
@@ -40,18 +41,15 @@ void FindClass(TextPattern::CharClass contains, absl::string_view text, Piece pi
 }  // namespace
 
 absl::StatusOr<TextPattern> TextPattern::FromJson(const JsonNode& node) {
-  const auto regex = node.Find("Regex");
-  if (!regex.ok()) return regex.status();
-  const auto literal = node.Find("String");
-  if (!literal.ok()) return literal.status();
-  if (regex->has_value() == literal->has_value()) {
+  ASSIGN_OR_RETURN(const auto regex, node.Find("Regex"));
+  ASSIGN_OR_RETURN(const auto literal, node.Find("String"));
+  if (regex.has_value() == literal.has_value()) {
     return node.Error("expected an object with either \"Regex\" or \"String\"");
   }
-  const JsonNode& source = *regex ? **regex : **literal;
-  const auto text = source.String();
-  if (!text.ok()) return text.status();
-  if (*literal && !text->empty()) return OfText(std::string(*text));
-  auto compiled = *regex ? SplitRegex::Compile(*text) : SplitRegex::CompileLiteral(*text);
+  const JsonNode& source = regex ? *regex : *literal;
+  ASSIGN_OR_RETURN(const auto text, source.String());
+  if (literal && !text.empty()) return OfText(std::string(text));
+  auto compiled = regex ? SplitRegex::Compile(text) : SplitRegex::CompileLiteral(text);
   if (!compiled.ok()) return source.Error(compiled.status().message());
   return OfRegex(*std::move(compiled));
 }
@@ -73,15 +71,14 @@ absl::StatusOr<bool> TextPattern::Replace(absl::string_view text, absl::string_v
   std::string replaced;
   bool any = false;
   size_t copied = 0;
-  const absl::Status found = Find(text, [&](absl::string_view piece, bool matched) {
+  RETURN_IF_ERROR(Find(text, [&](absl::string_view piece, bool matched) {
     if (!matched || replaced.size() > kMaxReplacedBytes) return;
     any = true;
     const size_t begin = piece.data() - text.data();
     replaced.append(text.data() + copied, begin - copied);
     replaced.append(with.data(), with.size());
     copied = begin + piece.size();
-  });
-  if (!found.ok()) return found;
+  }));
   if (!any) return false;
   if (replaced.size() > kMaxReplacedBytes) {
     return absl::InvalidArgumentError(absl::StrCat("replacing in a text of ", text.size(),

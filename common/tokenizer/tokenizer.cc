@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/lfs_pointer.h"
+#include "common/base/status_macros.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/stream_decoder.h"
@@ -41,33 +42,26 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 
 absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
   AddedToken token;
-  const auto id = node.Get("id");
-  if (!id.ok()) return id.status();
-  const auto id_value = id->Int(0, kMaxVocabSize - 1);
-  if (!id_value.ok()) return id_value.status();
-  token.id = static_cast<TokenId>(*id_value);
+  ASSIGN_OR_RETURN(const auto id, node.Get("id"));
+  ASSIGN_OR_RETURN(const auto id_value, id.Int(0, kMaxVocabSize - 1));
+  token.id = static_cast<TokenId>(id_value);
 
-  const auto content = node.Get("content");
-  if (!content.ok()) return content.status();
-  const auto text = content->String();
-  if (!text.ok()) return text.status();
-  if (text->empty() || text->size() > AddedTokenMatcher::kMaxContentBytes) {
-    return content->Error(absl::StrCat("an added token of ", text->size(),
-                                       " bytes; supported: 1 to ",
-                                       AddedTokenMatcher::kMaxContentBytes));
+  ASSIGN_OR_RETURN(const auto content, node.Get("content"));
+  ASSIGN_OR_RETURN(const auto text, content.String());
+  if (text.empty() || text.size() > AddedTokenMatcher::kMaxContentBytes) {
+    return content.Error(absl::StrCat("an added token of ", text.size(), " bytes; supported: 1 to ",
+                                      AddedTokenMatcher::kMaxContentBytes));
   }
-  token.content = std::string(*text);
+  token.content = std::string(text);
 
-  const auto special = node.BoolOr("special", false);
-  if (!special.ok()) return special.status();
-  token.special = *special;
+  ASSIGN_OR_RETURN(const auto special, node.BoolOr("special", false));
+  token.special = special;
   token.normalized = !token.special;
   for (const auto& [key, flag] :
        {std::pair("single_word", &token.single_word), std::pair("lstrip", &token.lstrip),
         std::pair("rstrip", &token.rstrip), std::pair("normalized", &token.normalized)}) {
-    const auto value = node.BoolOr(key, *flag);
-    if (!value.ok()) return value.status();
-    *flag = *value;
+    ASSIGN_OR_RETURN(const auto value, node.BoolOr(key, *flag));
+    *flag = value;
   }
   return token;
 }
@@ -75,78 +69,65 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromFile(const std::string& path) {
-  const auto text = ReadFile(path);
-  if (!text.ok()) return text.status();
-  if (IsLfsPointer(*text)) return absl::InvalidArgumentError(LfsPointerMessage(path));
-  return FromJson(*text, path);
+  ASSIGN_OR_RETURN(const auto text, ReadFile(path));
+  if (IsLfsPointer(text)) return absl::InvalidArgumentError(LfsPointerMessage(path));
+  return FromJson(text, path);
 }
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::FromJson(absl::string_view json,
                                                                      absl::string_view name) {
-  const auto file = JsonFile::Parse(json, name);
-  if (!file.ok()) return file.status();
-  const JsonNode root = (*file)->root();
+  ASSIGN_OR_RETURN(const auto file, JsonFile::Parse(json, name));
+  const JsonNode root = file->root();
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer);
 
-  const auto pre_tokenizer_node = root.Find("pre_tokenizer");
-  if (!pre_tokenizer_node.ok()) return pre_tokenizer_node.status();
-  auto pre_tokenizer = PreTokenizer::FromJson(*pre_tokenizer_node);
-  if (!pre_tokenizer.ok()) return pre_tokenizer.status();
-  tokenizer->pre_tokenizer_ = *std::move(pre_tokenizer);
+  ASSIGN_OR_RETURN(const auto pre_tokenizer_node, root.Find("pre_tokenizer"));
+  ASSIGN_OR_RETURN(auto pre_tokenizer, PreTokenizer::FromJson(pre_tokenizer_node));
+  tokenizer->pre_tokenizer_ = std::move(pre_tokenizer);
 
-  const auto model = root.Get("model");
-  if (!model.ok()) return model.status();
-  auto bpe = Bpe::FromJson(*model, tokenizer->pre_tokenizer_->spelling(), &tokenizer->vocabulary_);
-  if (!bpe.ok()) return bpe.status();
-  tokenizer->model_ = *std::move(bpe);
+  ASSIGN_OR_RETURN(const auto model, root.Get("model"));
+  ASSIGN_OR_RETURN(auto bpe, Bpe::FromJson(model, tokenizer->pre_tokenizer_->spelling(),
+                                           &tokenizer->vocabulary_));
+  tokenizer->model_ = std::move(bpe);
 
-  const auto normalizer_node = root.Find("normalizer");
-  if (!normalizer_node.ok()) return normalizer_node.status();
-  auto normalizer = Normalizer::FromJson(*normalizer_node);
-  if (!normalizer.ok()) return normalizer.status();
-  tokenizer->normalizer_ = *std::move(normalizer);
+  ASSIGN_OR_RETURN(const auto normalizer_node, root.Find("normalizer"));
+  ASSIGN_OR_RETURN(auto normalizer, Normalizer::FromJson(normalizer_node));
+  tokenizer->normalizer_ = std::move(normalizer);
   if (tokenizer->pre_tokenizer_->asks_for_start() &&
       !tokenizer->normalizer_->keeps_characters_apart()) {
-    return (*normalizer_node)
+    return (normalizer_node)
         ->Error(
             "supported before a Metaspace with prepend_scheme \"first\": nothing, or a Replace of "
             "one "
             "character by another");
   }
 
-  if (absl::Status read = tokenizer->ReadAddedTokens(root); !read.ok()) return read;
+  RETURN_IF_ERROR(tokenizer->ReadAddedTokens(root));
 
-  const auto post_processor_node = root.Find("post_processor");
-  if (!post_processor_node.ok()) return post_processor_node.status();
-  auto post_processor = PostProcessor::FromJson(*post_processor_node, tokenizer->vocabulary_);
-  if (!post_processor.ok()) return post_processor.status();
-  tokenizer->post_processor_ = *std::move(post_processor);
+  ASSIGN_OR_RETURN(const auto post_processor_node, root.Find("post_processor"));
+  ASSIGN_OR_RETURN(auto post_processor,
+                   PostProcessor::FromJson(post_processor_node, tokenizer->vocabulary_));
+  tokenizer->post_processor_ = std::move(post_processor);
 
-  const auto decoder_node = root.Get("decoder");
-  if (!decoder_node.ok()) return decoder_node.status();
-  auto decoder = Decoder::FromJson(*decoder_node);
-  if (!decoder.ok()) return decoder.status();
-  tokenizer->decoder_ = *std::move(decoder);
+  ASSIGN_OR_RETURN(const auto decoder_node, root.Get("decoder"));
+  ASSIGN_OR_RETURN(auto decoder, Decoder::FromJson(decoder_node));
+  tokenizer->decoder_ = std::move(decoder);
   if (absl::Status spelled = tokenizer->SpellOutBytes(); !spelled.ok()) {
-    return decoder_node->Error(spelled.message());
+    return decoder_node.Error(spelled.message());
   }
   return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
 }
 
 absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
-  const auto list = root.Find("added_tokens");
-  if (!list.ok()) return list.status();
+  ASSIGN_OR_RETURN(const auto list, root.Find("added_tokens"));
   std::vector<AddedToken> tokens;
-  if (*list) {
-    const auto nodes = (*list)->Array();
-    if (!nodes.ok()) return nodes.status();
-    for (const JsonNode& node : *nodes) {
-      auto token = ReadAddedToken(node);
-      if (!token.ok()) return token.status();
-      if (absl::Status added = vocabulary_.Add(token->content, token->id); !added.ok()) {
+  if (list) {
+    ASSIGN_OR_RETURN(const auto nodes, list->Array());
+    for (const JsonNode& node : nodes) {
+      ASSIGN_OR_RETURN(auto token, ReadAddedToken(node));
+      if (absl::Status added = vocabulary_.Add(token.content, token.id); !added.ok()) {
         return node.Error(added.message());
       }
-      tokens.push_back(*std::move(token));
+      tokens.push_back(std::move(token));
     }
   }
   special_.resize(vocabulary_.size());
@@ -158,12 +139,12 @@ absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
       if (special) special_[token.id] = true;
       if (token.normalized) {
         const auto pattern = normalizer_->Normalize(token.content, &buffer);
-        if (!pattern.ok()) return (*list)->Error(pattern.status().message());
+        if (!pattern.ok()) return list->Error(pattern.status().message());
         if (pattern->empty() || pattern->size() > AddedTokenMatcher::kMaxContentBytes) {
-          return (*list)->Error(absl::StrCat("the added token with id ", token.id, " is ",
-                                             pattern->size(),
-                                             " bytes long once normalised; supported: 1 to ",
-                                             AddedTokenMatcher::kMaxContentBytes));
+          return list->Error(absl::StrCat("the added token with id ", token.id, " is ",
+                                          pattern->size(),
+                                          " bytes long once normalised; supported: 1 to ",
+                                          AddedTokenMatcher::kMaxContentBytes));
         }
         normalized_tokens_.Add(token, *pattern);
       } else {
@@ -245,7 +226,7 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(absl::string_view utf8,
                                    }
                                  });
       });
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   if (options.add_special) {
     ids.insert(ids.end(), post_processor_.behind.begin(), post_processor_.behind.end());
   }

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -105,8 +106,7 @@ absl::StatusOr<std::string> OutputOf(const std::string& program,
                                      const std::vector<std::string>& arguments) {
   Pipe output;
   if (!output.Open()) return Failure(program, errno);
-  const absl::StatusOr<pid_t> child = Fork({program, arguments}, output.write, false);
-  if (!child.ok()) return child.status();
+  ASSIGN_OR_RETURN(const pid_t child, Fork({program, arguments}, output.write, false));
   output.CloseWrite();
   std::string text;
   char buffer[4096];
@@ -117,7 +117,7 @@ absl::StatusOr<std::string> OutputOf(const std::string& program,
     text.append(buffer, static_cast<size_t>(got));
   }
   int status = 0;
-  while (waitpid(*child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     return absl::UnavailableError(absl::StrCat(program, " ", absl::StrJoin(arguments, " "),

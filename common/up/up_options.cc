@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/host_port.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -85,9 +86,9 @@ class Parser {
       if (word.size() < 2 || word[0] != '-') {
         return Refuse(absl::StrCat("'", word, "' is not expected here; flags of up begin with --"));
       }
-      if (absl::Status status = TakeFlag(SplitWord(word)); !status.ok()) return status;
+      RETURN_IF_ERROR(TakeFlag(SplitWord(word)));
     }
-    if (absl::Status status = Check(); !status.ok()) return status;
+    RETURN_IF_ERROR(Check());
     return options_;
   }
 
@@ -126,26 +127,25 @@ class Parser {
   }
 
   absl::Status TakeOwn(absl::string_view name, const Word& word) {
-    absl::StatusOr<std::string> value = ValueOf(word);
-    if (!value.ok()) return value.status();
-    if (name == "model") model_ = *value;
-    if (name == "demo-model") demo_model_ = *value;
-    if (name == "prompt") options_.prompt = *value;
-    if (name == "mode") options_.mode = *value;
+    ASSIGN_OR_RETURN(std::string value, ValueOf(word));
+    if (name == "model") model_ = value;
+    if (name == "demo-model") demo_model_ = value;
+    if (name == "prompt") options_.prompt = value;
+    if (name == "mode") options_.mode = value;
     if (name == "listen") {
-      if (!IsHostPort(*value)) {
+      if (!IsHostPort(value)) {
         return Refuse(
             absl::StrCat("--listen takes HOST:PORT with a port from 0 to 65535, such as "
                          "127.0.0.1:50051, not '",
-                         *value, "'"));
+                         value, "'"));
       }
-      options_.listen = *value;
+      options_.listen = value;
     }
     if (name == "prefill" || name == "decode") {
       int& count = name == "prefill" ? options_.prefill : options_.decode;
-      if (!absl::SimpleAtoi(*value, &count) || count < 0 || count > kMostWorkers) {
+      if (!absl::SimpleAtoi(value, &count) || count < 0 || count > kMostWorkers) {
         return Refuse(absl::StrCat("--", name, " takes a number of workers, 1 to ", kMostWorkers,
-                                   ", not '", *value, "'"));
+                                   ", not '", value, "'"));
       }
     }
     return absl::OkStatus();
@@ -183,9 +183,8 @@ class Parser {
     if (is_bool) {
       if (!absl::StrContains(passed, '=')) value = absl::StrCat("=", word.value.value_or("true"));
     } else {
-      absl::StatusOr<std::string> given = ValueOf(word);
-      if (!given.ok()) return given.status();
-      value = absl::StrCat("=", *given);
+      ASSIGN_OR_RETURN(std::string given, ValueOf(word));
+      value = absl::StrCat("=", given);
     }
     for (const Role role : have) {
       // A flag that was given for one role wins over the same one given for all, whatever the
@@ -253,7 +252,7 @@ class Parser {
     for (auto& [role, flags] : special_) {
       options.flags[role].insert(options.flags[role].end(), flags.begin(), flags.end());
     }
-    if (absl::Status status = CheckAddresses(); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckAddresses());
     return CheckModel();
   }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/model/model.h"
 #include "kernels/cuda/step_memory.h"
 #include "kv_transfer/kv_meta.h"
@@ -100,12 +101,11 @@ absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntim
         absl::StrCat(kShareFlag, " is ", options.share, "; it takes more than 0, and 1 at most"));
   }
   const KvLayout& layout = options.layout;
-  const auto free = device->FreeBytes();
-  if (!free.ok()) return free.status();
+  ASSIGN_OR_RETURN(const auto free, device->FreeBytes());
   MemoryPlan plan;
   plan.device = device->info().name;
   plan.total_bytes = device->info().total_bytes;
-  plan.free_bytes = *free;
+  plan.free_bytes = free;
   plan.share = options.share;
   const auto share = static_cast<uint64_t>(options.share * static_cast<double>(plan.total_bytes));
   const uint64_t context = device->info().context_bytes;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "common/base/usable_memory.h"
 #include "common/model/checkpoint.h"
 #include "common/model/random_weights.h"
@@ -41,7 +42,7 @@ absl::Status RefuseNumerics(const ModelHost::Options& options) {
 }
 
 absl::Status OpenWeightless(const ModelHost::Options& options, ModelHost* host) {
-  if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
+  RETURN_IF_ERROR(RefuseNumerics(options));
   if (options.random_weights) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--random-weights with --backend=", options.backend.name, ", which has no weights"));
@@ -53,23 +54,21 @@ absl::Status OpenWeightless(const ModelHost::Options& options, ModelHost* host) 
 absl::Status OpenCpu(const ModelHost::Options& options, ModelHost* host) {
   DType weights = DType::kBF16;
   if (!options.random_weights) {
-    const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
-    if (!checkpoint.ok()) return checkpoint.status();
-    weights = checkpoint->MatrixType();
+    ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model));
+    weights = checkpoint.MatrixType();
   }
   const absl::StatusOr<CpuNumerics> numerics = ParseCpuNumerics(options.numerics, weights);
   if (!numerics.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--numerics: ", numerics.status().message()));
   }
-  absl::StatusOr<std::unique_ptr<Backend>> backend =
-      CreateCpuBackend({.threads = options.threads, .numerics = *numerics});
-  if (!backend.ok()) return backend.status();
-  host->backend = *std::move(backend);
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+                   CreateCpuBackend({.threads = options.threads, .numerics = *numerics}));
+  host->backend = std::move(backend);
   return absl::OkStatus();
 }
 
 absl::Status OpenDevice(const ModelHost::Options& options, ModelHost* host) {
-  if (absl::Status status = RefuseNumerics(options); !status.ok()) return status;
+  RETURN_IF_ERROR(RefuseNumerics(options));
   absl::StatusOr<OpenedDevice> device = options.backend.open_device(options.gpu);
   if (!device.ok()) {
     return absl::Status(device.status().code(),
@@ -106,12 +105,12 @@ absl::Status LoadModel(const ModelHost::Options& options, const ModelConfig& con
     host->model = Model::WithoutWeights(config);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<const Model>> model =
-      options.random_weights ? Model::WithRandomWeights(config, *options.random_weights,
-                                                        host->backend.get(), options.on_weights)
-                             : Model::Load(options.model, host->backend.get(), options.on_weights);
-  if (!model.ok()) return model.status();
-  host->model = *std::move(model);
+  ASSIGN_OR_RETURN(std::unique_ptr<const Model> model,
+                   options.random_weights
+                       ? Model::WithRandomWeights(config, *options.random_weights,
+                                                  host->backend.get(), options.on_weights)
+                       : Model::Load(options.model, host->backend.get(), options.on_weights));
+  host->model = std::move(model);
   return absl::OkStatus();
 }
 
@@ -155,9 +154,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
 absl::StatusOr<ModelConfig> CheckFolder(const ModelHost::Options& options) {
   absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
   if (!config.ok() || options.random_weights || !options.backend.reads_weights()) return config;
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(options.model);
-  if (!checkpoint.ok()) return checkpoint.status();
-  if (absl::Status status = Model::CheckTensors(*config, *checkpoint); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model));
+  RETURN_IF_ERROR(Model::CheckTensors(*config, checkpoint));
   return config;
 }
 
@@ -204,7 +202,7 @@ absl::StatusOr<MemoryPlan> PlanDevice(const ModelConfig& config, ModelHost* host
   // The longest context that fits: steps of longer ones need more memory, so it is searched for.
   int low = (least + block_tokens - 1) / block_tokens, high = config.context / block_tokens;
   absl::StatusOr<MemoryPlan> longest = plan_for(std::min(low * block_tokens, config.context));
-  if (!longest.ok()) return longest;
+  RETURN_IF_ERROR(longest);
   while (low < high) {
     const int middle = low + (high - low + 1) / 2;
     if (absl::StatusOr<MemoryPlan> plan = plan_for(middle * block_tokens); plan.ok()) {
@@ -241,13 +239,12 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
     plan.weights_shared = false;
   } else {
     // Files are only mapped here.
-    if (absl::Status status = LoadModel(options, config, host); !status.ok()) return status;
+    RETURN_IF_ERROR(LoadModel(options, config, host));
     weights = host->model->weight_type();
     plan.weight_bytes = host->model->weight_bytes();
   }
-  const absl::StatusOr<DType> kv_type = KvType(options.kv_type, weights);
-  if (!kv_type.ok()) return kv_type.status();
-  host->layout = Model::WithoutWeights(config)->LayoutFor(block_tokens, *kv_type);
+  ASSIGN_OR_RETURN(const DType kv_type, KvType(options.kv_type, weights));
+  host->layout = Model::WithoutWeights(config)->LayoutFor(block_tokens, kv_type);
   plan.layout = host->layout;
   plan.usable = ReadUsableMemory(options.memory_root);
   // A model in /dev/shm, or in an emptyDir of memory, is part of what is in use.
@@ -260,11 +257,10 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
                    .limit_bytes = *options.usable_bytes,
                    .limit = "--usable-memory"};
   }
-  absl::StatusOr<HostMemoryPlan> made = HostMemoryPlan::Make(plan);
-  if (!made.ok()) return made.status();
-  host->blocks = made->blocks;
-  host->context = made->context;
-  host->host_memory = *std::move(made);
+  ASSIGN_OR_RETURN(HostMemoryPlan made, HostMemoryPlan::Make(plan));
+  host->blocks = made.blocks;
+  host->context = made.context;
+  host->host_memory = std::move(made);
   if (options.on_host_plan) options.on_host_plan(*host->host_memory);
   return random ? LoadModel(options, config, host) : absl::OkStatus();
 }
@@ -272,12 +268,11 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
 }  // namespace
 
 absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
-  if (absl::Status status = CheckFlags(options); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckFlags(options));
   ModelHost host;
   host.options = options;
   const bool on_device = options.backend.on_device();
-  const absl::StatusOr<ModelConfig> config = CheckFolder(options);
-  if (!config.ok()) return config.status();
+  ASSIGN_OR_RETURN(const ModelConfig config, CheckFolder(options));
   absl::Status opened;
   if (on_device) {
     opened = OpenDevice(options, &host);
@@ -286,10 +281,10 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   } else {
     opened = OpenWeightless(options, &host);
   }
-  if (!opened.ok()) return opened;
-  if (options.context < 0 || options.context == 1 || options.context > config->context) {
+  RETURN_IF_ERROR(opened);
+  if (options.context < 0 || options.context == 1 || options.context > config.context) {
     return absl::InvalidArgumentError(absl::StrCat("--context is ", options.context,
-                                                   "; it takes 2 to ", config->context,
+                                                   "; it takes 2 to ", config.context,
                                                    ", the model's tokens, or 0 for the longest"));
   }
   const int block_tokens =
@@ -302,20 +297,17 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
 
   if (on_device) {
     // A device holds weights as bf16, whatever they were.
-    const absl::StatusOr<DType> kv_type = KvType(options.kv_type, DType::kBF16);
-    if (!kv_type.ok()) return kv_type.status();
-    host.layout = Model::WithoutWeights(*config)->LayoutFor(block_tokens, *kv_type);
-    absl::StatusOr<MemoryPlan> plan = PlanDevice(*config, &host);
-    if (!plan.ok()) return plan.status();
-    host.blocks = plan->blocks;
-    host.memory = *std::move(plan);
-    if (absl::Status status = CheckBlocks(host); !status.ok()) return status;
+    ASSIGN_OR_RETURN(const DType kv_type, KvType(options.kv_type, DType::kBF16));
+    host.layout = Model::WithoutWeights(config)->LayoutFor(block_tokens, kv_type);
+    ASSIGN_OR_RETURN(MemoryPlan plan, PlanDevice(config, &host));
+    host.blocks = plan.blocks;
+    host.memory = std::move(plan);
+    RETURN_IF_ERROR(CheckBlocks(host));
     if (options.on_plan) options.on_plan(*host.memory);
-    if (absl::Status status = OpenCuda(&host); !status.ok()) return status;
-    if (absl::Status status = LoadModel(options, *config, &host); !status.ok()) return status;
-  } else if (absl::Status status = OpenOnHost(*config, block_tokens, &host); !status.ok()) {
-    return status;
-  }
+    RETURN_IF_ERROR(OpenCuda(&host));
+    RETURN_IF_ERROR(LoadModel(options, config, &host));
+  } else
+    RETURN_IF_ERROR(OpenOnHost(config, block_tokens, &host));
   host.numerics_id = absl::StrCat(host.backend->numerics_id(), "/kv-", DTypeName(host.layout.type));
   return host;
 }

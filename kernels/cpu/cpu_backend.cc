@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "kernels/cpu/angle.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/isa_kernels.h"
@@ -94,7 +95,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override {
-    if (absl::Status status = CheckWeight(host); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckWeight(host));
     return host;
   }
 
@@ -113,7 +114,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::Status Embed(const EmbedArgs& args) override {
-    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckArgs(args));
     ForRows(args.out.rows, args.out.cols, [&](int row, int) {
       kernels_.widen(Bytes(args.table, ptrdiff_t{args.tokens[row]} * args.table.cols),
                      static_cast<Element>(args.table.type), args.table.cols, Row(args.out, row));
@@ -122,7 +123,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::Status RmsNorm(const RmsNormArgs& args) override {
-    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckArgs(args));
     const int n = args.weight.cols;
     ForRows(args.in.rows, args.in.cols, [&](int row, int) {
       for (int begin = 0; begin < args.in.cols; begin += n) {
@@ -135,7 +136,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::Status Gemm(const GemmArgs& args) override {
-    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckArgs(args));
     if (args.in.rows == 0) return absl::OkStatus();
     const float* bias = nullptr;
     if (args.bias.data != nullptr) {
@@ -149,7 +150,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
-    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckArgs(args));
     const KvLayout& layout = args.kv.layout;
     for (size_t s = 0; s < args.sequences.size(); ++s) {
       const SequenceRows& sequence = args.sequences[s];
@@ -197,7 +198,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::Status Attention(const AttentionArgs& args) override {
-    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckArgs(args));
     const KvLayout& layout = args.kv.layout;
     const int group = args.heads / layout.kv_heads;
     const int tile_rows = std::max(1, kAttendQueries / group);
@@ -233,7 +234,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::Status SiluMul(const SiluMulArgs& args) override {
-    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckArgs(args));
     ForRows(args.out.rows, args.out.cols, [&](int row, int) {
       kernels_.silu_mul(Row(args.gate, row), Row(args.up, row), args.out.cols, Row(args.out, row));
     });
@@ -241,7 +242,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::Status Logits(const LogitsArgs& args) override {
-    if (absl::Status status = CheckArgs(args); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckArgs(args));
     if (args.rows.empty()) return absl::OkStatus();
     const int stride = static_cast<int>(RoundUp16(args.in.cols));
     float* gathered = gathered_.Floats(args.rows.size() * stride);
@@ -435,10 +436,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOption
     return absl::InvalidArgumentError(absl::StrCat(
         "CPU backend: ", options.threads, " threads; it takes 0 (one per core) to ", "1024"));
   }
-  const auto dispatch = cpu::Choose(options);
-  if (!dispatch.ok()) return dispatch.status();
+  ASSIGN_OR_RETURN(const auto dispatch, cpu::Choose(options));
   const int threads = options.threads > 0 ? options.threads : cpu::UsableCores();
-  return std::make_unique<cpu::CpuBackend>(*dispatch, options.numerics, threads);
+  return std::make_unique<cpu::CpuBackend>(dispatch, options.numerics, threads);
 }
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/status_macros.h"
 #include "kernels/cpu/instruction_sets.h"
 
 namespace baton::cpu {
@@ -119,14 +120,13 @@ bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain) {
 
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options) {
   Dispatch chosen;
-  const auto f32 = ChooseF32(options.isa);
-  if (!f32.ok()) return f32.status();
-  chosen.f32 = *f32;
+  ASSIGN_OR_RETURN(const auto f32, ChooseF32(options.isa));
+  chosen.f32 = f32;
   if (options.numerics != CpuNumerics::kF32) {
-    const auto bf16 = options.numerics == CpuNumerics::kAmx ? ChooseAmxOrder(options.isa)
-                                                            : ChoosePairDot(options.isa);
-    if (!bf16.ok()) return bf16.status();
-    chosen.bf16 = *bf16;
+    ASSIGN_OR_RETURN(const auto bf16, options.numerics == CpuNumerics::kAmx
+                                          ? ChooseAmxOrder(options.isa)
+                                          : ChoosePairDot(options.isa));
+    chosen.bf16 = bf16;
   }
   return chosen;
 }

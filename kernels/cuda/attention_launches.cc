@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/status_macros.h"
 #include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/launches.h"
 
@@ -27,7 +28,7 @@ absl::Status AttentionLaunches::Reserve(const StepMemory& memory) {
     plans.version = 0;
     got = plans.memory.AtLeast(memory.fixed_plans[i].bytes);
   }
-  if (!got.ok()) return got.status();
+  RETURN_IF_ERROR(got.status());
   return partial_memory_.AtLeast(memory.attention_partials).status();
 }
 
@@ -110,18 +111,14 @@ void AttentionLaunches::AppendMemory(std::vector<uint64_t>* memory) const {
 absl::Status AttentionLaunches::MakePlans(Plans* plans) {
   int64_t words = 0;
   for (const Part& part : plans->parts) words += part.plan.rows + 1 + 2 * part.items;
-  const auto memory = plans->memory.AtLeast(words * sizeof(int32_t));
-  if (!memory.ok()) return memory.status();
-  auto* next = reinterpret_cast<int32_t*>(*memory);
+  ASSIGN_OR_RETURN(const auto memory, plans->memory.AtLeast(words * sizeof(int32_t)));
+  auto* next = reinterpret_cast<int32_t*>(memory);
   for (Part& part : plans->parts) {
     part.plan.items = reinterpret_cast<AttentionItem*>(next);
     part.plan.first_item = next + 2 * part.items;
     next = part.plan.first_item + part.plan.rows + 1;
-    if (absl::Status status =
-            runtime_->Launch(kernels_->attention_plan, LaunchOf(part.plan), part.plan, *stream_);
-        !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(
+        runtime_->Launch(kernels_->attention_plan, LaunchOf(part.plan), part.plan, *stream_));
   }
   return absl::OkStatus();
 }
@@ -147,12 +144,9 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
     }
   }
   if (prefill.tiles > 0) {
-    if (absl::Status status =
-            runtime_->Launch(kernels_->prefill_attention[AttentionKernelIndex(params.pages)],
-                             LaunchOf(prefill), prefill, *stream_);
-        !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(
+        runtime_->Launch(kernels_->prefill_attention[AttentionKernelIndex(params.pages)],
+                         LaunchOf(prefill), prefill, *stream_));
   }
   if (most_split_rows == 0) return absl::OkStatus();
   return AttendSplit(params, sequences, version, fixed, prefill.prefill_rows, most_split_rows);
@@ -185,7 +179,7 @@ absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
     } else {
       CutIntoParts(params, sequences, prefill_rows, tile_rows, &plans.parts);
     }
-    if (absl::Status status = MakePlans(&plans); !status.ok()) return status;
+    RETURN_IF_ERROR(MakePlans(&plans));
     plans.version = version;
     plans.window = params.window;
     plans.prefill_rows = prefill_rows;
@@ -198,8 +192,7 @@ absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
   int64_t most_items = 0;
   for (const Part& part : plans.parts) most_items = std::max(most_items, part.items);
   const int64_t lines = most_items * pages.kv_heads * tile_rows * group;
-  const auto memory = partial_memory_.AtLeast(lines * LineBytes(params));
-  if (!memory.ok()) return memory.status();
+  ASSIGN_OR_RETURN(const auto memory, partial_memory_.AtLeast(lines * LineBytes(params)));
   const int64_t most_blocks =
       is_fixed
           ? std::min(kMostBlocks, kMostBlocksOfMultiprocessor * runtime_->info().multiprocessors)
@@ -209,19 +202,12 @@ absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
         .attention = params,
         .plan = part.plan,
         .blocks = static_cast<int32_t>(std::min(part.items * pages.kv_heads, most_blocks)),
-        .values = reinterpret_cast<float*>(*memory),
-        .sums = reinterpret_cast<float*>(*memory) + lines * pages.head_dim};
-    if (absl::Status status =
-            runtime_->Launch(kernels_->split_attention[AttentionKernelIndex(pages)],
-                             LaunchOf(split), split, *stream_);
-        !status.ok()) {
-      return status;
-    }
-    if (absl::Status status =
-            runtime_->Launch(kernels_->merge_attention, MergeLaunchOf(split), split, *stream_);
-        !status.ok()) {
-      return status;
-    }
+        .values = reinterpret_cast<float*>(memory),
+        .sums = reinterpret_cast<float*>(memory) + lines * pages.head_dim};
+    RETURN_IF_ERROR(runtime_->Launch(kernels_->split_attention[AttentionKernelIndex(pages)],
+                                     LaunchOf(split), split, *stream_));
+    RETURN_IF_ERROR(
+        runtime_->Launch(kernels_->merge_attention, MergeLaunchOf(split), split, *stream_));
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/emulated_runtime.h"
@@ -138,7 +139,7 @@ absl::StatusOr<std::vector<uint16_t>> Attend(const AttendOptions& options) {
   std::vector<uint16_t> result(kRows * kCols);
   test.Copy(result.data(), out, 2 * result.size());
   for (std::byte* memory : {pool, q, out}) runtime.Free(memory);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/pulse.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/event_pool.h"
@@ -22,9 +23,6 @@
 
 namespace baton {
 namespace {
-
-#define RETURN_IF_ERROR(expression) \
-  if (absl::Status status_ = (expression); !status_.ok()) return status_
 
 constexpr size_t kElement = 2;  // bytes of an activation or a weight
 constexpr int kMaxGridY = 65535;
@@ -88,11 +86,10 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<Matrix> LoadWeight(const Matrix& host) override {
     RETURN_IF_ERROR(CheckWeight(host));
-    auto memory = runtime_->Allocate(kElement * host.rows * host.cols);
-    if (!memory.ok()) return memory.status();
-    allocated_.push_back(*memory);
-    RETURN_IF_ERROR(weight_upload_.Upload(host, *memory));
-    return Matrix{*memory, DType::kBF16, host.rows, host.cols};
+    ASSIGN_OR_RETURN(auto memory, runtime_->Allocate(kElement * host.rows * host.cols));
+    allocated_.push_back(memory);
+    RETURN_IF_ERROR(weight_upload_.Upload(host, memory));
+    return Matrix{memory, DType::kBF16, host.rows, host.cols};
   }
 
   bool copies_weights() const override { return true; }
@@ -102,14 +99,13 @@ class CudaBackend final : public Backend {
       return absl::InvalidArgumentError(absl::StrCat("allocate: [", rows, ", ", cols, "]"));
     }
     const size_t bytes = ActivationBytes(rows, cols);
-    auto memory = runtime_->Allocate(bytes);
-    if (!memory.ok()) return memory.status();
-    allocated_.push_back(*memory);
+    ASSIGN_OR_RETURN(auto memory, runtime_->Allocate(bytes));
+    allocated_.push_back(memory);
     // Rows that are nobody's go through a step as they are.
-    RETURN_IF_ERROR(runtime_->Fill(*memory, 0, bytes, *stream_));
+    RETURN_IF_ERROR(runtime_->Fill(memory, 0, bytes, *stream_));
     RETURN_IF_ERROR(runtime_->Synchronize(*stream_));
     const int stride = static_cast<int>(bytes / (kElement * std::max(rows, 1)));
-    return Tensor{*memory, rows, cols, stride};
+    return Tensor{memory, rows, cols, stride};
   }
 
   absl::Status Reserve(const StepLimits& limits) override {
@@ -135,9 +131,8 @@ class CudaBackend final : public Backend {
       tokens = step_.tables().tokens;
       if (draws_.tokens() != nullptr) follows = step_.tables().follows;
     } else {
-      const auto uploaded = tokens_.Upload(BytesOf(args.tokens));
-      if (!uploaded.ok()) return uploaded.status();
-      tokens = reinterpret_cast<const int32_t*>(*uploaded);
+      ASSIGN_OR_RETURN(const auto uploaded, tokens_.Upload(BytesOf(args.tokens)));
+      tokens = reinterpret_cast<const int32_t*>(uploaded);
     }
     return Launch(kernels_.embedding, EmbeddingParams{.table = args.table.data,
                                                       .tokens = tokens,
@@ -196,16 +191,14 @@ class CudaBackend final : public Backend {
   absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
     RETURN_IF_ERROR(IsOfStep(args.sequences) ? CheckArgsInStep(args) : CheckArgs(args));
     if (args.q.rows == 0 || args.sequences.empty()) return absl::OkStatus();
-    const auto step = step_.Rows(args.sequences, args.q.rows, args.kv.layout);
-    if (!step.ok()) return step.status();
-    const auto ropes = step_.RopeTable(args.ropes, *step);
-    if (!ropes.ok()) return ropes.status();
+    ASSIGN_OR_RETURN(const auto step, step_.Rows(args.sequences, args.q.rows, args.kv.layout));
+    ASSIGN_OR_RETURN(const auto ropes, step_.RopeTable(args.ropes, step));
     return Launch(kernels_.rope_write_kv,
-                  RopeWriteKvParams{.step = *step,
-                                    .ropes = ropes->ropes,
-                                    .table = ropes->table,
-                                    .max_pairs = ropes->max_pairs,
-                                    .shared = ropes->shared,
+                  RopeWriteKvParams{.step = step,
+                                    .ropes = ropes.ropes,
+                                    .table = ropes.table,
+                                    .max_pairs = ropes.max_pairs,
+                                    .shared = ropes.shared,
                                     .q = args.q.data,
                                     .k = args.k.data,
                                     .v = args.v.data,
@@ -226,9 +219,8 @@ class CudaBackend final : public Backend {
                        " elements; at most ", kMaxGridY, " of ", kMaxHeadDim, " can be done"));
     }
     if (args.q.rows == 0 || args.sequences.empty()) return absl::OkStatus();
-    const auto step = step_.Rows(args.sequences, args.q.rows, layout);
-    if (!step.ok()) return step.status();
-    RETURN_IF_ERROR(attention_.Attend({.step = *step,
+    ASSIGN_OR_RETURN(const auto step, step_.Rows(args.sequences, args.q.rows, layout));
+    RETURN_IF_ERROR(attention_.Attend({.step = step,
                                        .q = args.q.data,
                                        .out = args.out.data,
                                        .q_stride = args.q.stride,
@@ -263,9 +255,8 @@ class CudaBackend final : public Backend {
     RETURN_IF_ERROR(CheckArgs(args));
     RETURN_IF_ERROR(CheckLoaded("logits", args.head));
     if (args.rows.empty()) return absl::OkStatus();
-    const auto rows = logit_rows_.Upload(BytesOf(args.rows));
-    if (!rows.ok()) return rows.status();
-    RETURN_IF_ERROR(GatheredLogits(args, reinterpret_cast<const int32_t*>(*rows)));
+    ASSIGN_OR_RETURN(const auto rows, logit_rows_.Upload(BytesOf(args.rows)));
+    RETURN_IF_ERROR(GatheredLogits(args, reinterpret_cast<const int32_t*>(rows)));
     RETURN_IF_ERROR(
         runtime_->Copy(args.out.data(), logits_.data(), args.out.size() * sizeof(float), *stream_));
     return Synchronize();
@@ -278,7 +269,7 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() override {
     auto event = events_.Take();
-    if (!event.ok()) return event.status();
+    RETURN_IF_ERROR(event.status());
     RETURN_IF_ERROR(runtime_->Record(**event, *stream_));
     if (marks_) steps_[next_].layers.push_back(*event);
     return event;
@@ -313,9 +304,8 @@ class CudaBackend final : public Backend {
     padded.tokens = padded_tokens_;
     for (Started& started : steps_) {
       if (started.ended != nullptr) continue;
-      auto event = runtime_->CreateEvent();
-      if (!event.ok()) return event.status();
-      started.ended = *std::move(event);
+      ASSIGN_OR_RETURN(auto event, runtime_->CreateEvent());
+      started.ended = std::move(event);
     }
     absl::Status status = draws_.Prepare(step, /*recorded_rows=*/fixed_.rows);
     if (status.ok()) status = step_.Begin(step, padded.tokens, /*fixed=*/fixed_.rows > 0);
@@ -357,9 +347,9 @@ class CudaBackend final : public Backend {
   }
 
   absl::StatusOr<std::shared_ptr<float[]>> AllocateResults(size_t floats) override {
-    auto memory = runtime_->AllocatePinned(std::max<size_t>(floats, 1) * sizeof(float));
-    if (!memory.ok()) return memory.status();
-    return std::shared_ptr<float[]>(reinterpret_cast<float*>(*memory),
+    ASSIGN_OR_RETURN(auto memory,
+                     runtime_->AllocatePinned(std::max<size_t>(floats, 1) * sizeof(float)));
+    return std::shared_ptr<float[]>(reinterpret_cast<float*>(memory),
                                     [runtime = runtime_](float* freed) {
                                       runtime->FreePinned(reinterpret_cast<std::byte*>(freed));
                                     });
@@ -420,24 +410,22 @@ class CudaBackend final : public Backend {
   // `rows`: args.rows, on the device.
   absl::Status GatheredLogits(const LogitsArgs& args, const int32_t* rows) {
     const int count = static_cast<int>(args.rows.size());
-    const auto gathered = gathered_.AtLeast(kElement * count * args.in.cols);
-    if (!gathered.ok()) return gathered.status();
+    ASSIGN_OR_RETURN(const auto gathered, gathered_.AtLeast(kElement * count * args.in.cols));
     RETURN_IF_ERROR(Launch(kernels_.gather_rows, GatherRowsParams{.in = args.in.data,
                                                                   .in_stride = args.in.stride,
                                                                   .rows = rows,
-                                                                  .out = *gathered,
+                                                                  .out = gathered,
                                                                   .count = count,
                                                                   .cols = args.in.cols}));
-    return LogitsOf(*gathered, args.in.cols, count, args.head);
+    return LogitsOf(gathered, args.in.cols, count, args.head);
   }
 
   absl::Status LogitsOf(const void* in, int64_t in_stride, int rows, const Matrix& head) {
-    const auto logits = logits_.AtLeast(sizeof(float) * rows * head.rows);
-    if (!logits.ok()) return logits.status();
+    ASSIGN_OR_RETURN(const auto logits, logits_.AtLeast(sizeof(float) * rows * head.rows));
     return runtime_->Product({.in = in,
                               .in_stride = in_stride,
                               .weight = head.data,
-                              .out = *logits,
+                              .out = logits,
                               .out_stride = head.rows,
                               .out_type = DType::kF32,
                               .rows = rows,
@@ -517,11 +505,10 @@ class CudaBackend final : public Backend {
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {
   if (options.products) {
-    if (absl::Status status = options.runtime->ProductStatus(); !status.ok()) return status;
+    RETURN_IF_ERROR(options.runtime->ProductStatus());
   }
-  auto stream = options.runtime->CreateStream(StreamKind::kCompute);
-  if (!stream.ok()) return stream.status();
-  return std::make_unique<CudaBackend>(options, *std::move(stream));
+  ASSIGN_OR_RETURN(auto stream, options.runtime->CreateStream(StreamKind::kCompute));
+  return std::make_unique<CudaBackend>(options, std::move(stream));
 }
 
 }  // namespace baton

@@ -2,6 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/cuda_products.h"
 #include "kernels/cuda/cuda_status.h"
 
@@ -52,16 +53,16 @@ absl::StatusOr<cudaDeviceProp> FindCudaDevice(int device) {
   const cudaError_t counted = cudaGetDeviceCount(&devices);
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   absl::Status status = CudaDeviceCountStatus(counted, driver);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   if (device < 0 || device >= devices) {
     return refuse("device ", device, " of ", devices, " (numbered from 0) was asked for");
   }
   status = CudaStatus(cudaSetDevice(device), "CUDA: cudaSetDevice");
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   cudaDeviceProp properties;
   status =
       CudaStatus(cudaGetDeviceProperties(&properties, device), "CUDA: cudaGetDeviceProperties");
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   if (properties.major < 8) {
     return refuse(properties.name, " has compute capability ", properties.major, ".",
                   properties.minor, "; the kernels need 8.0");

@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 
 namespace baton {
@@ -19,8 +20,7 @@ constexpr size_t kHostPage = 4096;
 
 absl::StatusOr<size_t> CudaMemory::FreeBytes() const {
   size_t free = 0, total = 0;
-  absl::Status status = CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
   return free;
 }
 

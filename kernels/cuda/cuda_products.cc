@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -41,10 +42,9 @@ struct CudaProducts::Matmul {
 };
 
 absl::StatusOr<std::unique_ptr<CudaProducts>> CudaProducts::Create() {
-  auto lt = CublasLt::Load();
-  if (!lt.ok()) return lt.status();
+  ASSIGN_OR_RETURN(auto lt, CublasLt::Load());
   std::unique_ptr<CudaProducts> products(new CudaProducts);
-  products->lt_ = *std::move(lt);
+  products->lt_ = std::move(lt);
   return products;
 }
 
@@ -69,7 +69,7 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct&
   MutexLock lock(&mutex_);
   if (const auto it = algorithms_.find(key); it != algorithms_.end()) return it->second;
   Matmul matmul;
-  if (absl::Status status = matmul.Init(*lt_, p, rows); !status.ok()) return status;
+  RETURN_IF_ERROR(matmul.Init(*lt_, p, rows));
   cublasLtMatmulPreferenceOpaque_t preference;
   const size_t workspace = kWorkspaceBytes;
   // Partial sums of a split product stay float: neither in out's type, nor in place.
@@ -89,13 +89,12 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct&
   }
   std::vector<cublasLtMatmulHeuristicResult_t> proposed(size_t{1} + p.algorithm);
   int found = 0;
-  const absl::Status status = lt_->Status(
+  RETURN_IF_ERROR(lt_->Status(
       lt_->MatmulAlgoGetHeuristic(handle_, &matmul.operation, &matmul.weight, &matmul.in,
                                   &matmul.out, &matmul.out, &preference,
                                   static_cast<int>(proposed.size()), proposed.data(), &found),
       absl::StrCat("cublasLtMatmulAlgoGetHeuristic for [", rows, ", ", p.k, "] by [", p.n, ", ",
-                   p.k, "]"));
-  if (!status.ok()) return status;
+                   p.k, "]")));
   if (found <= p.algorithm && p.algorithm > 0) {
     return absl::NotFoundError(absl::StrCat("cuBLASLt proposes ", found, " algorithms for [", rows,
                                             ", ", p.k, "] by [", p.n, ", ", p.k, "]; number ",
@@ -109,12 +108,12 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct&
 }
 
 absl::Status CudaProducts::Run(const DenseProduct& p, void* workspace, cudaStream_t stream) {
-  if (absl::Status status = Begin(); !status.ok()) return status;
+  RETURN_IF_ERROR(Begin());
   const int bucket = static_cast<int>(std::bit_ceil(static_cast<unsigned>(p.rows)));
   auto algorithm = Algorithm(p, bucket);
-  if (!algorithm.ok()) return algorithm.status();
+  RETURN_IF_ERROR(algorithm.status());
   Matmul matmul;
-  if (absl::Status status = matmul.Init(*lt_, p, p.rows); !status.ok()) return status;
+  RETURN_IF_ERROR(matmul.Init(*lt_, p, p.rows));
   if (p.rows != bucket) {
     cublasLtMatmulHeuristicResult_t result;
     const cublasStatus_t usable =
@@ -122,7 +121,7 @@ absl::Status CudaProducts::Run(const DenseProduct& p, void* workspace, cudaStrea
                              &matmul.out, &*algorithm, &result);
     if (usable != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) {
       algorithm = Algorithm(p, p.rows);
-      if (!algorithm.ok()) return algorithm.status();
+      RETURN_IF_ERROR(algorithm.status());
     }
   }
   const float alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;

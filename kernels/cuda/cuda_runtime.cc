@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_handle.h"
 #include "kernels/cuda/cuda_memory.h"
@@ -78,7 +79,7 @@ class CudaRuntime : public DeviceRuntime {
   absl::StatusOr<size_t> FreeBytes() override {
     Use();
     // What products take has then been taken.
-    if (absl::Status status = BeginProducts(); !status.ok()) return status;
+    RETURN_IF_ERROR(BeginProducts());
     return memory_.FreeBytes();
   }
 
@@ -87,8 +88,8 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
-    if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
-    if (absl::Status status = RefuseInCapture("Allocate"); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckAllocation(bytes));
+    RETURN_IF_ERROR(RefuseInCapture("Allocate"));
     Use();
     return memory_.Allocate(bytes, interprocess);
   }
@@ -100,8 +101,8 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
-    if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
-    if (absl::Status status = RefuseInCapture("AllocatePinned"); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckAllocation(bytes));
+    RETURN_IF_ERROR(RefuseInCapture("AllocatePinned"));
     Use();
     return memory_.AllocatePinned(bytes);
   }
@@ -113,8 +114,8 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::Status PinHost(std::byte* memory, size_t bytes) override {
-    if (absl::Status status = CheckPin(memory, bytes); !status.ok()) return status;
-    if (absl::Status status = RefuseInCapture("PinHost"); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckPin(memory, bytes));
+    RETURN_IF_ERROR(RefuseInCapture("PinHost"));
     Use();
     return memory_.PinHost(memory, bytes);
   }
@@ -126,23 +127,23 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(StreamKind kind) override {
-    if (absl::Status status = RefuseInCapture("CreateStream"); !status.ok()) return status;
+    RETURN_IF_ERROR(RefuseInCapture("CreateStream"));
     Use();
     int least = 0, greatest = 0;
     absl::Status status = CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                                      "cudaDeviceGetStreamPriorityRange");
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     cudaStream_t stream = nullptr;
     const int priority = kind == StreamKind::kCompute ? greatest : least;
     status = CudaStatus(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
                         "cudaStreamCreateWithPriority");
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     auto own = std::make_unique<CudaStream>(this, stream);
     own->computes = kind == StreamKind::kCompute;
     if (own->computes && products_.ok()) {
-      auto workspace = memory_.Allocate(CudaProducts::kWorkspaceBytes, /*interprocess=*/false);
-      if (!workspace.ok()) return workspace.status();
-      own->workspace = *workspace;
+      ASSIGN_OR_RETURN(auto workspace,
+                       memory_.Allocate(CudaProducts::kWorkspaceBytes, /*interprocess=*/false));
+      own->workspace = workspace;
     }
     return own;
   }
@@ -164,20 +165,19 @@ class CudaRuntime : public DeviceRuntime {
     cudaEvent_t event = nullptr;
     const unsigned flags =
         cudaEventDisableTiming | (interprocess ? cudaEventInterprocess : cudaEventDefault);
-    absl::Status status =
-        CudaStatus(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags"));
     auto own = std::make_unique<CudaEvent>(this, event);
     own->interprocess = interprocess;
     return own;
   }
 
   absl::Status Copy(void* to, const void* from, size_t bytes, DeviceStream& stream) override {
-    if (absl::Status status = CheckCopy(to, from, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckCopy(to, from, bytes));
     auto own = Own(stream);
     if (!own.ok() || bytes == 0) return own.status();
     Use();
-    if (absl::Status status = RefusePlain("Copy", to, from, **own); !status.ok()) return status;
+    RETURN_IF_ERROR(RefusePlain("Copy", to, from, **own));
     return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (*own)->stream),
                       "cudaMemcpyAsync");
   }
@@ -185,7 +185,7 @@ class CudaRuntime : public DeviceRuntime {
   absl::Status CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                         size_t row_bytes, size_t rows, DeviceStream& stream) override {
     absl::Status status = CheckCopyRows(to, to_pitch, from, from_pitch, row_bytes, rows);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     auto own = Own(stream);
     if (!own.ok() || row_bytes == 0 || rows == 0) return own.status();
     Use();
@@ -196,7 +196,7 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::Status Fill(void* to, uint8_t value, size_t bytes, DeviceStream& stream) override {
-    if (absl::Status status = CheckFill(to, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckFill(to, bytes));
     auto own = Own(stream);
     if (!own.ok() || bytes == 0) return own.status();
     Use();
@@ -206,20 +206,16 @@ class CudaRuntime : public DeviceRuntime {
   using DeviceRuntime::Launch;
   absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* params,
                       DeviceStream& stream) override {
-    if (absl::Status status = CheckLaunch(kernel, shape, params, info_); !status.ok()) {
-      return status;
-    }
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
+    RETURN_IF_ERROR(CheckLaunch(kernel, shape, params, info_));
+    ASSIGN_OR_RETURN(auto own, Own(stream));
     Use();
     if (shape.shared_bytes > 0) {
-      absl::Status status = AllowShared(kernel, shape.shared_bytes);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(AllowShared(kernel, shape.shared_bytes));
     }
     void* arguments[] = {const_cast<void*>(params)};
     const cudaError_t error =
         cudaLaunchKernel(kernel.entry, dim3(shape.grid_x, shape.grid_y, shape.grid_z),
-                         dim3(shape.threads), arguments, shape.shared_bytes, (*own)->stream);
+                         dim3(shape.threads), arguments, shape.shared_bytes, own->stream);
     const absl::Status status = CudaStatus(error, kernel.name);
     if (error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
         error == cudaErrorLaunchOutOfResources) {
@@ -233,45 +229,40 @@ class CudaRuntime : public DeviceRuntime {
   absl::Status ProductStatus() override { return products_.status(); }
 
   absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
-    if (absl::Status status = CheckProduct(product); !status.ok()) return status;
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    if (!(*own)->computes) {
+    RETURN_IF_ERROR(CheckProduct(product));
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    if (!own->computes) {
       return absl::FailedPreconditionError("Product: the stream was made for copies");
     }
-    if (!products_.ok()) return products_.status();
+    RETURN_IF_ERROR(products_.status());
     if (product.rows == 0) return absl::OkStatus();
     Use();
-    const absl::Status status = (*products_)->Run(product, (*own)->workspace, (*own)->stream);
-    if (!status.ok() && CaptureOf(**own) == nullptr) HearWhy((*own)->stream);
+    const absl::Status status = (*products_)->Run(product, own->workspace, own->stream);
+    if (!status.ok() && CaptureOf(*own) == nullptr) HearWhy(own->stream);
     return status;
   }
 
   absl::Status Record(DeviceEvent& event, DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    auto own_event = Own(event);
-    if (!own_event.ok()) return own_event.status();
-    CudaEvent& e = **own_event;
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    ASSIGN_OR_RETURN(auto own_event, Own(event));
+    CudaEvent& e = *own_event;
     Use();
-    const auto capture = CaptureOf(**own);
+    const auto capture = CaptureOf(*own);
     if (capture != nullptr && e.interprocess) {
       return Spoil(*capture, "Record: an interprocess event in a capture");
     }
-    absl::Status status = CudaStatus(cudaEventRecord(e.event, (*own)->stream), "cudaEventRecord");
-    if (!status.ok()) return status;
+    absl::Status status = CudaStatus(cudaEventRecord(e.event, own->stream), "cudaEventRecord");
+    RETURN_IF_ERROR(status);
     e.recorded = true;
     e.capture = capture;
     return status;
   }
 
   absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    auto own_event = Own(event);
-    if (!own_event.ok()) return own_event.status();
-    const CudaEvent& e = **own_event;
-    CudaStream& s = **own;
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    ASSIGN_OR_RETURN(auto own_event, Own(event));
+    const CudaEvent& e = *own_event;
+    CudaStream& s = *own;
     Use();
     const auto capture = CaptureOf(s);
     if (e.capture != nullptr) {  // was last recorded in one
@@ -291,11 +282,10 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::StatusOr<bool> Query(DeviceEvent& event) override {
-    auto own = Own(event);
-    if (!own.ok()) return own.status();
-    if (absl::Status status = CheckRecorded(**own, "Query"); !status.ok()) return status;
+    ASSIGN_OR_RETURN(auto own, Own(event));
+    RETURN_IF_ERROR(CheckRecorded(*own, "Query"));
     Use();
-    const cudaError_t error = cudaEventQuery((*own)->event);
+    const cudaError_t error = cudaEventQuery(own->event);
     if (error == cudaErrorNotReady) {
       cudaGetLastError();
       return false;
@@ -305,60 +295,55 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::Status Synchronize(DeviceEvent& event) override {
-    auto own = Own(event);
-    if (!own.ok()) return own.status();
-    if (absl::Status status = CheckRecorded(**own, "Synchronize"); !status.ok()) return status;
+    ASSIGN_OR_RETURN(auto own, Own(event));
+    RETURN_IF_ERROR(CheckRecorded(*own, "Synchronize"));
     Use();
-    return CudaStatus(cudaEventSynchronize((*own)->event), "cudaEventSynchronize");
+    return CudaStatus(cudaEventSynchronize(own->event), "cudaEventSynchronize");
   }
 
   absl::Status Synchronize(DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    if (const auto capture = CaptureOf(**own); capture != nullptr) {
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    if (const auto capture = CaptureOf(*own); capture != nullptr) {
       return Spoil(*capture, "Synchronize: the stream is being captured");
     }
-    if (absl::Status status = RefuseInCapture("Synchronize"); !status.ok()) return status;
+    RETURN_IF_ERROR(RefuseInCapture("Synchronize"));
     Use();
-    return CudaStatus(cudaStreamSynchronize((*own)->stream), "cudaStreamSynchronize");
+    return CudaStatus(cudaStreamSynchronize(own->stream), "cudaStreamSynchronize");
   }
 
   absl::Status BeginCapture(DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    if (const auto capture = CaptureOf(**own); capture != nullptr) {
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    if (const auto capture = CaptureOf(*own); capture != nullptr) {
       return Spoil(*capture, "BeginCapture: the stream is being captured already");
     }
-    if (absl::Status status = RefuseInCapture("BeginCapture"); !status.ok()) return status;
+    RETURN_IF_ERROR(RefuseInCapture("BeginCapture"));
     Use();
-    if (absl::Status status = BeginProducts(); !status.ok()) return status;
+    RETURN_IF_ERROR(BeginProducts());
     // Of this thread alone: another one may be polling events or freeing memory at any time, and
     // must neither fail nor spoil the capture.
-    absl::Status status =
-        CudaStatus(cudaStreamBeginCapture((*own)->stream, cudaStreamCaptureModeThreadLocal),
-                   "cudaStreamBeginCapture");
-    if (!status.ok()) return status;
-    (*own)->capture = std::make_shared<DeviceCapture>(*own);
+    RETURN_IF_ERROR(
+        CudaStatus(cudaStreamBeginCapture(own->stream, cudaStreamCaptureModeThreadLocal),
+                   "cudaStreamBeginCapture"));
+    own->capture = std::make_shared<DeviceCapture>(own);
     MutexLock lock(&mutex_);
-    captures_.Add((*own)->capture);
+    captures_.Add(own->capture);
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture(DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    const auto capture = CaptureOf(**own);
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    const auto capture = CaptureOf(*own);
     if (capture == nullptr) {
       return absl::FailedPreconditionError("EndCapture: the stream is not being captured");
     }
-    if (!capture->IsOrigin(*own)) {
+    if (!capture->IsOrigin(own)) {
       return Spoil(*capture, "EndCapture: the capture was begun on another stream");
     }
     if (!capture->IsOwn()) return Spoil(*capture, "EndCapture: another thread began the capture");
     Use();
     cudaGraph_t graph = nullptr;
     const absl::Status ended =
-        CudaStatus(cudaStreamEndCapture((*own)->stream, &graph), "cudaStreamEndCapture");
+        CudaStatus(cudaStreamEndCapture(own->stream, &graph), "cudaStreamEndCapture");
     absl::Status status = End(*capture);
     if (status.ok()) status = ended;
     cudaGraphExec_t runnable = nullptr;
@@ -368,55 +353,52 @@ class CudaRuntime : public DeviceRuntime {
     if (graph != nullptr) cudaGraphDestroy(graph);
     // Now, not when it is replayed: then there may be no memory for it.
     if (status.ok()) {
-      status = CudaStatus(cudaGraphUpload(runnable, (*own)->stream), "cudaGraphUpload");
+      status = CudaStatus(cudaGraphUpload(runnable, own->stream), "cudaGraphUpload");
       if (!status.ok()) cudaGraphExecDestroy(runnable);
     }
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     return std::make_unique<CudaGraph>(this, runnable);
   }
 
   absl::Status Replay(DeviceGraph& graph, DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
+    ASSIGN_OR_RETURN(auto own, Own(stream));
     auto& own_graph = static_cast<CudaGraph&>(graph);
     if (own_graph.runtime != this) return OfAnother("graph");
-    if (const auto capture = CaptureOf(**own); capture != nullptr) {
+    if (const auto capture = CaptureOf(*own); capture != nullptr) {
       return Spoil(*capture, "Replay: the stream is being captured");
     }
-    if (absl::Status status = RefuseInCapture("Replay"); !status.ok()) return status;
+    RETURN_IF_ERROR(RefuseInCapture("Replay"));
     Use();
-    return CudaStatus(cudaGraphLaunch(own_graph.graph, (*own)->stream), "cudaGraphLaunch");
+    return CudaStatus(cudaGraphLaunch(own_graph.graph, own->stream), "cudaGraphLaunch");
   }
 
   absl::StatusOr<std::string> ExportMemory(const std::byte* memory) override {
     Use();
-    const auto handle = memory_.ExportMemory(memory);
-    if (!handle.ok()) return handle.status();
-    return SealHandle(kCudaMaker, IpcKind::kMemory, *handle);
+    ASSIGN_OR_RETURN(const auto handle, memory_.ExportMemory(memory));
+    return SealHandle(kCudaMaker, IpcKind::kMemory, handle);
   }
 
   absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) override {
-    auto own = Own(event);
-    if (!own.ok()) return own.status();
-    if (!(*own)->interprocess || (*own)->imported) {
+    ASSIGN_OR_RETURN(auto own, Own(event));
+    if (!own->interprocess || own->imported) {
       return absl::FailedPreconditionError(
           absl::StrCat("ExportEvent: the event ",
-                       (*own)->imported ? "was imported" : "was not made an interprocess one"));
+                       own->imported ? "was imported" : "was not made an interprocess one"));
     }
     Use();
     CudaEventHandle handle;
     const absl::Status status =
-        CudaStatus(cudaIpcGetEventHandle(&handle.event, (*own)->event), "cudaIpcGetEventHandle");
+        CudaStatus(cudaIpcGetEventHandle(&handle.event, own->event), "cudaIpcGetEventHandle");
     if (!status.ok()) return absl::FailedPreconditionError(status.message());
     return SealHandle(kCudaMaker, IpcKind::kEvent, handle);
   }
 
   absl::StatusOr<std::byte*> ImportMemory(absl::string_view bytes) override {
-    auto handle = OpenHandle<CudaMemoryHandle>(kCudaMaker, IpcKind::kMemory, bytes);
-    if (!handle.ok()) return handle.status();
-    if (absl::Status status = RefuseInCapture("ImportMemory"); !status.ok()) return status;
+    ASSIGN_OR_RETURN(auto handle,
+                     OpenHandle<CudaMemoryHandle>(kCudaMaker, IpcKind::kMemory, bytes));
+    RETURN_IF_ERROR(RefuseInCapture("ImportMemory"));
     Use();
-    return memory_.ImportMemory(*handle);
+    return memory_.ImportMemory(handle);
   }
 
   void CloseMemory(std::byte* memory) override {
@@ -426,12 +408,11 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view bytes) override {
-    auto handle = OpenHandle<CudaEventHandle>(kCudaMaker, IpcKind::kEvent, bytes);
-    if (!handle.ok()) return handle.status();
+    ASSIGN_OR_RETURN(auto handle, OpenHandle<CudaEventHandle>(kCudaMaker, IpcKind::kEvent, bytes));
     Use();
     cudaEvent_t event = nullptr;
     const absl::Status status =
-        CudaStatus(cudaIpcOpenEventHandle(&event, handle->event), "cudaIpcOpenEventHandle");
+        CudaStatus(cudaIpcOpenEventHandle(&event, handle.event), "cudaIpcOpenEventHandle");
     if (!status.ok()) return absl::FailedPreconditionError(status.message());
     auto own = std::make_unique<CudaEvent>(this, event);
     own->interprocess = own->imported = true;
@@ -525,9 +506,8 @@ class CudaRuntime : public DeviceRuntime {
     cudaMemoryType types[2];
     for (int i = 0; i < 2; ++i) {
       cudaPointerAttributes about;
-      absl::Status status = CudaStatus(cudaPointerGetAttributes(&about, i == 0 ? to : from),
-                                       "cudaPointerGetAttributes");
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(CudaStatus(cudaPointerGetAttributes(&about, i == 0 ? to : from),
+                                 "cudaPointerGetAttributes"));
       types[i] = about.type;
     }
     const auto plain = [&](int i) { return types[i] == cudaMemoryTypeUnregistered; };
@@ -544,11 +524,10 @@ class CudaRuntime : public DeviceRuntime {
   absl::Status AllowShared(const Kernel& kernel, size_t bytes) {
     MutexLock lock(&mutex_);
     if (!shared_bytes_.contains(kernel.entry)) {
-      absl::Status status = CudaStatus(
+      RETURN_IF_ERROR(CudaStatus(
           cudaFuncSetAttribute(kernel.entry, cudaFuncAttributePreferredSharedMemoryCarveout,
                                cudaSharedmemCarveoutMaxShared),
-          "cudaFuncSetAttribute");
-      if (!status.ok()) return status;
+          "cudaFuncSetAttribute"));
       shared_bytes_[kernel.entry] = kSharedBytesWithoutAsking;
     }
     size_t& allowed = shared_bytes_[kernel.entry];
@@ -580,9 +559,8 @@ CudaEvent::~CudaEvent() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime(int device) {
-  const auto properties = FindCudaDevice(device);
-  if (!properties.ok()) return properties.status();
-  return std::make_unique<CudaRuntime>(device, *properties, CudaProducts::Create());
+  ASSIGN_OR_RETURN(const auto properties, FindCudaDevice(device));
+  return std::make_unique<CudaRuntime>(device, properties, CudaProducts::Create());
 }
 
 }  // namespace baton

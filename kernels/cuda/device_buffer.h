@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "absl/status/statusor.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/device_runtime.h"
 
 namespace baton {
@@ -28,7 +29,7 @@ class DeviceBuffer {
       bytes_ = 0;
       memory = runtime_->Allocate(wanted);
     }
-    if (!memory.ok()) return memory.status();
+    RETURN_IF_ERROR(memory.status());
     runtime_->Free(memory_);
     memory_ = *memory;
     bytes_ = wanted;

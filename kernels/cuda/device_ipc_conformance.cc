@@ -15,6 +15,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/device_runtime_conformance.h"
 
 namespace baton {
@@ -53,17 +54,15 @@ class Peer {
   }
 
   absl::StatusOr<std::string> Answer(absl::string_view command, const std::string& handle) {
-    if (!broken_.ok()) return broken_;
+    RETURN_IF_ERROR(broken_);
     if (command == "import-memory") {
-      auto memory = runtime_->ImportMemory(handle);
-      if (!memory.ok()) return memory.status();
-      imported_ = *memory;
+      ASSIGN_OR_RETURN(auto memory, runtime_->ImportMemory(handle));
+      imported_ = memory;
       return "";
     }
     if (command == "import-event") {
-      auto event = runtime_->ImportEvent(handle);
-      if (!event.ok()) return event.status();
-      event_ = *std::move(event);
+      ASSIGN_OR_RETURN(auto event, runtime_->ImportEvent(handle));
+      event_ = std::move(event);
       return "";
     }
     if (command == "export-memory") {
@@ -91,7 +90,7 @@ class Peer {
     if (command == "read") {
       absl::Status status = runtime_->Copy(pinned_, imported_, kBytes, *stream_);
       if (status.ok()) status = runtime_->Synchronize(*stream_);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(status);
       return std::string(reinterpret_cast<const char*>(pinned_), kBytes);
     }
     if (command == "close") {
@@ -105,7 +104,7 @@ class Peer {
 
  private:
   static absl::StatusOr<std::string> Said(const absl::Status& status) {
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     return "";
   }
 
@@ -178,7 +177,7 @@ class PeerProcess {
     return absl::Status(static_cast<absl::StatusCode>(code), bytes);
   }
   absl::StatusOr<std::string> Ask(absl::string_view command, absl::string_view bytes = "") {
-    if (absl::Status status = Send(command, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(Send(command, bytes));
     return Receive();
   }
   std::string Get(absl::string_view command, absl::string_view bytes = "") {

@@ -6,13 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/sampling/sampler.h"
 
 namespace baton {
 namespace {
-
-#define RETURN_IF_ERROR(expression) \
-  if (absl::Status status_ = (expression); !status_.ok()) return status_
 
 static_assert(kDrawWeightBits == kWeightBits);
 static_assert(kDrawBlock == kLogitBlock);
@@ -113,20 +111,17 @@ absl::Status DeviceSampler::Allocate() {
   memory_.most_bans = kMostBans;
   memory_.most_history = options_.history_tokens;
   const auto allocate = [&](auto** piece, size_t elements) {
-    auto memory = options_.runtime->Allocate(elements * sizeof(**piece));
-    if (!memory.ok()) return memory.status();
-    device_.push_back(*memory);
-    *piece = reinterpret_cast<std::remove_reference_t<decltype(*piece)>>(*memory);
+    ASSIGN_OR_RETURN(auto memory, options_.runtime->Allocate(elements * sizeof(**piece)));
+    device_.push_back(memory);
+    *piece = reinterpret_cast<std::remove_reference_t<decltype(*piece)>>(memory);
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(ForEachPiece(options_, &memory_, allocate));
-  auto pinned = options_.runtime->AllocatePinned(kInFlight * PinnedBytes());
-  if (!pinned.ok()) return pinned.status();
-  pinned_ = *pinned;
+  ASSIGN_OR_RETURN(auto pinned, options_.runtime->AllocatePinned(kInFlight * PinnedBytes()));
+  pinned_ = pinned;
   for (Fetched& fetched : fetched_) {
-    auto event = options_.runtime->CreateEvent();
-    if (!event.ok()) return event.status();
-    fetched.event = *std::move(event);
+    ASSIGN_OR_RETURN(auto event, options_.runtime->CreateEvent());
+    fetched.event = std::move(event);
   }
   // What no row writes is copied, too.
   RETURN_IF_ERROR(
@@ -253,11 +248,10 @@ absl::Status DeviceSampler::UploadLists(int slot, const std::vector<DrawBias>& b
     count_at = Append(std::vector<int32_t>{static_cast<int32_t>(history->size())}, &slot_content_);
   }
   if (slot_content_.empty()) return absl::OkStatus();
-  const auto uploaded = slot_slab_.Upload(slot_content_);
-  if (!uploaded.ok()) return uploaded.status();
+  ASSIGN_OR_RETURN(const auto uploaded, slot_slab_.Upload(slot_content_));
   const auto copy = [&](void* to, size_t at, size_t bytes) {
     if (bytes == 0) return absl::OkStatus();
-    return options_.runtime->Copy(to, *uploaded + at, bytes, *options_.stream);
+    return options_.runtime->Copy(to, uploaded + at, bytes, *options_.stream);
   };
   const int64_t index = slot;
   RETURN_IF_ERROR(copy(memory_.biases + index * memory_.most_biases, bias_at,
@@ -300,11 +294,11 @@ absl::StatusOr<DeviceSampler::Needs> DeviceSampler::Prepare(absl::Span<const Row
     needs.edits |= ask.edits;
     needs.logprobs |= ask.logprobs;
   }
-  const auto uploaded = rows_slab_.Upload(
-      {reinterpret_cast<const std::byte*>(content_.data()), content_.size() * sizeof(DrawRow)});
-  if (!uploaded.ok()) return uploaded.status();
+  ASSIGN_OR_RETURN(const auto uploaded,
+                   rows_slab_.Upload({reinterpret_cast<const std::byte*>(content_.data()),
+                                      content_.size() * sizeof(DrawRow)}));
   // Not written by kernels.
-  memory_.rows = reinterpret_cast<DrawRow*>(const_cast<std::byte*>(*uploaded));
+  memory_.rows = reinterpret_cast<DrawRow*>(const_cast<std::byte*>(uploaded));
   prepared_.assign(rows.begin(), rows.end());
   needs_ = needs;
   return needs;

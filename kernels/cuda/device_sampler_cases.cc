@@ -12,15 +12,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/sampling/sampler.h"
 #include "kernels/cuda/device_sampler.h"
 #include "kernels/cuda/kernels.h"
 
 namespace baton {
 namespace {
-
-#define RETURN_IF_ERROR(expression) \
-  if (absl::Status status_ = (expression); !status_.ok()) return status_
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int32_t kPoison = 0x7a7a7a7a;
@@ -176,22 +174,21 @@ class Drawn {
   absl::Status Run() {
     constexpr int kVocabs[] = {300, 2049, 1, 65, 64, 4500, 7, 700, 2048, 2300};
     vocab_ = kVocabs[i_ % std::size(kVocabs)];
-    auto stream = runtime_->CreateStream();
-    if (!stream.ok()) return stream.status();
-    stream_ = *std::move(stream);
-    auto sampler = DeviceSampler::Create({.runtime = runtime_,
-                                          .stream = stream_.get(),
-                                          .kernels = &kernels_,
-                                          .vocab = vocab_,
-                                          .max_rows = kMaxRows,
-                                          .slots = kSlots,
-                                          .history_tokens = std::min(vocab_, 250)});
-    if (!sampler.ok()) return sampler.status();
-    sampler_ = *std::move(sampler);
+    ASSIGN_OR_RETURN(auto stream, runtime_->CreateStream());
+    stream_ = std::move(stream);
+    ASSIGN_OR_RETURN(auto sampler,
+                     DeviceSampler::Create({.runtime = runtime_,
+                                            .stream = stream_.get(),
+                                            .kernels = &kernels_,
+                                            .vocab = vocab_,
+                                            .max_rows = kMaxRows,
+                                            .slots = kSlots,
+                                            .history_tokens = std::min(vocab_, 250)}));
+    sampler_ = std::move(sampler);
     for (auto* memory : {&logits_, &tokens_}) {
-      auto made = runtime_->Allocate(size_t{kMaxRows} * std::max(vocab_, 2) * sizeof(float));
-      if (!made.ok()) return made.status();
-      *memory = *made;
+      ASSIGN_OR_RETURN(auto made,
+                       runtime_->Allocate(size_t{kMaxRows} * std::max(vocab_, 2) * sizeof(float)));
+      *memory = made;
     }
     const absl::Status status = RunSteps();
     // What was captured must have run before the graph goes.
@@ -264,14 +261,13 @@ class Drawn {
       sequence.history->Append((*expected.back())->id);
     }
     expected_.push_back(std::move(expected));
-    const auto needs = sampler_->Prepare(rows);
-    if (!needs.ok()) return needs.status();
+    ASSIGN_OR_RETURN(const auto needs, sampler_->Prepare(rows));
     std::vector<int32_t> tokens(kMaxRows, kPoison);
     RETURN_IF_ERROR(
         runtime_->Copy(logits_, logits.data(), logits.size() * sizeof(float), *stream_));
     RETURN_IF_ERROR(
         runtime_->Copy(tokens_, tokens.data(), tokens.size() * sizeof(int32_t), *stream_));
-    RETURN_IF_ERROR(Enqueue(*needs));
+    RETURN_IF_ERROR(Enqueue(needs));
     return sampler_->Fetch();
   }
 
@@ -287,18 +283,17 @@ class Drawn {
       const absl::Status status = enqueue({true, true, true});
       auto graph = runtime_->EndCapture(*stream_);
       RETURN_IF_ERROR(status);
-      if (!graph.ok()) return graph.status();
+      RETURN_IF_ERROR(graph.status());
       graph_ = *std::move(graph);
     }
     return runtime_->Replay(*graph_, *stream_);
   }
 
   absl::Status FinishStep() {
-    const auto drawn = sampler_->Take();
-    if (!drawn.ok()) return drawn.status();
+    ASSIGN_OR_RETURN(const auto drawn, sampler_->Take());
     const bool latest = taken_ + 1 == static_cast<int>(expected_.size());
     const auto& expected = expected_[taken_++];
-    if (drawn->size() != expected.size()) return absl::DataLossError("rows are missing");
+    if (drawn.size() != expected.size()) return absl::DataLossError("rows are missing");
     std::vector<int32_t> tokens(kMaxRows);
     if (latest) {
       RETURN_IF_ERROR(
@@ -306,10 +301,9 @@ class Drawn {
     }
     for (int r = 0; r < kMaxRows; ++r) {
       const bool nobody = r >= static_cast<int>(expected.size()) || !expected[r];
-      if (!nobody && !Same((*drawn)[r], *expected[r])) {
+      if (!nobody && !Same(drawn[r], *expected[r])) {
         return absl::DataLossError(absl::StrCat("row ", r, ", vocabulary of ", vocab_, ": ",
-                                                Text((*drawn)[r]), "; expected ",
-                                                Text(*expected[r])));
+                                                Text(drawn[r]), "; expected ", Text(*expected[r])));
       }
       const int token = nobody ? kPoison : expected[r]->ok() ? (*expected[r])->id : 0;
       if (latest && tokens[r] != token) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/device_runtime.h"
 #include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/kernels.h"
@@ -19,10 +20,8 @@ inline absl::Status RunDrawCases(const EmulatedOptions& device) {
   for (int i = 0; i < kDrawCases; ++i) {
     EmulatedOptions options = device;
     options.seed += i;
-    const auto runtime = CreateEmulatedRuntime(options);
-    if (!runtime.ok()) return runtime.status();
-    const absl::Status status = RunDrawCase(runtime->get(), EmulatedKernels(), i);
-    if (!status.ok()) return status;
+    ASSIGN_OR_RETURN(const auto runtime, CreateEmulatedRuntime(options));
+    RETURN_IF_ERROR(RunDrawCase(runtime.get(), EmulatedKernels(), i));
   }
   return absl::OkStatus();
 }

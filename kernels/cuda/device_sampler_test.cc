@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "common/sampling/sampler.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -46,9 +47,8 @@ class OnDevice : public testing::Test {
     EXPECT_EQ(sampler.Enqueue(device, reinterpret_cast<int32_t*>(Uploaded({0})), 1, *needs),
               absl::OkStatus());
     EXPECT_EQ(sampler.Fetch(), absl::OkStatus());
-    const auto drawn = sampler.Take();
-    if (!drawn.ok()) return drawn.status();
-    return drawn->at(0);
+    ASSIGN_OR_RETURN(const auto drawn, sampler.Take());
+    return drawn.at(0);
   }
   static void ExpectSame(const absl::StatusOr<SampledToken>& drawn,
                          const absl::StatusOr<SampledToken>& expected, size_t alternatives) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulated_address_space.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
@@ -70,7 +71,7 @@ void EmulatedAddressSpace::CloseMemory(std::byte* memory) {
 absl::StatusOr<EmulatedAddressSpace::Place> EmulatedAddressSpace::Find(const void* at,
                                                                        size_t bytes) const {
   if (device_->Holds(at)) {
-    if (absl::Status status = device_->Check(at, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(device_->Check(at, bytes));
     return Place::kDevice;
   }
   return pinned_.Holds(at, bytes) ? Place::kPinned : Place::kPlain;

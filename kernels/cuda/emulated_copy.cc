@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -58,7 +59,7 @@ EmulatedWork EmulatedCopy::Work() const {
     if (status.ok() && from_device) {
       status = space->CheckDevice("Copy: from: ", from, rows.extent());
     }
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     CopyBytes(to, to_pitch, from, rows);
     for (size_t i = 0; space->check() && i < rows.count; ++i) {
       space->CopyWritten(static_cast<std::byte*>(to) + i * to_pitch,

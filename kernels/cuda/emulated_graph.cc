@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
@@ -20,7 +21,7 @@ absl::Status GraphReplay::Step(std::mt19937_64& random) {
   std::swap(ready_[random() % ready_.size()], ready_.back());
   const int node = ready_.back();
   ready_.pop_back();
-  if (absl::Status status = (*nodes_)[node].work(); !status.ok()) return status;
+  RETURN_IF_ERROR((*nodes_)[node].work());
   for (const int after : after_[node]) {
     if (--missing_[after] == 0) ready_.push_back(after);
   }
@@ -44,7 +45,7 @@ void EmulatedCapture::WaitFor(const EmulatedQueue* stream, const Tails& tails) {
 }
 
 absl::StatusOr<std::shared_ptr<const GraphNodes>> EmulatedCapture::Finish() {
-  if (absl::Status status = End(); !status.ok()) return status;
+  RETURN_IF_ERROR(End());
   std::vector<bool> joined(nodes_.size());
   for (const int tail : tails_[origin_]) joined[tail] = true;
   for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {

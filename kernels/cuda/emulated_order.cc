@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulated_order.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
@@ -21,7 +22,7 @@ void EmulatedOrder::Destroy(EmulatedStream& stream) {
 }
 
 absl::Status EmulatedOrder::Put(EmulatedStream& stream, EmulatedWork work) {
-  if (!scheduler_.failure().ok()) return scheduler_.failure();
+  RETURN_IF_ERROR(scheduler_.failure());
   if (const auto capture = CaptureOf(stream); capture != nullptr) {
     capture->Add(stream.queue.get(), std::move(work));
   } else {
@@ -46,7 +47,7 @@ absl::Status EmulatedOrder::Record(EmulatedEvent& event, EmulatedStream& stream)
 }
 
 absl::Status EmulatedOrder::WaitFor(EmulatedEvent& event, EmulatedStream& stream) {
-  if (!scheduler_.failure().ok()) return scheduler_.failure();
+  RETURN_IF_ERROR(scheduler_.failure());
   const auto capture = CaptureOf(stream);
   if (event.capture != nullptr) {  // was last recorded in one
     if (event.capture->ended() || (capture != nullptr && capture != event.capture)) {
@@ -74,7 +75,7 @@ absl::Status EmulatedOrder::WaitFor(EmulatedEvent& event, EmulatedStream& stream
 }
 
 absl::StatusOr<bool> EmulatedOrder::Query(const EmulatedEvent& event) {
-  if (absl::Status status = CheckRecorded(event, "Query"); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRecorded(event, "Query"));
   const SharedPoint shared = LatestOf(event);
   const StreamPoint point = PlaceOf(event, shared);
   if (point.queue == nullptr && event.shared != nullptr) {
@@ -88,12 +89,12 @@ absl::StatusOr<bool> EmulatedOrder::Query(const EmulatedEvent& event) {
     scheduler_.RunTowards(point).IgnoreError();
     reached = point.Reached();
   }
-  if (!scheduler_.failure().ok()) return scheduler_.failure();
+  RETURN_IF_ERROR(scheduler_.failure());
   return reached;
 }
 
 absl::Status EmulatedOrder::Synchronize(const EmulatedEvent& event) {
-  if (absl::Status status = CheckRecorded(event, "Synchronize"); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRecorded(event, "Synchronize"));
   const SharedPoint shared = LatestOf(event);
   const StreamPoint point = PlaceOf(event, shared);
   if (point.queue != nullptr || event.shared == nullptr) return scheduler_.RunUntil(point);
@@ -104,13 +105,13 @@ absl::Status EmulatedOrder::Synchronize(EmulatedStream& stream) {
   if (const auto capture = CaptureOf(stream); capture != nullptr) {
     return capture->Spoil("Synchronize: the stream is being captured");
   }
-  if (absl::Status status = Refuse("Synchronize"); !status.ok()) return status;
+  RETURN_IF_ERROR(Refuse("Synchronize"));
   return scheduler_.RunUntil(stream.End());
 }
 
 absl::Status EmulatedOrder::BeginCapture(EmulatedStream& stream) {
-  if (!scheduler_.failure().ok()) return scheduler_.failure();
-  if (absl::Status status = Refuse("BeginCapture"); !status.ok()) return status;
+  RETURN_IF_ERROR(scheduler_.failure());
+  RETURN_IF_ERROR(Refuse("BeginCapture"));
   if (const auto capture = CaptureOf(stream); capture != nullptr) {
     return capture->Spoil("BeginCapture: the stream is being captured already");
   }
@@ -128,17 +129,16 @@ absl::StatusOr<std::unique_ptr<EmulatedGraph>> EmulatedOrder::EndCapture(Emulate
     return capture->Spoil("EndCapture: the capture was begun on another stream");
   }
   if (!capture->IsOwn()) return capture->Spoil("EndCapture: another thread began the capture");
-  auto nodes = End(*capture);
-  if (!nodes.ok()) return nodes.status();
-  return std::make_unique<EmulatedGraph>(this, *std::move(nodes));
+  ASSIGN_OR_RETURN(auto nodes, End(*capture));
+  return std::make_unique<EmulatedGraph>(this, std::move(nodes));
 }
 
 absl::Status EmulatedOrder::Replay(EmulatedGraph& graph, EmulatedStream& stream) {
-  if (!scheduler_.failure().ok()) return scheduler_.failure();
+  RETURN_IF_ERROR(scheduler_.failure());
   if (const auto capture = CaptureOf(stream); capture != nullptr) {
     return capture->Spoil("Replay: the stream is being captured");
   }
-  if (absl::Status status = Refuse("Replay"); !status.ok()) return status;
+  RETURN_IF_ERROR(Refuse("Replay"));
   if (!graph.latest.Reached()) stream.queue->Push(graph.latest);
   stream.queue->Push(GraphReplay(graph.nodes));
   graph.latest = stream.End();

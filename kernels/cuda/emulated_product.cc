@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/status_macros.h"
+
 namespace baton {
 namespace {
 
@@ -87,9 +89,9 @@ absl::StatusOr<EmulatedWork> EmulatedProductWork(EmulatedAddressSpace* space,
     if (status.ok()) status = space->CheckDevice("Product: out: ", p.out, out_extent);
     return status;
   };
-  if (absl::Status status = check(); !status.ok()) return status;
+  RETURN_IF_ERROR(check());
   return EmulatedWork([space, p, out_bytes, weight_extent, check] {
-    if (absl::Status status = check(); !status.ok()) return status;
+    RETURN_IF_ERROR(check());
     RunEmulatedProduct(p);
     if (!space->check()) return absl::OkStatus();
     simt::MemoryMap& map = space->map();

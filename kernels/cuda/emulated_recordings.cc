@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/status_macros.h"
+
 namespace baton {
 namespace {
 
@@ -23,14 +25,13 @@ OpenRecordings::~OpenRecordings() {
 
 absl::Status OpenRecordings::Record(const std::shared_ptr<SharedEvent>& event,
                                     const std::shared_ptr<EmulatedQueue>& queue) {
-  if (!scheduler_->failure().ok()) return scheduler_->failure();
+  RETURN_IF_ERROR(scheduler_->failure());
   ForgetEnded();
   std::optional<uint32_t> recording;
   while (!(recording = event->BeginRecording()).has_value()) {
     const SharedPoint oldest = {event, event->recorded() + 1 - SharedEvent::kMostOpen};
     const std::optional<StreamPoint> ours = Find(oldest);
-    absl::Status status = ours ? scheduler_->RunUntil(*ours) : scheduler_->Await(oldest);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(ours ? scheduler_->RunUntil(*ours) : scheduler_->Await(oldest));
   }
   queue->Push(SharedRecording{{event, *recording}});
   open_.push_back({{event, *recording}, {queue, queue->end()}});

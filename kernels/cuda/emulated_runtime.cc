@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/device_checks.h"
 #include "kernels/cuda/emulated_address_space.h"
 #include "kernels/cuda/emulated_copy.h"
@@ -61,8 +62,8 @@ class EmulatedRuntime : public DeviceRuntime {
 
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
     MutexLock lock(&mutex_);
-    if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
-    if (absl::Status status = RefuseInCapture("Allocate"); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckAllocation(bytes));
+    RETURN_IF_ERROR(RefuseInCapture("Allocate"));
     if (options_.on_allocate) options_.on_allocate("Allocate", bytes);
     return space_.Allocate(bytes, interprocess);
   }
@@ -76,8 +77,8 @@ class EmulatedRuntime : public DeviceRuntime {
 
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
     MutexLock lock(&mutex_);
-    if (absl::Status status = CheckAllocation(bytes); !status.ok()) return status;
-    if (absl::Status status = RefuseInCapture("AllocatePinned"); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckAllocation(bytes));
+    RETURN_IF_ERROR(RefuseInCapture("AllocatePinned"));
     if (options_.on_allocate) options_.on_allocate("AllocatePinned", bytes);
     return space_.AllocatePinned(bytes);
   }
@@ -90,9 +91,9 @@ class EmulatedRuntime : public DeviceRuntime {
   }
 
   absl::Status PinHost(std::byte* memory, size_t bytes) override {
-    if (absl::Status status = CheckPin(memory, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckPin(memory, bytes));
     MutexLock lock(&mutex_);
-    if (absl::Status status = RefuseInCapture("PinHost"); !status.ok()) return status;
+    RETURN_IF_ERROR(RefuseInCapture("PinHost"));
     return space_.PinHost(memory, bytes);
   }
 
@@ -105,42 +106,39 @@ class EmulatedRuntime : public DeviceRuntime {
 
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(StreamKind kind) override {
     MutexLock lock(&mutex_);
-    if (absl::Status status = RefuseInCapture("CreateStream"); !status.ok()) return status;
+    RETURN_IF_ERROR(RefuseInCapture("CreateStream"));
     return order_.CreateStream(kind);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent(bool interprocess) override {
     auto event = std::make_unique<EmulatedEvent>(&order_);
     if (interprocess) {
-      auto shared = SharedEvent::Create();
-      if (!shared.ok()) return shared.status();
-      event->shared = *std::move(shared);
+      ASSIGN_OR_RETURN(auto shared, SharedEvent::Create());
+      event->shared = std::move(shared);
     }
     return event;
   }
 
   absl::Status Copy(void* to, const void* from, size_t bytes, DeviceStream& stream) override {
-    if (absl::Status status = CheckCopy(to, from, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckCopy(to, from, bytes));
     return CopyChecked("Copy", to, bytes, from, {bytes, bytes, 1}, stream);
   }
 
   absl::Status CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                         size_t row_bytes, size_t rows, DeviceStream& stream) override {
-    absl::Status status = CheckCopyRows(to, to_pitch, from, from_pitch, row_bytes, rows);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckCopyRows(to, to_pitch, from, from_pitch, row_bytes, rows));
     return CopyChecked("CopyRows", to, to_pitch, from, {from_pitch, row_bytes, rows}, stream);
   }
 
   absl::Status Fill(void* to, uint8_t value, size_t bytes, DeviceStream& stream) override {
-    if (absl::Status status = CheckFill(to, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckFill(to, bytes));
     auto own = Own(stream);
     if (!own.ok() || bytes == 0) return own.status();
     MutexLock lock(&mutex_);
-    if (absl::Status status = space_.CheckDevice("Fill: ", to, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(space_.CheckDevice("Fill: ", to, bytes));
     return order_.Put(**own, [this, to, value, bytes] {
       // A graph may outlive its memory.
-      absl::Status status = space_.CheckDevice("Fill: ", to, bytes);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(space_.CheckDevice("Fill: ", to, bytes));
       memset(to, value, bytes);
       space_.MarkWritten(to, bytes);
       return absl::OkStatus();
@@ -150,21 +148,18 @@ class EmulatedRuntime : public DeviceRuntime {
   using DeviceRuntime::Launch;
   absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* params,
                       DeviceStream& stream) override {
-    if (absl::Status status = CheckLaunch(kernel, shape, params, info_); !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(CheckLaunch(kernel, shape, params, info_));
     const int threads = static_cast<const simt::SimtEntry*>(kernel.entry)->max_threads;
     if (shape.threads > threads) {
       return absl::InvalidArgumentError(absl::StrCat(kernel.name, ": blocks of ", shape.threads,
                                                      " threads; it was made for ", threads));
     }
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
+    ASSIGN_OR_RETURN(auto own, Own(stream));
     auto copy = std::make_shared<std::vector<std::max_align_t>>(
         kernel.params_bytes / sizeof(std::max_align_t) + 1);
     memcpy(copy->data(), params, kernel.params_bytes);
     MutexLock lock(&mutex_);
-    return order_.Put(**own,
+    return order_.Put(*own,
                       [this, kernel, shape, copy] { return Run(kernel, shape, copy->data()); });
   }
 
@@ -174,101 +169,87 @@ class EmulatedRuntime : public DeviceRuntime {
   }
 
   absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
-    if (absl::Status status = CheckProduct(product); !status.ok()) return status;
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    if ((*own)->kind != StreamKind::kCompute) {
+    RETURN_IF_ERROR(CheckProduct(product));
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    if (own->kind != StreamKind::kCompute) {
       return absl::FailedPreconditionError("Product: the stream was made for copies");
     }
-    if (absl::Status status = ProductStatus(); !status.ok()) return status;
+    RETURN_IF_ERROR(ProductStatus());
     if (product.algorithm > 0) {
       return absl::NotFoundError(absl::StrCat("Product: algorithm ", product.algorithm,
                                               "; the emulated device has one, which is 0"));
     }
     if (product.rows == 0) return absl::OkStatus();
     MutexLock lock(&mutex_);
-    auto work = EmulatedProductWork(&space_, product);
-    if (!work.ok()) return work.status();
-    return order_.Put(**own, *std::move(work));
+    ASSIGN_OR_RETURN(auto work, EmulatedProductWork(&space_, product));
+    return order_.Put(*own, std::move(work));
   }
 
   absl::Status Record(DeviceEvent& event, DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    auto own_event = Own(event);
-    if (!own_event.ok()) return own_event.status();
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    ASSIGN_OR_RETURN(auto own_event, Own(event));
     MutexLock lock(&mutex_);
-    return order_.Record(**own_event, **own);
+    return order_.Record(*own_event, *own);
   }
 
   absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
-    auto own_event = Own(event);
-    if (!own_event.ok()) return own_event.status();
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    ASSIGN_OR_RETURN(auto own_event, Own(event));
     MutexLock lock(&mutex_);
-    return order_.WaitFor(**own_event, **own);
+    return order_.WaitFor(*own_event, *own);
   }
 
   absl::StatusOr<bool> Query(DeviceEvent& event) override {
-    auto own = Own(event);
-    if (!own.ok()) return own.status();
+    ASSIGN_OR_RETURN(auto own, Own(event));
     MutexLock lock(&mutex_);
-    return order_.Query(**own);
+    return order_.Query(*own);
   }
 
   absl::Status Synchronize(DeviceEvent& event) override {
-    auto own = Own(event);
-    if (!own.ok()) return own.status();
+    ASSIGN_OR_RETURN(auto own, Own(event));
     MutexLock lock(&mutex_);
-    return order_.Synchronize(**own);
+    return order_.Synchronize(*own);
   }
 
   absl::Status Synchronize(DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
+    ASSIGN_OR_RETURN(auto own, Own(stream));
     MutexLock lock(&mutex_);
-    return order_.Synchronize(**own);
+    return order_.Synchronize(*own);
   }
 
   absl::Status BeginCapture(DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
+    ASSIGN_OR_RETURN(auto own, Own(stream));
     MutexLock lock(&mutex_);
-    return order_.BeginCapture(**own);
+    return order_.BeginCapture(*own);
   }
 
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture(DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
+    ASSIGN_OR_RETURN(auto own, Own(stream));
     MutexLock lock(&mutex_);
-    return order_.EndCapture(**own);
+    return order_.EndCapture(*own);
   }
 
   absl::Status Replay(DeviceGraph& graph, DeviceStream& stream) override {
-    auto own = Own(stream);
-    if (!own.ok()) return own.status();
+    ASSIGN_OR_RETURN(auto own, Own(stream));
     auto& g = static_cast<EmulatedGraph&>(graph);
     if (g.order != &order_) return OfAnother("graph");
     if (options_.on_replay) {
-      if (absl::Status status = options_.on_replay(); !status.ok()) return status;
+      RETURN_IF_ERROR(options_.on_replay());
     }
     MutexLock lock(&mutex_);
-    return order_.Replay(g, **own);
+    return order_.Replay(g, *own);
   }
 
   absl::StatusOr<std::string> ExportMemory(const std::byte* memory) override {
     MutexLock lock(&mutex_);
-    auto handle = space_.ExportMemory(memory);
-    if (!handle.ok()) return handle.status();
-    handle->device = options_.device;
-    return SealHandle(kEmulatedMaker, IpcKind::kMemory, *handle);
+    ASSIGN_OR_RETURN(auto handle, space_.ExportMemory(memory));
+    handle.device = options_.device;
+    return SealHandle(kEmulatedMaker, IpcKind::kMemory, handle);
   }
 
   absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) override {
-    auto own = Own(event);
-    if (!own.ok()) return own.status();
-    const EmulatedEvent& e = **own;
+    ASSIGN_OR_RETURN(auto own, Own(event));
+    const EmulatedEvent& e = *own;
     if (e.shared == nullptr || e.imported) {
       return absl::FailedPreconditionError(
           absl::StrCat("ExportEvent: the event ",
@@ -283,19 +264,18 @@ class EmulatedRuntime : public DeviceRuntime {
   }
 
   absl::StatusOr<std::byte*> ImportMemory(absl::string_view bytes) override {
-    auto handle = OpenHandle<EmulatedHandle>(kEmulatedMaker, IpcKind::kMemory, bytes);
-    if (!handle.ok()) return handle.status();
-    if (handle->device != options_.device && !options_.peer_access) {
+    ASSIGN_OR_RETURN(auto handle,
+                     OpenHandle<EmulatedHandle>(kEmulatedMaker, IpcKind::kMemory, bytes));
+    if (handle.device != options_.device && !options_.peer_access) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "ImportMemory: ", info_.name, " can't reach memory of device ", handle->device));
+          "ImportMemory: ", info_.name, " can't reach memory of device ", handle.device));
     }
-    auto file = OpenFileOf(*handle);
-    if (!file.ok()) return file.status();
+    ASSIGN_OR_RETURN(auto file, OpenFileOf(handle));
     MutexLock lock(&mutex_);
     auto memory = RefuseInCapture("ImportMemory").ok()
-                      ? space_.ImportMemory(*file, *handle)
+                      ? space_.ImportMemory(file, handle)
                       : absl::FailedPreconditionError("ImportMemory: the thread is capturing");
-    close(*file);
+    close(file);
     return memory;
   }
 
@@ -306,13 +286,12 @@ class EmulatedRuntime : public DeviceRuntime {
   }
 
   absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view bytes) override {
-    auto handle = OpenHandle<EmulatedHandle>(kEmulatedMaker, IpcKind::kEvent, bytes);
-    if (!handle.ok()) return handle.status();
-    auto file = OpenFileOf(*handle);
-    if (!file.ok()) return file.status();
-    auto shared = SharedEvent::Open(*file, handle->inode);
-    close(*file);
-    if (!shared.ok()) return shared.status();
+    ASSIGN_OR_RETURN(auto handle,
+                     OpenHandle<EmulatedHandle>(kEmulatedMaker, IpcKind::kEvent, bytes));
+    ASSIGN_OR_RETURN(auto file, OpenFileOf(handle));
+    auto shared = SharedEvent::Open(file, handle.inode);
+    close(file);
+    RETURN_IF_ERROR(shared.status());
     auto event = std::make_unique<EmulatedEvent>(&order_);
     event->shared = *std::move(shared);
     event->imported = true;
@@ -340,17 +319,17 @@ class EmulatedRuntime : public DeviceRuntime {
     if (!own.ok() || rows.bytes == 0 || rows.count == 0) return own.status();
     EmulatedStream& s = **own;
     MutexLock lock(&mutex_);
-    const auto copy = EmulatedCopy::Create(&space_, call, to, to_pitch, from, rows);
-    if (!copy.ok()) return copy.status();
+    ASSIGN_OR_RETURN(const auto copy,
+                     EmulatedCopy::Create(&space_, call, to, to_pitch, from, rows));
     const auto capture = EmulatedOrder::CaptureOf(s);
-    if (capture != nullptr && copy->touches_plain()) {
+    if (capture != nullptr && copy.touches_plain()) {
       return capture->Spoil(absl::StrCat(call, ": plain host memory in a capture"));
     }
-    const bool waits = capture == nullptr && copy->waits();
+    const bool waits = capture == nullptr && copy.waits();
     if (waits) {
-      if (absl::Status status = RefuseInCapture(call); !status.ok()) return status;
+      RETURN_IF_ERROR(RefuseInCapture(call));
     }
-    absl::Status status = order_.Put(s, copy->Work());
+    absl::Status status = order_.Put(s, copy.Work());
     if (!status.ok() || !waits) return status;
     return order_.scheduler().RunUntil(s.End());
   }
@@ -368,7 +347,7 @@ class EmulatedRuntime : public DeviceRuntime {
     options.memory = &space_.map();
     options.check = options_.check;
     absl::Status status = simt::RunGrid(kernel, shape, params, options);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
     status = space_.device().CheckMargins();
     if (status.ok()) return status;
     return absl::InternalError(absl::StrCat(kernel.name, ": ", status.message()));
@@ -391,9 +370,8 @@ class EmulatedRuntime : public DeviceRuntime {
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateEmulatedRuntime(
     const EmulatedOptions& options) {
-  auto memory = EmulatedMemory::Create(options.memory_bytes);
-  if (!memory.ok()) return memory.status();
-  return std::make_unique<EmulatedRuntime>(options, *std::move(memory));
+  ASSIGN_OR_RETURN(auto memory, EmulatedMemory::Create(options.memory_bytes));
+  return std::make_unique<EmulatedRuntime>(options, std::move(memory));
 }
 
 }  // namespace baton

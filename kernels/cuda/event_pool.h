@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/device_runtime.h"
 
 namespace baton {
@@ -28,9 +29,8 @@ class EventPool {
       }
     }
     if (event == nullptr) {
-      auto made = runtime_->CreateEvent();
-      if (!made.ok()) return made.status();
-      event = *std::move(made);
+      ASSIGN_OR_RETURN(auto made, runtime_->CreateEvent());
+      event = std::move(made);
     }
     return std::shared_ptr<DeviceEvent>(event.release(), [spares = spares_](DeviceEvent* back) {
       MutexLock lock(&spares->mutex);

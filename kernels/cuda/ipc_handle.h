@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 
@@ -29,13 +30,12 @@ std::string SealHandle(absl::string_view maker, IpcKind kind, const Body& body) 
 template <typename Body>
 absl::StatusOr<Body> OpenHandle(absl::string_view maker, IpcKind kind, absl::string_view bytes) {
   static_assert(std::has_unique_object_representations_v<Body>);
-  auto opened = OpenHandle(maker, kind, bytes);
-  if (!opened.ok()) return opened.status();
-  if (opened->size() != sizeof(Body)) {
+  ASSIGN_OR_RETURN(auto opened, OpenHandle(maker, kind, bytes));
+  if (opened.size() != sizeof(Body)) {
     return absl::InvalidArgumentError("this handle was made by another version");
   }
   Body body;
-  memcpy(&body, opened->data(), sizeof(body));
+  memcpy(&body, opened.data(), sizeof(body));
   return body;
 }
 

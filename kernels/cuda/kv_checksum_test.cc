@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/kernels.h"
@@ -42,8 +43,7 @@ absl::Status Compare(int64_t slice_bytes, int slices, size_t gap, std::mt19937_6
   shape.grid_x = slices;
   shape.grid_y = params.parts;
   shape.threads = kKvChecksumThreads;
-  const absl::Status ran = simt::RunGrid(EmulatedKernels().kv_checksum, shape, &params, options);
-  if (!ran.ok()) return ran;
+  RETURN_IF_ERROR(simt::RunGrid(EmulatedKernels().kv_checksum, shape, &params, options));
   for (int i = 0; i < slices; ++i) {
     uint64_t sum = 0;
     for (int part = 0; part < params.parts; ++part) sum += sums[i * params.parts + part];
@@ -66,8 +66,7 @@ absl::Status CompareAll(const simt::SimtOptions& options) {
   for (const Shape& shape : {Shape{16, kKvChecksumSlices}, Shape{48, 3}, Shape{4096 + 16, 2},
                              Shape{kPart - 16, 1}, Shape{kPart, 2}, Shape{2 * kPart + 4112, 2}}) {
     const size_t gap = 16 * (random() % 3);
-    const absl::Status same = Compare(shape.bytes, shape.slices, gap, random, options);
-    if (!same.ok()) return same;
+    RETURN_IF_ERROR(Compare(shape.bytes, shape.slices, gap, random, options));
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/open_device.h"
 #ifdef BATON_HAVE_CUDA
+#include "common/base/status_macros.h"
 #include "kernels/cuda/cuda_runtime.h"
 #endif
 
@@ -9,9 +10,8 @@ namespace baton {
 
 absl::StatusOr<OpenedDevice> OpenCudaDevice([[maybe_unused]] int index) {
 #ifdef BATON_HAVE_CUDA
-  auto runtime = CreateCudaRuntime(index);
-  if (!runtime.ok()) return runtime.status();
-  return OpenedDevice{"cuda", *std::move(runtime), CudaKernels()};
+  ASSIGN_OR_RETURN(auto runtime, CreateCudaRuntime(index));
+  return OpenedDevice{"cuda", std::move(runtime), CudaKernels()};
 #else
   return absl::FailedPreconditionError(
       "this program was built without CUDA: build it where nvcc is found (BATON_CUDA), or take "

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/emulated_runtime.h"
 
 namespace baton {
@@ -18,10 +19,11 @@ absl::StatusOr<OpenedDevice> OpenEmulatedDevice(size_t memory_bytes, int index,
     return absl::FailedPreconditionError(absl::StrCat("device ", index, " of ", kEmulatedDevices,
                                                       " (numbered from 0) was asked for"));
   }
-  auto runtime = CreateEmulatedRuntime(
-      {.memory_bytes = memory_bytes, .device = index, .fails_after_kernels = fails_after_kernels});
-  if (!runtime.ok()) return runtime.status();
-  return OpenedDevice{"cuda-emulated", *std::move(runtime), EmulatedKernels()};
+  ASSIGN_OR_RETURN(auto runtime,
+                   CreateEmulatedRuntime({.memory_bytes = memory_bytes,
+                                          .device = index,
+                                          .fails_after_kernels = fails_after_kernels}));
+  return OpenedDevice{"cuda-emulated", std::move(runtime), EmulatedKernels()};
 }
 
 }  // namespace baton

@@ -5,12 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
-
-#define RETURN_IF_ERROR(expression) \
-  if (absl::Status status_ = (expression); !status_.ok()) return status_
 
 SamplingOptions OptionsOf(const DrawOptions& draw) {
   SamplingOptions options;
@@ -103,11 +101,9 @@ absl::Status StepDraws::Create(int rows, int vocab) {
   options.runtime = runtime_;
   options.stream = stream_;
   options.kernels = kernels_;
-  auto sampler = DeviceSampler::Create(options);
-  if (!sampler.ok()) return sampler.status();
-  auto tokens = tokens_.AtLeast(rows * sizeof(int32_t));
-  if (!tokens.ok()) return tokens.status();
-  sampler_ = *std::move(sampler);
+  ASSIGN_OR_RETURN(auto sampler, DeviceSampler::Create(options));
+  RETURN_IF_ERROR(tokens_.AtLeast(rows * sizeof(int32_t)).status());
+  sampler_ = std::move(sampler);
   ++samplers_;
   vocab_ = vocab;
   most_rows_ = rows;
@@ -168,14 +164,12 @@ absl::Status StepDraws::Prepare(const StepArgs& step, int recorded_rows) {
   for (size_t i = 0; i < step.draws.size(); ++i) {
     if (step.draws[i] == nullptr) continue;
     const bool follows = !step.follows.empty() && step.follows[step.logit_rows[i]] >= 0;
-    const auto slot = SlotFor(*step.draws[i], follows);
-    if (!slot.ok()) return slot.status();
+    ASSIGN_OR_RETURN(const auto slot, SlotFor(*step.draws[i], follows));
     rows_[i] = {
-        .slot = *slot, .position = step.draws[i]->position, .generated = step.draws[i]->generated};
+        .slot = slot, .position = step.draws[i]->position, .generated = step.draws[i]->generated};
   }
-  const auto needs = sampler_->Prepare(rows_);
-  if (!needs.ok()) return needs.status();
-  needs_ = *needs;
+  ASSIGN_OR_RETURN(const auto needs, sampler_->Prepare(rows_));
+  needs_ = needs;
   return absl::OkStatus();
 }
 
@@ -198,10 +192,9 @@ absl::Status StepDraws::Fetch() {
 }
 
 absl::Status StepDraws::Take(absl::Span<DrawnToken> drawn) {
-  auto taken = sampler_->Take();
-  if (!taken.ok()) return taken.status();
+  ASSIGN_OR_RETURN(auto taken, sampler_->Take());
   size_t next = 0;
-  for (const auto& token : *taken) {
+  for (const auto& token : taken) {
     if (token.status().code() == absl::StatusCode::kFailedPrecondition) continue;  // nobody's
     DrawnToken& to = drawn[next++];
     to = {};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 StepGraphs::~StepGraphs() {
@@ -26,18 +27,18 @@ absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> g
   Given now = given();
   const bool as_before = now == step.given;
   if (step.graph != nullptr && !as_before) {
-    if (absl::Status status = runtime_->Synchronize(*stream_); !status.ok()) return status;
+    RETURN_IF_ERROR(runtime_->Synchronize(*stream_));
     step.graph = nullptr;
     --graphs_;
   }
   if (step.graph == nullptr) {
     if (!as_before) {
       step.given.clear();
-      if (absl::Status status = ops(); !status.ok()) return status;
+      RETURN_IF_ERROR(ops());
       step.given = given();
       return absl::OkStatus();
     }
-    if (absl::Status status = MakeRoom(); !status.ok()) return status;
+    RETURN_IF_ERROR(MakeRoom());
     auto graph = Record(ops);
     if (!graph.ok()) return RunWithout(rows, graph.status(), ops, &step);
     step.graph = *std::move(graph);
@@ -50,7 +51,7 @@ absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> g
   const absl::Status replayed = runtime_->Replay(*step.graph, *stream_);
   if (replayed.ok()) return replayed;
   // Nothing of it is on the stream. Those before it are done when it goes.
-  if (absl::Status status = runtime_->Synchronize(*stream_); !status.ok()) return status;
+  RETURN_IF_ERROR(runtime_->Synchronize(*stream_));
   step.graph = nullptr;
   --graphs_;
   return RunWithout(rows, replayed, ops, &step);
@@ -64,7 +65,7 @@ absl::Status StepGraphs::MakeRoom() {
     if (it->second.graph == nullptr) continue;
     if (oldest == steps_.end() || it->second.replay < oldest->second.replay) oldest = it;
   }
-  if (absl::Status status = runtime_->Synchronize(*stream_); !status.ok()) return status;
+  RETURN_IF_ERROR(runtime_->Synchronize(*stream_));
   steps_.erase(oldest);
   --graphs_;
   if (counts_ != nullptr) ++counts_->dropped;
@@ -82,10 +83,10 @@ absl::Status StepGraphs::RunWithout(int rows, const absl::Status& why,
 absl::StatusOr<std::unique_ptr<DeviceGraph>> StepGraphs::Record(
     absl::FunctionRef<absl::Status()> ops) {
   absl::Status status = runtime_->BeginCapture(*stream_);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   status = ops();
   auto graph = runtime_->EndCapture(*stream_);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   return graph;
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/launches.h"
 
 namespace baton {
@@ -30,7 +31,7 @@ void StepUpload::ForgetViews() {
 absl::Status StepUpload::Reserve(const StepMemory& memory) {
   ForgetViews();
   table_of_rows_ = 0;
-  if (absl::Status status = step_slab_.Reserve(memory.step); !status.ok()) return status;
+  RETURN_IF_ERROR(step_slab_.Reserve(memory.step));
   return table_.AtLeast(memory.rope_table).status();
 }
 
@@ -91,10 +92,10 @@ void StepUpload::PutRopes(absl::Span<const Rope> ropes, size_t heads, size_t fre
 }
 
 absl::StatusOr<const int32_t*> StepUpload::Upload(UploadSlab* slab) {
-  const auto uploaded = slab->Upload(absl::MakeConstSpan(
-      reinterpret_cast<const std::byte*>(content_.data()), content_.size() * sizeof(int32_t)));
-  if (!uploaded.ok()) return uploaded.status();
-  return reinterpret_cast<const int32_t*>(*uploaded);
+  ASSIGN_OR_RETURN(const auto uploaded, slab->Upload(absl::MakeConstSpan(
+                                            reinterpret_cast<const std::byte*>(content_.data()),
+                                            content_.size() * sizeof(int32_t))));
+  return reinterpret_cast<const int32_t*>(uploaded);
 }
 
 // One array: tokens, what rows follow, the sequence of each row, sequences, ropes, rows of logits;
@@ -118,12 +119,10 @@ absl::Status StepUpload::Begin(const StepArgs& step, absl::Span<const TokenId> t
     std::copy(step.logit_rows.begin(), step.logit_rows.end(), content_.begin() + logit_rows);
   }
   PutRopes(step.ropes, heads, end);
-  const absl::Status put =
-      PutRows(step.sequences, static_cast<int>(rows), step.kv.layout, owners, places, end);
-  if (!put.ok()) return put;
-  const auto uploaded = Upload(&step_slab_);
-  if (!uploaded.ok()) return uploaded.status();
-  const int32_t* const device = *uploaded;
+  RETURN_IF_ERROR(
+      PutRows(step.sequences, static_cast<int>(rows), step.kv.layout, owners, places, end));
+  ASSIGN_OR_RETURN(const auto uploaded, Upload(&step_slab_));
+  const int32_t* const device = uploaded;
   tables_ = {.tokens = device, .follows = device + follows, .logit_rows = device + logit_rows};
   rows_ = {.sequence_of_row = device + owners,
            .sequences = reinterpret_cast<const DeviceSequence*>(device + places),
@@ -156,12 +155,9 @@ absl::StatusOr<StepRows> StepUpload::Rows(absl::Span<const SequenceRows> sequenc
   const size_t places = 1 + rows, tables = places + kWords * sequences.size();
   content_.assign(tables, 0);
   content_[0] = rows;
-  if (absl::Status status = PutRows(sequences, rows, layout, 1, places, tables); !status.ok()) {
-    return status;
-  }
-  const auto uploaded = Upload(&rows_slab_);
-  if (!uploaded.ok()) return uploaded.status();
-  const int32_t* const device = *uploaded;
+  RETURN_IF_ERROR(PutRows(sequences, rows, layout, 1, places, tables));
+  ASSIGN_OR_RETURN(const auto uploaded, Upload(&rows_slab_));
+  const int32_t* const device = uploaded;
   if (rows_slab_version_ != rows_slab_.version()) {
     rows_slab_version_ = rows_slab_.version();
     ++rows_version_;
@@ -182,34 +178,29 @@ absl::StatusOr<StepUpload::Ropes> StepUpload::RopeTable(absl::Span<const Rope> r
     const size_t head = kRopeWords * ropes.size();
     content_.assign(head, 0);
     PutRopes(ropes, 0, head);
-    const auto uploaded = Upload(&ropes_slab_);
-    if (!uploaded.ok()) return uploaded.status();
+    ASSIGN_OR_RETURN(const auto uploaded, Upload(&ropes_slab_));
     if (ropes_slab_version_ != ropes_slab_.version()) {
       ropes_slab_version_ = ropes_slab_.version();
       ++ropes_version_;
     }
-    ropes_.ropes = reinterpret_cast<const DeviceRope*>(*uploaded);
-    frequencies_ = reinterpret_cast<const float*>(*uploaded + head);
+    ropes_.ropes = reinterpret_cast<const DeviceRope*>(uploaded);
+    frequencies_ = reinterpret_cast<const float*>(uploaded + head);
     ropes_view_ = ropes;
   }
   if (table_of_rows_ == rows_version_ && table_of_ropes_ == ropes_version_) return ropes_;
   table_of_rows_ = 0;  // until it is there
-  const auto table = table_.AtLeast(size_t{2} * step.rows * ropes_.max_pairs * sizeof(float));
-  if (!table.ok()) return table.status();
-  ropes_.table = reinterpret_cast<const float*>(*table);
+  ASSIGN_OR_RETURN(const auto table,
+                   table_.AtLeast(size_t{2} * step.rows * ropes_.max_pairs * sizeof(float)));
+  ropes_.table = reinterpret_cast<const float*>(table);
   const RopeTableParams params = {
       .step = step,
       .ropes = ropes_.ropes,
       .frequencies = frequencies_,
-      .table = reinterpret_cast<float*>(*table),
+      .table = reinterpret_cast<float*>(table),
       .max_pairs = ropes_.max_pairs,
       .shared = ropes_.shared,
   };
-  if (absl::Status status =
-          runtime_->Launch(kernels_->rope_table, LaunchOf(params), params, *stream_);
-      !status.ok()) {
-    return status;
-  }
+  RETURN_IF_ERROR(runtime_->Launch(kernels_->rope_table, LaunchOf(params), params, *stream_));
   table_of_rows_ = rows_version_;
   table_of_ropes_ = ropes_version_;
   return ropes_;

@@ -1,15 +1,15 @@
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "kernels/cuda/cuda_runtime.h"
 #include "kernels/cuda/kernel_cases.h"
 
 namespace baton {
 
 absl::StatusOr<TestedKernels> OpenTestedKernels() {
-  auto runtime = CreateCudaRuntime(0);
-  if (!runtime.ok()) return runtime.status();
+  ASSIGN_OR_RETURN(auto runtime, CreateCudaRuntime(0));
 #ifdef BATON_HAVE_CUDA
-  return TestedKernels{CudaKernels(), *std::move(runtime)};
+  return TestedKernels{CudaKernels(), std::move(runtime)};
 #else
   return absl::FailedPreconditionError("built without CUDA");
 #endif

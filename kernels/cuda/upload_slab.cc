@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "common/base/status_macros.h"
+
 namespace baton {
 
 UploadSlab::~UploadSlab() { Clear(); }
@@ -31,16 +33,13 @@ absl::Status UploadSlab::Reserve(size_t bytes) {
 absl::Status UploadSlab::Grow(size_t bytes) {
   const size_t wanted = CapacityFor(std::max(bytes, 2 * capacity_));
   Clear();
-  auto device = runtime_->Allocate(wanted);
-  if (!device.ok()) return device.status();
-  device_ = *device;
-  auto pinned = runtime_->AllocatePinned(kSlots * wanted);
-  if (!pinned.ok()) return pinned.status();
-  pinned_ = *pinned;
+  ASSIGN_OR_RETURN(auto device, runtime_->Allocate(wanted));
+  device_ = device;
+  ASSIGN_OR_RETURN(auto pinned, runtime_->AllocatePinned(kSlots * wanted));
+  pinned_ = pinned;
   for (auto& event : copied_) {
-    auto made = runtime_->CreateEvent();
-    if (!made.ok()) return made.status();
-    event = *std::move(made);
+    ASSIGN_OR_RETURN(auto made, runtime_->CreateEvent());
+    event = std::move(made);
   }
   capacity_ = wanted;
   return absl::OkStatus();
@@ -52,19 +51,14 @@ absl::StatusOr<const std::byte*> UploadSlab::Upload(absl::Span<const std::byte> 
     return device_;
   }
   holds_ = false;
-  if (absl::Status status = Reserve(content.size()); !status.ok()) return status;
+  RETURN_IF_ERROR(Reserve(content.size()));
   slot_ = (slot_ + 1) % kSlots;
   std::byte* const pinned = pinned_ + slot_ * capacity_;
-  if (absl::Status status = runtime_->Synchronize(*copied_[slot_]); !status.ok()) return status;
+  RETURN_IF_ERROR(runtime_->Synchronize(*copied_[slot_]));
   if (!content.empty()) {
     std::memcpy(pinned, content.data(), content.size());
-    if (absl::Status status = runtime_->Copy(device_, pinned, content.size(), *stream_);
-        !status.ok()) {
-      return status;
-    }
-    if (absl::Status status = runtime_->Record(*copied_[slot_], *stream_); !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(runtime_->Copy(device_, pinned, content.size(), *stream_));
+    RETURN_IF_ERROR(runtime_->Record(*copied_[slot_], *stream_));
   }
   bytes_ = content.size();
   holds_ = true;

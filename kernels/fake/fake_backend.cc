@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -39,8 +40,8 @@ absl::Status CheckWidth(const Tensor& tensor) {
 }
 
 absl::Status CopyRows(const Tensor& in, const Tensor& out) {
-  if (absl::Status status = CheckWidth(in); !status.ok()) return status;
-  if (absl::Status status = CheckWidth(out); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWidth(in));
+  RETURN_IF_ERROR(CheckWidth(out));
   for (int row = 0; row < out.rows; ++row) Put(out, row, Get(in, row));
   return absl::OkStatus();
 }
@@ -114,7 +115,7 @@ class FakeBackend : public Backend {
   }
 
   absl::Status Embed(const EmbedArgs& args) override {
-    if (absl::Status status = CheckWidth(args.out); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckWidth(args.out));
     for (size_t row = 0; row < args.tokens.size(); ++row) {
       Put(args.out, row, {.token = args.tokens[row], .attended = 0, .hash = 0});
     }
@@ -138,7 +139,7 @@ class FakeBackend : public Backend {
   }
 
   absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
-    if (absl::Status status = CheckWidth(args.k); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckWidth(args.k));
     const KvLayout& layout = args.kv.layout;
     int64_t attended = 0;
     for (size_t s = 0; s < args.sequences.size(); ++s) {
@@ -165,7 +166,7 @@ class FakeBackend : public Backend {
   }
 
   absl::Status Attention(const AttentionArgs& args) override {
-    if (absl::Status status = CheckWidth(args.out); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckWidth(args.out));
     const KvLayout& layout = args.kv.layout;
     for (const SequenceRows& sequence : args.sequences) {
       const auto add = [&](uint64_t hash, int position) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 
 namespace baton::mutations {
 namespace {
@@ -19,11 +20,9 @@ class Parser {
   absl::StatusOr<std::vector<ListedMutation>> Parse(absl::string_view contents) {
     for (const absl::string_view line : absl::StrSplit(contents, '\n')) {
       ++line_;
-      if (absl::Status status = Take(absl::StripTrailingAsciiWhitespace(line)); !status.ok()) {
-        return status;
-      }
+      RETURN_IF_ERROR(Take(absl::StripTrailingAsciiWhitespace(line)));
     }
-    if (absl::Status status = EndMutation(); !status.ok()) return status;
+    RETURN_IF_ERROR(EndMutation());
     return mutations_;
   }
 
@@ -47,7 +46,7 @@ class Parser {
   }
 
   absl::Status Begin(absl::string_view name) {
-    if (absl::Status status = EndMutation(); !status.ok()) return status;
+    RETURN_IF_ERROR(EndMutation());
     if (file_.empty()) {
       return Wrong(line_,
                    absl::StrCat("mutation '", name, "' stands before the first 'file ' line"));
@@ -89,7 +88,7 @@ class Parser {
   }
 
   absl::Status EndMutation() {
-    if (absl::Status status = EndReplacement(); !status.ok()) return status;
+    RETURN_IF_ERROR(EndReplacement());
     if (open_ && mutations_.back().replacements.empty()) {
       return Wrong(mutations_.back().line,
                    absl::StrCat("mutation '", mutations_.back().name, "' changes nothing"));

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/serving_mode.h"
 
 namespace baton {
@@ -55,13 +56,12 @@ absl::Status AddLogitBias(absl::string_view list, v1::SamplingParams* sampling) 
 absl::Status AddBadWordIds(absl::string_view list, v1::SamplingParams* sampling) {
   if (absl::StripAsciiWhitespace(list).empty()) return absl::OkStatus();
   for (const absl::string_view part : absl::StrSplit(list, ';')) {
-    const auto ids = ParseTokenIds("--bad-word-ids", part);
-    if (!ids.ok()) return ids.status();
-    if (ids->empty()) {
+    ASSIGN_OR_RETURN(const auto ids, ParseTokenIds("--bad-word-ids", part));
+    if (ids.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--bad-word-ids: nothing stands between two ; in '", list.substr(0, 80), "'"));
     }
-    sampling->add_bad_word_ids()->mutable_ids()->Add(ids->begin(), ids->end());
+    sampling->add_bad_word_ids()->mutable_ids()->Add(ids.begin(), ids.end());
   }
   return absl::OkStatus();
 }
@@ -76,7 +76,7 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
   }
   v1::GenerateRequest request;
   if (options.text.has_value()) {
-    if (absl::Status status = CheckUtf8("the prompt", *options.text); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckUtf8("the prompt", *options.text));
     request.set_text(*options.text);
     request.set_parse_special(options.parse_special);
     if (options.add_special) request.set_add_special(*options.add_special);
@@ -86,13 +86,12 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
           absl::StrCat(options.parse_special ? "--parse-special" : "--add-special",
                        " is for texts; --token-ids are taken as they are"));
     }
-    const auto ids = ParseTokenIds("--token-ids", *options.token_ids);
-    if (!ids.ok()) return ids.status();
-    request.mutable_token_ids()->mutable_ids()->Add(ids->begin(), ids->end());
+    ASSIGN_OR_RETURN(const auto ids, ParseTokenIds("--token-ids", *options.token_ids));
+    request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
   }
   for (const auto& [what, value] :
        {std::pair{"--request-id", &options.request_id}, std::pair{"--model", &options.model}}) {
-    if (absl::Status status = CheckUtf8(what, *value); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckUtf8(what, *value));
   }
   request.set_request_id(options.request_id);
   request.set_model(options.model);
@@ -122,18 +121,17 @@ absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& o
   if (options.presence_penalty) sampling.set_presence_penalty(*options.presence_penalty);
   if (options.frequency_penalty) sampling.set_frequency_penalty(*options.frequency_penalty);
   for (const std::string& stop : options.stop) {
-    if (absl::Status status = CheckUtf8("--stop", stop); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckUtf8("--stop", stop));
     sampling.add_stop(stop);
   }
   for (const std::string& word : options.bad_words) {
-    if (absl::Status status = CheckUtf8("--bad-word", word); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckUtf8("--bad-word", word));
     sampling.add_bad_words(word);
   }
-  if (absl::Status s = AddLogitBias(options.logit_bias, &sampling); !s.ok()) return s;
-  if (absl::Status s = AddBadWordIds(options.bad_word_ids, &sampling); !s.ok()) return s;
-  const auto stop_ids = ParseTokenIds("--stop-token-ids", options.stop_token_ids);
-  if (!stop_ids.ok()) return stop_ids.status();
-  sampling.mutable_stop_token_ids()->Add(stop_ids->begin(), stop_ids->end());
+  RETURN_IF_ERROR(AddLogitBias(options.logit_bias, &sampling));
+  RETURN_IF_ERROR(AddBadWordIds(options.bad_word_ids, &sampling));
+  ASSIGN_OR_RETURN(const auto stop_ids, ParseTokenIds("--stop-token-ids", options.stop_token_ids));
+  sampling.mutable_stop_token_ids()->Add(stop_ids.begin(), stop_ids.end());
   return request;
 }
 

@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/program.h"
+#include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "common/rpc/rpc_server.h"
 #include "router/client/generate_request.h"
@@ -271,11 +272,10 @@ absl::Status PrintLogprobs(RouterCalls* calls, const ReceivedAnswer& answer) {
   request.set_model(absl::GetFlag(FLAGS_model));
   const std::vector<int32_t> ids = answer.LogprobIds();
   request.mutable_token_ids()->Add(ids.begin(), ids.end());
-  const auto response = calls->Detokenize(request);
-  if (!response.ok()) return response.status();
+  ASSIGN_OR_RETURN(const auto response, calls->Detokenize(request));
   std::map<int32_t, std::string> pieces;
-  for (size_t i = 0; i < ids.size() && static_cast<int>(i) < response->pieces_size(); ++i) {
-    pieces[ids[i]] = response->pieces(static_cast<int>(i));
+  for (size_t i = 0; i < ids.size() && static_cast<int>(i) < response.pieces_size(); ++i) {
+    pieces[ids[i]] = response.pieces(static_cast<int>(i));
   }
   return Print(answer.LogprobTable(pieces));
 }
@@ -286,14 +286,14 @@ absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   ReceivedAnswer answer(SteadyNow(), std::clamp(request.sampling().n(), 1u, 64u));
   bool printed = false;
   const absl::Status status = calls->Generate(request, [&](const v1::GenerateEvent& event) {
-    if (absl::Status added = answer.Add(event, SteadyNow()); !added.ok()) return added;
+    RETURN_IF_ERROR(answer.Add(event, SteadyNow()));
     if (json) return absl::OkStatus();
     const std::string text = answer.TakePrintable();
     printed |= !text.empty();
     return Print(text);
   });
   if (printed) Print("\n").IgnoreError();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   if (!answer.complete())
     return absl::DataLossError("the stream ended before the answer was complete");
   if (absl::GetFlag(FLAGS_timing)) std::fputs(answer.TimingTable().c_str(), stderr);
@@ -309,11 +309,10 @@ absl::Status Tokenize(RouterCalls* calls, const std::string& text) {
   request.set_model(absl::GetFlag(FLAGS_model));
   request.set_parse_special(absl::GetFlag(FLAGS_parse_special));
   if (Given("add_special")) request.set_add_special(absl::GetFlag(FLAGS_add_special));
-  const auto response = calls->Tokenize(request);
-  if (!response.ok()) return response.status();
-  if (absl::GetFlag(FLAGS_json)) return Print(JsonLine(TokensJson(*response)));
-  if (absl::GetFlag(FLAGS_pieces)) return Print(PieceLines(*response));
-  return Print(absl::StrCat(absl::StrJoin(response->token_ids(), ","), "\n"));
+  ASSIGN_OR_RETURN(const auto response, calls->Tokenize(request));
+  if (absl::GetFlag(FLAGS_json)) return Print(JsonLine(TokensJson(response)));
+  if (absl::GetFlag(FLAGS_pieces)) return Print(PieceLines(response));
+  return Print(absl::StrCat(absl::StrJoin(response.token_ids(), ","), "\n"));
 }
 
 absl::Status Detokenize(RouterCalls* calls, const std::string& ids) {
@@ -322,28 +321,25 @@ absl::Status Detokenize(RouterCalls* calls, const std::string& ids) {
   request.mutable_token_ids()->Add(token_ids.begin(), token_ids.end());
   request.set_model(absl::GetFlag(FLAGS_model));
   request.set_skip_special(absl::GetFlag(FLAGS_skip_special));
-  const auto response = calls->Detokenize(request);
-  if (!response.ok()) return response.status();
-  return Print(absl::GetFlag(FLAGS_json) ? JsonLine(TextJson(request, *response))
-                                         : absl::StrCat(response->text(), "\n"));
+  ASSIGN_OR_RETURN(const auto response, calls->Detokenize(request));
+  return Print(absl::GetFlag(FLAGS_json) ? JsonLine(TextJson(request, response))
+                                         : absl::StrCat(response.text(), "\n"));
 }
 
 absl::Status Models(RouterCalls* calls) {
-  const auto response = calls->ListModels();
-  if (!response.ok()) return response.status();
-  return Print(absl::GetFlag(FLAGS_json) ? JsonLine(ModelsJson(*response)) : ModelLines(*response));
+  ASSIGN_OR_RETURN(const auto response, calls->ListModels());
+  return Print(absl::GetFlag(FLAGS_json) ? JsonLine(ModelsJson(response)) : ModelLines(response));
 }
 
 absl::Status Health(RouterCalls* calls) {
-  const auto answer = calls->HealthWithModels();
-  if (!answer.ok()) return answer.status();
-  if (absl::Status status = Print(absl::StrCat(answer->health, "\n")); !status.ok()) return status;
-  if (answer->health != "SERVING") {
+  ASSIGN_OR_RETURN(const auto answer, calls->HealthWithModels());
+  RETURN_IF_ERROR(Print(absl::StrCat(answer.health, "\n")));
+  if (answer.health != "SERVING") {
     std::string why;
-    for (const v1::Model& model : answer->models.models()) why = model.not_serving_because();
+    for (const v1::Model& model : answer.models.models()) why = model.not_serving_because();
     return absl::UnavailableError(why.empty() ? "it can't serve now" : why);
   }
-  for (const v1::Model& model : answer->models.models()) {
+  for (const v1::Model& model : answer.models.models()) {
     std::fputs(ReasonLines(model, "baton-client: ").c_str(), stderr);
   }
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/status.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -100,9 +101,8 @@ absl::StatusOr<RouterCalls::HealthAndModels> RouterCalls::HealthWithModels() {
   constexpr int kTries = 10;  // a router that changes so often is described well enough by any
   HealthAndModels both;
   for (int i = 0; i < kTries; ++i) {
-    absl::StatusOr<std::string> health = Health();
-    if (!health.ok()) return health.status();
-    both.health = *std::move(health);
+    ASSIGN_OR_RETURN(std::string health, Health());
+    both.health = std::move(health);
     absl::StatusOr<v1::ListModelsResponse> models = ListModels();
     if (!models.ok()) return both;
     both.models = *std::move(models);

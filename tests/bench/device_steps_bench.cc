@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/engine/engine.h"
 #include "common/model/model.h"
 #include "tests/bench/device_bench.h"
@@ -111,7 +112,7 @@ class SteppedModel {
         most_rows == 1 && engine_->DrawsOnDevice(sampling_, /*original_prompt_tokens=*/0);
     return {[this, step, follow]() -> absl::Status {
               while (engine_->running() > (follow ? 1 : 0)) {
-                if (absl::Status status = Finish(); !status.ok()) return status;
+                RETURN_IF_ERROR(Finish());
               }
               step->following =
                   step->following < kFollowing && engine_->running() > 0 ? step->following + 1 : 0;
@@ -123,7 +124,7 @@ class SteppedModel {
             },
             [this]() -> absl::Status {
               while (engine_->running() > 0) {
-                if (absl::Status status = Finish(); !status.ok()) return status;
+                RETURN_IF_ERROR(Finish());
               }
               return absl::OkStatus();
             }};
@@ -138,10 +139,9 @@ class SteppedModel {
   };
 
   absl::Status Finish() {
-    const auto tokens = engine_->Finish();
-    if (!tokens.ok()) return tokens.status();
-    for (const auto& token : *tokens) {
-      if (!token.ok()) return token.status();
+    ASSIGN_OR_RETURN(const auto tokens, engine_->Finish());
+    for (const auto& token : tokens) {
+      RETURN_IF_ERROR(token.status());
     }
     return absl::OkStatus();
   }

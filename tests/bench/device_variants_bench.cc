@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/device_sampler.h"
@@ -85,11 +86,7 @@ class SplitWork {
     split.blocks = static_cast<int32_t>(std::min(blocks, most_blocks()));
     const KernelTable& kernels = bench.device().kernels;
     const Kernel& kernel = kernels.split_attention[AttentionKernelIndex(split.attention.pages)];
-    if (absl::Status status =
-            bench.runtime().Launch(kernel, LaunchOf(split), split, bench.stream());
-        !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(bench.runtime().Launch(kernel, LaunchOf(split), split, bench.stream()));
     return bench.runtime().Launch(kernels.merge_attention, MergeLaunchOf(split), split,
                                   bench.stream());
   }

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 #include "common/rpc/dial.h"
 #include "common/rpc/status.h"
 
@@ -36,25 +37,24 @@ absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(Options options) {
   if (mkdtemp(folder.data()) == nullptr)
     return absl::ErrnoToStatus(errno, absl::StrCat("mkdtemp ", folder));
   cluster->folder_ = folder;
-  if (absl::Status status = cluster->StartRouter("127.0.0.1:0"); !status.ok()) return status;
+  RETURN_IF_ERROR(cluster->StartRouter("127.0.0.1:0"));
   cluster->prefill_.resize(cluster->options_.prefill);
   cluster->prefill_addresses_.resize(cluster->options_.prefill);
   cluster->decode_.resize(cluster->options_.decode);
   cluster->decode_addresses_.resize(cluster->options_.decode);
   for (int i = 0; i < cluster->options_.prefill; ++i) {
-    if (absl::Status status = cluster->RestartPrefill(i); !status.ok()) return status;
+    RETURN_IF_ERROR(cluster->RestartPrefill(i));
   }
   for (int i = 0; i < cluster->options_.decode; ++i) {
-    if (absl::Status status = cluster->RestartDecode(i); !status.ok()) return status;
+    RETURN_IF_ERROR(cluster->RestartDecode(i));
   }
   const Options& wanted = cluster->options_;
-  const absl::Status ready = cluster->WaitCounted(
+  RETURN_IF_ERROR(cluster->WaitCounted(
       [&](const Counted& c) {
         return (c.pair || !wanted.pairs) && c.prefill >= wanted.prefill &&
                c.decode >= wanted.decode;
       },
-      wanted.start_timeout);
-  if (!ready.ok()) return ready;
+      wanted.start_timeout));
   return cluster;
 }
 
@@ -73,17 +73,15 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
                                         absl::StrCat("--listen=", listen),
                                         absl::StrCat("--model=", options_.model)};
   arguments.insert(arguments.end(), options_.router_flags.begin(), options_.router_flags.end());
-  absl::StatusOr<std::unique_ptr<Process>> router =
-      Process::Start(arguments, absl::StrCat(folder_, "/router.log"));
-  if (!router.ok()) return router.status();
-  router_ = *std::move(router);
+  ASSIGN_OR_RETURN(std::unique_ptr<Process> router,
+                   Process::Start(arguments, absl::StrCat(folder_, "/router.log")));
+  router_ = std::move(router);
   router_lines_ = 0;
   counted_ = {};
   pids_.insert(router_->pid());
-  absl::StatusOr<std::string> address =
-      router_->WaitForLine("listening on ", options_.start_timeout);
-  if (!address.ok()) return address.status();
-  address_ = *std::move(address);
+  ASSIGN_OR_RETURN(std::string address,
+                   router_->WaitForLine("listening on ", options_.start_timeout));
+  address_ = std::move(address);
   // Calls may be under way on the stub of a router that died; a new one at its address is found
   // again.
   if (stub_ == nullptr) stub_ = v1::Inference::NewStub(Dial(address_));
@@ -106,15 +104,13 @@ absl::Status Cluster::StartWorker(const std::string& role, int i) {
   const std::vector<std::string>& flags =
       is_prefill ? options_.prefill_flags : options_.decode_flags;
   arguments.insert(arguments.end(), flags.begin(), flags.end());
-  absl::StatusOr<std::unique_ptr<Process>> worker =
-      Process::Start(arguments, absl::StrCat(folder_, "/", role, i, ".log"));
-  if (!worker.ok()) return worker.status();
-  pids_.insert((*worker)->pid());
-  absl::StatusOr<std::string> address =
-      (*worker)->WaitForLine("listening on ", options_.start_timeout);
-  if (!address.ok()) return address.status();
-  (is_prefill ? prefill_ : decode_)[i] = *std::move(worker);
-  (is_prefill ? prefill_addresses_ : decode_addresses_)[i] = *std::move(address);
+  ASSIGN_OR_RETURN(std::unique_ptr<Process> worker,
+                   Process::Start(arguments, absl::StrCat(folder_, "/", role, i, ".log")));
+  pids_.insert(worker->pid());
+  ASSIGN_OR_RETURN(std::string address,
+                   worker->WaitForLine("listening on ", options_.start_timeout));
+  (is_prefill ? prefill_ : decode_)[i] = std::move(worker);
+  (is_prefill ? prefill_addresses_ : decode_addresses_)[i] = std::move(address);
   return absl::OkStatus();
 }
 

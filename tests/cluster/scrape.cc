@@ -8,15 +8,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
+#include "common/base/status_macros.h"
 #include "tests/cluster/captured_log.h"
 
 namespace baton {
 
 absl::StatusOr<std::string> MetricsAddress(const Process& process) {
-  const absl::StatusOr<std::string> line =
-      process.log().WaitFor(" metrics address=", absl::Seconds(30));
-  if (!line.ok()) return line.status();
-  return std::string(FieldOf(*line, "address"));
+  ASSIGN_OR_RETURN(const std::string line,
+                   process.log().WaitFor(" metrics address=", absl::Seconds(30)));
+  return std::string(FieldOf(line, "address"));
 }
 
 absl::StatusOr<std::string> ScrapeText(const std::string& address) {
@@ -46,11 +46,9 @@ absl::StatusOr<std::string> ScrapeText(const std::string& address) {
 }
 
 absl::StatusOr<Exposition> Scrape(const Process& process) {
-  const absl::StatusOr<std::string> address = MetricsAddress(process);
-  if (!address.ok()) return address.status();
-  const absl::StatusOr<std::string> text = ScrapeText(*address);
-  if (!text.ok()) return text.status();
-  return ParseExposition(*text);
+  ASSIGN_OR_RETURN(const std::string address, MetricsAddress(process));
+  ASSIGN_OR_RETURN(const std::string text, ScrapeText(address));
+  return ParseExposition(text);
 }
 
 }  // namespace baton

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -53,7 +54,7 @@ absl::Status Connect(const Socket& socket, const addrinfo& address, absl::Time d
   if (socket.fd() < 0) return Failure("socket", errno);
   if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0) return absl::OkStatus();
   if (errno != EINPROGRESS) return Failure("connect", errno);
-  if (absl::Status status = Await(socket.fd(), POLLOUT, deadline); !status.ok()) return status;
+  RETURN_IF_ERROR(Await(socket.fd(), POLLOUT, deadline));
   int error = 0;
   socklen_t size = sizeof error;
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -63,7 +64,7 @@ absl::Status Connect(const Socket& socket, const addrinfo& address, absl::Time d
 absl::StatusOr<std::string> Exchange(const Socket& socket, absl::string_view request,
                                      absl::Time deadline) {
   while (!request.empty()) {
-    if (absl::Status status = Await(socket.fd(), POLLOUT, deadline); !status.ok()) return status;
+    RETURN_IF_ERROR(Await(socket.fd(), POLLOUT, deadline));
     const ssize_t sent = send(socket.fd(), request.data(), request.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) return Failure("send", errno);
     if (sent > 0) request.remove_prefix(static_cast<size_t>(sent));
@@ -71,7 +72,7 @@ absl::StatusOr<std::string> Exchange(const Socket& socket, absl::string_view req
   std::string answer;
   char buffer[16384];
   while (true) {
-    if (absl::Status status = Await(socket.fd(), POLLIN, deadline); !status.ok()) return status;
+    RETURN_IF_ERROR(Await(socket.fd(), POLLIN, deadline));
     const ssize_t received = recv(socket.fd(), buffer, sizeof buffer, 0);
     if (received == 0) return answer;
     if (received < 0 && errno != EAGAIN && errno != EINTR) return Failure("recv", errno);
@@ -161,13 +162,12 @@ absl::StatusOr<std::string> HttpGet(const HttpUrl& url, absl::Duration timeout) 
         ::socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     status = Connect(socket, *address, deadline);
     if (!status.ok()) continue;
-    const absl::StatusOr<std::string> answer =
-        Exchange(socket,
-                 absl::StrCat("GET ", url.path, " HTTP/1.1\r\nHost: ", url.Authority(),
-                              "\r\nAccept: text/plain\r\nConnection: close\r\n\r\n"),
-                 deadline);
-    if (!answer.ok()) return answer.status();
-    return BodyOf(*answer);
+    ASSIGN_OR_RETURN(const std::string answer,
+                     Exchange(socket,
+                              absl::StrCat("GET ", url.path, " HTTP/1.1\r\nHost: ", url.Authority(),
+                                           "\r\nAccept: text/plain\r\nConnection: close\r\n\r\n"),
+                              deadline));
+    return BodyOf(answer);
   }
   return status;
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -67,10 +68,9 @@ absl::StatusOr<LengthDistribution> LengthDistribution::Parse(absl::string_view t
   LengthDistribution lengths;
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "quantiles:")) {
-    absl::StatusOr<Table> table = ReadTable(std::string(rest));
-    if (!table.ok()) return table.status();
+    ASSIGN_OR_RETURN(Table table, ReadTable(std::string(rest)));
     lengths.kind_ = Kind::kQuantiles;
-    lengths.table_ = *std::move(table);
+    lengths.table_ = std::move(table);
     return lengths;
   }
   size_t wanted = 1;

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/program.h"
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/length_distribution.h"
 #include "tests/goodput/metrics_scraper.h"
 #include "tests/goodput/open_streams.h"
@@ -191,11 +192,11 @@ void Load::TellProgress(const std::function<void(const RunProgress&)>& on_progre
     if (sent.size() > 6) sent.pop_front();
     const uint32_t good = streams_.good();  // before those that it is a part of
     RunProgress progress{.elapsed_s = std::max(0.0, SecondsSince(start_)),
-                          .total_s = schedule_.window_end_s,
-                          .sent = sent.back(),
-                          .in_flight = streams_.open(),
-                          .measured = streams_.ended_measured(),
-                          .good = good};
+                         .total_s = schedule_.window_end_s,
+                         .sent = sent.back(),
+                         .in_flight = streams_.open(),
+                         .measured = streams_.ended_measured(),
+                         .good = good};
     progress.ended = progress.sent - std::min(progress.sent, progress.in_flight);
     if (sent.size() > 1)
       progress.recent_rate = (sent.back() - sent.front()) / static_cast<double>(sent.size() - 1);
@@ -224,24 +225,22 @@ absl::Status CheckLoad(const LoadSpec& spec) {
 
 absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
                                   const std::function<void(const RunProgress&)>& on_progress) {
-  if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
-  auto router = RouterConnection::Open({.endpoint = spec.endpoint,
-                                        .model = spec.model,
-                                        .channels = spec.channels,
-                                        .connect_timeout = spec.connect_timeout},
-                                       stop);
-  if (!router.ok()) return router.status();
-  const absl::StatusOr<Schedule> schedule =
-      MakeSchedule(spec, (*router)->server().context_tokens,
-                   [&](const std::string& text) { return (*router)->Tokenize(text, stop); });
-  if (!schedule.ok()) return schedule.status();
+  RETURN_IF_ERROR(CheckSpec(spec));
+  ASSIGN_OR_RETURN(auto router, RouterConnection::Open({.endpoint = spec.endpoint,
+                                                        .model = spec.model,
+                                                        .channels = spec.channels,
+                                                        .connect_timeout = spec.connect_timeout},
+                                                       stop));
+  ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(spec, router->server().context_tokens,
+                                                         [&](const std::string& text) {
+                                                           return router->Tokenize(text, stop);
+                                                         }));
   std::vector<int32_t> tokens;
-  if (schedule->prompts.empty()) {
-    absl::StatusOr<std::vector<int32_t>> ordinary = (*router)->OrdinaryTokens();
-    if (!ordinary.ok()) return ordinary.status();
-    tokens = *std::move(ordinary);
+  if (schedule.prompts.empty()) {
+    ASSIGN_OR_RETURN(std::vector<int32_t> ordinary, router->OrdinaryTokens());
+    tokens = std::move(ordinary);
   }
-  const PromptMaker maker(spec, *schedule, tokens, absl::StrFormat("goodput-%08x", RandomU64()));
+  const PromptMaker maker(spec, schedule, tokens, absl::StrFormat("goodput-%08x", RandomU64()));
 
   RunResult run;
   run.tool_version = std::string(kVersion);
@@ -250,13 +249,13 @@ absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
   run.rate = spec.workload.arrivals.rate;
   run.mode = spec.mode;
   run.seed = spec.seed;
-  run.server = (*router)->server();
+  run.server = router->server();
   run.targets = spec.targets;
-  run.window_begin_s = schedule->window_begin_s;
-  run.window_end_s = schedule->window_end_s;
-  run.remarks = schedule->remarks;
+  run.window_begin_s = schedule.window_begin_s;
+  run.window_end_s = schedule.window_end_s;
+  run.remarks = schedule.remarks;
   {
-    Load load(spec, *schedule, maker, router->get(), stop);
+    Load load(spec, schedule, maker, router.get(), stop);
     MetricsScraper scraper(spec.metrics_urls, load.start());
     load.Run(on_progress);
     run.timeline = scraper.Finish(&run.remarks);

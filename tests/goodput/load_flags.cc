@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/host_port.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/command.h"
 #include "tests/goodput/http_get.h"
 
@@ -183,13 +184,12 @@ std::vector<FlagGroup> LoadFlagGroups() {
 }
 
 absl::StatusOr<LoadSpec> LoadSpecFromFlags() {
-  absl::StatusOr<ArrivalKind> kind = KindFromFlags();
-  if (!kind.ok()) return kind.status();
+  ASSIGN_OR_RETURN(ArrivalKind kind, KindFromFlags());
   LoadSpec spec;
   spec.endpoint = absl::GetFlag(FLAGS_endpoint);
   spec.model = absl::GetFlag(FLAGS_model);
   spec.mode = absl::GetFlag(FLAGS_mode);
-  spec.workload = {.arrivals = {.kind = *kind,
+  spec.workload = {.arrivals = {.kind = kind,
                                 .rate = absl::GetFlag(FLAGS_rate),
                                 .cv = absl::GetFlag(FLAGS_cv),
                                 .on_s = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_on)),
@@ -213,7 +213,7 @@ absl::StatusOr<LoadSpec> LoadSpecFromFlags() {
   spec.connect_timeout = absl::GetFlag(FLAGS_connect_timeout);
   spec.request_timeout = absl::GetFlag(FLAGS_request_timeout);
   spec.metrics_urls.assign(MetricsUrls().begin() + 1, MetricsUrls().end());
-  if (absl::Status status = CheckFlags(spec); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckFlags(spec));
   for (const std::string& name : LoadFlagNames()) {
     if (FlagGiven(name)) spec.given[name] = absl::FindCommandLineFlag(name)->CurrentValue();
   }

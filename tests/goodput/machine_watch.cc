@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -27,18 +28,16 @@ MachineWatch::MachineWatch(size_t sides, double tolerated,
 absl::Status MachineWatch::Begin() {
   for (int round = 0; round < kFirstRounds; ++round) {
     for (size_t side = 0; side < first_s_.size(); ++side) {
-      const absl::StatusOr<UnloadedLatency> latency = measure_(side);
-      if (!latency.ok()) return latency.status();
-      first_s_[side] = std::min(first_s_[side], WholeRequest(*latency));
+      ASSIGN_OR_RETURN(const UnloadedLatency latency, measure_(side));
+      first_s_[side] = std::min(first_s_[side], WholeRequest(latency));
     }
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<double> MachineWatch::Slowdown(size_t side) {
-  const absl::StatusOr<UnloadedLatency> latency = measure_(side);
-  if (!latency.ok()) return latency.status();
-  const double slowdown = WholeRequest(*latency) / first_s_[side];
+  ASSIGN_OR_RETURN(const UnloadedLatency latency, measure_(side));
+  const double slowdown = WholeRequest(latency) / first_s_[side];
   steady_ = slowdown <= 1 + tolerated_;
   worst_ = std::max(worst_, slowdown);
   return slowdown;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tests/goodput/object_reader.h"
 
@@ -28,7 +29,7 @@ absl::StatusOr<FilePrompt> ParseLine(absl::string_view line, bool is_json) {
       prompt.output_tokens = reader.Uint("output_tokens");
       if (prompt.output_tokens == 0) reader.Refuse("output_tokens", "is 0; leave it out");
     }
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
   } else {
     prompt.text = std::string(line);
     // The dump of a string that is no UTF-8 holds the sign for that.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/program.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/report/cell_text.h"
 #include "tests/goodput/report/report.h"
 #include "tests/goodput/run_file.h"
@@ -53,8 +54,7 @@ absl::Status WritePlots(const std::string& folder, const Plots& plots) {
         absl::StrCat("can't make the folder ", folder, ": ", std::strerror(errno)));
   }
   for (const auto& [name, plot] : plots) {
-    if (absl::Status status = WriteWhole(PlotPath(folder, name), plot.Standalone()); !status.ok())
-      return status;
+    RETURN_IF_ERROR(WriteWhole(PlotPath(folder, name), plot.Standalone()));
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/program.h"
+#include "common/base/status_macros.h"
 
 namespace baton {
 namespace {
@@ -45,8 +46,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
 absl::StatusOr<std::unique_ptr<RouterConnection>> RouterConnection::Open(const Options& options,
                                                                          StopFlag* stop) {
   std::unique_ptr<RouterConnection> connection(new RouterConnection);
-  if (absl::Status status = connection->Connect(options, stop); !status.ok()) return status;
-  if (absl::Status status = connection->AskForModel(options); !status.ok()) return status;
+  RETURN_IF_ERROR(connection->Connect(options, stop));
+  RETURN_IF_ERROR(connection->AskForModel(options));
   return connection;
 }
 
@@ -114,9 +115,8 @@ absl::StatusOr<std::vector<int32_t>> RouterConnection::OrdinaryTokens() {
   int calls = 0;
   const auto vocabulary = static_cast<int32_t>(std::min<uint32_t>(server_.vocab_size, 1 << 24));
   for (int32_t begin = 0; begin < vocabulary; begin += kIdsPerCall) {
-    absl::Status status =
-        AddOrdinary(begin, std::min(begin + kIdsPerCall, vocabulary), &calls, &ordinary);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(
+        AddOrdinary(begin, std::min(begin + kIdsPerCall, vocabulary), &calls, &ordinary));
   }
   if (ordinary.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -166,7 +166,7 @@ absl::Status RouterConnection::AddOrdinary(int32_t begin, int32_t end, int* call
   if (++*calls > kMostCalls)
     return absl::FailedPreconditionError("the special tokens of the vocabulary are too many");
   const int32_t middle = begin + (end - begin) / 2;
-  if (absl::Status half = AddOrdinary(begin, middle, calls, ordinary); !half.ok()) return half;
+  RETURN_IF_ERROR(AddOrdinary(begin, middle, calls, ordinary));
   return AddOrdinary(middle, end, calls, ordinary);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/expect_file.h"
 #include "tests/goodput/load.h"
 #include "tests/goodput/load_flags.h"
@@ -45,13 +46,11 @@ struct Plan {
 };
 
 absl::StatusOr<Plan> MakePlan() {
-  absl::StatusOr<LoadSpec> spec = LoadSpecFromFlags();
-  if (!spec.ok()) return spec.status();
-  Plan plan{.spec = *std::move(spec)};
+  ASSIGN_OR_RETURN(LoadSpec spec, LoadSpecFromFlags());
+  Plan plan{.spec = std::move(spec)};
   if (const std::string path = absl::GetFlag(FLAGS_slo); !path.empty()) {
-    absl::StatusOr<SloFile> slo = ReadSloFromFlag();
-    if (!slo.ok()) return slo.status();
-    plan.slo = *std::move(slo);
+    ASSIGN_OR_RETURN(SloFile slo, ReadSloFromFlag());
+    plan.slo = std::move(slo);
     plan.spec.given["slo"] = path;
   }
   const std::string expect = absl::GetFlag(FLAGS_expect);
@@ -67,15 +66,14 @@ absl::StatusOr<Plan> MakePlan() {
     plan.spec.keep_token_ids = true;
   }
   if (!expect.empty()) {
-    absl::StatusOr<ExpectFile> expected = ExpectFile::Read(expect);
-    if (!expected.ok()) return expected.status();
-    plan.expected = *std::move(expected);
+    ASSIGN_OR_RETURN(ExpectFile expected, ExpectFile::Read(expect));
+    plan.expected = std::move(expected);
     plan.spec.given["expect"] = expect;
   }
-  if (absl::Status status = CheckLoad(plan.spec); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckLoad(plan.spec));
   for (const std::string& path : {absl::GetFlag(FLAGS_out), expect_write}) {
     if (path.empty()) continue;
-    if (absl::Status status = CheckWritable(path); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckWritable(path));
   }
   return plan;
 }

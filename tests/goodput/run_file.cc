@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/object_reader.h"
 #include "tests/goodput/verdict.h"
 
@@ -365,9 +366,11 @@ absl::StatusOr<RunResult> RunFromJson(const json& all) {
     ObjectReader expect = reader.Object("expect");
     run.expect = ExpectFrom(&expect);
   }
-  for (ObjectReader& series : reader.Objects("timeline")) run.timeline.push_back(SeriesFrom(&series));
-  for (ObjectReader& record : reader.Objects("requests")) run.records.push_back(RecordFrom(&record));
-  if (!status.ok()) return status;
+  for (ObjectReader& series : reader.Objects("timeline"))
+    run.timeline.push_back(SeriesFrom(&series));
+  for (ObjectReader& record : reader.Objects("requests"))
+    run.records.push_back(RecordFrom(&record));
+  RETURN_IF_ERROR(status);
   return run;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/arrivals.h"
 #include "tests/goodput/length_distribution.h"
 
@@ -60,9 +61,8 @@ class LengthSource {
     for (auto [text, lengths] : {std::make_pair(&workload.prompt_tokens, &source.prompt_),
                                  std::make_pair(&workload.output_tokens, &source.output_)}) {
       if (text->empty()) continue;
-      absl::StatusOr<LengthDistribution> parsed = LengthDistribution::Parse(*text);
-      if (!parsed.ok()) return parsed.status();
-      *lengths = *std::move(parsed);
+      ASSIGN_OR_RETURN(LengthDistribution parsed, LengthDistribution::Parse(*text));
+      *lengths = std::move(parsed);
     }
     if (workload.trace.empty() && !source.output_.has_value() &&
         std::any_of(schedule->prompts.begin(), schedule->prompts.end(),
@@ -85,7 +85,7 @@ class LengthSource {
       request->prompt_tokens = Scaled(row.prompt_tokens, workload_.prompt_scale);
       request->output_tokens = Scaled(row.output_tokens, workload_.output_scale);
     } else if (!schedule_.prompts.empty()) {
-      if (absl::Status status = Count(request->row); !status.ok()) return status;
+      RETURN_IF_ERROR(Count(request->row));
       request->prompt_tokens = schedule_.prompts[request->row].tokens;
       request->output_tokens = schedule_.prompts[request->row].output_tokens;
     }
@@ -176,7 +176,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
     return absl::InvalidArgumentError(
         absl::StrCat("a context of ", context_tokens, " tokens has no room for an answer"));
   }
-  if (absl::Status status = CheckWorkload(spec.workload); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWorkload(spec.workload));
   if (spec.duration <= absl::ZeroDuration() || spec.warmup < absl::ZeroDuration() ||
       spec.warmup + spec.duration > absl::Hours(24 * 30)) {
     return absl::InvalidArgumentError(
@@ -185,19 +185,16 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
   }
   Schedule schedule;
   if (!spec.workload.trace.empty()) {
-    absl::StatusOr<Trace> trace = ReadTrace(spec.workload.trace);
-    if (!trace.ok()) return trace.status();
-    schedule.trace = *std::move(trace);
+    ASSIGN_OR_RETURN(Trace trace, ReadTrace(spec.workload.trace));
+    schedule.trace = std::move(trace);
     schedule.block_tokens = Scaled(Trace::kBlockTokens, spec.workload.prompt_scale);
   }
   if (!spec.workload.prompts.empty()) {
-    absl::StatusOr<std::vector<FilePrompt>> prompts = ReadPromptFile(spec.workload.prompts);
-    if (!prompts.ok()) return prompts.status();
-    schedule.prompts = *std::move(prompts);
+    ASSIGN_OR_RETURN(std::vector<FilePrompt> prompts, ReadPromptFile(spec.workload.prompts));
+    schedule.prompts = std::move(prompts);
   }
-  absl::StatusOr<LengthSource> lengths =
-      LengthSource::Of(spec, context_tokens, tokens_of, &schedule);
-  if (!lengths.ok()) return lengths.status();
+  ASSIGN_OR_RETURN(LengthSource lengths,
+                   LengthSource::Of(spec, context_tokens, tokens_of, &schedule));
 
   schedule.window_begin_s = absl::ToDoubleSeconds(spec.warmup);
   schedule.window_end_s = schedule.window_begin_s + absl::ToDoubleSeconds(spec.duration);
@@ -233,8 +230,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
       request.row = static_cast<uint32_t>((first_row + index) % rows);
       request.pass = static_cast<uint32_t>(index / rows);
     }
-    if (absl::Status status = lengths->Fill(at_s >= schedule.window_end_s, &request); !status.ok())
-      return status;
+    RETURN_IF_ERROR(lengths.Fill(at_s >= schedule.window_end_s, &request));
     schedule.requests.push_back(request);
     if (at_s < schedule.window_begin_s) schedule.first_measured = index + 1;
     if (at_s < schedule.window_end_s) schedule.end_measured = index + 1;
@@ -245,7 +241,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
                      " after ", absl::FormatDuration(spec.warmup),
                      " of warm-up: a higher rate, a longer window or another seed"));
   }
-  lengths->Remark(&schedule.remarks);
+  lengths.Remark(&schedule.remarks);
   RemarkRate(asked, &schedule);
   if (!schedule.trace.rows.empty() && schedule.end_measured > rows) {
     schedule.remarks.push_back(absl::StrCat("the trace of ", rows,

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/program.h"
+#include "common/base/status_macros.h"
 #include "common/base/steady_time.h"
 #include "tests/goodput/load.h"
 #include "tests/goodput/load_flags.h"
@@ -172,25 +173,23 @@ absl::Status CheckFirstLoad(LoadSpec spec, const SearchOptions& options) {
 }
 
 absl::StatusOr<Plan> MakePlan() {
-  absl::StatusOr<LoadSpec> spec = LoadSpecFromFlags();
-  if (!spec.ok()) return spec.status();
-  Plan plan{.spec = *std::move(spec)};
+  ASSIGN_OR_RETURN(LoadSpec spec, LoadSpecFromFlags());
+  Plan plan{.spec = std::move(spec)};
   const double probe_s = absl::ToDoubleSeconds(plan.spec.duration);
-  const absl::StatusOr<absl::Duration> longest = LongestProbe(plan.spec.duration);
-  if (!longest.ok()) return longest.status();
+  ASSIGN_OR_RETURN(const absl::Duration longest, LongestProbe(plan.spec.duration));
   plan.options = {.goal = absl::GetFlag(FLAGS_attainment),
                   .first_rate = plan.spec.workload.arrivals.rate,
                   .lowest_rate = absl::GetFlag(FLAGS_lowest_rate),
                   .highest_rate = absl::GetFlag(FLAGS_highest_rate),
                   .resolution = absl::GetFlag(FLAGS_resolution),
                   .probe_s = probe_s,
-                  .longest_s = absl::ToDoubleSeconds(*longest),
+                  .longest_s = absl::ToDoubleSeconds(longest),
                   .least_requests = static_cast<double>(absl::GetFlag(FLAGS_least_requests)),
                   .seed = plan.spec.seed};
   if (!FlagGiven("rate"))
     return absl::InvalidArgumentError(
         "--rate is needed, the rate at which the search begins, such as --rate=5");
-  if (absl::Status status = CheckOptions(plan.options); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckOptions(plan.options));
   plan.budget = absl::GetFlag(FLAGS_time_budget);
   if (plan.budget <= absl::ZeroDuration())
     return absl::InvalidArgumentError("--time-budget is not above 0");
@@ -204,16 +203,13 @@ absl::StatusOr<Plan> MakePlan() {
     return absl::InvalidArgumentError(
         "search needs --slo=NAME, such as chat (`slos` lists them), or --slo=FILE: without targets "
         "no rate is too high");
-  absl::StatusOr<SloFile> read = ReadSloFromFlag();
-  if (!read.ok()) return read.status();
-  plan.slo = *std::move(read);
-  if (absl::Status status = LimitHighestRate(plan.spec, plan.slo, &plan.options); !status.ok())
-    return status;
+  ASSIGN_OR_RETURN(SloFile read, ReadSloFromFlag());
+  plan.slo = std::move(read);
+  RETURN_IF_ERROR(LimitHighestRate(plan.spec, plan.slo, &plan.options));
   if (const std::string compare = absl::GetFlag(FLAGS_compare); !compare.empty()) {
     if (FlagGiven("mode")) return absl::InvalidArgumentError("--mode and --compare: one of them");
-    absl::StatusOr<std::vector<ComparedSide>> sides = ParseComparedSides(compare);
-    if (!sides.ok()) return sides.status();
-    plan.sides = *std::move(sides);
+    ASSIGN_OR_RETURN(std::vector<ComparedSide> sides, ParseComparedSides(compare));
+    plan.sides = std::move(sides);
   } else {
     plan.sides = {
         {.name = plan.spec.mode.empty() ? "server" : plan.spec.mode, .mode = plan.spec.mode}};
@@ -226,12 +222,11 @@ absl::StatusOr<Plan> MakePlan() {
         "highest_rate", "least_requests", "steady", "time_budget", "title"}) {
     if (FlagGiven(flag)) plan.spec.given[flag] = absl::FindCommandLineFlag(flag)->CurrentValue();
   }
-  if (absl::Status status = CheckFirstLoad(plan.spec, plan.options); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckFirstLoad(plan.spec, plan.options));
   if (const std::string out = absl::GetFlag(FLAGS_out); out.empty()) {
     return absl::InvalidArgumentError("search needs --out=FILE: hours of loads should not be lost");
-  } else if (absl::Status status = CheckWritable(out); !status.ok()) {
-    return status;
-  }
+  } else
+    RETURN_IF_ERROR(CheckWritable(out));
   return plan;
 }
 
@@ -290,9 +285,8 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
   for (int tries = 1;; ++tries) {
     bool steady = true;
     if (watch != nullptr) {
-      absl::StatusOr<bool> waited = watch->WaitUntilSteady(side, kMostWaiting, in_time);
-      if (!waited.ok()) return waited.status();
-      steady = *waited;
+      ASSIGN_OR_RETURN(bool waited, watch->WaitUntilSteady(side, kMostWaiting, in_time));
+      steady = waited;
       if (!in_time()) return std::nullopt;
     }
     absl::StatusOr<RunResult> run;
@@ -300,11 +294,10 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
       ProgressLine line(stderr, what);
       run = RunLoad(spec, stop, [&](const RunProgress& progress) { line.Show(progress); });
     }
-    if (!run.ok()) return run.status();
+    RETURN_IF_ERROR(run.status());
     if (run->partial || stop->stopped() || watch == nullptr) return *std::move(run);
-    absl::StatusOr<bool> still = watch->StillSteady(side);
-    if (!still.ok()) return still.status();
-    if (steady && *still) return *std::move(run);
+    ASSIGN_OR_RETURN(bool still, watch->StillSteady(side));
+    if (steady && still) return *std::move(run);
     if (tries == kMostRepeats || !in_time()) {
       run->remarks.push_back("the machine was slower than at first before or after this load");
       return *std::move(run);

@@ -11,9 +11,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "tests/goodput/object_reader.h"
 #include "tests/goodput/length_distribution.h"
+#include "tests/goodput/object_reader.h"
 
 namespace baton {
 namespace {
@@ -52,7 +53,7 @@ absl::StatusOr<TraceRow> AzureRow(absl::string_view line) {
   }
   absl::Status status = CheckLength("ContextTokens", row.prompt_tokens);
   status.Update(CheckLength("GeneratedTokens", row.output_tokens));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   return row;
 }
 
@@ -84,7 +85,7 @@ absl::StatusOr<TraceRow> MooncakeRow(absl::string_view line) {
   if (!std::isfinite(row.at_s) || row.at_s < 0) reader.Refuse("timestamp", "is below 0");
   status.Update(CheckLength("input_length", row.prompt_tokens));
   status.Update(CheckLength("output_length", row.output_tokens));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   return row;
 }
 

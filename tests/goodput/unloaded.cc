@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/open_streams.h"
 #include "tests/goodput/prompt_maker.h"
 #include "tests/goodput/router_connection.h"
@@ -63,13 +64,12 @@ double MedianOf(std::vector<double> values) { return Percentile(std::move(values
 }  // namespace
 
 absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* stop) {
-  auto router = RouterConnection::Open({.endpoint = spec.endpoint,
-                                        .model = spec.model,
-                                        .channels = 1,
-                                        .connect_timeout = spec.connect_timeout},
-                                       stop);
-  if (!router.ok()) return router.status();
-  const uint32_t context_tokens = (*router)->server().context_tokens;
+  ASSIGN_OR_RETURN(auto router, RouterConnection::Open({.endpoint = spec.endpoint,
+                                                        .model = spec.model,
+                                                        .channels = 1,
+                                                        .connect_timeout = spec.connect_timeout},
+                                                       stop));
+  const uint32_t context_tokens = router->server().context_tokens;
   LoadSpec own = spec;
   own.prompt_salt = RandomU64() | 1;  // prompts that no other load sends
   // The lengths of so many requests, whenever they would arrive: a window may hold few, or none.
@@ -78,21 +78,20 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
   own.duration = absl::Seconds(1);
   own.tail = false;
   own.max_requests = 0;
-  absl::StatusOr<Schedule> schedule =
-      MakeSchedule(own, context_tokens,
-                   [&](const std::string& text) { return (*router)->Tokenize(text, stop); });
-  if (!schedule.ok()) return schedule.status();
-  const uint32_t answer_tokens = MakeProbes(context_tokens, &*schedule);
+  ASSIGN_OR_RETURN(Schedule schedule,
+                   MakeSchedule(own, context_tokens, [&](const std::string& text) {
+                     return router->Tokenize(text, stop);
+                   }));
+  const uint32_t answer_tokens = MakeProbes(context_tokens, &schedule);
   std::vector<int32_t> tokens;
-  if (schedule->prompts.empty()) {
-    absl::StatusOr<std::vector<int32_t>> ordinary = (*router)->OrdinaryTokens();
-    if (!ordinary.ok()) return ordinary.status();
-    tokens = *std::move(ordinary);
+  if (schedule.prompts.empty()) {
+    ASSIGN_OR_RETURN(std::vector<int32_t> ordinary, router->OrdinaryTokens());
+    tokens = std::move(ordinary);
   }
-  const PromptMaker maker(own, *schedule, tokens, absl::StrFormat("unloaded-%08x", RandomU64()));
+  const PromptMaker maker(own, schedule, tokens, absl::StrFormat("unloaded-%08x", RandomU64()));
   std::vector<double> ttft, tpot;
   std::vector<uint32_t> prompt_tokens;
-  UnloadedLatency unloaded{.output_tokens = schedule->requests[0].output_tokens,
+  UnloadedLatency unloaded{.output_tokens = schedule.requests[0].output_tokens,
                            .answer_tokens = answer_tokens,
                            .probes = kProbes};
   for (uint32_t i = 0; i <= kProbes; ++i) {
@@ -100,9 +99,9 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
     const v1::GenerateRequest request = maker.Make(i);
     streams.Start({.index = i,
                    .mode = spec.mode,
-                   .wanted_tokens = schedule->requests[i].output_tokens,
+                   .wanted_tokens = schedule.requests[i].output_tokens,
                    .forced_length = spec.workload.forced_length},
-                  GenerateStream::Clock::now(), false, (*router)->stub(0), request,
+                  GenerateStream::Clock::now(), false, router->stub(0), request,
                   spec.request_timeout);
     stop->WaitUntil(StopFlag::kForever, [&] { return streams.open() == 0; });
     streams.StopAll();

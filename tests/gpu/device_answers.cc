@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/program.h"
+#include "common/base/status_macros.h"
 #include "common/engine/answer_bounds.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/truth.h"
@@ -90,22 +91,21 @@ absl::Status Compare(Cluster& cluster, Truth& truth, v1::ServingMode mode, const
   while (sampling.max_tokens > 0) {
     SamplingOptions with_alternatives = sampling;
     with_alternatives.logprobs = sampling.temperature == 0 ? 2 : truth.config().vocab;
-    const auto answer = truth.FullAnswer(text, with_alternatives);
-    if (!answer.ok()) return answer.status();
+    ASSIGN_OR_RETURN(const auto answer, truth.FullAnswer(text, with_alternatives));
     v1::GenerateRequest request = TokenRequest(text, sampling.max_tokens);
     *request.mutable_sampling() = SamplingToProto(sampling);
     request.mutable_sampling()->set_ignore_eos(true);
     request.mutable_sampling()->set_logprobs(2);
     request.set_mode(mode);
     const Answer got = Generate(cluster.stub(), request);
-    if (!got.status.ok()) return got.status;
-    if (got.tokens.size() != answer->tokens.size()) {
+    RETURN_IF_ERROR(got.status);
+    if (got.tokens.size() != answer.tokens.size()) {
       return absl::InternalError(absl::StrCat(got.tokens.size(), " tokens came, ",
-                                              answer->tokens.size(), " were asked for"));
+                                              answer.tokens.size(), " were asked for"));
     }
     if (!got.summary.link().empty()) result->link = got.summary.link();
     for (size_t i = 0; i < got.tokens.size(); ++i) {
-      const SampledToken& cpu = answer->tokens[i];
+      const SampledToken& cpu = answer.tokens[i];
       const v1::Token& token = got.tokens[i];
       const auto clear = ClearChoice(cpu.top, cpu.position, sampling, bounds);
       ++result->tokens;

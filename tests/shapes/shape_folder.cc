@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/model/model.h"
 #include "tests/bench/random_checkpoint.h"
 
@@ -86,10 +87,9 @@ absl::Status WriteShapeFolder(absl::string_view name, ShapeWeights weights,
                 error);
   if (error) return absl::UnavailableError(absl::StrCat(from, ": ", error.message()));
   std::ofstream(absl::StrCat(folder, "/tokenizer.json")) << ByteTokenizer().dump();
-  const absl::StatusOr<ModelConfig> config = ReadModelConfig(folder);
-  if (!config.ok()) return config.status();
-  return weights == ShapeWeights::kRandom ? WriteRandomCheckpoint(*config, 1, folder)
-                                          : WriteSparse(*config, folder);
+  ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(folder));
+  return weights == ShapeWeights::kRandom ? WriteRandomCheckpoint(config, 1, folder)
+                                          : WriteSparse(config, folder);
 }
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/simt/float_formats.h"
@@ -73,26 +74,18 @@ absl::Status JudgeNormalize(SimtOptions options) {
         largest(memory, kRows, kNan, false);
     for (size_t i = 0; i < in.size(); ++i) in[i] = Value(random);
     const NormalizeParams params{in.data(), out.data(), largest.data(), columns};
-    if (absl::Status status = RunGrid(
-            emulated_kernels::kNormalize,
-            {.grid_x = kRows, .threads = emulated_kernels::kNormalizeThreads}, &params, options);
-        !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(RunGrid(emulated_kernels::kNormalize,
+                            {.grid_x = kRows, .threads = emulated_kernels::kNormalizeThreads},
+                            &params, options));
     for (int row = 0; row < kRows; ++row) {
       double squares = 0, most = 0;
       for (int i = 0; i < columns; ++i) squares += std::pow(in[row * columns + i], 2);
       for (int i = 0; i < columns; ++i) {
         const double expected = in[row * columns + i] / std::sqrt(squares / columns);
         most = std::fmax(most, std::fabs(expected));
-        if (absl::Status status = Near("out", i, out[row * columns + i], expected, 1e-5);
-            !status.ok()) {
-          return status;
-        }
+        RETURN_IF_ERROR(Near("out", i, out[row * columns + i], expected, 1e-5));
       }
-      if (absl::Status status = Near("largest", row, largest[row], most, 1e-5); !status.ok()) {
-        return status;
-      }
+      RETURN_IF_ERROR(Near("largest", row, largest[row], most, 1e-5));
     }
   }
   return absl::OkStatus();
@@ -116,10 +109,7 @@ absl::Status JudgeProduct(SimtOptions options) {
                            .grid_y = (shape.m - 1) / emulated_kernels::kProductRows + 1,
                            .threads = emulated_kernels::kProductThreads,
                            .shared_bytes = emulated_kernels::kProductSharedBytes};
-    if (absl::Status status = RunGrid(emulated_kernels::kTileProduct, grid, &params, options);
-        !status.ok()) {
-      return status;
-    }
+    RETURN_IF_ERROR(RunGrid(emulated_kernels::kTileProduct, grid, &params, options));
     for (int row = 0; row < shape.m; ++row) {
       for (int column = 0; column < shape.n; ++column) {
         double sum = 0;
@@ -127,7 +117,7 @@ absl::Status JudgeProduct(SimtOptions options) {
           sum += double{left[row * shape.k + k]} * right[column * shape.k + k];
         }
         const size_t at = row * shape.n + column;
-        if (absl::Status status = Near("out", at, out[at], sum, 1e-4); !status.ok()) return status;
+        RETURN_IF_ERROR(Near("out", at, out[at], sum, 1e-4));
       }
     }
   }
@@ -190,7 +180,7 @@ absl::Status JudgeAttention(SimtOptions options) {
       RunGrid(emulated_kernels::kSplitAttention,
               {.grid_x = kSplits, .grid_y = kHeads, .grid_z = kSequences, .threads = 128}, &params,
               options);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   status = RunGrid(emulated_kernels::kMergeSplits,
                    {.grid_x = kHeads, .grid_y = kSequences, .threads = 32}, &params, options);
   for (size_t i = 0; i < out.size() && status.ok(); ++i) {

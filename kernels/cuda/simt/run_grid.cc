@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/simt/access_checker.h"
 #include "kernels/cuda/simt/device_calls.h"
 #include "kernels/cuda/simt/simt_entry.h"
@@ -60,9 +61,9 @@ absl::Status Check(const Kernel& kernel, const LaunchShape& shape, const void* p
 
 absl::Status RunGrid(const Kernel& kernel, const LaunchShape& shape, const void* params,
                      const SimtOptions& options) {
-  if (absl::Status status = Check(kernel, shape, params, options); !status.ok()) return status;
+  RETURN_IF_ERROR(Check(kernel, shape, params, options));
   thread_local ThreadBlock::Workspace workspace;
-  if (absl::Status status = workspace.stacks.Reserve(shape.threads); !status.ok()) return status;
+  RETURN_IF_ERROR(workspace.stacks.Reserve(shape.threads));
   Schedule schedule(options.seed);
   ThreadBlock block(kernel, shape, params, options, schedule, workspace);
   std::optional<AccessChecker> checker;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "baton/v1/inference.grpc.pb.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/prompt_maker.h"
 #include "tests/goodput/schedule.h"
 #include "tests/goodput/stop_flag.h"
@@ -51,10 +52,9 @@ class Stream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
 }  // namespace
 
 absl::Status ReadBare(const LoadSpec& spec) {
-  const absl::StatusOr<Schedule> schedule = MakeSchedule(spec, kContext);
-  if (!schedule.ok()) return schedule.status();
+  ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(spec, kContext));
   const std::vector<int32_t> tokens = {5, 6, 7, 8, 9, 10, 11, 12};
-  const PromptMaker maker(spec, *schedule, tokens, "bare");
+  const PromptMaker maker(spec, schedule, tokens, "bare");
   std::vector<std::unique_ptr<v1::Inference::Stub>> stubs;
   for (int i = 0; i < spec.channels; ++i) {
     grpc::ChannelArguments arguments;
@@ -68,16 +68,16 @@ absl::Status ReadBare(const LoadSpec& spec) {
   static StopFlag changed;  // the last stream may notify it when this function is over
   std::atomic<uint32_t> open = 0, failed = 0;
   const auto start = std::chrono::steady_clock::now();
-  for (uint32_t i = 0; i < schedule->requests.size(); ++i) {
+  for (uint32_t i = 0; i < schedule.requests.size(); ++i) {
     const v1::GenerateRequest request = maker.Make(i);
     changed.WaitUntil(
-        start + std::chrono::microseconds(static_cast<int64_t>(schedule->requests[i].at_s * 1e6)));
+        start + std::chrono::microseconds(static_cast<int64_t>(schedule.requests[i].at_s * 1e6)));
     ++open;
     new Stream(stubs[i % stubs.size()].get(), request, &open, &failed, &changed);
   }
   changed.WaitUntil(StopFlag::kForever, [&] { return open == 0; });
   if (failed > 0) return absl::UnavailableError(absl::StrCat(failed.load(), " streams failed"));
-  std::printf("%zu\n", schedule->requests.size());
+  std::printf("%zu\n", schedule.requests.size());
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/json_text.h"
 #include "tests/goodput/plot/axis.h"
 #include "tests/goodput/run_file.h"
@@ -273,19 +274,18 @@ const MeasuredLoad* LoadNear(const CellMode& mode, double rate) {
 }
 
 absl::StatusOr<InputFile> ReadInputFile(const std::string& path) {
-  absl::StatusOr<nlohmann::ordered_json> json = ReadJsonFile(path);
-  if (!json.ok()) return json.status();
+  ASSIGN_OR_RETURN(nlohmann::ordered_json json, ReadJsonFile(path));
   InputFile input{.path = path};
   absl::Status status;
-  if (json->is_object() && json->contains("baton_goodput_search")) {
-    absl::StatusOr<SearchResult> search = SearchFromJson(*json);
+  if (json.is_object() && json.contains("baton_goodput_search")) {
+    absl::StatusOr<SearchResult> search = SearchFromJson(json);
     status = search.status();
     if (search.ok()) input.searches.push_back(*std::move(search));
-  } else if (json->is_object() && json->contains("baton_goodput_run")) {
-    absl::StatusOr<RunResult> run = RunFromJson(*json);
+  } else if (json.is_object() && json.contains("baton_goodput_run")) {
+    absl::StatusOr<RunResult> run = RunFromJson(json);
     status = run.status();
     if (run.ok()) input.runs.push_back(*std::move(run));
-  } else if (json->is_object() && json->contains("baton_goodput_report")) {
+  } else if (json.is_object() && json.contains("baton_goodput_report")) {
     status = absl::InvalidArgumentError(
         "this is a report's figures; a report is made of the files of run and search");
   } else {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "tests/goodput/object_reader.h"
 #include "tests/goodput/run_file.h"
 #include "tests/goodput/verdict.h"
@@ -32,7 +33,8 @@ json CapacityJson(const Capacity& capacity) {
           {"high", capacity.interval.high}};
 }
 
-absl::StatusOr<SearchedLoad> LoadFrom(ObjectReader* reader, const json& from, absl::Status* status) {
+absl::StatusOr<SearchedLoad> LoadFrom(ObjectReader* reader, const json& from,
+                                      absl::Status* status) {
   SearchedLoad load;
   const std::string purpose = reader->String("purpose");
   bool known = false;
@@ -173,7 +175,7 @@ absl::StatusOr<SearchResult> SearchFromJson(const json& all) {
       if (load.ok()) mode.loads.push_back(*std::move(load));
     }
   }
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(status);
   return search;
 }
 
