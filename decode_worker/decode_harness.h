@@ -19,9 +19,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/fake/fake_backend.h"
-#include "kv_transfer/faulty_transport.h"
-#include "kv_transfer/inprocess_transport.h"
 #include "kv_transfer/kv_publisher.h"
+#include "kv_transfer/testing/faulty_transport.h"
+#include "kv_transfer/testing/inprocess_transport.h"
 
 // For tests of DecodeWorker: one of them and an owner of KV.
 namespace baton {

@@ -9,7 +9,7 @@
 #include "common/metrics/histogram.h"
 #include "common/metrics/metric_registry.h"
 #include "kv_transfer/kv_puller.h"
-#include "kv_transfer/link_names.h"
+#include "kv_transfer/transport/link_names.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/kv_checksum.h"
+#include "kernels/cuda/kernels/kv_checksum.h"
 
 namespace baton {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/device_runtime.h"
+#include "kernels/device/runtime/device_runtime.h"
 #include "kv_transfer/kv_checksums.h"
 
 namespace baton {

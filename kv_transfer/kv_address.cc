@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
-#include "kv_transfer/byte_packer.h"
+#include "kv_transfer/transport/byte_packer.h"
 
 namespace baton {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
-#include "kernels/kv_layout.h"
+#include "kernels/backend/kv_layout.h"
 
 namespace baton {
 

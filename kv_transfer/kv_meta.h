@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "common/base/types.h"
-#include "kernels/kv_layout.h"
+#include "kernels/backend/kv_layout.h"
 
 namespace baton {
 

@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "common/base/check.h"
-#include "kv_transfer/byte_packer.h"
-#include "kv_transfer/transport.h"
+#include "kv_transfer/transport/byte_packer.h"
+#include "kv_transfer/transport/transport.h"
 
 namespace baton {
 namespace {

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kv_transfer/kv_address.h"
-#include "kv_transfer/transport.h"
+#include "kv_transfer/transport/transport.h"
 
 namespace baton {
 namespace {

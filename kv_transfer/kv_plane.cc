@@ -11,7 +11,7 @@
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "kv_transfer/device_checksums.h"
-#include "kv_transfer/memory_budget.h"
+#include "kv_transfer/transport/memory_budget.h"
 
 namespace baton {
 namespace {

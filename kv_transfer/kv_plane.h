@@ -13,13 +13,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/types.h"
-#include "kernels/cuda/device_runtime.h"
-#include "kernels/kv_layout.h"
+#include "kernels/backend/kv_layout.h"
+#include "kernels/device/runtime/device_runtime.h"
 #include "kv_transfer/kv_address.h"
 #include "kv_transfer/kv_checksums.h"
 #include "kv_transfer/kv_meta.h"
 #include "kv_transfer/kv_notes.h"
-#include "kv_transfer/transport.h"
+#include "kv_transfer/transport/transport.h"
 
 namespace baton {
 

@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 
 #include "common/base/usable_memory.h"
-#include "kv_transfer/inprocess_transport.h"
-#include "kv_transfer/memory_budget.h"
-#include "kv_transfer/ucx_transport.h"
+#include "kv_transfer/testing/inprocess_transport.h"
+#include "kv_transfer/transport/memory_budget.h"
+#include "kv_transfer/transport/ucx_transport.h"
 
 namespace baton {
 namespace {

@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/emulated_runtime.h"
-#include "kernels/cuda/kernels.h"
-#include "kv_transfer/child_process.h"
-#include "kv_transfer/device_transport.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/device/emulated/emulated_runtime.h"
+#include "kv_transfer/device/device_transport.h"
 #include "kv_transfer/kv_test_world.h"
-#include "kv_transfer/ucx_transport.h"
+#include "kv_transfer/testing/child_process.h"
+#include "kv_transfer/transport/ucx_transport.h"
 
 namespace baton {
 namespace {

@@ -20,11 +20,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "common/base/inbox.h"
-#include "kernels/cuda/emulated_runtime.h"
-#include "kernels/cuda/kernels.h"
-#include "kv_transfer/device_transport.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/device/emulated/emulated_runtime.h"
+#include "kv_transfer/device/device_transport.h"
 #include "kv_transfer/kv_test_world.h"
-#include "kv_transfer/ucx_transport.h"
+#include "kv_transfer/transport/ucx_transport.h"
 
 int main(int argc, char** argv) {
   using namespace baton;

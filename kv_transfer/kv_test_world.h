@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kv_transfer/faulty_transport.h"
-#include "kv_transfer/inprocess_transport.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_publisher.h"
 #include "kv_transfer/kv_puller.h"
+#include "kv_transfer/testing/faulty_transport.h"
+#include "kv_transfer/testing/inprocess_transport.h"
 
 namespace baton {
 

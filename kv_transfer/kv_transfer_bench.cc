@@ -20,7 +20,7 @@
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_publisher.h"
 #include "kv_transfer/kv_puller.h"
-#include "kv_transfer/ucx_transport.h"
+#include "kv_transfer/transport/ucx_transport.h"
 
 namespace baton {
 namespace {

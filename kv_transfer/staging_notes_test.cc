@@ -1,8 +1,8 @@
-#include "kv_transfer/staging_notes.h"
+#include "kv_transfer/device/staging_notes.h"
 
 #include "gtest/gtest.h"
 #include "kv_transfer/kv_notes.h"
-#include "kv_transfer/transport.h"
+#include "kv_transfer/transport/transport.h"
 
 namespace baton {
 namespace {

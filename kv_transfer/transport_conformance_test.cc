@@ -12,14 +12,14 @@
 #include "common/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/cuda_runtime.h"
-#include "kernels/cuda/emulated_runtime.h"
-#include "kv_transfer/device_reading_transport.h"
-#include "kv_transfer/device_transport.h"
-#include "kv_transfer/faulty_transport.h"
-#include "kv_transfer/inprocess_transport.h"
-#include "kv_transfer/remote_transport.h"
-#include "kv_transfer/ucx_transport.h"
+#include "kernels/device/cuda/cuda_runtime.h"
+#include "kernels/device/emulated/emulated_runtime.h"
+#include "kv_transfer/device/device_transport.h"
+#include "kv_transfer/testing/device_reading_transport.h"
+#include "kv_transfer/testing/faulty_transport.h"
+#include "kv_transfer/testing/inprocess_transport.h"
+#include "kv_transfer/testing/remote_transport.h"
+#include "kv_transfer/transport/ucx_transport.h"
 
 namespace baton {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 
 #include "common/base/check.h"
-#include "kernels/cuda/cuda_runtime.h"
-#include "kernels/cuda/emulated_runtime.h"
-#include "kv_transfer/device_transport.h"
-#include "kv_transfer/remote_transport.h"
-#include "kv_transfer/ucx_transport.h"
+#include "kernels/device/cuda/cuda_runtime.h"
+#include "kernels/device/emulated/emulated_runtime.h"
+#include "kv_transfer/device/device_transport.h"
+#include "kv_transfer/testing/remote_transport.h"
+#include "kv_transfer/transport/ucx_transport.h"
 
 int main(int argc, char** argv) {
   using namespace baton;

@@ -11,12 +11,12 @@
 #include "common/base/log.h"
 #include "common/kv_cache/block_pool.h"
 #include "gtest/gtest.h"
+#include "kernels/backend/forwarding_backend.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulated_runtime.h"
-#include "kernels/forwarding_backend.h"
-#include "kv_transfer/device_transport.h"
-#include "kv_transfer/inprocess_transport.h"
+#include "kernels/device/emulated/emulated_runtime.h"
+#include "kv_transfer/device/device_transport.h"
 #include "kv_transfer/kv_puller.h"
+#include "kv_transfer/testing/inprocess_transport.h"
 #include "prefill_worker/prefill_worker.h"
 
 namespace baton {

@@ -11,8 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/fake/fake_backend.h"
-#include "kv_transfer/inprocess_transport.h"
 #include "kv_transfer/kv_puller.h"
+#include "kv_transfer/testing/inprocess_transport.h"
 
 namespace baton {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/mutex.h"
-#include "router/core_events.h"
+#include "router/core/core_events.h"
 
 namespace baton {
 

@@ -8,7 +8,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/mutex.h"
 #include "router/call_limit.h"
-#include "router/core_events.h"
+#include "router/core/core_events.h"
 #include "router/generate_call.h"
 #include "router/request_check.h"
 

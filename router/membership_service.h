@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/membership.grpc.pb.h"
 #include "common/base/mutex.h"
-#include "router/core_events.h"
+#include "router/core/core_events.h"
 
 namespace baton {
 

@@ -9,7 +9,7 @@
 #include "baton/v1/inference.pb.h"
 #include "common/model/model_config.h"
 #include "common/tokenizer/tokenizer.h"
-#include "router/core_events.h"
+#include "router/core/core_events.h"
 
 namespace baton {
 

@@ -7,8 +7,8 @@
 #include "absl/time/time.h"
 #include "common/rpc/limits.h"
 #include "router/call_limit.h"
+#include "router/core/router_core.h"
 #include "router/request_check.h"
-#include "router/router_core.h"
 
 namespace baton {
 

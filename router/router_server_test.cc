@@ -18,7 +18,7 @@
 #include "gmock/gmock.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
-#include "router/fake_worker.h"
+#include "router/testing/fake_worker.h"
 
 namespace baton {
 namespace {

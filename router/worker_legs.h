@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "router/core_events.h"
+#include "router/core/core_events.h"
 
 namespace baton {
 

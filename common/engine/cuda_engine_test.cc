@@ -9,8 +9,8 @@
 #include "common/engine/engine_host.h"
 #include "common/engine/one_process.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/open_emulated_device.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 namespace baton {
 namespace {

@@ -10,9 +10,9 @@
 #include "common/engine/engine.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulated_runtime.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/simt/simt_entry.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/device/emulated/emulated_runtime.h"
+#include "kernels/device/simt/simt_entry.h"
 
 namespace baton {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "common/sampling/sampler.h"
 #include "common/sampling/token_history.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 #include "kernels/fake/fake_backend.h"
 
 namespace baton {

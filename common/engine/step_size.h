@@ -1,8 +1,8 @@
 #pragma once
 
 #include "common/model/model_config.h"
-#include "kernels/kv_layout.h"
-#include "kernels/step_limits.h"
+#include "kernels/backend/kv_layout.h"
+#include "kernels/backend/step_limits.h"
 
 namespace baton {
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/model/safetensors_file.h"
-#include "kernels/dtype.h"
+#include "kernels/backend/dtype.h"
 
 namespace baton {
 

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/model/model_config.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 
 namespace baton {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 
 namespace baton {
 

@@ -6,9 +6,9 @@
 namespace baton {
 
 // Passes over all logits, in blocks of 64; the last may be shorter. Every instruction set gives the
-// same bits, and so does a GPU (kernels/cuda/draw_kernels.h): each element is computed by the same
-// additions and multiplications of doubles and rounded to an integer, and integers have the same
-// sum in any order.
+// same bits, and so does a GPU (kernels/cuda/kernels/draw_kernels.h): each element is computed by
+// the same additions and multiplications of doubles and rounded to an integer, and integers have
+// the same sum in any order.
 inline constexpr size_t kLogitBlock = 64;
 inline constexpr size_t LogitBlocks(size_t logits) {
   return (logits + kLogitBlock - 1) / kLogitBlock;

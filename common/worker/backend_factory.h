@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 #include "kernels/cuda/open_device.h"
 
 namespace baton {

@@ -10,7 +10,7 @@
 #include "common/base/usable_memory.h"
 #include "common/engine/step_size.h"
 #include "common/model/model_config.h"
-#include "kernels/kv_layout.h"
+#include "kernels/backend/kv_layout.h"
 
 namespace baton {
 

@@ -10,8 +10,8 @@
 #include "common/base/log.h"
 #include "common/engine/step_size.h"
 #include "common/model/model_config.h"
-#include "kernels/cuda/device_runtime.h"
-#include "kernels/kv_layout.h"
+#include "kernels/backend/kv_layout.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

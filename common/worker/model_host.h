@@ -12,9 +12,9 @@
 #include "common/worker/backend_factory.h"
 #include "common/worker/host_memory_plan.h"
 #include "common/worker/memory_plan.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
+#include "kernels/backend/kv_layout.h"
 #include "kernels/cuda/open_device.h"
-#include "kernels/kv_layout.h"
 
 namespace baton {
 

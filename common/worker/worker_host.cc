@@ -26,8 +26,8 @@
 #include "common/worker/auto_flag.h"
 #include "common/worker/load_teller.h"
 #include "common/worker/worker_metrics.h"
-#include "kv_transfer/device_transport.h"
-#include "kv_transfer/ucx_transport.h"
+#include "kv_transfer/device/device_transport.h"
+#include "kv_transfer/transport/ucx_transport.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port to serve routers on; port 0 takes any free one");

@@ -22,7 +22,7 @@
 #include "common/worker/backend_factory.h"
 #include "common/worker/model_host.h"
 #include "kv_transfer/kv_plane.h"
-#include "kv_transfer/transport.h"
+#include "kv_transfer/transport/transport.h"
 
 namespace baton {
 

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "kv_transfer/link_names.h"
+#include "kv_transfer/transport/link_names.h"
 
 namespace baton {
 

@@ -9,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
+#include "kernels/backend/op_checks.h"
 #include "kernels/cpu/angle.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/isa_kernels.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/cpu/usable_cores.h"
-#include "kernels/op_checks.h"
 
 namespace baton {
 namespace cpu {

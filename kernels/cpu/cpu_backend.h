@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 
 namespace baton {
 

@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/backend_conformance.h"
+#include "kernels/conformance/backend_conformance.h"
 #include "kernels/cpu/angle.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/isa_kernels.h"

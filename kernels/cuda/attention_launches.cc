@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/base/status_macros.h"
-#include "kernels/cuda/attention_choice.h"
-#include "kernels/cuda/launches.h"
+#include "kernels/cuda/kernels/attention_choice.h"
+#include "kernels/cuda/kernels/launches.h"
 
 namespace baton {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/device_runtime.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kernels/kernels.h"
 #include "kernels/cuda/step_memory.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

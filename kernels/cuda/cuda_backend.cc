@@ -8,10 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "common/base/pulse.h"
 #include "common/base/status_macros.h"
+#include "kernels/backend/op_checks.h"
 #include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/event_pool.h"
-#include "kernels/cuda/launches.h"
+#include "kernels/cuda/kernels/launches.h"
 #include "kernels/cuda/layer_pages.h"
 #include "kernels/cuda/step_draws.h"
 #include "kernels/cuda/step_graphs.h"
@@ -19,7 +20,6 @@
 #include "kernels/cuda/step_upload.h"
 #include "kernels/cuda/upload_slab.h"
 #include "kernels/cuda/weight_upload.h"
-#include "kernels/op_checks.h"
 
 namespace baton {
 namespace {

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
-#include "kernels/cuda/device_runtime.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/backend/backend.h"
+#include "kernels/cuda/kernels/kernels.h"
 #include "kernels/cuda/step_graphs.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

@@ -8,9 +8,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/test_device.h"
 #include "kernels/cuda/upload_slab.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 namespace baton {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/device_runtime.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

@@ -1,7 +1,7 @@
 #include "kernels/cuda/device_buffer.h"
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 namespace baton {
 namespace {

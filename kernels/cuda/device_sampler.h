@@ -11,10 +11,10 @@
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampling_options.h"
 #include "common/sampling/token_history.h"
-#include "kernels/cuda/device_runtime.h"
-#include "kernels/cuda/draw_kernels.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kernels/draw_kernels.h"
+#include "kernels/cuda/kernels/kernels.h"
 #include "kernels/cuda/upload_slab.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

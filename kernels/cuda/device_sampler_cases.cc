@@ -15,7 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/sampling/sampler.h"
 #include "kernels/cuda/device_sampler.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kernels/kernels.h"
 
 namespace baton {
 namespace {

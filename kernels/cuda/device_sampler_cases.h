@@ -2,9 +2,9 @@
 
 #include "absl/status/status.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/device_runtime.h"
-#include "kernels/cuda/emulated_runtime.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/device/emulated/emulated_runtime.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

@@ -1,6 +1,6 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/device_sampler_cases.h"
-#include "kernels/cuda/kernel_cases.h"
+#include "kernels/cuda/testing/kernel_cases.h"
 
 namespace baton {
 namespace {

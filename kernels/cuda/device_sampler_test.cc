@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/device_sampler_cases.h"
-#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 namespace baton {
 namespace {

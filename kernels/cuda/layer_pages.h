@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/backend.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/backend/backend.h"
+#include "kernels/cuda/kernels/kernels.h"
 
 namespace baton {
 

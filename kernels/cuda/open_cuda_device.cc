@@ -3,7 +3,7 @@
 #include "kernels/cuda/open_device.h"
 #ifdef BATON_HAVE_CUDA
 #include "common/base/status_macros.h"
-#include "kernels/cuda/cuda_runtime.h"
+#include "kernels/device/cuda/cuda_runtime.h"
 #endif
 
 namespace baton {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/device_runtime.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

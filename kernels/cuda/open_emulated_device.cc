@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 namespace baton {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 namespace baton {
 

@@ -7,17 +7,17 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/device_runtime.h"
 #include "kernels/cuda/device_sampler.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 
 // What steps draw, by DeviceSampler, and what the rows of the next one follow. Calls for one step:
-// Prepare, Enqueue, Fetch; Take once it is to be finished, oldest first. Memory is taken by Reserve,
-// or when a step draws for the first time, and stays where it is.
+// Prepare, Enqueue, Fetch; Take once it is to be finished, oldest first. Memory is taken by
+// Reserve, or when a step draws for the first time, and stays where it is.
 class StepDraws {
  public:
   // All must outlive this.
@@ -31,8 +31,9 @@ class StepDraws {
   absl::Status Reserve(int rows, int vocab);
 
   // Uploads how the step's rows are drawn. `recorded_rows`: of a step of those that are recorded,
-  // which have the kernels even if nothing is drawn; 0: it is none. InvalidArgument: a row follows one that the
-  // step before did not draw; more rows, or another vocabulary, than memory was taken for.
+  // which have the kernels even if nothing is drawn; 0: it is none. InvalidArgument: a row follows
+  // one that the step before did not draw; more rows, or another vocabulary, than memory was taken
+  // for.
   absl::Status Prepare(const StepArgs& step, int recorded_rows);
   // Kernels alone. `logits` [rows, vocab] in device memory, `rows` at least those that were
   // prepared; nothing if nothing is to be drawn.

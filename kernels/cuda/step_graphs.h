@@ -9,7 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda/device_runtime.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

@@ -8,8 +8,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/small_decoder.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 namespace baton {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <set>
 
-#include "kernels/cuda/attention_choice.h"
+#include "kernels/cuda/kernels/attention_choice.h"
 #include "kernels/cuda/layer_pages.h"
 #include "kernels/cuda/step_draws.h"
 #include "kernels/cuda/step_graphs.h"

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/step_limits.h"
+#include "kernels/backend/step_limits.h"
 
 namespace baton {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/launches.h"
+#include "kernels/cuda/kernels/launches.h"
 
 namespace baton {
 namespace {

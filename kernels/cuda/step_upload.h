@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kernels/kernels.h"
 #include "kernels/cuda/step_memory.h"
 #include "kernels/cuda/upload_slab.h"
 

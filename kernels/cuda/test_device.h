@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "kernels/backend_conformance.h"
+#include "kernels/conformance/backend_conformance.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/emulated_runtime.h"
 #include "kernels/cuda/open_device.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 namespace baton {
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/cuda/device_runtime.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

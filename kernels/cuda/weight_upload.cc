@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "kernels/element.h"
+#include "kernels/backend/element.h"
 
 namespace baton {
 

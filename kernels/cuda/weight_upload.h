@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "kernels/backend.h"
-#include "kernels/cuda/device_runtime.h"
+#include "kernels/backend/backend.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

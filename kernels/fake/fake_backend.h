@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 
 namespace baton {
 

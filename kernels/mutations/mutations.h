@@ -17,7 +17,7 @@ struct Mutation {
   int number = 0;
   std::string list;   // the file name of its list, without .txt
   std::string name;   // as its list has it
-  std::string place;  // such as "kernels/cuda/argmax.cu:43"
+  std::string place;  // such as "kernels/cuda/kernels/argmax.cu:43"
 
   bool operator==(const Mutation&) const = default;
 };

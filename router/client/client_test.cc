@@ -13,11 +13,11 @@
 #include <sys/wait.h>
 
 #include "absl/strings/str_cat.h"
-#include "router/client/fake_router.h"
 #include "router/client/generate_request.h"
 #include "router/client/printing.h"
 #include "router/client/received_answer.h"
 #include "router/client/router_calls.h"
+#include "router/testing/fake_router.h"
 
 namespace baton {
 namespace {

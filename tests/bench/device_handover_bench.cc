@@ -20,11 +20,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/inbox.h"
-#include "kv_transfer/device_transport.h"
+#include "kv_transfer/device/device_transport.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_publisher.h"
 #include "kv_transfer/kv_puller.h"
-#include "kv_transfer/ucx_transport.h"
+#include "kv_transfer/transport/ucx_transport.h"
 #include "tests/bench/device_bench.h"
 
 namespace baton {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/attention_launches.h"
-#include "kernels/cuda/kv_checksum.h"
+#include "kernels/cuda/kernels/kv_checksum.h"
 #include "tests/bench/device_bench.h"
 #include "tests/bench/paged_step.h"
 

@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/cuda/attention_choice.h"
 #include "kernels/cuda/attention_launches.h"
 #include "kernels/cuda/device_sampler.h"
-#include "kernels/cuda/launches.h"
+#include "kernels/cuda/kernels/attention_choice.h"
+#include "kernels/cuda/kernels/launches.h"
 #include "tests/bench/device_bench.h"
 #include "tests/bench/paged_step.h"
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/cuda/kernels.h"
-#include "kernels/kv_layout.h"
+#include "kernels/backend/kv_layout.h"
+#include "kernels/cuda/kernels/kernels.h"
 #include "tests/bench/device_bench.h"
 
 namespace baton {

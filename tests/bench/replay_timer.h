@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/device_runtime.h"
+#include "kernels/device/runtime/device_runtime.h"
 
 namespace baton {
 

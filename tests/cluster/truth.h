@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/engine/one_process.h"
 #include "common/model/model.h"
-#include "kernels/backend.h"
+#include "kernels/backend/backend.h"
 #include "kernels/cuda/open_device.h"
 
 namespace baton {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
 #include "tests/goodput/report/comparison.h"
-#include "tests/goodput/run_file.h"
+#include "tests/goodput/results/run_file.h"
 
 ABSL_DECLARE_FLAG(std::string, out);
 ABSL_DECLARE_FLAG(double, attainment);

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "common/base/scratch_folder.h"
-#include "tests/goodput/expect_file.h"
-#include "tests/goodput/prometheus_text.h"
-#include "tests/goodput/prompt_file.h"
-#include "tests/goodput/slo_file.h"
-#include "tests/goodput/trace.h"
+#include "tests/goodput/load/prometheus_text.h"
+#include "tests/goodput/results/expect_file.h"
+#include "tests/goodput/results/slo_file.h"
+#include "tests/goodput/traces/prompt_file.h"
+#include "tests/goodput/traces/trace.h"
 
 namespace baton {
 namespace {

@@ -11,7 +11,7 @@
 #include "common/base/host_port.h"
 #include "common/base/status_macros.h"
 #include "tests/goodput/command.h"
-#include "tests/goodput/http_get.h"
+#include "tests/goodput/load/http_get.h"
 
 namespace {
 

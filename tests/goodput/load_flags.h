@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/program.h"
-#include "tests/goodput/load_spec.h"
+#include "tests/goodput/load/load_spec.h"
 
 namespace baton {
 

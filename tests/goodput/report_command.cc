@@ -16,7 +16,7 @@
 #include "common/base/status_macros.h"
 #include "tests/goodput/report/cell_text.h"
 #include "tests/goodput/report/report.h"
-#include "tests/goodput/run_file.h"
+#include "tests/goodput/results/run_file.h"
 
 ABSL_DECLARE_FLAG(std::string, out);
 ABSL_FLAG(

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/scratch_folder.h"
-#include "tests/goodput/goodput_program.h"
-#include "tests/goodput/run_file.h"
+#include "tests/goodput/results/run_file.h"
 #include "tests/goodput/search/search_result.h"
 #include "tests/goodput/search/simulated_run.h"
+#include "tests/goodput/testing/goodput_program.h"
 
 namespace baton {
 namespace {

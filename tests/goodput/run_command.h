@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tests/goodput/command.h"
-#include "tests/goodput/record.h"
+#include "tests/goodput/results/record.h"
 
 namespace baton {
 

@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/scratch_folder.h"
-#include "tests/goodput/goodput_program.h"
-#include "tests/goodput/run_file.h"
-#include "tests/goodput/timed_router.h"
-#include "tests/goodput/verdict.h"
+#include "tests/goodput/results/run_file.h"
+#include "tests/goodput/results/verdict.h"
+#include "tests/goodput/testing/goodput_program.h"
+#include "tests/goodput/testing/timed_router.h"
 
 namespace baton {
 namespace {

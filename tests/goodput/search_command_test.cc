@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/scratch_folder.h"
-#include "tests/goodput/goodput_program.h"
 #include "tests/goodput/report/cell.h"
-#include "tests/goodput/timed_router.h"
+#include "tests/goodput/testing/goodput_program.h"
+#include "tests/goodput/testing/timed_router.h"
 
 namespace baton {
 namespace {

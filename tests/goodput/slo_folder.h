@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "tests/goodput/slo_file.h"
+#include "tests/goodput/results/slo_file.h"
 
 namespace baton {
 

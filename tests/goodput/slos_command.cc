@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/program.h"
-#include "tests/goodput/slo_file.h"
+#include "tests/goodput/results/slo_file.h"
 #include "tests/goodput/slo_folder.h"
 
 namespace baton {

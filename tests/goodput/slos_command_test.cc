@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/scratch_folder.h"
-#include "tests/goodput/goodput_program.h"
+#include "tests/goodput/testing/goodput_program.h"
 
 namespace baton {
 namespace {

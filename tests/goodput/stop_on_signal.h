@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/goodput/stop_flag.h"
+#include "tests/goodput/load/stop_flag.h"
 
 namespace baton {
 

@@ -6,12 +6,12 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
-#include "tests/goodput/run_checks.h"
+#include "tests/goodput/results/run_checks.h"
+#include "tests/goodput/results/run_file.h"
+#include "tests/goodput/results/slo_file.h"
+#include "tests/goodput/results/verdict_text.h"
 #include "tests/goodput/run_command.h"
-#include "tests/goodput/run_file.h"
-#include "tests/goodput/slo_file.h"
 #include "tests/goodput/slo_folder.h"
-#include "tests/goodput/verdict_text.h"
 
 ABSL_DECLARE_FLAG(std::string, slo);
 

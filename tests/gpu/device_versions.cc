@@ -11,13 +11,13 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
-#include "kernels/cuda/cuda_runtime.h"
-#include "kernels/cuda/emulated_runtime.h"
+#include "kernels/device/cuda/cuda_runtime.h"
+#include "kernels/device/emulated/emulated_runtime.h"
 
 #ifdef BATON_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/cublas_lt.h"
+#include "kernels/device/cuda/cublas_lt.h"
 #endif
 
 ABSL_FLAG(std::string, device, "cuda", "cuda or emulated");

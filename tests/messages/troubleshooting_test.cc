@@ -178,13 +178,13 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
                  "decode_worker/*main.cc",
                  "kernels/cpu/dispatch.cc",
                  "kernels/cuda/open_cuda_device.cc",
-                 "kv_transfer/device_path.cc",
-                 "kv_transfer/memory_budget.cc",
-                 "kv_transfer/ucx_devices.cc",
-                 "kv_transfer/ucx_settings.cc",
+                 "kv_transfer/device/device_path.cc",
+                 "kv_transfer/transport/memory_budget.cc",
+                 "kv_transfer/transport/ucx_devices.cc",
+                 "kv_transfer/transport/ucx_settings.cc",
                  "prefill_worker/*main.cc",
                  "router/main.cc",
-                 "router/served_identity.cc",
+                 "router/core/served_identity.cc",
                  "router/client/main.cc",
                  "router/client/generate_request.cc"},
        .no_end = {// Of the folder's lock, and what stands before another text.
@@ -200,26 +200,27 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
 }
 
 TEST(TroubleshootingTest, EveryRefusalOfTheLoadTesterHasARow) {
-  const size_t found =
-      ExpectRows({.messages_of = MessagesOfProgram,
-                  .files = {"tests/goodput/main.cc", "tests/goodput/arrivals.cc",
-                            "tests/goodput/diff_command.cc", "tests/goodput/length_distribution.cc",
-                            "tests/goodput/load.cc", "tests/goodput/load_flags.cc",
-                            "tests/goodput/report_command.cc", "tests/goodput/router_connection.cc",
-                            "tests/goodput/run_command.cc", "tests/goodput/schedule.cc",
-                            "tests/goodput/search_command.cc", "tests/goodput/serving_mode.cc",
-                            "tests/goodput/search/compared_modes.cc", "tests/goodput/slo_file.cc",
-                            "tests/goodput/slo_folder.cc", "tests/goodput/slos_command.cc",
-                            "tests/goodput/unloaded.cc", "tests/goodput/verdict_command.cc"},
-                  .no_end = {"…:…: …: …"}});
+  const size_t found = ExpectRows(
+      {.messages_of = MessagesOfProgram,
+       .files = {"tests/goodput/main.cc", "tests/goodput/load/arrivals.cc",
+                 "tests/goodput/diff_command.cc", "tests/goodput/traces/length_distribution.cc",
+                 "tests/goodput/load/load.cc", "tests/goodput/load_flags.cc",
+                 "tests/goodput/report_command.cc", "tests/goodput/load/router_connection.cc",
+                 "tests/goodput/run_command.cc", "tests/goodput/load/schedule.cc",
+                 "tests/goodput/search_command.cc", "tests/goodput/load/serving_mode.cc",
+                 "tests/goodput/search/compared_modes.cc", "tests/goodput/results/slo_file.cc",
+                 "tests/goodput/slo_folder.cc", "tests/goodput/slos_command.cc",
+                 "tests/goodput/load/unloaded.cc", "tests/goodput/verdict_command.cc"},
+       .no_end = {"…:…: …: …"}});
   EXPECT_GE(found, 60u);
 }
 
 TEST(TroubleshootingTest, EveryRefusalOfARequestHasARow) {
-  const size_t found = ExpectRows(
-      {.messages_of = MessagesOfProgram,
-       .files = {"common/sampling/sampling_options.cc", "router/inference_service.cc",
-                 "router/request_check.cc", "router/router_core.cc", "router/slo_verdict.cc"}});
+  const size_t found =
+      ExpectRows({.messages_of = MessagesOfProgram,
+                  .files = {"common/sampling/sampling_options.cc", "router/inference_service.cc",
+                            "router/request_check.cc", "router/core/router_core.cc",
+                            "router/core/slo_verdict.cc"}});
   EXPECT_GE(found, 30u);
 }
 

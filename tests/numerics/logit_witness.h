@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/base/hash.h"
-#include "kernels/forwarding_backend.h"
+#include "kernels/backend/forwarding_backend.h"
 
 namespace baton {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "kernels/dtype.h"
+#include "kernels/backend/dtype.h"
 
 namespace baton {
 

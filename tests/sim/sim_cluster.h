@@ -13,15 +13,15 @@
 #include "absl/time/time.h"
 #include "common/model/model.h"
 #include "decode_worker/decode_worker.h"
-#include "kernels/backend.h"
-#include "kv_transfer/faulty_transport.h"
-#include "kv_transfer/inprocess_transport.h"
+#include "kernels/backend/backend.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_publisher.h"
 #include "kv_transfer/kv_puller.h"
+#include "kv_transfer/testing/faulty_transport.h"
+#include "kv_transfer/testing/inprocess_transport.h"
 #include "prefill_worker/prefill_worker.h"
-#include "router/event_log.h"
-#include "router/router_core.h"
+#include "router/core/router_core.h"
+#include "router/testing/event_log.h"
 
 namespace baton {
 

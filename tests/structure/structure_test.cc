@@ -3,8 +3,10 @@
 #include <fstream>
 #include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -26,25 +28,105 @@ namespace fs = std::filesystem;
 using testing::IsEmpty;
 using testing::Not;
 
-// The rooms and their levels. A file includes its own room, and rooms of lower levels.
-const std::map<std::string, int>& Rooms() {
-  static const auto* rooms = new std::map<std::string, int>{
-      {"baton/v1", 0},        {"grpc/health/v1", 0}, {"common/base", 0},    {"common/tokenizer", 1},
-      {"common/sampling", 1}, {"common/rpc", 1},     {"common/metrics", 1}, {"common/up", 1},
-      {"common/fetch", 1},    {"kernels", 2},  // which draw as common/sampling does
-      {"common/kv_cache", 3}, {"common/model", 3},   {"kv_transfer", 4},    {"common/engine", 4},
-      {"common/worker", 5},  // what both worker programs are made of
-      {"router", 6},          {"prefill_worker", 6}, {"decode_worker", 6},  {"tests", 7},
+// Every folder that holds sources, with its level. A file may include its own folder and folders of
+// lower levels, so no folder includes what stands above it, nor a file of its own parent folder.
+const std::map<std::string, int>& Levels() {
+  static const auto* levels = new std::map<std::string, int>{
+      {"baton/v1", 0},
+      {"grpc/health/v1", 0},
+      {"common/base", 0},
+      {"common/fetch", 1},
+      {"common/metrics", 1},
+      {"common/rpc", 1},
+      {"common/sampling", 1},
+      {"common/tokenizer", 1},
+      {"common/up", 1},
+      {"kernels/mutations", 2},
+      {"kernels/backend", 2},  // which draws as common/sampling does
+      {"kernels/conformance", 3},
+      {"kernels/fake", 4},
+      {"kernels/cpu", 4},
+      {"kernels/device/runtime", 3},
+      {"kernels/device/simt", 4},
+      {"kernels/device/code", 5},
+      {"kernels/device/simt/testing", 6},
+      {"kernels/device/conformance", 6},
+      {"kernels/device/emulated", 7},
+      {"kernels/device/cuda", 7},
+      {"kernels/cuda/kernels", 8},
+      {"kernels/cuda/testing", 9},
+      {"kernels/cuda", 10},
+      {"kv_transfer/transport", 4},
+      {"kv_transfer/testing", 5},
+      {"kv_transfer/device", 8},
+      {"kv_transfer", 9},
+      {"common/kv_cache", 11},
+      {"common/model", 11},
+      {"common/engine", 12},
+      {"common/worker", 13},  // what both worker programs are made of
+      {"router/core", 14},
+      {"router/testing", 15},
+      {"router/client", 15},
+      {"router", 16},
+      {"prefill_worker", 16},
+      {"decode_worker", 16},
+      {"tests/shell", 17},
+      {"tests/bench", 18},
+      {"tests/bundle", 18},
+      {"tests/cluster", 18},
+      {"tests/door", 18},
+      {"tests/fuzz", 18},
+      {"tests/helm", 18},
+      {"tests/numerics", 18},
+      {"tests/programs", 18},
+      {"tests/running", 18},
+      {"tests/sim", 18},
+      {"tests/structure", 18},
+      {"tests/threads", 18},
+      {"tests/e2e", 19},
+      {"tests/metrics", 19},
+      {"tests/shapes", 19},
+      {"tests/faults", 20},
+      {"tests/gpu", 20},
+      {"tests/messages", 20},
+      {"tests/goodput/results", 18},
+      {"tests/goodput/plot", 18},
+      {"tests/goodput/traces", 19},
+      {"tests/goodput/search", 19},
+      {"tests/goodput/load", 20},
+      {"tests/goodput/report", 20},
+      {"tests/goodput/bench", 22},
+      {"tests/goodput/testing", 21},
+      {"tests/goodput", 22},
   };
-  return *rooms;
+  return *levels;
 }
 
-// The room that a path of the repository lies in, or nothing.
+// The one way in which `common` depends on folders that stand beside it: what a worker is made of
+// needs kernels, and moves KV.
+const std::set<std::pair<std::string, std::string>>& EdgesOutOfCommon() {
+  static const auto* edges = new std::set<std::pair<std::string, std::string>>{
+      {"common/model", "kernels"},
+      {"common/engine", "kernels"},
+      {"common/worker", "kernels"},
+      {"common/worker", "kv_transfer"},
+  };
+  return *edges;
+}
+
+// The folder of a path as Levels has it, or "" if the path is none of the repository's.
+std::string FolderOf(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path();
+  return Levels().count(folder) > 0 ? folder : "";
+}
+
+std::string TopOf(const std::string& path) { return path.substr(0, path.find('/')); }
+
+// The module of a path, for rules that hold for the whole of one: a folder of `common`, or a
+// top-level folder.
 std::string RoomOf(const std::string& path) {
-  for (const auto& [room, level] : Rooms()) {
-    if (absl::StartsWith(path, room + "/")) return room;
-  }
-  return "";
+  const std::string top = TopOf(path);
+  return top == "common" ? path.substr(0, path.find('/', top.size() + 1)) : top;
 }
 
 std::string Contents(const fs::path& path) {
@@ -91,30 +173,56 @@ std::vector<std::string> IncludesOf(const Source& source) {
   return includes;
 }
 
-// Why a file of `room` may not include `include`; nothing when it may.
-std::string Complaint(const std::string& room, const std::string& include) {
-  const std::string other = RoomOf(include);
-  if (other.empty() || other == room) return "";
-  if (Rooms().at(other) < Rooms().at(room)) return "";
-  return absl::StrCat(room, " (level ", Rooms().at(room), ") includes ", include, " (level ",
-                      Rooms().at(other), ")");
+// True if tests may include the file from everywhere in its top-level folder: what stands in for
+// the parts that a test does not test, and the suites that several implementations pass.
+bool IsForTests(const std::string& folder) {
+  const std::string name = fs::path(folder).filename();
+  return name == "testing" || name == "conformance";
 }
 
-TEST(StructureTest, EveryRoomIsOnTheLevelsList) {
+// Returns why the file may not include `include`, or "" if it may.
+std::string Complaint(const std::string& file, const std::string& include) {
+  const std::string from = FolderOf(file), to = FolderOf(include);
+  if (to.empty() || to == from) return "";
+  const bool is_test = absl::EndsWith(file, "_test.cc") || absl::EndsWith(file, "_bench.cc");
+  if (TopOf(from) == "common" && TopOf(to) != "common" && TopOf(to) != "baton" &&
+      TopOf(to) != "grpc" && EdgesOutOfCommon().count({from, TopOf(to)}) == 0) {
+    return absl::StrCat(file, " includes ", include, ", and ", from, " may not depend on ",
+                        TopOf(to));
+  }
+  if (Levels().at(to) < Levels().at(from)) return "";
+  if (is_test && IsForTests(to) && TopOf(to) == TopOf(from)) return "";
+  return absl::StrCat(file, " (level ", Levels().at(from), ") includes ", include, " (level ",
+                      Levels().at(to), ")");
+}
+
+TEST(StructureTest, EveryFolderHasALevel) {
   ASSERT_FALSE(Sources().empty());
-  for (const Source& source : Sources()) EXPECT_THAT(source.room, Not(IsEmpty())) << source.path;
+  std::set<std::string> folders;
+  for (const Source& source : Sources()) {
+    EXPECT_THAT(FolderOf(source.path), Not(IsEmpty())) << source.path;
+    folders.insert(FolderOf(source.path));
+  }
+  for (const auto& [folder, level] : Levels()) {
+    const bool generated = TopOf(folder) == "baton" || TopOf(folder) == "grpc";
+    EXPECT_TRUE(generated || folders.count(folder) > 0) << folder << " holds no sources";
+  }
 }
 
 TEST(StructureTest, IncludesPointOnlyDown) {
-  EXPECT_THAT(Complaint("prefill_worker", "decode_worker/a.h"), Not(IsEmpty()));
-  EXPECT_THAT(Complaint("common/sampling", "kernels/a.h"), Not(IsEmpty()));
-  EXPECT_THAT(Complaint("common/base", "baton/v1/a.pb.h"), Not(IsEmpty()));
-  EXPECT_THAT(Complaint("router", "router/client/a.h"), IsEmpty());
+  EXPECT_THAT(Complaint("prefill_worker/a.cc", "decode_worker/a.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("common/sampling/a.cc", "kernels/cpu/a.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("common/kv_cache/a.cc", "kernels/backend/a.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("common/base/a.cc", "baton/v1/a.pb.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("kernels/cuda/kernels/a.cu", "kernels/cuda/a.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("router/core/a.cc", "router/testing/a.h"), Not(IsEmpty()));
+  EXPECT_THAT(Complaint("router/core/a_test.cc", "router/testing/a.h"), IsEmpty());
+  EXPECT_THAT(Complaint("router/a.cc", "router/core/a.h"), IsEmpty());
   size_t includes = 0;
   for (const Source& source : Sources()) {
-    if (source.room.empty()) continue;
+    if (FolderOf(source.path).empty()) continue;
     for (const std::string& include : IncludesOf(source)) {
-      EXPECT_THAT(Complaint(source.room, include), IsEmpty()) << source.path;
+      EXPECT_THAT(Complaint(source.path, include), IsEmpty());
       ++includes;
     }
   }
@@ -177,7 +285,7 @@ TEST(StructureTest, TransfersAndKernelsKnowNoGrpc) {
 // One that was forgotten would be the base's: a default, and not what the backend does.
 TEST(StructureTest, AForwardingBackendForwardsEverything) {
   const auto text = [](const char* path) {
-    return Contents(fs::path(BATON_SOURCE_DIR) / "kernels" / path);
+    return Contents(fs::path(BATON_SOURCE_DIR) / "kernels/backend" / path);
   };
   const std::string forwarding = text("forwarding_backend.h");
   std::string backend = text("backend.h");
@@ -195,11 +303,18 @@ TEST(StructureTest, AForwardingBackendForwardsEverything) {
   EXPECT_GE(operations, 19);
 }
 
-TEST(StructureTest, EveryRoomHasAReadme) {
-  for (const auto& [room, level] : Rooms()) {
-    const fs::path folder = fs::path(BATON_SOURCE_DIR) / room;
-    if (!fs::exists(folder)) continue;
-    EXPECT_TRUE(fs::exists(folder / "README.md")) << room;
+// Of its own, or the README of a folder above it has a word of it.
+TEST(StructureTest, AReadmeTellsOfEveryFolder) {
+  for (const auto& [folder, level] : Levels()) {
+    const fs::path root(BATON_SOURCE_DIR);
+    if (!fs::exists(root / folder)) continue;
+    bool told = fs::exists(root / folder / "README.md");
+    for (fs::path above = fs::path(folder).parent_path(); !told && !above.empty();
+         above = above.parent_path()) {
+      const std::string name = fs::relative(folder, above);
+      told = absl::StrContains(Contents(root / above / "README.md"), absl::StrCat("`", name, "/`"));
+    }
+    EXPECT_TRUE(told) << folder;
   }
 }
 
@@ -216,7 +331,7 @@ std::map<std::string, std::vector<std::string>> LinksOfBinaries() {
 // What a library of ours is called in CMake: baton_NAME, or baton::NAME.
 bool IsKernelLibrary(const std::string& library) {
   const std::string name = absl::StrReplaceAll(library, {{"::", "_"}});
-  // `kernels` alone is the seam: headers.
+  // `kernels` alone is the interface: headers.
   return absl::StartsWith(name, "baton_kernels_") || name == "baton_model" ||
          name == "baton_engine";
 }

@@ -22,9 +22,9 @@
 #include "decode_worker/decode_worker.h"
 #include "gtest/gtest.h"
 #include "kernels/fake/fake_backend.h"
-#include "kv_transfer/inprocess_transport.h"
 #include "kv_transfer/kv_publisher.h"
 #include "kv_transfer/kv_puller.h"
+#include "kv_transfer/testing/inprocess_transport.h"
 #include "prefill_worker/prefill_worker.h"
 
 namespace baton {

@@ -13,7 +13,7 @@ CONSTANTS = "constants.json"
 
 _CONSTANTS_PROGRAM = """
 #include <cstdio>
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kernels/kernels.h"
 int main() {
   std::printf("{\\"range_keys\\": %d, \\"tile_keys\\": %d, \\"tile_lines\\": %d, \\"prefill_warps\\": %d, ",
               baton::kAttentionRange, baton::kAttentionTileKeys, baton::kAttentionTileRows,
@@ -52,8 +52,8 @@ def nvcc_flags(source):
 def build(source, folder, nvcc, kernels=KERNELS):
     """Writes KERNEL.cubin of each kernel, and the constants, into `folder`. `source` is the root of the repository."""
     source, folder = pathlib.Path(source), pathlib.Path(folder)
-    if not (source / "kernels/cuda/kernels.h").is_file():
-        raise SassError(f"{source} is not the root of the repository: it has no kernels/cuda/kernels.h")
+    if not (source / "kernels/cuda/kernels/kernels.h").is_file():
+        raise SassError(f"{source} is not the root of the repository: it has no kernels/cuda/kernels/kernels.h")
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "constants"
     _run(["c++", "-std=c++20", f"-I{source}", "-x", "c++", "-", "-o", program], text=_CONSTANTS_PROGRAM)

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/status_macros.h"
-#include "tests/goodput/prompt_maker.h"
-#include "tests/goodput/schedule.h"
-#include "tests/goodput/stop_flag.h"
+#include "tests/goodput/load/prompt_maker.h"
+#include "tests/goodput/load/schedule.h"
+#include "tests/goodput/load/stop_flag.h"
 
 namespace baton {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "tests/goodput/load_spec.h"
+#include "tests/goodput/load/load_spec.h"
 
 namespace baton {
 

@@ -21,8 +21,8 @@
 #include "common/base/check.h"
 #include "common/base/program.h"
 #include "tests/goodput/bench/bare_reader.h"
-#include "tests/goodput/load_spec.h"
-#include "tests/goodput/timed_router.h"
+#include "tests/goodput/load/load_spec.h"
+#include "tests/goodput/testing/timed_router.h"
 
 ABSL_FLAG(double, rate, 200, "requests per second");
 ABSL_FLAG(uint32_t, tokens, 32, "tokens of each answer");

@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
-#include "tests/goodput/json_text.h"
 #include "tests/goodput/plot/axis.h"
-#include "tests/goodput/run_file.h"
+#include "tests/goodput/results/json_text.h"
+#include "tests/goodput/results/run_file.h"
 
 namespace baton {
 namespace {

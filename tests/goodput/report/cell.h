@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tests/goodput/record.h"
+#include "tests/goodput/results/record.h"
+#include "tests/goodput/results/verdict.h"
 #include "tests/goodput/search/capacity.h"
 #include "tests/goodput/search/search_result.h"
-#include "tests/goodput/verdict.h"
 
 namespace baton {
 

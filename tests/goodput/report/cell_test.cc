@@ -7,7 +7,7 @@
 
 #include "common/base/scratch_folder.h"
 #include "tests/goodput/report/cell_text.h"
-#include "tests/goodput/run_file.h"
+#include "tests/goodput/results/run_file.h"
 #include "tests/goodput/search/simulated_run.h"
 
 namespace baton {

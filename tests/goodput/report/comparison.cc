@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "tests/goodput/report/cell_text.h"
-#include "tests/goodput/verdict.h"
+#include "tests/goodput/results/verdict.h"
 
 namespace baton {
 namespace {

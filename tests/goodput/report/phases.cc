@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/goodput/verdict.h"
+#include "tests/goodput/results/verdict.h"
 
 namespace baton {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "tests/goodput/record.h"
+#include "tests/goodput/results/record.h"
 
 namespace baton {
 

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "tests/goodput/object_reader.h"
-#include "tests/goodput/run_file.h"
-#include "tests/goodput/verdict.h"
+#include "tests/goodput/results/object_reader.h"
+#include "tests/goodput/results/run_file.h"
+#include "tests/goodput/results/verdict.h"
 
 namespace baton {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "tests/goodput/record.h"
+#include "tests/goodput/results/record.h"
 #include "tests/goodput/search/capacity_search.h"
 
 namespace baton {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tests/goodput/record.h"
+#include "tests/goodput/results/record.h"
 
 namespace baton {
 

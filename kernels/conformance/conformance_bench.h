@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "gtest/gtest.h"
+#include "kernels/backend/backend.h"
+#include "kernels/conformance/backend_conformance.h"
+
+namespace baton {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+// Half of a unit in the last place of `type`, relative.
+double Rounding(DType type);
+float FromBits(DType type, const std::byte* p);
+// Every value as the nearest of `type`, ties to even.
+std::vector<std::byte> Encode(DType type, const std::vector<float>& values);
+std::vector<float> RoundTo(DType type, const std::vector<float>& values);
+
+struct HostMatrix {
+  int rows, cols;
+  std::vector<float> values;  // after all rounding
+  Matrix device;
+  float operator()(int r, int c) const { return values[static_cast<size_t>(r) * cols + c]; }
+};
+
+struct HostTensor {
+  int rows, cols;
+  std::vector<float> values;  // after rounding to the backend's type
+  Tensor device;
+  float operator()(int r, int c) const { return values[static_cast<size_t>(r) * cols + c]; }
+};
+
+// One backend with the memory that a test puts into it.
+class Bench {
+ public:
+  Bench(const ConformanceParam& param, int threads, uint32_t seed)
+      : param_(param), random_(seed), backend_(param.create(threads).value()) {}
+
+  Backend& backend() { return *backend_; }
+  std::mt19937& random() { return random_; }
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  std::vector<float> Normal(size_t n, float deviation = 1.0f);
+
+  // Of activations.
+  DType type() const { return param_.bf16_tensors ? DType::kBF16 : DType::kF32; }
+  // What rounding a result of that size to the activations' type may add to its error: nothing for
+  // float, whose rounding is one among those of the arithmetic.
+  double Slack(double result) const {
+    return param_.bf16_tensors ? std::fabs(result) * Rounding(DType::kBF16) : 0;
+  }
+
+  HostMatrix Weight(DType type, int rows, int cols, float deviation = 1.0f);
+  // A view into wider memory that is NaN around it.
+  HostTensor Activation(int rows, int cols, const std::vector<float>& values);
+  HostTensor Activation(int rows, int cols) {
+    return Activation(rows, cols, Normal(static_cast<size_t>(rows) * cols));
+  }
+  HostTensor Output(int rows, int cols) {
+    return Activation(rows, cols, std::vector<float>(static_cast<size_t>(rows) * cols, kNan));
+  }
+  std::vector<float> Read(const Tensor& t);
+  // Views of some rows, or some columns.
+  Tensor Rows(const Tensor& t, int first, int count) const;
+  Tensor Cols(const Tensor& t, int first, int count) const;
+
+  std::shared_ptr<std::byte> Memory(const std::vector<std::byte>& bytes);
+  std::vector<std::byte> Bytes(const std::byte* memory, size_t size);
+
+ private:
+  std::byte* Element(const Tensor& t, int row, int col) const;
+
+  const ConformanceParam& param_;
+  std::mt19937 random_;
+  std::vector<std::vector<std::byte>> weights_;
+  std::unique_ptr<Backend> backend_;
+};
+
+testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b);
+// `tolerance` beside each expected value.
+testing::AssertionResult Near(const std::vector<float>& got, const std::vector<double>& expected,
+                              const std::vector<double>& tolerance);
+
+}  // namespace baton

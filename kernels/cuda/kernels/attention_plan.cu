@@ -1,0 +1,34 @@
+#include "kernels/cuda/kernels/attention_rows.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/device/code/device_code.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+
+// One warp, 32 rows at a time: each lane counts the ranges of the tile that begins with its row.
+BATON_KERNEL(attention_plan, AttentionPlanParams, 32) {
+  int items = 0;  // of the rows before
+  for (int base = 0; base < params.rows; base += 32) {
+    const int row = base + Lane();
+    int first_range = 0, ranges = 0;
+    if (row < params.rows) {
+      const RowTile tile = TileOf(params, params.first_row + row);
+      if (tile.rows > 0 && tile.first_row == params.first_row + row) {
+        first_range = tile.FirstRange(params.window);
+        ranges = tile.LastKey() / kAttentionRange + 1 - first_range;
+      }
+    }
+    int end = ranges;  // of this row's, from `items` on
+    for (int by = 1; by < 32; by *= 2) {
+      const int before = Shuffle(end, Lane() < by ? Lane() : Lane() - by);
+      end += Lane() >= by ? before : 0;
+    }
+    if (row < params.rows) params.first_item[row] = items + end - ranges;
+    for (int i = 0; i < ranges; ++i) {
+      params.items[items + end - ranges + i] = {params.first_row + row, first_range + i};
+    }
+    items += Shuffle(end, 31);
+  }
+  if (Lane() == 0) params.first_item[params.rows] = items;
+}
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -1,0 +1,171 @@
+#pragma once
+
+// What one warp does with a tile of kAttentionTileKeys keys for kAttentionTileRows rows of q, whose
+// results have the same bits in every kernel that uses it: products by mma, softmax online (Milakov
+// & Gimelshein 2018), and the merge of ranges. A lane holds rows lane / 4 and lane / 4 + 8 of what
+// mma gives. Included by kernels alone.
+
+#include <type_traits>
+
+#include "kernels/cuda/kernels/attention_score.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/device/code/device_code.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+
+// From one row of a tile in shared memory to the next, in elements.
+template <int kHeadDim>
+constexpr int kTilePitch = kHeadDim + 8;
+
+static_assert(kAttentionTileKeys == 32 && kAttentionTileRows == 16, "as the code below has them");
+
+// A pair of ones, as fragments hold it.
+template <typename T>
+constexpr uint32_t kOnes = std::is_same_v<T, Half> ? 0x3c003c00 : 0x3f803f80;
+
+// The rows of q, as fragments where there are registers for them.
+template <typename T, int kHeadDim>
+struct TileQueries {
+  static constexpr int kSteps = kHeadDim / 16;
+  static constexpr bool kHeld =
+      kHeadDim <= 128 && kHeadDim != 80;  // 80: two words too many for ptxas
+
+  const T* rows;  // shared, [16, kTilePitch]
+  uint32_t held[kHeld ? kSteps : 1][4];
+
+  BATON_DEVICE void Load(int step, uint32_t fragment[4]) const {
+    LoadMatrix4(fragment, &rows[Lane() % 16 * kTilePitch<kHeadDim> + 16 * step + Lane() / 16 * 8]);
+  }
+  BATON_DEVICE void Hold() {
+    if constexpr (kHeld) {
+      BATON_UNROLL
+      for (int step = 0; step < kSteps; ++step) Load(step, held[step]);
+    }
+  }
+};
+
+// The keys that a lane's two rows see.
+struct TileView {
+  int first[2], last[2];
+};
+
+// Of one range so far.
+template <int kHeadDim>
+struct TileState {
+  float values[kHeadDim / 8][4] = {};  // as mma gives them
+  float sum[4] = {};                   // of the weights, in every column
+  float max[2] = {-kInfinity, -kInfinity};
+};
+
+// One tile more. `keys` and `values` are shared, [32, kTilePitch]; the first one is at position
+// `tile`. What no row sees must be numbers.
+template <typename T, int kHeadDim>
+BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys, const T* values,
+                          int tile, const TileView& view, const ScoreScale& scale,
+                          TileState<kHeadDim>* state) {
+  constexpr int kPitch = kTilePitch<kHeadDim>;
+  const int lane = Lane();
+
+  // Of keys 8 j and on: rows by q, columns by key.
+  float scores[4][4] = {};
+  BATON_UNROLL
+  for (int step = 0; step < kHeadDim / 16; ++step) {
+    uint32_t loaded[4];
+    if constexpr (!TileQueries<T, kHeadDim>::kHeld) queries.Load(step, loaded);
+    const uint32_t* const q = TileQueries<T, kHeadDim>::kHeld
+                                  ? queries.held[TileQueries<T, kHeadDim>::kHeld ? step : 0]
+                                  : loaded;
+    BATON_UNROLL
+    for (int pair = 0; pair < 2; ++pair) {
+      uint32_t k[4];  // of 16 keys
+      LoadMatrix4(
+          k, &keys[(16 * pair + lane / 16 * 8 + lane % 8) * kPitch + 16 * step + lane / 8 % 2 * 8]);
+      Mma<T>(scores[2 * pair], q, k);
+      Mma<T>(scores[2 * pair + 1], q, k + 2);
+    }
+  }
+
+  BATON_UNROLL
+  for (int i = 0; i < 16; ++i) scores[i / 4][i % 4] = scale.Of(scores[i / 4][i % 4]);
+  if (scale.capped()) {  // once for all, so that it costs the others no more than that
+    BATON_UNROLL
+    for (int i = 0; i < 16; ++i) scores[i / 4][i % 4] = scale.Capped(scores[i / 4][i % 4]);
+  }
+  float max[2] = {state->max[0], state->max[1]};
+  BATON_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int row = i / 2, key = tile + 8 * j + lane % 4 * 2 + i % 2;
+      const bool seen = key >= view.first[row] && key <= view.last[row];
+      if (!seen) {
+        scores[j][i] = -kInfinity;
+      }
+      max[row] = fmaxf(max[row], scores[j][i]);
+    }
+  }
+  float base[2], shrink[2];
+  BATON_UNROLL
+  for (int row = 0; row < 2; ++row) {
+    max[row] = fmaxf(max[row], ShuffleXor(max[row], 1));
+    max[row] = fmaxf(max[row], ShuffleXor(max[row], 2));
+    // A row that has seen nothing yet has weights of zero, not NaN.
+    base[row] = max[row] == -kInfinity ? 0.0f : max[row];
+    shrink[row] = Exp2(state->max[row] - base[row]);
+    state->max[row] = max[row];
+  }
+
+  uint32_t weights[2][4];  // of 16 keys each
+  BATON_UNROLL
+  for (int step = 0; step < 2; ++step) {
+    BATON_UNROLL
+    for (int part = 0; part < 4; ++part) {
+      const float* const score = scores[2 * step + part / 2] + part % 2 * 2;
+      weights[step][part] =
+          Pack<T>(Exp2(score[0] - base[part % 2]), Exp2(score[1] - base[part % 2]));
+    }
+  }
+
+  BATON_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    state->sum[i] *= shrink[i / 2];
+  }
+  constexpr uint32_t kColumnOfOnes[2] = {kOnes<T>, kOnes<T>};
+  BATON_UNROLL
+  for (int step = 0; step < 2; ++step) Mma<T>(state->sum, weights[step], kColumnOfOnes);
+
+  BATON_UNROLL
+  for (int n = 0; n < kHeadDim / 8; n += 2) {
+    BATON_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      state->values[n][i] *= shrink[i / 2];
+      state->values[n + 1][i] *= shrink[i / 2];
+    }
+    BATON_UNROLL
+    for (int step = 0; step < 2; ++step) {
+      uint32_t v[4];
+      LoadMatrix4Transposed(
+          v, &values[(16 * step + lane / 8 % 2 * 8 + lane % 8) * kPitch + 8 * n + lane / 16 * 8]);
+      Mma<T>(state->values[n], weights[step], v);
+      Mma<T>(state->values[n + 1], weights[step], v + 2);
+    }
+  }
+}
+
+// How a range's sums are added to those of the ranges before it: both are scaled to the larger
+// maximum. Starts from a sum of 0 and a maximum of -infinity; every range has a key.
+struct RangeMerge {
+  float keep, add;
+
+  BATON_DEVICE RangeMerge(float* max, float range_max) {
+    const float larger = fmaxf(*max, range_max);
+    keep = Exp2(*max - larger);
+    add = Exp2(range_max - larger);
+    *max = larger;
+  }
+  BATON_DEVICE float Of(float before, float range) const {
+    return Fma(range, add, Mul(before, keep));
+  }
+};
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

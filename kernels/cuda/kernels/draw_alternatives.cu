@@ -1,0 +1,93 @@
+#include "kernels/cuda/kernels/draw_locate.h"
+#include "kernels/cuda/kernels/draw_weight.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+namespace {
+
+constexpr uint64_t kNone = 0;  // no key is 0
+
+// By key, the lower index first among equals.
+BATON_DEVICE uint64_t Preference(uint32_t key, int index) {
+  return Joined(~static_cast<uint32_t>(index), key);
+}
+BATON_DEVICE uint32_t KeyOf(uint64_t preference) { return static_cast<uint32_t>(preference >> 32); }
+BATON_DEVICE int IndexOf(uint64_t preference) {
+  return static_cast<int>(~static_cast<uint32_t>(preference));
+}
+
+BATON_DEVICE uint64_t WarpMost(uint64_t value) {
+  BATON_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) {
+    const uint32_t low = ShuffleXor(static_cast<uint32_t>(value), mask);
+    const uint32_t high = ShuffleXor(static_cast<uint32_t>(value >> 32), mask);
+    value = Joined(low, high) > value ? Joined(low, high) : value;
+  }
+  return value;
+}
+
+}  // namespace
+
+// A block of threads takes a row, before it is edited. It finds the best token again and again: by
+// the best of each block of logits that is not taken yet, then in that block.
+BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
+  BATON_SHARED(uint64_t, sums, kMostWarps);
+  BATON_SHARED(uint64_t, most, kDrawThreads / 32);
+  BATON_SHARED(uint32_t, heads, (kMostDrawVocab + kDrawBlock - 1) / kDrawBlock);  // keys
+  const DrawMemory& memory = params.memory;
+  const int row = BlockX(), vocab = params.vocab;
+  const int blocks = params.blocks, chunks = params.chunks;
+  const DrawRow& ask = memory.rows[row];
+  if (ask.slot < 0 || !ask.logprobs) return;
+  const float largest =
+      RowLargest(memory.chunk_maxima[0] + static_cast<int64_t>(row) * chunks, chunks);
+  if (!(largest > -kInfiniteLogit && largest < kInfiniteLogit)) return;
+  const uint64_t* const chunk_sums = memory.chunk_sums + static_cast<int64_t>(row) * chunks;
+  const uint64_t sum = BlockTotal(
+      0, chunks, [&](int chunk) { return chunk_sums[chunk]; }, AsFetched(), sums);
+  if (ThreadIndex() == 0) {
+    memory.results[row].largest = largest;
+    memory.results[row].sum = sum;
+  }
+  const float* const logits = params.logits + static_cast<int64_t>(row) * vocab;
+  const float* const maxima = memory.block_maxima + static_cast<int64_t>(row) * blocks;
+  for (int block = ThreadIndex(); block < blocks; block += BlockThreads()) {
+    heads[block] = OrderKey(maxima[block]);
+  }
+  uint64_t last = ~uint64_t{0};
+  for (int i = 0; i < ask.alternatives && i < vocab; ++i) {
+    // Each thread looks at the blocks whose heads it wrote, or sees the others' since the barrier.
+    SyncThreads();
+    uint64_t best = kNone;
+    for (int block = ThreadIndex(); block < blocks; block += BlockThreads()) {
+      const uint64_t own = heads[block] == 0 ? kNone : Preference(heads[block], block);
+      best = own > best ? own : best;
+    }
+    best = WarpMost(best);
+    if (Lane() == 0) most[Warp()] = best;
+    SyncThreads();
+    for (int warp = 0; warp < BlockThreads() / 32; ++warp)
+      best = most[warp] > best ? most[warp] : best;
+    const int block = IndexOf(best);
+    // All warps find it, one of them writes.
+    uint64_t left[kDrawBlock / 32], next = kNone;
+    for (int j = 0; j < kDrawBlock / 32; ++j) {
+      const int token = block * kDrawBlock + j * 32 + Lane();
+      left[j] = token < vocab ? Preference(OrderKey(logits[token]), token) : kNone;
+      if (left[j] < last && left[j] > next) {
+        next = left[j];
+      }
+    }
+    last = WarpMost(next);
+    next = kNone;
+    for (int j = 0; j < kDrawBlock / 32; ++j) {
+      if (left[j] < last && left[j] > next) next = left[j];
+    }
+    next = WarpMost(next);
+    if (ThreadIndex() == 0) {
+      memory.alternatives[row * kMostAlternatives + i] = {IndexOf(last), LogitOfKey(KeyOf(last))};
+      heads[block] = KeyOf(next);
+    }
+  }
+}
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -1,0 +1,155 @@
+#pragma once
+
+// Where top_k and top_p cut a row. Included by kernels alone.
+
+#include "kernels/cuda/kernels/draw_locate.h"
+#include "kernels/cuda/kernels/draw_weight.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+
+// A row as draw_token's block sees it.
+struct DrawnRow {
+  Tempered tempered;
+  const float* logits;
+  const float* maxima;  // of blocks
+  int vocab, blocks, chunks;
+  // Shared memory of the block.
+  uint64_t* sums;    // [kMostWarps]
+  uint32_t* counts;  // [kDrawBins]
+  uint32_t* digits;  // [kDigits, kDrawBins]
+
+  // A logit; or -infinity where it is of a block whose largest has a key below this one.
+  BATON_DEVICE float Fetch(int token, uint32_t least_key) const {
+    return OrderKey(maxima[token / kDrawBlock]) >= least_key ? logits[token] : -kInfiniteLogit;
+  }
+  // 0 of what is cut or too light.
+  BATON_DEVICE uint64_t KeptWeight(int token, float logit, const Cut& cut, uint64_t least) const {
+    if (!cut.Keeps(OrderKey(logit), token)) return 0;
+    const uint64_t weight = tempered.Weight(logit);
+    return weight >= least ? weight : 0;
+  }
+};
+
+BATON_DEVICE Cut NoCut() { return {0, 0}; }  // all keys are more
+
+// The token of a bin at which those in it, in the order of preference, are more than `rest`: by how
+// many they are, or by their weights. Narrows an interval of keys to one, by histograms of its
+// parts, then takes equal ones by id. A pass reads the blocks of logits that reach into the
+// interval.
+BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_mass) {
+  const Tempered& tempered = row.tempered;
+  // The first key of a bin up to this one, and the last of one from this one on.
+  const uint32_t most = OrderKey(static_cast<float>(tempered.largest));
+  uint32_t low = OrderKey(-kInfiniteLogit), high = most;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (tempered.Bin(LogitOfKey(middle)) <= bin) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  high = low;
+  for (uint32_t last = most; high < last;) {
+    const uint32_t middle = last - (last - high) / 2;
+    if (tempered.Bin(LogitOfKey(middle)) >= bin) {
+      high = middle;
+    } else {
+      last = middle - 1;
+    }
+  }
+  while (true) {
+    int shift = 0;
+    while ((high - low) >> shift >= kDrawBins) ++shift;
+    // Who reads the histogram has done so.
+    SyncThreads();
+    for (int i = ThreadIndex(); i < kDrawBins; i += BlockThreads()) {
+      row.counts[i] = 0;
+      for (int d = 0; d < kDigits; ++d) row.digits[d * kDrawBins + i] = 0;
+    }
+    SyncThreads();
+    for (int base = ThreadIndex(); base < row.vocab; base += kFetches * BlockThreads()) {
+      float logits[kFetches];
+      BATON_UNROLL
+      for (int j = 0; j < kFetches; ++j) {
+        const int token = base + j * BlockThreads();
+        logits[j] = token < row.vocab ? row.Fetch(token, low) : -kInfiniteLogit;
+      }
+      BATON_UNROLL
+      for (int j = 0; j < kFetches; ++j) {
+        const uint32_t key = OrderKey(logits[j]);
+        if (key < low || key > high) continue;
+        const uint64_t weight = tempered.Weight(logits[j]);
+        if (weight == 0) continue;
+        const int part = static_cast<int>((high - key) >> shift);
+        if (by_mass) {
+          AddDigits(&row.digits[part], kDrawBins, weight);
+        } else {
+          AtomicAdd(&row.counts[part], 1u);
+        }
+      }
+    }
+    SyncThreads();
+    const Located located = Locate(
+        0, kDrawBins,
+        [&](int i) {
+          return by_mass ? SumOfDigits(&row.digits[i], kDrawBins)
+                         : static_cast<uint64_t>(row.counts[i]);
+        },
+        AsFetched(), [&](uint64_t) { return rest; }, row.sums);
+    rest = located.rest;
+    high -= static_cast<uint32_t>(located.index) << shift;
+    const uint32_t width = (1u << shift) - 1;
+    low = high - low > width ? high - width : low;
+    if (shift == 0) break;
+  }
+  const uint64_t weight = tempered.Weight(LogitOfKey(high));
+  const uint64_t nth = by_mass && weight > 0 ? rest / weight : rest;
+  const Located last = Locate(
+      0, row.vocab, [&](int token) { return row.Fetch(token, high); },
+      [&](int, float logit) { return static_cast<uint64_t>(OrderKey(logit) == high); },
+      [&](uint64_t) { return nth; }, row.sums);
+  return {high, last.index};
+}
+
+// MassOf of sampler.h.
+BATON_DEVICE uint64_t MassOf(double top_p, uint64_t sum) {
+  const double mass = Mul(top_p, static_cast<double>(sum));
+  uint64_t units = static_cast<uint64_t>(mass);
+  if (static_cast<double>(units) < mass) ++units;
+  if (units < 1) units = 1;
+  return units < sum ? units : sum;
+}
+
+// What top_k and then top_p leave, by the row's histogram.
+BATON_DEVICE Cut FindCut(const DrawnRow& row, const DrawRow& ask, const uint32_t* bin_counts,
+                         const uint64_t* bin_masses) {
+  const auto count = [&](int bin) { return static_cast<uint64_t>(bin_counts[bin]); };
+  const auto mass = [&](int bin) { return bin_masses[bin]; };
+  Cut cut = NoCut();
+  // Tokens without a weight may be among the k; they are not drawn.
+  if (ask.top_k > 0 &&
+      BlockTotal(0, kDrawBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
+    const uint64_t k = ask.top_k;
+    const Located located = Locate(
+        0, kDrawBins, count, AsFetched(), [&](uint64_t) { return k - 1; }, row.sums);
+    cut = CutInBin(row, located.index, located.rest, /*by_mass=*/false);
+  }
+  if (ask.top_p < 1) {
+    const Cut of_k = cut;
+    const uint64_t sum =
+        of_k.key == 0
+            ? BlockTotal(0, kDrawBins, mass, AsFetched(), row.sums)
+            : BlockTotal(
+                  0, row.vocab, [&](int token) { return row.Fetch(token, of_k.key); },
+                  [&](int token, float logit) { return row.KeptWeight(token, logit, of_k, 1); },
+                  row.sums);
+    const Located located = Locate(
+        0, kDrawBins, mass, AsFetched(), [&](uint64_t) { return MassOf(ask.top_p, sum) - 1; },
+        row.sums);
+    cut = CutInBin(row, located.index, located.rest, /*by_mass=*/true);
+  }
+  return cut;
+}
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

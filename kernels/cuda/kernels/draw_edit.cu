@@ -1,0 +1,40 @@
+#include "kernels/cuda/kernels/draw_weight.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+
+// A block takes a row. Reads its lists, and reads and writes 4 bytes for each of their tokens. A
+// list has a token once; another list may have it too, so there is a barrier between.
+BATON_KERNEL(draw_edit, DrawParams, kDrawThreads) {
+  const DrawMemory& memory = params.memory;
+  const int row = BlockX();
+  const DrawRow& ask = memory.rows[row];
+  if (ask.slot < 0 || !ask.edits) return;
+  float* const logits = params.logits + static_cast<int64_t>(row) * params.vocab;
+  DrawBias* const biases = memory.biases + static_cast<int64_t>(ask.slot) * memory.most_biases;
+  for (int i = ThreadIndex(); i < ask.biases; i += BlockThreads()) {
+    float& logit = logits[biases[i].token];
+    biases[i].given = logit;
+    logit += biases[i].bias;
+  }
+  SyncThreads();
+  if (ask.penalties) {
+    DrawHistory* const history =
+        memory.history + static_cast<int64_t>(ask.slot) * memory.most_history;
+    const int tokens = memory.history_tokens[ask.slot];
+    for (int i = ThreadIndex(); i < tokens; i += BlockThreads()) {
+      float& logit = logits[history[i].token];
+      history[i].given = logit;
+      const float repeated = logit > 0 ? logit / ask.repetition : Mul(logit, ask.repetition);
+      const int times = history[i].times;
+      logit = times == 0 ? repeated
+                         : repeated - Mul(ask.frequency, static_cast<float>(times)) - ask.presence;
+    }
+  }
+  SyncThreads();
+  const int32_t* const bans = memory.bans + static_cast<int64_t>(ask.slot) * memory.most_bans;
+  for (int i = ThreadIndex(); i < ask.bans; i += BlockThreads()) {
+    logits[bans[i]] = -kInfiniteLogit;
+  }
+}
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -1,0 +1,131 @@
+#include "kernels/cuda/kernels/draw_cut.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+namespace {
+
+// Which one of `sum` units a draw falls into, as in sampler.h.
+BATON_DEVICE uint64_t DrawnUnit(uint64_t uniform, uint64_t sum) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> 53);
+}
+
+BATON_DEVICE int Greedy(const DrawnRow& row) {
+  const float largest = static_cast<float>(row.tempered.largest);
+  const auto is_largest = [&](int, float logit) { return static_cast<uint64_t>(logit == largest); };
+  const auto none_before = [](uint64_t) { return uint64_t{0}; };
+  const int block =
+      Locate(
+          0, row.blocks, [&](int i) { return row.maxima[i]; }, is_largest, none_before, row.sums)
+          .index;
+  const int first = block * kDrawBlock;
+  return Locate(
+             first, first + kDrawBlock < row.vocab ? first + kDrawBlock : row.vocab,
+             [&](int token) { return row.logits[token]; }, is_largest, none_before, row.sums)
+      .index;
+}
+
+BATON_DEVICE int Draw(const DrawnRow& row, const DrawRow& ask, const DrawMemory& memory,
+                      int index) {
+  const auto unit = [&](uint64_t total) { return DrawnUnit(ask.uniform, total); };
+  int first = 0, end = row.vocab;
+  Cut cut = NoCut();
+  Located chunk = {};
+  if (HasHistogram(ask)) {
+    cut = FindCut(row, ask, memory.bin_counts + index * kDrawBins,
+                  memory.bin_masses + index * kDrawBins);
+  } else {
+    const int chunks = row.chunks;
+    const uint64_t* const sums = memory.chunk_sums + static_cast<int64_t>(index) * chunks;
+    chunk = Locate(
+        0, chunks, [&](int i) { return sums[i]; }, AsFetched(), unit, row.sums);
+    first = chunk.index * kDrawChunk;
+    end = first + kDrawChunk < end ? first + kDrawChunk : end;
+  }
+  return Locate(
+             first, end, [&](int token) { return row.Fetch(token, cut.key); },
+             [&](int token, float logit) {
+               return row.KeptWeight(token, logit, cut, ask.min_weight);
+             },
+             [&](uint64_t total) { return HasHistogram(ask) ? unit(total) : chunk.rest; }, row.sums)
+      .index;
+}
+
+}  // namespace
+
+// A block of threads takes a row. Without cuts it reads a chunk; with them the blocks of logits
+// that reach up to the cut, some times.
+BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
+  BATON_SHARED(uint64_t, sums, kMostWarps);
+  BATON_SHARED(uint32_t, counts, kDrawBins);
+  BATON_SHARED(uint32_t, digits, kDigits * kDrawBins);
+  BATON_SHARED(int32_t, found, 2);
+  const DrawMemory& memory = params.memory;
+  const int index = BlockX(), vocab = params.vocab, chunks = params.chunks;
+  const DrawRow& ask = memory.rows[index];
+  if (ask.slot < 0) return;
+  DrawResult& result = memory.results[index];
+  int status = kDrawn;
+  float largest = RowLargest(memory.chunk_maxima[0] + static_cast<int64_t>(index) * chunks, chunks);
+  if (largest == kInfiniteLogit) {
+    status = kUnsound;
+  } else if (largest == -kInfiniteLogit) {
+    status = kNothing;
+  } else if (ask.edits) {
+    largest = RowLargest(memory.chunk_maxima[1] + static_cast<int64_t>(index) * chunks, chunks);
+    if (largest == kInfiniteLogit) status = kUnsound;
+    if (largest == -kInfiniteLogit) status = kNothingLeft;
+  }
+  if (status != kDrawn) {
+    if (ThreadIndex() == 0) {
+      result.token = 0;
+      result.status = status;
+      params.tokens[index] = 0;
+    }
+    return;
+  }
+  const DrawnRow row = {
+      .tempered = {largest, ask.scale},
+      .logits = params.logits + static_cast<int64_t>(index) * vocab,
+      .maxima = memory.block_maxima + static_cast<int64_t>(index) * params.blocks,
+      .vocab = vocab,
+      .blocks = params.blocks,
+      .chunks = params.chunks,
+      .sums = sums,
+      .counts = counts,
+      .digits = digits,
+  };
+  const int token = ask.greedy ? Greedy(row) : Draw(row, ask, memory, index);
+
+  // Where the token stands in the slot's lists.
+  DrawBias* const biases = memory.biases + static_cast<int64_t>(ask.slot) * memory.most_biases;
+  DrawHistory* const history =
+      memory.history + static_cast<int64_t>(ask.slot) * memory.most_history;
+  const int tokens = ask.penalties ? memory.history_tokens[ask.slot] : 0;
+  if (ThreadIndex() < 2) found[ThreadIndex()] = -1;
+  SyncThreads();
+  for (int i = ThreadIndex(); i < tokens; i += BlockThreads()) {
+    if (history[i].token == token) found[0] = i;
+  }
+  for (int i = ThreadIndex(); i < ask.biases; i += BlockThreads()) {
+    if (biases[i].token == token) found[1] = i;
+  }
+  SyncThreads();
+  if (ThreadIndex() != 0) return;
+  params.tokens[index] = token;
+  result.token = token;
+  result.status = kDrawn;
+  // Bias came first, then penalties.
+  if (ask.logprobs) {
+    result.logit = found[1] >= 0   ? biases[found[1]].given
+                   : found[0] >= 0 ? history[found[0]].given
+                                   : row.logits[token];
+  }
+  if (!ask.penalties) return;
+  if (found[0] >= 0) {
+    history[found[0]].times += 1;
+  } else if (tokens < memory.most_history) {
+    history[tokens] = {token, 1, 0};
+    memory.history_tokens[ask.slot] = tokens + 1;
+  }
+}
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

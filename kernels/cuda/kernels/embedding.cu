@@ -1,0 +1,21 @@
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/cuda/kernels/octet.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+
+// A block takes a row, a thread an octet of it at a time. Moves 4 * hidden bytes a row.
+BATON_KERNEL(embedding, EmbeddingParams, 1024) {
+  const int row = BlockX();
+  const int follows = params.follows == nullptr ? -1 : params.follows[row];
+  const int64_t token = follows >= 0 ? params.drawn[follows] : params.tokens[row];
+  const Bf16* const from = static_cast<const Bf16*>(params.table) + token * params.hidden;
+  Bf16* const to = static_cast<Bf16*>(params.out) + row * params.out_stride;
+  for (int octet = ThreadIndex(); octet < Octets(params.hidden); octet += BlockThreads()) {
+    const int begin = octet * kOctet, count = params.hidden - begin;
+    float values[kOctet];
+    LoadOctet(from + begin, count, values);
+    StoreOctet(to + begin, count, values);
+  }
+}
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

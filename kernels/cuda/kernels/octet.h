@@ -1,0 +1,63 @@
+#pragma once
+
+// Eight neighbouring elements of a row: what one thread takes at a time, with 16-byte accesses
+// where the row is aligned. A row's last octet may be short. Included by kernels alone.
+
+#include "kernels/device/code/device_code.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+
+constexpr int kOctet = 8;
+
+BATON_DEVICE int Octets(int elements) { return (elements + kOctet - 1) / kOctet; }
+
+BATON_DEVICE void Put(Bf16* to, float value) { *to = ToBf16(value); }
+BATON_DEVICE void Put(Half* to, float value) { *to = ToHalf(value); }
+BATON_DEVICE void Put(float* to, float value) { *to = value; }
+
+template <typename T>
+BATON_DEVICE bool IsWholeVector(const T* at, int count) {
+  return count >= kOctet && reinterpret_cast<uintptr_t>(at) % sizeof(Vector16) == 0;
+}
+
+// The first `count` elements (or all eight), zeros for the others, whose memory is not read.
+template <typename T>
+BATON_DEVICE void LoadOctet(const T* from, int count, float out[kOctet]) {
+  constexpr int kVectors = kOctet * sizeof(T) / sizeof(Vector16);
+  if (IsWholeVector(from, count)) {
+    union {
+      Vector16 vectors[kVectors];
+      T elements[kOctet];
+    };
+    BATON_UNROLL
+    for (int i = 0; i < kVectors; ++i) vectors[i] = reinterpret_cast<const Vector16*>(from)[i];
+    BATON_UNROLL
+    for (int i = 0; i < kOctet; ++i) out[i] = ToFloat(elements[i]);
+  } else {
+    BATON_UNROLL
+    for (int i = 0; i < kOctet; ++i) out[i] = i < count ? ToFloat(from[i]) : 0.0f;
+  }
+}
+
+// The first `count`, rounded to T; what follows them stays.
+template <typename T>
+BATON_DEVICE void StoreOctet(T* to, int count, const float in[kOctet]) {
+  constexpr int kVectors = kOctet * sizeof(T) / sizeof(Vector16);
+  if (IsWholeVector(to, count)) {
+    union {
+      Vector16 vectors[kVectors];
+      T elements[kOctet];
+    };
+    BATON_UNROLL
+    for (int i = 0; i < kOctet; ++i) Put(&elements[i], in[i]);
+    BATON_UNROLL
+    for (int i = 0; i < kVectors; ++i) reinterpret_cast<Vector16*>(to)[i] = vectors[i];
+  } else {
+    BATON_UNROLL
+    for (int i = 0; i < kOctet; ++i) {
+      if (i < count) Put(&to[i], in[i]);
+    }
+  }
+}
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -1,0 +1,141 @@
+#include "kernels/cuda/kernels/attention_score.h"
+#include "kernels/cuda/kernels/kernels.h"
+#include "kernels/cuda/kernels/octet.h"
+#include "kernels/cuda/kernels/step_rows.h"
+
+namespace baton::BATON_DEVICE_NAMESPACE {
+
+namespace {
+
+constexpr int kTile = 32;  // keys; one for each lane
+
+static_assert(kMaxHeadDim <= kTile * kOctet, "a lane holds at most one octet of a head");
+
+// What one warp keeps in shared memory.
+struct WarpScratch {
+  float q[kMaxHeadDim];               // zeros up to a whole octet
+  float weights[2][kTile];            // of even and odd tiles' keys
+  float parts[kTile * (kOctet + 1)];  // each lane's sum of values; 9 apart, against conflicts
+};
+
+// q . k over head_dim elements; the same order for every alignment of k.
+template <typename T>
+BATON_DEVICE float Dot(const float* q, const T* k, int head_dim) {
+  float sums[kOctet] = {};
+  for (int begin = 0; begin < head_dim; begin += kOctet) {
+    float values[kOctet];
+    LoadOctet(k + begin, head_dim - begin, values);
+    BATON_UNROLL
+    for (int i = 0; i < kOctet; ++i) sums[i] += q[begin + i] * values[i];
+  }
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+// One warp's answer for one row and head. A lane scores one key of a tile; then lanes take octets
+// of the values, in as many groups of keys as there are lanes for, each group every so-manieth key.
+template <typename T>
+BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const RowPlace& place,
+                             int head, int kv_head, WarpScratch* scratch) {
+  const LayerPages& pages = params.pages;
+  const int head_dim = pages.head_dim, octets = Octets(head_dim), lane = Lane();
+  const int groups = 32 / octets, group = lane / octets, begin = lane % octets * kOctet;
+  const bool takes_values = group < groups;
+  const Bf16* const q = static_cast<const Bf16*>(params.q) + row * params.q_stride +
+                        static_cast<int64_t>(head) * head_dim;
+
+  // Nobody reads the q of the head before: its groups have been merged.
+  if (lane < octets) {
+    LoadOctet(q + lane * kOctet, head_dim - lane * kOctet, scratch->q + lane * kOctet);
+  }
+  SyncWarp();
+
+  const int32_t* const blocks = BlocksOf(params.step, place);
+  const int last = place.position;
+  const int first = params.window > 0 && last >= params.window ? last + 1 - params.window : 0;
+  const ScoreScale scale(params.scale, params.soft_cap);
+  float max = -kInfinity;  // of all scores so far, in powers of two
+  float sum = 0;           // of the weights of this lane's keys, by that maximum
+  float parts[kOctet] = {};
+  for (int tile = first / kTile * kTile; tile <= last; tile += kTile) {
+    const int key = tile + lane;
+    const bool seen = key >= first && key <= last;
+    float score = -kInfinity;
+    if (seen) {
+      score = scale.Of(
+          Dot(scratch->q, Slot<T>(pages, pages.key_offset, blocks, key, kv_head), head_dim));
+      if (scale.capped()) score = scale.Capped(score);
+    }
+    const float new_max = WarpMax(fmaxf(max, score));
+    const float shrink = Exp2(max - new_max);
+    const float weight = seen ? Exp2(score - new_max) : 0.0f;
+    max = new_max;
+    sum = sum * shrink + weight;
+    float* const weights = scratch->weights[tile / kTile % 2];
+    weights[lane] = weight;
+    // What was read from the other half has been read, too, before it is written again.
+    SyncWarp();
+    BATON_UNROLL
+    for (int i = 0; i < kOctet; ++i) {
+      parts[i] *= shrink;
+    }
+    if (takes_values) {
+      for (int other = group; other < kTile; other += groups) {
+        if (tile + other < first || tile + other > last) {
+          continue;
+        }
+        float values[kOctet];
+        LoadOctet(Slot<T>(pages, pages.value_offset, blocks, tile + other, kv_head) + begin,
+                  head_dim - begin, values);
+        BATON_UNROLL
+        for (int i = 0; i < kOctet; ++i) parts[i] += weights[other] * values[i];
+      }
+    }
+  }
+
+  const float whole = WarpSum(sum);
+  BATON_UNROLL
+  for (int i = 0; i < kOctet; ++i) scratch->parts[lane * (kOctet + 1) + i] = parts[i];
+  SyncWarp();
+  if (lane < octets) {
+    float out[kOctet] = {};
+    for (int other = 0; other < groups; ++other) {
+      BATON_UNROLL
+      for (int i = 0; i < kOctet; ++i) {
+        out[i] += scratch->parts[(other * octets + lane) * (kOctet + 1) + i];
+      }
+    }
+    BATON_UNROLL
+    for (int i = 0; i < kOctet; ++i) out[i] /= whole;
+    StoreOctet(static_cast<Bf16*>(params.out) + row * params.out_stride +
+                   static_cast<int64_t>(head) * head_dim + begin,
+               head_dim - begin, out);
+  }
+}
+
+}  // namespace
+
+// A block takes a row (x) and a KV head (y), a warp every so-manieth of the query heads that read
+// it. Each reads the row's keys and values, from the cache all but the first: head_dim times 2 and
+// the bytes of the pool's type a key. For correctness first: few rows fill few multiprocessors.
+BATON_KERNEL(paged_attention, PagedAttentionParams, kPagedAttentionWarps * 32) {
+  BATON_SHARED(WarpScratch, scratch, kPagedAttentionWarps);
+  const int row = BlockX(), kv_head = BlockY();
+  const RowPlace place = PlaceOf(params.step, row);
+  const int group = place.sequence < 0 ? 0 : params.heads / params.pages.kv_heads;
+  for (int i = Warp(); i < group; i += BlockThreads() / 32) {
+    const int head = kv_head * group + i;
+    switch (params.pages.type) {
+      case DType::kF32:
+        AttendHead<float>(params, row, place, head, kv_head, &scratch[Warp()]);
+        break;
+      case DType::kF16:
+        AttendHead<Half>(params, row, place, head, kv_head, &scratch[Warp()]);
+        break;
+      case DType::kBF16:
+        AttendHead<Bf16>(params, row, place, head, kv_head, &scratch[Warp()]);
+        break;
+    }
+  }
+}
+
+}  // namespace baton::BATON_DEVICE_NAMESPACE

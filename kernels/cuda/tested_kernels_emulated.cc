@@ -1,7 +1,0 @@
-#include "kernels/cuda/kernel_cases.h"
-
-namespace baton {
-
-absl::StatusOr<TestedKernels> OpenTestedKernels() { return TestedKernels{EmulatedKernels(), {}}; }
-
-}  // namespace baton

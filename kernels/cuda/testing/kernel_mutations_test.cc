@@ -1,0 +1,65 @@
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/testing/kernel_cases.h"
+#include "kernels/mutations/mutations.h"
+
+namespace baton {
+namespace {
+
+using mutations::Mutation;
+
+// The cases of kernels_test.cc fail for every mutation of the kernels.
+class KernelMutationsTest : public testing::Test {
+ protected:
+  // The case finds all mutations that it reaches, which are `count`. Change it when mutations are
+  // added; that it falls by itself shows that the case reaches less of the kernels than before.
+  static void ExpectAllCaught(const KernelCase& kernel_case, size_t count) {
+    const mutations::MutationReport report = mutations::TryMutations(
+        mutations::AllMutations(),
+        [&](uint64_t seed) {
+          return RunCases(kernel_case, {EmulatedKernels(), nullptr}, {.seed = seed});
+        },
+        /*seeds=*/2);
+    EXPECT_EQ(report.unmutated, absl::OkStatus());
+    EXPECT_THAT(report.missed, testing::IsEmpty());
+    EXPECT_EQ(report.caught.size(), count) << testing::PrintToString(report.caught);
+    caught_.insert(caught_.end(), report.caught.begin(), report.caught.end());
+  }
+
+  // No mutation of the list is one that no case reaches.
+  static void TearDownTestSuite() {
+    const testing::TestSuite& suite = *testing::UnitTest::GetInstance()->current_test_suite();
+    if (suite.test_to_run_count() < suite.total_test_count()) return;  // some are filtered out
+    EXPECT_THAT(mutations::Without(mutations::OfList(mutations::AllMutations(), "kernel_mutations"),
+                                   caught_),
+                testing::IsEmpty())
+        << "no case finds these";
+  }
+
+ private:
+  static inline std::vector<Mutation> caught_;  // by all cases so far
+};
+
+TEST_F(KernelMutationsTest, OfEmbeddingAreCaught) { ExpectAllCaught(EmbeddingCase(), 6); }
+TEST_F(KernelMutationsTest, OfGatherRowsAreCaught) { ExpectAllCaught(GatherRowsCase(), 3); }
+TEST_F(KernelMutationsTest, OfRmsNormAreCaught) { ExpectAllCaught(RmsNormCase(), 10); }
+TEST_F(KernelMutationsTest, OfBiasRowsAreCaught) { ExpectAllCaught(BiasRowsCase(), 3); }
+TEST_F(KernelMutationsTest, OfSiluMulAreCaught) { ExpectAllCaught(SiluMulCase(), 4); }
+TEST_F(KernelMutationsTest, OfRopeTableAreCaught) { ExpectAllCaught(RopeTableCase(), 5); }
+TEST_F(KernelMutationsTest, OfRopeWriteKvAreCaught) { ExpectAllCaught(RopeWriteKvCase(), 13); }
+TEST_F(KernelMutationsTest, OfPagedAttentionAreCaught) {
+  ExpectAllCaught(PagedAttentionCase(), 25);
+}
+TEST_F(KernelMutationsTest, OfAttentionPlanAreCaught) { ExpectAllCaught(AttentionPlanCase(), 8); }
+TEST_F(KernelMutationsTest, OfSplitAttentionAreCaught) {
+  ExpectAllCaught(SplitAttentionCase(), 54);
+}
+TEST_F(KernelMutationsTest, OfPrefillAttentionAreCaught) {
+  ExpectAllCaught(PrefillAttentionCase(), 48);
+}
+TEST_F(KernelMutationsTest, OfArgmaxAreCaught) { ExpectAllCaught(ArgmaxCase(), 5); }
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,45 @@
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/testing/kernel_cases.h"
+
+namespace baton {
+namespace {
+
+// The cases of kernels_test.cc, the same numbers, under the other kinds of schedules (run_grid.h):
+// a kernel that is right in one order of its warps, and with copies that land early, is right in
+// all.
+class KernelSchedulesTest : public testing::TestWithParam<KernelCase (*)()> {};
+
+TEST_P(KernelSchedulesTest, AreItsTwinUnderOthersToo) {
+  constexpr int kKinds = 6;  // of which each case's number chooses one there
+  // BATON_CASES above 10: so many, with other priorities.
+  const char* const cases = std::getenv("BATON_CASES");
+  int wanted = 0;
+  if (cases == nullptr || !absl::SimpleAtoi(cases, &wanted) || wanted <= 10) wanted = kKinds;
+  const TestedKernels tested = OpenTestedKernels().value();
+  for (int schedule = 1; schedule < wanted; ++schedule) {
+    simt::SimtOptions options;
+    options.seed = schedule;
+    EXPECT_EQ(RunCases(GetParam()(), tested, options), absl::OkStatus()) << options.seed;
+  }
+}
+
+TEST(KernelWorkTest, WarpsOfPrefillAttentionWithoutRowsComputeNothing) {
+  const TestedKernels tested = OpenTestedKernels().value();
+  const int64_t of_one_warp = MmasOfPrefillAttention(tested, 1);
+  ASSERT_GT(of_one_warp, 0);
+  EXPECT_EQ(MmasOfPrefillAttention(tested, 16), of_one_warp);
+  EXPECT_EQ(MmasOfPrefillAttention(tested, 17), 2 * of_one_warp);
+  EXPECT_EQ(MmasOfPrefillAttention(tested, 32), 2 * of_one_warp);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, KernelSchedulesTest,
+                         testing::Values(EmbeddingCase, GatherRowsCase, RmsNormCase, BiasRowsCase,
+                                         SiluMulCase, RopeTableCase, RopeWriteKvCase,
+                                         PagedAttentionCase, AttentionPlanCase, SplitAttentionCase,
+                                         PrefillAttentionCase, ArgmaxCase));
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,135 @@
+#include "kernels/device/cuda/cuda_products.h"
+
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace baton {
+namespace {
+
+// The largest power of two that a place in memory is a multiple of, as far as cuBLASLt cares.
+uint32_t Alignment(const void* at) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  return address % 16 == 0 ? 16 : 1u << std::countr_zero(address);
+}
+
+}  // namespace
+
+// cuBLASLt counts by columns: our rows are its columns, so it is asked for
+// out^T [n, rows] = weight [n, k] * in^T [k, rows].
+struct CudaProducts::Matmul {
+  absl::Status Init(const CublasLt& lt, const DenseProduct& p, int rows) {
+    const cudaDataType_t out_type = p.out_type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
+    const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
+    for (const cublasStatus_t status :
+         {lt.MatmulDescInit(&operation, sizeof(operation), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+          lt.MatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                    sizeof(transposed)),
+          lt.MatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof(plain)),
+          lt.MatrixLayoutInit(&weight, sizeof(weight), CUDA_R_16BF, p.k, p.n, p.k),
+          lt.MatrixLayoutInit(&in, sizeof(in), CUDA_R_16BF, p.k, rows, p.in_stride),
+          lt.MatrixLayoutInit(&out, sizeof(out), out_type, p.n, rows, p.out_stride)}) {
+      if (status != CUBLAS_STATUS_SUCCESS) return lt.Status(status, "cublasLt descriptor");
+    }
+    return absl::OkStatus();
+  }
+
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t weight, in, out;
+};
+
+absl::StatusOr<std::unique_ptr<CudaProducts>> CudaProducts::Create() {
+  ASSIGN_OR_RETURN(auto lt, CublasLt::Load());
+  std::unique_ptr<CudaProducts> products(new CudaProducts);
+  products->lt_ = std::move(lt);
+  return products;
+}
+
+CudaProducts::~CudaProducts() {
+  if (handle_ != nullptr) lt_->Destroy(handle_);
+}
+
+absl::Status CudaProducts::Begin() {
+  if (handle_ != nullptr) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  if (handle_ != nullptr) return absl::OkStatus();
+  cublasLtHandle_t handle = nullptr;
+  const absl::Status status = lt_->Status(lt_->Create(&handle), "cublasLtCreate");
+  if (status.ok()) handle_ = handle;
+  return status;
+}
+
+absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct& p, int rows) {
+  const uint32_t aligned[] = {Alignment(p.weight), Alignment(p.in), Alignment(p.out)};
+  const Key key = {rows,         p.n,        p.k,        p.in_stride, p.out_stride, p.out_type,
+                   p.accumulate, aligned[0], aligned[1], aligned[2],  p.algorithm};
+  MutexLock lock(&mutex_);
+  if (const auto it = algorithms_.find(key); it != algorithms_.end()) return it->second;
+  Matmul matmul;
+  RETURN_IF_ERROR(matmul.Init(*lt_, p, rows));
+  cublasLtMatmulPreferenceOpaque_t preference;
+  const size_t workspace = kWorkspaceBytes;
+  // Partial sums of a split product stay float: neither in out's type, nor in place.
+  const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    return lt_->MatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));
+  };
+  for (const cublasStatus_t status :
+       {lt_->MatmulPreferenceInit(&preference, sizeof(preference)),
+        set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace),
+        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction),
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]),
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]),
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]),
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2])}) {
+    if (status != CUBLAS_STATUS_SUCCESS) return lt_->Status(status, "cublasLt preference");
+  }
+  std::vector<cublasLtMatmulHeuristicResult_t> proposed(size_t{1} + p.algorithm);
+  int found = 0;
+  RETURN_IF_ERROR(lt_->Status(
+      lt_->MatmulAlgoGetHeuristic(handle_, &matmul.operation, &matmul.weight, &matmul.in,
+                                  &matmul.out, &matmul.out, &preference,
+                                  static_cast<int>(proposed.size()), proposed.data(), &found),
+      absl::StrCat("cublasLtMatmulAlgoGetHeuristic for [", rows, ", ", p.k, "] by [", p.n, ", ",
+                   p.k, "]")));
+  if (found <= p.algorithm && p.algorithm > 0) {
+    return absl::NotFoundError(absl::StrCat("cuBLASLt proposes ", found, " algorithms for [", rows,
+                                            ", ", p.k, "] by [", p.n, ", ", p.k, "]; number ",
+                                            p.algorithm, " was asked for, counted from 0"));
+  }
+  if (found == 0) {
+    return absl::InternalError(absl::StrCat("cuBLASLt knows no way to multiply [", rows, ", ", p.k,
+                                            "] by [", p.n, ", ", p.k, "]"));
+  }
+  return algorithms_[key] = proposed[p.algorithm].algo;
+}
+
+absl::Status CudaProducts::Run(const DenseProduct& p, void* workspace, cudaStream_t stream) {
+  RETURN_IF_ERROR(Begin());
+  const int bucket = static_cast<int>(std::bit_ceil(static_cast<unsigned>(p.rows)));
+  auto algorithm = Algorithm(p, bucket);
+  RETURN_IF_ERROR(algorithm.status());
+  Matmul matmul;
+  RETURN_IF_ERROR(matmul.Init(*lt_, p, p.rows));
+  if (p.rows != bucket) {
+    cublasLtMatmulHeuristicResult_t result;
+    const cublasStatus_t usable =
+        lt_->MatmulAlgoCheck(handle_, &matmul.operation, &matmul.weight, &matmul.in, &matmul.out,
+                             &matmul.out, &*algorithm, &result);
+    if (usable != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kWorkspaceBytes) {
+      algorithm = Algorithm(p, p.rows);
+      RETURN_IF_ERROR(algorithm.status());
+    }
+  }
+  const float alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
+  return lt_->Status(
+      lt_->Matmul(handle_, &matmul.operation, &alpha, p.weight, &matmul.weight, p.in, &matmul.in,
+                  &beta, p.out, &matmul.out, p.out, &matmul.out, &*algorithm, workspace,
+                  kWorkspaceBytes, stream),
+      absl::StrCat("cublasLtMatmul of [", p.rows, ", ", p.k, "] by [", p.n, ", ", p.k, "]"));
+}
+
+}  // namespace baton

@@ -1,0 +1,566 @@
+#include "kernels/device/cuda/cuda_runtime.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "kernels/device/cuda/cuda_device.h"
+#include "kernels/device/cuda/cuda_handle.h"
+#include "kernels/device/cuda/cuda_memory.h"
+#include "kernels/device/cuda/cuda_products.h"
+#include "kernels/device/cuda/cuda_status.h"
+#include "kernels/device/runtime/device_capture.h"
+#include "kernels/device/runtime/device_checks.h"
+#include "kernels/device/runtime/ipc_handle.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kSharedBytesWithoutAsking = 48 << 10;
+
+class CudaRuntime;
+
+struct CudaStream : DeviceStream {
+  CudaStream(CudaRuntime* runtime, cudaStream_t stream) : runtime(runtime), stream(stream) {}
+  ~CudaStream() override;
+
+  CudaRuntime* const runtime;
+  const cudaStream_t stream;
+  bool computes = false;                   // StreamKind::kCompute
+  std::byte* workspace = nullptr;          // for products, or null
+  std::shared_ptr<DeviceCapture> capture;  // null, or ended: work runs
+};
+
+struct CudaEvent : DeviceEvent {
+  CudaEvent(CudaRuntime* runtime, cudaEvent_t event) : runtime(runtime), event(event) {}
+  ~CudaEvent() override;
+
+  CudaRuntime* const runtime;
+  const cudaEvent_t event;
+  bool interprocess = false, imported = false;
+  bool recorded = false;                   // by this process
+  std::shared_ptr<DeviceCapture> capture;  // that it was last recorded in, or null
+};
+
+struct CudaGraph : DeviceGraph {
+  CudaGraph(CudaRuntime* runtime, cudaGraphExec_t graph) : runtime(runtime), graph(graph) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph); }
+
+  CudaRuntime* const runtime;
+  const cudaGraphExec_t graph;
+};
+
+class CudaRuntime : public DeviceRuntime {
+ public:
+  CudaRuntime(int device, const cudaDeviceProp& properties,
+              absl::StatusOr<std::unique_ptr<CudaProducts>> products)
+      : device_(device),
+        info_(CudaDeviceInfo(properties)),
+        products_(std::move(products)),
+        memory_(std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes)), &info_) {}
+
+  const DeviceInfo& info() const override { return info_; }
+
+  void OnFailure(std::function<void(const absl::Status&)> handler) override {
+    OnCudaFailure(std::move(handler));
+  }
+
+  std::string LinkTo(absl::string_view device) override {
+    if (device == info_.id) return "same";
+    return CudaLink(device_, device);
+  }
+
+  absl::StatusOr<size_t> FreeBytes() override {
+    Use();
+    // What products take has then been taken.
+    RETURN_IF_ERROR(BeginProducts());
+    return memory_.FreeBytes();
+  }
+
+  size_t AllocationBytes(size_t bytes, bool interprocess) const override {
+    return CudaMemory::AllocationBytes(bytes, interprocess);
+  }
+
+  absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess) override {
+    RETURN_IF_ERROR(CheckAllocation(bytes));
+    RETURN_IF_ERROR(RefuseInCapture("Allocate"));
+    Use();
+    return memory_.Allocate(bytes, interprocess);
+  }
+
+  void Free(std::byte* memory) override {
+    if (memory == nullptr || !RefuseInCapture("Free").ok()) return;
+    Use();
+    memory_.Free(memory);
+  }
+
+  absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) override {
+    RETURN_IF_ERROR(CheckAllocation(bytes));
+    RETURN_IF_ERROR(RefuseInCapture("AllocatePinned"));
+    Use();
+    return memory_.AllocatePinned(bytes);
+  }
+
+  void FreePinned(std::byte* memory) override {
+    if (memory == nullptr || !RefuseInCapture("FreePinned").ok()) return;
+    Use();
+    memory_.FreePinned(memory);
+  }
+
+  absl::Status PinHost(std::byte* memory, size_t bytes) override {
+    RETURN_IF_ERROR(CheckPin(memory, bytes));
+    RETURN_IF_ERROR(RefuseInCapture("PinHost"));
+    Use();
+    return memory_.PinHost(memory, bytes);
+  }
+
+  void UnpinHost(std::byte* memory) override {
+    if (memory == nullptr || !RefuseInCapture("UnpinHost").ok()) return;
+    Use();
+    memory_.UnpinHost(memory);
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(StreamKind kind) override {
+    RETURN_IF_ERROR(RefuseInCapture("CreateStream"));
+    Use();
+    int least = 0, greatest = 0;
+    absl::Status status = CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                     "cudaDeviceGetStreamPriorityRange");
+    RETURN_IF_ERROR(status);
+    cudaStream_t stream = nullptr;
+    const int priority = kind == StreamKind::kCompute ? greatest : least;
+    status = CudaStatus(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+                        "cudaStreamCreateWithPriority");
+    RETURN_IF_ERROR(status);
+    auto own = std::make_unique<CudaStream>(this, stream);
+    own->computes = kind == StreamKind::kCompute;
+    if (own->computes && products_.ok()) {
+      ASSIGN_OR_RETURN(auto workspace,
+                       memory_.Allocate(CudaProducts::kWorkspaceBytes, /*interprocess=*/false));
+      own->workspace = workspace;
+    }
+    return own;
+  }
+
+  void Destroy(CudaStream& stream) {
+    Use();
+    if (const auto capture = CaptureOf(stream); capture != nullptr) {
+      Spoil(*capture, "a stream of the capture was destroyed").IgnoreError();
+      if (capture->IsOrigin(&stream)) Abandon(*capture, stream);
+    }
+    cudaStreamSynchronize(stream.stream);  // what failed is told by whoever waits next
+    cudaStreamDestroy(stream.stream);
+    if (stream.workspace != nullptr) memory_.Free(stream.workspace);
+    cudaGetLastError();
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent(bool interprocess) override {
+    Use();
+    cudaEvent_t event = nullptr;
+    const unsigned flags =
+        cudaEventDisableTiming | (interprocess ? cudaEventInterprocess : cudaEventDefault);
+    RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags"));
+    auto own = std::make_unique<CudaEvent>(this, event);
+    own->interprocess = interprocess;
+    return own;
+  }
+
+  absl::Status Copy(void* to, const void* from, size_t bytes, DeviceStream& stream) override {
+    RETURN_IF_ERROR(CheckCopy(to, from, bytes));
+    auto own = Own(stream);
+    if (!own.ok() || bytes == 0) return own.status();
+    Use();
+    RETURN_IF_ERROR(RefusePlain("Copy", to, from, **own));
+    return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (*own)->stream),
+                      "cudaMemcpyAsync");
+  }
+
+  absl::Status CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                        size_t row_bytes, size_t rows, DeviceStream& stream) override {
+    absl::Status status = CheckCopyRows(to, to_pitch, from, from_pitch, row_bytes, rows);
+    RETURN_IF_ERROR(status);
+    auto own = Own(stream);
+    if (!own.ok() || row_bytes == 0 || rows == 0) return own.status();
+    Use();
+    if (status = RefusePlain("CopyRows", to, from, **own); !status.ok()) return status;
+    return CudaStatus(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows,
+                                        cudaMemcpyDefault, (*own)->stream),
+                      "cudaMemcpy2DAsync");
+  }
+
+  absl::Status Fill(void* to, uint8_t value, size_t bytes, DeviceStream& stream) override {
+    RETURN_IF_ERROR(CheckFill(to, bytes));
+    auto own = Own(stream);
+    if (!own.ok() || bytes == 0) return own.status();
+    Use();
+    return CudaStatus(cudaMemsetAsync(to, value, bytes, (*own)->stream), "cudaMemsetAsync");
+  }
+
+  using DeviceRuntime::Launch;
+  absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* params,
+                      DeviceStream& stream) override {
+    RETURN_IF_ERROR(CheckLaunch(kernel, shape, params, info_));
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    Use();
+    if (shape.shared_bytes > 0) {
+      RETURN_IF_ERROR(AllowShared(kernel, shape.shared_bytes));
+    }
+    void* arguments[] = {const_cast<void*>(params)};
+    const cudaError_t error =
+        cudaLaunchKernel(kernel.entry, dim3(shape.grid_x, shape.grid_y, shape.grid_z),
+                         dim3(shape.threads), arguments, shape.shared_bytes, own->stream);
+    const absl::Status status = CudaStatus(error, kernel.name);
+    if (error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
+        error == cudaErrorLaunchOutOfResources) {
+      return absl::InvalidArgumentError(absl::StrCat(status.message(), ", with ", shape.threads,
+                                                     " threads and ", shape.shared_bytes,
+                                                     " bytes of shared memory"));
+    }
+    return status;
+  }
+
+  absl::Status ProductStatus() override { return products_.status(); }
+
+  absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
+    RETURN_IF_ERROR(CheckProduct(product));
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    if (!own->computes) {
+      return absl::FailedPreconditionError("Product: the stream was made for copies");
+    }
+    RETURN_IF_ERROR(products_.status());
+    if (product.rows == 0) return absl::OkStatus();
+    Use();
+    const absl::Status status = (*products_)->Run(product, own->workspace, own->stream);
+    if (!status.ok() && CaptureOf(*own) == nullptr) HearWhy(own->stream);
+    return status;
+  }
+
+  absl::Status Record(DeviceEvent& event, DeviceStream& stream) override {
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    ASSIGN_OR_RETURN(auto own_event, Own(event));
+    CudaEvent& e = *own_event;
+    Use();
+    const auto capture = CaptureOf(*own);
+    if (capture != nullptr && e.interprocess) {
+      return Spoil(*capture, "Record: an interprocess event in a capture");
+    }
+    absl::Status status = CudaStatus(cudaEventRecord(e.event, own->stream), "cudaEventRecord");
+    RETURN_IF_ERROR(status);
+    e.recorded = true;
+    e.capture = capture;
+    return status;
+  }
+
+  absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) override {
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    ASSIGN_OR_RETURN(auto own_event, Own(event));
+    const CudaEvent& e = *own_event;
+    CudaStream& s = *own;
+    Use();
+    const auto capture = CaptureOf(s);
+    if (e.capture != nullptr) {  // was last recorded in one
+      if (e.capture->ended() || (capture != nullptr && capture != e.capture)) {
+        if (capture != nullptr)
+          Spoil(*capture, "WaitFor: an event of another capture").IgnoreError();
+        return Spoil(*e.capture, "WaitFor: the event was last recorded in another capture");
+      }
+      s.capture = e.capture;
+    } else if (!e.recorded && !e.interprocess) {
+      return absl::OkStatus();
+    } else if (capture != nullptr) {
+      return Spoil(*capture, "WaitFor: the event was recorded outside of the capture");
+    }
+    return CudaStatus(cudaStreamWaitEvent(s.stream, e.event, cudaEventWaitDefault),
+                      "cudaStreamWaitEvent");
+  }
+
+  absl::StatusOr<bool> Query(DeviceEvent& event) override {
+    ASSIGN_OR_RETURN(auto own, Own(event));
+    RETURN_IF_ERROR(CheckRecorded(*own, "Query"));
+    Use();
+    const cudaError_t error = cudaEventQuery(own->event);
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    if (error != cudaSuccess) return CudaStatus(error, "cudaEventQuery");
+    return true;
+  }
+
+  absl::Status Synchronize(DeviceEvent& event) override {
+    ASSIGN_OR_RETURN(auto own, Own(event));
+    RETURN_IF_ERROR(CheckRecorded(*own, "Synchronize"));
+    Use();
+    return CudaStatus(cudaEventSynchronize(own->event), "cudaEventSynchronize");
+  }
+
+  absl::Status Synchronize(DeviceStream& stream) override {
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    if (const auto capture = CaptureOf(*own); capture != nullptr) {
+      return Spoil(*capture, "Synchronize: the stream is being captured");
+    }
+    RETURN_IF_ERROR(RefuseInCapture("Synchronize"));
+    Use();
+    return CudaStatus(cudaStreamSynchronize(own->stream), "cudaStreamSynchronize");
+  }
+
+  absl::Status BeginCapture(DeviceStream& stream) override {
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    if (const auto capture = CaptureOf(*own); capture != nullptr) {
+      return Spoil(*capture, "BeginCapture: the stream is being captured already");
+    }
+    RETURN_IF_ERROR(RefuseInCapture("BeginCapture"));
+    Use();
+    RETURN_IF_ERROR(BeginProducts());
+    // Of this thread alone: another one may be polling events or freeing memory at any time, and
+    // must neither fail nor spoil the capture.
+    RETURN_IF_ERROR(
+        CudaStatus(cudaStreamBeginCapture(own->stream, cudaStreamCaptureModeThreadLocal),
+                   "cudaStreamBeginCapture"));
+    own->capture = std::make_shared<DeviceCapture>(own);
+    MutexLock lock(&mutex_);
+    captures_.Add(own->capture);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture(DeviceStream& stream) override {
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    const auto capture = CaptureOf(*own);
+    if (capture == nullptr) {
+      return absl::FailedPreconditionError("EndCapture: the stream is not being captured");
+    }
+    if (!capture->IsOrigin(own)) {
+      return Spoil(*capture, "EndCapture: the capture was begun on another stream");
+    }
+    if (!capture->IsOwn()) return Spoil(*capture, "EndCapture: another thread began the capture");
+    Use();
+    cudaGraph_t graph = nullptr;
+    const absl::Status ended =
+        CudaStatus(cudaStreamEndCapture(own->stream, &graph), "cudaStreamEndCapture");
+    absl::Status status = End(*capture);
+    if (status.ok()) status = ended;
+    cudaGraphExec_t runnable = nullptr;
+    if (status.ok()) {
+      status = CudaStatus(cudaGraphInstantiate(&runnable, graph, 0), "cudaGraphInstantiate");
+    }
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    // Now, not when it is replayed: then there may be no memory for it.
+    if (status.ok()) {
+      status = CudaStatus(cudaGraphUpload(runnable, own->stream), "cudaGraphUpload");
+      if (!status.ok()) cudaGraphExecDestroy(runnable);
+    }
+    RETURN_IF_ERROR(status);
+    return std::make_unique<CudaGraph>(this, runnable);
+  }
+
+  absl::Status Replay(DeviceGraph& graph, DeviceStream& stream) override {
+    ASSIGN_OR_RETURN(auto own, Own(stream));
+    auto& own_graph = static_cast<CudaGraph&>(graph);
+    if (own_graph.runtime != this) return OfAnother("graph");
+    if (const auto capture = CaptureOf(*own); capture != nullptr) {
+      return Spoil(*capture, "Replay: the stream is being captured");
+    }
+    RETURN_IF_ERROR(RefuseInCapture("Replay"));
+    Use();
+    return CudaStatus(cudaGraphLaunch(own_graph.graph, own->stream), "cudaGraphLaunch");
+  }
+
+  absl::StatusOr<std::string> ExportMemory(const std::byte* memory) override {
+    Use();
+    ASSIGN_OR_RETURN(const auto handle, memory_.ExportMemory(memory));
+    return SealHandle(kCudaMaker, IpcKind::kMemory, handle);
+  }
+
+  absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) override {
+    ASSIGN_OR_RETURN(auto own, Own(event));
+    if (!own->interprocess || own->imported) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("ExportEvent: the event ",
+                       own->imported ? "was imported" : "was not made an interprocess one"));
+    }
+    Use();
+    CudaEventHandle handle;
+    const absl::Status status =
+        CudaStatus(cudaIpcGetEventHandle(&handle.event, own->event), "cudaIpcGetEventHandle");
+    if (!status.ok()) return absl::FailedPreconditionError(status.message());
+    return SealHandle(kCudaMaker, IpcKind::kEvent, handle);
+  }
+
+  absl::StatusOr<std::byte*> ImportMemory(absl::string_view bytes) override {
+    ASSIGN_OR_RETURN(auto handle,
+                     OpenHandle<CudaMemoryHandle>(kCudaMaker, IpcKind::kMemory, bytes));
+    RETURN_IF_ERROR(RefuseInCapture("ImportMemory"));
+    Use();
+    return memory_.ImportMemory(handle);
+  }
+
+  void CloseMemory(std::byte* memory) override {
+    if (memory == nullptr || !RefuseInCapture("CloseMemory").ok()) return;
+    Use();
+    memory_.CloseMemory(memory);
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view bytes) override {
+    ASSIGN_OR_RETURN(auto handle, OpenHandle<CudaEventHandle>(kCudaMaker, IpcKind::kEvent, bytes));
+    Use();
+    cudaEvent_t event = nullptr;
+    const absl::Status status =
+        CudaStatus(cudaIpcOpenEventHandle(&event, handle.event), "cudaIpcOpenEventHandle");
+    if (!status.ok()) return absl::FailedPreconditionError(status.message());
+    auto own = std::make_unique<CudaEvent>(this, event);
+    own->interprocess = own->imported = true;
+    return own;
+  }
+
+  // CUDA's device of the calling thread is this one. Costs a look at a thread's variable.
+  void Use() const { cudaSetDevice(device_); }
+
+ private:
+  static absl::Status OfAnother(absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("this ", what, " is of another runtime"));
+  }
+  absl::StatusOr<CudaStream*> Own(DeviceStream& stream) {
+    auto& own = static_cast<CudaStream&>(stream);
+    if (own.runtime != this) return OfAnother("stream");
+    return &own;
+  }
+  absl::StatusOr<CudaEvent*> Own(DeviceEvent& event) {
+    auto& own = static_cast<CudaEvent&>(event);
+    if (own.runtime != this) return OfAnother("event");
+    return &own;
+  }
+
+  // Makes cuBLASLt ready, where there is one.
+  absl::Status BeginProducts() { return products_.ok() ? (*products_)->Begin() : absl::OkStatus(); }
+
+  // cuBLASLt does not say whether it was CUDA that failed, and OnFailure wants to know.
+  static void HearWhy(cudaStream_t stream) {
+    const cudaError_t error = cudaStreamQuery(stream);
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();
+    } else {
+      CudaStatus(error, "cudaStreamQuery").IgnoreError();
+    }
+  }
+
+  // That is being made, of the stream's work; or null.
+  static std::shared_ptr<DeviceCapture> CaptureOf(CudaStream& stream) {
+    if (stream.capture != nullptr && stream.capture->ended()) stream.capture = nullptr;
+    return stream.capture;
+  }
+
+  absl::Status Spoil(DeviceCapture& capture, absl::string_view why) {
+    MutexLock lock(&mutex_);
+    return capture.Spoil(why);
+  }
+
+  absl::Status End(DeviceCapture& capture) {
+    MutexLock lock(&mutex_);
+    captures_.Remove(capture);
+    return capture.End();
+  }
+
+  // The capture ends with no graph.
+  void Abandon(DeviceCapture& capture, CudaStream& stream) {
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(stream.stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    End(capture).IgnoreError();
+  }
+
+  // FailedPrecondition when the calling thread is capturing, which is then spoilt.
+  absl::Status RefuseInCapture(absl::string_view call) {
+    MutexLock lock(&mutex_);
+    return captures_.Refuse(call);
+  }
+
+  // Whether the calling thread is capturing.
+  bool Captures() {
+    MutexLock lock(&mutex_);
+    return captures_.OfThisThread() != nullptr;
+  }
+
+  // FailedPrecondition when nobody may now ask for the event.
+  absl::Status CheckRecorded(const CudaEvent& event, absl::string_view call) {
+    if (event.capture != nullptr) {
+      return Spoil(*event.capture,
+                   absl::StrCat(call, ": the event was last recorded in a capture"));
+    }
+    return RefuseInCapture(call);
+  }
+
+  // CUDA would take plain memory into a graph, and read it with every replay; and a thread that
+  // captures may not wait, which a copy to plain memory or within the host's does.
+  absl::Status RefusePlain(absl::string_view call, const void* to, const void* from,
+                           CudaStream& stream) {
+    const auto capture = CaptureOf(stream);
+    if (capture == nullptr && !Captures()) return absl::OkStatus();
+    cudaMemoryType types[2];
+    for (int i = 0; i < 2; ++i) {
+      cudaPointerAttributes about;
+      RETURN_IF_ERROR(CudaStatus(cudaPointerGetAttributes(&about, i == 0 ? to : from),
+                                 "cudaPointerGetAttributes"));
+      types[i] = about.type;
+    }
+    const auto plain = [&](int i) { return types[i] == cudaMemoryTypeUnregistered; };
+    if (capture != nullptr) {
+      if (!plain(0) && !plain(1)) return absl::OkStatus();
+      return Spoil(*capture, absl::StrCat(call, ": plain host memory in a capture"));
+    }
+    const bool within_host = types[0] != cudaMemoryTypeDevice && types[1] != cudaMemoryTypeDevice;
+    return plain(0) || within_host ? RefuseInCapture(call) : absl::OkStatus();
+  }
+
+  // Dynamic shared memory beyond what a kernel gets without asking, asked once for each size; and
+  // as much of a multiprocessor's memory for it as there can be, or fewer blocks run side by side.
+  absl::Status AllowShared(const Kernel& kernel, size_t bytes) {
+    MutexLock lock(&mutex_);
+    if (!shared_bytes_.contains(kernel.entry)) {
+      RETURN_IF_ERROR(CudaStatus(
+          cudaFuncSetAttribute(kernel.entry, cudaFuncAttributePreferredSharedMemoryCarveout,
+                               cudaSharedmemCarveoutMaxShared),
+          "cudaFuncSetAttribute"));
+      shared_bytes_[kernel.entry] = kSharedBytesWithoutAsking;
+    }
+    size_t& allowed = shared_bytes_[kernel.entry];
+    if (bytes <= allowed) return absl::OkStatus();
+    absl::Status status =
+        CudaStatus(cudaFuncSetAttribute(kernel.entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(bytes)),
+                   "cudaFuncSetAttribute");
+    if (status.ok()) allowed = bytes;
+    return status;
+  }
+
+  const int device_;
+  const DeviceInfo info_;
+  const absl::StatusOr<std::unique_ptr<CudaProducts>> products_;  // an error: no cuBLASLt
+  CudaMemory memory_;
+  Mutex mutex_;
+  std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // by kernel
+  OpenCaptures captures_ ABSL_GUARDED_BY(mutex_);
+};
+
+CudaStream::~CudaStream() { runtime->Destroy(*this); }
+
+CudaEvent::~CudaEvent() {
+  runtime->Use();
+  cudaEventDestroy(event);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime(int device) {
+  ASSIGN_OR_RETURN(const auto properties, FindCudaDevice(device));
+  return std::make_unique<CudaRuntime>(device, properties, CudaProducts::Create());
+}
+
+}  // namespace baton

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/mutex.h"
+#include "kernels/device/emulated/emulated_event.h"
+#include "kernels/device/emulated/emulated_graph.h"
+#include "kernels/device/emulated/emulated_memory.h"
+#include "kernels/device/emulated/emulated_recordings.h"
+#include "kernels/device/emulated/emulated_streams.h"
+#include "kernels/device/runtime/device_capture.h"
+#include "kernels/device/runtime/device_runtime.h"
+
+namespace baton {
+
+class EmulatedOrder;
+
+struct EmulatedStream : DeviceStream {
+  EmulatedStream(EmulatedOrder* order, StreamKind kind, std::shared_ptr<EmulatedQueue> queue)
+      : order(order), kind(kind), queue(std::move(queue)) {}
+  ~EmulatedStream() override;  // takes the mutex
+  StreamPoint End() const { return {queue, queue->end()}; }
+
+  EmulatedOrder* const order;
+  const StreamKind kind;
+  const std::shared_ptr<EmulatedQueue> queue;
+  std::shared_ptr<EmulatedCapture> capture;  // null, or ended: work runs
+};
+
+struct EmulatedEvent : DeviceEvent {
+  explicit EmulatedEvent(const EmulatedOrder* order) : order(order) {}
+
+  const EmulatedOrder* const order;
+  // What was recorded last: in a capture, or a point of a stream.
+  std::shared_ptr<EmulatedCapture> capture;
+  EmulatedCapture::Tails tails;
+  StreamPoint point;
+  // Interprocess: in place of all these.
+  std::shared_ptr<SharedEvent> shared;
+  bool imported = false;
+};
+
+struct EmulatedGraph : DeviceGraph {
+  EmulatedGraph(const EmulatedOrder* order, std::shared_ptr<const GraphNodes> nodes)
+      : order(order), nodes(std::move(nodes)) {}
+
+  const EmulatedOrder* const order;
+  const std::shared_ptr<const GraphNodes> nodes;
+  StreamPoint latest;  // replay
+};
+
+// Which work of an emulated device waits for which: what its streams, events, captures and graphs
+// are to one another. The calls are those of DeviceRuntime, for objects of this order; all under
+// `mutex`, which is let go as StreamScheduler says.
+class EmulatedOrder {
+ public:
+  // `mutex` and `memory` must outlive it. Destroyed without the mutex.
+  EmulatedOrder(uint64_t seed, Mutex* mutex, EmulatedMemory* memory)
+      : mutex_(mutex), scheduler_(seed, mutex, memory), recordings_(&scheduler_, mutex) {}
+
+  std::unique_ptr<EmulatedStream> CreateStream(StreamKind kind);
+  // Puts work on the stream, or into its capture.
+  absl::Status Put(EmulatedStream& stream, EmulatedWork work);
+
+  absl::Status Record(EmulatedEvent& event, EmulatedStream& stream);
+  absl::Status WaitFor(EmulatedEvent& event, EmulatedStream& stream);
+  absl::StatusOr<bool> Query(const EmulatedEvent& event);
+  absl::Status Synchronize(const EmulatedEvent& event);
+  absl::Status Synchronize(EmulatedStream& stream);
+
+  absl::Status BeginCapture(EmulatedStream& stream);
+  absl::StatusOr<std::unique_ptr<EmulatedGraph>> EndCapture(EmulatedStream& stream);
+  absl::Status Replay(EmulatedGraph& graph, EmulatedStream& stream);
+  // The capture that is being made of the stream's work, or null.
+  static std::shared_ptr<EmulatedCapture> CaptureOf(EmulatedStream& stream);
+  // FailedPrecondition when the calling thread is capturing, which is then spoilt.
+  absl::Status Refuse(absl::string_view call) const { return captures_.Refuse(call); }
+
+  // What runs it.
+  StreamScheduler& scheduler() { return scheduler_; }
+
+ private:
+  friend struct EmulatedStream;
+  void Destroy(EmulatedStream& stream);
+  static SharedPoint LatestOf(const EmulatedEvent& event);
+  StreamPoint PlaceOf(const EmulatedEvent& event, const SharedPoint& shared) const;
+  absl::StatusOr<std::shared_ptr<const GraphNodes>> End(EmulatedCapture& capture);
+  absl::Status CheckRecorded(const EmulatedEvent& event, absl::string_view call) const;
+
+  Mutex* const mutex_;
+  StreamScheduler scheduler_;
+  OpenRecordings recordings_;  // ends before what it serves
+  OpenCaptures captures_;
+};
+
+}  // namespace baton

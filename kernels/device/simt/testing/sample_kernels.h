@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device/runtime/kernel.h"
+
+namespace baton::emulated_kernels {
+
+// Kernels of the shapes that real ones have. The emulator's ways to find faults are measured by the
+// mutations of these kernels (sample_mutations.txt).
+
+// out[row] = in[row] / rms(in[row]), and the largest |out| of the row. A block per row.
+struct NormalizeParams {
+  const float* in = nullptr;  // [rows, columns]
+  float* out = nullptr;       // [rows, columns]
+  float* largest = nullptr;   // [rows]
+  int columns = 0;
+};
+extern const Kernel kNormalize;
+constexpr int kNormalizeThreads = 128;
+
+// out = a * b^T. A block of 128 threads takes 64 rows by 32 columns of out, 32 of k at a time in a
+// pipeline of 3 stages.
+struct TileProductParams {
+  const void* a = nullptr;  // [m, k] bf16
+  const void* b = nullptr;  // [n, k] bf16
+  float* out = nullptr;     // [m, n]
+  int m = 0, n = 0, k = 0;  // k is a multiple of 8
+};
+extern const Kernel kTileProduct;
+constexpr int kProductThreads = 128, kProductRows = 64, kProductColumns = 32;
+constexpr int kProductSharedBytes = 3 * (kProductRows + kProductColumns) * (32 + 8) * 2;
+
+// Attention of one query per head over keys and values in pages, in two kernels: blocks of 128
+// threads each take a run of a sequence's pages, then a warp per head merges what they found.
+struct SplitAttentionParams {
+  static constexpr int kHeadDim = 64, kPageTokens = 16;
+
+  const float* query = nullptr;  // [sequences, heads, 64]
+  const void* keys = nullptr;    // [pages, heads, 16, 64] bf16
+  const void* values = nullptr;  // as keys
+  const int* pages = nullptr;    // [sequences, most_pages] page ids in token order
+  const int* lengths = nullptr;  // [sequences] tokens, at least 1
+  float* partial = nullptr;      // [sequences, heads, splits, 66]: maximum, sum, output
+  float* out = nullptr;          // [sequences, heads, 64]
+  int heads = 0, most_pages = 0, splits = 0;
+};
+extern const Kernel kSplitAttention;  // grid: splits, heads, sequences
+extern const Kernel kMergeSplits;     // grid: heads, sequences; 32 threads
+
+}  // namespace baton::emulated_kernels

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <sys/socket.h>
+
+#include "kv_transfer/transport/byte_packer.h"
+
+namespace baton {
+
+// An IPv4 or IPv6 address with a port.
+class SocketAddress {
+ public:
+  // What bytes in a sockaddr say; of one of another family, nothing.
+  static std::optional<SocketAddress> From(const sockaddr_storage& address);
+  // Where a socket is bound, and what it is connected to.
+  static std::optional<SocketAddress> Of(int fd);
+  static std::optional<SocketAddress> PeerOf(int fd);
+  // What Pack wrote; nothing where it is no address.
+  static std::optional<SocketAddress> Unpack(ByteUnpacker* in);
+
+  // Appends kPackedBytes bytes.
+  void Pack(BytePacker* out) const;
+  static constexpr size_t kPackedBytes = 1 + 16 + 2;
+
+  // host:port, an IPv6 host in brackets.
+  std::string ToString() const;
+  int port() const;
+  SocketAddress WithPort(int port) const;
+  int family() const { return storage_.ss_family; }
+  bool is_loopback() const;
+  bool SameHost(const SocketAddress& other) const { return Host() == other.Host(); }
+
+  // For calls of the kernel.
+  const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const;
+
+ private:
+  SocketAddress() = default;
+  std::string Host() const;  // the bytes of the IP address
+
+  sockaddr_storage storage_{};
+};
+
+}  // namespace baton

@@ -1,0 +1,104 @@
+#include "kv_transfer/transport/ucx_address.h"
+
+#include <fstream>
+
+#include <sys/stat.h>
+
+#include "common/base/hash.h"
+#include "kv_transfer/transport/byte_packer.h"
+
+namespace baton {
+namespace {
+
+constexpr uint32_t kMagic = 0xBA70ACC6;  // with the version: one more for every other form
+constexpr size_t kMaxPlaces = 64;
+constexpr size_t kMaxWays = 16;
+
+uint64_t NamespaceOf(const char* file) {
+  struct stat about;
+  return stat(file, &about) == 0 ? about.st_ino : 0;
+}
+
+bool ShareMemory(const UcxAddress& a, const UcxAddress& b) {
+  return a.boot_id == b.boot_id && a.ipc_namespace == b.ipc_namespace &&
+         ((a.sysv && b.sysv) || (a.posix && b.posix && a.process_namespace == b.process_namespace));
+}
+
+}  // namespace
+
+void NameThisMachine(UcxAddress* address) {
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> address->boot_id;
+  address->ipc_namespace = NamespaceOf("/proc/self/ns/ipc");
+  address->process_namespace = NamespaceOf("/proc/self/ns/pid");
+  address->network_namespace = NamespaceOf("/proc/self/ns/net");
+}
+
+std::string PackUcxAddress(const UcxAddress& address) {
+  BytePacker out;
+  out.PutString(address.worker);
+  out.PutString(address.boot_id);
+  out.Put<uint64_t>(address.ipc_namespace);
+  out.Put<uint64_t>(address.process_namespace);
+  out.Put<uint64_t>(address.network_namespace);
+  out.Put<uint8_t>(address.sysv);
+  out.Put<uint8_t>(address.posix);
+  out.Put<uint64_t>(address.greeted_as);
+  out.Put<uint32_t>(address.tcp.size());
+  for (const TcpPlace& place : address.tcp) {
+    place.kv.Pack(&out);
+    place.greeter.Pack(&out);
+  }
+  const std::string body = out.Take();
+  BytePacker head;
+  head.Put<uint32_t>(kMagic);
+  head.Put<uint64_t>(Hash64(body));
+  return head.Take() + body;
+}
+
+absl::StatusOr<UcxAddress> UnpackUcxAddress(absl::string_view bytes) {
+  const absl::Status none = absl::InvalidArgumentError("not a UCX worker address");
+  ByteUnpacker in(bytes);
+  const uint32_t magic = in.Get<uint32_t>();
+  const uint64_t sum = in.Get<uint64_t>();
+  if (!in.ok() || magic != kMagic ||
+      sum != Hash64(bytes.substr(sizeof(uint32_t) + sizeof(uint64_t)))) {
+    return none;
+  }
+  UcxAddress address;
+  address.worker = std::string(in.GetString());
+  address.boot_id = std::string(in.GetString());
+  address.ipc_namespace = in.Get<uint64_t>();
+  address.process_namespace = in.Get<uint64_t>();
+  address.network_namespace = in.Get<uint64_t>();
+  address.sysv = in.Get<uint8_t>() != 0;
+  address.posix = in.Get<uint8_t>() != 0;
+  address.greeted_as = in.Get<uint64_t>();
+  const uint32_t places = in.Get<uint32_t>();
+  if (places > kMaxPlaces) return none;
+  for (uint32_t i = 0; i < places; ++i) {
+    const auto kv = SocketAddress::Unpack(&in);
+    const auto greeter = SocketAddress::Unpack(&in);
+    if (!kv || !greeter) return none;
+    address.tcp.push_back({*kv, *greeter});
+  }
+  if (!in.at_end()) return none;
+  return address;
+}
+
+std::vector<TcpWay> TcpWays(const UcxAddress& own, const UcxAddress& peer) {
+  std::vector<TcpWay> ways;
+  if (ShareMemory(own, peer)) return ways;
+  const bool one_network =
+      own.boot_id == peer.boot_id && own.network_namespace == peer.network_namespace;
+  for (const TcpPlace& here : own.tcp) {
+    for (const TcpPlace& there : peer.tcp) {
+      const bool reaches = here.kv.family() == there.kv.family() &&
+                           here.kv.is_loopback() == there.kv.is_loopback() &&
+                           (one_network || !here.kv.is_loopback());
+      if (reaches && ways.size() < kMaxWays) ways.push_back({here.kv, there});
+    }
+  }
+  return ways;
+}
+
+}  // namespace baton

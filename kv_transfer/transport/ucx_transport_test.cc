@@ -1,0 +1,221 @@
+#include "kv_transfer/transport/ucx_transport.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "kv_transfer/transport/ucx_address.h"
+
+namespace baton {
+namespace {
+
+#if !defined(__SANITIZE_THREAD__)
+TEST(UcxTransportTest, AFallFromSharedMemoryToTcpIsReported) {
+  setenv("UCX_MM_ERROR_HANDLING", "n", 1);
+  auto reader = CreateUcxTransport({.tls = "auto"}).value();
+  auto owner = CreateUcxTransport({.tls = "auto"}).value();
+  unsetenv("UCX_MM_ERROR_HANDLING");
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId peer = reader->Connect(owner->address()).value();
+  std::byte target[64];
+  bool done = false;
+  reader->Read({peer, theirs.key, 0, target, sizeof(target), [&](absl::Status status) {
+                  EXPECT_TRUE(status.ok()) << status;
+                  done = true;
+                }});
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (!done && absl::Now() < end) {
+    reader->Progress();
+    owner->Progress();
+  }
+  ASSERT_TRUE(done);
+  EXPECT_EQ(reader->Link(peer).value(), "tcp");
+}
+
+TEST(UcxTransportTest, TransportsThatAreNotThereAreAStatusInUcxsWords) {
+  const auto transport = CreateUcxTransport({.tls = "warp"});
+  ASSERT_FALSE(transport.ok());
+  EXPECT_TRUE(absl::StrContains(transport.status().message(), "warp")) << transport.status();
+  const auto nowhere = CreateUcxTransport({.tls = "tcp", .net_devices = "nowhere0"});
+  EXPECT_FALSE(nowhere.ok());
+}
+
+TEST(UcxTransportTest, SharedMemoryOfAnotherUserIsNamedAsThat) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  auto owner = CreateUcxTransport({.tls = "shm"}).value();
+  auto reader = CreateUcxTransport({.tls = "shm"}).value();
+  ASSERT_EQ(seteuid(65534), 0);  // gives up the right to open what belongs to others, too
+  const auto peer = reader->Connect(owner->address());
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_FALSE(peer.ok());
+  EXPECT_TRUE(absl::StrContains(peer.status().message(),
+                                "both workers to run as the same user: else give both "
+                                "--kv-transports=tcp"))
+      << peer.status();
+}
+
+// A socket that has the port on every address, or -1 where it is taken.
+int TakePort(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+TEST(UcxTransportTest, ItListensAtAPortOfTheRangeThatIsFree) {
+  // Seven ports in a row that are free, of which the first and the last will be taken. Two workers
+  // leave one of the others.
+  constexpr int kPorts = 7;
+  int first = 20000 + getpid() % 1000 * 8, ends[2] = {-1, -1};
+  for (;; first += kPorts) {
+    ASSERT_LT(first, 65000);
+    int taken[kPorts];
+    for (int i = 0; i < kPorts; ++i) taken[i] = TakePort(first + i);
+    const bool all = *std::min_element(taken, taken + kPorts) >= 0;
+    for (int i = 1; i < kPorts - 1; ++i) close(taken[i]);
+    ends[0] = taken[0];
+    ends[1] = taken[kPorts - 1];
+    if (all) break;
+    for (const int end : ends) close(end);
+  }
+  const int last = first + kPorts - 1;
+  const auto range = [](int from, int to) { return absl::StrCat(from, "-", to); };
+  const auto one = CreateUcxTransport({.tls = "tcp", .ports = range(first, last)});
+  ASSERT_TRUE(one.ok()) << one.status();
+  const auto two = CreateUcxTransport({.tls = "tcp", .ports = range(first, last)});
+  ASSERT_TRUE(two.ok()) << two.status();
+  int free = 0;
+  for (int port = first + 1; port < last; ++port) {
+    if (const int fd = TakePort(port); fd >= 0) {
+      ++free;
+      close(fd);
+    }
+  }
+  EXPECT_EQ(free, 1);
+  // Where there is none UCX would look for one without end.
+  const auto three = CreateUcxTransport({.tls = "tcp", .ports = range(first, last)});
+  EXPECT_FALSE(three.ok());
+  EXPECT_TRUE(absl::StrContains(
+      three.status().message(),
+      absl::StrCat("fewer than two ports of --kv-ports ", range(first, last), " are free")))
+      << three.status();
+  const auto needs_none = CreateUcxTransport({.tls = "shm", .ports = range(first, last)});
+  EXPECT_TRUE(needs_none.ok()) << needs_none.status();
+  for (const int end : ends) close(end);
+}
+
+TEST(UcxTransportTest, ARangeOfPortsIsTwoOfThemOrMore) {
+  for (const char* ports : {"50100", "50100-50100", "50101-50100", "0-5", "a-b", "50100-70000"}) {
+    const auto transport = CreateUcxTransport({.tls = "tcp", .ports = ports});
+    ASSERT_FALSE(transport.ok()) << ports;
+    EXPECT_TRUE(absl::StrContains(transport.status().message(),
+                                  absl::StrCat("--kv-ports is '", ports, "'; it takes FIRST-LAST")))
+        << transport.status();
+  }
+}
+
+// A port of this machine's loopback at which nothing listens.
+int ClosedPort() {
+  const int fd = TakePort(0);
+  const int port = SocketAddress::Of(fd)->port();
+  close(fd);
+  return port;
+}
+
+// What a read from a peer and a note to it come to, where the peer says that it is at `address`.
+void ExpectBothEndWith(absl::string_view words, const std::string& address, Transport* reader,
+                       Transport* owner) {
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId peer = reader->Connect(address).value();
+  std::byte target[64];
+  absl::Status read = absl::UnknownError("not done");
+  reader->Read({peer, theirs.key, 0, target, sizeof(target),
+                [&](absl::Status status) { read = std::move(status); }});
+  EXPECT_TRUE(reader->SendNote(peer, "waits").ok());
+  EXPECT_FALSE(reader->Link(peer).ok());
+  EXPECT_TRUE(reader->Reachable(peer).ok());
+  for (const absl::Time end = absl::Now() + absl::Seconds(20);
+       absl::IsUnknown(read) && absl::Now() < end;) {
+    reader->Progress();
+    owner->Progress();
+  }
+  EXPECT_EQ(read.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(read.message(), words)) << read;
+  EXPECT_EQ(reader->SendNote(peer, "too late"), read);
+  EXPECT_EQ(reader->Reachable(peer), read);
+  absl::Status second;
+  reader->Read({peer, theirs.key, 0, target, sizeof(target),
+                [&](absl::Status status) { second = std::move(status); }});
+  reader->Progress();
+  EXPECT_EQ(second, read);
+  reader->Disconnect(peer);
+}
+
+TEST(UcxTransportTest, APeerWhosePortIsClosedIsNotConnected) {
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  UcxAddress address = UnpackUcxAddress(owner->address()).value();
+  ASSERT_EQ(address.tcp.size(), 1);
+  address.tcp[0].kv = address.tcp[0].kv.WithPort(ClosedPort());
+  ExpectBothEndWith(absl::StrCat("can't connect to ", address.tcp[0].kv.ToString(),
+                                 ", where the other worker takes KV: Connection refused"),
+                    PackUcxAddress(address), reader.get(), owner.get());
+  // It is taken once the port is open.
+  const PeerId peer = reader->Connect(owner->address()).value();
+  std::string got;
+  owner->SetNoteHandler([&](absl::string_view note) { got = std::string(note); });
+  EXPECT_TRUE(reader->SendNote(peer, "first").ok());
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); got.empty() && absl::Now() < end;) {
+    reader->Progress();
+    owner->Progress();
+  }
+  EXPECT_EQ(got, "first");
+}
+
+TEST(UcxTransportTest, APeerThatTellsOfOneThatHasEndedIsNotConnected) {
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  UcxAddress address = UnpackUcxAddress(owner->address()).value();
+  ++address.greeted_as;
+  ExpectBothEndWith("another worker listens at", PackUcxAddress(address), reader.get(),
+                    owner.get());
+}
+
+TEST(UcxTransportTest, ReadsOfAPeerThatIsGreetedEndWithTheConnection) {
+  auto reader = CreateUcxTransport({.tls = "tcp"}).value();
+  auto owner = CreateUcxTransport({.tls = "tcp"}).value();
+  const TransportMemory theirs = owner->Allocate(4096).value();
+  const PeerId peer = reader->Connect(owner->address()).value();
+  std::byte target[64];
+  absl::Status read = absl::UnknownError("not done");
+  reader->Read({peer, theirs.key, 0, target, sizeof(target),
+                [&](absl::Status status) { read = std::move(status); }});
+  reader->Disconnect(peer);
+  EXPECT_EQ(read.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(UcxTransportTest, OurSignalsStayOurs) {
+  auto transport = CreateUcxTransport({.tls = "tcp"}).value();
+  for (const int signal : {SIGILL, SIGBUS, SIGFPE}) {
+    struct sigaction action {};
+    ASSERT_EQ(sigaction(signal, nullptr, &action), 0);
+#if !defined(__SANITIZE_ADDRESS__)
+    EXPECT_EQ(action.sa_handler, SIG_DFL) << signal;
+#endif
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ucp/api/ucp.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "kv_transfer/transport/socket_address.h"
+#include "kv_transfer/transport/transport.h"
+#include "kv_transfer/transport/ucx_transport.h"
+
+namespace baton {
+
+// UCX's context and worker of one transport: what it was started with, the memory that peers may
+// read, the notes that arrive, and the sleep until something happens. One thread but for Wake.
+class UcxWorker {
+ public:
+  // `note` is called from ucp_worker_progress with each note that a peer has sent.
+  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(
+      const UcxOptions& options, std::function<void(absl::string_view note)> note);
+  // Endpoints are closed. With TCP the worker itself stays to the end of the process, its sockets
+  // too: UCX 1.13 aborts in ucp_worker_destroy where an answer to a peer that went away while
+  // connecting is still queued.
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  static constexpr unsigned kNoteId = 0xBA;  // of active messages
+
+  const std::string& transports() const { return transports_; }
+  const std::string& net_devices() const { return net_devices_; }
+  ucp_worker_h handle() const { return worker_; }
+  // For peers' endpoints: UCX's own bytes.
+  const std::string& address() const { return address_; }
+  // Whether UCX has that one of its transports, such as sysv, here.
+  bool Has(absl::string_view transport) const;
+  // Where UCX takes connections, one place for each network interface; empty without TCP.
+  const std::vector<SocketAddress>& listens_at() const { return listens_at_; }
+
+  // See Transport.
+  absl::StatusOr<TransportMemory> Allocate(size_t bytes);
+  absl::StatusOr<TransportMemory> Register(std::byte* device_memory, size_t bytes);
+  // As ucp_get_nbx wants to be told of it.
+  ucs_memory_type_t TypeOf(const std::byte* memory) const;
+  // Until something may have happened, Wake was called, `also` is readable where it is a file
+  // descriptor, or `timeout` has passed. True when `also` is readable.
+  bool Wait(absl::Duration timeout, int also);
+  void Wake();
+
+ private:
+  explicit UcxWorker(const UcxOptions& options)
+      : transports_(options.tls), net_devices_(options.net_devices) {}
+  absl::Status Start(const UcxOptions& options);
+  absl::Status ReadAddress();
+  absl::StatusOr<std::string> KeyOf(ucp_mem_h memory, const std::byte* begin, size_t bytes);
+  static ucs_status_t OnNote(void* self, const void* header, size_t header_bytes, void* data,
+                             size_t bytes, const ucp_am_recv_param_t* param);
+
+  const std::string transports_;
+  const std::string net_devices_;
+  std::function<void(absl::string_view)> note_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int worker_fd_ = -1;
+  int wake_fd_ = -1;
+  std::string address_;
+  std::vector<std::string> has_;
+  std::vector<SocketAddress> listens_at_;
+  std::vector<ucp_mem_h> memory_;
+  std::vector<TransportMemory> on_device_;  // registered
+};
+
+}  // namespace baton

@@ -1,0 +1,94 @@
+#include "router/core/answer_so_far.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton {
+namespace {
+
+std::string Describe(const AnswerEnd& end) {
+  if (end.reason == v1::FINISH_REASON_LENGTH) return "LENGTH";
+  if (end.reason == v1::FINISH_REASON_STOP) {
+    return end.stop_token ? absl::StrCat("STOP by token ", *end.stop_token)
+                          : std::string("STOP without a stop token");
+  }
+  if (end.reason == v1::FINISH_REASON_UNSPECIFIED) return "no end";
+  return absl::StrCat("reason ", static_cast<int>(end.reason));
+}
+
+}  // namespace
+
+AnswerSoFar::AnswerSoFar(size_t prompt_tokens, const SamplingOptions& sampling,
+                         std::vector<std::string> stop, std::optional<TextDecoder> decoder,
+                         int vocab)
+    : prompt_tokens_(prompt_tokens),
+      min_tokens_(static_cast<size_t>(std::max(0, sampling.min_tokens))),
+      stop_tokens_(sampling.stop_tokens),
+      decoder_(std::move(decoder)),
+      vocab_(vocab),
+      matcher_(std::move(stop)) {}
+
+bool AnswerSoFar::IsStop(TokenId id) const {
+  return std::find(stop_tokens_.begin(), stop_tokens_.end(), id) != stop_tokens_.end();
+}
+
+AnswerSoFar::Took AnswerSoFar::Take(v1::Token token, int max_tokens) {
+  const size_t position = token.position();
+  if (token.token_id() < 0 || token.token_id() >= vocab_ || position < prompt_tokens_ ||
+      position > next_position()) {
+    return Took::kInvalid;
+  }
+  if (position < next_position()) {
+    return tokens_[position - prompt_tokens_] == token.token_id() ? Took::kKnown : Took::kDiverged;
+  }
+  const TokenId id = token.token_id();
+  const bool ends = IsStop(id);
+  if (Complete(max_tokens)) return Took::kPastEnd;
+  if (ends && tokens_.size() < min_tokens_) return Took::kTooEarly;
+  tokens_.push_back(id);
+  *pending_.add_tokens() = std::move(token);
+  // The text of a token that ends the answer is no part of it.
+  if (decoder_ && !ends) AddText(decoder_->next(id));
+  return stopped_ ? Took::kStopped : Took::kNew;
+}
+
+void AnswerSoFar::AddText(absl::string_view text) {
+  if (!stopped_) stopped_ = matcher_.Feed(text, pending_.mutable_text());
+}
+
+std::optional<AnswerEnd> AnswerSoFar::EndAfter(TokenId last, size_t tokens, int max_tokens) const {
+  if (IsStop(last)) return AnswerEnd{v1::FINISH_REASON_STOP, last, ""};
+  if (static_cast<int>(tokens) >= max_tokens) {
+    return AnswerEnd{v1::FINISH_REASON_LENGTH, std::nullopt, ""};
+  }
+  return std::nullopt;
+}
+
+std::optional<AnswerEnd> AnswerSoFar::Complete(int max_tokens) const {
+  if (tokens_.empty()) return std::nullopt;
+  if (stopped_) return AnswerEnd{v1::FINISH_REASON_STOP, std::nullopt, matcher_.matched()};
+  return EndAfter(tokens_.back(), tokens_.size(), max_tokens);
+}
+
+absl::Status AnswerSoFar::CheckEnd(const AnswerEnd& said, TokenId last, size_t tokens,
+                                   int max_tokens) const {
+  const AnswerEnd implied = EndAfter(last, tokens, max_tokens).value_or(AnswerEnd());
+  if (said.reason == implied.reason && said.stop_token == implied.stop_token) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat("it says ", Describe(said), " after ", tokens, " of ",
+                                          max_tokens, " tokens, the last of which is ", last,
+                                          "; that makes ", Describe(implied)));
+}
+
+void AnswerSoFar::Close() {
+  if (stopped_) return;
+  if (decoder_) AddText(decoder_->flush());
+  if (!stopped_) pending_.mutable_text()->append(matcher_.Flush());
+}
+
+v1::Delta AnswerSoFar::TakePending() { return std::exchange(pending_, v1::Delta()); }
+
+}  // namespace baton

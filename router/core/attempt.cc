@@ -1,0 +1,499 @@
+#include "router/core/attempt.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "router/core/clients.h"
+#include "router/core/membership.h"
+#include "router/core/request_queue.h"
+
+namespace baton {
+namespace {
+
+constexpr absl::Duration kFirstRoomPause = absl::Milliseconds(20);
+constexpr absl::Duration kLongestRoomPause = absl::Milliseconds(320);
+
+absl::Status WithContext(const absl::Status& status, absl::string_view context) {
+  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+}
+
+// Fills in what a prefill leg and a decode leg are told of the request: its tokens, with those of
+// the answer up to `generated`, and how to sample. A leg that computes the prompt scores it only if
+// some of it is not scored yet.
+template <class Proto>
+void Describe(const Request& request, size_t generated, bool computes_prompt, Proto* proto) {
+  const std::vector<TokenId>& answer = request.answer.tokens();
+  proto->set_request_id(request.checked.request_id);
+  auto* ids = proto->mutable_token_ids();
+  ids->Add(request.checked.prompt.begin(), request.checked.prompt.end());
+  ids->Add(answer.begin(), answer.begin() + static_cast<ptrdiff_t>(generated));
+  proto->set_original_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
+  *proto->mutable_sampling() = SamplingToProto(request.checked.sampling);
+  if (!computes_prompt || !request.awaits_scores()) {
+    proto->mutable_sampling()->clear_prompt_logprobs();
+  }
+  proto->set_answer_index(request.checked.sampling.answer_index);
+}
+
+Attempt::End EndsWith(AttemptEnd::Kind kind, absl::Status status) {
+  return std::make_unique<AttemptEnd>(AttemptEnd{.kind = kind, .status = std::move(status)});
+}
+Attempt::End Answered(AnswerEnd answer) {
+  Attempt::End end = EndsWith(AttemptEnd::Kind::kAnswered, absl::OkStatus());
+  end->answer = std::move(answer);
+  return end;
+}
+
+}  // namespace
+
+Attempt::Attempt(const AttemptTools& tools, Request* request, Worker& worker, bool colocated)
+    : core_(tools.core),
+      membership_(tools.membership),
+      workers_(membership_.workers()),
+      legs_(tools.legs),
+      clients_(tools.clients),
+      request_(*request),
+      colocated_(colocated),
+      base_(request->answer.tokens().size()),
+      prefill_worker_(colocated ? 0 : worker.name.key),
+      times_{.queued = request->queue.since, .colocated = colocated} {
+  RequestSummary& summary = request_.summary;
+  summary.prefill_address = worker.name.address;
+  const size_t tokens = request_.checked.prompt.size() + base_;
+  if (colocated) {
+    summary.link.clear();
+    summary.mode = v1::SERVING_MODE_COLOCATED;
+    ++core_.counters.colocated;
+    core_.actions.push_back(OpenDecode(worker, tokens));
+    return;
+  }
+  summary.mode = v1::SERVING_MODE_DISAGGREGATED;
+  request_.decode_attempts = 0;
+  prefill_leg_ = &legs_.Open(&request_, worker, /*prefill=*/true, tokens);
+  StartPrefill start{
+      .leg = prefill_leg_->key, .worker = worker.name, .deadline = request_.checked.deadline};
+  Describe(request_, base_, /*computes_prompt=*/true, &start.request);
+  start.request.set_attempt(request_.prefill_attempts++);
+  core_.actions.push_back(std::move(start));
+}
+
+StartDecode Attempt::OpenDecode(Worker& worker, uint64_t prompt_tokens) {
+  request_.summary.decode_address = worker.name.address;
+  decode_leg_ = &legs_.Open(&request_, worker, /*prefill=*/false, prompt_tokens);
+  StartDecode start{
+      .leg = decode_leg_->key, .worker = worker.name, .deadline = request_.checked.deadline};
+  Describe(request_, base_, /*computes_prompt=*/colocated_, &start.request);
+  start.request.set_attempt(request_.decode_attempts++);
+  return start;
+}
+
+Attempt::End Attempt::TryDecode() {
+  Worker* prefill = workers_.Find(prefill_worker_);
+  BATON_CHECK(prefill != nullptr && ticket_ && prefill_leg_ != nullptr)
+      << "request " << request_.key << " has no ticket to decode";
+  int partners = 0;
+  Worker* worker =
+      workers_.ChooseDecode(*prefill, membership_.NeedOf(request_, request_.avoid_decode),
+                            room_.refused_by, core_.now, &partners);
+  if (worker != nullptr) {
+    room_.partnerless_since.reset();
+    room_.retry = absl::InfiniteFuture();
+    request_.summary.link = WorkerTable::LinkName(*worker, prefill->name.epoch);
+    StartDecode start = OpenDecode(*worker, 0);
+    *start.request.mutable_ticket() = *ticket_;
+    core_.actions.push_back(std::move(start));
+    return nullptr;
+  }
+  if (!room_.since) {
+    room_.since = core_.now - request_.room_waited;
+    room_.pause = kFirstRoomPause;
+  }
+  if (partners > 0) {
+    room_.partnerless_since.reset();
+  } else if (!room_.partnerless_since) {
+    room_.partnerless_since = core_.now;
+  } else if (core_.now - *room_.partnerless_since >= core_.options.report_limit) {
+    // Another prefill worker may have a decode worker that can pull from it.
+    request_.avoid_prefill = prefill_worker_;
+    return Broken(absl::UnavailableError(
+        absl::StrCat("no decode worker can pull from ", request_.summary.prefill_address)));
+  }
+  legs_.WaitForRoom(&request_);
+  room_.refused_by.clear();
+  room_.retry = core_.now + room_.pause;
+  room_.pause = std::min(room_.pause * 2, kLongestRoomPause);
+  return nullptr;
+}
+
+Attempt::End Attempt::OnPrefill(v1::PrefillEvent event) {
+  Leg& leg = *prefill_leg_;
+  leg.heard = core_.now;
+  switch (event.event_case()) {
+    case v1::PrefillEvent::kTicket:
+      if (ticket_) return Lied(leg, "the prefill worker sent two tickets");
+      ticket_ = std::move(*event.mutable_ticket());
+      times_.begun = core_.now;
+      request_.queue.refused_since.reset();
+      return TryDecode();
+    case v1::PrefillEvent::kFirstToken:
+      return OnFirstToken(event.first_token());
+    case v1::PrefillEvent::kPromptTokens:
+      return OnPromptTokens(leg, std::move(*event.mutable_prompt_tokens()));
+    case v1::PrefillEvent::EVENT_NOT_SET:
+      break;
+  }
+  return Lied(leg, "the prefill worker sent an unknown event");
+}
+
+Attempt::End Attempt::OnDecode(v1::DecodeEvent event) {
+  Leg& leg = *decode_leg_;
+  leg.heard = core_.now;
+  if (!colocated_ && request_.awaits_scores() && !event.has_promised()) {
+    early_.push_back(std::move(event));
+    FlushClient();
+    return nullptr;
+  }
+  switch (event.event_case()) {
+    case v1::DecodeEvent::kPromised:
+      if (colocated_) OnBegun();
+      return OnPromised();
+    case v1::DecodeEvent::kPromptTokens:
+      if (colocated_) return OnPromptTokens(leg, std::move(*event.mutable_prompt_tokens()));
+      return Lied(leg, "the decode worker sent logprobs of a prompt that it did not compute");
+    case v1::DecodeEvent::kTokens:
+      if (colocated_ && !handed_over_) {
+        if (End end = OnFirstColocated()) return end;
+      }
+      if (End end = OnPromised()) return end;
+      return OnTokens(std::move(*event.mutable_tokens()));
+    case v1::DecodeEvent::kFinished:
+      return OnFinished(std::move(*event.mutable_finished()));
+    case v1::DecodeEvent::kOutgrown:
+      return OnOutgrown();
+    case v1::DecodeEvent::EVENT_NOT_SET:
+      break;
+  }
+  return Lied(leg, "the decode worker sent an unknown event");
+}
+
+// Logprobs that came in an earlier attempt are only checked for their place.
+Attempt::End Attempt::OnPromptTokens(Leg& leg, v1::PromptTokens tokens) {
+  const std::vector<TokenId>& prompt = request_.checked.prompt;
+  const bool wanted = request_.checked.sampling.prompt_logprobs.has_value();
+  for (v1::Token& token : *tokens.mutable_tokens()) {
+    const size_t position = scored_;
+    const bool fits = wanted && position < prompt.size() && token.position() == position &&
+                      token.token_id() == prompt[position] && token.has_logprob() == (position > 0);
+    if (!fits) {
+      return Lied(leg, "the logprob of token ", token.token_id(), " at position ", token.position(),
+                  " of the prompt is none that was asked for; ", position, " of ", prompt.size(),
+                  " had come");
+    }
+    ++scored_;
+    if (position < request_.prompt_scored) continue;
+    ++request_.prompt_scored;
+    request_.client.unsent_scores.push_back(std::move(token));
+  }
+  FlushClient();
+  if (request_.awaits_scores()) return nullptr;
+  for (v1::DecodeEvent& event : std::exchange(early_, {})) {
+    if (decode_leg_ == nullptr) return nullptr;
+    if (End end = OnDecode(std::move(event))) return end;
+  }
+  FlushClient();
+  return nullptr;
+}
+
+Attempt::End Attempt::CheckScored(Leg& leg) {
+  if (!request_.awaits_scores()) return nullptr;
+  return Lied(leg, "the ", leg.prefill ? "prefill" : "decode",
+              " worker sent the first token after the logprobs of ", request_.prompt_scored, " of ",
+              request_.checked.prompt.size(), " prompt tokens");
+}
+
+Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
+  Leg& leg = *prefill_leg_;
+  if (End end = CheckScored(leg)) return end;
+  if (times_.first_token) return Lied(leg, "the prefill worker sent two first tokens");
+  legs_.PromptDone(leg);
+  times_.first_token = core_.now;
+  v1::Timing& timing = request_.summary.timing;
+  timing.set_queue_us(timing.queue_us() + Micros(leg.started - times_.queued) + first.queue_us());
+  timing.set_prefill_us(timing.prefill_us() + first.prefill_us());
+  const size_t position = request_.checked.prompt.size() + base_;
+  if (first.token().position() != position) {
+    return Lied(leg, "the first token has position ", first.token().position(), ", not ", position);
+  }
+  AnswerEnd end{.reason = first.finish_reason()};
+  if (end.reason == v1::FINISH_REASON_STOP) end.stop_token = first.token().token_id();
+  if (const absl::Status status = request_.answer.CheckEnd(end, first.token().token_id(), base_ + 1,
+                                                           request_.checked.sampling.max_tokens);
+      !status.ok()) {
+    return LegFailed(leg, WithContext(status, "the first token"), false);
+  }
+  if (end.reason == v1::FINISH_REASON_UNSPECIFIED && !promised_) {
+    held_first_ = first.token();
+    return nullptr;
+  }
+  if (End taken = TakeToken(&leg, first.token())) return taken;
+  if (end.reason == v1::FINISH_REASON_UNSPECIFIED) {
+    FlushClient();
+    return nullptr;
+  }
+  // The answer ends here: no hand-over, and nothing to wait for.
+  if (base_ == 0) {
+    request_.summary.decode_address.clear();
+    request_.summary.link.clear();
+  }
+  return Answered(std::move(end));
+}
+
+void Attempt::OnBegun() {
+  if (times_.begun) return;
+  times_.begun = core_.now;
+  request_.queue.refused_since.reset();
+  AddQueueAndPrefill(&request_.summary.timing, core_.now - times_.queued, absl::ZeroDuration());
+}
+
+Attempt::End Attempt::OnFirstColocated() {
+  if (End end = CheckScored(*decode_leg_)) return end;
+  OnBegun();
+  legs_.PromptDone(*decode_leg_);
+  times_.first_token = core_.now;
+  AddQueueAndPrefill(&request_.summary.timing, absl::ZeroDuration(), core_.now - *times_.begun);
+  return nullptr;
+}
+
+Attempt::End Attempt::OnPromised() {
+  if (promised_) return nullptr;
+  promised_ = true;
+  room_ = {};
+  request_.room_waited = absl::ZeroDuration();
+  legs_.StopWaiting(&request_);
+  if (!held_first_) return nullptr;
+  v1::Token first = std::move(*held_first_);
+  held_first_.reset();
+  if (End end = TakeToken(prefill_leg_, std::move(first))) return end;
+  FlushClient();
+  return nullptr;
+}
+
+Attempt::End Attempt::OnTokens(v1::Tokens tokens) {
+  if (!handed_over_) {
+    handed_over_ = true;
+    times_.first_decode = core_.now;
+  }
+  for (v1::Token& token : *tokens.mutable_tokens()) {
+    if (End end = TakeToken(decode_leg_, std::move(token))) return end;
+  }
+  FlushClient();
+  return nullptr;
+}
+
+Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
+  AnswerEnd end{.reason = finished.reason()};
+  if (finished.has_stop_token_id()) end.stop_token = finished.stop_token_id();
+  const std::vector<TokenId>& tokens = request_.answer.tokens();
+  if (tokens.size() <= base_ || end.reason == v1::FINISH_REASON_UNSPECIFIED) {
+    return Lied(*decode_leg_, "the decode worker ended an answer without a token or reason");
+  }
+  if (absl::Status status = request_.answer.CheckEnd(end, tokens.back(), tokens.size(),
+                                                     request_.checked.sampling.max_tokens);
+      !status.ok()) {
+    return LegFailed(*decode_leg_, std::move(status), false);
+  }
+  finished_ = std::move(finished);
+  return Answered(std::move(end));
+}
+
+// Happens at most once per doubling of the sequence.
+Attempt::End Attempt::OnOutgrown() {
+  if (request_.answer.tokens().size() <= base_) {
+    return Lied(*decode_leg_, "the decode worker outgrew its KV without a token");
+  }
+  const size_t tokens = request_.checked.prompt.size() + request_.answer.tokens().size();
+  return EndsWith(AttemptEnd::Kind::kOutgrown,
+                  absl::FailedPreconditionError(
+                      absl::StrCat("KV of ", tokens, " tokens was to be computed anew")));
+}
+
+Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
+  const TokenId id = token.token_id();
+  const uint32_t position = token.position();
+  AnswerSoFar& answer = request_.answer;
+  RouterCounters& counters = core_.counters;
+  std::string why;
+  switch (answer.Take(std::move(token), request_.checked.sampling.max_tokens)) {
+    case AnswerSoFar::Took::kNew:
+      core_.metrics->generated_tokens.Add();
+      return nullptr;
+    case AnswerSoFar::Took::kKnown:
+      return nullptr;
+    case AnswerSoFar::Took::kStopped:
+      core_.metrics->generated_tokens.Add();
+      return Answered({v1::FINISH_REASON_STOP, std::nullopt, answer.matched_stop()});
+    case AnswerSoFar::Took::kDiverged:
+      ++counters.diverged;
+      ++counters.data_loss;
+      return EndsWith(
+          AttemptEnd::Kind::kFailed,
+          absl::DataLossError(absl::StrCat(
+              "position ", position, " was shown with token ",
+              answer.tokens()[position - request_.checked.prompt.size()],
+              " and came again with token ", id, " (prefill ", request_.summary.prefill_address,
+              ", decode ", request_.summary.decode_address, ")")));
+    case AnswerSoFar::Took::kPastEnd:
+      why = absl::StrCat("the answer was complete with ", answer.tokens().size(), " tokens");
+      break;
+    case AnswerSoFar::Took::kTooEarly:
+      why = absl::StrCat("it ends the answer, whose min_tokens is ",
+                         request_.checked.sampling.min_tokens);
+      break;
+    case AnswerSoFar::Took::kInvalid:
+      why = absl::StrCat("expected one below ", core_.options.vocab, " at position ",
+                         answer.next_position());
+      break;
+  }
+  absl::Status status = absl::DataLossError(absl::StrCat("token ", id, " at position ", position,
+                                                         " is none that can stand there; ", why));
+  if (leg == nullptr) return Broken(std::move(status));
+  return LegFailed(*leg, std::move(status), false);
+}
+
+Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
+  CloseLeg(leg, !ended);
+  if (status.code() == absl::StatusCode::kDataLoss) ++core_.counters.data_loss;
+  // The lease of the prefill leg has done its work: decode holds the KV, or says that it does not.
+  if (leg.prefill && handed_over_) return nullptr;
+  if (status.ok()) {
+    if (leg.prefill && decode_leg_ != nullptr && !request_.awaits_scores()) return nullptr;
+    status = absl::UnavailableError(leg.prefill ? "the stream ended before the hand-over"
+                                                : "the stream ended before the answer did");
+  }
+  const RequestSummary& summary = request_.summary;
+  status = WithContext(status, leg.prefill ? absl::StrCat("prefill on ", summary.prefill_address)
+                                           : absl::StrCat("decode on ", summary.decode_address));
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    return EndsWith(AttemptEnd::Kind::kFailed, std::move(status));
+  }
+  return leg.prefill ? PrefillFailed(leg.worker, std::move(status))
+                     : DecodeFailed(leg.worker, std::move(status));
+}
+
+Attempt::End Attempt::PrefillFailed(WorkerKey worker, absl::Status status) {
+  if (status.code() == absl::StatusCode::kResourceExhausted && !ticket_) {
+    ++core_.counters.prefill_refused;
+    return Refused(worker, std::move(status));
+  }
+  request_.avoid_prefill = worker;
+  return Broken(std::move(status));
+}
+
+Attempt::End Attempt::DecodeFailed(WorkerKey worker, absl::Status status) {
+  const bool full = status.code() == absl::StatusCode::kResourceExhausted;
+  if (full && colocated_ && !promised_) {
+    ++core_.counters.decode_refused;
+    return Refused(worker, std::move(status));
+  }
+  if (full && !handed_over_ && prefill_leg_ != nullptr) {
+    ++core_.counters.decode_refused;
+    promised_ = false;
+    room_.refused_by.push_back(worker);
+    return TryDecode();
+  }
+  request_.avoid_decode = worker;
+  request_.avoid_prefill = prefill_worker_;
+  return Broken(std::move(status), /*lost_decode=*/true);
+}
+
+Attempt::End Attempt::Refused(WorkerKey worker, absl::Status status) {
+  if (Worker* full = workers_.Find(worker)) {
+    full->full_until = core_.now + kFullPause;
+  }
+  return EndsWith(AttemptEnd::Kind::kRefused, std::move(status));
+}
+
+Attempt::End Attempt::Broken(absl::Status status, bool lost_decode) const {
+  absl::string_view phase = ticket_ ? "prefill" : "queue";
+  if (lost_decode || times_.first_token) phase = "pull";
+  if (colocated_) phase = promised_ ? "prefill" : "queue";
+  if (handed_over_) phase = "decode";
+  End end = EndsWith(AttemptEnd::Kind::kBroken, std::move(status));
+  end->phase = phase;
+  return end;
+}
+
+Attempt::End Attempt::CheckTimers() {
+  const RouterCoreOptions& options = core_.options;
+  for (Leg* leg : {prefill_leg_, decode_leg_}) {
+    if (leg == nullptr || leg->request == nullptr || leg->paused) continue;
+    const Worker* worker = workers_.Find(leg->worker);
+    if (core_.now < leg->heard + options.stall_limit ||
+        (worker != nullptr && !workers_.Stale(*worker, core_.now))) {
+      continue;
+    }
+    if (End end = LegFailed(*leg,
+                            absl::UnavailableError(absl::StrCat(
+                                "worker ", worker == nullptr ? "" : worker->name.address,
+                                " was silent for ", absl::FormatDuration(core_.now - leg->heard))),
+                            false)) {
+      return end;
+    }
+  }
+  if (room_.since && core_.now >= *room_.since + options.room_wait) {
+    return EndsWith(AttemptEnd::Kind::kFailed,
+                    absl::ResourceExhaustedError(absl::StrCat(
+                        "no decode worker had room for ", membership_.NeedOf(request_).tokens,
+                        " tokens in ", absl::FormatDuration(core_.now - *room_.since))));
+  }
+  if (!room_.since || core_.now < room_.retry) return nullptr;
+  room_.retry = absl::InfiniteFuture();
+  return TryDecode();
+}
+
+absl::Time Attempt::WakeAt() const {
+  const RouterCoreOptions& options = core_.options;
+  absl::Time wake = absl::InfiniteFuture();
+  if (room_.since) wake = std::min(room_.retry, *room_.since + options.room_wait);
+  for (const Leg* leg : {prefill_leg_, decode_leg_}) {
+    if (leg == nullptr || leg->paused) continue;
+    absl::Time check = leg->heard + options.stall_limit;
+    if (const Worker* worker = workers_.Find(leg->worker)) {
+      check = std::max(check, worker->reported + options.report_limit + absl::Nanoseconds(1));
+    }
+    wake = std::min(wake, check);
+  }
+  return wake;
+}
+
+void Attempt::FlushClient() {
+  const bool full = clients_.Flush(request_);
+  const bool pause = full || !early_.empty();
+  if (decode_leg_ == nullptr || decode_leg_->paused == pause) return;
+  decode_leg_->paused = pause;
+  decode_leg_->heard = core_.now;
+  if (pause) {
+    core_.actions.push_back(PauseLeg{decode_leg_->key});
+  } else {
+    core_.actions.push_back(ResumeLeg{decode_leg_->key});
+  }
+}
+
+void Attempt::CloseLeg(Leg& leg, bool cancel) {
+  (leg.prefill ? prefill_leg_ : decode_leg_) = nullptr;
+  if (!leg.prefill) early_.clear();
+  legs_.Close(leg, cancel);
+}
+
+void Attempt::Close() {
+  for (Leg* leg : {prefill_leg_, decode_leg_}) {
+    if (leg != nullptr) CloseLeg(*leg, true);
+  }
+  legs_.StopWaiting(&request_);
+  if (room_.since) request_.room_waited = core_.now - *room_.since;
+  room_.since.reset();
+}
+
+}  // namespace baton

@@ -1,0 +1,292 @@
+#include "router/core/clients.h"
+
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "router/core/attempt.h"
+
+namespace baton {
+namespace {
+
+absl::string_view ModeName(v1::ServingMode mode) {
+  return mode == v1::SERVING_MODE_COLOCATED       ? "colocated"
+         : mode == v1::SERVING_MODE_DISAGGREGATED ? "disaggregated"
+                                                  : "none";
+}
+
+void LogFinished(const Request& request, const absl::Status& status,
+                 const v1::SloVerdict* verdict) {
+  if (!LogEnabled(Severity::kInfo)) return;
+  const RequestSummary& summary = request.summary;
+  const v1::Timing& timing = summary.timing;
+  const bool missed = verdict != nullptr && !verdict->met();
+  Log(Severity::kInfo, "request_finished",
+      {{kRequestId, request.checked.request_id},
+       {"answer", request.checked.sampling.answer_index},
+       {"code", absl::StatusCodeToString(status.code())},
+       {"because", status.message()},
+       {"mode", ModeName(summary.mode)},
+       {"prompt_tokens", request.checked.prompt.size()},
+       {"generated_tokens", request.answer.tokens().size()},
+       {"ttft_us", timing.ttft_us()},
+       {"total_us", Micros(*request.client.ended_at - request.checked.arrival)},
+       {"queue_us", timing.queue_us()},
+       {"prefill_us", timing.prefill_us()},
+       {"handover_hidden_us", timing.handover_hidden_us()},
+       {"handover_exposed_us", timing.handover_exposed_us()},
+       {"decode_wait_us", timing.decode_wait_us()},
+       {"decode_us", timing.decode_us()},
+       {"slo", verdict == nullptr ? "none"
+               : missed           ? "missed"
+                                  : "met"},
+       {"lost_to", missed ? SloPhaseName(verdict->lost_to()) : "nothing"},
+       {"migrations", summary.migrations},
+       {"prefill_worker", summary.prefill_address},
+       {"decode_worker", summary.decode_address},
+       {"link", summary.link}});
+}
+
+}  // namespace
+
+void Clients::Open(RequestKey client, int answers) {
+  BATON_CHECK(client != 0 && client >> Request::kClientBits == 0 && clients_.count(client) == 0)
+      << "request key " << client;
+  clients_[client].answers = answers;
+}
+
+Request& Clients::Add(RequestKey client, int index, CheckedRequest checked) {
+  BATON_CHECK(!checked.prompt.empty()) << "an empty prompt";
+  const RouterCoreOptions& options = core_->options;
+  checked.sampling.answer_index = static_cast<uint32_t>(index);
+  if (checked.mode == v1::SERVING_MODE_UNSPECIFIED) checked.mode = options.mode;
+  // The request of the first answer asks for room for all answers, and it alone has the prompt
+  // scored.
+  if (index > 0) {
+    checked.answers = 1;
+    checked.sampling.prompt_logprobs.reset();
+  }
+  std::optional<TextDecoder> decoder;
+  if (options.new_decoder) decoder = options.new_decoder();
+  AnswerSoFar answer(checked.prompt.size(), checked.sampling, checked.stop, std::move(decoder),
+                     options.vocab);
+  const RequestKey key = Request::KeyOf(client, index);
+  Request& request =
+      requests_.try_emplace(key, key, std::move(checked), std::move(answer)).first->second;
+  clients_.at(client).requests.push_back(&request);
+  request.queue.since = request.checked.arrival;
+  request.asked_max_tokens = request.checked.sampling.max_tokens;
+  return request;
+}
+
+void Clients::Remove(RequestKey client) {
+  for (Request* request : RequestsOf(client)) {
+    core_->timers.Set(*request, absl::InfiniteFuture());
+    if (request->identity) {
+      const auto bound = bound_.find(*request->identity);
+      if (--bound->second == 0) bound_.erase(bound);
+    }
+    requests_.erase(request->key);
+  }
+  clients_.erase(client);
+}
+
+std::vector<Request*> Clients::RequestsOf(RequestKey client) const {
+  const auto found = clients_.find(client);
+  return found == clients_.end() ? std::vector<Request*>() : found->second.requests;
+}
+
+void Clients::Bind(Request& request, const ModelIdentity& identity) {
+  if (!request.identity) {
+    for (Request* one : RequestsOf(request.client_key())) {
+      one->identity = identity;
+      ++bound_[identity];
+    }
+  }
+  BATON_CHECK(request.identity == identity)
+      << "request " << request.key << " began with " << request.identity->ToString()
+      << " and was given to a worker with " << identity.ToString();
+}
+
+std::set<ModelIdentity> Clients::bound() const {
+  std::set<ModelIdentity> identities;
+  for (const auto& [identity, requests] : bound_) identities.insert(identity);
+  return identities;
+}
+
+void Clients::Accept(Request& request) {
+  core_->metrics->prompt_tokens.Add(request.checked.prompt.size());
+  if (request.checked.sampling.answer_index > 0) return;
+  v1::GenerateEvent event;
+  event.mutable_accepted()->set_request_id(request.checked.request_id);
+  event.mutable_accepted()->set_model(core_->options.model_name);
+  event.mutable_accepted()->set_prompt_tokens(static_cast<uint32_t>(request.checked.prompt.size()));
+  Send(request, std::move(event));
+}
+
+void Clients::Send(Request& request, v1::GenerateEvent event) {
+  request.client.writable = false;
+  const uint32_t index = request.checked.sampling.answer_index;
+  if (event.has_delta()) event.mutable_delta()->set_index(index);
+  if (event.has_finished()) event.mutable_finished()->set_index(index);
+  if (event.has_summary()) event.mutable_summary()->set_index(index);
+  core_->actions.push_back(SendToClient{request.client_key(), std::move(event)});
+}
+
+// Sends as many logprobs of the prompt as one message should hold.
+void Clients::SendScores(Request& request) {
+  constexpr int kAtOnce = 512;
+  std::deque<v1::Token>& unsent = request.client.unsent_scores;
+  v1::GenerateEvent event;
+  auto* tokens = event.mutable_prompt_logprobs()->mutable_tokens();
+  while (!unsent.empty() && tokens->size() < kAtOnce) {
+    *tokens->Add() = std::move(unsent.front());
+    unsent.pop_front();
+  }
+  Send(request, std::move(event));
+}
+
+void Clients::SendTokens(Request& request) {
+  v1::GenerateEvent event;
+  *event.mutable_delta() = request.answer.TakePending();
+  Send(request, std::move(event));
+}
+
+size_t Clients::WaitingTokens(const Request& request) {
+  return request.answer.pending_tokens() + request.client.unsent_scores.size();
+}
+
+void Clients::ShowFirst(Request& request, const AttemptTimes& attempt) {
+  const absl::Time arrival = request.checked.arrival;
+  if (!request.summary.ShowFirst(attempt, arrival, core_->now)) return;
+  ServedOf(request).ttft.Observe(core_->now - arrival);
+}
+
+bool Clients::Flush(Request& request) {
+  ClientStream& client = request.client;
+  if (request.finished()) return false;
+  if (client.writable && !client.unsent_scores.empty()) {
+    SendScores(request);
+    client.slow_since.reset();  // the client reads
+  } else if (client.writable && request.answer.has_pending()) {
+    if (request.answer.pending_tokens() > 0) {
+      ShowFirst(request, request.attempt ? request.attempt->times() : AttemptTimes());
+    }
+    SendTokens(request);
+  }
+  const bool full =
+      WaitingTokens(request) >= static_cast<size_t>(core_->options.client_buffer_tokens);
+  if (full && !client.slow_since) client.slow_since = core_->now;
+  if (!full) client.slow_since.reset();
+  return full;
+}
+
+void Clients::Answer(Request& request, const AnswerEnd& end) {
+  request.answer.Close();
+  AnswerEnd how = end;
+  if (!request.answer.matched_stop().empty()) {
+    // Close() may have completed it, with the last half of a character.
+    how = {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()};
+  }
+  RequestSummary& summary = request.summary;
+  if (request.attempt) {
+    summary.AddComplete(request.attempt->times(), request.attempt->finished(), core_->now);
+  }
+  // Everything that waits is sent now. For each full buffer of it the client gets the time that a
+  // slow client may take.
+  const RouterCoreOptions& options = core_->options;
+  const size_t buffers = WaitingTokens(request) / static_cast<size_t>(options.client_buffer_tokens);
+  const absl::Duration leave_limit =
+      options.slow_client_limit * (1 + static_cast<int64_t>(buffers));
+  while (!request.client.unsent_scores.empty()) SendScores(request);
+  if (request.answer.has_pending()) {
+    ShowFirst(request, AttemptTimes());  // the attempt's times are in the summary already
+    SendTokens(request);
+  }
+  const size_t prompt = request.checked.prompt.size(), tokens = request.answer.tokens().size();
+  summary.timing.set_total_us(Micros(core_->now - request.checked.arrival));
+  ServedOf(request).Finished(summary.timing, tokens);
+  core_->metrics->prompt_lengths.Observe(static_cast<double>(prompt));
+  core_->metrics->answer_lengths.Observe(static_cast<double>(tokens));
+
+  v1::GenerateEvent event;
+  event.mutable_finished()->set_reason(how.reason);
+  event.mutable_finished()->set_matched_stop(how.matched_stop);
+  if (how.stop_token) event.mutable_finished()->set_stop_token_id(*how.stop_token);
+  Send(request, std::move(event));
+
+  v1::GenerateEvent last;
+  v1::Summary& said = *last.mutable_summary();
+  said.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(prompt));
+  said.mutable_usage()->set_completion_tokens(static_cast<uint32_t>(tokens));
+  said.set_seed(request.checked.sampling.seed);
+  *said.mutable_timing() = summary.timing;
+  said.set_prefill_worker(summary.prefill_address);
+  said.set_decode_worker(summary.decode_address);
+  said.set_link(summary.link);
+  said.set_mode(summary.mode);
+  said.set_migrations(static_cast<uint32_t>(summary.migrations));
+  std::optional<v1::SloVerdict> verdict;
+  if (request.checked.slo.any()) {
+    verdict = JudgeSlo(request.checked.slo, summary.at_first_token, summary.timing, tokens);
+    core_->metrics->Judged(*verdict, tokens);
+    *said.mutable_slo() = *verdict;
+  }
+  Client& client = ClientOf(request);
+  client.completion_tokens += tokens;
+  if (client.done + 1 == client.answers) {
+    *said.mutable_total() = said.usage();
+    said.mutable_total()->set_completion_tokens(static_cast<uint32_t>(client.completion_tokens));
+  }
+  Send(request, std::move(last));
+  ++core_->counters.finished_ok;
+  End(request, leave_limit, absl::OkStatus(), verdict ? &*verdict : nullptr);
+}
+
+void Clients::Fail(Request& request, const absl::Status& status) {
+  ++core_->counters.finished_error;
+  if (request.checked.slo.any()) {
+    core_->metrics->Failed(status, request.answer.tokens().size());
+  }
+  End(request, core_->options.slow_client_limit, status, nullptr);
+}
+
+void Clients::End(Request& request, absl::Duration leave_limit, const absl::Status& status,
+                  const v1::SloVerdict* verdict) {
+  request.client.ended_at = core_->now;
+  request.client.leave_limit = leave_limit;
+  LogFinished(request, status, verdict);
+  Client& client = ClientOf(request);
+  if (client.status) return;
+  if (status.ok() && ++client.done < client.answers) return;
+  client.status = status;
+  if (!status.ok() && client.answers > 1) {
+    failed_.push_back({request.client_key(), status.code()});
+    const int never_added = client.answers - static_cast<int>(client.requests.size());
+    if (request.checked.slo.any()) core_->metrics->Failed(status, 0, never_added);
+  }
+  ServedOf(request).Ended(status);
+  core_->actions.push_back(FinishClient{request.client_key(), status});
+}
+
+void Clients::Abort(Request& request) {
+  request.client.aborted = true;
+  Client& client = ClientOf(request);
+  if (!client.status || std::exchange(client.aborted, true)) return;
+  core_->actions.push_back(AbortClient{request.client_key()});
+}
+
+bool Clients::Failed(RequestKey client) const {
+  const std::optional<absl::Status>& status = clients_.at(client).status;
+  return status && !status->ok();
+}
+
+RequestMetrics::Served& Clients::ServedOf(const Request& request) {
+  const v1::ServingMode mode = request.summary.mode == v1::SERVING_MODE_UNSPECIFIED
+                                   ? request.checked.mode
+                                   : request.summary.mode;
+  return mode == v1::SERVING_MODE_COLOCATED ? core_->metrics->colocated
+                                            : core_->metrics->disaggregated;
+}
+
+}  // namespace baton

@@ -1,0 +1,105 @@
+#include "router/core/legs.h"
+
+#include <algorithm>
+
+#include "router/core/attempt.h"
+#include "router/core/membership.h"
+#include "router/core/request_queue.h"
+
+namespace baton {
+
+Leg& Legs::Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens) {
+  const LegKey key = next_key_++;
+  Leg& leg = legs_[key];
+  leg = {.key = key,
+         .request = request,
+         .worker = worker.name.key,
+         .prefill = prefill,
+         .started = core_->now,
+         .heard = core_->now,
+         .prompt_tokens = prompt_tokens};
+  ++worker.legs;
+  if (!prefill) worker.new_blocks += worker.BlocksFor(membership_->NeedOf(*request).tokens);
+  if (prompt_tokens > 0) ++worker.prompts;
+  worker.prompt_tokens += prompt_tokens;
+  return leg;
+}
+
+void Legs::PromptDone(Leg& leg) {
+  if (Worker* worker = membership_->workers().Find(leg.worker);
+      worker != nullptr && leg.prompt_tokens > 0) {
+    --worker->prompts;
+    worker->prompt_tokens -= leg.prompt_tokens;
+    queue_->LookAgain();
+  }
+  leg.prompt_tokens = 0;
+}
+
+void Legs::Close(Leg& leg, bool cancel) {
+  leg.request = nullptr;
+  PromptDone(leg);
+  if (Worker* worker = membership_->workers().Find(leg.worker)) {
+    --worker->legs;
+    if (worker->legs == 0 && worker->attach == 0) membership_->ForgetAt(core_->now);
+  }
+  queue_->LookAgain();
+  if (cancel) core_->actions.push_back(CancelLeg{leg.key});
+  if (!leg.prefill) RoomFreed();
+}
+
+Leg* Legs::Find(LegKey key) {
+  const auto found = legs_.find(key);
+  return found == legs_.end() ? nullptr : &found->second;
+}
+
+std::vector<LegKey> Legs::ListeningTo(const std::vector<WorkerKey>& workers) const {
+  std::vector<LegKey> keys;
+  for (const auto& [key, leg] : legs_) {
+    if (leg.request != nullptr &&
+        std::find(workers.begin(), workers.end(), leg.worker) != workers.end()) {
+      keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
+void Legs::Excuse(absl::Duration by) {
+  for (auto& [key, leg] : legs_) leg.heard = std::min(core_->now, leg.heard + by);
+}
+
+void Legs::WaitForRoom(Request* request) { waiting_[request->key] = request; }
+
+void Legs::StopWaiting(Request* request) {
+  if (waiting_.erase(request->key) == 0) return;
+  queue_->LookAgain();
+  RoomFreed();  // where one found room, the next may
+}
+
+void Legs::RoomFreed() {
+  for (const auto& [key, request] : waiting_) {
+    if (!request->attempt->waits_for_room()) continue;
+    request->attempt->OnRoomFreed();
+    core_->timers.Update(*request);
+    return;
+  }
+}
+
+std::set<WorkerKey> Legs::Awaited() const {
+  std::map<WorkerKey, Need> least;  // by prefill worker
+  for (const auto& [key, request] : waiting_) {
+    const Need need = membership_->NeedOf(*request);
+    const auto [found, added] = least.try_emplace(request->attempt->prefill_worker(), need);
+    if (!added && need.tokens < found->second.tokens) found->second = need;
+  }
+  std::set<WorkerKey> awaited;
+  for (const auto& [key, need] : least) {
+    const Worker* prefill = membership_->workers().Find(key);
+    if (prefill == nullptr) continue;
+    for (const Worker* decode : membership_->workers().PartnersFor(*prefill, need, core_->now)) {
+      awaited.insert(decode->name.key);
+    }
+  }
+  return awaited;
+}
+
+}  // namespace baton

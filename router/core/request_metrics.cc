@@ -1,0 +1,123 @@
+#include "router/core/request_metrics.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
+
+namespace baton {
+namespace {
+
+double Seconds(uint64_t microseconds) { return 1e-6 * static_cast<double>(microseconds); }
+
+}  // namespace
+
+std::string SloPhaseName(v1::SloPhase phase) {
+  if (phase == v1::SLO_PHASE_UNSPECIFIED) return "failed";
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::SloPhase_Name(phase), "SLO_PHASE_"));
+}
+
+double TpotSeconds(const v1::Timing& timing, size_t tokens) {
+  if (tokens < 2 || timing.total_us() < timing.ttft_us()) return 0;
+  return Seconds(timing.total_us() - timing.ttft_us()) / static_cast<double>(tokens - 1);
+}
+
+void RequestMetrics::Served::Ended(const absl::Status& status) {
+  ended[std::clamp(static_cast<int>(status.code()), 0, kCodes - 1)].Add();
+}
+
+void RequestMetrics::Served::Finished(const v1::Timing& timing, size_t tokens) {
+  if (tokens > 1) tpot.Observe(TpotSeconds(timing, tokens));
+  duration.Observe(Seconds(timing.total_us()));
+  size_t phase = 0;
+  for (const uint64_t us :
+       {timing.queue_us(), timing.prefill_us(), timing.handover_hidden_us(),
+        timing.handover_exposed_us(), timing.decode_wait_us(), timing.decode_us()}) {
+    phases[phase++].Observe(Seconds(us));
+  }
+}
+
+void RequestMetrics::Judged(const v1::SloVerdict& verdict, size_t tokens) {
+  (verdict.met() ? slo_met : slo_missed).Add();
+  (verdict.met() ? slo_met_tokens : slo_missed_tokens).Add(tokens);
+  if (!verdict.met()) slo_lost[verdict.lost_to()].Add();
+}
+
+void RequestMetrics::Failed(const absl::Status& status, size_t tokens, int answers) {
+  if (status.code() == absl::StatusCode::kCancelled) return;
+  slo_missed.Add(answers);
+  slo_missed_tokens.Add(tokens);
+  slo_lost[0].Add(answers);
+}
+
+void RequestMetrics::AddTo(MetricRegistry* registry) const {
+  for (const auto& [mode, served] :
+       {std::pair{"disaggregated", &disaggregated}, std::pair{"colocated", &colocated}}) {
+    for (int code = 0; code < kCodes; ++code) {
+      registry->AddCounter(
+          "baton_router_requests_total", "Generate calls that have ended, by gRPC status.",
+          {{"mode", mode}, {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}},
+          &served->ended[code]);
+    }
+    registry->AddHistogram("baton_router_time_to_first_token_seconds",
+                           "From a request's arrival to its first token on the way to the client.",
+                           {{"mode", mode}}, &served->ttft);
+    registry->AddHistogram("baton_router_time_per_output_token_seconds",
+                           "Mean time per token after the first, one value per answer.",
+                           {{"mode", mode}}, &served->tpot);
+    registry->AddHistogram("baton_router_request_duration_seconds",
+                           "From a request's arrival to the end of its answer.", {{"mode", mode}},
+                           &served->duration);
+    for (size_t phase = 0; phase < std::size(kPhases); ++phase) {
+      registry->AddHistogram(
+          "baton_router_request_phase_seconds", "Where the time of an answer went.",
+          {{"mode", mode}, {"phase", std::string(kPhases[phase])}}, &served->phases[phase]);
+    }
+  }
+  registry->AddCounter("baton_router_prompt_tokens_total",
+                       "Tokens of the prompts that were taken into the queue.", {}, &prompt_tokens);
+  registry->AddCounter("baton_router_generated_tokens_total", "Tokens generated for clients.", {},
+                       &generated_tokens);
+  registry->AddHistogram("baton_router_request_prompt_tokens", "Tokens of a prompt.", {},
+                         &prompt_lengths);
+  registry->AddHistogram("baton_router_request_generated_tokens", "Tokens of an answer.", {},
+                         &answer_lengths);
+  const auto by_verdict = [registry](const char* name, const char* help, const Counter* met,
+                                     const Counter* missed) {
+    registry->AddCounter(name, help, {{"verdict", "met"}}, met);
+    registry->AddCounter(name, help, {{"verdict", "missed"}}, missed);
+  };
+  by_verdict("baton_router_slo_requests_total",
+             "Answers to requests with latency targets, failed ones among the missed.", &slo_met,
+             &slo_missed);
+  by_verdict("baton_router_slo_generated_tokens_total",
+             "Tokens of answers to requests with latency targets.", &slo_met_tokens,
+             &slo_missed_tokens);
+  for (size_t phase = 0; phase < slo_lost.size(); ++phase) {
+    registry->AddCounter(
+        "baton_router_slo_missed_total", "What missed latency targets were lost to.",
+        {{"phase", SloPhaseName(static_cast<v1::SloPhase>(phase))}}, &slo_lost[phase]);
+  }
+  registry->AddCounter("baton_router_slow_clients_total",
+                       "Requests ended because their client read too slowly.", {}, &slow_clients);
+  for (const auto& [role, workers] :
+       {std::pair{"prefill", &prefill_workers}, std::pair{"decode", &decode_workers}}) {
+    for (size_t state = 0; state < std::size(kWorkerStates); ++state) {
+      registry->AddGauge("baton_router_workers", "Workers that have attached, by state.",
+                         {{"role", role}, {"state", std::string(kWorkerStates[state])}},
+                         [gauge = &(*workers)[state]] { return double(gauge->value()); });
+    }
+  }
+  for (const auto& [role, unused] :
+       {std::pair{"prefill", &unused_prefill}, std::pair{"decode", &unused_decode}}) {
+    for (size_t reason = 0; reason < std::size(kUnusedReasons); ++reason) {
+      registry->AddGauge("baton_router_workers_unused",
+                         "Ready workers that are given no requests, by reason.",
+                         {{"role", role}, {"reason", std::string(kUnusedReasons[reason])}},
+                         [gauge = &(*unused)[reason]] { return double(gauge->value()); });
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,243 @@
+#include "router/core/request_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "router/core/request.h"
+
+namespace baton {
+namespace {
+
+// How many requests whose own workers are all busy one round passes over.
+constexpr int kMostPassed = 1024;
+
+using Choice = WorkerTable::Choice;
+
+// True if every worker that could take `b` could take `a` as well.
+bool AtLeastAsDemanding(const Need& b, const Need& a) {
+  return b.tokens >= a.tokens && a.identity == b.identity;
+}
+
+// One look at the queue: finds the worker for each request by its mode. Remembers what was busy, so
+// that a long queue costs little. Nothing but places taken may change meanwhile.
+class Round {
+ public:
+  // `identities`: at least those that requests in the queue may need.
+  Round(const CoreContext& core, WorkerTable* workers, const std::set<WorkerKey>& awaited,
+        std::set<ModelIdentity> identities)
+      : places_{.prompts = core.options.max_prompts_per_worker, .awaited = awaited},
+        short_places_{.prompts = core.options.max_prompts_per_worker,
+                      .tokens = static_cast<uint64_t>(core.options.auto_queue_tokens),
+                      .awaited = awaited},
+        identities_(std::move(identities)),
+        auto_prompt_tokens_(static_cast<size_t>(core.options.auto_prompt_tokens)),
+        workers_(workers),
+        now_(core.now) {}
+
+  // kBusy: there are workers, and none has a place. A worker to avoid is taken if there is no
+  // other.
+  Choice Find(const Request& request, const Need& need, Placement* placement) {
+    Choice choice = Choice::kNone;
+    Placement avoided;
+    for (const Route route : RoutesFor(request)) {
+      Placement next{.colocated = route == kColocated};
+      const WorkerKey avoid = next.colocated ? request.avoid_decode : request.avoid_prefill;
+      const Choice found = Try(route, need, avoid, &next.worker);
+      if (found == Choice::kTaken && next.worker->name.key != avoid) {
+        *placement = next;
+        return found;
+      }
+      if (found == Choice::kTaken && avoided.worker == nullptr) avoided = next;
+      if (found != Choice::kNone) choice = found;
+    }
+    if (avoided.worker == nullptr) return choice;
+    *placement = avoided;
+    return Choice::kTaken;
+  }
+
+  // No request would find a place, whatever its need, if so many of each mode are queued. Certain
+  // only if true.
+  bool Closed(const std::array<int, v1::ServingMode_ARRAYSIZE>& queued) const {
+    for (size_t mode = 0; mode < queued.size(); ++mode) {
+      if (queued[mode] > 0 &&
+          !(mode == v1::SERVING_MODE_DISAGGREGATED ? prefill_closed_
+            : mode == v1::SERVING_MODE_COLOCATED   ? decode_closed_
+                                                   : prefill_closed_ && decode_closed_)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  // Split if the prefill worker's queue is short enough for AUTO; split; colocated.
+  enum Route { kShortSplit, kSplit, kColocated, kRoutes };
+
+  // In the order in which they are tried.
+  absl::Span<const Route> RoutesFor(const Request& request) const {
+    static constexpr Route kSplitOnly[] = {kSplit};
+    static constexpr Route kColocatedOnly[] = {kColocated};
+    static constexpr Route kShortPrompt[] = {kColocated, kSplit};
+    static constexpr Route kLongPrompt[] = {kShortSplit, kColocated, kSplit};
+    if (request.checked.mode == v1::SERVING_MODE_DISAGGREGATED) return kSplitOnly;
+    if (request.checked.mode == v1::SERVING_MODE_COLOCATED) return kColocatedOnly;
+    const size_t tokens = request.checked.prompt.size() + request.answer.tokens().size();
+    if (tokens <= auto_prompt_tokens_) return kShortPrompt;
+    return kLongPrompt;
+  }
+
+  Choice Try(Route route, Need need, WorkerKey avoid, Worker** worker) {
+    std::vector<Need>& busy = busy_[route];
+    if (std::any_of(busy.begin(), busy.end(),
+                    [&](const Need& other) { return AtLeastAsDemanding(need, other); })) {
+      return Choice::kBusy;
+    }
+    need.avoid = avoid;
+    const bool colocated = route == kColocated;
+    const WorkerTable::Places& places = route == kShortSplit ? short_places_ : places_;
+    const Choice choice = colocated ? workers_->ChooseColocated(need, places, now_, worker)
+                                    : workers_->ChoosePrefill(need, places, now_, worker);
+    if (choice == Choice::kBusy) {
+      busy.erase(std::remove_if(busy.begin(), busy.end(),
+                                [&](const Need& other) { return AtLeastAsDemanding(other, need); }),
+                 busy.end());
+      busy.push_back(std::move(need));
+      (colocated ? decode_closed_ : prefill_closed_) =
+          !workers_->AnyPlace(colocated ? WorkerTable::Role::kDecode : WorkerTable::Role::kPrefill,
+                              identities_, places_, now_);
+    }
+    return choice;
+  }
+
+  const WorkerTable::Places places_, short_places_;
+  const std::set<ModelIdentity> identities_;
+  const size_t auto_prompt_tokens_;
+  WorkerTable* const workers_;
+  const absl::Time now_;
+  // Requests that found every candidate worker busy. Holds, per route, only the least demanding
+  // ones: a request that asks for at least as much need not be tried.
+  std::array<std::vector<Need>, kRoutes> busy_;
+  bool prefill_closed_ = false, decode_closed_ = false;
+};
+
+}  // namespace
+
+void RequestQueue::Add(Request& request, bool front) {
+  ++queued_of_mode_[request.checked.mode];
+  if (!request.tried) {
+    fresh_.push_back(&request);
+  } else if (front) {
+    again_.push_front(&request);
+  } else {
+    again_.push_back(&request);
+  }
+  if (!membership_->Servable(request) && !request.queue.no_workers_since) {
+    request.queue.no_workers_since = core_->now;
+  }
+  LookAgain();
+}
+
+void RequestQueue::Remove(Request& request) {
+  const size_t removed = fresh_.remove(&request) + again_.remove(&request);
+  queued_of_mode_[request.checked.mode] -= static_cast<int>(removed);
+}
+
+absl::Status RequestQueue::Size(Request& request) const {
+  const int64_t capacity = membership_->CapacityFor(request),
+                context = core_->options.context_tokens;
+  const int64_t limit = context > 0 ? std::min(context, capacity) : capacity;
+  SamplingOptions& sampling = request.checked.sampling;
+  const int64_t prompt = static_cast<int64_t>(request.checked.prompt.size());
+  const int64_t answer = std::max(1, sampling.max_tokens);
+  if (prompt + answer > limit) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt of ", prompt, " tokens and max_tokens ",
+                                                   answer, " make ", prompt + answer,
+                                                   "; the workers take ", limit, " tokens"));
+  }
+  if (sampling.max_tokens == 0) sampling.max_tokens = static_cast<int>(limit - prompt);
+  if (sampling.min_tokens > sampling.max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("min_tokens is ", sampling.min_tokens,
+                                                   "; the context leaves ", sampling.max_tokens,
+                                                   " for the answer"));
+  }
+  request.sized = true;
+  return absl::OkStatus();
+}
+
+void RequestQueue::ForgetSizes() {
+  for (Request* request : fresh_) {
+    if (request->identity) continue;
+    request->sized = false;
+    request->checked.sampling.max_tokens = request->asked_max_tokens;
+  }
+}
+
+void RequestQueue::NoteWorkers() {
+  std::set<ModelIdentity> pairs, decode;
+  for (const auto& [identity, all] : membership_->workers().identities()) {
+    if (all.pairs > 0) pairs.insert(identity);
+    if (all.ready_decode > 0) decode.insert(identity);
+  }
+  const std::optional<ModelIdentity>& served = membership_->served();
+  if (served == noted_served_ && pairs == noted_pairs_ && decode == noted_decode_) return;
+  noted_served_ = served;
+  noted_pairs_ = std::move(pairs);
+  noted_decode_ = std::move(decode);
+  for (const auto* list : {&fresh_, &again_}) {
+    for (Request* request : *list) {
+      std::optional<absl::Time>& since = request->queue.no_workers_since;
+      if (membership_->Servable(*request)) {
+        since.reset();
+      } else if (!since) {
+        since = core_->now;
+      }
+      core_->timers.Update(*request);
+    }
+  }
+}
+
+void RequestQueue::RunRound(const std::set<WorkerKey>& awaited, std::set<ModelIdentity> begun,
+                            Leave leave) {
+  due_ = false;
+  round_at_ = absl::InfiniteFuture();
+  if (noted_decode_.empty()) return;
+  if (membership_->served()) begun.insert(*membership_->served());
+  Round round(*core_, &membership_->workers(), awaited, std::move(begun));
+  int passed = 0;
+  for (auto* list : {&again_, &fresh_}) {
+    for (auto it = list->begin(); it != list->end();) {
+      const auto place = it++;
+      Request& request = **place;
+      if (request.queue.not_before > core_->now || !membership_->Servable(request)) continue;
+      const auto leaves = [&](const absl::StatusOr<Placement>& placement) {
+        list->erase(place);
+        --queued_of_mode_[request.checked.mode];
+        leave(request, placement);
+      };
+      if (absl::Status fits = request.sized ? absl::OkStatus() : Size(request); !fits.ok()) {
+        leaves(fits);
+        continue;
+      }
+      Placement placement;
+      const Choice choice = round.Find(request, membership_->NeedOf(request), &placement);
+      std::optional<absl::Time>& no_workers_since = request.queue.no_workers_since;
+      if (choice == Choice::kNone) {
+        if (!no_workers_since) {
+          no_workers_since = core_->now;
+          core_->timers.Update(request);
+        }
+        continue;
+      }
+      no_workers_since.reset();
+      if (choice == Choice::kTaken) {
+        leaves(placement);
+        continue;
+      }
+      round_at_ = core_->now + kFullPause;
+      if (++passed > kMostPassed || round.Closed(queued_of_mode_)) return;
+    }
+  }
+}
+
+}  // namespace baton

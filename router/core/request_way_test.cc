@@ -1,0 +1,155 @@
+#include "router/testing/router_core_fixture.h"
+
+// The way of one request, and the order of its tokens.
+namespace baton {
+namespace {
+
+using Code = absl::StatusCode;
+
+TEST_F(RouterCoreTest, AnAnswerComesThroughBothLegs) {
+  h.AttachFour();
+  EXPECT_TRUE(h.serving.serving);
+  const RequestKey r = h.Arrive(Prompt(5), 8);
+  h.RunToEnd();
+  ExpectAnswer(r, 5, 8);
+  EXPECT_EQ(client(r).finished->reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(client(r).summary->link(), "shm");
+  EXPECT_EQ(client(r).summary->seed(), 7u);
+  EXPECT_EQ(client(r).summary->migrations(), 0u);
+  EXPECT_EQ(client(r).summary->prefill_worker(), "p1:1");
+  EXPECT_EQ(client(r).summary->decode_worker(), "d1:1");
+  EXPECT_EQ(client(r).summary->timing().queue_us(), 1000u);
+  EXPECT_EQ(client(r).summary->timing().prefill_us(), 2000u);
+  EXPECT_EQ(client(r).summary->timing().decode_us(), 40u);
+}
+
+TEST_F(RouterCoreTest, LegsCarryTheRequest) {
+  h.AttachFour();
+  CheckedRequest request = CoreHarness::Request(Prompt(5), 8);
+  request.request_id = "mine";
+  request.deadline = h.now + absl::Seconds(9);
+  h.Arrive(request);
+  const LegKey prefill = h.PrefillLeg();
+  EXPECT_EQ(h.At(prefill).prefill_request.request_id(), "mine");
+  EXPECT_EQ(h.At(prefill).prefill_request.attempt(), 0u);
+  EXPECT_EQ(h.At(prefill).deadline, request.deadline);
+  EXPECT_EQ(h.At(prefill).prefill_request.sampling().seed(), 7u);
+  h.Ticket(prefill);
+  const LegKey decode = h.DecodeLeg();
+  EXPECT_EQ(h.At(decode).decode_request.ticket().handover_id(), prefill);
+  EXPECT_EQ(h.At(decode).tokens(), Prompt(5));
+  EXPECT_EQ(h.At(decode).deadline, request.deadline);
+}
+
+TEST_F(RouterCoreTest, TokenOneWaitsForAPromiseAndThenComesAtOnce) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 8);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  EXPECT_TRUE(client(r).tokens.empty());
+  h.Advance(absl::Milliseconds(100));
+  h.Promise(h.DecodeLeg());
+  EXPECT_EQ(client(r).tokens, Continuation(Prompt(5), 1));
+  h.Tokens(h.DecodeLeg(), 0, 8);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 8);
+  EXPECT_EQ(client(r).summary->timing().ttft_us(), 100000u);
+}
+
+TEST_F(RouterCoreTest, APromiseBeforeTokenOneHoldsNothingBack) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 8);
+  h.Ticket(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  h.First(h.PrefillLeg());
+  EXPECT_EQ(client(r).tokens.size(), 1u);
+}
+
+TEST_F(RouterCoreTest, AFirstTokenThatEndsTheAnswerNeedsNoDecode) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 1);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg(), v1::FINISH_REASON_LENGTH);
+  ExpectAnswer(r, 5, 1);
+  EXPECT_EQ(client(r).summary->decode_worker(), "");
+  EXPECT_EQ(client(r).summary->link(), "");
+}
+
+TEST_F(RouterCoreTest, PrefillMayEndBeforeDecodeShowsAnything) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 4);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  h.End(h.PrefillLeg(), absl::OkStatus());
+  h.Tokens(h.DecodeLeg(), 0, 4);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 4);
+}
+
+TEST_F(RouterCoreTest, DecodeMayBeFasterThanThePrefillWorkersWord) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 4);
+  const LegKey prefill = h.PrefillLeg();
+  h.Ticket(prefill);
+  h.Promise(h.DecodeLeg());
+  h.Tokens(h.DecodeLeg(), 0, 2);
+  h.First(prefill);
+  h.Tokens(h.DecodeLeg(), 2, 2);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 4);
+}
+
+TEST_F(RouterCoreTest, UnsetMaxTokensGoesToTheEndOfWhatAPairHolds) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(96), 0);
+  EXPECT_EQ(h.At(h.PrefillLeg()).max_tokens(), 4000);
+  h.Tell(ClientCancelled{r});
+  ExpectFailed(r, Code::kCancelled, "");
+}
+
+TEST_F(RouterCoreTest, DuplicatesAreDropped) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  h.Tokens(h.DecodeLeg(), 0, 3);
+  h.Tokens(h.DecodeLeg(), 1, 4);
+  h.Tokens(h.DecodeLeg(), 0, 6);
+  h.Finish(h.DecodeLeg());
+  ExpectAnswer(r, 5, 6);
+}
+
+TEST_F(RouterCoreTest, TwoTokensForOnePositionAreDataLoss) {
+  h.AttachFour();
+  const RequestKey r = h.Arrive(Prompt(5), 6);
+  h.Ticket(h.PrefillLeg());
+  h.First(h.PrefillLeg());
+  h.Promise(h.DecodeLeg());
+  const TokenId shown = client(r).tokens.at(0);
+  h.Token(h.DecodeLeg(), (shown + 1) % kHarnessVocab, 5);
+  ExpectFailed(r, Code::kDataLoss, "position 5");
+  EXPECT_EQ(h.core.counters().diverged, 1u);
+  EXPECT_TRUE(AtRest());
+}
+
+TEST_F(RouterCoreTest, AGapOrANonsenseTokenSendsTheRequestBack) {
+  for (const auto& [id, position] :
+       {std::pair<TokenId, size_t>{1, 9}, {kHarnessVocab, 6}, {-1, 6}, {1, 2}}) {
+    CoreHarness fresh;
+    fresh.AttachFour();
+    const RequestKey r = fresh.Arrive(Prompt(5), 6);
+    fresh.Ticket(fresh.PrefillLeg());
+    fresh.First(fresh.PrefillLeg());
+    fresh.Promise(fresh.DecodeLeg());
+    fresh.Token(fresh.DecodeLeg(), id, position);
+    EXPECT_EQ(fresh.core.counters().data_loss, 1u);
+    fresh.RunToEnd();
+    EXPECT_EQ(fresh.clients.at(r).tokens, Continuation(Prompt(5), 6)) << position;
+    EXPECT_EQ(fresh.clients.at(r).summary->migrations(), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,403 @@
+#include "router/core/router_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/overloaded.h"
+#include "router/core/attempt.h"
+#include "router/core/clients.h"
+#include "router/core/legs.h"
+#include "router/core/membership.h"
+#include "router/core/request_queue.h"
+
+namespace baton {
+namespace {
+
+// The first attempt after a broken one begins at once. A request that keeps failing leaves longer
+// and longer pauses.
+absl::Duration PauseBefore(int migration) {
+  if (migration <= 1) return absl::ZeroDuration();
+  return std::min(absl::Milliseconds(10) * (1 << std::min(migration - 2, 6)),
+                  absl::Milliseconds(500));
+}
+
+// A client whose deadline passes cancels, and by its own clock that is a little before ours: gRPC
+// sends the timeout rounded up to three digits (PROTOCOL-HTTP2.md, "Timeout"), and it counts here
+// from arrival. What timed out must not pass for what its client no longer wanted.
+absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time now) {
+  const CheckedRequest& checked = request.checked;
+  const absl::Duration rounding = (checked.deadline - checked.arrival) / 100;
+  if (now < checked.deadline - rounding - absl::Milliseconds(5)) {
+    return absl::CancelledError(cancelled);
+  }
+  return absl::DeadlineExceededError("the deadline passed, and the client left");
+}
+
+}  // namespace
+
+// Hands each event to the part that it concerns, and decides what follows when a request arrives, a
+// timer is due, or an attempt has ended. All state is in the parts that it wires together.
+class RouterCore::Impl {
+ public:
+  explicit Impl(RouterCoreOptions options)
+      : core(std::move(options)), membership(&core), queue(&core, &membership), clients(&core) {}
+
+  void Handle(CoreEvent event, absl::Time now);
+  void RunOnce(absl::Time now);
+
+  CoreContext core;
+  Membership membership;
+  RequestQueue queue;
+  Legs legs{&core, &membership, &queue};
+  Clients clients;
+
+ private:
+  // Admits the requests of a client.
+  void Arrive(ClientArrived event);
+  void Admit(Request& request);
+  void AttachWorker(const WorkerAttached& event);
+  void WorkersChanged();
+  // Gives waiting requests to workers.
+  void Dispatch();
+  void CheckTimers(Request& request);
+  void FailLeg(Leg& leg, absl::Status status, bool ended);
+
+  // Does what follows from what the request's attempt returned: nothing while it goes on.
+  void AfterEvent(Request& request, Attempt::End end);
+  // Destroys the attempt, which is broken or outgrown. The request goes back to the queue with the
+  // tokens so far, or ends.
+  void Restart(Request& request, const AttemptEnd& end);
+  void Answer(Request& request, const AnswerEnd& end);
+  // Fails the request, whatever it does now. Does nothing if it has finished.
+  void Fail(Request& request, absl::Status status);
+  // Fails the other requests of clients of which one request has failed.
+  void FailOthers();
+
+  const AttemptTools tools_{core, membership, legs, clients};
+};
+
+RouterCore::RouterCore(RouterCoreOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+RouterCore::~RouterCore() = default;
+
+size_t RouterCore::requests() const { return impl_->clients.size(); }
+size_t RouterCore::legs() const { return impl_->legs.size(); }
+size_t RouterCore::queued() const { return impl_->queue.size(); }
+const RouterCounters& RouterCore::counters() const { return impl_->core.counters; }
+std::vector<CoreAction> RouterCore::TakeActions() { return std::exchange(impl_->core.actions, {}); }
+void RouterCore::Handle(CoreEvent event, absl::Time now) { impl_->Handle(std::move(event), now); }
+void RouterCore::RunOnce(absl::Time now) { impl_->RunOnce(now); }
+absl::Time RouterCore::NextWake() const {
+  return std::min(
+      {impl_->membership.NextWake(), impl_->queue.NextWake(), impl_->core.timers.next()});
+}
+
+void RouterCore::Impl::Handle(CoreEvent event, absl::Time now) {
+  core.now = now;
+  std::visit(Overloaded{
+                 [&](ClientArrived& e) { Arrive(std::move(e)); },
+                 [&](ClientWritable& e) {
+                   for (Request* request : clients.RequestsOf(e.request)) {
+                     request->client.writable = true;
+                     if (request->attempt) {
+                       request->attempt->FlushClient();
+                     } else {
+                       clients.Flush(*request);
+                     }
+                     core.timers.Update(*request);
+                   }
+                 },
+                 [&](ClientCancelled& e) {
+                   for (Request* request : clients.RequestsOf(e.request)) {
+                     Fail(*request, WhyGone(*request, "the client cancelled", core.now));
+                   }
+                 },
+                 [&](ClientGone& e) {
+                   for (Request* request : clients.RequestsOf(e.request)) {
+                     Fail(*request, WhyGone(*request, "the client is gone", core.now));
+                   }
+                   clients.Remove(e.request);
+                 },
+                 [&](PrefillSaid& e) {
+                   Leg* leg = legs.Find(e.leg);
+                   if (leg == nullptr || leg->request == nullptr) return;
+                   BATON_CHECK(leg->prefill) << "leg " << e.leg << " is a decode leg";
+                   Request& request = *leg->request;
+                   AfterEvent(request, request.attempt->OnPrefill(std::move(e.event)));
+                 },
+                 [&](DecodeSaid& e) {
+                   Leg* leg = legs.Find(e.leg);
+                   if (leg == nullptr || leg->request == nullptr) return;
+                   BATON_CHECK(!leg->prefill) << "leg " << e.leg << " is a prefill leg";
+                   Request& request = *leg->request;
+                   AfterEvent(request, request.attempt->OnDecode(std::move(e.event)));
+                 },
+                 [&](LegEnded& e) {
+                   Leg* leg = legs.Find(e.leg);
+                   BATON_CHECK(leg != nullptr) << "leg " << e.leg << " ended twice";
+                   if (leg->request != nullptr) FailLeg(*leg, std::move(e.status), true);
+                   legs.Ended(e.leg);
+                 },
+                 [&](WorkerAttached& e) { AttachWorker(e); },
+                 [&](WorkerReported& e) {
+                   bool matters = false;
+                   if (membership.workers().Report(e.attach, e.load, core.now, &matters) == nullptr)
+                     return;
+                   if (matters) WorkersChanged();
+                   queue.LookAgain();
+                 },
+                 [&](WorkerDetached& e) {
+                   if (membership.Detach(e.attach)) WorkersChanged();
+                 },
+                 [&](Overslept& e) {
+                   membership.Excuse(e.by);
+                   legs.Excuse(e.by);
+                   for (auto& [key, request] : clients.all()) core.timers.Update(request);
+                   WorkersChanged();
+                 },
+                 [&](Drain&) { membership.Drain(); },
+                 [&](StopAll&) {
+                   membership.Drain();
+                   for (auto& [key, request] : clients.all()) {
+                     std::string message = "the router is going away";
+                     if (!request.attempt && request.queue.no_workers_since) {
+                       absl::StrAppend(&message, "; ", membership.MissingFor(request));
+                     }
+                     Fail(request, absl::UnavailableError(message));
+                   }
+                 },
+             },
+             event);
+  FailOthers();
+}
+
+void RouterCore::Impl::RunOnce(absl::Time now) {
+  core.now = now;
+  if (membership.RefreshDue()) WorkersChanged();
+  while (Request* request = core.timers.Due(core.now)) {
+    CheckTimers(*request);
+    core.timers.Update(*request);
+    // A timer that stays due would spin here; the next microsecond is soon enough.
+    if (request->timer <= core.now) core.timers.Set(*request, core.now + absl::Microseconds(1));
+  }
+  membership.Forget();
+  if (queue.RoundDue()) Dispatch();
+  FailOthers();
+  membership.Tell(queue.size());
+}
+
+void RouterCore::Impl::Arrive(ClientArrived event) {
+  const int answers = event.checked.answers;
+  clients.Open(event.request, answers);
+  for (int index = 0; index < answers && !clients.Failed(event.request); ++index) {
+    const bool last = index + 1 == answers;
+    Admit(clients.Add(event.request, index, last ? std::move(event.checked) : event.checked));
+  }
+}
+
+void RouterCore::Impl::Admit(Request& request) {
+  ++core.counters.arrived;
+  const int answers = request.checked.answers;
+  absl::Status refusal;
+  if (membership.draining()) {
+    refusal = absl::UnavailableError("the router is draining: it takes no new requests");
+  } else if (membership.CapacityFor(request) > 0) {
+    refusal = queue.Size(request);
+  }
+  if (refusal.ok() && static_cast<int>(queue.fresh()) + answers > core.options.max_queued) {
+    ++core.counters.shed;
+    refusal = absl::ResourceExhaustedError(absl::StrCat(
+        "the queue of ", core.options.max_queued, " requests ",
+        answers == 1
+            ? std::string("is full")
+            : absl::StrCat("holds ", queue.fresh(), " and this one wants ", answers, " answers"),
+        "; ", clients.size() - queue.fresh() - 1, " more are running"));
+  }
+  if (!refusal.ok()) {
+    Fail(request, std::move(refusal));
+    return;
+  }
+  clients.Accept(request);
+  queue.Add(request, /*front=*/false);
+  core.timers.Update(request);
+}
+
+void RouterCore::Impl::AttachWorker(const WorkerAttached& event) {
+  std::vector<WorkerKey> replaced;
+  const Worker* worker = membership.Attach(event, &replaced);
+  if (worker == nullptr) return;
+  WorkersChanged();
+  membership.WarnOfIdentity(*worker);
+  for (const LegKey key : legs.ListeningTo(replaced)) {
+    Leg* leg = legs.Find(key);
+    if (leg == nullptr || leg->request == nullptr) continue;  // closed with the one before
+    FailLeg(*leg,
+            absl::UnavailableError(absl::StrCat("worker ", worker->name.address,
+                                                " was started anew: its earlier process is gone")),
+            false);
+  }
+}
+
+void RouterCore::Impl::WorkersChanged() {
+  if (membership.Refresh()) queue.ForgetSizes();
+  queue.LookAgain();
+  queue.NoteWorkers();
+  legs.RoomFreed();
+}
+
+void RouterCore::Impl::Dispatch() {
+  queue.RunRound(legs.Awaited(), clients.bound(),
+                 [this](Request& request, const absl::StatusOr<Placement>& place) {
+                   if (!place.ok()) return Fail(request, place.status());
+                   clients.Bind(request, place->worker->identity);
+                   request.tried = true;
+                   request.attempt = std::make_unique<Attempt>(tools_, &request, *place->worker,
+                                                               place->colocated);
+                   core.timers.Update(request);
+                 });
+}
+
+void RouterCore::Impl::FailLeg(Leg& leg, absl::Status status, bool ended) {
+  Request& request = *leg.request;
+  AfterEvent(request, request.attempt->LegFailed(leg, std::move(status), ended));
+}
+
+void RouterCore::Impl::AfterEvent(Request& request, Attempt::End end) {
+  if (end) {
+    switch (end->kind) {
+      case AttemptEnd::Kind::kAnswered:
+        Answer(request, end->answer);
+        break;
+      case AttemptEnd::Kind::kFailed:
+        Fail(request, std::move(end->status));
+        break;
+      case AttemptEnd::Kind::kRefused:
+        request.attempt->Close();
+        request.attempt.reset();
+        request.last_failure = std::move(end->status);
+        request.queue = {.since = request.queue.since,
+                         .refused_since = request.queue.refused_since.value_or(core.now)};
+        queue.Add(request, /*front=*/true);
+        break;
+      case AttemptEnd::Kind::kBroken:
+      case AttemptEnd::Kind::kOutgrown:
+        Restart(request, *end);
+        break;
+    }
+  }
+  core.timers.Update(request);
+}
+
+void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
+  request.attempt->Close();
+  request.summary.AddBroken(request.attempt->times(), core.now);
+  request.attempt.reset();
+  const size_t generated = request.answer.tokens().size();
+  // Everything may have been shown already, with only the last word missing.
+  if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
+    return Answer(request, *complete);
+  }
+  if (core.now >= request.checked.deadline) {
+    return Fail(request, absl::DeadlineExceededError(end.status.message()));
+  }
+  absl::Duration pause;
+  if (end.kind == AttemptEnd::Kind::kOutgrown) {  // counts against no limit
+    ++core.counters.outgrown;
+    Log(Severity::kDebug, "outgrown",
+        {{kRequestId, request.checked.request_id},
+         {"tokens", request.checked.prompt.size() + generated}});
+  } else {
+    ++core.counters.migrations;
+    const int migrations = ++request.summary.migrations, most = core.options.max_migrations;
+    if (migrations > most) {
+      return Fail(request, absl::UnavailableError(absl::StrCat(
+                               "gave up after ", most,
+                               " tries elsewhere; the last one: ", end.status.message())));
+    }
+    Log(Severity::kInfo, "back_to_prefill",
+        {{kRequestId, request.checked.request_id},
+         {"phase", end.phase},
+         {"tokens", generated},
+         {"migrations", migrations},
+         {"because", end.status.ToString()}});
+    request.last_failure = end.status;
+    pause = PauseBefore(migrations);
+  }
+  request.queue = {.since = core.now, .not_before = core.now + pause};
+  queue.Add(request, /*front=*/false);
+}
+
+void RouterCore::Impl::Answer(Request& request, const AnswerEnd& end) {
+  if (request.attempt) request.attempt->Close();
+  clients.Answer(request, end);
+  request.attempt.reset();
+  core.timers.Update(request);
+}
+
+void RouterCore::Impl::Fail(Request& request, absl::Status status) {
+  if (request.finished()) return;
+  if (request.attempt) {
+    request.attempt->Close();
+    request.attempt.reset();
+  } else {
+    queue.Remove(request);
+  }
+  clients.Fail(request, status);
+  core.timers.Update(request);
+}
+
+void RouterCore::Impl::FailOthers() {
+  for (const auto& [client, code] : clients.TakeFailed()) {
+    for (Request* request : clients.RequestsOf(client)) {
+      Fail(*request, absl::Status(code, "another answer to the same client failed"));
+    }
+  }
+}
+
+void RouterCore::Impl::CheckTimers(Request& request) {
+  const RouterCoreOptions& options = core.options;
+  const CheckedRequest& checked = request.checked;
+  const ClientStream& client = request.client;
+  QueueEntry& entry = request.queue;
+  if (client.ended_at) {
+    if (!client.aborted && core.now >= *client.ended_at + client.leave_limit)
+      clients.Abort(request);
+    return;
+  }
+  if (core.now >= checked.deadline) {
+    std::string message =
+        absl::StrCat("the deadline passed ", absl::FormatDuration(core.now - checked.arrival),
+                     " after arrival, with ", request.answer.tokens().size(), " tokens generated");
+    if (!request.attempt && entry.no_workers_since) {
+      absl::StrAppend(&message, "; ", membership.MissingFor(request));
+    }
+    Fail(request, absl::DeadlineExceededError(message));
+  } else if (client.slow_since && core.now >= *client.slow_since + options.slow_client_limit) {
+    core.metrics->slow_clients.Add();
+    Fail(request, absl::ResourceExhaustedError(absl::StrCat(
+                      "the client read too slowly: ", Clients::WaitingTokens(request),
+                      " tokens waited for ", absl::FormatDuration(core.now - *client.slow_since))));
+  } else if (request.attempt) {
+    AfterEvent(request, request.attempt->CheckTimers());
+  } else if (entry.no_workers_since && core.now >= *entry.no_workers_since + options.pair_wait) {
+    std::string message = absl::StrCat(membership.MissingFor(request), "; waited ",
+                                       absl::FormatDuration(core.now - *entry.no_workers_since));
+    if (!request.last_failure.ok()) {
+      absl::StrAppend(&message, "; before that: ", request.last_failure.message());
+    }
+    Fail(request, absl::UnavailableError(message));
+  } else if (entry.refused_since && core.now >= *entry.refused_since + options.room_wait) {
+    Fail(request, absl::ResourceExhaustedError(
+                      absl::StrCat("every worker for its prompt was full for ",
+                                   absl::FormatDuration(core.now - *entry.refused_since),
+                                   "; the last one said: ", request.last_failure.message())));
+  } else if (entry.not_before <= core.now) {
+    entry.not_before = absl::InfinitePast();
+    queue.LookAgain();
+  }
+}
+
+}  // namespace baton

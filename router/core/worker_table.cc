@@ -1,0 +1,466 @@
+#include "router/core/worker_table.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/limits.h"
+
+namespace baton {
+namespace {
+
+absl::Status CheckRegistration(const v1::Registration& r, const std::string& model_name) {
+  if (r.protocol_version() != static_cast<uint32_t>(kProtocolVersion)) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", r.address(), " speaks protocol ",
+                                                      r.protocol_version(), ", this router ",
+                                                      kProtocolVersion));
+  }
+  if (r.role() != v1::WORKER_ROLE_PREFILL && r.role() != v1::WORKER_ROLE_DECODE) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", r.address(), " has role ", static_cast<int>(r.role()),
+                     "; this router serves prefill (1) and decode (2)"));
+  }
+  if (!r.model().empty() && r.model() != model_name) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", r.address(), " has model '", r.model(), "', this router serves '", model_name,
+        "': give all the same --model-name, "
+        "or model folders of the same name"));
+  }
+  if (r.epoch() == 0) return absl::InvalidArgumentError("registration without an epoch");
+  if (r.block_tokens() == 0 || r.total_blocks() == 0 || r.context_tokens() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "registration of ", r.address(), " with block_tokens ", r.block_tokens(), ", total_blocks ",
+        r.total_blocks(), ", context_tokens ", r.context_tokens(), "; none may be 0"));
+  }
+  return absl::OkStatus();
+}
+
+// Ours are counted at once, those of other routers when it reports.
+uint64_t PromptTokensAt(const Worker& worker) {
+  return worker.prompt_tokens + worker.others_prompt_tokens;
+}
+
+// Whether a worker may be given one more prompt.
+bool HasPlace(const Worker& worker, const WorkerTable::Places& places, absl::Time now) {
+  const uint64_t own = worker.registration.max_batch();
+  const uint64_t limit = own == 0 ? places.prompts : std::min<uint64_t>(own, places.prompts);
+  return static_cast<uint64_t>(worker.prompts) < limit && now >= worker.full_until &&
+         PromptTokensAt(worker) <= places.tokens;
+}
+
+bool MaySendTo(const std::vector<Worker*>& partners, const std::set<WorkerKey>& decode) {
+  return std::any_of(partners.begin(), partners.end(),
+                     [&](const Worker* worker) { return decode.contains(worker->name.key); });
+}
+
+bool HasIdentity(const Worker& worker, const Need& need) {
+  return need.identity && *need.identity == worker.identity;
+}
+
+uint64_t SequencesAt(const Worker& worker) {
+  return static_cast<uint64_t>(worker.legs) + worker.others_sequences;
+}
+
+// Blocks that are free, less those that legs opened since the last report need.
+int64_t FreeBlocksAt(const Worker& worker) {
+  return static_cast<int64_t>(worker.load.free_blocks()) - static_cast<int64_t>(worker.new_blocks);
+}
+
+}  // namespace
+
+int64_t Worker::capacity_tokens() const {
+  const int64_t pool = static_cast<int64_t>(registration.total_blocks()) *
+                       static_cast<int64_t>(registration.block_tokens());
+  return std::min<int64_t>(registration.context_tokens(), pool);
+}
+
+int IdentityWorkers::Usable(v1::ServingMode mode) const {
+  if (mode == v1::SERVING_MODE_DISAGGREGATED) return pairs;
+  if (mode == v1::SERVING_MODE_COLOCATED) return ready_decode;
+  return ready_decode + paired_prefill;
+}
+
+uint64_t Worker::BlocksFor(int64_t tokens) const {
+  const int64_t block = registration.block_tokens();
+  return static_cast<uint64_t>((tokens + block - 1) / block);
+}
+
+absl::StatusOr<Worker*> WorkerTable::Attach(AttachKey attach, const v1::Registration& registration,
+                                            const std::string& model_name, absl::Time now,
+                                            std::vector<WorkerKey>* replaced,
+                                            std::vector<AttachKey>* closed) {
+  RETURN_IF_ERROR(CheckRegistration(registration, model_name));
+  const ModelIdentity identity = {registration.model_fingerprint(), registration.numerics_id()};
+  for (const auto& [key, other] : workers_) {
+    if (other.name.address != registration.address() || other.replaced ||
+        other.name.epoch != registration.epoch() || other.identity == identity) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", registration.address(), " attaches again with identity ",
+                     identity.ToString(), "; the same process had ", other.identity.ToString()));
+  }
+  Worker* worker = nullptr;
+  for (auto& [key, other] : workers_) {
+    if (other.name.address != registration.address()) continue;
+    if (other.attach != 0) {
+      by_attach_.erase(other.attach);
+      closed->push_back(other.attach);
+      other.attach = 0;
+      other.detached_at = now;
+    }
+    if (other.name.epoch == registration.epoch() && !other.replaced) {
+      worker = &other;
+    } else if (!other.replaced) {
+      other.replaced = true;
+      replaced->push_back(key);
+    }
+  }
+  if (worker == nullptr) {
+    const WorkerKey key = next_key_++;
+    worker = &workers_[key];
+    worker->name = {key, registration.address(), registration.epoch()};
+    worker->identity = identity;
+    worker->load.set_free_blocks(registration.total_blocks());
+    worker->load.set_total_blocks(registration.total_blocks());
+  }
+  worker->registration = registration;
+  worker->reported = now;
+  worker->attach = attach;
+  worker->ever_told = false;
+  by_attach_[attach] = worker->name.key;
+  return worker;
+}
+
+Worker* WorkerTable::Report(AttachKey attach, const v1::LoadReport& load, absl::Time now,
+                            bool* matters) {
+  const auto found = by_attach_.find(attach);
+  if (found == by_attach_.end()) return nullptr;
+  Worker& worker = workers_.at(found->second);
+  bool changed = Stale(worker, now) || worker.load.draining() != load.draining() ||
+                 worker.load.links_size() != load.links_size();
+  for (int i = 0; !changed && i < load.links_size(); ++i) {
+    changed = load.links(i).epoch() != worker.load.links(i).epoch();
+  }
+  *matters = changed;
+  worker.load = load;
+  worker.reported = now;
+  worker.new_blocks = 0;
+  const auto beyond = [](uint64_t reported, uint64_t own) {
+    return reported > own ? reported - own : 0;
+  };
+  worker.others_prompt_tokens = beyond(load.waiting_tokens(), worker.prompt_tokens);
+  worker.others_sequences =
+      beyond(uint64_t{load.running()} + load.waiting(), static_cast<uint64_t>(worker.legs));
+  return &worker;
+}
+
+Worker* WorkerTable::Detach(AttachKey attach, absl::Time now) {
+  const auto found = by_attach_.find(attach);
+  if (found == by_attach_.end()) return nullptr;
+  Worker& worker = workers_.at(found->second);
+  by_attach_.erase(found);
+  worker.attach = 0;
+  worker.detached_at = now;
+  return &worker;
+}
+
+void WorkerTable::Excuse(absl::Duration by, absl::Time now) {
+  for (auto& [key, worker] : workers_) worker.reported = std::min(now, worker.reported + by);
+}
+
+std::vector<WorkerKey> WorkerTable::Forget(absl::Time now, absl::Duration forget_after) {
+  std::vector<WorkerKey> forgotten;
+  for (auto it = workers_.begin(); it != workers_.end();) {
+    const Worker& worker = it->second;
+    if (worker.attach == 0 && worker.legs == 0 &&
+        (worker.replaced || now - worker.detached_at >= forget_after)) {
+      forgotten.push_back(it->first);
+      it = workers_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  if (!forgotten.empty()) RefreshPairs(now);
+  return forgotten;
+}
+
+absl::Time WorkerTable::ForgetAt(absl::Duration forget_after) const {
+  absl::Time earliest = absl::InfiniteFuture();
+  for (const auto& [key, worker] : workers_) {
+    if (worker.attach != 0 || worker.legs > 0) continue;
+    earliest = std::min(earliest, worker.detached_at + forget_after);
+  }
+  return earliest;
+}
+
+Worker* WorkerTable::Find(WorkerKey key) {
+  const auto found = workers_.find(key);
+  return found == workers_.end() ? nullptr : &found->second;
+}
+
+bool WorkerTable::Stale(const Worker& worker, absl::Time now) const {
+  return now - worker.reported > report_limit_;
+}
+
+bool WorkerTable::Ready(const Worker& worker, absl::Time now) const {
+  return worker.attach != 0 && !worker.replaced && !worker.load.draining() && !Stale(worker, now);
+}
+
+bool WorkerTable::Compatible(const Worker& a, const Worker& b) {
+  const v1::Registration& x = a.registration;
+  const v1::Registration& y = b.registration;
+  return x.role() != y.role() && x.protocol_version() == y.protocol_version() &&
+         x.model_fingerprint() == y.model_fingerprint() &&
+         x.layout_fingerprint() == y.layout_fingerprint() && x.numerics_id() == y.numerics_id();
+}
+
+void WorkerTable::RefreshPairs(absl::Time now) {
+  partners_.clear();
+  paired_.clear();
+  for (auto& [identity, all] : identities_) all = {};
+  std::map<WorkerEpoch, Worker*> prefill;
+  for (auto& [key, worker] : workers_) {
+    IdentityWorkers& all = identities_[worker.identity];
+    all.attached += worker.attach != 0 && !worker.replaced;
+    all.ready_prefill += worker.prefill() && Ready(worker, now);
+    // Also those that take nothing new: their tickets still find a partner.
+    if (worker.prefill() && !worker.replaced) prefill[worker.name.epoch] = &worker;
+  }
+  for (auto& [key, decode] : workers_) {
+    if (decode.prefill() || !Ready(decode, now)) continue;
+    IdentityWorkers& all = identities_[decode.identity];
+    ++all.ready_decode;
+    all.decode_capacity_tokens = std::max(all.decode_capacity_tokens, decode.capacity_tokens());
+    for (const v1::PeerLink& link : decode.load.links()) {
+      const auto found = prefill.find(link.epoch());
+      if (found == prefill.end() || !Compatible(*found->second, decode)) continue;
+      Worker& partner = *found->second;
+      partners_[partner.name.key].decode.push_back(&decode);
+      if (!Ready(partner, now)) continue;
+      ++all.pairs;
+      all.paired_prefill += paired_.insert(partner.name.key).second;
+      all.paired_decode += paired_.insert(key).second;
+      all.pair_capacity_tokens = std::max(
+          all.pair_capacity_tokens, std::min(partner.capacity_tokens(), decode.capacity_tokens()));
+    }
+  }
+  for (auto& [identity, all] : identities_) {
+    Offered& offered =
+        offered_.try_emplace(identity, Offered{Capacity(keep_capacity_), Capacity(keep_capacity_)})
+            .first->second;
+    offered.pair.Update(all.pair_capacity_tokens, now);
+    offered.decode.Update(all.decode_capacity_tokens, now);
+    all.pair_capacity_tokens = offered.pair.tokens();
+    all.decode_capacity_tokens = offered.decode.tokens();
+  }
+}
+
+void WorkerTable::Capacity::Update(int64_t largest, absl::Time now) {
+  if (largest > 0 && largest < tokens_) {
+    smaller_since_ = std::min(smaller_since_, now);
+    if (now < EndsAt()) return;
+  }
+  if (largest > 0) tokens_ = largest;
+  smaller_since_ = absl::InfiniteFuture();
+}
+
+const IdentityWorkers& WorkerTable::WorkersOf(const std::optional<ModelIdentity>& identity) const {
+  static const IdentityWorkers none;
+  const auto found = identity ? identities_.find(*identity) : identities_.end();
+  return found == identities_.end() ? none : found->second;
+}
+
+void WorkerTable::DropIdentities(const std::optional<ModelIdentity>& kept) {
+  std::set<ModelIdentity> present;
+  for (const auto& [key, worker] : workers_) present.insert(worker.identity);
+  for (auto it = identities_.begin(); it != identities_.end();) {
+    const bool drop = it->first != kept && !present.contains(it->first);
+    if (drop) offered_.erase(it->first);
+    it = drop ? identities_.erase(it) : std::next(it);
+  }
+}
+
+absl::Time WorkerTable::StaleAt(absl::Time now) const {
+  absl::Time earliest = absl::InfiniteFuture();
+  for (const auto& [identity, offered] : offered_) {
+    earliest = std::min({earliest, offered.pair.EndsAt(), offered.decode.EndsAt()});
+  }
+  for (const auto& [key, worker] : workers_) {
+    if (!Ready(worker, now)) continue;
+    earliest = std::min(earliest, worker.reported + report_limit_ + absl::Nanoseconds(1));
+  }
+  return earliest;
+}
+
+WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& places,
+                                               absl::Time now, Worker** chosen) {
+  Choice choice = Choice::kNone;
+  std::tuple<bool, uint64_t, int, int64_t> best;
+  for (const auto& [key, partners] : partners_) {
+    Worker& worker = workers_.at(key);
+    if (!Ready(worker, now) || worker.capacity_tokens() < need.tokens) continue;
+    if (!HasIdentity(worker, need)) continue;
+    const bool partner =
+        std::any_of(partners.decode.begin(), partners.decode.end(), [&](const Worker* decode) {
+          return Ready(*decode, now) && decode->capacity_tokens() >= need.tokens;
+        });
+    if (!partner) continue;
+    if (!HasPlace(worker, places, now) || MaySendTo(partners.decode, places.awaited)) {
+      if (choice == Choice::kNone) choice = Choice::kBusy;
+      continue;
+    }
+    const std::tuple<bool, uint64_t, int, int64_t> load = {
+        key == need.avoid, PromptTokensAt(worker), worker.prompts,
+        -static_cast<int64_t>(worker.load.free_blocks())};
+    if (choice == Choice::kTaken && load >= best) continue;
+    choice = Choice::kTaken;
+    best = load;
+    *chosen = &worker;
+  }
+  return choice;
+}
+
+// A sequence that runs is worth some tokens of a prompt: it takes part in every step that the new
+// one waits for, and shares its steps from then on.
+WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
+                                                 absl::Time now, Worker** chosen) {
+  constexpr uint64_t kSequenceTokens = 16;
+  Choice choice = Choice::kNone;
+  std::tuple<bool, bool, uint64_t, int64_t> best;
+  for (auto& [key, worker] : workers_) {
+    if (worker.prefill() || !Ready(worker, now) || worker.capacity_tokens() < need.tokens ||
+        !HasIdentity(worker, need)) {
+      continue;
+    }
+    if (!HasPlace(worker, places, now) || places.awaited.contains(key)) {
+      if (choice == Choice::kNone) choice = Choice::kBusy;
+      continue;
+    }
+    const int64_t free = FreeBlocksAt(worker);
+    const std::tuple<bool, bool, uint64_t, int64_t> load = {
+        key == need.avoid, free < static_cast<int64_t>(worker.BlocksFor(need.tokens)),
+        PromptTokensAt(worker) + kSequenceTokens * SequencesAt(worker), -free};
+    if (choice == Choice::kTaken && load >= best) continue;
+    choice = Choice::kTaken;
+    best = load;
+    *chosen = &worker;
+  }
+  return choice;
+}
+
+bool WorkerTable::AnyPlace(Role role, const std::set<ModelIdentity>& identities,
+                           const Places& places, absl::Time now) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    const auto& [key, worker] = entry;
+    if (worker.prefill() != (role == Role::kPrefill) || !Ready(worker, now) ||
+        !HasPlace(worker, places, now) || !identities.contains(worker.identity)) {
+      return false;
+    }
+    if (!worker.prefill()) return !places.awaited.contains(key);
+    const auto partners = partners_.find(key);
+    return partners != partners_.end() && !MaySendTo(partners->second.decode, places.awaited);
+  });
+}
+
+std::vector<Worker*> WorkerTable::PartnersFor(const Worker& prefill, const Need& need,
+                                              absl::Time now) const {
+  std::vector<Worker*> partners;
+  const auto found = partners_.find(prefill.name.key);
+  if (found == partners_.end()) return partners;
+  for (Worker* worker : found->second.decode) {
+    if (Ready(*worker, now) && worker->capacity_tokens() >= need.tokens) partners.push_back(worker);
+  }
+  return partners;
+}
+
+Worker* WorkerTable::ChooseDecode(const Worker& prefill, const Need& need,
+                                  const std::vector<WorkerKey>& refused_by, absl::Time now,
+                                  int* partners) {
+  const std::vector<Worker*> all = PartnersFor(prefill, need, now);
+  *partners = static_cast<int>(all.size());
+  Worker* chosen = nullptr;
+  std::tuple<bool, bool, double, int64_t> best;
+  for (Worker* worker : all) {
+    if (std::find(refused_by.begin(), refused_by.end(), worker->name.key) != refused_by.end()) {
+      continue;
+    }
+    const int64_t free = FreeBlocksAt(*worker);
+    const double fill = static_cast<double>(SequencesAt(*worker)) /
+                        std::max<uint32_t>(1, worker->registration.max_batch());
+    const std::tuple<bool, bool, double, int64_t> load = {
+        worker->name.key == need.avoid, free < static_cast<int64_t>(worker->BlocksFor(need.tokens)),
+        fill, -free};
+    if (chosen != nullptr && load >= best) continue;
+    best = load;
+    chosen = worker;
+  }
+  return chosen;
+}
+
+std::string WorkerTable::LinkName(const Worker& decode, WorkerEpoch prefill_epoch) {
+  for (const v1::PeerLink& link : decode.load.links()) {
+    if (link.epoch() == prefill_epoch) return link.link();
+  }
+  return "";
+}
+
+std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers(bool pairs_wanted) {
+  std::vector<std::pair<AttachKey, v1::Peers>> changed;
+  for (auto& [key, worker] : workers_) {
+    if (worker.attach == 0) continue;
+    // A peer that lost only its attach stream stays listed while it is remembered: pulls from it go
+    // on.
+    v1::Peers peers;
+    for (const auto& [other_key, other] : workers_) {
+      if (other.replaced || !Compatible(worker, other)) continue;
+      v1::Peer* peer = peers.add_peers();
+      peer->set_epoch(other.name.epoch);
+      peer->set_address(other.name.address);
+      peer->set_kv_address(other.registration.kv_address());
+    }
+    peers.set_none_fits(pairs_wanted && peers.peers().empty() && !WithoutPartner(worker).empty());
+    if (worker.ever_told && peers.SerializeAsString() == worker.told.SerializeAsString()) continue;
+    worker.ever_told = true;
+    worker.told = peers;
+    changed.emplace_back(worker.attach, std::move(peers));
+  }
+  return changed;
+}
+
+WorkerTable::Use WorkerTable::UseOf(const Worker& worker,
+                                    const std::optional<ModelIdentity>& served,
+                                    v1::ServingMode mode) const {
+  if (worker.identity != served) return Use::kOtherIdentity;
+  const bool alone = !worker.prefill() && mode != v1::SERVING_MODE_DISAGGREGATED;
+  return alone || paired_.contains(worker.name.key) ? Use::kUsed : Use::kNoPartner;
+}
+
+void WorkerTable::CountStates(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
+                              absl::Time now, RequestMetrics* metrics) const {
+  int states[2][std::size(RequestMetrics::kWorkerStates)] = {};
+  int unused[2][std::size(RequestMetrics::kUnusedReasons)] = {};
+  for (const auto& [key, worker] : workers_) {
+    const bool lost = worker.attach == 0 || worker.replaced || Stale(worker, now);
+    ++states[worker.prefill()][lost                     ? RequestMetrics::kLost
+                               : worker.load.draining() ? RequestMetrics::kDraining
+                                                        : RequestMetrics::kReady];
+    if (!Ready(worker, now)) continue;
+    const Use use = UseOf(worker, served, mode);
+    if (use == Use::kOtherIdentity) ++unused[worker.prefill()][RequestMetrics::kOtherIdentity];
+    if (use == Use::kNoPartner) ++unused[worker.prefill()][RequestMetrics::kNoPartner];
+  }
+  for (size_t state = 0; state < std::size(RequestMetrics::kWorkerStates); ++state) {
+    metrics->prefill_workers[state].Set(states[true][state]);
+    metrics->decode_workers[state].Set(states[false][state]);
+  }
+  for (size_t reason = 0; reason < std::size(RequestMetrics::kUnusedReasons); ++reason) {
+    metrics->unused_prefill[reason].Set(unused[true][reason]);
+    metrics->unused_decode[reason].Set(unused[false][reason]);
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,182 @@
+#include "tests/goodput/load/generate_stream.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "tests/goodput/load/serving_mode.h"
+
+namespace baton {
+namespace {
+
+double Seconds(uint64_t us) { return static_cast<double>(us) / 1e6; }
+
+constexpr size_t kLongestMessage = 500;  // of a status, in the record
+
+}  // namespace
+
+const char* StatusName(grpc::StatusCode code) {
+  static constexpr const char* kNames[] = {"OK",
+                                           "CANCELLED",
+                                           "UNKNOWN",
+                                           "INVALID_ARGUMENT",
+                                           "DEADLINE_EXCEEDED",
+                                           "NOT_FOUND",
+                                           "ALREADY_EXISTS",
+                                           "PERMISSION_DENIED",
+                                           "RESOURCE_EXHAUSTED",
+                                           "FAILED_PRECONDITION",
+                                           "ABORTED",
+                                           "OUT_OF_RANGE",
+                                           "UNIMPLEMENTED",
+                                           "INTERNAL",
+                                           "UNAVAILABLE",
+                                           "DATA_LOSS",
+                                           "UNAUTHENTICATED"};
+  const auto index = static_cast<size_t>(code);
+  return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
+}
+
+GenerateStream::GenerateStream(RequestRecord record, Clock::time_point start, bool keep_token_ids,
+                               std::function<void(GenerateStream*)> on_end)
+    : record_(std::move(record)),
+      start_(start),
+      keep_token_ids_(keep_token_ids),
+      on_end_(std::move(on_end)) {
+  record_.token_s.reserve(std::min(record_.wanted_tokens, 4096u));
+}
+
+double GenerateStream::NowS() const {
+  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_);
+  return static_cast<double>(since.count()) / 1e6;
+}
+
+void GenerateStream::Start(v1::Inference::Stub* stub, const v1::GenerateRequest& request,
+                           absl::Duration timeout) {
+  const absl::Duration left = absl::Seconds(record_.scheduled_s) + timeout - absl::Seconds(NowS());
+  context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(left));
+  stub->async()->Generate(&context_, &request, this);
+  StartRead(&event_);
+  record_.sent_s = NowS();
+  StartCall();
+}
+
+void GenerateStream::Stop() {
+  stopped_ = true;
+  context_.TryCancel();
+}
+
+void GenerateStream::OnReadDone(bool ok) {
+  if (!ok) return;
+  if (contradiction_.empty()) {
+    contradiction_ = Take(event_);
+    if (!contradiction_.empty()) context_.TryCancel();
+  }
+  StartRead(&event_);
+}
+
+std::string GenerateStream::Take(const v1::GenerateEvent& event) {
+  switch (event.event_case()) {
+    case v1::GenerateEvent::kAccepted:
+      if (accepted_) return "it was accepted twice";
+      accepted_ = true;
+      record_.prompt_tokens = event.accepted().prompt_tokens();
+      return "";
+    case v1::GenerateEvent::kDelta:
+      if (!accepted_ || finished_) return "tokens before it was accepted, or after its end";
+      return TakeTokens(event.delta());
+    case v1::GenerateEvent::kFinished:
+      if (!accepted_ || finished_) return "an end before it was accepted, or a second one";
+      finished_ = true;
+      record_.finish_reason =
+          event.finished().reason() == v1::FINISH_REASON_STOP ? "stop" : "length";
+      return "";
+    case v1::GenerateEvent::kSummary:
+      TakeSummary(event.summary());
+      return "";
+    default:
+      return "";  // not asked for, or of a later version
+  }
+}
+
+std::string GenerateStream::TakeTokens(const v1::Delta& delta) {
+  const double now_s = NowS();
+  for (const v1::Token& token : delta.tokens()) {
+    const uint32_t expected = record_.prompt_tokens + static_cast<uint32_t>(record_.token_s.size());
+    if (token.position() != expected) {
+      return absl::StrCat("a token came with position ", token.position(), " instead of ",
+                          expected);
+    }
+    record_.token_s.push_back(now_s);
+    if (keep_token_ids_) record_.token_ids.push_back(token.token_id());
+  }
+  return "";
+}
+
+void GenerateStream::TakeSummary(const v1::Summary& summary) {
+  const v1::Timing& timing = summary.timing();
+  record_.has_phases = true;
+  record_.phases = {.queue_s = Seconds(timing.queue_us()),
+                    .prefill_s = Seconds(timing.prefill_us()),
+                    .handover_hidden_s = Seconds(timing.handover_hidden_us()),
+                    .handover_exposed_s = Seconds(timing.handover_exposed_us()),
+                    .decode_wait_s = Seconds(timing.decode_wait_us()),
+                    .decode_s = Seconds(timing.decode_us()),
+                    .ttft_s = Seconds(timing.ttft_us()),
+                    .total_s = Seconds(timing.total_us())};
+  record_.cached_tokens = summary.usage().cached_tokens();
+  record_.migrations = summary.migrations();
+  record_.prefill_worker = summary.prefill_worker();
+  record_.decode_worker = summary.decode_worker();
+  record_.link = summary.link();
+  record_.served_mode = NameOf(summary.mode());
+  if (summary.slo().lost_to() != v1::SLO_PHASE_UNSPECIFIED) {
+    const std::string phase = v1::SloPhase_Name(summary.slo().lost_to());
+    record_.lost_to = absl::AsciiStrToLower(absl::StripPrefix(phase, "SLO_PHASE_"));
+  }
+}
+
+Outcome GenerateStream::OutcomeOf(const grpc::Status& status) const {
+  if (!contradiction_.empty()) return Outcome::kFailed;
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+      if (!finished_) return Outcome::kFailed;
+      if (!record_.forced_length) {
+        return record_.token_s.empty() ? Outcome::kWrongLength : Outcome::kCompleted;
+      }
+      return record_.token_s.size() == record_.wanted_tokens ? Outcome::kCompleted
+                                                             : Outcome::kWrongLength;
+    case grpc::StatusCode::CANCELLED:
+      return stopped_ ? Outcome::kStopped : Outcome::kFailed;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return Outcome::kTimedOut;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return record_.token_s.empty() ? Outcome::kRejected : Outcome::kFailed;
+    default:
+      return Outcome::kFailed;
+  }
+}
+
+void GenerateStream::OnDone(const grpc::Status& status) {
+  record_.ended_s = NowS();
+  record_.outcome = OutcomeOf(status);
+  record_.status = StatusName(status.error_code());
+  record_.message = status.error_message().substr(0, kLongestMessage);
+  if (!contradiction_.empty()) {
+    record_.status = StatusName(grpc::StatusCode::DATA_LOSS);
+    record_.message = contradiction_;
+  } else if (status.ok() && !finished_) {
+    record_.status = StatusName(grpc::StatusCode::DATA_LOSS);
+    record_.message = "the stream ended before the answer did";
+  } else if (record_.outcome == Outcome::kWrongLength) {
+    record_.message = absl::StrCat(record_.token_s.size(), " tokens came of ",
+                                   record_.wanted_tokens, " asked for");
+  }
+  on_end_(this);
+}
+
+}  // namespace baton

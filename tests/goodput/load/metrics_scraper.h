@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/goodput/load/stop_flag.h"
+#include "tests/goodput/results/record.h"
+
+namespace baton {
+
+// Reads the gauges baton_* of Prometheus text pages once a second while a load runs, a thread per
+// page. A page that can't be read leaves a gap, and a remark.
+class MetricsScraper {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `urls` have passed ParseHttpUrl. Times count from `start`.
+  MetricsScraper(const std::vector<std::string>& urls, Clock::time_point start);
+  ~MetricsScraper();
+
+  // Ends it. The series, by source and name.
+  std::vector<MetricSeries> Finish(std::vector<std::string>* remarks);
+
+  static constexpr size_t kMostSeries = 2000;  // of one page; the rest is left out
+
+ private:
+  struct Page;
+  void Scrape(Page* page);
+  void Join();
+
+  const Clock::time_point start_;
+  StopFlag over_;
+  std::vector<std::unique_ptr<Page>> pages_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace baton

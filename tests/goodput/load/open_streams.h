@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "common/base/mutex.h"
+#include "tests/goodput/load/generate_stream.h"
+#include "tests/goodput/load/stop_flag.h"
+
+namespace baton {
+
+// The requests that are under way, and the records of those that have ended. Any thread.
+class OpenStreams {
+ public:
+  // `changed` is notified whenever one ends, and outlives this.
+  OpenStreams(const SloTargets& targets, StopFlag* changed)
+      : targets_(targets), changed_(changed) {}
+  // All have ended.
+  ~OpenStreams();
+
+  void Start(RequestRecord record, GenerateStream::Clock::time_point start, bool keep_token_ids,
+             v1::Inference::Stub* stub, const v1::GenerateRequest& request, absl::Duration timeout);
+  // Cancels all that are open, and returns when they have ended.
+  void StopAll();
+
+  uint32_t sent() const { return sent_; }
+  uint32_t open() const { return open_; }
+  uint32_t open_measured() const { return open_measured_; }
+  uint32_t ended_measured() const { return ended_measured_; }
+  uint32_t good() const { return good_; }
+
+  // Once none is open: every record, in the order of its end.
+  std::vector<RequestRecord> TakeRecords();
+
+ private:
+  void OnEnd(GenerateStream* stream);
+
+  const SloTargets targets_;
+  StopFlag* const changed_;
+  std::atomic<uint32_t> sent_ = 0, open_ = 0, open_measured_ = 0, ended_measured_ = 0, good_ = 0;
+  Mutex mutex_;
+  CondVar none_open_;
+  absl::flat_hash_map<GenerateStream*, std::unique_ptr<GenerateStream>> streams_
+      ABSL_GUARDED_BY(mutex_);
+  std::vector<RequestRecord> records_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "baton/v1/inference.pb.h"
+#include "tests/goodput/load/load_spec.h"
+#include "tests/goodput/load/schedule.h"
+
+namespace baton {
+
+// Turns a planned request into what is sent. Drawn prompts are ids of `ordinary_tokens`, which
+// depend on the seed, the salt and the index alone; the blocks of a trace depend on their id
+// instead of the index, so equal ids become equal runs of tokens.
+class PromptMaker {
+ public:
+  // All outlive it. `ordinary_tokens` may be empty when prompts are texts. Requests are called
+  // NAME-index.
+  PromptMaker(const LoadSpec& spec, const Schedule& schedule,
+              const std::vector<int32_t>& ordinary_tokens, std::string name)
+      : spec_(spec), schedule_(schedule), tokens_(ordinary_tokens), name_(std::move(name)) {}
+
+  v1::GenerateRequest Make(uint32_t index) const;
+
+  // Identifies prompt and options, whatever the request is called and wherever it runs.
+  static uint64_t Fingerprint(const v1::GenerateRequest& request);
+
+ private:
+  std::vector<int32_t> Tokens(uint32_t index) const;
+
+  const LoadSpec& spec_;
+  const Schedule& schedule_;
+  const std::vector<int32_t>& tokens_;
+  const std::string name_;
+};
+
+}  // namespace baton

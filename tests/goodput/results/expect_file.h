@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tests/goodput/results/record.h"
+
+namespace baton {
+
+// The token ids that a load answered with, to hold another load against: one in peace against the
+// same one under faults. A line of JSON per request, keyed by its index and a hash of its prompt
+// and options, so that answers are only compared with answers to the same question.
+class ExpectFile {
+ public:
+  // NotFound, or InvalidArgument with "path:line: what".
+  static absl::StatusOr<ExpectFile> Read(const std::string& path);
+
+  // `fingerprints` are PromptMaker's, by record. Holds the records that completed.
+  static ExpectFile Of(const std::vector<RequestRecord>& records,
+                       const std::vector<uint64_t>& fingerprints);
+
+  absl::Status Write(const std::string& path) const;
+
+  // Tokens that came before a request failed are held against the same beginning.
+  ExpectResult Compare(const std::vector<RequestRecord>& records,
+                       const std::vector<uint64_t>& fingerprints) const;
+
+  size_t size() const { return tokens_.size(); }
+
+ private:
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<int32_t>> tokens_;
+};
+
+}  // namespace baton
