@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -10,43 +9,29 @@
 #include <variant>
 #include <vector>
 
-#include "common/base/inbox.h"
-#include "common/base/mutex.h"
-#include "common/engine/engine.h"
-#include "common/kv_cache/block_pool.h"
+#include "common/worker/mailbox.h"
 #include "decode_worker/decode_worker.h"
 
-// The inside of DecodeWorker; included by its sources alone.
 namespace baton {
 
-class DecodeWorker::Core {
+// The implementation of DecodeWorker; included by its sources alone.
+class DecodeCore final : public DecodeWorker {
  public:
-  Core(Options options, const Model* model, KvPlane* plane, KvPuller* puller,
-       std::function<void(std::function<void()>)> on_kv_thread, std::unique_ptr<Engine> engine)
-      : options_(std::move(options)),
-        vocab_(model->config().vocab),
-        rope_(model->config().rope),
-        layout_(plane->options().layout),
+  DecodeCore(Options options, Parts parts, KvPuller* puller)
+      : DecodeWorker(std::move(parts)),
+        options_(std::move(options)),
         puller_(puller),
-        on_kv_thread_(std::move(on_kv_thread)),
-        engine_(std::move(engine)),
-        pool_(plane->options().blocks, plane->generations(),
-              options_.reuse_last_freed ? BlockPool::Reuse::kLastFreed
-                                        : BlockPool::Reuse::kContiguous),
-        mailbox_(std::make_shared<Mailbox>()),
-        metrics_(options_.metrics != nullptr ? options_.metrics : &own_metrics_) {
-    mailbox_->wake = options_.wake;
-    engine_->set_pulse(options_.pulse);
-    ReportLoad();
-  }
+        mailbox_(std::make_shared<Mailbox<Message>>(options_.wake)),
+        metrics_(options_.metrics != nullptr ? options_.metrics : &own_metrics_) {}
 
-  absl::StatusOr<JobId> Submit(DecodeJob job, Update update);
-  void Cancel(JobId id) { mailbox_->Send(CancelAsked{id}); }
-  void SetPaused(JobId id, bool paused) { mailbox_->Send(PauseAsked{id, paused}); }
-  void Drain() { draining_ = true; }
-  WorkerLoad Load() const;
-  int jobs() const { return live_; }
-  bool RunOnce(absl::Time now);
+  static absl::StatusOr<std::unique_ptr<DecodeWorker>> Create(Options options, const Model* model,
+                                                              Backend* backend, KvPlane* plane,
+                                                              KvPuller* puller,
+                                                              KvThread on_kv_thread);
+  absl::StatusOr<JobId> Submit(DecodeJob job, Update update) override;
+  void Cancel(JobId id) override { mailbox_->Send(CancelAsked{id}); }
+  void SetPaused(JobId id, bool paused) override { mailbox_->Send(PauseAsked{id, paused}); }
+  bool RunOnce(absl::Time now) override;
 
  private:
   enum class State {
@@ -121,15 +106,6 @@ class DecodeWorker::Core {
     PullResult result;
   };
   using Message = std::variant<Arrived, CancelAsked, PauseAsked, PullDone>;
-  // What other threads write to. Arrivals are bounded by max_inbox, the rest by the jobs there are.
-  struct Mailbox {
-    Inbox<Message> inbox{0};
-    std::function<void()> wake;
-    void Send(Message message) {
-      inbox.PushAlways(std::move(message));
-      if (wake) wake();
-    }
-  };
 
   // Jobs and messages: decode_worker.cc
   absl::Status Check(const DecodeJob& job) const;
@@ -144,7 +120,7 @@ class DecodeWorker::Core {
   void BeginEnding(Sequence* sequence, absl::Status status);
   void End(Sequence* sequence, absl::Status status);
   Sequence* Find(JobId id);
-  void ReportLoad();
+  void CountJobs();
 
   // What a step is made of: decode_step.cc
   bool IsDrawn(const Sequence& sequence) const;
@@ -168,14 +144,8 @@ class DecodeWorker::Core {
   Step Started(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks, absl::Time now);
 
   const Options options_;
-  const int vocab_;
-  const RopeConfig rope_;
-  const KvLayout layout_;
   KvPuller* const puller_;  // KV thread
-  const std::function<void(std::function<void()>)> on_kv_thread_;
-  const std::unique_ptr<Engine> engine_;
-  BlockPool pool_;
-  const std::shared_ptr<Mailbox> mailbox_;
+  const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Sequence> sequences_;  // oldest first
   std::deque<JobId> prompts_;            // kQueued and kComputing, oldest first
   // Blocks of a ticket that was refused for want of them: prompts leave them to it for a while.
@@ -193,14 +163,6 @@ class DecodeWorker::Core {
   std::vector<std::map<JobId, Sequence>::node_type> leaving_;
   DecodeMetrics own_metrics_;  // for when nobody looks
   DecodeMetrics* const metrics_;
-
-  std::atomic<JobId> last_id_{0};
-  std::atomic<bool> draining_{false};
-  std::atomic<int> live_{0};
-  std::atomic<int> unseen_{0};
-  std::atomic<int64_t> waiting_tokens_{0};  // of prompts that are computed here
-  mutable Mutex load_mutex_;
-  WorkerLoad load_ ABSL_GUARDED_BY(load_mutex_);
 };
 
 }  // namespace baton

@@ -5,10 +5,8 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
-#include "common/base/wakeup.h"
-#include "common/worker/flag_groups.h"
 #include "common/worker/worker_host.h"
-#include "common/worker/worker_proto.h"
+#include "common/worker/worker_program.h"
 #include "decode_worker/decode_service.h"
 
 ABSL_FLAG(int32_t, max_batch, 64, "sequences per step");
@@ -32,15 +30,9 @@ constexpr char kUsage[] =
 }  // namespace
 
 int DecodeMain(int argc, char** argv, const WorkerEquipment& equipment) {
-  BlockStopSignals();
-  if (const auto extra = StartProgram(
-          argc, argv,
-          {kUsage, WorkerFlagGroups({"Sequences and steps",
-                                     "max-batch max-sequences chunk-tokens pause-limit stall"},
-                                    equipment.flag_groups)});
-      !extra.empty()) {
-    RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
-  }
+  StartWorkerProgram(
+      argc, argv, kUsage,
+      {"Sequences and steps", "max-batch max-sequences chunk-tokens pause-limit stall"}, equipment);
   if (const absl::Duration stall = absl::GetFlag(FLAGS_stall); stall < absl::Milliseconds(100)) {
     RefuseToStart(
         absl::StrCat("--stall is ", absl::FormatDuration(stall), "; it takes 100 ms or more"));
@@ -62,28 +54,20 @@ int DecodeMain(int argc, char** argv, const WorkerEquipment& equipment) {
                        DecodeWorker::MostInAStep(options), options.max_sequences);
   DecodeService service(host->attach_token());
   host->Listen(&service, v1::DecodeWorker::service_full_name());
-  Wakeup wakeup;  // of the core's loop; outlives all that may wake it
   const auto puller = KvPuller::Create(host->plane(), {.stall = absl::GetFlag(FLAGS_stall)});
 
   DecodeMetrics metrics;
   metrics.AddTo(host->metrics());
   options.context = host->model().context;
-  options.wake = [&wakeup] { wakeup.Wake(); };
+  options.wake = host->core_wake();
   options.pulse = host->core_pulse();
   options.metrics = &metrics;
   absl::StatusOr<std::unique_ptr<DecodeWorker>> worker = DecodeWorker::Create(
       options, host->model().model.get(), host->model().backend.get(), host->plane(), puller.get(),
       [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());
-  host->StartKvThread();
-  Loop loop({.name = "decode", .wakeup = &wakeup, .pulse = host->core_pulse()},
-            [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
-  service.SetWorker(worker->get());
-  host->Attach(absl::GetFlag(FLAGS_max_batch),
-               [&worker] { return LoadToProto((*worker)->Load()); });
-  host->RunUntilStopped([&worker] { (*worker)->Drain(); }, [&worker] { return (*worker)->jobs(); });
-  host->Stop();
-  loop.Stop();
+  host->Run(worker->get(), "decode", options.max_batch,
+            [&service, &worker] { service.SetWorker(worker->get()); });
   return 0;
 }
 

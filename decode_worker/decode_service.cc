@@ -3,10 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/rpc/dial.h"
-#include "common/rpc/stream_writer.h"
 #include "common/worker/worker_proto.h"
 
 namespace baton {
@@ -20,23 +17,10 @@ constexpr size_t kResumeAt = 16;
 
 absl::StatusOr<DecodeJob> JobFromProto(const v1::DecodeRequest& request) {
   DecodeJob job;
-  job.request_id = request.request_id();
-  job.attempt = request.attempt();
   if (request.has_ticket()) {
-    ASSIGN_OR_RETURN(KvTicket ticket, TicketFromProto(request.ticket()));
-    job.ticket = std::move(ticket);
+    ASSIGN_OR_RETURN(job.ticket, TicketFromProto(request.ticket()));
   }
-  job.tokens.assign(request.token_ids().begin(), request.token_ids().end());
-  if (request.original_prompt_tokens() < 1 ||
-      request.original_prompt_tokens() > static_cast<uint32_t>(request.token_ids_size())) {
-    return absl::InvalidArgumentError(absl::StrCat("original_prompt_tokens is ",
-                                                   request.original_prompt_tokens(), " of ",
-                                                   request.token_ids_size(), " tokens"));
-  }
-  job.original_prompt_tokens = static_cast<int>(request.original_prompt_tokens());
-  ASSIGN_OR_RETURN(SamplingOptions sampling, ResolvedSampling(request.sampling()));
-  job.sampling = std::move(sampling);
-  job.sampling.answer_index = request.answer_index();
+  RETURN_IF_ERROR(ReadJob(request, &job));
   return job;
 }
 
@@ -45,12 +29,9 @@ void Write(Writer& writer, const DecodeUpdate& update) {
   if (std::holds_alternative<DecodePromised>(update)) {
     event.mutable_promised();
   } else if (const auto* prompt = std::get_if<DecodePromptTokens>(&update)) {
-    for (const SampledToken& token : prompt->tokens) {
-      *event.mutable_prompt_tokens()->add_tokens() = TokenToProto(token);
-    }
+    AddTokens(prompt->tokens, event.mutable_prompt_tokens()->mutable_tokens());
   } else if (const auto* tokens = std::get_if<DecodeTokens>(&update)) {
-    for (const SampledToken& token : tokens->tokens)
-      *event.mutable_tokens()->add_tokens() = TokenToProto(token);
+    AddTokens(tokens->tokens, event.mutable_tokens()->mutable_tokens());
   } else if (std::holds_alternative<DecodeOutgrown>(update)) {
     event.mutable_outgrown();
   } else if (const auto* finished = std::get_if<DecodeFinished>(&update)) {
@@ -89,25 +70,17 @@ class Throttle {
 
 }  // namespace
 
+DecodeService::DecodeService(std::string token) : streams_(std::move(token), Write) {}
+
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Decode(
     grpc::CallbackServerContext* context, const v1::DecodeRequest* request) {
-  const std::shared_ptr<Writer> writer = Writer::Create();
-  DecodeWorker* const worker = worker_;
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok() && worker == nullptr) status = absl::UnavailableError("the worker is starting");
-  absl::StatusOr<DecodeJob> job = status.ok() ? JobFromProto(*request) : status;
-  const auto update = [writer](const DecodeUpdate& said) { Write(*writer, said); };
-  const absl::StatusOr<DecodeWorker::JobId> id =
-      job.ok() ? worker->Submit(*std::move(job), update) : job.status();
-  if (id.ok()) {
-    writer->SetCancelled([worker, id = *id] { worker->Cancel(id); });
-    writer->SetBacklog([throttle = std::make_shared<Throttle>(worker, *id)](size_t events) {
-      throttle->Backlog(events);
-    });
-  } else {
-    writer->End(id.status());
-  }
-  return writer.get();
+  return streams_.Serve(
+      *context, [request] { return JobFromProto(*request); },
+      [](Writer& writer, DecodeWorker* worker, DecodeWorker::JobId id) {
+        writer.SetBacklog([throttle = std::make_shared<Throttle>(worker, id)](size_t events) {
+          throttle->Backlog(events);
+        });
+      });
 }
 
 }  // namespace baton

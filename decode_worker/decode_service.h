@@ -1,28 +1,28 @@
 #pragma once
 
-#include <atomic>
 #include <string>
+#include <utility>
 
 #include "baton/v1/decode_worker.grpc.pb.h"
+#include "common/worker/worker_service.h"
 #include "decode_worker/decode_worker.h"
 
 namespace baton {
 
-// The gRPC door of a decode worker: checks, submits to the core, and writes what it reports. Any of
-// gRPC's threads. A broken or cancelled stream cancels its job; one whose reader is slow pauses it.
+// The gRPC service of a decode worker: checks, submits to the core, and writes what it reports. Any
+// of gRPC's threads. A stream whose reader is slow pauses its job.
 class DecodeService final : public v1::DecodeWorker::CallbackService {
  public:
-  explicit DecodeService(std::string token) : token_(std::move(token)) {}
+  explicit DecodeService(std::string token);
 
   // RPCs are Unavailable until then. `worker` outlives the server.
-  void SetWorker(DecodeWorker* worker) { worker_ = worker; }
+  void SetWorker(DecodeWorker* worker) { streams_.SetWorker(worker); }
 
  private:
   grpc::ServerWriteReactor<v1::DecodeEvent>* Decode(grpc::CallbackServerContext* context,
                                                     const v1::DecodeRequest* request) override;
 
-  const std::string token_;
-  std::atomic<DecodeWorker*> worker_ = nullptr;
+  JobStreams<DecodeWorker, DecodeJob, DecodeUpdate, v1::DecodeEvent> streams_;
 };
 
 }  // namespace baton

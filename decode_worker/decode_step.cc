@@ -8,23 +8,23 @@
 namespace baton {
 
 // Whether a step that is running draws its next token. One at most does when a step is planned.
-bool DecodeWorker::Core::IsDrawn(const Sequence& sequence) const {
+bool DecodeCore::IsDrawn(const Sequence& sequence) const {
   return sequence.draws && sequence.last_step > done_;
 }
 
 // Whether a sequence goes on after its next token, whichever that is, unless it is a stop token.
-bool DecodeWorker::Core::GoesOn(const Sequence& sequence) const {
+bool DecodeCore::GoesOn(const Sequence& sequence) const {
   return !IsLastPosition(sequence.tokens(), sequence.job.original_prompt_tokens,
-                         sequence.job.sampling, options_.context) &&
+                         sequence.job.sampling, context_) &&
          sequence.tokens() < sequence.rope_reach;
 }
 
-bool DecodeWorker::Core::DrawsOnDevice(const Sequence& sequence) const {
+bool DecodeCore::DrawsOnDevice(const Sequence& sequence) const {
   return engine_->DrawsOnDevice(sequence.job.sampling, sequence.job.original_prompt_tokens);
 }
 
 // Oldest first; of more than fit, those whose last step is longest ago.
-std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
+std::vector<DecodeWorker::JobId> DecodeCore::ChooseBatch() const {
   std::vector<std::pair<uint64_t, JobId>> ready;
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.paused_since) continue;
@@ -44,7 +44,7 @@ std::vector<DecodeWorker::JobId> DecodeWorker::Core::ChooseBatch() const {
 }
 
 // Whether blocks come back though nobody is preempted.
-bool DecodeWorker::Core::SomePullsEnd() const {
+bool DecodeCore::SomePullsEnd() const {
   return std::any_of(sequences_.begin(), sequences_.end(),
                      [](const auto& s) { return s.second.state == State::kEnding; });
 }
@@ -52,7 +52,7 @@ bool DecodeWorker::Core::SomePullsEnd() const {
 // Blocks for the sequence's last token, at the cost of the youngest if it must be. False: not in
 // this step, and perhaps never, for the youngest may be the sequence itself. Nobody pays while a
 // step is running: what it draws may end a sequence, and blocks that it writes to may come back.
-bool DecodeWorker::Core::HasRoomToGrow(Sequence* sequence) {
+bool DecodeCore::HasRoomToGrow(Sequence* sequence) {
   const int needed = layout_.BlocksFor(sequence->tokens() + (IsDrawn(*sequence) ? 1 : 0));
   while (static_cast<int>(sequence->blocks.size()) < needed) {
     if (auto block = pool_.Take(1); block.ok()) {
@@ -74,13 +74,13 @@ bool DecodeWorker::Core::HasRoomToGrow(Sequence* sequence) {
 }
 
 // Of a sequence's KV, and one more, so that a promise is good for some tokens at least.
-int DecodeWorker::Core::FirstBlocks(const Sequence& sequence) const {
-  return std::min(layout_.BlocksFor(sequence.tokens()) + 1, layout_.BlocksFor(options_.context));
+int DecodeCore::FirstBlocks(const Sequence& sequence) const {
+  return std::min(layout_.BlocksFor(sequence.tokens()) + 1, layout_.BlocksFor(context_));
 }
 
 // That must be free when a prompt begins: its first ones, and one for each sequence that grows, so
 // that what begins here is not paid for by preempting it.
-int DecodeWorker::Core::BlocksToBegin(const Sequence& sequence) const {
+int DecodeCore::BlocksToBegin(const Sequence& sequence) const {
   const auto running = std::count_if(sequences_.begin(), sequences_.end(), [](const auto& other) {
     return other.second.state == State::kReady || other.second.state == State::kComputing;
   });
@@ -88,7 +88,7 @@ int DecodeWorker::Core::BlocksToBegin(const Sequence& sequence) const {
 }
 
 // Whether a ticket that takes so many blocks now would take those that a prompt waits for.
-bool DecodeWorker::Core::PromptWaitsFor(int blocks) const {
+bool DecodeCore::PromptWaitsFor(int blocks) const {
   for (const JobId id : prompts_) {
     const Sequence& sequence = sequences_.at(id);
     if (sequence.state != State::kQueued || sequence.paused_since) continue;
@@ -98,7 +98,7 @@ bool DecodeWorker::Core::PromptWaitsFor(int blocks) const {
 }
 
 // Takes the first blocks of a prompt. False: not now.
-bool DecodeWorker::Core::Begin(Sequence* sequence, absl::Time now) {
+bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   int older = 0;  // younger ones, taken over since, take turns with it
   for (const auto& [id, other] : sequences_) {
     if (id >= sequence->id) break;
@@ -119,7 +119,7 @@ bool DecodeWorker::Core::Begin(Sequence* sequence, absl::Time now) {
 // The oldest prompts first, with what the batch leaves of the step. However large the batch, some
 // tokens of a prompt are in every step. While the oldest in the queue can't begin, nobody overtakes
 // it.
-std::vector<DecodeWorker::Core::Chunk> DecodeWorker::Core::PlanChunks(int batch, absl::Time now) {
+std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,
                       std::min(options_.chunk_tokens, layout_.block_tokens));
@@ -141,7 +141,7 @@ std::vector<DecodeWorker::Core::Chunk> DecodeWorker::Core::PlanChunks(int batch,
 
 // Whether a step is to be run before the next is planned: with a backend that does not draw, or for
 // the logprobs of a prompt.
-bool DecodeWorker::Core::RunsAtOnce(const std::vector<Chunk>& chunks) const {
+bool DecodeCore::RunsAtOnce(const std::vector<Chunk>& chunks) const {
   return !engine_->draws() || std::any_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) {
     return chunk.sequence->scores.has_value();
   });
@@ -149,7 +149,7 @@ bool DecodeWorker::Core::RunsAtOnce(const std::vector<Chunk>& chunks) const {
 
 // Starts a step, and waits for the one before it: the device always has one to go on with. A step
 // that is started while none is running is not waited for. False: there was nothing to do.
-bool DecodeWorker::Core::RunStep(absl::Time now) {
+bool DecodeCore::RunStep(absl::Time now) {
   const bool idle = started_.empty();
   const bool worked = StartStep(now);
   if (started_.empty()) return worked;
@@ -161,7 +161,7 @@ bool DecodeWorker::Core::RunStep(absl::Time now) {
 }
 
 // While a step is running: one that can be planned without knowing what that draws, or none.
-bool DecodeWorker::Core::StartStep(absl::Time now) {
+bool DecodeCore::StartStep(absl::Time now) {
   const bool behind = !started_.empty();
   std::vector<JobId> batch;
   for (const JobId id : ChooseBatch()) {
@@ -200,8 +200,7 @@ bool DecodeWorker::Core::StartStep(absl::Time now) {
   return true;
 }
 
-StepPlan DecodeWorker::Core::PlanOf(const std::vector<JobId>& batch,
-                                    const std::vector<Chunk>& chunks) {
+StepPlan DecodeCore::PlanOf(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks) {
   StepPlan plan;
   plan.items.reserve(batch.size() + chunks.size());
   for (const JobId id : batch) {
@@ -234,8 +233,8 @@ StepPlan DecodeWorker::Core::PlanOf(const std::vector<JobId>& batch,
   return plan;
 }
 
-void DecodeWorker::Core::Fail(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks,
-                              const absl::Status& status) {
+void DecodeCore::Fail(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks,
+                      const absl::Status& status) {
   const absl::Status failed = absl::InternalError(absl::StrCat(
       "step of ", batch.size(), " sequences and ", chunks.size(), " prompts: ", status.message()));
   for (const JobId id : batch) End(Find(id), failed);
@@ -243,9 +242,8 @@ void DecodeWorker::Core::Fail(const std::vector<JobId>& batch, const std::vector
 }
 
 // What sequences and prompts are once the step has begun.
-DecodeWorker::Core::Step DecodeWorker::Core::Started(const std::vector<JobId>& batch,
-                                                     const std::vector<Chunk>& chunks,
-                                                     absl::Time now) {
+DecodeCore::Step DecodeCore::Started(const std::vector<JobId>& batch,
+                                     const std::vector<Chunk>& chunks, absl::Time now) {
   Step step = {.number = ++steps_, .started = now};
   const auto add = [&step](Sequence* sequence, int chunk, bool draws) {
     sequence->last_step = step.number;
@@ -260,7 +258,7 @@ DecodeWorker::Core::Step DecodeWorker::Core::Started(const std::vector<JobId>& b
   }
   for (const auto& [sequence, tokens] : chunks) {
     sequence->computed += tokens;
-    waiting_tokens_ -= tokens;
+    Computed(tokens);
     const bool last = sequence->computed == sequence->tokens();
     if (last) prompts_.erase(std::find(prompts_.begin(), prompts_.end(), sequence->id));
     add(sequence, tokens, last);

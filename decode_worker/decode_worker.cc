@@ -17,16 +17,13 @@ constexpr absl::Duration kOwed = absl::Milliseconds(500);
 
 }  // namespace
 
-absl::Status DecodeWorker::Core::Check(const DecodeJob& job) const {
+absl::Status DecodeCore::Check(const DecodeJob& job) const {
   const size_t tokens = job.tokens.size();
-  if (tokens == 0 || tokens >= static_cast<size_t>(options_.context)) {
+  if (tokens == 0 || tokens >= static_cast<size_t>(context_)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a sequence of ", tokens, " tokens; it takes 1 to ", options_.context - 1));
+        absl::StrCat("a sequence of ", tokens, " tokens; it takes 1 to ", context_ - 1));
   }
-  if (job.original_prompt_tokens < 1 || job.original_prompt_tokens > static_cast<int>(tokens)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("original_prompt_tokens is ", job.original_prompt_tokens, " of ", tokens));
-  }
+  RETURN_IF_ERROR(CheckTokens(job.tokens, job.original_prompt_tokens));
   const int generated = static_cast<int>(tokens) - job.original_prompt_tokens;
   if (!job.ticket && job.sampling.max_tokens <= generated) {
     return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", job.sampling.max_tokens,
@@ -41,26 +38,16 @@ absl::Status DecodeWorker::Core::Check(const DecodeJob& job) const {
                      " blocks and ", job.ticket->generations.size(),
                      " generations; the sequence has ", tokens, " tokens in ", blocks, " blocks"));
   }
-  for (size_t i = 0; i < tokens; ++i) {
-    if (job.tokens[i] < 0 || job.tokens[i] >= vocab_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("token ", i, " is ", job.tokens[i], "; the vocabulary has ", vocab_));
-    }
-  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecodeWorker::JobId> DecodeWorker::Core::Submit(DecodeJob job, Update update) {
+absl::StatusOr<DecodeWorker::JobId> DecodeCore::Submit(DecodeJob job, Update update) {
   RETURN_IF_ERROR(Check(job));
-  if (draining_) return absl::UnavailableError("decode worker is draining");
-  if (unseen_.fetch_add(1) >= options_.max_inbox) {
-    --unseen_;
-    return absl::ResourceExhaustedError(
-        absl::StrCat("decode inbox is full: ", options_.max_inbox, " sequences"));
-  }
-  ++live_;
-  if (!job.ticket) waiting_tokens_ += static_cast<int64_t>(job.tokens.size());
-  const JobId id = ++last_id_;
+  ASSIGN_OR_RETURN(
+      const JobId id,
+      TakePlace(options_.max_inbox, job.ticket ? 0 : job.tokens.size(), "decode worker", [this] {
+        return absl::StrCat("decode inbox is full: ", options_.max_inbox, " sequences");
+      }));
   Arrived arrived{id, std::move(job), std::move(update), std::nullopt};
   // Counted here, so that a long prompt does not hold up the loop.
   if (arrived.job.sampling.LooksBack()) {
@@ -70,43 +57,30 @@ absl::StatusOr<DecodeWorker::JobId> DecodeWorker::Core::Submit(DecodeJob job, Up
   return id;
 }
 
-WorkerLoad DecodeWorker::Core::Load() const {
-  MutexLock lock(&load_mutex_);
-  WorkerLoad load = load_;
-  load.waiting += unseen_;
-  load.waiting_tokens = waiting_tokens_;
-  load.draining = draining_;
-  return load;
-}
-
-void DecodeWorker::Core::ReportLoad() {
+void DecodeCore::CountJobs() {
   WorkerLoad load;
   for (const auto& [id, sequence] : sequences_) {
     const bool can_run = (sequence.state == State::kReady || sequence.state == State::kComputing) &&
                          !sequence.paused_since;
     ++(can_run && load.running < options_.max_batch ? load.running : load.waiting);
   }
-  load.free_blocks = pool_.free_blocks();
-  load.total_blocks = pool_.total_blocks();
-  load.steps = engine_->steps();
-  MutexLock lock(&load_mutex_);
-  load_ = load;
+  ReportLoad(load);
 }
 
-bool DecodeWorker::Core::RunOnce(absl::Time now) {
+bool DecodeCore::RunOnce(absl::Time now) {
   bool worked = finished_.has_value();
   HandOutResults(now);
-  for (Message& message : mailbox_->inbox.TakeAll()) {
+  for (Message& message : mailbox_->TakeAll()) {
     worked = true;
     std::visit([this, now](auto& m) { Handle(std::move(m), now); }, message);
   }
   worked |= EndPaused(now);
   worked |= RunStep(now);
-  ReportLoad();
+  CountJobs();
   return worked;
 }
 
-void DecodeWorker::Core::HandOutResults(absl::Time now) {
+void DecodeCore::HandOutResults(absl::Time now) {
   if (!finished_) return;
   FinishedStep finished = *std::exchange(finished_, std::nullopt);
   const Step& step = finished.step;
@@ -153,8 +127,8 @@ void DecodeWorker::Core::HandOutResults(absl::Time now) {
 }
 
 // `token` is null for a chunk of a prompt that has more to come.
-void DecodeWorker::Core::HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token,
-                                     absl::Time now) {
+void DecodeCore::HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token,
+                             absl::Time now) {
   if (sequence->scores) {
     DecodePromptTokens prompt;
     prompt.tokens = std::exchange(sequence->scores->tokens, {});
@@ -174,10 +148,10 @@ void DecodeWorker::Core::HandOutPart(Sequence* sequence, absl::StatusOr<SampledT
   HandOut(sequence, *std::move(*token), now);
 }
 
-void DecodeWorker::Core::HandOut(Sequence* sequence, SampledToken token, absl::Time now) {
+void DecodeCore::HandOut(Sequence* sequence, SampledToken token, absl::Time now) {
   const TokenId id = token.id;
   const auto finish = FinishAt(id, token.position, sequence->job.original_prompt_tokens,
-                               sequence->job.sampling, options_.context);
+                               sequence->job.sampling, context_);
   sequence->job.tokens.push_back(id);
   if (sequence->history) sequence->history->Append(id);
   DecodeTokens tokens;
@@ -202,8 +176,8 @@ void DecodeWorker::Core::HandOut(Sequence* sequence, SampledToken token, absl::T
   End(sequence, absl::OkStatus());
 }
 
-void DecodeWorker::Core::Handle(Arrived message, absl::Time now) {
-  --unseen_;
+void DecodeCore::Handle(Arrived message, absl::Time now) {
+  LeavePlace();
   Sequence* sequence = &sequences_[message.id];
   sequence->id = message.id;
   sequence->job = std::move(message.job);
@@ -258,19 +232,19 @@ void DecodeWorker::Core::Handle(Arrived message, absl::Time now) {
   sequence->update(DecodePromised{});
 }
 
-void DecodeWorker::Core::Handle(CancelAsked message, absl::Time) {
+void DecodeCore::Handle(CancelAsked message, absl::Time) {
   if (Sequence* sequence = Find(message.id)) {
     BeginEnding(sequence, absl::CancelledError("decode cancelled"));
   }
 }
 
-void DecodeWorker::Core::Handle(PauseAsked message, absl::Time now) {
+void DecodeCore::Handle(PauseAsked message, absl::Time now) {
   Sequence* sequence = Find(message.id);
   if (sequence == nullptr || sequence->paused_since.has_value() == message.paused) return;
   sequence->paused_since = message.paused ? std::make_optional(now) : std::nullopt;
 }
 
-void DecodeWorker::Core::Handle(PullDone message, absl::Time now) {
+void DecodeCore::Handle(PullDone message, absl::Time now) {
   metrics_->Pulled(message.result);
   Sequence* sequence = Find(message.id);
   if (sequence->state == State::kEnding) {
@@ -302,7 +276,7 @@ void DecodeWorker::Core::Handle(PullDone message, absl::Time now) {
   HandOut(sequence, std::move(note->first_token), now);
 }
 
-bool DecodeWorker::Core::EndPaused(absl::Time now) {
+bool DecodeCore::EndPaused(absl::Time now) {
   bool worked = false;
   for (auto it = sequences_.begin(); it != sequences_.end();) {
     Sequence* sequence = &(it++)->second;
@@ -316,7 +290,7 @@ bool DecodeWorker::Core::EndPaused(absl::Time now) {
   return worked;
 }
 
-void DecodeWorker::Core::BeginEnding(Sequence* sequence, absl::Status status) {
+void DecodeCore::BeginEnding(Sequence* sequence, absl::Status status) {
   if (sequence->state == State::kEnding) return;
   if (sequence->state != State::kPulling) {
     End(sequence, std::move(status));
@@ -327,11 +301,11 @@ void DecodeWorker::Core::BeginEnding(Sequence* sequence, absl::Status status) {
   on_kv_thread_([puller = puller_, pull = sequence->pull] { puller->Cancel(pull->id); });
 }
 
-void DecodeWorker::Core::End(Sequence* sequence, absl::Status status) {
+void DecodeCore::End(Sequence* sequence, absl::Status status) {
   if (sequence->state == State::kQueued || sequence->state == State::kComputing) {
     const auto prompt = std::find(prompts_.begin(), prompts_.end(), sequence->id);
     if (prompt != prompts_.end()) prompts_.erase(prompt);
-    waiting_tokens_ -= sequence->tokens() - sequence->computed;
+    Computed(sequence->tokens() - sequence->computed);
   }
   if (LogEnabled(Severity::kDebug)) {
     Log(Severity::kDebug, "sequence_ended",
@@ -347,31 +321,26 @@ void DecodeWorker::Core::End(Sequence* sequence, absl::Status status) {
     pool_.Release(sequence->blocks);
   }
   update(DecodeEnded{std::move(status)});
-  --live_;
+  Ended();
 }
 
-DecodeWorker::Core::Sequence* DecodeWorker::Core::Find(JobId id) {
+DecodeCore::Sequence* DecodeCore::Find(JobId id) {
   const auto it = sequences_.find(id);
   return it == sequences_.end() ? nullptr : &it->second;
 }
 
-// No more prompts are computed at one time than sequences fit a batch (Core::Begin).
+// No more prompts are computed at one time than sequences fit a batch (DecodeCore::Begin).
 StepSize DecodeWorker::MostInAStep(const Options& options) {
   const int batch = std::clamp(options.max_batch, 1, kMostBatch);
   const int chunk = std::clamp(options.chunk_tokens, 1, kMostChunk);
   return {batch + chunk, batch + std::min(batch, chunk), options.context};
 }
 
-absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
-    Options options, const Model* model, Backend* backend, KvPlane* plane, KvPuller* puller,
-    std::function<void(std::function<void()>)> on_kv_thread) {
-  const KvPlane::Options& kv = plane->options();
-  const int model_context = model->config().context;
-  if (options.context == 0) options.context = model_context;
-  if (options.context < 2 || options.context > model_context) {
-    return absl::InvalidArgumentError(absl::StrCat("context is ", options.context,
-                                                   "; it takes 2 to the model's ", model_context));
-  }
+absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeCore::Create(Options options,
+                                                                 const Model* model,
+                                                                 Backend* backend, KvPlane* plane,
+                                                                 KvPuller* puller,
+                                                                 KvThread on_kv_thread) {
   if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes 1 to ", kMostChunk));
@@ -385,28 +354,22 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(
         absl::StrCat("max_batch is ", options.max_batch, ", max_sequences ", options.max_sequences,
                      " and max_inbox ", options.max_inbox, "; all take at least 1"));
   }
-  if (kv.layout.BlocksFor(options.context) > kv.blocks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a context of ", options.context, " tokens needs ", kv.layout.BlocksFor(options.context),
-        " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
-        " bytes each); the pool has ", kv.blocks));
-  }
-  ASSIGN_OR_RETURN(auto engine, Engine::Create(model, backend, {plane->pool(), kv.layout},
-                                               MostInAStep(options)));
-  return std::unique_ptr<DecodeWorker>(new DecodeWorker(std::make_unique<Core>(
-      std::move(options), model, plane, puller, std::move(on_kv_thread), std::move(engine))));
+  ASSIGN_OR_RETURN(Parts parts,
+                   MakeParts(options.context, options.reuse_last_freed, options.pulse, model,
+                             backend, plane, std::move(on_kv_thread), [&options](int context) {
+                               options.context = context;
+                               return MostInAStep(options);
+                             }));
+  return std::make_unique<DecodeCore>(std::move(options), std::move(parts), puller);
 }
 
-DecodeWorker::DecodeWorker(std::unique_ptr<Core> core) : core_(std::move(core)) {}
-DecodeWorker::~DecodeWorker() = default;
-absl::StatusOr<DecodeWorker::JobId> DecodeWorker::Submit(DecodeJob job, Update update) {
-  return core_->Submit(std::move(job), std::move(update));
+absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeWorker::Create(Options options,
+                                                                   const Model* model,
+                                                                   Backend* backend, KvPlane* plane,
+                                                                   KvPuller* puller,
+                                                                   KvThread on_kv_thread) {
+  return DecodeCore::Create(std::move(options), model, backend, plane, puller,
+                            std::move(on_kv_thread));
 }
-void DecodeWorker::Cancel(JobId job) { core_->Cancel(job); }
-void DecodeWorker::SetPaused(JobId job, bool paused) { core_->SetPaused(job, paused); }
-void DecodeWorker::Drain() { core_->Drain(); }
-WorkerLoad DecodeWorker::Load() const { return core_->Load(); }
-int DecodeWorker::jobs() const { return core_->jobs(); }
-bool DecodeWorker::RunOnce(absl::Time now) { return core_->RunOnce(now); }
 
 }  // namespace baton

@@ -14,10 +14,10 @@
 #include "common/base/pulse.h"
 #include "common/engine/finish.h"
 #include "common/engine/step_size.h"
-#include "common/engine/worker_load.h"
 #include "common/model/model.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampling_options.h"
+#include "common/worker/worker_core.h"
 #include "decode_worker/decode_metrics.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_puller.h"
@@ -78,14 +78,16 @@ using DecodeUpdate = std::variant<DecodePromised, DecodePromptTokens, DecodeToke
 // recomposing the batch every step from all sequences whose KV is complete. What a step has left
 // beside them goes to chunks of the prompts that are computed here, oldest first, so that no prompt
 // holds up the streams for longer than its chunk (Sarathi-Serve, arXiv:2403.02310). Block tables
-// grow as sequences do; when blocks run out the youngest sequence is preempted. Starts no thread
-// and reads no clock.
-class DecodeWorker {
+// grow as sequences do; when blocks run out the youngest sequence is preempted.
+//
+// RunOnce starts at most one step and waits for at most one: for the one it has started, or, with a
+// backend that draws, for the one before that. A cancelled job ends once no read into its blocks is
+// outstanding.
+class DecodeWorker : public WorkerCore {
  public:
-  using JobId = uint64_t;
   using Update = std::function<void(DecodeUpdate)>;
 
-  // The most that Options::max_batch and Options::chunk_tokens may be.
+  // The largest values of Options::max_batch and Options::chunk_tokens.
   static constexpr int kMostBatch = 1 << 14, kMostChunk = 1 << 20;
 
   struct Options {
@@ -102,46 +104,28 @@ class DecodeWorker {
     DecodeMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
   };
 
-  // Of a step of such a worker; of options that Create would refuse something.
+  // The largest step of a worker with these options, also of options that Create refuses.
   static StepSize MostInAStep(const Options& options);
 
-  // All must outlive the worker. `on_kv_thread` runs closures on the KV thread in the order given
-  // (inline will do when all is one thread). `context` and the pool must fit: InvalidArgument with
-  // the arithmetic.
-  static absl::StatusOr<std::unique_ptr<DecodeWorker>> Create(
-      Options options, const Model* model, Backend* backend, KvPlane* plane, KvPuller* puller,
-      std::function<void(std::function<void()>)> on_kv_thread);
-  // Loop and KV thread have stopped. Jobs that have not ended never will.
-  ~DecodeWorker();
+  // All must outlive the worker. `context` and the pool must fit: InvalidArgument with the
+  // arithmetic. The worker is destroyed after loop and KV thread have stopped; jobs that have not
+  // ended by then never will.
+  static absl::StatusOr<std::unique_ptr<DecodeWorker>> Create(Options options, const Model* model,
+                                                              Backend* backend, KvPlane* plane,
+                                                              KvPuller* puller,
+                                                              KvThread on_kv_thread);
 
   // Any thread. `update` is called from RunOnce and must not block. InvalidArgument: ticket and
   // tokens do not belong together, ids outside the vocabulary, no room for an answer in the
   // context. ResourceExhausted: the inbox is full. Unavailable: draining. After an error `update`
   // is never called.
-  absl::StatusOr<JobId> Submit(DecodeJob job, Update update);
-  // Any thread, in any state of the job. Ended(Cancelled) follows, once no read into its blocks is
-  // outstanding, unless it had ended. Unknown jobs are ignored.
-  void Cancel(JobId job);
+  virtual absl::StatusOr<JobId> Submit(DecodeJob job, Update update) = 0;
   // Any thread. A paused sequence keeps its blocks and is left out of steps; tokens of steps that
-  // run now may still come. Paused for longer than `pause_limit` it ends.
-  void SetPaused(JobId job, bool paused);
-  // Any thread. Submit refuses from now on; what has been taken goes on.
-  void Drain();
-  // Any thread. As of the last RunOnce.
-  WorkerLoad Load() const;
-  // Any thread. Jobs submitted and not ended; 0 after Drain means that the worker may go.
-  int jobs() const;
+  // run now may still come. A sequence that is paused for longer than `pause_limit` ends.
+  virtual void SetPaused(JobId job, bool paused) = 0;
 
-  // Loop thread. Takes what has arrived, starts at most one step and waits for at most one: for the
-  // one it has started, or, with a backend that draws, for the one before that. What a step found
-  // is handed out by the next call, whose `now` is when the step had ended; so call again at once
-  // while it returns true.
-  bool RunOnce(absl::Time now);
-
- private:
-  class Core;
-  explicit DecodeWorker(std::unique_ptr<Core> core);
-  std::unique_ptr<Core> core_;
+ protected:
+  using WorkerCore::WorkerCore;
 };
 
 }  // namespace baton

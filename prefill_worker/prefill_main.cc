@@ -5,10 +5,8 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/program.h"
-#include "common/base/wakeup.h"
-#include "common/worker/flag_groups.h"
 #include "common/worker/worker_host.h"
-#include "common/worker/worker_proto.h"
+#include "common/worker/worker_program.h"
 #include "prefill_worker/prefill_service.h"
 
 ABSL_FLAG(int32_t, max_queue, 256, "prompts that may wait; more are refused");
@@ -27,14 +25,8 @@ constexpr char kUsage[] =
 }  // namespace
 
 int PrefillMain(int argc, char** argv, const WorkerEquipment& equipment) {
-  BlockStopSignals();
-  if (const auto extra = StartProgram(
-          argc, argv,
-          {kUsage, WorkerFlagGroups({"Queue and steps", "max-queue chunk-tokens lease"},
-                                    equipment.flag_groups)});
-      !extra.empty()) {
-    RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected here; flags begin with --"));
-  }
+  StartWorkerProgram(argc, argv, kUsage, {"Queue and steps", "max-queue chunk-tokens lease"},
+                     equipment);
   if (const absl::Duration lease = absl::GetFlag(FLAGS_lease); lease < absl::Seconds(2)) {
     RefuseToStart(absl::StrCat("--lease is ", absl::FormatDuration(lease),
                                "; it takes two seconds or more: readers renew it every second"));
@@ -49,29 +41,21 @@ int PrefillMain(int argc, char** argv, const WorkerEquipment& equipment) {
       options.max_batch, options.chunk_tokens);
   PrefillService service(host->attach_token());
   host->Listen(&service, v1::PrefillWorker::service_full_name());
-  Wakeup wakeup;  // of the core's loop; outlives all that may wake it
   const auto publisher = KvPublisher::Create(
       host->plane(), {.owner = host->address(), .lease = absl::GetFlag(FLAGS_lease)});
 
   PrefillMetrics metrics;
   metrics.AddTo(host->metrics());
   options.context = host->model().context;
-  options.wake = [&wakeup] { wakeup.Wake(); };
+  options.wake = host->core_wake();
   options.pulse = host->core_pulse();
   options.metrics = &metrics;
   absl::StatusOr<std::unique_ptr<PrefillWorker>> worker = PrefillWorker::Create(
       options, host->model().model.get(), host->model().backend.get(), host->plane(),
       publisher.get(), [&host](std::function<void()> work) { host->OnKvThread(std::move(work)); });
   if (!worker.ok()) RefuseToStart(worker.status().message());
-  host->StartKvThread();
-  Loop loop({.name = "prefill", .wakeup = &wakeup, .pulse = host->core_pulse()},
-            [&worker](absl::Time now) { return (*worker)->RunOnce(now); });
-  service.SetWorker(worker->get());
-  host->Attach(absl::GetFlag(FLAGS_max_queue),
-               [&worker] { return LoadToProto((*worker)->Load()); });
-  host->RunUntilStopped([&worker] { (*worker)->Drain(); }, [&worker] { return (*worker)->jobs(); });
-  host->Stop();
-  loop.Stop();
+  host->Run(worker->get(), "prefill", options.max_queue,
+            [&service, &worker] { service.SetWorker(worker->get()); });
   return 0;
 }
 

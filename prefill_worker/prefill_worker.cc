@@ -1,49 +1,36 @@
 #include "prefill_worker/prefill_worker.h"
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/inbox.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
-#include "common/engine/engine.h"
 #include "common/engine/handover_note.h"
-#include "common/kv_cache/block_pool.h"
+#include "common/worker/mailbox.h"
 
 namespace baton {
+namespace {
 
-class PrefillWorker::Core {
+class PrefillCore final : public PrefillWorker {
  public:
-  Core(Options options, const Model* model, KvPlane* plane, KvPublisher* publisher,
-       std::function<void(std::function<void()>)> on_kv_thread, std::unique_ptr<Engine> engine)
-      : options_(std::move(options)),
-        vocab_(model->config().vocab),
-        rope_(model->config().rope),
-        layout_(plane->options().layout),
+  PrefillCore(Options options, Parts parts, KvPublisher* publisher)
+      : PrefillWorker(std::move(parts)),
+        options_(std::move(options)),
         publisher_(publisher),
-        on_kv_thread_(std::move(on_kv_thread)),
-        engine_(std::move(engine)),
-        pool_(plane->options().blocks, plane->generations(),
-              options_.reuse_last_freed ? BlockPool::Reuse::kLastFreed
-                                        : BlockPool::Reuse::kContiguous),
-        mailbox_(std::make_shared<Mailbox>()),
-        metrics_(options_.metrics != nullptr ? options_.metrics : &own_metrics_) {
-    mailbox_->wake = options_.wake;
-    engine_->set_pulse(options_.pulse);
-    ReportLoad();
-  }
+        mailbox_(std::make_shared<Mailbox<Message>>(options_.wake)),
+        metrics_(options_.metrics != nullptr ? options_.metrics : &own_metrics_) {}
 
-  absl::StatusOr<JobId> Submit(PrefillJob job, Update update);
-  void Cancel(JobId id) { mailbox_->Send(CancelAsked{id}); }
-  void Drain() { draining_ = true; }
-  WorkerLoad Load() const;
-  int jobs() const { return live_; }
-  bool RunOnce(absl::Time now);
+  static absl::StatusOr<std::unique_ptr<PrefillWorker>> Create(Options options, const Model* model,
+                                                               Backend* backend, KvPlane* plane,
+                                                               KvPublisher* publisher,
+                                                               KvThread on_kv_thread);
+  absl::StatusOr<JobId> Submit(PrefillJob job, Update update) override;
+  void Cancel(JobId id) override { mailbox_->Send(CancelAsked{id}); }
+  bool RunOnce(absl::Time now) override;
 
  private:
   enum class State {
@@ -100,15 +87,6 @@ class PrefillWorker::Core {
     absl::Status status;
   };
   using Message = std::variant<Arrived, CancelAsked, Opened, HandoverEnded>;
-  // What other threads write to. Arrivals are bounded by max_queue, the rest by the jobs there are.
-  struct Mailbox {
-    Inbox<Message> inbox{0};
-    std::function<void()> wake;
-    void Send(Message message) {
-      inbox.PushAlways(std::move(message));
-      if (wake) wake();
-    }
-  };
 
   absl::Status Check(const PrefillJob& job) const;
   void HandOutResults(absl::Time now);
@@ -123,17 +101,11 @@ class PrefillWorker::Core {
   void BeginEnding(Job* job, absl::Status status);
   void End(Job* job, absl::Status status);
   Job* Find(JobId id);
-  void ReportLoad();
+  void CountJobs();
 
   const Options options_;
-  const int vocab_;
-  const RopeConfig rope_;
-  const KvLayout layout_;
   KvPublisher* const publisher_;  // KV thread
-  const std::function<void(std::function<void()>)> on_kv_thread_;
-  const std::unique_ptr<Engine> engine_;
-  BlockPool pool_;
-  const std::shared_ptr<Mailbox> mailbox_;
+  const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Job> jobs_;
   std::deque<JobId> queue_;               // kQueued, oldest first
   std::vector<JobId> active_;             // kOpening and kComputing, oldest first
@@ -141,71 +113,37 @@ class PrefillWorker::Core {
   std::optional<absl::Time> step_began_;  // of the last step, until its end is known
   PrefillMetrics own_metrics_;            // for when nobody looks
   PrefillMetrics* const metrics_;
-
-  std::atomic<JobId> last_id_{0};
-  std::atomic<bool> draining_{false};
-  std::atomic<int> live_{0};
-  std::atomic<int> waiting_{0};
-  std::atomic<int64_t> waiting_tokens_{0};
-  mutable Mutex load_mutex_;
-  WorkerLoad load_ ABSL_GUARDED_BY(load_mutex_);
 };
 
-absl::Status PrefillWorker::Core::Check(const PrefillJob& job) const {
-  const int tokens = static_cast<int>(job.tokens.size());
+absl::Status PrefillCore::Check(const PrefillJob& job) const {
   if (job.tokens.empty()) return absl::InvalidArgumentError("a prompt of 0 tokens");
-  if (job.tokens.size() >= static_cast<size_t>(options_.context)) {
+  if (job.tokens.size() >= static_cast<size_t>(context_)) {
     return absl::InvalidArgumentError(absl::StrCat("a prompt of ", job.tokens.size(),
                                                    " tokens; prompt and answer together may have ",
-                                                   options_.context));
+                                                   context_));
   }
-  if (job.original_prompt_tokens < 1 || job.original_prompt_tokens > tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("original_prompt_tokens is ", job.original_prompt_tokens, " of ", tokens));
-  }
-  if (job.sampling.max_tokens < tokens - job.original_prompt_tokens + 1) {
+  RETURN_IF_ERROR(CheckTokens(job.tokens, job.original_prompt_tokens));
+  const int generated = static_cast<int>(job.tokens.size()) - job.original_prompt_tokens;
+  if (job.sampling.max_tokens <= generated) {
     return absl::InvalidArgumentError(absl::StrCat("max_tokens is ", job.sampling.max_tokens,
-                                                   " and ", tokens - job.original_prompt_tokens,
-                                                   " have been generated"));
-  }
-  for (int i = 0; i < tokens; ++i) {
-    if (job.tokens[i] < 0 || job.tokens[i] >= vocab_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("token ", i, " is ", job.tokens[i], "; the vocabulary has ", vocab_));
-    }
+                                                   " and ", generated, " have been generated"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<PrefillWorker::JobId> PrefillWorker::Core::Submit(PrefillJob job, Update update) {
+absl::StatusOr<PrefillWorker::JobId> PrefillCore::Submit(PrefillJob job, Update update) {
   RETURN_IF_ERROR(Check(job));
-  if (draining_) return absl::UnavailableError("prefill worker is draining");
-  if (waiting_.fetch_add(1) >= options_.max_queue) {
-    --waiting_;
-    return absl::ResourceExhaustedError(
-        absl::StrCat("prefill queue is full: ", options_.max_queue, " prompts wait"));
-  }
-  waiting_tokens_ += static_cast<int64_t>(job.tokens.size());
-  ++live_;
-  const JobId id = ++last_id_;
+  ASSIGN_OR_RETURN(
+      const JobId id, TakePlace(options_.max_queue, job.tokens.size(), "prefill worker", [this] {
+        return absl::StrCat("prefill queue is full: ", options_.max_queue, " prompts wait");
+      }));
   mailbox_->Send(Arrived{id, std::move(job), std::move(update)});
   return id;
 }
 
-WorkerLoad PrefillWorker::Core::Load() const {
-  MutexLock lock(&load_mutex_);
-  WorkerLoad load = load_;
-  load.waiting = waiting_;
-  load.waiting_tokens = waiting_tokens_;
-  load.draining = draining_;
-  return load;
-}
-
-void PrefillWorker::Core::ReportLoad() {
+void PrefillCore::CountJobs() {
   WorkerLoad load;
   load.running = static_cast<int>(active_.size());
-  load.free_blocks = pool_.free_blocks();
-  load.total_blocks = pool_.total_blocks();
   int ending = 0;
   for (const auto& [id, job] : jobs_) {
     load.leases += job.state == State::kLeased;
@@ -214,25 +152,23 @@ void PrefillWorker::Core::ReportLoad() {
   metrics_->computing.Set(static_cast<int64_t>(active_.size()));
   metrics_->held.Set(load.leases);
   metrics_->ending.Set(ending);
-  load.steps = engine_->steps();
-  MutexLock lock(&load_mutex_);
-  load_ = load;
+  ReportLoad(load);
 }
 
-bool PrefillWorker::Core::RunOnce(absl::Time now) {
+bool PrefillCore::RunOnce(absl::Time now) {
   bool worked = !results_.empty();
   HandOutResults(now);
-  for (Message& message : mailbox_->inbox.TakeAll()) {
+  for (Message& message : mailbox_->TakeAll()) {
     worked = true;
     std::visit([this](auto& m) { Handle(std::move(m)); }, message);
   }
   worked |= Admit();
   worked |= Step(now);
-  ReportLoad();
+  CountJobs();
   return worked;
 }
 
-void PrefillWorker::Core::HandOutResults(absl::Time now) {
+void PrefillCore::HandOutResults(absl::Time now) {
   if (step_began_) metrics_->step_seconds.Observe(now - *step_began_);
   step_began_.reset();
   for (Result& result : results_) {
@@ -248,9 +184,8 @@ void PrefillWorker::Core::HandOutResults(absl::Time now) {
     });
     metrics_->queue_seconds.Observe(job->begun - job->job.arrival);
     metrics_->prefill_seconds.Observe(now - job->begun);
-    const auto finish =
-        FinishAt(result.token->id, result.token->position, job->job.original_prompt_tokens,
-                 job->job.sampling, options_.context);
+    const auto finish = FinishAt(result.token->id, result.token->position,
+                                 job->job.original_prompt_tokens, job->job.sampling, context_);
     job->update(PrefillFirstToken{.token = *std::move(result.token),
                                   .finish = finish,
                                   .queue = job->begun - job->job.arrival,
@@ -259,7 +194,7 @@ void PrefillWorker::Core::HandOutResults(absl::Time now) {
   results_.clear();
 }
 
-void PrefillWorker::Core::Handle(Arrived message) {
+void PrefillCore::Handle(Arrived message) {
   Job& job = jobs_[message.id];
   job.id = message.id;
   job.job = std::move(message.job);
@@ -271,18 +206,18 @@ void PrefillWorker::Core::Handle(Arrived message) {
   queue_.push_back(job.id);
 }
 
-void PrefillWorker::Core::Handle(CancelAsked message) {
+void PrefillCore::Handle(CancelAsked message) {
   if (Job* job = Find(message.id)) BeginEnding(job, absl::CancelledError("prefill cancelled"));
 }
 
-void PrefillWorker::Core::Handle(Opened message) {
+void PrefillCore::Handle(Opened message) {
   Job* job = Find(message.id);
   if (job == nullptr || job->state != State::kOpening) return;
   job->state = State::kComputing;
   job->update(std::move(message.ticket));
 }
 
-void PrefillWorker::Core::Handle(HandoverEnded message) {
+void PrefillCore::Handle(HandoverEnded message) {
   // A reader's release and our own Abort may cross: the second one finds no job any more.
   Job* job = Find(message.id);
   if (job == nullptr) return;
@@ -292,7 +227,7 @@ void PrefillWorker::Core::Handle(HandoverEnded message) {
 // Prompts begin in order of arrival, as soon as a chunk of theirs could be in the step after the
 // next: the ticket is on its way while the step before still runs, and not much earlier, because
 // the decode worker keeps room from then on.
-bool PrefillWorker::Core::Admit() {
+bool PrefillCore::Admit() {
   int64_t pending = 0;
   for (const JobId id : active_) {
     const Job* job = Find(id);
@@ -307,7 +242,7 @@ bool PrefillWorker::Core::Admit() {
     job->state = State::kOpening;
     queue_.pop_front();
     active_.push_back(job->id);
-    --waiting_;
+    LeavePlace();
     pending += job->tokens();
     worked = true;
     on_kv_thread_([publisher = publisher_, mailbox = mailbox_, id = job->id, blocks = job->blocks,
@@ -322,7 +257,7 @@ bool PrefillWorker::Core::Admit() {
   return worked;
 }
 
-std::vector<PrefillWorker::Core::Chunk> PrefillWorker::Core::PlanChunks() {
+std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks() {
   std::vector<Chunk> chunks;
   int room = options_.chunk_tokens;
   for (const JobId id : active_) {
@@ -343,8 +278,8 @@ std::vector<PrefillWorker::Core::Chunk> PrefillWorker::Core::PlanChunks() {
 }
 
 // Does not wait for `written`: the checksums do, on the device, while the step goes on.
-void PrefillWorker::Core::Publish(const std::vector<Chunk>& chunks, int layer,
-                                  std::shared_ptr<DeviceEvent> written) {
+void PrefillCore::Publish(const std::vector<Chunk>& chunks, int layer,
+                          std::shared_ptr<DeviceEvent> written) {
   struct Slice {
     std::shared_ptr<Handover> handover;
     int tokens;
@@ -364,7 +299,7 @@ void PrefillWorker::Core::Publish(const std::vector<Chunk>& chunks, int layer,
       });
 }
 
-bool PrefillWorker::Core::Step(absl::Time now) {
+bool PrefillCore::Step(absl::Time now) {
   const std::vector<Chunk> chunks = PlanChunks();
   if (chunks.empty()) return false;
   StepPlan plan;
@@ -406,7 +341,7 @@ bool PrefillWorker::Core::Step(absl::Time now) {
   for (const Chunk& chunk : chunks) {
     Job* job = chunk.job;
     job->computed += chunk.tokens;
-    waiting_tokens_ -= chunk.tokens;
+    Computed(chunk.tokens);
     const bool last = job->computed == job->tokens();
     absl::StatusOr<SampledToken>* const token = last ? &*next++ : nullptr;
     absl::Status status = job->scores ? job->scores->status : absl::OkStatus();
@@ -431,11 +366,11 @@ bool PrefillWorker::Core::Step(absl::Time now) {
   return true;
 }
 
-void PrefillWorker::Core::BeginEnding(Job* job, absl::Status status) {
+void PrefillCore::BeginEnding(Job* job, absl::Status status) {
   if (job->state == State::kEnding) return;
   if (job->state == State::kQueued) {
     queue_.erase(std::find(queue_.begin(), queue_.end(), job->id));
-    --waiting_;
+    LeavePlace();
     End(job, std::move(status));
     return;
   }
@@ -450,10 +385,10 @@ void PrefillWorker::Core::BeginEnding(Job* job, absl::Status status) {
       });
 }
 
-void PrefillWorker::Core::End(Job* job, absl::Status status) {
+void PrefillCore::End(Job* job, absl::Status status) {
   const auto active = std::find(active_.begin(), active_.end(), job->id);
   if (active != active_.end()) active_.erase(active);
-  waiting_tokens_ -= job->tokens() - job->computed;
+  Computed(job->tokens() - job->computed);
   pool_.Release(job->blocks);
   metrics_->Ended(status);
   if (LogEnabled(Severity::kDebug)) {
@@ -466,13 +401,41 @@ void PrefillWorker::Core::End(Job* job, absl::Status status) {
   const Update update = std::move(job->update);
   jobs_.erase(job->id);
   update(PrefillEnded{std::move(status)});
-  --live_;
+  Ended();
 }
 
-PrefillWorker::Core::Job* PrefillWorker::Core::Find(JobId id) {
+PrefillCore::Job* PrefillCore::Find(JobId id) {
   const auto it = jobs_.find(id);
   return it == jobs_.end() ? nullptr : &it->second;
 }
+
+absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillCore::Create(Options options,
+                                                                   const Model* model,
+                                                                   Backend* backend, KvPlane* plane,
+                                                                   KvPublisher* publisher,
+                                                                   KvThread on_kv_thread) {
+  const int block_tokens = plane->options().layout.block_tokens;
+  if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk ||
+      options.chunk_tokens % block_tokens != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes a multiple of ",
+                     block_tokens, ", the tokens of a KV block, up to ", kMostChunk));
+  }
+  if (options.max_queue < 1 || options.max_batch < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("max_queue is ", options.max_queue,
+                                                   " and max_batch ", options.max_batch,
+                                                   "; both take at least 1"));
+  }
+  ASSIGN_OR_RETURN(Parts parts,
+                   MakeParts(options.context, options.reuse_last_freed, options.pulse, model,
+                             backend, plane, std::move(on_kv_thread), [&options](int context) {
+                               options.context = context;
+                               return MostInAStep(options);
+                             }));
+  return std::make_unique<PrefillCore>(std::move(options), std::move(parts), publisher);
+}
+
+}  // namespace
 
 StepSize PrefillWorker::MostInAStep(const Options& options) {
   return {std::clamp(options.chunk_tokens, 1, kMostChunk), std::max(options.max_batch, 1),
@@ -481,46 +444,9 @@ StepSize PrefillWorker::MostInAStep(const Options& options) {
 
 absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillWorker::Create(
     Options options, const Model* model, Backend* backend, KvPlane* plane, KvPublisher* publisher,
-    std::function<void(std::function<void()>)> on_kv_thread) {
-  const KvPlane::Options& kv = plane->options();
-  const int model_context = model->config().context;
-  if (options.context == 0) options.context = model_context;
-  if (options.context < 2 || options.context > model_context) {
-    return absl::InvalidArgumentError(absl::StrCat("context is ", options.context,
-                                                   "; it takes 2 to the model's ", model_context));
-  }
-  if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk ||
-      options.chunk_tokens % kv.layout.block_tokens != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes a multiple of ",
-                     kv.layout.block_tokens, ", the tokens of a KV block, up to ", kMostChunk));
-  }
-  if (options.max_queue < 1 || options.max_batch < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("max_queue is ", options.max_queue,
-                                                   " and max_batch ", options.max_batch,
-                                                   "; both take at least 1"));
-  }
-  if (kv.layout.BlocksFor(options.context) > kv.blocks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a context of ", options.context, " tokens needs ", kv.layout.BlocksFor(options.context),
-        " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
-        " bytes each); the pool has ", kv.blocks));
-  }
-  ASSIGN_OR_RETURN(auto engine, Engine::Create(model, backend, {plane->pool(), kv.layout},
-                                               MostInAStep(options)));
-  return std::unique_ptr<PrefillWorker>(new PrefillWorker(std::make_unique<Core>(
-      std::move(options), model, plane, publisher, std::move(on_kv_thread), std::move(engine))));
+    KvThread on_kv_thread) {
+  return PrefillCore::Create(std::move(options), model, backend, plane, publisher,
+                             std::move(on_kv_thread));
 }
-
-PrefillWorker::PrefillWorker(std::unique_ptr<Core> core) : core_(std::move(core)) {}
-PrefillWorker::~PrefillWorker() = default;
-absl::StatusOr<PrefillWorker::JobId> PrefillWorker::Submit(PrefillJob job, Update update) {
-  return core_->Submit(std::move(job), std::move(update));
-}
-void PrefillWorker::Cancel(JobId job) { core_->Cancel(job); }
-void PrefillWorker::Drain() { core_->Drain(); }
-WorkerLoad PrefillWorker::Load() const { return core_->Load(); }
-int PrefillWorker::jobs() const { return core_->jobs(); }
-bool PrefillWorker::RunOnce(absl::Time now) { return core_->RunOnce(now); }
 
 }  // namespace baton

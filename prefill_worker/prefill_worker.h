@@ -14,10 +14,10 @@
 #include "common/base/pulse.h"
 #include "common/engine/finish.h"
 #include "common/engine/step_size.h"
-#include "common/engine/worker_load.h"
 #include "common/model/model.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampling_options.h"
+#include "common/worker/worker_core.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/kv_publisher.h"
 #include "prefill_worker/prefill_metrics.h"
@@ -60,13 +60,12 @@ using PrefillUpdate = std::variant<KvTicket, PrefillPromptTokens, PrefillFirstTo
 // The prefill worker's core: a bounded queue of prompts -> steps of chunks -> KV in the pool,
 // handed over, and one token each. First come, first served: the oldest prompt's chunk goes first,
 // what the step has left goes to the next ones, and while the oldest in the queue waits for blocks
-// nobody overtakes it. Starts no thread and reads no clock.
-class PrefillWorker {
+// no prompt overtakes it.
+class PrefillWorker : public WorkerCore {
  public:
-  using JobId = uint64_t;
   using Update = std::function<void(PrefillUpdate)>;
 
-  // The most that Options::chunk_tokens may be.
+  // The largest value of Options::chunk_tokens.
   static constexpr int kMostChunk = 1 << 20;
 
   struct Options {
@@ -82,41 +81,24 @@ class PrefillWorker {
     PrefillMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
   };
 
-  // Of a step of such a worker; of options that Create would refuse something.
+  // The largest step of a worker with these options, also of options that Create refuses.
   static StepSize MostInAStep(const Options& options);
 
-  // All must outlive the worker. `on_kv_thread` runs closures on the KV thread in the order given
-  // (inline will do when all is one thread). `chunk_tokens`, `context` and the pool must fit:
-  // InvalidArgument with the arithmetic.
-  static absl::StatusOr<std::unique_ptr<PrefillWorker>> Create(
-      Options options, const Model* model, Backend* backend, KvPlane* plane, KvPublisher* publisher,
-      std::function<void(std::function<void()>)> on_kv_thread);
-  // Loop and KV thread have stopped. Jobs that have not ended never will.
-  ~PrefillWorker();
+  // All must outlive the worker. `chunk_tokens`, `context` and the pool must fit: InvalidArgument
+  // with the arithmetic. The worker is destroyed after loop and KV thread have stopped; jobs that
+  // have not ended by then never will.
+  static absl::StatusOr<std::unique_ptr<PrefillWorker>> Create(Options options, const Model* model,
+                                                               Backend* backend, KvPlane* plane,
+                                                               KvPublisher* publisher,
+                                                               KvThread on_kv_thread);
 
   // Any thread. `update` is called from RunOnce and must not block. InvalidArgument: no tokens, ids
   // outside the vocabulary, no room for an answer in the context. ResourceExhausted: the queue is
   // full. Unavailable: draining. After an error `update` is never called.
-  absl::StatusOr<JobId> Submit(PrefillJob job, Update update);
-  // Any thread, in any state of the job. Ended(Cancelled) follows unless it had ended. Unknown jobs
-  // are ignored.
-  void Cancel(JobId job);
-  // Any thread. Submit refuses from now on; what has been taken goes on.
-  void Drain();
-  // Any thread. As of the last RunOnce, but for what waits, which is as of now.
-  WorkerLoad Load() const;
-  // Any thread. Jobs submitted and not ended; 0 after Drain means that the worker may go.
-  int jobs() const;
+  virtual absl::StatusOr<JobId> Submit(PrefillJob job, Update update) = 0;
 
-  // Loop thread. Takes what has arrived and runs at most one step. What a step found is handed out
-  // by the next call, whose `now` is when the step had ended; so call again at once while it
-  // returns true.
-  bool RunOnce(absl::Time now);
-
- private:
-  class Core;
-  explicit PrefillWorker(std::unique_ptr<Core> core);
-  std::unique_ptr<Core> core_;
+ protected:
+  using WorkerCore::WorkerCore;
 };
 
 }  // namespace baton

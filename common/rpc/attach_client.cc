@@ -345,8 +345,9 @@ void AttachClient::State::Run() {
     const bool report = report_now.exchange(false);
     for (auto& [address, router] : routers) Step(address, router, now, report);
     TellPeers(now);
-    attached = static_cast<int>(std::count_if(routers.begin(), routers.end(),
-                                              [](const auto& one) { return one.second.told; }));
+    const int count = static_cast<int>(std::count_if(
+        routers.begin(), routers.end(), [](const auto& one) { return one.second.told; }));
+    if (attached.exchange(count) != count && options.on_attached) options.on_attached(count);
     absl::Time next = next_resolve;
     for (const auto& [address, router] : routers) {
       next = std::min(next, router.stream == nullptr ? router.next_try : router.next_report);

@@ -31,6 +31,8 @@ class AttachClient {
         absl::Seconds(30);  // what a lost router said still counts this long
     // Pause between two warnings about the same router that can't be reached.
     absl::Duration warning_interval = absl::Seconds(60);
+    // Called by its thread when attached() has changed, with the new number; may be empty.
+    std::function<void(int attached)> on_attached;
   };
   // Starts a thread. Both functions are called from it: `load` for each report (nothing: that
   // report is left out, and routers soon count the worker as dead), `peers` with the union of what

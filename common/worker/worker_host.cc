@@ -26,6 +26,7 @@
 #include "common/worker/auto_flag.h"
 #include "common/worker/load_teller.h"
 #include "common/worker/worker_metrics.h"
+#include "common/worker/worker_proto.h"
 #include "kv_transfer/device/device_transport.h"
 #include "kv_transfer/transport/ucx_transport.h"
 
@@ -109,7 +110,6 @@ namespace {
 
 constexpr absl::Duration kLastJobs = absl::Seconds(5);
 constexpr absl::Duration kLastWrites = absl::Seconds(2);
-constexpr absl::Duration kReadyPause = absl::Milliseconds(250);  // between two looks
 constexpr char kReady[] = "ready";
 constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
 constexpr absl::Duration kShortestHang = absl::Milliseconds(200);  // four idle turns of a loop
@@ -310,8 +310,6 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
   return host;
 }
 
-WorkerHost::~WorkerHost() { Stop(); }
-
 std::string WorkerHost::attach_token() {
   return AttachToken(absl::GetFlag(FLAGS_attach_token)).value();
 }
@@ -355,14 +353,15 @@ void WorkerHost::NoteLinks() {
   };
   MutexLock lock(&mutex_);
   linked_ = linked;
+  TellReady();
   if (std::equal(links.begin(), links.end(), links_.begin(), links_.end(), same)) return;
   links_ = std::move(links);
   if (attach_ != nullptr) attach_->ReportNow();
 }
 
 void WorkerHost::TellReady() {
-  const bool ready = !hangs_ && !draining_ && linked_ && !none_fits_ && peers_told_ == peers_set_ &&
-                     attach_ != nullptr && attach_->attached() > 0;
+  const bool ready =
+      !hangs_ && !draining_ && linked_ && !none_fits_ && peers_told_ == peers_set_ && attached_ > 0;
   if (ready == ready_) return;
   ready_ = ready;
   server_->SetServing(kReady, ready);
@@ -371,9 +370,9 @@ void WorkerHost::TellReady() {
 void WorkerHost::WatchPulses(absl::Time now) {
   const std::vector<std::string> silent = pulses_->Silent(now);
   MutexLock lock(&mutex_);
-  TellReady();
   if (hangs_ == !silent.empty()) return;
   hangs_ = !silent.empty();
+  TellReady();
   server_->SetServing(service_name_, !hangs_ && !draining_);
   server_->SetServing("", !hangs_ && !draining_);
   if (hangs_) {
@@ -391,7 +390,7 @@ std::optional<v1::LoadReport> WorkerHost::Report() {
     MutexLock lock(&mutex_);
     if (hangs_) return std::nullopt;
   }
-  v1::LoadReport report = load_();
+  v1::LoadReport report = LoadToProto(core_->Load());
   MutexLock lock(&mutex_);
   report.set_draining(draining_);
   for (const ProvenLink& link : links_) {
@@ -403,8 +402,7 @@ std::optional<v1::LoadReport> WorkerHost::Report() {
   return report;
 }
 
-void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
-  load_ = std::move(load);
+void WorkerHost::Attach(int max_batch) {
   const std::string name = absl::GetFlag(FLAGS_model_name);
   v1::Registration registration;
   registration.set_role(role_);
@@ -426,12 +424,19 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
     MutexLock lock(&mutex_);
     return links_;
   };
-  AddWorkerMetrics(registration, load_, links, &metrics_);
+  AddWorkerMetrics(registration, core_, links, &metrics_);
   AttachClient::Options options;
   options.routers = *ParseRouters(absl::GetFlag(FLAGS_routers));
   options.registration = std::move(registration);
   options.token = attach_token();
   options.report_interval = absl::GetFlag(FLAGS_report_interval);
+  options.on_attached = [this](int attached) {
+    MutexLock lock(&mutex_);
+    attached_ = attached;
+    TellReady();
+  };
+  server_->SetServing(service_name_, true);
+  server_->SetServing(kReady, false);
   auto attach = std::make_unique<AttachClient>(
       std::move(options), [this] { return Report(); },
       [this](const v1::Peers& protos) {
@@ -446,6 +451,7 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
           ++peers_told_;
           fitted = !none_fits_;
           none_fits_ = protos.none_fits();
+          TellReady();
         }
         if (fitted && protos.none_fits()) {
           Log(Severity::kWarning, "no_partner_fits",
@@ -458,24 +464,22 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
           MutexLock lock(&mutex_);
           ++peers_set_;
           linked_ = plane_->has_link_or_no_peers();
+          TellReady();
         });
       });
   {
     MutexLock lock(&mutex_);
     attach_ = std::move(attach);
   }
-  server_->SetServing(service_name_, true);
-  server_->SetServing(kReady, false);
   const absl::Duration limit = absl::GetFlag(FLAGS_hang_limit);
   pulses_ = std::make_unique<PulseWatch>(limit);
   pulses_->Add("core", &core_pulse_);
   pulses_->Add("kv", &kv_pulse_);
-  watch_loop_ = std::make_unique<Loop>(
-      Loop::Options{.name = "watch", .idle = std::min(limit / 8, kReadyPause)},
-      [this](absl::Time now) {
-        WatchPulses(now);
-        return false;
-      });
+  watch_loop_ = std::make_unique<Loop>(Loop::Options{.name = "watch", .idle = limit / 8},
+                                       [this](absl::Time now) {
+                                         WatchPulses(now);
+                                         return false;
+                                       });
   ServeMetrics(metrics_server_.get(), &metrics_);
   PrintAtStart(absl::StrCat(
       "listening on ", listen_address_,
@@ -486,13 +490,11 @@ void WorkerHost::Attach(int max_batch, std::function<v1::LoadReport()> load) {
        {"routers", absl::GetFlag(FLAGS_routers)}});
 }
 
-void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
-                                 const std::function<int()>& jobs) {
-  jobs_ = jobs;
+void WorkerHost::DrainWhenStopped() {
   WaitForStop();
   const absl::Duration grace = absl::GetFlag(FLAGS_drain_grace);
   Log(Severity::kInfo, "draining", {{"grace", absl::FormatDuration(grace)}});
-  drain();
+  core_->Drain();
   {
     MutexLock lock(&mutex_);
     draining_ = true;
@@ -502,41 +504,41 @@ void WorkerHost::RunUntilStopped(const std::function<void()>& drain,
     attach_->ReportNow();
   }
   // A job is over once its last event is said, which may still be on its way to the router.
-  last_writes_ = AwaitNoJobs(grace) ? kLastWrites : absl::ZeroDuration();
+  last_writes_ = core_->AwaitNoJobs(grace) ? kLastWrites : absl::ZeroDuration();
 }
 
-bool WorkerHost::AwaitNoJobs(absl::Duration limit) {
-  const absl::Time until = SteadyNow() + limit;
-  MutexLock lock(&mutex_);
-  while (jobs_() > 0) {
-    if (SteadyNow() >= until) return false;
-    never_.WaitFor(&mutex_, absl::Milliseconds(10));
-  }
-  return true;
+void WorkerHost::Run(WorkerCore* core, const char* name, int max_batch,
+                     const std::function<void()>& started) {
+  core_ = core;
+  StartKvThread();
+  Loop loop({.name = name, .wakeup = &core_wakeup_, .pulse = &core_pulse_},
+            [core](absl::Time now) { return core->RunOnce(now); });
+  started();
+  Attach(max_batch);
+  DrainWhenStopped();
+  Stop();
 }
 
 void WorkerHost::Stop() {
-  if (server_ == nullptr) return;
   watch_loop_ = nullptr;
   metrics_server_ = nullptr;
   server_->Shutdown(last_writes_);
   server_ = nullptr;
   // What was still running has been cancelled with its RPC; its blocks come back through the KV
   // thread.
-  if (jobs_) AwaitNoJobs(kLastJobs);
+  core_->AwaitNoJobs(kLastJobs);
   std::unique_ptr<AttachClient> attach;
   {
     MutexLock lock(&mutex_);
     attach = std::move(attach_);
   }
   attach = nullptr;  // its thread may be in Report(), which takes the lock
-  if (kv_loop_ != nullptr) kv_loop_->Stop();
-  if (!load_) return;
-  const v1::LoadReport load = load_();
+  kv_loop_->Stop();
+  const WorkerLoad load = core_->Load();
   Log(Severity::kInfo, "stopped",
-      {{"free_blocks", load.free_blocks()},
-       {"total_blocks", load.total_blocks()},
-       {"leases", load.leases()}});
+      {{"free_blocks", load.free_blocks},
+       {"total_blocks", load.total_blocks},
+       {"leases", load.leases}});
 }
 
 }  // namespace baton

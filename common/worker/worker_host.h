@@ -15,12 +15,14 @@
 #include "common/base/loop.h"
 #include "common/base/mutex.h"
 #include "common/base/pulse.h"
+#include "common/base/wakeup.h"
 #include "common/metrics/metric_registry.h"
 #include "common/metrics/metrics_server.h"
 #include "common/rpc/attach_client.h"
 #include "common/rpc/rpc_server.h"
 #include "common/worker/backend_factory.h"
 #include "common/worker/model_host.h"
+#include "common/worker/worker_core.h"
 #include "kv_transfer/kv_plane.h"
 #include "kv_transfer/transport/transport.h"
 
@@ -44,11 +46,9 @@ class WorkerHost {
                                           const std::vector<BackendFactory>& backends,
                                           const StepSize& most, int max_sequences,
                                           int chunk_tokens = 0);
-  ~WorkerHost();
 
   const ModelHost& model() const { return model_; }
   KvPlane* plane() { return plane_.get(); }
-  KvView kv() { return {plane_->pool(), model_.layout}; }
 
   // Listens, with `service` answering. address() is the one that routers are told (--advertise).
   void Listen(grpc::Service* service, absl::string_view service_name);
@@ -56,45 +56,44 @@ class WorkerHost {
   // The cluster's shared token, or nothing.
   static std::string attach_token();
 
-  // Any thread: runs `work` on the KV thread, which starts with StartKvThread (work given before
-  // waits).
+  // Any thread: runs `work` on the KV thread, which starts with Run (work given before waits).
   void OnKvThread(std::function<void()> work);
-  void StartKvThread();
 
-  // Beaten by the core's loop. While it, or the KV thread, stays silent for longer than
-  // --hang-limit, no load report is sent, so that routers count this worker as dead, and health is
-  // NOT_SERVING.
+  // For the core's options. The core's loop beats the pulse. While the core, or the KV thread,
+  // stays silent for longer than --hang-limit, no load report is sent, so that routers count this
+  // worker as dead, and health is NOT_SERVING.
   Pulse* core_pulse() { return &core_pulse_; }
+  std::function<void()> core_wake() {
+    return [this] { core_wakeup_.Wake(); };
+  }
 
-  // What --metrics-listen shows. To be filled before Attach(); what goes in outlives Stop().
+  // What --metrics-listen shows. It is filled before Run(), and what goes in outlives Run().
   MetricRegistry* metrics() { return &metrics_; }
 
-  // Attaches to the routers. Health knows a service "ready" beside the worker's own: SERVING while
-  // a router has taken this worker and, where there are workers of the other role, one of them fits
-  // and a link with one is up. `load`
-  // (any thread) says how busy the core is. Links are filled in here. Metrics are served from now
-  // on, too.
-  void Attach(int max_batch, std::function<v1::LoadReport()> load);
-
-  // Waits for SIGTERM or SIGINT, then calls `drain` (the core takes nothing new), tells the
-  // routers, and returns when `jobs` is 0, or when --drain-grace has passed. A second signal ends
-  // the process.
-  void RunUntilStopped(const std::function<void()>& drain, const std::function<int()>& jobs);
-
-  // Ends RPCs (those of jobs that were finished in time once what they said is written), waits
-  // until the core has let go of their jobs, then ends attachment and the KV
-  // thread, and logs what the pool has free. Afterwards nothing calls into the core.
-  void Stop();
+  // Runs the core on a thread of that name, from now until the process is told to stop: starts the
+  // KV thread and the core's loop, calls `started`, attaches to the routers and serves metrics.
+  // Health knows a service "ready" beside the worker's own: SERVING while a router has taken this
+  // worker and, where there are workers of the other role, one of them fits and a link with one is
+  // up.
+  //
+  // After SIGTERM or SIGINT the core drains, the routers are told, and Run waits until no jobs are
+  // left, or until --drain-grace has passed; a second signal ends the process. Then RPCs end (those
+  // of jobs that were finished in time once what they said is written), the core lets go of their
+  // jobs, and attachment, KV thread and loop end. Nothing calls into the core once Run has
+  // returned.
+  void Run(WorkerCore* core, const char* name, int max_batch, const std::function<void()>& started);
 
  private:
   explicit WorkerHost(v1::WorkerRole role) : role_(role), kv_work_(kKvWork) {}
   static constexpr size_t kKvWork = 1 << 16;
+  void StartKvThread();
+  void Attach(int max_batch);
+  void DrainWhenStopped();
+  void Stop();
   std::optional<v1::LoadReport> Report();
   void WatchPulses(absl::Time now);
   void NoteLinks();
   void TellReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // False when there were some to the last.
-  bool AwaitNoJobs(absl::Duration limit);
 
   const v1::WorkerRole role_;
   WorkerEpoch epoch_ = 0;
@@ -105,24 +104,24 @@ class WorkerHost {
   MetricRegistry metrics_;
   std::unique_ptr<MetricsServer> metrics_server_;
   std::string service_name_, listen_address_, address_;
-  std::function<v1::LoadReport()> load_;
-  std::function<int()> jobs_;
+  WorkerCore* core_ = nullptr;
   absl::Duration last_writes_;  // how long Stop() lets streams write what has been said
 
   Inbox<std::function<void()>> kv_work_;
   Pulse core_pulse_, kv_pulse_;
+  Wakeup core_wakeup_;
   std::unique_ptr<Loop> kv_loop_;
   std::unique_ptr<PulseWatch> pulses_;  // watch loop
   std::unique_ptr<Loop> watch_loop_;
 
   Mutex mutex_;
-  CondVar never_;  // nobody signals it: a pause that can be timed
   std::unique_ptr<AttachClient> attach_ ABSL_GUARDED_BY(mutex_);
   std::vector<ProvenLink> links_ ABSL_GUARDED_BY(mutex_);
   uint64_t peers_told_ ABSL_GUARDED_BY(mutex_) = 0;  // lists of peers that routers made
   uint64_t peers_set_ ABSL_GUARDED_BY(mutex_) = 0;   // and that the KV thread has taken
   bool linked_ ABSL_GUARDED_BY(mutex_) = false;      // KvPlane::has_link_or_no_peers()
   bool none_fits_ ABSL_GUARDED_BY(mutex_) = false;   // of the other role's workers, as routers say
+  int attached_ ABSL_GUARDED_BY(mutex_) = 0;         // routers that have taken this worker
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;       // as health says
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // a loop of ours is silent

@@ -12,7 +12,7 @@ std::string MetricPrefix(v1::WorkerRole role) {
   return role == v1::WORKER_ROLE_PREFILL ? "baton_prefill_" : "baton_decode_";
 }
 
-void AddWorkerMetrics(const v1::Registration& registration, std::function<v1::LoadReport()> load,
+void AddWorkerMetrics(const v1::Registration& registration, const WorkerCore* core,
                       std::function<std::vector<ProvenLink>()> links, MetricRegistry* registry) {
   const bool prefill = registration.role() == v1::WORKER_ROLE_PREFILL;
   const std::string prefix = MetricPrefix(registration.role());
@@ -25,24 +25,22 @@ void AddWorkerMetrics(const v1::Registration& registration, std::function<v1::Lo
                      [] { return 1.0; });
   const auto gauge = [&](const char* name, const char* help, auto value) {
     registry->AddGauge(prefix + name, help, {},
-                       [load, value] { return static_cast<double>(value(load())); });
+                       [core, value] { return static_cast<double>(value(core->Load())); });
   };
   gauge("requests_running", "Sequences that the next step can take.",
-        [](const v1::LoadReport& l) { return l.running(); });
+        [](const WorkerLoad& l) { return l.running; });
   gauge("requests_waiting",
         prefill ? "Prompts that have not begun." : "Sequences that wait for KV, room or a reader.",
-        [](const v1::LoadReport& l) { return l.waiting(); });
+        [](const WorkerLoad& l) { return l.waiting; });
   gauge("waiting_prompt_tokens", "Prompt tokens that are to be computed here and are not yet.",
-        [](const v1::LoadReport& l) { return l.waiting_tokens(); });
-  gauge("kv_blocks", "KV blocks of the pool.",
-        [](const v1::LoadReport& l) { return l.total_blocks(); });
-  gauge("kv_blocks_used", "KV blocks that somebody holds.", [](const v1::LoadReport& l) {
-    return static_cast<double>(l.total_blocks()) - l.free_blocks();
-  });
+        [](const WorkerLoad& l) { return l.waiting_tokens; });
+  gauge("kv_blocks", "KV blocks of the pool.", [](const WorkerLoad& l) { return l.total_blocks; });
+  gauge("kv_blocks_used", "KV blocks that somebody holds.",
+        [](const WorkerLoad& l) { return l.total_blocks - l.free_blocks; });
   registry->AddGauge(prefix + "kv_block_tokens", "Tokens of one KV block.", {},
                      [tokens = registration.block_tokens()] { return double(tokens); });
   gauge("draining", "1 while this worker takes nothing new and finishes what it has.",
-        [](const v1::LoadReport& l) { return l.draining() ? 1 : 0; });
+        [](const WorkerLoad& l) { return l.draining ? 1 : 0; });
   if (prefill) return;
   for (size_t index = 0; index < std::size(kLinkNames); ++index) {
     registry->AddGauge(

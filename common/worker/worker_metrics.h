@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "baton/v1/load.pb.h"
 #include "baton/v1/membership.pb.h"
 #include "common/metrics/metric_registry.h"
+#include "common/worker/worker_core.h"
 #include "kv_transfer/kv_plane.h"
 
 namespace baton {
@@ -14,9 +14,9 @@ namespace baton {
 // "baton_prefill_" or "baton_decode_".
 std::string MetricPrefix(v1::WorkerRole role);
 
-// What workers of both roles show: who they are, and their load as they report it to routers.
-// `load` and `links` are asked at every scrape, from the metrics thread.
-void AddWorkerMetrics(const v1::Registration& registration, std::function<v1::LoadReport()> load,
+// What workers of both roles show: who they are, and the load of their core. `core`, which outlives
+// the registry's last Text(), and `links` are asked at every scrape, from the metrics thread.
+void AddWorkerMetrics(const v1::Registration& registration, const WorkerCore* core,
                       std::function<std::vector<ProvenLink>()> links, MetricRegistry* registry);
 
 }  // namespace baton

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "baton/v1/kv_ticket.pb.h"
 #include "baton/v1/load.pb.h"
 #include "baton/v1/sampling.pb.h"
 #include "baton/v1/token.pb.h"
+#include "common/base/status_macros.h"
 #include "common/engine/finish.h"
 #include "common/engine/worker_load.h"
 #include "common/sampling/sampled_token.h"
@@ -29,7 +33,31 @@ inline uint64_t Microseconds(absl::Duration duration) {
   return static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Microseconds(duration)));
 }
 
+// Adds the tokens to a message's repeated field.
+template <typename Tokens>
+void AddTokens(const std::vector<SampledToken>& tokens, Tokens* proto) {
+  for (const SampledToken& token : tokens) *proto->Add() = TokenToProto(token);
+}
+
 // What the router has resolved: InvalidArgument unless seed, temperature and max_tokens are set.
 absl::StatusOr<SamplingOptions> ResolvedSampling(const v1::SamplingParams& params);
+
+// Reads what the requests of both kinds of worker have in common into their jobs. InvalidArgument
+// as above, and for a number of prompt tokens that the request can't have.
+template <typename Request, typename Job>
+absl::Status ReadJob(const Request& request, Job* job) {
+  job->request_id = request.request_id();
+  job->attempt = request.attempt();
+  job->tokens.assign(request.token_ids().begin(), request.token_ids().end());
+  const uint32_t prompt_tokens = request.original_prompt_tokens();
+  if (prompt_tokens < 1 || prompt_tokens > job->tokens.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("original_prompt_tokens is ", prompt_tokens,
+                                                   " of ", job->tokens.size(), " tokens"));
+  }
+  job->original_prompt_tokens = static_cast<int>(prompt_tokens);
+  ASSIGN_OR_RETURN(job->sampling, ResolvedSampling(request.sampling()));
+  job->sampling.answer_index = request.answer_index();
+  return absl::OkStatus();
+}
 
 }  // namespace baton

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "common/base/inbox.h"
+
+namespace baton {
+
+// How other threads reach the loop of a worker's core. It is not bounded itself: the core bounds
+// the jobs, and with them the messages about jobs.
+template <typename Message>
+class Mailbox {
+ public:
+  // `wake` is called after each message; it may be empty.
+  explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  // Any thread.
+  void Send(Message message) {
+    inbox_.PushAlways(std::move(message));
+    if (wake_) wake_();
+  }
+  // Loop thread. Returns all messages that have arrived, oldest first.
+  std::vector<Message> TakeAll() { return inbox_.TakeAll(); }
+
+ private:
+  Inbox<Message> inbox_{0};
+  const std::function<void()> wake_;
+};
+
+}  // namespace baton

@@ -1,0 +1,113 @@
+#include "common/worker/worker_core.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/steady_time.h"
+
+namespace baton {
+
+WorkerCore::WorkerCore(Parts parts)
+    : context_(parts.context),
+      vocab_(parts.model->config().vocab),
+      rope_(parts.model->config().rope),
+      layout_(parts.plane->options().layout),
+      on_kv_thread_(std::move(parts.on_kv_thread)),
+      engine_(std::move(parts.engine)),
+      pool_(parts.plane->options().blocks, parts.plane->generations(),
+            parts.reuse_last_freed ? BlockPool::Reuse::kLastFreed : BlockPool::Reuse::kContiguous) {
+  engine_->set_pulse(parts.pulse);
+  ReportLoad({});
+}
+
+absl::StatusOr<WorkerCore::Parts> WorkerCore::MakeParts(
+    int context, bool reuse_last_freed, Pulse* pulse, const Model* model, Backend* backend,
+    KvPlane* plane, KvThread on_kv_thread, absl::FunctionRef<StepSize(int context)> most) {
+  const KvPlane::Options& kv = plane->options();
+  const int model_context = model->config().context;
+  if (context == 0) context = model_context;
+  if (context < 2 || context > model_context) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("context is ", context, "; it takes 2 to the model's ", model_context));
+  }
+  if (kv.layout.BlocksFor(context) > kv.blocks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a context of ", context, " tokens needs ", kv.layout.BlocksFor(context),
+                     " KV blocks of ", kv.layout.block_tokens, " tokens (", kv.layout.BlockBytes(),
+                     " bytes each); the pool has ", kv.blocks));
+  }
+  ASSIGN_OR_RETURN(auto engine,
+                   Engine::Create(model, backend, {plane->pool(), kv.layout}, most(context)));
+  return Parts{context,          reuse_last_freed, pulse, model, plane, std::move(on_kv_thread),
+               std::move(engine)};
+}
+
+absl::Status WorkerCore::CheckTokens(const std::vector<TokenId>& tokens,
+                                     int original_prompt_tokens) const {
+  if (original_prompt_tokens < 1 || static_cast<size_t>(original_prompt_tokens) > tokens.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("original_prompt_tokens is ", original_prompt_tokens, " of ", tokens.size()));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", i, " is ", tokens[i], "; the vocabulary has ", vocab_));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WorkerCore::JobId> WorkerCore::TakePlace(int max_waiting, size_t tokens,
+                                                        const char* worker,
+                                                        absl::FunctionRef<std::string()> full) {
+  if (draining_) return absl::UnavailableError(absl::StrCat(worker, " is draining"));
+  if (waiting_.fetch_add(1) >= max_waiting) {
+    --waiting_;
+    return absl::ResourceExhaustedError(full());
+  }
+  waiting_tokens_ += static_cast<int64_t>(tokens);
+  MutexLock lock(&mutex_);
+  ++jobs_;
+  return ++last_id_;
+}
+
+void WorkerCore::Ended() {
+  MutexLock lock(&mutex_);
+  if (--jobs_ == 0) no_jobs_.SignalAll();
+}
+
+int WorkerCore::jobs() const {
+  MutexLock lock(&mutex_);
+  return jobs_;
+}
+
+bool WorkerCore::AwaitNoJobs(absl::Duration limit) const {
+  const absl::Time until = SteadyNow() + limit;
+  MutexLock lock(&mutex_);
+  while (jobs_ > 0) {
+    const absl::Duration left = until - SteadyNow();
+    if (left <= absl::ZeroDuration()) return false;
+    no_jobs_.WaitFor(&mutex_, left);
+  }
+  return true;
+}
+
+WorkerLoad WorkerCore::Load() const {
+  MutexLock lock(&mutex_);
+  WorkerLoad load = load_;
+  load.waiting += waiting_;
+  load.waiting_tokens = waiting_tokens_;
+  load.draining = draining_;
+  return load;
+}
+
+void WorkerCore::ReportLoad(WorkerLoad load) {
+  load.free_blocks = pool_.free_blocks();
+  load.total_blocks = pool_.total_blocks();
+  load.steps = engine_->steps();
+  MutexLock lock(&mutex_);
+  load_ = load;
+}
+
+}  // namespace baton

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/dial.h"
+#include "common/rpc/stream_writer.h"
+
+namespace baton {
+
+// How a worker's gRPC service answers the RPC that brings a job and streams what becomes of the
+// job. Any of gRPC's threads. A broken or cancelled stream cancels its job.
+//   Worker  the core: PrefillWorker or DecodeWorker
+//   Job     what the core takes
+//   Update  what the core reports
+//   Event   the message of the stream
+template <typename Worker, typename Job, typename Update, typename Event>
+class JobStreams {
+ public:
+  using Writer = StreamWriter<Event>;
+
+  // `token`: the cluster's shared token. `write` sends one report, or ends the stream.
+  JobStreams(std::string token, void (*write)(Writer&, const Update&))
+      : token_(std::move(token)), write_(write) {}
+
+  // RPCs are Unavailable until then. `worker` outlives the server.
+  void SetWorker(Worker* worker) { worker_ = worker; }
+
+  // Answers one RPC. `read_job` makes the job of the request; `begun` is called, before the stream
+  // is gRPC's, if the core has taken the job.
+  grpc::ServerWriteReactor<Event>* Serve(
+      const grpc::CallbackServerContext& context, absl::FunctionRef<absl::StatusOr<Job>()> read_job,
+      absl::FunctionRef<void(Writer&, Worker*, typename Worker::JobId)> begun) {
+    const std::shared_ptr<Writer> writer = Writer::Create();
+    Worker* const worker = worker_;
+    const auto submit = [&]() -> absl::StatusOr<typename Worker::JobId> {
+      RETURN_IF_ERROR(CheckToken(context, token_));
+      if (worker == nullptr) return absl::UnavailableError("the worker is starting");
+      ASSIGN_OR_RETURN(Job job, read_job());
+      return worker->Submit(std::move(job), [writer, write = write_](const Update& update) {
+        write(*writer, update);
+      });
+    };
+    if (const auto id = submit(); id.ok()) {
+      writer->SetCancelled([worker, id = *id] { worker->Cancel(id); });
+      begun(*writer, worker, *id);
+    } else {
+      writer->End(id.status());
+    }
+    return writer.get();
+  }
+
+ private:
+  const std::string token_;
+  void (*const write_)(Writer&, const Update&);
+  std::atomic<Worker*> worker_ = nullptr;
+};
+
+}  // namespace baton
