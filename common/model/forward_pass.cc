@@ -274,8 +274,8 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
                                     const LayerDone& layer_done) {
   const int layers = model_->config().layers, rows = static_cast<int>(step.tokens.size());
   const Tensor hidden = First(hidden_, rows), normed = First(normed_, rows);
-  RETURN_IF_ERROR(
-      backend_->Embed({.table = model_->embedding(), .tokens = step.tokens, .out = hidden}));
+  RETURN_IF_ERROR(backend_->Embed(
+      {.table = model_->embedding(), .tokens = step.tokens, .out = hidden, .step = &step}));
   for (int layer = 0; layer < layers; ++layer) {
     RETURN_IF_ERROR(WriteKv(step, layer));
     if (step.pulse != nullptr) step.pulse->Beat();
@@ -293,8 +293,11 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
   }
   RETURN_IF_ERROR(Norm(hidden, model_->final_norm(), normed));
   if (step.logit_rows.empty()) return absl::OkStatus();
-  return backend_->Logits(
-      {.in = normed, .head = model_->head(), .rows = step.logit_rows, .out = step.logits});
+  return backend_->Logits({.in = normed,
+                           .head = model_->head(),
+                           .rows = step.logit_rows,
+                           .out = step.logits,
+                           .step = &step});
 }
 
 // Leaves the layer's K and V in the pool, and q rotated.
@@ -315,7 +318,8 @@ absl::Status ForwardPass::WriteKv(const StepArgs& step, int layer) {
                                    .ropes = step.ropes,
                                    .layer = layer,
                                    .sequences = step.sequences,
-                                   .kv = step.kv});
+                                   .kv = step.kv,
+                                   .step = &step});
 }
 
 absl::Status ForwardPass::Attend(const StepArgs& step, int layer) {
@@ -331,7 +335,8 @@ absl::Status ForwardPass::Attend(const StepArgs& step, int layer) {
                            .layer = layer,
                            .sequences = step.sequences,
                            .kv = step.kv,
-                           .out = attention}));
+                           .out = attention,
+                           .step = &step}));
   return ProjectAndAdd(attention, w.o, w.o_bias, First(hidden_, rows));
 }
 

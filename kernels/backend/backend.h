@@ -63,10 +63,16 @@ struct Rope {
   float scale = 1.0f;                         // multiplies cosine and sine
 };
 
+// In the arguments of operations, `step` is the step that the operation belongs to: the one that
+// StartStep passed to StepOps, whose own tokens, sequences and rows the operation then takes. It is
+// null for an operation outside of any step.
+struct StepArgs;
+
 struct EmbedArgs {
   Matrix table;                      // [vocab, hidden]
   absl::Span<const TokenId> tokens;  // [rows], each in [0, vocab)
   Tensor out;                        // [rows, hidden]
+  const StepArgs* step = nullptr;
 };
 
 // out = in / sqrt(mean(in^2) + epsilon) * weight, for each group of n columns of a row by itself: a
@@ -98,6 +104,7 @@ struct RopeAndWriteKvArgs {
   int layer = 0;
   absl::Span<const SequenceRows> sequences;
   KvView kv;
+  const StepArgs* step = nullptr;
 };
 
 // Causal attention of every row over its own sequence's positions 0..its own, or the last `window`
@@ -116,6 +123,7 @@ struct AttentionArgs {
   // Scores become soft_cap * tanh(score / soft_cap), off by about 2^-22 of it; 1e-3 to 1e4, or
   // 0: they stay. Gemma 2, arXiv:2408.00118.
   float soft_cap = 0;
+  const StepArgs* step = nullptr;
 };
 
 // out = gate / (1 + exp(-gate)) * up. `out` may be `gate`.
@@ -130,6 +138,7 @@ struct LogitsArgs {
   Matrix head;                 // [vocab, hidden]
   absl::Span<const int> rows;  // which rows of `in`
   absl::Span<float> out;       // [rows.size(), vocab]
+  const StepArgs* step = nullptr;
 };
 
 // One step, whose operations are called by StepOps: what they have in common, and what differs from
@@ -161,10 +170,10 @@ struct StepArgs {
   Pulse* pulse = nullptr;
 };
 
-// Calls the operations of a step, with the step's own `sequences`, `ropes`, `kv`, `logit_rows` and
-// `logits` as arguments where they take such, and with `tokens` of the step that it is given. That
-// has as many rows as they are to work on: those of the real one and perhaps more behind them,
-// which belong to no sequence. Not Synchronize where the step has a program.
+// Calls the operations of a step. Operations that take `step` get the address of `step`, and its
+// `tokens`, `sequences`, `ropes`, `kv`, `logit_rows` and `logits`. `step.tokens` has as many rows
+// as the operations are to work on: those of the step that was started, and perhaps padding rows
+// behind them, which belong to no sequence. No Synchronize where the step has a program.
 using StepOps = absl::FunctionRef<absl::Status(const StepArgs& step)>;
 
 // The maths, behind one seam. One caller at a time. Operations run in the order of the calls; all

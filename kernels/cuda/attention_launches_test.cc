@@ -134,7 +134,6 @@ absl::StatusOr<std::vector<uint16_t>> Attend(const AttendOptions& options) {
                                     in_step, upload.rows_version()));
     }
     EXPECT_EQ(runtime.Synchronize(*test.stream()), absl::OkStatus());
-    upload.ForgetViews();
   }
   std::vector<uint16_t> result(kRows * kCols);
   test.Copy(result.data(), out, 2 * result.size());

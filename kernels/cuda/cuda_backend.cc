@@ -127,7 +127,8 @@ class CudaBackend final : public Backend {
     RETURN_IF_ERROR(CheckLoaded("embed", args.table));
     if (args.out.rows == 0) return absl::OkStatus();
     const int32_t *tokens = nullptr, *follows = nullptr;
-    if (in_step_ != nullptr && args.tokens.data() == in_step_->tokens.data()) {
+    RETURN_IF_ERROR(CheckStep("embed", args.step));
+    if (args.step != nullptr) {
       tokens = step_.tables().tokens;
       if (draws_.tokens() != nullptr) follows = step_.tables().follows;
     } else {
@@ -189,10 +190,12 @@ class CudaBackend final : public Backend {
   }
 
   absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
-    RETURN_IF_ERROR(IsOfStep(args.sequences) ? CheckArgsInStep(args) : CheckArgs(args));
+    RETURN_IF_ERROR(CheckStep("rope", args.step));
+    RETURN_IF_ERROR(args.step != nullptr ? CheckArgsInStep(args) : CheckArgs(args));
     if (args.q.rows == 0 || args.sequences.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const auto step, step_.Rows(args.sequences, args.q.rows, args.kv.layout));
-    ASSIGN_OR_RETURN(const auto ropes, step_.RopeTable(args.ropes, step));
+    ASSIGN_OR_RETURN(const auto step, RowsOf(args));
+    if (args.step == nullptr) RETURN_IF_ERROR(step_.UploadRopes(args.ropes));
+    ASSIGN_OR_RETURN(const auto ropes, step_.RopeTable());
     return Launch(kernels_.rope_write_kv,
                   RopeWriteKvParams{.step = step,
                                     .ropes = ropes.ropes,
@@ -210,7 +213,8 @@ class CudaBackend final : public Backend {
   }
 
   absl::Status Attention(const AttentionArgs& args) override {
-    const bool of_step = IsOfStep(args.sequences);
+    const bool of_step = args.step != nullptr;
+    RETURN_IF_ERROR(CheckStep("attention", args.step));
     RETURN_IF_ERROR(of_step ? CheckArgsInStep(args) : CheckArgs(args));
     const KvLayout& layout = args.kv.layout;
     if (layout.head_dim > kMaxHeadDim || layout.kv_heads > kMaxGridY) {
@@ -219,7 +223,7 @@ class CudaBackend final : public Backend {
                        " elements; at most ", kMaxGridY, " of ", kMaxHeadDim, " can be done"));
     }
     if (args.q.rows == 0 || args.sequences.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const auto step, step_.Rows(args.sequences, args.q.rows, layout));
+    ASSIGN_OR_RETURN(const auto step, RowsOf(args));
     RETURN_IF_ERROR(attention_.Attend({.step = step,
                                        .q = args.q.data,
                                        .out = args.out.data,
@@ -249,9 +253,8 @@ class CudaBackend final : public Backend {
   }
 
   absl::Status Logits(const LogitsArgs& args) override {
-    if (in_step_ != nullptr && args.rows.data() == in_step_->logit_rows.data()) {
-      return LogitsInStep(args);
-    }
+    RETURN_IF_ERROR(CheckStep("logits", args.step));
+    if (args.step != nullptr) return LogitsInStep(args);
     RETURN_IF_ERROR(CheckArgs(args));
     RETURN_IF_ERROR(CheckLoaded("logits", args.head));
     if (args.rows.empty()) return absl::OkStatus();
@@ -262,10 +265,7 @@ class CudaBackend final : public Backend {
     return Synchronize();
   }
 
-  absl::Status Synchronize() override {
-    if (in_step_ == nullptr) step_.ForgetViews();
-    return runtime_->Synchronize(*stream_);
-  }
+  absl::Status Synchronize() override { return runtime_->Synchronize(*stream_); }
 
   absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() override {
     auto event = events_.Take();
@@ -320,7 +320,6 @@ class CudaBackend final : public Backend {
     status = RunStep(padded, ops);
     marks_ = false;
     in_step_ = nullptr;
-    step_.ForgetViews();
     if (status.ok()) status = End(step);
     if (!status.ok()) {
       // Nothing of a step that failed is still to run.
@@ -356,8 +355,20 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  bool IsOfStep(absl::Span<const SequenceRows> sequences) const {
-    return in_step_ != nullptr && sequences.data() == in_step_->sequences.data();
+  // `step` is null, or the step whose operations are being called.
+  absl::Status CheckStep(absl::string_view operation, const StepArgs* step) const {
+    if (step == nullptr || step == in_step_) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(operation, ": its step is not the one whose operations are called"));
+  }
+
+  // The rows of the operation's step, or of its own sequences.
+  template <typename Args>
+  absl::StatusOr<StepRows> RowsOf(const Args& args) {
+    if (args.step == nullptr) return step_.Rows(args.sequences, args.q.rows, args.kv.layout);
+    if (args.q.rows == step_.rows().rows) return step_.rows();
+    return absl::InvalidArgumentError(
+        absl::StrCat("an operation on ", args.q.rows, " rows, in a step of ", step_.rows().rows));
   }
 
   // An event behind the layer, of steps that have such, unless somebody has recorded one already.

@@ -16,20 +16,9 @@ static_assert(sizeof(BlockId) == sizeof(int32_t) && sizeof(TokenId) == sizeof(in
 static_assert(sizeof(DeviceSequence) == kWords * sizeof(int32_t) && kWords == 4);
 static_assert(sizeof(DeviceRope) == kRopeWords * sizeof(int32_t) && sizeof(float) == 4);
 
-template <typename T>
-bool SameView(absl::Span<const T> a, absl::Span<const T> b) {
-  return !a.empty() && a.data() == b.data() && a.size() == b.size();
-}
-
 }  // namespace
 
-void StepUpload::ForgetViews() {
-  rows_view_ = {};
-  ropes_view_ = {};
-}
-
 absl::Status StepUpload::Reserve(const StepMemory& memory) {
-  ForgetViews();
   table_of_rows_ = 0;
   RETURN_IF_ERROR(step_slab_.Reserve(memory.step));
   return table_.AtLeast(memory.rope_table).status();
@@ -101,7 +90,6 @@ absl::StatusOr<const int32_t*> StepUpload::Upload(UploadSlab* slab) {
 // One array: tokens, what rows follow, the sequence of each row, sequences, ropes, rows of logits;
 // then, of any length, frequencies and block tables, both counted from where that begins.
 absl::Status StepUpload::Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed) {
-  ForgetViews();
   rows_slab_version_ = ropes_slab_version_ = 0;
   ++rows_version_;
   ++ropes_version_;
@@ -130,9 +118,6 @@ absl::Status StepUpload::Begin(const StepArgs& step, absl::Span<const TokenId> t
            .rows = static_cast<int>(rows)};
   ropes_.ropes = reinterpret_cast<const DeviceRope*>(device + heads);
   frequencies_ = reinterpret_cast<const float*>(device + end);
-  block_tokens_ = step.kv.layout.block_tokens;
-  rows_view_ = step.sequences;
-  ropes_view_ = step.ropes;
   return absl::OkStatus();
 }
 
@@ -146,11 +131,6 @@ void StepUpload::AppendMemory(std::vector<uint64_t>* memory) const {
 
 absl::StatusOr<StepRows> StepUpload::Rows(absl::Span<const SequenceRows> sequences, int rows,
                                           const KvLayout& layout) {
-  if (SameView(sequences, rows_view_) && rows == rows_.rows &&
-      layout.block_tokens == block_tokens_) {
-    return rows_;
-  }
-  rows_view_ = {};
   // How many rows, the sequence of each, the sequences, their block tables.
   const size_t places = 1 + rows, tables = places + kWords * sequences.size();
   content_.assign(tables, 0);
@@ -166,34 +146,31 @@ absl::StatusOr<StepRows> StepUpload::Rows(absl::Span<const SequenceRows> sequenc
            .sequences = reinterpret_cast<const DeviceSequence*>(device + places),
            .blocks = device + tables,
            .rows = rows};
-  rows_view_ = sequences;
-  block_tokens_ = layout.block_tokens;
   return rows_;
 }
 
-absl::StatusOr<StepUpload::Ropes> StepUpload::RopeTable(absl::Span<const Rope> ropes,
-                                                        const StepRows& step) {
-  if (!SameView(ropes, ropes_view_)) {
-    ropes_view_ = {};
-    const size_t head = kRopeWords * ropes.size();
-    content_.assign(head, 0);
-    PutRopes(ropes, 0, head);
-    ASSIGN_OR_RETURN(const auto uploaded, Upload(&ropes_slab_));
-    if (ropes_slab_version_ != ropes_slab_.version()) {
-      ropes_slab_version_ = ropes_slab_.version();
-      ++ropes_version_;
-    }
-    ropes_.ropes = reinterpret_cast<const DeviceRope*>(uploaded);
-    frequencies_ = reinterpret_cast<const float*>(uploaded + head);
-    ropes_view_ = ropes;
+absl::Status StepUpload::UploadRopes(absl::Span<const Rope> ropes) {
+  const size_t head = kRopeWords * ropes.size();
+  content_.assign(head, 0);
+  PutRopes(ropes, 0, head);
+  ASSIGN_OR_RETURN(const auto uploaded, Upload(&ropes_slab_));
+  if (ropes_slab_version_ != ropes_slab_.version()) {
+    ropes_slab_version_ = ropes_slab_.version();
+    ++ropes_version_;
   }
+  ropes_.ropes = reinterpret_cast<const DeviceRope*>(uploaded);
+  frequencies_ = reinterpret_cast<const float*>(uploaded + head);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepUpload::Ropes> StepUpload::RopeTable() {
   if (table_of_rows_ == rows_version_ && table_of_ropes_ == ropes_version_) return ropes_;
   table_of_rows_ = 0;  // until it is there
   ASSIGN_OR_RETURN(const auto table,
-                   table_.AtLeast(size_t{2} * step.rows * ropes_.max_pairs * sizeof(float)));
+                   table_.AtLeast(size_t{2} * rows_.rows * ropes_.max_pairs * sizeof(float)));
   ropes_.table = reinterpret_cast<const float*>(table);
   const RopeTableParams params = {
-      .step = step,
+      .step = rows_,
       .ropes = ropes_.ropes,
       .frequencies = frequencies_,
       .table = reinterpret_cast<float*>(table),

@@ -17,8 +17,7 @@ namespace baton {
 
 // What a step's kernels have to know of its rows: sequences, positions and block tables, and the
 // rotary tables, which are computed on the device once for all layers. Arguments have passed
-// op_checks.h. They are views of what stays as it is until ForgetViews: the same view again is not
-// read again, and of another one what differs is brought to the device.
+// op_checks.h. Only what differs from the last upload is brought to the device.
 class StepUpload {
  public:
   // All must outlive this.
@@ -56,12 +55,14 @@ class StepUpload {
   // and the form of the rotary tables.
   void AppendMemory(std::vector<uint64_t>* memory) const;
 
-  // InvalidArgument when two sequences have the same row. What is returned is good until the next
-  // call.
+  // The rows of the step that began last. Rows() is not called until its operations have been.
+  const StepRows& rows() const { return rows_; }
+  // The rows of an operation outside of a step, good until the next call. InvalidArgument when two
+  // sequences have the same row.
   absl::StatusOr<StepRows> Rows(absl::Span<const SequenceRows> sequences, int rows,
                                 const KvLayout& layout);
 
-  // Of what Rows gave last; not 0.
+  // Changes whenever the rows of Begin or Rows may be others than before; not 0.
   uint64_t rows_version() const { return rows_version_; }
 
   struct Ropes {
@@ -70,11 +71,11 @@ class StepUpload {
     int max_pairs = 0;
     bool shared = false;
   };
-  // For the sequences of `step`, which Rows gave last.
-  absl::StatusOr<Ropes> RopeTable(absl::Span<const Rope> ropes, const StepRows& step);
-
-  // What was passed need not live any longer.
-  void ForgetViews();
+  // The ropes of an operation outside of a step.
+  absl::Status UploadRopes(absl::Span<const Rope> ropes);
+  // The table of the rows and ropes that are there: those of the step that began last, or else of
+  // Rows and UploadRopes.
+  absl::StatusOr<Ropes> RopeTable();
 
  private:
   absl::Status PutRows(absl::Span<const SequenceRows> sequences, int rows, const KvLayout& layout,
@@ -91,11 +92,7 @@ class StepUpload {
   uint64_t rows_version_ = 0, ropes_version_ = 0;
   uint64_t rows_slab_version_ = 0, ropes_slab_version_ = 0;  // that these were of; 0: of none
   uint64_t table_of_rows_ = 0, table_of_ropes_ = 0;
-  // The latest views, and what they gave. Empty: none.
-  absl::Span<const SequenceRows> rows_view_;
-  int block_tokens_ = 0;
   StepRows rows_;
-  absl::Span<const Rope> ropes_view_;
   Ropes ropes_;
   const float* frequencies_ = nullptr;
   Tables tables_;
