@@ -19,7 +19,6 @@
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/model/architecture.h"
-#include "common/model/checkpoint.h"
 #include "common/model/random_weights.h"
 
 namespace baton {
@@ -345,15 +344,28 @@ absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
 Model::Model(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Model::~Model() = default;
 
-absl::StatusOr<std::unique_ptr<const Model>> Model::Load(const std::string& folder,
-                                                         Backend* backend,
+absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path, bool with_checkpoint) {
+  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(path));
+  ModelFolder folder{.config = std::move(config), .checkpoint = std::nullopt};
+  if (!with_checkpoint) return folder;
+  ASSIGN_OR_RETURN(folder.checkpoint, Checkpoint::Open(path));
+  RETURN_IF_ERROR(Model::CheckTensors(folder.config, *folder.checkpoint));
+  return folder;
+}
+
+absl::StatusOr<std::unique_ptr<const Model>> Model::Load(ModelFolder folder, Backend* backend,
                                                          const Progress& progress) {
-  ASSIGN_OR_RETURN(const auto config, ReadModelConfig(folder));
-  auto parts = std::make_unique<Parts>(config);
-  ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(folder));
-  parts->checkpoint = std::move(checkpoint);
+  BATON_CHECK(folder.checkpoint.has_value());
+  auto parts = std::make_unique<Parts>(folder.config);
+  parts->checkpoint = *std::move(folder.checkpoint);
   RETURN_IF_ERROR(parts->LoadAll(backend, progress));
   return std::unique_ptr<const Model>(new Model(std::move(parts)));
+}
+
+absl::StatusOr<std::unique_ptr<const Model>> Model::Load(const std::string& path,
+                                                         Backend* backend) {
+  ASSIGN_OR_RETURN(ModelFolder folder, ModelFolder::Open(path));
+  return Load(std::move(folder), backend);
 }
 
 absl::StatusOr<std::unique_ptr<const Model>> Model::WithRandomWeights(const ModelConfig& config,
@@ -431,10 +443,10 @@ size_t Model::weight_bytes_in_memory() const {
   return bytes;
 }
 
-KvLayout Model::LayoutFor(int block_tokens, DType kv_type) const {
-  return {.layers = config().layers,
-          .kv_heads = config().kv_heads,
-          .head_dim = config().head_dim,
+KvLayout Model::LayoutOf(const ModelConfig& config, int block_tokens, DType kv_type) {
+  return {.layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
           .block_tokens = block_tokens,
           .type = kv_type};
 }

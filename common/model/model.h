@@ -4,18 +4,18 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/model/checkpoint.h"
 #include "common/model/model_config.h"
 #include "kernels/backend/backend.h"
 
 namespace baton {
-
-class Checkpoint;
 
 // Weights of one decoder layer, as the backend holds them. Biases and norms of heads without data
 // are absent.
@@ -42,6 +42,18 @@ struct TensorShape {
   }
 };
 
+// What a Hugging Face folder says of its model, without the weights. A worker reads it once and
+// passes it on.
+struct ModelFolder {
+  ModelConfig config;
+  std::optional<Checkpoint> checkpoint;  // none where weights come from elsewhere
+
+  // Reads config.json and, where asked for, the tables of *.safetensors (one file or an index), and
+  // checks that the tensors are those of the model. InvalidArgument names file, tensor, expected
+  // and found; other errors are those of ReadModelConfig and Checkpoint::Open.
+  static absl::StatusOr<ModelFolder> Open(const std::string& path, bool with_checkpoint = true);
+};
+
 // A model ready to run on one backend: its architecture and its weights, mapped from the files of a
 // Hugging Face folder. Immutable once loaded; outlives every Forward on it, and needs the backend.
 class Model {
@@ -49,13 +61,15 @@ class Model {
   // Told of bytes of weights that are there and of those that there will be; may be null.
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-  // Reads config.json and *.safetensors (one file or an index). Every tensor's name, shape, type
-  // and extent is checked before use: InvalidArgument names file, tensor, expected and found. A
-  // backend that copies weights has them when this returns; for another one the files are only
-  // mapped, and PageIn() reads them.
-  static absl::StatusOr<std::unique_ptr<const Model>> Load(const std::string& folder,
-                                                           Backend* backend,
+  // Takes weights from the folder's checkpoint. Every tensor's name, shape, type and extent is
+  // checked before use: InvalidArgument names file, tensor, expected and found. A backend that
+  // copies weights has them when this returns; for another one the files are only mapped, and
+  // PageIn() reads them.
+  static absl::StatusOr<std::unique_ptr<const Model>> Load(ModelFolder folder, Backend* backend,
                                                            const Progress& progress = nullptr);
+  // The same of the folder at that path.
+  static absl::StatusOr<std::unique_ptr<const Model>> Load(const std::string& path,
+                                                           Backend* backend);
   // Weights from a seed (random_weights.h), in bf16, made a tensor at a time: where the backend
   // copies them no more than one is in host memory. ResourceExhausted when they do not fit.
   static absl::StatusOr<std::unique_ptr<const Model>> WithRandomWeights(
@@ -86,7 +100,11 @@ class Model {
   size_t weight_bytes() const;
   // Those of them that lie in a file system of memory, and count as used before they are mapped.
   size_t weight_bytes_in_memory() const;
-  KvLayout LayoutFor(int block_tokens, DType kv_type) const;
+  // How the KV of such a model lies in a pool.
+  static KvLayout LayoutOf(const ModelConfig& config, int block_tokens, DType kv_type);
+  KvLayout LayoutFor(int block_tokens, DType kv_type) const {
+    return LayoutOf(config(), block_tokens, kv_type);
+  }
 
   const Matrix& embedding() const;   // [vocab, hidden]
   const Matrix& final_norm() const;  // [1, hidden]

@@ -203,7 +203,7 @@ TEST(MemoryPlanTest, ALongestSequenceThatDoesNotFitNamesOneThatDoes) {
 
 TEST(MemoryPlanTest, TheShareIsOfTheWholeDeviceAndOfWhatIsFree) {
   const ModelConfig config = ReadModelConfig(Folder("demo")).value();
-  const KvLayout layout = Model::WithoutWeights(config)->LayoutFor(16, DType::kBF16);
+  const KvLayout layout = Model::LayoutOf(config, 16, DType::kBF16);
   const auto device = OpenEmulatedDevice(64 << 20).value();
   MemoryPlan::Options options = {.config = config, .layout = layout, .most = {32}, .context = 100};
   options.share = 0.5;

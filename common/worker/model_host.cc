@@ -51,12 +51,9 @@ absl::Status OpenWeightless(const ModelHost::Options& options, ModelHost* host) 
   return absl::OkStatus();
 }
 
-absl::Status OpenCpu(const ModelHost::Options& options, ModelHost* host) {
-  DType weights = DType::kBF16;
-  if (!options.random_weights) {
-    ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model));
-    weights = checkpoint.MatrixType();
-  }
+absl::Status OpenCpu(const ModelHost::Options& options, const ModelFolder& folder,
+                     ModelHost* host) {
+  const DType weights = folder.checkpoint ? folder.checkpoint->MatrixType() : DType::kBF16;
   const absl::StatusOr<CpuNumerics> numerics = ParseCpuNumerics(options.numerics, weights);
   if (!numerics.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--numerics: ", numerics.status().message()));
@@ -98,18 +95,17 @@ absl::Status OpenCuda(ModelHost* host) {
   return absl::OkStatus();
 }
 
-absl::Status LoadModel(const ModelHost::Options& options, const ModelConfig& config,
-                       ModelHost* host) {
+absl::Status LoadModel(const ModelHost::Options& options, ModelFolder folder, ModelHost* host) {
   if (options.on_loading) options.on_loading();
   if (!options.backend.reads_weights()) {
-    host->model = Model::WithoutWeights(config);
+    host->model = Model::WithoutWeights(folder.config);
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(std::unique_ptr<const Model> model,
                    options.random_weights
-                       ? Model::WithRandomWeights(config, *options.random_weights,
+                       ? Model::WithRandomWeights(folder.config, *options.random_weights,
                                                   host->backend.get(), options.on_weights)
-                       : Model::Load(options.model, host->backend.get(), options.on_weights));
+                       : Model::Load(std::move(folder), host->backend.get(), options.on_weights));
   host->model = std::move(model);
   return absl::OkStatus();
 }
@@ -148,15 +144,6 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     }
   }
   return KvType(options.kv_type, DType::kBF16).status();
-}
-
-// The folder before any of its weights are read, so that what is wrong there is said at once.
-absl::StatusOr<ModelConfig> CheckFolder(const ModelHost::Options& options) {
-  absl::StatusOr<ModelConfig> config = ReadModelConfig(options.model);
-  if (!config.ok() || options.random_weights || !options.backend.reads_weights()) return config;
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model));
-  RETURN_IF_ERROR(Model::CheckTensors(*config, checkpoint));
-  return config;
 }
 
 // One sequence of the longest kind always fits: so the oldest one can always go on.
@@ -217,7 +204,8 @@ absl::StatusOr<MemoryPlan> PlanDevice(const ModelConfig& config, ModelHost* host
 }
 
 // Loads the model into host memory and plans what else goes there.
-absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* host) {
+absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
+  const ModelConfig config = folder.config;
   const ModelHost::Options& options = host->options;
   const bool random = options.random_weights.has_value();
   HostMemoryPlan::Options plan = {
@@ -239,12 +227,12 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
     plan.weights_shared = false;
   } else {
     // Files are only mapped here.
-    RETURN_IF_ERROR(LoadModel(options, config, host));
+    RETURN_IF_ERROR(LoadModel(options, std::move(folder), host));
     weights = host->model->weight_type();
     plan.weight_bytes = host->model->weight_bytes();
   }
   ASSIGN_OR_RETURN(const DType kv_type, KvType(options.kv_type, weights));
-  host->layout = Model::WithoutWeights(config)->LayoutFor(block_tokens, kv_type);
+  host->layout = Model::LayoutOf(config, block_tokens, kv_type);
   plan.layout = host->layout;
   plan.usable = ReadUsableMemory(options.memory_root);
   // A model in /dev/shm, or in an emptyDir of memory, is part of what is in use.
@@ -262,7 +250,7 @@ absl::Status OpenOnHost(const ModelConfig& config, int block_tokens, ModelHost* 
   host->context = made.context;
   host->host_memory = std::move(made);
   if (options.on_host_plan) options.on_host_plan(*host->host_memory);
-  return random ? LoadModel(options, config, host) : absl::OkStatus();
+  return random ? LoadModel(options, std::move(folder), host) : absl::OkStatus();
 }
 
 }  // namespace
@@ -272,12 +260,16 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   ModelHost host;
   host.options = options;
   const bool on_device = options.backend.on_device();
-  ASSIGN_OR_RETURN(const ModelConfig config, CheckFolder(options));
+  // Before anything is loaded, so that what is wrong with the folder is said at once.
+  ASSIGN_OR_RETURN(
+      ModelFolder folder,
+      ModelFolder::Open(options.model, !options.random_weights && options.backend.reads_weights()));
+  const ModelConfig config = folder.config;
   absl::Status opened;
   if (on_device) {
     opened = OpenDevice(options, &host);
   } else if (ComputesOnCpu(options.backend)) {
-    opened = OpenCpu(options, &host);
+    opened = OpenCpu(options, folder, &host);
   } else {
     opened = OpenWeightless(options, &host);
   }
@@ -298,16 +290,17 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   if (on_device) {
     // A device holds weights as bf16, whatever they were.
     ASSIGN_OR_RETURN(const DType kv_type, KvType(options.kv_type, DType::kBF16));
-    host.layout = Model::WithoutWeights(config)->LayoutFor(block_tokens, kv_type);
+    host.layout = Model::LayoutOf(config, block_tokens, kv_type);
     ASSIGN_OR_RETURN(MemoryPlan plan, PlanDevice(config, &host));
     host.blocks = plan.blocks;
     host.memory = std::move(plan);
     RETURN_IF_ERROR(CheckBlocks(host));
     if (options.on_plan) options.on_plan(*host.memory);
     RETURN_IF_ERROR(OpenCuda(&host));
-    RETURN_IF_ERROR(LoadModel(options, config, &host));
-  } else
-    RETURN_IF_ERROR(OpenOnHost(config, block_tokens, &host));
+    RETURN_IF_ERROR(LoadModel(options, std::move(folder), &host));
+  } else {
+    RETURN_IF_ERROR(OpenOnHost(std::move(folder), block_tokens, &host));
+  }
   host.numerics_id = absl::StrCat(host.backend->numerics_id(), "/kv-", DTypeName(host.layout.type));
   return host;
 }

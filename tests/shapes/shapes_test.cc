@@ -75,7 +75,7 @@ ModelConfig ConfigOf(const std::string& shape) {
 HostMemoryPlan::Options OptionsOf(const Shape& shape, bool prefill, uint64_t usable) {
   HostMemoryPlan::Options options;
   options.config = ConfigOf(shape.name);
-  options.layout = Model::WithoutWeights(options.config)->LayoutFor(kBlockTokens, DType::kBF16);
+  options.layout = Model::LayoutOf(options.config, kBlockTokens, DType::kBF16);
   options.usable = {.bytes = usable, .limit_bytes = usable, .limit = "made up"};
   options.weight_bytes = shape.weight_bytes;
   options.most = prefill ? StepSize(512, 64) : StepSize(64 + 256, 2 * 64);
@@ -94,7 +94,7 @@ TEST(ShapesTest, ConfigurationsAreThoseOfThePublishedModels) {
     uint64_t bytes = 0;
     for (const TensorShape& tensor : Model::TensorsOf(config)) bytes += 2 * tensor.elements();
     EXPECT_EQ(bytes, shape.weight_bytes);
-    const KvLayout layout = Model::WithoutWeights(config)->LayoutFor(kBlockTokens, DType::kBF16);
+    const KvLayout layout = Model::LayoutOf(config, kBlockTokens, DType::kBF16);
     EXPECT_EQ(layout.BlockBytes(), kBlockTokens * shape.kv_token_bytes);
     EXPECT_EQ(config.context, shape.context);
   }
