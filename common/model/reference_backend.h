@@ -8,7 +8,7 @@
 namespace baton {
 
 // The operations of Backend as their definitions read, in double where a sum is taken: slow, plain,
-// and shared with no real backend, so that the tests of this room tell a fault of the model from
+// and shared with no real backend, so that the tests of this module tell a fault of the model from
 // one of the kernels. Activations are floats. For tests.
 class ReferenceBackend : public Backend {
  public:

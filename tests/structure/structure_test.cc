@@ -124,7 +124,7 @@ std::string TopOf(const std::string& path) { return path.substr(0, path.find('/'
 
 // The module of a path, for rules that hold for the whole of one: a folder of `common`, or a
 // top-level folder.
-std::string RoomOf(const std::string& path) {
+std::string ModuleOf(const std::string& path) {
   const std::string top = TopOf(path);
   return top == "common" ? path.substr(0, path.find('/', top.size() + 1)) : top;
 }
@@ -138,7 +138,7 @@ std::string Contents(const fs::path& path) {
 
 struct Source {
   std::string path;  // from the root of the repository
-  std::string room;
+  std::string module;
   std::string text;
 };
 
@@ -152,7 +152,7 @@ const std::vector<Source>& Sources() {
         if (extension != ".h" && extension != ".cc" && extension != ".cu" && extension != ".cuh")
           continue;
         const std::string path = fs::relative(entry.path(), BATON_SOURCE_DIR);
-        found->push_back({path, RoomOf(path), Contents(entry.path())});
+        found->push_back({path, ModuleOf(path), Contents(entry.path())});
       }
     }
     return found;
@@ -262,7 +262,8 @@ TEST(StructureTest, NoTwoClassesShareAName) {
 
 TEST(StructureTest, TextExistsOnlyInTheRouter) {
   for (const Source& source : Sources()) {
-    if (source.room == "router" || source.room == "tests" || source.room == "common/tokenizer")
+    if (source.module == "router" || source.module == "tests" ||
+        source.module == "common/tokenizer")
       continue;
     for (const std::string& include : IncludesOf(source)) {
       EXPECT_THAT(include, Not(testing::StartsWith("common/tokenizer/"))) << source.path;
@@ -272,8 +273,9 @@ TEST(StructureTest, TextExistsOnlyInTheRouter) {
 
 TEST(StructureTest, TransfersAndKernelsKnowNoGrpc) {
   for (const Source& source : Sources()) {
-    if (source.room != "kv_transfer" && source.room != "kernels" && source.room != "common/model" &&
-        source.room != "common/kv_cache" && source.room != "common/engine") {
+    if (source.module != "kv_transfer" && source.module != "kernels" &&
+        source.module != "common/model" && source.module != "common/kv_cache" &&
+        source.module != "common/engine") {
       continue;
     }
     for (const std::string& include : IncludesOf(source)) {
