@@ -64,7 +64,8 @@ struct DecodeOutgrown {};
 
 struct DecodeEnded {
   // OK: DecodeFinished came before. FailedPrecondition: after DecodeOutgrown. ResourceExhausted: no
-  // room now, preempted, or paused for too long. Cancelled: by Cancel(). Internal: the step failed.
+  // room now, preempted, or paused for too long; the router treats the three alike, and tries
+  // another worker. Cancelled: by Cancel(). Internal: the step failed.
   // Otherwise what the pull ended with (PullResult).
   absl::Status status;
 };

@@ -20,8 +20,12 @@ namespace baton {
 class KvPublisher {
  public:
   struct Options {
-    std::string owner;                         // advertised address, goes into tickets
-    absl::Duration lease = absl::Seconds(10);  // without any word from a reader, once complete
+    std::string owner;  // advertised address, goes into tickets
+    // How long a complete hand-over is kept without any word from a reader. Each Open note of a
+    // reader begins the time anew: readers send one every second while they pull. Where the router
+    // waits longer than this for a decode worker with room, the lease ends, and the prompt is
+    // computed again.
+    absl::Duration lease = absl::Seconds(10);
   };
   // The plane must outlive the publisher.
   static std::unique_ptr<KvPublisher> Create(KvPlane* plane, Options options);

@@ -48,8 +48,8 @@ struct PrefillFirstToken {
 };
 
 struct PrefillEnded {
-  // OK: a reader has the KV. FailedPrecondition: the lease ran out. Cancelled: by Cancel().
-  // Internal: the step failed.
+  // OK: a reader has the KV. FailedPrecondition: the lease (KvPublisher) ran out. Cancelled: by
+  // Cancel(). Internal: the step failed.
   absl::Status status;
 };
 
@@ -60,7 +60,7 @@ using PrefillUpdate = std::variant<KvTicket, PrefillPromptTokens, PrefillFirstTo
 // The prefill worker's core: a bounded queue of prompts -> steps of chunks -> KV in the pool,
 // handed over, and one token each. First come, first served: the oldest prompt's chunk goes first,
 // what the step has left goes to the next ones, and while the oldest in the queue waits for blocks
-// no prompt overtakes it.
+// no prompt overtakes it (PrefillCore::Admit and PlanChunks, prefill_worker.cc).
 class PrefillWorker : public WorkerCore {
  public:
   using Update = std::function<void(PrefillUpdate)>;

@@ -16,12 +16,12 @@ namespace baton {
 
 // What a worker whose KV pool lies in host memory takes of it, known before the memory is taken: so
 // a worker that does not fit says so at once, and one that does is never killed for want of memory.
+// DeviceMemoryPlan is the same for pools on a device.
 //
 // A plan holds these rules:
 //   - weights + KV pool + rest never exceed what the process may still use.
-//   - Without a size of the pool, pool and rest together take at most `share` of what weights
-//   leave,
-//     and the pool at most kMostAutoBytes. So two workers that are started at the same time fit.
+//   - Without a size of the pool, pool and rest take at most `share` of what weights leave, and the
+//     pool at most kMostAutoBytes. So two workers that are started at the same time fit.
 //   - The pool holds at least min(kLeastTokens, the model's context), and one sequence of the
 //     context that is served.
 //   - Without a size, the pool is never larger than `max_sequences` sequences can fill.

@@ -164,18 +164,18 @@ int LeastTokens(const ModelConfig& config) {
 }
 
 // The plan of a device's memory, with the context that is served.
-absl::StatusOr<MemoryPlan> PlanDevice(const ModelConfig& config, ModelHost* host) {
+absl::StatusOr<DeviceMemoryPlan> PlanDevice(const ModelConfig& config, ModelHost* host) {
   const ModelHost::Options& options = host->options;
   const auto plan_for = [&](int context) {
     host->context = context;
-    return MemoryPlan::Make({.config = config,
-                             .layout = host->layout,
-                             .most = host->most_in_a_step(),
-                             .context = context,
-                             .kv_bytes = options.kv_bytes,
-                             .share = options.device_share,
-                             .batch_flag = options.batch_flag},
-                            host->device.runtime.get());
+    return DeviceMemoryPlan::Make({.config = config,
+                                   .layout = host->layout,
+                                   .most = host->most_in_a_step(),
+                                   .context = context,
+                                   .kv_bytes = options.kv_bytes,
+                                   .share = options.device_share,
+                                   .batch_flag = options.batch_flag},
+                                  host->device.runtime.get());
   };
   const int block_tokens = host->layout.block_tokens, least = LeastTokens(config);
   if (options.context > 0) return plan_for(options.context);
@@ -184,15 +184,15 @@ absl::StatusOr<MemoryPlan> PlanDevice(const ModelConfig& config, ModelHost* host
     return plan_for(static_cast<int>(
         std::clamp<uint64_t>(tokens, least, static_cast<uint64_t>(config.context))));
   }
-  absl::StatusOr<MemoryPlan> whole = plan_for(config.context);
+  absl::StatusOr<DeviceMemoryPlan> whole = plan_for(config.context);
   if (whole.ok() || !absl::IsResourceExhausted(whole.status())) return whole;
   // The longest context that fits: steps of longer ones need more memory, so it is searched for.
   int low = (least + block_tokens - 1) / block_tokens, high = config.context / block_tokens;
-  absl::StatusOr<MemoryPlan> longest = plan_for(std::min(low * block_tokens, config.context));
+  absl::StatusOr<DeviceMemoryPlan> longest = plan_for(std::min(low * block_tokens, config.context));
   RETURN_IF_ERROR(longest);
   while (low < high) {
     const int middle = low + (high - low + 1) / 2;
-    if (absl::StatusOr<MemoryPlan> plan = plan_for(middle * block_tokens); plan.ok()) {
+    if (absl::StatusOr<DeviceMemoryPlan> plan = plan_for(middle * block_tokens); plan.ok()) {
       longest = std::move(plan);
       low = middle;
     } else {
@@ -291,11 +291,11 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
     // A device holds weights as bf16, whatever they were.
     ASSIGN_OR_RETURN(const DType kv_type, KvType(options.kv_type, DType::kBF16));
     host.layout = Model::LayoutOf(config, block_tokens, kv_type);
-    ASSIGN_OR_RETURN(MemoryPlan plan, PlanDevice(config, &host));
+    ASSIGN_OR_RETURN(DeviceMemoryPlan plan, PlanDevice(config, &host));
     host.blocks = plan.blocks;
-    host.memory = std::move(plan);
+    host.device_memory = std::move(plan);
     RETURN_IF_ERROR(CheckBlocks(host));
-    if (options.on_plan) options.on_plan(*host.memory);
+    if (options.on_plan) options.on_plan(*host.device_memory);
     RETURN_IF_ERROR(OpenCuda(&host));
     RETURN_IF_ERROR(LoadModel(options, std::move(folder), &host));
   } else {

@@ -10,8 +10,8 @@
 #include "common/engine/step_size.h"
 #include "common/model/model.h"
 #include "common/worker/backend_factory.h"
+#include "common/worker/device_memory_plan.h"
 #include "common/worker/host_memory_plan.h"
-#include "common/worker/memory_plan.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/kv_layout.h"
 #include "kernels/cuda/open_device.h"
@@ -43,10 +43,10 @@ struct ModelHost {
     bool cuda_graphs = true;    // CudaBackendOptions::graphs
     StepSize most = {512};      // whose context does not count
     double device_share = 0.9;  // of a device's memory that may be taken
-    std::string batch_flag;     // MemoryPlan::Options
+    std::string batch_flag;     // DeviceMemoryPlan::Options
     int chunk_tokens = 0;       // whole blocks, if that is not 0
     // What will be taken of a device, when it is known and nothing is yet.
-    std::function<void(const MemoryPlan&)> on_plan;
+    std::function<void(const DeviceMemoryPlan&)> on_plan;
     // The same of host memory.
     std::function<void(const HostMemoryPlan&)> on_host_plan;
     // How far weights are, as LoadProgress::Set; on the thread that calls Open.
@@ -74,9 +74,9 @@ struct ModelHost {
   bool on_device() const { return device.runtime != nullptr; }
 
   Options options;
-  OpenedDevice device;                        // of BackendFactory::open_device
-  std::optional<MemoryPlan> memory;           // of that device
-  std::optional<HostMemoryPlan> host_memory;  // without a device
+  OpenedDevice device;                            // of BackendFactory::open_device
+  std::optional<DeviceMemoryPlan> device_memory;  // of that device
+  std::optional<HostMemoryPlan> host_memory;      // without a device
   std::unique_ptr<Backend> backend;
   std::unique_ptr<const Model> model;
   KvLayout layout;

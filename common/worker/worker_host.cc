@@ -261,7 +261,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
        .batch_flag = role == v1::WORKER_ROLE_DECODE ? "--max-batch" : "",
        .chunk_tokens = chunk_tokens,
        .on_plan =
-           [](const MemoryPlan& plan) {
+           [](const DeviceMemoryPlan& plan) {
              PrintAtStart(plan.Table());
              Log(Severity::kInfo, "memory_plan", plan.LogFields());
            },

@@ -65,7 +65,8 @@ struct Rope {
 
 // In the arguments of operations, `step` is the step that the operation belongs to: the one that
 // StartStep passed to StepOps, whose own tokens, sequences and rows the operation then takes. It is
-// null for an operation outside of any step.
+// null for an operation outside of any step. A backend that tells the two apart compares the
+// address, and answers InvalidArgument for another step than the one whose operations are called.
 struct StepArgs;
 
 struct EmbedArgs {

@@ -40,7 +40,8 @@ struct CudaBackendOptions {
 // FailedPrecondition, with the words of DeviceRuntime::ProductStatus, for a runtime without dense
 // products where options.products asks for them.
 // InvalidArgument for heads of more than 256 elements, more than 65,535 KV heads, weights that
-// LoadWeight did not give, and a row that two sequences share.
+// LoadWeight did not give, a row that two sequences share, and an operation that names another step
+// than the one whose operations are called.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options);
 
 }  // namespace baton

@@ -33,7 +33,9 @@ struct AttemptEnd {
   enum class Kind {
     kAnswered,  // nothing: the answer is complete, as `answer` says
     kFailed,    // the client gets `status`: another attempt would end in the same way
-    kRefused,   // the worker was full before it took the prompt: another worker, or a short wait
+    // The worker was full before it took the prompt: another worker, or a short wait. (A ticket
+    // that a decode worker refuses ends no attempt: it waits for room.)
+    kRefused,
     kBroken,    // an attempt with the tokens so far, on other workers where there are some
     kOutgrown,  // the same on any worker, and no failure: longer sequences have another KV
   };
@@ -52,9 +54,16 @@ struct AttemptEnd {
 // attempt goes on. Otherwise it returns how the attempt ended, and the caller has to call Close()
 // and destroy it.
 //
-// Failures: PrefillFailed and DecodeFailed decide by the failure table of the design whether the
-// attempt goes on. Tokens that were taken stay in the answer, and the next attempt begins after
+// Failures: PrefillFailed and DecodeFailed decide whether the attempt goes on (router/README.md has
+// the whole table). Tokens that were taken stay in the answer, and the next attempt begins after
 // them; a first token that was held back is drawn again. RouterCore decides what follows.
+//   prefill leg full before it took the prompt      kRefused
+//   colocated leg full before it promised room      kRefused
+//   decode leg full                                 the ticket goes to another one, or waits
+//   InvalidArgument of either leg                   kFailed
+//   decode leg outgrown                             kOutgrown
+//   prefill leg broken after decode has shown tokens  goes on: decode holds the KV
+//   anything else, silence for too long included    kBroken
 class Attempt {
  public:
   using End = std::unique_ptr<AttemptEnd>;

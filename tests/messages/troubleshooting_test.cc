@@ -172,7 +172,7 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
                  "common/rpc/serving_mode.cc",
                  "common/tokenizer/json_node.cc",
                  "common/worker/host_memory_plan.cc",
-                 "common/worker/memory_plan.cc",
+                 "common/worker/device_memory_plan.cc",
                  "common/worker/model_host.cc",
                  "common/worker/worker_host.cc",
                  "decode_worker/*main.cc",

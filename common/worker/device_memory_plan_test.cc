@@ -1,4 +1,4 @@
-#include "common/worker/memory_plan.h"
+#include "common/worker/device_memory_plan.h"
 
 #include <cmath>
 #include <cstddef>
@@ -72,7 +72,7 @@ size_t FreeBehind(const ModelHost& host) {
   return device.FreeBytes().value();
 }
 
-TEST(MemoryPlanTest, CountsAllThatAWorkerTakes) {
+TEST(DeviceMemoryPlanTest, CountsAllThatAWorkerTakes) {
   const ConfigFolder config;
   for (const std::string& model :
        {config.path(), Folder("demo"), Folder("testdata/mha_tied_f16"),
@@ -85,12 +85,12 @@ TEST(MemoryPlanTest, CountsAllThatAWorkerTakes) {
     if (model == config.path()) options.random_weights = 4;
     const auto host = ModelHost::Open(options);
     ASSERT_TRUE(host.ok()) << host.status();
-    EXPECT_EQ(FreeBehind(*host), kDeviceBytes - host->memory->together());
+    EXPECT_EQ(FreeBehind(*host), kDeviceBytes - host->device_memory->together());
   }
 }
 
 // On a device that has no byte more, with N blocks and with N + 1; and N is what auto takes.
-TEST(MemoryPlanTest, FitsToTheLastByteAndNotWithABlockMore) {
+TEST(DeviceMemoryPlanTest, FitsToTheLastByteAndNotWithABlockMore) {
   const ConfigFolder config;
   for (const std::string& model : {config.path(), Folder("demo")}) {
     SCOPED_TRACE(model);
@@ -104,7 +104,7 @@ TEST(MemoryPlanTest, FitsToTheLastByteAndNotWithABlockMore) {
     const size_t block = large->layout.BlockBytes();
     ASSERT_GT(block, 4096u);
     const int blocks = large->blocks;
-    options.backend = EmulatedBackendFactory(large->memory->together());
+    options.backend = EmulatedBackendFactory(large->device_memory->together());
 
     options.kv_bytes = blocks * block;
     const auto exact = ModelHost::Open(options);
@@ -127,7 +127,7 @@ TEST(MemoryPlanTest, FitsToTheLastByteAndNotWithABlockMore) {
   }
 }
 
-TEST(MemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
+TEST(DeviceMemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
   const ConfigFolder config;
   ModelHost::Options options = OptionsOf(config.path());
   options.random_weights = 4;
@@ -155,14 +155,14 @@ TEST(MemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
               AllOf(HasSubstr("what no flag makes smaller takes 0.00"), Not(HasSubstr("lower"))));
 }
 
-TEST(MemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
+TEST(DeviceMemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
   const ConfigFolder config;
   ModelHost::Options options = OptionsOf(config.path());
   options.random_weights = 4;
   options.backend = EmulatedBackendFactory(64 << 20);
   std::string table;
   std::set<std::string> fields;
-  options.on_plan = [&](const MemoryPlan& plan) {
+  options.on_plan = [&](const DeviceMemoryPlan& plan) {
     table = plan.Table();
     for (const LogField& field : plan.LogFields())
       EXPECT_TRUE(fields.insert(std::string(field.name)).second) << field.name;
@@ -187,7 +187,7 @@ TEST(MemoryPlanTest, IsToldBeforeAnythingIsLoadedAndOnlyIfItIsOfUse) {
   EXPECT_FALSE(loaded);
 }
 
-TEST(MemoryPlanTest, ALongestSequenceThatDoesNotFitNamesOneThatDoes) {
+TEST(DeviceMemoryPlanTest, ALongestSequenceThatDoesNotFitNamesOneThatDoes) {
   ModelHost::Options options = OptionsOf(Folder("demo"));
   options.backend = EmulatedBackendFactory(10 << 20);
   const absl::Status status = ModelHost::Open(options).status();
@@ -201,21 +201,23 @@ TEST(MemoryPlanTest, ALongestSequenceThatDoesNotFitNamesOneThatDoes) {
   FreeBehind(*host);
 }
 
-TEST(MemoryPlanTest, TheShareIsOfTheWholeDeviceAndOfWhatIsFree) {
+TEST(DeviceMemoryPlanTest, TheShareIsOfTheWholeDeviceAndOfWhatIsFree) {
   const ModelConfig config = ReadModelConfig(Folder("demo")).value();
   const KvLayout layout = Model::LayoutOf(config, 16, DType::kBF16);
   const auto device = OpenEmulatedDevice(64 << 20).value();
-  MemoryPlan::Options options = {.config = config, .layout = layout, .most = {32}, .context = 100};
+  DeviceMemoryPlan::Options options = {
+      .config = config, .layout = layout, .most = {32}, .context = 100};
   options.share = 0.5;
-  const MemoryPlan half = MemoryPlan::Make(options, device.runtime.get()).value();
+  const DeviceMemoryPlan half = DeviceMemoryPlan::Make(options, device.runtime.get()).value();
   EXPECT_EQ(half.usable_bytes, uint64_t{32} << 20);
   EXPECT_LE(half.together(), half.usable_bytes);
   EXPECT_GT(half.together() + layout.BlockBytes() + 4096, half.usable_bytes);
 
   std::byte* const others = device.runtime->Allocate(24 << 20).value();
-  EXPECT_EQ(MemoryPlan::Make(options, device.runtime.get())->usable_bytes, uint64_t{32} << 20);
+  EXPECT_EQ(DeviceMemoryPlan::Make(options, device.runtime.get())->usable_bytes,
+            uint64_t{32} << 20);
   std::byte* const more = device.runtime->Allocate(20 << 20).value();
-  const MemoryPlan rest = MemoryPlan::Make(options, device.runtime.get()).value();
+  const DeviceMemoryPlan rest = DeviceMemoryPlan::Make(options, device.runtime.get()).value();
   EXPECT_EQ(rest.usable_bytes, device.runtime->FreeBytes().value());
   EXPECT_LT(rest.blocks, half.blocks);
   device.runtime->Free(others);
@@ -223,14 +225,14 @@ TEST(MemoryPlanTest, TheShareIsOfTheWholeDeviceAndOfWhatIsFree) {
 
   for (const double share : {0.0, -1.0, 1.01, std::nan("")}) {
     options.share = share;
-    const absl::Status status = MemoryPlan::Make(options, device.runtime.get()).status();
+    const absl::Status status = DeviceMemoryPlan::Make(options, device.runtime.get()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("--gpu-memory-utilization is "));
   }
 }
 
-TEST(MemoryPlanTest, TheTableHasEveryPartAndTheirSum) {
-  MemoryPlan plan;
+TEST(DeviceMemoryPlanTest, TheTableHasEveryPartAndTheirSum) {
+  DeviceMemoryPlan plan;
   plan.device = "a device";
   plan.total_bytes = uint64_t{80} << 30;
   plan.free_bytes = uint64_t{79} << 30;

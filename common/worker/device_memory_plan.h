@@ -15,9 +15,10 @@
 
 namespace baton {
 
-// What a worker takes of a device's memory, known before anything is allocated: so a worker that
-// does not fit says so at once, and one that does never runs out.
-struct MemoryPlan {
+// What a worker whose KV pool lies on a device takes of the device's memory, known before anything
+// is allocated: so a worker that does not fit says so at once, and one that does never runs out.
+// HostMemoryPlan is the same for pools in host memory.
+struct DeviceMemoryPlan {
   struct Part {
     std::string name;
     uint64_t bytes = 0;      // with what the device rounds allocations to
@@ -36,7 +37,7 @@ struct MemoryPlan {
   };
   // Nothing of the worker is on the device yet. InvalidArgument names the flag; ResourceExhausted
   // shows every part, what there is, what is missing, and the flags to lower.
-  static absl::StatusOr<MemoryPlan> Make(const Options& options, DeviceRuntime* device);
+  static absl::StatusOr<DeviceMemoryPlan> Make(const Options& options, DeviceRuntime* device);
 
   uint64_t together() const;
   // For people at start, lines each with their end.

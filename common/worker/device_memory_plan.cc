@@ -1,4 +1,4 @@
-#include "common/worker/memory_plan.h"
+#include "common/worker/device_memory_plan.h"
 
 #include <algorithm>
 
@@ -47,12 +47,12 @@ std::vector<size_t> Activations(const ModelConfig& config, int rows) {
 }
 
 // All but the KV pool, the largest that flags change first.
-std::vector<MemoryPlan::Part> PartsOf(const MemoryPlan::Options& options,
-                                      const DeviceRuntime& device) {
+std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& options,
+                                            const DeviceRuntime& device) {
   const StepLimits limits = options.most.LimitsFor(options.config, options.layout);
   const StepMemory step = StepMemory::For(limits, device.info().shared_bytes);
   const std::string rows = absl::StrCat("of ", limits.rows, " rows");
-  std::vector<MemoryPlan::Part> parts = {
+  std::vector<DeviceMemoryPlan::Part> parts = {
       {"weights", Sum(device, Weights(options.config)), "", "weights_bytes"},
       {absl::StrCat("activations ", rows), Sum(device, Activations(options.config, limits.rows)),
        "--chunk-tokens", "activations_bytes"},
@@ -65,7 +65,7 @@ std::vector<MemoryPlan::Part> PartsOf(const MemoryPlan::Options& options,
       {"uploads of a step", Sum(device, step.Uploads()), "--context", "uploads_bytes"},
       {"workspace of products", Sum(device, {device.info().workspace_bytes}), "", "products_bytes"},
       {"graphs and kernels", device.info().driver_bytes, "", "driver_bytes"}};
-  std::erase_if(parts, [](const MemoryPlan::Part& part) { return part.bytes == 0; });
+  std::erase_if(parts, [](const DeviceMemoryPlan::Part& part) { return part.bytes == 0; });
   return parts;
 }
 
@@ -89,20 +89,21 @@ int64_t MostBlocks(const KvLayout& layout, uint64_t room, const DeviceRuntime& d
 
 }  // namespace
 
-uint64_t MemoryPlan::together() const {
+uint64_t DeviceMemoryPlan::together() const {
   uint64_t sum = 0;
   for (const Part& part : parts) sum += part.bytes;
   return sum;
 }
 
-absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntime* device) {
+absl::StatusOr<DeviceMemoryPlan> DeviceMemoryPlan::Make(const Options& options,
+                                                        DeviceRuntime* device) {
   if (!(options.share > 0 && options.share <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat(kShareFlag, " is ", options.share, "; it takes more than 0, and 1 at most"));
   }
   const KvLayout& layout = options.layout;
   ASSIGN_OR_RETURN(const auto free, device->FreeBytes());
-  MemoryPlan plan;
+  DeviceMemoryPlan plan;
   plan.device = device->info().name;
   plan.total_bytes = device->info().total_bytes;
   plan.free_bytes = free;
@@ -164,7 +165,7 @@ absl::StatusOr<MemoryPlan> MemoryPlan::Make(const Options& options, DeviceRuntim
   return absl::ResourceExhaustedError(why);
 }
 
-std::string MemoryPlan::Table() const {
+std::string DeviceMemoryPlan::Table() const {
   std::string table =
       absl::StrFormat("memory of %s: %s, %s free, %s may be taken (%s=%g)\n", device,
                       Gib(total_bytes), Gib(free_bytes), Gib(usable_bytes), kShareFlag, share);
@@ -179,7 +180,7 @@ std::string MemoryPlan::Table() const {
   return table;
 }
 
-std::vector<LogField> MemoryPlan::LogFields() const {
+std::vector<LogField> DeviceMemoryPlan::LogFields() const {
   std::vector<LogField> fields = {{"device", device},
                                   {"total_bytes", total_bytes},
                                   {"free_bytes", free_bytes},
