@@ -66,9 +66,9 @@ std::vector<Prompt> ReadPrompts(const std::string& folder) {
   return prompts;
 }
 
-// After all of a prompt a trained model may be so sure that every draw is the likeliest token.
+// After much of a prompt a trained model may be so sure that every draw is the likeliest token.
 Prompt Beginning(const Prompt& prompt) {
-  return {prompt.begin(), prompt.begin() + (prompt.size() + 2) / 3};
+  return {prompt.begin(), prompt.begin() + std::min<size_t>(prompt.size(), 2)};
 }
 
 SamplingOptions Greedy() {
