@@ -148,8 +148,9 @@ class DecodeCore final : public DecodeWorker {
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Sequence> sequences_;  // oldest first
   std::deque<JobId> prompts_;            // kQueued and kComputing, oldest first
-  // Blocks of a ticket that was refused for want of them: prompts leave them to it for a while.
-  // Once a ticket has overtaken a prompt by that, nothing more is owed until a prompt has begun.
+  // Blocks that are kept for a ticket which was refused because too few were free: for a while,
+  // prompts do not take them. After a ticket has overtaken a prompt in this way, no blocks are kept
+  // until a prompt has begun.
   int owed_ = 0;
   absl::Time owed_until_ = absl::InfinitePast();
   bool prompts_next_ = false;

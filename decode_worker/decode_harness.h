@@ -23,7 +23,7 @@
 #include "kv_transfer/testing/faulty_transport.h"
 #include "kv_transfer/testing/inprocess_transport.h"
 
-// For tests of DecodeWorker: one of them and an owner of KV.
+// For tests: one DecodeWorker, and an owner of the KV that it pulls.
 namespace baton {
 
 inline constexpr int kVocab = 128;

@@ -49,7 +49,8 @@ absl::StatusOr<DecodeWorker::JobId> DecodeCore::Submit(DecodeJob job, Update upd
         return absl::StrCat("decode inbox is full: ", options_.max_inbox, " sequences");
       }));
   Arrived arrived{id, std::move(job), std::move(update), std::nullopt};
-  // Counted here, so that a long prompt does not hold up the loop.
+  // The tokens that penalties look at are counted on this thread, so that a long prompt does not
+  // hold up the loop.
   if (arrived.job.sampling.LooksBack()) {
     arrived.history.emplace(arrived.job.tokens, arrived.job.original_prompt_tokens);
   }

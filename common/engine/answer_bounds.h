@@ -40,8 +40,8 @@ inline AnswerBounds AnswerBoundsOf(absl::string_view model) {
   return {0.2, 0.3f, 0.06};
 }
 
-// What is chosen where the CPU has these logprobs, however near to it the device's numbers are;
-// nullopt where that may be one token or another.
+// Returns the token that a device has to choose where the CPU has these logprobs, if its numbers
+// are as near to the CPU's as `bounds` says; nullopt if several tokens are possible.
 //   cpu       its logprobs, most likely first: all of them, or of a greedy choice the best two
 //   sampling  temperature, and above 0 top_p, seed and answer_index; it has nothing else
 inline std::optional<TokenId> ClearChoice(absl::Span<const TokenLogprob> cpu, int position,

@@ -26,7 +26,7 @@ struct Draws {
   std::vector<std::vector<float>> logprobs;  // of the same positions, by id
 };
 
-// One step for each of the options: each row by itself, all on the text's own KV, so that no draw
+// Runs one step of one row for each of the options. All read the KV of `text` alone, so no draw
 // changes another.
 Draws DrawFrom(EngineHost& host, const std::vector<TokenId>& text,
                absl::Span<const SamplingOptions> options) {

@@ -41,7 +41,8 @@ struct PlanItem {
   // Of the rotary table that the sequence's KV is computed with (rope_config.h), the same for all
   // of it; 0 for that of a sequence which ends with this item.
   int rope_reach = 0;
-  // Names the sequence, and no other ever; 0: it has no name, and under penalties the host draws.
+  // A number for this sequence that is never used again. 0: none, and with penalties the host
+  // draws.
   uint64_t sequence = 0;
   // Instead of `tokens`: the one that this item of the step before draws, which is not known yet.
   // That step has been started and not finished, and draws it on the device (DrawsOnDevice).

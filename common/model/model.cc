@@ -92,7 +92,7 @@ constexpr char kFetchBoth[] =
 constexpr char kNotQuantised[] =
     ": quantised weights, which Baton does not read; serve the model's BF16 or F16 folder";
 
-// Why a tensor may be missing, from what is there instead.
+// Returns a likely reason why the tensor is missing, by the tensors that are there instead.
 absl::string_view WhyMissing(const Checkpoint& checkpoint, absl::string_view name) {
   absl::ConsumeSuffix(&name, "weight");
   for (const absl::string_view quantised :

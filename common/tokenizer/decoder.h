@@ -11,14 +11,16 @@
 
 namespace baton {
 
-// "decoder" of a tokenizer.json: what becomes of the texts of an answer's tokens. ByteLevel,
-// Replace (of a String), ByteFallback, Fuse, Strip, Metaspace, or a Sequence of those in which only
-// Strip and Metaspace stand behind ByteLevel and Fuse. Constant once built; any thread.
+// The "decoder" of a tokenizer.json: turns the texts of tokens into the text of an answer. Knows
+// ByteLevel, Replace (of a String), ByteFallback, Fuse, Strip, Metaspace, and a Sequence of them;
+// after ByteLevel or Fuse only Strip and Metaspace may follow. Constant once built; any thread.
 //
-// The steps fall into four parts. `each` changes tokens one by one. ByteFallback puts runs of
-// tokens such as <0x41> together: to their text, or, where that is no UTF-8, to one U+FFFD for
-// every byte. `each_behind` changes what comes out of it. Then all is joined, by ByteLevel from
-// bytes, and `whole` changes the ends of the joined text.
+// Decoding has four stages:
+//   1. `each` changes tokens one by one.
+//   2. ByteFallback joins runs of byte tokens such as <0x41>: to their text, or to one U+FFFD for
+//      each byte where the bytes are not UTF-8.
+//   3. `each_behind` changes the tokens that ByteFallback gave.
+//   4. All tokens are joined (by ByteLevel from bytes), and `whole` changes the ends of the text.
 class Decoder {
  public:
   struct Step {

@@ -35,7 +35,7 @@ class JsonNode {
   absl::StatusOr<absl::string_view> Char() const;
   absl::StatusOr<bool> Bool() const;
   absl::StatusOr<int64_t> Int(int64_t lowest, int64_t highest) const;
-  // The elements of this array; for short ones: each carries its path.
+  // The elements of this array. For short arrays only, since each element stores its own path.
   absl::StatusOr<std::vector<JsonNode>> Array() const;
 
   // The member `key`, or `otherwise` where it is missing or null.

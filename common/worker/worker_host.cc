@@ -155,7 +155,8 @@ void WarnOfShorterContext(const ModelHost& host) {
        {"to_silence", absl::StrCat("--context=", host.context)}});
 }
 
-// Where routers reach a worker that listens on `listen`, which has its port.
+// Returns the address at which routers reach a worker that listens on `listen`, whose port is the
+// one it really has.
 std::string AdvertisedAddress(const std::string& listen) {
   const std::string advertise = absl::GetFlag(FLAGS_advertise);
   if (advertise.empty()) return listen;

@@ -439,7 +439,7 @@ metadata:
     {{- include "baton.labels" . | nindent 4 }}
 spec:
   maxUnavailable: {{ $pool.pdb.maxUnavailable }}
-  # Without workers no router is ready, and without routers no worker: what is not holds no drain of a node up.
+  # Without workers no router is ready, and without routers no worker: a pod that is not ready must not stop the drain of a node.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:

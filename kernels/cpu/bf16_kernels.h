@@ -31,7 +31,8 @@ struct Bf16Kernels {
   int group_cols;    // weight rows that one call takes best where there are many activation rows
   int block_rows;    // activation rows that one call of `gemm` takes at most: a multiple of 16
 
-  // Rounds the sixteen rows from m0 on, a multiple of 16, of all m for `gemm`.
+  // Rounds rows m0 to m0 + 15 of the m rows to bf16 and packs them for `gemm`. m0 is a multiple
+  // of 16.
   void (*pack)(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed);
   size_t (*packed_bytes)(int m, ptrdiff_t k);  // for 64-byte aligned memory
 

@@ -43,7 +43,7 @@ inline Vec PowerOfTwo(Vec n) {
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
-// then where a < b, otherwise `other`; NaN is not less.
+// Returns `then` in lanes where a < b, and `other` elsewhere. NaN is not less than anything.
 inline Vec SelectLess(Vec a, Vec b, Vec then, Vec other) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), other, then);
 }

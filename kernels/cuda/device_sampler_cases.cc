@@ -135,7 +135,7 @@ void MakeGreedyWithPenalties(Chance& chance, Sequence* sequence) {
   options.bad_words.clear();
 }
 
-// By what a later cut takes of what an earlier one left.
+// Two cuts, such as top-k and then top-p: the second one cuts what the first one left.
 void CutTwice(Chance& chance, Sequence* sequence) {
   SamplingOptions& options = sequence->options;
   options.temperature = chance.Pick(0.7f, 1.0f, 5.0f);
@@ -271,7 +271,7 @@ class Drawn {
     return sampler_->Fetch();
   }
 
-  // Every other case by one graph for all steps.
+  // In every second case one graph runs all steps.
   absl::Status Enqueue(const DeviceSampler::Needs& needs) {
     const auto enqueue = [&](const DeviceSampler::Needs& asked) {
       return sampler_->Enqueue(reinterpret_cast<float*>(logits_),

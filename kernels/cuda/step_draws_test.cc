@@ -61,7 +61,7 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
   constexpr int kSequences = 5, kSteps = 14, kUnrecorded = 12;
   const int begins[] = {0, 0, 0, 0, 3}, ends[] = {5, 14, 14, 7, 14};   // steps of each
   const std::vector<TokenId> prompts[] = {{}, {}, {}, {}, {7, 8, 9}};  // but for those of a token
-  // The `n`th step of one.
+  // The item of sequence `s` in its `n`th step.
   const auto item_of = [&](int s, int n, int block_tokens) {
     const int before = std::max<int>(prompts[s].size(), 1) - 1;
     auto item = Batch(kSequences, n + before, block_tokens)[s];

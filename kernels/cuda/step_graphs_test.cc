@@ -73,7 +73,7 @@ TEST_F(NumberedStepsTest, OfTooManyGraphsThoseReplayedLongestAgoAreDropped) {
   EXPECT_EQ(Run(0), 0);
   run_all(3, kMost + 2);
   EXPECT_EQ(counts_.replayed, replayed + kMost);
-  // Which begin anew: a step as it is, then one that is recorded, for which 0 goes.
+  // The first call runs a plain step, and the second one records a graph, for which that of 0 goes.
   for (int round = 0; round < 2; ++round) EXPECT_EQ(Run(1), 1);
   EXPECT_EQ(counts_.recorded, kMost + 3);
   EXPECT_EQ(counts_.dropped, 3);

@@ -48,7 +48,7 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
     memory->attention_partials =
         std::max(memory->attention_partials, static_cast<size_t>(items * tile_bytes));
   }
-  // Steps that are recorded have a plan for any lengths.
+  // A recorded step has one plan, which is valid for sequences of any length.
   if (const int64_t recorded = RecordedRows(limits); recorded > 0) {
     const int64_t row_bytes = AttentionLineBytes(layout.head_dim) * limits.heads;
     const int64_t items =

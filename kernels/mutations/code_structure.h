@@ -62,7 +62,8 @@ class CodeStructure {
   bool BeginsBlock(size_t i) const;
   // True if what begins at token i is a statement of a block, and not part of another statement.
   bool StatementBeginsAt(size_t i) const;
-  // True if a statement of a block, which is not part of another one, ends before token i.
+  // True if a statement that stands in a block, and is not part of another statement, ends just
+  // before token i.
   bool StatementEndsAt(size_t i) const;
 
   Binding BindingOf(size_t i) const;

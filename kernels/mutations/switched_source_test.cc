@@ -91,7 +91,7 @@ TEST(SwitchedSourceTest, ExchangesStatements) {
 }
 
 TEST(SwitchedSourceTest, LeavesOutAStatementAsAnEditorWould) {
-  // Without it the `if` would hold the next statement.
+  // Without a body the `if` would take the next statement as its body.
   ExpectBody("if (x) a(); b(); c();", {{"if (x) a();", "if (x)"}},
              "if (On(1)) { if (x) b(); } else { if (x) a(); b(); } c();");
   ExpectBody("if (x) a(); b();", {{"if (x) a();", ""}}, "if (On(1)) { } else { if (x) a(); } b();");

@@ -42,7 +42,7 @@ class ChildProcess {
   FILE* out_ = nullptr;
 };
 
-// The same two of the child's own ends.
+// The child's side: sends and receives messages over its own ends of the pipes.
 void SendMessage(FILE* to, const std::string& message);
 bool ReceiveMessage(FILE* from, std::string* message);
 

@@ -57,7 +57,7 @@ ucs_log_func_rc_t WriteLog(const char*, unsigned, const char*, ucs_log_level_t l
   } else {
     LogWords(message);
   }
-  // After an error that UCX cannot survive its own handler ends the process.
+  // After an error that UCX can't survive, UCX's own handler ends the process.
   return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
 }
 

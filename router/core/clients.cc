@@ -185,7 +185,7 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   request.answer.Close();
   AnswerEnd how = end;
   if (!request.answer.matched_stop().empty()) {
-    // Close() may have completed it, with the last half of a character.
+    // Close() may have completed a stop string, with the last half of a character.
     how = {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()};
   }
   RequestSummary& summary = request.summary;

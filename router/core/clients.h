@@ -82,7 +82,8 @@ class Clients {
   // first that failed.
   void End(Request& request, absl::Duration leave_limit, const absl::Status& status,
            const v1::SloVerdict* verdict);
-  // Of the mode of its latest attempt; without one, of the mode that it asks for.
+  // The metrics of the mode of the request's latest attempt, or, if there was none, of the mode
+  // that the request asks for.
   RequestMetrics::Served& ServedOf(const Request& request);
 
   CoreContext* const core_;

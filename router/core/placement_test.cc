@@ -266,7 +266,7 @@ TEST_F(PickyRequestTest, APlaceGoesToTheOldestThatCanUseIt) {
   std::vector<RequestKey> first;
   for (int i = 0; i < 2; ++i) first.push_back(w.Arrive(Prompt(500), 8));
   const RequestKey picky = w.Arrive(Prompt(600), 8);
-  // Both workers are full now, and younger ones that any worker could take wait behind.
+  // Both workers are full now, and younger requests that any worker could take wait behind.
   for (int i = 0; i < 5; ++i) w.Arrive(Prompt(5), 8);
   ASSERT_EQ(LegsAt("small:1", 5).size(), 2u);
   ASSERT_EQ(w.core.queued(), 4u);

@@ -227,7 +227,8 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBracketsBesideTheOneThatIsListenedO
   EXPECT_THAT(*assumed, HasSubstr("routers=127.0.0.1:50051"));
 }
 
-// Weights take their time to make. Who is stopped meanwhile leaves, and no router ever sees it.
+// It takes time to make weights. A worker that is stopped meanwhile ends at once, and no router
+// ever sees it.
 TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   const ScratchFolder folder;
   const auto worker = Process::Start(

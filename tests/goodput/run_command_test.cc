@@ -74,7 +74,7 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
   EXPECT_EQ(differs.exit_status, 1);
   EXPECT_THAT(differs.output, AllOf(HasSubstr("22 of 24 equal, 1 different, 1 failed"),
                                     HasSubstr("request 9, token 0: expected ")));
-  // Another load is no equal one.
+  // A run of another load is not the expected one.
   EXPECT_EQ(Goodput(expect + " --seed=2").exit_status, 1);
 }
 

@@ -163,7 +163,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     World* world = &AnyWorld();
     std::vector<Running> running(Pick(1, kMaxSequences));
     for (Running& s : running) {
-      // The last is the longest; one of a long model is enough.
+      // `all` ends with the longest sequence. Of a long model, one such sequence is enough.
       const bool longest = GetParam().IsLong() && &s == &running.front();
       s.alone = longest ? &all.back()
                         : &all[Pick(0, static_cast<int>(all.size()) - 1 - GetParam().IsLong())];

@@ -57,8 +57,8 @@ struct TileState {
   float max[2] = {-kInfinity, -kInfinity};
 };
 
-// One tile more. `keys` and `values` are shared, [32, kTilePitch]; the first one is at position
-// `tile`. What no row sees must be numbers.
+// Adds one more tile. `keys` and `values` are in shared memory, [32, kTilePitch]; the first key is
+// at position `tile`. Entries that no row sees must be numbers, not NaN.
 template <typename T, int kHeadDim>
 BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys, const T* values,
                           int tile, const TileView& view, const ScoreScale& scale,

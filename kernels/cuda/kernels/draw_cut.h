@@ -18,7 +18,7 @@ struct DrawnRow {
   uint32_t* counts;  // [kDrawBins]
   uint32_t* digits;  // [kDigits, kDrawBins]
 
-  // A logit; or -infinity where it is of a block whose largest has a key below this one.
+  // The token's logit, or -infinity if the largest logit of its block has a key below `least_key`.
   BATON_DEVICE float Fetch(int token, uint32_t least_key) const {
     return OrderKey(maxima[token / kDrawBlock]) >= least_key ? logits[token] : -kInfiniteLogit;
   }

@@ -6,8 +6,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A warp takes a row (x) and a head (y), a lane eight of its elements through all ranges of the
-// row.
+// Each warp takes a row (x) and a head (y). Each lane merges eight elements of the head over all
+// ranges of the row.
 BATON_KERNEL(merge_attention, SplitAttentionParams, kMergeAttentionWarps * 32) {
   const PagedAttentionParams& attention = params.attention;
   const LayerPages& pages = attention.pages;

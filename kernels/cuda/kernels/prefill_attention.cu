@@ -87,7 +87,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
   T* const stages = shared + kPrefillAttentionWarps * kAttentionTileRows * kPitch;
   float* const values = reinterpret_cast<float*>(stages + kStages * kStage<kHeadDim>);
 
-  // Of all rows of the block.
+  // The first and the last key that any row of this block needs.
   const int first = FirstKey(block.place.position, attention.window), last = block.LastKey();
   const int first_tile = first / kAttentionTileKeys, last_tile = last / kAttentionTileKeys;
   TileLoader<T, kHeadDim, kPrefillAttentionWarps * 32> loader(pages, blocks, kv_head, first, last);

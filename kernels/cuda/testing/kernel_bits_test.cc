@@ -174,7 +174,7 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
     KernelTrial trial(7, &tested_);
     trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
     const KvLayout layout = {1, 1, run.head_dim, 16, run.type};
-    // A chunk that crosses the end of a range, a prompt, a token.
+    // Three inputs: a chunk that crosses the end of a range, a whole prompt, and a single token.
     const std::vector<int> rows_of = {6, 5, 1};
     TwinStep step(trial, layout, {kAttentionRange + 3, 5, 70}, rows_of);
     step.FillPool(trial, 0, run.window);

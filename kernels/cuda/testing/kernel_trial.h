@@ -58,7 +58,8 @@ class TwinMemory {
   // As `from` has it, on both sides: for arrays of integers or structs.
   void SetBytes(const void* from, size_t bytes);
 
-  // The twin's becomes what the kernel wrote, which is NaN again.
+  // Copies what the kernel wrote to where its twin writes, and fills the kernel's memory with NaN
+  // again.
   void MakeExpected() {
     std::memcpy(host(Side::kTwin), host(Side::kKernel), bytes());
     std::memset(host(Side::kKernel), 0xff, bytes());

@@ -64,7 +64,7 @@ TEST(CudaRuntimeTest, ADriverThatIsTooOldIsNotAMachineWithoutAGpu) {
 #endif
 }
 
-// In a process of its own: CUDA has ended there.
+// Runs in a process of its own, because CUDA can't be used after such an error.
 TEST(CudaRuntimeDeathTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {
 #ifndef BATON_HAVE_CUDA
   GTEST_SKIP() << "built without CUDA";

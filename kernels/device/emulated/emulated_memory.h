@@ -23,8 +23,8 @@ class EmulatedMemory {
     size_t mapped_bytes = 0;  // whole pages, with a margin in them of a known pattern
     bool interprocess = false;
     uint64_t generation = 0;  // no two pieces of a file have the same
-    // Of another process: which it is, where its bytes and its generation come from, and its pages.
-    // Null for an own piece.
+    // For a piece of another process: the process, the files that its bytes and its generation are
+    // read from, and its pages. Null for a piece of our own.
     int uses = 1;  // how often it was imported
     int process = 0;
     uint64_t inode = 0, offset = 0;
@@ -47,15 +47,16 @@ class EmulatedMemory {
 
   // Whether `at` is in the device's range of addresses, allocated or not.
   bool Holds(const void* at) const;
-  // OK when all of the run is in one piece, else InvalidArgument.
+  // OK if all of these bytes lie in one piece, else InvalidArgument.
   absl::Status Check(const void* at, size_t bytes) const;
   // The own piece that begins there, or null.
   const Piece* Own(const std::byte* begin) const;
 
   // An own piece for other processes; the device is left out.
   EmulatedHandle Export(const std::byte* begin) const;
-  // Maps a piece of another process's memory, whose file that is; the same once more if it is
-  // mapped already. FailedPrecondition when the piece is there no longer.
+  // Maps a piece of another process's memory. `file` is that process's memory file. A piece that is
+  // mapped already gives the same address, and is counted once more. FailedPrecondition if the
+  // piece does not exist any longer.
   absl::StatusOr<std::byte*> Map(int file, const EmulatedHandle& handle);
   // Dies on what Map did not give.
   void Unmap(std::byte* memory);

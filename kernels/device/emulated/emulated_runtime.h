@@ -44,12 +44,13 @@ struct EmulatedOptions {
 //    memory), as late as allowed, in an order drawn from the seed (StreamScheduler). So pinned
 //    memory is read and written late, too.
 //  - Query of work that could run answers false about every other time.
-//  - A graph's nodes run in a random order that their dependencies allow, mixed with other
-//  streams'.
+//  - A graph's nodes run in a random order that their dependencies allow, mixed with the work of
+//    other streams.
 //  - Interprocess events and memory work between processes of one user on one machine. When another
-//    process waits for an interprocess event, a thread of the recorder's runs what is behind it, so
-//    no process waits for one that sleeps, and one that forgets to wait finds nothing; when the
-//    recorder dies meanwhile, waiting ends as if it had got there.
+//    process waits for an interprocess event, a thread of the recording process runs the work that
+//    stands before the event, so no process waits for one that sleeps. A process that forgets to
+//    wait sees memory that has not been written. If the recording process dies, the wait ends as
+//    if the event had completed.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateEmulatedRuntime(
     const EmulatedOptions& options = {});
 

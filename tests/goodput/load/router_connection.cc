@@ -20,8 +20,9 @@ constexpr auto kCallLimit = std::chrono::seconds(30);
 std::shared_ptr<grpc::Channel> Dial(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  // No retry policy is set, and none is taken from the name service. What is left is that a call
-  // which no server has begun, since its connection was just being closed, takes another.
+  // No retry policy is set, and none is taken from the name service. One kind of retry is left: a
+  // call that no server has begun, because its connection was just closing, takes another
+  // connection.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -29,7 +29,7 @@ bool IsOfTheWorkload(const std::string& flag) {
   return of_it->count(absl::StrReplaceAll(flag, {{"-", "_"}})) > 0;
 }
 
-// A value that says what is so without it.
+// True if `value` is the default of `flag`, so that giving it changes nothing.
 bool IsDefault(const std::string& flag, const std::string& value,
                const std::map<std::string, std::string>& spec) {
   static const auto* defaults = new std::map<std::string, std::string>{

@@ -48,8 +48,8 @@ struct Comparison {
   // Whether the second is shown to be worse, or to have lost a cell or a mode.
   bool FellBeyondNoise() const;
 };
-// Cells are matched by title, or as they are where each side has one; modes likewise by name.
-// Capacities are at the first one's goal.
+// Cells are matched by title; if each side has a single cell, these two are matched. Modes are
+// matched by name in the same way. Capacities are those at the goal of `a`.
 Comparison Compare(const std::vector<Cell>& a, const std::vector<Cell>& b);
 
 // For people, ends in a newline.

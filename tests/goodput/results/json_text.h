@@ -11,7 +11,7 @@ namespace baton {
 // InvalidArgument says at which line and column the text stops being JSON, and what was expected.
 absl::StatusOr<nlohmann::ordered_json> ParseJson(absl::string_view text);
 
-// The line, from 1, at which text that is no JSON stops being some.
+// Returns the line, counted from 1, at which text that is not JSON has its first error.
 int LineOfJsonError(absl::string_view text);
 
 // NotFound or PermissionDenied names the path; InvalidArgument the path and the place; a file of

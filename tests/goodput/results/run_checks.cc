@@ -28,8 +28,8 @@ void CheckLag(RunResult* run) {
       lag.late, lag.sent, lag.worst_s * 1e3));
 }
 
-// What of a TTFT the router does not account for: the way there and back, and threads of ours that
-// read late, which looks like the server's slowness.
+// Checks the part of TTFT that the router does not account for: the network, and our own reader
+// threads if they run late, which would look like a slow server.
 void CheckReading(RunResult* run) {
   std::vector<double> late_s;
   for (const RequestRecord& record : run->records) {
