@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -41,9 +42,10 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // False when `timeout` passed without a signal.
+  // False when `timeout`, or a day, passed without a signal.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    timeout = std::min(timeout, absl::Hours(24));  // a longer one does not fit in a time point
     const auto result = condition_.wait_for(lock, absl::ToChronoNanoseconds(timeout));
     lock.release();
     return result == std::cv_status::no_timeout;

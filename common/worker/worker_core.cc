@@ -61,15 +61,18 @@ absl::Status WorkerCore::CheckTokens(const std::vector<TokenId>& tokens,
 absl::StatusOr<WorkerCore::JobId> WorkerCore::TakePlace(int max_waiting, size_t tokens,
                                                         const char* worker,
                                                         absl::FunctionRef<std::string()> full) {
-  if (draining_) return absl::UnavailableError(absl::StrCat(worker, " is draining"));
-  if (waiting_.fetch_add(1) >= max_waiting) {
-    --waiting_;
-    return absl::ResourceExhaustedError(full());
-  }
-  waiting_tokens_ += static_cast<int64_t>(tokens);
   MutexLock lock(&mutex_);
+  if (draining_) return absl::UnavailableError(absl::StrCat(worker, " is draining"));
+  if (waiting_ >= max_waiting) return absl::ResourceExhaustedError(full());
+  ++waiting_;
+  waiting_tokens_ += static_cast<int64_t>(tokens);
   ++jobs_;
   return ++last_id_;
+}
+
+void WorkerCore::Drain() {
+  MutexLock lock(&mutex_);
+  draining_ = true;
 }
 
 void WorkerCore::Ended() {

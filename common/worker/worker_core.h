@@ -45,7 +45,7 @@ class WorkerCore {
   virtual bool RunOnce(absl::Time now) = 0;
 
   // Any thread. New jobs are refused from now on; jobs that have been taken go on.
-  void Drain() { draining_ = true; }
+  void Drain();
   // Any thread. As of the last RunOnce, but for jobs that wait, which are counted as of now.
   WorkerLoad Load() const;
   // Any thread. Jobs submitted and not ended; 0 after Drain means that the worker may go.
@@ -99,12 +99,12 @@ class WorkerCore {
   BlockPool pool_;
 
  private:
-  std::atomic<JobId> last_id_{0};
-  std::atomic<bool> draining_{false};
   std::atomic<int> waiting_{0};
   std::atomic<int64_t> waiting_tokens_{0};
   mutable Mutex mutex_;
   mutable CondVar no_jobs_;
+  JobId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   int jobs_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerLoad load_ ABSL_GUARDED_BY(mutex_);
 };

@@ -111,6 +111,8 @@ namespace {
 constexpr absl::Duration kLastJobs = absl::Seconds(5);
 constexpr absl::Duration kLastWrites = absl::Seconds(2);
 constexpr char kReady[] = "ready";
+// Between two looks at the pulses: a worker that gets on again is told to routers that soon.
+constexpr absl::Duration kLongestSilence = absl::Milliseconds(250);
 constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
 constexpr absl::Duration kShortestHang = absl::Milliseconds(200);  // four idle turns of a loop
 
@@ -361,8 +363,9 @@ void WorkerHost::NoteLinks() {
 }
 
 void WorkerHost::TellReady() {
-  const bool ready =
-      !hangs_ && !draining_ && linked_ && !none_fits_ && peers_told_ == peers_set_ && attached_ > 0;
+  // A list of peers that the KV thread has not taken yet puts off becoming ready, and ends nothing.
+  const bool settled = ready_ || peers_told_ == peers_set_;
+  const bool ready = !hangs_ && !draining_ && linked_ && !none_fits_ && settled && attached_ > 0;
   if (ready == ready_) return;
   ready_ = ready;
   server_->SetServing(kReady, ready);
@@ -476,11 +479,12 @@ void WorkerHost::Attach(int max_batch) {
   pulses_ = std::make_unique<PulseWatch>(limit);
   pulses_->Add("core", &core_pulse_);
   pulses_->Add("kv", &kv_pulse_);
-  watch_loop_ = std::make_unique<Loop>(Loop::Options{.name = "watch", .idle = limit / 8},
-                                       [this](absl::Time now) {
-                                         WatchPulses(now);
-                                         return false;
-                                       });
+  watch_loop_ = std::make_unique<Loop>(
+      Loop::Options{.name = "watch", .idle = std::min(limit / 8, kLongestSilence)},
+      [this](absl::Time now) {
+        WatchPulses(now);
+        return false;
+      });
   ServeMetrics(metrics_server_.get(), &metrics_);
   PrintAtStart(absl::StrCat(
       "listening on ", listen_address_,

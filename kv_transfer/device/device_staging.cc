@@ -8,6 +8,11 @@
 #include "common/base/status_macros.h"
 
 namespace baton {
+namespace {
+
+constexpr size_t kRefused = 16;
+
+}  // namespace
 
 DeviceStaging::~DeviceStaging() {
   copies_.reset();
@@ -31,7 +36,11 @@ void DeviceStaging::Stage(const StageNote& note) {
   }
   PeerId once = -1;
   Answer(refusal, note.address, &once);
-  inner_->Disconnect(once);
+  if (once >= 0) refused_.push_back(once);
+  if (refused_.size() > kRefused) {
+    inner_->Disconnect(refused_.front());
+    refused_.pop_front();
+  }
 }
 
 absl::Status DeviceStaging::TryStage(const StageNote& note) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,7 +27,8 @@ class DeviceStaging {
   static constexpr uint32_t kSlots = 8;
   static constexpr uint64_t kSlotBytes = 1 << 20;
   static constexpr size_t kReaders = 64;
-  // Of one reader: what it asked for before a Disconnect may still be there.
+  // The most copies that may be under way for one reader. That is more than it has slots, because
+  // copies that it asked for before a Disconnect may not have ended yet.
   static constexpr uint32_t kMostUnderWay = 4 * kSlots;
 
   // `inner` carries the answers and allocates the slots. Both must outlive it.
@@ -71,6 +73,9 @@ class DeviceStaging {
   std::unique_ptr<DeviceCopies> copies_;  // made with the first request
   std::vector<Pool> pools_;
   std::map<uint64_t, Reader> readers_;
+  // Readers without slots to which a refusal went, oldest first. They stay connected for a while: a
+  // note to a peer that is disconnected at once may never go out.
+  std::deque<PeerId> refused_;
 };
 
 }  // namespace baton

@@ -31,6 +31,7 @@ constexpr size_t kMaxWords = 200;
 constexpr absl::Duration kToTakeTheAnswer = absl::Seconds(1);
 constexpr absl::Duration kSameWords = absl::Seconds(60);
 constexpr size_t kWordsKept = 64;
+constexpr int kAcceptsPerCall = 64;  // of each listener
 constexpr char kOpenThere[] = ": unless it has ended or hangs, open --kv-ports there";
 
 std::string Words(int error) { return std::strerror(error); }
@@ -249,6 +250,7 @@ uint64_t TcpGreetings::Ask(uint64_t peer_id, const std::vector<TcpWay>& ways, ab
 void TcpGreetings::Forget(uint64_t question) { questions_.erase(question); }
 
 absl::Time TcpGreetings::deadline() const {
+  if (more_to_accept_) return absl::InfinitePast();
   absl::Time first = absl::InfiniteFuture();
   for (const auto& [number, question] : questions_) first = std::min(first, question->deadline);
   for (const auto& answer : answers_) first = std::min(first, answer->deadline);
@@ -258,7 +260,7 @@ absl::Time TcpGreetings::deadline() const {
 bool TcpGreetings::Progress(absl::Time now) {
   epoll_event events[16];
   const int happened = epoll_wait(events_, events, 16, 0);
-  if (happened <= 0 && now < deadline()) return false;
+  if (happened <= 0 && !more_to_accept_ && now < deadline()) return false;
   Accept(now);
   for (auto& answer : answers_) MoveAnswer(answer.get(), now);
   answers_.erase(std::remove_if(answers_.begin(), answers_.end(),
@@ -279,8 +281,13 @@ bool TcpGreetings::Progress(absl::Time now) {
 }
 
 void TcpGreetings::Accept(absl::Time now) {
+  more_to_accept_ = false;
   for (const int listener : listeners_) {
-    for (;;) {
+    for (int accepted = 0;; ++accepted) {
+      if (accepted == kAcceptsPerCall) {  // a flood of connections does not hold up the KV thread
+        more_to_accept_ = true;
+        break;
+      }
       Socket socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket.fd() < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;

@@ -72,7 +72,7 @@ class TcpGreetings {
   // Readable when Progress has something to do.
   int fd() const { return events_; }
   // Whether a question or an answer is under way.
-  bool busy() const { return !questions_.empty() || !answers_.empty(); }
+  bool busy() const { return more_to_accept_ || !questions_.empty() || !answers_.empty(); }
   // When Progress has something to do even so; InfiniteFuture when nothing is under way.
   absl::Time deadline() const;
 
@@ -91,6 +91,7 @@ class TcpGreetings {
   const uint64_t id_;
   int events_ = -1;  // epoll
   std::vector<int> listeners_;
+  bool more_to_accept_ = false;  // connections that came, and of which no event will tell again
   std::vector<TcpPlace> places_;
   uint64_t next_question_ = 1;
   std::map<uint64_t, std::unique_ptr<Question>> questions_;
