@@ -83,7 +83,9 @@ int64_t AttentionLaunches::MostItems(const FixedStep& step) const {
                   std::max<int64_t>(static_cast<int64_t>(most_partial_bytes_) / tile_bytes_, 1));
 }
 
-// A window that is one too many takes the place of another one, whose plan is then made anew.
+// Returns the plans of this window. Where kMostFixedPlans windows have plans already, a new window
+// takes the plans of the one that has had them for longest, which must make them again when it
+// comes back.
 AttentionLaunches::Plans& AttentionLaunches::FixedPlansOf(int window) {
   for (const auto& plans : fixed_plans_) {
     if (plans->window == window) return *plans;

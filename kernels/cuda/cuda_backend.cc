@@ -129,6 +129,10 @@ class CudaBackend final : public Backend {
     const int32_t *tokens = nullptr, *follows = nullptr;
     RETURN_IF_ERROR(CheckStep("embed", args.step));
     if (args.step != nullptr) {
+      if (args.tokens.size() != args.step->tokens.size()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "embed: ", args.tokens.size(), " tokens, in a step of ", args.step->tokens.size()));
+      }
       tokens = step_.tables().tokens;
       if (draws_.tokens() != nullptr) follows = step_.tables().follows;
     } else {
@@ -355,11 +359,13 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // `step` is null, or the step whose operations are being called.
+  // The step whose operations are being called is the one that an operation names: null outside of
+  // any step. An operation outside of it would overwrite what the step's kernels are given.
   absl::Status CheckStep(absl::string_view operation, const StepArgs* step) const {
-    if (step == nullptr || step == in_step_) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(operation, ": its step is not the one whose operations are called"));
+    if (step == in_step_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        operation, step == nullptr ? ": it names no step, and a step's operations are being called"
+                                   : ": its step is not the one whose operations are called"));
   }
 
   // The rows of the operation's step, or of its own sequences.
@@ -412,6 +418,11 @@ class CudaBackend final : public Backend {
       return absl::InvalidArgumentError(absl::StrCat("logits: ", args.head.rows,
                                                      " of a row, in a step whose vocabulary has ",
                                                      in_step_->vocab));
+    }
+    if (args.rows.size() != in_step_->logit_rows.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("logits: ", args.rows.size(),
+                                                     " rows, in a step that wants ",
+                                                     in_step_->logit_rows.size()));
     }
     if (args.rows.empty()) return absl::OkStatus();
     if (fixed_.rows == 0) return GatheredLogits(args, step_.tables().logit_rows);

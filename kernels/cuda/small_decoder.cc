@@ -107,13 +107,14 @@ std::vector<float> SmallDecoder::Run(const std::vector<Item>& items, bool record
 }
 
 absl::Status SmallDecoder::Operations(const StepArgs& step) {
+  const StepArgs* const named = named_step ? named_step(step) : &step;
   const auto first = [&](Tensor tensor) {
     tensor.rows = static_cast<int>(step.tokens.size());
     return tensor;
   };
   const Tensor hidden = first(hidden_), normed = first(normed_), q = first(q_), k = first(k_),
                v = first(v_), out = first(out_);
-  absl::Status status = backend_->Embed({table_, step.tokens, hidden, &step});
+  absl::Status status = backend_->Embed({table_, step.tokens, hidden, named});
   const auto then = [&](const absl::Status& next) {
     if (status.ok()) status = next;
   };
@@ -122,14 +123,14 @@ absl::Status SmallDecoder::Operations(const StepArgs& step) {
     then(backend_->Gemm({normed, q_w_[i], bias_, false, q}));
     then(backend_->Gemm({normed, k_w_[i], {}, false, k}));
     then(backend_->Gemm({normed, v_w_[i], {}, false, v}));
-    then(backend_->RopeAndWriteKv({q, k, v, step.ropes, i, step.sequences, step.kv, &step}));
+    then(backend_->RopeAndWriteKv({q, k, v, step.ropes, i, step.sequences, step.kv, named}));
     then(backend_->Attention(
-        {q, shape_.heads, 0.3f, shape_.windows[i], i, step.sequences, step.kv, out, 0, &step}));
+        {q, shape_.heads, 0.3f, shape_.windows[i], i, step.sequences, step.kv, out, 0, named}));
     then(backend_->Gemm({out, o_w_[i], {}, true, hidden}));
   }
   if (fails) then(backend_->Synchronize());
   then(backend_->RmsNorm({hidden, norm_, 1e-5f, normed}));
-  then(backend_->Logits({normed, table_, step.logit_rows, step.logits, &step}));
+  then(backend_->Logits({normed, table_, step.logit_rows, step.logits, named}));
   return status;
 }
 

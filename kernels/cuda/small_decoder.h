@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -54,6 +55,8 @@ class SmallDecoder {
   Backend& backend() { return *backend_; }
   const StepGraphCounts& counts() const { return counts_; }
   bool fails = false;  // operations call what may not be recorded
+  // The step that operations name; empty: their own.
+  std::function<const StepArgs*(const StepArgs& own)> named_step;
 
  private:
   absl::Status Operations(const StepArgs& step);

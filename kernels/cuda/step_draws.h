@@ -43,7 +43,8 @@ class StepDraws {
   // The prepared step did not start: its slots know nothing. If some of it was put on the stream,
   // nothing follows the one before either.
   void Drop(bool is_put);
-  // Waits for a step that drew something.
+  // Waits until the oldest step that is fetched and not yet taken has run, and puts its tokens into
+  // `drawn`. Only for steps that drew something.
   absl::Status Take(absl::Span<DrawnToken> drawn);
 
   // By logit row of the step before. Null before the first draw.

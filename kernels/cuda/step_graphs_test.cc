@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -350,6 +351,24 @@ TEST(RecordedStepTest, ThatCannotBeReplayedRunsAsItIs) {
   EXPECT_EQ(replays, 3) << "and never again";
   EXPECT_EQ(recorded.counts().recorded, 1);
   EXPECT_EQ(recorded.counts().refused, 1);
+}
+
+TEST(RecordedStepTest, TakesOnlyOperationsOfItsOwn) {
+  const SmallDecoder::Shape shape;
+  const TestDevice device(SeededDevice(1));
+  SmallDecoder decoder(device, shape, true);
+  const std::vector<float> expected = decoder.Run(Batch(3, 0, shape.block_tokens));
+  std::vector<float> logits(3 * SmallDecoder::kVocab);
+  StepArgs other;
+  for (const StepArgs* named : {static_cast<const StepArgs*>(nullptr), &std::as_const(other)}) {
+    decoder.named_step = [named](const StepArgs&) { return named; };
+    for (const bool recorded : {false, true}) {
+      EXPECT_TRUE(absl::IsInvalidArgument(
+          decoder.Start(Batch(3, 0, shape.block_tokens), absl::MakeSpan(logits), recorded)));
+    }
+  }
+  decoder.named_step = nullptr;
+  EXPECT_EQ(decoder.Run(Batch(3, 0, shape.block_tokens)), expected);
 }
 
 TEST(RecordedStepTest, IsCheckedBeforeAnythingRuns) {

@@ -72,7 +72,9 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
     sum = sum * shrink + weight;
     float* const weights = scratch->weights[tile / kTile % 2];
     weights[lane] = weight;
-    // What was read from the other half has been read, too, before it is written again.
+    // After this, all lanes have written their weights of this tile, which the loop below reads.
+    // They have also read the weights of the tile before, which are in the other half, so the next
+    // tile may overwrite that half.
     SyncWarp();
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) {
