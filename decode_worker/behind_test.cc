@@ -48,7 +48,8 @@ TEST_P(BehindTest, APromptThatIsComputedHereGoesOnWithoutWaitingForItsFirstToken
   EXPECT_EQ(late_->started_ahead(), 4u + 9 - 1);
   EXPECT_EQ(late_->rows_ahead(), 9u);
   EXPECT_EQ(record.finished->decode_wait, absl::ZeroDuration());
-  // Of a step that runs early, the time is in the step before.
+  // With kLate a part of a step may run before the step ahead of it has been finished, and its time
+  // then counts for that one. So the sum is exact with kLatest alone.
   if (backends_ == Backends::kLatest) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 9));
   }
@@ -183,7 +184,8 @@ TEST_P(BehindTest, WhatTheHostDrawsIsPlannedWhenItIsKnown) {
   ExpectAllBack();
 }
 
-// What it is drawn with lives as long as the step does.
+// The host draws the tokens of the cancelled sequence. What it needs for that must live until the
+// step in which the sequence takes part has ended.
 TEST_P(BehindTest, OneThatTheHostDrawsForIsCancelledWhileItsStepRuns) {
   for (int turns = 0; turns < 12; ++turns) {
     Start(128);

@@ -116,9 +116,10 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   return true;
 }
 
-// The oldest prompts first, with what the batch leaves of the step. However large the batch, some
-// tokens of a prompt are in every step. While the oldest in the queue can't begin, nobody overtakes
-// it.
+// Plans which tokens of prompts the next step computes, the oldest prompt first. They get what the
+// `batch` sequences that decode leave of chunk_tokens. If that is less than a block, they get a
+// block (at most chunk_tokens), so that prompts go on however large the batch is. While the oldest
+// queued prompt can't begin, no younger queued one begins.
 std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,

@@ -183,7 +183,8 @@ TEST_F(HandoverTest, LinksAreProvenOnlyOnceBothSidesKnowEachOther) {
   ASSERT_EQ(reader_.plane->links().size(), 1u);
   EXPECT_EQ(reader_.plane->links()[0].epoch, kOwner);
   EXPECT_EQ(reader_.plane->links()[0].link, "inproc");
-  // In the second turn behind the one that asked.
+  // The plane computes the rate two turns after the turn in which it began to read the pattern. A
+  // turn takes 1 ms here, so the time that it measures is at least 2 ms.
   EXPECT_GT(reader_.plane->links()[0].bytes_per_us, 0);
   EXPECT_LE(reader_.plane->links()[0].bytes_per_us, KvMeta::kPatternBytes / 2000.0);
   reader_.plane->SetPeers({});

@@ -130,7 +130,8 @@ TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why is the sky blue?");
   const std::vector<TokenId> expected = FakeContinuation(prompt, 40, 4096);
-  // Tokens that end an answer for a model end none of the fake's; it counts only.
+  // The fake worker gives as many tokens as were asked for. An end token of the model does not end
+  // its answer.
   EXPECT_EQ(outcome.tokens, expected);
   EXPECT_TRUE(outcome.events.front().has_accepted());
   EXPECT_EQ(outcome.events.front().accepted().prompt_tokens(), prompt.size());

@@ -141,7 +141,8 @@ class Translator {
     return absl::StrCat(open, inside, ")");
   }
 
-  // `atom` with the quantifiers that follow. Oniguruma repeats what is already repeated.
+  // Reads the quantifiers that follow `atom`, and returns it with them. In Oniguruma a further
+  // quantifier repeats what the one before it has already repeated; in PCRE2 that takes a group.
   std::string Quantified(std::string atom) {
     std::string open, close;  // around `atom`, put together once: piece by piece is quadratic
     for (bool first = true; !done(); first = false) {

@@ -12,10 +12,11 @@
 namespace baton {
 namespace {
 
-// Characters that stay as and where they are, and keep apart what stands around them: the combining
-// marks and decompositions that came after Unicode 9, the two halves of U+11938 (the one
-// composition since), and U+11A7, which composes with nothing but which utf8proc 2.8 takes into a
-// Hangul syllable before it.
+// Characters that are copied as they are, and across which nothing is reordered or composed:
+//   - combining marks, and characters with a decomposition, that came after Unicode 9;
+//   - the two halves of U+11938, the only composition that came after Unicode 9;
+//   - U+11A7, which composes with nothing, but which utf8proc 2.8 would join to a Hangul syllable
+//     before it.
 struct Range {
   char32_t first, last;
 };

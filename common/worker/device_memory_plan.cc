@@ -46,7 +46,8 @@ std::vector<size_t> Activations(const ModelConfig& config, int rows) {
   return allocations;
 }
 
-// All but the KV pool, the largest that flags change first.
+// All parts but the KV pool. Of those that a flag can make smaller, the one that is usually largest
+// comes first: the advice in an error names the flags in this order.
 std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& options,
                                             const DeviceRuntime& device) {
   const StepLimits limits = options.most.LimitsFor(options.config, options.layout);

@@ -89,7 +89,8 @@ TEST(DeviceMemoryPlanTest, CountsAllThatAWorkerTakes) {
   }
 }
 
-// On a device that has no byte more, with N blocks and with N + 1; and N is what auto takes.
+// The device has exactly the memory that a worker with N blocks takes. N blocks fit, N + 1 do not,
+// and without --kv-bytes the worker takes N.
 TEST(DeviceMemoryPlanTest, FitsToTheLastByteAndNotWithABlockMore) {
   const ConfigFolder config;
   for (const std::string& model : {config.path(), Folder("demo")}) {

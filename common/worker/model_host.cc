@@ -17,8 +17,9 @@ namespace baton {
 namespace {
 
 constexpr double kMiB = 1 << 20;
-// Of a block. Readers of a block fetch longer runs on a device and look up fewer blocks there; on
-// the CPU that buys nothing, and half a block of every sequence is empty.
+// Default sizes of a KV block, in tokens. On a device a larger block is better: kernels read longer
+// runs of memory, and look up fewer blocks. On the CPU it gains nothing, and a large block wastes
+// memory: on average half a block of every sequence is empty.
 constexpr int kDeviceBlockTokens = 64, kHostBlockTokens = 16;
 
 absl::StatusOr<DType> KvType(const std::string& name, DType weights) {

@@ -173,7 +173,8 @@ class Switcher {
       const size_t open = code_.OpenAt(place->range.begin);
       if (open == CodeStructure::kNone) return false;
       if (code_.BeginsBlock(open)) return WidenToStatements(place);
-      // The brackets around it may belong to an expression, or to the head of a statement.
+      // The place is inside brackets that are not those of a block. They may belong to an
+      // expression, or to the head of a statement: goes on with the brackets and all they hold.
       place->range = {open, code_.partner(open) + 1};
     }
   }

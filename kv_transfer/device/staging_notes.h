@@ -9,9 +9,10 @@
 
 namespace baton {
 
-// What device transports say to one another beside their users' notes: to bring device memory to a
-// reader that can't reach it, and about pools that a reader has mapped. They begin with a mark that
-// no KvNote begins with, and end with a hash.
+// Notes of the device transports' own, which they send to one another beside the notes of their
+// users. StageNote and StagedNote bring device memory to a reader that can't reach it. MappedNote
+// and UnmapNote are about pools that a reader has mapped. All begin with a mark that no KvNote
+// begins with, and end with a hash.
 
 // "Copy this run of your pool into my slot."
 struct StageNote {

@@ -15,8 +15,8 @@ namespace baton {
 // cuda_copy.
 std::vector<std::string> UcxDeviceTransports();
 
-// What a context has to do with: the names of its transports, and its memory types as bits of
-// ucs_memory_type_t.
+// What a context can use. The first function returns the names of its transports, the second one
+// the types of memory that it knows, as bits of ucs_memory_type_t.
 std::vector<std::string> UcxTransportsOf(ucp_context_h context);
 uint64_t UcxMemoryTypesOf(ucp_context_h context);
 

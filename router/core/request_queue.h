@@ -32,7 +32,8 @@ class RequestQueue {
  public:
   RequestQueue(CoreContext* core, Membership* membership) : core_(core), membership_(membership) {}
 
-  // At the back, or at the front of those that ran before.
+  // A request that has never run goes to the back of those that have never run. One that ran before
+  // goes to the back of those that ran before, or with `front` to their front.
   void Add(Request& request, bool front);
   // Does nothing if the request is not queued.
   void Remove(Request& request);

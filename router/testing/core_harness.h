@@ -286,7 +286,7 @@ class CoreHarness {
     ASSERT_NE(prefill, 0u);
     RunToEnd(prefill);
   }
-  // The same of one among several, from its prefill leg.
+  // Does the same for one of several requests, the one that `prefill` belongs to.
   void RunToEnd(LegKey prefill) {
     Ticket(prefill);
     First(prefill);

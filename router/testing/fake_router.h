@@ -13,8 +13,9 @@
 
 namespace baton {
 
-// A router for the tests of clients: it answers "one two" token by token as a script says, and its
-// Tokenize knows bytes. Runs on gRPC's threads; set the hooks before the first call.
+// A router for the tests of clients. Generate answers "one two" in two tokens, unless a test sets
+// on_generate. Tokenize makes one token of each byte. It runs on gRPC's threads; set the hooks
+// before the first call.
 class FakeRouter final : public v1::Inference::Service {
  public:
   using Writer = grpc::ServerWriter<v1::GenerateEvent>;

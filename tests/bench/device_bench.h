@@ -68,7 +68,8 @@ class DeviceBench {
   // before it is captured, because a library may do for its first call what no capture may hold.
   Timed InGraph(const std::function<absl::Status(int)>& work, int works = 1);
 
-  // A copy of a gigabyte, the yardstick of work that moves bytes: those read and those written.
+  // A copy of 1 GiB (tiny: 1 MiB) within the device's memory, the yardstick of work that moves
+  // bytes. `bytes` counts the bytes that it reads and those that it writes.
   struct Copy {
     Timed timed;
     double bytes;

@@ -28,7 +28,7 @@ void BenchCopies(DeviceBench& bench) {
   std::byte* const device = bench.Random(host_bytes);
   DeviceBench::Check(runtime.Copy(host, device, host_bytes, bench.stream()), "Copy");
 
-  // What only reads: the checksums of a hand-over, over as much as the copy's source.
+  // Work that reads and hardly writes, to compare with the copy: the checksums of a hand-over.
   const int slices = bench.tiny() ? 2 : kKvChecksumSlices;
   const int64_t slice_bytes = bench.tiny() ? 64 << 10 : 4 << 20;
   std::byte* const pool = bench.Random(slices * slice_bytes);

@@ -309,7 +309,7 @@ TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   EXPECT_THAT(RunShell(command).output, Not(HasSubstr("CUDA"))) << "nothing was configured";
 }
 
-// Nothing is built where this one looks.
+// `unbuilt` runs ./baton with a build folder in which nothing has been built.
 TEST_F(DoorTest, HelpIsPerCommandAndNeedsNoBuild) {
   const auto unbuilt = [this](const std::string& arguments) {
     return RunShell(absl::StrCat("env BATON_BUILD=", state_.File("nothing"), " BATON_STATE=",

@@ -152,8 +152,9 @@ TEST(DeviceWorkersTest, AreNotPairedWithWorkersOfTheCpu) {
   EXPECT_EQ(alone.tokens.size(), 4u);
 }
 
-// A folder without weights, and blocks as large as they are on a device: workers that were started
-// with one seed have the same weights, whatever they run on.
+// The model's folder holds no weights, and the KV blocks have the default size of a device. Random
+// weights follow from the seed alone: both workers have the same ones, and so the decode worker
+// gives the same answer with the prefill worker and without it.
 TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   const ServedFolder folder("qwen3_five_layers_bf16");
   std::filesystem::remove(folder.path() + "/model.safetensors");

@@ -98,7 +98,8 @@ class FamiliesTest : public testing::TestWithParam<Family> {
     ++compared_;
   }
 
-  // The token after each of the golden's logits, and its alternatives.
+  // For each position of which the golden has the logits: expects the logprobs of the token behind
+  // it, and of that token's alternatives, to follow from those logits.
   void ExpectLogprobsOfGoldenLogits(const Answer& answer) {
     for (const json& entry : golden_["logits"]) {
       const size_t next = entry["position"].get<size_t>() + 1;
@@ -179,8 +180,10 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
   const int of_logits = static_cast<int>(golden_["logits"].size()) * (1 + 2 * kAlternatives);
   EXPECT_EQ(compared_, of_logits);
 
-  // The decode worker's tokens. Where the answer parts from the golden's, another goes on from
-  // there (ExpectGoldenAt says whether it may part), so that all are compared.
+  // Compares the tokens with the golden's: the decode worker's, and the first one of each answer,
+  // which is the prefill worker's. Where an answer differs from the golden (ExpectGoldenAt checks
+  // whether it may), another request goes on behind the golden's own token, so that every token is
+  // compared.
   int decoded = 0;
   Answer answer = answers[0];
   for (int done = 0; done < kContinuation;) {

@@ -18,7 +18,7 @@ struct NumericsCase {
   std::string Folder() const;  // of the model
   // A model with room for more than one span of keys (1,024), too slow for many runs.
   bool IsLong() const;
-  // The instruction sets of this machine that sum in this order.
+  // The settings of the instruction set with which this machine can sum in the order of `numerics`.
   std::vector<CpuBackendOptions::Isa> Isas() const;
 
   friend void PrintTo(const NumericsCase& c, std::ostream* out) { *out << c.Name(); }

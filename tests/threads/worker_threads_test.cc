@@ -39,7 +39,8 @@ constexpr int kCallers = 6;
 constexpr int kRequests = 200;  // of each caller
 constexpr uint32_t kSeed = 20261121;
 
-// What every worker process is made of, without gRPC: a core with its loop, a KV plane with its.
+// What every worker process is made of, without gRPC: a core and a KV plane, each with its own
+// loop.
 template <typename Core>
 struct Worker {
   explicit Worker(InProcessFabric* fabric, WorkerEpoch worker_epoch)
@@ -403,7 +404,8 @@ class WorkerThreadsTest : public ::testing::Test {
       const auto end = expected.begin() + std::min(got.size(), expected.size());
       EXPECT_EQ(got, std::vector<TokenId>(expected.begin(), end));
       if (local && sampling.prompt_logprobs) ExpectScores(asked, record->scores(), !got.empty());
-      // Preempted before anything was pulled: the same ticket again. Afterwards its KV is gone.
+      // Where decode was preempted before it pulled the KV, it is submitted again with the same
+      // ticket. After a pull that would be of no use: the ticket's KV is gone then.
       if (ticket && absl::IsResourceExhausted(ended) && got.empty() && attempt < 20) {
         record->ForgetDecode();
         continue;

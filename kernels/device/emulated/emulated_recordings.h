@@ -20,7 +20,7 @@ namespace baton {
 class OpenRecordings {
  public:
   OpenRecordings(StreamScheduler* scheduler, Mutex* mutex) : scheduler_(scheduler), mutex_(mutex) {}
-  // Without the mutex. All recordings have ended.
+  // The caller must not hold the mutex, and all recordings must have ended.
   ~OpenRecordings();
 
   // Records `event` on the stream of `queue`. Runs or awaits earlier work only where more

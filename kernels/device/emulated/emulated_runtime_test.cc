@@ -100,7 +100,8 @@ TEST_F(EmulatedRuntimeTest, WithoutDenseProductsItSaysSoAndDoesAllElse) {
   EXPECT_TRUE(runtime->FreeBytes().ok());
 }
 
-// Whoever is told of it first, and though nobody waits.
+// The handler hears of the failure once, even where the call that meets it first is Free, which
+// returns no error. A handler that is set after the failure hears of it at once.
 TEST_F(EmulatedRuntimeTest, FailsForGoodAfterSoManyKernelsAndTellsOnce) {
   EmulatedOptions options;
   options.memory_bytes = size_t{1} << 20;

@@ -23,8 +23,8 @@ SvgCanvas CapacityPlot(const Cell& cell);
 // Each mode's capacity relative to that of `base` in every cell that has both.
 SvgCanvas OverviewPlot(const std::vector<Cell>& cells, const std::string& base);
 
-// Share of offered requests within a latency, at the reference rate; those without an answer never
-// are.
+// For each latency, the share of the offered requests that took no longer, at the reference rate.
+// Requests without an answer count as offered, and as longer than any latency.
 SvgCanvas TtftPlot(const Cell& cell);
 SvgCanvas TpotPlot(const Cell& cell);
 SvgCanvas W10Plot(const Cell& cell);

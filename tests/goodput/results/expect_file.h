@@ -12,9 +12,10 @@
 
 namespace baton {
 
-// The token ids that a load answered with, to hold another load against: one in peace against the
-// same one under faults. A line of JSON per request, keyed by its index and a hash of its prompt
-// and options, so that answers are only compared with answers to the same question.
+// The token ids of the answers to a load, for comparison with those to another load: for example a
+// load without faults, and the same load under faults. The file has a line of JSON per request. Its
+// key is the request's index with a hash of its prompt and options, so that answers are only
+// compared with answers to the same question.
 class ExpectFile {
  public:
   // NotFound, or InvalidArgument with "path:line: what".
@@ -26,7 +27,8 @@ class ExpectFile {
 
   absl::Status Write(const std::string& path) const;
 
-  // Tokens that came before a request failed are held against the same beginning.
+  // Compares the tokens of each record with the expected ones. Where a request failed, the tokens
+  // that came before that must be the beginning of the expected ones.
   ExpectResult Compare(const std::vector<RequestRecord>& records,
                        const std::vector<uint64_t>& fingerprints) const;
 

@@ -83,7 +83,8 @@ TEST(VerdictTest, TargetsAreMetWhenTheyAreNotExceeded) {
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.ttft_s = 0.5, .tpot_s = 0.124}).good);
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.e2e_s = 0.624}).good);
   EXPECT_TRUE(Judge(Answered(0, 99, {9.9}), {}).strict);  // no target, nothing to miss
-  // Mean pace met, but a tenth of the gaps more than twice as long: good, not strict.
+  // The mean gap meets the target. The longest tenth of the gaps, here one gap, is more than twice
+  // as long as the target: the answer is good, but not by the strict rule.
   const Judgement uneven = Judge(Answered(0, 0.1, {0.01, 0.21, 0.01}), kTargets);
   EXPECT_TRUE(uneven.good);
   EXPECT_FALSE(uneven.strict);

@@ -8,20 +8,37 @@ namespace baton::emulated_kernels {
 // Kernels that break one rule each, by ProbeParams::which; 0 and those that say so break none.
 
 // clang-format off
-// 64 threads. Shared memory of one block:
-//   between warps   1 a word is read while another warp writes it, 2 the other way round, 3 two write
-//                   it, 4 both warps read a word and then the second writes it (in ascending order)
-//   in a warp       10 right, with SyncWarp; 11 to 13 like 1 to 3 between lanes, 14 all lanes read a
-//                   word and then the last writes it (in ascending order), 15 a shuffle in place of
-//                   SyncWarp
-//   as registers    16 b of an mma that another warp writes, 17 d of several lanes, 18 ldmatrix's of
-//                   two lanes, 19 a and b that are only read, right
-//   parts of words  20 bytes and 21 halves by different threads, right; 22 bytes that overlap
-//   unwritten       30 a word, 31 the upper half of one
-//   adds            50 to one word by all, read after a barrier, right; 51 read by another warp without
-//                   it, 52 by another lane, 53 a read that another warp adds to, 54 a write that
-//                   another warp adds to, 55 to a word that nobody has written, 56 misaligned
-//   copies          40 a stage is overwritten by the next copy while another warp may still read it
+// Faults in the shared memory of one block of 64 threads. "Right" marks a case without a fault. In
+// 4 and 14 the write comes last if the threads run in ascending order.
+//   Between warps, without a barrier:
+//     1   Each thread writes its word, then reads a word that a thread of the other warp writes.
+//     2   Each thread reads such a word, then writes its own.
+//     3   Threads of both warps write the same word.
+//     4   Both warps read a word, and a thread of the second warp writes it.
+//   Between lanes of a warp:
+//     10  Right: SyncWarp stands between the accesses.
+//     11, 12, 13  As 1, 2 and 3, without SyncWarp.
+//     14  All lanes read a word, and the last lane writes it.
+//     15  As 11, with a shuffle where SyncWarp should be.
+//   Shared memory as an operand of a matrix instruction:
+//     16  Operand b of an mma is in words that the other warp writes.
+//     17  Several lanes have the same words for the result d of an mma.
+//     18  Two lanes have the same words for the result of an ldmatrix.
+//     19  Right: operands a and b of an mma are in words that are only read.
+//   Parts of a word:
+//     20, 21  Right: different threads write different bytes (20) or halves (21) of a word.
+//     22  The bytes that different threads write overlap.
+//   Reads of what nobody has written:
+//     30  A whole word.
+//     31  The upper half of a word.
+//   Copies:
+//     40  The next copy overwrites a stage that another warp may still read.
+//   Atomic adds:
+//     50  Right: all threads add to one word, and read it after a barrier.
+//     51, 52  Another warp (51) or another lane (52) reads the words without waiting for the adds.
+//     53, 54  One warp reads (53) or writes (54) the words to which the other warp adds.
+//     55  Adds to words that nobody has written.
+//     56  Adds at misaligned addresses.
 // clang-format on
 extern const Kernel kSharedFaults;
 
