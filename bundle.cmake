@@ -27,6 +27,7 @@ endforeach()
 install(CODE [[
   file(GLOB modules "${CMAKE_INSTALL_PREFIX}/lib/ucx/*.so.0")
   foreach(module IN LISTS modules)
+    set(runpath "")  # READ_ELF leaves the variable as it was where a module has none
     file(READ_ELF "${module}" RUNPATH runpath)
     string(REPLACE ";" ":" runpath "${runpath}")  # it reads a list; Debian 13's ROCm modules have several folders
     if(runpath)

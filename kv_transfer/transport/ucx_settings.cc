@@ -134,6 +134,14 @@ absl::Status CheckPorts(const std::string& ports, bool tcp) {
   return range.Taken();
 }
 
+// Returns what ucp_config_modify calls a setting of the transport TCP: from UCX 1.17 on names have
+// the transport's prefix, and a name that fits nothing is only warned of.
+std::string TcpName(absl::string_view name) {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return absl::StrCat(major > 1 || minor >= 17 ? "TCP_" : "", name);
+}
+
 }  // namespace
 
 UcxWordsHeld::UcxWordsHeld() { held_words = &said_; }
@@ -188,11 +196,11 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
        {"UCX_MM_HUGETLB_MODE", "UCX_SYSV_HUGETLB_MODE", "UCX_POSIX_HUGETLB_MODE"}},
       {"", "KEEPALIVE_INTERVAL", "1s", {"UCX_KEEPALIVE_INTERVAL"}},
       // 8K and 64K by default: four to six times slower on loopback.
-      {"tcp", "TX_SEG_SIZE", "256K", {"UCX_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE"}},
-      {"tcp", "RX_SEG_SIZE", "512K", {"UCX_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
+      {"tcp", TcpName("TX_SEG_SIZE"), "256K", {"UCX_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE"}},
+      {"tcp", TcpName("RX_SEG_SIZE"), "512K", {"UCX_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
       // Or a host that is gone would hold the KV thread up in connect().
-      {"tcp", "CONN_NB", "y", {"UCX_CONN_NB", "UCX_TCP_CONN_NB"}},
-      {"tcp", "PORT_RANGE", options.ports, {"UCX_PORT_RANGE", "UCX_TCP_PORT_RANGE"}},
+      {"tcp", TcpName("CONN_NB"), "y", {"UCX_CONN_NB", "UCX_TCP_CONN_NB"}},
+      {"tcp", TcpName("PORT_RANGE"), options.ports, {"UCX_PORT_RANGE", "UCX_TCP_PORT_RANGE"}},
       // Fresh pages, so that the memory is zero. The KV plane pages a worker's pool in.
       {"", "ALLOC_PRIO", "md:sysv,md:posix,mmap", {"UCX_ALLOC_PRIO"}},
   };
