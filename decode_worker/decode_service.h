@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// The gRPC service of a decode worker: checks, submits to the core, and writes what it reports. Any
-// of gRPC's threads. A stream whose reader is slow pauses its job.
+// The gRPC service of a decode worker: checks a request, submits the job to the core, and writes
+// what the core reports. Any of gRPC's threads. A stream whose reader is slow pauses its job.
 class DecodeService final : public v1::DecodeWorker::CallbackService {
  public:
   explicit DecodeService(std::string token);

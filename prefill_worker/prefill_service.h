@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// The gRPC service of a prefill worker: checks, submits to the core, and writes what it reports.
-// Any of gRPC's threads. With a job that is cancelled its lease ends.
+// The gRPC service of a prefill worker: checks a request, submits the job to the core, and writes
+// what the core reports. Any of gRPC's threads. With a job that is cancelled its lease ends.
 class PrefillService final : public v1::PrefillWorker::CallbackService {
  public:
   explicit PrefillService(std::string token);

@@ -17,15 +17,15 @@ namespace baton {
 
 class AttachCall;
 
-// What workers attach to. Token and form are checked on gRPC's threads. The router then connects to
-// the address that the worker registered, and tells the core of the worker once the connection
-// stands; what a registration means is the core's to judge.
+// The gRPC service to which workers attach. Token and form are checked on gRPC's threads. The
+// router then connects to the address that the worker registered, and tells the core of the worker
+// once the connection stands; what a registration means is the core's to judge.
 class MembershipService final
     : public v1::Membership::WithCallbackMethod_Attach<v1::Membership::Service> {
  public:
-  // `tell` takes events from any thread and does not wait; `wake`, from any thread, has
-  // CheckConnections called. Of one stream, at most one report is on its way. A worker to which
-  // the router can't connect within `connect_limit` is refused.
+  // `tell` takes events from any thread and does not wait. `wake` is called by any thread, and
+  // makes the loop call CheckConnections. Each stream has at most one report on its way. A worker
+  // to which the router can't connect within `connect_limit` is refused.
   MembershipService(std::string token, absl::Duration connect_limit,
                     std::function<void(CoreEvent)> tell, std::function<void()> wake);
   ~MembershipService() override;

@@ -42,8 +42,8 @@ struct TensorShape {
   }
 };
 
-// What a Hugging Face folder says of its model, without the weights. A worker reads it once and
-// passes it on.
+// The configuration and the table of tensors of a Hugging Face folder, without the weights. A
+// worker reads them once and passes them on.
 struct ModelFolder {
   ModelConfig config;
   std::optional<Checkpoint> checkpoint;  // none where weights come from elsewhere
@@ -100,7 +100,7 @@ class Model {
   size_t weight_bytes() const;
   // Those of them that lie in a file system of memory, and count as used before they are mapped.
   size_t weight_bytes_in_memory() const;
-  // How the KV of such a model lies in a pool.
+  // Returns the layout of such a model's KV in a pool.
   static KvLayout LayoutOf(const ModelConfig& config, int block_tokens, DType kv_type);
   KvLayout LayoutFor(int block_tokens, DType kv_type) const {
     return LayoutOf(config(), block_tokens, kv_type);

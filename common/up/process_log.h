@@ -22,7 +22,7 @@ class ProcessLog {
   const std::optional<std::string>& address() const { return address_; }
   // The last line of this run that says something, without time and program; empty before one.
   const std::string& last_line() const { return last_line_; }
-  // What the last line says, in a few words: "loading weights, 3.1 of 16.0 GB".
+  // The last line in a few words: "loading weights, 3.1 of 16.0 GB".
   const std::string& progress() const { return progress_; }
   // The last line of this run that is a warning or an error, in the same form; empty before one.
   const std::string& last_warning() const { return last_warning_; }

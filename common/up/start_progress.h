@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// What the start of a cluster still waits for: a process and how far it is, or why it is away.
+// A process that the start of a cluster still waits for, and how far it is, or why it is away.
 struct Missing {
   std::string name;
   std::string why;  // may be empty

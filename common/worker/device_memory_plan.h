@@ -15,8 +15,8 @@
 
 namespace baton {
 
-// What a worker whose KV pool lies on a device takes of the device's memory, known before anything
-// is allocated: so a worker that does not fit says so at once, and one that does never runs out.
+// The plan of a device's memory for a worker whose KV pool lies there. It is made before anything
+// is allocated, so a worker that does not fit says so at once, and one that does never runs out.
 // HostMemoryPlan is the same for pools in host memory.
 struct DeviceMemoryPlan {
   struct Part {

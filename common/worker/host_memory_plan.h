@@ -14,9 +14,9 @@
 
 namespace baton {
 
-// What a worker whose KV pool lies in host memory takes of it, known before the memory is taken: so
-// a worker that does not fit says so at once, and one that does is never killed for want of memory.
-// DeviceMemoryPlan is the same for pools on a device.
+// The plan of the host's memory for a worker whose KV pool lies there. It is made before the memory
+// is taken, so a worker that does not fit says so at once, and one that does is never killed
+// because memory runs out. DeviceMemoryPlan is the same for pools on a device.
 //
 // A plan holds these rules:
 //   - weights + KV pool + rest never exceed what the process may still use.

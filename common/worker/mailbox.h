@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// How other threads reach the loop of a worker's core. It is not bounded itself: the core bounds
-// the jobs, and with them the messages about jobs.
+// Brings messages of other threads to the loop of a worker's core. A mailbox has no bound of its
+// own: the core bounds the jobs, and with them the messages about jobs.
 template <typename Message>
 class Mailbox {
  public:

@@ -22,9 +22,9 @@
 
 namespace baton {
 
-// What the cores of prefill and decode workers share: how jobs arrive, how many there are, what
-// they compute with, and how busy the worker is. One loop thread drives a core. A core starts no
-// thread, and RunOnce reads no clock.
+// The base class of the cores of prefill and decode workers. It has what both need: how jobs
+// arrive, how many there are, what they compute with, and how busy the worker is. One loop thread
+// drives a core. A core starts no thread, and RunOnce reads no clock.
 class WorkerCore {
  public:
   using JobId = uint64_t;

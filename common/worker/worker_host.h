@@ -67,7 +67,8 @@ class WorkerHost {
     return [this] { core_wakeup_.Wake(); };
   }
 
-  // What --metrics-listen shows. It is filled before Run(), and what goes in outlives Run().
+  // The metrics that --metrics-listen shows. Callers add theirs before Run(); what they add
+  // outlives Run().
   MetricRegistry* metrics() { return &metrics_; }
 
   // Runs the core on a thread of that name, from now until the process is told to stop: starts the

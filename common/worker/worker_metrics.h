@@ -14,8 +14,9 @@ namespace baton {
 // "baton_prefill_" or "baton_decode_".
 std::string MetricPrefix(v1::WorkerRole role);
 
-// What workers of both roles show: who they are, and the load of their core. `core`, which outlives
-// the registry's last Text(), and `links` are asked at every scrape, from the metrics thread.
+// Adds the metrics that workers of both roles show: who they are, and the load of their core.
+// `core`, which outlives the registry's last Text(), and `links` are asked at every scrape, from
+// the metrics thread.
 void AddWorkerMetrics(const v1::Registration& registration, const WorkerCore* core,
                       std::function<std::vector<ProvenLink>()> links, MetricRegistry* registry);
 

@@ -15,8 +15,8 @@
 
 namespace baton {
 
-// How a worker's gRPC service answers the RPC that brings a job and streams what becomes of the
-// job. Any of gRPC's threads. A broken or cancelled stream cancels its job.
+// Answers the RPCs of a worker's gRPC service, each of which brings a job and streams what becomes
+// of the job. Any of gRPC's threads. A broken or cancelled stream cancels its job.
 //   Worker  the core: PrefillWorker or DecodeWorker
 //   Job     what the core takes
 //   Update  what the core reports

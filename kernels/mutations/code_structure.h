@@ -55,7 +55,7 @@ class CodeStructure {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t OpenAt(size_t i) const;
 
-  // True if token i is the `)` after which an `if`, a loop or a `switch` has its statement.
+  // True if token i is the `)` that ends the head of an `if`, a loop or a `switch`.
   bool EndsHead(size_t i) const;
   // True if token i is the `{` of a block of statements, rather than of values, a class or a
   // namespace.

@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// The TCP sockets at which this process listens, by the inode of each.
+// Returns the addresses of the TCP sockets at which this process listens, by the inode of each.
 std::map<uint64_t, SocketAddress> ListeningSockets();
 
 }  // namespace baton

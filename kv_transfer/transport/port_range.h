@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// What --kv-ports names: TCP ports that this process may listen at.
+// The TCP ports of --kv-ports, at which this process may listen.
 struct PortRange {
   int first = 0;
   int last = 0;

@@ -12,12 +12,12 @@ namespace baton {
 // An IPv4 or IPv6 address with a port.
 class SocketAddress {
  public:
-  // What bytes in a sockaddr say; of one of another family, nothing.
+  // Reads a sockaddr; nothing if it is of another family.
   static std::optional<SocketAddress> From(const sockaddr_storage& address);
-  // Where a socket is bound, and what it is connected to.
+  // The addresses to which a socket is bound, and to which it is connected.
   static std::optional<SocketAddress> Of(int fd);
   static std::optional<SocketAddress> PeerOf(int fd);
-  // What Pack wrote; nothing where it is no address.
+  // Reads what Pack wrote; nothing if that is no address.
   static std::optional<SocketAddress> Unpack(ByteUnpacker* in);
 
   // Appends kPackedBytes bytes.

@@ -7,10 +7,10 @@
 
 namespace baton {
 
-// Has the epoll descriptor `events` report these events of `fd`, and no others of it.
+// Makes the epoll descriptor `events` report the events `what` of `fd`, and no others of `fd`.
 void WatchSocket(int events, int fd, uint32_t what);
 
-// One socket, closed with it; -1 is none.
+// Owns a socket and closes it. -1: no socket.
 class Socket {
  public:
   explicit Socket(int fd = -1) : fd_(fd) {}
@@ -28,7 +28,8 @@ class Socket {
 // One connection that is being made, without blocking.
 class TcpConnecting {
  public:
-  // From the host of `from`, where one is given. `events` reports when there is something to Move.
+  // Begins to connect to `to`, from the host of `from` if that is not null. The epoll descriptor
+  // `events`, which outlives this, is readable when Move has something to do.
   TcpConnecting(int events, const SocketAddress* from, const SocketAddress& to);
 
   // Finds out how far it is.
@@ -36,7 +37,7 @@ class TcpConnecting {
   // Stays true after Close.
   bool connected() const { return connected_; }
   bool failed() const { return !why_.empty(); }
-  const std::string& why() const { return why_; }  // it failed
+  const std::string& why() const { return why_; }  // of a failure
   const SocketAddress& to() const { return to_; }
   int fd() const { return socket_.fd(); }
   void Close() { socket_.Close(); }

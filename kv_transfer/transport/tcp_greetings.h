@@ -17,8 +17,8 @@ namespace baton {
 
 // Where a transport takes connections on one network interface.
 struct TcpPlace {
-  SocketAddress kv;       // UCX's
-  SocketAddress greeter;  // of its TcpGreetings
+  SocketAddress kv;       // where UCX listens
+  SocketAddress greeter;  // where TcpGreetings listens
 };
 
 // A network interface of ours and one of a peer.
@@ -30,8 +30,8 @@ struct TcpWay {
 // Finds out, before UCX connects two workers over TCP, whether each reaches the other: UCX 1.13
 // aborts the process of a worker that is reached by one that it can't connect back to.
 //
-// The one that asks connects to the port at which UCX listens at the peer, and closes that
-// connection; and it asks the peer's greeter, from its own address for KV, to connect back to that
+// A worker that asks connects to the port at which the peer's UCX listens, and closes that
+// connection. It also asks the peer's greeter, from its own address for KV, to connect back to that
 // address. A peer with several network interfaces is reached when one way works in each direction:
 // which one UCX takes is not known before.
 //
@@ -71,9 +71,10 @@ class TcpGreetings {
   bool Progress(absl::Time now);
   // Readable when Progress has something to do.
   int fd() const { return events_; }
-  // Whether a question or an answer is under way.
+  // True if a question or an answer is under way.
   bool busy() const { return more_to_accept_ || !questions_.empty() || !answers_.empty(); }
-  // When Progress has something to do even so; InfiniteFuture when nothing is under way.
+  // The time at which Progress has something to do even if fd() is not readable; InfiniteFuture if
+  // nothing is under way.
   absl::Time deadline() const;
 
  private:

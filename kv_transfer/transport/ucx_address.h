@@ -11,7 +11,7 @@
 
 namespace baton {
 
-// What a peer needs to connect to a UCX transport, and to know how UCX will reach it.
+// The address of a UCX transport: a peer needs it to connect, and to know by which way UCX will.
 struct UcxAddress {
   std::string worker;  // as ucp_worker_get_address gives it
 
@@ -27,16 +27,17 @@ struct UcxAddress {
   std::vector<TcpPlace> tcp;  // where it listens, by network interface; empty without TCP
 };
 
-// Fills in what this process has of its own.
+// Fills in the boot id and the namespaces of this process.
 void NameThisMachine(UcxAddress* address);
 
 std::string PackUcxAddress(const UcxAddress& address);
 // InvalidArgument for bytes that are none of this version.
 absl::StatusOr<UcxAddress> UnpackUcxAddress(absl::string_view bytes);
 
-// The pairs of network interfaces, own and the peer's, over which UCX may connect the two by TCP.
-// None where they share memory, which UCX prefers, and where TCP reaches nothing: between loopback
-// interfaces of two machines, or of two families of addresses.
+// Returns the pairs of network interfaces, one of ours and one of the peer's, over which UCX may
+// connect the two by TCP. There are none where the two share memory, which UCX prefers, and none
+// where TCP reaches nothing: between loopback interfaces of two machines, and between addresses of
+// two families.
 std::vector<TcpWay> TcpWays(const UcxAddress& own, const UcxAddress& peer);
 
 }  // namespace baton

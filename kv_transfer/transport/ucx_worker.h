@@ -38,7 +38,7 @@ class UcxWorker {
   ucp_worker_h handle() const { return worker_; }
   // For peers' endpoints: UCX's own bytes.
   const std::string& address() const { return address_; }
-  // Whether UCX has that one of its transports, such as sysv, here.
+  // True if UCX has this transport here; `transport` is UCX's name for it, such as sysv.
   bool Has(absl::string_view transport) const;
   // Where UCX takes connections, one place for each network interface; empty without TCP.
   const std::vector<SocketAddress>& listens_at() const { return listens_at_; }
