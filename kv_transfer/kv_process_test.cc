@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -19,6 +20,7 @@
 #include "kv_transfer/device/device_transport.h"
 #include "kv_transfer/kv_test_world.h"
 #include "kv_transfer/testing/child_process.h"
+#include "kv_transfer/testing/remote_transport.h"
 #include "kv_transfer/transport/ucx_transport.h"
 
 namespace baton {
@@ -321,6 +323,27 @@ TEST_P(PeerDeviceTest, APullFromAnotherDeviceIsLabelledSo) {
 INSTANTIATE_TEST_SUITE_P(Links, PeerDeviceTest,
                          testing::Values(Linked{"PeerDevice", "tcp", "nvlink", 1, 0}),
                          [](const auto& info) { return info.param.name; });
+
+TEST(KvProcessesTest, SharedMemoryOfAnotherUserIsNamedAsThat) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const auto runtime = CreateEmulatedRuntime({.memory_bytes = 64 << 20}).value();
+  // In one process UCX 1.18 finds other ways than its shared memory.
+  for (const char* tls : {"shm", "auto", "shm,tcp", "tcp,sm"}) {
+    SCOPED_TRACE(tls);
+    const RemoteTransport owner({ProgramBeside("transport_test_peer"), tls, "emulated", "6"});
+    const std::string address = owner.address();
+    const auto reader =
+        CreateDeviceTransport(CreateUcxTransport({.tls = tls}).value(), runtime.get()).value();
+    ASSERT_EQ(seteuid(65534), 0);  // gives up the right to open what belongs to others, too
+    const auto peer = reader->Connect(address);
+    ASSERT_EQ(seteuid(0), 0);
+    ASSERT_FALSE(peer.ok());
+    EXPECT_TRUE(absl::StrContains(peer.status().message(),
+                                  "both workers to run as the same user: else give both "
+                                  "--kv-transports=tcp"))
+        << peer.status();
+  }
+}
 
 }  // namespace
 }  // namespace baton

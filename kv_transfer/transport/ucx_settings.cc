@@ -142,6 +142,17 @@ std::string TcpName(absl::string_view name) {
   return absl::StrCat(major > 1 || minor >= 17 ? "TCP_" : "", name);
 }
 
+// Returns --kv-transports in UCX's words. UCX's own "shm" and "sm" include transports of which the
+// KV plane makes no use. With those, UCX 1.13 ends with a segmentation fault when it opens the
+// memory of a worker that runs as another user.
+std::string TransportsOf(absl::string_view flag) {
+  std::vector<absl::string_view> transports;
+  for (const absl::string_view one : absl::StrSplit(flag == "auto" ? "shm,tcp" : flag, ',')) {
+    transports.push_back(one == "shm" || one == "sm" ? kShm : one);
+  }
+  return absl::StrJoin(transports, ",");
+}
+
 }  // namespace
 
 UcxWordsHeld::UcxWordsHeld() { held_words = &said_; }
@@ -161,9 +172,7 @@ absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_
 }
 
 absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
-  std::string tls = options.tls == "auto"  ? absl::StrCat(kShm, ",tcp")
-                    : options.tls == "shm" ? std::string(kShm)
-                                           : options.tls;
+  std::string tls = TransportsOf(options.tls);
   if (options.tls == "auto" && options.device_memory) {
     for (const std::string& more : UcxDeviceTransports()) absl::StrAppend(&tls, ",", more);
   }

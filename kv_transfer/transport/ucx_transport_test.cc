@@ -48,20 +48,6 @@ TEST(UcxTransportTest, TransportsThatAreNotThereAreAStatusInUcxsWords) {
   EXPECT_FALSE(nowhere.ok());
 }
 
-TEST(UcxTransportTest, SharedMemoryOfAnotherUserIsNamedAsThat) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  auto owner = CreateUcxTransport({.tls = "shm"}).value();
-  auto reader = CreateUcxTransport({.tls = "shm"}).value();
-  ASSERT_EQ(seteuid(65534), 0);  // gives up the right to open what belongs to others, too
-  const auto peer = reader->Connect(owner->address());
-  ASSERT_EQ(seteuid(0), 0);
-  ASSERT_FALSE(peer.ok());
-  EXPECT_TRUE(absl::StrContains(peer.status().message(),
-                                "both workers to run as the same user: else give both "
-                                "--kv-transports=tcp"))
-      << peer.status();
-}
-
 // A socket that has the port on every address, or -1 where it is taken.
 int TakePort(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
