@@ -58,8 +58,8 @@ class LengthSource {
                                          const TextTokens& tokens_of, Schedule* schedule) {
     LengthSource source(spec, context_tokens, tokens_of, schedule);
     const WorkloadSpec& workload = spec.workload;
-    for (auto [text, lengths] : {std::make_pair(&workload.prompt_tokens, &source.prompt_),
-                                 std::make_pair(&workload.output_tokens, &source.output_)}) {
+    for (auto [text, lengths] : {std::pair{&workload.prompt_tokens, &source.prompt_},
+                                 std::pair{&workload.output_tokens, &source.output_}}) {
       if (text->empty()) continue;
       ASSIGN_OR_RETURN(LengthDistribution parsed, LengthDistribution::Parse(*text));
       *lengths = std::move(parsed);

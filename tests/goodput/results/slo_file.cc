@@ -85,8 +85,8 @@ absl::StatusOr<SloFile> ParseSlo(const std::string& path, const std::string& tex
     slo.source = absl::StrJoin(reader.Strings("sources"), "; ");
     if (!status.ok()) return refuse("sources", "it must be an array of strings");
   }
-  for (auto [key, target] : {std::make_pair("ttft", &slo.ttft), std::make_pair("tpot", &slo.tpot),
-                             std::make_pair("e2e", &slo.e2e)}) {
+  for (auto [key, target] :
+       {std::pair{"ttft", &slo.ttft}, std::pair{"tpot", &slo.tpot}, std::pair{"e2e", &slo.e2e}}) {
     if (!all.contains(key)) continue;
     if (!all[key].is_string()) {
       return refuse(key, absl::StrCat("it is ", all[key].dump(),
