@@ -9,17 +9,15 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "common/base/check.h"
-
 namespace baton {
 
-void WatchSocket(int events, int fd, uint32_t what) {
+int WatchSocket(int events, int fd, uint32_t what) {
   epoll_event event{};
   event.events = what;
   event.data.fd = fd;
-  if (epoll_ctl(events, EPOLL_CTL_ADD, fd, &event) == 0) return;
-  BATON_CHECK(errno == EEXIST && epoll_ctl(events, EPOLL_CTL_MOD, fd, &event) == 0)
-      << std::strerror(errno);
+  if (epoll_ctl(events, EPOLL_CTL_ADD, fd, &event) == 0) return 0;
+  if (errno == EEXIST && epoll_ctl(events, EPOLL_CTL_MOD, fd, &event) == 0) return 0;
+  return errno;
 }
 
 Socket& Socket::operator=(Socket&& other) noexcept {
@@ -48,7 +46,10 @@ TcpConnecting::TcpConnecting(int events, const SocketAddress* from, const Socket
       return;
     }
   }
-  WatchSocket(events, socket_.fd(), EPOLLOUT);
+  if (const int error = WatchSocket(events, socket_.fd(), EPOLLOUT); error != 0) {
+    Fail(error);
+    return;
+  }
   if (connect(socket_.fd(), to.data(), to.size()) == 0) {
     connected_ = true;
   } else if (errno != EINPROGRESS) {

@@ -8,7 +8,9 @@
 namespace baton {
 
 // Makes the epoll descriptor `events` report the events `what` of `fd`, and no others of `fd`.
-void WatchSocket(int events, int fd, uint32_t what);
+// Returns 0, or the errno of a failure: this user may have reached fs.epoll.max_user_watches, for
+// example.
+[[nodiscard]] int WatchSocket(int events, int fd, uint32_t what);
 
 // Owns a socket and closes it. -1: no socket.
 class Socket {

@@ -133,7 +133,8 @@ void TcpGreetings::Question::MoveAsked(Asked* asked, uint64_t peer_id, int event
       return fail(Words(errno));
     }
     asked->sent = true;
-    WatchSocket(events, connecting.fd(), EPOLLIN);
+    const int error = WatchSocket(events, connecting.fd(), EPOLLIN);
+    if (error != 0) return fail(Words(error));
   }
   char bytes[kAnswerHeadBytes + kMaxWords];
   const ssize_t got = recv(connecting.fd(), bytes, sizeof(bytes), 0);
@@ -183,9 +184,7 @@ std::optional<absl::Status> TcpGreetings::Question::Move(int events, absl::Time 
   return std::nullopt;
 }
 
-TcpGreetings::TcpGreetings() : id_(RandomU64()), events_(epoll_create1(EPOLL_CLOEXEC)) {
-  BATON_CHECK(events_ >= 0) << Words(errno);
-}
+TcpGreetings::TcpGreetings(int events) : id_(RandomU64()), events_(events) {}
 
 TcpGreetings::~TcpGreetings() {
   for (const int listener : listeners_) close(listener);
@@ -194,7 +193,11 @@ TcpGreetings::~TcpGreetings() {
 
 absl::StatusOr<std::unique_ptr<TcpGreetings>> TcpGreetings::Listen(
     const std::vector<SocketAddress>& kv, const PortRange& ports) {
-  std::unique_ptr<TcpGreetings> greetings(new TcpGreetings());
+  const int events = epoll_create1(EPOLL_CLOEXEC);
+  if (events < 0) {
+    return absl::UnavailableError(absl::StrCat("listening for other workers: ", Words(errno)));
+  }
+  std::unique_ptr<TcpGreetings> greetings(new TcpGreetings(events));
   for (const SocketAddress& place : kv) {
     Socket listener;
     const int count = ports.any() ? 1 : ports.last - ports.first + 1;
@@ -215,12 +218,12 @@ absl::StatusOr<std::unique_ptr<TcpGreetings>> TcpGreetings::Listen(
     }
     if (error == EADDRINUSE && !ports.any()) return ports.Taken();
     const auto at = error == 0 ? SocketAddress::Of(listener.fd()) : std::nullopt;
-    if (!at) {
+    // Edge-triggered, or a process without free descriptors would spin.
+    if (at) error = WatchSocket(events, listener.fd(), EPOLLIN | EPOLLET);
+    if (!at || error != 0) {
       return absl::UnavailableError(
           absl::StrCat("listening for other workers at ", place.ToString(), ": ", Words(error)));
     }
-    // At the edge, or a process without free descriptors would spin.
-    WatchSocket(greetings->events_, listener.fd(), EPOLLIN | EPOLLET);
     greetings->places_.push_back({place, *at});
     greetings->listeners_.push_back(listener.Release());
   }
@@ -299,7 +302,7 @@ void TcpGreetings::Accept(absl::Time now) {
           std::count_if(answers_.begin(), answers_.end(),
                         [&](const auto& answer) { return answer->from.SameHost(*from); });
       if (answers_.size() >= kAnswers || of_that_host >= kAnswersOfOneHost) continue;
-      WatchSocket(events_, socket.fd(), EPOLLIN);
+      if (WatchSocket(events_, socket.fd(), EPOLLIN) != 0) continue;
       answers_.push_back(std::make_unique<Answer>(
           Answer{std::move(socket), *from, now + kAnswerWithin, "", nullptr, false, false}));
     }

@@ -49,7 +49,8 @@ class TcpGreetings {
   static constexpr int kAnswers = 64;
   static constexpr int kAnswersOfOneHost = 16;
 
-  // Listens on the host of each of `kv`, at one of `ports`. Unavailable when none is free.
+  // Listens on the host of each of `kv`, at one of `ports`. Unavailable if none is free, or if
+  // this process or user has no descriptors left.
   static absl::StatusOr<std::unique_ptr<TcpGreetings>> Listen(const std::vector<SocketAddress>& kv,
                                                               const PortRange& ports);
   ~TcpGreetings();
@@ -82,7 +83,7 @@ class TcpGreetings {
   struct Answer;
   enum class Said : uint8_t;
 
-  TcpGreetings();
+  explicit TcpGreetings(int events);
   void Accept(absl::Time now);
   void MoveAnswer(Answer* answer, absl::Time now);
   void TakeQuestion(Answer* answer, absl::Time now);

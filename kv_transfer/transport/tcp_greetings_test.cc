@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -375,6 +376,41 @@ TEST_F(TcpGreetingsTest, ListensAtAPortOfTheRangeThatIsFree) {
   EXPECT_EQ(nowhere.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(nowhere.status().message(),
               HasSubstr(absl::StrCat("--kv-ports ", port, "-", port + 1)));
+}
+
+// While it lives, this process can't open another descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST_F(TcpGreetingsTest, WithoutFreeDescriptorsTheAnswerIsUnavailable) {
+  {
+    const NoDescriptors none;
+    asking_->Ask(asked_->id(), {Way()}, now_, [&](absl::Status status) { outcome_ = status; });
+    now_ += TcpGreetings::kAskFor;
+    const absl::Status status = Outcome();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr("Too many open files"));
+    EXPECT_THAT(TcpGreetings::Listen({own_.address()}, {}).status().message(),
+                HasSubstr("Too many open files"));
+  }
+  EXPECT_TRUE(Ask({Way()}).ok());
+}
+
+TEST_F(TcpGreetingsTest, AConnectionThatCannotBeWatchedHasFailed) {
+  const TcpConnecting connecting(/*events=*/-1, nullptr, peers_.address());
+  EXPECT_TRUE(connecting.failed());
+  EXPECT_EQ(connecting.why(), "Bad file descriptor");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "kv_transfer/transport/ucx_address.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include <sys/stat.h>
@@ -43,10 +44,11 @@ std::string PackUcxAddress(const UcxAddress& address) {
   out.Put<uint8_t>(address.sysv);
   out.Put<uint8_t>(address.posix);
   out.Put<uint64_t>(address.greeted_as);
-  out.Put<uint32_t>(address.tcp.size());
-  for (const TcpPlace& place : address.tcp) {
-    place.kv.Pack(&out);
-    place.greeter.Pack(&out);
+  const size_t places = std::min(address.tcp.size(), kMaxPlaces);
+  out.Put<uint32_t>(places);
+  for (size_t i = 0; i < places; ++i) {
+    address.tcp[i].kv.Pack(&out);
+    address.tcp[i].greeter.Pack(&out);
   }
   const std::string body = out.Take();
   BytePacker head;
@@ -90,8 +92,13 @@ std::vector<TcpWay> TcpWays(const UcxAddress& own, const UcxAddress& peer) {
   if (ShareMemory(own, peer)) return ways;
   const bool one_network =
       own.boot_id == peer.boot_id && own.network_namespace == peer.network_namespace;
-  for (const TcpPlace& here : own.tcp) {
-    for (const TcpPlace& there : peer.tcp) {
+  // In the order of the sum of both places: with many interfaces, the first kMaxWays pairs then
+  // have several interfaces of each side.
+  for (size_t sum = 0; sum + 1 < own.tcp.size() + peer.tcp.size(); ++sum) {
+    const size_t least = sum < peer.tcp.size() ? 0 : sum - peer.tcp.size() + 1;
+    for (size_t i = least; i <= sum && i < own.tcp.size(); ++i) {
+      const TcpPlace& here = own.tcp[i];
+      const TcpPlace& there = peer.tcp[sum - i];
       const bool reaches = here.kv.family() == there.kv.family() &&
                            here.kv.is_loopback() == there.kv.is_loopback() &&
                            (one_network || !here.kv.is_loopback());

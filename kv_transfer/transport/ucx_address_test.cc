@@ -1,5 +1,8 @@
 #include "kv_transfer/transport/ucx_address.h"
 
+#include <set>
+#include <string>
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -96,6 +99,36 @@ TEST(TcpWaysTest, ThereAreNoneBetweenWorkersThatShareMemory) {
 TEST(TcpWaysTest, ThereAreNotManyHoweverManyInterfacesThereAre) {
   const UcxAddress own = Worker({"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"});
   EXPECT_EQ(TcpWays(own, own).size(), 16);
+}
+
+// Worker with the interfaces 10.0.0.1 and on.
+UcxAddress WorkerOfManyInterfaces(int count) {
+  UcxAddress address = Worker({});
+  for (int i = 1; i <= count; ++i) {
+    const std::string host = "10.0.0." + std::to_string(i);
+    address.tcp.push_back({At(host.c_str(), 50100), At(host.c_str(), 50101)});
+  }
+  return address;
+}
+
+TEST(TcpWaysTest, TheFirstOnesHaveSeveralInterfacesOfEachSide) {
+  std::set<std::string> here, there;
+  for (const TcpWay& way : TcpWays(WorkerOfManyInterfaces(20), WorkerOfManyInterfaces(20))) {
+    here.insert(way.own_kv.ToString());
+    there.insert(way.peer.kv.ToString());
+  }
+  EXPECT_EQ(here.size(), 5);
+  EXPECT_EQ(there.size(), 6);
+  EXPECT_EQ(TcpWays(WorkerOfManyInterfaces(2), WorkerOfManyInterfaces(7)).size(), 14);
+  EXPECT_EQ(TcpWays(WorkerOfManyInterfaces(7), WorkerOfManyInterfaces(2)).size(), 14);
+  EXPECT_TRUE(TcpWays(Worker({}), WorkerOfManyInterfaces(1)).empty());
+  EXPECT_TRUE(TcpWays(Worker({}), Worker({})).empty());
+}
+
+TEST(UcxAddressTest, OneOfManyInterfacesIsTaken) {
+  const auto other = UnpackUcxAddress(PackUcxAddress(WorkerOfManyInterfaces(100)));
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->tcp.size(), 64);
 }
 
 }  // namespace
