@@ -1,8 +1,9 @@
 #pragma once
 
-// Included by kernels_avx2.cc and kernels_avx512.cc alone, after dot_inl.h: the order of tdpbf16ps
-// with fused multiply-adds. Lanes are outputs. Every 32 elements of kPairCols weight rows are
-// transposed and widened into the first-level cache and used from there by all rows of activations.
+// The summation order of tdpbf16ps, computed by fused multiply-adds. Only kernels_avx2.cc and
+// kernels_avx512.cc include this file, after dot_inl.h. Each lane holds one output. For every 32
+// inputs, kPairCols weight rows are transposed and widened into the first-level cache; all rows of
+// activations then use them from there.
 namespace baton::cpu {
 namespace {
 
@@ -10,7 +11,8 @@ constexpr int kPairVecs = 2;  // Vecs of outputs in a register tile
 constexpr int kPairCols = kPairVecs * kLanes;
 constexpr int kPairBlockRows = 96;
 
-// Denormals count as zero on the way in and become zero on the way out, as in the tile instruction.
+// Makes denormal inputs count as zero and denormal results become zero, as the tile instruction
+// does. Restores the control register when destroyed.
 class FlushDenormals {
  public:
   FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040); }
@@ -20,13 +22,13 @@ class FlushDenormals {
   const unsigned saved_;
 };
 
-// Zero of its sign where x is denormal.
+// Replaces denormals by a zero of the same sign.
 inline Vec WithoutDenormals(Vec x) {
   return SelectLess(Max(x, Sub(Zero(), x)), Broadcast(0x1p-126f), Mul(x, Zero()), x);
 }
 
-// Activations rounded to bf16, as floats: [k / 32][m][32], zero from k on. What a panel of weights
-// meets together lies together.
+// Rounds activations to bf16 and stores them as floats, [k / 32][m][32], with zeros from k on. The
+// values that are multiplied with one panel of weights lie side by side.
 void PairPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
   for (ptrdiff_t row = m0; row < m && row < m0 + 16; ++row) {
     const float* from = x + row * x_stride;
@@ -46,7 +48,7 @@ size_t PairScratchBytes(int rows, ptrdiff_t) {
   return (32 + rows) * static_cast<size_t>(kPairCols) * sizeof(float);
 }
 
-// sums[row][kPairCols] += the even chain + the odd chain of one group of 32.
+// For one group of 32 inputs: sums[row][kPairCols] += even chain + odd chain.
 template <int kRows>
 inline void PairTile(const float* x, ptrdiff_t x_stride, const float* wide, float* sums) {
   Vec even[kRows][kPairVecs], odd[kRows][kPairVecs];
@@ -93,8 +95,8 @@ inline void PairTileOf(int rows, const float* x, ptrdiff_t x_stride, const float
   PairTile<kRows>(x, x_stride, wide, sums);
 }
 
-// The sums of up to kPairCols outputs. Not inlined: no other arithmetic may come in between the
-// changes of the control register.
+// Computes the sums of up to kPairCols outputs. Not inlined, so that the compiler moves no other
+// arithmetic in between the two changes of the control register.
 __attribute__((noinline)) void PairSums(const Bf16Task& task, int m0, int m1, int n0, int n1,
                                         float* wide, float* sums) {
   const FlushDenormals flush;

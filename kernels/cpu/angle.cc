@@ -10,16 +10,17 @@ void CosSin(float angle, float* cosine, float* sine) {
     *cosine = *sine = std::numeric_limits<float>::quiet_NaN();
     return;
   }
-  // angle = quarter * pi/2 + r. pi/2 in two parts (Cody & Waite 1980): the first has 33 bits, so
-  // its product with a quarter of up to 20 bits is exact, and so is the difference.
+  // Splits the angle: angle = quarter * pi/2 + r. pi/2 is given in two parts (Cody & Waite 1980).
+  // The first part has 33 bits, so its product with a quarter of up to 20 bits is exact, and so is
+  // the difference.
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
   constexpr double kHalfPiHigh = 0x1.921fb544p+0, kHalfPiLow = 0x1.0b4611a626331p-34;
-  constexpr double kRound = 0x1.8p52;  // adding and taking it away rounds to an integer
+  constexpr double kRound = 0x1.8p52;  // adding and then subtracting it rounds to an integer
   const double x = angle;
   const double quarter = (x * kTwoOverPi + kRound) - kRound;
   const double r = (x - quarter * kHalfPiHigh) - quarter * kHalfPiLow;
   const double r2 = r * r;
-  // Taylor series: on |r| <= pi/4 the first term left out is below 3e-14.
+  // Taylor series. For |r| <= pi/4 the first omitted term is below 3e-14.
   const double s =
       r + r * r2 *
               (-1.0 / 6 +

@@ -1,19 +1,21 @@
 #pragma once
 
-// Included by kernels_*.cc alone, after elementwise_inl.h.
+// Attention over paged keys and values. Only kernels_*.cc include this file, after
+// elementwise_inl.h.
 //
-// Keys are walked in tiles of kKeyTile at absolute positions with an online softmax (Milakov &
-// Gimelshein 2018; Dao et al. 2022), and every kKeySpan keys the result so far is set aside and a
-// new one begun; spans are merged in ascending order. Queries of a task are its rows times its
-// heads, in order of position. Nothing a query computes depends on its neighbours. With a window, a
-// query skips the spans and tiles that hold none of its keys, and in its first tile begins with its
-// first key.
+// Keys are read in tiles of kKeyTile, at absolute positions, with an online softmax (Milakov &
+// Gimelshein 2018; Dao et al. 2022). After every kKeySpan keys the result so far is set aside and a
+// new one begins; these spans are merged in ascending order. The queries of a task are its rows
+// times its heads, in order of position. The result of a query does not depend on the other
+// queries. With a window, a query skips the spans and tiles that hold none of its keys. In its
+// first tile it starts at its first key.
 namespace baton::cpu {
 namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// Where a task's intermediate results lie. `q` and `o` have rows of `width` floats.
+// Pointers to the intermediate results of a task, all in one block of memory. `q` and `o` have rows
+// of `width` floats.
 struct AttendScratch {
   AttendScratch(int query_count, int head_dim, float* memory)
       : queries(query_count), width(RoundUp16(head_dim)) {
@@ -36,26 +38,27 @@ struct AttendScratch {
 
   ptrdiff_t queries, width;
   float* q;                                // zero from head_dim on
-  float* o;                                // of this span, not yet divided by its sum
-  float* scores;                           // [queries][kKeyTile], then probabilities
-  float* packed;                           // keys of the tile
+  float* o;                                // output of this span, not yet divided by its sum
+  float* scores;                           // [queries][kKeyTile]; becomes the probabilities
+  float* packed;                           // keys of the tile, widened
   float* values;                           // values of the tile, widened
-  float* max;                              // of this span
-  float* sum;                              // [queries][16] lanes, of this span
-  float* factor;                           // what the old o and sum must be multiplied by
-  float *total_o, *total_max, *total_sum;  // of the spans merged so far
+  float* max;                              // max score of this span
+  float* sum;                              // [queries][16] lanes, for this span
+  float* factor;                           // multiplies the old o and sum
+  float *total_o, *total_max, *total_sum;  // over the spans merged so far
 };
 
-// One span's result of one query: o[width], max, sum.
+// Floats in the partial result of one query over one span: o[width], max, sum.
 inline ptrdiff_t PartialFloats(ptrdiff_t width) { return width + 16; }
 
-// The first key that a query sees.
+// Returns the first key that the query sees.
 inline ptrdiff_t FirstKey(const AttentionTask& task, ptrdiff_t query) {
   const ptrdiff_t key = task.first_position + query / task.group + 1 - task.window;
   return task.window > 0 && key > 0 ? key : 0;
 }
 
-// Of a tile that the query sees some key of: keys [KeysBefore, KeysSeen) are the query's.
+// In a tile that starts at `first_key` and holds at least one key of the query: the keys of the
+// query are those from KeysBefore to KeysSeen - 1, counted from the tile's start.
 inline int KeysBefore(const AttentionTask& task, ptrdiff_t query, ptrdiff_t first_key) {
   const ptrdiff_t key = FirstKey(task, query);
   return key > first_key ? static_cast<int>(key - first_key) : 0;
@@ -69,7 +72,7 @@ inline int TileKeys(ptrdiff_t key, ptrdiff_t end) {
   return end - key < kKeyTile ? static_cast<int>(end - key) : kKeyTile;
 }
 
-// Queries [FirstQuery, EndQuery) see some of the keys from `key` to `last_key`.
+// Queries [FirstQuery, EndQuery) see at least one of the keys from `key` to `last_key`.
 inline int FirstQuery(const AttentionTask& task, ptrdiff_t key) {
   const ptrdiff_t row = key - task.first_position;
   return row > 0 ? static_cast<int>(row * task.group) : 0;
@@ -79,7 +82,7 @@ inline int EndQuery(const AttentionTask& task, ptrdiff_t last_key) {
   return static_cast<int>(task.window > 0 && rows < task.rows ? rows : task.rows) * task.group;
 }
 
-// The keys of one span up to the last query's.
+// Keys of one span, up to the last key that the task's last query sees.
 struct SpanKeys {
   SpanKeys(const AttentionTask& task, int span) : begin(static_cast<ptrdiff_t>(span) * kKeySpan) {
     const ptrdiff_t all = task.first_position + task.rows;
@@ -88,11 +91,12 @@ struct SpanKeys {
     q1 = EndQuery(task, end - 1);
   }
   ptrdiff_t begin, end;
-  int q0, q1;  // the queries that see any of them
+  int q0, q1;  // the queries that see any of these keys
 };
 
-// Where `keys` tokens of a plane lie, from the first on, and after them the last once more for
-// whole tiles. Asks the cache for them: they are used some thousand cycles later.
+// Fills `rows` with the addresses of `keys` tokens of a plane, starting at token `first_key`. The
+// last address is repeated up to a whole tile. Also prefetches the tokens: they are used some
+// thousand cycles later.
 template <class T>
 inline void TokenRows(const AttentionTask& task, const char* plane, ptrdiff_t first_key, int keys,
                       const T** rows) {
@@ -109,7 +113,8 @@ inline void TokenRows(const AttentionTask& task, const char* plane, ptrdiff_t fi
   for (int j = keys; j % kTileCols != 0; ++j) rows[j] = rows[keys - 1];
 }
 
-// Tiles of queries [q0, q1) against tiles of keys; `tile_at(j)` is the tile of key j.
+// Multiplies tiles of the queries [q0, q1) with tiles of keys. `tile_at(j)` returns the tile that
+// starts at key j.
 template <class TileAt>
 inline void ScoreTiles(const AttendScratch& s, int q0, int q1, int keys, TileAt tile_at) {
   const RowTiles tiles(q1 - q0);
@@ -127,7 +132,8 @@ inline void ScoreTiles(const AttendScratch& s, int q0, int q1, int keys, TileAt 
   }
 }
 
-// scores[query][j] = q . k_j for queries [q0, q1) and keys [0, keys), unscaled.
+// Computes scores[query][j] = q . k_j for queries [q0, q1) and keys [0, keys). Not yet multiplied
+// by task.scale.
 template <class T>
 inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, int q1,
                    const T* const* rows, int keys) {
@@ -149,15 +155,15 @@ inline void Scores(const AttentionTask& task, const AttendScratch& s, int q0, in
   }
 }
 
-// cap * tanh(score / cap), the score being the product with `scale`: cap - 2 * cap / (exp(2 x) +
-// 1), which ends at cap and -cap.
+// Returns cap * tanh(x), where x = products * scale / cap. Computed as cap - 2 * cap / (exp(2 x) +
+// 1), which tends to cap and -cap for large |x|.
 inline Vec CapScores(Vec products, float scale, float cap) {
   const Vec x = Mul(products, Broadcast(2 * (scale / cap)));
   return Sub(Broadcast(cap), Div(Broadcast(2 * cap), Add(Exp(x), Broadcast(1.0f))));
 }
 
-// Turns one query's scores of keys [begin, keys) into probabilities against the new maximum and
-// adds them to `sum`.
+// Turns the scores of one query for keys [begin, keys) into probabilities relative to the new max,
+// and adds them to `sum`.
 inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query, int begin,
                     int keys) {
   float* scores = s.scores + query * kKeyTile;
@@ -201,7 +207,7 @@ inline void Softmax(const AttentionTask& task, const AttendScratch& s, ptrdiff_t
   for (int part = 0; part < kParts; ++part) Store(sum + part * kLanes, total[part]);
 }
 
-// acc += the chain over keys [begin, end), in order, of probability * value.
+// Adds to acc, for each key of [begin, end) in order, probability * value.
 template <class T, int kVecs>
 inline void AttendKeys(const float* p, const T* const* rows, ptrdiff_t column, int begin, int end,
                        Vec* acc) {
@@ -214,7 +220,7 @@ inline void AttendKeys(const float* p, const T* const* rows, ptrdiff_t column, i
   }
 }
 
-// o[query][columns] = o * factor + the chain over the keys, in order, of probability * value.
+// Computes o[query][columns] = o * factor, then adds probability * value for each key, in order.
 template <class T, int kRows, int kGroups>
 inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
                        ptrdiff_t first_key, const T* const* rows, ptrdiff_t column) {
@@ -228,7 +234,8 @@ inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdif
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) acc[r][v] = Mul(Load(o + r * s.width + v * kLanes), factor);
   }
-  // Keys that all rows see; before and behind them each row has its own.
+  // All rows of the tile see the keys [shared, shared_end). Keys before and after that range are
+  // handled row by row.
   const int shared_end = KeysSeen(task, query, first_key);
   int shared = KeysBefore(task, query + kRows - 1, first_key);
   if (shared > shared_end) shared = shared_end;
@@ -260,15 +267,16 @@ inline void AttendTile(const AttentionTask& task, const AttendScratch& s, ptrdif
   }
 }
 
-// How many groups of sixteen columns fit into the registers beside `rows` rows.
+// Returns the number of groups of sixteen columns whose sums fit into the registers for `rows`
+// rows.
 constexpr int ColumnGroups(int rows) {
   int groups = 1;
   while (groups < 8 && 2 * groups * rows * kParts <= kAttendVecs) groups *= 2;
   return groups;
 }
 
-// Tiles of kRows queries as long as there are that many, then of fewer. Returns the first query
-// left.
+// Handles kRows queries at a time while at least kRows are left. Returns the first query not
+// handled.
 template <class T, int kRows>
 inline ptrdiff_t AttendRows(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query,
                             ptrdiff_t end, ptrdiff_t first_key, const T* const* value_rows) {
@@ -300,7 +308,7 @@ inline void AttendAllRows(const AttentionTask& task, const AttendScratch& s, ptr
   AttendRows<T, 1>(task, s, query, end, first_key, value_rows);
 }
 
-// Leaves o, max and the lanes of sum of one span for all queries that see any of it.
+// Computes o, max and the lanes of sum over one span, for all queries that see any key of the span.
 template <class T>
 void AttendSpanOf(const AttentionTask& task, const AttendScratch& s, int span) {
   const SpanKeys span_keys(task, span);
@@ -357,7 +365,8 @@ inline float SumOf(const AttendScratch& s, ptrdiff_t query) {
   return sum[0];
 }
 
-// Takes one more span of a query into its total, in ascending order of spans.
+// Merges the result of one more span of a query into the query's total. Spans must come in
+// ascending order.
 inline void Fold(const AttentionTask& task, const AttendScratch& s, ptrdiff_t query, int span,
                  const float* o, float max, float sum) {
   float* total = s.total_o + query * s.width;

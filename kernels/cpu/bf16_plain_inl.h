@@ -1,19 +1,19 @@
 #pragma once
 
-// Included by kernels_portable.cc alone, after vec_portable.h. Both orders of bf16 products as
-// their manuals say them, one output after another.
+// Reference implementations of both bf16 orders, as the processors' manuals describe them, one
+// output at a time. Only kernels_portable.cc includes this file, after vec_portable.h.
 namespace baton::cpu {
 namespace {
 
 constexpr float kSmallestNormal = 0x1p-126f;
 
-// Denormals count as zero, of their sign.
+// Replaces a denormal by a zero of the same sign.
 inline float FlushInput(float x) {
   return __builtin_fabsf(x) < kSmallestNormal ? __builtin_copysignf(0.0f, x) : x;
 }
-// `exact` rounded to float; what is below the normal numbers even after rounding to 24 bits becomes
-// zero. Exact sums of a float and a product of two bf16 survive the way through double: neither has
-// more than 24 bits, and 53 >= 2 * 24 + 2 (Figueroa 1995).
+// Rounds `exact` to float. A result that is still below the normal numbers after rounding to 24
+// bits becomes zero. Computing in double gives the correctly rounded sum of a float and a product
+// of two bf16: neither has more than 24 bits, and 53 >= 2 * 24 + 2 (Figueroa 1995).
 inline float FlushRounded(double exact) {
   if (!(__builtin_fabs(exact) < static_cast<double>(kSmallestNormal))) {
     return static_cast<float>(exact);
@@ -30,7 +30,8 @@ inline float AddFlush(float a, float b) {
   return FlushRounded(static_cast<double>(FlushInput(a)) + static_cast<double>(FlushInput(b)));
 }
 
-// Weights may lie at odd addresses.
+// Returns element i of the row as a float, or 0 from element k on. The address of the row may be
+// odd.
 inline float BeyondIsZero(const Bf16* row, ptrdiff_t i, ptrdiff_t k) {
   if (i >= k) return 0;
   Bf16 value;
@@ -38,7 +39,8 @@ inline float BeyondIsZero(const Bf16* row, ptrdiff_t i, ptrdiff_t k) {
   return Wide(value);
 }
 
-// tdpbf16ps: per 32 elements of k an even and an odd chain from zero, their sum added to the total.
+// Dot product in the order of tdpbf16ps: every 32 elements of k give an even chain and an odd
+// chain, both starting from zero, and the sum of the two is added to the total.
 inline float AmxOrderDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   float total = 0;
   for (ptrdiff_t i = 0; i < k; i += 32) {
@@ -52,8 +54,9 @@ inline float AmxOrderDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   return total;
 }
 
-// vdpbf16ps: lane l of sixteen takes elements 2l + 1 and 2l of every 32, in this order, into one
-// chain; then the tree of every other dot product over the lanes.
+// Dot product in the order of vdpbf16ps: lane l of sixteen takes elements 2l + 1 and 2l of every
+// 32, in this order, into one chain. The lanes are then summed by the same tree as in every other
+// dot product.
 inline float PairDot(const Bf16* x, const Bf16* w, ptrdiff_t k) {
   float lanes[16] = {};
   for (ptrdiff_t i = 0; i < k; i += 32) {

@@ -24,8 +24,9 @@ static_assert(static_cast<int>(DType::kF32) == static_cast<int>(Element::kF32) &
               static_cast<int>(DType::kF16) == static_cast<int>(Element::kF16) &&
               static_cast<int>(DType::kBF16) == static_cast<int>(Element::kBf16));
 
-// Work below these is done by the caller alone: handing it over would cost more.
-constexpr int64_t kMinGemm = 256 << 10;      // weights x (rows + 3): few rows are bound by memory
+// Work below these limits is done by the calling thread alone: handing it to other threads would
+// cost more than it saves.
+constexpr int64_t kMinGemm = 256 << 10;      // weights x (rows + 3): few rows are memory-bound
 constexpr int64_t kMinAttention = 64 << 10;  // multiply-adds
 constexpr int64_t kMinElements = 32 << 10;
 
@@ -49,7 +50,8 @@ Memory AllocateFloats(size_t n) {
 // Scratch memory that only grows.
 class Scratch {
  public:
-  // At least `n` floats, 64-byte aligned, their old contents lost; valid until the next call.
+  // Returns at least `n` floats, 64-byte aligned. The old contents are lost. The pointer is valid
+  // until the next call.
   float* Floats(size_t n) {
     if (n > size_) {
       memory_ = AllocateFloats(n);
@@ -162,7 +164,7 @@ class CpuBackend final : public Backend {
         float* sine = cosine + pairs;
         float* k = sine + pairs;
         for (int j = 0; j < pairs; ++j) {
-          // The product is rounded to float as the models' own code does in training.
+          // The product is rounded to float, as in the code that the models were trained with.
           CosSin(static_cast<float>(position) * rope.inverse_frequency[j], &cosine[j], &sine[j]);
           cosine[j] *= rope.scale;
           sine[j] *= rope.scale;
@@ -303,7 +305,8 @@ class CpuBackend final : public Backend {
     const int m = in.rows, n = weight.rows;
     const bool alone = int64_t{n} * weight.cols * (m + 3) < kMinGemm;
     if (m <= kernels_.small_rows) {
-      // Pieces of 24 rows or more, eight for each thread where that leaves enough to read.
+      // Pieces have at least 24 weight rows. There are eight pieces per thread if the matrix is
+      // large enough.
       const int wanted = alone ? 1 : 8 * team_.threads();
       const int piece = std::max(24, ((n + wanted - 1) / wanted + 23) / 24 * 24);
       Run((n + piece - 1) / piece, alone, [&](int item, int) {
@@ -340,8 +343,8 @@ class CpuBackend final : public Backend {
                         .out = out,
                         .out_stride = out_stride,
                         .accumulate = accumulate};
-    // Whole panels, eight pieces for each thread where that leaves enough: a thread whose core is
-    // slow for a while then takes fewer.
+    // Pieces are whole panels. There are eight per thread if the matrix is large enough, so that a
+    // thread whose core is slow for a while can take fewer.
     const int wanted = alone ? 1 : 8 * team_.threads(), panel = bf16_->panel_cols;
     const int fair = ((n + wanted - 1) / wanted + panel - 1) / panel * panel;
     const int piece = m <= 32 ? fair : std::min(fair, bf16_->group_cols);
@@ -384,7 +387,7 @@ class CpuBackend final : public Backend {
             .type = static_cast<Element>(layout.type)};
   }
 
-  // For few tasks: every span of keys is an item of its own.
+  // Used when there are few tasks: each span of keys becomes an item of its own.
   void AttendBySpans(size_t scratch) {
     spans_.clear();
     first_span_.clear();
@@ -417,10 +420,10 @@ class CpuBackend final : public Backend {
   };
 
   const IsaKernels& kernels_;
-  const Bf16Kernels* const bf16_;  // or null: all products with `kernels_`
+  const Bf16Kernels* const bf16_;  // null: kernels_ does all GEMMs
   const CpuNumerics numerics_;
   ThreadTeam team_;
-  std::vector<Scratch> thread_scratch_;  // one for each thread of the team
+  std::vector<Scratch> thread_scratch_;  // one per thread of the team
   Scratch bias_, padded_, gathered_, partials_;
   std::vector<AttentionTask> tasks_;
   std::vector<Span> spans_;

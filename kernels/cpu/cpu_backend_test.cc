@@ -35,12 +35,14 @@ ConformanceParam ParamOf(const char* name, Isa isa, CpuNumerics numerics) {
               },
           .upload = copy,
           .download = copy,
-          // Where work is cut for threads in the same way, some are enough.
+          // All instruction sets share the code that splits work among threads, so only some are
+          // tested with more than two threads.
           .max_threads = isa == Isa::kAvx512 || isa == Isa::kAmx ? 4 : 2,
           .bf16_products = numerics != CpuNumerics::kF32};
 }
 
-// Every path that this processor has; PathTest says which it lacks.
+// Paths to test: a summation order and the instruction set that computes it. PathTest reports the
+// paths that this processor lacks.
 struct Path {
   const char* name;
   Isa isa;
@@ -124,7 +126,7 @@ TEST(CpuBackendTest, NumericsAreChosenByNameAndTypeOfWeights) {
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(unknown.status().message()),
               testing::AllOf(testing::HasSubstr("'sse'"), testing::HasSubstr("avx512-bf16")));
-  // Whatever `auto` takes can be made.
+  // The order that `auto` chooses must also be available.
   const CpuNumerics automatic = chosen("auto", DType::kBF16);
   if (CreateCpuBackend({1}).ok()) {
     EXPECT_TRUE(CreateCpuBackend({1, Isa::kAuto, automatic}).ok());
@@ -134,7 +136,8 @@ TEST(CpuBackendTest, NumericsAreChosenByNameAndTypeOfWeights) {
   }
 }
 
-// One instruction set's kernels against the plain C++ that says what they compute.
+// Parameters that compare one instruction set's kernels with the portable kernels, which are the
+// reference implementation.
 struct IsaParam {
   Isa isa;
   const cpu::IsaKernels* kernels;
@@ -180,9 +183,10 @@ TEST_P(IsaKernelsTest, ConversionsAreExactThereAndNearestEvenBack) {
     std::vector<float> wide(65536), plain_wide(65536);
     kernels().widen(all.data(), type, 65536, wide.data());
     plain().widen(all.data(), type, 65536, plain_wide.data());
-    // A NaN may be made quiet on the way; F16 does, Bf16 is a shift.
+    // Widening F16 may turn a signalling NaN into a quiet one; Bf16 is widened by a shift.
     EXPECT_TRUE(SameBytes(wide, plain_wide));
-    // Every value, halfway to the next one, and on both sides of that.
+    // Tests the midpoint between each value and the next, and the floats on both sides of that
+    // midpoint.
     for (int shift = -1; shift <= 1; ++shift) {
       std::vector<float> between(65535);
       for (int i = 0; i < 65535; ++i) {
@@ -258,7 +262,7 @@ TEST_P(IsaKernelsTest, ProductsHaveTheBitsOfPlainCode) {
     auto x = Normal(m * stride);
     for (int row = 0; row < m; ++row) std::fill_n(x.begin() + row * stride + k, stride - k, 0.0f);
     const auto values = Normal(static_cast<size_t>(n) * k);
-    std::vector<float> weights(values.size());  // room enough for all types
+    std::vector<float> weights(values.size());  // large enough for all types
     plain().narrow(values.data(), static_cast<ptrdiff_t>(values.size()), type, weights.data());
     const auto bias = Normal(n), before = Normal(static_cast<size_t>(m) * n);
     const auto run = [&](const cpu::IsaKernels& isa, bool small) {
@@ -363,7 +367,8 @@ TEST_P(IsaKernelsTest, AttentionHasTheBitsOfPlainCode) {
   }
 }
 
-// Kernels of one order of bf16 products against the plain C++ of that order.
+// Parameters that compare the kernels of one bf16 order with the reference implementation of that
+// order.
 struct Bf16Param {
   const char* name;
   Isa isa;
@@ -378,8 +383,8 @@ class Bf16KernelsTest : public testing::TestWithParam<Bf16Param> {
   }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
-  // A product of `x` [m][k] and `w` [n][k] that begins at an odd address, in pieces as the backend
-  // cuts them, over NaN wherever nothing was said.
+  // Multiplies `x` [m][k] by `w` [n][k], which is copied to an odd address, in pieces as the
+  // backend cuts them. All memory that is not an input holds NaN before.
   std::vector<float> Run(const cpu::Bf16Kernels& kernels, const std::vector<float>& x,
                          const std::vector<uint16_t>& w, int m, int n, int k,
                          const std::vector<float>& bias, const std::vector<float>& before) {
@@ -451,8 +456,8 @@ TEST_P(Bf16KernelsTest, ProductsHaveTheBitsOfPlainCode) {
   }
 }
 
-// Where numbers end: denormal inputs, products and sums, about the smallest normal number, and
-// about the largest.
+// Tests the ends of the number range: denormal inputs, products and sums, values near the smallest
+// normal number, and values near the largest.
 TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
   int zeros = 0, infinite = 0, normal = 0;
   for (int round = 0; round < 60; ++round) {
@@ -461,7 +466,8 @@ TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
       return static_cast<uint16_t>((random_() & 0x807f) | static_cast<uint32_t>(Pick(low, high))
                                                               << 7);
     };
-    // Biased exponents whose sum less 127 is that of the product.
+    // Ranges of biased exponents: low and high for x, then low and high for w. The biased exponent
+    // of a product is the sum of the two less 127.
     const int kinds[][4] = {
         {0, 2, 120, 130}, {50, 66, 58, 66}, {0, 254, 0, 10}, {180, 191, 185, 191}};
     const int* kind = kinds[round % 4];
@@ -477,7 +483,7 @@ TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
     const auto expected = Run(*GetParam().plain, x, w, m, n, k, {}, before);
     const auto got = Run(*GetParam().kernels, x, w, m, n, k, {}, before);
     for (size_t i = 0; i < got.size(); ++i) {
-      if (std::isnan(expected[i])) {  // infinity less infinity; which NaN is nobody's promise
+      if (std::isnan(expected[i])) {  // infinity minus infinity: any NaN is right
         ASSERT_TRUE(std::isnan(got[i]));
         continue;
       }

@@ -32,7 +32,8 @@ absl::StatusOr<const IsaKernels*> ChooseF32(Isa isa) {
       "here");
 }
 
-// Both instructions ignore the control register, so the answer can't change later.
+// The results of both instructions do not depend on the control register, so the answer can be
+// kept.
 bool TilesSumAsSaid() {
   static const bool as_said = SumsAs(kAmxTiles, kAmxOrderPlain);
   return as_said;
@@ -46,7 +47,8 @@ absl::StatusOr<const Bf16Kernels*> ChooseAmxOrder(Isa isa) {
   const InstructionSets& host = HostInstructionSets();
   if (isa == Isa::kPortable) return &kAmxOrderPlain;
   if (isa == Isa::kAvx2) return &kAmxOrderAvx2;
-  // A processor whose tiles sum in another order still has the order of the id.
+  // If this processor's tiles sum in another order, fused multiply-adds still compute the order
+  // that the id names.
   const bool tiles = host.amx_bf16 && TilesSumAsSaid();
   if (isa == Isa::kAmx && !tiles) {
     return absl::FailedPreconditionError(
@@ -85,8 +87,8 @@ std::unique_ptr<char, Free> Aligned(size_t bytes) {
 bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain) {
   constexpr int kRows = 3, kCols = 33, kInputs = 200;
   std::mt19937 random(1);
-  // Sign and fraction at random. Products over the whole range of exponents that one sum can feel,
-  // and in the last rows those about the smallest normal number.
+  // Sign and fraction are random. The exponents cover the whole range that can affect one sum, and
+  // in the last rows the products lie near the smallest normal number.
   const auto draw = [&](bool small) {
     const uint32_t exponent = small ? 127 - 63 + random() % 12 - 8 : 127 + random() % 24 - 12;
     return static_cast<uint16_t>((random() & 0x807f) | exponent << 7);
@@ -155,7 +157,8 @@ absl::StatusOr<CpuNumerics> ParseCpuNumerics(absl::string_view name, DType weigh
   if (name == "auto") {
     if (!bf16) return CpuNumerics::kF32;
     if (HostInstructionSets().amx_bf16 && cpu::TilesSumAsSaid()) return CpuNumerics::kAmx;
-    // Intel's vdpbf16ps runs at half the rate of its fused multiply-adds, AMD's at twice.
+    // Relative to fused multiply-adds, vdpbf16ps runs at half the rate on Intel and at twice the
+    // rate on AMD.
     if (HostInstructionSets().amd && HostInstructionSets().avx512_bf16 &&
         cpu::PairDotSumsAsSaid()) {
       return CpuNumerics::kAvx512Bf16;

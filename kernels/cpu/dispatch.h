@@ -10,15 +10,16 @@ namespace baton::cpu {
 // The kernels that a backend runs.
 struct Dispatch {
   const IsaKernels* f32 = nullptr;
-  const Bf16Kernels* bf16 = nullptr;  // null with CpuNumerics::kF32
+  const Bf16Kernels* bf16 = nullptr;  // null for CpuNumerics::kF32
 };
 
-// FailedPrecondition names what this processor lacks, or says that its bf16 instruction does not
-// sum in the order which the numerics id stands for: that is tried out, not believed.
+// Returns the kernels for `options`. Returns FailedPrecondition, naming what is missing, if this
+// processor lacks the instructions. A bf16 instruction is tested before use: FailedPrecondition
+// also if it does not sum in the order that the numerics id stands for.
 absl::StatusOr<Dispatch> Choose(const CpuBackendOptions& options);
 
-// True when `kernels` give the bits of `plain` for a product that is sensitive to the order, to
-// denormals and to rounding.
+// Returns true if `kernels` and `plain` give the same bits for a product that is sensitive to the
+// order of the sum, to denormals and to rounding.
 bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain);
 
 }  // namespace baton::cpu

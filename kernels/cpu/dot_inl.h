@@ -1,11 +1,11 @@
 #pragma once
 
-// Included by kernels_*.cc alone, after the header that defines Vec.
+// Dot products. Only kernels_*.cc include this file, after the header that defines Vec.
 //
-// The one order of every dot product: lane l of sixteen is a chain of fused multiply-adds over
-// elements l, l+16, l+32, ... from zero, where the last group is filled up with zeros; then
-// ReduceFour's tree over the lanes. However rows and columns are grouped below, only which sums are
-// in flight together changes.
+// Every dot product is summed in the same order. Lane l of sixteen is a chain of fused
+// multiply-adds over elements l, l+16, l+32, ..., starting from zero; the last group of sixteen is
+// filled up with zeros. ReduceFour's tree then sums the lanes. Grouping rows and columns, as the
+// functions below do, only changes which sums are computed at the same time.
 namespace baton::cpu {
 namespace {
 
@@ -13,7 +13,7 @@ constexpr int kTileCols = 4;
 constexpr int kTileSums = kTileRows * kTileCols * 16;
 
 template <class T>
-inline Vec LoadWidePartial(const T* p, ptrdiff_t n) {  // n > 0 are there
+inline Vec LoadWidePartial(const T* p, ptrdiff_t n) {  // loads n > 0 elements and zeros
   T values[kLanes] = {};
   __builtin_memcpy(values, p, (n < kLanes ? n : kLanes) * sizeof(T));
   return LoadWide(values);
@@ -24,8 +24,8 @@ inline void StorePartial(float* p, Vec x, ptrdiff_t n) {
   __builtin_memcpy(p, values, (n < kLanes ? n : kLanes) * sizeof(float));
 }
 
-// Sums of kRows rows of x (padded to whole groups) with kCols rows of weights as they lie:
-// sums[row][col][16]. `ahead` elements after each weight lies what the next call will want.
+// Computes kRows rows of x (padded to whole groups) times kCols rows of weights read in place, as
+// sums[row][col][16]. Prefetches the weights that lie `ahead` elements further, for the next call.
 template <class T, int kRows, int kCols>
 inline void DotRows(const float* x, ptrdiff_t x_stride, const T* const* rows, ptrdiff_t k,
                     ptrdiff_t ahead, float* sums) {
@@ -83,8 +83,8 @@ inline void DotRows(const float* x, ptrdiff_t x_stride, const T* const* rows, pt
   }
 }
 
-// Widens elements [k0, k1) of n rows for DotTile: [n / 4][part][group][4][kLanes], rows beyond n
-// and elements beyond k1 as zeros. Fetches what lies `ahead` elements further into the cache.
+// Widens elements [k0, k1) of n rows for DotTile, as [n / 4][part][group][4][kLanes]. Rows from n
+// on and elements from k1 on are zeros. Prefetches the elements that lie `ahead` further.
 template <class T>
 inline void PackRows(const T* const* rows, int n, ptrdiff_t k0, ptrdiff_t k1, ptrdiff_t ahead,
                      float* packed) {
@@ -132,7 +132,7 @@ struct PackedTile {
   ptrdiff_t groups;
 };
 
-// Four weight rows as they lie, whole groups only.
+// Four weight rows read in place. The number of elements must be a multiple of sixteen.
 template <class T>
 struct RawTile {
   RawTile(const T* const* w, ptrdiff_t k0) : rows{w[0] + k0, w[1] + k0, w[2] + k0, w[3] + k0} {
@@ -144,8 +144,8 @@ struct RawTile {
   const T* rows[kTileCols];
 };
 
-// Adds kRows rows of x times a tile of four weight rows to sums[row][col][16]; starts them when
-// `first`.
+// Adds the products of kRows rows of x with a tile of four weight rows to sums[row][col][16]. If
+// `first`, the sums start from zero.
 template <int kRows, class Tile>
 inline void DotTile(const float* x, ptrdiff_t x_stride, const Tile tile, ptrdiff_t groups,
                     bool first, float* sums) {
@@ -182,7 +182,7 @@ inline void DotTile(const float* x, ptrdiff_t x_stride, const Tile tile, ptrdiff
   }
 }
 
-// DotTile of 1 to kRows rows.
+// Calls DotTile for `rows` rows, which may be 1 to kRows.
 template <class Tile, int kRows = kTileRows>
 inline void DotTileOf(int rows, const float* x, ptrdiff_t x_stride, const Tile& tile,
                       ptrdiff_t groups, bool first, float* sums) {
@@ -194,7 +194,7 @@ inline void DotTileOf(int rows, const float* x, ptrdiff_t x_stride, const Tile& 
   DotTile<kRows>(x, x_stride, tile, groups, first, sums);
 }
 
-// `rows` rows cut into tiles of nearly equal height.
+// Cuts `rows` rows into tiles of nearly equal height.
 struct RowTiles {
   explicit RowTiles(int row_count) : rows(row_count), count((rows + kTileRows - 1) / kTileRows) {}
   int begin(int tile) const { return tile * rows / count; }

@@ -1,11 +1,12 @@
 #pragma once
 
-// Included by kernels_*.cc alone, after dot_inl.h.
+// Element-wise operations. Only kernels_*.cc include this file, after dot_inl.h.
 namespace baton::cpu {
 namespace {
 
-// e^x within 1.5 units in the last place, the same bits in every lane: 0 below -87.3365, infinite
-// above 88.3762, NaN for NaN; exactly 1 for 0. Range reduction and polynomial of Cephes' expf.
+// Returns e^x within 1.5 units in the last place, with the same bits in every lane. The result is 0
+// below -87.3365, infinite above 88.3762, NaN for NaN, and exactly 1 for 0. Range reduction and
+// polynomial are those of Cephes' expf.
 inline Vec Exp(Vec x) {
   const Vec n = RoundToEven(Mul(x, Broadcast(1.44269504088896341f)));
   Vec r = Fma(n, Broadcast(-0.693359375f), x);
@@ -72,7 +73,8 @@ void Narrow(const float* in, ptrdiff_t n, Element type, void* out) {
   }
 }
 
-// The sum of squares in the order of every dot product; in * (1 / sqrt(mean + epsilon)) * weight.
+// RMS norm of one row: in * (1 / sqrt(mean of squares + epsilon)) * weight. The squares are summed
+// in the order of every dot product.
 template <class T>
 void RmsNormRow(const float* in, const T* weight, float epsilon, int n, float* out) {
   Vec acc[kParts];
@@ -125,7 +127,7 @@ void SiluMul(const float* gate, const float* up, int n, float* out) {
   }
 }
 
-// x0 * cos - x1 * sin and x1 * cos + x0 * sin, each product rounded.
+// Rotates pairs: y0 = x0 * cos - x1 * sin, y1 = x1 * cos + x0 * sin. Each product is rounded.
 inline void RotateVec(Vec x0, Vec x1, Vec c, Vec s, Vec* y0, Vec* y1) {
   *y0 = Sub(Mul(x0, c), Mul(x1, s));
   *y1 = Add(Mul(x1, c), Mul(x0, s));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Included by kernels_*.cc alone, after dot_inl.h.
+// GEMMs in the order of dot_inl.h. Only kernels_*.cc include this file, after dot_inl.h.
 namespace baton::cpu {
 namespace {
 
@@ -33,16 +33,17 @@ inline void FinishTile(const GemmTask& task, int m, int rows, int n, int n1, con
   }
 }
 
-// Panels of weights against blocks of inputs. With many rows the panel's block is widened once and
-// used from the cache by all; with fewer each row tile widens it on the way into the registers. The
-// sums rest in `scratch` between blocks of inputs.
+// Multiplies one panel of weights with the rows [m0, m1), one block of inputs after another. If
+// there are many rows, each block of weights is widened once and all row tiles use that copy from
+// the cache. If there are few, each row tile widens the weights while loading them into registers.
+// The sums stay in `scratch` between blocks.
 template <class T>
 void GemmPanel(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch) {
   float* packed = scratch;
   float* sums = scratch + kPanelCols * kKBlock;
   const int col_tiles = (n1 - n0 + kTileCols - 1) / kTileCols;
   const RowTiles tiles(m1 - m0);
-  // Columns beyond the last are computed like it and thrown away.
+  // Columns beyond the last one repeat it, and their results are discarded.
   const T* rows[kPanelCols + kTileCols];
   for (int c = 0; c < col_tiles * kTileCols; ++c) {
     rows[c] = static_cast<const T*>(task.w) + (n0 + c < n1 ? n0 + c : n1 - 1) * task.k;
@@ -91,7 +92,8 @@ void GemmPanel(const GemmTask& task, int m0, int m1, int n0, int n1, float* scra
   }
 }
 
-// Few rows: bound by reading the weights, which are widened on their way into the registers.
+// Computes one tile of a GEMM with few rows. Such a GEMM is bound by reading the weights, which are
+// widened while they are loaded into registers.
 template <class T, int kRows, int kCols>
 inline void SmallTile(const GemmTask& task, ptrdiff_t m, ptrdiff_t n) {
   constexpr int kQuads = (kCols + 3) / 4;
@@ -151,7 +153,7 @@ void GemmSmall(const GemmTask& task, int m0, int m1, int n0, int n1) {
   }
 }
 
-// Tiles of 3 rows cut as evenly as above are at most one more than the fewest there could be.
+// Floats for one widened block of weights and for the sums of all tiles of a panel.
 constexpr size_t kGemmScratch = kPanelCols * kKBlock + ((kBlockRows + kTileRows - 1) / kTileRows) *
                                                            ((kPanelCols + 3) / 4) * kTileSums;
 

@@ -16,8 +16,9 @@ Cpuid Leaf(unsigned leaf, unsigned subleaf) {
   return r;
 }
 
-// Linux gives tiles to a process that asks, since 5.16, and to its threads from then on. It refuses
-// where some thread's alternate signal stack is too small for them.
+// Asks Linux for the AMX tiles. Since version 5.16 Linux gives them to a process that asks; the
+// process's threads have them from then on. Linux refuses if some thread's alternate signal stack
+// is too small to hold them.
 bool TilesAllowed() {
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;

@@ -4,13 +4,14 @@
 
 namespace baton::cpu {
 
-// What this processor has and the operating system lets this process use. The first call asks the
-// kernel for the AMX tiles, which it hands out to a process on demand.
+// Instruction sets that this processor has and that the operating system lets this process use. The
+// first call of HostInstructionSets() asks the operating system for the AMX tiles, which a process
+// gets only on request.
 struct InstructionSets {
-  bool avx2 = false;         // with FMA and F16C
+  bool avx2 = false;         // includes FMA and F16C
   bool avx512 = false;       // F, BW, DQ and VL
-  bool avx512_bf16 = false;  // vdpbf16ps; with all of the above
-  bool amx_bf16 = false;     // tdpbf16ps; with all of the above
+  bool avx512_bf16 = false;  // vdpbf16ps; includes all of the above
+  bool amx_bf16 = false;     // tdpbf16ps; includes all of the above
   bool amd = false;
 };
 const InstructionSets& HostInstructionSets();

@@ -3,13 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 
-// The kernels of one instruction set behind plain function pointers, and their argument structs.
-// This file and those that include it from a kernels_*.cc use no inline function of the standard
-// library or Abseil: a copy of one compiled for AVX-512 could be the one the linker keeps for
-// everybody. Pointers to elements may be unaligned. No function allocates or calls a maths library.
+// The kernels of one instruction set as a table of function pointers, and their argument structs.
+// This file, and files that include it from a kernels_*.cc, use no inline function of the standard
+// library or Abseil. The linker keeps one copy of such a function for the whole program, and it
+// could be the copy compiled for AVX-512. Pointers to elements may be unaligned. No function
+// allocates memory or calls a maths library.
 namespace baton::cpu {
 
-enum class Element : int { kF32, kF16, kBf16 };  // the values of DType
+enum class Element : int { kF32, kF16, kBf16 };  // same values as DType
 
 struct F16 {
   uint16_t bits;
@@ -18,44 +19,45 @@ struct Bf16 {
   uint16_t bits;
 };
 
-constexpr int kKeyTile = 64;        // keys whose softmax is taken together, at absolute positions
-constexpr int kKeySpan = 1024;      // keys whose attention is one partial result, absolute as well
-constexpr int kPanelCols = 24;      // weight rows that one call of `gemm` takes at most
-constexpr int kBlockRows = 96;      // activation rows that one call of `gemm` takes at most
-constexpr int kRawRows = 8;         // up to here `gemm` does not set widened weights down
-constexpr int kKBlock = 512;        // inputs whose widened weights stay in the cache together
-constexpr int kAttendQueries = 64;  // rows x heads that one attention task should have
+constexpr int kKeyTile = 64;        // keys per softmax step; tiles begin at multiples of it
+constexpr int kKeySpan = 1024;      // keys per partial result; spans begin at multiples of it
+constexpr int kPanelCols = 24;      // max weight rows per call of `gemm`
+constexpr int kBlockRows = 96;      // max activation rows per call of `gemm`
+constexpr int kRawRows = 8;         // max activation rows for weights without a widened copy
+constexpr int kKBlock = 512;        // inputs per block of widened weights, which stays in the cache
+constexpr int kAttendQueries = 64;  // target for rows x heads of one attention task
 
 constexpr ptrdiff_t RoundUp16(ptrdiff_t n) { return (n + 15) / 16 * 16; }
 
-// out[m][n] = sum over k of x[m][k] * w[n][k], + bias[n], + the old out[m][n] with accumulate.
+// A GEMM: out[m][n] = sum over k of x[m][k] * w[n][k], then + bias[n] if there is a bias, then +
+// the old out[m][n] if `accumulate`.
 struct GemmTask {
-  const float* x;  // rows readable up to RoundUp16(k), zero from k on
+  const float* x;  // each row is readable up to RoundUp16(k), with zeros from k on
   ptrdiff_t x_stride;
   const void* w;  // [n][k], no padding
   Element type;
   ptrdiff_t k;
-  const float* bias;  // or null
+  const float* bias;  // may be null
   float* out;
   ptrdiff_t out_stride;
   bool accumulate;
 };
 
-// Consecutive rows of one sequence and the query heads that share a KV head.
+// Attention of consecutive rows of one sequence, for the query heads that share one KV head.
 struct AttentionTask {
   const float* q;  // first row, first head of the group
   ptrdiff_t q_stride;
   float* out;
   ptrdiff_t out_stride;
   int rows;
-  int group;  // heads
+  int group;  // number of query heads that share the KV head
   int head_dim;
   ptrdiff_t first_position;
-  int window;      // keys that a query sees, its own the last of them; 0 for all
-  int first_span;  // with a key that the first query sees
+  int window;      // max keys that a query sees, its own included; 0: all
+  int first_span;  // span of the first key that the first query sees
   float scale;
-  float soft_cap;    // 0: none
-  const char* keys;  // this layer's and head's first key in block 0
+  float soft_cap;    // 0: no cap
+  const char* keys;  // the first key of this layer and head in block 0
   const char* values;
   size_t block_bytes;
   size_t token_bytes;
@@ -64,13 +66,13 @@ struct AttentionTask {
   Element type;
 };
 
-// Heads of one row, rotated by the angles whose cosines and sines are given.
+// Rotates the heads of one row. Cosines and sines of the angles are given.
 struct RopeTask {
   const float* in;  // [heads * head_dim]
   float* out;       // may be `in`
   int heads;
   int head_dim;
-  int pairs;            // of a head's first elements that are rotated
+  int pairs;            // pairs of elements to rotate; a head's other elements do not change
   const float* cosine;  // [pairs]
   const float* sine;
 };
@@ -78,21 +80,23 @@ struct RopeTask {
 struct IsaKernels {
   const char* name;
 
-  // Rows [m0, m1) and outputs [n0, n1). `gemm` takes up to kBlockRows by kPanelCols and needs
-  // `gemm_scratch` floats, 64-byte aligned; `gemm_small` takes up to `small_rows` by anything and
-  // reads the weights as they lie.
+  // Both functions compute rows [m0, m1) and outputs [n0, n1). `gemm` takes up to kBlockRows rows
+  // and kPanelCols outputs; `scratch` has `gemm_scratch` floats and is 64-byte aligned.
+  // `gemm_small` takes up to `small_rows` rows and any number of outputs, and reads the weights in
+  // place.
   void (*gemm)(const GemmTask& task, int m0, int m1, int n0, int n1, float* scratch);
   size_t gemm_scratch;
   void (*gemm_small)(const GemmTask& task, int m0, int m1, int n0, int n1);
   int small_rows;
 
-  // Attention of a whole task, and the same in two steps: the partial results of every span of
-  // keys in any order and place, then their merge.
+  // `attend` computes the attention of a whole task. The other two do the same in two steps:
+  // `attend_span` computes the partial results of one span of keys (in any order and on any
+  // thread), and `attend_merge` merges the partial results of all spans.
   void (*attend)(const AttentionTask& task, float* scratch);
   void (*attend_span)(const AttentionTask& task, int span, float* partial, float* scratch);
   void (*attend_merge)(const AttentionTask& task, const float* partials, float* scratch);
-  size_t (*attend_scratch)(int queries, int head_dim);  // floats
-  size_t (*attend_partial)(int queries, int head_dim);  // floats of one span
+  size_t (*attend_scratch)(int queries, int head_dim);  // in floats
+  size_t (*attend_partial)(int queries, int head_dim);  // in floats, for one span
 
   void (*rms_norm)(const float* in, const void* weight, Element type, float epsilon, int n,
                    float* out);
@@ -105,6 +109,6 @@ struct IsaKernels {
 
 extern const IsaKernels kAvx2Kernels;
 extern const IsaKernels kAvx512Kernels;
-extern const IsaKernels kPortableKernels;  // slow; says what the others must compute
+extern const IsaKernels kPortableKernels;  // slow reference implementation
 
 }  // namespace baton::cpu

@@ -1,24 +1,24 @@
-// In this order: each uses what is above it.
+// The order matters: each header uses those above it.
 // clang-format off
 #include "kernels/cpu/vec_avx512.h"
 #include "kernels/cpu/dot_inl.h"
 #include "kernels/cpu/bf16_kernels.h"
 // clang-format on
 
-// Products with tdpbf16ps. The weights are the left operand: sixteen rows of them, 32 elements of
-// each, are a tile as they lie in the file, so that nothing is copied for a few activations and one
-// mapped file serves all processes. Activations are the right one, packed as pairs
+// GEMMs with tdpbf16ps. The weights are the left operand: 32 elements of each of sixteen weight
+// rows form a tile exactly as they lie in the file. So for few activations no weights are copied,
+// and one mapped file serves all processes. The activations are the right operand, packed as pairs
 // [m / 16][k / 32][16 pairs][columns][2]. A tile of sums is [16 outputs][columns].
 //
-// Tile instructions are written as assembly: GCC 12 declares its intrinsics without the memory they
-// read. The compiler uses no tile of its own accord.
+// Tile instructions are written as assembly, because GCC 12 declares its intrinsics without the
+// memory that they read. The compiler itself never uses a tile register.
 namespace baton::cpu {
 namespace {
 
-constexpr int kPanel = 32;          // weight rows of a register tile: two by two tiles of sums
+constexpr int kPanel = 32;          // weight rows per step: two by two tiles of sums
 constexpr int kGroup = 128;         // weight rows that stay in the second-level cache together
-constexpr int kFewRows = 32;        // of activations, for which weights are not copied
-constexpr int kBlock = 512;         // of activations, at most, in one call
+constexpr int kFewRows = 32;        // max activation rows for which weights are not copied
+constexpr int kBlock = 512;         // max activation rows per call
 constexpr ptrdiff_t kKPart = 2048;  // inputs of a group that stay in the cache together
 constexpr ptrdiff_t kTileBytes = 1024;
 
@@ -30,11 +30,12 @@ constexpr ptrdiff_t kTileBytes = 1024;
                "r"(static_cast<ptrdiff_t>(stride))                 \
                : "memory")
 #define BATON_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::)
-// sums += weights x activations
+// Computes sums += weights x activations.
 #define BATON_TILE_DOT(sums, weights, activations) \
   asm volatile("tdpbf16ps %%tmm" #activations ", %%tmm" #weights ", %%tmm" #sums ::)
 
-// Tiles 0 to 3 are sums, 4 and 5 weights, 6 and 7 activations of `columns` rows.
+// Sets up the tile registers: 0 to 3 are sums, 4 and 5 weights, 6 and 7 activations of `columns`
+// rows.
 class TilesInUse {
  public:
   explicit TilesInUse(int columns) {
@@ -50,20 +51,21 @@ class TilesInUse {
     }
     asm volatile("ldtilecfg %0" ::"m"(config));
   }
-  // Back to the initial state, which costs nothing at a change of threads.
+  // Returns the tiles to their initial state, so that a switch of threads need not save them.
   ~TilesInUse() { asm volatile("tilerelease" ::); }
 };
 
 inline int Columns(int m) { return m < 16 ? m : 16; }
 
-// Two times sixteen floats, n of which are there, rounded to nearest even; denormals are zero.
+// Rounds 32 floats to bf16, to nearest even. Only the first n floats are read; the others count as
+// zero. Denormals become zero.
 inline __m512i Narrow32(const float* p, ptrdiff_t n) {
   const Vec low = n >= 16 ? Load(p) : LoadWidePartial(p, n);
   const Vec high = n >= 32 ? Load(p + 16) : n > 16 ? LoadWidePartial(p + 16, n - 16) : Zero();
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 
-// One tile of pairs for each 32 inputs.
+// Packs rows m0 to m0 + 15, as one tile of pairs for each 32 inputs.
 void AmxPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
   const int rows = m - m0 < 16 ? m - m0 : 16, columns = Columns(m);
   const ptrdiff_t bytes = 64 * columns;
@@ -87,17 +89,17 @@ size_t AmxPackedBytes(int m, ptrdiff_t k) {
   return (m + 15) / 16 * (RoundUp32(k) / 32) * static_cast<size_t>(64 * Columns(m));
 }
 
-// Where the tiles of a panel's weights lie.
+// Position of the weight tiles of one panel.
 struct Weights {
   const char* at;
-  ptrdiff_t row_bytes;   // between rows of a tile
-  ptrdiff_t step_bytes;  // from 32 inputs to the next
-  ptrdiff_t next;        // from the first sixteen rows to the second
-  char* copy;            // where to leave them as PackPanel does, or null
+  ptrdiff_t row_bytes;   // from one row of a tile to the next
+  ptrdiff_t step_bytes;  // from 32 inputs to the next 32
+  ptrdiff_t next;        // from the first sixteen weight rows to the second sixteen
+  char* copy;            // copy of the tiles, in PackPanel's layout; may be null
 };
 
-// Adds `steps` times 32 inputs to the sums: tile 0 and 1, with kTwo those of the second sixteen
-// activations in 2 and 3 too.
+// Multiplies `steps` times 32 inputs and adds the products to the sums: to tiles 0 and 1, and with
+// kTwo, for the second sixteen activations, also to tiles 2 and 3.
 template <bool kTwo, bool kCopy = false>
 inline void Steps(Weights w, const char* x0, const char* x1, int columns, ptrdiff_t steps) {
   const ptrdiff_t x_row = 4 * columns, x_step = 64 * columns;
@@ -123,7 +125,8 @@ inline void Steps(Weights w, const char* x0, const char* x1, int columns, ptrdif
   }
 }
 
-// Sums of sixteen outputs from n on and `columns` activations from m on, as a tile was stored.
+// Writes one stored tile of sums to the output: sixteen outputs from n on, for `columns`
+// activations from m on. Adds bias and old output.
 inline void FinishTile(const Bf16Task& task, const float* sums, int m, int columns, int n, int n1) {
   const int count = n1 - n < 16 ? n1 - n : 16;
   if (count <= 0) return;
@@ -164,7 +167,7 @@ inline void FinishSums(const Bf16Task& task, const float* sums, int m, int m1, i
   }
 }
 
-// Up to kFewRows activations and whole panels of weights where they lie.
+// Computes up to kFewRows activation rows with whole panels of weights, which are read in place.
 template <bool kTwo>
 void FewRows(const Bf16Task& task, int m0, int m1, int n0, int n1, float* sums) {
   const int columns = Columns(task.m);
@@ -189,8 +192,8 @@ void FewRows(const Bf16Task& task, int m0, int m1, int n0, int n1, float* sums) 
   }
 }
 
-// Inputs [k0, k1) of up to kPanel weight rows as tiles: [k / 32][2][16][32], with zeros beyond the
-// last row and input.
+// Packs inputs [k0, k1) of up to kPanel weight rows as tiles: [k / 32][2][16][32], with zeros
+// beyond the last row and the last input.
 inline void PackPanel(const Bf16Task& task, int n0, int n1, ptrdiff_t k0, ptrdiff_t k1,
                       char* packed) {
   const ptrdiff_t whole = (k1 - k0) / 32, left = (k1 - k0) % 32;
@@ -208,8 +211,8 @@ inline void PackPanel(const Bf16Task& task, int n0, int n1, ptrdiff_t k0, ptrdif
   }
 }
 
-// Any number of activations up to kBlock. The first of them meet the weights as they lie and leave
-// a copy of the tiles for the others.
+// Computes up to kBlock activation rows. The first 32 of them use the weights in place and leave a
+// copy of the tiles for the other rows.
 void ManyRows(const Bf16Task& task, int m0, int m1, int n0, int n1, char* scratch) {
   const int columns = Columns(task.m), pairs = (m1 - m0 + 31) / 32;
   const ptrdiff_t x_tile = RoundUp32(task.k) / 32 * 64 * columns;  // bytes of sixteen activations

@@ -1,4 +1,4 @@
-// In this order: each uses what is above it.
+// The order matters: each header uses those above it.
 // clang-format off
 #include "kernels/cpu/vec_avx2.h"
 #include "kernels/cpu/dot_inl.h"

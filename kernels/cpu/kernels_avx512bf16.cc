@@ -1,21 +1,22 @@
-// In this order: each uses what is above it.
+// The order matters: each header uses those above it.
 // clang-format off
 #include "kernels/cpu/vec_avx512.h"
 #include "kernels/cpu/dot_inl.h"
 #include "kernels/cpu/bf16_kernels.h"
 // clang-format on
 
-// Products with vdpbf16ps. Weights are used as they lie: sixteen lanes of two neighbours each.
+// GEMMs with vdpbf16ps. Weights are used in place: each of sixteen lanes takes two neighbouring
+// elements.
 namespace baton::cpu {
 namespace {
 
-constexpr int kDotRows = 6, kDotWeights = 4;  // of a register tile: 24 sums
-constexpr int kDotPanel = 24;                 // weight rows of one call, whole tiles
+constexpr int kDotRows = 6, kDotWeights = 4;  // register tile: 24 sums
+constexpr int kDotPanel = 24;                 // weight rows per call, whole tiles
 constexpr int kDotBlockRows = 96;
 constexpr ptrdiff_t kDotBlock = 2048;  // inputs of a panel that stay in the cache together
 constexpr int kDotSums = kDotRows * kDotWeights * 16;
 
-// Activations as bf16: [m][RoundUp32(k)], zero from k on.
+// Rounds activations to bf16: [m][RoundUp32(k)], with zeros from k on.
 void DotPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, char* packed) {
   const ptrdiff_t stride = RoundUp32(k);
   for (ptrdiff_t row = m0; row < m && row < m0 + 16; ++row) {
@@ -26,7 +27,7 @@ void DotPack(const float* x, ptrdiff_t x_stride, int m, ptrdiff_t k, int m0, cha
       const Vec in = left >= 16 ? Load(from + i)
                      : left > 0 ? LoadWidePartial(from + i, left)
                                 : Zero();
-      // To nearest even; denormals are zero.
+      // Rounds to nearest even; denormals become zero.
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
                           reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(in)));
     }
@@ -44,8 +45,9 @@ inline __m512bh PairsPartial(const Bf16* p, ptrdiff_t n) {
       _mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint64_t{1} << n) - 1), p));
 }
 
-// Adds elements [k0, k1) of kRows rows times kDotWeights weight rows to sums[row][weight][16].
-// `ahead` elements after each weight lies what the next call will want.
+// Multiplies elements [k0, k1) of kRows rows with kDotWeights weight rows and adds the products to
+// sums[row][weight][16]. For k0 = 0 the sums start from zero. Prefetches the weights that lie
+// `ahead` elements further, for the next call.
 template <int kRows>
 inline void DotPairs(const Bf16* x, ptrdiff_t x_stride, const Bf16* const* rows, ptrdiff_t k0,
                      ptrdiff_t k1, ptrdiff_t ahead, float* sums) {

@@ -12,15 +12,17 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa_kernels.h"
 
-// Products larger than every block, part and group that kernels cut them into, through the backend
-// and its threads, against the order of sums that README.md says, written down again here. Weights,
-// activations and outputs lie directly at memory that must not be touched.
+// Tests products larger than every block, part and group that kernels cut them into, through the
+// backend and its threads. The expected results come from a second implementation of the summation
+// orders in README.md. Weights, activations and outputs lie directly beside memory that must not be
+// touched.
 namespace baton {
 namespace {
 
 using Isa = CpuBackendOptions::Isa;
 
-// Memory between two pages that end the process when touched, at the one or at the other.
+// Memory between two pages that end the process when touched. The data lies directly behind the
+// first page or directly before the second one.
 class Guarded {
  public:
   enum Side { kFront, kBack };
@@ -32,7 +34,7 @@ class Guarded {
     EXPECT_NE(base_, MAP_FAILED);
     char* begin = static_cast<char*>(base_) + page;
     EXPECT_EQ(mprotect(begin, inner, PROT_READ | PROT_WRITE), 0);
-    std::memset(begin, 0xff, inner);  // NaN around what is written
+    std::memset(begin, 0xff, inner);  // fills with NaN
     data_ = side == kFront ? begin : begin + inner - bytes;
   }
   template <class T>
@@ -51,7 +53,7 @@ class Guarded {
   char* data_;
 };
 
-// To nearest even, and exactly back.
+// Rounds to nearest even. Widened() converts back exactly.
 std::vector<uint16_t> Narrowed(const std::vector<float>& wide, DType type) {
   std::vector<uint16_t> narrow(wide.size());
   cpu::kPortableKernels.narrow(wide.data(), static_cast<ptrdiff_t>(wide.size()),
@@ -65,12 +67,13 @@ std::vector<float> Widened(const std::vector<uint16_t>& narrow, DType type) {
   return wide;
 }
 
-// Weight rows that the plain orders take together, as columns [k][16].
+// Weight rows that the reference functions take together, stored as columns [k][16].
 constexpr int kColumns = 16;
-constexpr int kWhole = 32;  // k is filled up to a multiple of it
+constexpr int kWhole = 32;  // k is padded to a multiple of it
 
-// One row of activations with sixteen weight rows, in each of the three orders. Compiled for fused
-// multiply-adds, which every path needs, so that there is time for every output.
+// The three functions below multiply one row of activations with sixteen weight rows, each in one
+// of the three orders. They are compiled with fused multiply-adds, which every path needs:
+// otherwise there would be no time to check every output.
 #define BATON_FUSED __attribute__((target("avx2,fma"), optimize("O3")))
 
 void Tree(float lanes[16][kColumns], float* out) {
@@ -82,7 +85,7 @@ void Tree(float lanes[16][kColumns], float* out) {
   std::memcpy(out, lanes[0], sizeof(lanes[0]));
 }
 
-// Sums of one lane after another, kept in a register; then the tree.
+// Computes the lanes one after another, each in a register, and then the tree.
 BATON_FUSED void F32Order(const float* x, const float* w, size_t k, float* out) {
   float lanes[16][kColumns];
   for (int l = 0; l < 16; ++l) {
@@ -132,7 +135,7 @@ struct Shape {
   int m, k, n;
 };
 
-// A product and what it must give: `sums` alone, and `finished` with bias and the old output.
+// A product and its expected results: `sums` alone, and `finished` with bias and old output added.
 struct Product {
   Shape shape;
   DType type;
@@ -146,7 +149,8 @@ Product Make(const Shape& shape, DType type, CpuNumerics numerics) {
   const auto [m, k, n] = shape;
   Product p{.shape = shape, .type = type};
   std::mt19937 random(m * 7 + k * 3 + n);
-  // Full fractions and three exponents: each order rounds otherwise, none is near a denormal.
+  // Draws random fractions with three exponents, so that different orders round differently and no
+  // value is near a denormal.
   const auto draw = [&random](std::vector<float>* values, size_t count) {
     values->resize(count);
     for (float& value : *values) {
@@ -192,7 +196,7 @@ Product Make(const Shape& shape, DType type, CpuNumerics numerics) {
   return p;
 }
 
-// References are made once for each order.
+// Returns the expected results, which are computed once for each shape, type and order.
 const Product& Expected(const Shape& shape, DType type, CpuNumerics numerics) {
   static auto& made = *new std::map<std::array<int, 5>, Product>;
   auto& product = made[{shape.m, shape.k, shape.n, static_cast<int>(type),
@@ -201,7 +205,7 @@ const Product& Expected(const Shape& shape, DType type, CpuNumerics numerics) {
   return product;
 }
 
-// `values` [rows][cols] with `stride` elements from row to row, and NaN in between.
+// Holds `values` [rows][cols] with `stride` elements from row to row, and NaN in between.
 struct Rows {
   Rows(const std::vector<float>& values, int rows, int cols, int stride, Guarded::Side side)
       : memory((static_cast<size_t>(rows - 1) * stride + cols) * sizeof(float), side),
@@ -238,7 +242,7 @@ testing::AssertionResult Holds(const Rows& got, const std::vector<float>& expect
   return testing::AssertionSuccess();
 }
 
-// One path of the dispatch.
+// A summation order and the instruction set that computes it.
 struct Path {
   const char* name;
   Isa isa;
@@ -261,10 +265,11 @@ INSTANTIATE_TEST_SUITE_P(Cpu, LargeProductsTest,
 TEST_P(LargeProductsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
   const auto [name, isa, numerics] = GetParam();
   if (const auto avx2 = CreateCpuBackend({1, Isa::kAvx2}); !avx2.ok()) {
-    GTEST_SKIP() << avx2.status().message();  // the reference needs its multiply-adds
+    GTEST_SKIP() << avx2.status().message();  // the reference functions need AVX2 and FMA
   }
-  // Beyond blocks of rows (96, 512), parts of k (512, 2048) and groups of outputs (24, 32, 128),
-  // and a multiple of none of them; one with every size a multiple but the rows; one to eight rows.
+  // The first shapes exceed blocks of rows (96, 512), parts of k (512, 2048) and groups of outputs
+  // (24, 32, 128), and are multiples of none of them. In the second shape, all sizes but the rows
+  // are multiples. The last two have 7 rows and 1 row.
   std::vector<Shape> shapes = {{600, 4133, 300}, {530, 4096, 160}, {97, 2049, 131},
                                {33, 6177, 65},   {7, 4133, 300},   {1, 2049, 300}};
   if (isa == Isa::kPortable) shapes = {{101, 2049, 27}, {7, 4133, 37}, {1, 2049, 300}};
@@ -276,7 +281,7 @@ TEST_P(LargeProductsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
     for (const DType type : types) {
       for (const Shape& shape : shapes) {
         const auto [m, k, n] = shape;
-        if (m > 500 && type != DType::kBF16) continue;  // the types differ in their widening alone
+        if (m > 500 && type != DType::kBF16) continue;  // types differ only in how they are widened
         const Product& p = Expected(shape, type, numerics);
         const Guarded weights = type == DType::kF32 ? Guarded(p.wide, Guarded::kBack)
                                                     : Guarded(p.narrow, Guarded::kBack);
@@ -301,7 +306,7 @@ TEST_P(LargeProductsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
                                   .out = more.tensor})
                           .ok());
           ASSERT_TRUE(Holds(more, p.finished));
-          // Logits of some rows, which are other products of the same sums.
+          // Logits of some rows are products with the same sums.
           const std::vector<int> rows = {m - 1, 0, m / 2};
           std::vector<float> chosen;
           for (const int row : rows) {

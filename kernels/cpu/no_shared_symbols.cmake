@@ -1,5 +1,5 @@
-# cmake -DNM=nm -DOBJECTS=a.o,b.o -P no_shared_symbols.cmake
-# Fails when an object file offers a symbol that the linker may choose over another file's copy: code
+# Usage: cmake -DNM=nm -DOBJECTS=a.o,b.o -P no_shared_symbols.cmake
+# Fails if an object file defines a symbol that the linker may choose over another file's copy. Code
 # for one instruction set would then run on processors that lack it.
 string(REPLACE "," ";" objects "${OBJECTS}")
 set(checked 0)

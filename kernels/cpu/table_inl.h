@@ -1,6 +1,7 @@
 #pragma once
 
-// Included by kernels_*.cc alone, after all the others.
+// Builds the table of an instruction set's kernels. Only kernels_*.cc include this file, after all
+// other *_inl.h.
 namespace baton::cpu {
 namespace {
 

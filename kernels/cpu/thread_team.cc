@@ -8,10 +8,11 @@
 namespace baton::cpu {
 namespace {
 
-// About 20 microseconds: longer than what a step does between two parallel operations.
+// About 20 microseconds of spinning: longer than the time between two parallel operations of a
+// step.
 constexpr int kSpins = 1000;
 
-// Waits until `value` is no longer `old`: spins first, then sleeps.
+// Waits until `value` differs from `old`. Spins first, then sleeps.
 void AwaitChange(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int i = 0; i < kSpins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;

@@ -9,10 +9,11 @@
 
 namespace baton::cpu {
 
-// Runs the items of one job at a time on the caller and `threads` - 1 helpers. A helper that has
-// just worked spins for some microseconds, so that the operations of a step follow each other
-// without a system call, and then sleeps: processes may share cores. Which thread runs which item
-// is left to chance; results may not depend on it. One caller at a time.
+// Runs the items of one job at a time, on the calling thread and `threads` - 1 helpers. A helper
+// that has just worked spins for some microseconds, so that the operations of a step follow each
+// other without a system call. Then it sleeps, because processes may share cores. It is left to
+// chance which thread runs which item; results must not depend on it. Only one thread may call
+// Run() at a time.
 class ThreadTeam {
  public:
   explicit ThreadTeam(int threads);
@@ -23,22 +24,23 @@ class ThreadTeam {
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
   // Calls body(item, thread) once for each item in [0, items), low items first, and returns when
-  // all calls have returned. `thread` is in [0, threads()), and differs among concurrent calls.
+  // all these calls have returned. `thread` is in [0, threads()) and differs among concurrent
+  // calls.
   void Run(int items, absl::FunctionRef<void(int item, int thread)> body);
 
  private:
   void Help(int thread);
   void Work(int thread);
 
-  // A job may be entered while its gate is open; the lower bits count the helpers inside. The
-  // caller closes the gate when no item is left and waits for those inside, never for a helper
-  // that is still waking up.
+  // Gate of the current job. Helpers may join the job while bit kOpen is set; the lower bits count
+  // the helpers inside. The caller clears kOpen when no item is left and waits for the helpers
+  // inside. It never waits for a helper that is still waking up.
   static constexpr uint32_t kOpen = 1u << 31;
   alignas(64) std::atomic<uint32_t> gate_{0};
-  alignas(64) std::atomic<uint32_t> jobs_{0};  // posted so far
+  alignas(64) std::atomic<uint32_t> jobs_{0};  // number of jobs so far
   alignas(64) std::atomic<int> next_item_{0};
   std::atomic<bool> stop_{false};
-  // The job; changes only while the gate is closed and nobody is inside.
+  // The current job. It changes only while the gate is closed and no helper is inside.
   int items_ = 0;
   const absl::FunctionRef<void(int, int)>* body_ = nullptr;
 

@@ -15,7 +15,8 @@ TEST(ThreadTeamTest, RunsEveryItemOnceAndHasFinishedWhenRunReturns) {
     ASSERT_EQ(team.threads(), threads);
     for (int round = 0; round < 2000; ++round) {
       const int items = round % 23;
-      std::vector<int> count(items);  // plain: the sanitizer sees what two threads would touch
+      // not atomic, so that the sanitizer reports an item run by two threads
+      std::vector<int> count(items);
       std::vector<int> busy(threads);
       team.Run(items, [&](int item, int thread) {
         ++busy[thread];
@@ -31,8 +32,8 @@ TEST(ThreadTeamTest, RunsEveryItemOnceAndHasFinishedWhenRunReturns) {
 
 TEST(ThreadTeamTest, HelpersTakePart) {
   ThreadTeam team(2);
-  // Item 0 waits for item 1, which only the other thread can run meanwhile; from spinning and from
-  // sleep.
+  // Item 0 waits for item 1, so the other thread must run item 1. Depending on the round, that
+  // thread is still spinning or already asleep.
   for (int round = 0; round < 50; ++round) {
     std::atomic<bool> other{false};
     team.Run(2, [&](int item, int) {

@@ -21,7 +21,8 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// `quota` of every `period`, both in microseconds; 0 where it says none.
+// Returns the cores of a quota of `quota` microseconds in every `period` microseconds. Returns 0 if
+// the texts give no quota.
 int Cores(absl::string_view quota, absl::string_view period) {
   int64_t used, every;
   if (!absl::SimpleAtoi(quota, &used) || !absl::SimpleAtoi(period, &every)) return 0;
@@ -29,7 +30,7 @@ int Cores(absl::string_view quota, absl::string_view period) {
   return static_cast<int>(std::clamp<int64_t>(used / every, 1, 1 << 20));
 }
 
-// Version 2: "max 100000" or "270000 100000".
+// Reads the quota of control groups version 2. The file says "max 100000" or "270000 100000".
 int CoresOfV2(const std::string& folder) {
   const std::vector<std::string> words = absl::StrSplit(FirstLine(folder + "/cpu.max"), ' ');
   return words.size() == 2 ? Cores(words[0], words[1]) : 0;

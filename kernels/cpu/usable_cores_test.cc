@@ -7,7 +7,7 @@
 namespace baton::cpu {
 namespace {
 
-// A root folder with some files of a system.
+// A root folder with some files of a fake system.
 class Root {
  public:
   Root& Add(const std::string& file, const std::string& text) {
@@ -40,7 +40,7 @@ TEST(UsableCoresTest, TheLeastQuotaUpwardsInWholeCores) {
                 .Add("sys/fs/cgroup/pod/cpu.max", "300000 100000\n")
                 .cores(),
             3);
-  // A path of the host's: what is mounted is the group itself.
+  // The path is relative to the host's root, but the mounted folder is the group itself.
   EXPECT_EQ(Root()
                 .Add(kSelf, "0::/docker/0123\n")
                 .Add("sys/fs/cgroup/cpu.max", "400000 100000\n")

@@ -7,20 +7,21 @@
 
 #include "kernels/cpu/isa_kernels.h"
 
-// Sixteen float lanes as two AVX2 registers. For kernels_avx2.cc alone: everything here has
-// internal linkage, so that no code compiled with AVX2 can replace a function of another file.
+// Sixteen float lanes as two AVX2 registers. Only kernels_avx2.cc includes this file. Everything
+// here has internal linkage, so that no code compiled with AVX2 can replace a function of another
+// file.
 namespace baton::cpu {
 namespace {
 
 using Vec = __m256;
 
-constexpr int kLanes = 8;        // of one Vec
+constexpr int kLanes = 8;        // lanes of one Vec
 constexpr int kParts = 2;        // Vecs that make sixteen lanes
-constexpr int kTileRows = 3;     // of activations in a register tile: 3 x 4 sums, 3 + 1 inputs
-constexpr int kAttendRows = 6;   // of probabilities in a register tile
-constexpr int kAttendVecs = 12;  // Vecs of sums in it
-constexpr int kSmallRows = 3;    // of activations that meet weights as they lie
-// Weight rows taken together for 1, 2, ... rows.
+constexpr int kTileRows = 3;     // activation rows per register tile: 3 x 4 sums, 3 + 1 inputs
+constexpr int kAttendRows = 6;   // rows of probabilities per register tile
+constexpr int kAttendVecs = 12;  // Vecs of sums in an attention register tile
+constexpr int kSmallRows = 3;    // max activation rows for gemm_small
+// Weight rows taken together for 1, 2, ... activation rows.
 constexpr int kDotCols[kSmallRows] = {4, 2, 2};
 
 inline Vec Zero() { return _mm256_setzero_ps(); }
@@ -31,19 +32,19 @@ inline Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 inline Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 inline Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 inline Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
-// a * b + c, rounded once.
+// Returns a * b + c, rounded once.
 inline Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
-// b where either is NaN.
+// Returns b if either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 inline Vec RoundToEven(Vec x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// 2^n for integral n in [-126, 127].
+// Returns 2^n for integral n in [-126, 127].
 inline Vec PowerOfTwo(Vec n) {
   return _mm256_castsi256_ps(
       _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
-// then where a < b, otherwise `other`; NaN is not less.
+// Returns `then` in lanes where a < b, and `other` elsewhere. NaN is not less than anything.
 inline Vec SelectLess(Vec a, Vec b, Vec then, Vec other) {
   return _mm256_blendv_ps(other, then, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
@@ -57,7 +58,7 @@ inline Vec LoadWide(const Bf16* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
-// Round to nearest even; what is too large becomes infinite, NaN stays NaN.
+// Rounds to nearest even. Values that are too large become infinite; NaN stays NaN.
 inline void StoreNarrow(float* p, Vec x) { Store(p, x); }
 inline void StoreNarrow(F16* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
@@ -75,7 +76,8 @@ inline void StoreNarrow(Bf16* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
 }
 
-// The tree over sixteen lanes (l + l+8, then l + l+4, l + l+2, l + l+1) of four sums at once.
+// Sums sixteen lanes for each of four arrays at once. The tree is: l + l+8, then l + l+4, l + l+2,
+// l + l+1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const Vec a8 = Add(Load(a), Load(a + 8)), b8 = Add(Load(b), Load(b + 8));
   const Vec c8 = Add(Load(c), Load(c + 8)), d8 = Add(Load(d), Load(d + 8));
@@ -89,7 +91,7 @@ inline void ReduceFour(const float* a, const float* b, const float* c, const flo
   _mm_storeu_ps(out, _mm_shuffle_ps(acbd1, acbd1, 0xd8));
 }
 
-// out[j][c] = element k0 + j of row c, for 32 elements of 2 * kLanes rows.
+// Transposes and widens 32 elements of 2 * kLanes rows: out[j][c] = element k0 + j of row c.
 inline void WidenTransposed(const Bf16* const* rows, ptrdiff_t k0, float* out) {
   for (int c = 0; c < 16; c += 8) {
     for (int j = 0; j < 32; j += 16) {
@@ -103,7 +105,7 @@ inline void WidenTransposed(const Bf16* const* rows, ptrdiff_t k0, float* out) {
         t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
       }
-      // Then half h of r[4 q + p] is pair 4 h + p of rows 4 q to 4 q + 3.
+      // After this loop, half h of r[4 q + p] is pair 4 h + p of rows 4 q to 4 q + 3.
 #pragma GCC unroll 8
       for (int i = 0; i < 8; i += 4) {
         r[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);

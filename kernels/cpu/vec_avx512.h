@@ -7,20 +7,21 @@
 
 #include "kernels/cpu/isa_kernels.h"
 
-// Sixteen float lanes as one AVX-512 register. For kernels_avx512.cc alone: everything here has
-// internal linkage, so that no code compiled with AVX-512 can replace a function of another file.
+// Sixteen float lanes as one AVX-512 register. Only kernels compiled for AVX-512 include this file.
+// Everything here has internal linkage, so that no code compiled with AVX-512 can replace a
+// function of another file.
 namespace baton::cpu {
 namespace {
 
 using Vec = __m512;
 
-constexpr int kLanes = 16;       // of one Vec
+constexpr int kLanes = 16;       // lanes of one Vec
 constexpr int kParts = 1;        // Vecs that make sixteen lanes
-constexpr int kTileRows = 6;     // of activations in a register tile: 6 x 4 sums, 6 + 1 inputs
-constexpr int kAttendRows = 6;   // of probabilities in a register tile
-constexpr int kAttendVecs = 24;  // Vecs of sums in it
-constexpr int kSmallRows = 8;    // of activations that meet weights as they lie
-// Weight rows taken together for 1, 2, ... rows.
+constexpr int kTileRows = 6;     // activation rows per register tile: 6 x 4 sums, 6 + 1 inputs
+constexpr int kAttendRows = 6;   // rows of probabilities per register tile
+constexpr int kAttendVecs = 24;  // Vecs of sums in an attention register tile
+constexpr int kSmallRows = 8;    // max activation rows for gemm_small
+// Weight rows taken together for 1, 2, ... activation rows.
 constexpr int kDotCols[kSmallRows] = {8, 4, 4, 4, 4, 4, 3, 3};
 
 inline Vec Zero() { return _mm512_setzero_ps(); }
@@ -31,14 +32,14 @@ inline Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 inline Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
 inline Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 inline Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
-// a * b + c, rounded once.
+// Returns a * b + c, rounded once.
 inline Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
-// b where either is NaN.
+// Returns b if either is NaN.
 inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 inline Vec RoundToEven(Vec x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// 2^n for integral n in [-126, 127].
+// Returns 2^n for integral n in [-126, 127].
 inline Vec PowerOfTwo(Vec n) {
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
@@ -57,7 +58,7 @@ inline Vec LoadWide(const Bf16* p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-// Round to nearest even; what is too large becomes infinite, NaN stays NaN.
+// Rounds to nearest even. Values that are too large become infinite; NaN stays NaN.
 inline void StoreNarrow(float* p, Vec x) { Store(p, x); }
 inline void StoreNarrow(F16* p, Vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
@@ -74,13 +75,14 @@ inline void StoreNarrow(Bf16* p, Vec x) {
                       _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(is_nan, rounded, quiet)));
 }
 
-// The first step of the tree: lane l + lane l+8.
+// Does the first step of the tree: adds lane l+8 to lane l.
 inline __m256 FoldHalves(const float* p) {
   const Vec x = Load(p);
   return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
 }
 
-// The tree over sixteen lanes (l + l+8, then l + l+4, l + l+2, l + l+1) of four sums at once.
+// Sums sixteen lanes for each of four arrays at once. The tree is: l + l+8, then l + l+4, l + l+2,
+// l + l+1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const __m256 a8 = FoldHalves(a), b8 = FoldHalves(b), c8 = FoldHalves(c), d8 = FoldHalves(d);
   const __m256 ab4 =
@@ -96,7 +98,7 @@ inline void ReduceFour(const float* a, const float* b, const float* c, const flo
   _mm_storeu_ps(out, _mm_shuffle_ps(acbd1, acbd1, 0xd8));
 }
 
-// Sixteen rows of sixteen 32-bit values, rows and columns exchanged.
+// Exchanges rows and columns of sixteen rows of sixteen 32-bit values.
 inline void Transpose16(__m512i* r) {
   __m512i t[16];
 #pragma GCC unroll 16
@@ -104,7 +106,7 @@ inline void Transpose16(__m512i* r) {
     t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
   }
-  // Then a quarter q of r[4 j + c] is column 4 q + c of rows 4 j to 4 j + 3.
+  // After this loop, quarter q of r[4 j + c] is column 4 q + c of rows 4 j to 4 j + 3.
 #pragma GCC unroll 16
   for (int i = 0; i < 16; i += 4) {
     r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
@@ -127,7 +129,7 @@ inline void Transpose16(__m512i* r) {
   for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
-// out[j][c] = element k0 + j of row c, for 32 elements of 2 * kLanes rows.
+// Transposes and widens 32 elements of 2 * kLanes rows: out[j][c] = element k0 + j of row c.
 inline void WidenTransposed(const Bf16* const* rows, ptrdiff_t k0, float* out) {
   for (int c = 0; c < 32; c += 16) {
     __m512i pairs[16];

@@ -5,9 +5,9 @@
 
 #include "kernels/cpu/isa_kernels.h"
 
-// Sixteen float lanes as plain C++: what every lane operation means, for tests of the others. For
-// kernels_portable.cc alone. `__builtin_fmaf` rounds once on every machine, in the C library where
-// the processor has no such instruction.
+// Sixteen float lanes as plain C++: the reference implementation of every lane operation, for tests
+// of the other headers. Only kernels_portable.cc includes this file. `__builtin_fmaf` rounds once
+// on every machine; where the processor has no such instruction, the C library computes it.
 namespace baton::cpu {
 namespace {
 
@@ -15,11 +15,11 @@ struct Vec {
   float lane[4];
 };
 
-constexpr int kLanes = 4;  // of one Vec
+constexpr int kLanes = 4;  // lanes of one Vec
 constexpr int kParts = 4;  // Vecs that make sixteen lanes
 constexpr int kTileRows = 2;
-constexpr int kAttendRows = 2;  // of probabilities in a register tile
-constexpr int kAttendVecs = 8;  // Vecs of sums in it
+constexpr int kAttendRows = 2;  // rows of probabilities per register tile
+constexpr int kAttendVecs = 8;  // Vecs of sums in an attention register tile
 constexpr int kSmallRows = 3;
 constexpr int kDotCols[kSmallRows] = {4, 2, 1};
 
@@ -62,25 +62,25 @@ inline Vec Mul(Vec a, Vec b) {
 inline Vec Div(Vec a, Vec b) {
   return Map([&](int i) { return a.lane[i] / b.lane[i]; });
 }
-// a * b + c, rounded once.
+// Returns a * b + c, rounded once.
 inline Vec Fma(Vec a, Vec b, Vec c) {
   return Map([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
 }
-// b where either is NaN.
+// Returns b if either is NaN.
 inline Vec Max(Vec a, Vec b) {
   return Map([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
 }
 inline Vec RoundToEven(Vec x) {
   return Map([&](int i) { return __builtin_nearbyintf(x.lane[i]); });
 }
-// 2^n for integral n in [-126, 127].
+// Returns 2^n for integral n in [-126, 127].
 inline Vec PowerOfTwo(Vec n) {
   return Map([&](int i) {
     const bool inside = n.lane[i] >= -126 && n.lane[i] <= 127;
     return FromBits((inside ? static_cast<int32_t>(n.lane[i]) + 127 : 1) << 23);
   });
 }
-// then where a < b, otherwise `other`; NaN is not less.
+// Returns `then` in lanes where a < b, and `other` elsewhere. NaN is not less than anything.
 inline Vec SelectLess(Vec a, Vec b, Vec then, Vec other) {
   return Map([&](int i) { return a.lane[i] < b.lane[i] ? then.lane[i] : other.lane[i]; });
 }
@@ -124,7 +124,7 @@ inline Vec LoadWide(const T* p) {
   return Map([&](int i) { return Wide(values[i]); });
 }
 
-// Round to nearest even; what is too large becomes infinite, NaN stays NaN.
+// Rounds to nearest even. Values that are too large become infinite; NaN stays NaN.
 inline void StoreNarrow(float* p, Vec x) { Store(p, x); }
 inline void StoreNarrow(F16* p, Vec x) {
   F16 values[kLanes];
@@ -145,7 +145,8 @@ inline float ReduceOne(const float* p) {
   }
   return sum[0];
 }
-// The tree over sixteen lanes (l + l+8, then l + l+4, l + l+2, l + l+1) of four sums at once.
+// Sums sixteen lanes for each of four arrays at once. The tree is: l + l+8, then l + l+4, l + l+2,
+// l + l+1.
 inline void ReduceFour(const float* a, const float* b, const float* c, const float* d, float* out) {
   const float sums[] = {ReduceOne(a), ReduceOne(b), ReduceOne(c), ReduceOne(d)};
   __builtin_memcpy(out, sums, sizeof(sums));
