@@ -1,6 +1,6 @@
 #pragma once
 
-// device_code.h for nvcc: sm_80 and newer.
+// Implements device_code.h for nvcc, for sm_80 and newer.
 
 #include <cstdint>
 #include <type_traits>
@@ -10,8 +10,8 @@
 
 #include "kernels/device/runtime/kernel.h"
 
-// The function has the kernel's name with a suffix, as profilers show it. One block of a
-// multiprocessor is enough: left to itself, ptxas spills to make room for four.
+// Profilers show the function as the kernel's name with a suffix. The launch bounds ask for only
+// one block per multiprocessor: without them, ptxas spills registers to make room for four.
 #define BATON_KERNEL(name, Params, threads)                                                   \
   static __global__ void __launch_bounds__(threads, 1)                                        \
       name##_device(const __grid_constant__ Params);                                          \
@@ -115,7 +115,8 @@ BATON_DEVICE uint32_t SharedAddress(const void* shared) {
 }
 
 BATON_DEVICE void CopyAsync16(void* shared, const void* global, bool valid) {
-  // Of the 16 bytes written, as many come from `global` as the last operand says.
+  // cp.async always writes 16 bytes. Its last operand says how many of them come from `global`; the
+  // rest are zeros.
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
                "l"(global), "r"(valid ? 16 : 0)
                : "memory");

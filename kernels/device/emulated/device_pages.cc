@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kSlots = 256;
 
-// Read by the signal handler, so all of it is lock-free. `end` of 0: free.
+// The signal handler reads the slots, so every field is lock-free. A slot with `end` 0 is free.
 struct Slot {
   std::atomic<bool> taken{false};
   std::atomic<uintptr_t> begin{0}, end{0};
@@ -21,11 +21,12 @@ Slot slots[kSlots];
 struct sigaction previous;
 
 void Print(const char* text) {
-  if (write(STDERR_FILENO, text, strlen(text)) < 0) return;  // nothing is left to tell it to
+  // an error here cannot be reported anywhere
+  if (write(STDERR_FILENO, text, strlen(text)) < 0) return;
 }
 
 void OnFault(int number, siginfo_t* info, void*) {
-  if (info->si_code <= 0) {  // no access faulted: somebody sent it
+  if (info->si_code <= 0) {  // no access faulted: a process sent this signal
     sigaction(SIGSEGV, &previous, nullptr);
     raise(number);
     return;
@@ -40,7 +41,8 @@ void OnFault(int number, siginfo_t* info, void*) {
     Print("; only copies and kernels may\n");
     break;
   }
-  // The access is tried again on return, and faults as if we had not been here.
+  // On return the access is tried again and faults again. Then the previous handler takes the
+  // signal.
   sigaction(SIGSEGV, &previous, nullptr);
 }
 

@@ -4,9 +4,10 @@
 
 namespace baton {
 
-// Makes a crash tell that the host touched emulated device memory: as long as this lives, a fault
-// in these pages prints so, with the address, before it takes its usual way. The signal handler is
-// installed with the first of them and stays. At most 256 at a time; further ones crash untold.
+// Explains crashes in which the host touched emulated device memory. While this object lives, a
+// fault in its pages prints an explanation with the address; the fault then goes to the previous
+// signal handler. The first object installs the signal handler, which is never removed. At most 256
+// objects are registered at a time; faults in the pages of further objects are not explained.
 class DevicePages {
  public:
   DevicePages(const std::byte* begin, size_t bytes);

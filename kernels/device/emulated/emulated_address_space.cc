@@ -7,7 +7,8 @@ namespace baton {
 
 absl::StatusOr<std::byte*> EmulatedAddressSpace::Allocate(size_t bytes, bool interprocess) {
   auto memory = device_->Allocate(bytes, interprocess);
-  // What another process writes there nobody sees here.
+  // This process does not see what other processes write to interprocess memory, so all of it
+  // counts as written.
   if (memory.ok()) map_.Add(*memory, bytes, !check_ || interprocess);
   return memory;
 }

@@ -14,41 +14,45 @@
 
 namespace baton {
 
-// All memory that the emulated device reaches: its own, what it imported, and pinned memory of the
-// host; and, with `check`, which bytes of its own nobody has written yet. Not synchronised.
+// All memory that the emulated device can reach: its own memory, imported memory, and pinned host
+// memory. With `check` it also tracks which bytes of its own memory have not been written yet. Not
+// synchronised.
 class EmulatedAddressSpace {
  public:
-  enum class Place { kDevice, kPinned, kPlain };  // kPlain: the host's, as far as is known here
+  enum class Place { kDevice, kPinned, kPlain };  // kPlain: any other host memory
 
   EmulatedAddressSpace(std::unique_ptr<EmulatedMemory> device, bool check)
       : device_(std::move(device)), check_(check) {}
 
-  // As the calls of DeviceRuntime that are named so. What goes is used by no work any more.
+  // These functions do what the functions of DeviceRuntime of the same names do. No pending work
+  // may still use memory that is freed, unpinned or closed.
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess);
   void Free(std::byte* memory);
   absl::StatusOr<std::byte*> AllocatePinned(size_t bytes);
   void FreePinned(std::byte* memory);
   absl::Status PinHost(std::byte* memory, size_t bytes);
   void UnpinHost(std::byte* memory);
-  // The device is left out.
+  // Does not set the handle's `device`.
   absl::StatusOr<EmulatedHandle> ExportMemory(const std::byte* memory) const;
-  // Of the process whose file that is.
+  // `file` is the memory file of the process that exported the handle.
   absl::StatusOr<std::byte*> ImportMemory(int file, const EmulatedHandle& handle);
   void CloseMemory(std::byte* memory);
 
-  // Where a run of bytes is. InvalidArgument for one of the device's that is not in one piece.
+  // Returns the kind of memory that a byte range is in. Returns InvalidArgument for a range in
+  // device memory that is not inside one allocation.
   absl::StatusOr<Place> Find(const void* at, size_t bytes) const;
-  // OK for a run in one piece of the device's; else InvalidArgument, which begins with `what`.
+  // Returns OK if the byte range lies inside one allocation of device memory; else InvalidArgument,
+  // with a message that begins with `what`.
   absl::Status CheckDevice(absl::string_view what, const void* at, size_t bytes) const;
 
   bool check() const { return check_; }
-  // What a copy, fill or product does to bytes: nothing is kept of it without `check`.
+  // Record how a copy, fill or product changes which bytes are written. Do nothing without `check`.
   void MarkWritten(const void* at, size_t bytes);
   void CopyWritten(const void* to, const void* from, size_t bytes);
 
   EmulatedMemory& device() { return *device_; }
   const EmulatedMemory& device() const { return *device_; }
-  // What kernels may touch.
+  // The memory that kernels may access.
   simt::MemoryMap& map() { return map_; }
 
  private:

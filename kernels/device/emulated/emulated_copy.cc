@@ -53,7 +53,7 @@ EmulatedWork EmulatedCopy::Work() const {
   }
   return [space = space_, to = to_, to_pitch = to_pitch_, from, rows, staged,
           to_device = to_place_ == Place::kDevice, from_device = from_place_ == Place::kDevice] {
-    absl::Status status;  // a graph may outlive its memory
+    absl::Status status;  // checked again: memory may be freed before a graph is replayed
     const size_t to_extent = (rows.count - 1) * to_pitch + rows.bytes;
     if (to_device) status = space->CheckDevice("Copy: to: ", to, to_extent);
     if (status.ok() && from_device) {

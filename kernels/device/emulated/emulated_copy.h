@@ -9,30 +9,31 @@
 
 namespace baton {
 
-// A copy between any two places of an address space. As on a GPU, it depends on where its ends are
-// whether the call that makes it returns before it has run.
+// A copy between any two places of an address space. As on a GPU, the kinds of memory at both ends
+// decide whether the call returns before the copy has run.
 class EmulatedCopy {
  public:
-  // Runs of bytes, `pitch` apart; both at least one.
+  // Byte ranges whose starts are `pitch` apart. `bytes` and `count` must be at least one.
   struct Rows {
     size_t pitch, bytes, count;
     size_t extent() const { return (count - 1) * pitch + bytes; }
   };
 
-  // InvalidArgument, which begins with `call`, when an end is not in one piece. `space` must
-  // outlive the work.
+  // Returns InvalidArgument, with a message that begins with `call`, if one end is not inside one
+  // allocation. `space` must outlive the work.
   static absl::StatusOr<EmulatedCopy> Create(EmulatedAddressSpace* space, absl::string_view call,
                                              void* to, size_t to_pitch, const void* from,
                                              const Rows& rows);
 
-  // An end is in plain host memory, which no graph may hold.
+  // Returns true if one end is in plain host memory. A graph may not contain such a copy.
   bool touches_plain() const { return to_place_ == Place::kPlain || from_place_ == Place::kPlain; }
-  // Outside of a capture, the call returns when the copy has run.
+  // Returns true if, outside a capture, the call must return only after the copy has run.
   bool waits() const {
     return to_place_ == Place::kPlain ||
            (to_place_ == Place::kPinned && from_place_ != Place::kDevice);
   }
-  // From plain memory to the device: of the bytes as they are now.
+  // Returns the copy as work. A copy from plain memory to the device reads its source now, not when
+  // the work runs.
   EmulatedWork Work() const;
 
  private:

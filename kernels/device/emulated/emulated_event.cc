@@ -25,13 +25,15 @@ absl::Status SystemError(absl::string_view call) {
   return absl::InternalError(absl::StrCat("emulated event: ", call, ": ", strerror(errno)));
 }
 
-// Of a recording as it lies in its place: number, process, and whether it has ended.
+// Fields of a recording as it is stored in its slot: its number, its process, and whether it has
+// ended.
 constexpr uint64_t kEnded = 1;
 uint32_t NumberOf(uint64_t held) { return static_cast<uint32_t>(held >> 32); }
 pid_t ProcessOf(uint64_t held) { return static_cast<pid_t>((held & 0xffffffff) >> 1); }
 bool IsLater(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) > 0; }
 
-// A process that has ended, reaped or not; only reaped where the system opens no process.
+// Returns true if the process has ended, even if it is not reaped yet. On systems without
+// pidfd_open, it must also be reaped.
 bool IsGone(pid_t pid) {
   const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (process < 0) return kill(pid, 0) != 0 && errno == ESRCH;
@@ -62,7 +64,7 @@ absl::StatusOr<std::shared_ptr<SharedEvent>> SharedEvent::Create() {
     close(file);
     return SystemError("ftruncate");
   }
-  return Map(file);  // of zeros, which is what the counters begin with
+  return Map(file);  // zero-filled: the initial value of the counters
 }
 
 absl::StatusOr<std::shared_ptr<SharedEvent>> SharedEvent::Open(int file, uint64_t inode) {
@@ -85,7 +87,7 @@ bool SharedEvent::Reached(uint32_t recording) const {
   const uint64_t held = PlaceOf(recording).load(std::memory_order_acquire);
   if (recording == 0) return true;
   if (NumberOf(held) == recording) return (held & kEnded) != 0;
-  return IsLater(NumberOf(held), recording);  // only what has ended leaves its place to another
+  return IsLater(NumberOf(held), recording);  // only an ended recording gives up its slot
 }
 
 std::optional<uint32_t> SharedEvent::BeginRecording() {
@@ -94,11 +96,11 @@ std::optional<uint32_t> SharedEvent::BeginRecording() {
     const uint32_t next = latest + 1;
     std::atomic<uint64_t>& place = PlaceOf(next);
     uint64_t held = place.load(std::memory_order_acquire);
-    if (NumberOf(held) == next) {  // of another process, which has not told its number yet
+    if (NumberOf(held) == next) {  // another process took this number but has not published it yet
       page_->recorded.compare_exchange_strong(latest, next, std::memory_order_acq_rel);
       continue;
     }
-    if (IsLater(NumberOf(held), next)) continue;  // others were here since
+    if (IsLater(NumberOf(held), next)) continue;  // other processes used this slot meanwhile
     if (held != 0 && (held & kEnded) == 0) return std::nullopt;
     const uint64_t open = uint64_t{next} << 32 | static_cast<uint64_t>(getpid()) << 1;
     if (!place.compare_exchange_strong(held, open, std::memory_order_acq_rel)) continue;

@@ -11,31 +11,34 @@
 
 namespace baton {
 
-// An event that processes share, in a file without a name. Each recording has a number, and is open
-// until the work behind it has run or its process is gone; several may be open, of several
-// processes, and end in any order. Who waits for one says that it is wanted, so that whoever
-// recorded it runs that work. Thread-safe.
+// An event shared between processes, in a file without a name. Each recording of the event has a
+// number. A recording is open until the work before it has run or its process is gone. Several
+// recordings may be open, from several processes, and they may end in any order. A process that
+// waits for a recording marks it as wanted, so that the recording process runs the work before it.
+// Thread-safe.
 class SharedEvent {
  public:
   static constexpr uint32_t kMostOpen = 64;
 
   static absl::StatusOr<std::shared_ptr<SharedEvent>> Create();
-  // Of another process, by its file, which is checked and stays the caller's.
+  // Opens another process's event through its file. The file is checked, and the caller still has
+  // to close it.
   static absl::StatusOr<std::shared_ptr<SharedEvent>> Open(int file, uint64_t inode);
   ~SharedEvent();
 
-  // The number of the latest recording; 0: none, which counts as reached.
+  // Returns the number of the latest recording. 0 means none, which counts as reached.
   uint32_t recorded() const { return page_->recorded.load(std::memory_order_acquire); }
   bool Reached(uint32_t recording) const;
-  // A new recording by this process. Nothing while the one of kMostOpen before is open.
+  // Begins a recording by this process and returns its number. Returns nullopt while the recording
+  // kMostOpen before it is still open.
   std::optional<uint32_t> BeginRecording();
   void EndRecording(uint32_t recording);
 
   void Want(uint32_t recording);
-  // This one, or a later one, is.
+  // Returns true if this recording, or a later one, is wanted.
   bool Wanted(uint32_t recording) const;
-  // Wants it, and blocks until it is reached, its process is gone (then it counts as reached), or
-  // some milliseconds have passed.
+  // Marks the recording as wanted. Then blocks until it is reached, or its process is gone (it then
+  // counts as reached), or some milliseconds have passed.
   void WaitBriefly(uint32_t recording);
 
   int file() const { return file_; }
@@ -44,8 +47,9 @@ class SharedEvent {
  private:
   struct Page {
     std::atomic<uint32_t> recorded, wanted;
-    std::atomic<uint32_t> ends;  // goes up with every end of a recording
-    // By number, modulo kMostOpen: the number, its process, and whether it has ended.
+    std::atomic<uint32_t> ends;  // incremented each time a recording ends
+    // One slot per recording, at its number modulo kMostOpen: the number, its process, and whether
+    // it has ended.
     std::atomic<uint64_t> recordings[kMostOpen];
   };
   static_assert(std::atomic<uint32_t>::is_always_lock_free &&

@@ -39,7 +39,8 @@ void EmulatedCapture::WaitFor(const EmulatedQueue* stream, const Tails& tails) {
     tails_[stream].insert(tails.begin(), tails.end());
     return;
   }
-  // It joins: a node of no work, which shows whether it is waited for though it did nothing.
+  // The stream joins the capture with a node that does nothing. The node shows whether the origin
+  // waits for this stream, even if the stream runs no work.
   nodes_.push_back({[] { return absl::OkStatus(); }, {tails.begin(), tails.end()}});
   tails_[stream] = {static_cast<int>(nodes_.size()) - 1};
 }

@@ -15,32 +15,32 @@ namespace baton {
 
 class EmulatedQueue;
 
-// A copy, fill, launch or product, with all that it needs.
+// A copy, fill, launch or product, with everything that it needs to run.
 using EmulatedWork = std::function<absl::Status()>;
 
 struct GraphNode {
   EmulatedWork work;
-  std::vector<int> before;  // nodes that it waits for, all of lower number
+  std::vector<int> before;  // earlier nodes that this one waits for
 };
 using GraphNodes = std::vector<GraphNode>;
 
-// One run of a graph's nodes, each at any time after those before it.
+// One run of a graph. A node may run at any time after the nodes that it waits for.
 class GraphReplay {
  public:
   explicit GraphReplay(std::shared_ptr<const GraphNodes> nodes);
   bool done() const { return ready_.empty(); }
-  // Runs a random one of the nodes that can run. Not when done.
+  // Runs one random node among those that can run. Must not be called when done.
   absl::Status Step(std::mt19937_64& random);
 
  private:
   std::shared_ptr<const GraphNodes> nodes_;
   std::vector<std::vector<int>> after_;
-  std::vector<int> missing_;  // nodes before each that have not run
+  std::vector<int> missing_;  // per node: nodes before it that have not run
   std::vector<int> ready_;
 };
 
-// What is recorded between BeginCapture and EndCapture, of all streams that joined. A stream's
-// *tails* are the nodes that its next one waits for.
+// The work of one capture: everything recorded between BeginCapture and EndCapture, by all streams
+// that joined. A stream's *tails* are the nodes that its next node waits for.
 class EmulatedCapture : public DeviceCapture {
  public:
   using Tails = std::set<int>;
@@ -49,11 +49,12 @@ class EmulatedCapture : public DeviceCapture {
 
   void Add(const EmulatedQueue* stream, EmulatedWork work);
   const Tails& TailsOf(const EmulatedQueue* stream) { return tails_[stream]; }
-  // What `stream` does next waits for these too. It joins if it was not there.
+  // Makes the next work of `stream` also wait for `tails`. The stream joins the capture if it is
+  // not part of it.
   void WaitFor(const EmulatedQueue* stream, const Tails& tails);
 
-  // Ends it. FailedPrecondition when it was spoilt, or when a stream that joined has not been
-  // waited for.
+  // Ends the capture. Returns FailedPrecondition if it was spoilt, or if the origin has not waited
+  // for a stream that joined.
   absl::StatusOr<std::shared_ptr<const GraphNodes>> Finish();
 
  private:

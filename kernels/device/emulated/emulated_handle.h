@@ -7,19 +7,21 @@
 
 namespace baton {
 
-// The body of a handle of the emulated device. Its bytes are found through /proc, so nothing of it
-// is left when its process ends.
+// The body of a handle of the emulated device. The exported bytes are found through /proc, so
+// nothing is left behind when the exporting process ends.
 struct EmulatedHandle {
-  int32_t device = 0;   // of the node, that made it
-  int32_t process = 0;  // its id
-  int64_t file = 0;     // as that process calls it
-  uint64_t inode = 0;   // of the file
-  // Of memory, in the file; and where that says which piece lies there now.
+  int32_t device = 0;   // index, in the node, of the exporting device
+  int32_t process = 0;  // id of the exporting process
+  int64_t file = 0;     // file descriptor in the exporting process
+  uint64_t inode = 0;   // inode of that file
+  // Memory only: its place in the file. `generation_at` is the place in the file that holds the
+  // generation of the piece now at `offset`.
   uint64_t offset = 0, bytes = 0, generation = 0, generation_at = 0;
 };
 inline constexpr char kEmulatedMaker[] = "emulated";
 
-// The handle's file; the caller closes it. FailedPrecondition when its process is gone.
+// Opens the handle's file; the caller closes it. Returns FailedPrecondition if the exporting
+// process is gone.
 absl::StatusOr<int> OpenFileOf(const EmulatedHandle& handle);
 
 }  // namespace baton

@@ -25,14 +25,14 @@ namespace {
 
 using testing::HasSubstr;
 
-// Words between two processes.
+// Sends words between two processes.
 struct Line {
   int from = -1, to = -1;
   void Say(const std::string& word) const {
     const auto bytes = static_cast<uint32_t>(word.size());
     if (write(to, &bytes, sizeof(bytes)) < 0 || write(to, word.data(), word.size()) < 0) return;
   }
-  // Empty when the other is gone.
+  // Returns an empty string if the other process is gone.
   std::string Hear() const {
     uint32_t bytes = 0;
     if (read(from, &bytes, sizeof(bytes)) != sizeof(bytes)) return "";
@@ -41,7 +41,7 @@ struct Line {
   }
 };
 
-// Another process, which ends with what it does, or with this object.
+// A child process. It ends when its function returns, or when this object is destroyed.
 class OtherProcess {
  public:
   explicit OtherProcess(const std::function<void(const Line&)>& does) {
@@ -81,8 +81,8 @@ std::unique_ptr<DeviceRuntime> Device(uint64_t seed) {
   return *CreateEmulatedRuntime({.seed = seed, .memory_bytes = 1 << 20});
 }
 
-// One process writes and records, round after round, and sleeps in between; another one reads.
-// Rounds whose bytes were not there.
+// One process fills memory and records an event, round after round, and sleeps in between. Another
+// process reads the memory. Returns the number of rounds in which it did not read the new bytes.
 int WrongRounds(uint64_t seed, bool wait) {
   constexpr int kRounds = 20;
   constexpr size_t kBytes = 4096;
@@ -172,7 +172,7 @@ TEST(EmulatedIpcTest, WorkThatFailsLeavesNoOtherProcessWaiting) {
 TEST(EmulatedIpcTest, TheHandleOfAPieceThatWasFreedIsRefused) {
   OtherProcess owner([](const Line& line) {
     const auto runtime = Device(1);
-    for (const size_t bytes : {4000, 4000, 40000}) {  // each where the one before was
+    for (const size_t bytes : {4000, 4000, 40000}) {  // each piece begins where the one before did
       std::byte* const memory = *runtime->Allocate(bytes, true);
       const auto stream = *runtime->CreateStream();
       (void)runtime->Fill(memory, 7, bytes, *stream);
@@ -192,7 +192,7 @@ TEST(EmulatedIpcTest, TheHandleOfAPieceThatWasFreedIsRefused) {
     return owner.line().Hear();
   };
   const std::string first = owner.line().Hear();
-  std::byte* const mapped = *runtime->ImportMemory(first);  // and not closed
+  std::byte* const mapped = *runtime->ImportMemory(first);  // stays open
   EXPECT_EQ(next(), "freed");
   EXPECT_EQ(runtime->ImportMemory(first).status().code(), gone);
   const std::string second = next();
@@ -265,7 +265,7 @@ TEST(EmulatedIpcTest, MemoryThatIsClosedBeforeTheWorkThatUsesItIsTold) {
   runtime->FreePinned(pinned);
 }
 
-// Whoever stops frees its pools, and nobody waits for those who have them mapped.
+// A process that stops frees its pools without waiting for processes that have them mapped.
 TEST(EmulatedIpcTest, APieceThatIsFreedWhileOthersLookAtItIsNobodysFault) {
   const auto owner = *EmulatedMemory::Create(1 << 20), importer = *EmulatedMemory::Create(4096);
   int wrong = 0;

@@ -16,15 +16,15 @@ namespace baton {
 namespace {
 
 constexpr size_t kPage = 4096;
-// After each piece, so that a kernel that goes on too far is found out.
+// Bytes after each piece that detect a kernel that writes too far.
 constexpr size_t kMargin = 256;
 constexpr uint8_t kUnwrittenByte = 0xff;
-// Freed pieces of up to this size are filled like new ones; larger ones give their pages back and
+// Freed pieces up to this size are filled like new memory. Larger ones give their pages back and
 // read as 0.
 constexpr size_t kMostFilled = 1 << 20;
 
-// What a margin that begins there holds: 0xffa5 in every aligned 16 bits, which is NaN in bf16, f16
-// and f32, and is not what new memory holds.
+// Returns the pattern of a margin that begins at `begin`: 0xffa5 in every aligned 16 bits. That is
+// NaN in bf16, f16 and f32, and differs from the bytes of new memory.
 const uint8_t* Margin(const std::byte* begin) {
   static const auto* const pattern = [] {
     static uint8_t bytes[kMargin + 1];
@@ -36,7 +36,7 @@ const uint8_t* Margin(const std::byte* begin) {
 
 size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Of the table of generations of that much memory.
+// Returns the size of the table of generations for that much memory.
 size_t TableBytes(size_t memory_bytes) {
   return WholePages(memory_bytes / kPage * sizeof(uint64_t));
 }
@@ -89,7 +89,7 @@ size_t EmulatedMemory::AllocationBytes(size_t bytes) { return WholePages(bytes +
 absl::StatusOr<std::byte*> EmulatedMemory::Allocate(size_t bytes, bool interprocess) {
   const size_t wanted = bytes > total_bytes_ ? bytes : AllocationBytes(bytes);
   std::byte* begin = base_;
-  for (const auto& [taken, piece] : pieces_) {  // by address: the first hole that fits
+  for (const auto& [taken, piece] : pieces_) {  // sorted by address: finds the first hole that fits
     if (piece.pages != nullptr) continue;
     if (static_cast<size_t>(taken - begin) >= wanted) break;
     begin = taken + piece.mapped_bytes;
@@ -116,7 +116,8 @@ void EmulatedMemory::Free(std::byte* memory) {
   const auto it = pieces_.find(memory);
   BATON_CHECK(it != pieces_.end() && it->second.pages == nullptr)
       << "Free of " << memory << ", which was not allocated or is freed already";
-  // Before anything is wiped: an importer that finds the margin gone looks here next.
+  // Cleared before anything is wiped: an importer that finds a changed margin looks at the
+  // generation next.
   __atomic_store_n(&generations_[(memory - base_) / kPage], 0, __ATOMIC_SEQ_CST);
   if (it->second.mapped_bytes > kMostFilled) {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,
@@ -250,7 +251,7 @@ absl::Status EmulatedMemory::CheckMargins() {
   for (const auto& [begin, piece] : pieces_) {
     const std::byte* const end = begin + piece.bytes;
     if (memcmp(end, Margin(end), kMargin) == 0) continue;
-    // Freed by its process, which may have put something else there.
+    // The owning process has freed the piece, and other data may lie there now.
     if (piece.current != nullptr &&
         __atomic_load_n(piece.current, __ATOMIC_SEQ_CST) != piece.generation) {
       continue;

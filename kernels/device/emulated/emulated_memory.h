@@ -13,59 +13,63 @@
 namespace baton {
 
 // Memory of the emulated device: a file without a name, mapped so that every access faults unless
-// the memory is open, which it is while device work runs. Other processes can map pieces of it; it
-// goes with the last process that has it. Not synchronised.
+// the memory is open. It is open while device work runs. Other processes can map pieces of it. The
+// memory lives until the last process that maps it ends. Not synchronised.
 class EmulatedMemory {
  public:
-  // What Allocate gave or Map mapped.
+  // An allocated or mapped piece of memory.
   struct Piece {
     size_t bytes = 0;
-    size_t mapped_bytes = 0;  // whole pages, with a margin in them of a known pattern
+    size_t mapped_bytes = 0;  // whole pages; they include a margin filled with a known pattern
     bool interprocess = false;
-    uint64_t generation = 0;  // no two pieces of a file have the same
-    // For a piece of another process: the process, the files that its bytes and its generation are
-    // read from, and its pages. Null for a piece of our own.
-    int uses = 1;  // how often it was imported
+    uint64_t generation = 0;  // unique among the pieces of one file
+    // Only for a piece of another process: its number of imports, the exporting process, its place
+    // in that process's file, a pointer to its current generation, and its pages. `current` and
+    // `pages` are null for a piece of this process.
+    int uses = 1;  // number of times it was imported
     int process = 0;
     uint64_t inode = 0, offset = 0;
     const uint64_t* current = nullptr;
     std::unique_ptr<DevicePages> pages;
   };
-  using Pieces = std::map<std::byte*, Piece>;  // by address
+  using Pieces = std::map<std::byte*, Piece>;  // key: address
 
   static absl::StatusOr<std::unique_ptr<EmulatedMemory>> Create(size_t bytes);
   ~EmulatedMemory();
 
-  // What an allocation takes of it: whole pages, with a margin.
+  // Returns the bytes that an allocation takes up: whole pages, with a margin.
   static size_t AllocationBytes(size_t bytes);
-  // Own memory that is not allocated; holes may make the largest piece smaller.
+  // Own bytes that are not allocated. If they are in several holes, the largest possible piece is
+  // smaller.
   size_t free_bytes() const { return free_bytes_; }
-  // Aligned to 4096; every byte is 0xff, which is NaN in every type of float. ResourceExhausted.
+  // Allocates memory aligned to 4096. Every byte is 0xff, which is NaN in every type of float.
+  // Returns ResourceExhausted if no hole is large enough.
   absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess);
-  // Dies on what Allocate did not give.
+  // Frees memory from Allocate. Aborts on any other pointer.
   void Free(std::byte* memory);
 
-  // Whether `at` is in the device's range of addresses, allocated or not.
+  // Returns true if `at` is in the device's address range, allocated or not, or in an imported
+  // piece.
   bool Holds(const void* at) const;
-  // OK if all of these bytes lie in one piece, else InvalidArgument.
+  // Returns OK if all of these bytes lie in one piece, else InvalidArgument.
   absl::Status Check(const void* at, size_t bytes) const;
-  // The own piece that begins there, or null.
+  // Returns the piece of this process that begins at `begin`, or null.
   const Piece* Own(const std::byte* begin) const;
 
-  // An own piece for other processes; the device is left out.
+  // Returns a handle that lets other processes map the piece. Does not set the handle's `device`.
   EmulatedHandle Export(const std::byte* begin) const;
-  // Maps a piece of another process's memory. `file` is that process's memory file. A piece that is
-  // mapped already gives the same address, and is counted once more. FailedPrecondition if the
-  // piece does not exist any longer.
+  // Maps a piece of another process's memory. `file` is that process's memory file. Mapping a piece
+  // again gives the same address and counts one more use. Returns FailedPrecondition if the piece
+  // no longer exists.
   absl::StatusOr<std::byte*> Map(int file, const EmulatedHandle& handle);
-  // Dies on what Map did not give.
+  // Undoes one Map. Aborts on any other pointer.
   void Unmap(std::byte* memory);
 
-  // In pairs, nested as needed.
+  // Open and close the memory. Calls come in pairs and may be nested.
   void Open();
   void Close();
-  // Open only. Internal, naming the piece, when something has been written right after its end, by
-  // this process or, if it shares the piece, by another.
+  // May be called only while the memory is open. Returns Internal, naming the piece, if bytes right
+  // after its end were written, by this process or by another that shares the piece.
   absl::Status CheckMargins();
 
  private:
@@ -77,7 +81,8 @@ class EmulatedMemory {
   uint64_t inode_ = 0;
   std::byte* base_ = nullptr;
   size_t total_bytes_ = 0, free_bytes_ = 0;
-  // Behind the memory in its file: the generation of the piece that begins at each page, or 0.
+  // This table lies behind the memory in the file. It holds the generation of the piece that begins
+  // at each page, or 0.
   uint64_t* generations_ = nullptr;
   uint64_t last_generation_ = 0;
   int open_ = 0;
@@ -85,7 +90,7 @@ class EmulatedMemory {
   std::unique_ptr<DevicePages> pages_;
 };
 
-// Open as long as it lives.
+// Keeps the memory open while this object lives.
 class OpenMemory {
  public:
   explicit OpenMemory(EmulatedMemory* memory) : memory_(memory) { memory_->Open(); }

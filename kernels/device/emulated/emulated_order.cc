@@ -49,7 +49,7 @@ absl::Status EmulatedOrder::Record(EmulatedEvent& event, EmulatedStream& stream)
 absl::Status EmulatedOrder::WaitFor(EmulatedEvent& event, EmulatedStream& stream) {
   RETURN_IF_ERROR(scheduler_.failure());
   const auto capture = CaptureOf(stream);
-  if (event.capture != nullptr) {  // was last recorded in one
+  if (event.capture != nullptr) {  // the latest recording was in a capture
     if (event.capture->ended() || (capture != nullptr && capture != event.capture)) {
       if (capture != nullptr) capture->Spoil("WaitFor: an event of another capture").IgnoreError();
       return event.capture->Spoil("WaitFor: the event was last recorded in another capture");
@@ -84,7 +84,7 @@ absl::StatusOr<bool> EmulatedOrder::Query(const EmulatedEvent& event) {
   }
   bool reached = point.Reached();
   if (!reached && scheduler_.Random() % 2 == 0) {
-    scheduler_.RunSome();  // which shows when it is asked again
+    scheduler_.RunSome();  // the next Query shows the effect
   } else if (!reached) {
     scheduler_.RunTowards(point).IgnoreError();
     reached = point.Reached();
@@ -155,18 +155,20 @@ absl::StatusOr<std::shared_ptr<const GraphNodes>> EmulatedOrder::End(EmulatedCap
   return capture.Finish();
 }
 
-// What an interprocess event was recorded for last, by anybody.
+// Returns the latest recording of an interprocess event, by any process.
 SharedPoint EmulatedOrder::LatestOf(const EmulatedEvent& event) {
   return {event.shared, event.shared != nullptr ? event.shared->recorded() : 0};
 }
 
-// Where in our work it stands; nowhere, where that recording has ended or is another process's.
+// Returns the event's place in this process's work. The place is empty if the recording has ended
+// or is another process's.
 StreamPoint EmulatedOrder::PlaceOf(const EmulatedEvent& event, const SharedPoint& shared) const {
   if (event.shared == nullptr) return event.point;
   return recordings_.Find(shared).value_or(StreamPoint{});
 }
 
-// FailedPrecondition when nobody may now ask for the event.
+// Returns FailedPrecondition if the event may not be queried or waited for by a thread now, and
+// spoils the capture that forbids it.
 absl::Status EmulatedOrder::CheckRecorded(const EmulatedEvent& event,
                                           absl::string_view call) const {
   if (event.capture != nullptr) {

@@ -29,18 +29,18 @@ struct EmulatedStream : DeviceStream {
   EmulatedOrder* const order;
   const StreamKind kind;
   const std::shared_ptr<EmulatedQueue> queue;
-  std::shared_ptr<EmulatedCapture> capture;  // null, or ended: work runs
+  std::shared_ptr<EmulatedCapture> capture;  // null or ended: work runs instead of being captured
 };
 
 struct EmulatedEvent : DeviceEvent {
   explicit EmulatedEvent(const EmulatedOrder* order) : order(order) {}
 
   const EmulatedOrder* const order;
-  // What was recorded last: in a capture, or a point of a stream.
+  // The latest recording: either in a capture, or a point of a stream.
   std::shared_ptr<EmulatedCapture> capture;
   EmulatedCapture::Tails tails;
   StreamPoint point;
-  // Interprocess: in place of all these.
+  // Only for an interprocess event, which does not use the three fields above.
   std::shared_ptr<SharedEvent> shared;
   bool imported = false;
 };
@@ -51,20 +51,22 @@ struct EmulatedGraph : DeviceGraph {
 
   const EmulatedOrder* const order;
   const std::shared_ptr<const GraphNodes> nodes;
-  StreamPoint latest;  // replay
+  StreamPoint latest;  // end of the latest replay
 };
 
-// Which work of an emulated device waits for which: what its streams, events, captures and graphs
-// are to one another. The calls are those of DeviceRuntime, for objects of this order; all under
-// `mutex`, which is let go as StreamScheduler says.
+// Decides which work of an emulated device waits for which: it connects streams, events, captures
+// and graphs. The functions do what those of DeviceRuntime of the same names do, for objects that
+// belong to this order. All are called with `mutex` held; they release it for a time as
+// StreamScheduler says.
 class EmulatedOrder {
  public:
-  // `mutex` and `memory` must outlive it. Destroyed without the mutex.
+  // `mutex` and `memory` must outlive this object. The caller must not hold the mutex when it
+  // destroys this object.
   EmulatedOrder(uint64_t seed, Mutex* mutex, EmulatedMemory* memory)
       : mutex_(mutex), scheduler_(seed, mutex, memory), recordings_(&scheduler_, mutex) {}
 
   std::unique_ptr<EmulatedStream> CreateStream(StreamKind kind);
-  // Puts work on the stream, or into its capture.
+  // Adds work to the stream, or to its capture.
   absl::Status Put(EmulatedStream& stream, EmulatedWork work);
 
   absl::Status Record(EmulatedEvent& event, EmulatedStream& stream);
@@ -76,12 +78,12 @@ class EmulatedOrder {
   absl::Status BeginCapture(EmulatedStream& stream);
   absl::StatusOr<std::unique_ptr<EmulatedGraph>> EndCapture(EmulatedStream& stream);
   absl::Status Replay(EmulatedGraph& graph, EmulatedStream& stream);
-  // The capture that is being made of the stream's work, or null.
+  // Returns the capture that the stream is part of, or null.
   static std::shared_ptr<EmulatedCapture> CaptureOf(EmulatedStream& stream);
-  // FailedPrecondition when the calling thread is capturing, which is then spoilt.
+  // Returns FailedPrecondition if the calling thread is capturing, and spoils that capture.
   absl::Status Refuse(absl::string_view call) const { return captures_.Refuse(call); }
 
-  // What runs it.
+  // The scheduler that runs the work.
   StreamScheduler& scheduler() { return scheduler_; }
 
  private:
@@ -94,7 +96,7 @@ class EmulatedOrder {
 
   Mutex* const mutex_;
   StreamScheduler scheduler_;
-  OpenRecordings recordings_;  // ends before what it serves
+  OpenRecordings recordings_;  // destroyed before the scheduler that it uses
   OpenCaptures captures_;
 };
 

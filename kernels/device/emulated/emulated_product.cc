@@ -11,7 +11,7 @@ namespace baton {
 namespace {
 
 constexpr int kLanes = 32;  // partial sums of a dot product
-constexpr int kRows = 4;    // of `in`, for one pass over a weight's row
+constexpr int kRows = 4;    // rows of `in` per pass over a weight row
 
 float FromBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
@@ -21,7 +21,7 @@ uint16_t ToBf16(float value) {  // to nearest even
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// A row as floats, with zeros up to a whole number of lanes.
+// Converts a row to floats, with zeros up to a whole number of lanes.
 void Widen(const uint16_t* row, int k, float* out, int padded) {
   for (int i = 0; i < k; ++i) out[i] = FromBf16(row[i]);
   std::fill(out + k, out + padded, 0.0f);
@@ -34,7 +34,7 @@ float SumLanes(float* lanes) {
   return lanes[0];
 }
 
-// sums[r] = in[r] . weight, for `rows` of at most kRows rows of `padded` floats.
+// Computes sums[r] = in[r] . weight for `rows` rows, at most kRows. A row has `padded` floats.
 void Dot(const float* in, int rows, const float* weight, int padded, float* sums) {
   float lanes[kRows][kLanes] = {};
   for (int r = 0; r < rows; ++r) {
@@ -98,7 +98,8 @@ absl::StatusOr<EmulatedWork> EmulatedProductWork(EmulatedAddressSpace* space,
     if (!map.Written(p.weight, weight_extent)) {
       return absl::InternalError("Product: some of weight has been written by nobody");
     }
-    // A row of what nobody has written may be nobody's, too; whoever reads it is told.
+    // If an input row is not written, or its old output when accumulating, the output row counts as
+    // not written either. Whatever reads that row later reports the error.
     for (int row = 0; row < p.rows; ++row) {
       const auto* const in = static_cast<const std::byte*>(p.in) + row * p.in_stride * 2;
       auto* const out = static_cast<std::byte*>(p.out) + row * p.out_stride * out_bytes;

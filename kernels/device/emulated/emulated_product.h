@@ -7,13 +7,14 @@
 
 namespace baton {
 
-// The product on the host, in one fixed order of each sum, which depends on k alone. All of it must
-// be readable.
+// Computes the product on the host. The order of each sum is fixed and depends only on k. All
+// operands must be readable.
 void RunEmulatedProduct(const DenseProduct& product);
 
-// That as work on memory of `space`, which must outlive it. Checked arguments, rows at least 1.
-// InvalidArgument where the product leaves a piece of memory, now or, as it runs, by then; with
-// checks, Internal when it reads weights that nobody has written.
+// Returns the product as work on memory of `space`, which must outlive the work. `product` must be
+// checked and have at least one row. Returns InvalidArgument if an operand is not inside one
+// allocation. The work checks this again when it runs; with checks, it also returns Internal if it
+// reads weights that were never written.
 absl::StatusOr<EmulatedWork> EmulatedProductWork(EmulatedAddressSpace* space,
                                                  const DenseProduct& product);
 

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// Nothing wakes the thread when another process wants a recording.
+// The thread must poll: nothing wakes it when another process wants a recording.
 constexpr absl::Duration kPause = absl::Milliseconds(1);
 
 }  // namespace
@@ -56,7 +56,8 @@ void OpenRecordings::ForgetEnded() {
               open_.end());
 }
 
-// Never waits for another process itself: that one may want another recording first.
+// This thread never waits for another process: that process may first want another recording of
+// this one.
 void OpenRecordings::Serve() {
   MutexLock lock(mutex_);
   while (!ending_) {
@@ -68,7 +69,8 @@ void OpenRecordings::Serve() {
     const std::vector<Open> open = open_;
     for (const Open& one : open) {
       if (!one.recording.event->Wanted(one.recording.recording)) continue;
-      scheduler_->RunTowards(one.place).IgnoreError();  // told by whoever waits next
+      // the next call that waits returns the error
+      scheduler_->RunTowards(one.place).IgnoreError();
     }
     changed_.WaitFor(mutex_, kPause);
   }

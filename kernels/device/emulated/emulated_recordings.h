@@ -13,21 +13,22 @@
 
 namespace baton {
 
-// This process's recordings of interprocess events behind which work has not run. It runs as late
-// as any other: when somebody here asks for it, or when another process waits for it, which a
-// thread looks for, because whoever recorded it may be asleep by then. The thread starts with the
-// first recording. All under the scheduler's mutex.
+// Open recordings of interprocess events by this process, that is, those with earlier work that has
+// not run. That work runs as late as any other: when this process asks for it, or when another
+// process waits for it. A thread looks for waits of other processes, because this process's own
+// threads may be asleep. The thread starts with the first recording. All functions are called with
+// the scheduler's mutex held.
 class OpenRecordings {
  public:
   OpenRecordings(StreamScheduler* scheduler, Mutex* mutex) : scheduler_(scheduler), mutex_(mutex) {}
-  // The caller must not hold the mutex, and all recordings must have ended.
+  // The caller must not hold the mutex. All recordings must have ended.
   ~OpenRecordings();
 
-  // Records `event` on the stream of `queue`. Runs or awaits earlier work only where more
-  // recordings of the event are open than there may be.
+  // Records `event` on the stream of `queue`. Runs or awaits earlier work only if the event already
+  // has the max number of open recordings.
   absl::Status Record(const std::shared_ptr<SharedEvent>& event,
                       const std::shared_ptr<EmulatedQueue>& queue);
-  // The place of a recording that is open and ours.
+  // Returns the place of a recording if it is open and of this process.
   std::optional<StreamPoint> Find(const SharedPoint& recording) const;
 
  private:

@@ -36,7 +36,7 @@ class EmulatedRuntime : public DeviceRuntime {
     info_.multiprocessors = 4;
     info_.major = 8;
     info_.total_bytes = options.memory_bytes;
-    info_.shared_bytes = 163 << 10;  // as sm_80 has it
+    info_.shared_bytes = 163 << 10;  // as on sm_80
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -71,7 +71,7 @@ class EmulatedRuntime : public DeviceRuntime {
   void Free(std::byte* memory) override {
     MutexLock lock(&mutex_);
     if (memory == nullptr || !RefuseInCapture("Free").ok()) return;
-    order_.scheduler().RunAll().IgnoreError();  // told by whoever waits next
+    order_.scheduler().RunAll().IgnoreError();  // the next call that waits returns the error
     space_.Free(memory);
   }
 
@@ -137,7 +137,7 @@ class EmulatedRuntime : public DeviceRuntime {
     MutexLock lock(&mutex_);
     RETURN_IF_ERROR(space_.CheckDevice("Fill: ", to, bytes));
     return order_.Put(**own, [this, to, value, bytes] {
-      // A graph may outlive its memory.
+      // Checked again, because memory may be freed before a graph is replayed.
       RETURN_IF_ERROR(space_.CheckDevice("Fill: ", to, bytes));
       memset(to, value, bytes);
       space_.MarkWritten(to, bytes);
@@ -353,7 +353,7 @@ class EmulatedRuntime : public DeviceRuntime {
     return absl::InternalError(absl::StrCat(kernel.name, ": ", status.message()));
   }
 
-  // FailedPrecondition when the calling thread is capturing, which is then spoilt.
+  // Returns FailedPrecondition if the calling thread is capturing, and spoils that capture.
   absl::Status RefuseInCapture(absl::string_view call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return order_.Refuse(call);
   }

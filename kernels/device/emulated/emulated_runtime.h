@@ -12,45 +12,48 @@
 namespace baton {
 
 struct EmulatedOptions {
-  // Of every choice that a device leaves open: which stream gets on, which thread of a block, what
-  // Query finds. A program of one thread runs the same with it again.
+  // Seed of every choice that a device leaves open: which stream runs next, which thread of a block
+  // runs next, what Query answers. A program of one thread repeats its run exactly with the same
+  // seed.
   uint64_t seed = 1;
-  // Of the device. Pages are taken from the machine when they are allocated.
+  // Size of the device's memory. Its pages are taken from the machine only when they are allocated.
   size_t memory_bytes = size_t{1} << 30;
-  // Which of the node's emulated devices. Memory of another one is imported only with peer_access.
+  // Index of this device in the node. Memory of another device can be imported only with
+  // peer_access.
   int device = 0;
   bool peer_access = true;
-  // Kernels that were compiled with checks run with them, and report reads of memory that nobody
-  // wrote; all kernels that write it must have been compiled so. Costs an eighth of memory_bytes.
+  // Runs kernels with checks (if they were compiled with checks) and reports reads of memory that
+  // was never written. All kernels that write such memory must be compiled with checks. Costs an
+  // eighth of memory_bytes.
   bool check = false;
-  // Told of every call of Allocate and AllocatePinned; may not call the device.
+  // Called for every Allocate and AllocatePinned. Must not call the device.
   std::function<void(absl::string_view call, size_t bytes)> on_allocate;
-  // False: a device whose library of dense products is missing, as a GPU without cuBLASLt.
+  // False simulates a device without the library of dense products, like a GPU without cuBLASLt.
   bool products = true;
-  // After so many kernels the next one fails, and with it the device for good. 0: never.
+  // After this many kernels the next one fails, and the device fails for good. 0: never.
   int64_t fails_after_kernels = 0;
-  // What Replay says instead of replaying, unless that is OK.
+  // Called by Replay. If it returns an error, Replay returns that error instead of replaying.
   std::function<absl::Status()> on_replay;
 };
 
-// A device on the CPU: a test tool, made to show mistakes that a GPU hides most of the time. Runs
-// kernels of emulated_kernels.
+// Creates a device on the CPU. It is a test tool that exposes mistakes which a GPU hides most of
+// the time. Runs kernels of emulated_kernels.
 //
-//  - The host cannot touch device memory: it faults, and says so, unless device work is running on
-//    another thread just then. What is allocated holds 0xff.
-//    Copies and products are refused where they leave an allocation; a kernel that writes just
-//    after one is reported by the next call that waits.
-//  - Work runs on the thread that waits for it (Synchronize, Query, Free, a copy to plain host
-//    memory), as late as allowed, in an order drawn from the seed (StreamScheduler). So pinned
-//    memory is read and written late, too.
-//  - Query of work that could run answers false about every other time.
-//  - A graph's nodes run in a random order that their dependencies allow, mixed with the work of
-//    other streams.
-//  - Interprocess events and memory work between processes of one user on one machine. When another
-//    process waits for an interprocess event, a thread of the recording process runs the work that
-//    stands before the event, so no process waits for one that sleeps. A process that forgets to
-//    wait sees memory that has not been written. If the recording process dies, the wait ends as
-//    if the event had completed.
+// - The host cannot touch device memory: the access faults with an explanation, unless another
+//   thread runs device work at that moment. New memory holds 0xff. Copies and products that leave
+//   an allocation are refused. If a kernel writes just after an allocation, the next call that
+//   waits reports it.
+// - Work runs on the thread that waits for it (Synchronize, Query, Free, a copy to plain host
+//   memory), as late as allowed, in an order drawn from the seed (StreamScheduler). So pinned
+//   memory is read and written late, too.
+// - Query answers false about every other time if the work has not run but could.
+// - A graph's nodes run in a random order that their dependencies allow, mixed with the work of
+//   other streams.
+// - Interprocess events and memory work between processes of one user on one machine. When another
+//   process waits for an interprocess event, a thread of the recording process runs the work before
+//   the event, so no process waits for one that sleeps. A process that forgets to wait sees memory
+//   that has not been written. If the recording process dies, the wait ends as if the event had
+//   completed.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateEmulatedRuntime(
     const EmulatedOptions& options = {});
 

@@ -36,7 +36,7 @@ DeviceRuntimeParam Emulated() {
 INSTANTIATE_TEST_SUITE_P(Emulated, DeviceRuntimeConformanceTest, testing::Values(Emulated()),
                          testing::PrintToStringParamName());
 
-// What only the emulated device promises.
+// Tests what only the emulated device promises.
 class EmulatedRuntimeTest : public testing::Test {
  protected:
   explicit EmulatedRuntimeTest(uint64_t seed = 1) {
@@ -60,7 +60,8 @@ TEST_F(EmulatedRuntimeDeathTest, TheHostCannotTouchDeviceMemory) {
   runtime_->Free(memory);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // with handlers of their own
+// sanitizers install their own handlers
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(EmulatedRuntimeDeathTest, ASegmentationFaultThatWasSentEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
@@ -100,8 +101,8 @@ TEST_F(EmulatedRuntimeTest, WithoutDenseProductsItSaysSoAndDoesAllElse) {
   EXPECT_TRUE(runtime->FreeBytes().ok());
 }
 
-// The handler hears of the failure once, even where the call that meets it first is Free, which
-// returns no error. A handler that is set after the failure hears of it at once.
+// The handler is called once with the failure, even if the first call that meets the failure is
+// Free, which returns no error. A handler that is set after the failure is called at once.
 TEST_F(EmulatedRuntimeTest, FailsForGoodAfterSoManyKernelsAndTellsOnce) {
   EmulatedOptions options;
   options.memory_bytes = size_t{1} << 20;
@@ -126,18 +127,18 @@ TEST_F(EmulatedRuntimeTest, FailsForGoodAfterSoManyKernelsAndTellsOnce) {
   Ok(runtime->Synchronize(*stream));
   Ok(add());
   EXPECT_TRUE(heard.empty());
-  runtime->Free(*runtime->Allocate(16));  // waits for the device, and tells no error
+  runtime->Free(*runtime->Allocate(16));  // waits for the device, but returns no error
   ASSERT_EQ(heard.size(), 1u);
   EXPECT_THAT(heard[0], HasSubstr("emulated device 0 was to fail after 2 kernels"));
   EXPECT_EQ(runtime->Synchronize(*stream).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(add().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(heard.size(), 1u);
-  runtime->OnFailure(hear);  // it has failed already
+  runtime->OnFailure(hear);  // the device has failed already
   EXPECT_EQ(heard.size(), 2u);
   runtime->Free(reinterpret_cast<std::byte*>(memory));
 }
 
-// On a GPU a capture in which a stream took no part after all may end.
+// The emulated device is stricter here than a GPU, which accepts a joined stream that ran no work.
 TEST_F(EmulatedRuntimeTest, AStreamThatJoinedMustBeWaitedForThoughItDidNothing) {
   const auto side = *runtime_->CreateStream();
   const auto forked = *runtime_->CreateEvent(), joined = *runtime_->CreateEvent();
@@ -191,7 +192,8 @@ TEST_F(EmulatedRuntimeTest, CopiesStayInTheirAllocation) {
   EXPECT_EQ(runtime_->Copy(memory, plain.data(), 1, *stream_).code(), invalid) << "freed";
 }
 
-// Neither a copy nor a product makes numbers of what nobody has written: the weight tells.
+// Bytes that were never written stay unwritten through copies and products. A product that uses
+// them as its weight reports it.
 TEST_F(EmulatedRuntimeTest, WhatNobodyHasWrittenStaysUnwrittenThroughCopiesAndProducts) {
   constexpr int kSide = 8;
   constexpr size_t kBytes = kSide * kSide * sizeof(uint16_t);
@@ -254,7 +256,7 @@ TEST_F(EmulatedRuntimeTest, WhatNobodyHasWrittenStaysUnwrittenThroughCopiesAndPr
 }
 
 TEST_F(EmulatedRuntimeTest, AKernelThatWritesAfterAnAllocationIsReported) {
-  constexpr int kCount = 60;  // and the last thread goes 4 elements too far
+  constexpr int kCount = 60;  // the second launch writes one element too many
   auto* const memory = reinterpret_cast<uint32_t*>(*runtime_->Allocate(kCount * 4));
   LaunchShape shape;
   shape.threads = kAddThreads;
@@ -266,7 +268,7 @@ TEST_F(EmulatedRuntimeTest, AKernelThatWritesAfterAnAllocationIsReported) {
   const absl::Status status = runtime_->Synchronize(*stream_);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("kAdd: wrote after the end"));
-  // For good: as a device that was lost.
+  // The device has failed for good, like a lost GPU.
   EXPECT_EQ(runtime_->Fill(memory, 0, 4, *stream_), status);
   EXPECT_EQ(runtime_->Synchronize(*stream_), status);
   runtime_->Free(reinterpret_cast<std::byte*>(memory));
@@ -339,7 +341,8 @@ TEST_F(EmulatedRuntimeTest, ALaunchOfMoreThreadsThanTheKernelWasMadeForIsRefused
   EXPECT_THAT(std::string(status.message()), HasSubstr("made for 64"));
 }
 
-// A program with one mistake, and how many of 100 seeds show it as a wrong value.
+// Runs a program with one mistake and returns how many of 100 seeds show the mistake as a wrong
+// value.
 int SeedsThatShow(const std::function<bool(DeviceRuntime&, uint32_t*, uint32_t*)>& is_right) {
   int seeds = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
@@ -354,7 +357,8 @@ int SeedsThatShow(const std::function<bool(DeviceRuntime&, uint32_t*, uint32_t*)
   return seeds;
 }
 
-// One stream makes values, another takes them twice over, the way a pool is filled and read.
+// One stream writes values and another copies them, for two rounds, the way a pool is filled and
+// read. Returns true if the values are right.
 bool Hand(DeviceRuntime& runtime, uint32_t* memory, uint32_t* pinned, bool wait_for_values,
           bool wait_for_reader) {
   const auto maker = *runtime.CreateStream(), taker = *runtime.CreateStream(StreamKind::kCopy);
@@ -395,7 +399,7 @@ TEST(EmulatedOrderTest, APinnedBufferThatIsReusedTooEarlyShows) {
               const auto stream = *runtime.CreateStream();
               pinned[0] = 1;
               EXPECT_TRUE(runtime.Copy(memory, pinned, 4, *stream).ok());
-              pinned[0] = 2;  // the copy has not been waited for
+              pinned[0] = 2;  // too early: the copy has not been waited for
               uint32_t got = 0;
               EXPECT_TRUE(runtime.Copy(&got, memory, 4, *stream).ok());
               return got == 1;
@@ -414,7 +418,7 @@ TEST(EmulatedOrderTest, AResultThatIsReadWithoutAskingForItIsNotThere) {
             100);
 }
 
-// Two streams of a graph that do not wait for one another write the same place.
+// Two streams of a graph, which do not wait for each other, write to the same place.
 TEST(EmulatedOrderTest, NodesOfAGraphRunInAnyOrderThatTheirDependenciesAllow) {
   const int seeds = SeedsThatShow([](DeviceRuntime& runtime, uint32_t* memory, uint32_t* pinned) {
     const auto stream = *runtime.CreateStream(), side = *runtime.CreateStream();
@@ -463,7 +467,8 @@ TEST(EmulatedOrderTest, QueryAnswersFalseNowAndThenAndTheSameForASeed) {
   EXPECT_NE(first, answers(2));
 }
 
-// Another process, with a runtime of `options`, that exports a piece of memory and stays.
+// Another process, whose runtime has `options`. It exports a piece of memory and then waits to be
+// killed.
 class Exporter {
  public:
   explicit Exporter(const EmulatedOptions& options) {
@@ -472,13 +477,13 @@ class Exporter {
     const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // it does not outlive a test that is killed
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // does not outlive a test that is killed
       if (getppid() != parent) _exit(1);
       const auto runtime = *CreateEmulatedRuntime(options);
       handle_ = *runtime->ExportMemory(*runtime->Allocate(100, true));
       _exit(write(ends[1], handle_.data(), handle_.size()) > 0 && pause());
     }
-    close(ends[1]);  // so that a child that dies is heard of
+    close(ends[1]);  // so that `read` returns if the child dies
     char bytes[256];
     const ssize_t got = read(ends[0], bytes, sizeof(bytes));
     EXPECT_GT(got, 0) << "the other process is gone";
@@ -523,7 +528,7 @@ TEST(EmulatedPeersTest, NothingIsLeftOfAProcessThatWasKilled) {
   ASSERT_TRUE(memory.ok()) << memory.status();
   exporter.reset();
   const auto stream = *runtime->CreateStream();
-  std::byte got[100];  // what was imported can still be read
+  std::byte got[100];  // imported memory can still be read
   EXPECT_TRUE(runtime->Copy(got, *memory, 100, *stream).ok());
   EXPECT_EQ(got[99], std::byte{0xff});
   runtime->CloseMemory(*memory);

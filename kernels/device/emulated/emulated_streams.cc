@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Of so many runs, one takes whatever can run; the others only what is needed.
+// On average, one of this many runs takes any work that can run. The others take only needed work.
 constexpr int kRunsPerEagerOne = 4;
 
 }  // namespace
@@ -25,7 +25,7 @@ void StreamScheduler::DestroyQueue(const std::shared_ptr<EmulatedQueue>& queue) 
   queues_.erase(std::find(queues_.begin(), queues_.end(), queue));
 }
 
-// Every wait is for a point that was there before it, so this ends.
+// Ends, because every wait is for a point that existed before the wait.
 void StreamScheduler::Require(const StreamPoint& point, Goals* goals) const {
   if (point.Reached()) return;
   uint64_t& goal = (*goals)[point.queue];
@@ -72,7 +72,7 @@ void StreamScheduler::RunSome() {
 absl::Status StreamScheduler::Run(const Goals& goals, bool wait) {
   if (goals.empty() || !failure_.ok()) return failure_;
   const bool eager = random_() % kRunsPerEagerOne == 0;
-  // In the order of their creation: the same for each seed.
+  // In the order of creation, so that the order is the same for each seed.
   std::vector<std::shared_ptr<EmulatedQueue>> needed, runnable;
   for (const auto& queue : queues_) {
     if (goals.contains(queue)) needed.push_back(queue);
@@ -92,7 +92,7 @@ absl::Status StreamScheduler::Run(const Goals& goals, bool wait) {
       Step(*runnable[random_() % runnable.size()]);
       continue;
     }
-    // All that is needed waits for other processes.
+    // All needed work waits for other processes.
     SharedPoint other;
     for (const auto& queue : needed) {
       const auto* const point = std::get_if<SharedPoint>(&queue->items_.front());

@@ -20,35 +20,35 @@ namespace baton {
 
 class EmulatedQueue;
 
-// A place in a stream's work.
+// A point in a stream's work.
 struct StreamPoint {
   std::shared_ptr<EmulatedQueue> queue;  // null: reached
-  uint64_t position = 0;                 // items before it
+  uint64_t position = 0;                 // number of items before it
   bool Reached() const;
 };
 
-// A recording of an event that processes share.
+// A recording of an event shared between processes.
 struct SharedPoint {
   std::shared_ptr<SharedEvent> event;
   uint32_t recording = 0;
 };
 
-// The end of such a recording of ours.
+// A queue item that ends a recording of this process.
 struct SharedRecording {
   SharedPoint point;
 };
 
-// What one stream has still to do, in order.
+// The work that one stream still has to do, in order.
 class EmulatedQueue {
  public:
   using Item = std::variant<EmulatedWork, StreamPoint, SharedPoint, SharedRecording, GraphReplay>;
 
-  template <typename T>  // of Item
+  template <typename T>  // one of the types of Item
   void Push(T item) {
     items_.emplace_back(std::move(item));
     ++pushed_;
   }
-  // Behind all that was pushed.
+  // The position after all items pushed so far.
   uint64_t end() const { return pushed_; }
   uint64_t done() const { return done_; }
 
@@ -58,39 +58,41 @@ class EmulatedQueue {
   uint64_t pushed_ = 0, done_ = 0;
 };
 
-// Runs the work of all streams on the thread that waits for some of it, and as late as their order
-// allows: either only what the awaited work depends on, or now and then whatever can run, one item
-// of a random stream at a time. So a wait that a program forgot shows, in most seeds, as work that
-// ran in the wrong order, and the same program and seed show it again.
+// Runs the work of all streams on the thread that waits for some of it, as late as the order of the
+// work allows. A run takes either only the work that the awaited point depends on, or, now and
+// then, any work that can run. In both cases it runs one item of a random stream at a time. So if a
+// program forgets a wait, most seeds run work in a wrong order. The same program and seed repeat
+// that order.
 //
-// All under `mutex`, which is let go while another process's recording is waited for, and with
-// `memory` open while work runs.
+// All functions are called with `mutex` held. It is released while waiting for another process's
+// recording. `memory` is open while work runs.
 class StreamScheduler {
  public:
   StreamScheduler(uint64_t seed, Mutex* mutex, EmulatedMemory* memory)
       : random_(seed), mutex_(mutex), memory_(memory) {}
 
   std::shared_ptr<EmulatedQueue> CreateQueue();
-  // With nothing left to do.
+  // The queue must be empty.
   void DestroyQueue(const std::shared_ptr<EmulatedQueue>& queue);
 
-  // Until `goal` is reached, or work fails; then that error, now and ever after, and nothing else
-  // runs: all points count as reached.
+  // Runs work until `goal` is reached or work fails. After a failure, this and every later call
+  // returns the error, nothing else runs, and all points count as reached.
   absl::Status RunUntil(const StreamPoint& goal);
   absl::Status RunAll();
-  // As RunUntil, but no further than other processes let it, who are told what is wanted of them.
+  // Like RunUntil, but stops where it would have to wait for other processes. Marks the recordings
+  // it needs from them as wanted.
   absl::Status RunTowards(const StreamPoint& goal);
-  // Until another process got there.
+  // Waits until another process has reached `point`.
   absl::Status Await(const SharedPoint& point);
-  // One item that can run, if there is one and chance wants it.
+  // Picks a random stream and runs its next item, if that can run.
   void RunSome();
   const absl::Status& failure() const { return failure_; }
-  // DeviceRuntime::OnFailure.
+  // Does what DeviceRuntime::OnFailure says.
   void OnFailure(std::function<void(const absl::Status&)> handler);
   uint64_t Random() { return random_(); }
 
  private:
-  // How far each stream has to come.
+  // For each stream, the position that it has to reach.
   using Goals = absl::flat_hash_map<std::shared_ptr<EmulatedQueue>, uint64_t>;
 
   void Require(const StreamPoint& point, Goals* goals) const;

@@ -76,7 +76,7 @@ TEST_F(StreamSchedulerTest, ARecordingWhoseProcessDiedCountsAsReached) {
   EXPECT_TRUE(scheduler_.RunTowards(End(queue)).ok());
   EXPECT_EQ(ran_, "");
   kill(child, SIGKILL);
-  EXPECT_TRUE(scheduler_.RunUntil(End(queue)).ok());  // not reaped yet
+  EXPECT_TRUE(scheduler_.RunUntil(End(queue)).ok());  // the child has ended but is not reaped yet
   EXPECT_EQ(ran_, "a");
   waitpid(child, nullptr, 0);
 }

@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// Which host memory the emulated device takes for pinned. Not synchronised.
+// The host memory that counts as pinned for the emulated device. Not synchronised.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -16,15 +16,16 @@ class PinnedMemory {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  // Own memory, aligned to 4096. ResourceExhausted.
+  // Allocates pinned memory, aligned to 4096. Returns ResourceExhausted if the machine has none
+  // left.
   absl::StatusOr<std::byte*> Allocate(size_t bytes);
-  // Somebody else's. FailedPrecondition where some of it is pinned already.
+  // Pins memory that the caller owns. Returns FailedPrecondition if some of it is pinned already.
   absl::Status Pin(std::byte* memory, size_t bytes);
-  // Of what Allocate gave, or Pin took; die on anything else.
+  // Undo Allocate and Pin, respectively. Abort on any other pointer.
   void Free(std::byte* memory);
   void Unpin(std::byte* memory);
 
-  // All of the run.
+  // Returns true if all of these bytes are pinned.
   bool Holds(const void* at, size_t bytes) const;
 
  private:
@@ -34,7 +35,7 @@ class PinnedMemory {
   };
   void Remove(std::byte* memory, bool own);
 
-  std::map<std::byte*, Piece> pieces_;  // by address
+  std::map<std::byte*, Piece> pieces_;  // key: address
 };
 
 }  // namespace baton

@@ -10,22 +10,22 @@
 
 namespace baton {
 
-// One capture, from BeginCapture to EndCapture: who may end it, and what spoilt it. Both runtimes
-// keep these rules themselves, so that they are the same wherever a program is tried. Not
-// synchronised.
+// State of one capture, from BeginCapture to EndCapture: which thread may end it, and what spoilt
+// it. Both runtimes check these rules with this class, so that a program meets the same rules
+// everywhere. Not synchronised.
 class DeviceCapture {
  public:
-  // Begun by the calling thread on `stream`, whatever stands for it.
+  // The calling thread begins the capture. `stream` identifies the stream; it is only compared.
   explicit DeviceCapture(const void* stream) : origin_(stream) {}
 
   bool IsOwn() const { return thread_ == std::this_thread::get_id(); }
   bool IsOrigin(const void* stream) const { return stream == origin_; }
   bool ended() const { return ended_; }
 
-  // Something was called that a capture does not allow; the first reason is what End tells.
-  // Returns FailedPrecondition with `why`.
+  // Marks the capture as spoilt, because of a call that a capture does not allow. End() reports the
+  // first reason. Returns FailedPrecondition with `why`.
   absl::Status Spoil(absl::string_view why);
-  // FailedPrecondition when it was spoilt.
+  // Ends the capture. Returns FailedPrecondition if it was spoilt.
   absl::Status End();
 
  private:
@@ -35,16 +35,16 @@ class DeviceCapture {
   bool ended_ = false;
 };
 
-// The captures of a device that are under way. Not synchronised.
+// The captures of a device that have begun and not ended. Not synchronised.
 class OpenCaptures {
  public:
   void Add(std::shared_ptr<DeviceCapture> capture) { captures_.push_back(std::move(capture)); }
-  // Dies on one that was not added.
+  // Aborts if the capture was not added.
   void Remove(const DeviceCapture& capture);
-  // The calling thread's, or null.
+  // Returns the calling thread's capture, or null.
   DeviceCapture* OfThisThread() const;
-  // FailedPrecondition when the calling thread is capturing, which is then spoilt: a capture does
-  // not allow `call`.
+  // If the calling thread is capturing, spoils that capture, which does not allow `call`, and
+  // returns FailedPrecondition.
   absl::Status Refuse(absl::string_view call) const;
 
  private:

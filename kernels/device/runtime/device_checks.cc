@@ -8,7 +8,8 @@
 namespace baton {
 namespace {
 
-// Of a grid in y and z, and of a copy's pitch: as every device since compute capability 3.0 has it.
+// Max grid size in y and z, and max pitch of a copy: those of every device since compute capability
+// 3.0.
 constexpr int kMaxGridYz = 65535;
 constexpr size_t kMaxPitch = (size_t{1} << 31) - 1;
 constexpr size_t kMaxParamsBytes = 4000;
@@ -100,7 +101,7 @@ absl::Status CheckCopyRows(const void* to, size_t to_pitch, const void* from, si
   const auto a = reinterpret_cast<uintptr_t>(to), b = reinterpret_cast<uintptr_t>(from);
   const uintptr_t apart = a < b ? b - a : a - b;
   if (apart > (rows - 1) * (a < b ? to_pitch : from_pitch) + row_bytes - 1) return absl::OkStatus();
-  // Columns of one matrix may lie beside one another.
+  // Overlapping address ranges are fine if the rows are different columns of one matrix.
   const size_t between = apart % to_pitch;
   if (to_pitch != from_pitch || between < row_bytes || to_pitch - between < row_bytes) {
     return Refuse("CopyRows: ", rows, " rows of ", row_bytes, " bytes at pitches of ", to_pitch,

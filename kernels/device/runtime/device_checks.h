@@ -7,8 +7,8 @@
 
 namespace baton {
 
-// What both runtimes ask of a call before anything is put on a stream, in the same words.
-// InvalidArgument with the values.
+// Checks of arguments that both runtimes make before they put anything on a stream. They return
+// InvalidArgument with the values, in the same words for both.
 absl::Status CheckLaunch(const Kernel& kernel, const LaunchShape& shape, const void* params,
                          const DeviceInfo& device);
 absl::Status CheckProduct(const DenseProduct& product);

@@ -16,131 +16,138 @@
 
 namespace baton {
 
-// What one device is, asked once.
+// Properties of one device, read once.
 struct DeviceInfo {
-  std::string name;  // as the driver calls it
-  std::string id;    // its UUID: the same device in every process of a node
+  std::string name;  // the driver's name for it
+  std::string id;    // its UUID: the same in every process of a node
   int multiprocessors = 0;
   int major = 0, minor = 0;  // compute capability
   size_t total_bytes = 0;
-  size_t shared_bytes = 0;  // of one block, at most
-  // Of device memory: that a stream for products allocates, and that the driver should find for
-  // what it allocates itself, such as graphs and kernels that are loaded when they are first used.
+  size_t shared_bytes = 0;  // max per block
+  // `workspace_bytes`: device memory that a stream for products allocates. `driver_bytes`: device
+  // memory to leave free for the driver, which allocates graphs, and kernels when they are first
+  // used.
   size_t workspace_bytes = 0, driver_bytes = 0;
-  // And that the driver took for this process already.
+  // Device memory that the driver has already taken for this process.
   size_t context_bytes = 0;
 };
 
-// What a stream is for. Where the device must choose, it starts kCompute's kernels first, and only
-// there Product may be called: its workspace is one stream's own.
+// The use of a stream. If the device has to choose, it starts kCompute's kernels first. Product may
+// be called only on kCompute streams: each of them has its own workspace.
 enum class StreamKind { kCompute, kCopy };
 
-// Work in the order of the calls. The destructor waits until it has run.
+// Runs work in the order of the calls. The destructor waits until all of it has run.
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
 };
 
-// A point in a stream's work. Waiting for one that was never recorded does not wait.
+// A point in a stream's work. Waiting for an event that was never recorded returns at once.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
 };
 
-// Work that was captured, to be run again and again, with the addresses and parameters that it was
-// captured with. Replays of one graph run one after the other, whatever their streams. Destroyed
-// only when they have run. Products use the workspace of the stream that they were captured on.
+// Captured work that can be run again and again, with the addresses and parameters of the capture.
+// Replays of one graph run one after the other, on whichever streams. A graph may be destroyed only
+// when its replays have run. Products use the workspace of the stream on which they were captured.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
 };
 
-// out[rows, n] = in[rows, k] * weight[n, k]^T (+ out where `accumulate`). in and weight are bf16;
-// sums are float. All in device memory, rows `*_stride` elements apart.
+// Computes out[rows, n] = in[rows, k] * weight[n, k]^T (+ out if `accumulate`). `in` and `weight`
+// are bf16; sums are float. All three are in device memory. Rows are `*_stride` elements apart.
 struct DenseProduct {
   const void* in = nullptr;
   int64_t in_stride = 0;
-  const void* weight = nullptr;  // [n, k], without padding
+  const void* weight = nullptr;  // [n, k], no padding
   void* out = nullptr;
   int64_t out_stride = 0;
   DType out_type = DType::kBF16;  // or kF32
   int rows = 0, n = 0, k = 0;
   bool accumulate = false;
-  // Which of the algorithms that the library proposes for these shapes, the one it thinks fastest
-  // first. All but 0 are for benchmarks.
+  // Index into the algorithms that the library proposes for these shapes, in the order of expected
+  // speed. Values other than 0 are for benchmarks.
   int algorithm = 0;
 };
 
-// One device, and what is asked of it: the thinnest cover of the CUDA runtime and cuBLASLt that the
-// backend and the transfers need, so that both run on the emulated device (emulated_runtime.h) as
-// they do on a real one.
+// Interface of one device: the thinnest layer over the CUDA runtime and cuBLASLt that the backend
+// and the transfers need. With it, both also run on the emulated device (emulated_runtime.h).
 //
-// Any thread may call; work of one stream comes from one thread at a time. Calls that put work on a
-// stream return before it has run, and their pinned memory must live until it has. Work gets on
-// without further calls only as far as another process waits for an interprocess event that was
-// recorded behind it: whoever wants to see the rest asks (Synchronize, Query). An error of work
-// that ran late is told by the next call that waits; Internal, and final for the process, as with
-// CUDA. Wrong arguments are InvalidArgument.
+// Threads and order: any thread may call; the work of one stream comes from one thread at a time.
+// Calls that put work on a stream return before the work has run, and its pinned memory must live
+// until then. Work need not run by itself: a caller that wants it to run calls Synchronize or
+// Query. The exception is work before an interprocess event that another process waits for, which
+// runs without further calls.
 //
-// Between BeginCapture and EndCapture of a stream its work is recorded instead of run. The thread
-// that captures may then not Allocate, Free, pin, CreateStream, Replay, Query or Synchronize, nor
-// Copy where the call waits; nobody may Query or Synchronize the streams and events of the capture;
-// and what is captured may neither wait for an event recorded outside, nor use plain host memory,
-// nor record an interprocess event. All this is FailedPrecondition, and spoils the capture, whose
-// EndCapture then fails. Other threads go on as they like.
+// Errors: wrong arguments give InvalidArgument. If work fails, the next call that waits returns
+// Internal, and the device is lost for this process, as with CUDA.
+//
+// Captures: between BeginCapture and EndCapture of a stream, its work is recorded instead of run.
+// The following calls return FailedPrecondition and spoil the capture, and EndCapture then fails:
+// - on the capturing thread: Allocate, Free, pinning, CreateStream, Replay, Query, Synchronize, and
+//   a Copy that waits;
+// - on any thread: Query or Synchronize of the capture's streams and events;
+// - as captured work: waiting for an event recorded outside, using plain host memory, recording an
+//   interprocess event.
+// Other threads are free to do anything else.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
 
   virtual const DeviceInfo& info() const = 0;
-  // Has `handler` called with what the device said when it failed for good, once: by the thread
-  // that is told first and before its call returns, so that a handler which ends the process is
-  // ahead of all who would act on the error. At once, if it has failed already. It may not call the
-  // device. Replaces the one before, which under CUDA is the process's, as such errors are; null:
-  // no handler.
+  // Sets the handler that is called once if the device fails for good, with the device's error. The
+  // thread that first gets the error calls the handler before it returns the error. So a handler
+  // that ends the process does so before any other code can act on the error. If the device has
+  // already failed, the handler is called at once. The handler may not call the device. Replaces
+  // the previous handler; with CUDA there is one per process, because such errors affect the whole
+  // process. Null removes it.
   virtual void OnFailure(std::function<void(const absl::Status&)> handler) = 0;
-  // What lies between this device and one of this node, named by its DeviceInfo::id: same, nvlink
-  // or pcie; empty where that can't be told.
+  // Returns the kind of link between this device and another one of the node, given by its
+  // DeviceInfo::id: "same", "nvlink" or "pcie". Returns an empty string if the link is not known.
   virtual std::string LinkTo(absl::string_view device) = 0;
-  // Bytes that may still be allocated; others may take them first.
+  // Returns the bytes that can still be allocated. Other processes may take them first.
   virtual absl::StatusOr<size_t> FreeBytes() = 0;
 
-  // What an allocation takes of FreeBytes; small ones may share a page of the driver's.
+  // Returns by how much an allocation reduces FreeBytes(). Small allocations may share a page of
+  // the driver.
   virtual size_t AllocationBytes(size_t bytes, bool interprocess = false) const = 0;
 
-  // Device memory, aligned to 256, not initialised; the host may not touch it. ResourceExhausted
-  // with what was asked and what is free. `interprocess`: ExportMemory may be called; takes whole
-  // pages of 2 MiB, because such memory is shared by the page.
+  // Allocates device memory, aligned to 256 and not initialised. The host may not touch it. Returns
+  // ResourceExhausted, with the bytes asked for and the bytes free. With `interprocess`,
+  // ExportMemory may be called; the memory then takes whole pages of 2 MiB, because it is shared
+  // page by page.
   virtual absl::StatusOr<std::byte*> Allocate(size_t bytes, bool interprocess = false) = 0;
-  // Waits for the device first. Null is fine.
+  // Waits for the device first. `memory` may be null.
   virtual void Free(std::byte* memory) = 0;
-  // Host memory that copies to and from the device are asynchronous with, aligned to 4096. Kernels
-  // may use it too.
+  // Allocates host memory aligned to 4096. Copies between it and the device are asynchronous, and
+  // kernels may use it.
   virtual absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) = 0;
-  // Waits for the device first. Null is fine.
+  // Waits for the device first. `memory` may be null.
   virtual void FreePinned(std::byte* memory) = 0;
-  // The same for host memory that somebody else allocated, which must be writable.
-  // FailedPrecondition where some of it is pinned already, or cannot be. Unpinned, by its first
-  // byte, before it goes.
+  // Pins host memory that the caller owns; it must be writable. Returns FailedPrecondition if some
+  // of it is pinned already or cannot be pinned. The caller must unpin it, by the address of its
+  // first byte, before freeing it.
   virtual absl::Status PinHost(std::byte* memory, size_t bytes) = 0;
   virtual void UnpinHost(std::byte* memory) = 0;
 
   virtual absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(
       StreamKind kind = StreamKind::kCompute) = 0;
-  // `interprocess`: ExportEvent may be called.
+  // Creates an event. ExportEvent accepts it only if `interprocess` is true.
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent(bool interprocess = false) = 0;
 
-  // Between any two places of device, pinned or plain host memory, which do not overlap. Plain host
-  // memory as source has been read when the call returns; as destination, and between two places of
-  // the host, the call waits.
+  // Copies between any two places in device, pinned or plain host memory, which must not overlap.
+  // From plain host memory to the device, the source has been read when the call returns. To plain
+  // host memory, and between two places of the host, the call waits for the copy.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes, DeviceStream& stream) = 0;
-  // `rows` runs of `row_bytes`, the starts `*_pitch` bytes apart.
+  // Copies `rows` ranges of `row_bytes`, whose starts are `*_pitch` bytes apart.
   virtual absl::Status CopyRows(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                                 size_t row_bytes, size_t rows, DeviceStream& stream) = 0;
-  // Every byte of a run of device memory.
+  // Sets every byte of a range of device memory to `value`.
   virtual absl::Status Fill(void* to, uint8_t value, size_t bytes, DeviceStream& stream) = 0;
 
-  // `params` is copied by the call. InvalidArgument for a shape or size that no kernel may have.
+  // The call copies `params`. Returns InvalidArgument for a shape or size that no kernel may have.
   virtual absl::Status Launch(const Kernel& kernel, const LaunchShape& shape, const void* params,
                               DeviceStream& stream) = 0;
   template <typename Params>
@@ -150,42 +157,45 @@ class DeviceRuntime {
     if (sizeof(Params) != kernel.params_bytes) return WrongParams(kernel, sizeof(Params));
     return Launch(kernel, shape, static_cast<const void*>(&params), stream);
   }
-  // Returns OK if Product works on this device. Returns FailedPrecondition, and says what is
-  // missing, if the library that computes dense products is not on this machine; everything else
-  // works.
+  // Returns OK if Product works on this device. Returns FailedPrecondition, naming what is missing,
+  // if this machine lacks the library that computes dense products; everything else works.
   virtual absl::Status ProductStatus() = 0;
-  // Returns InvalidArgument for sizes below 1 (rows may be 0) or strides below a row,
-  // FailedPrecondition on a stream that was made for copies, ProductStatus() where that is an
-  // error, and NotFound where the library proposes no such `algorithm`.
+  // Computes a dense product. Returns InvalidArgument for sizes below 1 (rows may be 0) or strides
+  // shorter than a row, FailedPrecondition on a kCopy stream, ProductStatus() if that is an error,
+  // and NotFound if the library proposes no such `algorithm`.
   virtual absl::Status Product(const DenseProduct& product, DeviceStream& stream) = 0;
 
-  // Everything on `stream` so far. What is recorded later replaces it, for waits that come later.
+  // Records all work on `stream` so far. A later recording replaces this one, but only for waits
+  // that come after it.
   virtual absl::Status Record(DeviceEvent& event, DeviceStream& stream) = 0;
-  // What is put on `stream` from now on runs after what `event` recorded last, in whatever process.
+  // Work put on `stream` from now on runs after the latest recording of `event`, by any process.
   virtual absl::Status WaitFor(DeviceEvent& event, DeviceStream& stream) = 0;
-  // Whether all that `event` recorded has run.
+  // Returns true if all work before the latest recording of `event` has run.
   virtual absl::StatusOr<bool> Query(DeviceEvent& event) = 0;
   virtual absl::Status Synchronize(DeviceEvent& event) = 0;
   virtual absl::Status Synchronize(DeviceStream& stream) = 0;
 
-  // Streams that wait for an event of a capturing stream are captured with it, and must be waited
-  // for by it before the end.
+  // A stream that waits for an event of a capturing stream joins the capture. The capturing stream
+  // must wait for each such stream before EndCapture.
   virtual absl::Status BeginCapture(DeviceStream& stream) = 0;
   virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture(DeviceStream& stream) = 0;
   virtual absl::Status Replay(DeviceGraph& graph, DeviceStream& stream) = 0;
 
-  // Memory and events of this process, for others on this node. `memory` is what Allocate gave; it
-  // must not be freed before every importer has closed it. Opaque bytes, of at most 256.
-  // FailedPrecondition for what was not made interprocess, or was imported.
+  // Return handles of memory and events for other processes on this node: opaque strings of at most
+  // 256 bytes. `memory` must come from Allocate and must not be freed before every importer has
+  // closed it. Return FailedPrecondition for memory and events that are imported or not
+  // interprocess.
   virtual absl::StatusOr<std::string> ExportMemory(const std::byte* memory) = 0;
   virtual absl::StatusOr<std::string> ExportEvent(DeviceEvent& event) = 0;
-  // InvalidArgument for bytes that are no handle; FailedPrecondition in the process that exported
-  // it, where the device can't reach that memory, and when the exporter is gone. The same handle
-  // again gives the same memory, which is then to be closed as often.
+  // Maps memory that another process exported. Importing the same handle again gives the same
+  // address, which must then be closed as many times. Returns InvalidArgument if `handle` is not a
+  // handle. Returns FailedPrecondition in the process that exported it, if the device cannot reach
+  // that memory, or if the exporter is gone.
   virtual absl::StatusOr<std::byte*> ImportMemory(absl::string_view handle) = 0;
-  // Waits for nothing, since another thread may be capturing: what uses it has run. Null is fine.
+  // Does not wait, because another thread may be capturing: all work that uses the memory must have
+  // run. `memory` may be null.
   virtual void CloseMemory(std::byte* memory) = 0;
-  // Usable as the exporter's own, Record included.
+  // The imported event can be used like the exporter's own, including Record.
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> ImportEvent(absl::string_view handle) = 0;
 
  protected:

@@ -9,12 +9,12 @@
 namespace baton {
 namespace {
 
-// In front of the body: who made it, what it is, and where. At the end: a checksum.
+// Stands before the body: maker, kind, and exporting process. A checksum follows the body.
 struct Head {
   char maker[8];
   IpcKind kind;
   int32_t process;
-  uint64_t starter;  // random, one for each process: ids come again
+  uint64_t starter;  // random, one per process, because process ids are reused
 };
 static_assert(sizeof(Head) == 24, "no padding");
 

@@ -13,11 +13,11 @@ namespace baton {
 
 enum class IpcKind : uint32_t { kMemory = 1, kEvent = 2 };
 
-// Wraps what a runtime must know of an exported thing into the bytes of a handle: `maker` of 8
-// letters says whose it is, and the process is added.
+// Makes the bytes of a handle from `body`, the runtime's description of the exported object.
+// `maker` names the runtime in 8 letters. The handle also names this process.
 std::string SealHandle(absl::string_view maker, IpcKind kind, absl::string_view body);
-// The body. InvalidArgument for bytes that SealHandle did not give for this maker and kind;
-// FailedPrecondition for those of this process.
+// Returns the body. Returns InvalidArgument if SealHandle did not make `bytes` for this maker and
+// kind, and FailedPrecondition if this process made them.
 absl::StatusOr<std::string> OpenHandle(absl::string_view maker, IpcKind kind,
                                        absl::string_view bytes);
 
