@@ -15,7 +15,7 @@ TEST(ThreadTeamTest, RunsEveryItemOnceAndHasFinishedWhenRunReturns) {
     ASSERT_EQ(team.threads(), threads);
     for (int round = 0; round < 2000; ++round) {
       const int items = round % 23;
-      // not atomic, so that the sanitizer reports an item run by two threads
+      // Not atomic, so that the sanitizer reports an item run by two threads.
       std::vector<int> count(items);
       std::vector<int> busy(threads);
       team.Run(items, [&](int item, int thread) {

@@ -6,14 +6,14 @@
 
 namespace baton {
 
-// to[i] = from[i] + value, for i < count; `to` may be `from`.
+// Parameters of kAdd: to[i] = from[i] + value for i < count. `to` may be `from`.
 struct AddParams {
   uint32_t* to = nullptr;
   const uint32_t* from = nullptr;
   uint32_t value = 0;
   int count = 0;
 };
-constexpr int kAddThreads = 64;  // of a block; a thread takes one element
+constexpr int kAddThreads = 64;  // per block; each thread handles one element
 
 namespace cuda_kernels {
 extern const Kernel kAdd;

@@ -29,7 +29,7 @@ TEST_P(DeviceRuntimeConformanceTest, WhatIsCapturedRunsWithEachReplay) {
   EXPECT_EQ(Download(memory, 64), Numbers(0)) << "capturing runs nothing";
   const auto other = Stream();
   for (int i = 0; i < 3; ++i) Ok(runtime_->Replay(**graph, *stream_));
-  // Behind the others, though on a stream that waits for none.
+  // This replay runs after the earlier ones, although its stream waits for nothing.
   Ok(runtime_->Replay(**graph, *other));
   Ok(runtime_->Synchronize(*other));
   EXPECT_EQ(Download(memory, 64), Numbers(44));
@@ -65,12 +65,12 @@ TEST_P(DeviceRuntimeConformanceTest, StreamsThatForkAndJoinAreCapturedTogether) 
   Add(b, a, 10, 64, *side);
   Ok(runtime_->Fill(b, 0, 4, *side));
   Ok(runtime_->Record(*joined, *side));
-  Add(c, a, 100, 64, *stream_);  // beside the two
+  Add(c, a, 100, 64, *stream_);  // in parallel to the work of `side`
   Ok(runtime_->WaitFor(*joined, *stream_));
   Add(c, b, 1000, 64, *stream_);
   auto graph = runtime_->EndCapture(*stream_);
   ASSERT_TRUE(graph.ok()) << graph.status();
-  Ok(runtime_->Fill(b, 9, 256, *side));  // the side stream runs its work again
+  Ok(runtime_->Fill(b, 9, 256, *side));  // after the capture, the side stream runs its work again
   Ok(runtime_->Synchronize(*side));
   for (uint32_t i = 1; i <= 5; ++i) {
     Ok(runtime_->Replay(**graph, *stream_));
@@ -140,7 +140,7 @@ TEST_P(DeviceRuntimeConformanceTest, WhatACaptureDoesNotAllowIsRefusedAndSpoilsI
     Add(memory, memory, 1, 64, *stream_);
     ExpectRefused(call());
     ExpectRefused(runtime_->EndCapture(*stream_).status());
-    // The stream is as it was.
+    // The stream is no longer captured.
     ExpectRefused(runtime_->EndCapture(*stream_).status());
     EXPECT_EQ(Download(memory, 64), Numbers(0));
   }
@@ -166,7 +166,7 @@ TEST_P(DeviceRuntimeConformanceTest, AStreamThatJoinedMustBeWaitedFor) {
   Ok(runtime_->WaitFor(*forked, *side));
   Add(memory, memory, 1, 64, *side);
   ExpectRefused(runtime_->EndCapture(*stream_).status());
-  // Both streams run their work again; the event is of no use until it is recorded anew.
+  // Both streams run their work again. The event cannot be used until it is recorded again.
   ExpectRefused(runtime_->WaitFor(*forked, *stream_));
   ExpectRefused(runtime_->Query(*forked).status());
   ExpectRefused(runtime_->Synchronize(*forked));

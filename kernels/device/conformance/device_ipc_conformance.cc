@@ -31,9 +31,10 @@ std::vector<uint32_t> Numbers(uint32_t first) {
   return numbers;
 }
 
-// What the other process is asked, a line each, and answers with a line: "ok" and what was asked
-// for, or "error" and why. It has one stream, one piece of imported memory and one imported event,
-// and exports one of each.
+// Executes the commands that the test sends to the other process, one per line. Each is answered
+// with a line: "ok", a code and the result in hex, or "error", a code and the message in hex. A
+// Peer has one stream, one piece of imported memory and one imported event, and exports one of
+// each.
 class Peer {
  public:
   explicit Peer(const DeviceRuntimeParam& param) : add_(param.add) {
@@ -76,7 +77,7 @@ class Peer {
     if (command == "wait") return Said(runtime_->WaitFor(*event_, *stream_));
     if (command == "record") return Said(runtime_->Record(*event_, *stream_));
     if (command == "record-own") return Said(runtime_->Record(*own_event_, *stream_));
-    if (command == "add") {  // 1 to the imported memory; to the own memory, what comes out
+    if (command == "add") {  // adds 1 to the imported memory, then copies it to own_
       auto* const words = reinterpret_cast<uint32_t*>(imported_);
       const AddParams add = {words, words, 1, kCount};
       LaunchShape shape;
@@ -117,11 +118,11 @@ class Peer {
   uint32_t* pinned_ = nullptr;
 };
 
-// A Peer in a process of its own.
+// A Peer in its own process.
 class PeerProcess {
  public:
   PeerProcess() {
-    int to[2], from[2];  // a socket that is written to tells of a process that is gone
+    int to[2], from[2];  // sending on a socket fails if the other process is gone
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, to), 0);
     EXPECT_EQ(pipe(from), 0);
     pid_ = fork();
@@ -138,17 +139,17 @@ class PeerProcess {
     from_ = fdopen(from[0], "r");
   }
   ~PeerProcess() {
-    close(to_);  // ends it
+    close(to_);  // ends the peer
     std::fclose(from_);
     Reap();
   }
-  // Waits for its end, which somebody must have seen to.
+  // Waits until the peer has ended. The caller must have made it end.
   void Reap() {
     if (pid_ > 0) waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
 
-  // Unavailable when the other process is gone, as the calls below.
+  // This and the following calls return Unavailable if the other process is gone.
   absl::Status Send(absl::string_view command, absl::string_view bytes = "") {
     const std::string line = absl::StrCat(command, " ", absl::BytesToHexString(bytes), "\n");
     for (size_t sent = 0; sent < line.size();) {
@@ -211,7 +212,7 @@ TEST_P(DeviceRuntimeConformanceTest, AnotherProcessReadsWhatIsThereOnceTheEventI
   for (uint32_t i = 1; i <= 10; ++i) {
     Add(memory, memory, 1, kCount, *stream_);
     Ok(runtime_->Record(*event, *stream_));
-    // Nothing more is called here until the answer is there.
+    // This process makes no further call until the answer has arrived.
     peer.Get("wait");
     EXPECT_EQ(peer.Read(), Numbers(i));
   }
@@ -241,7 +242,7 @@ TEST_P(DeviceRuntimeConformanceTest, WorkGoesBackAndForth) {
   EXPECT_EQ(Download(memory, kCount), Numbers(2 * kTurns));
   EXPECT_EQ(Download(reinterpret_cast<uint32_t*>(*copy), kCount), Numbers(2 * kTurns));
   runtime_->CloseMemory(*copy);
-  // An imported event can be recorded too, and is then waited for by the one who made it.
+  // An imported event can be recorded as well. The process that made the event then waits for it.
   for (const char* command : {"add", "record"}) peer.Get(command);
   Ok(runtime_->WaitFor(*here, *stream_));
   EXPECT_EQ(Download(memory, kCount), Numbers(2 * kTurns + 1));
@@ -260,7 +261,8 @@ TEST_P(DeviceRuntimeConformanceTest, TheSameHandleAgainGivesTheSameMemory) {
   runtime_->CloseMemory(nullptr);
 }
 
-// As when a peer goes away in the wrong millisecond.
+// Memory of other processes may be imported and closed at any time, for example when a peer goes
+// away.
 TEST_P(DeviceRuntimeConformanceTest, MemoryIsImportedAndClosedWhileAnotherThreadCaptures) {
   PeerProcess peer;
   const std::string handle = peer.Get("export-memory");
@@ -340,7 +342,7 @@ TEST_P(DeviceRuntimeConformanceTest, TheDeathOfAnotherProcessLeavesThisOneWorkin
   EXPECT_EQ(runtime_->ImportMemory(memory).status().code(), absl::StatusCode::kFailedPrecondition);
   uint32_t* const own = Upload(Numbers(0));
   if (GetParam().events_outlive_makers) {
-    Ok(runtime_->WaitFor(**imported, *stream_));  // was reached before
+    Ok(runtime_->WaitFor(**imported, *stream_));  // the event was reached before its process ended
   }
   Add(own, own, 1, kCount, *stream_);
   EXPECT_EQ(Download(own, kCount), Numbers(1));

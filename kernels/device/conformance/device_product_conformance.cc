@@ -9,13 +9,13 @@ namespace baton {
 namespace {
 
 float FromBf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-uint16_t ToBf16(float value) {  // to nearest even, of finite values
+uint16_t ToBf16(float value) {  // rounds finite values to nearest even
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 constexpr uint16_t kNan = 0x7fc0;
-// In what an output row's padding holds, before and after.
+// Value of the padding of output rows. A product must not change it.
 constexpr float kUntouched = 12345.0f;
 
 struct Shape {
@@ -23,7 +23,7 @@ struct Shape {
   int in_padding, out_padding;
 };
 
-// Random values; NaN wherever nothing may be read.
+// Random operands. Elements that a product must not read are NaN.
 struct Operands {
   Operands(const Shape& s, uint32_t seed) : shape(s) {
     std::mt19937 random(seed);
@@ -38,7 +38,7 @@ struct Operands {
     for (float& value : before) value = FromBf16(ToBf16(draw()));
   }
 
-  // Product and the sum of its terms' sizes.
+  // Returns the exact result, and the sum of the absolute values of its terms.
   std::pair<double, double> Exact(int r, int n) const {
     double sum = 0, size = 0;
     for (int i = 0; i < shape.k; ++i) {
@@ -110,7 +110,7 @@ TEST_P(DeviceRuntimeConformanceTest, EqualsDoubleArithmetic) {
           for (int n = 0; n < s.n; ++n) {
             auto [sum, size] = operands.Exact(r, n);
             if (accumulate) sum += operands.before[r * s.n + n];
-            // Float sums of k terms, and the rounding of what comes out.
+            // The error of a float sum of k terms, plus the rounding of the output.
             const double tolerance = (s.k + 1) * 0x1p-24 * (size + 2) +
                                      (type == DType::kBF16 ? std::abs(sum) * 0x1p-8 : 0);
             ASSERT_NEAR(out[r * stride + n], sum, tolerance) << r << ", " << n;
@@ -203,8 +203,8 @@ TEST_P(DeviceRuntimeConformanceTest, CanBeCapturedAndReplayed) {
   product.n = 24;
   product.k = 32;
   product.accumulate = true;
-  // Once before, as steps do: what a library does for the first of its kind may not be for
-  // captures.
+  // Runs once before the capture, as steps do: a library's first product of a shape may make calls
+  // that captures do not allow.
   Ok(runtime_->Product(product, *stream_));
   Ok(runtime_->BeginCapture(*stream_));
   Ok(runtime_->Product(product, *stream_));

@@ -61,7 +61,7 @@ TEST_P(DeviceRuntimeConformanceTest, AllocationsTakeNoMoreThanIsSaidOfThem) {
       EXPECT_GE(runtime_->AllocationBytes(bytes, interprocess), bytes);
       said += runtime_->AllocationBytes(bytes, interprocess);
     }
-    // Small ones share pages, which may have been there.
+    // Small allocations share pages, which may already have been allocated.
     EXPECT_LE(before - *runtime_->FreeBytes(), said + kPage);
     EXPECT_GE(before - *runtime_->FreeBytes() + kPage, said / 2);
     for (std::byte* piece : pieces) runtime_->Free(piece);
@@ -69,7 +69,7 @@ TEST_P(DeviceRuntimeConformanceTest, AllocationsTakeNoMoreThanIsSaidOfThem) {
 }
 
 TEST_P(DeviceRuntimeConformanceTest, FreedMemoryCanBeAllocatedAgain) {
-  // Only one such piece fits.
+  // Only one allocation of this size fits.
   const size_t half = *runtime_->FreeBytes() / 2 + (size_t{1} << 20);
   for (int i = 0; i < 3; ++i) {
     const auto memory = runtime_->Allocate(half);
@@ -88,11 +88,11 @@ TEST_P(DeviceRuntimeConformanceTest, TooLargeAnAllocationTellsWhatIsFree) {
   EXPECT_TRUE(absl::StrContains(memory.status().message(), "free")) << memory.status();
   ExpectInvalid(runtime_->Allocate(0).status());
   ExpectInvalid(runtime_->AllocatePinned(0).status());
-  EXPECT_TRUE(runtime_->Allocate(256).ok());  // still works
+  EXPECT_TRUE(runtime_->Allocate(256).ok());  // the runtime still works
 }
 
 TEST_P(DeviceRuntimeConformanceTest, CopiesBetweenEveryTwoKindsOfMemory) {
-  constexpr int kCount = 1000, kFirst = 3, kLast = 997;  // copied: [kFirst, kLast)
+  constexpr int kCount = 1000, kFirst = 3, kLast = 997;  // copies [kFirst, kLast)
   for (int from_kind = 0; from_kind < 3; ++from_kind) {
     for (int to_kind = 0; to_kind < 3; ++to_kind) {
       SCOPED_TRACE(absl::StrCat("from ", from_kind, " to ", to_kind));
@@ -195,7 +195,7 @@ TEST_P(DeviceRuntimeConformanceTest, RowsOfACopyDoNotOverlap) {
   std::vector<uint8_t> numbers(64);
   std::iota(numbers.begin(), numbers.end(), 0);
   uint8_t* const memory = Upload(numbers);
-  // Of each four: where they begin, at which pitches, how many bytes each.
+  // Each of these copies has rows that overlap, or too many rows.
   ExpectInvalid(runtime_->CopyRows(memory + 4, 16, memory, 16, 8, 4, *stream_));
   ExpectInvalid(runtime_->CopyRows(memory, 16, memory + 4, 16, 8, 4, *stream_));
   ExpectInvalid(runtime_->CopyRows(memory + 12, 16, memory, 16, 8, 3, *stream_));
@@ -203,7 +203,7 @@ TEST_P(DeviceRuntimeConformanceTest, RowsOfACopyDoNotOverlap) {
   ExpectInvalid(runtime_->CopyRows(memory + 8, 8, memory, 16, 8, 3, *stream_));
   ExpectInvalid(runtime_->CopyRows(memory, 16, memory + 8, 16, 8, SIZE_MAX / 8, *stream_));
   EXPECT_EQ(Download(memory, 64), numbers);
-  // Columns of a matrix; the second half of memory after its first.
+  // These do not overlap: two columns of a matrix, and the two halves of memory.
   Ok(runtime_->CopyRows(memory + 8, 16, memory, 16, 8, 2, *stream_));
   Ok(runtime_->CopyRows(memory + 32, 16, memory, 16, 16, 2, *stream_));
   for (int i = 0; i < 16; ++i) numbers[i / 8 * 16 + 8 + i % 8] = numbers[i / 8 * 16 + i % 8];
@@ -229,13 +229,14 @@ TEST_P(DeviceRuntimeConformanceTest, LaunchesRefuseShapesThatNoKernelMayHave) {
   ExpectInvalid(launch([](LaunchShape& s) { s.grid_y = 65536; }));
   ExpectInvalid(launch([](LaunchShape& s) { s.grid_z = -1; }));
   ExpectInvalid(launch([](LaunchShape& s) { s.shared_bytes = size_t{1} << 20; }));
-  ExpectInvalid(runtime_->Launch(add, good, 5, *stream_));  // parameters of another size
+  ExpectInvalid(runtime_->Launch(add, good, 5, *stream_));  // parameters of a wrong size
   ExpectInvalid(runtime_->Launch(add, good, static_cast<const void*>(nullptr), *stream_));
   Kernel other = add;
   other.entry = nullptr;
   ExpectInvalid(runtime_->Launch(other, good, params, *stream_));
   EXPECT_EQ(Download(memory, 64), Numbers(64, 0)) << "nothing has run";
-  Ok(launch([](LaunchShape& s) { s.shared_bytes = 50'000; }));  // more than needs no asking
+  // More shared memory than a kernel gets by default.
+  Ok(launch([](LaunchShape& s) { s.shared_bytes = 50'000; }));
   EXPECT_EQ(Download(memory, 64), Numbers(64, 1));
 }
 
@@ -280,7 +281,8 @@ TEST_P(DeviceRuntimeConformanceTest, StreamsThatWaitForOneAnotherTakeTurns) {
   const auto first_done = Event(), second_done = Event();
   uint32_t *const a = Upload(Numbers(kCount, 0)), *const b = Device<uint32_t>(kCount);
   for (uint32_t turn = 0; turn < kTurns; ++turn) {
-    Ok(runtime_->WaitFor(*second_done, *stream_));  // the first time it has not been recorded
+    // In the first turn, the event is not yet recorded.
+    Ok(runtime_->WaitFor(*second_done, *stream_));
     Add(b, a, 1, kCount, *stream_);
     Ok(runtime_->Record(*first_done, *stream_));
     Ok(runtime_->WaitFor(*first_done, *other));
@@ -300,7 +302,7 @@ TEST_P(DeviceRuntimeConformanceTest, AWaitIsForWhatTheEventHadRecordedWhenItWasC
   Ok(runtime_->Record(*event, *stream_));
   Ok(runtime_->WaitFor(*event, *other));
   Add(b, a, 0, kCount, *other);
-  Ok(runtime_->Record(*event, *other));  // another stream's now
+  Ok(runtime_->Record(*event, *other));  // now recorded on another stream
   Ok(runtime_->WaitFor(*event, *stream_));
   Add(a, a, 100, kCount, *stream_);
   Ok(runtime_->Synchronize(*event));

@@ -16,14 +16,15 @@
 
 namespace baton {
 
-// A runtime as the suite below needs it.
+// Parameters of the suite: one runtime.
 struct DeviceRuntimeParam {
   std::string name;
-  // The seed is for choices that are the device's. FailedPrecondition: there is no such device
-  // here, and the tests are skipped.
+  // Creates the runtime. The seed is for choices that a device leaves open. FailedPrecondition
+  // means that there is no such device here; the tests are then skipped.
   std::function<absl::StatusOr<std::unique_ptr<DeviceRuntime>>(uint64_t seed)> create;
-  const Kernel* add = nullptr;  // kAdd, compiled for it
-  // Whether an imported event may be waited for when its maker is gone, of which CUDA says nothing.
+  const Kernel* add = nullptr;  // kAdd, compiled for this runtime
+  // True if a stream may wait for an imported event after the exporting process has ended. CUDA's
+  // documentation does not say if it may.
   bool events_outlive_makers = false;
 };
 
@@ -31,8 +32,9 @@ inline std::ostream& operator<<(std::ostream& out, const DeviceRuntimeParam& par
   return out << param.name;
 }
 
-// What every runtime must pass. The tests are in device_*_conformance.cc, sources of each runtime's
-// own test binary, which says INSTANTIATE_TEST_SUITE_P and has a main that begins with
+// Tests that every runtime must pass. They are in device_*_conformance.cc, which are compiled into
+// the test binary of each runtime. That binary contains INSTANTIATE_TEST_SUITE_P and a main that
+// begins with
 //   if (IsIpcPeer(argc, argv)) return RunIpcPeer(param);
 // because the tests of IPC start the binary once more as the other process.
 class DeviceRuntimeConformanceTest : public testing::TestWithParam<DeviceRuntimeParam> {
@@ -61,7 +63,7 @@ class DeviceRuntimeConformanceTest : public testing::TestWithParam<DeviceRuntime
     EXPECT_TRUE(event.ok()) << event.status();
     return *std::move(event);
   }
-  // Memory until the end of the test.
+  // Allocates memory that is freed at the end of the test.
   template <typename T>
   T* Device(size_t count, bool interprocess = false) {
     auto memory = runtime_->Allocate(count * sizeof(T), interprocess);
@@ -104,7 +106,7 @@ class DeviceRuntimeConformanceTest : public testing::TestWithParam<DeviceRuntime
   std::vector<std::byte*> device_, pinned_;
 };
 
-// The other process of the tests of IPC.
+// The main program of the other process in the tests of IPC.
 bool IsIpcPeer(int argc, char** argv);
 int RunIpcPeer(const DeviceRuntimeParam& param);
 

@@ -11,9 +11,10 @@ namespace baton {
 absl::StatusOr<std::shared_ptr<const CublasLt>> CublasLt::Load() {
   const std::string name = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
   std::shared_ptr<CublasLt> lt(new CublasLt);
-  // Where the loader looks, then where CUDA is installed without telling it.
+  // Tries the loader's search path first. Then tries CUDA's default folder, which is not always in
+  // that path.
   std::string words;
-  void* library = nullptr;  // never closed: it has half a gigabyte, and every runtime opens it
+  void* library = nullptr;  // never closed: it is half a gigabyte, and every runtime opens it
   for (const std::string& path : {name, absl::StrCat("/usr/local/cuda/lib64/", name)}) {
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library != nullptr) break;

@@ -10,17 +10,18 @@
 
 namespace baton {
 
-// cuBLASLt's functions, found when they are needed: a program that is linked against the library
-// itself would not even start where it is missing.
+// The functions of cuBLASLt, loaded at run time. A program linked against the library would not
+// even start on a machine without it.
 class CublasLt {
  public:
-  // FailedPrecondition, with the loader's words, when there is no cuBLASLt of our major version.
-  // Read from disk by a process's first call; it stays until the process ends.
+  // Loads cuBLASLt. Returns FailedPrecondition, with the loader's message, if there is no cuBLASLt
+  // of the major version of this build. The first call in a process reads the library from disk; it
+  // stays loaded until the process ends.
   static absl::StatusOr<std::shared_ptr<const CublasLt>> Load();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  // Internal for everything but success.
+  // Returns OK for success and Internal for everything else.
   absl::Status Status(cublasStatus_t status, absl::string_view call) const;
 
   decltype(&cublasLtGetVersion) GetVersion = nullptr;

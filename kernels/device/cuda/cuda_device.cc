@@ -9,18 +9,19 @@
 namespace baton {
 namespace {
 
-// A guess that leaves room: StepGraphs::kMostGraphs of 400 nodes each, and all kernels.
+// A generous guess: enough for StepGraphs::kMostGraphs graphs of 400 nodes each, and for all
+// kernels.
 constexpr size_t kDriverBytes = size_t{256} << 20;
-// A guess, too: no call tells what a context takes.
+// Also a guess: no CUDA call returns the size of a context.
 constexpr size_t kContextBytes = size_t{512} << 20;
 
-// DeviceInfo::id.
+// Returns the device's DeviceInfo::id.
 std::string IdOf(const cudaDeviceProp& properties) {
   return absl::StrCat("GPU-", absl::BytesToHexString(absl::string_view(
                                   properties.uuid.bytes, sizeof(properties.uuid.bytes))));
 }
 
-// As CUDA counts: 13000 is 13.0.
+// Formats CUDA's version numbers: 13000 is 13.0.
 std::string CudaVersion(int number) { return absl::StrCat(number / 1000, ".", number % 1000 / 10); }
 
 }  // namespace
@@ -29,7 +30,7 @@ absl::Status CudaDeviceCountStatus(cudaError_t error, int driver) {
   const absl::Status status = CudaStatus(error, "cudaGetDeviceCount");
   if (status.ok()) return status;
   const std::string words = absl::StrCat("CUDA: ", status.message());
-  // The runtime says of no driver what it says of one that is too old.
+  // If there is no driver, the runtime returns the same error as for a driver that is too old.
   if (error == cudaErrorInsufficientDriver && driver == 0) {
     return absl::FailedPreconditionError(
         "CUDA: no NVIDIA driver is on this machine (libcuda.so.1 is missing); install one, in a "
@@ -94,7 +95,7 @@ std::string CudaLink(int device, absl::string_view other_id) {
         IdOf(properties) != other_id) {
       continue;
     }
-    // Of what lies between GPUs only NVLink carries atomics.
+    // Among the links between GPUs, only NVLink supports atomics.
     int atomics = 0;
     if (!CudaStatus(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device,
                                               other),

@@ -10,19 +10,21 @@
 
 namespace baton {
 
-// What cudaGetDeviceCount said where `driver` is the CUDA version that the driver is made for
-// (12080 is 12.8; 0: there is no driver). FailedPrecondition for a machine without driver or GPU;
-// Internal for one that has them and can't use them, and for a driver older than the toolkit of
-// this build, with both versions.
+// Turns the result of cudaGetDeviceCount into a status. `driver` is the CUDA version that the
+// driver supports (12080 is 12.8; 0: there is no driver). Returns FailedPrecondition for a machine
+// without driver or GPU. Returns Internal if the machine has both but CUDA cannot use them, and if
+// the driver is older than this build's toolkit; the message then has both versions.
 absl::Status CudaDeviceCountStatus(cudaError_t error, int driver);
 
-// The `device`-th GPU that CUDA shows, which is current from then on. FailedPrecondition, with
-// CUDA's words, when there is none, or one older than sm_80; Internal as CudaDeviceCountStatus.
+// Returns the properties of the `device`-th GPU that CUDA shows, and makes it the current device.
+// Returns FailedPrecondition, with CUDA's message, if there is no such GPU or it is older than
+// sm_80, and Internal in the same cases as CudaDeviceCountStatus.
 absl::StatusOr<cudaDeviceProp> FindCudaDevice(int device);
 
 DeviceInfo CudaDeviceInfo(const cudaDeviceProp& properties);
 
-// What lies between the `device`-th and another GPU, as DeviceRuntime::LinkTo tells it.
+// Returns the kind of link between the `device`-th GPU and another one, in the words of
+// DeviceRuntime::LinkTo.
 std::string CudaLink(int device, absl::string_view other_id);
 
 }  // namespace baton

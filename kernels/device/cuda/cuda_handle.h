@@ -4,9 +4,9 @@
 
 namespace baton {
 
-// The bodies of handles of a GPU.
+// The bodies of the handles that a GPU's runtime exports.
 struct CudaMemoryHandle {
-  char device[16];  // its UUID
+  char device[16];  // UUID of the GPU
   cudaIpcMemHandle_t memory;
 };
 struct CudaEventHandle {

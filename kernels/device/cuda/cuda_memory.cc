@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-// What memory is shared by: cudaMalloc cuts smaller pieces out of one such page.
+// Memory is shared with other processes in pages of this size. cudaMalloc cuts smaller allocations
+// out of one such page.
 constexpr size_t kIpcPage = size_t{2} << 20;
 constexpr size_t kSmallPiece = 512;
 constexpr size_t kHostPage = 4096;
@@ -24,7 +25,7 @@ absl::StatusOr<size_t> CudaMemory::FreeBytes() const {
   return free;
 }
 
-// Of pages of 2 MiB, as the driver hands them out; smaller pieces share one.
+// The driver hands out pages of 2 MiB. Smaller allocations share a page.
 size_t CudaMemory::AllocationBytes(size_t bytes, bool interprocess) {
   const size_t unit = interprocess || bytes > kIpcPage / 2 ? kIpcPage : kSmallPiece;
   return bytes > SIZE_MAX - unit ? bytes : (bytes + unit - 1) / unit * unit;
@@ -53,12 +54,14 @@ void CudaMemory::Free(std::byte* memory) {
     MutexLock lock(&mutex_);
     allocated_.erase(memory);
   }
-  // Waits for the device. What failed there is told by whoever waits next.
+  // cudaFree waits for the device. If the work there failed, the next call that waits returns the
+  // error.
   CudaStatus(cudaFree(memory), "cudaFree").IgnoreError();
 }
 
 absl::StatusOr<std::byte*> CudaMemory::AllocatePinned(size_t bytes) {
-  // A page more, of which as much is skipped as it takes: CUDA promises no alignment.
+  // Allocates a page more and skips bytes up to the next page boundary, because CUDA promises no
+  // alignment.
   const size_t room = bytes <= SIZE_MAX - kHostPage ? bytes + kHostPage : bytes;
   void* memory = nullptr;
   const cudaError_t error = cudaHostAlloc(&memory, room, cudaHostAllocPortable);

@@ -13,11 +13,12 @@
 
 namespace baton {
 
-// Memory of one GPU, which is the calling thread's current device, and pinned memory of the host.
-// The calls are those of DeviceRuntime, without its rules of captures. Thread-safe.
+// Memory of one GPU, which must be the calling thread's current device, and pinned host memory. The
+// functions do what those of DeviceRuntime of the same names do, but do not check the rules of
+// captures. Thread-safe.
 class CudaMemory {
  public:
-  // `uuid` of the device. `info` must outlive it.
+  // `uuid` is the UUID of the device. `info` must outlive this object.
   CudaMemory(std::string uuid, const DeviceInfo* info) : uuid_(std::move(uuid)), info_(info) {}
 
   absl::StatusOr<size_t> FreeBytes() const;
@@ -36,8 +37,8 @@ class CudaMemory {
   const std::string uuid_;
   const DeviceInfo* const info_;
   Mutex mutex_;
-  std::map<const void*, bool> allocated_ ABSL_GUARDED_BY(mutex_);  // whether for other processes
-  std::map<const void*, void*> pinned_ ABSL_GUARDED_BY(mutex_);    // what CUDA gave for it
+  std::map<const void*, bool> allocated_ ABSL_GUARDED_BY(mutex_);  // true: interprocess
+  std::map<const void*, void*> pinned_ ABSL_GUARDED_BY(mutex_);    // value: CUDA's pointer
 };
 
 }  // namespace baton

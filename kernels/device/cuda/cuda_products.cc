@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// The largest power of two that a place in memory is a multiple of, as far as cuBLASLt cares.
+// Returns the alignment of an address: the largest power of two that divides it, but at most 16,
+// because cuBLASLt needs no more.
 uint32_t Alignment(const void* at) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   return address % 16 == 0 ? 16 : 1u << std::countr_zero(address);
@@ -18,8 +19,8 @@ uint32_t Alignment(const void* at) {
 
 }  // namespace
 
-// cuBLASLt counts by columns: our rows are its columns, so it is asked for
-// out^T [n, rows] = weight [n, k] * in^T [k, rows].
+// Describes one product to cuBLASLt. cuBLASLt stores matrices by columns, so our rows are its
+// columns, and it computes out^T [n, rows] = weight [n, k] * in^T [k, rows].
 struct CudaProducts::Matmul {
   absl::Status Init(const CublasLt& lt, const DenseProduct& p, int rows) {
     const cudaDataType_t out_type = p.out_type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -72,7 +73,8 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct&
   RETURN_IF_ERROR(matmul.Init(*lt_, p, rows));
   cublasLtMatmulPreferenceOpaque_t preference;
   const size_t workspace = kWorkspaceBytes;
-  // Partial sums of a split product stay float: neither in out's type, nor in place.
+  // Keeps the partial sums of a split product in float: they are stored neither in the type of
+  // `out` nor in `out` itself.
   const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     return lt_->MatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));

@@ -17,33 +17,34 @@
 
 namespace baton {
 
-// Dense products by cuBLASLt. Which of its algorithms a product takes is asked once for each bucket
-// of rows (powers of two) and shape, and kept: so a row's sum has the same order for all batches of
-// a bucket, and a step asks nothing. Sums, also those of split ones, are float throughout. Any
-// thread.
+// Dense products by cuBLASLt. Asks cuBLASLt for an algorithm once per shape and bucket of rows
+// (powers of two), and keeps the answer. So a row's sum has the same order in all batches of a
+// bucket, and a step usually asks nothing. (If an algorithm cannot do the exact number of rows,
+// that number gets its own algorithm.) All sums are float throughout, also the partial sums of
+// split products. Any thread.
 class CudaProducts {
  public:
-  // Of each stream that calls Run: what split sums may take.
+  // Workspace bytes for each stream that calls Run. Split products keep their partial sums there.
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
-  // FailedPrecondition without cuBLASLt.
+  // Returns FailedPrecondition if there is no cuBLASLt.
   static absl::StatusOr<std::unique_ptr<CudaProducts>> Create();
   ~CudaProducts();
   CudaProducts(const CudaProducts&) = delete;
   CudaProducts& operator=(const CudaProducts&) = delete;
 
-  // Makes cuBLASLt ready for the current device, which takes memory and time; again, nothing. The
-  // first Run does it too, where it must not be in a capture.
+  // Makes cuBLASLt ready for the current device, which takes memory and time. Further calls do
+  // nothing. The first Run also calls it, but then must not be in a capture.
   absl::Status Begin();
 
-  // Arguments checked; rows at least 1. On the device of the first call. `workspace` is not used by
-  // other streams meanwhile. Begun, it allocates nothing on the device and waits for nothing: fine
-  // in a capture.
+  // Runs a product. Its arguments must be checked, and it must have at least one row. All calls
+  // must be for the device of the first call. No other stream may use `workspace` at the same time.
+  // After Begin(), allocates nothing on the device and does not wait, so it may be captured.
   absl::Status Run(const DenseProduct& product, void* workspace, cudaStream_t stream);
 
  private:
-  // Rows (of the bucket, or exactly), n, k, strides, type, accumulate, the alignments of in, weight
-  // and out, and DenseProduct::algorithm.
+  // The number of rows (of the bucket, or exact), n, k, strides, type, accumulate, the alignments
+  // of weight, in and out, and DenseProduct::algorithm.
   using Key =
       std::tuple<int, int, int, int64_t, int64_t, DType, bool, uint32_t, uint32_t, uint32_t, int>;
   struct Matmul;

@@ -33,8 +33,8 @@ struct CudaStream : DeviceStream {
   CudaRuntime* const runtime;
   const cudaStream_t stream;
   bool computes = false;                   // StreamKind::kCompute
-  std::byte* workspace = nullptr;          // for products, or null
-  std::shared_ptr<DeviceCapture> capture;  // null, or ended: work runs
+  std::byte* workspace = nullptr;          // for products; may be null
+  std::shared_ptr<DeviceCapture> capture;  // null or ended: work runs instead of being captured
 };
 
 struct CudaEvent : DeviceEvent {
@@ -44,8 +44,8 @@ struct CudaEvent : DeviceEvent {
   CudaRuntime* const runtime;
   const cudaEvent_t event;
   bool interprocess = false, imported = false;
-  bool recorded = false;                   // by this process
-  std::shared_ptr<DeviceCapture> capture;  // that it was last recorded in, or null
+  bool recorded = false;                   // recorded by this process
+  std::shared_ptr<DeviceCapture> capture;  // capture of the latest recording, or null
 };
 
 struct CudaGraph : DeviceGraph {
@@ -78,7 +78,7 @@ class CudaRuntime : public DeviceRuntime {
 
   absl::StatusOr<size_t> FreeBytes() override {
     Use();
-    // What products take has then been taken.
+    // Products then already have their memory, so it does not count as free.
     RETURN_IF_ERROR(BeginProducts());
     return memory_.FreeBytes();
   }
@@ -154,7 +154,7 @@ class CudaRuntime : public DeviceRuntime {
       Spoil(*capture, "a stream of the capture was destroyed").IgnoreError();
       if (capture->IsOrigin(&stream)) Abandon(*capture, stream);
     }
-    cudaStreamSynchronize(stream.stream);  // what failed is told by whoever waits next
+    cudaStreamSynchronize(stream.stream);  // the next call that waits returns the error
     cudaStreamDestroy(stream.stream);
     if (stream.workspace != nullptr) memory_.Free(stream.workspace);
     cudaGetLastError();
@@ -265,7 +265,7 @@ class CudaRuntime : public DeviceRuntime {
     CudaStream& s = *own;
     Use();
     const auto capture = CaptureOf(s);
-    if (e.capture != nullptr) {  // was last recorded in one
+    if (e.capture != nullptr) {  // the latest recording was in a capture
       if (e.capture->ended() || (capture != nullptr && capture != e.capture)) {
         if (capture != nullptr)
           Spoil(*capture, "WaitFor: an event of another capture").IgnoreError();
@@ -319,8 +319,8 @@ class CudaRuntime : public DeviceRuntime {
     RETURN_IF_ERROR(RefuseInCapture("BeginCapture"));
     Use();
     RETURN_IF_ERROR(BeginProducts());
-    // Of this thread alone: another one may be polling events or freeing memory at any time, and
-    // must neither fail nor spoil the capture.
+    // Restricts the capture's rules to this thread: other threads may poll events or free memory at
+    // any time. Those calls must neither fail nor spoil the capture.
     RETURN_IF_ERROR(
         CudaStatus(cudaStreamBeginCapture(own->stream, cudaStreamCaptureModeThreadLocal),
                    "cudaStreamBeginCapture"));
@@ -351,7 +351,7 @@ class CudaRuntime : public DeviceRuntime {
       status = CudaStatus(cudaGraphInstantiate(&runnable, graph, 0), "cudaGraphInstantiate");
     }
     if (graph != nullptr) cudaGraphDestroy(graph);
-    // Now, not when it is replayed: then there may be no memory for it.
+    // Uploads the graph now: at its first replay there might be no memory left for it.
     if (status.ok()) {
       status = CudaStatus(cudaGraphUpload(runnable, own->stream), "cudaGraphUpload");
       if (!status.ok()) cudaGraphExecDestroy(runnable);
@@ -419,7 +419,7 @@ class CudaRuntime : public DeviceRuntime {
     return own;
   }
 
-  // CUDA's device of the calling thread is this one. Costs a look at a thread's variable.
+  // Makes this device the calling thread's current one. Costs one read of a thread-local variable.
   void Use() const { cudaSetDevice(device_); }
 
  private:
@@ -437,10 +437,10 @@ class CudaRuntime : public DeviceRuntime {
     return &own;
   }
 
-  // Makes cuBLASLt ready, where there is one.
+  // Makes cuBLASLt ready, if this machine has it.
   absl::Status BeginProducts() { return products_.ok() ? (*products_)->Begin() : absl::OkStatus(); }
 
-  // cuBLASLt does not say whether it was CUDA that failed, and OnFailure wants to know.
+  // Asks CUDA whether it has failed, and reports that to OnFailure. cuBLASLt's error does not tell.
   static void HearWhy(cudaStream_t stream) {
     const cudaError_t error = cudaStreamQuery(stream);
     if (error == cudaErrorNotReady) {
@@ -450,7 +450,7 @@ class CudaRuntime : public DeviceRuntime {
     }
   }
 
-  // That is being made, of the stream's work; or null.
+  // Returns the unfinished capture that the stream is part of, or null.
   static std::shared_ptr<DeviceCapture> CaptureOf(CudaStream& stream) {
     if (stream.capture != nullptr && stream.capture->ended()) stream.capture = nullptr;
     return stream.capture;
@@ -467,7 +467,7 @@ class CudaRuntime : public DeviceRuntime {
     return capture.End();
   }
 
-  // The capture ends with no graph.
+  // Ends the capture without a graph.
   void Abandon(DeviceCapture& capture, CudaStream& stream) {
     cudaGraph_t graph = nullptr;
     cudaStreamEndCapture(stream.stream, &graph);
@@ -476,19 +476,20 @@ class CudaRuntime : public DeviceRuntime {
     End(capture).IgnoreError();
   }
 
-  // FailedPrecondition when the calling thread is capturing, which is then spoilt.
+  // Returns FailedPrecondition if the calling thread is capturing, and spoils that capture.
   absl::Status RefuseInCapture(absl::string_view call) {
     MutexLock lock(&mutex_);
     return captures_.Refuse(call);
   }
 
-  // Whether the calling thread is capturing.
+  // Returns true if the calling thread is capturing.
   bool Captures() {
     MutexLock lock(&mutex_);
     return captures_.OfThisThread() != nullptr;
   }
 
-  // FailedPrecondition when nobody may now ask for the event.
+  // Returns FailedPrecondition if the event may not be queried or waited for by a thread now, and
+  // spoils the capture that forbids it.
   absl::Status CheckRecorded(const CudaEvent& event, absl::string_view call) {
     if (event.capture != nullptr) {
       return Spoil(*event.capture,
@@ -497,8 +498,9 @@ class CudaRuntime : public DeviceRuntime {
     return RefuseInCapture(call);
   }
 
-  // CUDA would take plain memory into a graph, and read it with every replay; and a thread that
-  // captures may not wait, which a copy to plain memory or within the host's does.
+  // Refuses copies that captures do not allow. CUDA would accept a copy of plain memory in a graph
+  // and read that memory at each replay. And a capturing thread may not wait, as it would in a copy
+  // to plain memory or between two places of the host.
   absl::Status RefusePlain(absl::string_view call, const void* to, const void* from,
                            CudaStream& stream) {
     const auto capture = CaptureOf(stream);
@@ -519,8 +521,9 @@ class CudaRuntime : public DeviceRuntime {
     return plain(0) || within_host ? RefuseInCapture(call) : absl::OkStatus();
   }
 
-  // Dynamic shared memory beyond what a kernel gets without asking, asked once for each size; and
-  // as much of a multiprocessor's memory for it as there can be, or fewer blocks run side by side.
+  // Allows the kernel more dynamic shared memory than it gets by default. Asks CUDA only if `bytes`
+  // is more than all earlier requests. Also reserves as much of a multiprocessor's memory as
+  // possible for shared memory: otherwise fewer blocks run at the same time.
   absl::Status AllowShared(const Kernel& kernel, size_t bytes) {
     MutexLock lock(&mutex_);
     if (!shared_bytes_.contains(kernel.entry)) {
@@ -545,7 +548,7 @@ class CudaRuntime : public DeviceRuntime {
   const absl::StatusOr<std::unique_ptr<CudaProducts>> products_;  // an error: no cuBLASLt
   CudaMemory memory_;
   Mutex mutex_;
-  std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // by kernel
+  std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // key: kernel
   OpenCaptures captures_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -7,12 +7,14 @@
 
 namespace baton {
 
-// A GPU, by the CUDA runtime and cuBLASLt, the `device`-th that CUDA shows. Runs kernels of
-// cuda_kernels. FailedPrecondition, with CUDA's words, when this build has no CUDA, or there is no
-// driver, no such device, or one older than sm_80; Internal when there is a GPU that CUDA can't
-// use, as with a driver older than the toolkit. Without cuBLASLt the runtime is made all the same,
-// and its ProductStatus() is an error. A compute stream takes CudaProducts::kWorkspaceBytes of the
-// device's memory, unless there is no cuBLASLt.
+// Creates the runtime of a GPU, the `device`-th that CUDA shows, from the CUDA runtime and
+// cuBLASLt. It runs the kernels of cuda_kernels. A compute stream takes
+// CudaProducts::kWorkspaceBytes of device memory.
+//
+// Returns FailedPrecondition, with CUDA's message, if this build has no CUDA, or there is no
+// driver, no such device, or one older than sm_80. Returns Internal if CUDA cannot use the GPU, for
+// example if the driver is older than the toolkit. Without cuBLASLt the runtime works, but its
+// ProductStatus() is an error and compute streams take no workspace.
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime(int device);
 
 }  // namespace baton

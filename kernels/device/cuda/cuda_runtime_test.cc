@@ -64,7 +64,7 @@ TEST(CudaRuntimeTest, ADriverThatIsTooOldIsNotAMachineWithoutAGpu) {
 #endif
 }
 
-// Runs in a process of its own, because CUDA can't be used after such an error.
+// Runs in its own process, because CUDA cannot be used after such an error.
 TEST(CudaRuntimeDeathTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {
 #ifndef BATON_HAVE_CUDA
   GTEST_SKIP() << "built without CUDA";
@@ -84,7 +84,7 @@ TEST(CudaRuntimeDeathTest, ErrorsThatEndCudaAreToldAtOnceAndOnce) {
     CudaStatus(cudaErrorIllegalAddress, "cudaStreamSynchronize").IgnoreError();
     CudaStatus(cudaErrorECCUncorrectable, "cudaEventQuery").IgnoreError();
     std::cerr << "again ";
-    OnCudaFailure(hear);  // it has failed already
+    OnCudaFailure(hear);  // CUDA has failed already
     OnCudaFailure(nullptr);
     std::exit(0);
   };

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-// The first error that ended CUDA in this process, and who is to be told of it.
+// The first error that ended CUDA in this process, and the handler to call with it.
 struct CudaEnd {
   Mutex mutex;
   absl::Status failure ABSL_GUARDED_BY(mutex);
@@ -34,7 +34,7 @@ bool EndsCuda(cudaError_t error) {
   switch (static_cast<int>(error)) {
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
-    case 226:  // cudaErrorContained, which older toolkits have no name for
+    case 226:  // cudaErrorContained; older toolkits have no name for it
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorContextIsDestroyed:
@@ -48,7 +48,7 @@ bool EndsCuda(cudaError_t error) {
     case 721:  // cudaErrorTensorMemoryLeak
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
-    case cudaErrorUnknown:  // what is heard of a device that fell off its bus
+    case cudaErrorUnknown:  // reported for a GPU that fell off its bus
       return true;
     default:
       return false;

@@ -21,7 +21,7 @@ Slot slots[kSlots];
 struct sigaction previous;
 
 void Print(const char* text) {
-  // an error here cannot be reported anywhere
+  // An error here cannot be reported anywhere.
   if (write(STDERR_FILENO, text, strlen(text)) < 0) return;
 }
 

@@ -69,7 +69,7 @@ void OpenRecordings::Serve() {
     const std::vector<Open> open = open_;
     for (const Open& one : open) {
       if (!one.recording.event->Wanted(one.recording.recording)) continue;
-      // the next call that waits returns the error
+      // The next call that waits returns the error.
       scheduler_->RunTowards(one.place).IgnoreError();
     }
     changed_.WaitFor(mutex_, kPause);

@@ -7,7 +7,8 @@
 #include "kernels/device/simt/place.h"
 #include "kernels/device/simt/thread_block.h"
 
-extern "C" const char __executable_start[], _end[];  // the linker's: this program's image
+// The linker defines these: this program's image.
+extern "C" const char __executable_start[], _end[];
 
 namespace baton::simt {
 namespace {
@@ -17,9 +18,9 @@ bool Within(const void* at, const void* base, size_t bytes) {
   return Address(at) - Address(base) < bytes;
 }
 
-// A stamp, from the top: a copy in flight (1 bit); block + 1 (19), barriers of the block so far
-// (16), warp (6), the warp's SyncWarps since the last barrier (16), lane (6). All ones in block,
-// warp or lane: several, which agree in what stands above.
+// Layout of a stamp, from the top bit: a copy in flight (1 bit), block + 1 (19), barriers of the
+// block so far (16), warp (6), the warp's SyncWarps since the last barrier (16), lane (6). All ones
+// in block, warp or lane mean several of them, which have the same values in all fields above.
 constexpr int kLane = 0, kWarpEpoch = 6, kWarp = 22, kEpoch = 28, kBlock = 44;
 constexpr uint64_t kInFlight = uint64_t{1} << 63;
 constexpr uint64_t kSeveral = 63, kSeveralBlocks = (1 << 19) - 1;
@@ -31,7 +32,7 @@ uint64_t WarpOf(uint64_t stamp) { return stamp >> kWarp & 63; }
 uint64_t WarpEpochOf(uint64_t stamp) { return stamp >> kWarpEpoch & 0xffff; }
 uint64_t LaneOf(uint64_t stamp) { return stamp >> kLane & 63; }
 
-// Whether what `before` stands for happened before what happens now.
+// Returns true if the accesses that `before` stands for happened before an access now.
 inline bool Ordered(uint64_t before, uint64_t now) {
   if (BlockOf(before) != BlockOf(now)) return false;
   if (EpochOf(before) != EpochOf(now)) return true;
@@ -39,8 +40,8 @@ inline bool Ordered(uint64_t before, uint64_t now) {
   return WarpEpochOf(before) != WarpEpochOf(now) || LaneOf(before) == LaneOf(now);
 }
 
-// What stands for the reads of `before` and one now: whoever is ordered after the result is ordered
-// after all of them.
+// Returns a stamp for the reads of `before` and a read now. An access that is ordered after this
+// stamp is ordered after all of these reads.
 inline uint64_t Merged(uint64_t before, uint64_t now) {
   if (before == 0 || Ordered(before, now)) return now;
   if (BlockOf(before) != BlockOf(now)) return kSeveralBlocks << kBlock;
@@ -98,7 +99,7 @@ inline void AccessChecker::Judge(const Fault& access, size_t align) {
       return Check(access, false, false);
     }
   } else if (Within(at, __executable_start, _end - __executable_start)) {
-    if (!write) return;  // a constant
+    if (!write) return;  // reads a constant
     problem = "is of the program itself";
   } else {
     problem = "is outside every allocation";
@@ -112,7 +113,7 @@ void AccessChecker::CopyBegins(const void* to, const void* code) {
 }
 
 void AccessChecker::CopyEnds(const void* to) {
-  // As if its thread had written it now. Aligned to 16, so of one shadow.
+  // Marks the bytes as if their thread had written them now. 16 aligned bytes lie in one shadow.
   Shadow& shadow = ShadowOf(Address(to) / Shadow::kBytes);
   std::fill_n(&shadow.written[Address(to) % Shadow::kBytes], 16, Now());
 }
@@ -151,9 +152,9 @@ void AccessChecker::Check(const Fault& access, bool shared, bool in_flight) {
       Stamp& written = shadow.written[i];
       Stamp& read = shadow.read[i];
       Stamp& added = shadow.added[i / 4];
-      // Judged already; what may not have come between was judged when it came.
+      // This read was already checked. Any write since then was checked against it.
       if (!access.write && read == now && (written & kInFlight) == 0) continue;
-      // Shared memory is another block's now.
+      // In shared memory, stamps of an earlier block no longer count.
       if (shared && BlockOf(written) != BlockOf(now)) written = 0;
       if (shared && BlockOf(read) != BlockOf(now)) read = 0;
       if (shared && BlockOf(added) != BlockOf(now)) added = 0;

@@ -16,44 +16,48 @@ namespace baton::simt {
 
 class ThreadBlock;
 
-// Judges every load and store of one grid of a checked kernel: races, bounds, bytes that nobody has
-// written, alignment, data of a cp.async in flight. What it finds ends the grid with kernel, block,
-// thread and place.
+// Checks every load and store of one grid of a checked kernel: for races, bounds, reads of
+// unwritten bytes, alignment, and accesses to the data of a cp.async in flight. The first error
+// ends the grid with a message that names kernel, block, thread and place.
 //
-// Two accesses of a byte, one of them a write, race unless they are ordered; an atomic add is a
-// read and a write, but two adds never race. Ordered are accesses by one thread; by threads of a
-// warp with a SyncWarp between; by threads of a block with a SyncThreads between. Nothing orders
-// blocks. So of each byte the last write is kept, and of the reads since then as much as decides
-// whether a later write is ordered after all of them: the reader, or that there were several lanes,
-// warps or blocks.
+// Two accesses to the same byte race if one of them is a write and nothing orders them. An atomic
+// add is a read and a write, but two adds never race. Accesses are ordered if they are by one
+// thread, by threads of one warp with a SyncWarp in between, or by threads of one block with a
+// SyncThreads in between. Nothing orders accesses of different blocks.
+//
+// So the checker keeps, for each byte, the last write and a summary of the reads since then: either
+// the one reader, or that there were several lanes, warps or blocks. That is enough to decide if a
+// later write is ordered after all of these reads.
 class AccessChecker {
  public:
-  // A grid may have at most this many blocks.
+  // Max number of blocks in a grid.
   static constexpr int64_t kMostBlocks = (1 << 19) - 2;
 
-  // All are to outlive it. `memory` may be null: then any address is global memory.
+  // All arguments must outlive this object. `memory` may be null: then any address is global
+  // memory.
   AccessChecker(ThreadBlock& block, const LaunchShape& shape, const void* params,
                 size_t params_bytes, const FiberStacks& stacks, MemoryMap* memory);
 
-  // `current` names another block.
+  // Call when `current` names a new block.
   void BeginBlock();
-  // By the running thread; `code` is where its call-out returns to. `align` 1: any.
+  // Checks an access by the running thread. `code` is the address to which the thread's call
+  // returns. `align` 1 allows any address.
   void Access(const void* at, size_t bytes, size_t align, bool write, const void* code);
-  // AtomicAdd, of 4 or 8 bytes.
+  // Checks an AtomicAdd of 4 or 8 bytes.
   void Add(const void* at, size_t bytes, const void* code);
-  // A cp.async of 16 bytes to shared memory: nobody may touch them until it has landed.
+  // Begins a cp.async of 16 bytes to shared memory. No thread may touch these bytes until CopyEnds.
   void CopyBegins(const void* to, const void* code);
   void CopyEnds(const void* to);
 
  private:
-  // An access: when and by whom. 0: none.
+  // Identifies an access: its time and its thread. 0 means none.
   using Stamp = uint64_t;
   struct Shadow {
     static constexpr size_t kBytes = 256;
     std::array<Stamp, kBytes> written{}, read{};
-    // Where, of a word's last write and read that were noted.
+    // Code address, per word, of the last write and read.
     std::array<uint32_t, kBytes / 4> written_at{}, read_at{};
-    std::array<Stamp, kBytes / 4> added{};  // of words; like reads, who has to be waited for
+    std::array<Stamp, kBytes / 4> added{};  // per word; like `read`, adds that must be waited for
     std::array<uint32_t, kBytes / 4> added_at{};
   };
   struct Fault {
@@ -61,16 +65,17 @@ class AccessChecker {
     size_t bytes;
     bool write;
     const void* code;
-    bool add = false;  // and a write
+    bool add = false;  // an add; `write` is then true as well
   };
 
   Stamp Now() const;
   Shadow& ShadowOf(uintptr_t page);
-  // Where it is, and then Check.
+  // Finds out in which memory the access is, and calls Check if that memory needs it.
   void Judge(const Fault& access, size_t align);
-  // Against what was before, which it then becomes a part of.
+  // Checks the access against earlier ones and then records it.
   void Check(const Fault& access, bool shared, bool in_flight);
-  // `other`, read or write, was before and at that place.
+  // Ends the grid, because the access conflicts with an earlier one. `other` is "read", "write" or
+  // "add"; `code` is the place of the earlier access.
   [[noreturn]] void FailAfter(const Fault& access, const char* other, Stamp stamp, uint32_t code);
   std::string Name(const void* at) const;
   std::string Who(Stamp stamp) const;
@@ -82,8 +87,8 @@ class AccessChecker {
   size_t params_bytes_;
   const FiberStacks& stacks_;
   MemoryMap* memory_;
-  Stamp block_stamp_ = 0;                                            // the block in a stamp
-  absl::flat_hash_map<uintptr_t, std::unique_ptr<Shadow>> shadows_;  // by address / kBytes
+  Stamp block_stamp_ = 0;  // the current block, as part of a stamp
+  absl::flat_hash_map<uintptr_t, std::unique_ptr<Shadow>> shadows_;  // key: address / kBytes
   struct Recent {
     uintptr_t page = 0;
     Shadow* shadow = nullptr;

@@ -1,9 +1,11 @@
-// What code compiled with -fsanitize=thread calls out to, here in place of the sanitizer's library:
-// a checked kernel's every load and store. Anything else compiled so (inline functions that the
-// linker took from a kernel's object) is let through, as no thread of a grid runs there.
+// Functions that code compiled with -fsanitize=thread calls at every load and store. They take the
+// place of the sanitizer's library and pass the accesses of checked kernels to the checker. Other
+// code compiled with that option (inline functions that the linker took from a kernel's object) is
+// not checked, because no thread of a grid runs it.
 //
-// Atomic operations and locks of static variables have calls of their own, which are left out: a
-// kernel has AtomicAdd alone, which is none to the compiler, and one with others would not link.
+// The sanitizer has further functions for atomic operations and for locks of static variables. They
+// are missing here: a kernel uses only AtomicAdd, which the compiler does not see as atomic. A
+// kernel with other atomic operations would not link.
 
 #include <cstddef>
 #include <cstring>
@@ -26,7 +28,8 @@ inline void Access(const void* at, size_t bytes, size_t align, bool write, const
 #define BATON_CALL_OUT(name, bytes, align, write) \
   void name(void* at) { baton::simt::Access(at, bytes, align, write, __builtin_return_address(0)); }
 
-// Whether 16-byte accesses are of types aligned to 16 the compiler does not say; Vector16 does.
+// For 16-byte accesses the compiler does not say if the type is aligned to 16. They are checked
+// here for alignment to 8; Vector16 itself checks for 16.
 extern "C" {
 BATON_CALL_OUT(__tsan_read1, 1, 1, false)
 BATON_CALL_OUT(__tsan_read2, 2, 2, false)
@@ -59,8 +62,9 @@ void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 
-// What memcpy and its kin are called in checked kernels (device_code_emulated.h): the compiler
-// counts on the sanitizer's library to see them.
+// Checked kernels call these functions instead of memcpy, memmove and memset
+// (device_code_emulated.h). The compiler inserts no checks for those three, because it expects the
+// sanitizer's library to intercept them.
 void* baton_simt_memcpy(void* to, const void* from, size_t bytes) {
   baton::simt::Access(from, bytes, 1, false, __builtin_return_address(0));
   baton::simt::Access(to, bytes, 1, true, __builtin_return_address(0));

@@ -12,7 +12,7 @@ void SyncThreads(Place place) { current.block->SyncThreads(place); }
 
 void SyncWarp(Place place) { current.block->SyncWarp(place); }
 
-// A thread runs until it waits for others, so nothing comes between its load and its store.
+// No other thread runs between the load and the store: a thread runs until it waits for others.
 void AtomicAdd(uint32_t* at, uint32_t value) {
   if (AccessChecker* const checker = current.block->checker(); checker != nullptr) {
     checker->Add(at, sizeof(*at), __builtin_return_address(0));

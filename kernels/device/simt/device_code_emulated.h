@@ -1,6 +1,6 @@
 #pragma once
 
-// device_code.h for the host compiler: every thread is a fiber (thread_block.h).
+// Implements device_code.h for the host compiler. Every thread is a fiber (thread_block.h).
 
 #include <bit>
 #include <cmath>
@@ -16,8 +16,8 @@
 
 #ifdef BATON_CHECKED
 #define BATON_SIMT_CHECKED true
-// Calls that are not loads and stores to the compiler, by names that the checker has
-// (checker_calls.cc).
+// The compiler does not treat calls of these functions as loads and stores. So they are renamed to
+// functions of the checker (checker_calls.cc).
 extern "C" {
 void* memcpy(void*, const void*, size_t) noexcept __asm__("baton_simt_memcpy");
 void* memmove(void*, const void*, size_t) noexcept __asm__("baton_simt_memmove");
@@ -39,9 +39,9 @@ void* memset(void*, int, size_t) noexcept __asm__("baton_simt_memset");
   const Kernel name = {#name, &name##_entry, sizeof(Params)};                  \
   static void name##_thread([[maybe_unused]] const Params& params)
 #define BATON_DEVICE_NAMESPACE emulated_kernels
-#ifdef BATON_CHECKED  // whose messages name the kernel's line
+#ifdef BATON_CHECKED  // Inlined, so that messages name the kernel's line.
 #define BATON_DEVICE inline __attribute__((always_inline))
-#else  // kernels share code: each of them is in every worker program
+#else  // Kernels share one copy, because they are part of every worker program.
 #define BATON_DEVICE inline
 #endif
 #define BATON_SHARED(Type, name, count)                                                  \
@@ -64,7 +64,7 @@ struct Half {
   uint16_t bits;
 };
 
-// Its copies say where they are not aligned; a load of words would go by unseen.
+// Its copy functions report misaligned addresses. Plain loads of words would not notice them.
 struct alignas(16) Vector16 {
   uint32_t word[4];
 
@@ -115,7 +115,7 @@ BATON_DEVICE T ShuffleXor(T value, int mask, simt::Place place = simt::Place::He
 }
 template <typename T>
 BATON_DEVICE T ShuffleDown(T value, int by, simt::Place place = simt::Place::Here()) {
-  const int from = Lane() + (by & 31);  // as the instruction takes it
+  const int from = Lane() + (by & 31);  // the instruction uses the low 5 bits
   return GatherAs("ShuffleDown", value, from < 32 ? from : Lane(), place);
 }
 template <typename T>

@@ -17,9 +17,9 @@
 #error "fibers are written for x86-64 Linux"
 #endif
 
-// Saves what a call must preserve (System V ABI), changes stacks and goes on there. It ends in a
-// jump: a `ret` to where no call came from misses the processor's prediction of returns, every
-// time.
+// Saves the registers that a call must preserve (System V ABI), switches stacks and continues
+// there. It ends with a jump: a `ret` without a matching call would be mispredicted by the
+// processor every time.
 asm(R"(
   .text
   .p2align 4
@@ -86,15 +86,16 @@ absl::Status FiberStacks::Reserve(int count) {
 FiberContext FiberStacks::Begin(int stack, void (*entry)()) {
   std::byte* bottom = memory_ + stack * kBytes + kGuardBytes;
 #ifdef __SANITIZE_ADDRESS__
-  // Whoever was here last left its outermost frames for good, or all of them where a kernel failed,
-  // and with them their red zones: a function's entry marks its own alone.
+  // The fiber that used this stack before left its outermost frames for good, or all of its frames
+  // if a kernel failed. The red zones of these frames are still marked, and a function marks only
+  // its own frame at entry.
   ASAN_UNPOISON_MEMORY_REGION(bottom, kBytes - kGuardBytes);
 #endif
   // Neighbouring stacks begin at different offsets within a page. Otherwise the most used words of
   // all stacks would fall into the same few sets of the first-level cache.
   std::byte* top = memory_ + (stack + 1) * kBytes - stack % 16 * 256 - 64;
-  // What baton_simt_switch takes from it: six registers, the address; then a null return address,
-  // where stack walks end.
+  // The frame that baton_simt_switch pops: six registers and the entry address. A null return
+  // address follows, where stack walks end.
   void** frame = reinterpret_cast<void**>(top);
   for (int i = 0; i < 8; ++i) frame[i] = nullptr;
   frame[6] = reinterpret_cast<void*>(entry);

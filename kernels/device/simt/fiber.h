@@ -11,17 +11,18 @@
 
 namespace baton::simt {
 
-// Where a fiber stands while another one runs.
+// The saved state of a fiber while another one runs.
 struct FiberContext {
   void* stack_pointer = nullptr;
-  // The lowest byte and the size of its stack, for the address sanitizer.
+  // Lowest byte and size of the fiber's stack, for the address sanitizer.
   const void* stack = nullptr;
   size_t stack_bytes = 0;
 };
 
 extern "C" void baton_simt_switch(void** from, void* to);  // in fiber.cc
 
-// Goes on with `to` and returns when another fiber goes on with `from`. All on one OS thread.
+// Continues `to`, and returns when another fiber continues `from`. Both must run on the same OS
+// thread.
 inline void SwitchFiber(FiberContext& from, FiberContext& to) {
 #ifdef __SANITIZE_ADDRESS__
   void* fake_stack;
@@ -32,16 +33,17 @@ inline void SwitchFiber(FiberContext& from, FiberContext& to) {
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
 }
-// The first thing that a new fiber calls. The first of all was switched to by the OS thread's own
-// stack: `from`.
+// Must be the first call of a new fiber. `from` is the context of the OS thread's own stack, which
+// switched to the first fiber.
 void FiberStarted(FiberContext& from);
 
-// Stacks of one OS thread's fibers, mapped when first needed and kept. Below each is a page that
-// faults when touched.
+// Stacks for the fibers of one OS thread. They are mapped when first needed and then kept. Below
+// each stack is a page that faults when touched.
 class FiberStacks {
  public:
   static constexpr size_t kGuardBytes = 4096;
-  // The guard included. Not a power of two, or all fibers would compete for the same cache lines.
+  // Size of a stack, guard page included. Not a power of two: otherwise all fibers would compete
+  // for the same cache lines.
 #ifdef __SANITIZE_ADDRESS__
   static constexpr size_t kBytes = 65 * 4096;
 #else
@@ -53,15 +55,16 @@ class FiberStacks {
   FiberStacks& operator=(const FiberStacks&) = delete;
   ~FiberStacks();
 
-  // Makes stacks 0 to count - 1 usable; count is at most kMost.
+  // Makes stacks 0 to count - 1 usable. count is at most kMost.
   static constexpr int kMost = 1024;
   absl::Status Reserve(int count);
 
-  // A context that begins in `entry`, which must not return, at the top of that stack. Whoever was
-  // there before has been left for good.
+  // Returns a context that starts `entry`, which must not return, at the top of that stack. The
+  // fiber that used the stack before must never be continued.
   FiberContext Begin(int stack, void (*entry)());
 
-  // Which stack's bytes, guard included, hold this one; -1: none.
+  // Returns the index of the stack whose bytes, guard page included, contain `at`, or -1 if none
+  // does.
   int Find(const void* at) const {
     const uintptr_t offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory_);
     return memory_ != nullptr && offset < kMost * kBytes ? static_cast<int>(offset / kBytes) : -1;

@@ -5,8 +5,8 @@
 
 namespace baton::simt {
 
-// Conversions of 16-bit floats as the GPU's `cvt.rn` makes them: to nearest even, any NaN to
-// 0x7fff.
+// Conversions of 16-bit floats, as the GPU's `cvt.rn` does them: round to nearest even; any NaN
+// becomes 0x7fff.
 
 constexpr float Bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
@@ -20,8 +20,8 @@ constexpr float HalfToFloat(uint16_t bits) {
   const uint32_t magnitude = uint32_t{bits} & 0x7fff;
   const uint32_t sign = uint32_t{bits} >> 15 << 31;
   if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | magnitude << 13);
-  // Read with float's exponent bias instead of half's, the value is 2^112 too small; exact, also
-  // for what half has as denormal.
+  // These bits have half's exponent bias, so read as a float the value is 2^112 too small. The
+  // product is exact, also for values that are denormal in half.
   const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
 }
@@ -31,13 +31,13 @@ constexpr uint16_t FloatToHalf(float x) {
   const uint32_t magnitude = bits & 0x7fffffff;
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
   if (magnitude > 0x7f800000) return 0x7fff;
-  if (magnitude >= 0x47800000) return sign | 0x7c00;  // 2^16
-  if (magnitude < 0x38800000) {                       // 2^-14: denormal in half
-    // 0.5 has the spacing of half's denormals, so this sum rounds as they must.
+  if (magnitude >= 0x47800000) return sign | 0x7c00;  // 2^16 and more
+  if (magnitude < 0x38800000) {                       // below 2^-14: denormal in half
+    // Floats near 0.5 have the same spacing as half's denormals, so this sum rounds correctly.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(sum) - 0x3f000000);
   }
-  // What rounds up from the largest becomes infinity by itself.
+  // A value that rounds up beyond the largest half becomes infinity without further code.
   return sign |
          static_cast<uint16_t>((magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13);
 }

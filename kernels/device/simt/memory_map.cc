@@ -9,7 +9,7 @@ namespace {
 
 uintptr_t Address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
-// Bits [from, from + count) of one word.
+// Returns a word in which bits [from, from + count) are set.
 uint64_t Bits(size_t from, size_t count) {
   return (count == 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1) << from;
 }

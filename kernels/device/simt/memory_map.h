@@ -7,16 +7,16 @@
 
 namespace baton::simt {
 
-// The memory that a device's kernels may touch, and which bytes of it nobody has written yet. Kept
-// by the emulated runtime: Allocate adds, Free removes, copies and fills mark. One thread at a
-// time.
+// The memory that a device's kernels may touch, and which of its bytes have not been written yet.
+// The emulated runtime updates it: Allocate adds a region, Free removes one, copies and fills mark
+// bytes as written. One thread at a time.
 class MemoryMap {
  public:
   class Region {
    public:
     const std::byte* base() const { return base_; }
     size_t bytes() const { return bytes_; }
-    // Offsets from base; within the region.
+    // Offsets count from base() and must be within the region.
     void MarkWritten(size_t offset, size_t bytes);
     void MarkUnwritten(size_t offset, size_t bytes);
     bool Written(size_t offset, size_t bytes) const;
@@ -25,33 +25,33 @@ class MemoryMap {
     friend class MemoryMap;
     const std::byte* base_ = nullptr;
     size_t bytes_ = 0;
-    std::vector<uint64_t> written_;  // a bit per byte; empty: all of it is
+    std::vector<uint64_t> written_;  // one bit per byte; empty: all bytes are written
   };
 
-  // A run of memory that overlaps no other. `written` false: reading it before it was written is an
-  // error of a checked kernel; costs an eighth of its size.
+  // Adds a region, which must not overlap another. If `written` is false, a checked kernel may read
+  // a byte only after it was written; that costs an eighth of the region's size.
   void Add(const void* base, size_t bytes, bool written);
-  // What Add was given.
+  // Removes the region that Add added at `base`.
   void Remove(const void* base);
-  // Of any bytes; those in no region don't count.
+  // Marks bytes as written. Bytes outside all regions are ignored.
   void MarkWritten(const void* at, size_t bytes);
 
-  // Bytes that were made from others: unwritten where those are. Each run in one region or in none,
-  // where all is written.
+  // Marks the bytes at `to` as written or unwritten, each like its counterpart at `from`. Each of
+  // the two ranges must lie in one region or in none; bytes in no region count as written.
   void CopyWritten(const void* to, const void* from, size_t bytes);
-  // Bytes that came of some that nobody has written.
+  // Marks bytes as unwritten, because they were computed from unwritten bytes.
   void MarkUnwritten(const void* at, size_t bytes);
-  // Whether all of them are; those in no region are.
+  // Returns true if all of these bytes are written. Bytes in no region count as written.
   bool Written(const void* at, size_t bytes);
 
-  // The region with this byte, or null.
+  // Returns the region that contains this byte, or null.
   Region* Find(const void* at);
-  // All of these bytes are in one region.
+  // Returns true if all of these bytes are in one region.
   bool Contains(const void* at, size_t bytes);
 
  private:
-  std::map<uintptr_t, Region> regions_;  // by base
-  Region* latest_ = nullptr;             // that Find gave
+  std::map<uintptr_t, Region> regions_;  // key: base address
+  Region* latest_ = nullptr;             // the latest result of Find
 };
 
 }  // namespace baton::simt

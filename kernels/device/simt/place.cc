@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-extern "C" const char __executable_start[];  // the linker's: this program's ELF header
+extern "C" const char __executable_start[];  // the linker defines it: this program's ELF header
 
 namespace baton::simt {
 namespace {
@@ -36,13 +36,14 @@ std::string ToString(const Place& place) {
 }
 
 std::string PlaceOfCode(const void* return_address) {
-  // The call is before the address that it returns to; a position-independent program is named by
-  // its own offsets.
+  // The call lies just before the address that it returns to. In a position-independent program,
+  // addr2line expects offsets from the program's start.
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(__executable_start);
   uintptr_t code = reinterpret_cast<uintptr_t>(return_address) - 1;
   if (header->e_type == ET_DYN) code -= reinterpret_cast<uintptr_t>(__executable_start);
   const std::string address = absl::StrCat("0x", absl::Hex(code));
-  // A line for each function that was inlined there, the innermost first: -s without folders.
+  // addr2line prints one line for each inlined function at that address, the innermost first. -s
+  // omits folders.
   FILE* pipe = popen(
       absl::StrCat("addr2line -i -s -e /proc/", getpid(), "/exe ", address, " 2>/dev/null").c_str(),
       "r");
@@ -51,7 +52,7 @@ std::string PlaceOfCode(const void* return_address) {
     char line[512];
     while (std::fgets(line, sizeof(line), pipe) != nullptr) {
       const absl::string_view frame = absl::StripSuffix(line, "\n");
-      // The kernel's own line, not the one in what it is written with.
+      // Skips lines of the device code header, to name the kernel's own line.
       if (!place.empty() || absl::StartsWith(frame, kDeviceCode)) continue;
       place = std::string(frame.substr(0, frame.find(" (discriminator")));
     }

@@ -4,10 +4,9 @@
 
 namespace baton::simt {
 
-// A place in a source file, as the compiler counts lines. As a default argument, `Place::Here()` is
-// where the function is called.
+// A place in a source file. As a default argument, `Place::Here()` is the place of the call.
 struct Place {
-  const char* file = nullptr;  // null: none
+  const char* file = nullptr;  // null: no place
   int line = 0;
 
   static constexpr Place Here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -17,11 +16,12 @@ struct Place {
 
 bool operator==(const Place& a, const Place& b);
 
-// "gemm.cu:41"
+// Returns text such as "gemm.cu:41".
 std::string ToString(const Place& place);
 
-// "gemm.cu:41" for the return address of a call in this program, by its debug information and
-// addr2line, else "code 0x1a2b". Takes some 5 ms: for failures.
+// Returns text such as "gemm.cu:41" for the return address of a call in this program, from its
+// debug information and addr2line. Returns "code 0x1a2b" if that fails. Takes some 5 ms, so it is
+// meant for failures.
 std::string PlaceOfCode(const void* return_address);
 
 }  // namespace baton::simt

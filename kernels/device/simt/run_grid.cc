@@ -13,7 +13,7 @@
 namespace baton::simt {
 namespace {
 
-// CUDA's.
+// CUDA's limits.
 constexpr int kMostThreads = 1024;
 constexpr int kMostGridYZ = 65535;
 constexpr size_t kMostParams = 4000;

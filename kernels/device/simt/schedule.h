@@ -7,7 +7,7 @@
 
 namespace baton::simt {
 
-// The order that a seed stands for (SimtOptions::seed), one choice after another.
+// Draws the order that a seed stands for (SimtOptions::seed), one choice after another.
 class Schedule {
  public:
   explicit Schedule(uint64_t seed)
@@ -15,7 +15,7 @@ class Schedule {
 
   bool copies_land_late() const { return copies_land_late_; }
 
-  // A permutation of 0 to count - 1.
+  // Sets `order` to a permutation of 0 to count - 1.
   void Draw(int count, std::vector<int>& order) {
     order.resize(count);
     std::iota(order.begin(), order.end(), 0);

@@ -16,8 +16,8 @@ namespace baton::simt {
 namespace {
 
 constexpr int kPoison = 0xff;
-constexpr size_t kGap = 128;                   // after each array
-constexpr size_t kMostStaticBytes = 48 << 10;  // CUDA's
+constexpr size_t kGap = 128;                   // bytes after each array
+constexpr size_t kMostStaticBytes = 48 << 10;  // limit of CUDA
 constexpr size_t kMostArrays = 64;
 
 uintptr_t Address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
@@ -25,7 +25,7 @@ uintptr_t Address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 }  // namespace
 
 void SharedMemory::BeginBlock(size_t dynamic_bytes, size_t most_bytes) {
-  // Alignment costs an array at most 32 bytes more than its gap, and the dynamic one 256.
+  // Alignment costs each array up to 32 bytes beyond its gap, and the dynamic array up to 256.
   const size_t bytes = most_bytes + kMostArrays * (kGap + 32) + 256;
   if (memory_.size() < bytes) memory_.resize(bytes);
   most_bytes_ = most_bytes;
@@ -39,7 +39,7 @@ void SharedMemory::BeginBlock(size_t dynamic_bytes, size_t most_bytes) {
 void SharedMemory::EndBlock() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size()); }
 
 std::byte* SharedMemory::Add(const void* key, const char* name, size_t bytes, size_t align) {
-  // At an odd multiple: nothing may depend on a better alignment.
+  // Takes an odd multiple of the alignment, so that no kernel can depend on a better alignment.
   const uintptr_t free = Address(memory_.data()) + used_;
   const uintptr_t address = (free + align) / (2 * align) * (2 * align) + align;
   auto* base = reinterpret_cast<std::byte*>(address);
@@ -78,7 +78,7 @@ bool SharedMemory::InOneArray(const void* at, size_t bytes) const {
 }
 
 std::string SharedMemory::Name(const void* at) const {
-  const Declared* nearest = &arrays_[0];  // the lowest, like all of them in order
+  const Declared* nearest = &arrays_[0];  // the lowest address: arrays are in ascending order
   for (const Declared& array : arrays_) {
     if (array.base <= at) nearest = &array;
   }

@@ -7,30 +7,33 @@
 
 namespace baton::simt {
 
-// The shared memory of one block after another: arrays at fixed places, filled with 0xff (NaN in
-// every float type) and with bytes between them that belong to none.
+// Shared memory for one block after another. An array does not move while a block
+// runs, and begins filled with 0xff (NaN in every float type). Between two arrays are bytes that
+// belong to neither.
 class SharedMemory {
  public:
-  // Of the next block, which has this many bytes of dynamic shared memory and may have so many in
-  // all.
+  // Prepares the memory for the next block, which has `dynamic_bytes` of dynamic shared memory and
+  // may use at most `most_bytes` in all.
   void BeginBlock(size_t dynamic_bytes, size_t most_bytes);
   void EndBlock();
 
-  // The array of the declaration that `key` stands for, made by the first call. Aligned to 16 and
-  // no better. Null where it would be too much; then TooMuch says what would.
+  // Returns the array for a declaration, which `key` identifies; the first call of a block makes
+  // it. It is aligned to 16 but not to 32. Returns null if the block would exceed a limit;
+  // TooMuch() then says which.
   std::byte* Array(const void* key, const char* name, size_t bytes);
   std::string TooMuch(const char* name, size_t bytes) const;
-  // Aligned to 128 and no better.
+  // Returns the dynamic array, which is aligned to 128 but not to 256.
   std::byte* dynamic() const { return arrays_[0].base; }
 
-  // All of these bytes are of one array.
+  // Returns true if all of these bytes lie in one array.
   bool InOneArray(const void* at, size_t bytes) const;
-  // This one is shared memory, of an array or between two.
+  // Returns true if the byte is in shared memory, in an array or between two.
   bool Contains(const void* at) const {
     return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory_.data()) <
            memory_.size();
   }
-  // "'tile' + 24": the array that this byte is in, or the nearest before it.
+  // Returns text such as "'tile' + 24", which names the array that contains the byte, or else the
+  // nearest array before it.
   std::string Name(const void* at) const;
 
  private:
@@ -44,10 +47,10 @@ class SharedMemory {
   std::byte* Add(const void* key, const char* name, size_t bytes, size_t align);
 
   std::vector<std::byte> memory_;
-  std::vector<Declared> arrays_;  // the dynamic one first
+  std::vector<Declared> arrays_;  // the dynamic array comes first
   size_t most_bytes_ = 0;
-  size_t used_ = 0;          // of memory_, with the gaps
-  size_t static_bytes_ = 0;  // of declared arrays
+  size_t used_ = 0;          // bytes of memory_ in use, with the gaps
+  size_t static_bytes_ = 0;  // bytes of declared arrays
 };
 
 }  // namespace baton::simt

@@ -2,11 +2,11 @@
 
 namespace baton::simt {
 
-// What an emulated Kernel::entry points to; made by BATON_KERNEL.
+// The target of an emulated Kernel::entry. BATON_KERNEL makes it.
 struct SimtEntry {
-  void (*body)(const void* params);  // one thread of it
-  int max_threads;                   // of a block
-  bool checked;  // its loads and stores call out (baton_emulated_kernels' NAME_checked)
+  void (*body)(const void* params);  // runs one thread of the kernel
+  int max_threads;                   // max threads per block
+  bool checked;  // its loads and stores call the checker (NAME_checked of baton_emulated_kernels)
 };
 
 }  // namespace baton::simt

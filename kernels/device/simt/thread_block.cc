@@ -69,7 +69,7 @@ void ThreadBlock::RunFiber() {
   FiberStarted(block.outside_);
   for (;;) {
     block.entry_.body(block.params_);
-    block.ThreadReturned();  // and another one begins on this stack
+    block.ThreadReturned();  // the next thread begins on this stack
   }
 }
 
@@ -85,11 +85,11 @@ void ThreadBlock::ThreadReturned() {
   current.thread = Next();
   Thread& next = work_.threads[current.thread];
   if (next.stack < 0) {
-    next.context = self.context;  // for the address sanitizer: whose stack it is
+    next.context = self.context;  // tells the address sanitizer which stack it is
     Begin(next, stack);
     return;
   }
-  work_.free_stacks.push_back(stack);  // used again only after the switch
+  work_.free_stacks.push_back(stack);  // reused only after the switch
   SwitchFiber(self.context, next.context);
 }
 
@@ -106,7 +106,8 @@ int ThreadBlock::TakeStack() {
   return stack;
 }
 
-// The nearest lane after this one that can run, around the warp; this one itself comes last.
+// Returns the nearest lane after `lane`, going around the warp, that can run. `lane` itself comes
+// last.
 inline int ThreadBlock::LaneAfter(const Warp& warp, int lane) {
   return warp.descending
              ? (lane + 31 - std::countl_zero(std::rotr(warp.can_run, lane))) % kWarpLanes
@@ -155,7 +156,7 @@ void ThreadBlock::SyncThreads(Place place) {
   if (++at_barrier_ < shape_.threads) return Resume(Next());
   CountEpoch(epoch_);
   StartBarrierPhase();
-  // The first in the new order goes on, whoever came last.
+  // The first thread in the new order runs next, not the one that arrived last.
   const int first = FirstOf(warp_order_[0]);
   if (first != thread) Resume(first);
 }
@@ -272,7 +273,8 @@ void ThreadBlock::FailInWarp(int warp) {
 }
 
 std::string ThreadBlock::WhereAre(int first, int count) const {
-  // Runs of threads that wait at the same place, in ascending order; those that run are left out.
+  // Lists ranges of threads that wait at the same place, in ascending order. Leaves out running
+  // threads.
   std::string text;
   for (int i = first; i < first + count;) {
     const auto where = [this](int thread) -> std::string {

@@ -23,12 +23,12 @@ class AccessChecker;
 
 constexpr int kWarpLanes = 32;
 
-// The blocks of one grid, one at a time. Its threads are fibers; one runs until it has to wait for
-// others, and then goes on with the next one by itself: the next lane of its warp that can, or
-// the next warp in the schedule's order when none can.
+// Runs the blocks of one grid, one at a time. The threads of a block are fibers. A fiber runs until
+// it has to wait for others, and then switches to the next one by itself: to the next lane of its
+// warp that can run, or, if none can, to the next warp in the schedule's order.
 class ThreadBlock {
  public:
-  // A cp.async that its thread has not waited for yet.
+  // A cp.async that its thread has not yet waited for.
   struct Copy {
     void* to;
     const void* from;
@@ -36,28 +36,28 @@ class ThreadBlock {
     bool landed;
     uint32_t group;
     Place place;
-    std::array<std::byte, 16> source;  // what was there when it began
+    std::array<std::byte, 16> source;  // source bytes when the copy began
   };
-  struct alignas(64) Thread {  // what a switch touches is of one cache line
+  struct alignas(64) Thread {  // the fields that a switch touches share one cache line
     FiberContext context;
-    int stack = -1;      // -1: has not begun, or has returned
-    uint32_t group = 0;  // that its next copy is in
-    // Where it waits, for messages; null once it has returned.
+    int stack = -1;      // -1: has not begun or has returned
+    uint32_t group = 0;  // group of its next copy
+    // Operation in which the thread waits, for messages. Null once it has returned.
     const char* operation = nullptr;
     Place place;
     std::vector<Copy> copies;  // oldest first
   };
-  // 32 threads, and the collective that some of them wait in.
+  // 32 threads, and the collective in which some of them wait.
   struct Warp {
-    uint32_t can_run = 0;  // lanes that wait for nobody
-    uint32_t arrived = 0;  // lanes in the collective
+    uint32_t can_run = 0;  // lanes that are not waiting
+    uint32_t arrived = 0;  // lanes that wait in the collective
     uint32_t epoch = 0;    // SyncWarps since the last barrier of the block
     bool descending = false;
     const char* operation = nullptr;
     Place place;
     std::array<void*, kWarpLanes> posts;
   };
-  // Kept from grid to grid of an OS thread.
+  // Memory that an OS thread keeps from one grid to the next.
   struct Workspace {
     FiberStacks stacks;
     std::vector<Thread> threads;
@@ -66,36 +66,38 @@ class ThreadBlock {
     SharedMemory shared;
   };
 
-  // All are to outlive it. The stacks that the shape needs are reserved.
+  // All arguments must outlive this object. Stacks for the shape must be reserved.
   ThreadBlock(const Kernel& kernel, const LaunchShape& shape, const void* params,
               const SimtOptions& options, Schedule& schedule, Workspace& workspace);
-  // Every access is shown to it; null, as at first: none is.
+  // Sets the checker that is called for every access. Null (the default) checks nothing.
   void set_checker(AccessChecker* checker) { checker_ = checker; }
   AccessChecker* checker() const { return checker_; }
 
-  // Runs the block that `current` names to its end, or until a thread breaks a rule.
+  // Runs the block that `current` names, to its end or until a thread breaks a rule.
   absl::Status Run();
 
-  // Called by its threads.
+  // Called by the threads of the block.
   void SyncThreads(Place place);
   void SyncWarp(Place place);
-  // Waits until all lanes of the warp have called it with the same operation and place; the last
-  // one to come calls `compute` with what each has posted.
+  // Waits until all lanes of the warp have called this function with the same operation and place.
+  // The last lane to arrive calls `compute` with the posts of all lanes.
   void Meet(const char* operation, Place place, void* post, void (*compute)(void* const* posts));
-  // `code` is the address that the kernel's call returns to.
+  // `code` is the address to which the kernel's call returns.
   void AddCopy(void* to, const void* from, bool valid, Place place, const void* code);
   void CommitCopies();
   void WaitForCopies(int groups);
   void* SharedArray(const void* key, const char* name, size_t bytes, Place place);
   const SharedMemory& shared() const { return work_.shared; }
-  // Barriers of the block so far, and SyncWarps of the running thread's warp since then.
+  // Number of the block's barriers so far, and of SyncWarps since then by the running thread's
+  // warp.
   uint32_t epoch() const { return epoch_; }
   uint32_t warp_epoch() const { return work_.warps[current.thread / kWarpLanes].epoch; }
-  // The running thread's.
+  // Stack of the running thread.
   int stack() const { return work_.threads[current.thread].stack; }
 
-  // Ends the grid with that message, after kernel, block and thread. In two steps, because the
-  // calling thread is left for good where it is, and its variables are not destroyed.
+  // End the grid with this message, after the names of kernel, block and thread. There are two
+  // steps because Abandon() leaves the calling thread for good: its local variables are never
+  // destroyed.
   void SetError(absl::string_view message);
   [[noreturn]] void Abandon();
 
@@ -103,15 +105,15 @@ class ThreadBlock {
   static void RunFiber();
   void ThreadReturned();
   void StartBarrierPhase();
-  // The thread that runs next where the running one can't: of its warp, else of the warp whose turn
-  // it is. The running one itself where nobody else can.
+  // Returns the thread to run next: one of the running thread's warp, or, if none can run, one of
+  // the next warp in order. Returns the running thread itself if no other can run.
   int Next();
   int NextWarp();
   int FirstOf(int warp) const;
   static int LaneAfter(const Warp& warp, int lane);
-  // Goes on with that thread; returns when another one goes on with the running one.
+  // Continues `thread`, and returns when another thread continues the calling one.
   void Resume(int thread);
-  // That thread, which has not begun, will begin on this stack.
+  // Prepares a thread that has not begun to begin on this stack.
   void Begin(Thread& thread, int stack);
   int TakeStack();
   void Land(Copy& copy);
@@ -127,13 +129,13 @@ class ThreadBlock {
   const SimtOptions& options_;
   Schedule& schedule_;
   Workspace& work_;
-  FiberContext outside_;         // who called Run
-  std::vector<int> warp_order_;  // drawn at every barrier
-  size_t turn_ = 0;              // whose turn it is in warp_order_
-  int at_barrier_ = 0;           // threads
+  FiberContext outside_;         // the caller of Run()
+  std::vector<int> warp_order_;  // redrawn at every barrier
+  size_t turn_ = 0;              // index in warp_order_ of the current warp
+  int at_barrier_ = 0;           // threads at the barrier
   Place barrier_;
   uint32_t epoch_ = 0;
-  int returned_ = 0;  // threads
+  int returned_ = 0;  // threads that have returned
   AccessChecker* checker_ = nullptr;
   absl::Status status_;
 };

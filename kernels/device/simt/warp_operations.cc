@@ -1,6 +1,7 @@
-// The collectives of a warp: what the last lane to arrive computes for all. Kernels that are
-// compiled to call out at every access would do so here too, for lanes that did nothing; so this is
-// compiled like any host code, and says itself what was read.
+// The collectives of a warp: the last lane to arrive computes the results of all lanes. This file
+// is compiled without calls to the checker. Otherwise the checker would see the accesses for all
+// lanes as accesses by the last one. Instead, each lane reports its own accesses (CheckRegisters,
+// CheckRow).
 
 #include <cmath>
 #include <cstring>
@@ -32,8 +33,9 @@ void ComputeGather(void* const* posts) {
   }
 }
 
-// The butterfly of ShuffleXor 16, 8, 4, 2, 1: after each step lanes that differ in its bit hold the
-// same, because `combine` commutes. So this is every lane's result, bit for bit.
+// Computes the butterfly of ShuffleXor 16, 8, 4, 2, 1 once for all lanes. After each step, two
+// lanes that differ only in the bit of that step hold the same value, because `combine` commutes.
+// So every lane's result has the same bits.
 template <typename Combine>
 void ComputeButterfly(void* const* posts, Combine combine) {
   float values[kWarpLanes];
@@ -58,10 +60,9 @@ void ComputeBallot(void* const* posts) {
   for (int lane = 0; lane < kWarpLanes; ++lane) At<uint32_t>(posts, lane) = votes;
 }
 
-// PTX ISA, "Matrix Fragments for mma.m16n8k16", .bf16 or .f16: of lane 4 g + t, the pair of
-// register
-//   a[i]: row g + 8 (i % 2), columns 2 t + 8 (i / 2) and the next
-//   b[i]: rows 2 t + 8 i and the next, column g
+// Fragments as in PTX ISA, "Matrix Fragments for mma.m16n8k16", .bf16 or .f16. Lane 4 g + t holds:
+//   a[i]: row g + 8 (i % 2), columns 2 t + 8 (i / 2) and the next one
+//   b[i]: rows 2 t + 8 i and the next one, column g
 //   d[i]: row g + 8 (i / 2), column 2 t + i % 2
 struct MmaPost {
   float* d;
@@ -85,7 +86,7 @@ void ComputeMma(void* const* posts) {
       b[2 * t + 8 * i + 1][g] = kToFloat(post.b[i] >> 16);
     }
   }
-  // Products of either are exact in float; the order of a tensor core's sum is its own.
+  // Products of bf16 or f16 are exact in float. A tensor core may sum them in another order.
   for (int row = 0; row < 16; ++row) {
     for (int k = 0; k < 16; ++k) {
       for (int column = 0; column < 8; ++column) d[row][column] += a[row][k] * b[k][column];
@@ -99,8 +100,8 @@ void ComputeMma(void* const* posts) {
   }
 }
 
-// PTX ISA, "ldmatrix": of each 8x8 matrix, lane l gets elements 2 (l % 4) and the next of row l /
-// 4, or, transposed, of column l / 4.
+// Fragments as in PTX ISA, "ldmatrix". In each 8x8 matrix, lane l gets elements 2 (l % 4) and the
+// next one of row l / 4, or, if transposed, of column l / 4.
 struct LoadMatrixPost {
   uint32_t* r;
   const void* row;
@@ -123,8 +124,8 @@ void ComputeLoadMatrix(void* const* posts) {
   }
 }
 
-// What a lane gives as registers may be any memory. `code` is the address that the kernel's call
-// returns to.
+// Reports an access to the memory that a lane passes as registers, which may be any memory. `code`
+// is the address to which the kernel's call returns.
 void CheckRegisters(const void* at, size_t bytes, bool write, const void* code) {
   AccessChecker* const checker = current.block->checker();
   if (checker != nullptr) checker->Access(at, bytes, 4, write, code);

@@ -29,7 +29,8 @@ struct alignas(16) Words {
   uint32_t word[kWords];
 };
 
-// On a device whose memory is `in`, written, and `out`, which is not.
+// Runs the kernel on a device with two pieces of memory: `in`, which is written, and `out`, which
+// is not.
 absl::Status RunKernel(const Kernel& kernel, int which, uint64_t seed,
                        LaunchShape shape = {.threads = 64}) {
   struct {
@@ -46,7 +47,7 @@ absl::Status RunKernel(const Kernel& kernel, int which, uint64_t seed,
   return RunGrid(kernel, shape, &params, {.seed = seed, .memory = &map});
 }
 
-// Under every kind of schedule.
+// Expects no fault under any kind of schedule.
 void ExpectClean(const Kernel& kernel, int which, LaunchShape shape = {.threads = 64}) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     EXPECT_EQ(RunKernel(kernel, which, seed, shape), absl::OkStatus())
@@ -108,7 +109,7 @@ TEST(AccessCheckerTest, LinesAreTheKernelsAlsoWhereItCallsDeviceCode) {
 }
 
 TEST(AccessCheckerTest, ManyReadersAreAllRemembered) {
-  // Also where the writer is the one who read last.
+  // This also holds if the last reader is the writer itself.
   EXPECT_THAT(
       MessageInAscendingOrder(kSharedFaults, 4),
       AllOf(HasSubstr("thread 32: write"), HasSubstr("races with the read by several warps")));
@@ -165,8 +166,8 @@ TEST(AccessCheckerTest, ReportsARaceOfRandomProgramsExactlyWhereThereIsOne) {
         if (acts) accesses.push_back(access);
       }
     }
-    // By definition: every two accesses of a byte, one of them a write, are by one thread or have
-    // what orders them between.
+    // Finds races by their definition: two accesses to a byte race unless both only read it, one
+    // thread made both, or something orders them.
     bool race = false;
     for (const Access& a : accesses) {
       for (const Access& b : accesses) {
@@ -222,7 +223,7 @@ TEST(AccessCheckerTest, WhatOneKernelWroteTheNextMayRead) {
   const LaunchShape shape{.grid_x = 3, .threads = 32};
   EXPECT_THAT(RunGrid(kGlobalFaults, shape, &params, {.memory = &map}).ToString(),
               HasSubstr("nobody has written"));
-  map.MarkWritten(out.word + 256, 32 * 4);  // a copy from the host
+  map.MarkWritten(out.word + 256, 32 * 4);  // like a copy from the host
   EXPECT_EQ(RunGrid(kGlobalFaults, shape, &params, {.memory = &map}), absl::OkStatus());
   const ProbeParams after{out.word + 128, out.word, 0};
   EXPECT_EQ(RunGrid(kGlobalFaults, shape, &after, {.memory = &map}), absl::OkStatus());
@@ -256,7 +257,7 @@ TEST(AccessCheckerTest, DataOfACopyIsNotTouchedBeforeItsWaitAndOthersBarrier) {
   ExpectFault(kCopies, 5, HasSubstr("outside shared memory"));
   ExpectFault(kCopies, 8, HasSubstr("source was written before its wait"));
   ExpectFault(kCopies, 7, HasSubstr("copy may still bring, begun by thread"));
-  // In descending order nobody is behind.
+  // In descending order no thread is late enough for this fault.
   EXPECT_THAT(MessageInAscendingOrder(kSharedFaults, 40), HasSubstr("races with the "));
 }
 

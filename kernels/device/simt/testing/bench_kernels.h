@@ -4,7 +4,7 @@
 
 namespace baton::emulated_kernels {
 
-// What the benchmarks time: one operation, `times` times by every thread.
+// Parameters of the benchmark kernel, in which every thread repeats one operation `times` times.
 struct RepeatParams {
   enum Operation {
     kNothing,
@@ -17,7 +17,7 @@ struct RepeatParams {
   } operation;
   int times = 0;
   const void* in = nullptr;  // 16 bytes
-  float* out = nullptr;      // a word per thread
+  float* out = nullptr;      // one word per thread
 };
 extern const Kernel kRepeat;
 

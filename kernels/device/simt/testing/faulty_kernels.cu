@@ -183,7 +183,7 @@ BATON_KERNEL(kProgram, ProbeParams, 64) {
       char* at = memory + step % 16;
       const bool write = step / 16 % 2 == 1;
       const uint32_t bytes = step / 256 % 8;
-      // volatile: what is read is not used.
+      // Uses volatile because the values read are not used.
       if (bytes == 1 && write) *reinterpret_cast<volatile uint8_t*>(at) = 1;
       if (bytes == 1 && !write) (void)*reinterpret_cast<volatile uint8_t*>(at);
       if (bytes == 2 && write) *reinterpret_cast<volatile uint16_t*>(at) = 1;

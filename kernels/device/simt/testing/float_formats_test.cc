@@ -10,9 +10,9 @@
 namespace baton::simt {
 namespace {
 
-// Nearest even by definition: of the two neighbours of x among the values of a format, the nearer
-// one; of two as near, the one with an even last bit. Infinity stands where the next power of two
-// would.
+// Reference implementation of rounding to nearest even. Takes the two neighbours of x among the
+// values of a format and returns the nearer one; if both are as near, the one with an even last
+// bit. Infinity counts as the next power of two, `beyond`.
 template <typename ToFloat>
 uint16_t Nearest(double x, uint16_t infinity, double beyond, ToFloat to_float) {
   const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
@@ -48,7 +48,8 @@ TEST(FloatFormatsTest, EveryValueOfBothFormatsComesBack) {
 }
 
 TEST(FloatFormatsTest, RoundsToNearestEvenEverywhere) {
-  // Floats around each value of the formats and around the middle to the next, and many others.
+  // Tests floats around each value of the formats, floats around each midpoint of two values, and
+  // many others.
   const auto check = [](float x) {
     ASSERT_EQ(FloatToBf16(x), Nearest(x, 0x7f80, 0x1p128, Bf16ToFloat)) << x;
     ASSERT_EQ(FloatToHalf(x), Nearest(x, 0x7c00, 0x1p16, HalfToFloat)) << x;

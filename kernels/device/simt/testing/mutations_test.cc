@@ -25,7 +25,7 @@ using emulated_kernels::SplitAttentionParams;
 using emulated_kernels::TileProductParams;
 using mutations::MutationReport;
 
-// Device memory, aligned as the runtime's.
+// An array in device memory, aligned like memory of the runtime.
 template <typename T>
 class Array {
  public:
@@ -53,7 +53,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 float Value(std::mt19937& random) { return std::uniform_real_distribution<float>(-1, 1)(random); }
 
-// Fills with bf16 values and returns what they are as float.
+// Stores x as bf16 in `to`, and returns the stored value as float.
 float PutBf16(uint16_t& to, float x) {
   to = FloatToBf16(x);
   return Bf16ToFloat(to);
@@ -127,14 +127,14 @@ absl::Status JudgeProduct(SimtOptions options) {
 absl::Status JudgeAttention(SimtOptions options) {
   constexpr int kDim = SplitAttentionParams::kHeadDim, kTokens = SplitAttentionParams::kPageTokens;
   constexpr int kHeads = 2, kSequences = 3, kSplits = 2, kMostPages = 9, kPages = 32;
-  const int lengths_are[kSequences] = {5, 64, 135};  // the last fills its row of the table
+  const int lengths_are[kSequences] = {5, 64, 135};  // the last one fills its row of the table
   MemoryMap memory;
   options.memory = &memory;
   std::mt19937 random(1);
   Array<float> query(memory, kSequences * kHeads * kDim, 0, true),
       out(memory, kSequences * kHeads * kDim, kNan, false),
       partial(memory, kSequences * kHeads * kSplits * (kDim + 2), kNan, false);
-  // NaN, and ids of nothing, where no token is.
+  // Filled with NaN and invalid ids, which remain where there is no token.
   Array<uint16_t> keys(memory, kPages * kHeads * kTokens * kDim, 0xffff, true),
       values(memory, kPages * kHeads * kTokens * kDim, 0xffff, true);
   Array<int> table(memory, kSequences * kMostPages, -1, true), lengths(memory, kSequences, 0, true);
@@ -157,7 +157,7 @@ absl::Status JudgeAttention(SimtOptions options) {
         const int page = table[s * kMostPages + t / kTokens];
         for (int d = 0; d < kDim; ++d) {
           const int at = ((page * kHeads + h) * kTokens + t % kTokens) * kDim + d;
-          // Later keys are longer, so that the maximum rises.
+          // Later keys are longer, so that the maximum increases.
           const float key = PutBf16(keys[at], Value(random) * (1 + 0.03f * t));
           scores[t] += 0.125 * query[(s * kHeads + h) * kDim + d] * key;
           value[t * kDim + d] = PutBf16(values[at], Value(random));
@@ -245,7 +245,8 @@ TEST(MutationsTest, EveryMutationOfASplitPagedAttentionIsCaught) {
                   "merge: splits", "merge: rescale", "merge: second output"));
 }
 
-// So that tests of plain kernels see them too, by poison and schedules.
+// Missing barriers and waits also give wrong values without the checker, because of poisoned memory
+// and the schedules. So tests of unchecked kernels find them, too.
 TEST(MutationsTest, BarriersAndWaitsThatAreMissingShowInValuesAloneUnderSomeSchedule) {
   struct Missing {
     absl::Status (*judge)(SimtOptions);

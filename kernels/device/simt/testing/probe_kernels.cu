@@ -60,7 +60,7 @@ BATON_KERNEL(kLoadMatrix, ProbeParams, 32) {
   uint32_t r[4] = {};
   if (params.which == 0) LoadMatrix4(r, &rows[Lane()]);
   if (params.which == 1) LoadMatrix4Transposed(r, &rows[Lane()]);
-  // Lanes from 16 on give an address that is not used.
+  // Lanes 16 to 31 pass an address that is not used.
   if (params.which == 2) LoadMatrix2(r, Lane() < 16 ? &rows[Lane()] : nullptr);
   if (params.which == 3) LoadMatrix2Transposed(r, Lane() < 16 ? &rows[Lane()] : nullptr);
   for (int i = 0; i < 4; ++i) params.out[4 * Lane() + i] = r[i];
@@ -173,7 +173,7 @@ __attribute__((noinline)) void Count(uint32_t* to, int count) {
 }
 
 BATON_KERNEL(kLocals, ProbeParams, 1024) {
-  uint32_t all[200];  // over whatever has been on this stack before
+  uint32_t all[200];  // covers what earlier fibers left on this stack
   Count(all, 200);
   uint32_t sum = all[199] - 199;
   for (int round = 0; round < 2; ++round) {
@@ -200,7 +200,7 @@ __attribute__((noinline)) uint32_t Recurse(int frames) {
 
 BATON_KERNEL(kDeep, ProbeParams, 32) { params.out[Lane()] = Recurse(params.which); }
 
-// Touches the lowest bytes of its frame alone.
+// Touches only the lowest bytes of its stack frame.
 __attribute__((noinline)) uint32_t TouchWideFrame(int thread) {
   volatile uint32_t local[kWideFrameBytes / sizeof(uint32_t)];
   local[thread % 2] = thread;
@@ -209,7 +209,7 @@ __attribute__((noinline)) uint32_t TouchWideFrame(int thread) {
 
 BATON_KERNEL(kWide, ProbeParams, 32) {
   params.out[Lane()] = Lane();
-  SyncWarp();  // all have their stacks
+  SyncWarp();  // after this, all lanes have their stacks
   if (Lane() == params.which) params.out[Lane()] = TouchWideFrame(Lane());
 }
 

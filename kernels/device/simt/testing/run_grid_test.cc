@@ -25,7 +25,7 @@ struct alignas(16) Words {
   std::array<uint32_t, 4096> word{};
 };
 
-// What a kernel made of `in` = 1000, 1001, ..., and how it ended.
+// Status and output of a kernel that ran with `in` = 1000, 1001, ...
 struct Ran {
   absl::Status status;
   Words out;
@@ -64,7 +64,7 @@ TEST(RunGridTest, RunsTheLargestBlock) {
   const Ran ran = RunProbe(emulated_kernels::kOrder, {.threads = 1024}, 0, {.seed = 2});
   ASSERT_EQ(ran.status, absl::OkStatus());
   EXPECT_EQ(ran.out.word[2048], 2048u);
-  // Nobody ran on before everybody had come to the barrier.
+  // No thread continued before all threads had reached the barrier.
   for (int i = 0; i < 1024; ++i) {
     EXPECT_LT(ran.out.word[i], 1024u);
     EXPECT_GE(ran.out.word[1024 + i], 1024u);
@@ -129,7 +129,7 @@ TEST(RunGridTest, ABarrierThatNotEveryThreadReachesIsAnError) {
     EXPECT_THAT(MessageOf(run(5)),
                 AllOf(HasSubstr("not every lane of warp 1"), HasSubstr("thread 40 returned"),
                       HasSubstr("threads 41-63 at ShuffleXor")));
-    // And what comes after a failure is as before it.
+    // A failure does not affect later runs.
     EXPECT_EQ(run(0).status, absl::OkStatus());
   }
 }
@@ -161,15 +161,15 @@ TEST(RunGridTest, CopiesLandWithTheirGroupsWaitOrAtOnce) {
     for (const int which : {0, 1, 2, 3, 6, 7}) {
       const Ran ran = RunProbe(emulated_kernels::kCopies, {.threads = 64}, which, {.seed = seed});
       ASSERT_EQ(ran.status, absl::OkStatus());
-      int wrong[2] = {};  // words that differ, of the first copies and of the second
+      int wrong[2] = {};  // wrong words of the first copies and of the second copies
       for (int i = 0; i < 512; ++i) wrong[i / 256] += ran.out.word[i] != expected(i);
       EXPECT_EQ(wrong[0] > 0, which == 2 || which == 6 || (late && which == 1)) << seed << which;
       EXPECT_EQ(wrong[1] > 0, late && which == 3) << seed << which;
-      if (which == 6) {  // zeros in place of what thread 63 copied
+      if (which == 6) {  // zeros where thread 63 copies otherwise
         EXPECT_EQ(wrong[0], 4);
         EXPECT_EQ(ran.out.word[4 * 31], 0u);
       }
-      if (which == 7) {  // read in flight
+      if (which == 7) {  // read while in flight
         EXPECT_EQ(ran.out.word[512], late ? 0xffffffff : in.word[256]);
       }
     }
@@ -185,7 +185,7 @@ TEST(RunGridTest, ACopyToOrFromAWrongPlaceIsAnError) {
   Words in, out;
   const ProbeParams params{out.word.data(), in.word.data(), 0};
   MemoryMap memory;
-  memory.Add(&in, 64 * 16, true);  // half of what it copies
+  memory.Add(&in, 64 * 16, true);  // half of the bytes that the kernel copies
   EXPECT_THAT(
       RunGrid(emulated_kernels::kCopies, {.threads = 64}, &params, {.memory = &memory}).ToString(),
       HasSubstr("outside global memory"));
@@ -238,7 +238,7 @@ TEST(RunGridDeathTest, AStackThatOverflowsFaults) {
 #else
   const auto faults = testing::KilledBySignal(SIGSEGV);
   EXPECT_EXIT((void)RunProbe(emulated_kernels::kDeep, {.threads = 32}, 400), faults, "");
-  // Far enough for other threads' stacks.
+  // The frame is large enough to reach other threads' stacks.
   EXPECT_EXIT((void)RunProbe(emulated_kernels::kWide, {.threads = 32}, 20), faults, "");
 #endif
 }

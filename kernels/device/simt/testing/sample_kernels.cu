@@ -4,7 +4,7 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
-constexpr float kNone = -1e30f;  // below every score
+constexpr float kNone = -1e30f;  // less than every score
 
 BATON_DEVICE float Larger(float a, float b) { return a > b ? a : b; }
 BATON_DEVICE int Smaller(int a, int b) { return a < b ? a : b; }
@@ -35,7 +35,7 @@ BATON_KERNEL(kNormalize, NormalizeParams, kNormalizeThreads) {
     out[i] = value;
   }
   largest = WarpMax(largest);
-  // of_warp is used again.
+  // The barrier is needed because of_warp is used again.
   SyncThreads();
   if (Lane() == 0) of_warp[Warp()] = largest;
   SyncThreads();
@@ -48,9 +48,9 @@ BATON_KERNEL(kNormalize, NormalizeParams, kNormalizeThreads) {
 }
 
 BATON_KERNEL(kTileProduct, TileProductParams, kProductThreads) {
-  constexpr int kStages = 3, kDepth = 32, kPitch = kDepth + 8;  // of rows in shared memory
+  constexpr int kStages = 3, kDepth = 32, kPitch = kDepth + 8;  // kPitch: of a row in shared memory
   constexpr int kRows = kProductRows + kProductColumns;
-  constexpr int kChunks = kDepth / 8;  // of 16 bytes
+  constexpr int kChunks = kDepth / 8;  // chunks of 16 bytes per row
   static_assert(kProductSharedBytes == kStages * kRows * kPitch * sizeof(Bf16));
   BATON_DYNAMIC_SHARED(Bf16, stages);  // [kStages][kRows][kPitch]: rows of a, then of b
   const auto* a = static_cast<const Bf16*>(params.a);
@@ -79,7 +79,7 @@ BATON_KERNEL(kTileProduct, TileProductParams, kProductThreads) {
   for (int tile = 0; tile < tiles; ++tile) {
     CopyAsyncWait<kStages - 2>();
     SyncThreads();
-    // The stage that was last used before the barrier.
+    // Fills the stage that was last used before the barrier.
     const int next = tile + kStages - 1;
     if (next < tiles) load(next);
     CopyAsyncCommit();
@@ -124,7 +124,7 @@ BATON_KERNEL(kSplitAttention, SplitAttentionParams, 128) {
 
   const auto load = [&](int page) {
     const int64_t at = (static_cast<int64_t>(table[page]) * params.heads + head) * kPage;
-    // A chunk of 16 bytes of each for every thread.
+    // Each thread copies one chunk of 16 bytes of keys and one of values.
     const int chunk = ThreadIndex();
     const bool valid = page * kTokens + chunk / 8 < length;
     CopyAsync16(&keys[page % kStages * kPage / 8 + chunk],

@@ -6,10 +6,10 @@
 
 namespace baton::emulated_kernels {
 
-// Kernels of the shapes that real ones have. The emulator's ways to find faults are measured by the
-// mutations of these kernels (sample_mutations.txt).
+// Kernels like the real ones in shape. Mutations of these kernels (sample_mutations.txt) measure
+// how well the emulator finds faults.
 
-// out[row] = in[row] / rms(in[row]), and the largest |out| of the row. A block per row.
+// Computes out[row] = in[row] / rms(in[row]), and the largest |out| of each row. One block per row.
 struct NormalizeParams {
   const float* in = nullptr;  // [rows, columns]
   float* out = nullptr;       // [rows, columns]
@@ -19,8 +19,8 @@ struct NormalizeParams {
 extern const Kernel kNormalize;
 constexpr int kNormalizeThreads = 128;
 
-// out = a * b^T. A block of 128 threads takes 64 rows by 32 columns of out, 32 of k at a time in a
-// pipeline of 3 stages.
+// Computes out = a * b^T. A block of 128 threads computes 64 rows by 32 columns of out. It takes 32
+// of k at a time, in a pipeline of 3 stages.
 struct TileProductParams {
   const void* a = nullptr;  // [m, k] bf16
   const void* b = nullptr;  // [n, k] bf16
@@ -31,14 +31,15 @@ extern const Kernel kTileProduct;
 constexpr int kProductThreads = 128, kProductRows = 64, kProductColumns = 32;
 constexpr int kProductSharedBytes = 3 * (kProductRows + kProductColumns) * (32 + 8) * 2;
 
-// Attention of one query per head over keys and values in pages, in two kernels: blocks of 128
-// threads each take a run of a sequence's pages, then a warp per head merges what they found.
+// Attention of one query per head over paged keys and values, in two kernels. In the first one,
+// each block of 128 threads takes a range of a sequence's pages. In the second one, a warp per head
+// merges the partial results.
 struct SplitAttentionParams {
   static constexpr int kHeadDim = 64, kPageTokens = 16;
 
   const float* query = nullptr;  // [sequences, heads, 64]
   const void* keys = nullptr;    // [pages, heads, 16, 64] bf16
-  const void* values = nullptr;  // as keys
+  const void* values = nullptr;  // same shape as keys
   const int* pages = nullptr;    // [sequences, most_pages] page ids in token order
   const int* lengths = nullptr;  // [sequences] tokens, at least 1
   float* partial = nullptr;      // [sequences, heads, splits, 66]: maximum, sum, output

@@ -1,5 +1,5 @@
-// What emulation costs: operations per thread, and whole kernels. Built twice, with plain and with
-// checked kernels.
+// Measures the cost of emulation, per operation of a thread and for whole kernels. Built twice:
+// with plain and with checked kernels.
 
 #include <cstdint>
 #include <vector>
@@ -20,7 +20,8 @@ void Launch(const Kernel& kernel, const LaunchShape& shape, const void* params) 
   BATON_CHECK(status.ok()) << status;
 }
 
-// Items are operations of one thread; launches without any take what `nothing` says.
+// Measures `times` operations per thread of one launch. An item is one operation of one thread. The
+// case `launch` has no operations and measures the launch itself.
 void Operation(benchmark::State& state, RepeatParams::Operation operation, int times) {
   alignas(16) const char in[16] = {};
   std::vector<float> out(1024);

@@ -61,15 +61,15 @@ TEST(WarpOperationsTest, SumIsBitForBitTheButterflyAndTheSameInEveryLane) {
   }
 }
 
-// PTX ISA, figures of "Matrix Fragments for mma.m16n8k16" with .bf16 and .f16: which lane holds
-// each pair of an 8x8 quarter of A (and of C, D), and of its columns in B.
+// The lane that holds each pair of an 8x8 quarter of A (and of C and D), and of a quarter's columns
+// in B. From the figures in PTX ISA, "Matrix Fragments for mma.m16n8k16" with .bf16 and .f16.
 constexpr int kLaneOfPair[8][4] = {{0, 1, 2, 3},     {4, 5, 6, 7},     {8, 9, 10, 11},
                                    {12, 13, 14, 15}, {16, 17, 18, 19}, {20, 21, 22, 23},
                                    {24, 25, 26, 27}, {28, 29, 30, 31}};
-// And the first of the two elements, a0 to a7, b0 to b3, c0 to c3, by quarter.
-constexpr int kElementOfA[2][2] = {{0, 4}, {2, 6}};  // [rows from 8][columns from 8]
-constexpr int kElementOfB[2] = {0, 2};               // [rows from 8]
-constexpr int kElementOfC[2] = {0, 2};               // [rows from 8]
+// The index of the first of the two elements (a0 to a7, b0 to b3, c0 to c3), per quarter.
+constexpr int kElementOfA[2][2] = {{0, 4}, {2, 6}};  // [row >= 8][column >= 8]
+constexpr int kElementOfB[2] = {0, 2};               // [row >= 8]
+constexpr int kElementOfC[2] = {0, 2};               // [row >= 8]
 
 TEST(WarpOperationsTest, MmaTakesAndGivesFragmentsAsThePtxIsaDraws) {
   std::mt19937 random(2);
@@ -80,7 +80,8 @@ TEST(WarpOperationsTest, MmaTakesAndGivesFragmentsAsThePtxIsaDraws) {
     std::array<std::array<uint16_t, 8>, 32> a_of{};
     std::array<std::array<uint16_t, 4>, 32> b_of{};
     std::array<std::array<float, 4>, 32> c_of{};
-    const auto small = [&] { return static_cast<float>(random() % 17) - 8; };  // sums are exact
+    // Small integers, so that sums are exact.
+    const auto small = [&] { return static_cast<float>(random() % 17) - 8; };
     for (int row = 0; row < 16; ++row) {
       for (int column = 0; column < 16; ++column) {
         a[row][column] = small();
@@ -136,7 +137,7 @@ TEST(WarpOperationsTest, LoadMatrixGivesRowsOrColumnsAsThePtxIsaDraws) {
             low = element(matrix, 2 * pair, row);
             high = element(matrix, 2 * pair + 1, row);
           }
-          if (which >= 2 && matrix >= 2) low = high = 0;  // of x2, not loaded
+          if (which >= 2 && matrix >= 2) low = high = 0;  // LoadMatrix2 does not load these
           ASSERT_EQ(got, low | high << 16) << which << " " << matrix << " " << row << " " << pair;
         }
       }
