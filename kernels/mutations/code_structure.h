@@ -9,7 +9,7 @@
 
 namespace baton::mutations {
 
-// Tokens [begin, end) of a source. May be empty, between two tokens.
+// Tokens [begin, end) of a source. The range may be empty, between two tokens.
 struct TokenRange {
   size_t begin = 0, end = 0;
 
@@ -27,18 +27,18 @@ enum class Binding {
   kAssignment,  // = += ...
   kChoice,      // ? :
   kLogic,       // && ||
-  kOperand,     // all else
+  kOperand,     // everything else
 };
 
-// The structure of C++ code as far as its tokens show it: which brackets belong together, where
-// statements begin and end, and how far an expression reaches. A macro counts as what it looks
-// like, and every `<` as an operator.
+// The structure of C++ code as far as the tokens show it: matching brackets, the begin and end of
+// statements, and the extent of expressions. A macro counts as the code it looks like, and every
+// `<` counts as an operator.
 class CodeStructure {
  public:
-  // Views into the source, which must outlive this.
+  // The object refers to the source, which must outlive it.
   explicit CodeStructure(absl::string_view source);
 
-  // True if each bracket has its partner. Where it is false, no other function may be called.
+  // Returns true if every bracket has a partner. If false, no function below may be called.
   bool balanced() const { return balanced_; }
 
   const std::vector<Token>& tokens() const { return tokens_; }
@@ -46,37 +46,39 @@ class CodeStructure {
   const Token& token(size_t i) const { return tokens_[i]; }
   bool Is(size_t i, std::initializer_list<absl::string_view> texts) const;
 
-  // The partner of the bracket that token i is.
+  // Returns the partner of bracket i, or kNone if token i is no bracket.
   size_t partner(size_t i) const { return partner_[i]; }
   bool Opens(size_t i) const { return partner_[i] != kNone && partner_[i] > i; }
   bool Closes(size_t i) const { return partner_[i] != kNone && partner_[i] < i; }
 
-  // The innermost bracket that is open between tokens i - 1 and i; kNone where there is none.
+  // Returns the innermost bracket that is open between tokens i - 1 and i, or kNone if there is
+  // none.
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t OpenAt(size_t i) const;
 
-  // True if token i is the `)` that ends the head of an `if`, a loop or a `switch`.
+  // Returns true if token i is the `)` that ends the head of an `if`, a loop or a `switch`.
   bool EndsHead(size_t i) const;
-  // True if token i is the `{` of a block of statements, rather than of values, a class or a
+  // Returns true if token i is the `{` of a block of statements, and not of values, a class or a
   // namespace.
   bool BeginsBlock(size_t i) const;
-  // True if what begins at token i is a statement of a block, and not part of another statement.
+  // Returns true if token i begins a statement that stands in a block by itself and is not part of
+  // another statement.
   bool StatementBeginsAt(size_t i) const;
-  // True if a statement that stands in a block, and is not part of another statement, ends just
-  // before token i.
+  // Returns true if a statement ends just before token i, and it stands in a block by itself and is
+  // not part of another statement.
   bool StatementEndsAt(size_t i) const;
 
   Binding BindingOf(size_t i) const;
-  // Returns the weakest binding of the tokens of a range, without those in brackets within it. The
+  // Returns the weakest binding among the tokens of the range, not counting tokens in brackets. The
   // range must hold the partners of all its brackets.
   Binding WeakestIn(const TokenRange& range) const;
-  // Widens a range in both directions, up to tokens that bind weaker than `weakest`.
+  // Widens a range in both directions, up to the first token that binds weaker than `weakest`.
   TokenRange Expression(TokenRange range, Binding weakest) const;
 
  private:
   std::vector<Token> tokens_;
-  std::vector<size_t> partner_;  // kNone where it is no bracket
-  std::vector<size_t> outer_;    // the innermost bracket that a token lies in, or kNone
+  std::vector<size_t> partner_;  // kNone for other tokens
+  std::vector<size_t> outer_;    // the innermost bracket around the token, or kNone
   bool balanced_ = true;
 };
 

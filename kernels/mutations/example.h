@@ -2,17 +2,17 @@
 
 namespace baton::mutations {
 
-// What mutations_test.cc mutates.
+// Example functions that mutations_test.cc mutates.
 
 int LargerOf(int a, int b);
 
-// The sum of 1 to n; -1 where n is negative.
+// Returns the sum of 1 to n, or -1 if n is negative.
 int SumTo(int n);
 
-// The line of example.cc that this function stands in.
+// Returns the line of its own definition in example.cc.
 int LineOfThis();
 
-// No test calls this.
+// Not called by any test.
 int Unreached();
 
 }  // namespace baton::mutations

@@ -2,7 +2,7 @@
 
 namespace baton::mutations {
 
-// Included by example.cc alone.
+// Only example.cc includes this file.
 inline int Larger(int a, int b) { return a > b ? a : b; }
 
 }  // namespace baton::mutations

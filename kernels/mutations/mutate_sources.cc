@@ -1,12 +1,13 @@
-// mutate_sources FOLDER LIST... -- SOURCE...
+// Usage: mutate_sources FOLDER LIST... -- SOURCE...
 //
-// Writes a copy of each source to FOLDER/SOURCE in which the mutations of the lists can be switched
-// on by number, and FOLDER/all_mutations.cc, which has their names. All paths are from the working
-// directory, the root of the repository. Numbers count the mutations from 1 through all lists.
-// Files whose contents stay the same are not written, so that what was compiled of them stays good.
+// Writes a copy of each source to FOLDER/SOURCE. The mutations of the lists can be switched on in
+// the copy by number. Also writes FOLDER/all_mutations.cc, a table of the mutations. All paths
+// start at the working directory, which must be the root of the repository. Mutations are numbered
+// from 1, across all lists. A file whose contents do not change is not written, so it is not
+// compiled again.
 //
-// Where a list is wrong, or does not fit the sources, it says everything that is wrong, writes
-// nothing and exits with status 1.
+// If a list is wrong or does not fit the sources, the program prints every error, writes nothing
+// and exits with status 1.
 
 #include <cstdio>
 #include <filesystem>
@@ -55,7 +56,7 @@ class SourceMutator {
   SourceMutator(std::vector<std::string> lists, std::vector<std::string> sources)
       : list_paths_(std::move(lists)), sources_(std::move(sources)) {}
 
-  // Writes all files into `folder`. Returns false where something is wrong, which it has said.
+  // Writes all files into `folder`. On errors, prints them and returns false.
   bool Run(const fs::path& folder) {
     for (const std::string& source : sources_) changes_[source];
     for (const std::string& path : list_paths_) Read(path);
@@ -131,9 +132,9 @@ class SourceMutator {
   int number_ = 0;
   bool wrong_ = false;
   std::vector<NumberedMutation> mutations_;
-  std::map<std::string, std::vector<SwitchedChange>> changes_;  // of each source
-  std::map<std::string, std::string> code_;                     // of each source
-  std::map<int, std::string> places_;                           // of each mutation
+  std::map<std::string, std::vector<SwitchedChange>> changes_;  // key: source
+  std::map<std::string, std::string> code_;                     // key: source
+  std::map<int, std::string> places_;                           // key: number of the mutation
 };
 
 int Main(int argc, char** argv) {

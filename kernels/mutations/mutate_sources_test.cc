@@ -35,7 +35,7 @@ class MutateSourcesTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
-  // Runs the program in the folder, and keeps what it says in `said_`. Returns its exit status.
+  // Runs the program in the folder and stores its output in `said_`. Returns its exit status.
   int Run(const std::string& arguments) {
     const std::string command =
         absl::StrCat("cd ", folder_.string(), " && " BATON_MUTATE_SOURCES " ", arguments, " 2>&1");

@@ -8,24 +8,24 @@
 
 namespace baton::mutations {
 
-// One place in a source file and the wrong code that can stand there.
+// A piece of a source file, and the wrong code that replaces it.
 struct Replacement {
-  int line = 0;       // of the list, for messages
-  std::string text;   // as the source has it
-  std::string wrong;  // may be empty: the text is left out
+  int line = 0;       // line in the list, for messages
+  std::string text;   // code as it stands in the source
+  std::string wrong;  // if empty, the text is left out
 };
 
-// A fault to put into a source file. All its replacements are made at once.
+// A fault to put into a source file. All of its replacements are made together.
 struct ListedMutation {
   std::string name;
-  std::string file;  // from the root of the repository
-  int line = 0;      // of the list, for messages
+  std::string file;  // path from the root of the repository
+  int line = 0;      // line in the list, for messages
   std::vector<Replacement> replacements;
 };
 
-// Reads a list of mutations; README.md describes the format. `path` is for messages alone. Returns
-// InvalidArgument, with path and line, for what does not fit the format, and where two mutations
-// have the same name.
+// Parses a list of mutations; README.md describes the format. `path` is used only in messages.
+// Returns InvalidArgument, with path and line, for text that does not fit the format and for two
+// mutations with the same name.
 absl::StatusOr<std::vector<ListedMutation>> ParseMutationList(absl::string_view path,
                                                               absl::string_view contents);
 

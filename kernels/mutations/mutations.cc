@@ -17,7 +17,7 @@ std::array<std::atomic<bool>, kMostMutations + 1> reached;
 
 bool IsOn(int number) {
   std::atomic<bool>& seen = reached[number];
-  // A store in every call would make threads contend for the cache line.
+  // Stores only once: a store in every call would make threads compete for the cache line.
   if (!seen.load(std::memory_order_relaxed)) seen.store(true, std::memory_order_relaxed);
   return on.load(std::memory_order_relaxed) == number;
 }

@@ -16,27 +16,26 @@ namespace baton::mutations {
 struct Mutation {
   int number = 0;
   std::string list;   // the file name of its list, without .txt
-  std::string name;   // as its list has it
-  std::string place;  // such as "kernels/cuda/kernels/argmax.cu:43"
+  std::string name;   // its name in the list
+  std::string place;  // for example "kernels/cuda/kernels/argmax.cu:43"
 
   bool operator==(const Mutation&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const Mutation& mutation);
 
-// Returns all mutations of the copy that the program is linked with. The copy brings the definition
-// of this function, so a program can be linked with one copy at most.
+// Returns all mutations of the copy that the program is linked with. The copy defines this
+// function, so a program can be linked with at most one copy.
 std::vector<Mutation> AllMutations();
 
-// Returns the mutations of one list. Dies where there are none.
+// Returns the mutations of one list. Aborts if there are none.
 std::vector<Mutation> OfList(absl::Span<const Mutation> mutations, absl::string_view list);
 
 // Returns the mutations that are not among `others`.
 std::vector<Mutation> Without(absl::Span<const Mutation> mutations,
                               absl::Span<const Mutation> others);
 
-// Switches one mutation on for as long as this object lives. The process has one switch, because
-// the mutated code has no parameter that could bring it one. So there may be one such object at a
-// time.
+// Switches one mutation on while this object lives. There is one switch per process, because the
+// mutated code has no parameter for it. So only one such object may exist at a time.
 class ScopedMutation {
  public:
   explicit ScopedMutation(int number);
@@ -44,21 +43,22 @@ class ScopedMutation {
   ScopedMutation(const ScopedMutation&) = delete;
 };
 
-// True if code that this mutation would change has run, on any thread, since ForgetReached.
+// Returns true if any thread has run code that this mutation changes, since the last
+// ForgetReached().
 bool WasReached(int number);
 void ForgetReached();
 
 struct MutationReport {
-  // The first failure without a mutation. Where it is not OK, no mutation was tried.
+  // The first failure without a mutation. If it is an error, no mutation was tried.
   absl::Status unmutated;
-  // The mutations that were tried, by whether the judge found something wrong.
+  // The mutations that were tried: those with which the judge found an error, and the others.
   std::vector<Mutation> caught, missed;
 };
 
-// Tests a test. `judge` runs code of the mutated copy with choices drawn from the seed, and returns
-// an error for the first thing wrong. It is called with seeds 0 to seeds - 1 while no mutation is
-// on, and must find nothing. Then those of `mutations` that these runs reached are tried one by
-// one: it is called with one seed after the other, until it finds something.
+// Tests a test. `judge` runs code of the mutated copy, with choices drawn from the seed, and
+// returns the first error that it finds. First, it is called with seeds 0 to seeds - 1 without a
+// mutation, and must find no error. Then those of `mutations` that these runs reached are tried one
+// by one: for each, `judge` is called with one seed after the other until it finds an error.
 MutationReport TryMutations(absl::Span<const Mutation> mutations,
                             const std::function<absl::Status(uint64_t seed)>& judge, int seeds = 6);
 

@@ -6,7 +6,8 @@
 namespace baton::mutations {
 namespace {
 
-// Symbols of more than one character. Each stands before the shorter ones that it begins with.
+// Symbols of more than one character. A longer symbol comes before the shorter ones that it begins
+// with.
 constexpr absl::string_view kSymbols[] = {
     "<<=", ">>=", "<=>", "...", "->*", "::", "->", "++", "--", "<<", ">>", "<=", ">=",
     "==",  "!=",  "&&",  "||",  "+=",  "-=", "*=", "/=", "%=", "&=", "|=", "^=", "##",
@@ -14,7 +15,7 @@ constexpr absl::string_view kSymbols[] = {
 
 bool InWord(char c) { return absl::ascii_isalnum(c) || c == '_'; }
 
-// Returns the length of the preprocessor line that `text` begins with.
+// Returns the length of the preprocessor line at the beginning of `text`.
 size_t DirectiveLength(absl::string_view text) {
   size_t end = 0;
   while (end < text.size() && (text[end] != '\n' || text[end - 1] == '\\')) ++end;
@@ -62,7 +63,7 @@ size_t CommentLength(absl::string_view text) {
 std::vector<Token> Tokens(absl::string_view source) {
   std::vector<Token> tokens;
   int line = 1;
-  bool line_begins = true;  // nothing but white space stands before on this line
+  bool line_begins = true;  // only white space so far on this line
   for (size_t at = 0; at < source.size();) {
     const absl::string_view rest = source.substr(at);
     const char next = rest.size() > 1 ? rest[1] : '\0';

@@ -13,7 +13,7 @@
 namespace baton::mutations {
 namespace {
 
-// Writes tokens in one line.
+// Writes tokens as one line of code.
 std::string Joined(absl::Span<const Token> tokens) {
   std::string text;
   size_t end = 0;
@@ -25,15 +25,15 @@ std::string Joined(absl::Span<const Token> tokens) {
   return text;
 }
 
-// Where a change differs from the source, and what stands there instead.
+// The part of the source that a change really changes, and the code that replaces it.
 struct Difference {
   const SwitchedChange* change;
   TokenRange tokens;
-  std::string wrong;  // in one line
+  std::string wrong;  // as one line of code
   int line;
 };
 
-// Where the code chooses: between expressions, or between whole statements.
+// A place where the code chooses, either between expressions or between whole statements.
 struct Place {
   TokenRange range;
   std::vector<const Difference*> differences;
@@ -63,8 +63,8 @@ class Switcher {
     for (const Difference& difference : differences) Add({difference.tokens, {&difference}});
     if (!errors_.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors_, "\n"));
 
-    // A place that lies in another one comes after it. An empty place at the beginning of another
-    // one does not lie in it, but before it.
+    // Sorts places so that an inner place comes after the place around it. An empty place at the
+    // beginning of another place counts as before it, not inside it.
     std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
       if (a.range.begin != b.range.begin) return a.range.begin < b.range.begin;
       if (a.range.empty() || b.range.empty()) return a.range.empty() && !b.range.empty();
@@ -82,7 +82,7 @@ class Switcher {
     return absl::InvalidArgumentError(absl::StrCat(change.origin, ": ", what));
   }
 
-  // Finds the text in the source, and where the wrong text differs from it.
+  // Finds the text in the source, and the part of it that differs from the wrong text.
   absl::StatusOr<Difference> Find(const SwitchedChange& change) const {
     const std::vector<Token> text = Tokens(change.text), wrong = Tokens(change.wrong);
     if (text.empty()) return Wrong(change, "the text holds no code");
@@ -122,8 +122,8 @@ class Switcher {
                       code_.token(shown).line};
   }
 
-  // Widens the place until a switch can stand there, merges it with places that it overlaps in
-  // part, and adds it. Where no switch can be made, it adds an error instead.
+  // Widens the place until a switch can stand there, merges it with places that partly overlap it,
+  // and adds it to places_. If no switch can be made, adds an error instead.
   void Add(Place place) {
     for (;;) {
       if (!Widen(&place)) {
@@ -146,8 +146,8 @@ class Switcher {
     places_.push_back(std::move(place));
   }
 
-  // Widens a place to one expression or else to whole statements. Returns false where it can be
-  // neither.
+  // Widens a place to one expression, or, if that is not possible, to whole statements. Returns
+  // false if neither is possible.
   bool Widen(Place* place) const {
     place->statements = false;
     for (;;) {
@@ -167,14 +167,15 @@ class Switcher {
           place->range = expression;
           continue;
         }
-        // Values in braces are no expression by themselves.
+        // Values in braces are not an expression.
         if (!empty && !code_.Is(expression.begin, {"{"})) return true;
       }
       const size_t open = code_.OpenAt(place->range.begin);
       if (open == CodeStructure::kNone) return false;
       if (code_.BeginsBlock(open)) return WidenToStatements(place);
-      // The place is inside brackets that are not those of a block. They may belong to an
-      // expression, or to the head of a statement: goes on with the brackets and all they hold.
+      // The place is inside brackets that do not enclose a block. They may belong to an expression,
+      // or to the head of a statement. So the loop continues with the brackets and everything in
+      // them.
       place->range = {open, code_.partner(open) + 1};
     }
   }
@@ -197,7 +198,8 @@ class Switcher {
     return true;
   }
 
-  // True if the range holds whole statements, with each of its differences and without.
+  // Returns true if the range consists of whole statements, both without its differences and with
+  // each of them.
   bool AreStatements(const Place& place) const {
     if (!place.range.empty() && !code_.StatementEndsAt(place.range.end)) return false;
     for (const Difference* difference : place.differences) {
@@ -209,7 +211,8 @@ class Switcher {
     return true;
   }
 
-  // Widens the range to the partners of its brackets. Returns false where it holds them all.
+  // Widens the range to hold the partners of all its brackets. Returns false if it already holds
+  // them.
   bool IncludePartners(TokenRange* range) const {
     const TokenRange before = *range;
     for (size_t i = before.begin; i < before.end; ++i) {
@@ -220,7 +223,7 @@ class Switcher {
     return !(*range == before);
   }
 
-  // Returns the range's code with the difference made, in one line.
+  // Returns the code of the range, with the difference applied, as one line.
   std::string WrongText(const TokenRange& range, const Difference& difference) const {
     std::vector<std::string> parts = {TextOf(range.begin, difference.tokens.begin),
                                       difference.wrong, TextOf(difference.tokens.end, range.end)};
@@ -232,9 +235,9 @@ class Switcher {
     return Joined(absl::MakeSpan(code_.tokens()).subspan(begin, end - begin));
   }
 
-  // Returns the characters [from, to) of the source, which end before token `token_end`, with the
-  // places that lie in them switched. The first of these is places_[*next]; moves it behind the
-  // last.
+  // Returns the characters [from, to) of the source, with switches at the places that lie in them.
+  // These characters end before token `token_end`. The first such place is places_[*next]; `*next`
+  // moves behind the last one.
   std::string Written(size_t token_end, size_t from, size_t to, size_t* next) const {
     std::string text;
     while (*next < places_.size() && places_[*next].range.begin < token_end) {

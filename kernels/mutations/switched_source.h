@@ -9,31 +9,31 @@
 
 namespace baton::mutations {
 
-// A change of a source that takes effect while a mutation is on.
+// A change to a source file that takes effect while a mutation is on.
 struct SwitchedChange {
-  int number = 0;      // of the mutation
-  std::string origin;  // every message about the change begins with this
+  int number = 0;      // number of the mutation
+  std::string origin;  // start of every message about the change
   std::string text;    // code that stands in the source exactly once
-  std::string wrong;   // the code that takes its place
+  std::string wrong;   // code that replaces it
 };
 
 struct SwitchedSource {
   // The source, in which IsOn(number) (is_on.h) chooses between the text and the wrong text of each
-  // change. Each line of the source is still the line of that number.
+  // change. Every line keeps its number.
   std::string code;
-  // For each change, the line of the source where the wrong text begins to differ.
+  // For each change, the line of the source where the wrong text first differs.
   std::vector<int> lines;
 };
 
-// Switches the changes into `source`, in C++ or CUDA C++. Text is compared as tokens: white space
-// and comments do not matter.
+// Builds switches for the changes into `source`, which is C++ or CUDA C++. Text is compared token
+// by token: white space and comments do not matter.
 //
-// While a mutation is on, the code does what the source would do after an editor had replaced the
-// texts of its changes. For that, a switch may have to take more than what differs: the expression
-// around it, as far as its operators reach, or whole statements.
+// While a mutation is on, the code does what it would do if an editor had replaced the texts of the
+// mutation's changes. To achieve that, a switch may have to cover more than the part that differs:
+// the expression around it, as far as its operators reach, or whole statements.
 //
-// Returns InvalidArgument, with a line for each bad change, where a text does not stand in the
-// source exactly once, where nothing differs, or where no switch can be made because the change is
+// Returns InvalidArgument, with one line per bad change, if a text does not stand in the source
+// exactly once, if a change changes nothing, or if no switch can be made because the change is
 // neither within one expression nor within the statements of one block. `path` names the source in
 // messages.
 absl::StatusOr<SwitchedSource> SwitchChanges(absl::string_view path, absl::string_view source,

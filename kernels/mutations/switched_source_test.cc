@@ -17,9 +17,9 @@ namespace {
 
 using testing::HasSubstr;
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;  // text, wrong
+using Pairs = std::vector<std::pair<std::string, std::string>>;  // {text, wrong}
 
-// Numbers the changes from 1.
+// Switches the changes into the source, numbered from 1.
 absl::StatusOr<SwitchedSource> Switch(const std::string& source, const Pairs& pairs) {
   std::vector<SwitchedChange> changes;
   for (const auto& [text, wrong] : pairs) {
@@ -37,7 +37,8 @@ std::string Normal(absl::string_view code) {
   return absl::StrJoin(texts, " ");
 }
 
-// The switched body of a function, in which `On` stands for the function that is asked.
+// Expects that switching the changes into a function gives this body. `On` stands for
+// ::baton::mutations::IsOn.
 void ExpectBody(const std::string& body, const Pairs& pairs, absl::string_view expected) {
   const absl::StatusOr<SwitchedSource> switched = Switch("void F() { " + body + " }", pairs);
   ASSERT_EQ(switched.status(), absl::OkStatus()) << body;
@@ -91,7 +92,7 @@ TEST(SwitchedSourceTest, ExchangesStatements) {
 }
 
 TEST(SwitchedSourceTest, LeavesOutAStatementAsAnEditorWould) {
-  // Without a body the `if` would take the next statement as its body.
+  // If only the body were left out, the `if` would take the next statement as its body.
   ExpectBody("if (x) a(); b(); c();", {{"if (x) a();", "if (x)"}},
              "if (On(1)) { if (x) b(); } else { if (x) a(); b(); } c();");
   ExpectBody("if (x) a(); b();", {{"if (x) a();", ""}}, "if (On(1)) { } else { if (x) a(); } b();");
@@ -158,7 +159,7 @@ TEST(SwitchedSourceTest, ATextMustStandThereExactlyOnce) {
       "a space before it, so that it stands there exactly once\n"
       "change 3: the text stands nowhere in a.cu; it must stand there exactly once");
   ExpectBody("a(); b(); a();", {{"b(); a();", "b();"}}, "a(); b(); if (On(1)) { } else { a(); }");
-  // Part of a name is not that name.
+  // A part of a name does not count as that name.
   EXPECT_THAT(Error("void F() { sync(); }", {{"syn", "x"}}), HasSubstr("stands nowhere"));
 }
 
