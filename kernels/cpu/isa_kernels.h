@@ -23,7 +23,7 @@ constexpr int kKeyTile = 64;        // keys per softmax step; tiles begin at mul
 constexpr int kKeySpan = 1024;      // keys per partial result; spans begin at multiples of it
 constexpr int kPanelCols = 24;      // max weight rows per call of `gemm`
 constexpr int kBlockRows = 96;      // max activation rows per call of `gemm`
-constexpr int kRawRows = 8;         // max activation rows for weights without a widened copy
+constexpr int kRawRows = 8;         // up to this many rows, `gemm` does not copy weights
 constexpr int kKBlock = 512;        // inputs per block of widened weights, which stays in the cache
 constexpr int kAttendQueries = 64;  // target for rows x heads of one attention task
 

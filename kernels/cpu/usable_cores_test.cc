@@ -40,7 +40,7 @@ TEST(UsableCoresTest, TheLeastQuotaUpwardsInWholeCores) {
                 .Add("sys/fs/cgroup/pod/cpu.max", "300000 100000\n")
                 .cores(),
             3);
-  // The path is relative to the host's root, but the mounted folder is the group itself.
+  // The path is the host's, but in a container the mounted folder is the group itself.
   EXPECT_EQ(Root()
                 .Add(kSelf, "0::/docker/0123\n")
                 .Add("sys/fs/cgroup/cpu.max", "400000 100000\n")

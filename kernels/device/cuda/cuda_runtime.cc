@@ -440,7 +440,8 @@ class CudaRuntime : public DeviceRuntime {
   // Makes cuBLASLt ready, if this machine has it.
   absl::Status BeginProducts() { return products_.ok() ? (*products_)->Begin() : absl::OkStatus(); }
 
-  // Asks CUDA whether it has failed, and reports that to OnFailure. cuBLASLt's error does not tell.
+  // Asks CUDA whether it has failed, and reports a failure to OnFailure. cuBLASLt's own error does
+  // not say whether CUDA has failed.
   static void HearWhy(cudaStream_t stream) {
     const cudaError_t error = cudaStreamQuery(stream);
     if (error == cudaErrorNotReady) {

@@ -14,8 +14,8 @@ struct EmulatedHandle {
   int32_t process = 0;  // id of the exporting process
   int64_t file = 0;     // file descriptor in the exporting process
   uint64_t inode = 0;   // inode of that file
-  // Memory only: its place in the file. `generation_at` is the place in the file that holds the
-  // generation of the piece now at `offset`.
+  // For memory only: its place in the file, and its generation. At `generation_at`, the file holds
+  // the generation of the piece that lies at `offset` now.
   uint64_t offset = 0, bytes = 0, generation = 0, generation_at = 0;
 };
 inline constexpr char kEmulatedMaker[] = "emulated";

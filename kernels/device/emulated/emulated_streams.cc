@@ -25,7 +25,7 @@ void StreamScheduler::DestroyQueue(const std::shared_ptr<EmulatedQueue>& queue) 
   queues_.erase(std::find(queues_.begin(), queues_.end(), queue));
 }
 
-// Ends, because every wait is for a point that existed before the wait.
+// The recursion ends, because every wait is for a point that existed before the wait.
 void StreamScheduler::Require(const StreamPoint& point, Goals* goals) const {
   if (point.Reached()) return;
   uint64_t& goal = (*goals)[point.queue];
@@ -72,7 +72,8 @@ void StreamScheduler::RunSome() {
 absl::Status StreamScheduler::Run(const Goals& goals, bool wait) {
   if (goals.empty() || !failure_.ok()) return failure_;
   const bool eager = random_() % kRunsPerEagerOne == 0;
-  // In the order of creation, so that the order is the same for each seed.
+  // Both list the queues in the order of creation, which unlike the order of `goals` is the same in
+  // each run.
   std::vector<std::shared_ptr<EmulatedQueue>> needed, runnable;
   for (const auto& queue : queues_) {
     if (goals.contains(queue)) needed.push_back(queue);

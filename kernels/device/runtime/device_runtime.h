@@ -42,7 +42,7 @@ class DeviceStream {
   virtual ~DeviceStream() = default;
 };
 
-// A point in a stream's work. Waiting for an event that was never recorded returns at once.
+// A point in a stream's work. Waiting for an event that was never recorded has no effect.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;

@@ -7,9 +7,8 @@
 
 namespace baton::simt {
 
-// Shared memory for one block after another. An array does not move while a block
-// runs, and begins filled with 0xff (NaN in every float type). Between two arrays are bytes that
-// belong to neither.
+// Shared memory for one block after another. An array does not move while a block runs, and begins
+// filled with 0xff (NaN in every float type). Between two arrays are bytes that belong to neither.
 class SharedMemory {
  public:
   // Prepares the memory for the next block, which has `dynamic_bytes` of dynamic shared memory and
