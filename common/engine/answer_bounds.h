@@ -13,21 +13,22 @@
 
 namespace baton {
 
-// For tests: how near a model's answers on a device are to the CPU's, which computes in float where
-// the device has weights, activations and KV in bf16.
+// For tests. Bounds on how far a model's results on a device may differ from the CPU's. The CPU
+// computes in float, while the device keeps weights, activations and KV in bf16.
 struct AnswerBounds {
-  // Nats. Logprobs may be apart by half of this: so where the best two of the CPU are further
-  // apart, both choose the same token.
+  // In nats. The logprobs of a token on device and CPU may differ by half of this. So if the CPU's
+  // two most likely tokens are further apart than `gap`, both must choose the same token.
   double gap;
-  // Seeded draws: at this temperature, sums of the two distributions over the first tokens by id
-  // may be apart by `epsilon`. Where a random number is further from all such sums of the CPU, both
-  // draw the same token (ClearDraw).
+  // Bounds for seeded sampling at this temperature. Add up the probabilities of the first tokens,
+  // in order of their ids: the sums of device and CPU may differ by `epsilon`. If the random number
+  // is further than that from all such sums of the CPU, both sample the same token (ClearDraw).
   float temperature;
   double epsilon;
 };
 
-// `model`: the name of its folder. Logits of the demo model, which is trained, are larger than
-// those of random weights, which have likely tokens at low temperatures alone.
+// Returns the bounds for the model in the folder named `model`. The demo model is trained, so its
+// logits are larger than those of random weights, which have likely tokens only at low
+// temperatures.
 inline AnswerBounds AnswerBoundsOf(absl::string_view model) {
   if (model == "demo") return {0.3, 1.5f, 0.02};
   constexpr std::pair<absl::string_view, double> kOthers[] = {{"llama3_sharded_bf16", 0.08},
@@ -40,10 +41,10 @@ inline AnswerBounds AnswerBoundsOf(absl::string_view model) {
   return {0.2, 0.3f, 0.06};
 }
 
-// Returns the token that a device has to choose where the CPU has these logprobs, if its numbers
-// are as near to the CPU's as `bounds` says; nullopt if several tokens are possible.
-//   cpu       its logprobs, most likely first: all of them, or of a greedy choice the best two
-//   sampling  temperature, and above 0 top_p, seed and answer_index; it has nothing else
+// Returns the token that a device must choose, given the CPU's logprobs, if its numbers are as near
+// to the CPU's as `bounds` says. Returns nullopt if several tokens are possible.
+//   cpu       logprobs, most likely first: all of them, or only the best two for a greedy choice
+//   sampling  only its temperature is set, and if that is above 0 top_p, seed and answer_index
 inline std::optional<TokenId> ClearChoice(absl::Span<const TokenLogprob> cpu, int position,
                                           const SamplingOptions& sampling,
                                           const AnswerBounds& bounds) {

@@ -13,13 +13,15 @@
 
 namespace baton {
 
-// For tests: the token that is drawn at `position`, where every distribution near this one gives
-// the same; nullopt where it may not. Decided of this distribution alone, in plain doubles and
-// without Sampler: `epsilon` more or less of the random number, or of top_p, must make no
-// difference, nor may two tokens of more than `epsilon` be nearly alike where top_p cuts between
-// them.
-//   logprobs  [vocab]  by id, at temperature 1
-//   options   their temperature above 0, top_p, seed and answer_index; they have nothing else
+// For tests. Returns the token sampled at `position` if every distribution near this one gives the
+// same token, otherwise nullopt. Looks only at this distribution, in doubles and without Sampler.
+// Two conditions must hold:
+// - The token stays the same if the random number or top_p changes by up to `epsilon`.
+// - If top_p cuts after a token likelier than `epsilon`, the next token is less likely by at least
+//   `epsilon`.
+//
+//   logprobs  [vocab], by id, at temperature 1
+//   options   temperature above 0, top_p, seed and answer_index; nothing else is set
 inline std::optional<TokenId> ClearDraw(absl::Span<const float> logprobs,
                                         const SamplingOptions& options, int position,
                                         double epsilon) {
@@ -50,7 +52,8 @@ inline std::optional<TokenId> ClearDraw(absl::Span<const float> logprobs,
     }
     return last;
   };
-  // Every cut that there may be: after the first of `order`, the first two, ...
+  // Tries every cut that top_p may make: after the first token of `order`, after the first two, and
+  // so on.
   std::vector<bool> kept(vocab);
   std::optional<TokenId> token;
   double mass = 0;

@@ -19,15 +19,15 @@ namespace {
 
 using nlohmann::json;
 
-// What the last positions of a text draw, and from which distribution.
+// Tokens sampled at the last positions of a text, and the distributions that they came from.
 struct Draws {
   int first_position = 0;
-  std::vector<std::vector<TokenId>> tokens;  // of each of the options, position by position
-  std::vector<std::vector<float>> logprobs;  // of the same positions, by id
+  std::vector<std::vector<TokenId>> tokens;  // per options, then per position
+  std::vector<std::vector<float>> logprobs;  // per position, then by token id
 };
 
-// Runs one step of one row for each of the options. All read the KV of `text` alone, so no draw
-// changes another.
+// Computes the KV of `text`. Then runs one step for each of the options, with one row per position.
+// All rows read only the KV of `text`, so no sampled token changes another one.
 Draws DrawFrom(EngineHost& host, const std::vector<TokenId>& text,
                absl::Span<const SamplingOptions> options) {
   const int length = static_cast<int>(text.size()), vocab = host.config().vocab;
@@ -68,7 +68,8 @@ Draws DrawFrom(EngineHost& host, const std::vector<TokenId>& text,
   return draws;
 }
 
-// The most that the sums over the first tokens by id are apart, weighed by e^(scale * logprob).
+// Returns the largest difference between the cumulative distributions of `a` and `b` over token
+// ids. Each token weighs e^(scale * logprob).
 double Distance(absl::Span<const float> a, absl::Span<const float> b, double scale) {
   double all[2] = {}, sum[2] = {}, furthest = 0;
   for (const bool added_up : {false, true}) {
@@ -93,7 +94,7 @@ class CudaAnswersTest : public testing::TestWithParam<const char*> {
     const std::string folder = GetParam();
     return AnswerBoundsOf(folder.substr(folder.rfind('/') + 1));
   }
-  // That of the folder's golden, or of the first of them.
+  // Returns the prompt of the folder's golden.json, or of its first case.
   static std::vector<TokenId> Prompt() {
     const json golden = json::parse(std::ifstream(Folder() + "/golden.json"));
     return golden.contains("cases") ? golden["cases"][0]["ids"] : golden["prompt"];
@@ -114,7 +115,7 @@ TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
         .tokens;
   };
   const auto expected = generate(*cpu, prompt, kTokens);
-  // Goes on behind every near tie with the CPU's choice, so that all of the answer is compared.
+  // After a near tie, the comparison goes on with the CPU's choice, so it covers the whole answer.
   std::vector<SampledToken> got;
   double furthest = 0;
   int compared = 0;
@@ -146,7 +147,7 @@ TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
   EXPECT_EQ(cuda->free_blocks(), EngineHost::kBlocks);
 }
 
-// Seeded draws of one text, the CPU's own, position by position.
+// Compares seeded sampling at every position of one text, which the CPU has sampled.
 TEST_P(CudaAnswersTest, DrawsAreTheCpusWhereTheyAreClear) {
   const double epsilon = Bounds().epsilon;
   const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();

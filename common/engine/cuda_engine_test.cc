@@ -27,7 +27,8 @@ TEST(CudaEngineTest, RowsOfOtherSequencesChangeNoBit) {
         .value()
         .tokens;
   };
-  // All in one step, then token by token together; the longest prompt in two chunks.
+  // All sequences share every step: first their prompts, the longest in two chunks, then one token
+  // each.
   const auto host = CudaHost(folder, device);
   std::vector<TokenId> tokens[3];
   std::vector<BlockId> blocks[3];
@@ -91,7 +92,8 @@ TEST(CudaEngineTest, NoScheduleOfTheDeviceChangesAToken) {
   }
 }
 
-// Drawn by the host, which a step that tells of its layers is.
+// Generates an answer that the host samples. A step with a LayerDone callback is always sampled on
+// the host.
 std::vector<SampledToken> DrawnByTheHost(EngineHost& host, std::vector<TokenId> tokens,
                                          const SamplingOptions& options) {
   const int prompt = static_cast<int>(tokens.size());
@@ -115,7 +117,7 @@ std::vector<SampledToken> DrawnByTheHost(EngineHost& host, std::vector<TokenId> 
   return answer;
 }
 
-// Every step is put together before what the one before draws is known.
+// Every step is planned before the tokens sampled by the previous step are known.
 TEST(CudaEngineTest, WithTheHostOneStepBehindTheAnswersAreTheSame) {
   constexpr int kTokens = 8;
   const std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/gqa_bias_bf16");
@@ -134,7 +136,7 @@ TEST(CudaEngineTest, WithTheHostOneStepBehindTheAnswersAreTheSame) {
     Engine* const engine = host->engine();
     std::vector<SampledToken> got[2];
     std::vector<BlockId> blocks[2];
-    std::vector<TokenHistory> histories;  // as far as the host knows
+    std::vector<TokenHistory> histories;  // without the tokens of running steps
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(engine->DrawsOnDevice(options[i], static_cast<int>(prompts[i].size())));
       if (seed == 0) expected[i] = DrawnByTheHost(*host, prompts[i], options[i]);
@@ -177,7 +179,8 @@ TEST(CudaEngineTest, WithTheHostOneStepBehindTheAnswersAreTheSame) {
   }
 }
 
-// The emulated device runs what somebody waits for. Logits that go to the host show when that was.
+// The emulated device runs work only when a caller waits for it. The logits that go to the host
+// show when the step has run.
 TEST(CudaEngineTest, AStepIsStartedWhileNothingOfTheOneBeforeHasRun) {
   const std::string folder = absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/gqa_bias_bf16");
   const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();
@@ -198,7 +201,7 @@ TEST(CudaEngineTest, AStepIsStartedWhileNothingOfTheOneBeforeHasRun) {
   const std::vector<const DrawOptions*> draw_first = {&options[0], nullptr};
   const std::vector<const DrawOptions*> draw_only = {&options[1]};
   DrawnToken drawn[2];
-  for (const bool warm : {false, true}) {  // memory is allocated the first time
+  for (const bool warm : {false, true}) {  // the first round still allocates memory
     std::fill_n(logits.get(), vocab, std::nanf(""));
     const auto any_there = [&] {
       return std::any_of(logits.get(), logits.get() + vocab,

@@ -17,8 +17,8 @@
 namespace baton {
 namespace {
 
-// A step that is run on an emulated device, and another stream that copies each layer's KV before
-// the next one is begun.
+// Runs a step on an emulated device. Another stream copies each layer's KV before the next layer
+// begins.
 class LayersWorld {
  public:
   static constexpr int kBlockTokens = 8, kTokens = 20;
@@ -46,7 +46,7 @@ class LayersWorld {
   int layers() const { return layout_.layers; }
   const KvLayout& layout() const { return layout_; }
   Engine& engine() { return *engine_; }
-  // Whether the copies found what the step has left in the pool.
+  // Returns true if the copies equal what the step has left in the pool.
   bool CopiesAreRight(bool wait) {
     const std::vector<BlockId> blocks = {0, 1, 2};
     std::vector<TokenId> tokens;
@@ -95,7 +95,8 @@ class LayersWorld {
   const std::unique_ptr<Engine> engine_;
 };
 
-// Without the wait the copies come too early, which also shows that the step itself does not wait.
+// Without the wait the copies come too early. This also shows that the step itself does not wait
+// for them.
 TEST(CudaLayersTest, ALayersEventIsBehindItsKvAndNothingWaitsForIt) {
   constexpr int kSeeds = 12;
   int early = 0;
@@ -107,7 +108,7 @@ TEST(CudaLayersTest, ALayersEventIsBehindItsKvAndNothingWaitsForIt) {
   EXPECT_GE(early, kSeeds / 2);
 }
 
-// Holds the device where it is to write the KV of a layer, until it may.
+// Holds the device before it writes the KV of a layer, until OpenFor lets this layer pass.
 class Gate {
  public:
   explicit Gate(KernelTable* kernels) {
@@ -121,7 +122,7 @@ class Gate {
     };
     kernels->rope_write_kv.entry = &entry_;
   }
-  // By where its keys are in a block.
+  // Waits until the device is held at `layer`, given as the offset of the layer's keys in a block.
   void AwaitHeldAt(int64_t layer) {
     MutexLock lock(&mutex_);
     while (held_at_ != layer) changed_.Wait(&mutex_);
@@ -142,7 +143,7 @@ class Gate {
     }
   }
 
-  static Gate* gate_;  // a kernel has no other way to it
+  static Gate* gate_;  // static: a kernel body captures nothing
   simt::SimtEntry passed_, entry_;
   Mutex mutex_;
   CondVar changed_;
@@ -150,8 +151,8 @@ class Gate {
 };
 Gate* Gate::gate_ = nullptr;
 
-// A chunk may take as long as it likes, while a device that stops shows; whether or not somebody
-// wants to know of layers.
+// A chunk may take as long as it likes, but a stopped device must show. This holds with and without
+// a LayerDone callback.
 TEST(CudaPulseTest, BeatsWithEveryLayerThatTheDeviceHasDone) {
   constexpr absl::Duration kLimit = absl::Seconds(30);
   for (const bool published : {false, true}) {
@@ -200,7 +201,8 @@ TEST(CudaPulseTest, BeatsWithEveryLayerThatTheDeviceHasDone) {
     EXPECT_EQ(pulse.beats(), 2 * layers);
     EXPECT_FALSE(silent_after(kLimit / 2));
 
-    // A decode step is one piece: run as it is, recorded, and replayed.
+    // A decode step beats only when its operations are called: the first one runs directly, the
+    // second is recorded, the third is replayed.
     for (int i = 0; i < 3; ++i) {
       const TokenId next[] = {7};
       ASSERT_TRUE(world.engine()

@@ -1,4 +1,4 @@
-// No step takes memory of the device, nor pinned memory.
+// Tests that no step allocates device memory or pinned memory.
 
 #include <algorithm>
 #include <functional>
@@ -30,7 +30,7 @@ struct Case {
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-// Heads that tensor cores take.
+// Gives the heads a size that the tensor-core kernels accept.
 void WideHeads(ModelConfig& config, int heads, int kv_heads) {
   config.heads = heads;
   config.kv_heads = kv_heads;
@@ -89,8 +89,8 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
         .value();
   }
 
-  // All that a request may ask of a draw, as much of it as it may. Of `i` some leave things out,
-  // and one in eight has what the host draws.
+  // Returns options that use every sampling feature as much as a request may. Some `i` leave
+  // features out, and one in eight must be sampled on the host.
   SamplingOptions Sampling(int i) const {
     SamplingOptions sampling;
     sampling.max_tokens = context_;
@@ -116,8 +116,9 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     return sampling;
   }
 
-  // Sequences of every length that are drawn from, two steps under way as a decode worker has them:
-  // each step begins with what the one before draws, as far as the device drew it.
+  // Runs decode steps for sequences of many lengths, two steps at a time as in a decode worker.
+  // Each step begins with the tokens that the step before samples, as far as the device samples
+  // them.
   void RunAhead(Engine* engine, int sequences) {
     constexpr int kSteps = 4;
     std::vector<TokenId> tokens(context_);
@@ -127,7 +128,7 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     std::vector<TokenHistory> histories;
     std::vector<int> prompts;
     for (int i = 0; i < sequences; ++i) {
-      // The last one ends at the longest that there may be.
+      // The last sequence ends at the max length.
       prompts.push_back(i + 1 == sequences ? context_ - kSteps
                                            : 1 + static_cast<int>(random_() % (context_ - kSteps)));
       sampling.push_back(Sampling(first_sequence_ + i));
@@ -139,7 +140,7 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
       drawn_on_device_ += on_device[i];
       drawn_on_host_ += !on_device[i];
     }
-    std::vector<std::vector<int>> started;  // the sequences of each step that is running
+    std::vector<std::vector<int>> started;  // sequences of each running step
     std::vector<TokenId> last(sequences);
     const auto finish = [&] {
       const auto ran = engine->Finish();
@@ -157,7 +158,8 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
       StepPlan plan;
       std::vector<int> members;
       for (int i = 0; i < sequences; ++i) {
-        // What the host draws is known after its step alone: every second time.
+        // A token sampled on the host is known only after its step, so its sequence joins every
+        // second step.
         if (!on_device[i] && n % 2 == 1) continue;
         const int position = prompts[i] + (on_device[i] ? n : n / 2) - 1;
         PlanItem item = {.first_position = position,
@@ -188,7 +190,9 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     first_sequence_ += sequences;
   }
 
-  // Of that many rows each, ending somewhere, `at_the_end` of the longest sequence.
+  // Runs one step with rows[i] rows of sequence i. The rows end at the max length if `at_the_end`,
+  // else at a random position. With `scored`, all begin at position 0 and the first prompt is
+  // scored.
   void Run(Engine* engine, const std::vector<int>& rows, bool at_the_end, bool scored = false) {
     SamplingOptions sampling;
     sampling.logprobs = 3;
@@ -240,7 +244,8 @@ TEST_P(CudaMemoryTest, NoStepAllocates) {
   Run(engine.get(), {rows}, false, /*scored=*/true);
   for (int batch = 1; batch <= most_.sequences; ++batch) {
     Run(engine.get(), std::vector<int>(batch, 1), true);
-    // As many lines as leave the least for the kernels of prompts.
+    // Each sequence has an equal share of the max rows, so that as few as possible have enough rows
+    // for the prefill attention kernel.
     Run(engine.get(), std::vector<int>(batch, most_.rows / most_.sequences), true);
   }
   for (int i = 0; i < 8; ++i) {
@@ -249,7 +254,7 @@ TEST_P(CudaMemoryTest, NoStepAllocates) {
     Run(engine.get(), chunks, i % 2 == 0);
   }
   for (const int batch : {1, 2, most_.sequences}) {
-    // The first time a step runs as it is, the second time it is recorded.
+    // The first step of a size runs directly, the second is recorded.
     for (int i = 0; i < 2; ++i) RunAhead(engine.get(), batch);
   }
   EXPECT_EQ(most_running_, Engine::kMostSteps);

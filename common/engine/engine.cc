@@ -10,7 +10,8 @@
 namespace baton {
 namespace {
 
-// With a device that draws: rows whose logits come to the host without more memory for them.
+// If the device samples: number of rows per step that the host can sample before its memory for
+// logits has to grow.
 constexpr int kHostDrawnAtOnce = 8;
 
 }  // namespace
@@ -21,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backe
   std::unique_ptr<Engine> engine(new Engine(model, backend, kv, std::move(forward)));
   const StepLimits limits = most.LimitsFor(model->config(), kv.layout);
   RETURN_IF_ERROR(backend->Reserve(limits));
-  // The host draws for all rows, or for those few that a device does not draw for.
+  // If the device samples, the host samples only the few rows that the device can't sample.
   const int rows = engine->draws_ ? std::min(limits.sequences, kHostDrawnAtOnce) : limits.sequences;
   for (Results& results : engine->results_) {
     const size_t floats = size_t{1} * rows * limits.vocab;
@@ -39,7 +40,7 @@ Engine::Engine(const Model* model, Backend* backend, const KvView& kv,
       forward_(std::move(forward)) {}
 
 Engine::~Engine() {
-  // What they write their results to ends here.
+  // Running steps still write to results_, so they must end first.
   for (; running_ > 0; --running_) forward_->Finish().IgnoreError();
 }
 
@@ -103,7 +104,8 @@ absl::StatusOr<Engine::Tokens> Engine::Run(const StepPlan& plan, const LayerDone
 
 absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
                                                  const LayerDone& layer_done) {
-  Results& results = results_[0];  // always the same one: its logits may be many
+  // Always uses the same entry, because its logits may need much memory.
+  Results& results = results_[0];
   RETURN_IF_ERROR(Gather(plan, /*on_device=*/false, &results));
   ASSIGN_OR_RETURN(const auto room, MakeRoom(&results));
   ForwardBatch batch = rows_.Batch();
@@ -119,7 +121,7 @@ absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
   return tokens;
 }
 
-// Rows of all items, and how the tokens that follow them are drawn.
+// Collects the rows of all items in rows_, and in `results` how each item's token is sampled.
 absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* results) {
   results->draws.clear();
   results->draw_of_item.clear();
@@ -163,7 +165,7 @@ absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* resul
   return absl::OkStatus();
 }
 
-// The logit row of the step before whose token an item begins with.
+// Returns the logit row of the step before whose token `item` begins with.
 absl::StatusOr<int> Engine::FollowedRow(const PlanItem& item) {
   if (running_ == 0) return absl::InvalidArgumentError("follows another, and none is running");
   const Results& before = ResultsOf(steps_ - 1);
@@ -197,7 +199,7 @@ absl::StatusOr<ForwardResults> Engine::MakeRoom(Results* results) {
   const size_t host = rows_.logit_rows() - rows_.drawn_on_device();
   const size_t vocab = model_->config().vocab, floats = host * vocab;
   if (results->capacity < floats) {
-    // A batch that grows row by row must not allocate for each.
+    // Doubles the capacity, so that a batch that grows row by row does not allocate each time.
     const size_t most = static_cast<size_t>(max_rows()) * vocab;
     const size_t capacity = std::max(floats, std::min(2 * results->capacity, most));
     RETURN_IF_ERROR(Grow(results, capacity));

@@ -18,108 +18,115 @@
 
 namespace baton {
 
-// The logprobs of a prompt's own tokens, gathered while its chunks run.
+// Logprobs of a prompt's own tokens, gathered while its chunks run.
 struct PromptScores {
-  absl::Span<const TokenId> prompt;  // all of it
-  int alternatives = 0;              // of each token
-  // Run adds token 0, without a logprob, and for each row of the prompt the token after it.
+  absl::Span<const TokenId> prompt;  // the whole prompt
+  int alternatives = 0;              // number of alternatives per token
+  // Run appends token 0, without a logprob, and for each row of the prompt the token after it.
   std::vector<SampledToken> tokens;
-  absl::Status status;  // Internal once some row's logits were no numbers
+  absl::Status status;  // Internal if a row's logits are unusable
 };
 
 // Some tokens of one sequence: a chunk of its prompt, or its latest token.
 struct PlanItem {
-  absl::Span<const TokenId> tokens;  // at least one, or none with `follows`
-  int first_position = 0;            // absolute, of tokens[0]
-  absl::Span<const BlockId> blocks;  // in token order, covering the last token
-  // How to draw the token that follows; null when none is wanted (a chunk with more to come).
+  absl::Span<const TokenId> tokens;  // empty if `follows` is set, else at least one
+  int first_position = 0;            // absolute position of tokens[0]
+  absl::Span<const BlockId> blocks;  // in token order, up to the last token's block
+  // Options for sampling the token that follows. Null if none is wanted, as for a chunk with more
+  // to come.
   const SamplingOptions* sampling = nullptr;
-  int original_prompt_tokens = 0;  // min_tokens counts from here
-  // All tokens so far, `tokens` included. Must be there if `sampling` looks back.
+  int original_prompt_tokens = 0;  // prompt length; min_tokens counts the tokens after it
+  // All tokens so far, `tokens` included. Required if sampling->LooksBack().
   const TokenHistory* history = nullptr;
-  PromptScores* scores = nullptr;  // where the prompt's logprobs go, if they are wanted
-  // Of the rotary table that the sequence's KV is computed with (rope_config.h), the same for all
-  // of it; 0 for that of a sequence which ends with this item.
+  PromptScores* scores = nullptr;  // receives the prompt's logprobs; null: not wanted
+  // Reach of the rotary table that the sequence's KV is computed with (rope_config.h), the same for
+  // all of its KV. 0 if the sequence ends with this item: the engine then takes the table for its
+  // length.
   int rope_reach = 0;
-  // A number for this sequence that is never used again. 0: none, and with penalties the host
-  // draws.
+  // Number of this sequence, never used again for another one. 0 for none: a token with penalties
+  // is then sampled on the host.
   uint64_t sequence = 0;
-  // Instead of `tokens`: the one that this item of the step before draws, which is not known yet.
-  // That step has been started and not finished, and draws it on the device (DrawsOnDevice).
+  // Index of the item in the step before whose sampled token is used instead of `tokens`. This
+  // token is not known yet: the step before has been started but not finished, and it must sample
+  // the token on the device (DrawsOnDevice).
   std::optional<int> follows;
 };
 
-// Which tokens of which sequences run in one step. Views: all must live until Start returns, and
-// until Finish does `sampling` and `history` of items that are not drawn on the device.
+// The tokens of each sequence that run in one step. Holds views: all must live until Start returns.
+// For items that are sampled on the host, `sampling` and `history` must live until Finish returns.
 struct StepPlan {
   std::vector<PlanItem> items;
 };
 
-// Runs steps: a plan in, tokens out. What both workers share. One thread.
+// Runs steps: a plan in, tokens out. Used by prefill and decode workers. One thread.
 //
-// With a backend that draws, a step can be started before the one before it has been finished: what
-// that draws stays on the device and is what the next one begins with, and the host is one step
-// behind. Tokens are those of the plain way, whichever rows are drawn where.
+// If the backend samples tokens, a step can be started before the one before it is finished. The
+// sampled token then stays on the device, and the next step begins with it, so the host is one step
+// behind. The tokens are the same wherever they are sampled and whenever their step was started.
 class Engine {
  public:
-  // One entry for each item with `sampling`, in order: a token, or Internal where that sequence's
-  // logits are no numbers (the others are sound).
+  // One entry for each item with `sampling`, in order: a token, or the error of Sampler::Sample
+  // (Internal if the logits are NaN). An error concerns only its own sequence.
   using Tokens = std::vector<absl::StatusOr<SampledToken>>;
-  // Started and not finished, at most.
+  // Max steps that are started and not finished.
   static constexpr int kMostSteps = Backend::kMostSteps;
 
-  // All must outlive the engine; `kv` is laid out as the model says. Steps are no larger than
-  // `most`, and what they need is taken here: ResourceExhausted when it does not fit.
+  // Reserves the memory that steps of up to `most` need. Returns ResourceExhausted if it does not
+  // fit. `model`, `backend` and the memory of `kv` must outlive the engine. `kv` must have the
+  // layout of this model.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const Model* model, Backend* backend,
                                                         const KvView& kv, const StepSize& most);
-  // Waits for the steps that are running.
+  // Waits for the running steps.
   ~Engine();
 
-  // Starts a step that writes the KV of all items into the pool. A backend that draws may return
-  // before it has run: until it is finished, its blocks stay with their sequences. Other backends
-  // run it. After an error it does not count as started, and the KV of its positions is undefined.
-  // InvalidArgument for a plan that can't be run, or has `scores`; FailedPrecondition beyond
-  // kMostSteps.
+  // Starts a step that writes the KV of all items into the pool. A backend that samples may return
+  // before the step has run: until Finish, its blocks must stay with their sequences. Other
+  // backends run the step at once. After an error the step does not count as started, and the KV of
+  // its positions is undefined. Returns InvalidArgument for a plan that can't be run or has
+  // `scores`, and FailedPrecondition if kMostSteps are running.
   absl::Status Start(const StepPlan& plan);
-  // Waits for the oldest step that was started. An error is that step's, which has ended all the
-  // same; tokens that follow its are undefined. FailedPrecondition when there is none.
+  // Waits for the oldest step that was started. If that step failed, returns its error. The step
+  // has ended then too, and tokens of a step that follows it are undefined. Returns
+  // FailedPrecondition if no step is running.
   absl::StatusOr<Tokens> Finish();
   int running() const { return running_; }
 
-  // Start and Finish, while no step is running. An empty plan does nothing. `layer_done`: see
-  // ForwardPass::Run. With it, or `scores`, all tokens are drawn on the host.
+  // Start and Finish in one call; no other step may be running. An empty plan does nothing.
+  // `layer_done` is described at ForwardPass::Run. With `layer_done` or `scores`, all tokens are
+  // sampled on the host.
   absl::StatusOr<Tokens> Run(const StepPlan& plan, const LayerDone& layer_done = nullptr);
 
-  // Whether the backend draws, from a vocabulary like the model's.
+  // True if the backend samples tokens and the model's vocabulary is not too large for it.
   bool draws() const { return draws_; }
-  // Whether the device draws tokens under these options, of sequences that have a name where there
-  // are penalties: then an item may follow one of them. Not with bad words of several tokens, nor
-  // with penalties where there may be more than kMostHistoryTokens different tokens.
+  // Returns true if the device samples tokens under these options, so that an item may follow such
+  // a token (PlanItem::follows). With penalties, the sequence also needs a number
+  // (PlanItem::sequence). Returns false for bad words of several tokens, and with penalties if the
+  // sequence may hold more than kMostHistoryTokens different tokens.
   bool DrawsOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const;
 
-  // Beats while steps get on: with every layer that is put on the device, every one that Finish
-  // sees done in a step of chunks, and every few rows that are scored. Outlives the engine; may be
-  // null.
+  // Sets the pulse that shows progress, or null. It beats for every layer handed to the device, for
+  // every layer that Finish sees done in a step of chunks, and for every few rows that are scored.
+  // Must outlive the engine.
   void set_pulse(Pulse* pulse) { pulse_ = pulse; }
 
   int max_rows() const { return forward_->max_rows(); }
-  uint64_t steps() const { return steps_; }  // started
+  uint64_t steps() const { return steps_; }  // steps started
 
  private:
-  // How the token of one item is drawn, and what it is.
+  // Describes how the token of one item is sampled, and its place in the answer.
   struct Draw {
-    const SamplingOptions* sampling = nullptr;  // null: drawn on the device
+    const SamplingOptions* sampling = nullptr;  // null: sampled on the device
     const TokenHistory* history = nullptr;
     int position = 0;
     int generated = 0;
     bool logprob = false;
   };
-  // What a running step leaves. Kept for its memory.
+  // Results of a running step. Reused for later steps, to keep its memory.
   struct Results {
     std::vector<Draw> draws;
-    std::vector<int> draw_of_item;    // place in `draws`; -1: none
-    std::shared_ptr<float[]> memory;  // of logits that the host draws from
-    size_t capacity = 0;              // of it, floats
+    std::vector<int> draw_of_item;    // index into `draws`; -1: none
+    std::shared_ptr<float[]> memory;  // logits sampled on the host
+    size_t capacity = 0;              // size of `memory` in floats
     std::vector<DrawnToken> drawn;
   };
 
@@ -145,7 +152,7 @@ class Engine {
   uint64_t steps_ = 0;
   int running_ = 0;
   std::array<Results, kMostSteps> results_;
-  PlanRows rows_;  // of the step that is being started
+  PlanRows rows_;  // rows of the step that is being started
   std::vector<float> few_logits_;
 };
 

@@ -14,7 +14,7 @@
 
 namespace baton {
 
-// For tests: a model on a backend, with an engine on a pool of that backend's memory.
+// For tests. Holds a model on a backend, with an engine and a pool in the memory of that backend.
 class EngineHost {
  public:
   static constexpr int kBlockTokens = 8, kBlocks = 64, kRows = 64;

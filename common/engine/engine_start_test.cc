@@ -1,4 +1,4 @@
-// Engine::Start and Finish: steps that are started while the one before is running.
+// Tests Engine::Start and Finish with steps that are started while the one before is running.
 
 #include <memory>
 #include <string>
@@ -38,7 +38,8 @@ class EngineStartTest : public ::testing::Test {
             .sampling = sampling,
             .original_prompt_tokens = static_cast<int>(prompt_.size())};
   }
-  // The `n`th token of the answer to prompt_, from 0, follows `item`.
+  // Returns an item that follows `item` of the step before, whose token is the `n`th (from 0) of
+  // the answer to prompt_.
   PlanItem Next(int n, int item, const std::vector<BlockId>& blocks,
                 const SamplingOptions* sampling) {
     const int prompt = static_cast<int>(prompt_.size());
@@ -65,7 +66,7 @@ class EngineStartTest : public ::testing::Test {
   std::unique_ptr<Engine> engine_;
   const SamplingOptions greedy_;
   const std::vector<TokenId> prompt_ = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
-  std::vector<std::unique_ptr<std::vector<BlockId>>> blocks_;  // of plans
+  std::vector<std::unique_ptr<std::vector<BlockId>>> blocks_;  // block lists that plans refer to
 };
 
 TEST_F(EngineStartTest, AnAnswerIsWrittenWithTheHostOneStepBehind) {
@@ -95,7 +96,7 @@ TEST_F(EngineStartTest, AnAnswerIsWrittenWithTheHostOneStepBehind) {
   }
 }
 
-// The device keeps count of what it draws.
+// The device counts the tokens that it samples.
 TEST_F(EngineStartTest, PenaltiesFollowToo) {
   SamplingOptions penalties;
   penalties.temperature = 1.5f;
@@ -114,7 +115,7 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
   std::vector<TokenId> ids;
   PlanItem prompt = Prompt(blocks, &penalties);
   prompt.history = &history;
-  // Without a name it is the host that draws.
+  // Without a sequence number, the host samples the token.
   ASSERT_TRUE(engine_->Start({{prompt}}).ok());
   ExpectInvalid({{Next(0, 0, blocks, &penalties)}}, "whose token the device does not draw");
   EXPECT_EQ(engine_->Finish().value()[0]->id, expected[0].id);
@@ -124,7 +125,7 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
     if (n + 1 < 12) {
       PlanItem next = Next(n, 0, blocks, &penalties);
       next.sequence = 77;
-      next.history = &history;  // as far as the host knows
+      next.history = &history;  // without the tokens of running steps
       ASSERT_TRUE(engine_->Start({{next}}).ok());
     }
     ids.push_back(engine_->Finish().value()[0]->id);
@@ -133,7 +134,7 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
   }
 }
 
-// Of a step: rows that follow, chunks, rows that the host draws for, all kinds of options.
+// One step mixes items without a token, rows that the host samples, and all kinds of options.
 TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
   SamplingOptions options[4];
   options[0].temperature = 1.1f;
@@ -215,7 +216,8 @@ TEST_F(EngineStartTest, AnyItemMayFollowAnyOther) {
                              .sampling = &warm,
                              .original_prompt_tokens = 3}}})
                   .ok());
-  // The other way round, and a prompt that follows nobody between them.
+  // The second step has the items in the opposite order, and between them a prompt that follows no
+  // item.
   const auto third = pool_.Take(1).value();
   PlanItem last = Next(0, 2, other, &warm);
   last.first_position = 3;
@@ -229,7 +231,7 @@ TEST_F(EngineStartTest, AnyItemMayFollowAnyOther) {
   EXPECT_EQ(first[0]->id, FakeContinuation(layout_, prompt_, kVocab, 1)[0]);
   EXPECT_EQ(second[2]->id, FakeContinuation(layout_, prompt_, kVocab, 2)[1]);
   EXPECT_EQ(second[1]->id, FakeContinuation(layout_, chunk, kVocab, 1)[0]);
-  // What the plain way gives after the token that was drawn.
+  // The expected token is the one that the chunk plus the sampled token give as a prompt.
   std::vector<TokenId> tokens = chunk;
   tokens.push_back(first[1]->id);
   const auto again = pool_.Take(2).value();
@@ -264,7 +266,7 @@ TEST_F(EngineStartTest, RefusesWhatCanNotFollow) {
   scored.scores = &scores;
   ExpectInvalid({{scored}}, "item 0 of a step that is started has scores");
   EXPECT_EQ(engine_->Run({{prompt}}).status().code(), absl::StatusCode::kFailedPrecondition);
-  // None of them was started, and the one that was is whole.
+  // None of the refused steps was started, and the running step is intact.
   ASSERT_TRUE(engine_->Start({{Next(0, 2, blocks, &greedy_)}}).ok());
   EXPECT_EQ(engine_->Start({{prompt}}).code(), absl::StatusCode::kFailedPrecondition);
   const auto expected = FakeContinuation(layout_, prompt_, kVocab, 2);
@@ -321,7 +323,7 @@ TEST_F(EngineStartTest, AnEngineThatGoesWaitsForItsSteps) {
   EXPECT_EQ(backend_->FinishStep().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// Of a step, by itself: the answer that the plain way gives, and the same words.
+// Device and host return the same error for the sequence, and the other sequence gets its token.
 TEST_F(EngineStartTest, WhereNoTokenIsLeftTheDeviceSaysSoAsTheHostDoes) {
   SamplingOptions nothing;
   for (TokenId id = 0; id < kVocab; ++id) nothing.bad_words.push_back({id});
@@ -342,7 +344,7 @@ TEST_F(EngineStartTest, FromTooLargeAVocabularyTheHostDraws) {
   EXPECT_EQ(engine_->Finish().value()[0]->id, FakeContinuation(layout_, prompt_, kVocab, 1)[0]);
 }
 
-// What the tests of everything above rely on.
+// Tests the detection of lost blocks, which all tests above rely on.
 TEST_F(EngineStartTest, TheLateBackendSeesBlocksThatWereGivenBackTooEarly) {
   const auto blocks = pool_.Take(6).value();
   ASSERT_TRUE(engine_->Start({{Prompt(blocks, &greedy_)}}).ok());

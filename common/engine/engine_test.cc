@@ -144,7 +144,7 @@ TEST_F(EngineTest, ARestartedSequenceGoesOnAsIfNothingHadHappened) {
   }
 }
 
-// Long enough for several groups of rows that are in memory at a time.
+// The prompt is so long that its rows are scored in several groups.
 TEST_F(EngineTest, APromptIsScoredTheSameInEveryChunking) {
   std::mt19937 random(4);
   std::vector<TokenId> prompt(30);
@@ -162,7 +162,7 @@ TEST_F(EngineTest, APromptIsScoredTheSameInEveryChunking) {
   sampling.prompt_logprobs = 3;
   const auto plain = Generate(prompt, greedy_).value();
   for (const int chunk : {0, 1, 3, 8, 17, 29}) {
-    // Tokens that were generated before are no part of the prompt.
+    // Tokens that were generated before do not belong to the prompt.
     for (const int original : {30, 29, 12, 1}) {
       const auto answer = Generate(prompt, sampling, chunk, original).value();
       ASSERT_EQ(answer.prompt.size(), static_cast<size_t>(original)) << chunk;
@@ -179,7 +179,7 @@ TEST_F(EngineTest, APromptIsScoredTheSameInEveryChunking) {
     }
     EXPECT_EQ(Ids(Generate(prompt, sampling, chunk).value()), Ids(plain)) << chunk;
   }
-  prompt[7] = 99;  // what follows it is no number
+  prompt[7] = 99;  // the logits after this token are NaN
   EXPECT_EQ(Generate(prompt, sampling, 3).status().code(), absl::StatusCode::kInternal);
 }
 
@@ -190,7 +190,7 @@ TEST_F(EngineTest, StepErrorsComeThrough) {
   EXPECT_TRUE(engine_->Run({})->empty());
 }
 
-// Models whose rotary table changes with the length of the sequence, in the middle of the answer.
+// Models whose rotary table depends on the sequence length and changes in the middle of the answer.
 class LengthDependentRopeTest : public ::testing::TestWithParam<const char*> {
  protected:
   static constexpr int kBlockTokens = 8, kBlocks = 32, kMaxRows = 128;

@@ -4,7 +4,7 @@
 
 namespace baton {
 
-// The smallest architecture that the fake backend can run.
+// Returns the smallest architecture that the fake backend can run.
 inline ModelConfig FakeModelConfig(int vocab = 256, int context = 4096) {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
@@ -22,7 +22,8 @@ inline ModelConfig FakeModelConfig(int vocab = 256, int context = 4096) {
   return config;
 }
 
-// The same with two rotary tables: sequences longer than `original_context` tokens have their own.
+// Returns FakeModelConfig with two rotary tables: one for sequences of up to `original_context`
+// tokens, and one for longer sequences.
 inline ModelConfig FakeLongRopeConfig(int original_context, int vocab = 256, int context = 4096) {
   ModelConfig config = FakeModelConfig(vocab, context);
   config.rope.type = RopeConfig::Type::kLongRope;

@@ -13,13 +13,13 @@ enum class FinishReason {
   kLength,  // max_tokens, or the end of the model's context
 };
 
-// Whether the token `id` at absolute position `position` ends its answer. `max_tokens` counts from
-// the original prompt, so a restarted sequence ends where it would have; an answer's last token has
-// position `context - 1` at most.
+// Returns why the token `id` at absolute position `position` ends its answer, or nullopt if it does
+// not. `max_tokens` counts from the original prompt, so a restarted sequence ends where it would
+// have ended without the restart. The last token of an answer has position `context - 1` at most.
 std::optional<FinishReason> FinishAt(TokenId id, int position, int original_prompt_tokens,
                                      const SamplingOptions& sampling, int context);
 
-// Whether whatever token is at `position` ends its answer, for its length.
+// Returns true if the answer ends at `position` because of its length, whatever the token is.
 bool IsLastPosition(int position, int original_prompt_tokens, const SamplingOptions& sampling,
                     int context);
 

@@ -9,10 +9,10 @@
 namespace baton {
 namespace {
 
-// What the host may not find in results before their time.
+// Token id in results until their step has finished. Shows if the host reads them too early.
 constexpr TokenId kNotYet = 1'000'000'007;
 
-// `draw` as the Sampler is told it.
+// Converts `draw` to the options of Sampler.
 SamplingOptions SamplingOf(const DrawOptions& draw) {
   SamplingOptions sampling;
   sampling.temperature = draw.temperature;
@@ -34,7 +34,7 @@ SamplingOptions SamplingOf(const DrawOptions& draw) {
 
 }  // namespace
 
-// Everything that its operations look at later is a copy.
+// Holds copies of everything that its operations read later.
 struct LateBackend::Step {
   uint64_t number = 0;
   StepArgs args;
@@ -49,11 +49,11 @@ struct LateBackend::Step {
     SamplingOptions sampling;
     int position = 0, generated = 0;
     uint64_t sequence = 0;
-    std::optional<TokenHistory> history;  // none: the device has it
+    std::optional<TokenHistory> history;  // none: histories_ has it
   };
-  std::vector<std::optional<Draw>> draws;  // of each logit row
+  std::vector<std::optional<Draw>> draws;  // per logit row; none: the host samples
   std::vector<std::function<absl::Status()>> ops;
-  size_t next = 0;  // of them
+  size_t next = 0;  // index of the next of `ops` to run
 
   void CopyArgs(const StepArgs& from) {
     args = from;
@@ -146,7 +146,7 @@ absl::Status LateBackend::RunOldest() {
   return absl::OkStatus();
 }
 
-// In the order of the calls.
+// Runs up to `ops` operations, in the order in which they were called.
 absl::Status LateBackend::RunSome(size_t ops) {
   for (const auto& step : running_) {
     for (; ops > 0 && step->next < step->ops.size(); --ops) {

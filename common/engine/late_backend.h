@@ -18,34 +18,35 @@ namespace baton {
 
 struct LateBackendOptions {
   FakeBackendOptions fake;
-  // 0: a step runs when it is finished. Otherwise some of it may run at any call before, drawn from
-  // this seed.
+  // A step runs when it is finished if this is 0. Otherwise each StartStep may already run some
+  // operations of the started steps; this seed decides how many.
   uint64_t seed = 0;
-  // Of the blocks of the pool (BlockPool): a step that runs after one of its blocks was freed, or
-  // began without it, is counted. Null: not looked at.
+  // Generations of the pool's blocks (BlockPool). A block counts as lost if it was free when its
+  // step started, or was freed before the step ran. Null disables this check.
   const std::atomic<uint64_t>* generations = nullptr;
-  // The step that was started, from 1, that ends with Internal, and the one of those that were to
-  // be started which is not.
+  // Numbers, from 1, of the step whose FinishStep returns Internal, and of the call of StartStep
+  // that fails.
   std::optional<uint64_t> failing_step, failing_start;
   int most_draw_vocab = 1 << 18;
 };
 
-// The fake backend as a device would be, for tests: it draws, what it is told happens later, and
-// what a step drew is known when the step has been finished. Numbers and tokens are the fake
-// backend's and the Sampler's.
+// The fake backend made to behave like a device, for tests. It samples tokens, runs operations
+// later than they are called, and gives out sampled tokens only when their step is finished. Logits
+// are those of the fake backend, and tokens those of Sampler.
 class LateBackend final : public Backend {
  public:
   explicit LateBackend(LateBackendOptions options = {});
   ~LateBackend() override;
 
-  // Steps started so far, and those of them that were started while another was running.
+  // Steps started so far, and the number of them that started while another one was running.
   uint64_t started() const { return started_; }
   uint64_t started_ahead() const { return started_ahead_; }
-  // Rows that followed a step which was running.
+  // Rows that followed a step which was still running.
   uint64_t rows_ahead() const { return rows_ahead_; }
-  // Events that were asked for (Record).
+  // Number of calls of Record.
   uint64_t events() const { return events_; }
-  // Blocks that were not their sequence's any more when a step ran; what the first one was.
+  // Counts blocks that no longer belonged to their sequence when a step used them (see
+  // `generations`). first_lost() describes the first of them.
   uint64_t lost_blocks() const { return lost_blocks_; }
   const std::string& first_lost() const { return first_lost_; }
 
@@ -87,11 +88,11 @@ class LateBackend final : public Backend {
   Sampler sampler_;
   uint64_t random_;
   std::vector<std::unique_ptr<Step>> running_;  // oldest first
-  Step* recorded_ = nullptr;                    // within StartStep
-  std::vector<TokenId> drawn_;                  // for each logit row of the step that ran last
+  Step* recorded_ = nullptr;                    // set only within StartStep
+  std::vector<TokenId> drawn_;                  // tokens of the step that ran last, per logit row
   uint64_t asked_ = 0, started_ = 0, started_ahead_ = 0, rows_ahead_ = 0, finished_ = 0,
            lost_blocks_ = 0, events_ = 0;
-  std::map<uint64_t, TokenHistory> histories_;  // by sequence, as the device has them
+  std::map<uint64_t, TokenHistory> histories_;  // per sequence; what the device knows
   std::string first_lost_;
 };
 

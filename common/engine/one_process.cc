@@ -32,7 +32,7 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
   int reach = 0;
   while (true) {
     if (static_cast<int>(sequence.size()) > reach) {
-      // KV of another rotary table is of no use.
+      // KV computed with another rotary table can't be used, so all of it is computed anew.
       reach = RopeReach(config.rope, prompt, static_cast<int>(sequence.size()));
       computed = 0;
     }
@@ -45,7 +45,7 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
       ASSIGN_OR_RETURN(auto more, pool->Take(missing));
       blocks.insert(blocks.end(), more.begin(), more.end());
     }
-    // Of the first pass over the prompt, not of one that computes its KV anew.
+    // Only the first pass over the prompt is scored, not a later one that computes its KV anew.
     const bool wants_scores = sampling.prompt_logprobs && answer.tokens.empty();
     const StepPlan plan = {{{.tokens = absl::MakeConstSpan(sequence).subspan(computed, rows),
                              .first_position = static_cast<int>(computed),

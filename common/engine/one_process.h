@@ -12,15 +12,16 @@
 namespace baton {
 
 struct OneProcessAnswer {
-  std::vector<SampledToken> prompt;  // with logprobs, if sampling.prompt_logprobs is set
-  std::vector<SampledToken> tokens;  // generated, the one that ended it included
+  std::vector<SampledToken> prompt;  // has logprobs if sampling.prompt_logprobs is set
+  std::vector<SampledToken> tokens;  // generated tokens, including the one that ended the answer
   FinishReason reason = FinishReason::kLength;
 };
 
-// One prompt, answered in one pool by one engine, alone: the plain truth that answers of the split
-// system are compared with. The prompt runs in chunks of `chunk_tokens` (0: in one, which `engine`
-// must have rows for). `original_prompt_tokens` of `tokens` are the prompt, the rest was generated
-// before; 0 means all. Blocks come from `pool`, whose memory `engine` writes, and go back.
+// Answers one prompt alone, with one engine and one pool. Answers of the split system are compared
+// with this reference. The prompt runs in chunks of `chunk_tokens`; 0 means one chunk, which must
+// fit into the rows of `engine`. The first `original_prompt_tokens` of `tokens` are the prompt, and
+// the rest was generated before; 0 means that all are the prompt. Blocks are taken from `pool`,
+// whose memory `engine` writes, and are released before the call returns.
 absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool* pool,
                                                       const ModelConfig& config, int block_tokens,
                                                       absl::Span<const TokenId> tokens,

@@ -10,7 +10,7 @@ void PlanRows::Clear(size_t sequences) {
   rope_reach_.clear();
   draws_.clear();
   options_.clear();
-  options_.reserve(sequences);  // they and their lists are pointed to
+  options_.reserve(sequences);  // draws_ points to them, so they must not move
   if (banned_.size() < sequences) {
     biases_.resize(sequences);
     banned_.resize(sequences);
@@ -50,7 +50,7 @@ void PlanRows::DrawOnDevice(const SamplingOptions& sampling, int position, int g
   biases.clear();
   banned.clear();
   stop_tokens.clear();
-  // To Sampler, an id beyond the vocabulary changes nothing.
+  // Ids outside the vocabulary have no effect, as in Sampler.
   const auto is_token = [vocab](TokenId id) { return id >= 0 && id < vocab; };
   for (const auto& bias : sampling.logit_bias) {
     if (is_token(bias.first)) biases.push_back(bias);

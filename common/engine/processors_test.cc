@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 
-// Greedy answers beside those of transformers with its logits processors: goldens by
-// testdata/make_processors.py.
+// Compares greedy answers with those of transformers and its logits processors. The expected
+// answers come from testdata/make_processors.py.
 namespace baton {
 namespace {
 
@@ -23,7 +23,7 @@ const json& Goldens() {
   return goldens;
 }
 
-// A model of common/model/testdata with all it takes to answer, in float.
+// A model of common/model/testdata with everything needed to answer prompts, in float.
 class Answering {
  public:
   explicit Answering(const std::string& name)
@@ -51,7 +51,7 @@ class Answering {
   const std::unique_ptr<Engine> engine_;
 };
 
-// The arguments of transformers' generate() in our words.
+// Converts arguments of transformers' generate() to SamplingOptions.
 SamplingOptions OptionsOf(const json& options) {
   SamplingOptions sampling;
   sampling.max_tokens = 24;
@@ -70,7 +70,8 @@ TEST(ProcessorsTest, GreedyAnswersAreThoseOfTransformers) {
   for (const json& golden : Goldens()["cases"]) {
     SCOPED_TRACE(testing::Message() << golden["model"] << " " << golden["options"]);
     const SamplingOptions sampling = OptionsOf(golden["options"]);
-    // Every choice is clearer than floats err, and none is what it would be without.
+    // Every choice is clearer than the rounding errors of floats, and the options changed the
+    // answer.
     for (const double margin : golden["margins"])
       EXPECT_GT(margin, 1e-5 * golden["largest"].get<double>());
     EXPECT_TRUE(golden["changed"].get<bool>());
@@ -97,13 +98,13 @@ TEST(ProcessorsTest, RepetitionPenaltyIsThatOfTransformersForNegativeLogitsToo) 
     const auto drawn = Sampler().Sample(absl::MakeSpan(logits), sampling, 20, 0, &history);
     EXPECT_EQ(drawn->id, golden["best"]) << golden;
     negative += logits[golden["best"]] < 0;
-    changed += golden["best"] != tokens.back();  // the best as they are
+    changed += golden["best"] != tokens.back();  // tokens.back() is best without penalty
   }
   EXPECT_GT(negative, 20);
   EXPECT_GT(changed, 15);
 }
 
-// transformers leaves a word alone that is as long as all tokens so far and the next one.
+// transformers does not ban a word that is as long as all tokens so far plus the next one.
 TEST(ProcessorsTest, AWordOfTheWholeContextIsBannedHereAndNotInTransformers) {
   for (const json& golden : Goldens()["whole_context"]) {
     SCOPED_TRACE(golden["model"]);

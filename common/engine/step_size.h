@@ -6,21 +6,22 @@
 
 namespace baton {
 
-// The most that a worker puts into one step.
+// The max size of a worker's steps.
 struct StepSize {
-  // 0: as many sequences as rows; a context as long as the model's.
+  // 0 sequences: as many as rows. 0 context: the model's context.
   StepSize(int most_rows, int most_sequences = 0, int most_context = 0)
       : rows(most_rows), sequences(most_sequences), context(most_context) {}
 
-  // Rows whose logits are in memory at once while a prompt is scored: 16 of 128k are 8 MiB.
+  // Max rows whose logits are in memory at once while a prompt is scored. For a vocabulary of 128k
+  // tokens, 16 rows are 8 MiB.
   static constexpr int kScoredAtOnce = 16;
 
-  // What that asks of a backend.
+  // Returns these sizes as limits for a backend.
   StepLimits LimitsFor(const ModelConfig& config, const KvLayout& layout) const;
 
-  int rows;       // tokens over all sequences
-  int sequences;  // each may want a token
-  int context;    // tokens of a sequence
+  int rows;       // tokens of all sequences together
+  int sequences;  // sequences in one step; each may want a token
+  int context;    // max tokens of a sequence
 };
 
 }  // namespace baton

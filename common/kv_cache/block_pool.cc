@@ -38,7 +38,8 @@ absl::StatusOr<std::vector<BlockId>> BlockPool::Take(int n) {
     }
     const int missing = n - static_cast<int>(taken.size());
     auto size = runs_by_size_.lower_bound({missing, 0});
-    if (size == runs_by_size_.end()) --size;  // none is long enough: the longest, and go on
+    // If no run is long enough, takes the longest one and goes on.
+    if (size == runs_by_size_.end()) --size;
     const auto [length, first] = *size;
     RemoveRun(runs_.find(first));
     const int used = length < missing ? length : missing;
@@ -53,8 +54,8 @@ void BlockPool::Lend(BlockId block, std::vector<BlockId>* out) {
   references_[block] = 1;
   --free_blocks_;
   generations_[block].fetch_add(1, std::memory_order_acq_rel);
-#if !defined(__SANITIZE_THREAD__)  // which does not know fences
-  // The holder's writes come after this: no reader may see them under the old generation.
+#if !defined(__SANITIZE_THREAD__)  // ThreadSanitizer does not support fences
+  // The holder's writes come after this fence, so no reader sees them under the old generation.
   std::atomic_thread_fence(std::memory_order_release);
 #endif
   out->push_back(block);

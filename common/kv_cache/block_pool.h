@@ -13,40 +13,41 @@
 
 namespace baton {
 
-// Lends out this worker's KV blocks. Reference-counted: a block that several sequences share comes
-// back with its last user. Loop thread only.
+// Lends out this worker's KV blocks. Reference-counted: a block that several sequences share is
+// freed when its last user releases it. Loop thread only.
 //
-// Every block has a generation, readable by peers: up by one when the block is handed out and again
-// when it is freed, so it is odd exactly while somebody holds the block. Together with the data it
-// is a sequence lock (Lameter 2005; Boehm, MSPC 2012): whoever reads the generation, then the data,
-// then the same generation again, has read what the holder of that generation wrote.
+// Every block has a generation that peers can read. It goes up by one when the block is handed out
+// and again when the block is freed, so it is odd exactly while the block is in use. Together with
+// the data it forms a sequence lock (Lameter 2005; Boehm, MSPC 2012). A reader that reads the
+// generation, then the data, then the same generation again, has read the data written by the
+// holder of that generation.
 class BlockPool {
  public:
   enum class Reuse {
-    kContiguous,  // the shortest free run that is long enough, so that transfers merge
-    kLastFreed,   // last in, first out: shows soonest what was written late. For tests
+    kContiguous,  // takes the shortest free run that is long enough, so that transfers merge
+    kLastFreed,   // for tests: last in, first out, which shows late writes to freed blocks soonest
   };
 
-  // Blocks 0 .. blocks-1, all free. `generations`, one per block, all even (zeroed memory will do),
-  // must outlive the pool; null makes the pool keep its own.
+  // Creates a pool of blocks 0 .. blocks-1, all free. `generations` has one even entry per block
+  // (zeroed memory will do) and must outlive the pool. With null, the pool keeps its own.
   explicit BlockPool(int blocks, std::atomic<uint64_t>* generations = nullptr,
                      Reuse reuse = Reuse::kContiguous);
 
-  // Takes `n` blocks, one reference each, in any order. ResourceExhausted if fewer are free; in
-  // that case none has been taken.
+  // Takes `n` blocks, one reference each, in any order. Returns ResourceExhausted, and takes none,
+  // if fewer are free.
   absl::StatusOr<std::vector<BlockId>> Take(int n);
 
-  // One more reference to a block that somebody holds; dies on another.
+  // Adds a reference to a block in use. Aborts if the block is free.
   void AddRef(BlockId block);
 
-  // Drops one reference. Dies on a block nobody holds: going on would let two sequences write to
-  // the same memory, and the wrong tokens that follow are far harder to trace than a crash.
+  // Drops one reference. Aborts on a free block: going on would let two sequences write to the same
+  // memory, and the wrong tokens that follow are far harder to trace than a crash.
   void Release(BlockId block);
   void Release(const std::vector<BlockId>& blocks);
 
   int free_blocks() const { return free_blocks_; }
   int total_blocks() const { return static_cast<int>(references_.size()); }
-  // 0 for a free block.
+  // Returns the number of references; 0 for a free block.
   int references(BlockId block) const { return references_[Checked(block)]; }
   uint64_t generation(BlockId block) const;
 
@@ -61,9 +62,9 @@ class BlockPool {
   std::atomic<uint64_t>* generations_;
   std::vector<int> references_;
   int free_blocks_;
-  std::map<BlockId, int> runs_;                     // kContiguous: first block -> blocks
-  std::set<std::pair<int, BlockId>> runs_by_size_;  // the same runs
-  std::vector<BlockId> stack_;                      // kLastFreed
+  std::map<BlockId, int> runs_;  // for kContiguous: first block -> number of blocks
+  std::set<std::pair<int, BlockId>> runs_by_size_;  // the runs of runs_, by length
+  std::vector<BlockId> stack_;                      // for kLastFreed: free blocks
 };
 
 }  // namespace baton

@@ -57,7 +57,7 @@ TEST(BlockPoolTest, PrefersTheShortestRunThatIsLongEnough) {
   EXPECT_THAT(pool.Take(1).value(), ElementsAre(13));
   EXPECT_THAT(pool.Take(2).value(), ElementsAre(1, 2));
   pool.Release({15, 8});
-  EXPECT_THAT(pool.Take(5).value(), ElementsAre(3, 4, 5, 15, 8));  // longest runs first
+  EXPECT_THAT(pool.Take(5).value(), ElementsAre(3, 4, 5, 15, 8));  // takes the longest runs first
 }
 
 TEST(BlockPoolTest, FreedNeighboursBecomeOneRun) {

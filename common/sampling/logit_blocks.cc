@@ -8,8 +8,9 @@
 #include <cstring>
 #include <limits>
 
-// Vectors of the compiler's own kind: one source, as many registers as the instruction set needs.
-// They go in and out of functions by pointer: by value they would, without AVX, change the ABI.
+// Uses the vector types of GCC and Clang: one source, and the compiler picks the registers of the
+// instruction set. Vectors are passed to functions by pointer, because passing them by value
+// without AVX would change the ABI.
 namespace baton {
 namespace {
 
@@ -20,13 +21,14 @@ using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
 using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
 using Longs = uint64_t __attribute__((vector_size(kLanes * sizeof(uint64_t))));
 
-// x = k ln 2 + r with |r| <= ln 2 / 2: a polynomial in r, times 2^k.
-constexpr double kLowest = -32;  // a weight there is 0
+// Computes e^x with x = k ln 2 + r and |r| <= ln 2 / 2: a polynomial in r, times 2^k.
+constexpr double kLowest = -32;  // at this x a weight is 0
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kLn2High = 6.93147180369123816490e-01;
 constexpr double kLn2Low = 1.90821492927058770002e-10;
-constexpr double kRound = 0x1.8p52;  // adding it rounds to an integer, held in the lowest bits
-constexpr double kInteger = 0x1p52;  // the same, of what is not negative
+// Adding this number rounds a double to an integer, held in the lowest bits.
+constexpr double kRound = 0x1.8p52;
+constexpr double kInteger = 0x1p52;  // does the same, if the double is not negative
 constexpr uint64_t kExponent = 1023 + kWeightBits;
 constexpr std::array<double, 13> kTerms = {1.0 / 479001600,
                                            1.0 / 39916800,
@@ -44,7 +46,7 @@ constexpr std::array<double, 13> kTerms = {1.0 / 479001600,
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-// Where there are fewer than a vector, the rest is -infinity.
+// Loads a vector. If fewer than kLanes floats are left, fills the rest with -infinity.
 ALWAYS_INLINE void Load(const float* from, size_t n, Floats* floats) {
   if (n < kLanes) {
     *floats = Floats{} - kInfinity;

@@ -5,36 +5,38 @@
 
 namespace baton {
 
-// Passes over all logits, in blocks of 64; the last may be shorter. Every instruction set gives the
-// same bits, and so does a GPU (kernels/cuda/kernels/draw_kernels.h): each element is computed by
-// the same additions and multiplications of doubles and rounded to an integer, and integers have
-// the same sum in any order.
+// Passes over all logits work in blocks of 64; the last block may be shorter. Every instruction set
+// gives the same bits, and so does a GPU (kernels/cuda/kernels/draw_kernels.h): each element is
+// computed with the same additions and multiplications of doubles, then rounded to an integer, and
+// the sum of integers does not depend on their order.
 inline constexpr size_t kLogitBlock = 64;
 inline constexpr size_t LogitBlocks(size_t logits) {
   return (logits + kLogitBlock - 1) / kLogitBlock;
 }
 
-// The weight of the most likely token. 2^24 of them have a sum in 64 bits.
+// Weight of the most likely token. The sum of 2^24 such weights fits in 64 bits.
 inline constexpr int kWeightBits = 39;
 inline constexpr uint64_t kWholeWeight = uint64_t{1} << kWeightBits;
 
-// e^x for x <= 0 in units of 2^-kWeightBits, to nearest: 0 from -27.8 down. Its relative error
-// before rounding is below 1e-13.
+// Returns e^x for x <= 0, in units of 2^-kWeightBits, rounded to nearest: 0 for x below -27.8. The
+// relative error before rounding is below 1e-13.
 uint64_t TokenWeight(double x);
 
-// The weight of a token is TokenWeight((logit - largest) * scale): kWholeWeight for the best, and 0
-// for -infinity.
+// Passes over the logits for one instruction set. The weight of a token is TokenWeight((logit -
+// largest) * scale): kWholeWeight for the best token, 0 for a logit of -infinity.
 struct LogitKernels {
-  const char* name;  // of the instruction set
-  // out[b], [LogitBlocks(n)]: the largest logit of block b. False when any is NaN or +infinity.
+  const char* name;  // name of the instruction set
+  // Sets out[b] to the largest logit of block b, for all LogitBlocks(n) blocks. Returns false if
+  // any logit is NaN or +infinity.
   bool (*maxima)(const float* logits, size_t n, float* out);
-  // out[b], [LogitBlocks(n)]: the sum of the weights of block b.
+  // Sets out[b] to the sum of the weights of block b, for all LogitBlocks(n) blocks.
   void (*sums)(const float* logits, size_t n, float largest, double scale, uint64_t* out);
-  // out[i], [n]: the weight of each; n is at most a block.
+  // Sets out[i] to the weight of token i, for n tokens; `n` is at most kLogitBlock.
   void (*weights)(const float* logits, size_t n, float largest, double scale, uint64_t* out);
 };
 
-// The fastest that this machine can run, and all that it can.
+// The first returns the fastest kernels that this machine can run, and the second all that it can
+// run, slowest first.
 const LogitKernels& BestLogitKernels();
 const LogitKernels* AllLogitKernels(size_t* count);
 

@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// Philox4x32-10, a counter-based generator: the numbers of a (key, counter) pair are a function of
-// it, with no state to carry from worker to worker. Salmon et al., "Parallel random numbers: as
+// Philox4x32-10, a counter-based generator: the random numbers are a function of `counter` and
+// `key`, so no state has to move from worker to worker. Salmon et al., "Parallel random numbers: as
 // easy as 1, 2, 3", SC 2011.
 inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
                                           std::array<uint32_t, 2> key) {
@@ -23,8 +23,8 @@ inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// Uniform below 2^kUniformBits: the draw of position `position` of answer `index` to a request with
-// seed `seed`.
+// Returns a random integer, uniform below 2^kUniformBits. Used to sample the token at `position` of
+// answer `index` to a request with this seed.
 inline constexpr int kUniformBits = 53;
 inline uint64_t UniformBitsAt(uint64_t seed, uint64_t position, uint32_t index = 0) {
   const auto random =
@@ -33,7 +33,7 @@ inline uint64_t UniformBitsAt(uint64_t seed, uint64_t position, uint32_t index =
   return (uint64_t{random[0]} << 21) ^ (random[1] >> 11);
 }
 
-// The same in [0, 1).
+// Returns UniformBitsAt scaled to [0, 1).
 inline double UniformAt(uint64_t seed, uint64_t position, uint32_t index = 0) {
   return static_cast<double>(UniformBitsAt(seed, position, index)) * 0x1p-53;
 }

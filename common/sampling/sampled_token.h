@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// One alternative and the natural log of its probability.
+// One alternative token and the natural logarithm of its probability.
 struct TokenLogprob {
   TokenId id = 0;
   float logprob = 0;
@@ -17,7 +17,7 @@ struct TokenLogprob {
 struct SampledToken {
   TokenId id = 0;
   int position = 0;               // absolute: the first token after a prompt of n has position n
-  std::optional<float> logprob;   // set when the request asked for logprobs
+  std::optional<float> logprob;   // set if the request asked for logprobs
   std::vector<TokenLogprob> top;  // most likely first, lower id first among equals
 };
 

@@ -78,7 +78,8 @@ absl::StatusOr<SampledToken> Sampler::Score(absl::Span<const float> logits, Toke
   return token;
 }
 
-// Gives the most likely ones to `token`; returns the logarithm of the sum of all exponentials.
+// Adds the `count` most likely tokens to token->top. Returns the logarithm of the sum of all
+// exponentials.
 double Sampler::AddAlternatives(absl::Span<const float> logits, float largest, size_t count,
                                 SampledToken* token) {
   sums_.resize(maxima_.size());
@@ -99,7 +100,7 @@ absl::Status Sampler::ScanAsGiven(absl::Span<const float> logits, int position, 
   return absl::IsInvalidArgument(status) ? NoLogits(position) : status;
 }
 
-// Fills maxima_.
+// Fills maxima_ and sets `best` to the most likely token.
 absl::Status Sampler::Scan(absl::Span<const float> logits, int position, Best* best) {
   maxima_.resize(LogitBlocks(logits.size()));
   if (!kernels_.maxima(logits.data(), logits.size(), maxima_.data())) {
@@ -147,19 +148,20 @@ void Sampler::Edit(absl::Span<float> logits, const SamplingOptions& options, int
   }
 }
 
-// Backwards: a token may have been changed more than once.
+// Undoes the edits in reverse order, because a token may have been edited more than once.
 void Sampler::Restore(absl::Span<float> logits) {
   for (auto edit = edits_.rbegin(); edit != edits_.rend(); ++edit)
     logits[edit->first] = edit->second;
 }
 
-// Leaves the `count` best of the vocabulary in candidates_, by id and without their weights. Those
-// at -infinity are among them only if there are too few others.
+// Fills candidates_ with the `count` best tokens, ordered by id and without weights. Tokens at
+// -infinity are included only if there are too few others.
 void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
   candidates_.clear();
   count = std::min(count, logits.size());
   if (count == 0) return;
-  // That many blocks have a logit of at least the threshold, so that many tokens have.
+  // At least `count` blocks have a logit of at least the threshold, so at least `count` tokens have
+  // one.
   float threshold = -kInfinity;
   if (count <= maxima_.size()) {
     thresholds_.assign(maxima_.begin(), maxima_.end());
@@ -175,7 +177,7 @@ void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
     }
   }
   if (candidates_.size() > count) {
-    // Finding the last of them among copies costs less than putting them in order of id again.
+    // Finding the last kept candidate in a copy costs less than sorting candidates_ by id again.
     ordered_ = candidates_;
     std::nth_element(ordered_.begin(), ordered_.begin() + (count - 1), ordered_.end());
     const Candidate last = ordered_[count - 1];
@@ -195,8 +197,8 @@ TokenId Sampler::Draw(absl::Span<const float> logits, float largest, const Sampl
   if (top_k == vocab && options.top_p >= 1 && options.min_p == 0) {
     return DrawFromAll(logits, largest, scale, uniform);
   }
-  // From here on, candidates_ are all that may be kept, by id, with their weights; the best one's
-  // is kWholeWeight.
+  // From here on, candidates_ holds all tokens that may be kept, by id, with their weights. The
+  // best token's weight is kWholeWeight.
   uint64_t sum = 0;
   if (top_k < vocab) {
     FindTop(logits, top_k);
@@ -211,8 +213,8 @@ TokenId Sampler::Draw(absl::Span<const float> logits, float largest, const Sampl
     sums_.resize(maxima_.size());
     kernels_.sums(logits.data(), vocab, largest, scale, sums_.data());
     for (const uint64_t block : sums_) sum += block;
-    // All tokens whose probability is below (1 - top_p) / vocab hold less than 1 - top_p together,
-    // so the others are enough. Half of it, for rounding.
+    // All tokens with a probability below (1 - top_p) / vocab add up to less than 1 - top_p, so the
+    // other tokens are enough. The factor 0.5 leaves a margin for rounding.
     CollectAbove(logits, largest, scale,
                  static_cast<uint64_t>(0.5 * (1.0 - options.top_p) * static_cast<double>(sum) /
                                        static_cast<double>(vocab)));
@@ -243,13 +245,13 @@ TokenId Sampler::DrawFromAll(absl::Span<const float> logits, float largest, doub
   return static_cast<TokenId>(first + i);
 }
 
-// Leaves all tokens of at least the weight `lowest` in candidates_, by id.
+// Fills candidates_ with all tokens whose weight is at least `lowest`, ordered by id.
 void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double scale,
                            uint64_t lowest) {
   candidates_.clear();
   lowest = std::max<uint64_t>(lowest, 1);
-  // Blocks whose best is too light stay out. Less than a unit below is rounded up to it, and the
-  // hundredth is for the rounding of log.
+  // Skips blocks whose best token is too light. Weights are rounded to nearest, hence the 0.5, and
+  // 0.01 covers the rounding of log.
   const double least =
       (std::log((static_cast<double>(lowest) - 0.5) / kWholeWeight) - 0.01) / scale;
   std::array<uint64_t, kLogitBlock> weights;
@@ -265,10 +267,11 @@ void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double
   }
 }
 
-// The last of the shortest run of candidates_, by their order of preference, whose weights are
-// `mass` together.
+// Orders candidates_ from best to worst and takes the shortest run whose weights add up to at least
+// `mass`. Returns the last candidate of this run.
 Sampler::Candidate Sampler::CutAtMass(uint64_t mass) {
-  // Too many to sort: the run ends in one of the bins, and only that one is.
+  // More than kFew candidates are not sorted. They are divided into bins by logit, and only the bin
+  // in which the run ends is sorted.
   constexpr size_t kFew = 256;
   constexpr size_t kBins = 1024;
   uint64_t sum = 0;
@@ -301,7 +304,7 @@ Sampler::Candidate Sampler::CutAtMass(uint64_t mass) {
   return ordered_[last];
 }
 
-// One of the candidates that are not after `last` in order of preference.
+// Samples one of the candidates that are not worse than `last`.
 TokenId Sampler::DrawFromCandidates(const Candidate& last, uint64_t min_weight, uint64_t uniform) {
   const auto kept = [&](const Candidate& one) { return !(last < one) && one.weight >= min_weight; };
   uint64_t sum = 0;

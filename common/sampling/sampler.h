@@ -13,66 +13,71 @@
 
 namespace baton {
 
-// Weights are parts of kWholeWeight.
+// In the functions below, a weight is an integer in units of 1 / kWholeWeight.
 //
-// The least weight that min_p keeps: at least 1.
+// Returns the smallest weight that min_p keeps, at least 1.
 uint64_t LeastWeight(float min_p);
-// What the weights of top_p come to at least, of those that are `sum` together: 1 to sum.
+// Returns the weight that the tokens kept by top_p must have together, if all weights add up to
+// `sum`. The result is between 1 and `sum`.
 uint64_t MassOf(float top_p, uint64_t sum);
-// Which one of `sum` units a draw falls into.
+// Maps the random number `uniform` to one of `sum` units.
 inline uint64_t DrawnUnit(uint64_t uniform, uint64_t sum) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> kUniformBits);
 }
-// The natural logarithm of the sum of all exponentials, whose weights at temperature 1 are `sum`.
+// Returns the natural logarithm of the sum of all exponentials. `sum` is the sum of the weights at
+// temperature 1.
 double LogOfSum(float largest, uint64_t sum);
 
-// What is wrong with the logits of a position.
+// Errors about the logits of a position.
 absl::Status UnsoundLogits(int position);      // Internal: NaN or +infinity
 absl::Status NoLogits(int position);           // Internal: all -infinity
-absl::Status NoTokenLeftToDraw(int position);  // InvalidArgument: all of them, by the options
+absl::Status NoTokenLeftToDraw(int position);  // InvalidArgument: the options forbid all
 
-// Draws tokens from logits. What it returns depends on its arguments alone, bit for bit, on every
-// machine: weights are integers (logit_blocks.h), whose sums have no order, and the random number
-// comes from Philox under (seed, answer index, position). A weight is rounded to 2^-39 of the best
-// token's: what is less than half of that likely is never drawn. Holds scratch memory only; one
-// thread.
+// Samples tokens from logits. The result depends only on the arguments, bit for bit, on every
+// machine: weights are integers (logit_blocks.h), so the order of their sum does not matter, and
+// the random number comes from Philox under (seed, answer index, position). Weights are rounded to
+// 2^-39 of the best token's weight, so a token less than half as likely as that is never sampled.
+// Holds only scratch memory. One thread.
 //
-// Order of what changes the logits, as in vLLM and transformers:
-//   logit_bias          added
+// These options change the logits first, in this order, as in vLLM and transformers:
+//   logit_bias          adds the bias
 //   repetition_penalty  tokens of prompt and answer: l > 0 ? l / penalty : l * penalty
-//   frequency_penalty   tokens of the answer: times how often they stand there, taken off
-//   presence_penalty    tokens of the answer: taken off
-//   bad_words           can't be drawn. As in transformers, a word may begin in the prompt; vLLM
-//                       looks at the answer alone. Unlike there, a word of L tokens is also banned
-//                       where exactly L - 1 tokens stand before it, prompt included, and so is an
-//                       end token that is a word by itself
-//   min_tokens          while fewer have been generated, stop tokens can't be drawn
-// then of what may be drawn:
-//   temperature         0: the largest logit, lowest id among equals; what follows changes nothing
+//   frequency_penalty   tokens of the answer: subtracts the penalty times their count
+//   presence_penalty    tokens of the answer: subtracts the penalty once
+//   bad_words           bans the last token of a word after its other tokens. As in transformers,
+//                       a word may begin in the prompt; vLLM looks only at the answer. Unlike in
+//                       transformers, a word of L tokens is also banned if exactly L - 1 tokens
+//                       come before its end, prompt included. An end token that is a bad word by
+//                       itself is banned too
+//   min_tokens          bans stop tokens while the answer has fewer tokens than this
+// Then these options choose among the tokens that are left:
+//   temperature         0: the largest logit, lowest id among equals; the rest is ignored
 //   top_k               exactly k tokens: by logit, lowest id first among equals
-//   top_p               the shortest run in that order whose probability, among what top_k left, is
-//                       at least top_p; never empty
-//   min_p               what is at least min_p times as likely as the best. As in transformers it
-//                       comes last; vLLM has it before top_k, which gives top_p less to count
-//   draw                by inverse distribution over what is left, in order of ids
-// Logprobs are the log-softmax of the logits as given, before all of this.
+//   top_p               the shortest run in this order that has a probability of at least top_p
+//                       among the tokens left by top_k; never empty
+//   min_p               tokens at least min_p times as likely as the best one. As in transformers
+//                       it comes last. vLLM applies it before top_k, so top_p has fewer tokens
+//                       there
+//   sampling            by inverse distribution over the tokens left, in order of their ids
+// Logprobs are the log-softmax of the original logits, before all these changes.
 class Sampler {
  public:
   Sampler() : Sampler(BestLogitKernels()) {}
   explicit Sampler(const LogitKernels& kernels) : kernels_(kernels) {}
 
-  // The token at absolute position `position`, of which `generated` came before it in the answer.
-  //   logits   [vocab]  not empty; -infinity is a token that can't be drawn. Written to meanwhile,
-  //                     and afterwards as they were
-  //   history  what came before; must be there if options.LooksBack(), may be null otherwise
-  // Internal for NaN or +infinity among the logits and when all are -infinity; InvalidArgument when
-  // the options leave no token to draw.
+  // Samples the token at absolute position `position`. `generated` tokens of its answer come before
+  // it.
+  //   logits   [vocab]  not empty; -infinity bans a token. Changed during the call, and restored
+  //                     before it returns
+  //   history  tokens before this one; required if options.LooksBack(), otherwise may be null
+  // Returns Internal if a logit is NaN or +infinity or if all are -infinity. Returns
+  // InvalidArgument if the options leave no token to sample.
   absl::StatusOr<SampledToken> Sample(absl::Span<float> logits, const SamplingOptions& options,
                                       int position, int generated,
                                       const TokenHistory* history = nullptr);
 
-  // The logprobs of a token that is given, with the `alternatives` most likely ones. Internal for
-  // NaN or +infinity among the logits and when all are -infinity.
+  // Returns the logprob of the given token `id`, and those of the `alternatives` most likely
+  // tokens. Returns Internal if a logit is NaN or +infinity or if all are -infinity.
   absl::StatusOr<SampledToken> Score(absl::Span<const float> logits, TokenId id, int position,
                                      int alternatives);
 
@@ -81,7 +86,8 @@ class Sampler {
     uint64_t weight;
     float logit;
     TokenId id;
-    // By logit, lowest id first among equals: strict and total.
+    // Orders candidates from best to worst: by logit, lowest id first among equals. The order is
+    // strict and total.
     bool operator<(const Candidate& other) const {
       return logit != other.logit ? logit > other.logit : id < other.id;
     }
@@ -108,8 +114,8 @@ class Sampler {
   TokenId DrawFromCandidates(const Candidate& last, uint64_t min_weight, uint64_t uniform);
 
   const LogitKernels& kernels_;
-  std::vector<float> maxima_;   // of blocks
-  std::vector<uint64_t> sums_;  // of blocks
+  std::vector<float> maxima_;   // largest logit of each block
+  std::vector<uint64_t> sums_;  // sum of the weights of each block
   std::vector<std::pair<TokenId, float>> edits_;
   std::vector<Candidate> candidates_;
   std::vector<Candidate> ordered_;

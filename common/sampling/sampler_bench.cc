@@ -1,4 +1,5 @@
-// One token over the vocabulary of Llama 3: what a sequence adds to a step.
+// Measures sampling one token from the vocabulary of Llama 3: the cost that a sequence adds to a
+// step.
 
 #include <functional>
 #include <random>
@@ -13,8 +14,9 @@ namespace {
 
 constexpr int kVocab = 128256;
 
-// A tail of 128k tokens around 0, and some that stand out by up to `peak`: `peak` 18 leaves the
-// best of them about as much as a sure model does, 8 leaves a nucleus of thousands.
+// Returns a tail of 128k logits around 0 with some that stand out by up to `peak`. With `peak` 18
+// the best tokens have about the probability that a confident model gives them. With 8, top_p keeps
+// thousands of tokens.
 std::vector<float> Logits(float peak) {
   std::mt19937 random(7);
   std::normal_distribution<float> tail(0, 2.2f);
@@ -27,7 +29,7 @@ std::vector<float> Logits(float peak) {
 void Sample(benchmark::State& state, float peak, SamplingOptions options) {
   std::vector<float> logits = Logits(peak);
   Sampler sampler;
-  // 4,000 tokens, half of them generated: about 3,900 different ones.
+  // The history has 4,000 tokens, half of them generated. About 3,900 are different.
   std::mt19937 random(9);
   std::vector<TokenId> tokens(4000);
   for (TokenId& id : tokens) id = static_cast<TokenId>(random() % kVocab);
@@ -39,7 +41,7 @@ void Sample(benchmark::State& state, float peak, SamplingOptions options) {
   }
 }
 
-// What a worker adds for each token, and what a sequence costs when it arrives.
+// Measures the history's cost of each generated token (Append) and of each new sequence (Count).
 void Append(benchmark::State& state) {
   std::mt19937 random(9);
   TokenHistory history({}, 0);

@@ -27,7 +27,8 @@ SamplingOptions At(float temperature, uint64_t seed = 1) {
   return options;
 }
 
-// The same rules written plainly. First what may be done to the logits, from all tokens so far.
+// Applies the same rules as Sampler, written plainly: changes the logits by bias, penalties and
+// bans, looking at all tokens so far.
 std::vector<float> PlainLogits(std::vector<float> logits, const SamplingOptions& options,
                                const std::vector<TokenId>& tokens, size_t prompt) {
   const size_t vocab = logits.size();
@@ -59,7 +60,8 @@ std::vector<float> PlainLogits(std::vector<float> logits, const SamplingOptions&
   return logits;
 }
 
-// Then: sort everything and cut. What is left, by id, with its probability.
+// Sorts everything and applies temperature, top_k, top_p and min_p. Returns the tokens that are
+// left, by id, with their probabilities.
 std::vector<std::pair<TokenId, double>> PlainDistribution(const std::vector<float>& logits,
                                                           const SamplingOptions& options) {
   std::vector<TokenId> order(logits.size());
@@ -86,15 +88,16 @@ std::vector<std::pair<TokenId, double>> PlainDistribution(const std::vector<floa
   return kept;
 }
 
-// The inverse of the distribution function.
+// Samples a token from `plain` by inverting the distribution function at `u`.
 TokenId PlainDraw(const std::vector<std::pair<TokenId, double>>& plain, double u) {
   size_t i = 0;
   while (i + 1 < plain.size() && u >= plain[i].second) u -= plain[i++].second;
   return plain[i].first;
 }
 
-// How far `seen` is from `expected`: chi-square as the normal variable that is as likely (Wilson &
-// Hilferty 1931). Cells that expect fewer than five are one.
+// Returns how far `seen` is from `expected`: the chi-square sum, converted to a normal variable of
+// the same probability (Wilson & Hilferty 1931). Cells with an expected count below 5 are merged
+// into one.
 double ChiSquareDeviations(const std::vector<int>& seen, const std::vector<double>& expected) {
   double chi_square = 0, rare_expected = 0;
   int cells = 0, rare_seen = 0;
@@ -115,10 +118,10 @@ double ChiSquareDeviations(const std::vector<int>& seen, const std::vector<doubl
   const double variance = 2 / (9 * freedom);
   return (std::cbrt(chi_square / freedom) - (1 - variance)) / std::sqrt(variance);
 }
-constexpr double kOneInAMillion = 4.75;  // deviations of a normal variable
+constexpr double kOneInAMillion = 4.75;  // standard deviations of a normal variable
 
-// For every combination of cuts: what is drawn follows the plain distribution (chi-square, fixed
-// seeds), and nothing else is ever drawn.
+// Checks for every combination of cuts that sampled tokens follow the plain distribution
+// (chi-square, fixed seeds), and that no other token is ever sampled.
 TEST(SamplerTest, DrawsFollowThePlainDistribution) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0, 2);
@@ -154,8 +157,9 @@ TEST(SamplerTest, DrawsFollowThePlainDistribution) {
   }
 }
 
-// Every pair of values as often as its parts say: draws of neighbouring positions, of two answers
-// to one request, of two seeds, and of one answer's position and another's next.
+// Checks that every pair of tokens is as frequent as two independent tokens would make it. Pairs
+// come from neighbouring positions, two answers to one request, two seeds, and one answer's
+// position with another answer's next position.
 TEST(SamplerTest, DrawsAreIndependentAcrossPositionsAnswersAndSeeds) {
   constexpr int kDraws = 20000;
   std::vector<float> logits = {0.5f, 1.5f, -1, 0, 0.25f, 2, 1, -kInfinity};
@@ -209,7 +213,7 @@ TEST(SamplerTest, DrawsAreIndependentAcrossPositionsAnswersAndSeeds) {
   }
 }
 
-// And the test of the test: a dependence of one draw in ten is found.
+// Checks the test above itself: a dependence in one of ten tokens is found.
 TEST(SamplerTest, ADependenceWouldBeSeen) {
   std::mt19937 random(3);
   std::vector<int> seen(64);
@@ -220,7 +224,7 @@ TEST(SamplerTest, ADependenceWouldBeSeen) {
   EXPECT_GT(ChiSquareDeviations(seen, std::vector<double>(64, 20000 / 64.0)), 5 * kOneInAMillion);
 }
 
-// A vocabulary of real size takes the paths that leave most of it out.
+// Sampler skips most tokens if the vocabulary is of real size. Tests these paths.
 TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
   std::mt19937 random(6);
   std::normal_distribution<float> normal(0, 3);
@@ -254,11 +258,11 @@ TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
   }
 }
 
-// One token and a thousand equal ones: the nucleus ends among those, each of which is just likely
-// enough that it can't be left out as too rare.
+// One likely token and a thousand equal ones. The nucleus of top_p ends among the equal tokens,
+// which are just likely enough that none may be left out as too rare.
 TEST(SamplerTest, TheNucleusReachesIntoAFlatTail) {
   std::vector<float> logits(1001, 0);
-  logits[500] = std::log(1000 / 0.075f * 0.925f);  // the others are 7.5 % together
+  logits[500] = std::log(1000 / 0.075f * 0.925f);  // the others have 7.5 % together
   SamplingOptions options = At(1, 3);
   options.top_p = 0.95f;
   const auto plain = PlainDistribution(logits, options);
@@ -273,7 +277,8 @@ TEST(SamplerTest, TheNucleusReachesIntoAFlatTail) {
   EXPECT_GT(of_the_tail, 20);
 }
 
-// Everything at once, at random, against the plain rules; every instruction set with the same bits.
+// Compares random combinations of all options with the plain rules. Every instruction set must give
+// the same bits.
 TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
   std::mt19937 random(20261121);
   const auto pick = [&](auto... values) {
@@ -313,7 +318,7 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
       for (int i = pick(1, 2, 10); i > 0; --i) {
         std::vector<TokenId> word(pick(1, 2, 3, 300));
         for (TokenId& id : word) id = token();
-        // So that it does match, often.
+        // Copies the last tokens into the word, so that it often matches.
         for (size_t k = 1; k < word.size() && k <= tokens.size() && random() % 8 != 0; ++k) {
           word[word.size() - 1 - k] = tokens[tokens.size() - k];
         }
@@ -325,7 +330,8 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
     if (random() % 4 == 0) options.logprobs = pick(0, 1, 20);
 
     const size_t prompt = 1 + random() % tokens.size();
-    // Counted token by token, or all at once as after a restart.
+    // The tokens before `at_once` are counted all at once, as after a restart, and the others one
+    // by one.
     const size_t at_once = prompt + random() % (tokens.size() - prompt + 1);
     TokenHistory history(absl::MakeConstSpan(tokens).first(at_once), static_cast<int>(prompt));
     for (size_t i = at_once; i < tokens.size(); ++i) history.Append(tokens[i]);

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Answers published with the generator (Random123, kat_vectors).
+// Expected values published with the generator (Random123, kat_vectors).
 TEST(PhiloxTest, KnownAnswers) {
   EXPECT_THAT(Philox4x32({0, 0, 0, 0}, {0, 0}),
               ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
@@ -93,8 +93,8 @@ TEST(SamplerTest, TheDrawDependsOnSeedAndPositionAlone) {
   }
   EXPECT_LE(same_position, 2);
   EXPECT_LE(same_seed, 2);
-  // Fixed for good: another value here means that running requests change when a worker is
-  // upgraded.
+  // This value must never change: a new value would change the answers of running requests when a
+  // worker is upgraded.
   EXPECT_EQ(Drawn(flat, At(1, 9), 3), static_cast<TokenId>(UniformAt(9, 3) * 1000));
 }
 
@@ -204,7 +204,7 @@ TEST(SamplerTest, PartsOfAMassInNumbers) {
   EXPECT_EQ(DrawnUnit((uint64_t{1} << 53) - 1, uint64_t{1} << 63), (uint64_t{1} << 63) - 1024);
 }
 
-// Less likely than 2^-40 of the best: as good as never.
+// A token that is less than 2^-40 times as likely as the best one is never sampled.
 TEST(SamplerTest, WhatIsTooRareIsNotDrawn) {
   std::vector<float> logits(3000, -27.8f);
   logits[1234] = 0;
@@ -218,37 +218,37 @@ TEST(SamplerTest, WhatIsTooRareIsNotDrawn) {
 }
 
 TEST(SamplerTest, PenaltiesInNumbers) {
-  const std::vector<TokenId> tokens = {1, 2, 3, 3};  // a prompt of two
+  const std::vector<TokenId> tokens = {1, 2, 3, 3};  // the first two are the prompt
   const TokenHistory history(tokens, 2);
   const std::vector<float> logits = {3, 6, -1, 4, 3.9f};
   SamplingOptions options = At(0);
-  options.repetition_penalty = 2;  // 3, 3, -2, 2, 3.9
+  options.repetition_penalty = 2;  // logits become 3, 3, -2, 2, 3.9
   EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
   options = At(0);
-  options.presence_penalty = 2;  // of the answer alone: token 1 stays the best
+  options.presence_penalty = 2;  // only for answer tokens: token 1 stays best
   EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 1);
-  options.logit_bias = {{1, -100}};  // 3, -94, -1, 2, 3.9
+  options.logit_bias = {{1, -100}};  // logits become 3, -94, -1, 2, 3.9
   EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
   options = At(0);
   options.logit_bias = {{1, -100}};
-  options.frequency_penalty = -0.5f;  // token 3 came twice: 5
+  options.frequency_penalty = -0.5f;  // token 3 came twice: its logit becomes 5
   EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 3);
-  options.frequency_penalty = 0.04f;  // 3.92
+  options.frequency_penalty = 0.04f;  // the logit of token 3 becomes 3.92
   EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 3);
-  options.frequency_penalty = 0.06f;  // 3.88
+  options.frequency_penalty = 0.06f;  // the logit of token 3 becomes 3.88
   EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
 }
 
 TEST(SamplerTest, ABadWordBansItsLastTokenWhereTheOthersStand) {
   const std::vector<TokenId> tokens = {9, 1, 2};
-  const TokenHistory history(tokens, 2);  // the word began in the prompt
+  const TokenHistory history(tokens, 2);  // the bad word begins in the prompt
   const std::vector<float> logits = {0, 1, 2, 3};
   SamplingOptions options = At(0);
   options.bad_words = {{1, 2, 3}};
   EXPECT_EQ(Drawn(logits, options, 3, 1, &history), 2);
   options.bad_words = {{2, 2, 3}, {9, 1, 3}, {7, 9, 1, 2, 3}};
   EXPECT_EQ(Drawn(logits, options, 3, 1, &history), 3);
-  options.bad_words = {{3}, {2}, {500}};  // no history is needed for single ones
+  options.bad_words = {{3}, {2}, {500}};  // words of one token need no history
   EXPECT_FALSE(options.LooksBack());
   EXPECT_EQ(Drawn(logits, options, 3, 1), 1);
   options.bad_words = {{0}, {1}, {2}, {3}};

@@ -12,7 +12,7 @@ namespace baton {
 namespace {
 
 constexpr float kMaxTemperature = 100;
-// Further away a logit times or by the penalty may leave the range of float.
+// Beyond these limits, a logit multiplied or divided by the penalty may overflow a float.
 constexpr float kMinRepetition = 0.01f, kMaxRepetition = 100;
 constexpr uint32_t kMaxCount = std::numeric_limits<int32_t>::max();
 
@@ -96,7 +96,7 @@ absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& para
   SamplingOptions options = defaults;
   if (params.has_temperature()) {
     options.temperature = params.temperature();
-    // Written so that NaN fails.
+    // NaN fails this form of the comparison.
     if (!(options.temperature >= 0 && options.temperature <= kMaxTemperature)) {
       return OutOfRange("temperature", params.temperature(), "0 to 100");
     }

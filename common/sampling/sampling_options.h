@@ -11,46 +11,51 @@
 
 namespace baton {
 
-// How one sequence's tokens are drawn and when it ends, everything decided: what workers act on.
-// Text-free: stop strings stay in the router.
+// Says how to sample one sequence's tokens and when to end it. All defaults are filled in, so
+// workers act on these values alone. Contains no text: stop strings stay in the router.
 struct SamplingOptions {
   static constexpr int kMaxLogprobs = 20;
   static constexpr size_t kMaxStopTokens = 256;
   static constexpr size_t kMaxLogitBias = 1024;
   static constexpr size_t kMaxBadWords = 256;
-  static constexpr size_t kMaxBadWordTokens = 1024;  // of one of them
+  static constexpr size_t kMaxBadWordTokens = 1024;  // tokens of one bad word
 
-  float temperature = 0;  // 0 is greedy
+  float temperature = 0;  // 0: greedy
   float top_p = 1;
-  int top_k = 0;  // 0 keeps all
+  int top_k = 0;  // 0: keeps all tokens
   float min_p = 0;
   uint64_t seed = 0;
-  int max_tokens = 0;  // generated, at least 1; counted from the original prompt
-  int min_tokens = 0;  // no end or stop token is drawn before that many
+  int max_tokens = 0;  // max generated tokens, at least 1; counted from the original prompt
+  int min_tokens = 0;  // until this many are generated, no end or stop token is sampled
   std::vector<TokenId>
-      stop_tokens;  // stop ids of the request and, without ignore_eos, end tokens of the model
-  std::optional<int> logprobs;   // alternatives per token; 0: the chosen token's alone
-  float repetition_penalty = 1;  // of tokens in prompt and answer; 1 changes nothing
-  float presence_penalty = 0;    // of tokens in the answer
-  float frequency_penalty = 0;   // of tokens in the answer, for each time
-  std::vector<std::pair<TokenId, float>> logit_bias;  // by id, each once
-  // The last token of each can't be drawn where prompt and answer end in the others.
+      stop_tokens;  // stop ids of the request, and the model's end tokens unless ignore_eos is set
+  std::optional<int> logprobs;   // alternatives per token; 0: only the chosen token
+  float repetition_penalty = 1;  // for tokens in prompt and answer; 1: no change
+  float presence_penalty = 0;    // for tokens in the answer
+  float frequency_penalty = 0;   // for tokens in the answer, times their count
+  std::vector<std::pair<TokenId, float>> logit_bias;  // ascending by id, each id once
+  // Token lists. The last token of a list is banned wherever the sequence ends in the other tokens.
   std::vector<std::vector<TokenId>> bad_words;
-  std::optional<int> prompt_logprobs;  // alternatives per token of the prompt, which is scored then
-  uint32_t answer_index = 0;  // of the answers that a request wants: each has draws of its own
+  // Alternatives per prompt token. If set, the prompt is scored.
+  std::optional<int> prompt_logprobs;
+  // Number of this answer among those that a request wants. Each answer has its own random numbers.
+  uint32_t answer_index = 0;
 
-  // Whether what may be drawn depends on the tokens so far: Sampler then needs a TokenHistory.
+  // Returns true if the allowed tokens depend on the tokens so far. Sampler then needs a
+  // TokenHistory.
   bool LooksBack() const;
 };
 
-// Checks ranges: InvalidArgument names field, value and range (NaN temperature, top_p outside (0,
-// 1], ...). Fields that are not set keep the value that `defaults` has. Text (`stop`, `bad_words`)
-// and what is not about one sequence (`n`) is left alone.
+// Converts `params` and checks ranges. Returns InvalidArgument with field, value and range, for
+// example for a NaN temperature or for top_p outside (0, 1]. Unset fields keep the value of
+// `defaults`. Text (`stop`, `bad_words`) and fields that do not concern a single sequence (`n`) are
+// ignored.
 absl::StatusOr<SamplingOptions> SamplingFromProto(const v1::SamplingParams& params,
                                                   const SamplingOptions& defaults);
 
-// Everything set, for the way to a worker; SamplingFromProto gives the same options back, but for
-// the answer_index, which has a place of its own in requests to workers.
+// Converts options to a message for a worker, with all fields set. SamplingFromProto converts the
+// message back to the same options, except answer_index, which is a separate field in requests to
+// workers.
 v1::SamplingParams SamplingToProto(const SamplingOptions& options);
 
 }  // namespace baton

@@ -9,9 +9,9 @@
 
 namespace baton {
 
-// What a sequence holds so far, as penalties and banned words look at it: which tokens, how often
-// each was generated, and the last ones. Kept up token by token, so that a step never counts again.
-// One thread.
+// The tokens of a sequence so far, in the form that penalties and banned words need: which tokens,
+// how often each was generated, and the last ones. Updated token by token, so that a step never
+// counts again. One thread.
 class TokenHistory {
  public:
   struct Count {
@@ -19,23 +19,23 @@ class TokenHistory {
     int times = 0;
   };
 
-  // `tokens` are the original prompt and what was generated since: a sequence that was restarted
-  // counts as one that never was.
+  // `tokens` are the original prompt and all tokens generated since. So a restarted sequence has
+  // the same counts as one that never stopped.
   TokenHistory(absl::Span<const TokenId> tokens, int original_prompt_tokens);
 
-  // One more was generated.
+  // Adds a generated token.
   void Append(TokenId id);
 
-  // Every token of prompt and answer, once.
+  // Returns every token of prompt and answer, once.
   absl::Span<const TokenId> distinct() const { return distinct_; }
-  // Every token of the answer, once.
+  // Returns every token of the answer once, with its count.
   absl::Span<const Count> generated() const { return generated_; }
-  // Whether prompt and answer end in `tokens`, which are at most
+  // Returns true if the sequence ends in `tokens`, which may be at most
   // SamplingOptions::kMaxBadWordTokens.
   bool EndsWith(absl::Span<const TokenId> tokens) const;
 
  private:
-  absl::flat_hash_map<TokenId, int> seen_;  // place in generated_; -1: in the prompt alone
+  absl::flat_hash_map<TokenId, int> seen_;  // index into generated_; -1: only in the prompt
   std::vector<TokenId> distinct_;
   std::vector<Count> generated_;
   std::vector<TokenId> last_;

@@ -28,7 +28,7 @@ MODELS = HERE.parent.parent / "model" / "testdata"
 NAMES = ["gqa_f32", "mha_tied_f16", "mqa_llama3_f32", "gqa_bias_bf16", "llama3_sharded_bf16", "llama_linear_mixed",
          "mistral_window_f32", "qwen2_window_f32", "qwen2_yarn_tied_bf16", "qwen3_f32", "phi3_window_f32"]
 TOKENS = 24
-CASES = 6  # of each model
+CASES = 6  # per model
 
 
 @torch.no_grad()
@@ -56,14 +56,15 @@ def draw_options(draw, prompt, plain, vocab):
                 end = draw.randrange(max(length, len(prompt)), len(before))
                 words.append(before[end + 1 - length:end + 1])
             if len(prompt) > 3:
-                words.append(prompt[-3:] + plain[:1])  # begins in the prompt
+                words.append(prompt[-3:] + plain[:1])  # this word begins in the prompt
             options["bad_words_ids"] = words
         if draw.random() < 0.6:
-            # The end of the plain answer, which comes too early.
+            # These tokens of the plain answer become end tokens, so the answer ends too early.
             options["eos_token_id"] = sorted({draw.choice(plain[:6]), draw.choice(plain)})
             if draw.random() < 0.7:
                 options["min_new_tokens"] = draw.randrange(2, 20)
-    # Unlike here, transformers allows end tokens that are bad words by themselves.
+    # Unlike Baton, transformers still allows an end token that is a bad word by itself. Such bad
+    # words are left out.
     ends = options.get("eos_token_id", [])
     options["bad_words_ids"] = [word for word in options.get("bad_words_ids", []) if len(word) > 1 or word[0] not in ends]
     if not options["bad_words_ids"]:
