@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-// Groups of weights as transformers names them.
+// Groups of weights, with the names that transformers gives them.
 
 constexpr LayerTensor kNorms[] = {
     {"input_layernorm.weight", Extent::kOne, Extent::kHidden, &LayerWeights::attention_norm},
@@ -52,7 +52,7 @@ constexpr LayerTensor kMlpBias[] = {
     {"mlp.down_proj.bias", Extent::kOne, Extent::kHidden, &LayerWeights::down_bias},
 };
 
-// Touvron et al. 2023; Grattafiori et al. 2024.
+// Llama 2 and 3: Touvron et al. 2023; Grattafiori et al. 2024.
 constexpr LayerTensors kLlama[] = {{kNorms},
                                    {kQkv},
                                    {kQkvBias, &ModelConfig::attention_bias},
@@ -60,16 +60,16 @@ constexpr LayerTensors kLlama[] = {{kNorms},
                                    {kOutputBias, &ModelConfig::attention_bias},
                                    {kMlp},
                                    {kMlpBias, &ModelConfig::mlp_bias}};
-// Jiang et al. 2023.
+// Mistral: Jiang et al. 2023.
 constexpr LayerTensors kMistral[] = {{kNorms}, {kQkv}, {kOutput}, {kMlp}};
-// Qwen team 2024.
+// Qwen2: Qwen team 2024.
 constexpr LayerTensors kQwen2[] = {{kNorms}, {kQkv}, {kQkvBias}, {kOutput}, {kMlp}};
-// Qwen team 2025.
+// Qwen3: Qwen team 2025.
 constexpr LayerTensors kQwen3[] = {
     {kNorms},  {kQkv},    {kQkvBias, &ModelConfig::attention_bias},
     {kQkNorm}, {kOutput}, {kOutputBias, &ModelConfig::attention_bias},
     {kMlp}};
-// Abdin et al. 2024.
+// Phi-3: Abdin et al. 2024.
 constexpr LayerTensors kPhi3[] = {{kNorms}, {kFusedQkv}, {kOutput}, {kFusedMlp}};
 
 constexpr Architecture kArchitectures[] = {

@@ -15,9 +15,9 @@ using ::testing::HasSubstr;
 
 struct BadConfig {
   const char* name;
-  json changes;      // to config.json
+  json changes;      // merged into config.json
   json generation;   // generation_config.json, or null for none
-  const char* says;  // in the message, which also names the file
+  const char* says;  // part of the message, which also names the file
 };
 
 TEST(ModelConfigTest, BadValuesAreRefusedWithKeyFoundAndExpected) {

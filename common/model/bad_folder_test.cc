@@ -29,8 +29,8 @@ absl::Status Load(const TestFolder& folder) {
 
 struct BadFolder {
   std::string name;
-  std::function<void(const TestFolder&)> spoil;  // starts from the tiny model
-  std::vector<std::string> says;                 // all of it, in the message
+  std::function<void(const TestFolder&)> spoil;  // damages a folder that holds the tiny model
+  std::vector<std::string> says;                 // the message must contain all of these
 };
 
 BadFolder BadHeader(std::string name, std::string from, std::string to,
@@ -299,7 +299,8 @@ std::vector<BadFolder> BadShardNames() {
   return cases;
 }
 
-// The tiny model under another name: sizes fit, weights do not.
+// Returns a case in which the tiny model has another architecture: the sizes fit, the weights do
+// not.
 BadFolder BadFamily(std::string name, std::string architecture,
                     std::function<void(std::vector<TestTensor>&)> edit,
                     std::vector<std::string> says) {
@@ -374,7 +375,8 @@ BadFolder BadJson(std::string name, const char* file, std::string text, std::str
           {absl::StrCat("/", file, ": "), std::move(says)}};
 }
 
-// What each key may be is listed in model_config_test.cc.
+// Returns damaged configuration files. The allowed values of each key are tested in
+// model_config_test.cc.
 std::vector<BadFolder> BadConfigs() {
   return {
       BadJson("config empty", "config.json", "", "is not valid JSON (0 bytes)"),
@@ -420,7 +422,7 @@ TEST(BadFolderTest, IsRefusedWithFileTensorFoundAndExpected) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(says)) << bad.name;
     }
     EXPECT_EQ(status.message().find('\n'), absl::string_view::npos) << bad.name;
-    // What can be seen without reading weights is seen without reading them.
+    // Faults that show without the weights must be found without reading the weights.
     const auto config = ReadModelConfig(folder.path());
     const auto checkpoint = Checkpoint::Open(folder.path());
     if (config.ok() && checkpoint.ok()) {
@@ -451,7 +453,7 @@ TEST(BadFolderTest, FlippedHeaderBytesAreRefusedOrHarmless) {
     header_bytes = header_bytes << 8 | static_cast<unsigned char>(whole[i]);
   }
   std::mt19937_64 random(20240607);
-  // Bytes that keep the JSON alive, so that the checks behind the parser meet something too.
+  // Bytes that often leave the JSON valid, so that the checks after the parser are tested too.
   constexpr absl::string_view kAlive = "0123456789[],{}\":-.eF BX_";
   int harmless = 0;
   constexpr int kRounds = 4000;

@@ -15,8 +15,9 @@
 #include "common/model/test_folder.h"
 #include "kernels/cpu/cpu_backend.h"
 
-// How far products and KV in bf16 lie from float32, beside transformers' own bfloat16: goldens by
-// testdata/make_bf16_goldens.py, for seeds of which none was left out for its result.
+// Measures the distance of products and KV in bf16 from float32, and compares it with the distance
+// of transformers' own bfloat16. The expected logits come from testdata/make_bf16_goldens.py. No
+// seed was left out because of its result.
 namespace baton {
 namespace {
 
@@ -28,7 +29,8 @@ const json& Goldens() {
   return goldens;
 }
 
-// SplitMix64 (Steele et al. 2014) from the stream's FNV-1a hash on, as the maker has it.
+// Returns number `i` of a SplitMix64 sequence (Steele et al. 2014) that starts at the FNV-1a hash
+// of `stream`. make_bf16_goldens.py computes the same numbers.
 uint64_t Draw(absl::string_view stream, uint64_t i) {
   uint64_t z = 0xcbf29ce484222325;
   for (const char byte : stream) z = (z ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
@@ -38,8 +40,8 @@ uint64_t Draw(absl::string_view stream, uint64_t i) {
   return z ^ z >> 31;
 }
 
-// The model of one seed as a folder. Every step is exact or one float operation, so that both sides
-// have the same weights.
+// Writes the model of one seed as a folder. Every step is exact or a single float operation, so
+// that C++ and Python make the same weights.
 void WriteModel(const json& model, int seed, const TestFolder& folder) {
   json header;
   std::string data;
@@ -58,7 +60,7 @@ void WriteModel(const json& model, int seed, const TestFolder& folder) {
       const float value = noise * scale + offset;
       uint32_t bits;
       std::memcpy(&bits, &value, sizeof(bits));
-      if (type == "BF16") {  // to nearest even
+      if (type == "BF16") {  // rounds to nearest even
         const auto narrow = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
         data.append(reinterpret_cast<const char*>(&narrow), sizeof(narrow));
       } else {
@@ -74,7 +76,7 @@ void WriteModel(const json& model, int seed, const TestFolder& folder) {
   folder.Write("config.json", model["config"].dump());
 }
 
-// One way to run a model of bf16 weights.
+// One way to run a model with bf16 weights.
 struct Way {
   const char* name;
   CpuNumerics numerics;
@@ -89,7 +91,7 @@ constexpr Way kNarrow[] = {
 std::vector<float> Logits(const std::string& folder, const Way& way,
                           const std::vector<TokenId>& tokens, const std::vector<int>& positions) {
   auto backend = CreateCpuBackend({.threads = 1, .numerics = way.numerics});
-  if (!backend.ok()) {  // the same bits, slowly
+  if (!backend.ok()) {  // the same bits, only slower
     backend = CreateCpuBackend(
         {.threads = 1, .isa = CpuBackendOptions::Isa::kPortable, .numerics = way.numerics});
   }
@@ -115,9 +117,9 @@ std::vector<float> Logits(const std::string& folder, const Way& way,
 }
 
 struct Distance {
-  double error = 0, largest = 0;  // the greatest difference, and the greatest logit
+  double error = 0, largest = 0;  // largest difference and largest logit
 };
-// From the golden's logits, which are every `every`-th.
+// Compares `logits` with the golden file, which holds every `every`-th logit of a row.
 Distance DistanceOf(const std::vector<float>& logits, const json& golden, int every) {
   Distance distance;
   const size_t vocab = logits.size() / golden.size();
@@ -134,11 +136,12 @@ Distance DistanceOf(const std::vector<float>& logits, const json& golden, int ev
   return distance;
 }
 
-// One way over all runs of a model.
+// Collects the results of one way to run a model over all its runs.
 class Record {
  public:
   void Add(const Distance& d, double reference) {
-    // The greatest of a thousand differences is a draw of luck on both sides.
+    // The largest of a thousand differences depends on luck on both sides, so the bound has a
+    // margin.
     EXPECT_LE(d.error, 1.5 * reference);
     ++runs_;
     sum_ += d.error;
@@ -149,7 +152,7 @@ class Record {
     reference_beyond_ += reference > kBound * d.largest;
     farther_ += d.error > reference;
   }
-  // Once all runs are in.
+  // Checks and prints the totals; called after the last run.
   void Judge(const char* way) const {
     EXPECT_LE(sum_, reference_sum_) << way;
     EXPECT_LE(farther_, runs_ / 10) << way;
@@ -174,8 +177,9 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Bf16AccuracyTest,
                            return Goldens()["models"][info.param]["shape_of"].get<std::string>();
                          });
 
-// Many are beyond the bound, in transformers' own bfloat16 more of them. What is asked here was
-// settled on seeds 1 to 10; the goldens have others, for which nothing was changed.
+// Many models exceed the bound, and more of them do in transformers' own bfloat16. The checks here
+// were chosen with seeds 1 to 10. The golden file has other seeds, and nothing was changed for
+// them.
 TEST_P(Bf16AccuracyTest, RandomModelsAreNotFartherFromFloat32ThanTransformersInBfloat16) {
   const json& model = Goldens()["models"][GetParam()];
   const auto positions = model["positions"].get<std::vector<int>>();
@@ -214,7 +218,7 @@ TEST(TrainedModelTest, Bf16IsWithinTheBoundAndNearerThanTransformers) {
     const double largest = run["largest"];
     const auto distance = [&](const Way& way) {
       Distance d = DistanceOf(Logits(folder, way, ids, positions), run["logits"], trained["every"]);
-      d.largest = largest;  // of all logits
+      d.largest = largest;  // largest of all logits in the run
       return d;
     };
     EXPECT_LE(distance(kFloat).error, 1e-4 * largest);

@@ -19,21 +19,22 @@ struct CheckpointTensor {
   const SafetensorsEntry* entry = nullptr;
 };
 
-// The tensors of a model folder: those of model.safetensors, or of the files that
+// The tensors of a model folder: those of model.safetensors, or those of the files that
 // model.safetensors.index.json names. Immutable.
 class Checkpoint {
  public:
-  // NotFound when the folder has neither. InvalidArgument names file, tensor, found and expected;
-  // so for an index that names a file outside of the folder, or a tensor its file has not got.
+  // Returns NotFound if the folder has neither file. Returns InvalidArgument with file, tensor,
+  // found and expected for a bad file, for example if the index names a file outside of the folder
+  // or a tensor that its file lacks.
   static absl::StatusOr<Checkpoint> Open(const std::string& folder);
 
-  // model.safetensors, or the index: what a message about a missing tensor names.
+  // Path of model.safetensors or of the index. Messages about a missing tensor name it.
   const std::string& path() const { return path_; }
   const absl::flat_hash_map<std::string, CheckpointTensor>& tensors() const { return tensors_; }
-  // The type that holds the values of all its matrices: f32 where f16 and bf16 both occur, or some
-  // other. Known before a backend is made, which may depend on it.
+  // Returns the narrowest type that holds the values of all matrices: f16 or bf16 if all have this
+  // type, otherwise f32. Known before a backend is made, because the backend may depend on it.
   DType MatrixType() const;
-  // FailedPrecondition when a file is not what it was at Open.
+  // Returns FailedPrecondition if a file has changed since Open.
   absl::Status CheckUnchanged() const;
 
  private:

@@ -21,10 +21,10 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxAdapterBytes = 1 << 20;
-constexpr size_t kMostEntries = 10000;  // of a folder that is none of a model
+constexpr size_t kMostEntries = 10000;  // max entries read from a folder
 constexpr char kWanted[] = "config.json, tokenizer.json and *.safetensors";
 
-// A name from the file system, fit for one line.
+// Escapes and shortens a name from the file system, so that it fits into a line.
 std::string Shown(absl::string_view name) { return absl::CHexEscape(name.substr(0, 500)); }
 
 std::string In(absl::string_view folder, absl::string_view name) {
@@ -56,12 +56,12 @@ std::set<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-// What is in a folder, by the names alone.
+// Names of the files and folders in a folder.
 struct Names {
   std::set<std::string> names;
 
   bool Has(const std::string& name) const { return names.count(name) > 0; }
-  // The first name that begins and ends so, or "".
+  // Returns the first name with this beginning and end, or "".
   std::string First(absl::string_view begin, absl::string_view end) const {
     for (const std::string& name : names) {
       if (absl::StartsWith(name, begin) && absl::EndsWith(name, end)) return name;
@@ -70,7 +70,8 @@ struct Names {
   }
 };
 
-// The revision of a hub's cache that its `refs/main` names, else the last one by name, or "".
+// Returns the path of the snapshot that `refs/main` of a hub's cache names. Otherwise returns the
+// last snapshot by name, or "" if there is none.
 std::string Snapshot(const std::string& cache) {
   const std::string snapshots = In(cache, "snapshots");
   const auto ref = ReadSmallFile(In(cache, "refs/main"), 200);
@@ -82,7 +83,7 @@ std::string Snapshot(const std::string& cache) {
   return revisions.empty() ? "" : In(snapshots, *revisions.rbegin());
 }
 
-// A name as hubs have them: "owner/model".
+// Returns true if `text` looks like a model's name on a hub: "owner/model".
 bool IsHubName(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, '/');
   if (parts.size() != 2) return false;
@@ -167,7 +168,7 @@ std::string OtherWeights(const std::string& folder, const Names& in) {
   }
   std::string other;
   for (const std::string& name : in.names) {
-    // What a training leaves behind beside the weights.
+    // Training leaves these files beside the weights.
     if (name == "training_args.bin" || name == "optimizer.pt" || name == "scheduler.pt") continue;
     for (const absl::string_view end : {".bin", ".pth", ".pt", ".ckpt"}) {
       if (other.empty() && absl::EndsWith(name, end)) other = name;
@@ -200,7 +201,7 @@ std::string OtherWeights(const std::string& folder, const Names& in) {
   return "";
 }
 
-// The folders in `folder` that have a config.json.
+// Lists the folders in `folder` that have a config.json.
 std::string ModelsBelow(const std::string& folder, const Names& in) {
   std::string found;
   for (const std::string& name : in.names) {

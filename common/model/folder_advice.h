@@ -7,13 +7,14 @@
 
 namespace baton {
 
-// Explains why `name` can't be read in what the user gave as the folder of a model, and what to do:
-// the folder does not exist, is a file, a hub's cache, a LoRA adapter, in another format, or has
-// not been fetched completely. Looks at the names of the files there, and into the small ones that
-// say more. `name` is config.json, tokenizer.json or model.safetensors. NotFound, one line.
+// Explains why the file `name` is missing from the folder that the user gave as the model, and what
+// to do. For example, the folder does not exist, is a file, is a hub's cache or a LoRA adapter, has
+// another format, or was not downloaded completely. Looks at the names of the files there, and
+// reads small ones that say more. `name` is config.json, tokenizer.json or model.safetensors.
+// Returns NotFound with a message of one line.
 absl::Status MissingModelFile(const std::string& folder, absl::string_view name);
 
-// Why opening or reading `path` failed with `error`, an errno, and what to do.
+// Explains why opening or reading `path` failed with the errno `error`, and what to do.
 absl::Status ModelFileError(int error, const std::string& path);
 
 }  // namespace baton

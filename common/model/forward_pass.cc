@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// The first `rows` rows.
+// Returns a view of the first `rows` rows.
 Tensor First(Tensor tensor, int rows) {
   tensor.rows = rows;
   return tensor;
@@ -268,8 +268,9 @@ absl::Status ForwardPass::MoreLogits(absl::Span<const int> rows, absl::Span<floa
   return ran.ok() ? finished : ran;
 }
 
-// The decoder of Touvron et al. 2023 (figure 1 of Vaswani et al. 2017 with the norms in front, RMS
-// norms, rotary positions and a gated MLP). Which weights a family has is told in architecture.h.
+// Runs the decoder of Touvron et al. 2023: figure 1 of Vaswani et al. 2017, but with the norms
+// first, RMS norms, rotary positions and a gated MLP. architecture.h says which weights a family
+// has.
 absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
                                     const LayerDone& layer_done) {
   const int layers = model_->config().layers, rows = static_cast<int>(step.tokens.size());
@@ -283,8 +284,8 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
       ASSIGN_OR_RETURN(auto written, backend_->Record());
       layer_done(layer, std::move(written));
     }
-    // A chunk in the middle of a prompt wants its KV and no logits: the rest of the last layer
-    // would be read by nobody.
+    // A chunk in the middle of a prompt needs its KV but no logits, so nothing would read the rest
+    // of the last layer.
     if (layer + 1 == layers && step.logit_rows.empty() && !more_logits) {
       return absl::OkStatus();
     }
@@ -300,7 +301,7 @@ absl::Status ForwardPass::RunLayers(const StepArgs& step, bool more_logits,
                            .step = &step});
 }
 
-// Leaves the layer's K and V in the pool, and q rotated.
+// Writes the layer's K and V into the pool, and leaves the rotated q in q_.
 absl::Status ForwardPass::WriteKv(const StepArgs& step, int layer) {
   const LayerWeights& w = model_->layer(layer);
   const int rows = static_cast<int>(step.tokens.size());

@@ -31,7 +31,7 @@ std::unique_ptr<Backend> CreateBackend(absl::string_view name) {
                                                        : CpuNumerics::kF32;
   auto backend = CreateCpuBackend({.threads = 2, .numerics = numerics});
   if (!backend.ok()) {
-    // The same bits, slowly.
+    // The portable code gives the same bits, only slower.
     backend = CreateCpuBackend(
         {.threads = 2, .isa = CpuBackendOptions::Isa::kPortable, .numerics = numerics});
   }
@@ -43,8 +43,8 @@ int Best(absl::Span<const float> logits) {
   return std::max_element(logits.begin(), logits.end()) - logits.begin();
 }
 
-// A model with a pool of its own: blocks in no order, filled with NaN so that whatever reads a slot
-// nobody wrote shows it.
+// A model with its own pool. Blocks are in random order and filled with NaN, which shows every read
+// of a slot that was not written.
 class Fixture {
  public:
   Fixture(absl::string_view folder, absl::string_view backend, DType kv_type, int block_tokens = 8)
@@ -78,13 +78,14 @@ class Fixture {
     free_.insert(free_.end(), blocks.begin(), blocks.end());
   }
 
-  // The rotary table of a sequence that grew from that prompt, in what runs from here on.
+  // Sets the rotary table for the following runs: that of a sequence which has grown from the
+  // prompt to `tokens` tokens.
   void UseRopeOf(int prompt_tokens, int tokens) {
     reach_ = RopeReach(model_->config().rope, prompt_tokens, tokens);
   }
   int reach() const { return reach_; }
 
-  // Runs `tokens` of one sequence from `position` on; logits of the given rows.
+  // Runs `tokens` of one sequence from `position` on, and returns the logits of the given rows.
   std::vector<float> Run(absl::Span<const TokenId> tokens, int position,
                          absl::Span<const BlockId> blocks, absl::Span<const int> logit_rows) {
     const SequenceRows sequence{
@@ -127,7 +128,7 @@ struct Case {
   const char* model;
   const char* backend;
   DType kv_type;
-  double tolerance;  // of the largest absolute logit
+  double tolerance;  // relative to the largest absolute logit
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
@@ -178,7 +179,7 @@ TEST_P(GoldenTest, GreedyAnswerGoesOnAsThatOfTransformers) {
   std::vector<TokenId> tokens = prompt_;
   for (size_t i = 0; i < continuation.size(); ++i) {
     const float best = *std::max_element(logits.begin(), logits.end());
-    // Both of the two best may be off by the tolerance.
+    // Each of the two best logits may be off by the tolerance.
     if (margins[i] > 2 * GetParam().tolerance * std::abs(best)) {
       EXPECT_EQ(Best(logits), continuation[i]) << "token " << i << ", margin " << margins[i];
       ++compared;
@@ -220,7 +221,7 @@ TEST_P(GoldenTest, RowsOfOtherSequencesInTheStepChangeNoBit) {
   const auto alone = fixture_.TakeBlocks(tokens);
   const auto expected = fixture_.Run(prompt_, 0, alone, AllRows(tokens));
 
-  // One step: the end of the prompt, then all of the reversed prompt, then a prompt of one token.
+  // One step holds the end of the prompt, then the reversed prompt, then a prompt of one token.
   const int head = tokens / 3;
   const auto blocks = fixture_.TakeBlocks(tokens);
   fixture_.Run(absl::MakeSpan(prompt_).subspan(0, head), 0, blocks, {});
@@ -311,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, GoldenTest, testing::ValuesIn(Cases("cpu")),
 INSTANTIATE_TEST_SUITE_P(Reference, GoldenTest, testing::ValuesIn(Cases("reference")),
                          testing::PrintToStringParamName());
 
-// Orders that round activations to bf16 keep to the accuracy of weights of that type.
+// Backends that round activations to bf16 need only reach the accuracy of bf16 weights.
 std::vector<Case> Bf16Cases() {
   std::vector<Case> cases;
   for (const char* backend : {"amx", "avx512-bf16"}) {
@@ -329,7 +330,7 @@ INSTANTIATE_TEST_SUITE_P(Bf16Products, GoldenTest, testing::ValuesIn(Bf16Cases()
                                absl::string_view(info.param.backend) == "amx" ? "_amx" : "_dot");
                          });
 
-// The model of common/model/demo, token by token, against its own golden.json.
+// Runs the model of common/model/demo token by token, and compares it with its golden.json.
 class DemoModelTest : public testing::TestWithParam<Case> {};
 
 TEST_P(DemoModelTest, GreedyAnswersAreThoseOfTransformers) {
@@ -347,7 +348,8 @@ TEST_P(DemoModelTest, GreedyAnswersAreThoseOfTransformers) {
     for (size_t i = 0; i < greedy.size(); ++i) {
       float largest = 0;
       for (const float logit : logits) largest = std::max(largest, std::abs(logit));
-      // Both of the two best may be off by the tolerance. What stood there is followed either way.
+      // Each of the two best logits may be off by the tolerance. The run goes on with the expected
+      // token in any case.
       if (margins[i] > 2 * GetParam().tolerance * largest) {
         EXPECT_EQ(Best(logits), greedy[i])
             << answer["prompt"] << ", token " << i << ", margin " << margins[i];

@@ -23,7 +23,8 @@ using nlohmann::json;
 
 std::string Key(absl::string_view key) { return std::string(key); }
 
-// A value as a message shows it: short, and never a walk through a deep structure.
+// Formats a value for a message. The text is short, and the function never walks deep into a
+// structure.
 std::string Describe(const json* value) {
   if (value == nullptr) return "missing";
   if (value->is_object()) return "an object";
@@ -56,7 +57,7 @@ std::string IntRange(int lowest, int highest) {
 }  // namespace
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes) {
-  // O_NONBLOCK: a pipe somebody put there must not hold us up.
+  // O_NONBLOCK: open must not hang if the path is a pipe.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ModelFileError(errno, path);
   const auto close_fd = absl::MakeCleanup([fd] { close(fd); });

@@ -15,39 +15,39 @@
 
 namespace baton {
 
-// Reads a JSON object of a configuration file key by key. The first complaint sticks, as "FILE: KEY
-// is FOUND; expected EXPECTED", and every later value is a harmless default: so callers read
-// everything and look at status() once. A key whose value is null counts as absent.
+// Reads a JSON object of a configuration file key by key. Keeps only the first error, as "FILE: KEY
+// is FOUND; expected EXPECTED". After an error, every value read is a harmless default, so callers
+// read everything and check status() once. A key whose value is null counts as absent.
 class JsonReader {
  public:
-  // NotFound for no such file; InvalidArgument for anything but one JSON object of at most
-  // `max_bytes`.
+  // Returns NotFound if the file does not exist, and InvalidArgument unless it holds one JSON
+  // object and has at most `max_bytes`.
   static absl::StatusOr<JsonReader> Open(const std::string& path, size_t max_bytes);
 
   const absl::Status& status() const;
   bool Has(absl::string_view key) const;
-  // Whether the key is there with the value null, for files where that is not the same as absent.
+  // Returns true if the key is present with the value null, for files where null and absent differ.
   bool HasNull(absl::string_view key) const;
 
-  // Without a fallback the key is required.
+  // A key without a fallback is required.
   int Int(absl::string_view key, int lowest, int highest, std::optional<int> fallback = {});
   double Number(absl::string_view key, double lowest, double highest,
                 std::optional<double> fallback = {});
   bool Bool(absl::string_view key, bool fallback);
   std::string String(absl::string_view key, std::optional<std::string> fallback = {});
-  std::vector<std::string> Strings(absl::string_view key);  // required
-  // One integer or a list of them; empty when absent.
+  std::vector<std::string> Strings(absl::string_view key);  // key is required
+  // Returns one integer or a list of integers; empty if the key is absent.
   std::vector<int> Ints(absl::string_view key, int lowest, int highest);
-  // At most `most` lists of 1 to `longest` integers; empty when absent.
+  // Returns at most `most` lists of 1 to `longest` integers; empty if the key is absent.
   std::vector<std::vector<int>> IntLists(absl::string_view key, int lowest, int highest,
                                          size_t most, size_t longest);
   std::vector<float> Numbers(absl::string_view key, double lowest, double highest,
-                             size_t count);                             // required
-  std::map<std::string, std::string> StringMap(absl::string_view key);  // required
-  // A required object inside this one. Shares its status.
+                             size_t count);                             // key is required
+  std::map<std::string, std::string> StringMap(absl::string_view key);  // key is required
+  // Returns the object inside this one. The key is required, and both readers share one status.
   JsonReader Object(absl::string_view key);
 
-  // Complains about the value of `key`, unless something was wrong before.
+  // Records an error about the value of `key`, unless there was an error before.
   void Fail(absl::string_view key, absl::string_view expected);
 
  private:
@@ -57,11 +57,12 @@ class JsonReader {
   const nlohmann::json* Require(absl::string_view key, absl::string_view expected);
 
   std::shared_ptr<File> file_;
-  const nlohmann::json* object_;  // inside `file_`
-  std::string prefix_;            // of keys in messages: "rope_scaling."
+  const nlohmann::json* object_;  // points into `file_`
+  std::string prefix_;            // prefix of keys in messages, such as "rope_scaling."
 };
 
-// All of a regular file. NotFound for no such file, InvalidArgument when it is none or larger.
+// Returns the contents of a regular file. Returns NotFound if it does not exist, and
+// InvalidArgument if it is not a regular file or is larger than `max_bytes`.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, size_t max_bytes);
 
 }  // namespace baton

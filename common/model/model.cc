@@ -24,7 +24,7 @@
 namespace baton {
 namespace {
 
-// What config.json says that changes an answer or the layout, in one spelling.
+// Writes all settings of config.json that change an answer or the KV layout, in one spelling.
 std::string Canonical(const ModelConfig& config) {
   const auto bits = [](float value) { return absl::Hex(std::bit_cast<uint32_t>(value)); };
   std::string text = absl::StrCat(
@@ -36,8 +36,8 @@ std::string Canonical(const ModelConfig& config) {
                   " windows ", absl::StrJoin(config.windows, ","), " rope ",
                   static_cast<int>(config.rope.type), " from ", config.rope.original_context,
                   " scaled ", bits(config.rope.attention_factor));
-  // The frequencies instead of what they are made of: two machines whose pow() differ are not
-  // alike. At the first table, and at one for long sequences.
+  // Writes the frequencies themselves instead of the settings behind them, because pow() may differ
+  // between machines. Takes the first table, and one for long sequences.
   const int first = RopeReach(config.rope, 1, 1);
   for (const int reach :
        {first, RopeReach(config.rope, 1, std::min(first, kEndlessReach / 2) + 1)}) {
@@ -52,8 +52,8 @@ std::string HashText(absl::string_view text) {
   return absl::StrCat(absl::Hex(Hash64(text), absl::kZeroPad16));
 }
 
-// A hash of all of a small tensor, or of runs spread evenly over a large one, first and last bytes
-// among them. Through read(), so that a file cut short meanwhile is an error and not a signal.
+// Hashes all of a small tensor, or evenly spread parts of a large one, including its first and last
+// bytes. Uses read(), so that a truncated file is an error and not a signal.
 absl::StatusOr<uint64_t> SampledHash(const CheckpointTensor& tensor) {
   constexpr uint64_t kRuns = 8;
   constexpr uint64_t kRunBytes = 512;
@@ -78,9 +78,10 @@ std::optional<DType> DTypeOf(absl::string_view name) {
   return std::nullopt;
 }
 
-constexpr int kMostPasses = 6;  // over weights that are paged in
+constexpr int kMostPasses = 6;  // max passes over weights that are paged in
 
-// Page faults of this thread: none means that all it touched was mapped.
+// Returns the page faults of this thread. If the number does not change, all touched pages were
+// mapped.
 int64_t FaultsOfThread() {
   struct rusage usage {};
   getrusage(RUSAGE_THREAD, &usage);
@@ -92,7 +93,7 @@ constexpr char kFetchBoth[] =
 constexpr char kNotQuantised[] =
     ": quantised weights, which Baton does not read; serve the model's BF16 or F16 folder";
 
-// Returns a likely reason why the tensor is missing, by the tensors that are there instead.
+// Returns a likely reason why the tensor is missing, judging from the tensors that exist.
 absl::string_view WhyMissing(const Checkpoint& checkpoint, absl::string_view name) {
   absl::ConsumeSuffix(&name, "weight");
   for (const absl::string_view quantised :
@@ -105,27 +106,29 @@ absl::string_view WhyMissing(const Checkpoint& checkpoint, absl::string_view nam
 }  // namespace
 
 struct Model::Parts {
-  // Where a tensor of the checkpoint goes: to one weight, or its rows to several.
+  // A tensor of the checkpoint and the weights that its rows go to: one, or several in order.
   struct Place {
     TensorShape shape;
     std::vector<Matrix*> weights;
   };
 
-  // Sizes of every weight, none of their data.
+  // Sets the sizes of all weights, but no data.
   explicit Parts(const ModelConfig& model_config);
 
-  // The tensor of that place in `from`, checked.
+  // Returns the tensor `wanted` of `from`, after checking its type and shape.
   static absl::StatusOr<CheckpointTensor> Find(const Checkpoint& from, const TensorShape& wanted);
-  // Fills data and type of the weights, which have their sizes, from the tensor of that place.
+  // Fills in data and type of the weights at `place` from the checkpoint. Their sizes are already
+  // set.
   absl::Status LoadTensor(const Place& place, Backend* backend);
   absl::Status LoadAll(Backend* backend, const Progress& progress);
-  // Hands out what the tensor of that place holds.
+  // Gives the rows in `data` to the backend as the weights at `place`.
   absl::Status LoadRows(const Place& place, DType type, const void* data, Backend* backend);
   absl::Status MakeAll(const RandomWeights& random, Backend* backend, const Progress& progress);
-  // Refuses tensors nobody asked for: a bias that config.json denies would be left out silently.
+  // Refuses tensors that the model does not use. Otherwise a bias that config.json denies would be
+  // ignored silently.
   absl::Status CheckLeftovers(const Checkpoint& in) const;
 
-  // Every tensor that the checkpoint must have.
+  // Returns every tensor that the checkpoint must have.
   std::vector<Place> Places();
 
   ModelConfig config;
@@ -136,11 +139,11 @@ struct Model::Parts {
   Matrix embedding, final_norm, head;
   std::vector<LayerWeights> layers;
 
-  std::vector<std::unique_ptr<uint16_t[]>> made;  // weights that are used where they lie
+  std::vector<std::unique_ptr<uint16_t[]>> made;  // random weights that the backend uses in place
   Checkpoint checkpoint;
   absl::flat_hash_set<std::string> used;
-  std::vector<std::string> table;  // of every used tensor, for the fingerprint
-  bool copied = false;             // by the backend, from the files
+  std::vector<std::string> table;  // one line per used tensor, for the fingerprint
+  bool copied = false;             // true if the backend has copied the weights from the files
   bool f16_matrices = false, bf16_matrices = false, f32_matrices = false;
 };
 
@@ -165,7 +168,7 @@ Model::Parts::Parts(const ModelConfig& model_config)
 std::vector<Model::Parts::Place> Model::Parts::Places() {
   using Kind = TensorShape::Kind;
   std::vector<Place> places;
-  // Neighbours of one name are one tensor.
+  // Neighbouring weights with the same name form one tensor.
   const auto add = [&places](const std::string& name, Kind kind, Matrix* weight) {
     if (places.empty() || places.back().shape.name != name) {
       places.push_back({{.name = name, .kind = kind, .cols = weight->cols}, {}});
@@ -227,7 +230,7 @@ absl::Status Model::Parts::LoadTensor(const Place& place, Backend* backend) {
   table.push_back(absl::StrCat(name, " ", entry->dtype, " ", absl::StrJoin(shape, "x"), " ",
                                absl::Hex(sampled)));
   if (copied) {
-    // In order and with read-ahead, which a copy from the mapping would not have.
+    // Reads the file in order and with read-ahead. A copy from the mapping would have neither.
     RETURN_IF_ERROR(file->PageIn(*entry, nullptr));
   }
   if (auto status = LoadRows(place, *type, file->Bytes(*entry).data(), backend); !status.ok()) {
@@ -332,7 +335,7 @@ absl::Status Model::Parts::LoadAll(Backend* backend, const Progress& progress) {
   if (config.tied_embeddings) head = embedding;
   RETURN_IF_ERROR(CheckLeftovers(checkpoint));
   RETURN_IF_ERROR(checkpoint.CheckUnchanged());
-  // Neither 16-bit type holds the other's values.
+  // Neither f16 nor bf16 holds all values of the other type.
   weight_type = f32_matrices || (f16_matrices && bf16_matrices) ? DType::kF32
                 : f16_matrices                                  ? DType::kF16
                                                                 : DType::kBF16;
@@ -379,7 +382,7 @@ absl::StatusOr<std::unique_ptr<const Model>> Model::WithRandomWeights(const Mode
 
 absl::Status Model::PageIn(const Progress& progress) const {
   if (parts_->copied) return absl::OkStatus();
-  // In the order of the files, for disks that read ahead.
+  // Sorts the tensors by their place in the files, because disks read ahead.
   std::vector<CheckpointTensor> tensors;
   uint64_t total = 0, before = 0;
   for (const std::string& name : parts_->used) {
@@ -391,9 +394,9 @@ absl::Status Model::PageIn(const Progress& progress) const {
               return std::tie(a.file->path(), a.entry->offset) <
                      std::tie(b.file->path(), b.entry->offset);
             });
-  // While other files fill the page cache, pages that have been read only once are the first to
-  // leave it again, and those that come back stay. So it takes a second look, and more where pages
-  // are gone.
+  // While other files fill the page cache, pages that were read only once are evicted first, and
+  // pages that were read again stay. So every page is read at least twice, and more often if pages
+  // are evicted.
   for (int pass = 0; pass < kMostPasses; ++pass) {
     const int64_t faults = FaultsOfThread();
     for (const CheckpointTensor& tensor : tensors) {

@@ -17,23 +17,24 @@
 
 namespace baton {
 
-// Weights of one decoder layer, as the backend holds them. Biases and norms of heads without data
-// are absent.
+// Weights of one decoder layer, as the backend holds them. Biases and head norms that the model
+// lacks have no data.
 struct LayerWeights {
   Matrix attention_norm, mlp_norm;
   Matrix q, k, v, o, gate, up, down;
-  Matrix q_norm, k_norm;  // of each head
+  Matrix q_norm, k_norm;  // one row of head_dim each, used for every head
   Matrix q_bias, k_bias, v_bias, o_bias, gate_bias, up_bias, down_bias;
 };
 
-// A tensor that checkpoints of a model have.
+// A tensor that the model's checkpoints contain.
 struct TensorShape {
   enum class Kind { kMatrix, kNorm, kBias };  // the last two have one dimension
   std::string name;
   Kind kind = Kind::kMatrix;
-  int64_t rows = 0;  // 1 of a vector
+  int64_t rows = 0;  // 1 for a vector
   int64_t cols = 0;
-  // Rows of each weight that is cut from it, in order: one, but where a family fuses projections.
+  // Rows of each weight that is cut from this tensor, in order. There is one weight, except where a
+  // family fuses projections.
   std::vector<int64_t> weight_rows;
 
   int64_t elements() const { return rows * cols; }
@@ -42,63 +43,66 @@ struct TensorShape {
   }
 };
 
-// The configuration and the table of tensors of a Hugging Face folder, without the weights. A
-// worker reads them once and passes them on.
+// The configuration and the tensor table of a Hugging Face folder, without the weights. A worker
+// reads them once and passes them on.
 struct ModelFolder {
   ModelConfig config;
-  std::optional<Checkpoint> checkpoint;  // none where weights come from elsewhere
+  std::optional<Checkpoint> checkpoint;  // absent if weights come from elsewhere
 
-  // Reads config.json and, where asked for, the tables of *.safetensors (one file or an index), and
-  // checks that the tensors are those of the model. InvalidArgument names file, tensor, expected
-  // and found; other errors are those of ReadModelConfig and Checkpoint::Open.
+  // Reads config.json and, with `with_checkpoint`, the tables of *.safetensors (one file or an
+  // index). Checks that the tensors are those of the model: InvalidArgument names file, tensor,
+  // expected and found. Other errors are those of ReadModelConfig and Checkpoint::Open.
   static absl::StatusOr<ModelFolder> Open(const std::string& path, bool with_checkpoint = true);
 };
 
-// A model ready to run on one backend: its architecture and its weights, mapped from the files of a
-// Hugging Face folder. Immutable once loaded; outlives every Forward on it, and needs the backend.
+// A model ready to run on one backend: its configuration and its weights, mapped from the files of
+// a Hugging Face folder. Immutable once loaded. Must outlive every ForwardPass on it, and the
+// backend must outlive the model.
 class Model {
  public:
-  // Told of bytes of weights that are there and of those that there will be; may be null.
+  // Called with the bytes of weights loaded so far and the total. May be null.
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-  // Takes weights from the folder's checkpoint. Every tensor's name, shape, type and extent is
-  // checked before use: InvalidArgument names file, tensor, expected and found. A backend that
-  // copies weights has them when this returns; for another one the files are only mapped, and
+  // Takes the weights from the folder's checkpoint. Checks name, shape, type and extent of every
+  // tensor before using it: InvalidArgument names file, tensor, expected and found. If the backend
+  // copies weights, it has them all when Load returns. Otherwise the files are only mapped, and
   // PageIn() reads them.
   static absl::StatusOr<std::unique_ptr<const Model>> Load(ModelFolder folder, Backend* backend,
                                                            const Progress& progress = nullptr);
-  // The same of the folder at that path.
+  // Opens the folder at `path` and loads it in the same way.
   static absl::StatusOr<std::unique_ptr<const Model>> Load(const std::string& path,
                                                            Backend* backend);
-  // Weights from a seed (random_weights.h), in bf16, made a tensor at a time: where the backend
-  // copies them no more than one is in host memory. ResourceExhausted when they do not fit.
+  // Makes bf16 weights from a seed (random_weights.h), one tensor at a time. If the backend copies
+  // weights, host memory holds no more than one tensor. Returns ResourceExhausted if the weights do
+  // not fit.
   static absl::StatusOr<std::unique_ptr<const Model>> WithRandomWeights(
       const ModelConfig& config, uint64_t seed, Backend* backend,
       const Progress& progress = nullptr);
-  // No weights at all: for the fake backend, which never reads them.
+  // Creates a model without weights, for the fake backend, which never reads them.
   static std::unique_ptr<const Model> WithoutWeights(const ModelConfig& config);
   ~Model();
 
-  // Reads all weights that are used where they are mapped, until all of them are in memory, so that
-  // no step waits for the disk. Does nothing for others. DataLoss or FailedPrecondition when a file
-  // is not what it was.
+  // Reads all weights that are used from mapped files, until all of them are in memory, so that no
+  // step waits for the disk. Does nothing for other weights. Returns DataLoss or FailedPrecondition
+  // if a file has changed.
   absl::Status PageIn(const Progress& progress = nullptr) const;
 
-  // Whether `checkpoint` has the tensors of such a model, in the right shapes and types, and no
-  // others. Reads no weights. InvalidArgument names file, tensor, found and expected.
+  // Returns OK if `checkpoint` has the tensors of such a model, in the right shapes and types, and
+  // no others. Otherwise InvalidArgument names file, tensor, found and expected. Reads no weights.
   static absl::Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
-  // Every tensor that checkpoints of such a model have, by layer.
+  // Returns every tensor that checkpoints of such a model have, ordered by layer.
   static std::vector<TensorShape> TensorsOf(const ModelConfig& config);
 
   const ModelConfig& config() const;
-  // Of configuration and weights: equal for copies of one folder, wherever they are. Sampled, not a
-  // full read: tensor table of every file, and some bytes of every tensor.
+  // Fingerprint of configuration and weights, equal for copies of one folder wherever they are. It
+  // covers the tensor table of every file and some bytes of every tensor, not all bytes.
   const std::string& fingerprint() const;
-  // The widest type of its weight matrices, which `--kv-type=auto` takes for the KV cache.
+  // Widest type of the weight matrices. `--kv-type=auto` uses it for the KV cache.
   DType weight_type() const;
   size_t weight_bytes() const;
-  // Those of them that lie in a file system of memory, and count as used before they are mapped.
+  // Part of weight_bytes() whose files lie in a memory file system (tmpfs). Such files use memory
+  // even before they are mapped.
   size_t weight_bytes_in_memory() const;
   // Returns the layout of such a model's KV in a pool.
   static KvLayout LayoutOf(const ModelConfig& config, int block_tokens, DType kv_type);
@@ -108,7 +112,7 @@ class Model {
 
   const Matrix& embedding() const;   // [vocab, hidden]
   const Matrix& final_norm() const;  // [1, hidden]
-  const Matrix& head() const;        // [vocab, hidden]; the embedding when they are tied
+  const Matrix& head() const;        // [vocab, hidden]; the embedding if they are tied
   const LayerWeights& layer(int i) const;
 
  private:
@@ -117,62 +121,67 @@ class Model {
   std::unique_ptr<Parts> parts_;
 };
 
-// One step for the forward pass: rows of all sequences one after another.
+// One step for the forward pass. The rows of all sequences come one after another.
 struct ForwardBatch {
   absl::Span<const TokenId> tokens;          // [rows]
   absl::Span<const SequenceRows> sequences;  // cover all rows, in order
-  absl::Span<const int> logit_rows;          // rows whose logits are wanted
-  // As in StepArgs, for a backend that draws; empty: neither.
+  absl::Span<const int> logit_rows;          // rows that need logits
+  // The next two fields are as in StepArgs, for a backend that samples tokens. Empty if unused.
   absl::Span<const int> follows;               // [rows]
   absl::Span<const DrawOptions* const> draws;  // [logit_rows]
-  // [sequences], the reach of each one's rotary table (rope_config.h), never less than its last
-  // position; empty: each is a prompt, and its rows the last of it.
+  // [sequences]: reach of each sequence's rotary table (rope_config.h), at least the number of its
+  // tokens after this step. Empty means that each sequence is a prompt which ends with these rows.
   absl::Span<const int> rope_reach;
-  bool more_logits = false;  // MoreLogits will be called for others
-  // Beats with every layer that the backend is given, and then as StepArgs says; may be null.
+  bool more_logits = false;  // MoreLogits will ask for further rows
+  // Beats for every layer given to the backend, and then as StepArgs says. May be null.
   Pulse* pulse = nullptr;
 };
 
-// Where the results of a step go.
+// Memory that receives the results of a step.
 struct ForwardResults {
-  absl::Span<float> logits;      // [logit_rows that are not drawn, vocab], in host memory
-  absl::Span<DrawnToken> drawn;  // [logit_rows that are drawn]
+  absl::Span<float> logits;      // [logit_rows not sampled by the backend, vocab], in host memory
+  absl::Span<DrawnToken> drawn;  // [logit_rows sampled by the backend]
 };
 
-// Layer `layer`'s KV of all rows of a step will be in the pool once the work that `written`
-// recorded has run; null: it is there. Layers come in order, each before the next one is begun.
+// Called once per layer, in order. The layer's KV of all rows of the step is in the pool once the
+// work that `written` recorded has run, or already if `written` is null. Each call comes before the
+// next layer begins, except for a step that the backend runs as a whole.
 using LayerDone = std::function<void(int layer, std::shared_ptr<DeviceEvent> written)>;
 
 // Runs a model. Holds the activation memory for steps of up to `max_rows` rows. One thread.
 //
-// A step of which every row is a sequence's one token, with the logits of each, in order, is always
-// the same operations: the backend may record it, and then runs it as a whole.
+// In a decode step, every row is the only row of its sequence, and the logits of all rows are
+// wanted in order. Such steps always consist of the same operations, so the backend may record them
+// and then run each one as a whole.
 class ForwardPass {
  public:
-  // No sequence has more than `context` tokens; 0: as the model. ResourceExhausted when the
-  // activations do not fit.
+  // No sequence may have more than `context` tokens; 0 means the model's context. Returns
+  // ResourceExhausted if the activations do not fit.
   static absl::StatusOr<std::unique_ptr<ForwardPass>> Create(const Model* model, Backend* backend,
                                                              int max_rows, int context = 0);
-  // Columns of every activation tensor that Create allocates, each of `max_rows` rows.
+  // Returns the columns of every activation tensor that Create allocates. Each tensor has
+  // `max_rows` rows.
   static std::vector<int> ActivationCols(const ModelConfig& config);
 
   // Writes the KV of every row into `kv`, and logits [logit_rows.size(), vocab] into `logits` (host
-  // memory). `layer_done` is called for every layer, at the end where the backend ran the step as a
-  // whole; nothing waits for it on the device. When Run returns, however it went, all that it put
-  // there has run.
-  // FailedPrecondition while a step is started.
+  // memory). Calls `layer_done` for every layer, or for all layers at the end if the backend runs
+  // the step as a whole. The device does not wait for these calls. When Run returns, even with an
+  // error, all work that it gave to the device has run. Returns FailedPrecondition while a started
+  // step is not finished.
   absl::Status Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
                    const LayerDone& layer_done = nullptr);
 
-  // Run in two halves, with at most Backend::kMostSteps between them. Start leaves the step to the
-  // backend: views in `batch` end with the call; what `results` points to must live until Finish
-  // has told of this step. After an error of Start there is nothing to finish.
+  // Start and Finish are the two halves of Run. At most Backend::kMostSteps steps may be started
+  // and not finished. Start leaves the step to the backend: it needs the views in `batch` only
+  // during the call, but the memory that `results` points to must live until Finish has returned
+  // for this step. After an error of Start there is nothing to finish.
   absl::Status Start(const ForwardBatch& batch, const KvView& kv, const ForwardResults& results);
   // Waits for the oldest step that was started.
   absl::Status Finish();
 
-  // Logits of other rows of the last batch that was run, which had `more_logits`: a few at a time,
-  // where those of all would be too much memory. `logits` is [rows.size(), vocab].
+  // Computes the logits of further rows of the last batch, which must have had `more_logits`. A
+  // caller takes a few rows at a time, because the logits of all rows would need too much memory.
+  // `logits` is [rows.size(), vocab].
   absl::Status MoreLogits(absl::Span<const int> rows, absl::Span<float> logits);
 
   int max_rows() const { return max_rows_; }
@@ -196,12 +205,12 @@ class ForwardPass {
   const Model* model_;
   Backend* backend_;
   const int max_rows_, context_;
-  const uint64_t program_;  // of the backend
-  int started_ = 0;         // and not finished
-  int rows_for_more_ = 0;   // of the last batch
+  const uint64_t program_;  // number from Backend::NewProgram
+  int started_ = 0;         // steps started and not finished
+  int rows_for_more_ = 0;   // rows that MoreLogits may ask for
   Tensor hidden_, normed_, q_, k_, v_, attention_, gate_, up_;
-  std::map<int, std::vector<float>> rope_tables_;  // by reach
-  std::vector<Rope> ropes_;                        // of the current step's sequences
+  std::map<int, std::vector<float>> rope_tables_;  // frequencies, keyed by reach
+  std::vector<Rope> ropes_;                        // for the current step's sequences
 };
 
 }  // namespace baton

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kMaxFileBytes = 4 << 20;
 
-// Far above any model there is, and low enough that products of two sizes fit 64 bits and offsets
-// into activations fit an int.
+// Limits far above any existing model. They are low enough that products of two sizes fit in 64
+// bits and offsets into activations fit in an int.
 constexpr int kMaxLayers = 4096;
 constexpr int kMaxHidden = 1 << 17;
 constexpr int kMaxIntermediate = 1 << 20;
@@ -26,7 +26,7 @@ constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kMaxVocab = 1 << 24;
 constexpr int kMaxContext = 1 << 28;
-constexpr size_t kMaxBadWords = 256;  // as many as a request may have
+constexpr size_t kMaxBadWords = 256;  // the limit for requests too
 constexpr size_t kMaxBadWordTokens = 1024;
 
 std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
@@ -37,8 +37,8 @@ std::vector<TokenId> EndTokens(JsonReader& json, int vocab) {
   return tokens;
 }
 
-// What would change the answer and is not there: an option that is left out is better refused than
-// ignored.
+// Refuses options that would change the answer and that Baton does not support. Refusing them is
+// better than ignoring them.
 void RefuseUnsupported(JsonReader& json) {
   struct Neutral {
     absl::string_view key;
@@ -68,8 +68,9 @@ void RefuseUnsupported(JsonReader& json) {
   }
 }
 
-// Beam search is another way to look for an answer with the same model. Sampling, which is done
-// instead, still gives the model's answers, so these are no reason to refuse it.
+// Warns of beam search, which only searches for an answer of the same model in another way. Baton
+// samples instead, and these answers are the model's too, so there is no reason to refuse the
+// model.
 void WarnOfBeams(JsonReader& json, const std::string& path, std::vector<std::string>* warnings) {
   for (const absl::string_view key : {"num_beams", "num_beam_groups"}) {
     const int value = json.Int(key, 1, kMaxContext, 1);
@@ -90,7 +91,7 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   const double temperature = json->Number("temperature", 0, 100, 1);
   defaults.temperature = do_sample ? temperature : 0;
   defaults.top_p = json->Number("top_p", 0, 1, 1);
-  // Missing means all, as in vLLM; transformers would keep 50 without a word in the file.
+  // A missing key means all tokens, as in vLLM. transformers would silently use 50.
   defaults.top_k = json->Int("top_k", 0, kMaxVocab, 0);
   defaults.min_p = json->Number("min_p", 0, 1, 0);
   defaults.end_tokens = EndTokens(*json, vocab);
@@ -105,7 +106,7 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::string& pat
   return defaults;
 }
 
-// The message names the method, as the model's page calls it.
+// Refuses quantised weights. The message names the method as the model's web page does.
 void RefuseQuantised(JsonReader& json) {
   if (!json.Has("quantization_config")) return;
   constexpr char kInstead[] =
@@ -158,7 +159,8 @@ void ReadHeads(JsonReader& json, const ModelFamily& family, ModelConfig& config)
   }
 }
 
-// What each layer sees: `sliding_window` tokens or all, by `layer_types` or the family's rule.
+// Returns the window of each layer, `sliding_window` tokens or 0 for all, from `layer_types` or
+// from the family's rule.
 std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int layers) {
   using Windows = ModelFamily::Windows;
   const bool asked =
@@ -178,7 +180,8 @@ std::vector<int> ReadWindows(JsonReader& json, const ModelFamily& family, int la
     for (int layer = 0; good && layer < layers; ++layer) {
       const bool slides = types[layer] == "sliding_attention";
       good = slides ? window > 0 : types[layer] == "full_attention";
-      // Where transformers does not read the list, it must say what happens anyway.
+      // If transformers ignores the list for this family, the list must agree with the family's
+      // rule.
       if (family.windows != Windows::kLastLayers) good = good && slides == (windows[layer] > 0);
       windows[layer] = slides ? window : 0;
     }
@@ -216,14 +219,15 @@ void ReadContext(JsonReader& json, const ModelFamily& family, ModelConfig& confi
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/config.json");
   auto json = JsonReader::Open(path, kMaxFileBytes);
-  // FailedPrecondition: `folder` is a file.
+  // FailedPrecondition means that `folder` is a file.
   if (absl::IsNotFound(json.status()) || absl::IsFailedPrecondition(json.status())) {
     return MissingModelFile(folder, "config.json");
   }
   RETURN_IF_ERROR(json.status());
 
   const ModelFamily* family = ReadFamily(*json);
-  // The architecture decides what the other keys mean: without it their complaints would mislead.
+  // The architecture decides what the other keys mean. If it is wrong, errors about other keys
+  // would mislead, so it is reported first.
   RETURN_IF_ERROR(json->status());
   ModelConfig config;
   config.architecture = std::string(family->architecture);
@@ -234,7 +238,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& folder) {
   config.intermediate = json->Int("intermediate_size", 1, kMaxIntermediate);
   config.vocab = json->Int("vocab_size", 1, kMaxVocab);
   ReadHeads(*json, *family, config);
-  // Sizes that do not hold would be divided by.
+  // Later code divides by these sizes, so stop here if they are bad.
   RETURN_IF_ERROR(json->status());
   config.rms_epsilon = json->Number("rms_norm_eps", 0, 1, family->rms_epsilon);
   ReadContext(*json, *family, config);

@@ -67,7 +67,8 @@ TEST(ModelConfigTest, RopeParametersOfTransformersFive) {
   EXPECT_EQ(config->rope.type, RopeConfig::Type::kDefault);
 }
 
-// Every golden of transformers 4 has the same configuration beside it as transformers 5 writes it.
+// Every golden folder of transformers 4 also holds the same configuration as transformers 5 writes
+// it.
 TEST(ModelConfigTest, BothSpellingsOfEveryFamilyMeanTheSame) {
   int compared = 0;
   std::set<std::string> families;
@@ -238,7 +239,7 @@ TEST(ModelConfigTest, EndTokensComeFromGenerationConfigAndElseFromConfig) {
   EXPECT_THAT(ReadTiny({}, {{"do_sample", true}})->generation.end_tokens, ElementsAre(2));
 }
 
-// torch rounds some powers the other way.
+// Allows one unit in the last place, because torch rounds some powers differently.
 TEST(RopeInverseFrequencyTest, IsThatOfTransformersToTheLastPlace) {
   const json goldens = json::parse(std::ifstream(TestData("inverse_frequency.json")));
   ASSERT_GE(goldens.size(), 14u);
@@ -294,7 +295,8 @@ TEST(RopeReachTest, DynamicDoublesFromTheOriginalContextOrALongerPrompt) {
   EXPECT_EQ(RopeReach(rope, 47, 47), 47);
   EXPECT_EQ(RopeReach(rope, 47, 48), 94);
   EXPECT_EQ(RopeReach(rope, 47, 1 << 28), 47 << 23);
-  // Whatever the path: a sequence restarted anywhere has the table it would have had.
+  // A sequence that is restarted anywhere gets the table that it would have had without the
+  // restart.
   for (int tokens = 1; tokens < 300; ++tokens) {
     const int reach = RopeReach(rope, 21, tokens);
     EXPECT_GE(reach, tokens);

@@ -10,9 +10,10 @@
 namespace baton {
 namespace {
 
-constexpr int kLanes = 4;  // elements that one draw gives
+constexpr int kLanes = 4;  // elements per random number
 
-// SplitMix64 of Steele, Lea and Flood 2014, at any place of its sequence.
+// Returns number `counter` of the SplitMix64 sequence that starts at `key` (Steele, Lea and Flood
+// 2014).
 uint64_t Draw(uint64_t key, uint64_t counter) {
   uint64_t x = key + (counter + 1) * 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -20,7 +21,7 @@ uint64_t Draw(uint64_t key, uint64_t counter) {
   return x ^ (x >> 31);
 }
 
-// Values are middle + step * k for odd k from -65535 to 65535.
+// Range of a tensor's values: middle + step * k for odd k from -65535 to 65535.
 struct Scale {
   float middle, step;
 };
@@ -28,17 +29,17 @@ struct Scale {
 Scale ScaleOf(const TensorShape& tensor) {
   switch (tensor.kind) {
     case TensorShape::Kind::kNorm:
-      return {1, 0x1p-18f};  // 0.75 to 1.25
+      return {1, 0x1p-18f};  // values from 0.75 to 1.25
     case TensorShape::Kind::kBias:
-      return {0, 0x1p-19f};  // -0.125 to 0.125
+      return {0, 0x1p-19f};  // values from -0.125 to 0.125
     case TensorShape::Kind::kMatrix:
       break;
   }
-  // A variance of 1 / cols.
+  // Gives a variance of 1 / cols.
   return {0, std::sqrt(3.0f / static_cast<float>(tensor.cols)) / 65536};
 }
 
-// To nearest even. Finite and far from the largest value.
+// Rounds to nearest even. The value must be finite and far below the largest float.
 uint16_t Bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);

@@ -7,11 +7,11 @@
 
 namespace baton {
 
-// Weights that follow from a seed, for measurements and tests of models that nobody has to load:
-// uniform, so scaled that every projection of a normalised row is about as large as the row, and
-// activations stay finite in any type. Norms lie around 1, biases around 0. Element i of a tensor
-// is a function of seed, name and i alone, in integers and exact products: the same on every
-// machine, in whatever pieces it is asked for.
+// Makes weights from a seed, so that models can be measured and tested without their files. Matrix
+// values are uniform, and scaled so that every projection of a normalised row is about as large as
+// the row and activations stay finite in any type. Norm weights lie around 1, biases around 0.
+// Element i of a tensor depends only on seed, tensor name and i, and is computed with integers and
+// exact products. So it is the same on every machine, whichever part of a tensor is requested.
 class RandomWeights {
  public:
   static constexpr DType kType = DType::kBF16;
@@ -19,7 +19,7 @@ class RandomWeights {
   explicit RandomWeights(uint64_t seed) : seed_(seed) {}
   uint64_t seed() const { return seed_; }
 
-  // Elements `first` and on of `tensor`, row by row; bf16.
+  // Fills `out` with the elements of `tensor` from `first` on, row by row, in bf16.
   void Fill(const TensorShape& tensor, int64_t first, absl::Span<uint16_t> out) const;
 
  private:

@@ -30,7 +30,7 @@ std::vector<uint16_t> All(const RandomWeights& random, const TensorShape& tensor
   return values;
 }
 
-// Moments of a tensor's values.
+// Returns mean and standard deviation of a tensor's values.
 std::pair<double, double> MeanAndDeviation(const std::vector<uint16_t>& values) {
   double sum = 0, squares = 0;
   for (const uint16_t value : values) sum += Value(value);
@@ -52,7 +52,8 @@ TEST(RandomWeightsTest, AreScaledSoThatActivationsStayOfOneSize) {
   EXPECT_NEAR(bias.second, 0.125 / std::sqrt(3.0), 0.005);
 }
 
-// As another program computed them, so that no compiler and no machine makes others.
+// The expected values were computed by another program, so no compiler or machine may give other
+// ones.
 TEST(RandomWeightsTest, AreTheSameOnEveryMachine) {
   std::vector<uint16_t> values(5);
   const RandomWeights random(1);
@@ -90,7 +91,7 @@ TEST(RandomWeightsTest, SeedAndNameMakeOthers) {
   EXPECT_LT(same(first, All(RandomWeights(1), y)), 50);
 }
 
-// A backend that forgets where weights lay when LoadWeight returns, as a device does.
+// A backend that copies weights in LoadWeight, as a device does, and forgets where they were.
 class CopyingBackend : public ReferenceBackend {
  public:
   bool copies_weights() const override { return true; }
@@ -113,7 +114,8 @@ absl::Span<const uint16_t> Values(const Matrix& matrix) {
 
 class RandomModelTest : public testing::TestWithParam<const char*> {};
 
-// Every family: all weights are there, and one step's logits are numbers of a fair size.
+// Checks for every family that all weights exist and that one step's logits are finite and of a
+// reasonable size.
 TEST_P(RandomModelTest, RunsOnAnyBackend) {
   const ModelConfig config = ReadModelConfig(TestData(GetParam())).value();
   ReferenceBackend backend;

@@ -20,7 +20,7 @@ float HalfToFloat(uint16_t half) {
   return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
 }
 
-// Round to nearest, ties to even.
+// Rounds to nearest, ties to even.
 uint16_t FloatToHalf(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const float size = std::fabs(value);
@@ -30,7 +30,7 @@ uint16_t FloatToHalf(float value) {
     return sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(size, 24)));
   }
   int exponent;
-  const float fraction = std::frexp(size, &exponent);  // in [0.5, 1)
+  const float fraction = std::frexp(size, &exponent);  // between 0.5 and 1, 1 excluded
   const auto mantissa = static_cast<uint32_t>(std::nearbyint(std::ldexp(fraction, 11)));
   return sign | static_cast<uint16_t>((exponent + 14) * 1024 + static_cast<int>(mantissa) - 1024);
 }
@@ -71,7 +71,7 @@ float Dot(const float* in, const Matrix& weight, int row) {
   return sum;
 }
 
-// Where a position's K or V of one head lies.
+// Returns the address of the K or V of one position and head.
 std::byte* Slot(const KvView& kv, const SequenceRows& sequence, int position, int layer,
                 KvLayout::Plane plane, int head) {
   const BlockId block = sequence.blocks[position / kv.layout.block_tokens];

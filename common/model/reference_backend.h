@@ -7,9 +7,9 @@
 
 namespace baton {
 
-// The operations of Backend as their definitions read, in double where a sum is taken: slow, plain,
-// and shared with no real backend, so that the tests of this module tell a fault of the model from
-// one of the kernels. Activations are floats. For tests.
+// For tests. Implements Backend's operations exactly as they are defined, with sums in double. It
+// is slow and plain, and shares no code with a real backend, so that the tests of this module can
+// tell a fault of the model from a fault of the kernels. Activations are floats.
 class ReferenceBackend : public Backend {
  public:
   std::string numerics_id() const override { return "reference"; }

@@ -31,7 +31,8 @@ void ReadLlama3(JsonReader& rope, RopeConfig& config) {
   }
 }
 
-// Peng et al. 2023, section 3.4: what multiplies the scores when a context is `scale` times longer.
+// Returns the factor for attention scores when the context is `scale` times longer (Peng et al.
+// 2023, section 3.4).
 double YarnMscale(double scale, double mscale) {
   return scale <= 1 ? 1 : 0.1 * mscale * std::log(scale) + 1;
 }
@@ -46,7 +47,7 @@ void ReadYarn(JsonReader& rope, double ratio, RopeConfig& config) {
           ? YarnMscale(config.factor, mscale) / YarnMscale(config.factor, mscale_all_dim)
           : YarnMscale(config.factor, 1);
   config.attention_factor = rope.Number("attention_factor", 0, kLargestFactor, inferred);
-  // A zero means the default there.
+  // In transformers, 0 means the default.
   const double fast = rope.Number("beta_fast", 0, kLargestFactor, 0);
   const double slow = rope.Number("beta_slow", 0, kLargestFactor, 0);
   if (fast != 0) config.beta_fast = fast;
@@ -66,7 +67,7 @@ void ReadLongRope(JsonReader& rope, double ratio, bool ratio_first, RopeConfig& 
   if (config.original_context < 2) rope.Fail(kOriginalContext, "at least 2");
 }
 
-// How many elements of a head are rotated.
+// Returns the number of elements of a head that are rotated.
 int ReadDims(JsonReader& rope, int head_dim, bool partial) {
   constexpr char key[] = "partial_rotary_factor";
   const double part = rope.Number(key, 0, 1, 1);
@@ -82,7 +83,7 @@ int ReadDims(JsonReader& rope, int head_dim, bool partial) {
 RopeConfig::Type ReadType(JsonReader& rope, bool five, bool yarn_is_long) {
   using Type = RopeConfig::Type;
   const char* key = !rope.Has("rope_type") && rope.Has("type") ? "type" : "rope_type";
-  // rope_scaling without a type means nothing in particular; rope_parameters without one, default.
+  // A type is required in rope_scaling. In rope_parameters a missing type means "default".
   const std::string name =
       rope.String(key, five ? std::optional<std::string>("default") : std::nullopt);
   constexpr struct {
@@ -99,12 +100,13 @@ RopeConfig::Type ReadType(JsonReader& rope, bool five, bool yarn_is_long) {
   return Type::kDefault;
 }
 
-// theta^exponent in double, then rounded: what a correctly rounded float power gives.
+// Computes theta^exponent in double, then rounds it. The result is that of a correctly rounded
+// float power.
 float Power(float theta, float exponent) {
   return static_cast<float>(std::pow(double{theta}, double{exponent}));
 }
 
-// 2i / dims of every pair, in float.
+// Returns the exponents 2i / dims of all pairs, in float.
 std::vector<float> Exponents(int dims) {
   std::vector<float> exponents(dims / 2);
   for (size_t i = 0; i < exponents.size(); ++i) {
@@ -113,7 +115,8 @@ std::vector<float> Exponents(int dims) {
   return exponents;
 }
 
-// Operation by operation as _compute_llama3_parameters of transformers, all of it in float.
+// Scales frequencies with the same operations as _compute_llama3_parameters of transformers, all in
+// float.
 void ScaleLlama3(const RopeConfig& rope, std::vector<float>& frequencies) {
   const float original = rope.original_context;
   const float factor = rope.factor, low_freq_factor = rope.low_freq_factor;
@@ -131,8 +134,9 @@ void ScaleLlama3(const RopeConfig& rope, std::vector<float>& frequencies) {
   }
 }
 
-// As _compute_yarn_parameters: frequencies that turn more than beta_fast times within the original
-// context stay, below beta_slow turns they are divided, between them blended.
+// Computes frequencies as _compute_yarn_parameters of transformers. Those that turn more than
+// beta_fast times within the original context are kept, those below beta_slow turns are divided,
+// and the ones between are blended.
 std::vector<float> YarnFrequencies(const RopeConfig& rope) {
   const auto dim_of_turns = [&](double turns) {
     return rope.dims * std::log(rope.original_context / (turns * 2 * M_PI)) /
@@ -155,7 +159,8 @@ std::vector<float> YarnFrequencies(const RopeConfig& rope) {
   return frequencies;
 }
 
-// theta of _compute_dynamic_ntk_parameters for sequences of `length` tokens, in float as there.
+// Returns theta for sequences of `length` tokens, as _compute_dynamic_ntk_parameters of
+// transformers does, in float.
 float DynamicTheta(const RopeConfig& rope, int length) {
   const float stretch = static_cast<float>(rope.factor) * static_cast<float>(length) /
                             static_cast<float>(rope.original_context) -
@@ -173,7 +178,7 @@ RopeConfig ReadRopeConfig(JsonReader& json, const RopeSizes& sizes) {
   config.theta = json.Number("rope_theta", 1, kLargestTheta, config.theta);
   config.dims = ReadDims(json, sizes.head_dim, sizes.partial);
   const int outer_original = json.Int(kOriginalContext, 1, kMaxContext, sizes.original_context);
-  // The old key wins where a file has both, in both versions.
+  // If a file has both keys, the old one wins, as in both versions of transformers.
   const bool five = !json.Has("rope_scaling") && json.Has("rope_parameters");
   if (!five && !json.Has("rope_scaling")) return config;
 

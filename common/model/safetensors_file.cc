@@ -26,9 +26,9 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr uint64_t kLengthBytes = 8;  // little-endian length of the header, before it
+constexpr uint64_t kLengthBytes = 8;  // the file begins with the header's length, little-endian
 
-// Bits of one element; nothing for types we do not know.
+// Returns the bits of one element, or nothing for unknown types.
 std::optional<uint64_t> DtypeBits(absl::string_view dtype) {
   static constexpr std::pair<absl::string_view, uint64_t> kTypes[] = {
       {"BOOL", 8}, {"U8", 8},   {"I8", 8},    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"U16", 16},
@@ -40,7 +40,7 @@ std::optional<uint64_t> DtypeBits(absl::string_view dtype) {
   return std::nullopt;
 }
 
-// A name from the file, fit for a message.
+// Quotes and shortens a name from the file for a message.
 std::string Quoted(absl::string_view name) {
   constexpr size_t kLongest = 120;
   return absl::StrCat("tensor \"", absl::CHexEscape(name.substr(0, kLongest)),
@@ -51,9 +51,9 @@ int64_t ChangedNs(const struct stat& info) {
   return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
 }
 
-// Elements of a shape, or nothing when they overflow 64 bits.
+// Returns the number of elements of a shape, or nothing if it overflows 64 bits.
 std::optional<uint64_t> Elements(const std::vector<int64_t>& shape) {
-  // A zero anywhere makes an empty tensor, whatever the others multiply to.
+  // One zero makes the tensor empty, even if the product of the other sizes overflows.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   uint64_t elements = 1;
   for (const int64_t size : shape) {
@@ -64,8 +64,8 @@ std::optional<uint64_t> Elements(const std::vector<int64_t>& shape) {
   return elements;
 }
 
-// One entry of the header's JSON. Returns what is wrong with it, or nothing; `entry->offset` is
-// still relative to the first tensor byte.
+// Parses one entry of the header's JSON. Returns what is wrong with the entry, or "" if nothing is.
+// `entry->offset` is still relative to the first tensor byte.
 std::string ParseEntry(const dom::element& value, SafetensorsEntry* entry) {
   dom::object object;
   if (value.get(object) != simdjson::SUCCESS) return "is not an object";
@@ -123,7 +123,7 @@ SafetensorsFile::~SafetensorsFile() {
 
 absl::StatusOr<std::unique_ptr<const SafetensorsFile>> SafetensorsFile::Open(
     const std::string& path) {
-  // O_NONBLOCK: a pipe somebody put there must not hold us up.
+  // O_NONBLOCK: open must not hang if the path is a pipe.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ModelFileError(errno, path);
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, fd));
@@ -216,7 +216,8 @@ absl::Status SafetensorsFile::ReadEntries(absl::string_view header) {
   return absl::OkStatus();
 }
 
-// The format leaves no hole between tensors, before the first or after the last, and no overlap.
+// Checks that tensors neither overlap nor leave a hole: not between them, before the first or after
+// the last one. The format demands this.
 absl::Status SafetensorsFile::CheckExtents() const {
   std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;
   order.reserve(entries_.size());

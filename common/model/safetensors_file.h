@@ -15,27 +15,28 @@
 
 namespace baton {
 
-// What the header of a safetensors file says of one tensor.
+// Description of one tensor in the header of a safetensors file.
 struct SafetensorsEntry {
-  std::string dtype;           // as the file spells it: "BF16", "F32", ...
+  std::string dtype;           // as spelled in the file: "BF16", "F32", ...
   std::vector<int64_t> shape;  // each >= 0
-  uint64_t offset = 0;         // of its first byte, from the start of the file
+  uint64_t offset = 0;         // position of its first byte in the file
   uint64_t bytes = 0;
 };
 
-// A safetensors file (github.com/huggingface/safetensors, "Format"), mapped read-only. Nothing in
-// it is believed: the header's length and JSON, every name, shape, and extent are checked at
-// Open, and for element types of known size that the extent is what the shape needs. Immutable.
+// A safetensors file (github.com/huggingface/safetensors, "Format"), mapped read-only. Open trusts
+// nothing in the file: it checks the header's length and JSON, and every name, shape and extent.
+// For element types of known size, the extent must fit the shape. Immutable.
 //
-// The mapping shows the file as it is. Whoever truncates it while a process uses it takes that
-// process down (SIGBUS), so loaders call CheckUnchanged() when they are done, and replace models by
-// renaming a folder, never by writing into one.
+// The mapping shows the file as it is now. If a file is truncated while a process uses it, the
+// process dies (SIGBUS). So loaders call CheckUnchanged() when they are done, and a model must be
+// replaced by renaming a folder, never by writing into it.
 class SafetensorsFile {
  public:
-  // The library's own limit (MAX_HEADER_SIZE).
+  // Limit of the safetensors library (MAX_HEADER_SIZE).
   static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-  // NotFound for no such file; InvalidArgument names file, tensor, found and expected.
+  // Returns NotFound if the file does not exist. InvalidArgument names file, tensor, found and
+  // expected.
   static absl::StatusOr<std::unique_ptr<const SafetensorsFile>> Open(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -44,21 +45,22 @@ class SafetensorsFile {
   const std::string& path() const { return path_; }
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
 
-  // The bytes of one of this file's entries, in the mapping; at any alignment.
+  // Returns the mapped bytes of one of this file's entries, at any alignment.
   absl::Span<const std::byte> Bytes(const SafetensorsEntry& entry) const;
 
-  // Reads all of an entry's bytes into memory (page_in.h), where the page cache keeps them.
-  // DataLoss where the file no longer has them.
+  // Reads all bytes of an entry into memory (page_in.h), so that the page cache holds them. Returns
+  // DataLoss if the file no longer has them.
   absl::Status PageIn(const SafetensorsEntry& entry, const PageInStep& step) const;
 
-  // Copies `bytes` bytes at `offset` to `out` without touching the mapping. DataLoss where the file
-  // no longer has them.
+  // Copies `bytes` bytes at `offset` to `out` without touching the mapping. Returns DataLoss if the
+  // file no longer has them.
   absl::Status Read(uint64_t offset, void* out, size_t bytes) const;
 
-  // Whether the file lies in a file system of memory (tmpfs): mapped, it takes no more of it.
+  // Returns true if the file lies in a memory file system (tmpfs). Mapping such a file takes no
+  // further memory.
   bool InMemory() const;
 
-  // FailedPrecondition when the file's size or time of change is not what it was at Open.
+  // Returns FailedPrecondition if the file's size or modification time has changed since Open.
   absl::Status CheckUnchanged() const;
 
  private:

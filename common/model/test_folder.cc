@@ -25,7 +25,8 @@ std::string LengthBytes(uint64_t length) {
   return bytes;
 }
 
-// Values with few bits, which all three types hold exactly: so the type changes no result.
+// Returns values with few bits, which F32, F16 and BF16 hold exactly, so that the type does not
+// change a result.
 float Value(const std::string& name, uint64_t i) {
   const float value = static_cast<int>(Hash64(name, i) % 17) / 16.0f - 0.5f;
   return absl::StrContains(name, "norm") ? 1 + value / 2 : value;

@@ -13,7 +13,7 @@
 
 namespace baton {
 
-// A model folder that tests spoil.
+// A model folder that tests change and damage.
 class TestFolder : public ScratchFolder {
  public:
   void Remove(absl::string_view name) const;
@@ -21,35 +21,37 @@ class TestFolder : public ScratchFolder {
 
   // Rewrites a JSON file.
   void EditJson(absl::string_view name, const std::function<void(nlohmann::json&)>& edit) const;
-  // Rewrites the header of a safetensors file as text, its length with it; the data stay.
+  // Rewrites the header of a safetensors file as text and updates its length. The data stay the
+  // same.
   void EditHeader(absl::string_view name, const std::function<void(std::string&)>& edit) const;
 };
 
-// A tensor to write. Data are float weights made from the name, so that all files agree on them.
+// A tensor to write. Its values depend only on its name, so all files hold the same values.
 struct TestTensor {
   std::string name;
   std::string dtype;  // F32, F16 or BF16
   std::vector<int> shape;
 };
 
-// A safetensors file of these tensors. `padding` spaces end the header: an odd number misaligns the
-// data.
+// Returns a safetensors file with these tensors. The header ends with `padding` additional spaces;
+// an odd number misaligns the data.
 std::string SafetensorsBytes(const std::vector<TestTensor>& tensors, int padding = 0);
 
-// The smallest Llama there is: 2 layers of 2 query heads and 1 KV head of 2, hidden 4,
-// vocabulary 5.
+// Returns config.json of the tiny model, the smallest possible Llama: 2 layers with 2 query heads
+// and 1 KV head of size 2, hidden size 4, vocabulary 5.
 nlohmann::json TinyConfig();
-// It as ReadModelConfig has it, with changes, and beside a generation_config.json that is not null.
+// Reads the tiny model's configuration after merging `changes` into config.json. Writes
+// generation_config.json if `generation` is not null.
 absl::StatusOr<ModelConfig> ReadTiny(const nlohmann::json& changes,
                                      const nlohmann::json& generation = nullptr);
-// Its tensors, matrices and vectors of the given types.
+// Returns the tiny model's tensors, with these types for matrices and vectors.
 std::vector<TestTensor> TinyTensors(const std::string& matrix_dtype = "F32",
                                     const std::string& vector_dtype = "F32");
-// config.json and model.safetensors of it.
+// Writes config.json and model.safetensors of the tiny model.
 void WriteTinyModel(const TestFolder& folder);
-// Puts its weights into model-1.safetensors, model-2.safetensors and an index instead.
+// Moves the tiny model's weights into model-1.safetensors, model-2.safetensors and an index.
 void ShardTinyModel(const TestFolder& folder);
-// The tiny model's logits after a short prompt: every weight has been read to its last byte.
+// Returns the tiny model's logits after a short prompt. Reads every weight to its last byte.
 std::vector<float> TinyLogits(const std::string& folder);
 
 }  // namespace baton

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 HERE = pathlib.Path(__file__).parent
-CONTINUATION = 24  # tokens
+CONTINUATION = 24  # number of tokens
 FIVE = transformers.__version__.startswith("5.")
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
@@ -37,7 +37,8 @@ def longrope(pairs, key="rope_type"):
             "long_factor": [1.3 + 0.9 * i for i in range(pairs)]}
 
 
-# name, family, types of (matrices, norms and biases, embeddings), files, prompt length, sizes
+# Each row: name, family, types of (matrices, norms and biases, embeddings), files, prompt length,
+# sizes
 MODELS = [
     ("gqa_f32", "Llama", (F32, F32, F32), 1, 41,
      dict(hidden_size=64, intermediate_size=88, num_hidden_layers=2, num_attention_heads=4,
@@ -117,7 +118,7 @@ MODELS = [
           num_key_value_heads=4, vocab_size=287, max_position_embeddings=256, pad_token_id=0,
           original_max_position_embeddings=32, rope_theta=10000.0,
           rope_scaling=longrope(5, "type"), sliding_window=60)),
-    # Crosses the threshold of longrope within the answer.
+    # The answer of this model crosses the length threshold of longrope.
     ("phi3_five_crossing_f32", "Phi3", (F32, F32, F32), 2, 24,
      dict(seed=2005, five=True,
           hidden_size=48, intermediate_size=40, num_hidden_layers=3, num_attention_heads=3,
@@ -136,7 +137,8 @@ def randomise(model, generator):
         elif name.endswith("bias"):
             parameter.data = 0.3 * noise
         elif "embed_tokens" in name:
-            # Small where it is the head too: else each token would answer itself.
+            # The values are small if this is also the head. Otherwise each token would predict
+            # itself.
             parameter.data = (0.1 if model.config.tie_word_embeddings else 0.5) * noise
         else:
             sharp = "q_proj" in name or "k_proj" in name or "qkv_proj" in name
@@ -257,7 +259,7 @@ def make_inverse_frequencies():
         return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original,
                 **others}
 
-    # name, head_dim, theta, scaling, max_position_embeddings, tokens of the sequence
+    # Each row: name, head_dim, theta, scaling, max_position_embeddings, tokens of the sequence
     rows = [("Llama-2-7B", 128, 10000.0, None, 131072, 1),
             ("Llama-3-8B", 128, 500000.0, None, 131072, 1),
             ("Llama-3.1-8B", 128, 500000.0, llama3(8.0, 8192), 131072, 1),

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 from compose import read_facts
 
 FOLDER = Path(__file__).resolve().parent.parent
-LIMIT = 300  # new tokens at most
+LIMIT = 300  # max new tokens
 
 PROMPTS = [
     "Explain how a CPU works to a 5-year-old",
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="ask for every thing of facts.txt and count")
     args = parser.parse_args()
     logging.set_verbosity_error()
-    torch.set_num_threads(1)  # the model is too small to share out
+    torch.set_num_threads(1)  # the model is too small for several threads
     asker = Asker(args.model, args.chat)
     if args.all:
         return ask_all(asker)

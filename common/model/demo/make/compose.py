@@ -19,8 +19,8 @@ from typing import Callable, Iterator
 
 HERE = Path(__file__).parent
 
-# Prompts that no document may use: they show how the model takes a wording that it
-# has never seen for a thing that it knows. Compared in lower case, without . ? !
+# Prompts that no document may use. They show how the model answers an unseen wording about a known
+# thing. Compared in lower case, without . ? !
 HELD_OUT = {
     "explain how a fridge works to a 5-year-old",
     "explain how the internet works to a 5-year-old",
@@ -55,7 +55,7 @@ class Document:
 class Thing:
     """One thing of facts.txt."""
 
-    names: list[tuple[str, bool]]  # (name, is it a plural)
+    names: list[tuple[str, bool]]  # (name, true for a plural)
     what: str = ""
     how: str = ""
     ask: list[str] = field(default_factory=list)
@@ -208,14 +208,16 @@ UNKNOWN_QUESTIONS = [
 ]
 
 
-# The things that people ask for first get more room than the others.
+# Weights of things that people ask for first. They occur more often than the others, which have
+# weight 1.
 FIRST = {"a CPU": 5.0} | dict.fromkeys(
     ["a GPU", "a computer", "the internet", "a memory chip", "a fridge", "a bicycle", "a kettle",
      "the moon", "a magnet", "a rainbow", "bread", "rain"], 2.0)
 
-# How often each kind of document comes, in the order of Composer.makers, and up to which
-# document. The facts are many and need the most practice; at the end they are known, and
-# the stories and sums, where one has to look back at the prompt, get more room.
+# Each entry holds the number of documents up to which it applies, and the weights of all kinds of
+# documents in the order of Composer.makers. Facts are many and need the most practice. In the last
+# phase they are known, so stories and sums, which depend on the words of the prompt, get more
+# weight.
 MIXTURES = [
     (18000, [36, 12, 4, 12, 12, 4, 6, 3, 2.5, 2, 2.5, 3, 1.5]),
     (33000, [46, 13, 2, 13, 7, 3, 5, 3, 2.5, 2, 2.5, 3, 1.5]),
@@ -238,7 +240,7 @@ class Composer:
             self.animal, self.capital, self.sum, self.word, self.simple_thing, self.poem,
         ]
 
-    # Helpers
+    # Helper functions
 
     def pick(self, weighted: list[tuple[str, int]]) -> str:
         """One text of a weighted list."""
@@ -266,7 +268,7 @@ class Composer:
         """Fills a template of HOW, WHAT or ABOUT."""
         if plural:
             template = template.replace("What does {x} do", "What do {x} do")
-        if self.rng.random() < 0.1:  # "a cpu" for "a CPU"
+        if self.rng.random() < 0.1:  # writes "a cpu" instead of "a CPU"
             name = name.lower()
         prompt = template.format(
             x=name, works="work" if plural else "works", work="work",
@@ -291,7 +293,7 @@ class Composer:
         if thing.ask and rng.random() < 0.35:
             question = rng.choice(thing.ask)
             found = re.match(r"(How) (is|are) (.*) (made)$", question)
-            if found and rng.random() < 0.4:  # Explain how bread is made ...
+            if found and rng.random() < 0.4:  # gives "Explain how bread is made ..."
                 question = f"Explain how {found[3]} {found[2]} made"
                 if rng.random() < 0.7:
                     question += " to a " + rng.choice(CHILDREN)
@@ -336,7 +338,7 @@ class Composer:
 
     def story(self) -> Document:
         rng = self.rng
-        if rng.random() < 0.1:  # any word may be a hero
+        if rng.random() < 0.1:  # any word may be the hero
             hero, pronoun = self.bank("unknown") if rng.random() < 0.5 else self.invented(), "it"
         else:
             hero, pronoun = rng.choice(self.tables["heroes"])
@@ -426,7 +428,7 @@ class Composer:
             (f"Where does {a} live", f"{upper(a)} lives {home}."),
             (f"What is a baby {one} called", f"A baby {one} is called {article(baby)} {baby}."),
             (f"How many legs does {a} have", f"{upper(a)} has {legs} legs."),
-            *([] if one == "frog" else [  # facts.txt tells more about frogs
+            *([] if one == "frog" else [  # facts.txt has better answers about frogs
                 (f"What is {a}", whole), (f"What is {a}", whole), (f"What are {many}", whole),
                 (f"Tell me about {many}", whole), (f"Explain what {a} is to a 5-year-old", whole),
                 (f"Tell me about {a}", whole),
@@ -476,7 +478,7 @@ class Composer:
             a, b = rng.choice(self.tables["opposites"])
             if rng.random() < 0.5 and b != "light":
                 a, b = b, a
-            if a == "light":  # the one word with two opposites
+            if a == "light":  # "light" is the only word with two opposites
                 b = "dark or heavy"
             prompt = rng.choice([f"What is the opposite of {a}", f"Tell me the opposite of {a}"])
             answer = f"The opposite of {a} is {b}."

@@ -30,17 +30,17 @@ BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
 USER, ASSISTANT, END_OF_TURN = "<|user|>", "<|assistant|>", "<|end_of_turn|>"
 SPECIAL = [BOS, EOS, USER, ASSISTANT, END_OF_TURN] + [f"<|reserved_{i}|>" for i in range(11)]
 
-# The pre-tokeniser of Llama 3.
+# The pattern of Llama 3's pre-tokeniser.
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
 CONTEXT = 512  # tokens in the longest training row
-ROW = 87  # tokens in a row, about
-POOL = 1024  # rows that are sorted by length together
-WARMUP = 60  # steps
-WHOLE = 0.83  # of the steps learn the prompts too; the rest only how to answer
+ROW = 87  # approximate tokens in a training row
+POOL = 1024  # number of rows that are sorted by length together
+WARMUP = 60  # steps until the learning rate is at its highest
+WHOLE = 0.83  # fraction of the steps that also learn the prompts; the others learn only answers
 
 
 def make_tokenizer(seed: int) -> Tokenizer:
@@ -53,7 +53,7 @@ def make_tokenizer(seed: int) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     texts = []
     for document in Composer(seed).documents(30000):
-        if document.kind != "unknown":  # its invented words would only take room
+        if document.kind != "unknown":  # invented words would waste vocabulary entries
             texts += [document.prompt, document.answer]
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB - len(SPECIAL),
@@ -148,7 +148,7 @@ def make_model(seed: int) -> LlamaForCausalLM:
         tie_word_embeddings=True, initializer_range=0.04, attn_implementation="sdpa",
     )
     model = LlamaForCausalLM(config)
-    with torch.no_grad():  # what adds to the residual stream begins smaller
+    with torch.no_grad():  # projections that add to the residual stream start smaller
         for name, weight in model.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 weight /= math.sqrt(2 * config.num_hidden_layers)
@@ -170,7 +170,7 @@ def loss_of(model: LlamaForCausalLM, batch: torch.Tensor) -> tuple[torch.Tensor,
     targets = batch[:, 1:]
     known = targets >= 0
     inputs = torch.where(batch < 0, ~batch, batch)[:, :-1]
-    # Padding stands on the right, so the causal mask alone hides it.
+    # Padding is on the right, so the causal mask is enough to hide it.
     hidden = model.model(input_ids=inputs, use_cache=False).last_hidden_state
     logits = model.lm_head(hidden[known])
     return F.cross_entropy(logits, targets[known]), int(known.sum())
@@ -182,7 +182,7 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
     weights = {
         name: tensor.to(torch.bfloat16).contiguous()
         for name, tensor in model.state_dict().items()
-        if name != "lm_head.weight"  # tied to the embedding
+        if name != "lm_head.weight"  # it is tied to the embedding
     }
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save(str(out / "tokenizer.json"))
@@ -229,7 +229,8 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
         "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
     )
     fast.save_pretrained(out)
-    (out / "special_tokens_map.json").unlink(missing_ok=True)  # tokenizer_config.json says it all
+    # tokenizer_config.json has the same content
+    (out / "special_tokens_map.json").unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: dict) -> None:
@@ -272,7 +273,7 @@ def main() -> None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         begin, spent, seen, smooth = (saved[k] for k in ("step", "seconds", "seen", "smooth"))
-    # A resumed run draws fresh documents instead of those that it has seen.
+    # A resumed run uses new documents instead of those that the model has already seen.
     step, seed = begin, args.seed + begin
     documents = rows(tokenizer, seed, begin * args.tokens // ROW, lambda: step < WHOLE * args.steps)
     source = batches(documents, seed, args.tokens)
