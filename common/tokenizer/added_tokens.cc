@@ -49,10 +49,10 @@ const AddedToken* AddedTokenMatcher::LongestAt(absl::string_view text, size_t at
 void AddedTokenMatcher::Split(
     absl::string_view text, bool parse_special,
     absl::FunctionRef<void(absl::string_view, const AddedToken*)> piece) const {
-  size_t handed = 0;  // all before it has been handed out
+  size_t handed = 0;  // text before this index has been handed out
   size_t at = 0;
-  // The end of the last white space that an `rstrip` took. A token of white space is found again
-  // and again in it, and looks no further each time: that would be quadratic.
+  // End of the last white space that an `rstrip` took. Tokens made of white space are found again
+  // and again within it. They must not scan it again each time, because that would be quadratic.
   size_t spaces_end = 0;
   while (!tokens_.empty() && at < text.size()) {
     size_t bytes = 0;
@@ -66,7 +66,7 @@ void AddedTokenMatcher::Split(
     at = end;
     if (token->special && !parse_special) continue;
     if (token->single_word && TouchesWord(text, begin, end)) continue;
-    // A token before it with `rstrip` may have taken this one's first characters.
+    // An earlier token with `rstrip` may have taken this token's first characters.
     begin = std::max(begin, handed);
     if (token->lstrip) {
       while (begin > handed) {

@@ -13,44 +13,45 @@
 
 namespace baton {
 
-// A token that is found in the text before anything else looks at it, such as <|im_start|>.
+// A token that is found in the text before any other step runs, such as <|im_start|>.
 struct AddedToken {
   TokenId id = -1;
   std::string content;
-  bool special = false;      // text of a control token: only on request
-  bool single_word = false;  // only where no word character touches it
+  bool special = false;      // control token, found in text only on request
+  bool single_word = false;  // found only if no word character touches it
   bool lstrip = false;       // takes the white space before it too
-  bool rstrip = false;       // and behind it
-  bool normalized = false;   // is looked for in normalised text
+  bool rstrip = false;       // takes the white space after it too
+  bool normalized = false;   // searched for in normalised text
 };
 
-// Finds added tokens: leftmost first, of those the longest, none overlapping. Constant once filled;
-// any thread. Time is O(text * longest content), which is bounded by kMaxContentBytes.
+// Finds added tokens: the leftmost first, then the longest, without overlap. Constant once filled;
+// any thread. Time is O(text * longest content); kMaxContentBytes bounds the content.
 class AddedTokenMatcher {
  public:
   static constexpr size_t kMaxContentBytes = 512;
 
-  // `pattern` is what to look for: the content, normalised where the token says so. At most
-  // kMaxContentBytes and not empty. Of two tokens with one pattern the first counts.
+  // `pattern` is the text to search for: the content, normalised if the token requires it. It must
+  // have 1 to kMaxContentBytes bytes. If two tokens have the same pattern, the first one counts.
   void Add(const AddedToken& token, absl::string_view pattern);
   bool empty() const { return tokens_.empty(); }
 
-  // Calls `piece` for each stretch of `text` in order, with the token it is, or with null where it
-  // is other text. With `parse_special` false, special tokens are found and then left as text, as
-  // the reference does it: a shorter token inside one stays unfound. `text` is well-formed UTF-8.
+  // Calls `piece` for each part of `text` in order, with its token, or with null for other text. If
+  // `parse_special` is false, special tokens are found but left as text, so a shorter token inside
+  // one is not found. The reference does the same. `text` must be well-formed UTF-8.
   void Split(absl::string_view text, bool parse_special,
              absl::FunctionRef<void(absl::string_view text, const AddedToken* token)> piece) const;
 
  private:
   static uint64_t EdgeKey(uint32_t node, unsigned char byte) { return uint64_t{node} << 8 | byte; }
-  // The longest token that begins at `at`; its length in `*bytes`.
+  // Returns the longest token that begins at `at`, and sets `*bytes` to its length. Returns null if
+  // there is none.
   const AddedToken* LongestAt(absl::string_view text, size_t at, size_t* bytes) const;
 
   std::vector<AddedToken> tokens_;
   std::bitset<256> first_bytes_;
-  // A trie: node 0 is the root.
+  // Edges of a trie, whose root is node 0.
   absl::flat_hash_map<uint64_t, uint32_t> edges_;
-  std::vector<int> ends_ = {-1};  // of each node, the index of the token that ends there
+  std::vector<int> ends_ = {-1};  // per node: index of the token that ends there, or -1
 };
 
 }  // namespace baton

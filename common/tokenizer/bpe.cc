@@ -12,12 +12,12 @@
 namespace baton {
 namespace {
 
-// Longer words are cut where no merge reaches across before they are merged.
+// Words with more symbols are first cut where no merge can reach across.
 constexpr size_t kLongWord = 40;
 
 absl::string_view Absl(std::string_view view) { return {view.data(), view.size()}; }
 
-// Bytes that no UTF-8 text contains need no token.
+// Returns false for bytes that no UTF-8 text contains. They need no token.
 bool OccursInUtf8(int byte) { return byte < 0xC0 || (byte >= 0xC2 && byte <= 0xF4); }
 
 absl::Status CheckOptions(const JsonNode& model) {
@@ -60,7 +60,8 @@ absl::Status ReadVocabulary(const JsonNode& vocab, Vocabulary* vocabulary) {
   return absl::OkStatus();
 }
 
-// The two sides of a merge, which files spell "left right" or ["left", "right"].
+// Reads the two sides of a merge, spelled "left right" or ["left", "right"]. Returns false if the
+// merge is malformed.
 bool SplitMerge(const simdjson::dom::element& merge, absl::string_view* left,
                 absl::string_view* right) {
   std::string_view text;
@@ -124,7 +125,7 @@ std::string TextOfByte(int byte) {
   return text;
 }
 
-// A byte of UTF-8 whose character in the byte alphabet is no token.
+// Returns a byte that occurs in UTF-8 but has no token for its character in the byte alphabet.
 std::optional<int> MissingByte(const Vocabulary& vocabulary) {
   for (int byte = 0; byte < 256; ++byte) {
     if (OccursInUtf8(byte) && !vocabulary.Find(TextOfByte(byte))) return byte;
@@ -271,7 +272,7 @@ bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
     return true;
   }
   bool in_place = true;
-  bool unknown_before = false;  // an unknown token waits to be written
+  bool unknown_before = false;  // true while an unknown token is still to be written
   size_t at = 0;
   const auto add = [&](TokenId id, size_t begin) {
     symbols.push_back(id);
@@ -299,7 +300,7 @@ bool Bpe::TakeApart(absl::string_view word, Scratch* scratch) const {
       unknown_before = false;
       add(id, at);
     } else if (byte_fallback_ && add_bytes(word.substr(at, c.bytes))) {
-      // An unknown token that waits goes on waiting: the reference puts it behind these bytes.
+      // An unknown token that is still to be written comes after these bytes, as in the reference.
     } else if (unknown_ >= 0) {
       in_place = false;
       if (unknown_before && !fuse_unknown_) add(unknown_, at);

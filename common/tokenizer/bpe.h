@@ -16,33 +16,33 @@
 
 namespace baton {
 
-// Byte-pair encoding (Sennrich et al., ACL 2016): "model" of a tokenizer.json, type BPE. Words fall
-// into characters, or into bytes where they are spelled so; those into tokens, in whose place a
-// character that is none gives its bytes (`byte_fallback`) or the unknown token; and these are
-// merged. Constant once built; any thread.
+// Byte-pair encoding (Sennrich et al., ACL 2016): the "model" of a tokenizer.json, type BPE. Splits
+// a word into characters, or into bytes if words are spelled as bytes, and replaces each by its
+// token. A character without a token becomes its byte tokens (`byte_fallback`) or the unknown
+// token. Then merges the tokens. Constant once built; any thread.
 class Bpe {
  public:
-  // Adds the model's tokens to `vocabulary`. InvalidArgument for anything malformed or unsupported,
-  // among it a merge of tokens that are missing, and a vocabulary that leaves characters without
-  // any token.
+  // Adds the model's tokens to `vocabulary`. Returns InvalidArgument for anything malformed or
+  // unsupported. Examples are a merge of missing tokens, and a vocabulary that leaves characters
+  // without any token.
   static absl::StatusOr<Bpe> FromJson(const JsonNode& model, WordSpelling spelling,
                                       Vocabulary* vocabulary);
 
-  // Buffers of Encode, kept between calls by whoever calls it often.
+  // Buffers of Encode. Keep them between calls to save allocations.
   struct Scratch {
     std::vector<TokenId> symbols;
-    std::vector<uint32_t> begins;  // where in the word each symbol begins
+    std::vector<uint32_t> begins;  // index in the word where each symbol begins
     BpeMerges::Scratch merging;
   };
 
-  // Appends the tokens of one word, as the pre-tokeniser cut it; at most 1 GiB. O(n log n) for any
-  // word.
+  // Appends the tokens of one word, as cut by the pre-tokeniser. The word may have at most 1 GiB.
+  // O(n log n) for any word.
   void Encode(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
 
  private:
   struct Known {
     TokenId id;
-    bool merged;  // merging leads to it; otherwise only `ignore_merges` does
+    bool merged;  // true if merging gives this token; else only `ignore_merges` does
   };
 
   void ReadSymbols(const Vocabulary& vocabulary);
@@ -51,23 +51,23 @@ class Bpe {
   std::vector<TokenId> Symbols() const;
   void FindKnownWords(const Vocabulary& vocabulary, bool ignore_merges);
 
-  // Fills `scratch->symbols` and `begins`. False where a symbol may not stand for the text at its
-  // place: the unknown token can stand for more of it, and elsewhere.
+  // Fills `scratch->symbols` and `begins`. Returns false if a symbol may not match the text at its
+  // place: the unknown token may stand for several characters, and may come later than they do.
   bool TakeApart(absl::string_view word, Scratch* scratch) const;
   void Merge(absl::string_view word, Scratch* scratch, std::vector<TokenId>* out) const;
 
   BpeMerges merges_;
-  bool bytes_ = false;      // words are taken apart into bytes
-  bool spell_out_ = false;  // words hold bytes, but are taken apart into the alphabet's characters
+  bool bytes_ = false;      // words are split into bytes
+  bool spell_out_ = false;  // words hold bytes, but are split into characters of the byte alphabet
   bool byte_fallback_ = false;
   bool fuse_unknown_ = false;
   TokenId unknown_ = -1;
-  // The tokens of bytes: of their characters where `bytes_`, otherwise those of `byte_fallback`.
-  // -1: none.
+  // Token of each byte, or -1 for none: the token of the byte's character if `bytes_`, otherwise
+  // the one for `byte_fallback`.
   std::array<TokenId, 256> byte_ids_{};
   std::array<TokenId, 128> ascii_ids_{};
   absl::flat_hash_map<char32_t, TokenId> char_ids_;
-  // Words that are a token as they stand, so that a common word costs one look-up.
+  // Words that are a single token, so that a common word costs one look-up.
   absl::flat_hash_map<std::string, Known> words_;
   size_t longest_word_ = 0;
 };

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// Up to here scanning all pairs for the best one beats the heap.
+// Up to this length, scanning all pairs for the best one is faster than the heap.
 constexpr size_t kShortWord = 40;
 
 }  // namespace
@@ -30,8 +30,8 @@ void BpeMerges::FindJoins(absl::Span<const TokenId> initial,
     products.push_back({length(merge.merged), left, right, merge.merged});
     highest = std::max({highest, left, right, merge.merged});
   }
-  // With which of the initial symbols a token can begin and end. Few have more than one of each:
-  // those whose text has the name of another initial symbol in it, as "<0x41>" has.
+  // The initial symbols that a token can begin and end with. Few tokens have more than one of each:
+  // those whose text contains the name of another initial symbol, such as "<0x41>".
   using Symbols = absl::InlinedVector<TokenId, 2>;
   std::vector<Symbols> firsts(highest + 1), lasts(highest + 1);
   for (const TokenId id : initial) {
@@ -46,7 +46,8 @@ void BpeMerges::FindJoins(absl::Span<const TokenId> initial,
   absl::c_sort(products, [](const Product& a, const Product& b) { return a.length < b.length; });
   joins_.clear();
   for (const Product& product : products) {
-    if (firsts[product.left].empty() || firsts[product.right].empty()) continue;  // never come up
+    // this pair never occurs
+    if (firsts[product.left].empty() || firsts[product.right].empty()) continue;
     add(firsts[product.left], &firsts[product.merged]);
     add(lasts[product.right], &lasts[product.merged]);
     for (const TokenId left : lasts[product.left]) {
@@ -78,7 +79,7 @@ void BpeMerges::ApplyShort(absl::Span<const TokenId> word, std::vector<TokenId>*
   TokenId ids[kShortWord];
   std::copy(word.begin(), word.end(), ids);
   int size = static_cast<int>(word.size());
-  Merge pairs[kShortWord];  // pairs[i]: of ids[i] and ids[i + 1]
+  Merge pairs[kShortWord];  // pairs[i] is the merge of ids[i] and ids[i + 1]
   const auto look_up = [&](int i) {
     const Merge* merge = Find(ids[i], ids[i + 1]);
     pairs[i] = merge != nullptr ? *merge : kNone;
@@ -110,8 +111,9 @@ void BpeMerges::ApplyLong(absl::Span<const TokenId> word, Scratch* scratch,
   for (int32_t i = 0; i < size; ++i) {
     symbols.push_back({word[i], i - 1, i + 1 < size ? i + 1 : -1});
   }
-  // Smallest first: rank, then position. An entry goes stale when either of its symbols is merged;
-  // the ids no longer lead to the same token then, since its text is longer.
+  // The heap gives the lowest rank first, then the leftmost position. An entry becomes stale when
+  // one of its symbols is merged. The symbol's text is then longer, so the pair at this position no
+  // longer gives the same token.
   const auto after = std::greater<>();
   const auto entry_of = [&](int32_t left) -> std::pair<uint64_t, TokenId> {
     const int32_t right = symbols[left].next;

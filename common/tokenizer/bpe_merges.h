@@ -13,35 +13,35 @@
 
 namespace baton {
 
-// The merges of a byte-pair encoding (Sennrich et al., ACL 2016) over token ids: which neighbours
-// become which token, the most important first. Knows no text, so byte-level and character-level
-// vocabularies share it. Constant once built; any thread.
+// The merges of a byte-pair encoding (Sennrich et al., ACL 2016) on token ids: pairs of neighbours
+// and the tokens that they become, in order of rank. Works without text, so byte-level and
+// character-level vocabularies share it. Constant once built; any thread.
 class BpeMerges {
  public:
-  // Gives the pair (left, right) the next rank; a pair that had one loses it.
+  // Gives the pair (left, right) the next rank, replacing its previous one.
   void Add(TokenId left, TokenId right, TokenId merged);
   void Reserve(size_t merges) { merges_.reserve(merges); }
 
-  // Buffers of Apply, kept between calls by whoever calls it often.
+  // Buffers of Apply. Keep them between calls to save allocations.
   struct Scratch {
     struct Symbol {
-      TokenId id;  // -1 once it is part of the symbol before it
+      TokenId id;  // -1 once it is merged into the symbol before it
       int32_t previous, next;
     };
     std::vector<Symbol> symbols;
     std::vector<std::pair<uint64_t, TokenId>> heap;
   };
 
-  // Finds out which symbols can end up side by side in one token. Call it when all merges are
-  // there. `initial` are all ids that a word not yet merged can have; what a merge makes has a
-  // greater `length` than both its sides.
+  // Finds out which symbols can end up next to each other in one token. Call it after all merges
+  // have been added. `initial` holds all ids that a word can have before merging. The `length` of a
+  // merged token must be greater than that of both its sides.
   void FindJoins(absl::Span<const TokenId> initial, absl::FunctionRef<size_t(TokenId)> length);
-  // Whether merging ever reaches across the border of these two neighbours of a word not yet
-  // merged. Where it does not, both sides can be merged apart.
+  // Returns true if a merge can ever reach across the border between these two neighbours of a word
+  // before merging. If not, the two sides can be merged separately.
   bool CanJoin(TokenId left, TokenId right) const { return joins_.contains(PairKey(left, right)); }
 
-  // Merges `word` until no pair has a rank, always the lowest rank and of these the leftmost, and
-  // appends what is left. O(n log n) for a word of n symbols.
+  // Merges the pair with the lowest rank, and of equal ones the leftmost, until no pair in `word`
+  // has a rank. Appends the result to `out`. O(n log n) for a word of n symbols.
   void Apply(absl::Span<const TokenId> word, Scratch* scratch, std::vector<TokenId>* out) const;
 
  private:

@@ -7,16 +7,16 @@
 
 namespace baton {
 
-// The alphabet of byte-level BPE (GPT-2, `bytes_to_unicode`): one printable character for each
-// byte. Printable Latin-1 bytes stand for themselves; the other 68 are U+0100 and up, in order of
-// the byte.
+// Returns the character for a byte in the alphabet of byte-level BPE (GPT-2, `bytes_to_unicode`).
+// Every byte has one printable character. Printable Latin-1 bytes stand for themselves. The other
+// 68 bytes have the characters from U+0100 on, in order.
 char32_t ByteToChar(unsigned char byte);
 
-// The bytes that `text` spells in this alphabet; nothing where a character is not of the alphabet.
-// `text` is well-formed UTF-8.
+// Returns the bytes that `text` spells in this alphabet, or nothing if a character is not in the
+// alphabet. `text` must be well-formed UTF-8.
 std::optional<std::string> BytesOfText(absl::string_view text);
 
-// `bytes` spelled in this alphabet.
+// Spells `bytes` in this alphabet.
 std::string TextOfBytes(absl::string_view bytes);
 
 }  // namespace baton

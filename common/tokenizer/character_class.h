@@ -2,14 +2,15 @@
 
 namespace baton {
 
-// The classes of characters that the reference names in code instead of in a pattern, each by the
-// Unicode version that the reference takes it from.
+// Character classes that the reference defines in code instead of in a pattern. Each follows the
+// Unicode version that the reference uses for it.
 
-// \w of its Rust engine: Alphabetic, M, Nd, Pc, Join_Control.
+// Returns true for \w of the reference's Rust engine: Alphabetic, M, Nd, Pc, Join_Control.
 bool IsWordChar(char32_t code);
-// General category N.
+// Returns true for general category N.
 bool IsNumeric(char32_t code);
-// Printable ASCII that is neither letter nor digit, and general category P as of Unicode 8.
+// Returns true for printable ASCII that is neither letter nor digit, and for general category P of
+// Unicode 8.
 bool IsPunctuation(char32_t code);
 
 }  // namespace baton

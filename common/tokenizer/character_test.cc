@@ -1,4 +1,4 @@
-// Every character through everything that goes by tables of Unicode instead of by a pattern.
+// Runs every character through all steps that use Unicode tables instead of a pattern.
 
 #include <functional>
 #include <map>
@@ -18,7 +18,8 @@
 namespace baton {
 namespace {
 
-// Calls `result` for each text that a step makes of texts about the character `c`.
+// A step to test: builds texts from the character `c` and calls `result` for each text that the
+// step makes of them.
 using Step = std::function<void(const std::string& c, std::function<void(absl::string_view)>)>;
 
 Step NormalizerStep(const std::string& json) {

@@ -16,9 +16,10 @@ namespace {
 
 constexpr int kMaxDepth = 8;
 constexpr size_t kMaxSteps = 32;
-// Of what Replace puts in place of a match.
+// Max bytes that Replace may put in place of a match.
 constexpr size_t kMaxReplacementBytes = 512;
-// Of all steps together; steps that each stay within the bytes above multiply.
+// Max growth by all steps together. Steps that each stay within the byte limit above still
+// multiply.
 constexpr double kMaxGrowth = 512;
 
 }  // namespace
@@ -137,8 +138,8 @@ std::string Decoder::BehindFallback(absl::string_view token, bool first) const {
 
 std::string Decoder::BytesOf(std::string token) const {
   if (!byte_level_) return token;
-  // A text with a character outside the alphabet stands for itself; that is how the reference reads
-  // added tokens too.
+  // A token with a character outside of the alphabet stands for itself. The reference reads added
+  // tokens in this way too.
   std::optional<std::string> bytes = BytesOfText(token);
   return bytes ? *std::move(bytes) : token;
 }
@@ -169,7 +170,7 @@ bool Decoder::FirstDiffers(const std::vector<Step>& steps) {
 
 std::optional<unsigned char> Decoder::ByteOf(absl::string_view token) {
   if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return std::nullopt;
-  // A + is a digit too few, and the reference takes it.
+  // Like the reference, accepts a + in place of the first digit, as in <0x+5>.
   const auto digit = [](char c) {
     return absl::ascii_isdigit(c) ? c - '0' : absl::ascii_tolower(c) - 'a' + 10;
   };

@@ -11,25 +11,25 @@
 
 namespace baton {
 
-// The "decoder" of a tokenizer.json: turns the texts of tokens into the text of an answer. Knows
-// ByteLevel, Replace (of a String), ByteFallback, Fuse, Strip, Metaspace, and a Sequence of them;
-// after ByteLevel or Fuse only Strip and Metaspace may follow. Constant once built; any thread.
+// The "decoder" of a tokenizer.json: turns the texts of tokens into the text of an answer. Supports
+// ByteLevel, Replace (of a String), ByteFallback, Fuse, Strip, Metaspace, and a Sequence of these.
+// After ByteLevel or Fuse only Strip and Metaspace may follow. Constant once built; any thread.
 //
 // Decoding has four stages:
 //   1. `each` changes tokens one by one.
-//   2. ByteFallback joins runs of byte tokens such as <0x41>: to their text, or to one U+FFFD for
-//      each byte where the bytes are not UTF-8.
-//   3. `each_behind` changes the tokens that ByteFallback gave.
-//   4. All tokens are joined (by ByteLevel from bytes), and `whole` changes the ends of the text.
+//   2. ByteFallback joins runs of byte tokens such as <0x41>. They become their text, or one U+FFFD
+//      per byte if the bytes are not UTF-8.
+//   3. `each_behind` changes the tokens that come out of ByteFallback.
+//   4. All tokens are joined (ByteLevel joins bytes), and `whole` changes the ends of the text.
 class Decoder {
  public:
   struct Step {
     enum class Kind { kReplace, kStrip, kMetaspace };
     Kind kind;
-    std::string from;  // kReplace: what to replace; otherwise the one character it is about
+    std::string from;  // kReplace: text to replace; otherwise the step's only character
     std::string with;
-    size_t start = 0, stop = 0;   // kStrip: how many characters at most
-    bool drops_in_first = false;  // kMetaspace: marks in the first token give nothing
+    size_t start = 0, stop = 0;   // kStrip: max characters to remove at each end
+    bool drops_in_first = false;  // kMetaspace: drops marks of the first token
   };
 
   static absl::StatusOr<Decoder> FromJson(const JsonNode& node);
@@ -37,22 +37,22 @@ class Decoder {
   bool byte_fallback() const { return byte_fallback_; }
   bool byte_level() const { return byte_level_; }
   const std::vector<Step>& whole() const { return whole_; }
-  // How many times as long as a token its text can become, at most: 1 to 512.
+  // Max ratio of the length of a token's text to that of the token, from 1 to 512.
   double growth() const { return growth_; }
 
-  // The text of a token through the steps before ByteFallback, or those behind it. `first` for the
-  // first token that comes there.
+  // These two run a token through the steps before or after ByteFallback and return its text.
+  // `first` is true for the first token that reaches these steps.
   std::string BeforeFallback(absl::string_view token, bool first) const;
   std::string BehindFallback(absl::string_view token, bool first) const;
-  // What a token that came through both adds to the joined text.
+  // Returns the bytes that a token adds to the joined text after both of these functions.
   std::string BytesOf(std::string token) const;
-  // Whether being the first makes a difference there.
+  // True if these steps treat the first token differently.
   bool first_differs_before() const { return FirstDiffers(each_); }
   bool first_differs_behind() const { return FirstDiffers(each_behind_); }
 
-  // The byte that ByteFallback reads in such a token.
+  // Returns the byte of a token that ByteFallback reads as a byte, or nothing for other tokens.
   static std::optional<unsigned char> ByteOf(absl::string_view token);
-  // `text` without up to `most` times `mark` at its beginning or end.
+  // Removes up to `most` copies of `mark` from the beginning or the end of `text`.
   static absl::string_view StripStart(absl::string_view text, absl::string_view mark, size_t most);
   static absl::string_view StripStop(absl::string_view text, absl::string_view mark, size_t most);
 
@@ -68,7 +68,7 @@ class Decoder {
   std::vector<Step> each_, each_behind_, whole_;
   double growth_ = 1;
   bool byte_fallback_ = false;
-  bool joined_ = false;  // by Fuse or ByteLevel
+  bool joined_ = false;  // true after Fuse or ByteLevel
   bool byte_level_ = false;
 };
 

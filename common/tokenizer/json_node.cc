@@ -111,7 +111,8 @@ std::string JsonNode::Describe(const simdjson::dom::element& element) {
       std::string_view value;
       if (element.get(value) != simdjson::SUCCESS) return "a string";
       size_t shown = std::min<size_t>(value.size(), 60);
-      while (shown < value.size() && (value[shown] & 0xC0) == 0x80) --shown;  // no half character
+      // never cuts a character in two
+      while (shown < value.size() && (value[shown] & 0xC0) == 0x80) --shown;
       return absl::StrCat("\"", absl::Utf8SafeCEscape(Absl(value.substr(0, shown))),
                           shown < value.size() ? "\"..." : "\"");
     }
@@ -131,8 +132,7 @@ absl::StatusOr<std::unique_ptr<const JsonFile>> JsonFile::Parse(absl::string_vie
   }
   std::unique_ptr<JsonFile> file(new JsonFile);
   file->name_ = std::string(name);
-  // The parser copies the text into memory with the padding it needs, and keeps what it found
-  // there.
+  // The parser copies the text into padded memory of its own, and root_ refers to this memory.
   const simdjson::error_code error = file->parser_.parse(text.data(), text.size()).get(file->root_);
   if (error != simdjson::SUCCESS) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": no valid JSON of ", text.size(),

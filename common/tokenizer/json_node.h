@@ -14,9 +14,9 @@
 
 namespace baton {
 
-// One place in a JSON file. Everything that is not as asked for is InvalidArgument naming the file,
-// the path of the place ("$.model.vocab"), what stands there and what would be right. A node and
-// all views taken from it live as long as their JsonFile.
+// One place in a JSON file. Anything unexpected gives InvalidArgument with the file, the path of
+// the place ("$.model.vocab"), the value found and the value expected. A node and all views taken
+// from it are valid as long as their JsonFile.
 class JsonNode {
  public:
   JsonNode(absl::string_view file, std::string path, simdjson::dom::element element)
@@ -25,32 +25,34 @@ class JsonNode {
   const std::string& path() const { return path_; }
   const simdjson::dom::element& element() const { return element_; }
 
-  // The member `key` of this object.
+  // Returns the member `key` of this object.
   absl::StatusOr<JsonNode> Get(absl::string_view key) const;
-  // Nothing where it is missing or null. InvalidArgument where this is no object.
+  // Returns the member `key`, or nothing if it is missing or null. Returns InvalidArgument if this
+  // is not an object.
   absl::StatusOr<std::optional<JsonNode>> Find(absl::string_view key) const;
 
   absl::StatusOr<absl::string_view> String() const;
-  // A string of one character.
+  // Returns a string of exactly one character.
   absl::StatusOr<absl::string_view> Char() const;
   absl::StatusOr<bool> Bool() const;
   absl::StatusOr<int64_t> Int(int64_t lowest, int64_t highest) const;
-  // The elements of this array. For short arrays only, since each element stores its own path.
+  // Returns the elements of this array. Only for short arrays, since each element stores its own
+  // path.
   absl::StatusOr<std::vector<JsonNode>> Array() const;
 
-  // The member `key`, or `otherwise` where it is missing or null.
+  // Returns the member `key`, or `otherwise` if it is missing or null.
   absl::StatusOr<absl::string_view> StringOr(absl::string_view key,
                                              absl::string_view otherwise) const;
   absl::StatusOr<bool> BoolOr(absl::string_view key, bool otherwise) const;
 
-  // "FILE: PATH: MESSAGE".
+  // Returns an error "FILE: PATH: MESSAGE".
   absl::Status Error(absl::string_view message) const;
-  // The same for a place below this one, "PATH + suffix".
+  // Like Error, for a place below this one: the path is PATH + suffix.
   absl::Status ErrorAt(absl::string_view suffix, absl::string_view message) const;
-  // "FILE: PATH is FOUND; supported: SUPPORTED".
+  // Returns an error "FILE: PATH is FOUND; supported: SUPPORTED".
   absl::Status Unsupported(absl::string_view supported) const;
 
-  // This value in a few words, for messages: a string in quotes (shortened), a number, "an object".
+  // Describes this value for messages: a string in quotes (shortened), a number, "an object".
   std::string Describe() const;
   static std::string Describe(const simdjson::dom::element& element);
 
@@ -65,8 +67,8 @@ class JsonNode {
 // A whole JSON text in memory.
 class JsonFile {
  public:
-  // InvalidArgument for anything that is no JSON: empty, truncated, nested too deeply, not UTF-8, a
-  // byte order mark. `name` stands in messages.
+  // Returns InvalidArgument if `text` is not valid JSON. Examples are text that is empty,
+  // truncated, nested too deeply or not UTF-8, and a byte order mark. `name` is used in messages.
   static absl::StatusOr<std::unique_ptr<const JsonFile>> Parse(absl::string_view text,
                                                                absl::string_view name);
 

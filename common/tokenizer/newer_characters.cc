@@ -18,7 +18,7 @@ constexpr Range kRanges[] = {
 #include "common/tokenizer/newer_characters.inc"
 };
 
-// Which runs of 256 characters hold one of them: most text is dismissed here.
+// True for runs of 256 characters that contain a newer one. Most text needs only this look-up.
 constexpr std::array<bool, 0x1100> MakePages() {
   std::array<bool, 0x1100> pages{};
   for (const Range& range : kRanges) {
@@ -28,7 +28,7 @@ constexpr std::array<bool, 0x1100> MakePages() {
 }
 constexpr std::array<bool, 0x1100> kPages = MakePages();
 
-// 0 for a character that is not newer.
+// Returns the replacement of a newer character, or 0 for other characters.
 uint32_t StandIn(uint32_t code) {
   if (!kPages[code >> 8]) return 0;
   const auto after =

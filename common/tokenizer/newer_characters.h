@@ -6,14 +6,14 @@
 
 namespace baton {
 
-// PCRE2 10.42 knows the characters of Unicode 14, the engine that Hugging Face uses those of
-// Unicode 16. Writes into `out` a copy of `text` in which each character in between is replaced by
-// an older one of the same general category, the same length in UTF-8 and, where there is one, the
-// same script, so that a pattern cuts both at the same bytes. False, and `out` untouched, where
-// `text` (well-formed UTF-8) has none.
+// PCRE2 10.42 knows the characters of Unicode 14, but the engine that Hugging Face uses knows those
+// of Unicode 16. Copies `text` into `out` and replaces each character added in between by an older
+// one. Both have the same general category and length in UTF-8 and, if possible, the same script,
+// so a pattern cuts `text` and `out` at the same bytes. Returns false, and leaves `out` unchanged,
+// if `text` has no such character. `text` must be well-formed UTF-8.
 bool ReplaceNewerCharacters(absl::string_view text, std::string* out);
 
-// That older character; `code` itself where it is not newer.
+// Returns the older character that replaces `code`, or `code` itself if it is not newer.
 char32_t OlderCharacter(char32_t code);
 
 }  // namespace baton

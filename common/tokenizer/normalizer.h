@@ -13,29 +13,29 @@
 
 namespace baton {
 
-// "normalizer" of a tokenizer.json: nothing, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, or a
-// Sequence of those. Constant once built; any thread.
+// The "normalizer" of a tokenizer.json: nothing, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, or
+// a Sequence of these. Constant once built; any thread.
 class Normalizer {
  public:
-  // `node` is nothing where the file has none.
+  // `node` is empty if the file has no normalizer.
   static absl::StatusOr<Normalizer> FromJson(const std::optional<JsonNode>& node);
 
-  // The view is of `text` itself or of `*buffer`. InvalidArgument where the pattern of a Replace
-  // exceeds its limits; see SplitRegex.
+  // Returns a view of `text` itself or of `*buffer`. Returns InvalidArgument if the pattern of a
+  // Replace exceeds its limits (see SplitRegex).
   absl::StatusOr<absl::string_view> Normalize(absl::string_view text, std::string* buffer) const;
 
-  // Whether the n-th character of any text is what the n-th character was before.
+  // True if normalising maps the n-th character of any text to the n-th character of the result.
   bool keeps_characters_apart() const;
 
  private:
   struct Prepend {
-    std::string text;  // to put before what is not empty
+    std::string text;  // put before any text that is not empty
   };
   struct Replace {
     TextPattern pattern;
     std::string with;
   };
-  struct Strip {  // white space
+  struct Strip {  // strips white space
     bool left, right;
   };
   using Step = std::variant<UnicodeForm, Prepend, Replace, Strip>;

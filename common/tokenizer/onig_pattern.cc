@@ -13,12 +13,12 @@
 namespace baton {
 namespace {
 
-// Published patterns have a few hundred.
+// Limit for a pattern. Published patterns have a few hundred bytes.
 constexpr size_t kMaxPatternBytes = 16 << 10;
 constexpr int kMaxDepth = 50;
-constexpr int kMaxRepeat = 65535;  // of PCRE2
+constexpr int kMaxRepeat = 65535;  // limit of PCRE2
 
-// White_Space and its complement, as the inside of a class.
+// White_Space and its complement, written as the inside of a character class.
 constexpr absl::string_view kSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr absl::string_view kNoSpace =
@@ -36,8 +36,8 @@ constexpr absl::string_view kScripts[] = {
     "Kannada", "Katakana", "Khmer",    "Lao",      "Latin",    "Malayalam",  "Mongolian",
     "Myanmar", "Oriya",    "Sinhala",  "Tamil",    "Telugu",   "Thai",       "Tibetan"};
 
-// Letters that together are one character in some other case (ss and U+00DF): there Oniguruma folds
-// several characters into one, and PCRE2 does not.
+// Pairs of letters that together equal one character in another case, such as ss and U+00DF.
+// Oniguruma folds such a pair into one character, and PCRE2 does not.
 constexpr absl::string_view kFoldingPairs[] = {"ff", "fi", "fl", "ss", "st"};
 
 class Translator {
@@ -72,7 +72,7 @@ class Translator {
   std::string Alternatives(bool caseless, int depth) {
     if (depth > kMaxDepth) return Fail("groups nested too deeply");
     std::string out;
-    char last_letter = 0;  // of a run of caseless letters
+    char last_letter = 0;  // previous letter of a run of caseless letters
     while (!done() && in_[at_] != ')') {
       if (Eat("|")) {
         out += '|';
@@ -141,10 +141,11 @@ class Translator {
     return absl::StrCat(open, inside, ")");
   }
 
-  // Reads the quantifiers that follow `atom`, and returns it with them. In Oniguruma a further
-  // quantifier repeats what the one before it has already repeated; in PCRE2 that takes a group.
+  // Reads the quantifiers that follow `atom`, and returns `atom` with them. In Oniguruma, a second
+  // quantifier repeats what the first one has already repeated. PCRE2 needs a group for this.
   std::string Quantified(std::string atom) {
-    std::string open, close;  // around `atom`, put together once: piece by piece is quadratic
+    // text before and after `atom`; joined only once, to avoid quadratic time
+    std::string open, close;
     for (bool first = true; !done(); first = false) {
       std::string quantifier;
       bool counted = false;
@@ -177,7 +178,8 @@ class Translator {
     return absl::StrCat(open, atom, close);
   }
 
-  // {n}, {n,}, {,m} or {n,m} as PCRE2 spells it; empty, and nothing taken, where { is a literal.
+  // Reads {n}, {n,}, {,m} or {n,m} and returns it in PCRE2's spelling. Returns "" and reads nothing
+  // if the { is a literal.
   std::string Counts() {
     const size_t begin = at_++;
     const std::optional<int> low = Number();
@@ -220,7 +222,9 @@ class Translator {
     return absl::StrFormat("\\x{%x}", static_cast<uint32_t>(code));
   }
 
-  // Behind `\`, a single character: its code. Nothing, and nothing taken, where it is a set.
+  // Reads an escape such as
+  //  and returns the code of its character. Returns nothing and reads nothing if the escape stands
+  //  for a set of characters.
   std::optional<char32_t> EscapedChar() {
     if (at_ + 1 >= in_.size()) {
       Fail("\\ at the end");
@@ -284,7 +288,7 @@ class Translator {
     return code;
   }
 
-  // `\` and what follows, as an item of a class or alone.
+  // Rewrites a `\` and what follows it, inside or outside of a class.
   std::string Escape(bool caseless, bool in_class) {
     if (const std::optional<char32_t> code = EscapedChar()) return Literal(*code, caseless);
     const char kind = in_[at_ + 1];
@@ -332,7 +336,7 @@ class Translator {
     const absl::string_view escape = negated ? "\\P{" : "\\p{";
     if (!caseless) {
       if (absl::c_linear_search(kCategories, name)) return absl::StrCat(escape, name, "}");
-      // Without "sc:", PCRE2 takes the script extensions.
+      // Without "sc:", PCRE2 would match script extensions.
       if (absl::c_linear_search(kScripts, name)) return absl::StrCat(escape, "sc:", name, "}");
     }
     at_ = begin;
@@ -342,7 +346,7 @@ class Translator {
                      "} is not supported; supported: general categories and common scripts"));
   }
 
-  // Behind "[". Items are rewritten one by one.
+  // Rewrites a class after its "[", item by item.
   std::string Class(bool caseless) {
     std::string out = Eat("^") ? "[^" : "[";
     bool empty = true;

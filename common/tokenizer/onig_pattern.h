@@ -7,15 +7,15 @@
 
 namespace baton {
 
-// Rewrites a regular expression of a tokenizer.json so that PCRE2 (UTF and MULTILINE, newline LF)
-// matches what Oniguruma with its Ruby syntax does, the engine that these patterns are written for.
-// They differ in \s (PCRE2's has U+180E), \w, \v, \h, {,n}, {n,m}+ and more. Understood are
-// alternation, groups, look-around, quantifiers, classes, \p{general category or script}, (?i:...)
-// over ASCII. InvalidArgument, with the place, for everything else, and for more than 16 KiB: a
-// pattern is never matched in a different sense. Time is linear.
+// Rewrites a regular expression of a tokenizer.json for PCRE2 (UTF and MULTILINE, newline LF). It
+// then matches exactly what Oniguruma with Ruby syntax matches, the engine that these patterns are
+// written for. The two differ in \s (PCRE2's includes U+180E), \w, \v, \h, {,n}, {n,m}+ and more.
+// Supports alternation, groups, look-around, quantifiers, classes, \p{general category or script},
+// and (?i:...) over ASCII. Returns InvalidArgument with the place for everything else, and for more
+// than 16 KiB, so a pattern never gets another meaning. Time is linear.
 absl::StatusOr<std::string> PatternFromOniguruma(absl::string_view pattern);
 
-// The pattern that matches exactly `text`.
+// Returns a pattern that matches exactly `text`.
 std::string PatternOfLiteral(absl::string_view text);
 
 }  // namespace baton

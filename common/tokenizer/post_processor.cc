@@ -7,9 +7,9 @@ namespace baton {
 namespace {
 
 constexpr int kMaxDepth = 8;
-constexpr size_t kMaxAdded = 64;  // tokens in all
+constexpr size_t kMaxAdded = 64;  // max added tokens in all
 
-// Appends the ids of the special token that `use` ({"id": NAME, ...}) names in `tokens`.
+// Looks up the special token that `use` ({"id": NAME, ...}) names in `tokens`, and appends its ids.
 absl::Status ReadSpecial(const JsonNode& use, const JsonNode& tokens, const Vocabulary& vocabulary,
                          std::vector<TokenId>* out) {
   ASSIGN_OR_RETURN(const auto name_node, use.Get("id"));

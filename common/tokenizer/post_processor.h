@@ -10,11 +10,11 @@
 
 namespace baton {
 
-// "post_processor" of a tokenizer.json, as far as it concerns ids of a single text: what stands
-// before and behind it (BOS, EOS). Supported: nothing, `TemplateProcessing`, `ByteLevel` (which
-// only moves offsets), `Sequence` of those.
+// The "post_processor" of a tokenizer.json, limited to the ids of a single text: the tokens before
+// and after it (BOS, EOS). Supports nothing, `TemplateProcessing`, `ByteLevel` (which only moves
+// offsets), and a `Sequence` of these.
 struct PostProcessor {
-  // `node` is nothing where the file has none. Every id is a token of `vocabulary`.
+  // `node` is empty if the file has no post-processor. Every id must be a token of `vocabulary`.
   static absl::StatusOr<PostProcessor> FromJson(const std::optional<JsonNode>& node,
                                                 const Vocabulary& vocabulary);
 

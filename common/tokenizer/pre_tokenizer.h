@@ -15,30 +15,30 @@
 
 namespace baton {
 
-// How the words that a PreTokenizer gives spell the text.
+// Spelling of the words that a PreTokenizer returns.
 enum class WordSpelling {
-  kText,          // as it is
-  kByteAlphabet,  // each byte as a character of byte_alphabet.h
-  kBytes,         // the same, but left to whoever takes the words: they hold the text's own bytes
+  kText,          // the text itself
+  kByteAlphabet,  // one character of byte_alphabet.h per byte
+  kBytes,         // the text's bytes, for a consumer that spells them as in kByteAlphabet
 };
 
-// "pre_tokenizer" of a tokenizer.json: cuts text into the words that BPE works on. Steps run one
-// after the other, each on the pieces of the one before: Split, Digits, Punctuation,
-// WhitespaceSplit, Metaspace, ByteLevel, or a Sequence of those; behind ByteLevel only steps that
-// cut. Constant once built; any thread.
+// The "pre_tokenizer" of a tokenizer.json: cuts text into the words that BPE works on. Steps run
+// one after the other, each on the pieces of the one before: Split, Digits, Punctuation,
+// WhitespaceSplit, Metaspace, ByteLevel, or a Sequence of these. After ByteLevel only steps that
+// cut may follow. Constant once built; any thread.
 class PreTokenizer {
  public:
-  // `node` is nothing where the file has none: the text is one word then.
+  // `node` is empty if the file has no pre-tokeniser: the whole text is then one word.
   static absl::StatusOr<PreTokenizer> FromJson(const std::optional<JsonNode>& node);
 
-  // Calls `word` for each word of `text` (well-formed UTF-8), in order. `at_start` says whether
-  // `text` begins what was given to encode. A view lives during its call only. InvalidArgument
-  // where a pattern exceeds its limits; see SplitRegex.
+  // Calls `word` for each word of `text` (well-formed UTF-8), in order. `at_start` is true if
+  // `text` is the beginning of the input to encode. A view is valid only during its call. Returns
+  // InvalidArgument if a pattern exceeds its limits (see SplitRegex).
   absl::Status Split(absl::string_view text, bool at_start,
                      absl::FunctionRef<void(absl::string_view word)> word) const;
 
   WordSpelling spelling() const;
-  // Whether `at_start` makes a difference.
+  // True if `at_start` makes a difference.
   bool asks_for_start() const;
 
  private:
@@ -53,7 +53,7 @@ class PreTokenizer {
   };
   struct Metaspace {
     enum class Prepend { kAlways, kFirst, kNever };
-    std::string mark;  // one character, in place of each space
+    std::string mark;  // character that replaces each space
     TextPattern pattern;
     Prepend prepend = Prepend::kAlways;
     bool split = true;

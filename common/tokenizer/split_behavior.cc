@@ -14,7 +14,7 @@ constexpr std::pair<absl::string_view, SplitBehavior> kNames[] = {
     {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
     {"MergedWithNext", SplitBehavior::kMergedWithNext}};
 
-// Whether a part joins the piece that the parts before it are in.
+// Returns true if a part joins the piece of the parts before it.
 bool Joins(SplitBehavior behavior, bool matched, bool previous_matched) {
   switch (behavior) {
     case SplitBehavior::kContiguous:

@@ -11,21 +11,22 @@
 
 namespace baton {
 
-// What becomes of the matches of a pattern that cuts text.
+// Treatment of the matches of a pattern that cuts text.
 enum class SplitBehavior {
-  kIsolated,            // each match is a piece: "a--b" at "-" gives a - - b
-  kRemoved,             // a b
-  kContiguous,          // a -- b
-  kMergedWithPrevious,  // a- - b
-  kMergedWithNext,      // a - -b
+  kIsolated,            // each match is a piece: "a--b" cut at "-" gives a - - b
+  kRemoved,             // "a--b" gives a b
+  kContiguous,          // "a--b" gives a -- b
+  kMergedWithPrevious,  // "a--b" gives a- - b
+  kMergedWithNext,      // "a--b" gives a - -b
 };
 
-// The member "behavior" of `node`, or `otherwise` where it is missing.
+// Reads the member "behavior" of `node`. Returns `otherwise` if it is missing.
 absl::StatusOr<SplitBehavior> ReadSplitBehavior(const JsonNode& node,
                                                 std::optional<SplitBehavior> otherwise);
 
-// Cuts `text` and calls `piece` for what that gives, in order; no piece is empty. With `invert`,
-// what lies between matches counts as the matches. Fails as TextPattern::Find does.
+// Cuts `text` and calls `piece` for each resulting piece, in order; no piece is empty. With
+// `invert`, the text between matches counts as the matches. Returns the errors of
+// TextPattern::Find.
 absl::Status SplitText(const TextPattern& pattern, bool invert, SplitBehavior behavior,
                        absl::string_view text, absl::FunctionRef<void(absl::string_view)> piece);
 

@@ -25,12 +25,12 @@ template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
-// Enough for the published patterns over a run of a hundred million characters, and the end of a
-// pattern that backtracks without bounds within about a second.
+// Max steps of a match. Published patterns stay below it even over a run of a hundred million
+// characters. A pattern that backtracks without bounds fails within about a second.
 constexpr uint32_t kMatchLimit = 200'000'000;
 constexpr size_t kFirstStackBytes = 64 << 10, kMaxStackBytes = 64 << 20;
 
-// How much of a pattern stands in a message.
+// Max bytes of a pattern that a message shows.
 constexpr size_t kShownBytes = 60;
 
 std::string Message(int error) {
@@ -42,8 +42,9 @@ std::string Message(int error) {
 }  // namespace
 
 struct SplitRegex::Code {
-  // The pattern asks for properties of characters. Without, a newer character needs no stand-in,
-  // and must have none: it may lie in a range that the pattern spells out.
+  // True if the pattern uses character properties. Only then are newer characters replaced by older
+  // ones. Other patterns must see the text itself, because one of their ranges may include a newer
+  // character.
   bool asks_for_properties = false;
   Owned<pcre2_code> code;
   Owned<pcre2_match_context> limits;
@@ -77,8 +78,8 @@ absl::StatusOr<SplitRegex> SplitRegex::CompilePcre2(const std::string& pattern) 
         "regular expression, read as ", pattern.substr(0, kShownBytes),
         pattern.size() > kShownBytes ? "..." : "", ", byte ", offset, ": ", Message(error)));
   }
-  // Where the system forbids memory that is written and then run, the interpreter does the same
-  // slower.
+  // The system may forbid memory that is first written and then executed. PCRE2 then interprets the
+  // pattern, which gives the same result more slowly.
   pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE);
   code->asks_for_properties =
       absl::StrContains(pattern, "\\p{") || absl::StrContains(pattern, "\\P{");
@@ -93,24 +94,25 @@ absl::Status SplitRegex::Split(absl::string_view text,
     return absl::InvalidArgumentError(
         absl::StrCat("a text of ", text.size(), " bytes; supported: at most ", kMaxTextBytes));
   }
-  std::string stand_in;  // of the same length, character by character
+  std::string stand_in;  // same length as `text`, character by character
   const bool replaced = code_->asks_for_properties && ReplaceNewerCharacters(text, &stand_in);
   const absl::string_view subject = replaced ? stand_in : text;
 
-  // Of the thread: texts are often so short that an allocation for each would take half the time.
+  // One per thread: texts are often so short that allocating it for each would take half the time.
   static thread_local const Owned<pcre2_match_data> match(pcre2_match_data_create(1, nullptr));
   pcre2_match_context* context = code_->limits.get();
   Owned<pcre2_jit_stack> stack;
   Owned<pcre2_match_context> deep;
-  size_t at = 0;                // from where to search
-  size_t handed = 0;            // all before it has been handed out
-  bool matched_before = false;  // `handed` is the end of a match
+  size_t at = 0;                // index where the search goes on
+  size_t handed = 0;            // text before this index has been handed out
+  bool matched_before = false;  // true if a match ends at `handed`
   while (at <= text.size()) {
-    // The text is well-formed, so it is not checked again at each match: that would be quadratic.
+    // The text is known to be well-formed. Checking it again at each match would be quadratic.
     int found = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(subject.data()),
                             subject.size(), at, PCRE2_NO_UTF_CHECK, match.get(), context);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT && stack == nullptr) {
-      // The machine's stack lends 32 KiB; the rare match that needs more gets its own.
+      // PCRE2 takes 32 KiB of the machine's stack. The rare match that needs more gets its own
+      // stack.
       stack.reset(pcre2_jit_stack_create(kFirstStackBytes, kMaxStackBytes, nullptr));
       deep.reset(pcre2_match_context_copy(context));
       pcre2_jit_stack_assign(deep.get(), nullptr, stack.get());
@@ -126,7 +128,7 @@ absl::Status SplitRegex::Split(absl::string_view text,
     const size_t begin = ends[0], end = ends[1];
     BATON_CHECK(begin >= handed && end >= begin && end <= text.size()) << begin << ' ' << end;
     if (begin == end) {
-      // None right behind the last match.
+      // An empty match right after the last match does not count.
       if (begin > handed || !matched_before) {
         if (begin > handed) piece(text.substr(handed, begin - handed), false);
         piece(text.substr(begin, 0), true);

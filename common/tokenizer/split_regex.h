@@ -10,23 +10,24 @@
 
 namespace baton {
 
-// A pattern that cuts text into words, compiled by PCRE2 (to machine code where that works).
-// Constant once built; any thread.
+// A pattern that cuts text into words. Compiled by PCRE2, to machine code if possible. Constant
+// once built; any thread.
 class SplitRegex {
  public:
-  // `pattern` in Oniguruma's syntax; InvalidArgument where it is malformed or unsupported.
+  // Compiles a pattern in Oniguruma's syntax. Returns InvalidArgument if it is malformed or
+  // unsupported.
   static absl::StatusOr<SplitRegex> Compile(absl::string_view pattern);
-  // Matches exactly `text`.
+  // Compiles a pattern that matches exactly `text`.
   static absl::StatusOr<SplitRegex> CompileLiteral(absl::string_view text);
 
   SplitRegex(SplitRegex&&);
   SplitRegex& operator=(SplitRegex&&);
   ~SplitRegex();
 
-  // Calls `piece` for each match and each stretch between matches, in order; together they are
-  // `text`. A match may be empty, but not right behind another. `text` is well-formed UTF-8, and at
-  // most 1 GiB. InvalidArgument where matching needs more steps or memory than its limits; pieces
-  // before that place have been handed out then.
+  // Calls `piece` for each match and for each part between matches, in order; together they are
+  // `text`. A match may be empty, but not right after another match. `text` must be well-formed
+  // UTF-8 of at most 1 GiB. Returns InvalidArgument if matching exceeds its limit of steps or
+  // memory. Pieces before this place have been handed out by then.
   absl::Status Split(absl::string_view text,
                      absl::FunctionRef<void(absl::string_view text, bool matched)> piece) const;
 

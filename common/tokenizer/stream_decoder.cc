@@ -104,7 +104,7 @@ void StreamDecoder::PushJoined(std::string text, std::string* out) {
     edge.start_left = 0;
     const absl::string_view kept = Decoder::StripStop(rest, step.from, step.stop);
     const size_t at_end = (rest.size() - kept.size()) / step.from.size();
-    // Marks that were held before stay at the end where nothing but marks has come.
+    // If only marks have come, the marks held before are still at the end.
     const size_t held = kept.empty() ? std::min(edge.held + at_end, step.stop) : at_end;
     std::string certain;
     for (size_t sure = edge.held + at_end - held; sure > 0; --sure) certain += step.from;
@@ -118,7 +118,7 @@ void StreamDecoder::PushJoined(std::string text, std::string* out) {
 std::string StreamDecoder::Finish() {
   std::string out;
   FlushRun(&out);
-  // All of it is the beginning of one character, so it is one maximal part.
+  // pending_ is the beginning of a single character, so it becomes a single U+FFFD.
   if (!pending_.empty()) PushJoined(kReplacementCharacter, &out);
   Reset();
   return out;

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// One id per byte of `bytes`, as gpt2.tokenizer.json numbers them.
+// Returns one id per byte of `bytes`, with the numbers of gpt2.tokenizer.json.
 std::vector<TokenId> ByteIds(const Tokenizer& tokenizer, absl::string_view bytes) {
   std::vector<TokenId> ids;
   for (const char c : bytes) {
@@ -53,10 +53,11 @@ TEST(StreamDecoderTest, BytesThatBecomeNoCharacterAreReplacedOnceThatIsCertain) 
   EXPECT_TRUE(decoder.pending());
   EXPECT_EQ(decoder.Finish(), "\uFFFD");
   EXPECT_FALSE(decoder.pending());
-  EXPECT_EQ(decoder.Push(ByteIds(*tokenizer, "\xAC")[0]), "\uFFFD");  // as new
+  EXPECT_EQ(decoder.Push(ByteIds(*tokenizer, "\xAC")[0]), "\uFFFD");  // the decoder starts anew
 }
 
-// The text that each of `tokens` (as the file spells them) gives, and what the end gives.
+// Returns the text that each of `tokens` (spelled as in the file) gives, and then the text that
+// Finish gives.
 std::vector<std::string> Pieces(const Tokenizer& tokenizer,
                                 const std::vector<std::string>& tokens) {
   StreamDecoder decoder(&tokenizer, true);
@@ -74,7 +75,7 @@ TEST(StreamDecoderTest, ByteTokensWaitUntilTheirRunEnds) {
   EXPECT_EQ(Pieces(*tokenizer, {"a", "<0xE4>", "<0xBA>", "<0xBA>", "b"}),
             (Texts{"a", "", "", "", "\u4ebab", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"<0xC3>", "<0xA9>", "<0x41>"}), (Texts{"", "", "", "\u00e9A"}));
-  // One byte too few makes all of the run unreadable, the whole character before it too.
+  // One missing byte makes the whole run unreadable, including the complete character before it.
   EXPECT_EQ(Pieces(*tokenizer, {"<0xC3>", "<0xA9>", "<0xC3>", "a"}),
             (Texts{"", "", "", "\uFFFD\uFFFD\uFFFDa", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"<0xFF>"}), (Texts{"", "\uFFFD"}));
@@ -86,7 +87,7 @@ TEST(StreamDecoderTest, OnlyTheFirstSpaceOfAnAnswerIsStripped) {
   EXPECT_EQ(Pieces(*tokenizer, {"▁the", "▁the"}), (Texts{"the", " the", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"▁", "▁", "▁the"}), (Texts{"", " ", " the", ""}));
   EXPECT_EQ(Pieces(*tokenizer, {"<s>", "▁the"}), (Texts{"", "the", ""}));
-  // Byte tokens give their run as one token, so a space among them counts too.
+  // A run of byte tokens counts as one token, so its space is stripped too.
   EXPECT_EQ(Pieces(*tokenizer, {"<0x20>", "a"}), (Texts{"", "a", ""}));
   EXPECT_EQ(Pieces(*LoadTestTokenizer("gemma"), {"▁the", "▁the"}), (Texts{" the", " the", ""}));
 }
@@ -107,7 +108,8 @@ TEST(StreamDecoderTest, MetaspaceDropsTheMarksOfTheFirstToken) {
   EXPECT_EQ(tokenizer->TokenBytes(tokenizer->TokenToId("▁the").value()), " the");
 }
 
-// The definition: each decoder turns the list of tokens into another, and what is left is joined.
+// Decodes by definition: each decoder step turns the list of tokens into another list, and the last
+// list is joined.
 std::vector<std::string> DecodedAtOnce(const json& decoder, std::vector<std::string> tokens) {
   const std::string type = decoder["type"];
   std::vector<std::string> out;
@@ -199,7 +201,7 @@ json RandomDecoder(TestLcg* rng) {
   return {{"type", "Sequence"}, {"decoders", steps}};
 }
 
-// The text of `ids` piece by piece; each piece is whole characters.
+// Decodes `ids` piece by piece, and checks that each piece consists of whole characters.
 std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids,
                      bool skip_special) {
   StreamDecoder decoder(&tokenizer, skip_special);
@@ -229,8 +231,8 @@ TEST(StreamDecoderTest, PiecesMakeUpWhatDecodingAllAtOnceGives) {
       std::vector<TokenId> ids(rng.Below(30));
       std::vector<std::string> tokens;
       for (TokenId& id : ids) {
-        // Mostly single bytes and few tokens again and again, so that characters come about and
-        // break off, and marks stand side by side.
+        // Mostly single bytes and the same few tokens, so that characters are completed or broken
+        // off and marks come next to each other.
         static constexpr TokenId kVocab = 600, kBytes = 259;
         id = static_cast<TokenId>(rng.Below(rng.Below(3) == 0 ? kVocab : kBytes));
         if (rng.Below(4) == 0) id = kBytes + static_cast<TokenId>(rng.Below(8));
@@ -254,7 +256,8 @@ TEST(StreamDecoderTest, SpecialTokensAndIdsThatAreNoneGiveNothingWhenSkipped) {
   EXPECT_EQ(skipping.Push(end), "");
   EXPECT_EQ(skipping.Push(-1), "");
   EXPECT_EQ(skipping.Push(tokenizer->vocab_size()), "");
-  EXPECT_EQ(skipping.Push(tokenizer->TokenToId("<think>").value()), "<think>");  // not special
+  // "<think>" is not special
+  EXPECT_EQ(skipping.Push(tokenizer->TokenToId("<think>").value()), "<think>");
   StreamDecoder keeping(tokenizer.get(), false);
   EXPECT_EQ(keeping.Push(end), "<|im_end|>");
 }

@@ -12,31 +12,32 @@
 
 namespace baton {
 
-// What a step of a tokenizer.json looks for in the text: a regular expression, a fixed text, or any
-// one character of a class. Constant once built; any thread.
+// Text that a step of a tokenizer.json searches for: a regular expression, a fixed text, or any
+// character of a class. Constant once built; any thread.
 class TextPattern {
  public:
   using CharClass = bool (*)(char32_t code);
 
   // `node` is {"Regex": PATTERN} or {"String": TEXT}.
   static absl::StatusOr<TextPattern> FromJson(const JsonNode& node);
-  // `text` is not empty.
+  // `text` must not be empty.
   static TextPattern OfText(std::string text) { return TextPattern(std::move(text)); }
   static TextPattern OfClass(CharClass contains) { return TextPattern(contains); }
   static TextPattern OfRegex(SplitRegex regex) { return TextPattern(std::move(regex)); }
 
-  // Calls `piece` for each match and each stretch between matches, in order; together they are
-  // `text`, which is well-formed UTF-8. Only a match may be empty. InvalidArgument where a regular
-  // expression exceeds its limits (see SplitRegex); some pieces have been handed out then.
+  // Calls `piece` for each match and for each part between matches, in order; together they are
+  // `text`, which must be well-formed UTF-8. Only a match may be empty. Returns InvalidArgument if
+  // a regular expression exceeds its limits (see SplitRegex). Some pieces have been handed out by
+  // then.
   absl::Status Find(absl::string_view text,
                     absl::FunctionRef<void(absl::string_view text, bool matched)> piece) const;
 
-  // `text` with `with` in place of each match, into `*out`; false, and `*out` untouched, where
-  // nothing matches.
+  // Copies `text` into `*out` with each match replaced by `with`. Returns false, and leaves `*out`
+  // unchanged, if nothing matches.
   absl::StatusOr<bool> Replace(absl::string_view text, absl::string_view with,
                                std::string* out) const;
 
-  // Whether it matches one fixed character and nothing else.
+  // True if the pattern matches one fixed character and nothing else.
   bool matches_one_char() const;
 
  private:

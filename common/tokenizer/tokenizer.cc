@@ -132,7 +132,7 @@ absl::Status Tokenizer::ReadAddedTokens(const JsonNode& root) {
   }
   special_.resize(vocabulary_.size());
   std::string buffer;
-  // Where two tokens look for the same text, special ones come first.
+  // Special tokens come first, because the first token with a text counts.
   for (const bool special : {true, false}) {
     for (const AddedToken& token : tokens) {
       if (token.special != special) continue;

@@ -20,49 +20,51 @@
 namespace baton {
 
 struct EncodeOptions {
-  // Special tokens written in the text become their ids. Otherwise they are ordinary text, so that
-  // what a user types cannot forge a control token. Added tokens that are not special are found
-  // either way.
+  // Turns special tokens written in the text into their ids. Otherwise they are ordinary text, so
+  // that a user can't forge a control token by typing it. Added tokens that are not special are
+  // found in either case.
   bool parse_special = false;
-  // Puts BOS and EOS around the text where the tokeniser's template says so.
+  // Puts BOS and EOS around the text as the tokeniser's template says.
   bool add_special = true;
 };
 
-// Text to token ids and back, as a Hugging Face tokenizer.json describes it, id for id what the
-// `tokenizers` library gives (with `encode_special_tokens` where `parse_special` is false).
-// BPE of all spellings; README.md lists what is supported. Constant once loaded; any thread.
+// Converts text to token ids and back, as a Hugging Face tokenizer.json describes. The ids are
+// exactly those of the `tokenizers` library (with `encode_special_tokens` if `parse_special` is
+// false). Supports BPE in all its spellings; README.md has the list. Constant once loaded; any
+// thread.
 class Tokenizer {
  public:
-  // Loads a tokenizer.json. NotFound or Unavailable where it cannot be read. InvalidArgument, with
-  // file, place in the JSON, what stands there and what is supported, for everything that is
-  // malformed or unsupported.
+  // Loads a tokenizer.json. Returns NotFound or Unavailable if it can't be read. Returns
+  // InvalidArgument for anything malformed or unsupported, with file, place in the JSON, the value
+  // found and the values supported.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromFile(const std::string& path);
-  // The same from memory; `name` stands in messages.
+  // Like FromFile, but takes the contents of the file. `name` is used in messages.
   static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromJson(absl::string_view json,
                                                                    absl::string_view name);
 
-  // InvalidArgument for text that is not UTF-8, with the offset of the first wrong byte, and for a
-  // text that exceeds the limits of a pattern. Empty text gives what the template adds, if
-  // anything.
+  // Returns InvalidArgument for text that is not UTF-8, with the offset of the first wrong byte,
+  // and for text that exceeds the limits of a pattern. Empty text gives only the tokens that the
+  // template adds.
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view utf8,
                                               EncodeOptions options = {}) const;
 
-  // The text of `ids` as the file's decoder makes it. Ids that are no token give nothing. With
-  // `skip_special`, special tokens give nothing.
+  // Returns the text that the file's decoder makes of `ids`. Unknown ids give no text. With
+  // `skip_special`, special tokens give none either.
   std::string Decode(absl::Span<const TokenId> ids, bool skip_special) const;
 
-  // What a token adds to a text that has begun before it; often not a whole number of characters.
-  // Empty for an id that is no token. The view lives as long as the tokeniser.
+  // Returns the bytes that a token adds to a text in which other tokens come before it. They often
+  // end within a character. Empty for an unknown id. The view is valid as long as the tokeniser.
   absl::string_view TokenBytes(TokenId id) const;
-  // Whether it is a byte token such as <0x41>, and the decoder reads it so.
+  // True if the token is a byte token such as <0x41> and the decoder reads it as a byte.
   bool IsByte(TokenId id) const { return IsToken(id) && byte_tokens_[id]; }
 
-  // One past the highest id; a model's vocabulary may be padded beyond it.
+  // Highest id plus one. A model's vocabulary may be padded beyond it.
   TokenId vocab_size() const { return vocabulary_.size(); }
   bool IsToken(TokenId id) const { return vocabulary_.Contains(id); }
   bool IsSpecial(TokenId id) const { return IsToken(id) && special_[id]; }
 
-  // Between an id and its text as the file spells it: "Ġthe" for " the", "<|im_end|>" for itself.
+  // These two convert between an id and its text as spelled in the file: "Ġthe" for " the",
+  // "<|im_end|>" for itself.
   std::optional<TokenId> TokenToId(absl::string_view text) const { return vocabulary_.Find(text); }
   absl::string_view TokenText(TokenId id) const { return vocabulary_.Text(id); }
 
@@ -76,8 +78,9 @@ class Tokenizer {
   Vocabulary vocabulary_;
   std::vector<bool> special_;
   std::vector<bool> byte_tokens_;
-  std::string bytes_;                // of all tokens, one after the other
-  std::vector<uint32_t> byte_ends_;  // token i: from byte_ends_[i] to byte_ends_[i + 1]
+  std::string bytes_;  // bytes of all tokens, one after the other
+  // token i ends at byte_ends_[i + 1] and begins at byte_ends_[i]
+  std::vector<uint32_t> byte_ends_;
   AddedTokenMatcher raw_tokens_;
   AddedTokenMatcher normalized_tokens_;
   std::optional<Normalizer> normalizer_;

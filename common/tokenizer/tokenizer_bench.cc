@@ -1,6 +1,7 @@
-// Throughput of Tokenizer, and its time on texts made to be slow. Run with files of real size:
+// Measures the throughput of Tokenizer, and its time on texts that are made to be slow. Run it with
+// files of real size:
 //   tokenizer_bench tokenizer.json... [benchmark flags]
-// without one it takes the small tokenisers of testdata/, whose words fall into more tokens.
+// Without a file it takes the small tokenisers of testdata/, which split words into more tokens.
 
 #include <algorithm>
 #include <cctype>
@@ -33,7 +34,7 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Words drawn by Zipf's law from a list that the tokenisers have seen and one that they have not.
+// Returns words with Zipf-like frequencies. The tokenisers were trained on some of them only.
 std::string English(size_t bytes) {
   constexpr absl::string_view kWords[] = {"the",
                                           "of",
@@ -86,7 +87,7 @@ std::string English(size_t bytes) {
   return text;
 }
 
-// Text without a space: nothing cuts it where there is no pre-tokeniser.
+// Returns text without spaces. Without a pre-tokeniser, nothing cuts it.
 std::string OneLine(size_t bytes) {
   std::string text = English(bytes + bytes / 4);
   text.erase(std::remove_if(text.begin(), text.end(), [](char c) { return !isalpha(c); }),

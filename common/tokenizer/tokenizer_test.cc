@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// The order of the modes in the goldens.
+// Encode options in the order of the modes in the golden files.
 constexpr EncodeOptions kModes[] = {{false, false}, {true, false}, {false, true}, {true, true}};
 
 class GoldenTest : public testing::TestWithParam<std::string> {
@@ -43,7 +43,7 @@ std::vector<TokenId> Ids(const JsonNode& node) {
   return ids;
 }
 
-// The ids of a mode: a list, or [an earlier mode, what is before, what is behind].
+// Returns the ids of a mode: a plain list, or [an earlier mode, ids before it, ids after it].
 std::vector<TokenId> IdsOfMode(const JsonNode& node,
                                const std::vector<std::vector<TokenId>>& earlier) {
   const auto values = node.Array().value();
@@ -76,7 +76,7 @@ TEST_P(GoldenTest, CorpusEncodesAndDecodesAsTheReferenceDoes) {
   }
 }
 
-// A few of `ids` left out, replaced or joined by others.
+// Returns `ids` with a few of them removed, replaced or added.
 std::vector<TokenId> Changed(TestLcg* rng, std::vector<TokenId> ids, TokenId vocab) {
   for (uint64_t changes = rng->Below(4); changes > 0; --changes) {
     const auto at = ids.begin() + static_cast<ptrdiff_t>(rng->Below(ids.size() + 1));
@@ -135,7 +135,7 @@ TEST_P(GoldenTest, RandomTextsAndIdsGiveWhatTheReferenceGives) {
   EXPECT_EQ(wrong, 0);
 }
 
-// These remove and normalise nothing.
+// The tokenisers in this test neither remove nor normalise anything.
 TEST(TokenizerTest, TextComesBackWhole) {
   for (const char* name : {"gpt2", "llama3", "o200k", "tekken", "deepseek", "falcon", "llama2"}) {
     const auto tokenizer = LoadTestTokenizer(name);
@@ -144,7 +144,7 @@ TEST(TokenizerTest, TextComesBackWhole) {
       const std::string text = RandomTestText(&rng);
       const std::string decoded =
           tokenizer->Decode(tokenizer->Encode(text, {.add_special = false}).value(), false);
-      const bool marks = name == std::string("llama2");  // a mark is a space there
+      const bool marks = name == std::string("llama2");  // its marks decode to spaces
       EXPECT_EQ(decoded, marks ? absl::StrReplaceAll(text, {{"\u2581", " "}}) : text);
     }
   }
@@ -159,7 +159,8 @@ TEST(TokenizerTest, SpecialTokensInTextAreTextUnlessAskedFor) {
   const auto as_text = tokenizer->Encode("<|im_start|>").value();
   EXPECT_THAT(as_text, Not(Contains(start)));
   EXPECT_EQ(tokenizer->Decode(as_text, true), "<|im_start|>");
-  EXPECT_THAT(tokenizer->Encode("<think>").value(), ElementsAre(think));  // added, but not special
+  // an added token that is not special
+  EXPECT_THAT(tokenizer->Encode("<think>").value(), ElementsAre(think));
 }
 
 TEST(TokenizerTest, TemplateAddsWhatItSays) {
@@ -212,7 +213,7 @@ TEST(TokenizerTest, ByteTokensAreBytes) {
   EXPECT_EQ(tokenizer->TokenBytes(tokenizer->TokenToId("▁the").value()), " the");
 }
 
-// Each would take minutes to hours if any stage were quadratic.
+// Each text would take minutes to hours if any stage were quadratic.
 TEST(TokenizerTest, PathologicalTextIsNotQuadratic) {
   constexpr size_t kBytes = 1 << 18;
   for (const char* name : {"qwen2", "deepseek", "llama2"}) {
@@ -227,13 +228,14 @@ TEST(TokenizerTest, PathologicalTextIsNotQuadratic) {
       const auto ids = tokenizer->Encode(text, {.add_special = false});
       ASSERT_TRUE(ids.ok()) << ids.status();
       const std::string decoded = tokenizer->Decode(*ids, false);
-      EXPECT_TRUE(decoded == text || (composes && unit == "\u0301\u0316"));  // NFC sorts those
+      // NFC sorts these marks
+      EXPECT_TRUE(decoded == text || (composes && unit == "\u0301\u0316"));
       EXPECT_EQ(decoded.size(), text.size());
     }
   }
 }
 
-// "TEXT" for text and "ID:TEXT" for tokens.
+// Returns "TEXT" for text and "ID:TEXT" for tokens.
 std::vector<std::string> PiecesOf(const AddedTokenMatcher& matcher, absl::string_view text) {
   std::vector<std::string> pieces;
   matcher.Split(text, /*parse_special=*/true,
@@ -252,11 +254,11 @@ TEST(AddedTokenMatcherTest, TokenOfSpacesInTheSpaceThatOneBeforeItTookIsEmpty) {
   matcher.Add({.id = 4, .rstrip = true}, "\ny");
   EXPECT_THAT(PiecesOf(matcher, "x \t\t \n v z"),
               ElementsAre("x", "1: \t\t \n ", "2:", "1:", "3:", "1:", "v", "1: ", "z"));
-  // One that reaches beyond that space takes what follows.
+  // A token that reaches beyond the taken space takes the space after itself.
   EXPECT_THAT(PiecesOf(matcher, " \ny  z"), ElementsAre("1: \n", "4:y  ", "1:", "1:", "z"));
 }
 
-// Minutes if it were quadratic.
+// This test would take minutes if the matcher were quadratic.
 TEST(AddedTokenMatcherTest, TokensOfSpacesInALongSpaceAreNotQuadratic) {
   constexpr size_t kBytes = 1 << 19;
   AddedTokenMatcher matcher;

@@ -10,17 +10,16 @@
 
 namespace baton {
 
-// The tokenisers of testdata/, or those that BATON_TOKENIZERS names, with commas between them.
+// Returns the tokenisers of testdata/, or those listed in BATON_TOKENIZERS, separated by commas.
 std::vector<std::string> TestTokenizers();
 
-// A file of testdata/, or of the folder that BATON_TOKENIZER_TESTDATA names. Dies where it is
-// missing.
+// Reads a file of testdata/, or of the folder BATON_TOKENIZER_TESTDATA. Aborts if it is missing.
 std::string ReadTestData(const std::string& name);
 std::unique_ptr<const Tokenizer> LoadTestTokenizer(const std::string& name);
-// The texts of corpus.jsonl.
+// Returns the texts of corpus.jsonl.
 std::vector<std::string> TestCorpus();
 
-// The generator of make_goldens.py: the same draws in both languages.
+// The random generator of make_goldens.py. Both languages give the same numbers.
 class TestLcg {
  public:
   explicit TestLcg(uint64_t seed) : state_(seed) {}
@@ -31,7 +30,7 @@ class TestLcg {
 };
 std::string RandomTestText(TestLcg* rng);
 
-// FNV-1a, as make_goldens.py hashes. An id counts as its four bytes, the lowest first.
+// FNV-1a hash, as in make_goldens.py. An id counts as its four bytes, lowest first.
 inline constexpr uint64_t kFnvStart = 0xCBF29CE484222325;
 uint64_t Fnv(uint64_t hash, absl::string_view bytes);
 uint64_t Fnv(uint64_t hash, TokenId id);

@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// Characters that are copied as they are, and across which nothing is reordered or composed:
+// Characters that are copied unchanged, and across which nothing is reordered or composed:
 //   - combining marks, and characters with a decomposition, that came after Unicode 9;
 //   - the two halves of U+11938, the only composition that came after Unicode 9;
 //   - U+11A7, which composes with nothing, but which utf8proc 2.8 would join to a Hangul syllable
@@ -43,10 +43,10 @@ bool IsBarrier(char32_t code) {
 
 int CombiningClass(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
 
-// Puts what is decomposed into canonical order, composes it where `compose` says so, appends it to
-// `out`, and empties it.
+// Puts the decomposed characters of `run` into canonical order, composes them if `compose`, appends
+// them to `out`, and clears `run`.
 void FinishRun(bool compose, std::vector<utf8proc_int32_t>* run, std::string* out) {
-  // utf8proc sorts marks by insertion, which a megabyte of them makes quadratic.
+  // utf8proc uses insertion sort, which takes quadratic time for a megabyte of marks.
   for (auto begin = run->begin(); begin != run->end();) {
     if (CombiningClass(*begin) == 0) {
       ++begin;
@@ -103,7 +103,7 @@ std::string NormalizeUnicode(UnicodeForm form, absl::string_view text) {
 unsigned char FirstByteChangedBy(UnicodeForm form) {
   switch (form) {
     case UnicodeForm::kNfc:
-      return 0xCC;  // U+0300: nothing below it changes alone or composes with anything below it
+      return 0xCC;  // U+0300; lower characters neither change nor compose with each other
     case UnicodeForm::kNfd:
       return 0xC3;  // U+00C0
     default:

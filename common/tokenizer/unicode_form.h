@@ -9,12 +9,12 @@ namespace baton {
 // The normalisation forms of Unicode (UAX 15).
 enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// `text`, well-formed UTF-8, in the form `form` as the reference library makes it: by the tables of
-// Unicode 9, so that combining marks and decompositions added since then are left alone.
+// Converts `text`, which must be well-formed UTF-8, to `form` as the reference library does. It
+// uses the tables of Unicode 9, so combining marks and decompositions added later are left alone.
 // O(n log n) for any input.
 std::string NormalizeUnicode(UnicodeForm form, absl::string_view text);
 
-// Whether text whose bytes are all below this one stays as it is.
+// Returns a byte value. Text whose bytes are all below it does not change in this form.
 unsigned char FirstByteChangedBy(UnicodeForm form);
 
 }  // namespace baton

@@ -13,7 +13,7 @@ TEST(UnicodeFormTest, ComposesAndOrdersMarks) {
   EXPECT_EQ(Nfc("cafe\u0301"), "caf\u00e9");
   EXPECT_EQ(Nfc("s\u0307\u0323"), "\u1e69");
   EXPECT_EQ(Nfc("\u212b"), "\u00c5");
-  EXPECT_EQ(Nfc("\u0958"), "\u0915\u093c");  // excluded from composition
+  EXPECT_EQ(Nfc("\u0958"), "\u0915\u093c");  // U+0958 is excluded from composition
   EXPECT_EQ(Nfc("\u0344"), "\u0308\u0301");
   EXPECT_EQ(Nfc("\u1112\u1161\u11ab"), "\ud55c");
   EXPECT_EQ(Nfc("\uac00\u11a7\u11a8"), "\uac00\u11a7\u11a8");
@@ -27,7 +27,7 @@ TEST(UnicodeFormTest, MarksNewerThanUnicode9StayWhereTheyAre) {
   EXPECT_EQ(Nfc("\U00011935\U00011930"), "\U00011935\U00011930");
 }
 
-// Sorting by insertion would take hours.
+// Insertion sort would take hours for this text.
 TEST(UnicodeFormTest, MegabyteOfMarksIsSorted) {
   std::string text = "a", sorted = "a";
   constexpr int kPairs = 250'000;

@@ -9,8 +9,8 @@ unsigned char Byte(absl::string_view bytes, size_t at) {
   return static_cast<unsigned char>(bytes[at]);
 }
 
-// What stands at `at`: a character of `size` bytes, or (`valid` false) the maximal part of `size`
-// bytes that begins none. `cut` says that the end of the bytes is what is wrong with it.
+// The part of a text at one position: a valid character of `size` bytes, or the maximal part of
+// `size` bytes that is no character. If `cut`, only the end of the text makes it invalid.
 struct Part {
   size_t size;
   bool valid;
@@ -21,7 +21,7 @@ Part ReadPart(absl::string_view bytes, size_t at) {
   const unsigned char lead = Byte(bytes, at);
   if (lead < 0x80) return {1, true, false};
   int following = 0;
-  unsigned char low = 0x80, high = 0xBF;  // of the second byte
+  unsigned char low = 0x80, high = 0xBF;  // valid range of the next byte
   if (lead >= 0xC2 && lead <= 0xDF) {
     following = 1;
   } else if (lead >= 0xE0 && lead <= 0xEF) {
@@ -97,7 +97,7 @@ void AppendUtf8(char32_t code, std::string* out) {
 
 size_t AppendLossyUtf8(absl::string_view bytes, std::string* out) {
   size_t at = 0;
-  size_t good = 0;  // bytes before it are in `out`
+  size_t good = 0;  // bytes before this index are in `out`
   while (at < bytes.size()) {
     const Part part = ReadPart(bytes, at);
     if (!part.valid) {

@@ -39,11 +39,11 @@ TEST(Utf8Test, FirstWrongByteIsNamed) {
   EXPECT_EQ(FindInvalidUtf8("\xE0\x9F\xBF"), 0u);              // overlong
   EXPECT_EQ(FindInvalidUtf8("x\xED\xA0\x80"), 1u);             // a surrogate
   EXPECT_EQ(FindInvalidUtf8("\xF4\x90\x80\x80"), 0u);          // past U+10FFFF
-  EXPECT_EQ(FindInvalidUtf8("\xE2\x82\xAC\xE2\x28\xA1"), 3u);  // broken off
+  EXPECT_EQ(FindInvalidUtf8("\xE2\x82\xAC\xE2\x28\xA1"), 3u);  // the second character is cut off
   EXPECT_EQ(FindInvalidUtf8(""), std::nullopt);
 }
 
-// The examples of the Unicode Standard 15, tables 3-8 to 3-11.
+// Examples of the Unicode Standard 15, tables 3-8 to 3-11.
 TEST(Utf8Test, MaximalIllFormedPartsAreOneReplacementEach) {
   const std::string r = kReplacementCharacter;
   EXPECT_EQ(Lossy("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", 0), r + r + r + r + r + r + r + r + "A");

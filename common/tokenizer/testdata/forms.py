@@ -58,7 +58,7 @@ def train(pre_tokenizer, vocab, normalizer=None):
         tokenizer.normalizer = normalizer
     trainer = trainers.BpeTrainer(vocab_size=vocab, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                                   show_progress=False, min_frequency=1)
-    # Every third text stays unseen, so that its words are not all tokens.
+    # Every third text is left out, so that its words are not all tokens.
     tokenizer.train_from_iterator([expand(entry) for i, entry in enumerate(CORPUS) if i % 3], trainer)
     return tokenizer
 
@@ -88,7 +88,8 @@ def make_llama3():
                                       special_tokens=[(bos, tokenizer.token_to_id(bos))])])
     data = json.loads(tokenizer.to_str())
     data["model"]["ignore_merges"] = True
-    # Words that no merges lead to, as that flag is for; they take the ids of the last ones.
+    # Adds words that no merges lead to, the case that ignore_merges is for. They take the ids of
+    # the last merged tokens.
     vocab = data["model"]["vocab"]
     words = ["ĠHello", "Ġmachine", "supercalifragilisticexpialidocious", "äºº", "ĠĠĠĠĠĠĠĠĠĠĠ", "aaaaaaaaaa", "!!!!"]
     products = [left + right for left, right in data["model"]["merges"]]
@@ -256,7 +257,8 @@ def make_metaspace():
 
 
 def make_flags_text():
-    some = [token for i, token in enumerate(BYTES) if i < 0xE3 or i % 5 == 0]  # so that some characters have all bytes
+    # Leaves out some bytes, but keeps all bytes of some characters.
+    some = [token for i, token in enumerate(BYTES) if i < 0xE3 or i % 5 == 0]
     tokenizer = sentencepiece(500, 60, ["?", "<s>", "</s>"], byte_tokens=some, across=[("?", "?"), ("<0xC3>", "<0xA9>"), ("e", "▁")])
     tokenizer.normalizer = normalizers.Sequence([
         normalizers.Strip(left=True, right=False), normalizers.NFD(), normalizers.Replace(Regex(r"(\d)(?=\d)|'"), "."),

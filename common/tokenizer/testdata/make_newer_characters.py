@@ -10,7 +10,7 @@ import unicodedata
 from tokenizers import Regex, pre_tokenizers
 
 CATEGORIES = ("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co").split()
-# The scripts that onig_pattern.cc takes.
+# Scripts that onig_pattern.cc supports.
 SCRIPTS = ("Arabic Armenian Bengali Bopomofo Cyrillic Devanagari Georgian Greek Gujarati Gurmukhi Han Hangul Hebrew "
            "Hiragana Kannada Katakana Khmer Lao Latin Malayalam Mongolian Myanmar Oriya Sinhala Tamil Telugu Thai "
            "Tibetan").split()
@@ -48,7 +48,7 @@ for category in CATEGORIES:
 ranges = []
 for code in sorted(newer):
     category, size, script = kind(newer[code], code)
-    # An older one of the same script may not exist; its category then counts for more.
+    # If no older character has the same script, the category alone decides.
     stand_in = stand_ins.get((category, size, script)) or stand_ins[category, size, None]
     if ranges and ranges[-1][1] == code - 1 and ranges[-1][2] == stand_in:
         ranges[-1][1] = code
