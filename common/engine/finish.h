@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// Why a sequence ended.
+// Reason why a sequence ended.
 enum class FinishReason {
   kStop,    // an end token of the model or a stop token
   kLength,  // max_tokens, or the end of the model's context

@@ -18,8 +18,8 @@ struct GenerationDefaults {
   float min_p = 0;
   std::vector<TokenId> end_tokens;  // any of them ends the answer
   float repetition_penalty = 1;
-  int min_tokens = 0;  // min_new_tokens
-  // bad_words_ids. As in transformers, a word that is a single end token is dropped.
+  int min_tokens = 0;  // read from min_new_tokens
+  // Read from bad_words_ids. As in transformers, a word that is a single end token is dropped.
   std::vector<std::vector<TokenId>> bad_words;
 
   bool operator==(const GenerationDefaults&) const = default;

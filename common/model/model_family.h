@@ -12,7 +12,8 @@ struct ModelFamily {
   enum class Windows {
     kNone,        // every layer sees every token
     kEveryLayer,  // every layer sees `sliding_window` tokens
-    // if `use_sliding_window`: layers from `max_window_layers` on, or those in `layer_types`
+    // If `use_sliding_window` is set: layers from `max_window_layers` on, or those in
+    // `layer_types`.
     kLastLayers
   };
 

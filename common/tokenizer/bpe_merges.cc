@@ -46,7 +46,7 @@ void BpeMerges::FindJoins(absl::Span<const TokenId> initial,
   absl::c_sort(products, [](const Product& a, const Product& b) { return a.length < b.length; });
   joins_.clear();
   for (const Product& product : products) {
-    // this pair never occurs
+    // Skips pairs that never occur in a word.
     if (firsts[product.left].empty() || firsts[product.right].empty()) continue;
     add(firsts[product.left], &firsts[product.merged]);
     add(lasts[product.right], &lasts[product.merged]);

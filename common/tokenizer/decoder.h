@@ -37,16 +37,17 @@ class Decoder {
   bool byte_fallback() const { return byte_fallback_; }
   bool byte_level() const { return byte_level_; }
   const std::vector<Step>& whole() const { return whole_; }
-  // Max ratio of the length of a token's text to that of the token, from 1 to 512.
+  // Max factor by which decoding can lengthen a token's text, from 1 to 512.
   double growth() const { return growth_; }
 
   // These two run a token through the steps before or after ByteFallback and return its text.
   // `first` is true for the first token that reaches these steps.
   std::string BeforeFallback(absl::string_view token, bool first) const;
   std::string BehindFallback(absl::string_view token, bool first) const;
-  // Returns the bytes that a token adds to the joined text after both of these functions.
+  // Returns the bytes that `token` adds to the joined text. It must have passed BeforeFallback and
+  // BehindFallback.
   std::string BytesOf(std::string token) const;
-  // True if these steps treat the first token differently.
+  // True if the steps before (or after) ByteFallback treat the first token differently.
   bool first_differs_before() const { return FirstDiffers(each_); }
   bool first_differs_behind() const { return FirstDiffers(each_behind_); }
 

@@ -144,7 +144,7 @@ class Translator {
   // Reads the quantifiers that follow `atom`, and returns `atom` with them. In Oniguruma, a second
   // quantifier repeats what the first one has already repeated. PCRE2 needs a group for this.
   std::string Quantified(std::string atom) {
-    // text before and after `atom`; joined only once, to avoid quadratic time
+    // Groups before and quantifiers after `atom`. Joined only once, to avoid quadratic time.
     std::string open, close;
     for (bool first = true; !done(); first = false) {
       std::string quantifier;
@@ -222,9 +222,8 @@ class Translator {
     return absl::StrFormat("\\x{%x}", static_cast<uint32_t>(code));
   }
 
-  // Reads an escape such as
-  //  and returns the code of its character. Returns nothing and reads nothing if the escape stands
-  //  for a set of characters.
+  // Reads an escape such as \t and returns the code of its character. Returns nothing and reads
+  // nothing if the escape stands for a set of characters.
   std::optional<char32_t> EscapedChar() {
     if (at_ + 1 >= in_.size()) {
       Fail("\\ at the end");

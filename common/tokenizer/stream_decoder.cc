@@ -118,7 +118,7 @@ void StreamDecoder::PushJoined(std::string text, std::string* out) {
 std::string StreamDecoder::Finish() {
   std::string out;
   FlushRun(&out);
-  // pending_ is the beginning of a single character, so it becomes a single U+FFFD.
+  // The rest in pending_ is the beginning of a single character, so it becomes a single U+FFFD.
   if (!pending_.empty()) PushJoined(kReplacementCharacter, &out);
   Reset();
   return out;

@@ -256,7 +256,7 @@ TEST(StreamDecoderTest, SpecialTokensAndIdsThatAreNoneGiveNothingWhenSkipped) {
   EXPECT_EQ(skipping.Push(end), "");
   EXPECT_EQ(skipping.Push(-1), "");
   EXPECT_EQ(skipping.Push(tokenizer->vocab_size()), "");
-  // "<think>" is not special
+  // The token "<think>" is not special, so it is not skipped.
   EXPECT_EQ(skipping.Push(tokenizer->TokenToId("<think>").value()), "<think>");
   StreamDecoder keeping(tokenizer.get(), false);
   EXPECT_EQ(keeping.Push(end), "<|im_end|>");

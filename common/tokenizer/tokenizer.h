@@ -20,9 +20,9 @@
 namespace baton {
 
 struct EncodeOptions {
-  // Turns special tokens written in the text into their ids. Otherwise they are ordinary text, so
-  // that a user can't forge a control token by typing it. Added tokens that are not special are
-  // found in either case.
+  // If true, special tokens written in the text become their ids. If false, they stay ordinary
+  // text, so that a user can't forge a control token by typing it. Added tokens that are not
+  // special are found in either case.
   bool parse_special = false;
   // Puts BOS and EOS around the text as the tokeniser's template says.
   bool add_special = true;
@@ -79,7 +79,7 @@ class Tokenizer {
   std::vector<bool> special_;
   std::vector<bool> byte_tokens_;
   std::string bytes_;  // bytes of all tokens, one after the other
-  // token i ends at byte_ends_[i + 1] and begins at byte_ends_[i]
+  // Token i has the bytes from byte_ends_[i] to byte_ends_[i + 1].
   std::vector<uint32_t> byte_ends_;
   AddedTokenMatcher raw_tokens_;
   AddedTokenMatcher normalized_tokens_;

@@ -159,7 +159,7 @@ TEST(TokenizerTest, SpecialTokensInTextAreTextUnlessAskedFor) {
   const auto as_text = tokenizer->Encode("<|im_start|>").value();
   EXPECT_THAT(as_text, Not(Contains(start)));
   EXPECT_EQ(tokenizer->Decode(as_text, true), "<|im_start|>");
-  // an added token that is not special
+  // The token is added, but not special.
   EXPECT_THAT(tokenizer->Encode("<think>").value(), ElementsAre(think));
 }
 
@@ -228,7 +228,7 @@ TEST(TokenizerTest, PathologicalTextIsNotQuadratic) {
       const auto ids = tokenizer->Encode(text, {.add_special = false});
       ASSERT_TRUE(ids.ok()) << ids.status();
       const std::string decoded = tokenizer->Decode(*ids, false);
-      // NFC sorts these marks
+      // NFC changes the order of these marks.
       EXPECT_TRUE(decoded == text || (composes && unit == "\u0301\u0316"));
       EXPECT_EQ(decoded.size(), text.size());
     }

@@ -105,7 +105,8 @@ def random_model(name, family, types, prompt_tokens, sizes):
         for dtype in (torch.float32, torch.bfloat16):
             model = new(config).eval()
             fill(model, table, seed)
-            # buffers stay: from_pretrained leaves rotary frequencies in float32
+            # Buffers stay in float32, because from_pretrained leaves rotary frequencies in float32
+            # too.
             for parameter in model.parameters():
                 parameter.data = parameter.data.to(dtype)
             logits[dtype] = model(torch.from_numpy(prompt)[None], use_cache=False).logits[0, positions].float()

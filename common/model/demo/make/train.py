@@ -229,7 +229,7 @@ def export(model: LlamaForCausalLM, tokenizer: Tokenizer, out: Path) -> None:
         "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
     )
     fast.save_pretrained(out)
-    # tokenizer_config.json has the same content
+    # The file tokenizer_config.json has the same content.
     (out / "special_tokens_map.json").unlink(missing_ok=True)
 
 
