@@ -87,11 +87,13 @@ class Model {
   // if a file has changed.
   absl::Status PageIn(const Progress& progress = nullptr) const;
 
-  // Returns OK if `checkpoint` has the tensors of such a model, in the right shapes and types, and
-  // no others. Otherwise InvalidArgument names file, tensor, found and expected. Reads no weights.
+  // Returns OK if `checkpoint` has exactly the tensors of a model with this configuration, in the
+  // right shapes and types. Otherwise InvalidArgument names file, tensor, found and expected. Reads
+  // no weights.
   static absl::Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
-  // Returns every tensor that checkpoints of such a model have, ordered by layer.
+  // Returns every tensor that checkpoints of a model with this configuration have, ordered by
+  // layer.
   static std::vector<TensorShape> TensorsOf(const ModelConfig& config);
 
   const ModelConfig& config() const;
@@ -104,7 +106,7 @@ class Model {
   // Part of weight_bytes() whose files lie in a memory file system (tmpfs). Such files use memory
   // even before they are mapped.
   size_t weight_bytes_in_memory() const;
-  // Returns the layout of such a model's KV in a pool.
+  // Returns the layout of the KV of a model with this configuration in a pool.
   static KvLayout LayoutOf(const ModelConfig& config, int block_tokens, DType kv_type);
   KvLayout LayoutFor(int block_tokens, DType kv_type) const {
     return LayoutOf(config(), block_tokens, kv_type);
