@@ -87,9 +87,10 @@ class Model {
   // if a file has changed.
   absl::Status PageIn(const Progress& progress = nullptr) const;
 
-  // Returns OK if `checkpoint` has exactly the tensors of a model with this configuration, in the
-  // right shapes and types. Otherwise InvalidArgument names file, tensor, found and expected. Reads
-  // no weights.
+  // Returns OK if `checkpoint` has the tensors of a model with this configuration, in the right
+  // shapes and types, and no others. An unused head and tensors with Architecture::derived_suffix
+  // are allowed. Otherwise InvalidArgument names file, tensor, found and expected. Reads no
+  // weights.
   static absl::Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
   // Returns every tensor that checkpoints of a model with this configuration have, ordered by
