@@ -11,20 +11,23 @@
 
 namespace baton {
 
-// What a process writes to standard error: copied to a file, and kept line by line for a test to
-// wait on. Any thread.
+// Captures the standard error of a process: copies it to a file and keeps its lines, so that a test
+// can wait for one. Any thread.
 class CapturedLog {
  public:
-  // Reads `pipe` on a thread of its own and closes it at its end; appends to `file` and closes it.
+  // Starts a thread that reads `pipe` to its end and appends everything to `file`. The thread then
+  // closes both.
   CapturedLog(int pipe, int file);
-  // The process has ended, or the pipe's other end would be waited for.
+  // Waits for the end of the pipe, so the process must have ended before.
   ~CapturedLog();
 
-  // Lines so far.
+  // Number of lines so far.
   size_t size() const;
-  // Line `i`, waited for. DeadlineExceeded after `timeout`; Unavailable when the log ended before.
+  // Returns line `i`, and waits for it if necessary. Returns DeadlineExceeded after `timeout`, and
+  // Unavailable if the log ended before that line.
   absl::StatusOr<std::string> Line(size_t i, absl::Duration timeout) const;
-  // The first line from number `from` on that has `text` in it; statuses as above.
+  // Returns the first line that contains `text`, from line number `from` on. Waits and fails as
+  // Line() does.
   absl::StatusOr<std::string> WaitFor(absl::string_view text, absl::Duration timeout,
                                       size_t from = 0) const;
 
@@ -38,7 +41,8 @@ class CapturedLog {
   std::thread thread_;
 };
 
-// The value of ` name=` in a line of a log; empty when there is none.
+// Returns the value after ` name=` in a line of a log, or an empty text if the line has no such
+// field.
 absl::string_view FieldOf(absl::string_view line, absl::string_view name);
 
 }  // namespace baton

@@ -82,8 +82,8 @@ absl::Status Cluster::StartRouter(const std::string& listen) {
   ASSIGN_OR_RETURN(std::string address,
                    router_->WaitForLine("listening on ", options_.start_timeout));
   address_ = std::move(address);
-  // Calls may be under way on the stub of a router that died; a new one at its address is found
-  // again.
+  // The stub is kept: calls may still run on the stub of a router that died, and it reconnects to a
+  // new router at the same address.
   if (stub_ == nullptr) stub_ = v1::Inference::NewStub(Dial(address_));
   return absl::OkStatus();
 }
@@ -132,7 +132,7 @@ absl::Status Cluster::RestartRouter() {
 absl::Status Cluster::WaitCounted(const std::function<bool(const Counted&)>& reached,
                                   absl::Duration timeout) {
   const absl::Time until = absl::Now() + timeout;
-  // The newest word counts, so what has been written is read first.
+  // The router's newest line counts, so all lines that are already there are read first.
   while (router_lines_ < router_->log().size() || !reached(counted_)) {
     const absl::StatusOr<std::string> line =
         router_->log().Line(router_lines_, until - absl::Now());
@@ -146,7 +146,7 @@ absl::Status Cluster::WaitCounted(const std::function<bool(const Counted&)>& rea
     ++router_lines_;
     if (!absl::StrContains(*line, "serving prefill_workers=")) continue;
     counted_.pair = !absl::StrContains(*line, " not_serving ");
-    // Workers that can't serve together are ready and given nothing.
+    // If the workers can't serve together, the router counts them as ready but not as serving.
     const std::string ready = options_.pairs ? "" : "ready_";
     if (!absl::SimpleAtoi(FieldOf(*line, absl::StrCat(ready, "prefill_workers")),
                           &counted_.prefill) ||

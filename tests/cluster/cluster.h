@@ -15,33 +15,37 @@
 namespace baton {
 
 // Returns the path of baton-prefill-test or baton-decode-test (tests/programs). `programs` is the
-// folder of the shipped programs; the one of tests is beside it, in a build as in a GPU archive.
+// folder of the shipped programs. The folder of the test programs lies beside it, in a build as
+// well as in a GPU archive.
 std::string TestWorkerProgram(const std::string& role, const std::string& programs);
 
-// A router and workers as processes on loopback, for tests that cross all rooms.
+// A router and workers as processes on loopback, for tests that cross all modules.
 class Cluster {
  public:
   struct Options {
     std::string model;     // folder; default: the demo model
     std::string programs;  // folder of the shipped programs; default: this build's
-    // True if the workers are the programs of tests/programs, which know emulated devices.
+    // True if the workers are the programs of tests/programs, which support emulated devices.
     bool test_workers = false;
     int prefill = 1;
     int decode = 1;
     std::vector<std::string> router_flags;
     std::vector<std::string> prefill_flags;
     std::vector<std::string> decode_flags;
-    // --kv-bytes of every worker whose flags don't say it: workers take what they may use at start,
-    // and tests run side by side. Empty: as a worker chooses.
+    // Value of --kv-bytes for every worker whose flags don't set it. Empty: the worker chooses. A
+    // small default, since workers allocate their KV pool at start and tests run side by side.
     std::string kv_bytes = "64Mi";
-    absl::Duration start_timeout = absl::Seconds(30);  // of each process, and until a pair serves
-    bool pairs = true;  // false: of workers that can't serve together; they are only waited for
+    // Limit for each process to start, and for a first pair to serve.
+    absl::Duration start_timeout = absl::Seconds(30);
+    // False if the workers can't serve together. Start() then only waits until they are ready.
+    bool pairs = true;
   };
-  // Starts everything and waits until all workers are ready and some pair can serve.
+  // Starts everything and waits until all workers are ready and at least one pair can serve.
   static absl::StatusOr<std::unique_ptr<Cluster>> Start(Options options);
   ~Cluster();
 
-  // Role and index name a worker: "prefill" 0 ... A worker started again listens at a new port.
+  // A worker is named by its role and index, as in prefill(0). A worker that is started again
+  // listens at a new port.
   Process& router() { return *router_; }
   Process& prefill(int i) { return *prefill_[i]; }
   Process& decode(int i) { return *decode_[i]; }
@@ -49,28 +53,29 @@ class Cluster {
   const std::string& decode_address(int i) const { return decode_addresses_[i]; }
   absl::Status RestartPrefill(int i);
   absl::Status RestartDecode(int i);
-  // At the address it had.
+  // Starts the router again at the same address.
   absl::Status RestartRouter();
-  // Until the router's log says that it counts at least this many ready workers of each role, and a
-  // pair among them.
+  // Waits until the router's log reports at least this many ready workers of each role, and a pair
+  // that can serve.
   absl::Status WaitReady(int prefill, int decode, absl::Duration timeout);
-  // Until it says that it counts fewer of one role or the other.
+  // Waits until the router's log reports fewer workers than this of at least one role.
   absl::Status WaitNotReady(int prefill, int decode, absl::Duration timeout);
 
   const std::string& address() const { return address_; }
-  // Of every process that was ever started here.
+  // Process ids of all processes that this cluster ever started.
   const std::set<pid_t>& pids() const { return pids_; }
-  const std::string& folder() const { return folder_; }  // logs: router.log, prefill0.log, ...
+  // holds the logs: router.log, prefill0.log, ...
+  const std::string& folder() const { return folder_; }
   v1::Inference::Stub& stub() { return *stub_; }
 
  private:
   explicit Cluster(Options options) : options_(std::move(options)) {}
   absl::Status StartRouter(const std::string& listen);
   absl::Status StartWorker(const std::string& role, int i);
-  // What the router says of its workers.
+  // Counts of workers that the router's log reports.
   struct Counted {
-    int prefill = 0, decode = 0;  // ready ones
-    bool pair = false;            // some two of them can serve
+    int prefill = 0, decode = 0;  // workers that can serve; ready workers if `pairs` is false
+    bool pair = false;            // true if at least one pair of workers can serve
   };
   absl::Status WaitCounted(const std::function<bool(const Counted&)>& reached,
                            absl::Duration timeout);
@@ -83,13 +88,13 @@ class Cluster {
   std::string address_;
   std::unique_ptr<v1::Inference::Stub> stub_;
   std::unique_ptr<Process> router_;
-  size_t router_lines_ = 0;  // of its log, that have been read
-  Counted counted_;          // as they said
+  size_t router_lines_ = 0;  // lines of the router's log that have been read
+  Counted counted_;          // counts of the newest line that has any
   std::vector<std::unique_ptr<Process>> prefill_, decode_;
   std::vector<std::string> prefill_addresses_, decode_addresses_;
 };
 
-// Everything that one Generate call gave.
+// All events of one Generate call, put together.
 struct Answer {
   absl::Status status;
   bool accepted = false;
@@ -97,20 +102,21 @@ struct Answer {
   std::vector<v1::Token> tokens;
   v1::Finished finished;
   v1::Summary summary;
-  std::vector<v1::Token> prompt;  // with logprobs, if they were asked for
-  std::vector<Answer> others;     // answers 1 and on, without `status`, `accepted` and `prompt`
+  std::vector<v1::Token> prompt;  // prompt tokens with logprobs, if the request asked for them
+  std::vector<Answer> others;     // answers 1 and up, without `status`, `accepted` and `prompt`
 
   std::vector<int32_t> ids() const;
 };
 
-// Runs one request to its end. `on_token` sees every token as it arrives, those of the prompt with
-// their logprobs too. A broken promise of the protocol (events out of order, positions that skip or
-// repeat) turns into an Internal status.
+// Runs one request to its end. Calls `on_token` with every token as it arrives, also with those of
+// the prompt if they have logprobs. Returns an Internal status if the events break the protocol:
+// wrong order, or positions that skip or repeat.
 Answer Generate(v1::Inference::Stub& stub, const v1::GenerateRequest& request,
                 absl::Duration deadline = absl::Seconds(120),
                 const std::function<void(const v1::Token&)>& on_token = nullptr);
 
-// A request of token ids, greedy, `max_tokens` long whatever the model says.
+// Returns a greedy request for these token ids. It gets exactly `max_tokens` tokens, since it
+// ignores the model's end tokens.
 v1::GenerateRequest TokenRequest(const std::vector<int32_t>& ids, int max_tokens);
 
 }  // namespace baton

@@ -18,7 +18,7 @@
 namespace baton {
 namespace {
 
-// True when `fd` became readable (or its other end closed) in time.
+// Returns true if `fd` became readable, or its other end closed, before `until`.
 bool WaitReadable(int fd, absl::Time until) {
   while (true) {
     const int64_t left = std::max<int64_t>(0, absl::ToInt64Milliseconds(until - absl::Now()));

@@ -13,27 +13,28 @@
 
 namespace baton {
 
-// A program run beside a test. It dies with the test, however that ends.
+// A program that runs beside a test. It is killed when the test ends, even if the test crashes.
 class Process {
  public:
-  // Starts `arguments[0]` with the rest; standard error goes to log() and `log_path` (appended),
-  // standard output to a pipe that WaitForLine reads.
+  // Starts `arguments[0]` with the other arguments. Its standard error goes to log() and is
+  // appended to the file `log_path`. Its standard output goes to a pipe that WaitForLine reads.
   static absl::StatusOr<std::unique_ptr<Process>> Start(const std::vector<std::string>& arguments,
                                                         const std::string& log_path);
-  // Kills it if it still runs.
+  // Kills the program if it still runs.
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Its standard error, from its start on.
+  // Standard error of the program since its start.
   const CapturedLog& log() const { return log_; }
-  // The rest of the first line of standard output that begins with `prefix`. DeadlineExceeded after
-  // `timeout`; Unavailable when the program ended before it wrote one.
+  // Waits for a line of standard output that begins with `prefix`, and returns the rest of that
+  // line. Returns DeadlineExceeded after `timeout`, and Unavailable if the program ended without
+  // such a line.
   absl::StatusOr<std::string> WaitForLine(absl::string_view prefix, absl::Duration timeout);
   void Signal(int signal_number);
-  // Waits for its end: the exit status, or 128 + the signal that ended it. DeadlineExceeded after
-  // `timeout`.
+  // Waits for the program's end. Returns its exit status, or 128 + the number of the signal that
+  // ended it. Returns DeadlineExceeded after `timeout`.
   absl::StatusOr<int> Wait(absl::Duration timeout);
 
  private:
@@ -45,7 +46,8 @@ class Process {
   std::string unread_;
   bool reaped_ = false;
   int exit_status_ = 0;
-  CapturedLog log_;  // last: goes first, after the process
+  // last member, so that it is destroyed first, after ~Process has ended the process
+  CapturedLog log_;
 };
 
 }  // namespace baton

@@ -9,11 +9,12 @@
 
 namespace baton {
 
-// Where a program that was started with --metrics-listen serves, as its log says.
+// Returns the metrics address of a program that was started with --metrics-listen, as its log says.
 absl::StatusOr<std::string> MetricsAddress(const Process& process);
-// The page as it came, without its header. Unavailable when nobody answers, or not with 200.
+// Returns the body of the metrics page. Returns Unavailable if there is no answer, or one other
+// than 200.
 absl::StatusOr<std::string> ScrapeText(const std::string& address);
-// The same, read strictly.
+// Scrapes the metrics page of `process` and parses it strictly.
 absl::StatusOr<Exposition> Scrape(const Process& process);
 
 }  // namespace baton

@@ -14,22 +14,24 @@
 
 namespace baton {
 
-// What a model answers in one process and one pool, alone: what the split system must answer too.
+// Computes the answers of a model in one process with one KV pool. The split system must give the
+// same answers.
 class Truth {
  public:
-  // On the CPU backend with two threads. `numerics` as the workers' flag; `kv_type` of the KV
-  // cache, the weights' own when not given.
+  // Loads the model on the CPU backend with two threads. `numerics` takes the values of the
+  // workers' flag. `kv_type` is the type of the KV cache; the default is the type of the weights.
   static absl::StatusOr<std::unique_ptr<Truth>> Load(const std::string& folder,
                                                      absl::string_view numerics = "auto",
                                                      std::optional<DType> kv_type = std::nullopt);
-  // On the CUDA backend and an emulated device, with KV in bf16.
+  // Loads the model on the CUDA backend with an emulated device, and with KV in bf16.
   static absl::StatusOr<std::unique_ptr<Truth>> LoadOnEmulatedDevice(const std::string& folder);
 
   const ModelConfig& config() const { return model_->config(); }
-  // The tokens that follow `prompt`.
+  // Returns the tokens that follow `prompt`.
   absl::StatusOr<std::vector<TokenId>> Answer(const std::vector<TokenId>& prompt,
                                               const SamplingOptions& sampling);
-  // The same with everything told of them.
+  // Returns the tokens that follow `prompt`, with everything else that the engine reports about
+  // them.
   absl::StatusOr<OneProcessAnswer> FullAnswer(const std::vector<TokenId>& prompt,
                                               const SamplingOptions& sampling);
 
@@ -37,11 +39,11 @@ class Truth {
   Truth() = default;
   absl::Status Open(const std::string& folder, std::optional<DType> kv_type);
 
-  OpenedDevice device_;  // where there is one
+  OpenedDevice device_;  // empty on the CPU backend
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<const Model> model_;
   KvLayout layout_;
-  std::vector<std::byte> memory_;  // of the pool, on a CPU
+  std::vector<std::byte> memory_;  // memory of the KV pool on the CPU backend
   std::unique_ptr<BlockPool> pool_;
   std::unique_ptr<Engine> engine_;
 };

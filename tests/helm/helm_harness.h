@@ -11,29 +11,30 @@
 #include "absl/strings/string_view.h"
 #include "tests/shell/run_shell.h"
 
-// For tests of the chart.
+// Helpers for tests of the chart.
 namespace baton {
 
 inline const std::filesystem::path kChart = BATON_SOURCE_DIR "/helm";
 inline const std::filesystem::path kGolden = BATON_SOURCE_DIR "/tests/helm/golden";
 
-// Empty where there is no such file.
+// Returns the contents of a file, or an empty text if there is no such file.
 std::string Read(const std::filesystem::path& path);
 
 int Count(absl::string_view text, absl::string_view piece);
 
-// What a program documents, as --name.
+// Returns the flags that the --help of `program` names, each as --name.
 std::set<std::string> FlagsOf(const std::string& program);
 
-// With $HELM, or the helm of $PATH; skips where there is none.
+// Runs the command in $HELM, else the `helm` on $PATH. Skips the test if it does not run.
 class HelmTest : public testing::Test {
  protected:
   void SetUp() override;
 
-  // The manifests of the chart as of a Kubernetes that no test depends on.
+  // Renders the chart's manifests for Kubernetes 1.31.0. No test depends on that version. A
+  // --kube-version in `arguments` replaces it.
   Ended Template(const std::string& arguments) const;
-  // The same, with a cluster: each lookup of `file`, as it stands there, finds the object beside
-  // it.
+  // Renders the chart as in a cluster that holds certain objects. Each pair in `found` is a lookup,
+  // exactly as templates/`file` writes it, and the object that the lookup returns, in JSON.
   Ended TemplateWhere(const std::string& file,
                       const std::vector<std::pair<std::string, std::string>>& found,
                       const std::string& arguments) const;

@@ -1,4 +1,4 @@
-// What the chart renders.
+// Tests of the manifests that the chart renders.
 
 #include <algorithm>
 #include <cstdlib>
@@ -33,7 +33,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Of each part, the Deployment among `manifests`.
+// Returns the Deployment of each part, as `manifests` has it.
 std::map<std::string, std::string> DeploymentsOf(const std::string& manifests) {
   std::map<std::string, std::string> deployments = {
       {"router", ""}, {"prefill", ""}, {"decode", ""}};
@@ -47,7 +47,7 @@ std::map<std::string, std::string> DeploymentsOf(const std::string& manifests) {
   return deployments;
 }
 
-// The chart's defaults, and every example.
+// Returns the names of all value files: the chart's defaults and every example.
 std::vector<std::string> ValueFiles() {
   std::vector<std::string> files = {"defaults"};
   for (const auto& entry : fs::directory_iterator(kChart / "examples")) {
@@ -84,7 +84,7 @@ TEST_P(HelmValuesTest, PassesLintStrictly) {
   EXPECT_EQ(lint.exit_status, 0) << lint.output;
 }
 
-// In what RendersAsItDid found to be what renders.
+// Reads the golden files. RendersAsItDid checks that they are what the chart renders.
 TEST(HelmGoldenTest, GivesEachProgramFlagsThatItHas) {
   std::map<std::string, std::set<std::string>> known;
   for (const std::string& values : ValueFiles()) {
@@ -174,7 +174,7 @@ TEST_F(HelmTest, ReleasesWhoseNamesServicesCantHaveAreRefused) {
               AllOf(HasSubstr("\n  name: chat-7b\n"), HasSubstr("instance: 7b-chat\n")));
   EXPECT_THAT(named("chat-7b", "").output, HasSubstr("\n  name: chat-7b-baton\n"));
   EXPECT_THAT(named("my-baton", "").output, HasSubstr("\n  name: my-baton\n"));
-  // As long as a release's name may be.
+  // This release name has the max length.
   EXPECT_THAT(named("a-release-whose-name-is-as-long-as-helm-lets-it-be-ok", "").output,
               HasSubstr("\n  name: a-release-whose-name-is-as-long-as-helm\n"));
 }
@@ -212,7 +212,7 @@ TEST_F(HelmTest, AnInitContainerMayReachWhatItFetchesFrom) {
             0);
 }
 
-// What no example sets, on every part.
+// Sets values on every part that no example sets.
 TEST_F(HelmTest, RoutersAndWorkersTakeWhatOnePartTakes) {
   constexpr char kPart[] = R"({
       "args": ["--PART-flag=1"],
@@ -336,7 +336,8 @@ spec:
   }
 }
 
-// A proxy among them has to run before the model is fetched through it.
+// One of the other init containers may be a proxy, which must run before the model is fetched
+// through it.
 TEST_F(HelmTest, TheModelIsFetchedAfterOtherInitContainers) {
   const auto deployments =
       DeploymentsOf(Template("--show-only templates/pools.yaml --set model.source=init "
@@ -384,7 +385,8 @@ spec:
             1);
 }
 
-// By a claim of dynamic resource allocation instead of a device plugin's resource.
+// A GPU may be requested by a claim of dynamic resource allocation instead of a device plugin's
+// resource.
 TEST_F(HelmTest, AGpuMayComeByAClaim) {
   const auto deployments = DeploymentsOf(
       Template("--show-only templates/pools.yaml --set decode.backend=cuda "
@@ -396,7 +398,7 @@ TEST_F(HelmTest, AGpuMayComeByAClaim) {
                     Not(HasSubstr("nvidia.com/gpu: "))));
 }
 
-// What is YAML's own, or looks like a number, stays what it is.
+// Names with characters that mean something in YAML, or that look like numbers, arrive unchanged.
 TEST_F(HelmTest, NamesArriveAsTheyAre) {
   const Ended named = Template(
       "--show-only templates/pools.yaml --set-string 'model.name=Llama 3: chat #1' "
@@ -434,7 +436,7 @@ TEST_F(HelmTest, ChunksAreTheProgramsUnlessSaid) {
   EXPECT_EQ(Count(said, "- --chunk-tokens=1024\n"), 1);
   for (const char* program : {"baton-prefill", "baton-decode"})
     EXPECT_TRUE(FlagsOf(program).contains("--chunk-tokens")) << program;
-  // As the program itself would, once the pod has started.
+  // The chart refuses what the program itself would refuse after the start of the pod.
   EXPECT_THAT(Template(pools + "--set prefill.chunkTokens=100").output,
               HasSubstr("prefill.chunkTokens is 100; it takes whole KV blocks, of 16 tokens each"));
   EXPECT_THAT(Template(pools + "--set prefill.chunkTokens=96 --set prefill.backend=cuda "
@@ -448,7 +450,7 @@ TEST_F(HelmTest, ChunksAreTheProgramsUnlessSaid) {
 TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
   const std::string shared(64, 'a');
   const std::string own(64, 'b');
-  // What the parts run, in the order router, prefill, decode.
+  // Returns the images of the containers, in the order router, prefill, decode.
   const auto images = [&](const std::string& arguments) {
     const Ended rendered = Template(
         absl::StrCat("--show-only templates/pools.yaml --set image.repository=all ", arguments));
@@ -470,11 +472,12 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
                   "--set image.digest=sha256:", shared, " --set router.image.digest=sha256:", own,
                   " --set decode.image.repository=d --set decode.image.digest=sha256:", own)),
               ElementsAre("all@sha256:" + own, "all@sha256:" + shared, "d@sha256:" + own));
-  // Null is nothing said.
+  // A value of null counts as not given.
   EXPECT_THAT(images(absl::StrCat("--set image.digest=sha256:", shared,
                                   " --set router.image=null --set prefill.image.tag=null")),
               testing::Each("all@sha256:" + shared));
-  // An init container without an image has that of its part; the test and the load ask as routers.
+  // An init container without an image uses the image of its part. The test and the load use the
+  // routers' image.
   EXPECT_THAT(
       images(
           "--set model.source=init --set model.init.args={fetch} --set decode.image.repository=d"),
@@ -486,7 +489,8 @@ TEST_F(HelmTest, APartMayHaveAnImageOfItsOwn) {
               HasSubstr("\n      image: r:0.1.0\n"));
 }
 
-// Kubernetes refuses rollingUpdate beside Recreate, and the defaults have it.
+// Kubernetes refuses rollingUpdate together with type Recreate. The defaults set rollingUpdate, so
+// the chart has to leave it out.
 TEST_F(HelmTest, PodsMayAllEndBeforeAnyStarts) {
   const auto deployments = DeploymentsOf(
       Template("--show-only templates/pools.yaml --set decode.strategy.type=Recreate").output);
@@ -553,7 +557,7 @@ TEST_F(HelmTest, MemoryAndBlocksAreNumbersOrAuto) {
 }
 
 TEST_F(HelmTest, KvMemoryIsWeighedAgainstTheMemoryLimit) {
-  // Without a limit of its own a worker would take a share of the whole node.
+  // A worker without a memory limit would take a share of the whole node's memory.
   const std::string pools = "--show-only templates/pools.yaml ";
   const std::string unlimited =
       Template(pools +
@@ -586,7 +590,7 @@ TEST_F(HelmTest, KvMemoryIsWeighedAgainstTheMemoryLimit) {
         limit);
     EXPECT_EQ(taken.exit_status, 0) << limit << ": " << taken.output;
   }
-  // The pool of a GPU does not lie in the container's memory.
+  // The KV pool of a GPU does not lie in the container's memory.
   EXPECT_EQ(
       Template("--set decode.kvMemory=64Gi --set decode.backend=cuda --set decode.gpu.count=1")
           .exit_status,
@@ -594,7 +598,8 @@ TEST_F(HelmTest, KvMemoryIsWeighedAgainstTheMemoryLimit) {
 }
 
 TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
-  // helm shows them on install, for which it wants a cluster; an extra object may include them.
+  // helm shows the notes only on install, which needs a cluster. An extra object may include them,
+  // so the test renders such an object.
   const auto notes = [&](const std::string& arguments) {
     const Ended rendered = Template(absl::StrCat(
         "--show-only templates/extra.yaml ", arguments,
@@ -632,11 +637,10 @@ TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
   const std::string fetch =
       "--set model.source=pvc --set model.pvc.claimName=models --set model.fetch.name=org/model ";
   const std::string job = Template("--show-only templates/fetch-job.yaml " + fetch).output;
-  EXPECT_THAT(notes(fetch),
-              AllOf(HasSubstr("until a Job has fetched org/model."),
-                    HasSubstr("\n  kubectl -n serving logs -f job/" +
-                              job.substr(job.find("baton-fetch-"), 20) + "\n")));
-  // The commands have the flags that they are shown with.
+  EXPECT_THAT(notes(fetch), AllOf(HasSubstr("until a Job has fetched org/model."),
+                                  HasSubstr("\n  kubectl -n serving logs -f job/" +
+                                            job.substr(job.find("baton-fetch-"), 20) + "\n")));
+  // baton-client has the flags that the commands use.
   const std::set<std::string> known = FlagsOf("baton-client");
   EXPECT_TRUE(known.contains("--router") && known.contains("--timing"));
 }
@@ -647,14 +651,15 @@ TEST_F(HelmTest, GraceCoversTheDrain) {
       "--set router.drain.graceSeconds=100 --set decode.drain.preStopSeconds=0 "
       "--set service.direct=false "
       "--set decode.drain.graceSeconds=7");
-  // 1.2 * 30 + 5 until SIGTERM, and 10 beyond the grace.
+  // The preStop sleep is 1.2 * 30 + 5 s. The grace period of the pod adds the 100 s of the drain
+  // and 10 s.
   EXPECT_THAT(rendered.output, AllOf(HasSubstr("command: [sleep, \"41\"]"),
                                      HasSubstr("terminationGracePeriodSeconds: 151")));
   EXPECT_THAT(rendered.output, HasSubstr("terminationGracePeriodSeconds: 17\n"));
   EXPECT_THAT(rendered.output, Not(HasSubstr("[sleep, \"0\"]")));
 }
 
-// A router is ready once workers are, so it waits for them.
+// A router becomes ready only after workers do, so its progress deadline covers their start.
 TEST_F(HelmTest, RolloutsAreNotGivenUpWhileWorkersMayStart) {
   const std::string pools = "--show-only templates/pools.yaml ";
   EXPECT_EQ(Count(Template(pools).output, "\n  progressDeadlineSeconds: 2400\n"), 3);
@@ -706,18 +711,20 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
   EXPECT_THAT(Template(test).output,
               AllOf(HasSubstr(absl::StrCat("name: WANT_IDS, value: \"", ids, "\"")),
                     HasSubstr(first["prompt"].get<std::string>())));
-  // All that is known of it is 48 tokens, and it goes on.
+  // 48 tokens of the demo's answer are known, and the answer is longer.
   EXPECT_THAT(Template(test + "--set test.maxTokens=48").output, HasSubstr(ids));
   EXPECT_THAT(Template(test + "--set test.maxTokens=49").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
-  // Of another model it is only known that it says the same twice, unless the values say more.
+  // For another model the test only knows that two answers must be equal, unless the values give
+  // tokens.
   EXPECT_THAT(Template(test + "--set model.path=/models/x").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
   EXPECT_THAT(Template(test + "--set test.expectedTokenIds='{1,23}'").output,
               HasSubstr("name: WANT_IDS, value: \"1,23\""));
 }
 
-// Where the router is `auto`, a decode worker reads a short prompt by itself, and there is no link.
+// With router.mode `auto`, a decode worker computes a short prompt by itself, and then there is no
+// link to check. So the test asks for the split mode.
 TEST_F(HelmTest, TheTestIsSplitWhereverPromptsCanBe) {
   const std::string test = "--show-only templates/tests/generate.yaml ";
   const auto splits = testing::AllOf(HasSubstr("\"$MAX_TOKENS\" --mode=disaggregated --json"),
@@ -736,7 +743,7 @@ TEST_F(HelmTest, TheTestIsSplitWhereverPromptsCanBe) {
   EXPECT_TRUE(FlagsOf("baton-client").contains("--mode"));
 }
 
-// `helm test --logs` reads the log after hooks of the policy hook-succeeded have been deleted, and
+// `helm test --logs` deletes hooks with the policy hook-succeeded before it reads their log, and
 // then fails.
 TEST_F(HelmTest, TheTestLeavesItsPodForItsLog) {
   EXPECT_EQ(Count(Template("--show-only templates/tests/generate.yaml").output,
@@ -815,7 +822,8 @@ TEST_F(HelmTest, AJobFillsTheClaimAndPodsWaitForIt) {
   const std::set<std::string> known = FlagsOf("baton-fetch");
   for (const char* flag : {"--to", "--revision", "--endpoint", "--attempts"})
     EXPECT_TRUE(known.contains(flag)) << flag;
-  // A Job can't be changed: other values are another Job, and the same the same.
+  // A Job can't be changed, so other values need a Job with another name, and equal values the same
+  // name.
   const auto name = [](const std::string& manifest) {
     return manifest.substr(manifest.find("  name: baton-fetch-"), 28);
   };
@@ -887,7 +895,7 @@ TEST_F(HelmTest, ASecretWithoutAUsableTokenIsRefused) {
   EXPECT_EQ(with(holding("a-Token~!")).exit_status, 0);
   EXPECT_EQ(with("{}").exit_status, 0) << "it is not there yet";
   EXPECT_EQ(with(R"({"data": {"other": ""}})").exit_status, 0) << "nor is what is in it";
-  // Its own is made anew where it has none.
+  // The chart's own Secret gets a new token if it holds none.
   const std::string own = "lookup \"v1\" \"Secret\" .Release.Namespace $name";
   const std::string show = "--show-only templates/attach-secret.yaml";
   EXPECT_THAT(

@@ -1,5 +1,5 @@
-// Values that the schema takes one by one, and that could not run or serve together, are refused in
-// words that name the values and what to do.
+// Some values pass the schema one by one, but could not run or serve together. The chart refuses
+// them with an error that names the values and says what to do.
 
 #include <string>
 
@@ -34,7 +34,7 @@ TEST_F(HelmRefusalTest, ARolloutMustBeAbleToReplaceAPod) {
       "--set decode.strategy.rollingUpdate.maxSurge=0% "
       "--set decode.strategy.rollingUpdate.maxUnavailable=00%",
       "decode.strategy.rollingUpdate has maxSurge 0% and maxUnavailable 00%");
-  // Where nothing is said, Kubernetes takes a quarter for each.
+  // Kubernetes uses 25% for each of the two fields that is not given.
   ExpectTaken(
       "--set prefill.strategy.rollingUpdate.maxSurge=10% "
       "--set decode.strategy.rollingUpdate.maxSurge=null --set router.strategy.rollingUpdate=null");
@@ -84,12 +84,12 @@ TEST_F(HelmRefusalTest, EveryPartThatTheModeNeedsHasAReplica) {
                 "by a prefill worker; set it to 1 or more, or router.mode to auto or colocated");
   ExpectTaken("--set prefill.replicas=0 --set router.mode=auto");
   ExpectTaken("--set prefill.replicas=0 --set router.mode=colocated");
-  // `replicas` is unread then.
+  // `replicas` is not read when autoscaling is enabled.
   ExpectTaken("--set decode.replicas=0 --set decode.autoscaling.enabled=true");
 }
 
-// A router without workers leaves the Service when the last of failureThreshold probes has failed,
-// of which the first may come at once.
+// A router without workers leaves the Service when failureThreshold probes in a row have failed.
+// The first of them may come at once, so the router stays for failureThreshold - 1 periods.
 TEST_F(HelmRefusalTest, RoutersStayInTheServiceWhileRequestsWait) {
   ExpectTaken("--set router.pairWaitSeconds=30");
   ExpectRefused("--set router.pairWaitSeconds=31",
@@ -99,7 +99,7 @@ TEST_F(HelmRefusalTest, RoutersStayInTheServiceWhileRequestsWait) {
                 "router.probes.readiness.failureThreshold to 17 or more");
   ExpectTaken("--set router.pairWaitSeconds=31 --set router.probes.readiness.failureThreshold=17");
   ExpectTaken("--set router.pairWaitSeconds=31 --set router.probes.readiness.periodSeconds=3");
-  // Kubernetes' own: three probes, ten seconds apart.
+  // The defaults of Kubernetes are three probes, ten seconds apart.
   const std::string unsaid =
       "--set router.probes.readiness.failureThreshold=null "
       "--set router.probes.readiness.periodSeconds=null --set router.pairWaitSeconds=";
@@ -133,7 +133,7 @@ TEST_F(HelmRefusalTest, KvHasAWayToAnotherPod) {
   ExpectRefused("--set kv.transports=shm --set router.mode=auto", "with router.mode 'auto'");
   for (const char* enough : {"auto", "'sysv\\,rc'", "^cma"})
     ExpectTaken(absl::StrCat("--set kv.transports=", enough));
-  // No KV travels where nothing is handed over.
+  // No KV travels between pods if no prompt is handed over.
   ExpectTaken("--set kv.transports=shm --set router.mode=colocated");
   ExpectTaken("--set kv.transports=shm --set router.mode=auto --set prefill.replicas=0");
 }

@@ -1,4 +1,4 @@
-// What the chart takes as values.
+// Tests of the schema: which values the chart accepts.
 
 #include <algorithm>
 #include <set>
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using HelmSchemaTest = HelmTest;
 
 TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
-  // All at once: helm tells all, and starting it takes its time.
+  // All mistakes go into one call: helm reports every mistake, and each start of helm takes time.
   const std::vector<std::pair<std::string, std::vector<std::string>>> mistakes = {
       {"colour=red", {"colour"}},
       {"router.replica=2", {"/router", "replica"}},
@@ -63,7 +63,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"listenAddress=localhost", {"/listenAddress", "[::]"}},
       {"numerics=fast", {"/numerics", "avx512-bf16"}},
       {"prefill.tolerations[0].effect=NoSchedul", {"/prefill/tolerations/0/effect", "NoExecute"}},
-      // What is null would be 0.
+      // A value of null would become 0.
       {"decode.replicas=null", {"/decode'", "missing property 'replicas'"}},
       {"prefill.drain.graceSeconds=null", {"/prefill/drain'", "missing property 'graceSeconds'"}},
       {"fullnameOverride=My_Baton", {"/fullnameOverride", "My_Baton"}},
@@ -81,7 +81,7 @@ TEST_F(HelmSchemaTest, WhatTheSchemaRefusesIsNamed) {
       {"decode.extraContainers[0].name=a", {"/decode/extraContainers/0", "'image'"}},
       {"decode.extraInitContainers[0].restartPolicy=Never",
        {"/decode/extraInitContainers/0/restartPolicy", "Always"}},
-      // By which pods are selected.
+      // The chart selects its pods by these labels.
       {R"(commonLabels.app\.kubernetes\.io/component=llm)",
        {"/commonLabels/app.kubernetes.io~1component"}},
       {R"(decode.podLabels.app\.kubernetes\.io/name=llm)",
@@ -165,7 +165,8 @@ TEST_F(HelmSchemaTest, MisspeltKeysOfKubernetesOwnTypesAreNamed) {
   }
 }
 
-// Where Kubernetes' own types are too deep to be told here, and manifests, which may be anything.
+// Returns the paths of the schema that may accept any key or any value: types of Kubernetes that
+// are too deep to repeat in the schema, manifests, and global values.
 const std::set<std::string>& FreeObjects() {
   static const auto* free = [] {
     auto* paths = new std::set<std::string>{"/properties/global", "/properties/extraObjects/items"};
@@ -178,7 +179,8 @@ const std::set<std::string>& FreeObjects() {
   return *free;
 }
 
-// Says what of a schema takes any key or any value, into `loose`.
+// Adds to `loose` every path of a schema that accepts any key or any value. `path` is the path of
+// `schema` itself.
 void FindLoose(const json& schema, const std::string& path, std::set<std::string>* loose) {
   const auto is = [&](const char* type) {
     if (!schema.contains("type")) return false;
@@ -216,7 +218,7 @@ TEST(SchemaFileTest, IsStrictEverywhere) {
   std::set<std::string> loose;
   FindLoose(schema, "", &loose);
   EXPECT_EQ(loose, FreeObjects());
-  // What it finds.
+  // Checks which paths FindLoose reports for a small schema.
   loose.clear();
   FindLoose(json::parse(R"({"properties": {
       "bare": {"type": "object"}, "any": {}, "true": true, "list": {"type": "array"},
@@ -232,7 +234,7 @@ TEST(SchemaFileTest, IsStrictEverywhere) {
                          "/properties/of/items", "/properties/open", "/properties/true"));
 }
 
-// The schema takes what the programs take.
+// The schema accepts the values that the programs accept.
 TEST(SchemaFileTest, NamesTheBackendsAndNumericsOfTheWorkers) {
   const json schema = json::parse(Read(kChart / "values.schema.json"));
   const Ended backend =

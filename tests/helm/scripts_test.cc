@@ -1,5 +1,5 @@
-// The scripts that the chart runs in a cluster, and the drill's, run here with programs that do as
-// they are told.
+// Tests of the scripts that the chart runs in a cluster, and of the script `cluster`. They run here
+// with fake programs.
 
 #include <string>
 
@@ -21,7 +21,8 @@ using testing::Not;
 
 using HelmScriptTest = HelmTest;
 
-// The block of text in `manifests` behind `begin`, whose last line tells how far it is indented.
+// Returns the script that follows `begin` in `manifests`. The last line of `begin` shows the
+// script's indentation.
 std::string ScriptBehind(const std::string& manifests, const std::string& begin) {
   const size_t at = manifests.find(begin);
   EXPECT_NE(at, manifests.npos) << "there is no script in " << manifests;
@@ -36,8 +37,8 @@ std::string ScriptBehind(const std::string& manifests, const std::string& begin)
   return script;
 }
 
-// The script of `helm test`, as the defaults render it, with a client that gives `answers`, a line
-// a call.
+// Runs the script of `helm test`, as the chart's defaults render it. The fake client prints one
+// line of `answers` per call.
 Ended RunTestPod(const std::string& answers, int max_tokens, const std::string& want_ids) {
   const ScratchFolder folder;
   folder.Write("script", ScriptBehind(Read(kGolden / "defaults.yaml"),
@@ -79,14 +80,13 @@ TEST(TestPodScriptTest, TheTestPodTakesTheWholeAnswerAndNothingElse) {
   EXPECT_THAT(ended.output, HasSubstr("labelled 'shm', expected 'tcp'"));
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_THAT(RunTestPod(AnswerOf(four, ""), 4, four).output, HasSubstr("the link has no label"));
-  // Of a model that is not known: twice the same.
+  // For a model whose tokens are not known, the script asks twice and compares the answers.
   EXPECT_EQ(RunTestPod(AnswerOf("5,6") + AnswerOf("5,6"), 2, "").exit_status, 0);
   EXPECT_THAT(RunTestPod(AnswerOf("5,6") + AnswerOf("5"), 2, "").output,
               HasSubstr("token ids 5; the first time they were 5,6"));
 }
 
-// Pods wait until the Job has said that the model is complete, and end at once when they are told
-// to.
+// Pods wait until the Job has recorded that the model is complete. On SIGTERM they end at once.
 TEST_F(HelmScriptTest, PodsWaitForTheModelThatIsFetched) {
   const std::string pools = Template(
                                 "--show-only templates/pools.yaml --set model.source=pvc "
@@ -111,9 +111,10 @@ TEST_F(HelmScriptTest, PodsWaitForTheModelThatIsFetched) {
 
 constexpr int kOnceStopped = -1;
 
-// The script of the Job, with a tool whose `run` writes `run_file`, if any, and ends with
-// `run_status`, or with 130 once it is stopped, for which the script is sent a SIGTERM, and whose
-// `report` ends with `report_status`. Of an earlier revision there is a run file already.
+// Runs the script of the goodput Job with a fake tool. The tool's `run` writes `run_file`, unless
+// that is empty, and exits with `run_status`. If `run_status` is kOnceStopped, the script gets a
+// SIGTERM while `run` is under way, and `run` then exits with 130. The tool's `report` exits with
+// `report_status`. A run file of an earlier revision already exists.
 Ended RunGoodputJob(const std::string& rendered, const std::string& run_file, int run_status,
                     int report_status) {
   const ScratchFolder folder;
@@ -157,7 +158,8 @@ TEST_F(HelmScriptTest, TheLoadLeavesAPageAndItsOwnStatus) {
             "asked run --endpoint=r --out=/report/run.json --rate=7\n"
             "asked report /report/run.json --out=/report/report.html\n"
             "page: measured\n");
-  for (const int status : {1, 3, 130, 143}) {  // 143: it was ended before it listened to signals
+  // 143: SIGTERM ended the tool before it handled signals
+  for (const int status : {1, 3, 130, 143}) {
     ended = RunGoodputJob(job, "measured", status, 0);
     EXPECT_EQ(ended.exit_status, status);
     EXPECT_THAT(ended.output, HasSubstr("page: measured\n"));
@@ -175,7 +177,8 @@ TEST_F(HelmScriptTest, TheLoadLeavesAPageAndItsOwnStatus) {
   EXPECT_THAT(RunGoodputJob(into_log, "measured", 0, 0).output, HasSubstr("\nrun file:\nmeasured"));
 }
 
-// With a cluster that has a namespace chat-load already, which is somebody's.
+// The fake cluster already has a namespace chat-load, which the script did not make and must not
+// remove.
 TEST(DrillScriptTest, RemovesTheNamespacesThatItMadeAndNoOther) {
   const ScratchFolder folder;
   folder.WriteScript("kubectl", absl::StrCat("#!/bin/sh\n"
@@ -193,8 +196,8 @@ TEST(DrillScriptTest, RemovesTheNamespacesThatItMadeAndNoOther) {
   EXPECT_EQ(Count(asked, "delete namespace"), 1) << asked;
 }
 
-// In a repository that has the drill and a history of its own, with a cluster that refuses
-// namespaces: by then the drill has said what it upgrades from.
+// Runs the script in a repository with its own history. The fake cluster refuses to create
+// namespaces, which ends the script after it has printed the release that it upgrades from.
 TEST(DrillScriptTest, UpgradesFromTheLastReleaseUnlessToldOtherwise) {
   if (RunShell("git --version && tar --version").exit_status != 0)
     GTEST_SKIP() << "no git or no tar here";
