@@ -64,7 +64,7 @@ class Cluster {
   const std::string& address() const { return address_; }
   // Process ids of all processes that this cluster ever started.
   const std::set<pid_t>& pids() const { return pids_; }
-  // holds the logs: router.log, prefill0.log, ...
+  // Folder of the logs: router.log, prefill0.log, ...
   const std::string& folder() const { return folder_; }
   v1::Inference::Stub& stub() { return *stub_; }
 

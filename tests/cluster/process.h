@@ -46,7 +46,7 @@ class Process {
   std::string unread_;
   bool reaped_ = false;
   int exit_status_ = 0;
-  // last member, so that it is destroyed first, after ~Process has ended the process
+  // The last member, so that it is destroyed first, after ~Process has ended the process.
   CapturedLog log_;
 };
 

@@ -1,11 +1,11 @@
-// Real processes over UCX under steady load; workers are killed, stopped past their lease, and
-// routers killed. Every request that was not itself cut off by a router's death finishes with the
-// tokens it has in peace.
+// Storms of kills on real processes over UCX under steady load. Workers are killed or stopped past
+// their lease, and routers are killed. Every request that was not itself cut off by a router's
+// death finishes with the same tokens as without kills.
 //
-// BATON_KILLS sets the number of kills (default 24; `./baton soak` makes 200), BATON_SEED the seed.
-// BATON_KILL_BACKEND names the backend of a storm whose answers are held against the CPU's: cuda
-// where there is a GPU. BATON_PROGRAMS and BATON_MODELS are the folders of its programs and small
-// models, where those of the build have not come along.
+// BATON_KILLS sets the number of kills (default 24; `./baton soak` uses 200), BATON_SEED the seed.
+// BATON_KILL_BACKEND names the backend of a storm whose answers are compared with the CPU's: cuda
+// where there is a GPU. BATON_PROGRAMS and BATON_MODELS name the folders of its programs and small
+// models, for a machine without the build's own folders.
 
 #include <atomic>
 #include <cmath>
@@ -40,19 +40,20 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr int kStreams = 12;
-constexpr int kRouterEvery = 20;  // every so many kills it is the router's turn
-constexpr int kStopEvery = 14;    // or a worker is stopped instead
-constexpr absl::Duration kPatience = absl::Seconds(60);  // for whatever must happen soon
+constexpr int kRouterEvery = 20;  // every 20th kill hits the router
+constexpr int kStopEvery = 14;    // every 14th kill stops a worker instead
+// limit for everything that must happen soon
+constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr int kWarmUp = 8;  // answers of a process before its memory is compared
 constexpr int kCalm = 16;   // answers of every worker after the last kill
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kPoolBytes = 64 * kMiB;
 #ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kMostGrowth = 512 * kMiB;  // freed memory is kept in quarantine
+constexpr int64_t kMostGrowth = 512 * kMiB;  // AddressSanitizer keeps freed memory in quarantine
 #else
 constexpr int64_t kMostGrowth = 8 * kMiB;
 #endif
-// A worker maps its own pool and those of the two workers it meets; the rest is UCX's queues.
+// A worker maps its own pool and those of its two peers. The rest is for UCX's queues.
 constexpr int64_t kMostShared = 3 * kPoolBytes + 64 * kMiB;
 
 int FromEnvironment(const char* name, int fallback) {
@@ -61,14 +62,15 @@ int FromEnvironment(const char* name, int fallback) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : fallback;
 }
 
-// Holds answers of workers on a device against the CPU backend: where its choice is clear
-// (answer_bounds.h), given what the worker wrote before, the worker chose the same.
+// Compares answers of workers on a device with the CPU backend. Where the CPU's choice of the next
+// token is clear (answer_bounds.h), the workers must have chosen the same token. Each token is
+// judged by the tokens that the worker wrote before it.
 class CpuJudge {
  public:
   explicit CpuJudge(const std::string& model, std::unique_ptr<Truth> truth)
       : bounds_(AnswerBoundsOf(model)), truth_(std::move(truth)) {}
 
-  // Any thread.
+  // Returns true if `ids` has the CPU's token wherever the CPU's choice is clear. Any thread.
   bool Chose(const std::vector<TokenId>& prompt, const std::vector<TokenId>& ids,
              SamplingOptions sampling) {
     MutexLock lock(&mutex_);
@@ -90,10 +92,11 @@ class CpuJudge {
     }
     return judged_[key] = right;
   }
-  // That logprobs may be apart, in nats.
+  // Max difference between logprobs that count as equal, in nats.
   double most_apart() const { return bounds_.gap / 2; }
   float temperature() const { return bounds_.temperature; }
-  // Of different answers: tokens, and those that had to be what they were.
+  // Returns the number of tokens in all different answers, and the number of them whose choice was
+  // clear.
   std::pair<int, int> counts() {
     MutexLock lock(&mutex_);
     return {tokens_, compared_};
@@ -112,8 +115,8 @@ struct Case {
   SamplingOptions sampling;
   v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;
   std::vector<TokenId> expected;
-  std::vector<SampledToken> scores;  // of the prompt, if they are asked for
-  CpuJudge* judge = nullptr;         // where `expected` is one of several right answers
+  std::vector<SampledToken> scores;  // logprobs of the prompt, if the request asks for them
+  CpuJudge* judge = nullptr;         // set if `expected` is only one of several right answers
 
   v1::GenerateRequest Request() const {
     v1::GenerateRequest request = TokenRequest(prompt, sampling.max_tokens);
@@ -122,7 +125,7 @@ struct Case {
     request.set_mode(mode);
     return request;
   }
-  // Also of an answer that was cut off.
+  // Returns true if `answer` is right as far as it goes. It may have been cut off.
   bool Begins(const Answer& answer) const {
     const std::vector<TokenId> ids = answer.ids();
     if (ids.size() > expected.size() || answer.prompt.size() > scores.size()) return false;
@@ -157,14 +160,15 @@ Case MakeCase(Truth& truth, std::mt19937& random, int prompt_tokens, SamplingOpt
   return c;
 }
 
-// What the workers run on, and what their answers are: those of one process on the same, or any
-// that a judge finds right.
+// The backend of the workers, and the judge of their answers. Without a judge, answers must equal
+// those of one process with the same backend.
 struct Workers {
   std::string backend;
   CpuJudge* judge = nullptr;
 };
 
-// Prompts long enough that prefill and pull last a while, answers long enough that decode does.
+// Makes cases with prompts long enough that prefill and pull take a while, and with answers long
+// enough that decode does, too.
 std::vector<Case> MakeCases(const std::string& model, const Workers& workers, int longest,
                             std::mt19937& random) {
   const bool device = workers.backend != "cpu";
@@ -181,7 +185,7 @@ std::vector<Case> MakeCases(const std::string& model, const Workers& workers, in
       sampling.temperature = workers.judge != nullptr ? workers.judge->temperature() : 1;
       sampling.seed = random();
     }
-    if (i % 4 >= 2 && workers.judge == nullptr) {  // looks back
+    if (i % 4 >= 2 && workers.judge == nullptr) {  // samples that depend on earlier tokens
       sampling.repetition_penalty = 1.2f;
       sampling.frequency_penalty = 0.3f;
       sampling.bad_words = {{5}, {11, 12}};
@@ -195,7 +199,8 @@ std::vector<Case> MakeCases(const std::string& model, const Workers& workers, in
   return cases;
 }
 
-// What the clients have seen: tokens in all, and the answers that each worker had a part in.
+// Counts what the clients have received: tokens in all, and for each worker the answers in which it
+// took part.
 class Seen {
  public:
   void AddToken() {
@@ -218,7 +223,7 @@ class Seen {
     MutexLock lock(&mutex_);
     return answers_[address];
   }
-  // False when they have not come in kPatience.
+  // Waits for this many more tokens. Returns false if they have not come within kPatience.
   bool AwaitTokens(int more) {
     MutexLock lock(&mutex_);
     const int64_t wanted = tokens_ + more;
@@ -252,7 +257,7 @@ struct Tally {
   std::atomic<int> right = 0, wrong = 0, failed = 0, cut_off = 0, migrated = 0;
 };
 
-// Clients that ask one case after another until told to stop.
+// Clients that send one case after another until they are told to stop.
 class Load {
  public:
   Load(Cluster& cluster, const std::vector<Case>& cases, Seen& seen)
@@ -270,8 +275,8 @@ class Load {
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
-  // From the moment a router is about to be killed until another one serves, clients may be told
-  // Unavailable.
+  // Called just before a router is killed. Requests that are under way may then end with
+  // Unavailable. New requests wait until RouterIsBack().
   void RouterDies() {
     MutexLock lock(&mutex_);
     router_down_ = true;
@@ -286,8 +291,8 @@ class Load {
   Tally tally;
 
  private:
-  // Waits while the router is down. The routers that have died until now; nothing when it is time
-  // to stop.
+  // Waits while the router is down. Returns the number of routers that have died so far, or nothing
+  // if the clients must stop.
   std::optional<int> AwaitRouter() {
     MutexLock lock(&mutex_);
     while (router_down_ && !stop_) changed_.Wait(&mutex_);
@@ -339,7 +344,7 @@ class Load {
   std::vector<std::thread> threads_;
 };
 
-// What the router wrote about requests that lost a worker: how many in which phase.
+// Returns the number of requests that lost a worker, by phase, as the router's log reports them.
 std::map<std::string, int> LostByPhase(const std::string& router_log) {
   std::map<std::string, int> counts;
   std::ifstream file(router_log);
@@ -360,10 +365,11 @@ int Lost(const std::string& router_log) {
 
 class KillTest : public testing::Test {
  protected:
-  // Prompts of up to `longest` tokens.
+  // Runs at least `kills` kills under load, with prompts of up to `longest` tokens.
   void RunStorm(const std::string& model, const Workers& workers, int longest, int kills);
 
-  // Of every process that runs now.
+  // Samples the memory of every process that runs now. `router_answers` is the number of answers of
+  // the current router.
   void SampleMemory(int router_answers) {
     for (int i = 0; i < 2; ++i) {
       memory_.Sample("prefill", cluster_->prefill(i).pid(),
@@ -399,8 +405,9 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   const std::vector<Case> cases = MakeCases(model, workers, longest, random);
   const SharedMemory before = SharedMemoryOf({});
 
-  // A worker that is stopped is missed after 2.5 s without a report; by then the lease of what it
-  // held or was to read is over, and every leg at it has been silent for too long.
+  // The router notices a stopped worker after 2.5 s without a report. By then the leases of the KV
+  // that the worker held or was to read have ended, and each of its legs has been silent for too
+  // long.
   const std::string pool = absl::StrCat("--kv-bytes=", kPoolBytes);
   const std::string backend = absl::StrCat("--backend=", workers.backend);
   const char* const programs = std::getenv("BATON_PROGRAMS");
@@ -418,7 +425,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   cluster_ = *std::move(started);
   Cluster& cluster = *cluster_;
   Load load(cluster, cases, seen_);
-  const bool watched = workers.judge == nullptr;  // their memory
+  const bool watched = workers.judge == nullptr;  // true if the processes' memory is compared
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(seen_.AwaitAnswers(cluster.prefill_address(i), watched ? kWarmUp : 1));
     ASSERT_TRUE(seen_.AwaitAnswers(cluster.decode_address(i), watched ? kWarmUp : 1));
@@ -426,15 +433,15 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   SampleMemory(seen_.all_answers());
   const SharedMemory warm = SharedMemoryOf(cluster.pids());
   int killed = 0, stopped = 0, routers = 0;
-  int hit = 0;  // kills and stops that a request lost its worker by
+  int hit = 0;  // kills and stops by which some request lost its worker
   int answers_before_router = 0;
   const std::string router_log = cluster.folder() + "/router.log";
   int lost_before = 0;
-  // Few kills may all come between requests; then there are more.
+  // A small number of kills may all fall between requests. Then more kills follow.
   const auto enough = [&](int k) { return k >= kills && (hit > 0 || k >= 8 * kills); };
   for (int k = 0; !enough(k) && !testing::Test::HasFailure(); ++k) {
     SCOPED_TRACE(absl::StrCat("kill ", k));
-    // A moment that the seed chooses, in tokens of the load.
+    // The seed chooses the moment of the kill, in tokens of the load.
     ASSERT_TRUE(seen_.AwaitTokens(std::uniform_int_distribution<int>(1, 400)(random)));
     const int i = std::uniform_int_distribution<int>(0, 1)(random);
     if (k % kRouterEvery == kRouterEvery / 2) {
@@ -468,7 +475,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
     lost_before = Lost(router_log);
     SampleMemory(seen_.all_answers() - answers_before_router);
   }
-  // Peace, so that the last processes have been watched for a while, too.
+  // A calm phase, so that the last processes are also watched for a while.
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(seen_.AwaitAnswers(cluster.prefill_address(i), watched ? kCalm : 4));
     EXPECT_TRUE(seen_.AwaitAnswers(cluster.decode_address(i), watched ? kCalm : 4));
@@ -492,7 +499,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   if (kills >= 200) {
     EXPECT_EQ(phases.size(), 4u) << "queue, prefill, pull and decode";
   }
-  // A GPU's driver takes some of its own accord.
+  // On a GPU, the driver allocates memory that is not compared.
   if (watched) ExpectFlatMemory();
   std::printf("shared memory: %d segments of %.1f MiB warm, %d of %.1f MiB at the end\n",
               warm.segments, warm.segment_bytes * 1.0 / kMiB, after.segments,
@@ -522,7 +529,8 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   const SharedMemory left = SharedMemoryOf(cluster.pids());
   EXPECT_EQ(left.segments, 0);
   for (const std::string& name : left.files) {
-    if (absl::StartsWith(name, "cuda.shm.")) continue;  // the driver's, of who was killed
+    // left behind by the driver of a killed process
+    if (absl::StartsWith(name, "cuda.shm.")) continue;
     EXPECT_TRUE(before.files.contains(name)) << "/dev/shm/" << name << " was left behind";
   }
 }
@@ -531,22 +539,22 @@ TEST_F(KillTest, EveryRequestFinishesWithTheTokensItHasInPeace) {
   RunStorm(kDemoModel, {"cpu"}, 1800, FromEnvironment("BATON_KILLS", 24));
 }
 
-// Rotary tables that change as a sequence grows, so that it goes back to prefill by itself, and
-// windows shorter than most prompts.
+// The rotary tables of this model change as a sequence grows, so a sequence goes back to prefill by
+// itself. The model's windows are shorter than most prompts.
 TEST_F(KillTest, AModelOfWindowsAndManyRotaryTablesToo) {
   const ServedFolder folder(LongModelFolder(DType::kBF16, true));
   RunStorm(folder.path(), {"cpu"}, 600, std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
-// KV pulled from device to device, between processes that die.
+// KV is pulled from device to device, between processes that die.
 TEST_F(KillTest, WorkersOnEmulatedDevicesToo) {
   const ServedFolder folder("mistral_window_f32");
   RunStorm(folder.path(), {"cuda-emulated"}, 100,
            std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
-// On a GPU, where another batch may have another rounding. What the CPU chooses clearly, the
-// workers choose, whoever went on with the answer.
+// On a GPU, another batch may round differently. So the workers must choose the CPU's token only
+// where the CPU's choice is clear, no matter which worker continued the answer.
 TEST_F(KillTest, WorkersOnThisBackendToo) {
   const char* const backend = std::getenv("BATON_KILL_BACKEND");
   if (backend == nullptr) GTEST_SKIP() << "BATON_KILL_BACKEND names no backend";
@@ -564,7 +572,8 @@ TEST_F(KillTest, WorkersOnThisBackendToo) {
   EXPECT_GE(compared, tokens / 4);
 }
 
-// Whoever computes the logprobs of the prompt dies while the client already has some of them.
+// The worker that computes the logprobs of the prompt dies when the client already has some of
+// them.
 TEST_F(KillTest, APromptIsScoredToItsEndByAnotherWorker) {
   constexpr int kRounds = 3;
   std::mt19937 random(FromEnvironment("BATON_SEED", 20261121));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kSharedFolder[] = "/dev/shm/";
 
-// Of a folder that may change or go meanwhile.
+// Returns the entries of a folder that may change or disappear meanwhile.
 std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   std::error_code error;
@@ -27,7 +27,7 @@ std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder
   return entries;
 }
 
-// Names in /dev/shm that processes beside `makers` have open or mapped.
+// Returns the names in /dev/shm that processes other than `makers` have open or mapped.
 std::set<std::string> HeldByOthers(const std::set<pid_t>& makers) {
   std::set<std::string> held;
   for (const std::filesystem::path& process : EntriesOf("/proc")) {
@@ -93,7 +93,7 @@ SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
   SharedMemory memory;
   std::ifstream file("/proc/sysvipc/shm");
   for (std::string line; std::getline(file, line);) {
-    // key shmid perms size cpid ...
+    // Columns: key shmid perms size cpid ...
     const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
     pid_t maker = 0;
     int64_t bytes = 0;
@@ -104,7 +104,8 @@ SharedMemory SharedMemoryOf(const std::set<pid_t>& makers) {
     ++memory.segments;
     memory.segment_bytes += bytes;
   }
-  // Listed before and looked at after the holders: what others make or remove meanwhile is theirs.
+  // The files are listed before the search for their holders and looked at after it. So files that
+  // other processes make or remove meanwhile do not count.
   const std::vector<std::filesystem::path> files = EntriesOf(kSharedFolder);
   const std::set<std::string> held = HeldByOthers(makers);
   for (const std::filesystem::path& file : files) {

@@ -9,26 +9,27 @@
 
 namespace baton {
 
-// Memory that a process has resident, from /proc/PID/status; zeros once it is gone.
+// Resident memory of a process, from /proc/PID/status. All zero if the process is gone.
 struct ResidentMemory {
-  int64_t own_bytes = 0;     // RssAnon: heap and stacks
-  int64_t shared_bytes = 0;  // RssShmem: its KV pool, and what it has mapped of its peers'
+  int64_t own_bytes = 0;  // RssAnon: heap and stacks
+  // RssShmem: its KV pool, and the parts of its peers' pools that it has mapped
+  int64_t shared_bytes = 0;
 };
 ResidentMemory ResidentMemoryOf(pid_t pid);
 
-// How much the memory of processes grows while they work, each process for itself: from its first
-// sample after warm-up to its latest.
+// Measures the memory growth of each process while it works: from its first sample after warm-up to
+// its latest.
 class MemoryWatch {
  public:
-  // Samples taken before a process has answered so many requests are left out.
+  // Samples count only once a process has answered `warm_up` requests.
   explicit MemoryWatch(int warm_up) : warm_up_(warm_up) {}
 
   void Sample(const std::string& role, pid_t pid, int answers);
 
   struct Growth {
-    int processes = 0;           // that were sampled twice or more after warm-up
-    int64_t own_bytes = 0;       // the most that any of them has grown
-    int64_t most_own_bytes = 0;  // that any had
+    int processes = 0;           // processes with two or more samples after warm-up
+    int64_t own_bytes = 0;       // max growth of one process
+    int64_t most_own_bytes = 0;  // max of the latest samples
     int64_t most_shared_bytes = 0;
   };
   Growth Of(const std::string& role) const;
@@ -43,11 +44,12 @@ class MemoryWatch {
   std::map<std::string, std::map<pid_t, Life>> lives_;
 };
 
-// What processes have taken of System V shared memory and of /dev/shm and not given back.
+// Shared memory that processes have taken and not given back: of System V, and in /dev/shm.
 struct SharedMemory {
-  int segments = 0;  // System V, made by `makers`
+  int segments = 0;  // System V segments that `makers` made
   int64_t segment_bytes = 0;
-  std::set<std::string> files;  // names in /dev/shm that no other process has open or mapped
+  // names in /dev/shm that no process other than `makers` has open or mapped
+  std::set<std::string> files;
 };
 SharedMemory SharedMemoryOf(const std::set<pid_t>& makers);
 

@@ -598,8 +598,8 @@ TEST_F(HelmTest, KvMemoryIsWeighedAgainstTheMemoryLimit) {
 }
 
 TEST_F(HelmTest, NotesTellHowToSendTheFirstPrompt) {
-  // helm shows the notes only on install, which needs a cluster. An extra object may include them,
-  // so the test renders such an object.
+  // `helm` shows the notes only on install, which needs a cluster. An extra object may include
+  // them, so the test renders such an object.
   const auto notes = [&](const std::string& arguments) {
     const Ended rendered = Template(absl::StrCat(
         "--show-only templates/extra.yaml ", arguments,
@@ -723,7 +723,7 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
               HasSubstr("name: WANT_IDS, value: \"1,23\""));
 }
 
-// With router.mode `auto`, a decode worker computes a short prompt by itself, and then there is no
+// In router.mode `auto`, a decode worker computes a short prompt by itself, and then there is no
 // link to check. So the test asks for the split mode.
 TEST_F(HelmTest, TheTestIsSplitWhereverPromptsCanBe) {
   const std::string test = "--show-only templates/tests/generate.yaml ";

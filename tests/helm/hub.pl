@@ -1,10 +1,10 @@
 #!/usr/bin/perl
-# Plays a hub of Hugging Face's protocol for the drill: serves the files of a folder as the model NAME, to those who show
-# TOKEN. Perl, since every image with a Debian below it has it, and no other language with sockets.
+# Plays a hub with Hugging Face's protocol for tests/helm/cluster. Serves the files of FOLDER as the model NAME, but only for
+# requests that carry TOKEN. Written in Perl, the only language with sockets that every image based on Debian has.
 #
 #   perl hub.pl FOLDER NAME TOKEN PORT FILES_HOST
 #
-# Weights lie on a host of their own, FILES_HOST, which must not be shown the token. The first answer with weights breaks
+# The weights lie on another host, FILES_HOST, to which no client may send the token. The first answer with weights breaks
 # off in its middle. Prints one line per request: method, host, target, range, status.
 use strict;
 use warnings;
@@ -16,7 +16,7 @@ die "perl hub.pl FOLDER NAME TOKEN PORT FILES_HOST\n" unless defined $files_host
 my $commit = '0123456789abcdef0123456789abcdef01234567';
 $| = 1;
 $SIG{PIPE} = 'IGNORE';
-$SIG{TERM} = sub { exit 0 };  # process 1 of a container takes no signal otherwise
+$SIG{TERM} = sub { exit 0 };  # process 1 of a container ignores signals without a handler
 
 sub first_word_of { my ($command) = @_; my $out = `$command`; die "$command: $?\n" if $?; return (split ' ', $out)[0]; }
 
@@ -39,7 +39,7 @@ my $cuts = 1;
 
 sub bytes_of { my ($file, $from) = @_; open my $in, '<:raw', "$folder/$file" or die "$file: $!\n"; seek $in, $from, 0; local $/; return <$in>; }
 
-# Returns status, header lines and body, and how much of the body is sent where the connection is to be cut.
+# Returns status, header lines and body. If the connection is to be cut, also returns how much of the body is sent first.
 sub answer {
   my ($host, $target, $range, $authorization) = @_;
   if ($host eq $files_host) {
@@ -62,7 +62,7 @@ sub answer {
 }
 
 while (my $client = $server->accept) {
-  # A peer that is gone without a word must not hold the only thread: after ten seconds without progress it is let go.
+  # A peer that vanished must not block the only thread: its connection is closed after ten seconds without progress.
   setsockopt $client, SOL_SOCKET, $_, pack('l!l!', 10, 0) for SO_SNDTIMEO, SO_RCVTIMEO;
   my ($method, $target) = split ' ', scalar(<$client>) // '';
   my %header = (host => '', range => '', authorization => '');

@@ -1,5 +1,5 @@
-// Runs every case of the tables beside this file (README.md says what a case is) with the programs
-// as they are shipped, and looks at the first line that they write and at their exit status.
+// Runs every case of the tables beside this file with the shipped programs. Checks the first line
+// of their output and their exit status. README.md says what a case is.
 
 #include <algorithm>
 #include <cctype>
@@ -38,20 +38,20 @@ using ::testing::Not;
 struct Case {
   std::string table, group, name;
   std::string folder = "none";
-  std::vector<std::string> set;   // "FILE POINTER JSON"
-  std::vector<std::string> make;  // shell
-  std::string needs;              // shell; the case is skipped where it fails
-  std::string run;                // shell
+  std::vector<std::string> set;   // edits of JSON files: "FILE POINTER JSON"
+  std::vector<std::string> make;  // shell commands
+  std::string needs;              // shell command; if it fails, the case is skipped
+  std::string run;                // shell command
   int status = 2;
   bool serves = false;
   bool after_loading = false;
   std::vector<std::string> first;
 };
 
-// How a failed parameter is shown.
+// Names the case in the output of a failed test.
 void PrintTo(const Case& c, std::ostream* out) { *out << c.table << ": " << c.name; }
 
-// Dies on a line that it does not know: a misspelt key must not make a case weaker.
+// Aborts on a line that has no known key, since a misspelt key would make a case weaker.
 std::vector<Case> ReadTable(const fs::path& path) {
   std::vector<Case> cases;
   std::string group;
@@ -121,7 +121,7 @@ int Shell(const std::string& command) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// A folder of testdata with a tokenizer, made once.
+// Returns a folder of testdata with a tokenizer. Makes it at the first call.
 const ServedFolder& Original(const std::string& name) {
   static auto* folders = new std::map<std::string, std::unique_ptr<ServedFolder>>;
   std::unique_ptr<ServedFolder>& folder = (*folders)[name];
@@ -138,11 +138,12 @@ void SetJson(const ScratchFolder& folder, absl::string_view edit) {
 }
 
 struct Ended {
-  std::string output;  // standard output and error, as they came
+  std::string output;  // standard output and standard error, interleaved as written
   int status = -1;
 };
 
-// Runs the case's command until it ends, or until it serves and then by SIGTERM.
+// Runs the case's command until it ends. If the case says that the program serves, sends SIGTERM
+// once the program listens.
 Ended RunCase(const Case& c, const ScratchFolder& folder) {
   const std::string script =
       folder.Write("../run-of-" + fs::path(folder.path()).filename().string(),
@@ -169,9 +170,9 @@ Ended RunCase(const Case& c, const ScratchFolder& folder) {
   return ended;
 }
 
-// The line that a user reads first. Where a case can only be found out late, the lines that tell of
-// the start's progress do not count: those of the log of level I, and those with which `up` says
-// what it waits for.
+// Returns the first line that matters to a user. Some faults are only found after loading
+// (`after_loading`). Then lines about the progress of the start do not count: log lines of level I,
+// and the lines in which `up` says what it waits for.
 std::string FirstLine(const Case& c, const std::string& output) {
   for (const absl::string_view line : absl::StrSplit(output, '\n')) {
     if (c.after_loading &&
@@ -190,7 +191,8 @@ class MessagesTest : public testing::TestWithParam<Case> {
     setenv("PATH", absl::StrCat(BATON_BINARY_DIR, ":", getenv("PATH")).c_str(), 1);
     setenv("BIN", BATON_BINARY_DIR, 1);
     setenv("SOURCE", BATON_SOURCE_DIR, 1);
-    // ./baton of this build, whose addresses, process ids and logs go into the case's folder.
+    // ./baton with the programs of this build. Its addresses, process ids and logs go into the
+    // case's folder.
     setenv("BATON",
            absl::StrCat("env BATON_STATE=state BATON_BUILD=",
                         fs::path(BATON_BINARY_DIR).parent_path().string(), " ", BATON_SOURCE_DIR,
@@ -201,7 +203,7 @@ class MessagesTest : public testing::TestWithParam<Case> {
          {"BATON_ATTACH_TOKEN", "BATON_CALLED_AS", "BATON_SLO", "HF_TOKEN", "HF_ENDPOINT"}) {
       unsetenv(variable);
     }
-    // Runs a command without rights, and one with mounts of its own.
+    // $UNPRIVILEGED runs a command without root's rights, $OWN_MOUNTS one with its own mounts.
     setenv("UNPRIVILEGED",
            root ? "setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all" : "env",
            1);
@@ -225,7 +227,7 @@ TEST_P(MessagesTest, FirstLineHasTheValueAndWhatToDo) {
     ASSERT_EQ(Shell(absl::StrCat("cd ", folder.path(), " && { ", make, "; }")), 0) << make;
   }
   const Ended ended = RunCase(c, folder);
-  // A user who is not root could not remove a folder that may not be entered.
+  // A user other than root could not remove a folder without the right to enter it.
   if (geteuid() != 0) Shell(absl::StrCat("chmod -R u+rwX ", folder.path()));
   EXPECT_EQ(ended.status, c.status) << ended.output;
   const std::string first = FirstLine(c, ended.output);
@@ -252,7 +254,7 @@ TEST(MessageTablesTest, EveryCaseSaysSomethingAndAllKindsAreThere) {
     groups.insert(c.group);
     EXPECT_TRUE(names.insert(c.name).second) << "twice: " << c.name;
     EXPECT_THAT(c.run, Not(IsEmpty())) << c.name;
-    // A refusal names a value and what to do.
+    // A refusal must name at least a value and what to do.
     EXPECT_GE(c.first.size(), c.status == 0 ? 0u : 2u) << c.name;
   }
   EXPECT_GE(Cases().size(), 60u);

@@ -14,21 +14,21 @@ namespace baton {
 namespace {
 
 constexpr char kValue[] = "…";
-constexpr size_t kLeastFixed = 4;         // bytes of a text that says something
-constexpr size_t kMostAlternatives = 64;  // of one message
+constexpr size_t kLeastFixed = 4;         // min bytes of text, besides values
+constexpr size_t kMostAlternatives = 64;  // max alternatives of one message
 
-// Functions, beside those that make a status, whose argument is a message.
+// Functions whose argument is a message, besides those that make a status.
 constexpr absl::string_view kTellers[] = {"Fail",          "Refuse",     "RefuseCommandLine",
                                           "RefuseToStart", "SayFailure", "Refused"};
 
 bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// True if a literal begins at `at`. The quote in 1'000 begins none.
+// Returns true if a literal begins at `at`. The quote in 1'000 does not begin one.
 bool IsLiteral(absl::string_view text, size_t at) {
   return text[at] == '"' || (text[at] == '\'' && (at == 0 || !IsWord(text[at - 1])));
 }
 
-// The place after the literal that begins at `at`.
+// Returns the position after the literal that begins at `at`.
 size_t AfterLiteral(absl::string_view text, size_t at) {
   const char quote = text[at];
   for (++at; at < text.size() && text[at] != quote; ++at) {
@@ -37,7 +37,7 @@ size_t AfterLiteral(absl::string_view text, size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// The place after the bracket that closes the one at `at`.
+// Returns the position after the bracket that closes the one at `at`.
 size_t AfterBrackets(absl::string_view text, size_t at) {
   int depth = 0;
   while (at < text.size()) {
@@ -52,7 +52,7 @@ size_t AfterBrackets(absl::string_view text, size_t at) {
   return at;
 }
 
-// The source with spaces in place of comments and of what is in raw strings.
+// Returns the source with spaces in place of comments and of the contents of raw strings.
 std::string WithoutComments(absl::string_view source) {
   std::string text(source);
   const auto blank = [&](size_t begin, size_t end) {
@@ -77,10 +77,10 @@ std::string WithoutComments(absl::string_view source) {
 
 struct Part {
   absl::string_view text;
-  char end;  // what it ends with: a separator, or 0
+  char end;  // separator after the text, or 0 at the end
 };
 
-// The parts of an expression between separators that stand in no brackets and no literal.
+// Splits an expression at the separators that are outside of all brackets and literals.
 std::vector<Part> Split(absl::string_view text, absl::string_view separators) {
   std::vector<Part> parts;
   size_t begin = 0;
@@ -107,7 +107,7 @@ std::string Unescaped(absl::string_view literal) {
   return absl::StrReplaceAll(literal, {{"\\\"", "\""}, {"\\\\", "\\"}, {"\\n", "\n"}});
 }
 
-// A format with "…" in place of what it takes: %d, %5.1f, %-10s, %s.
+// Returns a format with "…" in place of each conversion: %d, %5.1f, %-10s, %s.
 std::string WithoutFormats(absl::string_view format) {
   std::string text;
   for (size_t at = 0; at < format.size(); ++at) {
@@ -126,7 +126,8 @@ std::string WithoutFormats(absl::string_view format) {
 
 std::vector<std::string> TextsOf(absl::string_view expression);
 
-// What the function makes of its arguments, if it is one that puts texts together.
+// Returns the texts that a call of StrFormat or StrCat can give. For any other function, returns
+// "…".
 std::vector<std::string> TextsOfCall(absl::string_view function,
                                      const std::vector<Part>& arguments) {
   std::vector<std::string> texts = {""};
@@ -148,7 +149,7 @@ std::vector<std::string> TextsOfCall(absl::string_view function,
   return texts;
 }
 
-// What an expression can be, "…" where that can't be seen.
+// Returns all texts that an expression can give, with "…" for each unknown part.
 std::vector<std::string> TextsOf(absl::string_view expression) {
   expression = absl::StripAsciiWhitespace(expression);
   if (expression.empty()) return {""};
@@ -207,7 +208,7 @@ bool IsTeller(absl::string_view source, size_t begin, absl::string_view word) {
   return absl::EndsWith(word, "Error") && absl::EndsWith(source.substr(0, begin), "absl::");
 }
 
-// The text of a shell between double quotes, whose first byte is at `at`.
+// Returns the double-quoted shell text whose first byte, after the quote, is at `at`.
 std::string ShellText(absl::string_view source, size_t at) {
   std::string text;
   while (at < source.size() && source[at] != '"') {
@@ -220,14 +221,14 @@ std::string ShellText(absl::string_view source, size_t at) {
       text += kValue;
       ++at;
       if (at < source.size() && (source[at] == '(' || source[at] == '{')) {
-        // Brackets in a command are taken to be balanced; its quotes may not be.
+        // Brackets within a command are assumed to be balanced. Its quotes need not be.
         const char open = source[at], close = open == '(' ? ')' : '}';
         int depth = 0;
         do {
           depth += source[at] == open ? 1 : source[at] == close ? -1 : 0;
         } while (++at < source.size() && depth > 0);
       } else if (at < source.size() && !IsWord(source[at])) {
-        ++at;  // $*
+        ++at;  // a parameter of one character, such as $*
       } else {
         while (at < source.size() && IsWord(source[at])) ++at;
       }
@@ -236,7 +237,7 @@ std::string ShellText(absl::string_view source, size_t at) {
   return text;
 }
 
-// Calls `take` with the place after each `call` that begins a word.
+// Calls `take` with the position after each `call` that begins a word.
 template <typename Take>
 void ForEachCall(absl::string_view source, absl::string_view call, const Take& take) {
   for (size_t at = source.find(call); at != source.npos; at = source.find(call, at + 1)) {
@@ -292,7 +293,7 @@ std::vector<SourceMessage> MessagesOfTemplate(absl::string_view source) {
   ForEachCall(source, "fail (printf \"", take_template);
   ForEachCall(source, "required \"", take_template);
   ForEachCall(source, "fail \"", [&](size_t at) {
-    // Braces stand before it in a template, and other things in a script.
+    // In a template, the line of a `fail` begins with braces. In a script it does not.
     const absl::string_view line = source.substr(source.rfind('\n', at) + 1);
     if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "{{")) return take_template(at);
     Add(source, at, ShellText(source, at), &messages);

@@ -1,4 +1,5 @@
-// docs/troubleshooting.md says nothing that no program says, and leaves out nothing that one says.
+// Checks docs/troubleshooting.md against the sources: some program can write every message on the
+// page, and every message of a program is on the page.
 
 #include "tests/messages/troubleshooting.h"
 
@@ -30,8 +31,8 @@ std::string Contents(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The files of a folder of the repository and of those in it; or the one file; or, of
-// "folder/*END", those of the folder whose names end so.
+// Returns the files that `name` stands for, a path in the repository: one file, all files below a
+// folder, or, for "folder/*END", the files below the folder whose names end in END.
 std::vector<fs::path> FilesOf(const std::string& name) {
   const fs::path top = fs::path(BATON_SOURCE_DIR) / name.substr(0, name.find('*'));
   const std::string end = name.find('*') == name.npos ? "" : name.substr(name.find('*') + 1);
@@ -55,7 +56,7 @@ bool IsProgramSource(const fs::path& path) {
          !absl::StrContains(name, "_test") && !absl::StrContains(name, "for_tests");
 }
 
-// String literals that follow each other are joined, and escapes are undone.
+// Joins adjacent string literals and undoes escapes.
 std::string Joined(const std::string& all) {
   std::string joined;
   joined.reserve(all.size());
@@ -72,7 +73,7 @@ std::string Joined(const std::string& all) {
   return absl::StrReplaceAll(joined, {{"\\\"", "\""}, {"\\\n", ""}});
 }
 
-// The shipped sources, one after the other.
+// Returns the text of the shipped sources, one after the other.
 const std::string& Sources() {
   static const auto* text = [] {
     std::string programs, others;
@@ -98,7 +99,7 @@ TEST(TroubleshootingTest, EveryMessageStandsInTheSources) {
     for (const std::string& whole : FixedParts(message.text)) {
       absl::string_view part = whole;
       fixed += part.size();
-      // What stands at the ends of a part may be another literal's.
+      // Marks at the ends of a part may belong to another literal in the source.
       const auto is_mark = [](char c) {
         return absl::string_view(":;,'\"- ").find(c) != absl::string_view::npos;
       };
@@ -116,21 +117,22 @@ TEST(TroubleshootingTest, ALineThatNoProgramWritesIsNotFound) {
   EXPECT_FALSE(IsInTroubleshooting("baton-router: flag --listen needs a value", kChartSection));
 }
 
-// What to read for messages, and what of it is no end of a program.
+// Files that are searched for messages, and the messages there that do not end a program.
 struct Covered {
   std::vector<SourceMessage> (*messages_of)(absl::string_view source);
-  std::vector<std::string> files;  // and folders
-  std::string section;             // where a row has to be; anywhere if it is empty
+  std::vector<std::string> files;  // files or folders
+  std::string section;             // section that must have the row; any section if empty
   std::vector<std::string> no_end;
 };
 
-// "--listen: …": what stands before a message that is made elsewhere.
+// Returns true for a text such as "--listen: …", which stands before a message that is made
+// elsewhere.
 bool OnlyNamesFlag(absl::string_view text) {
   return absl::StartsWith(text, "--") && absl::EndsWith(text, ": …") &&
          absl::c_count(text, ' ') == 1;
 }
 
-// Returns how many messages there are.
+// Expects a row for every message. Returns the number of messages.
 size_t ExpectRows(const Covered& covered) {
   size_t found = 0;
   for (const std::string& name : covered.files) {
@@ -187,12 +189,12 @@ TEST(TroubleshootingTest, EveryRefusalOfAProgramHasARow) {
                  "router/core/served_identity.cc",
                  "router/client/main.cc",
                  "router/client/generate_request.cc"},
-       .no_end = {// Of the folder's lock, and what stands before another text.
+       .no_end = {// Messages about the folder's lock, and texts that stand before another text.
                   "another process holds the lock", "… (… help)", "…: …: …", "--mode is '…'; …",
-                  // What a value was expected to be.
+                  // Descriptions of an expected value.
                   "a number from … to …", "true or false", "a string", "…, or a list of such",
                   "at most … lists of 1 to … of …", "an object",
-                  // Of the way to one peer's memory, while it runs.
+                  // Messages about the path to a peer's memory, at run time.
                   "its owner can't export it", "it is on another node",
                   "its owner has not registered it",
                   "device memory that can't be read as asked: …"}});
@@ -230,7 +232,7 @@ TEST(TroubleshootingTest, EveryEndOfTheFrontDoorHasARow) {
        .files = {"baton", "tests/commands"},
        .no_end = {
            "baton: …", "baton: … (./baton help)",
-           // What it does, and has done.
+           // Messages about progress and results.
            "installing … Debian packages:", "building in …; the first time takes some minutes",
            "all packages are there", "…: … bytes",
            "Next: copy it to another x86-64 Linux machine, and start a router and workers there:",

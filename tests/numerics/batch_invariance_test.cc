@@ -18,10 +18,10 @@ namespace {
 
 using Isa = CpuBackendOptions::Isa;
 
-constexpr int kGenerated = 10;  // tokens after a prompt
+constexpr int kGenerated = 10;  // tokens generated after a prompt
 constexpr int kMaxSequences = 5;
 
-// A sequence as it runs alone: its tokens, and a hash of the logits of every position.
+// A sequence that ran alone: its tokens, and a hash of the logits of every position.
 struct Alone {
   std::vector<TokenId> tokens;
   int prompt = 0;
@@ -29,18 +29,19 @@ struct Alone {
   std::vector<uint64_t> logits;
 };
 
-// A sequence on its way.
+// A sequence that runs together with others.
 struct Running {
   const Alone* alone = nullptr;
   std::vector<BlockId> blocks;
-  int done = 0;     // tokens whose KV is there
-  int prefill = 0;  // up to here chunks may have any size; beyond, a step has one token
+  int done = 0;  // tokens whose KV has been computed
+  // chunks may have any size up to this position; after it, each step has one token
+  int prefill = 0;
 };
 
-// One backend with its model and pool: blocks in no order, filled with NaN.
+// One backend with its model and KV pool. Blocks are handed out in random order, filled with NaN.
 class World {
  public:
-  // Steps of up to `most_tokens`, which is also what a sequence may have.
+  // `most_tokens` is the max number of tokens of a step, and of a sequence.
   World(const std::string& folder, const CpuBackendOptions& options, int block_tokens,
         int most_tokens)
       : backend_(CreateCpuBackend(options).value()),
@@ -63,7 +64,7 @@ class World {
     free_.resize(free_.size() - blocks.size());
     return blocks;
   }
-  // Comes back as NaN, so that nothing is found that was not written anew.
+  // Frees blocks and fills them with NaN, so that a read of stale KV is noticed.
   void Give(std::vector<BlockId>* blocks) {
     for (const BlockId block : *blocks) {
       std::fill_n(pool_.begin() + layout_.BlockOffset(block), layout_.BlockBytes(),
@@ -73,7 +74,8 @@ class World {
     blocks->clear();
   }
 
-  // The next `rows[i]` tokens of sequence i, all in one step. Logits of `logit_rows`.
+  // Runs the next `rows[i]` tokens of each sequence i, all in one step. Returns the logits of
+  // `logit_rows`.
   std::vector<float> Step(absl::Span<Running* const> sequences, absl::Span<const int> rows,
                           absl::Span<const int> logit_rows) {
     std::vector<TokenId> tokens;
@@ -129,7 +131,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     return *world;
   }
 
-  // The most likely tokens after a random prompt, one step for each.
+  // Runs a random prompt alone, then adds its most likely tokens, one per step.
   Alone RunAlone(World& world, int prompt) {
     Alone alone;
     alone.prompt = prompt;
@@ -158,12 +160,13 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     return WorldOf(Pick(1, 4), isa, kBlocks[Pick(0, 3)]);
   }
 
-  // Some of `all` to their ends in one world, and now and then on in another.
+  // Runs some of the sequences in `all` together to their ends. Now and then moves them to another
+  // World.
   void RunTogether(const std::vector<Alone>& all) {
     World* world = &AnyWorld();
     std::vector<Running> running(Pick(1, kMaxSequences));
     for (Running& s : running) {
-      // `all` ends with the longest sequence. Of a long model, one such sequence is enough.
+      // `all` ends with the longest sequence. For a long model, one such sequence is enough.
       const bool longest = GetParam().IsLong() && &s == &running.front();
       s.alone = longest ? &all.back()
                         : &all[Pick(0, static_cast<int>(all.size()) - 1 - GetParam().IsLong())];
@@ -178,7 +181,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     for (;;) {
       std::vector<Running*> chosen;
       std::vector<int> rows, logit_rows;
-      std::vector<std::pair<const Alone*, int>> wanted;  // position of each logit row
+      std::vector<std::pair<const Alone*, int>> wanted;  // sequence and position of each logit row
       int total = 0;
       bool unfinished = false;
       for (Running& s : running) {
@@ -190,7 +193,8 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
                              : 1;
         if (most < 1 || total == longest_step) continue;
         const int count = Pick(1, most);
-        const int kind = Pick(0, 5);  // of its logits: none, the last, all
+        // which logits of the chunk are compared: none, the last, or all
+        const int kind = Pick(0, 5);
         for (int r = kind == 0 ? count : kind < 3 ? count - 1 : 0; r < count; ++r) {
           logit_rows.push_back(total + r);
           wanted.emplace_back(s.alone, s.done + r);
@@ -209,7 +213,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
             << " rows of " << chosen.size() << " sequences";
         ++compared_;
       }
-      // Its tokens so far are a prompt elsewhere.
+      // Moves all sequences to another World, where their tokens so far are their prompts.
       if (moves > 0 && Pick(0, 7) == 0) {
         --moves;
         for (Running& s : running) world->Give(&s.blocks);
@@ -224,7 +228,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     for (Running& s : running) world->Give(&s.blocks);
   }
 
-  // Beyond the first span of keys (1,024), and windows of a long model begin beyond it too.
+  // Reaches beyond the first span of keys (1,024). In a long model, windows begin beyond it, too.
   const int most_tokens_ = GetParam().IsLong() ? 1500 : 256;
   std::vector<Isa> isas_;
   std::map<std::array<int, 3>, std::unique_ptr<World>> worlds_;

@@ -26,20 +26,20 @@ namespace {
 
 using Isa = CpuBackendOptions::Isa;
 
-constexpr int kMostTokens = 24;  // of an answer
-constexpr int kAtOnce = 5;       // requests
+constexpr int kMostTokens = 24;  // max tokens of an answer
+constexpr int kAtOnce = 5;       // max requests at the same time
 
-// A request as one engine answers it, alone on one thread.
+// A request, and its answer from one engine, alone on one thread.
 struct Truth {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
   std::vector<TokenId> answer;
-  // Hashes of the logits of every position of the prompt but its last, and of those that the answer
-  // was drawn from.
+  // Hashes of logits: those of every position of the prompt except the last, and those from which
+  // the answer was sampled.
   std::vector<uint64_t> scored, drawn;
 };
 
-// What a worker process is made of, in this thread: both loops are turns of RunOnce.
+// The parts of a worker process, run in this thread: one turn calls RunOnce of both loops.
 template <typename Core>
 struct Worker {
   bool Turn(absl::Time now) {
@@ -57,16 +57,16 @@ struct Worker {
   std::unique_ptr<Core> core;
 };
 
-// One request on its way: what a router would remember of it.
+// A request under way, with everything that a router would remember about it.
 struct Asked {
   const Truth* truth = nullptr;
   SamplingOptions sampling;
-  std::vector<TokenId> tokens;  // of the answer, so far
-  size_t move_at = 0;           // tokens after which it is taken from its decode worker; 0: stays
-  int prefill = 0, decode = 0;  // workers
+  std::vector<TokenId> tokens;  // tokens of the answer so far
+  size_t move_at = 0;  // number of tokens after which it leaves its decode worker; 0: it stays
+  int prefill = 0, decode = 0;  // indices of its workers
   std::optional<PrefillWorker::JobId> prefill_job;
   std::optional<DecodeWorker::JobId> decode_job;
-  std::optional<KvTicket> ticket;  // that no decode worker has yet
+  std::optional<KvTicket> ticket;  // ticket that no decode worker has yet
   bool scored = false, first_is_last = false, moving = false, answered = false;
 };
 
@@ -80,7 +80,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     SetLogLevel(Severity::kError);
   }
 
-  // Of a prompt with its answer.
+  // Returns the max length of a prompt with its answer.
   int MostTokens() const {
     return static_cast<int>(truths_.back().prompt.size()) + kMostTokens + 1;
   }
@@ -91,7 +91,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
         CreateCpuBackend({Pick(1, 4), isa, GetParam().numerics}).value(), std::move(hear));
   }
 
-  // Everything about the model that asking one engine tells.
+  // Asks one engine for all answers and logits that the test needs.
   void MakeTruths() {
     std::vector<uint64_t> heard;
     LogitWitness backend(CreateCpuBackend({1, isas_.front(), GetParam().numerics}).value(),
@@ -122,7 +122,8 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       const auto answer =
           GenerateInOneProcess(engine.get(), &pool, config_, 16, truth.prompt, scored).value();
       for (const SampledToken& token : answer.tokens) truth.answer.push_back(token.id);
-      // First the row that token 1 is drawn from, then the scored ones, then one for each token.
+      // The first row is the one from which token 1 is sampled. The scored rows follow, then one
+      // row per further token.
       const auto scores = heard.begin() + 1, draws = scores + truth.prompt.size() - 1;
       truth.scored.assign(scores, draws);
       truth.drawn.assign(heard.begin(), scores);
@@ -156,12 +157,12 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
                               .blocks = kAtOnce * layout.BlocksFor(MostTokens()),
                               .proves_links = std::is_same_v<Core, DecodeWorker>};
     worker->plane = KvPlane::Create(worker->transport.get(), plane).value();
-    // Nothing may be found that was not written or pulled.
+    // The pool begins as NaN, so that a read of KV that was not written or pulled is noticed.
     std::fill_n(worker->plane->pool(), plane.blocks * layout.BlockBytes(), std::byte{0xff});
     return worker;
   }
 
-  // Two workers of each kind, none like another.
+  // Makes two workers of each role, each with its own random settings.
   void MakeWorkers() {
     constexpr int kBlocks[] = {1, 8, 13, 16};
     const int block_tokens = kBlocks[GetParam().IsLong() ? Pick(1, 3) : Pick(0, 3)];
@@ -217,7 +218,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
                       .arrival = now_},
                      [this, asked](const PrefillUpdate& update) { Heard(asked, update); })
             .value();
-    asked->sampling.prompt_logprobs.reset();  // those of a first try are enough
+    asked->sampling.prompt_logprobs.reset();  // only the first attempt asks for them
   }
   void Heard(Asked* asked, const PrefillUpdate& update) {
     if (auto* ticket = std::get_if<KvTicket>(&update)) asked->ticket = *ticket;
@@ -248,7 +249,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       EXPECT_TRUE(asked->answered || asked->moving || asked->first_is_last) << ended->status;
     }
   }
-  // What a router would do now.
+  // Does what a router would do for this request now.
   void Route(Asked* asked) {
     if (asked->ticket) {
       asked->decode = Pick(0, 1);
@@ -288,7 +289,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     }
   }
 
-  // Some requests at the same time, each to its end.
+  // Runs some requests at the same time, each to its end.
   void RunTogether() {
     heard_.clear();
     std::vector<Asked> all(Pick(1, GetParam().IsLong() ? 3 : kAtOnce));
@@ -330,15 +331,15 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
   std::vector<Isa> isas_;
   std::mt19937 random_;
   ModelConfig config_;
-  std::vector<Truth> truths_;  // longest last
-  std::set<uint64_t> known_;   // logits of all truths
-  std::set<uint64_t> heard_;   // logits of this case
+  std::vector<Truth> truths_;  // sorted, the longest last
+  std::set<uint64_t> known_;   // hashes of the logits of all truths
+  std::set<uint64_t> heard_;   // hashes of the logits in this case
   std::unique_ptr<InProcessFabric> fabric_;
   std::vector<std::unique_ptr<Worker<PrefillWorker>>> prefill_;
   std::vector<std::unique_ptr<Worker<DecodeWorker>>> decode_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   int moves_ = 0, outgrown_ = 0;
-  int rows_[2] = {};  // of logits, heard from prefill and from decode workers
+  int rows_[2] = {};  // rows of logits that prefill and decode workers computed
 };
 
 TEST_P(HandoverInvarianceTest, LogitsBehindHandoverAndMigrationHaveTheBitsOfOneEngine) {

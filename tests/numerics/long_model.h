@@ -6,11 +6,12 @@
 
 namespace baton {
 
-// A folder with a model that is larger than the demo model and of odd sizes: Qwen3, 5 layers of
-// 222, 9 heads over 3 of 26, a vocabulary of 3,001, full layers and windows of 300 in turn; 4.0
-// million random weights of that type (kF32 or kBF16), norms in float. With `dynamic_rope` the
-// rotary table changes with the length: at 256 tokens or the prompt's, and at every doubling.
-// Written when it is first asked for, removed when the process ends.
+// Returns a folder with a model that is larger than the demo model and has odd sizes. It is a Qwen3
+// model with 5 layers of width 222, 9 query heads over 3 KV heads of size 26, a vocabulary of
+// 3,001, and full layers and windows of 300 in turn. Its 4.0 million random weights have type
+// `type` (kF32 or kBF16); norms are in float. With `dynamic_rope` the rotary table changes with the
+// length: at 256 tokens or at the prompt's length, and at every doubling. The folder is written at
+// the first call and removed when the process ends.
 std::string LongModelFolder(DType type, bool dynamic_rope = false);
 
 }  // namespace baton

@@ -9,25 +9,26 @@
 
 namespace baton {
 
-// One order of sums with one model.
+// One summation order with one model.
 struct NumericsCase {
   CpuNumerics numerics = CpuNumerics::kF32;
-  std::string model;  // a folder of common/model/testdata, "demo", "long_f32" or "long_bf16"
+  std::string model;  // folder in common/model/testdata, or "demo", "long_f32", "long_bf16"
 
-  std::string Name() const;    // for a test
-  std::string Folder() const;  // of the model
-  // A model with room for more than one span of keys (1,024), too slow for many runs.
+  std::string Name() const;    // name for a test
+  std::string Folder() const;  // folder of the model
+  // Returns true for a model that takes more than one span of keys (1,024). It is too slow for many
+  // runs.
   bool IsLong() const;
-  // The settings of the instruction set with which this machine can sum in the order of `numerics`.
+  // Returns the instruction sets with which this machine can sum in the order of `numerics`.
   std::vector<CpuBackendOptions::Isa> Isas() const;
 
   friend void PrintTo(const NumericsCase& c, std::ostream* out) { *out << c.Name(); }
 };
 
-// Every order with every model whose weights it is for.
+// Returns every summation order with every model whose weight type it supports.
 std::vector<NumericsCase> AllNumericsCases();
 
-// Of an environment variable, or the other value.
+// Returns the value of an environment variable, or `otherwise` if it is not set.
 uint32_t FromEnvironment(const char* name, uint32_t otherwise);
 
 }  // namespace baton
