@@ -1,5 +1,5 @@
-// What the programs say when the folder of a model is broken: one sentence, and exit status 2. The
-// readers' own tests have the long lists.
+// Checks how the programs refuse a broken model folder: with one sentence, and with exit status 2.
+// The long lists of faults are in the tests of the readers.
 
 #include <cstdio>
 #include <functional>
@@ -40,7 +40,8 @@ struct BadFolder {
   const char* name;
   const char* program;
   const char* file;
-  std::function<std::string(const std::string&)> spoil;  // what it holds -> what it will
+  // maps the old contents of the file to the new
+  std::function<std::string(const std::string&)> spoil;
   const char* says;
 };
 

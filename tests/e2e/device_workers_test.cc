@@ -1,6 +1,7 @@
-// Workers with --backend=cuda-emulated: the programs of tests/programs, their KV in the memory of
-// emulated devices, one for each process, handed over from device to device, token for token as one
-// process gives. How near that is to the CPU's answers is common/engine/cuda_answers_test.cc's.
+// Tests of workers with --backend=cuda-emulated, which are the programs of tests/programs. Their KV
+// lies in the memory of emulated devices, one for each process, and is handed over from device to
+// device. The tokens must be those of one process. common/engine/cuda_answers_test.cc checks how
+// near they are to the CPU's answers.
 
 #include <algorithm>
 #include <cstdlib>
@@ -29,7 +30,7 @@ struct Case {
   SamplingOptions sampling;
 };
 
-// Prompts of 1 to 90 tokens; every second one drawn with a seed.
+// Returns cases with prompts of 1 to 90 tokens. Every second case is sampled with a seed.
 std::vector<Case> MakeCases(int vocab) {
   std::mt19937 random(20261122);
   std::vector<Case> cases(8);
@@ -54,7 +55,7 @@ v1::GenerateRequest RequestFor(const Case& c, v1::ServingMode mode) {
   v1::GenerateRequest request = TokenRequest(c.prompt, c.sampling.max_tokens);
   v1::SamplingParams* sampling = request.mutable_sampling();
   sampling->set_temperature(c.sampling.temperature);
-  // All that a model's generation_config.json may want otherwise.
+  // Sets every option for which the model's generation_config.json may have another default.
   sampling->set_top_k(static_cast<uint32_t>(c.sampling.top_k));
   sampling->set_top_p(c.sampling.top_p);
   sampling->set_min_p(c.sampling.min_p);
@@ -84,7 +85,7 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   const std::vector<Case> cases = MakeCases((*truth)->config().vocab);
   for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
-    // All at once.
+    // All cases run at the same time.
     std::vector<Answer> answers(cases.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < cases.size(); ++i) {
@@ -107,8 +108,8 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
                 mode == v1::SERVING_MODE_DISAGGREGATED ? "cuda-ipc" : "");
     }
   }
-  // Steps were started before it was known what those before had drawn: of a sequence alone all but
-  // the first.
+  // The worker started steps ahead, which means before it knew the tokens of the previous step. A
+  // sequence that runs alone can do that for every step except the first.
   const auto page = Scrape((*cluster)->decode(0));
   ASSERT_TRUE(page.ok()) << page.status();
   const double steps = page->Value("baton_decode_step_seconds_count").value_or(0);
@@ -118,8 +119,9 @@ TEST_P(DeviceAnswersTest, AnswerAsOneProcessInEveryMode) {
   EXPECT_GT(ahead, steps / 3);
 }
 
-// A CPU's numbers are not a device's: the two kinds of worker never hand over to one another, and
-// who asks for it is told why. Each goes on alone, and with its own kind.
+// A CPU computes other numbers than a device. So the two kinds of worker never hand over KV to each
+// other, and a client that asks for it is told why. Each worker still works alone, and with its own
+// kind.
 TEST(DeviceWorkersTest, AreNotPairedWithWorkersOfTheCpu) {
   const auto cluster = Cluster::Start(
       {.test_workers = true,
@@ -152,9 +154,9 @@ TEST(DeviceWorkersTest, AreNotPairedWithWorkersOfTheCpu) {
   EXPECT_EQ(alone.tokens.size(), 4u);
 }
 
-// The model's folder holds no weights, and the KV blocks have the default size of a device. Random
-// weights follow from the seed alone: both workers have the same ones, and so the decode worker
-// gives the same answer with the prefill worker and without it.
+// The model's folder holds no weights, and the KV blocks have a device's default size. Random
+// weights depend on the seed alone, so both workers have the same weights. Then the decode worker
+// gives the same answer with and without the prefill worker.
 TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   const ServedFolder folder("qwen3_five_layers_bf16");
   std::filesystem::remove(folder.path() + "/model.safetensors");
@@ -182,7 +184,7 @@ TEST(DeviceWorkersTest, RandomWeightsNeedNoFile) {
   EXPECT_THAT(*line, HasSubstr("random weights of seed 7"));
 }
 
-// Two GPUs of a node that both processes see.
+// Both processes see both GPUs of the node.
 TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
   const ServedFolder folder("qwen3_f32");
   const auto truth = Truth::LoadOnEmulatedDevice(folder.path());
@@ -205,8 +207,8 @@ TEST(DeviceWorkersTest, KvFromOneGpuToAnotherTakesThePeerLinkAndSaysSo) {
 
 class DeviceFailureTest : public testing::TestWithParam<const char*> {};
 
-// A worker whose device fails for good in the middle of a step ends at once, without a word to
-// those it worked for: they get all their tokens from the worker that is left.
+// A worker whose device fails for good in the middle of a step ends at once, without a message to
+// its clients. The clients get all their tokens from the remaining worker.
 TEST_P(DeviceFailureTest, EndsTheWorkerAndNoAnswer) {
   const std::string role = GetParam();
   const ServedFolder folder("qwen3_f32");
@@ -262,7 +264,7 @@ TEST_P(DeviceFailureTest, EndsTheWorkerAndNoAnswer) {
 INSTANTIATE_TEST_SUITE_P(Roles, DeviceFailureTest, testing::Values("prefill", "decode"),
                          [](const auto& info) { return std::string(info.param); });
 
-// A few of every build; BATON_CASES above 10 runs all.
+// Returns a few models by default, and all of them if BATON_CASES is above 10.
 std::vector<const char*> Models() {
   const char* const cases = std::getenv("BATON_CASES");
   if (cases == nullptr || std::atoi(cases) <= 10) {

@@ -1,5 +1,5 @@
-// Small random models of every family, through router, prefill and decode programs, against what
-// transformers answers.
+// Runs small random models of every family through the router, prefill and decode programs, and
+// compares the answers with those of transformers.
 
 #include <algorithm>
 #include <cmath>
@@ -29,13 +29,13 @@ using nlohmann::json;
 
 constexpr double kExact = 1e-4, kHalf = 2e-2;
 constexpr int kAlternatives = 20;
-constexpr int kContinuation = 24;  // tokens of every golden
+constexpr int kContinuation = 24;  // tokens in the continuation of every golden
 
 struct Family {
   const char* model;
-  double tolerance;  // of the largest absolute logit
-  // Tokens of the continuation that a prompt can hold and still rotate by the golden's table, where
-  // the prompt's length chooses the table.
+  double tolerance;  // relative to the largest absolute logit
+  // Max number of tokens of the continuation that a prompt can include without a change of its
+  // rotary table. It matters for models whose table depends on the prompt's length.
   int forced = kContinuation;
 };
 
@@ -44,7 +44,7 @@ std::string NameOf(const Family& family) {
 }
 void PrintTo(const Family& family, std::ostream* out) { *out << NameOf(family); }
 
-// One cluster serves one golden.
+// Each test starts one cluster, which serves one golden.
 class FamiliesTest : public testing::TestWithParam<Family> {
  protected:
   FamiliesTest()
@@ -63,7 +63,7 @@ class FamiliesTest : public testing::TestWithParam<Family> {
   void SetUp() override {
     ASSERT_EQ(continuation_.size(), static_cast<size_t>(kContinuation));
     ASSERT_EQ(logprobs_.size(), continuation_.size());
-    // Types and orders of products of the machine's own choice round activations of bf16 models.
+    // The machine's default numerics may round the activations of bf16 models.
     const std::string kv_type = exact() ? "--kv-type=f32" : "--kv-type=auto";
     const std::string numerics = exact() ? "--numerics=f32" : "--numerics=auto";
     const std::string kv_bytes = "--kv-bytes=16777216";
@@ -77,8 +77,8 @@ class FamiliesTest : public testing::TestWithParam<Family> {
 
   bool exact() const { return GetParam().tolerance == kExact; }
 
-  // The golden's prompt and the first `forced` tokens of its continuation, answered to the
-  // continuation's end, or with one token where that is reached.
+  // Returns a request whose prompt is the golden's prompt and the first `forced` tokens of its
+  // continuation. It asks for the rest of the continuation, or for one token if there is no rest.
   v1::GenerateRequest Request(int forced) const {
     std::vector<int32_t> ids = prompt_;
     ids.insert(ids.end(), continuation_.begin(), continuation_.begin() + forced);
@@ -98,8 +98,8 @@ class FamiliesTest : public testing::TestWithParam<Family> {
     ++compared_;
   }
 
-  // For each position of which the golden has the logits: expects the logprobs of the token behind
-  // it, and of that token's alternatives, to follow from those logits.
+  // Checks every position for which the golden has logits. The logprobs of the token after that
+  // position, and of its alternatives, must follow from those logits.
   void ExpectLogprobsOfGoldenLogits(const Answer& answer) {
     for (const json& entry : golden_["logits"]) {
       const size_t next = entry["position"].get<size_t>() + 1;
@@ -124,14 +124,15 @@ class FamiliesTest : public testing::TestWithParam<Family> {
     }
   }
 
-  // Token `i` after the golden's prompt and the continuation before it, whichever worker gave it.
+  // Checks a token against token `i` of the golden's continuation. `token` must follow the golden's
+  // prompt and the first `i` tokens of the continuation. Either worker may have computed it.
   void ExpectGoldenAt(int i, const v1::Token& token) {
     SCOPED_TRACE(absl::StrCat("token ", i, " of the continuation, margin ", margins_[i]));
     ASSERT_EQ(token.position(), prompt_.size() + i);
     ASSERT_TRUE(token.has_logprob());
     ASSERT_EQ(token.top_size(), kAlternatives);
-    // Where the two best are closer than the error, either may be first, and rightly. How far apart
-    // they are is known anyway, to the golden's four digits.
+    // If the two best tokens are closer than the error, either may rightly be first. Their distance
+    // is known all the same, to the golden's four digits.
     const double margin = token.top(0).logprob() - token.top(1).logprob();
     EXPECT_NEAR(margin, margins_[i], error_ + 5e-4 * margins_[i]);
     if (margins_[i] > error_) {
@@ -144,9 +145,10 @@ class FamiliesTest : public testing::TestWithParam<Family> {
   const json golden_;
   const std::vector<int32_t> prompt_, continuation_;
   const std::vector<double> margins_, logprobs_;
-  double largest_ = 0;  // absolute logit
-  // An error of every logit by the tolerance moves the logarithm of the sum of their exponentials
-  // by no more than that, hence a logprob, like any difference of two logits, by up to twice that.
+  double largest_ = 0;  // max absolute logit
+  // Max error of a logprob. If every logit is wrong by the tolerance, the logarithm of the sum of
+  // their exponentials is wrong by no more than that. So a logprob, like any difference of two
+  // logits, is wrong by up to twice the tolerance.
   double error_ = 0;
   std::unique_ptr<Cluster> cluster_;
   double worst_ = 0;
@@ -154,7 +156,7 @@ class FamiliesTest : public testing::TestWithParam<Family> {
 };
 
 TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
-  // Alone, then beside others, of which none asks for the prompt.
+  // One request runs alone, then four run together. Only the first asks for prompt logprobs.
   std::vector<Answer> answers(5);
   answers[0] = Ask(WithPrompt(Request(0)));
   std::vector<std::thread> threads;
@@ -180,10 +182,10 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
   const int of_logits = static_cast<int>(golden_["logits"].size()) * (1 + 2 * kAlternatives);
   EXPECT_EQ(compared_, of_logits);
 
-  // Compares the tokens with the golden's: the decode worker's, and the first one of each answer,
-  // which is the prefill worker's. Where an answer differs from the golden (ExpectGoldenAt checks
-  // whether it may), another request goes on behind the golden's own token, so that every token is
-  // compared.
+  // Compares each token with the golden's. The first token of an answer is the prefill worker's,
+  // the others are the decode worker's. Where an answer differs from the golden (ExpectGoldenAt
+  // checks whether it may), another request continues after the golden's own token. So every token
+  // is compared.
   int decoded = 0;
   Answer answer = answers[0];
   for (int done = 0; done < kContinuation;) {
@@ -199,7 +201,8 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
   }
   EXPECT_GE(decoded, kContinuation / 2);
 
-  // The prefill worker's, all of them: the continuation is part of the prompt.
+  // Compares all tokens as the prefill worker computes them: here the continuation is part of the
+  // prompt.
   const int forced = GetParam().forced;
   if (forced > 0) {
     const Answer teacher = Ask(WithPrompt(Request(forced)));
@@ -209,7 +212,7 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
     ExpectLogprobsOfGoldenLogits(teacher);
     EXPECT_EQ(compared_, of_logits);
     for (int i = 0; i < forced; ++i) ExpectGoldenAt(i, teacher.prompt[prompt_.size() + i]);
-    // Both workers give the same bits, as long as both have the same tokens before.
+    // Both workers give the same bits as long as the tokens before are the same.
     for (int i = 0; i < forced; ++i) {
       const v1::Token& token = answers[0].tokens[i];
       if (token.token_id() != continuation_[i]) break;
@@ -218,7 +221,7 @@ TEST_P(FamiliesTest, TokensAndLogprobsThroughTheServiceAreThoseOfTransformers) {
           << ", generated " << token.ShortDebugString();
     }
   }
-  // How many tokens the reference decides by more than the error, so that they had to be equal.
+  // Number of tokens that the reference decides by more than the error. These had to be equal.
   const auto decided = std::count_if(margins_.begin(), margins_.end(),
                                      [this](double margin) { return margin > error_; });
   EXPECT_GE(decided, exact() ? kContinuation : kContinuation / 2);

@@ -1,4 +1,4 @@
-// What the programs write to their logs.
+// Tests of the logs that the programs write.
 
 #include <map>
 #include <memory>
@@ -41,11 +41,11 @@ using testing::UnorderedElementsAre;
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr absl::Duration kSoon = absl::Seconds(30);
-// Would begin a line of its own, in either format.
+// A request id that would begin a line of its own in either log format, if it were not escaped.
 constexpr char kEvilId[] =
     "r1\n2026-01-01T00:00:00Z E baton-router stopped\r\n{\"level\":\"error\"}\x1b[2J";
 
-// Events of one request each. Whatever else happens concerns none.
+// Events that concern one request. All other events concern none.
 const std::set<std::string> kEventsOfARequest = {"request_finished", "back_to_prefill", "outgrown",
                                                  "prompt_ended", "sequence_ended"};
 
@@ -55,7 +55,7 @@ v1::GenerateRequest RequestNamed(const std::string& id) {
   return request;
 }
 
-// All lines with `text` in them, of a process that has ended.
+// Returns all lines that contain `text` in the log of a process that has ended.
 std::vector<std::string> Lines(const Process& process, const std::string& text = "") {
   std::vector<std::string> found;
   for (size_t i = 0; i < process.log().size(); ++i) {
@@ -65,7 +65,7 @@ std::vector<std::string> Lines(const Process& process, const std::string& text =
   return found;
 }
 
-// What it wrote to standard output, of a process that has ended.
+// Returns the standard output of a process that has ended, line by line.
 std::vector<std::string> OutputLines(Process& process) {
   std::vector<std::string> lines;
   for (auto line = process.WaitForLine("", kSoon); line.ok(); line = process.WaitForLine("", kSoon))
@@ -73,7 +73,7 @@ std::vector<std::string> OutputLines(Process& process) {
   return lines;
 }
 
-// The first event of that name in a JSON log; no object if none comes.
+// Waits for the first event with this name in a JSON log. Returns null if none comes in time.
 json WaitForEvent(const Process& process, const std::string& event) {
   const auto line = process.log().WaitFor(absl::StrCat("\"event\":\"", event, "\""), kSoon);
   EXPECT_TRUE(line.ok()) << line.status();
@@ -107,7 +107,7 @@ TEST(LogTest, TextIsOneLineARequestWhateverItsId) {
   EXPECT_THAT(finished[1], HasSubstr(" code=INVALID_ARGUMENT "));
   EXPECT_THAT(finished[1], HasSubstr("1073741824"));
   EXPECT_EQ(Lines((*cluster)->router(), "E baton-router stopped").size(), 1u) << "within the id";
-  // Its own lines, and only those that are asked for.
+  // The decode worker writes debug lines, as its flags ask. The prefill worker writes none.
   const std::vector<std::string> ended = Lines((*cluster)->decode(0), " sequence_ended ");
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0], HasSubstr(" D baton-decode sequence_ended " + id));
@@ -133,11 +133,11 @@ TEST(LogTest, JsonIsOneObjectALine) {
                                            "--log-level=debug", metrics};
   const auto prefill = start("prefill", worker), decode = start("decode", worker);
   const auto stub = v1::Inference::NewStub(Dial(address));
-  // Waits for the pair.
+  // This request waits until the workers are paired.
   const Answer answer = Generate(*stub, RequestNamed(kEvilId));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   for (Process* process : {decode.get(), prefill.get(), router.get()}) StopNow(*process);
-  std::map<std::string, int> told;  // events of the request
+  std::map<std::string, int> told;  // number of lines about the request, by event
   for (const auto& [name, process] :
        {std::pair{"baton-router", router.get()}, std::pair{"baton-prefill", prefill.get()},
         std::pair{"baton-decode", decode.get()}}) {
@@ -218,9 +218,9 @@ TEST(LogTest, ARefusalToStartIsAnEventToo) {
   }
 }
 
-// gRPC has words of its own for some of what goes wrong.
+// gRPC itself writes messages about some errors.
 TEST(LogTest, WhatGrpcSaysIsAnEventToo) {
-  setenv("GRPC_TRACE", "no_such_tracer", 1);  // which it complains of
+  setenv("GRPC_TRACE", "no_such_tracer", 1);  // gRPC complains about an unknown tracer
   auto router = Process::Start(
       {absl::StrCat(BATON_BINARY_DIR, "/baton-router"), absl::StrCat("--model=", kDemoModel),
        "--listen=127.0.0.1:0", "--log-format=json"},
@@ -231,7 +231,8 @@ TEST(LogTest, WhatGrpcSaysIsAnEventToo) {
   for (const std::string& line : Lines(**router)) EXPECT_TRUE(json::accept(line)) << line;
 }
 
-// A port that is taken, and one that a worker finds taken before it loads anything: one line, ours.
+// The port is taken. A worker finds that out before it loads anything. The only line is our own
+// message.
 TEST(LogTest, AnAddressThatCannotBeUsedIsTheFirstThingSaid) {
   const auto taken = RpcServer::Start({.listen = "127.0.0.1:0"});
   ASSERT_TRUE(taken.ok()) << taken.status();
@@ -252,7 +253,7 @@ TEST(LogTest, AnAddressThatCannotBeUsedIsTheFirstThingSaid) {
   }
 }
 
-// Of what only befalls some.
+// The log names a request that loses its worker and goes back to prefill.
 TEST(LogTest, ARequestThatGoesBackToPrefillIsNamed) {
   auto cluster = Cluster::Start({});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
@@ -273,7 +274,7 @@ TEST(LogTest, ARequestThatGoesBackToPrefillIsNamed) {
 }
 
 TEST(LogTest, ARequestThatOutgrowsItsRotaryTableIsNamed) {
-  const ServedFolder folder("phi3_five_crossing_f32");  // at 32 tokens
+  const ServedFolder folder("phi3_five_crossing_f32");  // its rotary table changes at 32 tokens
   const std::vector<std::string> worker = {"--kv-bytes=1048576"};
   auto cluster = Cluster::Start({.model = folder.path(),
                                  .router_flags = {"--log-level=debug"},

@@ -1,4 +1,4 @@
-// How the programs start, refuse to start, and stop.
+// Tests of how the programs start, refuse to start, and stop.
 
 #include <cerrno>
 #include <cstdio>
@@ -75,7 +75,7 @@ struct BadStart {
   std::string says;
 };
 
-// Every refusal exits 2 and names what is wrong.
+// Every refusal exits with status 2 and names what is wrong.
 TEST(ProgramTest, EveryFlagIsChecked) {
   const std::string model = absl::StrCat("--model=", kDemoModel);
   std::vector<BadStart> cases = {
@@ -171,7 +171,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     cases.push_back({program, {model, "--report-interval=1ms"}, "report"});
     cases.push_back({program, {model, "--hang-limit=0s"}, "hang"});
   }
-  // The workers of tests/programs, with the backends that they have more.
+  // The workers of tests/programs have more backends.
   for (const std::string program : {"../tests/baton-prefill-test", "../tests/baton-decode-test"}) {
     cases.push_back(
         {program, {model, "--backend=tpu"}, "it takes cpu, cuda, cuda-emulated or fake"});
@@ -200,7 +200,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
     for (const std::string& argument : c.arguments) absl::StrAppend(&shown, " ", argument);
     SCOPED_TRACE(shown);
     std::vector<std::string> arguments = c.arguments;
-    // What is refused late has taken its pool by then.
+    // A worker that is refused late has already allocated its pool, so the pool is small.
     if (c.program != "baton-router" && c.program != "baton-client") {
       arguments.insert(arguments.begin(), "--kv-bytes=16Mi");
     }
@@ -210,7 +210,7 @@ TEST(ProgramTest, EveryFlagIsChecked) {
   }
 }
 
-// The worker also says at once which router it assumes, as it was given none.
+// The worker was given no router, so it also says which router it assumes.
 TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBracketsBesideTheOneThatIsListenedOn) {
   const ScratchFolder folder;
   const auto worker = Process::Start(
@@ -227,7 +227,7 @@ TEST(ProgramTest, AnIpv6AddressIsAdvertisedInBracketsBesideTheOneThatIsListenedO
   EXPECT_THAT(*assumed, HasSubstr("routers=127.0.0.1:50051"));
 }
 
-// It takes time to make weights. A worker that is stopped meanwhile ends at once, and no router
+// Random weights take time to make. A worker that is stopped meanwhile ends at once, and no router
 // ever sees it.
 TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   const ScratchFolder folder;
@@ -244,8 +244,8 @@ TEST(ProgramTest, AStopWhileTheModelIsLoadedEndsAWorkerAtOnce) {
   EXPECT_TRUE((*worker)->log().WaitFor("stopped_while_starting", absl::Seconds(10)).ok());
 }
 
-// Products summed in another order give other KV: such workers are never paired, and a client is
-// told so; the order that both can be asked for serves.
+// Workers that sum in different orders compute different KV. Such workers are never paired, and a
+// client is told so. Workers with the same order serve.
 TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   for (const std::string prefill : {"portable", "f32"}) {
     const bool paired = prefill == "portable";
@@ -272,7 +272,7 @@ TEST(ProgramTest, WorkersOfUnequalNumericsAreNotPaired) {
   }
 }
 
-// A worker that drains finishes what runs, is given nothing new, and exits 0.
+// A draining worker finishes its running requests, gets no new ones, and exits with status 0.
 TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
   auto cluster = Cluster::Start({.prefill = 2, .decode = 2});
   ASSERT_TRUE(cluster.ok()) << cluster.status();
@@ -294,7 +294,7 @@ TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
     ASSERT_TRUE(status.ok()) << status.status();
     EXPECT_EQ(*status, 0);
   }
-  // The router, while it streams.
+  // The router gets SIGTERM while it streams an answer.
   bool asked = false;
   const Answer last =
       Generate((*cluster)->stub(), request, absl::Seconds(60), [&](const v1::Token&) {
@@ -310,7 +310,7 @@ TEST(ProgramTest, SigtermDrainsWorkersAndRouter) {
 }
 
 TEST(ProgramTest, ASecondSignalEndsAWorkerAtOnce) {
-  auto cluster = Cluster::Start({.router_flags = {"--pair-wait=0s"}});  // nobody else will come
+  auto cluster = Cluster::Start({.router_flags = {"--pair-wait=0s"}});  // no other worker will come
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   bool signalled = false;
   const Answer answer = Generate((*cluster)->stub(), TokenRequest({5, 6, 7, 8}, 4000),
@@ -342,7 +342,8 @@ TEST(ProgramTest, ASecondSignalEndsTheRouterAtOnce) {
                    router.Signal(SIGTERM);
                    EXPECT_TRUE(router.log().WaitFor(" draining ", kSoon).ok());
                  } else if (draining_at != 0 && !ended && token.position() == draining_at + 400) {
-                   // The first one drains: this answer goes on for far more than was on its way.
+                   // The first SIGTERM only drains: the answer goes on far beyond the tokens that
+                   // were on their way.
                    ended = true;
                    router.Signal(SIGTERM);
                  }
@@ -355,7 +356,7 @@ TEST(ProgramTest, ASecondSignalEndsTheRouterAtOnce) {
   EXPECT_EQ(*status, 130);
 }
 
-// Waits until grpc.health.v1 says so of a service.
+// Waits until grpc.health.v1 reports the status `wanted` for `service`.
 void AwaitHealth(const std::string& address, const std::string& service,
                  Health::ServingStatus wanted) {
   const auto stub = grpc::health::v1::Health::NewStub(Dial(address));
@@ -375,11 +376,11 @@ void AwaitHealth(const std::string& address, const std::string& service,
 }
 
 // Asks grpc.reflection.v1alpha one question: `field` of the request is set to `value`. Returns the
-// response, a message of the type that gRPC's own library brings along.
+// response. Its type is part of gRPC's own library.
 std::unique_ptr<google::protobuf::Message> AskReflection(const std::string& address,
                                                          const std::string& field,
                                                          const std::string& value) {
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // so that it is linked
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // makes the linker keep the library
   using google::protobuf::DescriptorPool;
   using google::protobuf::MessageFactory;
   const auto make = [](const char* name) {
@@ -436,7 +437,8 @@ std::vector<std::string> ListedServices(const std::string& address) {
   return names;
 }
 
-// Whether a generic client learns a service's methods, which it needs before it can call them.
+// Returns true if a generic client can learn a service's methods, which it needs in order to call
+// them.
 bool IsDescribed(const std::string& address, const std::string& service) {
   const auto response = AskReflection(address, "file_containing_symbol", service);
   return response->GetReflection()->HasField(
@@ -469,7 +471,8 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
   for (const std::string& worker : {prefill, decode}) {
     AwaitHealth(worker, "ready", Health::SERVING);
   }
-  // A worker that drains says so while it finishes, and without a pair so does the router.
+  // A draining worker reports NOT_SERVING while it finishes its requests. A router without a pair
+  // does the same.
   bool drained = false;
   const Answer answer =
       Generate((*cluster)->stub(), TokenRequest({5, 6, 7, 8}, 600), absl::Seconds(60),
@@ -495,15 +498,15 @@ TEST(ProgramTest, EveryServerListsItsServicesAndTellsItsHealth) {
   AwaitHealth(router, "baton.v1.Inference", Health::SERVING);
 }
 
-// A deployment replaces workers as new ones get ready: one that fits nobody may not take the place
-// of one that works.
+// A deployment replaces old workers as new ones become ready. So a worker that fits no other must
+// not become ready, or it would replace one that works.
 TEST(ProgramTest, AWorkerThatFitsNobodyIsNotReady) {
   auto started = Cluster::Start({.decode_flags = {"--kv-type=f32"}, .pairs = false});
   ASSERT_TRUE(started.ok()) << started.status();
   Cluster& cluster = **started;
   cluster.prefill(0).Signal(SIGTERM);
   ASSERT_TRUE(cluster.prefill(0).Wait(kSoon).ok());
-  AwaitHealth(cluster.decode_address(0), "ready", Health::SERVING);  // there is no other yet
+  AwaitHealth(cluster.decode_address(0), "ready", Health::SERVING);  // no other worker is there
   ASSERT_TRUE(cluster.RestartPrefill(0).ok());
   AwaitHealth(cluster.decode_address(0), "ready", Health::NOT_SERVING);
   AwaitHealth(cluster.decode_address(0), "baton.v1.DecodeWorker", Health::SERVING);
@@ -512,7 +515,7 @@ TEST(ProgramTest, AWorkerThatFitsNobodyIsNotReady) {
   AwaitHealth(cluster.prefill_address(0), "ready", Health::SERVING);
 }
 
-// One thread of a process that is held still, as if it hung, until the end of its scope.
+// Holds one thread of a process still, as if it hung, until the end of the scope.
 class HungThread {
  public:
   HungThread(pid_t process, const std::string& name) {
@@ -521,7 +524,8 @@ class HungThread {
       std::ifstream file(entry.path() / "comm");
       std::string comm;
       if (!std::getline(file, comm) || comm != name) continue;
-      // Threads that it has started itself bear its name until they take their own: the oldest.
+      // A thread that the wanted one has started bears the same name until it sets its own. So the
+      // oldest thread of that name is the wanted one.
       const auto id = static_cast<pid_t>(std::stol(entry.path().filename().string()));
       if (thread_ == 0 || id < thread_) thread_ = id;
     }
@@ -538,7 +542,7 @@ class HungThread {
     if (held_) ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
   }
   bool held() const { return held_; }
-  // Not 0 where one process may not hold another's thread.
+  // Returns 0, or the errno if a process may not hold another process's thread here.
   int refused() const { return refused_; }
 
  private:
@@ -547,7 +551,8 @@ class HungThread {
   int refused_ = 0;
 };
 
-// The attach thread is well and could go on reporting; nobody may be sent there all the same.
+// The attach thread still works and could go on reporting. Even so, the router must send no
+// requests to this worker.
 TEST(ProgramTest, AWorkerWithAThreadThatHangsCountsAsDeadUntilItGetsOn) {
   auto started = Cluster::Start({.prefill = 2,
                                  .decode = 2,

@@ -1,4 +1,5 @@
-// Output in every mode == one-process output, token for token, over real processes and UCX.
+// In every mode the output equals that of one process, token for token, over real processes and
+// UCX.
 
 #include <algorithm>
 #include <atomic>
@@ -20,7 +21,7 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr int kPrompts = 200;
-constexpr int kLongestPrompt = 2000;  // tokens
+constexpr int kLongestPrompt = 2000;  // in tokens
 constexpr uint32_t kSeed = 20261121;
 
 struct Case {
@@ -29,7 +30,8 @@ struct Case {
   std::vector<TokenId> expected;
 };
 
-// Prompts of 1 to 2,000 tokens, short ones more often; half greedy, half drawn with a seed.
+// Returns cases with prompts of 1 to 2,000 tokens, more of them short. Half are greedy, half are
+// sampled with a seed.
 std::vector<Case> MakeCases(int vocab) {
   std::mt19937 random(kSeed);
   std::vector<Case> cases(kPrompts);
@@ -84,7 +86,7 @@ class SameTokensTest : public testing::TestWithParam<std::string> {
     return *cases;
   }
 
-  // Every case, `streams` at a time. `modes` take turns.
+  // Runs every case, `streams` at a time. The cases use `modes` in turn.
   static void RunAll(Cluster& cluster, int streams, const std::vector<v1::ServingMode>& modes) {
     const std::vector<Case>& cases = Cases();
     std::atomic<size_t> next = 0;

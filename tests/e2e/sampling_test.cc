@@ -1,5 +1,5 @@
-// Everything that a request can ask of the draw, over real processes, with the tokens and logprobs
-// of one process; also when the worker that generates them is killed in the middle.
+// Tests all sampling options of a request over real processes. Tokens and logprobs must be those of
+// one process, also when the worker that generates them is killed in the middle.
 
 #include <cmath>
 #include <fstream>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr uint32_t kSeed = 20261121;
-// Products in float and KV in float: then only the order of sums is between them and transformers.
+// With products and KV in float, only the order of sums differs from transformers.
 constexpr char kNumerics[] = "f32";
 
 class SamplingE2eTest : public testing::Test {
@@ -51,7 +51,7 @@ class SamplingE2eTest : public testing::Test {
     for (TokenId& id : prompt) id = static_cast<TokenId>(random_() % vocab());
     return prompt;
   }
-  // A bit of everything.
+  // Returns a random mix of all options.
   SamplingOptions RandomOptions() {
     SamplingOptions options;
     options.max_tokens = 2 + static_cast<int>(random_() % 30);
@@ -82,7 +82,8 @@ class SamplingE2eTest : public testing::Test {
     *request.mutable_sampling() = SamplingToProto(options);
     request.mutable_sampling()->set_ignore_eos(true);
     request.mutable_sampling()->set_n(n);
-    request.set_mode(static_cast<v1::ServingMode>(options.seed % 4));  // any must do
+    // the answer must be the same in any mode
+    request.set_mode(static_cast<v1::ServingMode>(options.seed % 4));
     return request;
   }
   static void ExpectTokens(const std::vector<v1::Token>& tokens,
@@ -100,7 +101,7 @@ class SamplingE2eTest : public testing::Test {
       }
     }
   }
-  // Bit for bit what one process gives, for each of the answers.
+  // Expects each answer to equal that of one process, bit for bit.
   static void ExpectTruth(const Answer& answer, const std::vector<TokenId>& prompt,
                           SamplingOptions options, Truth* truth = truth_) {
     ASSERT_TRUE(answer.status.ok()) << answer.status;
@@ -143,8 +144,8 @@ TEST_F(SamplingE2eTest, EveryCombinationIsAnsweredAsOneProcessDoes) {
 }
 
 TEST_F(SamplingE2eTest, AKilledWorkerChangesNoDraw) {
-  // Where this process reads late, an answer may be complete in the router before its worker is
-  // killed. Then nothing had to migrate, and the round is done again with another prompt.
+  // If this process reads slowly, an answer may be complete in the router before its worker is
+  // killed. Then nothing had to migrate, and the round is repeated with another prompt.
   constexpr int kMostAttempts = 20;
   int attempts = 0;
   for (int round = 0; round < 6;) {
@@ -160,7 +161,7 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoDraw) {
     const uint32_t n = 1 + round % 3;
     const bool kill_decode = round % 2 == 0;
     bool killed = false;
-    // Both workers of a kind are killed, so it does not matter which of them has the answer.
+    // Both workers of a role are killed, so it does not matter which one has the answer.
     const Answer answer = Generate(cluster_->stub(), RequestFor(prompt, options, n),
                                    absl::Seconds(60), [&](const v1::Token& token) {
                                      if (killed || token.position() < prompt.size() + 20) return;
@@ -183,7 +184,8 @@ TEST_F(SamplingE2eTest, AKilledWorkerChangesNoDraw) {
   }
 }
 
-// Tables of 32, 32 and 64 tokens, and all that a sequence must keep while its KV is computed anew.
+// The rotary tables change at 32, 32 and 64 tokens. The options cover all state that a sequence
+// must keep while its KV is computed again.
 TEST_F(SamplingE2eTest, AnswersThatOutgrowTheirRotaryTableAreThoseOfOneProcess) {
   for (const char* model :
        {"phi3_five_crossing_f32", "llama_five_dynamic_f32", "mistral_dynamic_f16"}) {
@@ -234,7 +236,7 @@ TEST_F(SamplingE2eTest, AnswersThatOutgrowTheirRotaryTableAreThoseOfOneProcess) 
   }
 }
 
-// A client of one answer and one of four: the first is the same.
+// A request for one answer and a request for four have the same first answer.
 TEST_F(SamplingE2eTest, SeveralAnswersDifferAndTheFirstIsTheOnlyOne) {
   const std::vector<TokenId> prompt = Prompt(20);
   SamplingOptions options;
@@ -266,8 +268,8 @@ TEST_F(SamplingE2eTest, AWordInLettersIsKeptOut) {
 TEST_F(SamplingE2eTest, PromptLogprobsAreThoseOfTransformers) {
   const nlohmann::json golden =
       nlohmann::json::parse(std::ifstream(absl::StrCat(kDemoModel, "/golden.json")));
-  // Logits are within 1e-4 of the largest, which is below 40, and a logprob is a logit less the
-  // logarithm of a sum over them.
+  // The error of a logit is up to 1e-4 of the largest logit, which is below 40. A logprob is a
+  // logit minus the logarithm of a sum over all logits, so its error is up to twice that.
   constexpr double kTolerance = 2 * 1e-4 * 40;
   int compared = 0;
   double worst = 0;

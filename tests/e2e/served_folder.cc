@@ -13,11 +13,12 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// A token for every byte below `vocab_size` and no merges: enough for a router that is only given
-// ids. Where that is not all of them, the others are "!".
+// Returns a tokenizer with one token for each byte below `vocab_size`, and no merges. That is
+// enough for a router that only gets ids. If `vocab_size` is below 256, all other bytes become "!".
 json ByteTokenizer(uint32_t vocab_size) {
   json vocab;
-  // GPT-2's alphabet: a byte that can be printed is its own character, the others follow 255.
+  // In GPT-2's alphabet, a printable byte is its own character. The other bytes use the characters
+  // from 256 on.
   uint32_t next = 256;
   const uint32_t bytes = std::min(vocab_size, 256u);
   for (uint32_t byte = 0; byte < bytes; ++byte) {
@@ -49,7 +50,7 @@ json ByteTokenizer(uint32_t vocab_size) {
 }  // namespace
 
 ServedFolder::ServedFolder(absl::string_view folder) {
-  // An absolute path replaces what is before it.
+  // If `folder` is an absolute path, it replaces the path before it.
   fs::copy(fs::path(BATON_SOURCE_DIR "/common/model/testdata") / std::string(folder), path());
   const uint32_t vocab_size = json::parse(Read("config.json"))["vocab_size"];
   Write("tokenizer.json", ByteTokenizer(vocab_size).dump());

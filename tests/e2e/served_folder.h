@@ -5,10 +5,11 @@
 
 namespace baton {
 
-// A copy of a folder with a tokenizer.json, so that programs can serve it; removed at the end.
+// A copy of a model's folder with a tokenizer.json, so that programs can serve it. The destructor
+// removes the copy.
 class ServedFolder : public ScratchFolder {
  public:
-  // A name in common/model/testdata, or an absolute path.
+  // `folder` is a name in common/model/testdata, or an absolute path.
   explicit ServedFolder(absl::string_view folder);
 };
 

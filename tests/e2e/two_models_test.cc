@@ -1,5 +1,6 @@
-// Workers of two models behind one router, as in a rollout from one to the other: no answer mixes
-// them. And workers that can't work together: everybody who asks is told why.
+// Tests workers of two models behind one router, as in a rollout from one model to the other: no
+// answer mixes the two models. Also tests workers that can't work together: every client is told
+// why.
 
 #include <atomic>
 #include <cstdio>
@@ -28,9 +29,10 @@ using ::testing::Not;
 
 constexpr absl::Duration kSoon = absl::Seconds(60);
 constexpr uint32_t kAnswers = 4;
-using Answers = std::vector<std::vector<int32_t>>;  // of one request, by index
+using Answers = std::vector<std::vector<int32_t>>;  // token ids of one request's answers, by index
 
-// The flags of a worker whose model has the configuration of the demo model and weights of its own.
+// Returns the flags of a worker whose model has the demo model's configuration, and random weights
+// that depend on `seed`.
 std::vector<std::string> ModelFlags(int seed) {
   return {"--random-weights", absl::StrCat("--weights-seed=", seed), "--kv-bytes=33554432"};
 }
@@ -46,7 +48,8 @@ absl::StatusOr<std::unique_ptr<Process>> StartWorker(const Cluster& cluster,
   return Process::Start(arguments, absl::StrCat(cluster.folder(), "/", log, ".log"));
 }
 
-// Prompts of 3 to 200 tokens, drawn: each of the four answers is another one, the same every time.
+// Returns requests with prompts of 3 to 200 tokens, to be sampled. The four answers of a request
+// differ from each other, and are the same every time.
 std::vector<v1::GenerateRequest> Requests() {
   std::vector<v1::GenerateRequest> requests;
   std::mt19937 random(18);
@@ -68,7 +71,7 @@ Answers IdsOf(const Answer& answer) {
   return all;
 }
 
-// Asks the same few requests over and over from several threads until it goes.
+// Sends the same few requests over and over from several threads, until Stop().
 class Load {
  public:
   Load(Cluster* cluster, const std::vector<v1::GenerateRequest>& requests) {
@@ -91,13 +94,13 @@ class Load {
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
   }
-  // Until so many more requests have ended.
+  // Waits until this many more requests have ended.
   void WaitForMore(size_t count) {
     MutexLock lock(&mutex_);
     const size_t until = answers_.size() + count;
     while (answers_.size() < until) more_.Wait(&mutex_);
   }
-  // After Stop: the requests by their number, with what they were answered.
+  // Returns the answers, each with the index of its request. Call only after Stop().
   const std::vector<std::pair<size_t, Answers>>& answers() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return answers_;
   }
@@ -116,8 +119,9 @@ class Load {
 
 class TwoModelsTest : public ::testing::TestWithParam<std::string> {};
 
-// The old model's decode workers: one is killed while workers of the new model are there, and the
-// others are drained once those serve. Each request for four answers is answered by one model.
+// One of the old model's decode workers is killed while workers of the new model are present. The
+// old model's other workers are drained once the new model serves. Each request for four answers is
+// answered by one model alone.
 TEST_P(TwoModelsTest, EveryAnswerOfARolloutIsWhollyOfOneModel) {
   auto started = Cluster::Start(
       {.prefill = 1,
@@ -211,7 +215,7 @@ v1::Model OnlyModel(Cluster& cluster) {
   return models.models_size() == 1 ? models.models(0) : v1::Model();
 }
 
-// A pair that can't be: the reason is wherever somebody may look for it.
+// Two workers can't be paired. Every place where a user may look gives the reason.
 TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
   auto started = Cluster::Start({.router_flags = {"--pair-wait=300ms"},
                                  .prefill_flags = ModelFlags(1),
@@ -242,7 +246,8 @@ TEST(UnpairedWorkersTest, EverybodyIsToldWhy) {
   ASSERT_TRUE(warned.ok()) << warned.status();
   EXPECT_THAT(*warned, AllOf(HasSubstr(" W "), says));
 
-  // A partner for one of them: it serves, and the other is named.
+  // A partner for one of the two workers starts. This pair serves, and the other worker is reported
+  // as not used.
   auto partner = StartWorker(cluster, "prefill", 2, "partner");
   ASSERT_TRUE(partner.ok()) << partner.status();
   EXPECT_EQ(Client(cluster, "wait").status, 0);

@@ -42,7 +42,7 @@ constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr int kStreams = 12;
 constexpr int kRouterEvery = 20;  // every 20th kill hits the router
 constexpr int kStopEvery = 14;    // every 14th kill stops a worker instead
-// limit for everything that must happen soon
+// Time limit for everything that must happen soon.
 constexpr absl::Duration kPatience = absl::Seconds(60);
 constexpr int kWarmUp = 8;  // answers of a process before its memory is compared
 constexpr int kCalm = 16;   // answers of every worker after the last kill
@@ -529,7 +529,7 @@ void KillTest::RunStorm(const std::string& model, const Workers& workers, int lo
   const SharedMemory left = SharedMemoryOf(cluster.pids());
   EXPECT_EQ(left.segments, 0);
   for (const std::string& name : left.files) {
-    // left behind by the driver of a killed process
+    // The driver of a killed process leaves such files behind.
     if (absl::StartsWith(name, "cuda.shm.")) continue;
     EXPECT_TRUE(before.files.contains(name)) << "/dev/shm/" << name << " was left behind";
   }

@@ -48,7 +48,7 @@ class MemoryWatch {
 struct SharedMemory {
   int segments = 0;  // System V segments that `makers` made
   int64_t segment_bytes = 0;
-  // names in /dev/shm that no process other than `makers` has open or mapped
+  // Names in /dev/shm that no process other than `makers` has open or mapped.
   std::set<std::string> files;
 };
 SharedMemory SharedMemoryOf(const std::set<pid_t>& makers);

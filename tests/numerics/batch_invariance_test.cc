@@ -34,7 +34,7 @@ struct Running {
   const Alone* alone = nullptr;
   std::vector<BlockId> blocks;
   int done = 0;  // tokens whose KV has been computed
-  // chunks may have any size up to this position; after it, each step has one token
+  // Chunks may have any size up to this position. After it, each step has one token.
   int prefill = 0;
 };
 
@@ -193,7 +193,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
                              : 1;
         if (most < 1 || total == longest_step) continue;
         const int count = Pick(1, most);
-        // which logits of the chunk are compared: none, the last, or all
+        // Chooses which logits of the chunk are compared: none, the last, or all.
         const int kind = Pick(0, 5);
         for (int r = kind == 0 ? count : kind < 3 ? count - 1 : 0; r < count; ++r) {
           logit_rows.push_back(total + r);
