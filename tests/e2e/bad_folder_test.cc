@@ -40,7 +40,7 @@ struct BadFolder {
   const char* name;
   const char* program;
   const char* file;
-  // maps the old contents of the file to the new
+  // Maps the old contents of the file to the new.
   std::function<std::string(const std::string&)> spoil;
   const char* says;
 };

@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 constexpr uint32_t kSeed = 20261121;
-// With products and KV in float, only the order of sums differs from transformers.
+// If products and KV are in float, only the order of sums differs from transformers.
 constexpr char kNumerics[] = "f32";
 
 class SamplingE2eTest : public testing::Test {
@@ -82,7 +82,7 @@ class SamplingE2eTest : public testing::Test {
     *request.mutable_sampling() = SamplingToProto(options);
     request.mutable_sampling()->set_ignore_eos(true);
     request.mutable_sampling()->set_n(n);
-    // the answer must be the same in any mode
+    // The answer must be the same in any mode.
     request.set_mode(static_cast<v1::ServingMode>(options.seed % 4));
     return request;
   }

@@ -8,7 +8,7 @@
 
 namespace {
 
-// A file of one tensor of two bytes.
+// Returns a safetensors file with one tensor of two bytes.
 std::string Shard(absl::string_view tensor) {
   std::string header =
       absl::StrCat("{\"", tensor, "\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,2]}}");
@@ -19,8 +19,8 @@ std::string Shard(absl::string_view tensor) {
 
 }  // namespace
 
-// The input is model.safetensors.index.json, beside a.safetensors with "a" and b.safetensors with
-// "b".
+// The input is model.safetensors.index.json. Beside it, a.safetensors holds the tensor "a" and
+// b.safetensors holds the tensor "b".
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const baton::MemoryFolder* const folder = [] {
     static const baton::MemoryFolder made;

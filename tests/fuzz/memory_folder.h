@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// In memory where there is such a folder, for readers that take a path.
+// A scratch folder for readers that take a path. It lies in memory if the machine has /dev/shm.
 class MemoryFolder : public ScratchFolder {
  public:
   MemoryFolder()

@@ -13,12 +13,12 @@ namespace baton {
 namespace {
 
 void Feed(const std::string& bytes) {
-  // A heap copy of exactly this size, so that the address sanitizer sees a read past it.
+  // The heap copy has exactly this size, so that the address sanitizer sees a read beyond it.
   const std::vector<uint8_t> copy(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(copy.data(), copy.size());
 }
 
-// Inputs that once broke something, and those that fuzzing starts from.
+// The corpus holds inputs that once broke something, and inputs from which fuzzing starts.
 TEST(FuzzReplayTest, EveryInputOfTheCorpusIsTakenOrRefused) {
   int inputs = 0;
   for (const auto& file : std::filesystem::directory_iterator(BATON_FUZZ_CORPUS)) {
@@ -26,7 +26,7 @@ TEST(FuzzReplayTest, EveryInputOfTheCorpusIsTakenOrRefused) {
     std::ifstream in(file.path(), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     Feed(bytes);
-    // Cut short anywhere, as a broken download is.
+    // The input is also cut short, as by a broken download.
     for (const int eighth : {0, 1, 4, 7}) Feed(bytes.substr(0, bytes.size() * eighth / 8));
     ++inputs;
   }

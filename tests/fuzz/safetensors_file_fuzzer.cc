@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     bytes += entry.bytes;
     for (const std::byte byte : (*file)->Bytes(entry)) sum += static_cast<uint8_t>(byte);
   }
-  // What it takes, it takes whole: no tensor overlaps another or leaves the file.
+  // An accepted file is valid as a whole: no tensor overlaps another one or leaves the file.
   BATON_CHECK(bytes <= size && sum <= 255 * bytes) << bytes;
   return 0;
 }

@@ -16,8 +16,8 @@ namespace {
 
 struct Form {
   const char* name;
-  bool keeps_text;   // text comes back as it was
-  bool marks_space;  // but for U+2581, which comes back as a space
+  bool keeps_text;   // decoding gives back the same text
+  bool marks_space;  // except U+2581, which comes back as a space
 };
 constexpr Form kForms[] = {
     {"gpt2", true},         {"llama3", true},   {"qwen2"},     {"o200k", true},
@@ -51,8 +51,8 @@ void CheckStream(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bo
 }  // namespace
 }  // namespace baton
 
-// The input is a byte that picks one of the tokenisers of common/tokenizer/testdata, a byte of
-// flags, and a text; two bytes of that are an id too.
+// The first byte of the input picks a tokenizer of common/tokenizer/testdata. The second byte holds
+// flags. The rest is a text, and every two bytes of it are also an id.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto* const tokenizers =
       new std::vector<std::unique_ptr<const baton::Tokenizer>>(baton::LoadAll());

@@ -1,6 +1,7 @@
-// Answers of workers on a device, end to end, held against the CPU backend in this process: token
-// for token wherever the CPU's choice is clear (common/engine/answer_bounds.h), and where it is not
-// on with the CPU's, so that all of every answer is compared. Exits 1 where they differ.
+// Compares answers of workers on a device, end to end, with those of the CPU backend in this
+// process: token for token wherever the CPU's choice is clear (common/engine/answer_bounds.h). If
+// the device chose another token, the comparison continues after the CPU's token, so that every
+// answer is compared to its end. Exits with 1 if any answers are wrong.
 
 #include <algorithm>
 #include <cmath>
@@ -39,14 +40,15 @@ namespace {
 
 using Prompt = std::vector<TokenId>;
 
-constexpr int kDraws = 3;  // answers with seeds, to the beginnings of a model's prompts
+// number of sampled answers; their prompts are the beginnings of the model's prompts
+constexpr int kDraws = 3;
 
 struct Comparison {
-  int tokens = 0;    // of the CPU's answers
-  int compared = 0;  // those where its choice is clear
+  int tokens = 0;    // tokens of the CPU's answers
+  int compared = 0;  // tokens whose choice is clear
   int different = 0;
-  int unlikely = 0;     // compared ones that are not the likeliest
-  double furthest = 0;  // logprobs of one token, nats
+  int unlikely = 0;     // compared tokens that are not the likeliest
+  double furthest = 0;  // max difference between logprobs of one token, in nats
   std::string link;
 };
 
@@ -66,7 +68,8 @@ std::vector<Prompt> ReadPrompts(const std::string& folder) {
   return prompts;
 }
 
-// After much of a prompt a trained model may be so sure that every draw is the likeliest token.
+// Returns the first two tokens. After a longer prompt, a trained model may be so sure that every
+// sample is the likeliest token.
 Prompt Beginning(const Prompt& prompt) {
   return {prompt.begin(), prompt.begin() + std::min<size_t>(prompt.size(), 2)};
 }
@@ -84,7 +87,7 @@ SamplingOptions Drawn(const AnswerBounds& bounds, int i) {
   return options;
 }
 
-// Adds one answer to `result`. An error is that of a request.
+// Adds the comparison of one answer to `result`. Returns an error only if a request fails.
 absl::Status Compare(Cluster& cluster, Truth& truth, v1::ServingMode mode, const Prompt& prompt,
                      SamplingOptions sampling, const AnswerBounds& bounds, Comparison* result) {
   Prompt text = prompt;
@@ -122,13 +125,13 @@ absl::Status Compare(Cluster& cluster, Truth& truth, v1::ServingMode mode, const
       }
       text.push_back(cpu.id);
       --sampling.max_tokens;
-      if (token.token_id() != cpu.id) break;  // what follows it answers another text
+      if (token.token_id() != cpu.id) break;  // the tokens after it answer another text
     }
   }
   return absl::OkStatus();
 }
 
-// Whether these answers are right.
+// Prints a comparison, and adds it to the file of --json. Returns true if the answers are right.
 bool Say(const std::string& model, const std::string& mode, bool drawn, const AnswerBounds& bounds,
          const Comparison& c) {
   const bool right = c.different == 0 && c.compared >= c.tokens / (drawn ? 6 : 4) &&
@@ -160,7 +163,8 @@ bool Say(const std::string& model, const std::string& mode, bool drawn, const An
   return right;
 }
 
-// One model's answers in both modes. False when some were wrong or none came.
+// Compares one model's answers in both modes. Returns false if some were wrong, or if a request
+// failed.
 bool TryModel(const std::string& folder) {
   const std::vector<Prompt> prompts = ReadPrompts(folder);
   const std::string model = std::filesystem::path(folder).filename();
@@ -214,13 +218,13 @@ int Main() {
   for (std::string& folder : models) {
     folder = std::filesystem::absolute(folder);
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
-    ReadPrompts(folder);  // or it is refused at once
+    ReadPrompts(folder);  // refuses a folder without prompts before any work begins
   }
   std::vector<std::string> wrong;
   for (const std::string& folder : models) {
     if (!TryModel(folder)) wrong.push_back(std::filesystem::path(folder).filename());
   }
-  // The last line is what a table shows.
+  // The table of tests/gpu/run shows this last line.
   std::printf("%zu of %zu models right, disaggregated and colocated%s%s%s\n",
               models.size() - wrong.size(), models.size(),
               absl::GetFlag(FLAGS_seeded) ? ", greedy and seeded" : "",

@@ -1,6 +1,6 @@
-// Prints what a machine brings that Baton runs on, a line each. Ends with 77 and one line when
-// there is no device, with 1 when there is one that can't be used. It links no kernels, so that the
-// GPU bundle stays small.
+// Prints the driver, the libraries and the device that this machine has for Baton, one per line. If
+// there is no device, prints one line and exits with 77. If there is one that can't be used, exits
+// with 1. Links no kernels, so that the GPU bundle stays small.
 
 #include <cstdio>
 #include <fstream>
@@ -33,7 +33,7 @@ void Say(absl::string_view what, const std::string& value) {
 }
 
 #ifdef BATON_HAVE_CUDA
-// As CUDA counts: 13000 is 13.0.
+// Converts CUDA's version numbers to text: 13000 is 13.0.
 std::string CudaVersion(int number) {
   return number == 0 ? "none" : absl::StrCat(number / 1000, ".", number % 1000 / 10);
 }

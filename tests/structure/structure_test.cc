@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 using testing::IsEmpty;
 using testing::Not;
 
-// Every folder that holds sources, with its level. A file may include its own folder and folders of
-// lower levels, so no folder includes what stands above it, nor a file of its own parent folder.
+// All folders that hold sources, with their levels. A file may include files of its own folder and
+// of folders with lower levels. So no folder depends on a higher one, or on its own parent folder.
 const std::map<std::string, int>& Levels() {
   static const auto* levels = new std::map<std::string, int>{
       {"baton/v1", 0},
@@ -42,7 +42,7 @@ const std::map<std::string, int>& Levels() {
       {"common/tokenizer", 1},
       {"common/up", 1},
       {"kernels/mutations", 2},
-      {"kernels/backend", 2},  // which draws as common/sampling does
+      {"kernels/backend", 2},  // samples in the same way as common/sampling
       {"kernels/conformance", 3},
       {"kernels/fake", 4},
       {"kernels/cpu", 4},
@@ -63,7 +63,7 @@ const std::map<std::string, int>& Levels() {
       {"common/kv_cache", 11},
       {"common/model", 11},
       {"common/engine", 12},
-      {"common/worker", 13},  // what both worker programs are made of
+      {"common/worker", 13},  // parts that both worker programs share
       {"router/core", 14},
       {"router/testing", 15},
       {"router/client", 15},
@@ -100,8 +100,8 @@ const std::map<std::string, int>& Levels() {
   return *levels;
 }
 
-// The one way in which `common` depends on folders that stand beside it: what a worker is made of
-// needs kernels, and moves KV.
+// The only dependencies of folders in `common` on other top-level folders: the parts of a worker
+// need kernels, and move KV.
 const std::set<std::pair<std::string, std::string>>& EdgesOutOfCommon() {
   static const auto* edges = new std::set<std::pair<std::string, std::string>>{
       {"common/model", "kernels"},
@@ -112,7 +112,8 @@ const std::set<std::pair<std::string, std::string>>& EdgesOutOfCommon() {
   return *edges;
 }
 
-// The folder of a path as Levels has it, or "" if the path is none of the repository's.
+// Returns the folder of `path`, as named in Levels(). Returns "" if it is not a folder of the
+// repository.
 std::string FolderOf(const std::string& path) {
   const std::string folder = fs::path(path).parent_path();
   return Levels().count(folder) > 0 ? folder : "";
@@ -120,8 +121,8 @@ std::string FolderOf(const std::string& path) {
 
 std::string TopOf(const std::string& path) { return path.substr(0, path.find('/')); }
 
-// The module of a path, for rules that hold for the whole of one: a folder of `common`, or a
-// top-level folder.
+// Returns the module of `path`: a folder of `common`, or a top-level folder. Some rules hold for a
+// whole module.
 std::string ModuleOf(const std::string& path) {
   const std::string top = TopOf(path);
   return top == "common" ? path.substr(0, path.find('/', top.size() + 1)) : top;
@@ -135,7 +136,7 @@ std::string Contents(const fs::path& path) {
 }
 
 struct Source {
-  std::string path;  // from the root of the repository
+  std::string path;  // path from the repository's root
   std::string module;
   std::string text;
 };
@@ -158,7 +159,7 @@ const std::vector<Source>& Sources() {
   return *sources;
 }
 
-// What the file includes, as it is written between the quotes or brackets.
+// Returns the includes of a file, as written between the quotes or brackets.
 std::vector<std::string> IncludesOf(const Source& source) {
   static const std::regex kInclude(R"(^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">])");
   std::vector<std::string> includes;
@@ -171,8 +172,9 @@ std::vector<std::string> IncludesOf(const Source& source) {
   return includes;
 }
 
-// True if tests may include the file from everywhere in its top-level folder: what stands in for
-// the parts that a test does not test, and the suites that several implementations pass.
+// Returns true for a folder that tests may include from everywhere in its top-level folder. These
+// folders hold stand-ins for parts that a test does not cover, and the suites that several
+// implementations pass.
 bool IsForTests(const std::string& folder) {
   const std::string name = fs::path(folder).filename();
   return name == "testing" || name == "conformance";
@@ -227,13 +229,13 @@ TEST(StructureTest, IncludesPointOnlyDown) {
   EXPECT_GT(includes, 100u);
 }
 
-// Two classes of one name in namespace baton are two definitions of it where both are linked into
-// one program. Unnamed namespaces and the device code's own namespace are apart.
+// Two classes with the same name in namespace baton would be two definitions of it if both were
+// linked into one program. Unnamed namespaces and the namespace of device code are excepted.
 TEST(StructureTest, NoTwoClassesShareAName) {
   static const std::regex kNamespace(R"(^(inline )?namespace ?([\w:]*) ?\{)");
   static const std::regex kClass(
       R"(^(class|struct|enum class|union) (alignas\(\w+\) )?([A-Z]\w*)\b(?!::)[^;]*$)");
-  std::map<std::string, std::string> defined;  // the file, by the class's full name
+  std::map<std::string, std::string> defined;  // file of the definition, by the class's full name
   for (const Source& source : Sources()) {
     std::vector<std::string> namespaces;
     for (const absl::string_view line : absl::StrSplit(source.text, '\n')) {
@@ -282,7 +284,8 @@ TEST(StructureTest, TransfersAndKernelsKnowNoGrpc) {
   }
 }
 
-// One that was forgotten would be the base's: a default, and not what the backend does.
+// If a function were not forwarded, the base class's default would run instead of the backend's
+// own.
 TEST(StructureTest, AForwardingBackendForwardsEverything) {
   const auto text = [](const char* path) {
     return Contents(fs::path(BATON_SOURCE_DIR) / "kernels/backend" / path);
@@ -303,7 +306,7 @@ TEST(StructureTest, AForwardingBackendForwardsEverything) {
   EXPECT_GE(operations, 19);
 }
 
-// Of its own, or the README of a folder above it has a word of it.
+// Every folder has a README of its own, or the README of a folder above mentions it.
 TEST(StructureTest, AReadmeTellsOfEveryFolder) {
   for (const auto& [folder, level] : Levels()) {
     const fs::path root(BATON_SOURCE_DIR);
@@ -328,10 +331,11 @@ std::map<std::string, std::vector<std::string>> LinksOfBinaries() {
   return links;
 }
 
-// What a library of ours is called in CMake: baton_NAME, or baton::NAME.
+// Returns true for a library of kernels, or one that needs them. CMake names our libraries
+// baton_NAME or baton::NAME.
 bool IsKernelLibrary(const std::string& library) {
   const std::string name = absl::StrReplaceAll(library, {{"::", "_"}});
-  // `kernels` alone is the interface: headers.
+  // `baton_kernels` itself holds only the headers of the interface.
   return absl::StartsWith(name, "baton_kernels_") || name == "baton_model" ||
          name == "baton_engine";
 }
@@ -345,13 +349,13 @@ TEST(StructureTest, TheRouterLinksNoKernels) {
       EXPECT_FALSE(IsKernelLibrary(library)) << binary << " links " << library;
     }
   }
-  // The same question finds them where they are.
+  // The same check finds kernels in a worker, which links them.
   const auto& worker = links.at("baton-decode");
   EXPECT_TRUE(std::any_of(worker.begin(), worker.end(), IsKernelLibrary))
       << absl::StrJoin(worker, " ");
 }
 
-// It starts programs, and asks the router through baton-client.
+// baton-up starts programs, and reaches the router only through baton-client.
 TEST(StructureTest, WhatStartsTheProgramsLinksNeitherGrpcNorKernels) {
   const auto links = LinksOfBinaries();
   ASSERT_TRUE(links.count("baton-up"));
@@ -364,7 +368,7 @@ TEST(StructureTest, WhatStartsTheProgramsLinksNeitherGrpcNorKernels) {
   EXPECT_THAT(ours, testing::UnorderedElementsAre("baton_base", "baton_up"));
 }
 
-// It judges them from outside.
+// The load tester judges the router and the workers from outside.
 TEST(StructureTest, TheLoadTesterLinksNeitherRouterNorWorkers) {
   const auto links = LinksOfBinaries();
   ASSERT_TRUE(links.count("baton-goodput"));
@@ -381,7 +385,7 @@ TEST(StructureTest, TheLoadTesterLinksNeitherRouterNorWorkers) {
   }
 }
 
-// Emulated devices, fakes and faulty transports are for the workers of tests/programs alone.
+// Only the workers of tests/programs link emulated devices, fakes and faulty transports.
 TEST(StructureTest, ShippedProgramsLinkNoEquipmentOfTests) {
   const auto links = LinksOfBinaries();
   ASSERT_TRUE(links.count("test-libraries"));
@@ -416,14 +420,14 @@ class HelpTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(HelpTest, DocumentsEveryFlag) {
   const std::string binary = GetParam();
-  // The workers of tests/programs say of themselves what the shipped ones do.
+  // The --help of a worker in tests/programs begins like that of the shipped worker.
   const bool for_tests = absl::EndsWith(binary, "-test");
   const Ended help = RunShell(absl::StrCat(BATON_BINARY_DIR "/", for_tests ? "../tests/" : "",
                                            binary, " --help </dev/null"));
   EXPECT_EQ(help.exit_status, 0);
   EXPECT_TRUE(absl::StartsWith(help.output, absl::StripSuffix(binary, "-test")))
       << "the first line says what it is";
-  // The shipped programs know nothing of the equipment of tests.
+  // The shipped programs must not mention test equipment.
   for (const char* equipment : {"emulated", "fake", "for tests", "For tests", "faulty"}) {
     EXPECT_TRUE(for_tests || !absl::StrContains(help.output, equipment)) << equipment;
   }
@@ -450,7 +454,7 @@ TEST_P(HelpTest, DocumentsEveryFlag) {
     for (std::sregex_iterator flag(source.text.begin(), source.text.end(), kFlag), end; flag != end;
          ++flag) {
       const std::string name = absl::StrReplaceAll((*flag)[1].str(), {{"_", "-"}});
-      // Its name on one line, and something said of it on the next.
+      // The flag's name is on one line, and its description on the next.
       EXPECT_TRUE(
           std::regex_search(help.output, std::regex("\n  --(\\[no-\\])?" + name + "\n      \\S")))
           << name;
