@@ -29,10 +29,10 @@ ABSL_FLAG(std::string, programs, "", "folder of baton-router, baton-prefill and 
 ABSL_FLAG(std::vector<std::string>, models, {},
           "folders with golden.json, whose prompts are asked, one after the other; where there is "
           "no tokenizer.json, one is made");
-ABSL_FLAG(std::string, backend, "cuda", "of the workers");
+ABSL_FLAG(std::string, backend, "cuda", "backend of the workers");
 ABSL_FLAG(bool, seeded, false, "draws with seeds are compared as well as greedy answers");
-ABSL_FLAG(int, prompts, 12, "how many of a model's prompts, at most");
-ABSL_FLAG(int, tokens, 24, "of each answer");
+ABSL_FLAG(int, prompts, 12, "max number of prompts of a model");
+ABSL_FLAG(int, tokens, 24, "max tokens of each answer");
 ABSL_FLAG(std::string, json, "", "file that a line of JSON for each model and mode is added to");
 
 namespace baton {
@@ -40,7 +40,7 @@ namespace {
 
 using Prompt = std::vector<TokenId>;
 
-// number of sampled answers; their prompts are the beginnings of the model's prompts
+// Number of sampled answers. Their prompts are the beginnings of the model's prompts.
 constexpr int kDraws = 3;
 
 struct Comparison {
