@@ -15,9 +15,9 @@ namespace baton {
 namespace {
 
 constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
-// How far the clock goes at most while something is under way: KV planes have timers of their own.
+// Max step of the clock, since KV planes have timers of their own.
 constexpr absl::Duration kTick = absl::Milliseconds(2);
-// How far it goes at least: what is due between happens together.
+// Min step of the clock. Events that are due within it happen together.
 constexpr absl::Duration kGrain = absl::Microseconds(250);
 
 }  // namespace
@@ -37,7 +37,7 @@ struct SimCluster::Worker {
   std::deque<std::function<void()>> kv_work;
   std::unique_ptr<PrefillWorker> prefill;
   std::unique_ptr<DecodeWorker> decode;
-  absl::Duration spent;  // of the step that runs
+  absl::Duration spent;  // time that the current step takes
   absl::Time busy_until = absl::InfinitePast();
   absl::Time next_report = absl::InfinitePast();
   size_t links = 0;
@@ -67,7 +67,7 @@ struct SimCluster::Leg {
   Worker* worker = nullptr;
   std::optional<uint64_t> job;
   bool paused = false;
-  std::deque<CoreEvent> held;  // while paused
+  std::deque<CoreEvent> held;  // events that arrived while the leg was paused
   absl::Time last_out = absl::InfinitePast(), last_in = absl::InfinitePast();
 };
 
@@ -92,7 +92,7 @@ SimCluster::SimCluster(Options options)
 }
 
 SimCluster::~SimCluster() {
-  for (auto& worker : workers_) {  // cores before the planes they stand on
+  for (auto& worker : workers_) {  // cores are destroyed before the planes that they use
     worker->prefill.reset();
     worker->decode.reset();
     worker->kv_work.clear();
@@ -103,7 +103,7 @@ SimCluster::~SimCluster() {
   }
 }
 
-// The fake backend's tokens depend on the rotary table, so that another scaling is another model.
+// The fake backend's tokens depend on the rotary table, so another scaling acts as another model.
 ModelConfig SimCluster::ConfigOf(const Options& options, int model) {
   ModelConfig config =
       options.long_rope_from > 0
@@ -190,7 +190,7 @@ std::vector<TokenId> SimCluster::Expected(const CheckedRequest& request, int mod
   const SamplingOptions& sampling = request.sampling;
   const RopeConfig& rope = models_[model]->config().rope;
   std::vector<TokenId> tokens = request.prompt;
-  int reach = 0;  // of the table that `oracle` goes by
+  int reach = 0;  // number of tokens that the table of `oracle` covers
   std::optional<FakeOracle> oracle;
   std::vector<float> logits(options_.vocab);
   Sampler sampler;
@@ -243,7 +243,7 @@ SimClient* SimCluster::Add(CheckedRequest request) {
   return client;
 }
 
-// In order per `last`.
+// Delivers after a random delay, but never before an earlier delivery with the same `last`.
 void SimCluster::Later(absl::Time* last, std::function<void()> deliver) {
   const double share = std::uniform_real_distribution<double>(0, 1)(random_);
   *last = std::max(*last, now_ + options_.wire_delay * share);
@@ -352,7 +352,7 @@ void SimCluster::Carry(CoreAction action) {
       worker->prefill ? worker->prefill->Cancel(*leg->second->job)
                       : worker->decode->Cancel(*leg->second->job);
     });
-    Unpause(found->second.get());  // its end has to come
+    Unpause(found->second.get());  // so that the end of the leg arrives
   } else if (auto* pause = std::get_if<PauseLeg>(&action)) {
     const auto found = legs_.find(pause->leg);
     if (found == legs_.end()) return;
@@ -413,7 +413,8 @@ bool SimCluster::Turn() {
     const auto deliver = std::move(deliveries_.begin()->second);
     deliveries_.erase(deliveries_.begin());
     deliver();
-    // Before the next event, as the router does: a leg that is paused now is not read again.
+    // Carries out all actions before the next event, as the router does. So a leg that has just
+    // been paused delivers nothing more.
     for (CoreAction& action : router_->TakeActions()) Carry(std::move(action));
     worked = true;
   }

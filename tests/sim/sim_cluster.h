@@ -25,26 +25,27 @@
 
 namespace baton {
 
-// What one client asked and what it has seen.
+// A client's request, and everything that the client has received.
 struct SimClient {
   CheckedRequest request;
   absl::Time cancel_at = absl::InfiniteFuture();
 
-  std::vector<TokenId> tokens;  // in order; a position out of order is a test failure
-  std::map<uint32_t, std::vector<TokenId>> others;  // of answers 1 and on
-  std::vector<v1::Token> scores;                    // of the prompt
+  std::vector<TokenId> tokens;                      // in order; a token out of order fails the test
+  std::map<uint32_t, std::vector<TokenId>> others;  // tokens of answers 1 and up, by index
+  std::vector<v1::Token> scores;                    // tokens of the prompt, with logprobs
   std::vector<absl::Time> times;
   std::optional<v1::Finished> finished;
   std::optional<v1::Summary> summary;
   std::optional<absl::Status> status;
   bool cancelled = false;
   bool owes = false;
-  absl::Duration takes;  // how long it takes over each message, beside the wire's delay
+  absl::Duration takes;  // time that the client takes for each message, besides the wire's delay
 };
 
-// A router and its workers in one thread, one virtual clock and one seed: the real RouterCore,
-// worker cores, pools, ledgers and KV planes over faulty in-process transports, on the fake
-// backend. What gRPC does is a queue of deliveries, each a little late at random, in order per RPC.
+// A router and its workers in one thread, with one virtual clock and one seed. RouterCore, worker
+// cores, pools, ledgers and KV planes are the real ones. They run over faulty in-process transports
+// and on the fake backend. A queue of deliveries takes gRPC's place: each delivery comes after a
+// short random delay, in order per RPC.
 class SimCluster {
  public:
   struct Options {
@@ -58,39 +59,45 @@ class SimCluster {
     int decode_blocks = 160;
     PrefillWorker::Options prefill;
     DecodeWorker::Options decode;
-    absl::Duration wire_delay = absl::Milliseconds(1);  // longest, of a message between two parties
-    int long_rope_from = 0;  // tokens; longer sequences have another rotary table. 0: all have one
-    v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // the router's
-    // Changes the options with which the router is made; may be empty.
+    // Max delay of a message between two parties.
+    absl::Duration wire_delay = absl::Milliseconds(1);
+    // Sequences with more tokens than this use another rotary table. 0: all use the same one.
+    int long_rope_from = 0;
+    v1::ServingMode mode = v1::SERVING_MODE_DISAGGREGATED;  // mode of the router
+    // Changes the router's options before the router is made. May be empty.
     std::function<void(RouterCoreOptions*)> adjust_router;
-    EventLog* log = nullptr;  // of the router; outlives the cluster; null: none is kept
+    // Receives the router's events. Must outlive the cluster. Null: no log is kept.
+    EventLog* log = nullptr;
   };
   explicit SimCluster(Options options);
   ~SimCluster();
 
-  // The answer that this request must get from workers of `model`.
+  // Returns the answer that workers of `model` must give to this request.
   std::vector<TokenId> Expected(const CheckedRequest& request, int model = 0) const;
-  // The logprobs of its prompt, from the second token on.
+  // Returns the logprobs of the request's prompt, from the second token on.
   std::vector<float> ExpectedScores(const CheckedRequest& request) const;
 
   absl::Time now() const { return now_; }
-  // Hands a request in at its `arrival`, which has not passed. Valid as long as the cluster.
+  // Delivers a request to the router at its `arrival`, which must not have passed. The returned
+  // client lives as long as the cluster.
   SimClient* Add(CheckedRequest request);
-  // Runs until `time`, or until all requests are over and everything rests.
+  // RunUntil runs until `time`. RunUntilIdle runs until all requests are over and nothing is left
+  // to do, and then for one more second. It fails the test if that takes longer than `limit`.
   void RunUntil(absl::Time time);
   void RunUntilIdle(absl::Duration limit);
 
-  // Starts one more worker, of model 0, which those of the constructor have, or 1, which has the
-  // same KV layout and gives other tokens. Returns its number.
+  // Starts one more worker and returns its number. `model` is 0 or 1. The constructor's workers
+  // have model 0. Model 1 has the same KV layout and gives other tokens.
   int AddWorker(v1::WorkerRole role, int model);
-  // The model of the workers that this request was given to, the same for all of them.
+  // Returns the model of the workers to which this request was given. All of them have the same
+  // one.
   int ModelOf(const CheckedRequest& request) const { return model_of_.at(request.request_id); }
-  // The worker takes nothing new, and detaches when it has finished what it has.
+  // Drains a worker: it takes nothing new, and detaches when it has finished its jobs.
   void Drain(int worker);
 
-  // Of every decode worker's transport, from now on.
+  // Sets the faults of every decode worker's transport, from now on.
   void SetFaults(const FaultyTransport::Faults& faults);
-  // Fails the test where a block, lease, pull, job, leg or request is left.
+  // Fails the test if a block, lease, pull, job, leg or request is left.
   void ExpectAllBack();
 
   const LoggedCore& router() const { return *router_; }
@@ -101,7 +108,7 @@ class SimCluster {
   struct Leg;
 
   static ModelConfig ConfigOf(const Options& options, int model);
-  // Fails the test where legs of one request go to workers of different models.
+  // Fails the test if legs of one request go to workers of different models.
   void NoteModel(const std::string& request_id, const Worker& worker);
   void Later(absl::Time* last, std::function<void()> deliver);
   void Carry(CoreAction action);
@@ -121,15 +128,15 @@ class SimCluster {
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<const Model>> models_;
-  std::map<std::string, int> model_of_;  // by request id
+  std::map<std::string, int> model_of_;  // model of each request, by request id
   KvLayout layout_;
   InProcessFabric fabric_;
   std::unique_ptr<LoggedCore> router_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<LegKey, std::unique_ptr<Leg>> legs_;
-  std::vector<std::unique_ptr<SimClient>> clients_;  // request key - 1
+  std::vector<std::unique_ptr<SimClient>> clients_;  // index: request key - 1
   std::multimap<absl::Time, std::function<void()>> deliveries_;
-  size_t running_ = 0;  // clients without a status
+  size_t running_ = 0;  // number of clients without a status
 };
 
 }  // namespace baton

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// BATON_SIM_SEED replays one.
+// Returns the seed in BATON_SIM_SEED, which replays a run, else `otherwise`.
 uint64_t Seed(uint64_t otherwise) {
   const char* given = std::getenv("BATON_SIM_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
@@ -21,7 +21,8 @@ class SimTest : public ::testing::Test {
  protected:
   SimTest() { SetLogLevel(Severity::kError); }
 
-  // Lengths from 1 up, short ones more often, as prompts are.
+  // Returns a random length from 1 up to `longest`. Short ones are more frequent, as with real
+  // prompts.
   int Length(int longest) {
     return static_cast<int>(std::exp(std::uniform_real_distribution<double>(
         0, std::log(static_cast<double>(longest + 1)))(random_)));
@@ -45,14 +46,14 @@ class SimTest : public ::testing::Test {
     if (random_() % 4 == 0) LookBack(&request.sampling);
     if (random_() % 8 == 0) request.answers = 2 + static_cast<int>(random_() % 2);
     if (random_() % 8 == 0) request.sampling.prompt_logprobs = 0;
-    // Half of them as the router was started, disaggregated.
+    // Half of the requests use the router's mode, which is disaggregated by default.
     const uint32_t mode = random_() % 6;
     if (v1::ServingMode_IsValid(mode)) request.mode = static_cast<v1::ServingMode>(mode);
     return request;
   }
 
-  // Everything that depends on the tokens so far, so that a sequence which comes back must count
-  // as before.
+  // Sets all options that depend on the tokens so far. A sequence that goes back to prefill must
+  // then count its tokens as before.
   void LookBack(SamplingOptions* sampling) {
     sampling->repetition_penalty = 1.3f;
     sampling->frequency_penalty = 0.4f;
@@ -146,10 +147,11 @@ TEST_F(SimTest, TenThousandRequestsWithCancelsAndDeadlinesGetTheirTokensAndLeave
   EXPECT_GT(answered, 7000);
   EXPECT_GT(cancelled, 200);
   EXPECT_GT(expired, 50);
-  EXPECT_GT(counters.migrations, 0u);  // preempted ones came back
+  EXPECT_GT(counters.migrations, 0u);  // preempted sequences came back
 }
 
-// Reads that arrive late, cancels in the middle, blocks reused last in, first out.
+// Reads arrive late, requests are cancelled in the middle, and freed blocks are reused last in,
+// first out.
 TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
   const uint64_t seed = Seed(7);
   random_.seed(seed);
@@ -185,10 +187,10 @@ TEST_F(SimTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
   cluster.ExpectAllBack();
 }
 
-// Answers that grow past the end of their rotary table, among cancels and preemptions: their KV is
-// computed anew, and the fake backend's tokens tell if any of it came from another table. Penalties
-// count each token once, a second answer crosses by itself, and the prompt's logprobs are of its
-// own table.
+// Answers grow beyond the end of their rotary table, among cancels and preemptions. Their KV is
+// then computed again, and the fake backend's tokens show if any of it came from another table.
+// Penalties must count each token once, a second answer must cross by itself, and the prompt's
+// logprobs must use the prompt's own table.
 TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) {
   const uint64_t seed = Seed(41);
   random_.seed(seed);
@@ -214,7 +216,8 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
     if (random_() % 10 == 0) {
       clients.back()->cancel_at = arrival + absl::Milliseconds(random_() % 120 + 1);
     } else {
-      // The last token's own KV is never computed.
+      // The KV of the last token is never computed, so a sequence crosses only with more than 49
+      // tokens.
       crossing += prompt <= 48 && tokens > 49;
     }
   }
@@ -233,15 +236,15 @@ TEST_F(SimTest, SequencesThatOutgrowTheirRotaryTableGoOnWithTheTokensOfTheNext) 
             << counters.migrations << " migrations\n";
   EXPECT_GT(crossing, 100);
   EXPECT_GE(counters.outgrown, static_cast<uint64_t>(crossing));
-  EXPECT_GT(counters.migrations, 0u);  // preempted ones came back
+  EXPECT_GT(counters.migrations, 0u);  // preempted sequences came back
   EXPECT_EQ(counters.data_loss, 0u);
   EXPECT_EQ(counters.diverged, 0u);
   cluster.ExpectAllBack();
 }
 
 // Workers of one model are replaced by workers of another, one of each role every three seconds,
-// while requests for four answers keep coming. Every answer is wholly of one model, those of one
-// request of the same, no request fails, and the router changes once.
+// while requests for one or four answers keep coming. All answers of a request must come from one
+// model. No request may fail, and the router must change its model once.
 class RolloutTest : public SimTest, public ::testing::WithParamInterface<v1::ServingMode> {};
 
 TEST_P(RolloutTest, EveryRequestIsAnsweredByOneModel) {
@@ -276,7 +279,7 @@ TEST_P(RolloutTest, EveryRequestIsAnsweredByOneModel) {
     cluster.Drain(kOfEachRole + i);
     ask_until(arrival + absl::Seconds(1));
   }
-  // The last ones of the old model go when the new one is served.
+  // The last workers of the old model leave once the router serves the new one.
   ask_until(arrival + absl::Seconds(9));
   cluster.Drain(kOfEachRole - 1);
   cluster.Drain(2 * kOfEachRole - 1);
@@ -356,9 +359,10 @@ TEST_F(SimTest, TheSameSeedGivesTheSameHistory) {
   EXPECT_EQ(histories[0], histories[1]);
 }
 
-// A short history of a cluster whose size, mode, faults and clients are drawn from `seed`: cancels,
-// deadlines, latency targets, slow clients, a queue that overflows, reads that come late, fail or
-// arrive wrong, preemption, sequences that outgrow their rotary table, and a change of workers.
+// Plays a short history of a cluster. The seed chooses the cluster's size, mode, faults and
+// clients. A history has cancels, deadlines, latency targets, slow clients, a queue that overflows,
+// reads that come late, fail or arrive wrong, preemption, sequences that outgrow their rotary
+// table, and a change of workers.
 class EventLogTest : public SimTest {
  protected:
   void Play(uint64_t seed, EventLog* log) {
@@ -434,7 +438,7 @@ class EventLogTest : public SimTest {
   int answered_ = 0;
 };
 
-// BATON_LOG_SEEDS=1000 prints the hash of as many logs, by which two versions are compared.
+// BATON_LOG_SEEDS=1000 prints a hash over the logs of 1,000 seeds, to compare two versions.
 TEST_F(EventLogTest, TheSameSeedGivesTheSameLog) {
   const std::string first = Hash(3);
   EXPECT_EQ(Hash(3), first);
