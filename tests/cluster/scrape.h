@@ -11,8 +11,8 @@ namespace baton {
 
 // Returns the metrics address of a program that was started with --metrics-listen, as its log says.
 absl::StatusOr<std::string> MetricsAddress(const Process& process);
-// Returns the body of the metrics page. Returns Unavailable if there is no answer, or one other
-// than 200.
+// Returns the body of the metrics page. Returns Unavailable if there is no answer, or if its status
+// is not 200.
 absl::StatusOr<std::string> ScrapeText(const std::string& address);
 // Scrapes the metrics page of `process` and parses it strictly.
 absl::StatusOr<Exposition> Scrape(const Process& process);

@@ -63,8 +63,8 @@ int FromEnvironment(const char* name, int fallback) {
 }
 
 // Compares answers of workers on a device with the CPU backend. Where the CPU's choice of the next
-// token is clear (answer_bounds.h), the workers must have chosen the same token. Each token is
-// judged by the tokens that the worker wrote before it.
+// token is clear (answer_bounds.h), the workers must have chosen the same token. For each choice,
+// the CPU gets the tokens that the worker wrote before.
 class CpuJudge {
  public:
   explicit CpuJudge(const std::string& model, std::unique_ptr<Truth> truth)
@@ -553,8 +553,8 @@ TEST_F(KillTest, WorkersOnEmulatedDevicesToo) {
            std::max(1, FromEnvironment("BATON_KILLS", 24) / 6));
 }
 
-// On a GPU, another batch may round differently. So the workers must choose the CPU's token only
-// where the CPU's choice is clear, no matter which worker continued the answer.
+// On a GPU, another batch may round differently. So a token is compared only where the CPU's choice
+// is clear. There it must equal the CPU's, no matter which worker continued the answer.
 TEST_F(KillTest, WorkersOnThisBackendToo) {
   const char* const backend = std::getenv("BATON_KILL_BACKEND");
   if (backend == nullptr) GTEST_SKIP() << "BATON_KILL_BACKEND names no backend";

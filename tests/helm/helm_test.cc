@@ -715,8 +715,8 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
   EXPECT_THAT(Template(test + "--set test.maxTokens=48").output, HasSubstr(ids));
   EXPECT_THAT(Template(test + "--set test.maxTokens=49").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
-  // For another model the test only knows that two answers must be equal, unless the values give
-  // tokens.
+  // For another model, `helm test` only knows that two answers must be equal, unless the values
+  // give tokens.
   EXPECT_THAT(Template(test + "--set model.path=/models/x").output,
               HasSubstr("name: WANT_IDS, value: \"\""));
   EXPECT_THAT(Template(test + "--set test.expectedTokenIds='{1,23}'").output,
@@ -724,7 +724,7 @@ TEST_F(HelmTest, TheTestExpectsTheGoldenTokensOfTheDemoModel) {
 }
 
 // In router.mode `auto`, a decode worker computes a short prompt by itself, and then there is no
-// link to check. So the test asks for the split mode.
+// link to check. So `helm test` asks for the split mode.
 TEST_F(HelmTest, TheTestIsSplitWhereverPromptsCanBe) {
   const std::string test = "--show-only templates/tests/generate.yaml ";
   const auto splits = testing::AllOf(HasSubstr("\"$MAX_TOKENS\" --mode=disaggregated --json"),

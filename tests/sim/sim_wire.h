@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// Jobs and updates of the worker cores as the router's messages, and back: what the workers' gRPC
-// services do. The end of a job is no message.
+// Conversions between the router's messages and the jobs and updates of the worker cores, as in the
+// workers' gRPC services. An update that ends a job has no message.
 PrefillJob JobFrom(const v1::PrefillRequest& request, absl::Time arrival);
 DecodeJob JobFrom(const v1::DecodeRequest& request);
 v1::PrefillEvent EventFrom(const PrefillUpdate& update);
