@@ -24,7 +24,8 @@ absl::Status Backend::StartStep(const StepArgs& step, StepOps ops) {
                                                    ", and this backend draws no tokens"));
   }
   const absl::Status ran = ops(step);
-  // Views end here, however it went.
+  // The views in `step` end with this call, even if an operation failed, so all operations must
+  // have run.
   const absl::Status finished = Synchronize();
   RETURN_IF_ERROR(ran);
   if (finished.ok()) ++started_;

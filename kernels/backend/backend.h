@@ -21,8 +21,8 @@ namespace baton {
 class DeviceEvent;
 class Pulse;
 
-// A weight matrix `[rows, cols]`, row-major without padding: `rows` outputs of `cols` inputs each.
-// A vector is a matrix of one row.
+// A weight matrix `[rows, cols]`, row-major without padding. It maps `cols` inputs to `rows`
+// outputs. A vector is a matrix of one row.
 struct Matrix {
   const void* data = nullptr;
   DType type = DType::kF32;
@@ -30,9 +30,9 @@ struct Matrix {
   int cols = 0;
 };
 
-// Activations `[rows, cols]` in the backend's own element type (float on the CPU, bf16 on CUDA),
-// rows `stride` elements apart. A view: slices of columns and runs of rows of one allocation are
-// Tensors too.
+// Activations `[rows, cols]` in the backend's own element type: float on the CPU, bf16 on CUDA.
+// Neighbouring rows are `stride` elements apart. A Tensor is a view: a range of columns or of rows
+// of an allocation is a Tensor too.
 struct Tensor {
   void* data = nullptr;
   int rows = 0;
@@ -40,13 +40,13 @@ struct Tensor {
   int stride = 0;
 };
 
-// One sequence's rows in a step: consecutive rows hold consecutive positions. Also says where its
-// KV lies.
+// The rows of one sequence in a step, and the blocks of its KV. Consecutive rows hold consecutive
+// positions.
 struct SequenceRows {
   int first_row = 0;
   int rows = 0;
   int first_position = 0;            // absolute position of `first_row`
-  absl::Span<const BlockId> blocks;  // in token order, covering positions up to the last row's
+  absl::Span<const BlockId> blocks;  // in token order; cover all positions up to the last row's
 };
 
 // The KV pool as kernels see it.
@@ -55,18 +55,19 @@ struct KvView {
   KvLayout layout;
 };
 
-// Rotary embedding, Su et al. 2021, in the "rotate half" form of Hugging Face: of the first
-// 2 * pairs elements of a head, element i is rotated with element i + pairs by angle
-// position * inverse_frequency[i]. The others stay.
+// Rotary embedding, Su et al. 2021, in the "rotate half" form of Hugging Face. Only the first 2 *
+// pairs elements of a head are rotated: element i together with element i + pairs, by the angle
+// position * inverse_frequency[i]. The remaining elements keep their values.
 struct Rope {
-  absl::Span<const float> inverse_frequency;  // [pairs], 1 to head_dim / 2
+  absl::Span<const float> inverse_frequency;  // [pairs]; pairs is 1 to head_dim / 2
   float scale = 1.0f;                         // multiplies cosine and sine
 };
 
-// In the arguments of operations, `step` is the step that the operation belongs to: the one that
-// StartStep passed to StepOps, whose own tokens, sequences and rows the operation then takes. It is
-// null for an operation outside of any step. A backend that tells the two apart compares the
-// address, and answers InvalidArgument for another step than the one whose operations are called.
+// In the arguments of an operation, `step` is the step that the operation belongs to. Inside a step
+// it is the address that StartStep passed to StepOps, and the operation then uses that step's
+// tokens, sequences and rows. Outside of any step it is null. A backend for which the two cases
+// differ compares addresses. It returns InvalidArgument if `step` is not the step whose operations
+// are being called.
 struct StepArgs;
 
 struct EmbedArgs {
@@ -76,9 +77,9 @@ struct EmbedArgs {
   const StepArgs* step = nullptr;
 };
 
-// out = in / sqrt(mean(in^2) + epsilon) * weight, for each group of n columns of a row by itself: a
-// norm of whole rows has one group, a norm of heads as many as heads. `out` may be `in`. Zhang &
-// Sennrich 2019.
+// out = in / sqrt(mean(in^2) + epsilon) * weight, for each group of n columns of a row separately.
+// A norm of whole rows has one group, a norm of heads has one group per head. `out` may be `in`.
+// Zhang & Sennrich 2019.
 struct RmsNormArgs {
   Tensor in;      // [rows, groups * n]
   Matrix weight;  // [1, n]
@@ -86,7 +87,8 @@ struct RmsNormArgs {
   Tensor out;  // [rows, groups * n]
 };
 
-// out = in * weight^T + bias, or out += ... with `accumulate`. `out` may not overlap `in`.
+// out = in * weight^T + bias. If `accumulate` is true, this sum is added to `out` instead. `out`
+// may not overlap `in`.
 struct GemmArgs {
   Tensor in;      // [rows, k]
   Matrix weight;  // [n, k]
@@ -95,34 +97,35 @@ struct GemmArgs {
   Tensor out;  // [rows, n]
 };
 
-// Rotates q in place, rotates k and writes it with v into the pool at each row's position. q may
+// Rotates q in place. Rotates k, and writes it and v into the pool at each row's position. q may
 // overlap neither k nor v.
 struct RopeAndWriteKvArgs {
   Tensor q;                      // [rows, heads * head_dim], rotated in place
-  Tensor k;                      // [rows, kv_heads * head_dim], left as it was
+  Tensor k;                      // [rows, kv_heads * head_dim], not changed
   Tensor v;                      // [rows, kv_heads * head_dim]
-  absl::Span<const Rope> ropes;  // one for each sequence, or a single one for all
+  absl::Span<const Rope> ropes;  // one for each sequence, or a single one for all sequences
   int layer = 0;
   absl::Span<const SequenceRows> sequences;
   KvView kv;
   const StepArgs* step = nullptr;
 };
 
-// Causal attention of every row over its own sequence's positions 0..its own, or the last `window`
-// of them, read from the pool (so RopeAndWriteKv of the same layer comes first). K and V of other
-// positions change no bit of the result, whatever they hold. Query head h reads KV head
-// h / (heads / kv_heads). Sliding windows: Beltagy et al. 2020, Jiang et al. 2023.
+// Causal attention. Each row attends to positions 0..its own of its sequence or, with a window, to
+// the last `window` of these. K and V are read from the pool, so RopeAndWriteKv of the same layer
+// comes first. K and V of other positions change no bit of the result, whatever they hold. Query
+// head h reads KV head h / (heads / kv_heads). Sliding windows: Beltagy et al. 2020, Jiang et al.
+// 2023.
 struct AttentionArgs {
   Tensor q;  // [rows, heads * head_dim], rotated
   int heads = 0;
   float scale = 0;  // multiplies q . k
-  int window = 0;   // positions that a row sees, its own included; 0 for all
+  int window = 0;   // max positions that a row sees, its own included; 0: no limit
   int layer = 0;
   absl::Span<const SequenceRows> sequences;
   KvView kv;
   Tensor out;  // [rows, heads * head_dim]; may not overlap q
-  // Scores become soft_cap * tanh(score / soft_cap), off by about 2^-22 of it; 1e-3 to 1e4, or
-  // 0: they stay. Gemma 2, arXiv:2408.00118.
+  // Scores become soft_cap * tanh(score / soft_cap), with a relative error of about 2^-22. Valid
+  // values are 1e-3 to 1e4, and 0 for no soft cap. Gemma 2, arXiv:2408.00118.
   float soft_cap = 0;
   const StepArgs* step = nullptr;
 };
@@ -132,80 +135,87 @@ struct SiluMulArgs {
   Tensor gate, up, out;  // [rows, n]
 };
 
-// Logits of chosen rows, in host memory when the call returns; in a step (StepArgs) when the step
-// has finished.
+// Logits of chosen rows. Outside of a step they are in host memory when the call returns. In a step
+// they reach the memory named in StepArgs when the step has finished.
 struct LogitsArgs {
   Tensor in;                   // [rows, hidden], normalised
   Matrix head;                 // [vocab, hidden]
-  absl::Span<const int> rows;  // which rows of `in`
+  absl::Span<const int> rows;  // indices of rows of `in`
   absl::Span<float> out;       // [rows.size(), vocab]
   const StepArgs* step = nullptr;
 };
 
-// One step, whose operations are called by StepOps: what they have in common, and what differs from
-// one step to the next.
+// One step: the operations that StepOps calls share these arguments. Some stay the same for all
+// steps of a program, the others change with each step.
 struct StepArgs {
-  // The same number: the same operations, with the same weights and tensors, that depend on nothing
-  // but what is here. Then a backend may record them and not call them again. From NewProgram; 0
-  // for what may not be recorded.
+  // Steps with the same program number run the same operations on the same weights and tensors, and
+  // the operations depend on nothing else but the fields of this struct. A backend may then record
+  // the operations and replay them without another call of StepOps. Numbers come from NewProgram; 0
+  // for a step that may not be recorded.
   uint64_t program = 0;
-  int max_rows = 0;                  // that the program's tensors have room for
-  int context = 0;                   // no sequence of the program has more positions
-  int vocab = 0;                     // tokens are below
+  int max_rows = 0;                  // rows that the program's tensors have at most
+  int context = 0;                   // max positions of a sequence in this program
+  int vocab = 0;                     // all token ids are below this
   absl::Span<const TokenId> tokens;  // [rows]
-  // [rows], or empty: row i takes, instead of tokens[i], what was drawn for logit row follows[i] of
-  // the step that was started before this one; -1: it does not. Needs draws().
+  // [rows], or empty. If follows[i] is not -1, row i does not take tokens[i] but the token that was
+  // drawn for logit row follows[i] of the step started just before this one. Needs draws().
   absl::Span<const int> follows;
-  absl::Span<const SequenceRows> sequences;  // of all rows
-  absl::Span<const Rope> ropes;              // one for each sequence, or a single one for all
+  absl::Span<const SequenceRows> sequences;  // together they cover all rows
+  absl::Span<const Rope> ropes;  // one for each sequence, or a single one for all sequences
   KvView kv;
-  absl::Span<const int> logit_rows;  // rows whose logits are wanted
-  // [logit_rows], or empty: null, or how the backend draws from that row's logits. Needs draws().
+  absl::Span<const int> logit_rows;  // indices of the rows whose logits are wanted
+  // [logit_rows], or empty. If an entry is not null, the backend draws a token from that row's
+  // logits in the way that the entry says. Needs draws().
   absl::Span<const DrawOptions* const> draws;
-  // Where results go, by the time that FinishStep has returned; as long as that it must live.
-  absl::Span<float> logits;      // [logit_rows that are not drawn, vocab], in order
-  absl::Span<DrawnToken> drawn;  // [logit_rows that are drawn], in order
-  // Of a step that is longer than one token of each sequence: beaten by FinishStep with every layer
-  // that it sees the device has done, so that a device which stops is told from one that is slow.
-  // Lives as long as the results; may be null.
+  // Memory for the results. They are there when FinishStep has returned, and the memory must live
+  // until then.
+  absl::Span<float> logits;      // [logit rows without a draw, vocab], in order
+  absl::Span<DrawnToken> drawn;  // [logit rows with a draw], in order
+  // Used for steps that hold more than one token of some sequence; may be null. FinishStep beats
+  // this pulse each time it sees that the device has completed a layer. A device that has stopped
+  // can so be told from one that is slow. Must live as long as the memory for results.
   Pulse* pulse = nullptr;
 };
 
-// Calls the operations of a step. Operations that take `step` get the address of `step`, and its
-// `tokens`, `sequences`, `ropes`, `kv`, `logit_rows` and `logits`. `step.tokens` has as many rows
-// as the operations are to work on: those of the step that was started, and perhaps padding rows
-// behind them, which belong to no sequence. No Synchronize where the step has a program.
+// Calls the operations of a step. Operations with a `step` argument get the address of `step`, and
+// its `tokens`, `sequences`, `ropes`, `kv`, `logit_rows` and `logits`. The operations work on as
+// many rows as `step.tokens` has: the rows of the started step, perhaps followed by padding rows,
+// which belong to no sequence. If the step has a program, Synchronize may not be called.
 using StepOps = absl::FunctionRef<absl::Status(const StepArgs& step)>;
 
-// The maths, behind one seam. One caller at a time. Operations run in the order of the calls; all
-// but Logits may return before they have run, and Synchronize() waits for them. Arguments are
-// views: what they point to must live, and stay as it is, until then. Errors: InvalidArgument for
-// shapes an operation can't do.
+// The interface to the maths. One caller at a time. Operations run in the order of their calls. All
+// except Logits may return before they have run; Synchronize() waits for them. Arguments are views:
+// the memory that they point to must live, unchanged, until the operation has run. Operations
+// return InvalidArgument for shapes that they do not support.
 //
-// Batch invariance: a row's result depends on that row's inputs (and its sequence's KV) alone, bit
-// for bit, whatever other rows, chunks and threads there are. Products of a CUDA device are the one
-// exception: there the number of rows may choose another order of the sum, and only the same batch
-// gives the same bits (cuda/cuda_backend.h).
+// Batch invariance: a row's result depends only on that row's inputs and its sequence's KV, bit for
+// bit, whatever other rows, chunks and threads there are. The only exception are GEMMs on a CUDA
+// device: the order of a sum may depend on the number of rows, so only the same batch gives the
+// same bits (cuda/cuda_backend.h).
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // Backend, instruction path and summation order. Workers exchange KV only when these are equal:
-  // then their results are, or, where products depend on the batch, differ by rounding alone.
+  // Name of the implementation, its instruction path and its order of summation. Workers exchange
+  // KV only if their ids are equal. Their results are then equal too; where GEMMs depend on the
+  // batch, they differ by rounding alone.
   virtual std::string numerics_id() const = 0;
-  // What it runs on, for the log at start.
+  // The hardware that this backend runs on, for the log at start.
   virtual std::string Describe() const = 0;
 
-  // Makes host weights, at any alignment, usable by the operations. `host` must outlive the last of
-  // them (it may be a mapped file that is used in place), but where copies_weights() it has been
-  // read when the call returns. ResourceExhausted when device memory does not suffice.
+  // Makes host weights usable by the operations. They may have any alignment. `host` must outlive
+  // the last operation on them, because a mapped file may be used in place. If copies_weights() is
+  // true, `host` has been read when the call returns. Returns ResourceExhausted if device memory
+  // does not suffice.
   virtual absl::StatusOr<Matrix> LoadWeight(const Matrix& host) = 0;
   virtual bool copies_weights() const { return false; }
-  // Activation memory, not initialised, owned by the backend until it is destroyed.
+  // Allocates memory for activations. It is not initialised. The backend owns it and frees it when
+  // it is destroyed.
   virtual absl::StatusOr<Tensor> Allocate(int rows, int cols) = 0;
 
-  // Takes the memory that steps within `limits` need beside Allocate's, so that they allocate
-  // nothing. ResourceExhausted. Without it, or beyond it, memory is taken as steps want it.
+  // Takes all further memory that steps within `limits` need, so that they allocate nothing.
+  // Returns ResourceExhausted if there is too little. A step beyond `limits`, or without a call of
+  // Reserve, takes its memory when it runs.
   virtual absl::Status Reserve(const StepLimits& /*limits*/) { return absl::OkStatus(); }
 
   virtual absl::Status Embed(const EmbedArgs& args) = 0;
@@ -216,38 +226,42 @@ class Backend {
   virtual absl::Status SiluMul(const SiluMulArgs& args) = 0;
   virtual absl::Status Logits(const LogitsArgs& args) = 0;
   virtual absl::Status Synchronize() = 0;
-  // A point behind all that was called so far, which other streams of the backend's device can wait
-  // for; null where all of that has run when the call returns. Not in a step that may be recorded.
-  // Any thread may wait for it and let go of it, but not once the device's runtime is gone.
+  // Records an event behind all operations called so far, so that other streams of the backend's
+  // device can wait for them. Returns null if they have all run when the call returns. Not allowed
+  // in a step that may be recorded. Any thread may wait for the event and release it, but it must
+  // be released before the device's runtime is destroyed.
   virtual absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() {
     RETURN_IF_ERROR(Synchronize());
     return std::shared_ptr<DeviceEvent>();
   }
 
-  // Whether it draws tokens, from vocabularies of up to most_draw_vocab(), and takes rows that
-  // follow a step which has not finished.
+  // True if the backend draws tokens from vocabularies of up to most_draw_vocab() tokens, and
+  // accepts rows that follow a step which has not finished.
   virtual bool draws() const { return false; }
   virtual int most_draw_vocab() const { return 0; }
-  // A number for the operations of a step that stay the same; 0: nothing is recorded.
+  // Returns a new number for StepArgs::program, or 0 if the backend records nothing.
   virtual uint64_t NewProgram() { return 0; }
-  // Runs a step, or leaves it to run: views in `step` end with this call, but for those of results.
-  // At most kMostSteps are started and not finished: beyond, FailedPrecondition. After an error it
-  // does not count as started, nothing of it is on its way, and the KV of its positions is
-  // undefined. InvalidArgument as for the
-  // operations, all of it checked before anything runs.
+  // Runs a step, or enqueues it and returns. The views in `step` need to live only until the call
+  // returns, except those for results. At most kMostSteps steps may be started and not finished;
+  // returns FailedPrecondition for one more. Returns InvalidArgument in the same cases as the
+  // operations; the step's own arguments are all checked before anything runs. After an error the
+  // step does not count as started, none of its work is still running, and the KV of its positions
+  // is undefined.
   //
-  // A block that a step writes to or reads from stays what it is until that step has finished.
+  // Until the step has finished, the caller must not free or change the blocks that it reads or
+  // writes.
   static constexpr int kMostSteps = 2;
   virtual absl::Status StartStep(const StepArgs& step, StepOps ops);
-  // Waits for the oldest step that was started, and for no later one. FailedPrecondition when there
-  // is none. After another error none of its results are there, and nor is its KV.
+  // Waits for the oldest started step, and for no later one. Returns FailedPrecondition if no step
+  // is started. After any other error the step's results and its KV are undefined.
   virtual absl::Status FinishStep();
-  // Memory for results: they come there while StartStep goes on, where for other memory it may wait
-  // until they are there. Freed before the backend.
+  // Allocates memory for results. StartStep returns without waiting until results have been copied
+  // to such memory; with other memory it may wait. Must be freed before the backend is destroyed.
   virtual absl::StatusOr<std::shared_ptr<float[]>> AllocateResults(size_t floats);
 
  private:
-  int started_ = 0;  // steps of a backend that runs them at once
+  // started and not finished steps, for backends that run a step within StartStep
+  int started_ = 0;
 };
 
 }  // namespace baton

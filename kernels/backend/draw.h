@@ -10,36 +10,38 @@
 
 namespace baton {
 
-class TokenHistory;  // common/sampling/token_history.h
+class TokenHistory;  // defined in common/sampling/token_history.h
 
-// Different tokens of a sequence under penalties, at most.
+// Max number of different tokens in a sequence with penalties.
 constexpr int kMostHistoryTokens = 1024;
 
-// How a backend that draws takes a token from one row's logits: what of the rules in
-// common/sampling/sampler.h it knows, under the same names and in the same order. Tokens are those
-// that the sampler there draws from the same logits. A row that asks for more (bad words of several
-// tokens) is not drawn by a backend.
+// Options for a backend that draws a token from one row's logits. They are a subset of the sampling
+// options in common/sampling/sampler.h, with the same names and applied in the same order. The
+// drawn token is the one that the sampler there draws from the same logits. Rows that need other
+// options (banned words of several tokens) can't be drawn by a backend.
 struct DrawOptions {
-  float temperature = 0;  // 0: the largest logit, lowest id among equals
+  float temperature = 0;  // 0: takes the largest logit, and the lowest id among equal ones
   float top_p = 1;
-  int top_k = 0;  // 0 keeps all
+  int top_k = 0;  // 0: keeps all tokens
   float min_p = 0;
-  // The random number is Philox's under these.
+  // Seed, answer index and position together select the random number (Philox).
   uint64_t seed = 0;
   uint32_t answer_index = 0;
-  int position = 0;  // absolute, of the token that is drawn
-  // Before all that; ids in the vocabulary.
-  absl::Span<const std::pair<TokenId, float>> logit_bias;  // added; ascending, 1024 at most
-  absl::Span<const TokenId> banned;       // can't be drawn; 256 at most, 512 without stop_tokens
-  absl::Span<const TokenId> stop_tokens;  // nor these, 256 at most, while generated < min_tokens
+  int position = 0;  // absolute position of the token to draw
+  // Changes to the logits, made before temperature, top_k, top_p and min_p apply. All ids are in
+  // the vocabulary.
+  // (id, value to add); ascending ids; at most 1024
+  absl::Span<const std::pair<TokenId, float>> logit_bias;
+  absl::Span<const TokenId> banned;  // never drawn; at most 256, or 512 if stop_tokens is empty
+  absl::Span<const TokenId> stop_tokens;  // not drawn while generated < min_tokens; at most 256
   int min_tokens = 0;
-  int generated = 0;      // of the answer, before this token
-  int alternatives = -1;  // logprobs wanted; -1: not even its own
+  int generated = 0;      // tokens generated for the answer before this one
+  int alternatives = -1;  // number of alternatives with logprobs; -1: no logprobs at all
 
-  // Penalties, of a sequence whose prompt and answer have at most kMostHistoryTokens different
-  // tokens. `sequence` names it, and no other one; 0: no penalties. `history` are its tokens as far
-  // as the host knows them, read by the call: all of them, but for one that is drawn by the step
-  // before, which this row follows.
+  // Penalties. They need a sequence with at most kMostHistoryTokens different tokens in prompt and
+  // answer. `sequence` is an id that no other sequence has; 0 means no penalties. `history` holds
+  // the sequence's tokens as far as the host knows them, and is read during the call. Only one
+  // token may be missing in it: the one that the previous step draws and that this row follows.
   uint64_t sequence = 0;
   float repetition_penalty = 1;
   float presence_penalty = 0;
@@ -47,12 +49,12 @@ struct DrawOptions {
   const TokenHistory* history = nullptr;
 };
 
-// What was drawn for one row.
+// The token drawn for one row.
 struct DrawnToken {
-  absl::Status status;  // as Sampler::Sample's; the rest holds where it is OK
+  absl::Status status;  // same errors as Sampler::Sample; the other fields are valid only if OK
   TokenId id = -1;
   float logprob = 0;
-  std::vector<std::pair<TokenId, float>> top;  // most likely first, lower id first among equals
+  std::vector<std::pair<TokenId, float>> top;  // most likely first; lower id first among equals
 };
 
 }  // namespace baton

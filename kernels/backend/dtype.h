@@ -12,7 +12,7 @@ enum class DType : uint8_t { kF32, kF16, kBF16 };
 
 constexpr size_t DTypeBytes(DType type) { return type == DType::kF32 ? 4 : 2; }
 
-// As logs, flags and fingerprints spell it: f32, f16, bf16.
+// Returns the name used in logs, flags and fingerprints: f32, f16 or bf16.
 constexpr absl::string_view DTypeName(DType type) {
   return type == DType::kF32 ? "f32" : type == DType::kF16 ? "f16" : "bf16";
 }

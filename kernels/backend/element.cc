@@ -5,7 +5,8 @@
 namespace baton {
 namespace {
 
-// 16-bit formats by their bits, floats by themselves.
+// Conversions between float and a 16-bit format, which is held as its bits. This first struct
+// converts float to itself.
 struct Float {
   using Bits = float;
   static float Wide(float x) { return x; }
@@ -29,7 +30,8 @@ struct Bfloat16 {
   static uint16_t Narrow(float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, sizeof(bits));
-    if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);  // quiet, and no infinity
+    // sets the quiet bit, which also keeps a NaN from becoming infinity
+    if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
   }
 };

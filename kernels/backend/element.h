@@ -7,12 +7,12 @@
 
 namespace baton {
 
-// Values of any element type in host memory, at any alignment. Rounding is to nearest even; what is
-// beyond a type's largest value becomes infinite, and NaN stays NaN.
+// Reads or writes one value of any element type in host memory, at any alignment. Writing rounds to
+// nearest even. A value beyond the type's largest one becomes infinity, and NaN stays NaN.
 float ReadElement(DType type, const void* from);
 void WriteElement(DType type, float value, void* to);
 
-// `n` values of one type as those of another. The runs may not overlap.
+// Converts `n` values from one type to another. The two ranges may not overlap.
 void ConvertElements(DType from_type, const void* from, DType to_type, void* to, size_t n);
 
 }  // namespace baton

@@ -10,9 +10,10 @@
 
 namespace baton {
 
-// For tests: another backend, to which everything goes. Derived from by those that change one thing
-// or look on; a step's operations come through the derived one, as whoever starts it calls them. A
-// test reads that nothing of Backend is missing here (tests/structure).
+// For tests: forwards every call to another backend. Tests derive from it to change or observe
+// single calls. The operations of a step also go through the derived class, because a caller's
+// StepOps calls them on the backend that the caller holds. A test checks that every function of
+// Backend is forwarded (tests/structure).
 class ForwardingBackend : public Backend {
  public:
   explicit ForwardingBackend(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}

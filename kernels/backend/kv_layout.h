@@ -9,10 +9,10 @@
 
 namespace baton {
 
-// Where every K and V value lies in a KV pool. The only definition there is: kernels, transfers and
-// fingerprints all ask here. A pool is `[block][layer][K|V][kv_head][token][head_dim]` of `type`,
-// so a block is one run to ship, a layer of it is one run, and a group of heads of one plane is one
-// run.
+// Layout of a KV pool: the place of every K and V value. This is the only definition: kernels,
+// transfers and fingerprints all use it. A pool is `[block][layer][K|V][kv_head][token][head_dim]`
+// of `type`. So a block to send is one range of bytes, and so are a layer of it and a group of
+// heads in one plane (K or V).
 struct KvLayout {
   int layers = 0;
   int kv_heads = 0;
@@ -22,7 +22,8 @@ struct KvLayout {
 
   enum Plane { kKeys = 0, kValues = 1 };
 
-  size_t TokenBytes() const { return head_dim * DTypeBytes(type); }  // of one head
+  // K or V of one token in one head
+  size_t TokenBytes() const { return head_dim * DTypeBytes(type); }
   size_t HeadBytes() const { return block_tokens * TokenBytes(); }
   size_t PlaneBytes() const { return kv_heads * HeadBytes(); }
   size_t LayerBytes() const { return 2 * PlaneBytes(); }
@@ -33,14 +34,14 @@ struct KvLayout {
   size_t LayerOffset(BlockId block, int layer) const {
     return BlockOffset(block) + layer * LayerBytes();
   }
-  // The first token slot of one head; token t lies t * TokenBytes() further.
+  // Offset of the first token slot of one head. The slot of token t is t * TokenBytes() further.
   size_t HeadOffset(BlockId block, int layer, Plane plane, int kv_head) const {
     return LayerOffset(block, layer) + plane * PlaneBytes() + kv_head * HeadBytes();
   }
 
   int BlocksFor(int tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
 
-  // Equal exactly when two pools are laid out alike. Travels with every ticket.
+  // Equal for two pools if and only if their layouts are equal. Travels with every ticket.
   std::string Fingerprint() const {
     return absl::StrCat("block.layer.kv.head.token.dim/", layers, "x2x", kv_heads, "x",
                         block_tokens, "x", head_dim, "/", DTypeName(type));

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// Up to here every position is exact as a float, which the angle of a rotation is computed in.
+// The angle of a rotation is computed in float, and a float is exact for all positions up to here.
 constexpr int kMaxPositions = 1 << 24;
 
 std::string Shape(const Tensor& t) {

@@ -5,9 +5,10 @@
 
 namespace baton {
 
-// What every backend asks of the arguments of an operation before it reads or writes anything.
-// InvalidArgument with the values; the text begins with the operation's name. Tensors of no rows
-// are fine. Says nothing of overlap, nor of block ids beyond the pool, whose size no view carries.
+// Checks of an operation's arguments, which every backend makes before it reads or writes anything.
+// Return InvalidArgument with the values; the message begins with the operation's name. Tensors
+// without rows are valid. Overlap is not checked, and neither are block ids beyond the end of the
+// pool, because no view carries the pool's size.
 absl::Status CheckWeight(const Matrix& weight);
 absl::Status CheckArgs(const EmbedArgs& args);
 absl::Status CheckArgs(const RmsNormArgs& args);
@@ -16,10 +17,11 @@ absl::Status CheckArgs(const RopeAndWriteKvArgs& args);
 absl::Status CheckArgs(const AttentionArgs& args);
 absl::Status CheckArgs(const SiluMulArgs& args);
 absl::Status CheckArgs(const LogitsArgs& args);
-// What its operations would find out one by one, and that nothing is beyond what the program has
-// room for.
+// Checks all that the operations of the step would otherwise check one by one, and that the step
+// stays within the limits of its program.
 absl::Status CheckArgs(const StepArgs& step);
-// In a step: without the sequences and ropes, which the step's own check has seen.
+// The same checks for an operation in a step, but without sequences and ropes: CheckArgs(step) has
+// checked these.
 absl::Status CheckArgsInStep(const RopeAndWriteKvArgs& args);
 absl::Status CheckArgsInStep(const AttentionArgs& args);
 

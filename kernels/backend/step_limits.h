@@ -6,15 +6,15 @@
 
 namespace baton {
 
-// How large the steps of a backend can become, for it to take their memory beforehand.
+// Upper limits for the steps of a backend, so that it can take memory for them beforehand.
 struct StepLimits {
-  int rows = 0;        // of a step
-  int sequences = 0;   // of a step
-  int logit_rows = 0;  // whose logits are wanted at once
-  int context = 0;     // tokens of a sequence
-  // Of the model.
+  int rows = 0;        // in a step
+  int sequences = 0;   // in a step
+  int logit_rows = 0;  // rows of a step whose logits are wanted
+  int context = 0;     // tokens in a sequence
+  // Sizes of the model.
   int hidden = 0, heads = 0, vocab = 0;
-  std::vector<int> windows = {0};  // of layers, in any number; 0: they see all
+  std::vector<int> windows = {0};  // attention windows of its layers, repeated or not; 0: no window
   KvLayout layout;
 };
 

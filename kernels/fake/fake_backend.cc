@@ -13,10 +13,10 @@
 namespace baton {
 namespace {
 
-// What a row of any tensor carries in its first 16 bytes.
+// State that each row of a tensor carries in its first 16 bytes.
 struct RowState {
   TokenId token;
-  uint32_t attended;  // 1: `hash` came out of Attention
+  uint32_t attended;  // 1 if Attention computed `hash`, else 0
   uint64_t hash;
 };
 constexpr int kRowFloats = sizeof(RowState) / sizeof(float);
@@ -58,14 +58,15 @@ uint64_t Fold(uint64_t hash, uint64_t word) {
   return hash ^ (hash >> 29);
 }
 
-// `frequency` is the first of the rotary table, 1 unless a scaling changed it.
+// `frequency` is the first entry of the rotary table. It is 1 unless rope scaling changed it.
 uint64_t SlotSeed(TokenId token, int position, int layer, float frequency) {
   const uint64_t table = std::bit_cast<uint32_t>(frequency) - std::bit_cast<uint32_t>(1.0f);
   return Mix(Mix((uint64_t(uint32_t(token)) << 32 | uint32_t(position)) + 1) + layer +
              (table << 32));
 }
 
-// One head's part of a token slot; `part` counts planes and heads.
+// Fills the part of a token's slot that belongs to one plane (K or V) of one head. `part` numbers
+// the parts, all heads of K first.
 void FillPart(uint64_t seed, int part, std::byte* out, size_t bytes) {
   uint64_t word = seed + uint64_t(part) * 0xD1342543DE82EF95;
   for (size_t i = 0; i < bytes; i += 8) {
@@ -127,7 +128,7 @@ class FakeBackend : public Backend {
 
   absl::Status Gemm(const GemmArgs& args) override {
     if (!args.accumulate) return CopyRows(args.in, args.out);
-    // A residual: what attention found is added, anything else says nothing new.
+    // A sum with the residual: only the output of attention changes the row's hash.
     for (int row = 0; row < args.out.rows; ++row) {
       const RowState in = Get(args.in, row);
       if (in.attended == 0) continue;

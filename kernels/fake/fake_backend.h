@@ -12,35 +12,37 @@
 namespace baton {
 
 struct FakeBackendOptions {
-  // What a step costs in simulated time, told to `spend` while it runs; nothing really waits.
+  // Cost of a step in simulated time. It is passed to `spend` during the step; nothing really
+  // waits.
   absl::Duration per_step;
   absl::Duration per_row;             // per token of the step
   absl::Duration per_attended_token;  // per token that a row attends to
   std::function<void(absl::Duration)> spend;
-  // For tests of bad numbers: the logits after this token are NaN.
+  // For tests of unsound logits: after this token one of the logits is NaN.
   TokenId nan_after = -1;
 };
 
-// A backend without maths, for tests and simulation of everything around it. RopeAndWriteKv fills
-// each token's whole slot, K and V of every head, with bytes that depend on token, position, layer
-// and the first frequency of the rotary table; Attention hashes every byte of the slots 0..position
-// that it finds through the block table; and the logits follow from these hashes of all layers. It
-// verifies nothing: a lost, stale, torn or misplaced block changes the token.
+// A backend without maths, to test and simulate everything around it. RopeAndWriteKv fills each
+// token's whole slot (K and V of every head) with bytes that depend on token, position, layer and
+// the first frequency of the rotary table. Attention hashes every byte of the slots that a row
+// sees, which it finds through the block table. Logits depend on these hashes of all layers. The
+// fake backend verifies nothing, but a lost, stale, torn or misplaced block changes the token.
 //
-// Tensors need at least 4 columns (InvalidArgument), weights are never read. numerics id: fake-v1.
+// Tensors need at least 4 columns (else InvalidArgument). Weights are never read. numerics_id() is
+// fake-v1.
 std::unique_ptr<Backend> CreateFakeBackend(FakeBackendOptions options = {});
 
-// What the fake backend must answer, computed from the tokens alone, without any KV.
+// Computes the expected answers of the fake backend from the tokens alone, without any KV.
 class FakeOracle {
  public:
-  // Of `layout` only layers, heads, head size and type matter. All tokens under one rotary table.
+  // Uses only layers, heads, head size and type of `layout`. All tokens have the same rotary table.
   explicit FakeOracle(const KvLayout& layout, float first_frequency = 1);
 
-  // The token at the next position, from 0.
+  // Appends the token at the next position; the first one is position 0.
   void Append(TokenId token);
-  // Logits of the token that follows, [vocab]. Some token has been appended.
+  // Logits [vocab] of the token after the last appended one. Needs at least one token.
   void Logits(absl::Span<float> out) const;
-  // The greedy one.
+  // The token after the last appended one, if sampling is greedy.
   TokenId Next(int vocab) const;
 
  private:
@@ -51,7 +53,7 @@ class FakeOracle {
   std::vector<std::byte> slot_;
 };
 
-// The greedy continuation of `tokens` by `count` tokens.
+// Returns the next `count` tokens after `tokens` if sampling is greedy.
 std::vector<TokenId> FakeContinuation(const KvLayout& layout, const std::vector<TokenId>& tokens,
                                       int vocab, int count);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kVocab = 97;
 
-// The order of operations of a decoder, on a pool and tensors of its own.
+// Runs the operations in the order of a decoder, on a pool and tensors of the fixture.
 class FakeBackendTest : public ::testing::Test {
  protected:
   FakeBackendTest() { Rebuild({}); }
@@ -25,7 +25,8 @@ class FakeBackendTest : public ::testing::Test {
     logits_.assign(kVocab, 0);
   }
 
-  // Runs positions [from, to) of `tokens` and gives the winner after the last one.
+  // Runs positions [from, to) of `tokens` and returns the token with the largest logit after the
+  // last one.
   TokenId Step(const std::vector<TokenId>& tokens, int from, int to,
                const std::vector<BlockId>& blocks) {
     const int rows = to - from;
@@ -75,7 +76,7 @@ class FakeBackendTest : public ::testing::Test {
     return std::max_element(logits_.begin(), logits_.end()) - logits_.begin();
   }
 
-  // Two heads of 6 bytes: no whole number of words.
+  // Two heads of 3 elements of 2 bytes: a slot is not a whole number of 8-byte words.
   KvLayout layout_ = {
       .layers = 3, .kv_heads = 2, .head_dim = 3, .block_tokens = 4, .type = DType::kF16};
   std::unique_ptr<Backend> backend_;
@@ -128,7 +129,9 @@ TEST_F(FakeBackendTest, AWindowHidesWhatIsOutsideOfItAndNothingElse) {
   const auto right = logits_;
   auto others = tokens_;
   others[5] =
-      34;  // position 9 sees 6 to 9 in each layer, and the fake has no hidden state of others
+      // position 9 sees 6 to 9 in each layer, and the fake backend carries no hidden state of other
+      // tokens
+      34;
   Rebuild({});
   Step(others, 0, 3, blocks_);
   Step(others, 3, 10, blocks_);
@@ -142,7 +145,8 @@ TEST_F(FakeBackendTest, AWindowHidesWhatIsOutsideOfItAndNothingElse) {
   EXPECT_EQ(Step(tokens_, 0, 10, blocks_), FakeContinuation(layout_, tokens_, kVocab, 1)[0]);
 }
 
-// What the next step answers after every single byte of every slot that it may look at was changed.
+// Changes each byte of every slot that the next step sees, one at a time, and checks that the
+// step's logits change.
 TEST_F(FakeBackendTest, EveryByteOfEverySlotCounts) {
   Step(tokens_, 0, 9, blocks_);
   const auto before = pool_;
@@ -167,7 +171,7 @@ TEST_F(FakeBackendTest, EveryByteOfEverySlotCounts) {
     }
   }
   EXPECT_EQ(bytes, positions * 3 * 2 * 2 * 6);
-  // And nothing else does.
+  // Bytes of blocks that the sequence does not use change nothing.
   pool_ = before;
   for (const BlockId block : {0, 2, 4, 5, 7}) pool_[layout_.BlockOffset(block)] ^= std::byte{1};
   Step(tokens_, 9, 10, blocks_);
