@@ -260,7 +260,7 @@ class Backend {
   virtual absl::StatusOr<std::shared_ptr<float[]>> AllocateResults(size_t floats);
 
  private:
-  // started and not finished steps, for backends that run a step within StartStep
+  // Started and not finished steps, for backends that run a step within StartStep.
   int started_ = 0;
 };
 

@@ -30,7 +30,7 @@ struct Bfloat16 {
   static uint16_t Narrow(float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, sizeof(bits));
-    // sets the quiet bit, which also keeps a NaN from becoming infinity
+    // Sets the quiet bit, which also keeps a NaN from becoming infinity.
     if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40);
     return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
   }

@@ -9,9 +9,10 @@
 namespace baton {
 namespace {
 
-// A full wave of the largest devices at every head_dim, and few enough for a short step.
+// Max thread blocks: one full wave on the largest devices at every head_dim, but few enough for a
+// short step.
 constexpr int64_t kMostBlocks = 2048;
-// Of a fixed grid, most of whose blocks may find nothing to do.
+// Max thread blocks per multiprocessor in a fixed grid, where most blocks may find nothing to do.
 constexpr int64_t kMostBlocksOfMultiprocessor = 16;
 
 int64_t LineBytes(const PagedAttentionParams& params) {
@@ -21,7 +22,7 @@ int64_t LineBytes(const PagedAttentionParams& params) {
 }  // namespace
 
 absl::Status AttentionLaunches::Reserve(const StepMemory& memory) {
-  plans_.version = 0;  // a plan may have been there
+  plans_.version = 0;  // growing the memory loses the plan in it
   auto got = plans_.memory.AtLeast(memory.attention_plan);
   for (size_t i = 0; i < memory.fixed_plans.size() && i < kMostFixedPlans && got.ok(); ++i) {
     Plans& plans = FixedPlansOf(memory.fixed_plans[i].window);
@@ -32,7 +33,7 @@ absl::Status AttentionLaunches::Reserve(const StepMemory& memory) {
   return partial_memory_.AtLeast(memory.attention_partials).status();
 }
 
-// Counts as attention_plan.cu does: items of whole tiles, in the order of rows.
+// Counts work in the same way as attention_plan.cu: whole tiles, in the order of rows.
 void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
                                      absl::Span<const SequenceRows> sequences, int prefill_rows,
                                      int tile_rows, std::vector<Part>* parts) const {
@@ -44,11 +45,12 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
     return a->first_row < b->first_row;
   });
   const int64_t tile_bytes =
-      LineBytes(params) * tile_rows * params.heads;  // of a tile in one range
+      // Bytes of partial results of one tile in one range.
+      LineBytes(params) * tile_rows * params.heads;
   const int64_t most_items =
       std::max<int64_t>(static_cast<int64_t>(most_partial_bytes_) / tile_bytes, 1);
   parts->clear();
-  // First row of the part that is being made.
+  // First row of the part under construction.
   int begin = in_order.empty() ? 0 : in_order.front()->first_row;
   int64_t items = 0;
   const auto end_part = [&](int end) {
@@ -83,9 +85,9 @@ int64_t AttentionLaunches::MostItems(const FixedStep& step) const {
                   std::max<int64_t>(static_cast<int64_t>(most_partial_bytes_) / tile_bytes_, 1));
 }
 
-// Returns the plans of this window. Where kMostFixedPlans windows have plans already, a new window
-// takes the plans of the one that has had them for longest, which must make them again when it
-// comes back.
+// Returns the plans of this window. If kMostFixedPlans windows have plans already, the new window
+// takes over the plans of the window that has had its plans for longest. That window must make its
+// plans again when it is next used.
 AttentionLaunches::Plans& AttentionLaunches::FixedPlansOf(int window) {
   for (const auto& plans : fixed_plans_) {
     if (plans->window == window) return *plans;
@@ -106,7 +108,8 @@ void AttentionLaunches::AppendMemory(std::vector<uint64_t>* memory) const {
   for (const auto& plans : fixed_plans_) {
     memory->push_back(reinterpret_cast<uintptr_t>(plans->memory.data()));
   }
-  // Whichever windows have them now: a recorded step makes its own plans.
+  // Sorted, because it does not matter which window has which memory: a recorded step makes its own
+  // plans.
   std::sort(memory->begin() + first, memory->end());
 }
 
@@ -137,7 +140,7 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
       .sequences = static_cast<int32_t>(sequences.size()),
       .prefill_rows = PrefillAttentionRows(params, shared_bytes),
       .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps};
-  int most_split_rows = 0;  // of a sequence that split attention takes
+  int most_split_rows = 0;  // in the longest sequence for split attention
   for (const SequenceRows& sequence : sequences) {
     if (sequence.rows >= prefill.prefill_rows) {
       prefill.tiles += TilesOf(sequence.rows, prefill.tile_rows);
@@ -169,7 +172,7 @@ absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
   if (version != plans.version || params.window != plans.window ||
       prefill_rows != plans.prefill_rows || tile_rows != plans.tile_rows ||
       line_bytes != plans.line_bytes) {
-    plans.version = 0;  // until it is done
+    plans.version = 0;  // stays so if making the plans fails
     if (is_fixed) {
       plans.parts = {{.plan = {.step = params.step,
                                .first_row = 0,

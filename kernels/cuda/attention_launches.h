@@ -15,15 +15,15 @@
 
 namespace baton {
 
-// Enqueues attention of a step on a stream, with the kernels that attention_choice.h names, and
-// owns the memory that they need beside the step's. In a step that holds prompt chunks and running
-// sequences, prefill attention computes the chunks and split attention the others. A plan is made
-// on the device once for all layers of a step that have the same window. Rows whose partial results
-// would take more memory than they may are computed one part after another; a part has at least one
-// tile of rows.
+// Enqueues the attention of steps on a stream, with the kernels that attention_choice.h chooses,
+// and owns the extra memory that these kernels need. If a step holds prompt chunks and running
+// sequences, prefill attention computes the chunks and split attention computes the others. A plan
+// is made on the device, once for all layers of a step that have the same window. If the partial
+// results of all rows would exceed `most_partial_bytes`, the rows are computed in several parts,
+// one after another. A part has at least one tile of rows.
 class AttentionLaunches {
  public:
-  // All must outlive this.
+  // The arguments must outlive this object.
   AttentionLaunches(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels,
                     size_t most_partial_bytes = kMostAttentionPartialBytes)
       : runtime_(runtime),
@@ -33,43 +33,48 @@ class AttentionLaunches {
         plans_(runtime),
         partial_memory_(runtime) {}
 
-  // What steps of which StepMemory tells need. ResourceExhausted.
+  // Takes the memory that steps within these limits need. Returns ResourceExhausted if there is too
+  // little.
   absl::Status Reserve(const StepMemory& memory);
 
-  // A step of one row of each sequence, put so that it is right for any lengths: memory and grids
-  // are those of `rows` sequences of `context` positions, or what there may be of it.
+  // A step of one row per sequence that is enqueued so that it stays valid while sequences grow.
+  // Its memory and grids are large enough for `rows` sequences of `context` positions, or are as
+  // large as `most_partial_bytes` allows.
   struct FixedStep {
     int rows = 0;
     int context = 0;
-    int64_t ranges = 0;  // of kAttentionRange keys, of all sequences as they are now
+    // Ranges of kAttentionRange keys in all sequences, at their present lengths.
+    int64_t ranges = 0;
   };
-  // Whether it has room for them; it may learn otherwise from the first Attend.
+  // Returns true if the partial results of the step fit into memory. Before the first Attend with
+  // `fixed` it always returns true, because the size of a partial result is not known yet.
   bool HasRoom(const FixedStep& step) const {
     return tile_bytes_ == 0 || step.ranges <= MostItems(step);
   }
 
-  // `params.step` holds `sequences`; it is what it was at the last call exactly if `version`, which
-  // is not 0, is. With `fixed`, what is put depends on `params`, rows and context of `fixed` and
-  // memory() alone, if there is room. ResourceExhausted when there is no memory for partial
-  // results.
+  // Enqueues attention of one layer. `params.step` holds the rows of `sequences`. `version` is not
+  // 0, and differs from the last call's version if these rows may differ. If `fixed` is given and
+  // HasRoom(*fixed), the enqueued work depends only on `params`, on the rows and context of
+  // `fixed`, and on the addresses that AppendMemory returns. Returns ResourceExhausted if there is
+  // no memory for partial results.
   absl::Status Attend(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
                       uint64_t version, const FixedStep* fixed = nullptr);
 
-  // Where what fixed steps use is; it moves when it grows.
+  // Appends the addresses of the memory that fixed steps use. They change when this memory grows.
   void AppendMemory(std::vector<uint64_t>* memory) const;
 
  private:
-  // Rows that are planned and done together.
+  // Rows that are planned and computed together.
   struct Part {
     AttentionPlanParams plan;
     int64_t items;
   };
-  // Of one window, on the device.
+  // The plans of one window, in device memory.
   struct Plans {
     explicit Plans(DeviceRuntime* runtime) : memory(runtime) {}
     std::vector<Part> parts;
     DeviceBuffer memory;
-    // What they are for.
+    // The arguments that the plans were made for.
     uint64_t version = 0;
     int window = 0, prefill_rows = 0, tile_rows = 0;
     int64_t line_bytes = 0;
@@ -79,8 +84,8 @@ class AttentionLaunches {
   Plans& FixedPlansOf(int window);
   void CutIntoParts(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
                     int prefill_rows, int tile_rows, std::vector<Part>* parts) const;
-  // Enqueues split attention of the sequences with fewer rows than `prefill_rows`, the longest of
-  // which has `most_rows`.
+  // Enqueues split attention of the sequences with fewer rows than `prefill_rows`. The longest of
+  // them has `most_rows` rows.
   absl::Status AttendSplit(const PagedAttentionParams& params,
                            absl::Span<const SequenceRows> sequences, uint64_t version,
                            const FixedStep* fixed, int prefill_rows, int most_rows);
@@ -90,9 +95,10 @@ class AttentionLaunches {
   DeviceStream* const stream_;
   const KernelTable* const kernels_;
   const size_t most_partial_bytes_;
-  int64_t tile_bytes_ = 0;  // of partial results of a row's range, when Attend was last called
+  // Of one row's partial results in one range, at the last Attend with `fixed`.
+  int64_t tile_bytes_ = 0;
   Plans plans_;
-  std::vector<std::unique_ptr<Plans>> fixed_plans_;  // by window
+  std::vector<std::unique_ptr<Plans>> fixed_plans_;  // one for each window
   DeviceBuffer partial_memory_;
 };
 

@@ -68,20 +68,20 @@ TEST(AttentionChoiceTest, ATileHasTheRowsThatItsHeadsLeaveRoomFor) {
   }
 }
 
-// What Attend below does. The default is a step of three sequences with few rows, out of order, and
-// with rows that no sequence owns.
+// Options of Attend below. The default is a step of three sequences with few rows, which are not in
+// the order of their rows, and with rows that no sequence owns.
 struct AttendOptions {
   size_t most_partial_bytes = size_t{64} << 20;
   int window = 0;
   KernelTable kernels = EmulatedKernels();
   int rows = 32;
-  // First row, rows and first position of each.
+  // (first row, rows, first position) of each sequence.
   std::vector<std::array<int, 3>> sequences = {{20, 11, 530}, {0, 1, 300}, {2, 17, 0}};
-  // Each sequence is attended in a step of its own.
+  // If true, each sequence is computed in a step of its own.
   bool one_by_one = false;
 };
 
-// Returns all of `out` after attention of some sequences in two layers, or the first error.
+// Computes attention of the sequences in two layers. Returns all of `out`, or the first error.
 absl::StatusOr<std::vector<uint16_t>> Attend(const AttendOptions& options) {
   constexpr KvLayout kLayout = {2, 2, 64, 16, DType::kBF16};
   constexpr int kHeads = 4, kBlocks = 60, kCols = kHeads * 64;
@@ -146,7 +146,7 @@ TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
   for (const int window : {0, 40}) {
     const auto expected = Attend({.window = window});
     ASSERT_TRUE(expected.ok()) << expected.status();
-    // A tile at a time, and some tiles at a time.
+    // With 1 byte a part is one tile, with 40,000 bytes it is several tiles.
     for (const size_t bytes : {1, 40'000}) {
       const auto got = Attend({.most_partial_bytes = bytes, .window = window});
       ASSERT_TRUE(got.ok()) << got.status();
@@ -155,8 +155,8 @@ TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
   }
 }
 
-// Running sequences on both sides of a prompt chunk and of a shorter one, and rows that no sequence
-// owns.
+// Returns a step with running sequences before and after a prompt chunk, a shorter chunk, and rows
+// that no sequence owns.
 AttendOptions MixedStep() {
   return {.rows = 64,
           .sequences = {{0, 1, 300}, {2, 1, 17}, {5, 40, 100}, {46, 1, 200}, {48, 9, 3}}};
@@ -179,7 +179,7 @@ TEST(AttentionLaunchesTest, AMixedStepHasTheBitsOfItsSequencesAlone) {
   }
 }
 
-// A kernel of other arguments is refused when it is launched.
+// The replaced kernels take other arguments, so launching one of them fails.
 TEST(AttentionLaunchesTest, PrefillAttentionTakesTheChunksOfAMixedStepAndSplitAttentionTheOthers) {
   KernelTable no_split = EmulatedKernels(), no_prefill = EmulatedKernels();
   for (Kernel& kernel : no_split.split_attention) kernel = no_split.argmax;
@@ -197,7 +197,7 @@ TEST(AttentionLaunchesTest, PrefillAttentionTakesTheChunksOfAMixedStepAndSplitAt
   EXPECT_TRUE(works(no_prefill, {mixed[0], mixed[1], mixed[3], mixed[4]}));
 }
 
-// Random steps within random limits, up to the largest that there are.
+// Runs random steps within random limits. Some are the largest that the limits allow.
 TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
   std::mt19937 random(8);
   const auto upto = [&](int n) { return 1 + static_cast<int>(random() % n); };
@@ -244,7 +244,9 @@ TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
       }
       const auto uploaded = upload.Rows(sequences, rows, limits.layout);
       ASSERT_TRUE(uploaded.ok()) << uploaded.status();
-      allocated.clear();  // uploads without a step of a backend have a place of their own
+      // Forgets the memory of uploads: outside of a backend's step they use memory that is not
+      // reserved.
+      allocated.clear();
       const absl::Status done = launches.Attend({.step = *uploaded,
                                                  .q = q,
                                                  .out = out,

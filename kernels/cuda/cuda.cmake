@@ -1,8 +1,10 @@
-# CUDA for the whole build: finds nvcc and says what came of it. Sets BATON_HAVE_CUDA.
-# Included by the root, because a language is for a folder and all that links what was made in it.
+# Finds nvcc for the whole build, prints the result, and sets BATON_HAVE_CUDA.
+# The root includes this file, because CMake enables a language per folder, and the folder must hold
+# everything that links with CUDA objects.
 set(BATON_CUDA AUTO CACHE STRING "Build for GPUs: ON, OFF, or AUTO, which is ON where nvcc is found")
 set_property(CACHE BATON_CUDA PROPERTY STRINGS AUTO ON OFF)
-# Machine code for A100, H100 and H200, B200; and code that the driver compiles for what comes later.
+# Machine code for A100, for H100 and H200, and for B200, and PTX, which a driver compiles for later
+# devices.
 set(BATON_CUDA_ARCHITECTURES "80-real;90a-real;100a-real;90-virtual" CACHE STRING
     "As CMAKE_CUDA_ARCHITECTURES")
 
@@ -52,22 +54,25 @@ if(why AND NOT BATON_HAVE_CUDA)
 endif()
 
 if(BATON_HAVE_CUDA)
-  # Or /usr/include, which libraries name, would come before the host compiler's own folders.
+  # Otherwise /usr/include, which some libraries name, would be searched before the host compiler's
+  # own folders.
   list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 has not heard of it
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${BATON_CUDA_ARCHITECTURES}")
-  # ptxas tells of each kernel's registers; the launcher keeps that beside the object.
+  # Ptxas reports each kernel's registers; the launcher saves this report beside the object file.
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/kernels/cuda/keep_ptxas_report
       ${CMAKE_CXX_COMPILER_LAUNCHER})
   add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>")
-  # Of nvcc and ptxas, in every build: a warning there is mostly a kernel that is not what it was meant to be.
+  # Warnings of nvcc and ptxas are errors in every build: they mostly show a kernel that does not do
+  # what was meant.
   add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>")
-  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)  # a quarter of the size; its drivers all read it
+  # A quarter of the size; all drivers for CUDA 13 can read it.
+  if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
   endif()
   if(BATON_WERROR)
@@ -76,7 +81,8 @@ if(BATON_HAVE_CUDA)
 endif()
 
 # baton_cuda_kernels(NAME SRCS a.cu ... [HDRS ...] [DEPS ...])
-# The sources as nvcc takes them: baton::NAME. Only where BATON_HAVE_CUDA; elsewhere nothing.
+# Builds the library baton::NAME from these sources with nvcc. Does nothing if BATON_HAVE_CUDA is
+# off.
 function(baton_cuda_kernels name)
   if(BATON_HAVE_CUDA)
     baton_library(${name} ${ARGN})

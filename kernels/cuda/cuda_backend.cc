@@ -33,7 +33,7 @@ absl::Status CheckLoaded(absl::string_view op, const Matrix& weight) {
                                                  "; expected bf16, as LoadWeight gives it"));
 }
 
-// A single row may have any stride, which a product would refuse.
+// A GEMM refuses a stride smaller than a row, which a tensor of a single row may have.
 int64_t StrideOf(const Tensor& t) { return std::max(t.stride, t.cols); }
 
 template <typename T>
@@ -41,7 +41,8 @@ absl::Span<const std::byte> BytesOf(absl::Span<const T> values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T)};
 }
 
-// One row of each sequence, in order, and the logits of each.
+// Returns true if the step has exactly one row per sequence, in order, and the logits of every row
+// are wanted.
 bool IsDecode(const StepArgs& step) {
   const size_t rows = step.tokens.size();
   if (step.sequences.size() != rows || step.logit_rows.size() != rows) return false;
@@ -101,7 +102,7 @@ class CudaBackend final : public Backend {
     const size_t bytes = ActivationBytes(rows, cols);
     ASSIGN_OR_RETURN(auto memory, runtime_->Allocate(bytes));
     allocated_.push_back(memory);
-    // Rows that are nobody's go through a step as they are.
+    // Zeros, because padding rows of a step are computed from whatever is in this memory.
     RETURN_IF_ERROR(runtime_->Fill(memory, 0, bytes, *stream_));
     RETURN_IF_ERROR(runtime_->Synchronize(*stream_));
     const int stride = static_cast<int>(bytes / (kElement * std::max(rows, 1)));
@@ -171,7 +172,7 @@ class CudaBackend final : public Backend {
     bool accumulate = args.accumulate;
     if (args.bias.data != nullptr) {
       RETURN_IF_ERROR(CheckLoaded("gemm", args.bias));
-      // The product then adds itself to the bias, as to a residual.
+      // The product is then added to the bias, as it is added to a residual.
       RETURN_IF_ERROR(Launch(kernels_.bias_rows, BiasRowsParams{.bias = args.bias.data,
                                                                 .out = args.out.data,
                                                                 .out_stride = args.out.stride,
@@ -326,7 +327,7 @@ class CudaBackend final : public Backend {
     in_step_ = nullptr;
     if (status.ok()) status = End(step);
     if (!status.ok()) {
-      // Nothing of a step that failed is still to run.
+      // When a failed step returns, none of its work may still be running.
       runtime_->Synchronize(*stream_).IgnoreError();
       draws_.Drop(/*is_put=*/true);
     }
@@ -344,7 +345,8 @@ class CudaBackend final : public Backend {
     }
     oldest.layers.clear();
     if (status.ok()) status = runtime_->Synchronize(*oldest.ended);
-    // Even then, or the next step would be given this one's.
+    // Tokens are taken even after an error. Otherwise the next step would get the tokens of this
+    // one.
     const absl::Status taken = oldest.drawn.empty() ? absl::OkStatus() : draws_.Take(oldest.drawn);
     return status.ok() ? taken : status;
   }
@@ -359,8 +361,9 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // The step whose operations are being called is the one that an operation names: null outside of
-  // any step. An operation outside of it would overwrite what the step's kernels are given.
+  // Returns InvalidArgument unless `step` is the step whose operations are being called, or null
+  // outside of any step. Another operation in between would overwrite the inputs of the step's
+  // kernels.
   absl::Status CheckStep(absl::string_view operation, const StepArgs* step) const {
     if (step == in_step_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
@@ -368,7 +371,7 @@ class CudaBackend final : public Backend {
                                    : ": its step is not the one whose operations are called"));
   }
 
-  // The rows of the operation's step, or of its own sequences.
+  // Returns the rows of the operation's step or, outside of a step, of its own sequences.
   template <typename Args>
   absl::StatusOr<StepRows> RowsOf(const Args& args) {
     if (args.step == nullptr) return step_.Rows(args.sequences, args.q.rows, args.kv.layout);
@@ -377,7 +380,8 @@ class CudaBackend final : public Backend {
         absl::StrCat("an operation on ", args.q.rows, " rows, in a step of ", step_.rows().rows));
   }
 
-  // An event behind the layer, of steps that have such, unless somebody has recorded one already.
+  // Records an event after the layer if the step needs one per layer and none has been recorded
+  // yet.
   absl::Status MarkLayer(int layer) {
     if (!marks_ || static_cast<int>(steps_[next_].layers.size()) > layer) return absl::OkStatus();
     return Record().status();
@@ -409,7 +413,7 @@ class CudaBackend final : public Backend {
     return graphs_.Run(fixed_.rows, draws_.variant(), now_given, run);
   }
 
-  // Logits go to logits_, and no further.
+  // Computes logits in logits_. End copies them to the host.
   absl::Status LogitsInStep(LogitsArgs args) {
     args.out = absl::MakeSpan(args.out.data(), args.rows.size() * args.head.rows);
     RETURN_IF_ERROR(CheckArgs(args));
@@ -429,7 +433,7 @@ class CudaBackend final : public Backend {
     return LogitsOf(args.in.data, StrideOf(args.in), args.in.rows, args.head);
   }
 
-  // `rows`: args.rows, on the device.
+  // `rows` holds args.rows in device memory.
   absl::Status GatheredLogits(const LogitsArgs& args, const int32_t* rows) {
     const int count = static_cast<int>(args.rows.size());
     ASSIGN_OR_RETURN(const auto gathered, gathered_.AtLeast(kElement * count * args.in.cols));
@@ -456,7 +460,7 @@ class CudaBackend final : public Backend {
                              *stream_);
   }
 
-  // Of rows that are not drawn, those that stand together at once.
+  // Copies the logits of rows without a draw to the host. Neighbouring rows take one copy.
   absl::Status CopyLogits(const StepArgs& step) {
     const size_t rows = step.logit_rows.size();
     const auto is_drawn = [&](size_t row) {
@@ -475,13 +479,14 @@ class CudaBackend final : public Backend {
     return absl::OkStatus();
   }
 
-  // Puts the way of the results behind the step.
+  // Enqueues the copies of the results and the event that ends the step.
   absl::Status End(const StepArgs& step) {
     RETURN_IF_ERROR(CopyLogits(step));
     Started& started = steps_[next_];
     started.drawn = step.drawn;
     RETURN_IF_ERROR(runtime_->Record(*started.ended, *stream_));
-    RETURN_IF_ERROR(draws_.Fetch());  // last: what is fetched must be taken
+    // The last call that can fail, because fetched tokens must be taken.
+    RETURN_IF_ERROR(draws_.Fetch());
     next_ = (next_ + 1) % kMostSteps;
     ++started_;
     return absl::OkStatus();
@@ -504,21 +509,23 @@ class CudaBackend final : public Backend {
   EventPool events_;
   std::vector<std::byte*> allocated_;  // weights and activations
 
-  // Steps.
+  // State of steps.
   const bool has_graphs_;
   uint64_t programs_ = 0;
-  const StepArgs* in_step_ = nullptr;   // whose operations are being called
-  AttentionLaunches::FixedStep fixed_;  // its form, if it has one; of no rows otherwise
+  const StepArgs* in_step_ = nullptr;  // the step whose operations are being called
+  // Fixed form of that step; has no rows if the step is not fixed.
+  AttentionLaunches::FixedStep fixed_;
   std::vector<TokenId> padded_tokens_;
   struct Started {
     std::unique_ptr<DeviceEvent> ended;
     absl::Span<DrawnToken> drawn;
-    std::vector<std::shared_ptr<DeviceEvent>> layers;  // recorded behind each, if they are marked
+    // An event after each layer, if marks_ was set.
+    std::vector<std::shared_ptr<DeviceEvent>> layers;
     Pulse* pulse = nullptr;
   };
   Started steps_[kMostSteps];
-  int next_ = 0, started_ = 0;  // of steps_
-  bool marks_ = false;          // the layers of in_step_
+  int next_ = 0, started_ = 0;  // the next entry of steps_ to use, and the number of entries in use
+  bool marks_ = false;          // true: an event is recorded after each layer of in_step_
   StepDraws draws_;
   StepGraphs graphs_;
 };

@@ -13,35 +13,36 @@ namespace baton {
 
 struct CudaBackendOptions {
   DeviceRuntime* runtime = nullptr;  // must outlive the backend
-  KernelTable kernels;               // that run on it
-  // What numerics_id() begins with. The emulated device has another one than the real ones, whose
-  // products are summed in another order.
+  KernelTable kernels;               // kernels for this runtime
+  // First part of numerics_id(). The emulated device has another name than real devices, because
+  // its GEMMs sum in another order.
   std::string name = "cuda";
-  // Steps of one row of each sequence are recorded and run as graphs (StepGraphs). Without it they
-  // are the same operations, and give the same bits.
+  // True if decode steps (one row per sequence) are recorded and run as graphs (StepGraphs).
+  // Without graphs they run the same operations and give the same bits.
   bool graphs = true;
-  StepGraphCounts* graph_counts = nullptr;  // kept up to date, if it is there
-  // False: the caller calls neither Gemm nor Logits, so the runtime may be without dense products.
+  StepGraphCounts* graph_counts = nullptr;  // updated after each step; may be null
+  // False if the caller calls neither Gemm nor Logits. The runtime then need not support GEMMs.
   bool products = true;
-  // For partial results of attention; steps that need more are done in parts, and not recorded.
+  // Max bytes of partial results of attention. Steps that need more are computed in parts, and are
+  // not recorded.
   size_t most_partial_bytes = size_t{64} << 20;
 };
 
-// The maths on a CUDA device, or on the emulated one. Activations and weights are bf16, sums float,
-// logits float; each operation rounds once where it writes, a product that adds a bias to what was
-// there twice. Weights of other types are rounded to bf16 when they are loaded. KvView::data is
-// memory of the same device; the pool may be of any type. Operations are enqueued on one stream, in
-// order; nothing is allocated by steps within what Reserve was told.
+// A backend on a CUDA device or on the emulated device. Activations and weights are bf16; sums and
+// logits are float. Each operation rounds once, when it writes its result; a GEMM with a bias that
+// adds to its output rounds twice. Weights of other types are rounded to bf16 when they are loaded.
+// KvView::data is memory of the same device; the pool may have any element type. Operations are
+// enqueued on one stream, in order. Steps within the limits given to Reserve allocate nothing.
 //
-// All but products give a row the same bits in every batch. Products are the runtime's: the
-// emulated one's too, but cuBLASLt chooses its kernel by the number of rows, so there a row may
-// differ by rounding from one batch size to another (the same batch gives the same bits).
+// All operations except GEMMs give a row the same bits in every batch. GEMMs of the emulated device
+// do so too. But cuBLASLt chooses its kernel by the number of rows, so on a GPU a row's result may
+// differ by rounding between batch sizes; the same batch gives the same bits.
 //
-// FailedPrecondition, with the words of DeviceRuntime::ProductStatus, for a runtime without dense
-// products where options.products asks for them.
-// InvalidArgument for heads of more than 256 elements, more than 65,535 KV heads, weights that
-// LoadWeight did not give, a row that two sequences share, and an operation that names another step
-// than the one whose operations are called.
+// Returns FailedPrecondition, with the message of DeviceRuntime::ProductStatus, if options.products
+// is true and the runtime has no GEMMs.
+// Operations return InvalidArgument for heads of more than 256 elements, more than 65,535 KV heads,
+// weights that LoadWeight did not return, a row that two sequences share, and a `step` other than
+// the one whose operations are being called.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options);
 
 }  // namespace baton

@@ -23,7 +23,7 @@ TEST(UploadSlabTest, WorkSeesTheContentThatWasThereWhenItWasPut) {
   TestDevice test;
   DeviceRuntime& runtime = test.runtime();
   UploadSlab slab(&runtime, test.stream());
-  // More uploads than it has places, of growing size, none waited for.
+  // Uploads more often than the slab has slots, with growing content, and without waiting.
   std::vector<std::pair<std::byte*, std::vector<int>>> seen;
   for (int i = 0; i < 20; ++i) {
     std::vector<int> content(1 + i * i * 10, i);
@@ -46,7 +46,7 @@ TEST(UploadSlabTest, WorkSeesTheContentThatWasThereWhenItWasPut) {
   EXPECT_TRUE(slab.Upload({}).ok());
 }
 
-// A model's worth of calls on one backend.
+// A backend with enough weights and tensors for the operations of a small model.
 class CudaBackendTest : public testing::Test {
  protected:
   static constexpr int kHeadDim = 16, kHeads = 4, kKvHeads = 2, kVocab = 50, kHidden = 64;
@@ -64,7 +64,7 @@ class CudaBackendTest : public testing::Test {
 
   static Tensor First(Tensor tensor, int rows) { return tensor.rows = rows, tensor; }
 
-  // Embeds tokens, writes their KV, attends, and takes logits of the last of them.
+  // Embeds tokens, writes their KV, computes attention, and returns the logits of the last token.
   std::vector<float> Step(const std::vector<TokenId>& tokens,
                           const std::vector<SequenceRows>& sequences, float theta) {
     const int rows = static_cast<int>(tokens.size());
@@ -110,8 +110,9 @@ TEST_F(CudaBackendTest, AStepLikeOneBeforeAllocatesNothing) {
 }
 
 TEST_F(CudaBackendTest, WhatIsKeptOfAStepIsNotTakenForAnother) {
-  // Other positions, block tables, frequencies and rows, each after a step that differs from it
-  // in that alone; and each as on a backend that has kept nothing.
+  // Changes positions, block tables, frequencies or rows from one step to the next, one of them at
+  // a time. Each step must give the same logits as after an unrelated step, when nothing kept can
+  // be used.
   const std::vector<SequenceRows> early = {{0, 2, 0, blocks_}}, late = {{0, 2, 2, blocks_}},
                                   elsewhere = {{0, 2, 0, other_blocks_}},
                                   one = {{0, 1, 0, blocks_}};
@@ -128,16 +129,17 @@ TEST_F(CudaBackendTest, WhatIsKeptOfAStepIsNotTakenForAnother) {
     return logits;
   };
   const auto kept = steps([] {});
-  // Something else in between, so that all of it is brought anew.
+  // An unrelated step in between, so that everything has to be uploaded again.
   const std::vector<BlockId> mixed = {3};
   const auto fresh = steps([&] { Step({1, 2, 3}, {{0, 3, 0, mixed}}, 0.7f); });
-  for (const int i : {0, 2, 3, 4, 5}) EXPECT_EQ(kept[i], fresh[i]) << i;  // 1 sees older KV
+  // 1 attends to KV that other steps wrote
+  for (const int i : {0, 2, 3, 4, 5}) EXPECT_EQ(kept[i], fresh[i]) << i;
   EXPECT_NE(kept[0], kept[3]);
 }
 
 TEST_F(CudaBackendTest, RotaryTableIsThatOfTheRowsBeingWritten) {
-  // Attention over other rows comes between two writes: the second one's rows are then on the
-  // device, the table is not.
+  // Attention over other rows runs between the two writes. So the second write finds its rows on
+  // the device already, but not its rotary table.
   const std::vector<SequenceRows> first = {{0, 2, 0, blocks_}}, second = {{0, 2, 2, blocks_}};
   std::vector<float> frequencies(kHeadDim / 2, 0.5f);
   const Rope rope{frequencies, 1};

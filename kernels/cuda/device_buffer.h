@@ -9,7 +9,8 @@
 
 namespace baton {
 
-// Device memory that only grows, so that steps like those before allocate nothing.
+// Device memory that only grows, so that a step which needs no more than earlier ones allocates
+// nothing.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(DeviceRuntime* runtime) : runtime_(runtime) {}
@@ -17,13 +18,15 @@ class DeviceBuffer {
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
-  // At least `bytes`, until the next call; what was in it is lost when it grows. ResourceExhausted
-  // leaves it empty; any other error, such as that of a capture, leaves it as it was.
+  // Returns memory of at least `bytes`, valid until the next call. If the memory grows, its content
+  // is lost. After ResourceExhausted the buffer is empty. After any other error, such as one during
+  // graph capture, it is unchanged.
   absl::StatusOr<std::byte*> AtLeast(size_t bytes) {
     if (bytes <= bytes_) return memory_;
     const size_t wanted = std::max(bytes, bytes_ + bytes_ / 2);
     auto memory = runtime_->Allocate(wanted);
-    if (absl::IsResourceExhausted(memory.status()) && memory_ != nullptr) {  // not beside the old
+    // Old and new memory do not fit at once.
+    if (absl::IsResourceExhausted(memory.status()) && memory_ != nullptr) {
       runtime_->Free(memory_);
       memory_ = nullptr;
       bytes_ = 0;

@@ -18,7 +18,7 @@ static_assert(kMostAlternatives == SamplingOptions::kMaxLogprobs);
 
 constexpr int kMostBiases = SamplingOptions::kMaxLogitBias;
 constexpr int kMostBans = SamplingOptions::kMaxBadWords + SamplingOptions::kMaxStopTokens;
-constexpr int kMostRows = 65535;  // of a grid
+constexpr int kMostRows = 65535;  // limit of a grid
 
 bool HasPenalties(const SamplingOptions& options) {
   return options.repetition_penalty != 1 || options.frequency_penalty != 0 ||
@@ -29,7 +29,7 @@ int Threads(int wanted, int least, int most) {
   return std::clamp((wanted + 31) / 32 * 32, least, most);
 }
 
-// Adds `values` to what is to be uploaded; returns where.
+// Appends `values` to the bytes to upload. Returns their offset.
 template <typename T>
 size_t Append(const std::vector<T>& values, std::vector<std::byte>* content) {
   const size_t at = content->size();
@@ -38,7 +38,7 @@ size_t Append(const std::vector<T>& values, std::vector<std::byte>* content) {
   return at;
 }
 
-// Calls `piece` with every array of `memory` and how many elements it has, until one fails.
+// Calls `piece` with every array of `memory` and its number of elements, until a call fails.
 template <typename Piece>
 absl::Status ForEachPiece(const DeviceSamplerOptions& options, DrawMemory* memory, Piece piece) {
   const size_t rows = options.max_rows, slots = options.slots, history = options.history_tokens;
@@ -57,7 +57,7 @@ absl::Status ForEachPiece(const DeviceSamplerOptions& options, DrawMemory* memor
   return piece(&memory->bin_masses, rows * kDrawBins);
 }
 
-// Of what joins a slot, at most.
+// Returns the max number of bytes that Join uploads for a slot.
 size_t SlotBytes(const DeviceSamplerOptions& options) {
   return kMostBiases * sizeof(DrawBias) + kMostBans * sizeof(int32_t) +
          options.history_tokens * sizeof(DrawHistory) + sizeof(int32_t);
@@ -123,13 +123,14 @@ absl::Status DeviceSampler::Allocate() {
     ASSIGN_OR_RETURN(auto event, options_.runtime->CreateEvent());
     fetched.event = std::move(event);
   }
-  // What no row writes is copied, too.
+  // Fetch also copies results that no kernel has written, such as those of padding rows.
   RETURN_IF_ERROR(
       options_.runtime->Fill(memory_.results, 0, rows * sizeof(DrawResult), *options_.stream));
   RETURN_IF_ERROR(options_.runtime->Fill(memory_.alternatives, 0,
                                          rows * kMostAlternatives * sizeof(DrawAlternative),
                                          *options_.stream));
-  // Of the largest size, so that rows always have the same address.
+  // Uploads the largest possible content once. The slabs then never grow, so rows keep their
+  // address.
   slot_content_.resize(SlotBytes(options_));
   if (auto slot = slot_slab_.Upload(slot_content_); !slot.ok()) return slot.status();
   return Prepare({}).status();
@@ -196,7 +197,7 @@ absl::Status DeviceSampler::Join(int slot, const SamplingOptions& options,
   joined.min_tokens = options.min_tokens;
   joined.stops = static_cast<int>(bans.size() - always);
   DrawRow& row = joined.row;
-  std::memset(static_cast<void*>(&row), 0, sizeof(row));  // what is between its members, too
+  std::memset(static_cast<void*>(&row), 0, sizeof(row));  // also clears the padding between members
   row.slot = slot;
   row.biases = static_cast<int>(biases.size());
   row.bans = static_cast<int>(always);
@@ -217,7 +218,7 @@ absl::Status DeviceSampler::Join(int slot, const SamplingOptions& options,
   return absl::OkStatus();
 }
 
-// Every token of it once.
+// Collects every distinct token of the history once.
 absl::Status DeviceSampler::CollectHistory(const TokenHistory& history,
                                            std::vector<DrawHistory>* tokens) {
   place_of_token_.resize(options_.vocab);
@@ -297,7 +298,7 @@ absl::StatusOr<DeviceSampler::Needs> DeviceSampler::Prepare(absl::Span<const Row
   ASSIGN_OR_RETURN(const auto uploaded,
                    rows_slab_.Upload({reinterpret_cast<const std::byte*>(content_.data()),
                                       content_.size() * sizeof(DrawRow)}));
-  // Not written by kernels.
+  // Kernels do not write to the rows, so the const_cast is safe.
   memory_.rows = reinterpret_cast<DrawRow*>(const_cast<std::byte*>(uploaded));
   prepared_.assign(rows.begin(), rows.end());
   needs_ = needs;
@@ -328,7 +329,7 @@ absl::Status DeviceSampler::Enqueue(float* logits, int32_t* tokens, int rows, co
   const LaunchShape by_row = {.grid_x = rows, .threads = kDrawThreads};
   const LaunchShape alternatives = {.grid_x = rows,
                                     .threads = Threads(DrawBlocks(vocab), 32, kDrawThreads)};
-  // Four blocks of logits for each of its warps, where there are many.
+  // One thread for two blocks of logits, within the limits of draw_token.
   const LaunchShape token = {.grid_x = rows,
                              .threads = Threads(vocab / 128, 128, kDrawTokenThreads)};
   const auto launch = [&](const Kernel& kernel, const LaunchShape& shape) {

@@ -20,110 +20,117 @@ namespace baton {
 
 struct DeviceSamplerOptions {
   DeviceRuntime* runtime = nullptr;  // all must outlive the sampler
-  DeviceStream* stream = nullptr;    // what everything is put on
+  DeviceStream* stream = nullptr;    // stream for all kernels and copies
   const KernelTable* kernels = nullptr;
   int vocab = 0;           // at most kMostDrawVocab
-  int max_rows = 0;        // of a step
-  int slots = 0;           // sequences that are drawn for at once
-  int history_tokens = 0;  // distinct tokens that penalties count, of each; at most vocab
+  int max_rows = 0;        // in a step
+  int slots = 0;           // sequences that can be drawn for at the same time
+  int history_tokens = 0;  // max distinct tokens of a sequence that penalties count; at most vocab
 };
 
-// Draws tokens where their logits are, the same as Sampler (common/sampling/sampler.h) does from
-// the same logits, options, seed and position, with the same logprobs: bit for bit, ties and
-// unsound logits included. One thread.
+// Draws tokens on the device that holds their logits. The results are the same, bit for bit, as
+// those of Sampler (common/sampling/sampler.h) from the same logits, options, seed and position.
+// This includes logprobs, ties and unsound logits. One thread.
 //
-// A sequence joins a slot with its options and what penalties have to know of its tokens; what is
-// drawn for it is appended there on the device, so the host may be a step behind. A step is
+// A sequence joins a slot with its options and, if it has penalties, with its tokens so far. Tokens
+// drawn for it are appended to the slot's history on the device, so the host may be one step
+// behind. A step has these calls:
 //
-//   Prepare(rows)            uploads what the rows ask; not while a graph is captured
-//   Enqueue(logits, ...)     kernels alone, of a grid that `rows` and `needs` decide: may be
-//   captured,
-//                            and replayed after each Prepare whose needs are among those captured
-//   Fetch()                  starts the way of the results to pinned memory; not captured
-//   Take()                   waits for the oldest step fetched, and gives its tokens
+//   Prepare(rows)        uploads the options of the rows; not while a graph is captured
+//   Enqueue(logits, ...) launches kernels only, with grids that depend on `rows` and `needs`; may
+//                        be captured, and replayed after each Prepare whose needs it covers
+//   Fetch()              starts to copy the results to pinned memory; not captured
+//   Take()               waits for the oldest fetched step, and returns its tokens
 //
-// all but Take returning before anything has run (Join and Prepare wait when four of their copies
-// are under way). Two steps may be fetched and not yet taken, and a third prepared. Nothing is
-// allocated after Create.
+// All calls except Take return before their work has run. Join and Prepare wait only if four of
+// their copies are still running. Two steps may be fetched and not yet taken while a third one is
+// prepared. Nothing is allocated after Create.
 //
-// Device memory: for each slot 14 KiB and 12 bytes a history token; for each row 13 KiB and 1/10
-// byte a token of the vocabulary. 256 slots of 8,192 tokens take 29 MB, 256 rows of 128k 6 MB. In
-// pinned memory, 1 KiB a row and four times what a slot takes.
+// Device memory: for each slot 14 KiB and 12 bytes per history token; for each row 13 KiB and 1/10
+// byte per token of the vocabulary. 256 slots of 8,192 tokens take 29 MB; 256 rows with a
+// vocabulary of 128k take 6 MB. Pinned memory: 1 KiB per row, and four times the bytes of a slot.
 class DeviceSampler {
  public:
   static constexpr int kInFlight = 2;
 
-  // InvalidArgument for sizes below 1 or beyond the above; ResourceExhausted.
+  // Returns InvalidArgument for sizes below 1 or above the limits in DeviceSamplerOptions, and
+  // ResourceExhausted if there is too little memory.
   static absl::StatusOr<std::unique_ptr<DeviceSampler>> Create(const DeviceSamplerOptions& options);
-  // Bytes of every piece of device memory that Create takes.
+  // Bytes of each allocation of device memory that Create makes.
   static std::vector<size_t> Allocations(const DeviceSamplerOptions& options);
   ~DeviceSampler();
   DeviceSampler(const DeviceSampler&) = delete;
   DeviceSampler& operator=(const DeviceSampler&) = delete;
 
-  // False: the host draws. Not drawn here: bad_words of more than one token; and penalties of a
-  // sequence whose prompt and answer may become longer than history_tokens, `reach` in all, unless
-  // these are as many as the vocabulary has.
+  // Returns false if only the host can draw with these options: bad_words of more than one token,
+  // lists beyond the limits of SamplingOptions, or penalties of a sequence that may get more than
+  // history_tokens distinct tokens. `reach` is the number of tokens that prompt and answer may have
+  // together.
   bool CanDraw(const SamplingOptions& options, int reach) const;
 
-  // From now on the slot is this sequence's, whoever had it: its steps that are on the stream
-  // already are not disturbed. `history` must be there where options.LooksBack(). InvalidArgument
-  // for a slot that is none, and what CanDraw refuses. Nothing need be done when a sequence leaves.
+  // Gives the slot to this sequence, even if it had another one. Steps that were enqueued for the
+  // other one still run correctly. `history` may be null only if !options.LooksBack(). Returns
+  // InvalidArgument for a slot that does not exist and for options that CanDraw refuses. Nothing
+  // needs to be called when a sequence ends.
   absl::Status Join(int slot, const SamplingOptions& options, const TokenHistory* history);
 
   struct Row {
-    int slot = -1;      // -1: a row that is nobody's, for which nothing is drawn
-    int position = 0;   // absolute, of the token to draw
-    int generated = 0;  // tokens of the answer before it
+    int slot = -1;      // -1: a padding row, for which nothing is drawn
+    int position = 0;   // absolute position of the token to draw
+    int generated = 0;  // tokens generated for the answer before this one
   };
-  // What some rows need besides the largest logit. What is not there costs no launch.
+  // Work that some rows need besides finding the largest logit. Kernels that no row needs are not
+  // launched.
   struct Needs {
-    bool draws = false;     // a temperature
-    bool edits = false;     // bias, penalties, banned tokens
-    bool logprobs = false;  // or alternatives
-    // Whether kernels enqueued for this serve rows that need `other`.
+    bool draws = false;     // some row has a temperature above 0
+    bool edits = false;     // some row has bias, penalties or banned tokens
+    bool logprobs = false;  // some row wants logprobs or alternatives
+    // Returns true if kernels enqueued for these needs also serve rows that need `other`.
     bool Covers(const Needs& other) const {
       return draws >= other.draws && edits >= other.edits && logprobs >= other.logprobs;
     }
   };
-  // Of the next step; at most max_rows, further ones of the grid are nobody's. InvalidArgument for
-  // a slot that nobody joined or that two rows have, and then nothing is prepared.
+  // Prepares the rows of the next step, at most max_rows; further rows of the grid are padding
+  // rows. Returns InvalidArgument, and prepares nothing, if a row's slot has no sequence or belongs
+  // to two rows.
   absl::StatusOr<Needs> Prepare(absl::Span<const Row> rows);
 
-  //   logits  [rows, vocab] f32, without padding; afterwards as bias, penalties and bans left them
-  //   tokens  [rows] int32, of each row that is somebody's the token, 0 where there is none; others
-  //           stay. May be what the next step reads
-  // All device memory. Takes the rows of the latest Prepare, `rows` at least as many.
+  // Enqueues the kernels for the rows of the latest Prepare. All arguments are in device memory.
+  //   logits  [rows, vocab] f32, without padding. Bias, penalties and bans change them
+  //   tokens  [rows] int32. Gets the token of each row, or 0 if the row has none; entries of
+  //           padding rows are not changed. The next step may read it
+  // `rows` is at least the number of prepared rows.
   absl::Status Enqueue(float* logits, int32_t* tokens, int rows, const Needs& needs);
 
-  // Of the latest Enqueue (or replay of it). FailedPrecondition when two wait to be taken.
+  // Fetches the results of the latest Enqueue (or replay of it). Returns FailedPrecondition if two
+  // steps are fetched and not yet taken.
   absl::Status Fetch();
 
-  // One entry per row of the step's Prepare, in order; of rows that are nobody's,
-  // FailedPrecondition. Errors of a row are those of Sampler::Sample. FailedPrecondition when
-  // nothing was fetched.
+  // Returns one entry per row of the step's Prepare, in order. An entry is FailedPrecondition for a
+  // padding row; other errors of a row are those of Sampler::Sample. Take itself returns
+  // FailedPrecondition if nothing was fetched.
   absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> Take();
 
  private:
-  // What a slot's sequence asks, as rows have it.
+  // Options of a slot's sequence, in the form in which kernels read them.
   struct Slot {
     bool joined = false;
-    DrawRow row;  // all but what a step says
+    DrawRow row;  // complete except for values that change with each step
     uint64_t seed = 0;
     uint32_t answer_index = 0;
     int min_tokens = 0;
-    int stops = 0;  // of the banned tokens, those that are only while min_tokens are not there
+    int stops = 0;  // number of tokens that are banned only until min_tokens tokens are generated
   };
   struct Fetched {
     std::vector<Row> rows;
-    std::vector<int> alternatives;  // of each row; -1: no logprobs
-    bool logprobs = false;          // of some row
+    std::vector<int> alternatives;  // number per row; -1: no logprobs
+    bool logprobs = false;          // true if some row has logprobs
     std::unique_ptr<DeviceEvent> event;
   };
 
   explicit DeviceSampler(const DeviceSamplerOptions& options);
   absl::Status Allocate();
-  size_t PinnedBytes() const;  // of one step's results
+  size_t PinnedBytes() const;  // bytes of one step's results
   absl::Status CollectHistory(const TokenHistory& history, std::vector<DrawHistory>* tokens);
   absl::Status UploadLists(int slot, const std::vector<DrawBias>& biases,
                            const std::vector<int32_t>& bans,
@@ -132,20 +139,21 @@ class DeviceSampler {
                                       const DrawAlternative* alternatives, int count) const;
 
   const DeviceSamplerOptions options_;
-  DrawMemory memory_ = {};  // the device's
+  DrawMemory memory_ = {};  // arrays in device memory
   std::vector<std::byte*> device_;
-  std::byte* pinned_ = nullptr;  // [kInFlight]: results, then alternatives, of max_rows
+  // [kInFlight], each the results and then the alternatives of max_rows rows
+  std::byte* pinned_ = nullptr;
   UploadSlab rows_slab_, slot_slab_;
   std::vector<Slot> slots_;
   std::vector<Row> prepared_;
-  Needs needs_;  // of the prepared rows
+  Needs needs_;  // needs of the prepared rows
   std::vector<DrawRow> content_;
   std::vector<std::byte> slot_content_;
   std::vector<int> place_of_token_;  // [vocab]
-  std::vector<int> used_;            // by slot, the latest Prepare that had it
+  std::vector<int> used_;            // for each slot, the number of the latest Prepare that used it
   int prepares_ = 0;
   Fetched fetched_[kInFlight];
-  int oldest_ = 0, waiting_ = 0;  // of fetched_
+  int oldest_ = 0, waiting_ = 0;  // the oldest entry of fetched_, and the number of fetched steps
 };
 
 }  // namespace baton

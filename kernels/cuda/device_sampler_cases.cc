@@ -38,8 +38,8 @@ class Chance {
   std::mt19937 random_;
 };
 
-// One row's logits, of a kind.
-constexpr int kClose = 7;  // the first tokens, which are below 0, differ by less than penalties
+// A kind of logits for FillLogits, which fills one row.
+constexpr int kClose = 7;  // the first 5 logits are below 0 and differ by less than penalties do
 void FillLogits(Chance& chance, int kind, absl::Span<float> logits) {
   const int vocab = static_cast<int>(logits.size());
   std::normal_distribution<float> normal(0, chance.Pick(0.5f, 3.0f, 12.0f));
@@ -48,10 +48,10 @@ void FillLogits(Chance& chance, int kind, absl::Span<float> logits) {
   for (int i = chance.Pick(0, 0, 1, 5); i > 0; --i) logits[chance.Below(vocab)] = -kInfinity;
   const auto somewhere = [&]() -> float& { return logits[chance.Below(vocab)]; };
   switch (kind) {
-    case 0:  // all alike
+    case 0:  // all are equal
       std::fill(logits.begin(), logits.end(), chance.Pick(0.0f, -3.5f));
       break;
-    case 1:  // a flat tail under one that is much better
+    case 1:  // one is much better, all others are equal
       std::fill(logits.begin(), logits.end(), -2.0f);
       somewhere() = std::log(static_cast<float>(vocab)) * chance.Pick(0.5f, 1.0f, 2.0f);
       break;
@@ -64,11 +64,11 @@ void FillLogits(Chance& chance, int kind, absl::Span<float> logits) {
     case 4:
       std::fill(logits.begin(), logits.end(), -kInfinity);
       break;
-    case 5:  // one that can be drawn
+    case 5:  // only one can be drawn
       std::fill(logits.begin(), logits.end(), -kInfinity);
       somewhere() = -4;
       break;
-    case 6:  // the best are the last
+    case 6:  // the two best are the last ones
       logits[vocab - 1] = logits[std::max(0, vocab - 2)] = 40;
       break;
     case kClose:
@@ -125,7 +125,7 @@ Sequence SomeSequence(Chance& chance, int i, int vocab) {
   return sequence;
 }
 
-// With nothing to choose, so that what was appended decides.
+// Leaves no randomness, so that the result depends on the tokens appended before.
 void MakeGreedyWithPenalties(Chance& chance, Sequence* sequence) {
   SamplingOptions& options = sequence->options;
   options.temperature = 0;
@@ -135,7 +135,7 @@ void MakeGreedyWithPenalties(Chance& chance, Sequence* sequence) {
   options.bad_words.clear();
 }
 
-// Two cuts, such as top-k and then top-p: the second one cuts what the first one left.
+// Sets two cuts, such as top_k and then top_p. The second one cuts what the first one left.
 void CutTwice(Chance& chance, Sequence* sequence) {
   SamplingOptions& options = sequence->options;
   options.temperature = chance.Pick(0.7f, 1.0f, 5.0f);
@@ -161,7 +161,7 @@ bool Same(const absl::StatusOr<SampledToken>& a, const absl::StatusOr<SampledTok
          std::equal(a->top.begin(), a->top.end(), b->top.begin(), b->top.end(), same);
 }
 
-// A device, a sampler on it, and what it is to give.
+// Runs one case: draws on a device, and compares with the results of Sampler.
 class Drawn {
  public:
   Drawn(DeviceRuntime* runtime, const KernelTable& kernels, int i)
@@ -191,7 +191,7 @@ class Drawn {
       *memory = made;
     }
     const absl::Status status = RunSteps();
-    // What was captured must have run before the graph goes.
+    // Replays must have run before the graph is destroyed.
     if (graph_ == nullptr) return status;
     const absl::Status ran = runtime_->Synchronize(*stream_);
     return status.ok() ? ran : status;
@@ -209,17 +209,17 @@ class Drawn {
       RETURN_IF_ERROR(Join(slot, std::move(sequence)));
     }
     for (int step = 0; step < kSteps; ++step) {
-      // Slots in any order, and rows that are nobody's.
+      // Slots in any order, and padding rows (-1).
       std::vector<int> slots = {0, 1, 2, 3, 4, 5, -1, -1};
       std::shuffle(slots.begin(), slots.end(), chance_.random());
       slots.resize(chance_.Pick(1, 4, kMaxRows));
-      if (step > 0) {  // who was there goes on
+      if (step > 0) {  // keeps sequences 0 to 2 running
         for (int i = 0; i < 3 && i < static_cast<int>(slots.size()); ++i) {
           if (std::find(slots.begin(), slots.end(), i) == slots.end()) slots[i] = i;
         }
       }
       RETURN_IF_ERROR(StartStep(slots));
-      // A slot changes hands, though steps of who had it have not run.
+      // Gives a slot to a new sequence while steps of the old one may not have run yet.
       RETURN_IF_ERROR(JoinAnew(chance_.Below(kSlots), step));
       if (step > 0) RETURN_IF_ERROR(FinishStep());
     }
@@ -231,13 +231,13 @@ class Drawn {
     sequences_[slot] = std::move(sequence);
     return sampler_->Join(slot, sequences_[slot].options, sequences_[slot].history.get());
   }
-  // Unless it is one of those whose penalties have to be seen to grow.
+  // In the first step, keeps sequences 0 to 2: their growing penalties have to be observed.
   absl::Status JoinAnew(int slot, int step) {
     if (slot < 3 && step == 0) return absl::OkStatus();
     return Join(slot, SomeSequence(chance_, slot, vocab_));
   }
 
-  // Of the sequences in `slots`, by whose own sampler the result is known first.
+  // Starts a step for the sequences in `slots`. Sampler computes the expected tokens first.
   absl::Status StartStep(const std::vector<int>& slots) {
     std::vector<float> logits(size_t{kMaxRows} * vocab_, NAN);
     std::vector<DeviceSampler::Row> rows;
@@ -271,7 +271,7 @@ class Drawn {
     return sampler_->Fetch();
   }
 
-  // In every second case one graph runs all steps.
+  // In cases with an odd number, one graph runs all steps.
   absl::Status Enqueue(const DeviceSampler::Needs& needs) {
     const auto enqueue = [&](const DeviceSampler::Needs& asked) {
       return sampler_->Enqueue(reinterpret_cast<float*>(logits_),
@@ -326,7 +326,8 @@ class Drawn {
   std::byte* tokens_ = nullptr;
   std::vector<Sequence> sequences_;
   Sampler host_;
-  std::vector<std::vector<std::optional<absl::StatusOr<SampledToken>>>> expected_;  // of each step
+  // One entry per step.
+  std::vector<std::vector<std::optional<absl::StatusOr<SampledToken>>>> expected_;
   int taken_ = 0;
 };
 

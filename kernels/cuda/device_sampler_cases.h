@@ -10,12 +10,13 @@ namespace baton {
 
 constexpr int kDrawCases = 40;
 
-// Random sequences drawn for on a device, some steps each, two of them under way, against Sampler:
-// the same tokens, logprobs and errors. Case `i` chooses what every run must see. DataLoss tells
-// what differs; other errors are the device's.
+// Draws tokens for random sequences on a device, in several steps of which two run at a time.
+// Compares tokens, logprobs and errors with those of Sampler. Case number `i` selects variants that
+// every run must cover. Returns DataLoss with the difference; other errors come from the device.
 absl::Status RunDrawCase(DeviceRuntime* runtime, const KernelTable& kernels, int i);
 
-// All of them, until one fails, each on an emulated device of its own, with `i` added to the seed.
+// Runs all cases until one fails. Each has its own emulated device, whose seed is increased by the
+// number of the case.
 inline absl::Status RunDrawCases(const EmulatedOptions& device) {
   for (int i = 0; i < kDrawCases; ++i) {
     EmulatedOptions options = device;

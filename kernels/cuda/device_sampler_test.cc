@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Built twice: with the kernels as they run, and with the checker watching them
+// This file is built twice: with normal kernels, and with kernels whose accesses are all checked
 // (device_sampler_checked_test).
 TEST(DeviceSamplerTest, DrawsWhatTheHostDraws) {
   EXPECT_EQ(RunDrawCases({.check = true}), absl::OkStatus());
@@ -38,7 +38,7 @@ class OnDevice : public testing::Test {
             .slots = slots,
             .history_tokens = std::min(vocab, 10)};
   }
-  // What is drawn from these logits in slot 0.
+  // Draws a token from these logits in slot 0.
   absl::StatusOr<SampledToken> Draw(DeviceSampler& sampler, const std::vector<float>& logits,
                                     int position) {
     float* const device = reinterpret_cast<float*>(Uploaded(logits));
@@ -75,7 +75,8 @@ class OnDevice : public testing::Test {
 
 using DeviceSamplerOnDevice = OnDevice;
 
-// Several chunks and hundreds of blocks of logits, and as many threads as a block may have.
+// A vocabulary of several chunks and hundreds of blocks of logits. draw_token has the max number of
+// threads.
 TEST_F(DeviceSamplerOnDevice, ALargeVocabulary) {
   constexpr int kVocab = 130000;
   std::mt19937 random(4);
@@ -112,7 +113,7 @@ TEST_F(DeviceSamplerOnDevice, WhatTheHostHasToDraw) {
   options.bad_words = {{3, 4}};
   EXPECT_FALSE(sampler->CanDraw(options, 1));
   EXPECT_THAT(sampler->Join(0, options, nullptr).message(), HasSubstr("can't draw by"));
-  // No longer than the vocabulary is.
+  // A history is never longer than the vocabulary.
   options.bad_words.clear();
   options.frequency_penalty = 1;
   auto small = Options(10);
@@ -174,7 +175,7 @@ TEST_F(DeviceSamplerOnDevice, TwoStepsMayBeUnderWay) {
   EXPECT_FALSE(third->at(0)->logprob);
 }
 
-// The largest integers that sums of a row come to: the largest vocabulary, of equal tokens.
+// The largest sums that a row can have: the largest vocabulary, with equal logits.
 TEST_F(DeviceSamplerOnDevice, AFlatVocabularyIsCutByIds) {
   constexpr int kVocab = kMostDrawVocab;
   const std::vector<float> flat(kVocab, 1.5f);

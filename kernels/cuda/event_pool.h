@@ -11,14 +11,14 @@
 
 namespace baton {
 
-// Events that are lent and come back, so that none is made once there are enough. Thread-safe.
+// Lends out events that come back, so that no more are created once there are enough. Thread-safe.
 class EventPool {
  public:
-  // The runtime must outlive the pool and all that was lent.
+  // The runtime must outlive the pool and all events that it has lent.
   explicit EventPool(DeviceRuntime* runtime) : runtime_(runtime) {}
 
-  // Comes back when the last holder lets go of it. It may then be recorded anew at once, which does
-  // not touch the waits that were put on streams before.
+  // Returns an event, which comes back to the pool when its last holder releases it. It may then be
+  // recorded again at once. This does not affect waits for it that are already enqueued.
   absl::StatusOr<std::shared_ptr<DeviceEvent>> Take() {
     std::unique_ptr<DeviceEvent> event;
     {

@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// Where every K and V of a layer lies in a pool.
+// Returns the places of all K and V of a layer in a pool.
 inline LayerPages PagesOf(const KvView& kv, int layer) {
   const KvLayout& layout = kv.layout;
   return {.data = kv.data,

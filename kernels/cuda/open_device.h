@@ -11,14 +11,14 @@ namespace baton {
 
 // A device with the kernels that were compiled for it.
 struct OpenedDevice {
-  std::string name;  // what flags and numerics ids call its kind: "cuda" of a GPU
+  std::string name;  // kind of device, as in flags and numerics ids; "cuda" for a GPU
   std::unique_ptr<DeviceRuntime> runtime;
   KernelTable kernels;
 };
 
-// The CUDA device of that number, as the driver counts those that this process may use.
-// FailedPrecondition tells what is missing: a build with CUDA, a driver, a device; Internal, why
-// the device that is there can't be used.
+// Opens the CUDA device with this number, as the driver counts the devices visible to this process.
+// FailedPrecondition tells what is missing: CUDA in the build, a driver or a device. Internal tells
+// why an existing device can't be used.
 absl::StatusOr<OpenedDevice> OpenCudaDevice(int index);
 
 }  // namespace baton

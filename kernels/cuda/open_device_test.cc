@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// The CUDA device, where there is one; OpenDeviceTest says why not.
+// Returns the parameters for the CUDA device, if there is one. If not, OpenDeviceTest says why.
 std::vector<ConformanceParam> CudaParams() {
   std::vector<ConformanceParam> params;
   if (auto cuda = OpenCudaDevice(0); cuda.ok()) params.push_back(ParamOf("cuda", *std::move(cuda)));

@@ -14,26 +14,26 @@
 
 namespace baton {
 
-// A decoder of random weights, the same ones each time, as small as steps can be: for tests of what
-// a backend makes of steps. On a device, with a KV pool of its own there.
+// A decoder for tests of how a backend runs steps. It is as small as possible, with random weights
+// that are the same each time. It runs on a device, where it has a KV pool of its own.
 class SmallDecoder {
  public:
   static constexpr int kHidden = 24, kVocab = 40, kBlocks = 96;
 
   struct Shape {
     int head_dim = 16, heads = 2, kv_heads = 1, block_tokens = 4, context = 64, max_rows = 8;
-    std::vector<int> windows = {0, 0};  // of each layer
+    std::vector<int> windows = {0, 0};  // one for each layer
     DType kv_type = DType::kBF16;
     size_t most_partial_bytes = size_t{64} << 20;
   };
-  // Some tokens of one sequence. Every second one has another rotary table.
+  // Some tokens of one sequence. Sequences with an odd id have another rotary table.
   struct Item {
     int id = 0;
     std::vector<TokenId> tokens;
     int first_position = 0;
     std::vector<BlockId> blocks;
   };
-  // What is drawn from the logits of each one's last token.
+  // Draws from the logits of each item's last token.
   struct Draws {
     std::vector<const DrawOptions*> options;
     std::vector<int> follows;
@@ -43,19 +43,20 @@ class SmallDecoder {
   SmallDecoder(const TestDevice& device, const Shape& shape, bool graphs);
   ~SmallDecoder();
 
-  // From now on KV is in another place; what there was is there too.
+  // Moves the KV to a new pool.
   void NewPool();
   std::vector<std::byte> Pool() const;
 
-  // The logits of each one's last token go to `logits`, but where a token is drawn from them.
+  // Starts a step. `logits` gets the logits of each item's last token, except where a token is
+  // drawn.
   absl::Status Start(const std::vector<Item>& items, absl::Span<float> logits, bool recorded = true,
                      const Draws& draws = {});
   std::vector<float> Run(const std::vector<Item>& items, bool recorded = true);
 
   Backend& backend() { return *backend_; }
   const StepGraphCounts& counts() const { return counts_; }
-  bool fails = false;  // operations call what may not be recorded
-  // The step that operations name; empty: their own.
+  bool fails = false;  // if true, operations include a call that can't be recorded
+  // Returns the step that operations name in their arguments. If empty, they name their own step.
   std::function<const StepArgs*(const StepArgs& own)> named_step;
 
  private:
@@ -75,10 +76,11 @@ class SmallDecoder {
   std::vector<std::byte*> pools_;
 };
 
-// The next token of each of some sequences, at the same position, each in blocks of its own.
+// Returns the next token of each of `sequences` sequences, all at the same position. Each sequence
+// has its own blocks.
 std::vector<SmallDecoder::Item> Batch(int sequences, int position, int block_tokens);
 
-// An emulated device for it, which checks all that it can.
+// Returns an emulated device for SmallDecoder that checks every access.
 OpenedDevice SeededDevice(uint64_t seed);
 
 }  // namespace baton

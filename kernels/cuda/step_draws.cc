@@ -21,8 +21,8 @@ SamplingOptions OptionsOf(const DrawOptions& draw) {
   options.logit_bias.assign(draw.logit_bias.begin(), draw.logit_bias.end());
   options.stop_tokens.assign(draw.stop_tokens.begin(), draw.stop_tokens.end());
   options.min_tokens = draw.min_tokens;
-  // As words of one token, and beyond what there may be of these as end tokens that always come too
-  // early.
+  // Banned tokens become bad words of one token each. If there are too many for bad words, the rest
+  // become stop tokens that always come too early.
   for (const TokenId id : draw.banned) {
     if (options.bad_words.size() < SamplingOptions::kMaxBadWords) {
       options.bad_words.push_back({id});
@@ -52,7 +52,7 @@ bool CanDrawFrom(int vocab) { return vocab >= 1 && vocab <= kMostDrawVocab; }
 DeviceSamplerOptions SizesFor(int rows, int vocab) {
   return {.vocab = vocab,
           .max_rows = rows,
-          .slots = 2 * rows,  // so that whoever was in the step before still has its own
+          .slots = 2 * rows,  // so that sequences of the step before still have their slots
           .history_tokens = std::min(kMostHistoryTokens, vocab)};
 }
 
@@ -90,7 +90,7 @@ std::vector<size_t> StepDraws::Allocations(int rows, int vocab) {
 
 absl::Status StepDraws::Reserve(int rows, int vocab) {
   if (!CanDrawFrom(vocab) || (vocab == vocab_ && rows <= most_rows_)) return absl::OkStatus();
-  sampler_ = nullptr;  // before there is another
+  sampler_ = nullptr;  // frees its memory before the next one takes its own
   most_rows_ = 0;
   latest_.clear();
   return Create(rows, vocab);
@@ -111,13 +111,13 @@ absl::Status StepDraws::Create(int rows, int vocab) {
   return absl::OkStatus();
 }
 
-// Whether the slot needs nothing to draw the sequence's next token.
+// Returns true if the slot has all that is needed to draw the sequence's next token.
 bool StepDraws::Knows(const Slot& slot, const DrawOptions& draw) const {
   return slot.joined && slot.draw.sequence == draw.sequence &&
          (draw.sequence == 0 || slot.next_position == draw.position) && Same(slot.draw, draw);
 }
 
-// One that knows the sequence already, or the one that was not used for longest.
+// Returns a slot that has the sequence already, or else the slot that was not used for longest.
 absl::StatusOr<int> StepDraws::SlotFor(const DrawOptions& draw, bool follows) {
   int place = -1;
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -127,7 +127,7 @@ absl::StatusOr<int> StepDraws::SlotFor(const DrawOptions& draw, bool follows) {
     if (knows || place < 0 || slot.step < slots_[place].step) place = static_cast<int>(i);
     if (knows) break;
   }
-  Slot& slot = slots_[place];  // there are more than a step has rows
+  Slot& slot = slots_[place];  // found, because there are more slots than rows in a step
   if (!Knows(slot, draw)) {
     if (draw.sequence != 0 && follows) {
       return absl::InvalidArgumentError(
@@ -195,7 +195,7 @@ absl::Status StepDraws::Take(absl::Span<DrawnToken> drawn) {
   ASSIGN_OR_RETURN(auto taken, sampler_->Take());
   size_t next = 0;
   for (const auto& token : taken) {
-    if (token.status().code() == absl::StatusCode::kFailedPrecondition) continue;  // nobody's
+    if (token.status().code() == absl::StatusCode::kFailedPrecondition) continue;  // a padding row
     DrawnToken& to = drawn[next++];
     to = {};
     to.status = token.status();

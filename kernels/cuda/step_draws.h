@@ -15,41 +15,46 @@
 
 namespace baton {
 
-// What steps draw, by DeviceSampler, and what the rows of the next one follow. Calls for one step:
-// Prepare, Enqueue, Fetch; Take once it is to be finished, oldest first. Memory is taken by
-// Reserve, or when a step draws for the first time, and stays where it is.
+// Draws the tokens of steps with DeviceSampler, and keeps them on the device for rows of the next
+// step that follow them. Calls for a step: Prepare, Enqueue, Fetch, and Take when the step is to be
+// finished, oldest step first. Memory is taken by Reserve, or else by the first step that draws; it
+// does not move.
 class StepDraws {
  public:
-  // All must outlive this.
+  // The arguments must outlive this object.
   StepDraws(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels)
       : runtime_(runtime), stream_(stream), kernels_(kernels), tokens_(runtime) {}
 
-  // Bytes of every piece of device memory that Reserve takes; none for what can't be drawn from.
+  // Bytes of each allocation of device memory that Reserve makes. Empty if the vocabulary is too
+  // large to draw from.
   static std::vector<size_t> Allocations(int rows, int vocab);
-  // For steps that draw from up to `rows` rows of `vocab` logits. Nothing, if there was room for
-  // them or the vocabulary can't be drawn from; otherwise no step is running. ResourceExhausted.
+  // Takes memory for steps that draw from up to `rows` rows of `vocab` logits. Does nothing if
+  // there is enough already, or if the vocabulary is too large to draw from. Otherwise no step may
+  // be running. Returns ResourceExhausted if there is too little memory.
   absl::Status Reserve(int rows, int vocab);
 
-  // Uploads how the step's rows are drawn. `recorded_rows`: of a step of those that are recorded,
-  // which have the kernels even if nothing is drawn; 0: it is none. InvalidArgument: a row follows
-  // one that the step before did not draw; more rows, or another vocabulary, than memory was taken
-  // for.
+  // Uploads the options of the step's rows. `recorded_rows` is the padded number of rows of a step
+  // that may be recorded, which enqueues the kernels even if it draws nothing; 0 for other steps.
+  // Returns InvalidArgument if a row follows a row for which the step before drew no token, and if
+  // there are more rows, or another vocabulary, than memory was taken for.
   absl::Status Prepare(const StepArgs& step, int recorded_rows);
-  // Kernels alone. `logits` [rows, vocab] in device memory, `rows` at least those that were
-  // prepared; nothing if nothing is to be drawn.
+  // Launches kernels only; none if nothing is to be drawn. `logits` is [rows, vocab] in device
+  // memory. `rows` is at least the number of prepared rows.
   absl::Status Enqueue(float* logits, int rows);
-  // Nothing if the step draws nothing.
+  // Starts to copy the drawn tokens to the host. Copies nothing if the step draws nothing.
   absl::Status Fetch();
-  // The prepared step did not start: its slots know nothing. If some of it was put on the stream,
-  // nothing follows the one before either.
+  // Undoes Prepare for a step that did not start: its slots are filled again when they are next
+  // used. If part of the step was enqueued, rows of the next step can't follow the step before
+  // either.
   void Drop(bool is_put);
-  // Waits until the oldest step that is fetched and not yet taken has run, and puts its tokens into
+  // Waits until the oldest step that is fetched and not yet taken has run, and writes its tokens to
   // `drawn`. Only for steps that drew something.
   absl::Status Take(absl::Span<DrawnToken> drawn);
 
-  // By logit row of the step before. Null before the first draw.
+  // Tokens drawn by the latest step, by logit row. Null before the first draw.
   const int32_t* tokens() const { return reinterpret_cast<const int32_t*>(tokens_.data()); }
-  // What Enqueue of a recorded step is given beside its arguments, and which kernels it puts.
+  // AppendMemory appends what Enqueue of a recorded step uses besides its arguments; if it changes,
+  // a graph is no longer valid. variant() tells which kernels Enqueue launches.
   void AppendMemory(std::vector<uint64_t>* memory) const;
   int variant() const {
     return enqueues_ ? 8 + 4 * needs_.draws + 2 * needs_.edits + needs_.logprobs : 0;
@@ -60,11 +65,12 @@ class StepDraws {
     void Keep(const DrawOptions& of);
 
     bool joined = false;
-    DrawOptions draw;  // its latest; views are of the vectors below
+    DrawOptions draw;  // options of the latest draw; views point to the vectors below
     std::vector<std::pair<TokenId, float>> bias;
     std::vector<TokenId> banned, stop_tokens;
-    int next_position = 0;  // of the token that is drawn next, if the history is to be complete
-    uint64_t step = 0;      // that had it last
+    // Position of the next token; the slot's history is complete up to there.
+    int next_position = 0;
+    uint64_t step = 0;  // number of the latest step that used this slot
   };
 
   absl::Status CheckFollows(const StepArgs& step) const;
@@ -78,13 +84,14 @@ class StepDraws {
   std::unique_ptr<DeviceSampler> sampler_;
   DeviceBuffer tokens_;  // [most_rows_] int32
   int vocab_ = 0, most_rows_ = 0;
-  uint64_t samplers_ = 0;  // that there were
+  uint64_t samplers_ = 0;  // number of samplers created so far
   std::vector<Slot> slots_;
   uint64_t step_ = 0;
-  DeviceSampler::Needs needs_;               // of the prepared step
-  bool enqueues_ = false, fetches_ = false;  // the prepared step
-  std::vector<DeviceSampler::Row> rows_;     // of the prepared step
-  // Whether each logit row of the prepared step is drawn, and of the latest that started.
+  DeviceSampler::Needs needs_;               // needs of the prepared step
+  bool enqueues_ = false, fetches_ = false;  // true if the prepared step does so
+  std::vector<DeviceSampler::Row> rows_;     // rows of the prepared step
+  // For each logit row, true if a token is drawn for it: drawn_ is the prepared step, latest_ the
+  // latest step that started.
   std::vector<bool> drawn_, latest_;
 };
 

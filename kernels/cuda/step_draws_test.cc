@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// How sequences draw in the tests below: greedy, open, and with all kinds of options.
+// Sampling options for the tests below: greedy, random, or with many options, depending on `id`.
 SamplingOptions SomeSampling(int id) {
   SamplingOptions options;
   options.seed = 100 + id / 2;
@@ -54,14 +54,17 @@ DrawOptions DrawOf(const SamplingOptions& options, int id, int position,
           .history = history};
 }
 
-// Answers of some sequences that come and go, drawn on the device and fed to the next step there,
-// with two steps running: those that Sampler draws from the logits of each alone. Steps are of
-// three sizes, and some are not recorded: one for a prompt of several tokens in it.
+// Sequences start and end while two steps run at a time. Tokens are drawn on the device, where the
+// next step reads them. They must be the ones that Sampler draws from the logits of each sequence
+// alone. Steps have three sizes. Some are not recorded, one of them because it holds a prompt of
+// several tokens.
 TEST(DrawnStepTest, TokensFollowOnTheDevice) {
   constexpr int kSequences = 5, kSteps = 14, kUnrecorded = 12;
-  const int begins[] = {0, 0, 0, 0, 3}, ends[] = {5, 14, 14, 7, 14};   // steps of each
-  const std::vector<TokenId> prompts[] = {{}, {}, {}, {}, {7, 8, 9}};  // but for those of a token
-  // The item of sequence `s` in its `n`th step.
+  // First step of each sequence, and its end.
+  const int begins[] = {0, 0, 0, 0, 3}, ends[] = {5, 14, 14, 7, 14};
+  // Empty: a prompt of one token.
+  const std::vector<TokenId> prompts[] = {{}, {}, {}, {}, {7, 8, 9}};
+  // Returns the item of sequence `s` in its `n`th step.
   const auto item_of = [&](int s, int n, int block_tokens) {
     const int before = std::max<int>(prompts[s].size(), 1) - 1;
     auto item = Batch(kSequences, n + before, block_tokens)[s];
@@ -98,7 +101,8 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
       }
     }
     std::vector<DrawnToken> drawn[2];
-    std::vector<int> order[2];  // of sequences, another one each time
+    // Sequences of the last two steps, in an order that changes with each step.
+    std::vector<int> order[2];
     for (int i = 0; i <= kSteps; ++i) {
       if (i < kSteps) {
         std::vector<int>& now = order[i % 2];
@@ -149,8 +153,8 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
   }
 }
 
-// Rows that the host draws beside those of the device; steps that are not recorded beside those
-// that are.
+// In each step the host draws for some rows and the device for the others. One of the steps is not
+// recorded.
 TEST(DrawnStepTest, LogitsOfTheOtherRowsReachTheHost) {
   constexpr int kSequences = 5;
   const SmallDecoder::Shape shape;
@@ -188,9 +192,9 @@ TEST(DrawnStepTest, LogitsOfTheOtherRowsReachTheHost) {
   }
 }
 
-// The sequence is drawn for on the device, then once on the host, then on the device again, whose
-// slot for it has not seen the host's token. Bias makes the device draw that token again if its
-// penalty is forgotten.
+// A sequence is drawn for on the device, then once on the host, then on the device again. Its slot
+// on the device has not seen the host's token. If the penalty of this token is forgotten, bias
+// makes the device draw the same token again.
 TEST(DrawnStepTest, ATokenThatTheHostDrewMeanwhileIsPenalised) {
   constexpr int kSteps = 5, kOnHost = 1;
   SamplingOptions sampling;

@@ -9,7 +9,7 @@
 
 namespace baton {
 StepGraphs::~StepGraphs() {
-  // A graph may go only when it has run.
+  // Replays must have run before their graph is destroyed.
   if (!steps_.empty()) runtime_->Synchronize(*stream_).IgnoreError();
 }
 
@@ -50,14 +50,16 @@ absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> g
   step.replay = ++replays_;
   const absl::Status replayed = runtime_->Replay(*step.graph, *stream_);
   if (replayed.ok()) return replayed;
-  // Nothing of it is on the stream. Those before it are done when it goes.
+  // The failed replay enqueued nothing, but earlier ones must have run before the graph is
+  // destroyed.
   RETURN_IF_ERROR(runtime_->Synchronize(*stream_));
   step.graph = nullptr;
   --graphs_;
   return RunWithout(rows, replayed, ops, &step);
 }
 
-// The one that goes may be of the step before, which is still running.
+// If there are too many graphs, drops the one that was replayed longest ago. It may belong to the
+// step before, which may still be running.
 absl::Status StepGraphs::MakeRoom() {
   if (graphs_ < kMostGraphs) return absl::OkStatus();
   auto oldest = steps_.end();

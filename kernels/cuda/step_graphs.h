@@ -13,53 +13,55 @@
 
 namespace baton {
 
-// What became of steps that can be recorded.
+// Counts of events in steps that can be recorded.
 struct StepGraphCounts {
-  int recorded = 0;  // and run so for the first time
+  int recorded = 0;  // graphs recorded, each of which then ran for the first time
   int replayed = 0;
-  int dropped = 0;  // graphs, for want of room
+  int dropped = 0;  // graphs dropped because there were too many
   int refused = 0;  // kinds of steps whose recording or replay failed
 };
 
-// Steps that are recorded as graphs, one for each number of rows that RowsFor gives, and variant.
-// The first time a step of that many rows is run as it is, so that memory and cuBLASLt's choices
-// are there; the second time it is recorded. That costs less than recording all of them at the
-// start, most of which a worker may never need, and needs no made-up step.
+// Records steps as graphs and replays them. There is one graph for each variant and each number of
+// rows that RowsFor returns. The first such step runs without a graph, so that its memory is
+// allocated and cuBLASLt has chosen its kernels. The second one is recorded. A recording of all
+// graphs at the start would take longer, though a worker may never need most of them, and would
+// need artificial steps.
 class StepGraphs {
  public:
-  // All that was given to kernels of the step and is not told by its rows. A graph is good for as
-  // long as that is the same.
+  // All values given to the step's kernels that do not follow from its number of rows. A graph is
+  // valid as long as they stay the same.
   using Given = std::vector<uint64_t>;
 
-  // All must outlive this. `counts` may be null.
+  // The arguments must outlive this object. `counts` may be null.
   StepGraphs(DeviceRuntime* runtime, DeviceStream* stream, StepGraphCounts* counts)
       : runtime_(runtime), stream_(stream), counts_(counts) {}
   ~StepGraphs();
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
-  // More are not recorded.
+  // Steps with more rows are not recorded.
   static constexpr int kMostRows = 512;
-  // Graphs there are at a time, which is what DeviceInfo::driver_bytes has room for: every number
-  // of rows with two variants. For one more, that which was replayed longest ago is dropped, once
-  // all that was put on the stream has run; its kind begins anew.
+  // Max number of graphs. DeviceInfo::driver_bytes includes memory for that many: every number of
+  // rows in two variants. When one more is recorded, the graph that was replayed longest ago is
+  // dropped, after all enqueued work has run. Steps of the dropped kind then start again without a
+  // graph.
   static constexpr int kMostGraphs = 32;
-  // With how many rows a step of `rows` is recorded, at most `most`: 1, 2, 4, 8, 16, 24, 32, 48, 64
-  // and so on up to 512. 0: it is not.
+  // Returns the number of rows that a step of `rows` is padded to when it is recorded, at most
+  // `most`: 1, 2, 4, 8, 16, 24, 32, 48, 64 and so on up to 512. Returns 0 if it is not recorded.
   static int RowsFor(int rows, int most);
 
-  // Puts a step of that many rows on the stream: by `ops`, or by what they were when they were
-  // recorded. `given` tells what is given now; `ops` may change it by what it allocates. Steps of
-  // another `variant` are other operations. Where recording or replaying fails, which is logged,
-  // the step and all others of its kind are run by `ops`.
+  // Enqueues a step of `rows` rows: calls `ops`, or replays the graph that was recorded of them.
+  // `given` returns the present values, which `ops` may change by allocating memory. Steps with
+  // another `variant` have other operations. If recording or replaying fails, this is logged, and
+  // `ops` runs this step and all later ones of its kind.
   absl::Status Run(int rows, int variant, absl::FunctionRef<Given()> given,
                    absl::FunctionRef<absl::Status()> ops);
 
  private:
   struct Recorded {
-    Given given;  // when it was run last
+    Given given;  // at its latest run
     std::unique_ptr<DeviceGraph> graph;
-    uint64_t replay = 0;  // its latest, as they are counted here
+    uint64_t replay = 0;  // number of its latest replay
     bool refused = false;
   };
 
@@ -70,9 +72,9 @@ class StepGraphs {
 
   DeviceRuntime* const runtime_;
   DeviceStream* const stream_;
-  std::map<std::pair<int, int>, Recorded> steps_;  // by rows and variant
-  int graphs_ = 0;                                 // there are
-  uint64_t replays_ = 0;                           // there were
+  std::map<std::pair<int, int>, Recorded> steps_;  // key: rows and variant
+  int graphs_ = 0;                                 // graphs that exist
+  uint64_t replays_ = 0;                           // replays so far
   StepGraphCounts* const counts_;
 };
 

@@ -30,12 +30,12 @@ TEST(StepGraphsTest, RowsGoUpInSmallSteps) {
   EXPECT_EQ(StepGraphs::RowsFor(41, 40), 0);
 }
 
-// Steps that leave their number on the device.
+// Runs numbered steps. Each step writes its number to device memory.
 class NumberedStepsTest : public testing::Test {
  protected:
   ~NumberedStepsTest() override { runtime_->Free(memory_); }
 
-  // What it left.
+  // Runs a step and returns the number that it wrote.
   int Run(int step) {
     const auto ops = [&] {
       return runtime_->Fill(memory_, static_cast<uint8_t>(step), 1, *stream_);
@@ -65,7 +65,7 @@ TEST_F(NumberedStepsTest, OfTooManyGraphsThoseReplayedLongestAgoAreDropped) {
   EXPECT_EQ(counts_.recorded, kMost);
   EXPECT_EQ(counts_.replayed, kMost);
   EXPECT_EQ(counts_.dropped, 0);
-  // Two more, for which 1 and 2 go: 0 was replayed since.
+  // For two more graphs, those of steps 1 and 2 are dropped, because step 0 was replayed later.
   EXPECT_EQ(Run(0), 0);
   for (int round = 0; round < 3; ++round) run_all(kMost, kMost + 2);
   EXPECT_EQ(counts_.recorded, kMost + 2);
@@ -74,7 +74,8 @@ TEST_F(NumberedStepsTest, OfTooManyGraphsThoseReplayedLongestAgoAreDropped) {
   EXPECT_EQ(Run(0), 0);
   run_all(3, kMost + 2);
   EXPECT_EQ(counts_.replayed, replayed + kMost);
-  // The first call runs a plain step, and the second one records a graph, for which that of 0 goes.
+  // The first call runs a plain step. The second one records a graph, for which the graph of step 0
+  // is dropped.
   for (int round = 0; round < 2; ++round) EXPECT_EQ(Run(1), 1);
   EXPECT_EQ(counts_.recorded, kMost + 3);
   EXPECT_EQ(counts_.dropped, 3);
@@ -82,7 +83,7 @@ TEST_F(NumberedStepsTest, OfTooManyGraphsThoseReplayedLongestAgoAreDropped) {
   EXPECT_EQ(counts_.replayed, replayed + kMost) << "0 was the oldest";
 }
 
-// Sequences that come, grow by a token a step, and go, all at random. Ends of prompts are chunks of
+// Random traffic: sequences arrive, grow by one token per step, and end. A prompt is one step of
 // several rows.
 class Traffic {
  public:
@@ -92,7 +93,8 @@ class Traffic {
     std::shuffle(free_.begin(), free_.end(), random_);
   }
 
-  // Empty: nothing to do now. `prompt`: it is the prompt of one that comes.
+  // Returns the items of the next step; empty if there is none. `*prompt` is true if the step is
+  // the prompt of a new sequence.
   std::vector<SmallDecoder::Item> Next(bool* prompt) {
     *prompt = static_cast<int>(running_.size()) < most_ && Pick(3) == 0;
     if (*prompt) {
@@ -111,7 +113,7 @@ class Traffic {
         running_.erase(running_.begin() + i);
         continue;
       }
-      if (Pick(8) != 0) {  // the others wait
+      if (Pick(8) != 0) {  // the other sequences are not in this step
         sequence.first_position = end;
         sequence.tokens = {static_cast<TokenId>(Pick(SmallDecoder::kVocab))};
         step.push_back(Grown(&sequence));
@@ -140,8 +142,8 @@ class Traffic {
   std::vector<SmallDecoder::Item> running_;
 };
 
-// Every step of some traffic, recorded, against each sequence's rows alone and not recorded: logits
-// and the whole pool.
+// Runs random traffic with recorded steps. Compares the logits of every step, and the whole pool at
+// the end, with those of each sequence running alone and not recorded.
 void ExpectSameBits(const SmallDecoder::Shape& shape, uint32_t seed, int steps, int longest,
                     double least_replayed = 0.5) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -164,7 +166,8 @@ void ExpectSameBits(const SmallDecoder::Shape& shape, uint32_t seed, int steps, 
         << "step " << i << " of " << items.size() << " sequences";
   }
   EXPECT_EQ(recorded.Pool(), alone.Pool());
-  // Of four sizes, each run once before, and some of them again where memory had grown meanwhile.
+  // Steps have four sizes. Each size runs once before it is recorded, and some are recorded again
+  // because memory has grown.
   const StepGraphCounts& counts = recorded.counts();
   EXPECT_LE(counts.recorded, 12);
   EXPECT_GE(counts.recorded, 2);
@@ -179,7 +182,7 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAlone) {
   ExpectSameBits({.kv_type = DType::kF16}, 4, 40, 40);
 }
 
-// Heads that split attention takes; sequences that outgrow their window.
+// Head sizes that split attention supports, and sequences that outgrow their window.
 TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneInSplitAttention) {
   const SmallDecoder::Shape shape = {.head_dim = 64,
                                      .heads = 4,
@@ -190,8 +193,8 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneInSplitAttention) {
   for (uint32_t seed = 1; seed <= 2; ++seed) ExpectSameBits(shape, seed, 40, 60);
 }
 
-// Partial results of four rows at a time, which are few enough to be done in parts and not
-// recorded, and enough to be recorded by turns.
+// There is memory for partial results of four rows at a time. So some steps are done in parts and
+// not recorded, and others are recorded.
 TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWhereThereIsRoomForFew) {
   const SmallDecoder::Shape shape = {.head_dim = 64,
                                      .heads = 4,
@@ -202,7 +205,8 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWhereThereIsRoomForFew) {
   ExpectSameBits(shape, 3, 50, 60, /*least_replayed=*/0.1);
 }
 
-// Plans of eight are kept from one layer to the next.
+// There are nine different windows, but only the plans of eight are kept from one layer to the
+// next.
 TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWithManyWindows) {
   const SmallDecoder::Shape shape = {.head_dim = 64,
                                      .block_tokens = 16,
@@ -210,12 +214,12 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWithManyWindows) {
                                      .windows = {15, 2, 3, 5, 7, 9, 11, 13, 15, 0}};
   const TestDevice device(SeededDevice(7));
   SmallDecoder recorded(device, shape, true), alone(device, shape, false);
-  for (int position = 290; position < 300; ++position) {  // behind a range of keys
+  for (int position = 290; position < 300; ++position) {  // past the first range of keys (256)
     const auto items = Batch(2 + position % 2, position, shape.block_tokens);
     EXPECT_EQ(recorded.Run(items), alone.Run(items, false)) << position;
   }
   EXPECT_EQ(recorded.Pool(), alone.Pool());
-  // Of two sizes, the first of which found its memory moved by the second.
+  // Two sizes are recorded. The second one moved the memory of the first.
   EXPECT_EQ(recorded.counts().recorded, 2);
   EXPECT_EQ(recorded.counts().replayed, 5);
 }
@@ -224,7 +228,7 @@ TEST(RecordedStepTest, StaysGoodWhileSequencesGrowOverRangesAndBlocks) {
   const SmallDecoder::Shape shape = {.head_dim = 64, .block_tokens = 16, .context = 600};
   const TestDevice device(SeededDevice(5));
   SmallDecoder recorded(device, shape, true), alone(device, shape, false);
-  // KV of what came before: any numbers will do.
+  // The KV of earlier positions may be any numbers.
   for (const int position : {0, 1, 14, 15, 16, 254, 255, 256, 257, 400}) {
     const auto items = Batch(3, position, shape.block_tokens);
     const auto got = recorded.Run(items);
@@ -265,8 +269,8 @@ SmallDecoder::Item ChunkOfSeven(int first_position, int block_tokens) {
   return item;
 }
 
-// Nothing else that a recorded step uses moves here: the first chunk has as many rows as the
-// second.
+// Only the partial results of attention move here. The first chunk has as many rows as the second,
+// so other memory does not grow.
 TEST(RecordedStepTest, IsRecordedAnewWherePartialResultsOfAttentionMoved) {
   const SmallDecoder::Shape shape = {
       .head_dim = 64, .heads = 4, .kv_heads = 2, .block_tokens = 16, .context = 600};
@@ -323,13 +327,13 @@ TEST(RecordedStepTest, ThatCannotBeRecordedRunsAsItIs) {
   const TestDevice device(SeededDevice(1));
   SmallDecoder recorded(device, shape, true), alone(device, shape, false);
   for (int i = 0; i < 4; ++i) {
-    recorded.fails = i == 1;  // when it is recorded
+    recorded.fails = i == 1;  // fails while it is being recorded
     EXPECT_EQ(recorded.Run(Batch(2, i, shape.block_tokens)),
               alone.Run(Batch(2, i, shape.block_tokens), false));
   }
   EXPECT_EQ(recorded.counts().refused, 1);
   EXPECT_EQ(recorded.counts().recorded, 0);
-  // Of another size.
+  // Steps of another size can still be recorded.
   for (int i = 0; i < 2; ++i) recorded.Run(Batch(3, i, shape.block_tokens));
   EXPECT_EQ(recorded.counts().recorded, 1);
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kWord = sizeof(int32_t);
 
-// Of the largest step that is recorded.
+// Returns the rows of the largest step that is recorded.
 int RecordedRows(const StepLimits& limits) {
   return StepGraphs::RowsFor(std::min({limits.sequences, limits.rows, StepGraphs::kMostRows}),
                              limits.rows);
@@ -36,7 +36,8 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
   const int64_t largest_tile = AttentionTileRows(params);
   int64_t most_tiles = 0;
   for (int64_t tile_rows = 1; tile_rows <= std::min(largest_tile, rows); ++tile_rows) {
-    int64_t tiles = sequences;  // no sequence is longer than a tile, but for the largest
+    // Unless tiles have the largest size, no sequence is longer than a tile.
+    int64_t tiles = sequences;
     if (tile_rows == largest_tile) {
       tiles = std::min(rows, rows / tile_rows + sequences);
       if (prefill) tiles = std::min(tiles, sequences * kPrefillAttentionWarps);
@@ -44,7 +45,7 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
     most_tiles = std::max(most_tiles, tiles);
     const int64_t tile_bytes = AttentionLineBytes(layout.head_dim) * tile_rows * limits.heads;
     const int64_t items = std::min(std::max(most_partial_bytes / tile_bytes, ranges),
-                                   tiles * ranges);  // of a part
+                                   tiles * ranges);  // work items of one part
     memory->attention_partials =
         std::max(memory->attention_partials, static_cast<size_t>(items * tile_bytes));
   }
@@ -61,7 +62,7 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
           {window, static_cast<size_t>(recorded + 1 + 2 * items) * kWord});
     }
   }
-  // A part is a tile at least, and has a word more than it has rows.
+  // A part has at least one tile, and its plan has one word more than it has rows.
   memory->attention_plan = (rows + most_tiles + 2 * most_tiles * ranges) * kWord;
 }
 
@@ -70,13 +71,13 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
 StepMemory StepMemory::For(const StepLimits& limits, size_t shared_bytes,
                            size_t most_partial_bytes) {
   const size_t rows = limits.rows, recorded = RecordedRows(limits);
-  // Recorded steps have room for as many sequences as rows.
+  // Recorded steps hold as many sequences as rows.
   const size_t sequences = std::max<size_t>(std::min(limits.sequences, limits.rows), recorded);
   const size_t logit_rows = std::max<size_t>(limits.logit_rows, recorded);
   const size_t pairs = limits.layout.head_dim / 2;
   const size_t blocks = limits.layout.BlocksFor(limits.context);
   StepMemory memory;
-  // StepUpload::Begin.
+  // The content that StepUpload::Begin uploads.
   memory.step =
       UploadSlab::CapacityFor(kWord * (3 * rows + logit_rows + sequences * (pairs + blocks)) +
                               sequences * (sizeof(DeviceSequence) + sizeof(DeviceRope)));

@@ -7,42 +7,44 @@
 
 namespace baton {
 
-// Partial results of attention that are in memory at once; what needs more is done in parts.
+// Max bytes of partial results of attention in memory at a time. If a step needs more, it is done
+// in parts.
 constexpr size_t kMostAttentionPartialBytes = size_t{64} << 20;
 
-// Windows of a model's layers whose plans of recorded steps are kept apart; with more, some are
-// made anew for each layer.
+// Max number of different windows of a model's layers for which a recorded step keeps separate
+// plans. If there are more, some plans are made anew for each layer.
 constexpr size_t kMostFixedPlans = 8;
 
-// Device memory, in bytes, that the largest steps need beside activations: what a CUDA backend's
-// Reserve takes, and what is counted on before there is one. 0: nothing is allocated.
+// Device memory, in bytes, that the largest steps need besides activations. A CUDA backend's
+// Reserve takes it, and it can be counted before a backend exists. 0 means no allocation.
 struct StepMemory {
-  // `shared_bytes`: of a block on that device, which decides who computes attention.
+  // `shared_bytes` is the shared memory that a thread block may use on this device. The choice of
+  // attention kernels depends on it.
   static StepMemory For(const StepLimits& limits, size_t shared_bytes,
                         size_t most_partial_bytes = kMostAttentionPartialBytes);
 
-  struct FixedPlan {  // of steps that are recorded, for each window
+  struct FixedPlan {  // plans of recorded steps, one for each window
     int window = 0;
     size_t bytes = 0;
   };
 
-  size_t step = 0;        // what is uploaded with it
-  size_t logit_rows = 0;  // and after it
+  size_t step = 0;        // upload at the start of a step
+  size_t logit_rows = 0;  // upload of row numbers for Logits outside of a step
   size_t rope_table = 0;
   size_t attention_plan = 0, attention_partials = 0;
   std::vector<FixedPlan> fixed_plans;
   size_t gathered = 0, logits = 0;
-  int draw_rows = 0;  // of `vocab` logits, of steps from some of which tokens are drawn
+  int draw_rows = 0;  // rows, each of `vocab` logits, that one step may draw from
   int vocab = 0;
 
-  // Allocations, by what they are for.
+  // Sizes of the allocations, by purpose.
   std::vector<size_t> Uploads() const { return {step, logit_rows, rope_table}; }
   std::vector<size_t> Attention() const;
   std::vector<size_t> Logits() const { return {gathered, logits}; }
   std::vector<size_t> Draws() const;
 };
 
-// Of an activation tensor, whose rows begin at multiples of 16 bytes.
+// Bytes of an activation tensor. Its rows begin at multiples of 16 bytes.
 size_t ActivationBytes(int rows, int cols);
 
 }  // namespace baton

@@ -24,8 +24,8 @@ absl::Status StepUpload::Reserve(const StepMemory& memory) {
   return table_.AtLeast(memory.rope_table).status();
 }
 
-// In content_: the sequence of each row from `owners` on, the sequences from `places` on; the block
-// tables at the end, counted from `tables`.
+// Writes to content_: the sequence of each row from `owners` on, the sequences from `places` on,
+// and block tables at the end. Indices of block tables count from `tables`.
 absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int rows,
                                  const KvLayout& layout, size_t owners, size_t places,
                                  size_t tables) {
@@ -52,8 +52,9 @@ absl::Status StepUpload::PutRows(absl::Span<const SequenceRows> sequences, int r
   return absl::OkStatus();
 }
 
-// In content_: the ropes from `heads` on; their frequencies at the end, counted from `frequencies`,
-// those of one table once. Sets what ropes_ has of them.
+// Writes to content_: the ropes from `heads` on, and frequencies at the end. Indices of frequencies
+// count from `frequencies`; ropes that share a table share its copy. Sets ropes_.max_pairs and
+// ropes_.shared.
 void StepUpload::PutRopes(absl::Span<const Rope> ropes, size_t heads, size_t frequencies) {
   ropes_.max_pairs = 0;
   ropes_.shared = ropes.size() == 1;
@@ -87,8 +88,9 @@ absl::StatusOr<const int32_t*> StepUpload::Upload(UploadSlab* slab) {
   return reinterpret_cast<const int32_t*>(uploaded);
 }
 
-// One array: tokens, what rows follow, the sequence of each row, sequences, ropes, rows of logits;
-// then, of any length, frequencies and block tables, both counted from where that begins.
+// Uploads one array: tokens, `follows`, the sequence of each row, sequences, ropes and logit rows.
+// Frequencies and block tables come last, because their length varies; their indices count from the
+// place where frequencies begin.
 absl::Status StepUpload::Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed) {
   rows_slab_version_ = ropes_slab_version_ = 0;
   ++rows_version_;
@@ -131,7 +133,7 @@ void StepUpload::AppendMemory(std::vector<uint64_t>* memory) const {
 
 absl::StatusOr<StepRows> StepUpload::Rows(absl::Span<const SequenceRows> sequences, int rows,
                                           const KvLayout& layout) {
-  // How many rows, the sequence of each, the sequences, their block tables.
+  // The array: the number of rows, the sequence of each row, the sequences and their block tables.
   const size_t places = 1 + rows, tables = places + kWords * sequences.size();
   content_.assign(tables, 0);
   content_[0] = rows;
@@ -165,7 +167,7 @@ absl::Status StepUpload::UploadRopes(absl::Span<const Rope> ropes) {
 
 absl::StatusOr<StepUpload::Ropes> StepUpload::RopeTable() {
   if (table_of_rows_ == rows_version_ && table_of_ropes_ == ropes_version_) return ropes_;
-  table_of_rows_ = 0;  // until it is there
+  table_of_rows_ = 0;  // stays so if computing the table fails
   ASSIGN_OR_RETURN(const auto table,
                    table_.AtLeast(size_t{2} * rows_.rows * ropes_.max_pairs * sizeof(float)));
   ropes_.table = reinterpret_cast<const float*>(table);

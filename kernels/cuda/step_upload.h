@@ -15,12 +15,12 @@
 
 namespace baton {
 
-// What a step's kernels have to know of its rows: sequences, positions and block tables, and the
-// rotary tables, which are computed on the device once for all layers. Arguments have passed
-// op_checks.h. Only what differs from the last upload is brought to the device.
+// Uploads what a step's kernels need to know about its rows: sequences, positions and block tables.
+// Also computes the rotary tables, on the device and once for all layers. Arguments have passed the
+// checks of op_checks.h. Content that was uploaded last time is not uploaded again.
 class StepUpload {
  public:
-  // All must outlive this.
+  // The arguments must outlive this object.
   StepUpload(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels)
       : runtime_(runtime),
         stream_(stream),
@@ -30,39 +30,42 @@ class StepUpload {
         ropes_slab_(runtime, stream),
         table_(runtime) {}
 
-  // What steps of which StepMemory tells need. ResourceExhausted.
+  // Takes the memory that steps within these limits need. Returns ResourceExhausted if there is too
+  // little.
   absl::Status Reserve(const StepMemory& memory);
 
-  // A whole step in one copy: its tokens, which rows follow, sequences and ropes, for Rows and
-  // RopeTable with the step's views, and rows of logits. `tokens` may have more rows than the step:
-  // they are nobody's. With `fixed`, where things lie depends on the number of `tokens` alone,
-  // while memory() is the same; logit rows are then left out. InvalidArgument when two sequences
-  // have the same row.
+  // Uploads a whole step in one copy: tokens, `follows`, sequences, ropes and logit rows. rows()
+  // and RopeTable() then return views of it. `tokens` may have more rows than the step; these are
+  // padding rows. If `fixed`, the addresses depend only on the number of `tokens`, as long as
+  // AppendMemory appends the same values, and logit rows are left out. Returns InvalidArgument if
+  // two sequences have the same row.
   absl::Status Begin(const StepArgs& step, absl::Span<const TokenId> tokens, bool fixed);
-  // Its operations are called once more, and what they launched before may never run.
+  // Call this before the step's operations are called again. Work that they enqueued before may
+  // never have run, so nothing of it may be reused.
   void BeginAgain() {
     ++rows_version_;
     ++ropes_version_;
   }
-  // Of the step that began last.
+  // Addresses in the upload of the step that began last.
   struct Tables {
     const int32_t* tokens = nullptr;
     const int32_t* follows = nullptr;
     const int32_t* logit_rows = nullptr;
   };
   const Tables& tables() const { return tables_; }
-  // What kernels of such a step are given beside that: where memory is, which moves when it grows,
-  // and the form of the rotary tables.
+  // Appends all else that kernels of a fixed step are given: addresses, which change when memory
+  // grows, and the shape of the rotary tables.
   void AppendMemory(std::vector<uint64_t>* memory) const;
 
-  // The rows of the step that began last. Rows() is not called until its operations have been.
+  // The rows of the step that began last. Do not call Rows() before the step's operations have been
+  // called.
   const StepRows& rows() const { return rows_; }
-  // The rows of an operation outside of a step, good until the next call. InvalidArgument when two
-  // sequences have the same row.
+  // Uploads the rows of an operation outside of a step. The result is valid until the next call.
+  // Returns InvalidArgument if two sequences have the same row.
   absl::StatusOr<StepRows> Rows(absl::Span<const SequenceRows> sequences, int rows,
                                 const KvLayout& layout);
 
-  // Changes whenever the rows of Begin or Rows may be others than before; not 0.
+  // Changes whenever Begin or Rows may have changed the rows. Never 0.
   uint64_t rows_version() const { return rows_version_; }
 
   struct Ropes {
@@ -71,10 +74,10 @@ class StepUpload {
     int max_pairs = 0;
     bool shared = false;
   };
-  // The ropes of an operation outside of a step.
+  // Uploads the ropes of an operation outside of a step.
   absl::Status UploadRopes(absl::Span<const Rope> ropes);
-  // The table of the rows and ropes that are there: those of the step that began last, or else of
-  // Rows and UploadRopes.
+  // Returns the rotary table of the current rows and ropes: those of the step that began last, or
+  // those that Rows and UploadRopes uploaded since. Computes the table if it is not there yet.
   absl::StatusOr<Ropes> RopeTable();
 
  private:
@@ -88,15 +91,16 @@ class StepUpload {
   const KernelTable* const kernels_;
   UploadSlab step_slab_, rows_slab_, ropes_slab_;
   DeviceBuffer table_;
-  // Versions go up whenever the rows or ropes below may be others than before.
+  // A version is increased whenever the rows or ropes below may have changed.
   uint64_t rows_version_ = 0, ropes_version_ = 0;
-  uint64_t rows_slab_version_ = 0, ropes_slab_version_ = 0;  // that these were of; 0: of none
+  // Slab versions that rows_ and ropes_ come from; 0: not from these slabs.
+  uint64_t rows_slab_version_ = 0, ropes_slab_version_ = 0;
   uint64_t table_of_rows_ = 0, table_of_ropes_ = 0;
   StepRows rows_;
   Ropes ropes_;
   const float* frequencies_ = nullptr;
   Tables tables_;
-  std::vector<int32_t> content_;  // of an upload; kept for its memory
+  std::vector<int32_t> content_;  // scratch for an upload; keeps its memory
 };
 
 }  // namespace baton

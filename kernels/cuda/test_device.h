@@ -12,13 +12,13 @@
 
 namespace baton {
 
-// The emulated device, which checks all that it can.
+// Returns an emulated device that checks every access.
 inline OpenedDevice StrictDevice() {
   auto runtime = CreateEmulatedRuntime({.memory_bytes = size_t{256} << 20, .check = true});
   return {"cuda-emulated", std::move(runtime).value(), EmulatedKernels()};
 }
 
-// A device with a stream for the copies of tests.
+// A device, and a stream for the copies that tests make.
 class TestDevice {
  public:
   explicit TestDevice(OpenedDevice device = StrictDevice())
@@ -26,7 +26,7 @@ class TestDevice {
 
   DeviceRuntime& runtime() const { return *device_.runtime; }
   DeviceStream* stream() const { return stream_.get(); }
-  // On this device.
+  // Creates a backend on this device.
   absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(CudaBackendOptions options = {}) const {
     options.runtime = &runtime();
     options.kernels = device_.kernels;
@@ -34,7 +34,7 @@ class TestDevice {
     options.products = runtime().ProductStatus().ok();
     return CreateCudaBackend(options);
   }
-  // Has run when the call returns.
+  // Copies, and waits until the copy has run.
   void Copy(void* to, const void* from, size_t bytes) const {
     EXPECT_EQ(runtime().Copy(to, from, bytes, *stream_), absl::OkStatus());
     EXPECT_EQ(runtime().Synchronize(*stream_), absl::OkStatus());
@@ -45,7 +45,7 @@ class TestDevice {
   const std::unique_ptr<DeviceStream> stream_;
 };
 
-// The conformance of a backend on that device, the emulated one or a real one.
+// Returns the parameters for conformance tests of a backend on this device, emulated or real.
 inline ConformanceParam ParamOf(const std::string& name, OpenedDevice opened) {
   const bool emulated = opened.name != "cuda";
   const auto device = std::make_shared<TestDevice>(std::move(opened));

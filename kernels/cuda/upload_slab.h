@@ -11,25 +11,27 @@
 
 namespace baton {
 
-// The way of a small host array to the device: pinned memory and one asynchronous copy, and none
-// while the content stays what it was, as it does from layer to layer. Waits for the device only
-// when four copies are under way, allocates only when the content outgrows what there was.
+// Brings a small host array to the device through pinned memory, in one asynchronous copy. Nothing
+// is copied if the content is the same as last time, as it often is from one layer to the next.
+// Waits for the device only if four copies are still running. Allocates only if the content is
+// larger than ever before.
 class UploadSlab {
  public:
-  // Both must outlive the slab.
+  // The arguments must outlive this object.
   UploadSlab(DeviceRuntime* runtime, DeviceStream* stream) : runtime_(runtime), stream_(stream) {}
   ~UploadSlab();
   UploadSlab(const UploadSlab&) = delete;
   UploadSlab& operator=(const UploadSlab&) = delete;
 
-  // Room for `bytes`, in device memory of CapacityFor(bytes); what was there is lost if it grows.
+  // Takes memory for contents of `bytes`; the device memory has CapacityFor(bytes) bytes. If it
+  // grows, its content is lost.
   absl::Status Reserve(size_t bytes);
   static size_t CapacityFor(size_t bytes);
 
-  // Device memory, aligned to 256, that holds `content` for what is put on the stream until the
-  // next call. An error leaves the slab empty.
+  // Returns device memory, aligned to 256 bytes, that holds `content` for all work enqueued before
+  // the next call. After an error the slab is empty.
   absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> content);
-  // Goes up whenever other content was uploaded; 0 before the first.
+  // Increased when other content is uploaded; 0 before the first upload.
   uint64_t version() const { return version_; }
 
  private:
@@ -44,7 +46,7 @@ class UploadSlab {
   std::byte* pinned_ = nullptr;  // [kSlots][capacity_]
   std::unique_ptr<DeviceEvent> copied_[kSlots];
   size_t capacity_ = 0;
-  int slot_ = 0;  // of the latest content
+  int slot_ = 0;  // slot of the latest content
   size_t bytes_ = 0;
   bool holds_ = false;
   uint64_t version_ = 0;

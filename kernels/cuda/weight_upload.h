@@ -9,18 +9,19 @@
 
 namespace baton {
 
-// Brings weights to the device as bf16: converted a piece at a time into one of two pinned buffers,
-// while the other one's copy is under way.
+// Copies weights to the device as bf16. It converts one piece at a time into one of two pinned
+// buffers, while the other buffer is being copied.
 class WeightUpload {
  public:
-  // Both must outlive this.
+  // The arguments must outlive this object.
   WeightUpload(DeviceRuntime* runtime, DeviceStream* stream) : runtime_(runtime), stream_(stream) {}
   ~WeightUpload();
   WeightUpload(const WeightUpload&) = delete;
   WeightUpload& operator=(const WeightUpload&) = delete;
 
-  // `host`, at any alignment, has been read when the call returns; `device` has room for
-  // rows * cols bf16, and holds them for what is put on the stream from now on.
+  // Copies `host`, which may have any alignment and has been read when the call returns. `device`
+  // must have space for rows * cols bf16 values. Work that is enqueued on the stream afterwards
+  // sees them.
   absl::Status Upload(const Matrix& host, std::byte* device);
 
  private:
