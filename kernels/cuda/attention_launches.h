@@ -95,7 +95,7 @@ class AttentionLaunches {
   DeviceStream* const stream_;
   const KernelTable* const kernels_;
   const size_t most_partial_bytes_;
-  // Of one row's partial results in one range, at the last Attend with `fixed`.
+  // Bytes of one row's partial results in one range, at the last Attend with `fixed`.
   int64_t tile_bytes_ = 0;
   Plans plans_;
   std::vector<std::unique_ptr<Plans>> fixed_plans_;  // one for each window

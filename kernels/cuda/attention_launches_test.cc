@@ -146,7 +146,7 @@ TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
   for (const int window : {0, 40}) {
     const auto expected = Attend({.window = window});
     ASSERT_TRUE(expected.ok()) << expected.status();
-    // With 1 byte a part is one tile, with 40,000 bytes it is several tiles.
+    // A part is one tile with 1 byte, and several tiles with 40,000 bytes.
     for (const size_t bytes : {1, 40'000}) {
       const auto got = Attend({.most_partial_bytes = bytes, .window = window});
       ASSERT_TRUE(got.ok()) << got.status();

@@ -64,7 +64,7 @@ if(BATON_HAVE_CUDA)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION} for ${BATON_CUDA_ARCHITECTURES}")
-  # Ptxas reports each kernel's registers; the launcher saves this report beside the object file.
+  # ptxas reports each kernel's registers; the launcher saves this report beside the object file.
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/kernels/cuda/keep_ptxas_report
       ${CMAKE_CXX_COMPILER_LAUNCHER})
   add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>")

@@ -9,26 +9,26 @@ constexpr int kThreads = 256;
 constexpr float kInfinity = __builtin_huge_valf();
 
 struct Best {
-  float logit;  // NaN where one was, or +infinity
+  float logit;  // NaN if one of the logits was NaN or +infinity
   int32_t token;
 };
 
 BATON_DEVICE Best Better(Best a, Best b) {
-  // A NaN is neither more nor less, and stays, whichever it is.
+  // A NaN always wins. It compares false with everything, so it needs a test of its own.
   const bool first = a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
   return first || a.logit != a.logit ? a : b;
 }
 
 }  // namespace
 
-// A block takes a row. Reads 4 bytes a logit.
+// Each thread block takes a row. Reads 4 bytes per logit.
 BATON_KERNEL(argmax, ArgmaxParams, kThreads) {
   BATON_SHARED(Best, bests, kThreads / 32);
   const float* const logits = params.logits + static_cast<int64_t>(BlockX()) * params.vocab;
   Best best = {-kInfinity, -1};
   for (int token = ThreadIndex(); token < params.vocab; token += BlockThreads()) {
     const float logit = logits[token];
-    // infinity - infinity is NaN
+    // Turns +infinity into NaN: infinity - infinity is NaN.
     if (logit != -kInfinity)
       best = Better(best, {logit == kInfinity ? logit - logit : logit, token});
   }

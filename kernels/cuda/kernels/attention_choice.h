@@ -7,31 +7,31 @@
 
 namespace baton {
 
-// Returns whether split_attention and prefill_attention, which use tensor cores, can compute
-// attention of such q and pages on a device whose thread blocks may have `shared_bytes` of shared
-// memory; otherwise paged_attention computes it. The answer depends on q and pages alone: the bits
+// Returns true if split_attention and prefill_attention, which use tensor cores, can compute
+// attention of this q and these pages on a device whose thread blocks may have `shared_bytes` of
+// shared memory. If not, paged_attention computes it. The answer does not depend on rows: the bits
 // of paged_attention differ from those of the other two, and a row's bits must not depend on which
 // other rows are in its step.
 bool UsesTensorCores(const PagedAttentionParams& params, size_t shared_bytes);
 
-// Returns the number of rows from which on prefill_attention takes a sequence of a step;
-// split_attention takes the shorter ones. Both give a row the same bits. With fewer rows than
-// these, warps of a thread block of prefill_attention would have none. INT32_MAX where
-// prefill_attention does not fit in `shared_bytes`. UsesTensorCores must be true.
+// Returns the least number of rows of a sequence in a step for which prefill_attention computes it;
+// split_attention computes shorter ones. Both give a row the same bits. With fewer rows, some warps
+// of a thread block of prefill_attention would have no rows. Returns INT32_MAX if prefill_attention
+// does not fit in `shared_bytes`. UsesTensorCores must be true.
 int32_t PrefillAttentionRows(const PagedAttentionParams& params, size_t shared_bytes);
 
-// Returns the index into KernelTable::split_attention and prefill_attention for such pages, or -1
-// where there is none.
+// Returns the index into KernelTable::split_attention and prefill_attention for these pages, or -1
+// if no such kernel supports them.
 int AttentionKernelIndex(const LayerPages& pages);
 
 // Returns the bytes of a partial result of split_attention for one row, one head and one range: the
-// weighted values and two sums.
+// sum of weighted values, and two more floats.
 constexpr int64_t AttentionLineBytes(int head_dim) {
   return (head_dim + 2) * static_cast<int64_t>(sizeof(float));
 }
 
-// Returns how many rows of a sequence split_attention takes together: their query heads of one KV
-// head fill the rows of one mma.
+// Returns the max number of rows of a sequence that split_attention takes together. The query heads
+// of these rows that read one KV head fill the rows of one mma.
 int AttentionTileRows(const PagedAttentionParams& params);
 
 }  // namespace baton

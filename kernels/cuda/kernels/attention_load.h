@@ -1,6 +1,6 @@
 #pragma once
 
-// The ways of q, keys and values into shared memory. Included by kernels alone.
+// Loads q, keys and values into shared memory. Included by kernels only.
 
 #include "kernels/cuda/kernels/attention_rows.h"
 #include "kernels/cuda/kernels/attention_tile.h"
@@ -10,11 +10,11 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// Elements of one stage: keys, then values.
+// Number of elements of one stage: keys, then values.
 template <int kHeadDim>
 constexpr int kStage = 2 * kAttentionTileKeys* kTilePitch<kHeadDim>;
 
-// q of a tile's rows, head after head of the group, and zeros up to 16 rows.
+// Loads q of a tile's rows, for each row the heads of the group. Fills up to 16 lines with zeros.
 template <typename T, int kHeadDim>
 BATON_DEVICE void LoadQueries(const PagedAttentionParams& params, const RowTile& tile, int kv_head,
                               int group, T* queries) {
@@ -32,16 +32,16 @@ BATON_DEVICE void LoadQueries(const PagedAttentionParams& params, const RowTile&
   }
 }
 
-// Copies keys and values of one sequence and one KV head into shared memory, a tile of
-// kAttentionTileKeys after the other. Where a tile lies in one KV block, it needs one look-up in
-// the block table, which is made a tile ahead; otherwise one for each key. All of the thread
-// block's `kThreads` threads call each function: four of them take a key, so that they read 64
-// neighbouring bytes at a time.
+// Copies keys and values of one sequence and one KV head into shared memory, one tile of
+// kAttentionTileKeys after another. If each tile lies in one KV block, a tile needs one look-up in
+// the block table, made one tile ahead; otherwise each key needs one. All `kThreads` threads of the
+// thread block call each function. Four threads copy a key, so they read 64 neighbouring bytes at a
+// time.
 template <typename T, int kHeadDim, int kThreads>
 class TileLoader {
  public:
-  // Begins with the tile that holds the key at position `first`. Keys outside of [first, last] are
-  // not read.
+  // The first tile is the one that holds the key at position `first`. Keys outside of [first, last]
+  // are not read.
   BATON_DEVICE TileLoader(const LayerPages& pages, const int32_t* blocks, int kv_head, int first,
                           int last)
       : pages_(pages),
@@ -61,8 +61,8 @@ class TileLoader {
 
   BATON_DEVICE bool Done() const { return tile_ > last_; }
 
-  // Starts to copy the next tile's keys and values to `stage`, keys first, with zeros for those
-  // outside of [first, last]. Not after Done().
+  // Starts to copy the next tile's keys and values to `stage`, keys first. Keys and values outside
+  // of [first, last] become zeros. Must not be called after Done().
   BATON_DEVICE void LoadNext(T* stage) {
     if (InOneBlock()) {
       const char* const slots = first_slot_ + static_cast<int64_t>(block_) * pages_.block_bytes;
@@ -80,7 +80,7 @@ class TileLoader {
         ++blocks_;
         if (tile_ + kAttentionTileKeys <= last_) block_ = *blocks_;
       }
-    } else {  // not unrolled: this way is rare, and its code large
+    } else {  // not unrolled, because this case is rare and its code is large
       BATON_NO_UNROLL
       for (int part = 0; part < kAttentionTileKeys; part += kThreads / 4) {
         const int key = tile_ + part + ThreadIndex() / 4;
@@ -96,12 +96,13 @@ class TileLoader {
   }
 
  private:
-  // Whether each tile lies in one block: tiles begin at multiples of their size.
+  // Returns true if each tile lies in one KV block, since tiles begin at multiples of their size.
   BATON_DEVICE bool InOneBlock() const { return pages_.block_tokens % kAttentionTileKeys == 0; }
   BATON_DEVICE bool IsSeen(int key) const { return key >= first_ && key <= last_; }
-  // The first element of the octet that a thread takes of each four.
+  // First element of the octet that this thread takes among the four octets from `octet` on.
   BATON_DEVICE static int OwnOctet(int octet) { return (octet + ThreadIndex() % 4) * kOctet; }
-  // Copies the thread's octets of one key, the `part`-th of the tile from its own first one on.
+  // Copies this thread's octets of one key. The key's index in the tile is `part` plus the index of
+  // the thread's group of four.
   BATON_DEVICE void CopyKey(int part, const T* keys, const T* values, T* stage) const {
     constexpr int kPitch = kTilePitch<kHeadDim>;
     const int line = part + ThreadIndex() / 4;
@@ -118,13 +119,15 @@ class TileLoader {
   }
 
   const LayerPages& pages_;
-  const int32_t* blocks_;  // of the sequence; in one block, from that of tile_ on
+  // The sequence's block table; if InOneBlock(), it begins with the block of tile_.
+  const int32_t* blocks_;
   const int kv_head_, first_, last_;
   int tile_;  // position of the next tile's first key
-  // Where tiles lie in one block: the next tile's block, and the tile's first token in it.
+  // Only if InOneBlock(): the KV block of the next tile, and the tile's first token in that block.
   int block_ = 0;
   int offset_ = 0;
-  const char* first_slot_ = nullptr;  // the KV head's first key in the pool's first block
+  // Address of this KV head's first key in the pool's first block.
+  const char* first_slot_ = nullptr;
 };
 
 }  // namespace baton::BATON_DEVICE_NAMESPACE

@@ -4,9 +4,10 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// One warp, 32 rows at a time: each lane counts the ranges of the tile that begins with its row.
+// One warp takes 32 rows at a time. Each lane counts the ranges of the tile that begins with its
+// row.
 BATON_KERNEL(attention_plan, AttentionPlanParams, 32) {
-  int items = 0;  // of the rows before
+  int items = 0;  // number of items of earlier rows
   for (int base = 0; base < params.rows; base += 32) {
     const int row = base + Lane();
     int first_range = 0, ranges = 0;
@@ -17,7 +18,7 @@ BATON_KERNEL(attention_plan, AttentionPlanParams, 32) {
         ranges = tile.LastKey() / kAttentionRange + 1 - first_range;
       }
     }
-    int end = ranges;  // of this row's, from `items` on
+    int end = ranges;  // end of this row's items, counted from `items`
     for (int by = 1; by < 32; by *= 2) {
       const int before = Shuffle(end, Lane() < by ? Lane() : Lane() - by);
       end += Lane() >= by ? before : 0;

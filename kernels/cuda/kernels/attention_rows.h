@@ -1,6 +1,7 @@
 #pragma once
 
-// Which rows split attention takes together, and which keys they see. Included by kernels alone.
+// The tiles of rows that split attention takes together, and the keys that rows see. Included by
+// kernels only.
 
 #include "kernels/cuda/kernels/kernels.h"
 #include "kernels/cuda/kernels/step_rows.h"
@@ -12,10 +13,10 @@ BATON_DEVICE int FirstKey(int position, int window) {
   return window > 0 && position >= window ? position + 1 - window : 0;
 }
 
-// Up to `tile_rows` rows of one sequence.
+// A tile: up to `tile_rows` neighbouring rows of one sequence.
 struct RowTile {
   int first_row, rows;
-  RowPlace place;  // of first_row
+  RowPlace place;  // place of first_row
 
   BATON_DEVICE int FirstRange(int window) const {
     return FirstKey(place.position, window) / kAttentionRange;
@@ -23,7 +24,7 @@ struct RowTile {
   BATON_DEVICE int LastKey() const { return place.position + rows - 1; }
 };
 
-// Returns the tile that holds `row`. It has no rows where no sequence owns the row, or where
+// Returns the tile that holds `row`. It has no rows if no sequence owns the row, or if
 // prefill_attention computes it.
 BATON_DEVICE RowTile TileOf(const AttentionPlanParams& plan, int row) {
   RowTile tile = {row, 0, PlaceOf(plan.step, row)};

@@ -1,6 +1,6 @@
 #pragma once
 
-// From q . k to what softmax takes, in powers of two. Included by kernels alone.
+// Turns a product q . k into an exponent of 2 for softmax. Included by kernels only.
 
 #include "kernels/cuda/kernels/kernels.h"
 #include "kernels/device/code/device_code.h"
@@ -17,9 +17,10 @@ class ScoreScale {
         in_(capped_ ? scale / soft_cap * (2 * kLog2E) : scale * kLog2E),
         out_(soft_cap * kLog2E) {}
 
-  // Scaled, which is all there is to it unless capped().
+  // Scales a product. If capped(), pass the result to Capped() as well.
   BATON_DEVICE float Of(float dot) const { return Mul(dot, in_); }
-  // Of a scaled score: tanh(x) = 1 - 2 / (exp(2 x) + 1), which keeps its ends.
+  // Caps a scaled score: tanh(x) = 1 - 2 / (exp(2 x) + 1). This form is right for the largest and
+  // smallest scores.
   BATON_DEVICE float Capped(float score) const {
     return Mul(out_, 1.0f - 2.0f / (Exp2(score) + 1.0f));
   }

@@ -1,9 +1,9 @@
 #pragma once
 
-// What one warp does with a tile of kAttentionTileKeys keys for kAttentionTileRows rows of q, whose
-// results have the same bits in every kernel that uses it: products by mma, softmax online (Milakov
-// & Gimelshein 2018), and the merge of ranges. A lane holds rows lane / 4 and lane / 4 + 8 of what
-// mma gives. Included by kernels alone.
+// The work of one warp on a tile of kAttentionTileKeys keys and kAttentionTileRows rows of q:
+// products by mma, online softmax (Milakov & Gimelshein 2018), and the merge of ranges. The results
+// have the same bits in every kernel that uses this file. A lane holds rows lane / 4 and lane / 4 +
+// 8 of an mma result. Included by kernels only.
 
 #include <type_traits>
 
@@ -13,24 +13,24 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// From one row of a tile in shared memory to the next, in elements.
+// Distance between rows of a tile in shared memory, in elements.
 template <int kHeadDim>
 constexpr int kTilePitch = kHeadDim + 8;
 
 static_assert(kAttentionTileKeys == 32 && kAttentionTileRows == 16, "as the code below has them");
 
-// A pair of ones, as fragments hold it.
+// Two ones in one register of a fragment.
 template <typename T>
 constexpr uint32_t kOnes = std::is_same_v<T, Half> ? 0x3c003c00 : 0x3f803f80;
 
-// The rows of q, as fragments where there are registers for them.
+// The rows of q. They are held as fragments in registers if there are enough registers.
 template <typename T, int kHeadDim>
 struct TileQueries {
   static constexpr int kSteps = kHeadDim / 16;
   static constexpr bool kHeld =
-      kHeadDim <= 128 && kHeadDim != 80;  // 80: two words too many for ptxas
+      kHeadDim <= 128 && kHeadDim != 80;  // 80 needs two registers too many
 
-  const T* rows;  // shared, [16, kTilePitch]
+  const T* rows;  // in shared memory, [16, kTilePitch]
   uint32_t held[kHeld ? kSteps : 1][4];
 
   BATON_DEVICE void Load(int step, uint32_t fragment[4]) const {
@@ -44,20 +44,20 @@ struct TileQueries {
   }
 };
 
-// The keys that a lane's two rows see.
+// First and last key that each of a lane's two rows sees.
 struct TileView {
   int first[2], last[2];
 };
 
-// Of one range so far.
+// Sums over the tiles of one range so far.
 template <int kHeadDim>
 struct TileState {
-  float values[kHeadDim / 8][4] = {};  // as mma gives them
-  float sum[4] = {};                   // of the weights, in every column
+  float values[kHeadDim / 8][4] = {};  // in the layout of an mma result
+  float sum[4] = {};                   // sums of the weights, the same in every column
   float max[2] = {-kInfinity, -kInfinity};
 };
 
-// Adds one more tile. `keys` and `values` are in shared memory, [32, kTilePitch]; the first key is
+// Adds one more tile. `keys` and `values` are in shared memory, [32, kTilePitch]. The first key is
 // at position `tile`. Entries that no row sees must be numbers, not NaN.
 template <typename T, int kHeadDim>
 BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys, const T* values,
@@ -66,7 +66,7 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
   constexpr int kPitch = kTilePitch<kHeadDim>;
   const int lane = Lane();
 
-  // Of keys 8 j and on: rows by q, columns by key.
+  // scores[j] are the scores of keys 8 j to 8 j + 7: rows of q by columns of keys.
   float scores[4][4] = {};
   BATON_UNROLL
   for (int step = 0; step < kHeadDim / 16; ++step) {
@@ -77,7 +77,7 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
                                   : loaded;
     BATON_UNROLL
     for (int pair = 0; pair < 2; ++pair) {
-      uint32_t k[4];  // of 16 keys
+      uint32_t k[4];  // fragment of 16 keys
       LoadMatrix4(
           k, &keys[(16 * pair + lane / 16 * 8 + lane % 8) * kPitch + 16 * step + lane / 8 % 2 * 8]);
       Mma<T>(scores[2 * pair], q, k);
@@ -87,7 +87,8 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
 
   BATON_UNROLL
   for (int i = 0; i < 16; ++i) scores[i / 4][i % 4] = scale.Of(scores[i / 4][i % 4]);
-  if (scale.capped()) {  // once for all, so that it costs the others no more than that
+  // One branch for all scores, so that a model without a soft cap pays only for the branch.
+  if (scale.capped()) {
     BATON_UNROLL
     for (int i = 0; i < 16; ++i) scores[i / 4][i % 4] = scale.Capped(scores[i / 4][i % 4]);
   }
@@ -109,13 +110,14 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
   for (int row = 0; row < 2; ++row) {
     max[row] = fmaxf(max[row], ShuffleXor(max[row], 1));
     max[row] = fmaxf(max[row], ShuffleXor(max[row], 2));
-    // A row that has seen nothing yet has weights of zero, not NaN.
+    // For a row that has seen no key yet, 0 makes its weights zero. With -infinity they would be
+    // NaN.
     base[row] = max[row] == -kInfinity ? 0.0f : max[row];
     shrink[row] = Exp2(state->max[row] - base[row]);
     state->max[row] = max[row];
   }
 
-  uint32_t weights[2][4];  // of 16 keys each
+  uint32_t weights[2][4];  // for 16 keys each
   BATON_UNROLL
   for (int step = 0; step < 2; ++step) {
     BATON_UNROLL
@@ -152,8 +154,8 @@ BATON_DEVICE void AddTile(const TileQueries<T, kHeadDim>& queries, const T* keys
   }
 }
 
-// How a range's sums are added to those of the ranges before it: both are scaled to the larger
-// maximum. Starts from a sum of 0 and a maximum of -infinity; every range has a key.
+// Adds the sums of a range to those of earlier ranges: scales both to the larger maximum. Starts
+// with a sum of 0 and a maximum of -infinity. Every added range must have a key.
 struct RangeMerge {
   float keep, add;
 

@@ -3,7 +3,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A block takes a row, a thread an octet of it at a time. Moves 2 bytes a column, 4 where it adds.
+// Each thread block takes a row, each thread an octet at a time. Moves 2 bytes per column, or 4 if
+// it accumulates.
 BATON_KERNEL(bias_rows, BiasRowsParams, 1024) {
   const Bf16* const bias = static_cast<const Bf16*>(params.bias);
   Bf16* const out = static_cast<Bf16*>(params.out) + BlockX() * params.out_stride;

@@ -4,9 +4,9 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
-constexpr uint64_t kNone = 0;  // no key is 0
+constexpr uint64_t kNone = 0;  // a key is never 0
 
-// By key, the lower index first among equals.
+// Orders candidates by key, the lower index first among equal keys.
 BATON_DEVICE uint64_t Preference(uint32_t key, int index) {
   return Joined(~static_cast<uint32_t>(index), key);
 }
@@ -27,12 +27,14 @@ BATON_DEVICE uint64_t WarpMost(uint64_t value) {
 
 }  // namespace
 
-// A block of threads takes a row, before it is edited. It finds the best token again and again: by
-// the best of each block of logits that is not taken yet, then in that block.
+// Each thread block takes a row, before its logits are edited. To find the next best token, it
+// compares the best remaining logit of each block of logits, and then searches the block that has
+// the best one.
 BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
   BATON_SHARED(uint64_t, sums, kMostWarps);
   BATON_SHARED(uint64_t, most, kDrawThreads / 32);
-  BATON_SHARED(uint32_t, heads, (kMostDrawVocab + kDrawBlock - 1) / kDrawBlock);  // keys
+  // Key of the best remaining logit of each block.
+  BATON_SHARED(uint32_t, heads, (kMostDrawVocab + kDrawBlock - 1) / kDrawBlock);
   const DrawMemory& memory = params.memory;
   const int row = BlockX(), vocab = params.vocab;
   const int blocks = params.blocks, chunks = params.chunks;
@@ -55,7 +57,8 @@ BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
   }
   uint64_t last = ~uint64_t{0};
   for (int i = 0; i < ask.alternatives && i < vocab; ++i) {
-    // Each thread looks at the blocks whose heads it wrote, or sees the others' since the barrier.
+    // A thread reads entries of `heads` that it wrote itself or that thread 0 wrote; the barrier
+    // makes the writes of thread 0 visible. Also, all threads have finished reading `most`.
     SyncThreads();
     uint64_t best = kNone;
     for (int block = ThreadIndex(); block < blocks; block += BlockThreads()) {
@@ -68,7 +71,7 @@ BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
     for (int warp = 0; warp < BlockThreads() / 32; ++warp)
       best = most[warp] > best ? most[warp] : best;
     const int block = IndexOf(best);
-    // All warps find it, one of them writes.
+    // All warps search the block, but only one thread writes the result.
     uint64_t left[kDrawBlock / 32], next = kNone;
     for (int j = 0; j < kDrawBlock / 32; ++j) {
       const int token = block * kDrawBlock + j * 32 + Lane();

@@ -1,19 +1,19 @@
 #pragma once
 
-// Where top_k and top_p cut a row. Included by kernels alone.
+// Finds where top_k and top_p cut a row. Included by kernels only.
 
 #include "kernels/cuda/kernels/draw_locate.h"
 #include "kernels/cuda/kernels/draw_weight.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A row as draw_token's block sees it.
+// A row in the form in which a thread block of draw_token uses it.
 struct DrawnRow {
   Tempered tempered;
   const float* logits;
-  const float* maxima;  // of blocks
+  const float* maxima;  // one for each block of logits
   int vocab, blocks, chunks;
-  // Shared memory of the block.
+  // Shared memory of the thread block.
   uint64_t* sums;    // [kMostWarps]
   uint32_t* counts;  // [kDrawBins]
   uint32_t* digits;  // [kDigits, kDrawBins]
@@ -22,7 +22,7 @@ struct DrawnRow {
   BATON_DEVICE float Fetch(int token, uint32_t least_key) const {
     return OrderKey(maxima[token / kDrawBlock]) >= least_key ? logits[token] : -kInfiniteLogit;
   }
-  // 0 of what is cut or too light.
+  // Returns the token's weight, or 0 if the token is cut off or has less than `least`.
   BATON_DEVICE uint64_t KeptWeight(int token, float logit, const Cut& cut, uint64_t least) const {
     if (!cut.Keeps(OrderKey(logit), token)) return 0;
     const uint64_t weight = tempered.Weight(logit);
@@ -30,15 +30,16 @@ struct DrawnRow {
   }
 };
 
-BATON_DEVICE Cut NoCut() { return {0, 0}; }  // all keys are more
+BATON_DEVICE Cut NoCut() { return {0, 0}; }  // every key is larger
 
-// The token of a bin at which those in it, in the order of preference, are more than `rest`: by how
-// many they are, or by their weights. Narrows an interval of keys to one, by histograms of its
-// parts, then takes equal ones by id. A pass reads the blocks of logits that reach into the
-// interval.
+// Returns the cut within a bin. In the order of preference, it is the first token at which the
+// tokens of the bin up to it are more than `rest`, by their number or, if `by_mass`, by their
+// weights. Narrows an interval of keys down to one key, by histograms of its parts; then counts
+// tokens with that key by id. A pass reads only the blocks of logits that reach into the interval.
 BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_mass) {
   const Tempered& tempered = row.tempered;
-  // The first key of a bin up to this one, and the last of one from this one on.
+  // `low` becomes the lowest key in this bin or one of larger logits, `high` the highest key in
+  // this bin or one of smaller logits.
   const uint32_t most = OrderKey(static_cast<float>(tempered.largest));
   uint32_t low = OrderKey(-kInfiniteLogit), high = most;
   while (low < high) {
@@ -61,7 +62,7 @@ BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_m
   while (true) {
     int shift = 0;
     while ((high - low) >> shift >= kDrawBins) ++shift;
-    // Who reads the histogram has done so.
+    // All threads have finished reading the previous histogram.
     SyncThreads();
     for (int i = ThreadIndex(); i < kDrawBins; i += BlockThreads()) {
       row.counts[i] = 0;
@@ -112,7 +113,7 @@ BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_m
   return {high, last.index};
 }
 
-// MassOf of sampler.h.
+// The same as MassOf in sampler.h.
 BATON_DEVICE uint64_t MassOf(double top_p, uint64_t sum) {
   const double mass = Mul(top_p, static_cast<double>(sum));
   uint64_t units = static_cast<uint64_t>(mass);
@@ -121,13 +122,13 @@ BATON_DEVICE uint64_t MassOf(double top_p, uint64_t sum) {
   return units < sum ? units : sum;
 }
 
-// What top_k and then top_p leave, by the row's histogram.
+// Returns the cut after top_k and then top_p, found with the row's histogram.
 BATON_DEVICE Cut FindCut(const DrawnRow& row, const DrawRow& ask, const uint32_t* bin_counts,
                          const uint64_t* bin_masses) {
   const auto count = [&](int bin) { return static_cast<uint64_t>(bin_counts[bin]); };
   const auto mass = [&](int bin) { return bin_masses[bin]; };
   Cut cut = NoCut();
-  // Tokens without a weight may be among the k; they are not drawn.
+  // The k tokens may include some without a weight, which are in no bin; these are never drawn.
   if (ask.top_k > 0 &&
       BlockTotal(0, kDrawBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
     const uint64_t k = ask.top_k;

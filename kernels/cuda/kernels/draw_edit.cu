@@ -2,8 +2,9 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A block takes a row. Reads its lists, and reads and writes 4 bytes for each of their tokens. A
-// list has a token once; another list may have it too, so there is a barrier between.
+// Each thread block takes a row. Reads the row's lists, and reads and writes 4 bytes for each token
+// in them. A token stands in one list at most once, but may stand in several lists, so there is a
+// barrier between lists.
 BATON_KERNEL(draw_edit, DrawParams, kDrawThreads) {
   const DrawMemory& memory = params.memory;
   const int row = BlockX();

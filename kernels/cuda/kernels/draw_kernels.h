@@ -1,18 +1,19 @@
 #pragma once
 
-// What the kernels that draw tokens take and do (device_sampler.h). They are run one after the
-// other over one DrawParams, over rows of logits [rows, vocab] f32:
+// Parameters of the kernels that draw tokens (device_sampler.h). They run one after another with
+// one DrawParams, on rows of logits [rows, vocab] f32:
 //
-//   draw_scan          the largest of each block and chunk; clears histograms
-//   draw_weigh         sums of weights at temperature 1, for logprobs
-//   draw_alternatives  the most likely tokens, and the sum of all weights
-//   draw_edit          bias, penalties, banned tokens, into the logits
-//   draw_scan          of rows that were edited, again
-//   draw_weigh         sums of weights at the row's temperature; or where some order of preference
-//                      cuts them, their histogram
+//   draw_scan          finds the largest logit of each block and chunk; clears histograms
+//   draw_weigh         sums weights at temperature 1, for logprobs
+//   draw_alternatives  finds the most likely tokens, and the sum of all weights
+//   draw_edit          applies bias, penalties and bans to the logits
+//   draw_scan          scans edited rows again
+//   draw_weigh         sums weights at the row's temperature; for top_k or top_p, makes
+//                      histograms instead
 //   draw_token         cuts, draws, and appends to the sequence's history
 //
-// Weights are the integers of TokenWeight (common/sampling/logit_blocks.h), so sums have no order.
+// Weights are the integers of TokenWeight (common/sampling/logit_blocks.h), so sums do not depend
+// on their order.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,27 +21,28 @@
 namespace baton {
 
 constexpr int kMostDrawVocab = 500000;
-constexpr int kDrawBlock = 64;    // logits of which only the largest is looked at first
-constexpr int kDrawChunk = 2048;  // logits that a block of threads scans and weighs
-constexpr int kDrawBins = 1024;   // of a histogram
+// Logits per block; most searches first look only at the largest logit of a block.
+constexpr int kDrawBlock = 64;
+constexpr int kDrawChunk = 2048;  // logits that a thread block scans and weighs
+constexpr int kDrawBins = 1024;   // bins of a histogram
 constexpr int kDrawThreads = 256;
-constexpr int kDrawTokenThreads = 768;  // of draw_token, at most: leaves 80 registers for each
+constexpr int kDrawTokenThreads = 768;  // max threads of draw_token; leaves 80 registers for each
 constexpr int kMostAlternatives = 20;
-constexpr int kDrawWeightBits = 39;  // kWeightBits there
+constexpr int kDrawWeightBits = 39;  // kWeightBits in logit_blocks.h
 
-// What one row asks. Lists are its slot's.
+// Options of one row. Its lists are those of its slot.
 struct DrawRow {
-  int32_t slot;          // -1: nobody's
-  int32_t biases, bans;  // how many of the slot's count
-  bool penalties;        // the slot's history counts, and grows
-  bool edits;            // any of these
+  int32_t slot;          // -1: a padding row
+  int32_t biases, bans;  // number of entries of the slot's lists that apply
+  bool penalties;        // true: the slot's history applies, and the drawn token is added to it
+  bool edits;            // true if the row has bias, bans or penalties
   bool greedy;
   bool logprobs;
-  int32_t alternatives;  // with logprobs
-  int32_t top_k;         // 0: all; neither it nor top_p where it is greedy
+  int32_t alternatives;  // number of alternatives, if logprobs
+  int32_t top_k;         // 0: all; top_k and top_p are not used if greedy
   float repetition, frequency, presence;
   uint64_t min_weight;  // at least 1
-  uint64_t uniform;     // 53 bits
+  uint64_t uniform;     // random number of 53 bits
   double scale;         // 1 / temperature
   double top_p;
 };
@@ -48,34 +50,34 @@ struct DrawRow {
 struct DrawBias {
   int32_t token;
   float bias;
-  float given;  // the logit before
+  float given;  // the logit without this bias
 };
-// One token of a sequence, once.
+// One distinct token of a sequence.
 struct DrawHistory {
   int32_t token;
-  int32_t times;  // in the answer
-  float given;    // the logit before
+  int32_t times;  // number of times it occurs in the answer
+  float given;    // the logit without these penalties
 };
 
 enum DrawStatus : int32_t {
   kDrawn,
-  kUnsound,      // NaN or +infinity among the logits, as given or edited
-  kNothing,      // all are -infinity
-  kNothingLeft,  // all are, edited
+  kUnsound,      // NaN or +infinity among the logits, before or after edits
+  kNothing,      // all logits are -infinity before edits
+  kNothingLeft,  // all logits are -infinity after edits
 };
 struct DrawResult {
   int32_t token;
   int32_t status;
-  float logit;    // with logprobs: the token's, as given
-  float largest;  // with logprobs: of all as given
-  uint64_t sum;   // with logprobs: of the weights at temperature 1
+  float logit;    // only with logprobs: the token's logit before edits
+  float largest;  // only with logprobs: the largest logit before edits
+  uint64_t sum;   // only with logprobs: sum of the weights at temperature 1
 };
 struct DrawAlternative {
   int32_t token;
   float logit;
 };
 
-// Device memory of a DeviceSampler. Chunks and blocks are of a row.
+// Device memory of a DeviceSampler. Each row is divided into chunks and blocks of logits.
 struct DrawMemory {
   DrawRow* rows;                  // [rows]
   DrawResult* results;            // [rows]
@@ -83,12 +85,12 @@ struct DrawMemory {
   DrawBias* biases;               // [slots, most_biases]
   int32_t* bans;                  // [slots, most_bans]
   DrawHistory* history;           // [slots, most_history]
-  int32_t* history_tokens;        // [slots]: how many
+  int32_t* history_tokens;        // [slots]: number of tokens in the history
   float* block_maxima;            // [rows, blocks]
-  float* chunk_maxima[2];         // [rows, chunks]: as given, edited; NaN: of unsound logits
-  uint64_t* chunk_sums;           // [rows, chunks]
-  uint32_t* bin_counts;           // [rows, kDrawBins]
-  uint64_t* bin_masses;           // [rows, kDrawBins]
+  float* chunk_maxima[2];  // [rows, chunks]: before edits, after edits; +infinity: unsound logits
+  uint64_t* chunk_sums;    // [rows, chunks]
+  uint32_t* bin_counts;    // [rows, kDrawBins]
+  uint64_t* bin_masses;    // [rows, kDrawBins]
   int32_t most_biases, most_bans, most_history;
 };
 
@@ -98,7 +100,7 @@ struct DrawParams {
   int32_t* tokens;  // [rows]
   int32_t rows, vocab;
   int32_t blocks, chunks;  // DrawBlocks and DrawChunks of the vocabulary
-  // Of draw_scan: only rows that were edited. Of draw_weigh: at temperature 1, for logprobs.
+  // `edited`: draw_scan scans edited rows only. `for_logprobs`: draw_weigh uses temperature 1.
   bool edited, for_logprobs;
 };
 

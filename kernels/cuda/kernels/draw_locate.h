@@ -1,18 +1,19 @@
 #pragma once
 
-// Sums of a block of threads, and where a sum passes a number. Included by kernels alone.
+// Sums over a thread block, and a search for the place where a sum exceeds a number. Included by
+// kernels only.
 
 #include "kernels/device/code/device_code.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
 constexpr int kMostWarps =
-    32;  // of a block: `sums` below, which are shared memory, have room for them
+    32;  // max warps of a thread block; the arrays `sums` below, in shared memory, have this size
 
 BATON_DEVICE uint64_t Joined(uint32_t low, uint32_t high) {
   return static_cast<uint64_t>(high) << 32 | low;
 }
-// Of a warp, in every lane.
+// Returns the sum over a warp, in every lane.
 BATON_DEVICE uint64_t WarpTotal(uint64_t value) {
   BATON_UNROLL
   for (int mask = 16; mask > 0; mask /= 2) {
@@ -23,12 +24,12 @@ BATON_DEVICE uint64_t WarpTotal(uint64_t value) {
   return value;
 }
 
-// What is summed over [begin, end): value(i, fetch(i)). All that touches memory is in `fetch`, so
-// that four loads of a thread are under way at once.
+// The functions below sum value(i, fetch(i)) over i in [begin, end). Only `fetch` accesses memory,
+// so that four loads of a thread can be under way at a time.
 constexpr int kFetches = 4;
 
-// Leaves each warp's total of its part in sums; returns how many elements a part has. For a block's
-// threads together.
+// Writes the total of each warp's part to `sums`. Returns the number of elements of a part. All
+// threads of the thread block call this together.
 template <typename Fetch, typename Value>
 BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& value,
                           uint64_t* sums) {
@@ -51,14 +52,14 @@ BATON_DEVICE int SumParts(int begin, int end, const Fetch& fetch, const Value& v
     }
   }
   sum = WarpTotal(sum);
-  // Who reads what was there has done so.
+  // All threads have finished reading the previous contents of `sums`.
   SyncThreads();
   if (Lane() == 0) sums[Warp()] = sum;
   SyncThreads();
   return part;
 }
 
-// The sum for every thread of a block.
+// Returns the sum to every thread of the thread block.
 template <typename Fetch, typename Value>
 BATON_DEVICE uint64_t BlockTotal(int begin, int end, const Fetch& fetch, const Value& value,
                                  uint64_t* sums) {
@@ -68,18 +69,19 @@ BATON_DEVICE uint64_t BlockTotal(int begin, int end, const Fetch& fetch, const V
   return total;
 }
 
-// As `value`: what was fetched.
+// A `value` that is just what was fetched.
 struct AsFetched {
   BATON_DEVICE uint64_t operator()(int, uint64_t fetched) const { return fetched; }
 };
 
 struct Located {
   int index;
-  uint64_t rest;  // of the number, behind those before `index`
+  uint64_t rest;  // number(total) minus the values before `index`
 };
 
-// The first i whose value takes the sum over [begin, i] beyond number(total), which is less than
-// the total of all. Reads everything once, then parts of it. For a block's threads together.
+// Returns the first i for which the sum over [begin, i] exceeds number(total). number(total) must
+// be less than the total. Reads everything once, and then parts of it again. All threads of the
+// thread block call this together.
 template <typename Fetch, typename Value, typename Number>
 BATON_DEVICE Located Locate(int begin, int end, const Fetch& fetch, const Value& value,
                             const Number& number, uint64_t* sums) {

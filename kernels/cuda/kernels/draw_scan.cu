@@ -3,7 +3,7 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A block of threads takes a chunk of a row, a thread eight logits. Reads 4 bytes a logit.
+// Each thread block takes a chunk of a row, each thread eight logits. Reads 4 bytes per logit.
 BATON_KERNEL(draw_scan, DrawParams, kDrawThreads) {
   BATON_SHARED(float, maxima, kDrawThreads / 32);
   static_assert(kDrawThreads * kOctet == kDrawChunk);
@@ -17,7 +17,7 @@ BATON_KERNEL(draw_scan, DrawParams, kDrawThreads) {
   float largest = -kInfiniteLogit;
   BATON_UNROLL
   for (int i = 0; i < kOctet; ++i) {
-    // NaN, which is not less, counts as +infinity.
+    // NaN is not less than anything, so it becomes +infinity.
     const float logit = logits[i] < kInfiniteLogit ? logits[i] : kInfiniteLogit;
     if (i < count && logit > largest) {
       largest = logit;

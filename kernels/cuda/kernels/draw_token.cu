@@ -3,7 +3,7 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
-// Which one of `sum` units a draw falls into, as in sampler.h.
+// Returns which one of `sum` units a draw falls into, as in sampler.h.
 BATON_DEVICE uint64_t DrawnUnit(uint64_t uniform, uint64_t sum) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> 53);
 }
@@ -51,8 +51,8 @@ BATON_DEVICE int Draw(const DrawnRow& row, const DrawRow& ask, const DrawMemory&
 
 }  // namespace
 
-// A block of threads takes a row. Without cuts it reads a chunk; with them the blocks of logits
-// that reach up to the cut, some times.
+// Each thread block takes a row. If top_k and top_p do not cut the row, it reads one chunk. If they
+// do, it reads the blocks of logits down to the cut, several times.
 BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
   BATON_SHARED(uint64_t, sums, kMostWarps);
   BATON_SHARED(uint32_t, counts, kDrawBins);
@@ -95,7 +95,7 @@ BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
   };
   const int token = ask.greedy ? Greedy(row) : Draw(row, ask, memory, index);
 
-  // Where the token stands in the slot's lists.
+  // Finds the token's indices in the slot's lists.
   DrawBias* const biases = memory.biases + static_cast<int64_t>(ask.slot) * memory.most_biases;
   DrawHistory* const history =
       memory.history + static_cast<int64_t>(ask.slot) * memory.most_history;
@@ -113,7 +113,7 @@ BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
   params.tokens[index] = token;
   result.token = token;
   result.status = kDrawn;
-  // Bias came first, then penalties.
+  // Bias was added before penalties, so its `given` is the original logit.
   if (ask.logprobs) {
     result.logit = found[1] >= 0   ? biases[found[1]].given
                    : found[0] >= 0 ? history[found[0]].given

@@ -4,8 +4,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A block of threads takes a chunk of a row, a thread eight logits. Reads 4 bytes a logit;
-// histograms are summed in shared memory first.
+// Each thread block takes a chunk of a row, each thread eight logits. Reads 4 bytes per logit.
+// Histograms are first summed in shared memory.
 BATON_KERNEL(draw_weigh, DrawParams, kDrawThreads) {
   BATON_SHARED(uint64_t, sums, kMostWarps);
   BATON_SHARED(uint32_t, counts, kDrawBins);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What one logit is to a draw: its place in the order of preference, its weight, its bin. Included
-// by kernels alone.
+// Properties of one logit for a draw: its place in the order of preference, its weight and its bin.
+// Included by kernels only.
 
 #include "kernels/cuda/kernels/draw_kernels.h"
 #include "kernels/device/code/device_code.h"
@@ -10,7 +10,7 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 
 constexpr float kInfiniteLogit = __builtin_huge_valf();
 
-// Larger for larger logits, the same for 0 and -0.
+// Returns a key that is larger for larger logits, and equal for 0 and -0.
 BATON_DEVICE uint32_t OrderKey(float logit) {
   union {
     float value;
@@ -28,7 +28,7 @@ BATON_DEVICE float LogitOfKey(uint32_t key) {
   return value;
 }
 
-// TokenWeight of logit_blocks.h with the same operations, and so with the same bits.
+// Does the same operations as TokenWeight in logit_blocks.h, so the result has the same bits.
 BATON_DEVICE uint64_t WeightOf(double x) {
   if (!(x > -32)) return 0;
   const double rounded = Add(Mul(x, 1.4426950408889634), 0x1.8p52);
@@ -58,28 +58,28 @@ BATON_DEVICE uint64_t WeightOf(double x) {
   return bits & ((uint64_t{1} << 52) - 1);
 }
 
-// Tokens of one row as its temperature has them.
+// The logits of one row at its temperature.
 struct Tempered {
   double largest, scale;
 
-  // The exponent of a logit's probability relative to the best one's: 0 or less.
+  // Logarithm of a token's probability relative to the best token's: 0 or less.
   BATON_DEVICE double Exponent(float logit) const {
     return Mul(Add(static_cast<double>(logit), -largest), scale);
   }
   BATON_DEVICE uint64_t Weight(float logit) const { return WeightOf(Exponent(logit)); }
-  // Never less for a smaller logit. All that have a weight are in one below kDrawBins: those of
-  // exponents down to -27.73.
+  // Histogram bin of a logit. A smaller logit never has a smaller bin. Logits with a weight
+  // (exponents down to -27.73) have bins below kDrawBins.
   BATON_DEVICE int Bin(float logit) const {
     const double bin = Mul(Exponent(logit), -(kDrawBins / 27.75));
     return bin < kDrawBins ? static_cast<int>(bin) : kDrawBins;
   }
 };
 
-// Whether draw_token looks at a row's histogram, not at sums of its chunks.
+// Returns true if draw_token uses the row's histogram, and false if it uses the sums of its chunks.
 BATON_DEVICE bool HasHistogram(const DrawRow& ask) { return ask.top_k > 0 || ask.top_p < 1; }
 
-// What a draw leaves: the tokens up to `last` in the order of preference, which is by key, lowest
-// id first among equals.
+// The tokens that may be drawn: those up to (key, last) in the order of preference. This order is
+// by key, lowest id first among equal keys.
 struct Cut {
   uint32_t key;
   int last;
@@ -89,8 +89,8 @@ struct Cut {
   }
 };
 
-// Integers of up to kDrawWeightBits + 1 bits, summed in 32-bit words: a word of each takes all
-// tokens of a vocabulary.
+// Integers of up to kDrawWeightBits + 1 bits are split into digits, which are summed in 32-bit
+// words. A word can hold the sum of one digit over a whole vocabulary.
 constexpr int kDigits = 3, kDigitBits = 13;
 static_assert(kDigits * kDigitBits >= kDrawWeightBits);
 static_assert(uint64_t{kMostDrawVocab} << kDigitBits < uint64_t{1} << 32);
@@ -112,7 +112,8 @@ BATON_DEVICE uint64_t SumOfDigits(const uint32_t* digits, int stride) {
   return sum;
 }
 
-// The largest logit of a row, by that of its chunks; +infinity where some are unsound. Warp.
+// Returns the largest logit of a row from the maxima of its chunks, or +infinity if some logits are
+// unsound. Called by whole warps.
 BATON_DEVICE float RowLargest(const float* chunk_maxima, int chunks) {
   float largest = -kInfiniteLogit;
   for (int chunk = Lane(); chunk < chunks; chunk += 32) {

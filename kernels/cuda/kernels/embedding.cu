@@ -3,7 +3,7 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A block takes a row, a thread an octet of it at a time. Moves 4 * hidden bytes a row.
+// Each thread block takes a row, each thread an octet at a time. Moves 4 * hidden bytes per row.
 BATON_KERNEL(embedding, EmbeddingParams, 1024) {
   const int row = BlockX();
   const int follows = params.follows == nullptr ? -1 : params.follows[row];

@@ -3,7 +3,7 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A block takes a row, a thread an octet of it at a time. Moves 4 * cols bytes a row.
+// Each thread block takes a row, each thread an octet at a time. Moves 4 * cols bytes per row.
 BATON_KERNEL(gather_rows, GatherRowsParams, 1024) {
   const int i = BlockX();
   const Bf16* const from = static_cast<const Bf16*>(params.in) + params.rows[i] * params.in_stride;

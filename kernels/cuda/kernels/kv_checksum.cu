@@ -22,8 +22,8 @@ BATON_DEVICE uint64_t Joined(uint32_t low, uint32_t high) {
 
 }  // namespace
 
-// A block takes one part of one slice, a thread 16 bytes at a time, 8 times, its neighbours' beside
-// them. Reads every byte once.
+// Each thread block takes one part of one slice. Each thread reads 16 bytes, next to its
+// neighbours' bytes, 8 times. Reads every byte once.
 BATON_KERNEL(kv_checksum, KvChecksumParams, kKvChecksumThreads) {
   BATON_SHARED(uint64_t, sums, kWarps);
   const KvChecksumSlice slice = params.slices[BlockX()];

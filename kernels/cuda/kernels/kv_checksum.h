@@ -4,25 +4,26 @@
 
 namespace baton {
 
-// Checksums of slices of a KV pool, where the pool is. A slice of n words of 64 bits,
-// little-endian, has the sum over i in [0, n) of Mix(word[i] + seed + (i + 1) *
-// 0x9E3779B97F4A7C15), modulo 2^64, where Mix is the finisher of splitmix64 (Steele et al., OOPSLA
-// 2014): one-to-one, so a change within one word never goes unseen, and of others one in 2^64.
-// Integer sums have no order: a slice's parts are summed by blocks that know nothing of each other,
-// and added by who reads them.
+// Checksums of slices of a KV pool, computed on the device that holds the pool. A slice is n
+// little-endian words of 64 bits. Its checksum is the sum over i in [0, n) of Mix(word[i] + seed +
+// (i + 1) * 0x9E3779B97F4A7C15), modulo 2^64. Mix is the finisher of splitmix64 (Steele et al.,
+// OOPSLA 2014). Mix is one-to-one, so a change within one word is always detected; of other
+// changes, one in 2^64 is missed. Integer sums do not depend on their order: thread blocks sum the
+// parts of a slice independently, and the reader adds the parts.
 constexpr int kKvChecksumThreads = 256;
-constexpr int kKvChecksumPartBytes = 32 << 10;  // of a slice, for one block; the last one less
-constexpr int kKvChecksumSlices = 192;          // of one launch, at most
+// Bytes of a slice for one thread block; the last part may be shorter.
+constexpr int kKvChecksumPartBytes = 32 << 10;
+constexpr int kKvChecksumSlices = 192;  // max slices of one launch
 
 struct KvChecksumSlice {
-  const void* data;  // aligned to 16
+  const void* data;  // aligned to 16 bytes
   uint64_t seed;
 };
-// Grid: [slices, parts]. Moves slice_bytes of each slice, and 8 bytes a part.
+// The grid is [slices, parts]. Moves slice_bytes per slice, and 8 bytes per part.
 struct KvChecksumParams {
   uint64_t* sums;       // [slices, parts]; device or pinned memory
   int64_t slice_bytes;  // a multiple of 16
-  int32_t parts;        // of a slice: KvChecksumParts(slice_bytes)
+  int32_t parts;        // parts of a slice: KvChecksumParts(slice_bytes)
   KvChecksumSlice slices[kKvChecksumSlices];
 };
 static_assert(sizeof(KvChecksumParams) <= 4000, "what a kernel may take");
@@ -31,7 +32,7 @@ constexpr int64_t KvChecksumParts(int64_t slice_bytes) {
   return (slice_bytes + kKvChecksumPartBytes - 1) / kKvChecksumPartBytes;
 }
 
-// Its plain twin: the same of `words` words in host memory.
+// Reference implementation: the checksum of `words` words in host memory.
 uint64_t PlainKvChecksum(const void* data, int64_t words, uint64_t seed);
 
 }  // namespace baton

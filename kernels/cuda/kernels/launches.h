@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// The grid that a kernel wants for what it is given. Blocks are no larger than there is work for;
-// params of no rows have no grid.
+// Return the launch shape of a kernel for its parameters. Thread blocks are no larger than the work
+// needs. Parameters without rows have no valid shape.
 LaunchShape LaunchOf(const EmbeddingParams& params);
 LaunchShape LaunchOf(const GatherRowsParams& params);
 LaunchShape LaunchOf(const RmsNormParams& params);
@@ -16,7 +16,7 @@ LaunchShape LaunchOf(const RopeTableParams& params);
 LaunchShape LaunchOf(const RopeWriteKvParams& params);
 LaunchShape LaunchOf(const PagedAttentionParams& params);
 LaunchShape LaunchOf(const AttentionPlanParams& params);
-// Of split_attention; merge_attention has a grid of its own.
+// LaunchOf is the shape of split_attention, MergeLaunchOf that of merge_attention.
 LaunchShape LaunchOf(const SplitAttentionParams& params);
 LaunchShape MergeLaunchOf(const SplitAttentionParams& params);
 LaunchShape LaunchOf(const PrefillAttentionParams& params);

@@ -33,7 +33,7 @@ BATON_KERNEL(merge_attention, SplitAttentionParams, kMergeAttentionWarps * 32) {
       BATON_UNROLL
       for (int i = 0; i < kOctet; ++i) out[i] = merge.Of(out[i], values[i]);
     }
-    // A zero of no sign, whatever tiles without a key did to it.
+    // Adding 0 turns -0 into 0. A tile without a key may have changed the sign of a zero.
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) out[i] = out[i] / sum + 0.0f;
     StoreOctet(static_cast<Bf16*>(attention.out) + row * attention.out_stride +

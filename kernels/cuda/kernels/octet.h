@@ -1,7 +1,7 @@
 #pragma once
 
-// Eight neighbouring elements of a row: what one thread takes at a time, with 16-byte accesses
-// where the row is aligned. A row's last octet may be short. Included by kernels alone.
+// An octet is eight neighbouring elements of a row, which one thread takes at a time. Accesses have
+// 16 bytes if the row is aligned. A row's last octet may be shorter. Included by kernels only.
 
 #include "kernels/device/code/device_code.h"
 
@@ -20,7 +20,8 @@ BATON_DEVICE bool IsWholeVector(const T* at, int count) {
   return count >= kOctet && reinterpret_cast<uintptr_t>(at) % sizeof(Vector16) == 0;
 }
 
-// The first `count` elements (or all eight), zeros for the others, whose memory is not read.
+// Loads the first `count` elements, at most eight. The others become zeros, and their memory is not
+// read.
 template <typename T>
 BATON_DEVICE void LoadOctet(const T* from, int count, float out[kOctet]) {
   constexpr int kVectors = kOctet * sizeof(T) / sizeof(Vector16);
@@ -39,7 +40,7 @@ BATON_DEVICE void LoadOctet(const T* from, int count, float out[kOctet]) {
   }
 }
 
-// The first `count`, rounded to T; what follows them stays.
+// Stores the first `count` elements, at most eight, rounded to T. Memory after them is not changed.
 template <typename T>
 BATON_DEVICE void StoreOctet(T* to, int count, const float in[kOctet]) {
   constexpr int kVectors = kOctet * sizeof(T) / sizeof(Vector16);

@@ -7,18 +7,19 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 
 namespace {
 
-constexpr int kTile = 32;  // keys; one for each lane
+constexpr int kTile = 32;  // keys of a tile, one for each lane
 
 static_assert(kMaxHeadDim <= kTile * kOctet, "a lane holds at most one octet of a head");
 
-// What one warp keeps in shared memory.
+// Shared memory of one warp.
 struct WarpScratch {
-  float q[kMaxHeadDim];               // zeros up to a whole octet
-  float weights[2][kTile];            // of even and odd tiles' keys
-  float parts[kTile * (kOctet + 1)];  // each lane's sum of values; 9 apart, against conflicts
+  float q[kMaxHeadDim];     // followed by zeros up to a whole octet
+  float weights[2][kTile];  // for keys of even and of odd tiles
+  // Each lane's sums of values; 9 floats apart, to avoid bank conflicts.
+  float parts[kTile * (kOctet + 1)];
 };
 
-// q . k over head_dim elements; the same order for every alignment of k.
+// Returns q . k over head_dim elements. The order of the sum is the same for every alignment of k.
 template <typename T>
 BATON_DEVICE float Dot(const float* q, const T* k, int head_dim) {
   float sums[kOctet] = {};
@@ -31,8 +32,10 @@ BATON_DEVICE float Dot(const float* q, const T* k, int head_dim) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// One warp's answer for one row and head. A lane scores one key of a tile; then lanes take octets
-// of the values, in as many groups of keys as there are lanes for, each group every so-manieth key.
+// Computes the attention of one row and head, with one warp. First each lane scores one key of a
+// tile. Then the lanes share out the values: each takes one octet of the elements and one group of
+// the keys. There are as many groups as the lanes suffice for, and each takes every `groups`-th
+// key.
 template <typename T>
 BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const RowPlace& place,
                              int head, int kv_head, WarpScratch* scratch) {
@@ -43,7 +46,8 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
   const Bf16* const q = static_cast<const Bf16*>(params.q) + row * params.q_stride +
                         static_cast<int64_t>(head) * head_dim;
 
-  // Nobody reads the q of the head before: its groups have been merged.
+  // No lane still reads the q of the previous head, because the groups of that head have been
+  // merged.
   if (lane < octets) {
     LoadOctet(q + lane * kOctet, head_dim - lane * kOctet, scratch->q + lane * kOctet);
   }
@@ -53,8 +57,8 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
   const int last = place.position;
   const int first = params.window > 0 && last >= params.window ? last + 1 - params.window : 0;
   const ScoreScale scale(params.scale, params.soft_cap);
-  float max = -kInfinity;  // of all scores so far, in powers of two
-  float sum = 0;           // of the weights of this lane's keys, by that maximum
+  float max = -kInfinity;  // max of all scores so far, as an exponent of 2
+  float sum = 0;           // sum of the weights of this lane's keys, relative to `max`
   float parts[kOctet] = {};
   for (int tile = first / kTile * kTile; tile <= last; tile += kTile) {
     const int key = tile + lane;
@@ -116,9 +120,10 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
 
 }  // namespace
 
-// A block takes a row (x) and a KV head (y), a warp every so-manieth of the query heads that read
-// it. Each reads the row's keys and values, from the cache all but the first: head_dim times 2 and
-// the bytes of the pool's type a key. For correctness first: few rows fill few multiprocessors.
+// Each thread block takes a row (x) and a KV head (y). Its warps share out the query heads that
+// read this KV head. Each warp reads the row's keys and values, all but the first one from the
+// cache: 2 * head_dim elements of the pool's type per key. This kernel is made to be correct, not
+// fast: a step of few rows uses few multiprocessors.
 BATON_KERNEL(paged_attention, PagedAttentionParams, kPagedAttentionWarps * 32) {
   BATON_SHARED(WarpScratch, scratch, kPagedAttentionWarps);
   const int row = BlockX(), kv_head = BlockY();

@@ -9,18 +9,18 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
-// What all ranges so far come to: values as mma gives them, each lane's own, in shared memory,
-// where a lane's neighbours are a word apart.
+// Sums over all ranges so far. Each lane has its own values, in the layout of an mma result. They
+// are in shared memory, where neighbouring lanes are one word apart.
 template <int kHeadDim>
 struct RangesState {
-  float* values;  // [kHeadDim / 2][32], from the lane's first
+  float* values;  // [kHeadDim / 2][32], from this lane's first value on
   float sum[2] = {}, max[2] = {-kInfinity, -kInfinity};
 
   BATON_DEVICE explicit RangesState(float* of_warp) : values(of_warp + Lane()) {
     BATON_UNROLL
     for (int i = 0; i < kHeadDim / 2; ++i) values[32 * i] = 0;
   }
-  // Adds a range, for the lines that have a key in it.
+  // Adds a range, for those lines that have a key in it.
   BATON_DEVICE void Add(const TileState<kHeadDim>& range) {
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -41,9 +41,9 @@ struct RangesState {
   }
 };
 
-// Returns the index-th tile of the sequences that have at least `prefill_rows` rows. A sequence's
-// last tile comes first, because it sees the most keys and so takes longest. Called by whole warps,
-// which look at 32 sequences at a time.
+// Returns tile number `index` of the sequences that have at least `prefill_rows` rows. A sequence's
+// last tile comes first, because it sees the most keys and so takes longest. Whole warps call this;
+// they look at 32 sequences at a time.
 BATON_DEVICE RowTile TileAt(const PrefillAttentionParams& params, int index) {
   const DeviceSequence* const sequences = params.attention.step.sequences;
   for (int base = 0;; base += 32) {
@@ -96,7 +96,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
     CopyAsyncCommit();
   }
 
-  // The warp's own rows, perhaps none.
+  // The warp's own rows; there may be none.
   const int skipped = Warp() * warp_rows;
   const int left = block.rows - skipped;
   const RowTile rows = {block.first_row + skipped,
@@ -117,14 +117,14 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
     view.last[i] = position;
   }
   const ScoreScale scale(attention.scale, attention.soft_cap);
-  // The keys that some row of the warp sees. A warp without rows takes part in copies and barriers
-  // alone.
+  // The keys that at least one row of the warp sees. A warp without rows only takes part in copies
+  // and barriers.
   const int seen_first = FirstKey(rows.place.position, attention.window);
   const int seen_last = rows.rows > 0 ? rows.LastKey() : -1;
 
   RangesState<kHeadDim> ranges(values + Warp() * kAttentionTileRows * kHeadDim);
   TileState<kHeadDim> state;
-  int read = 0;  // the stage that is read
+  int read = 0;  // the stage to read next
   for (int tile = first_tile; tile <= last_tile; ++tile) {
     CopyAsyncWait<kStages - 2>();
     SyncThreads();
@@ -134,7 +134,7 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
     const T* const stage = &stages[read * kStage<kHeadDim>];
     read = read == kStages - 1 ? 0 : read + 1;
     const int begin = tile * kAttentionTileKeys;
-    // Tiles that no row of the warp sees change nothing.
+    // A tile that no row of the warp sees would change nothing.
     if (begin <= seen_last && begin + kAttentionTileKeys > seen_first) {
       AddTile<T, kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch, begin, view, scale,
                            &state);
@@ -166,8 +166,8 @@ BATON_DEVICE void Prefill(const PrefillAttentionParams& params, T* shared) {
 
 }  // namespace
 
-// A block takes the rows of a tile (x) for a KV head (y), a warp 16 lines of them: keys and values
-// are read once for all, 2 * head_dim elements a key.
+// Each thread block takes a tile of rows (x) and a KV head (y), each warp 16 lines of it. Keys and
+// values are read once for all warps: 2 * head_dim elements per key.
 #define BATON_PREFILL_ATTENTION(name, T, head_dim)                                    \
   static_assert(PrefillAttentionSharedBytes(head_dim) ==                              \
                 (kPrefillAttentionWarps * kAttentionTileRows * kTilePitch<head_dim> + \

@@ -3,12 +3,12 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A norm of up to 1,024 columns is one warp's, of which a block has one to eight; a longer one is a
-// block's of eight. A thread takes an octet at a time. Moves 4 bytes a column: the second reading
-// of a row comes from the cache.
+// One warp computes a norm of up to 1,024 columns; a thread block has one to eight such warps.
+// Longer norms are computed by a thread block of eight warps each. A thread takes an octet at a
+// time. Moves 4 bytes per column: the second reading of a row comes from the cache.
 BATON_KERNEL(rms_norm, RmsNormParams, kRmsNormWarps * 32) {
   BATON_SHARED(float, squares, kRmsNormWarps);
-  const int warps = params.n <= kMostColumnsOfOneWarp ? 1 : kRmsNormWarps;  // of one norm
+  const int warps = params.n <= kMostColumnsOfOneWarp ? 1 : kRmsNormWarps;  // warps for one norm
   const int64_t norms = static_cast<int64_t>(params.rows) * params.groups;
   const int64_t norm =
       static_cast<int64_t>(BlockX()) * (BlockThreads() / 32 / warps) + Warp() / warps;

@@ -2,7 +2,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A block takes a row, a thread a pair at a time. Writes 8 bytes a pair, once for all layers.
+// Each thread block takes a row, each thread one pair at a time. Writes 8 bytes per pair, once for
+// all layers.
 BATON_KERNEL(rope_table, RopeTableParams, 1024) {
   const int row = BlockX();
   const RowPlace place = PlaceOf(params.step, row);

@@ -6,7 +6,8 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 
 namespace {
 
-// Pairs [begin, begin + count) of one head, at most eight: both elements of each.
+// Rotates up to eight pairs of one head, from pair `begin` on. Reads and writes both elements of
+// each pair.
 template <typename T>
 BATON_DEVICE void RotatePairs(const Bf16* from, const float* cosine, const float* sine, int pairs,
                               int begin, T* to) {
@@ -46,7 +47,8 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
   const Bf16* const k = static_cast<const Bf16*>(params.k) + row * params.k_stride;
   const Bf16* const v = static_cast<const Bf16*>(params.v) + row * params.v_stride;
 
-  // What threads take: octets of pairs of q's heads and of k's, of k's ends that do not turn, of v.
+  // Work items for threads, in this order: octets of q's rotated pairs, octets of k's rotated
+  // pairs, octets of k's elements that are not rotated, and octets of v.
   const int turned = Octets(pairs), still = Octets(head_dim - 2 * pairs), whole = Octets(head_dim);
   const int after_q = params.heads * turned;
   const int after_k = after_q + pages.kv_heads * turned;
@@ -74,8 +76,8 @@ BATON_DEVICE void RotateAndWriteRow(const RopeWriteKvParams& params, int row,
 
 }  // namespace
 
-// A block takes a row, a thread octets of its heads. Moves 4 bytes an element of q, and of k and v
-// 2 and those of the pool's type.
+// Each thread block takes a row, each thread octets of its heads. Moves 4 bytes per element of q.
+// Per element of k and v, it moves 2 bytes and the bytes of the pool's type.
 BATON_KERNEL(rope_write_kv, RopeWriteKvParams, 256) {
   const int row = BlockX();
   const RowPlace place = PlaceOf(params.step, row);

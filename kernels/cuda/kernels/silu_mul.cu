@@ -3,7 +3,8 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A block takes BlockThreads() octets of a row (x), a thread one of them. Moves 6 bytes a column.
+// Each thread block takes BlockThreads() octets of a row (x), each thread one of them. Moves 6
+// bytes per column.
 BATON_KERNEL(silu_mul, SiluMulParams, 1024) {
   const int row = BlockX();
   const int octet = BlockY() * BlockThreads() + ThreadIndex();

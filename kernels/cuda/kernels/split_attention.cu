@@ -25,7 +25,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     const RowTile rows = TileOf(params.plan, item.row);
     const int32_t* const blocks = BlocksOf(attention.step, rows.place);
 
-    // Of all rows in this range.
+    // The first and the last key of this range that some row of the tile sees.
     const int range = item.range * kAttentionRange;
     const int first_seen = FirstKey(rows.place.position, window);
     const int first = first_seen > range ? first_seen : range;
@@ -43,7 +43,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     TileQueries<T, kHeadDim> queries;
     queries.rows = shared;
     queries.Hold();
-    // Lines beyond the rows see what there is, and nobody looks at them.
+    // Lines beyond the tile's rows are computed from whatever there is; their results are not used.
     TileView view;
     BATON_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -54,10 +54,11 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
     }
 
     TileState<kHeadDim> state;
-    int read = 0;  // the stage that is read
+    int read = 0;  // the stage to read next
     for (int tile = first_tile; tile <= last_tile; ++tile) {
       CopyAsyncWait<kStages - 2>();
-      // Copies of the other lanes are there, and the stage that is filled next has been read.
+      // Now the copies of all lanes have arrived, and all lanes have read the stage that is filled
+      // next.
       SyncWarp();
       const int filled = read == 0 ? kStages - 1 : read - 1;
       if (!loader.Done()) loader.LoadNext(&stages[filled * kStage<kHeadDim>]);
@@ -67,7 +68,7 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
       AddTile<T, kHeadDim>(queries, stage, stage + kAttentionTileKeys * kPitch,
                            tile * kAttentionTileKeys, view, scale, &state);
     }
-    // Before the next unit's q and stages come.
+    // All lanes have finished with q and the stages, which the next unit overwrites.
     SyncWarp();
 
     const int64_t lines = static_cast<int64_t>(unit) * params.plan.tile_rows * group;
@@ -92,9 +93,9 @@ BATON_DEVICE void Attend(const SplitAttentionParams& params, T* shared) {
 
 }  // namespace
 
-// A block is one warp, which takes a tile of rows, a KV head and a range of keys at a time, as
-// often as there are any left: it reads 2 * head_dim elements a key once for all query heads of the
-// KV head, and writes head_dim + 2 floats a row and head.
+// Each thread block is one warp. It takes units (a tile of rows, a range of keys, and a KV head)
+// until none is left. For a unit it reads 2 * head_dim elements per key, once for all query heads
+// of the KV head, and writes head_dim + 2 floats per row and head.
 #define BATON_SPLIT_ATTENTION(name, T, head_dim)                            \
   static_assert(SplitAttentionSharedBytes(head_dim) ==                      \
                 (kAttentionTileRows * kTilePitch<head_dim> +                \

@@ -1,6 +1,7 @@
 #pragma once
 
-// Where a row of a step stands, and where its K and V lie. Included by kernels alone.
+// The sequence and position of a row of a step, and the addresses of its K and V. Included by
+// kernels only.
 
 #include "kernels/cuda/kernels/kernels.h"
 #include "kernels/device/code/device_code.h"
@@ -8,7 +9,7 @@
 namespace baton::BATON_DEVICE_NAMESPACE {
 
 struct RowPlace {
-  int sequence;  // -1: nobody's
+  int sequence;  // -1: a padding row
   int position;
 };
 
@@ -19,12 +20,13 @@ BATON_DEVICE RowPlace PlaceOf(const StepRows& step, int row) {
   return {sequence, at.first_position + row - at.first_row};
 }
 
-// Its sequence's block table.
+// Returns the block table of the row's sequence.
 BATON_DEVICE const int32_t* BlocksOf(const StepRows& step, const RowPlace& place) {
   return step.blocks + step.sequences[place.sequence].first_block;
 }
 
-// The head_dim elements of one KV head at one position, from the layer's `plane_offset` on.
+// Returns the head_dim elements of one KV head at one position. `plane_offset` is the offset of the
+// layer's keys or values in a block.
 template <typename T>
 BATON_DEVICE T* Slot(const LayerPages& pages, int64_t plane_offset, const int32_t* blocks,
                      int position, int kv_head) {
