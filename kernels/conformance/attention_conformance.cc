@@ -13,7 +13,8 @@
 namespace baton {
 namespace {
 
-// Sequences over one pool, their blocks in random order and NaN wherever nothing was written.
+// Sequences in one pool. Their blocks are in random order, and slots that were never written hold
+// NaN.
 struct Scene {
   KvLayout layout;
   int heads = 0;
@@ -58,13 +59,14 @@ TEST_P(BackendConformanceTest, RopeRotatesAndWritesNothingButItsOwnSlots) {
     const int group = bench.Pick(1, 4), block_tokens = bench.Pick(1, 20);
     const KvLayout layout{3, bench.Pick(1, 3), head_dim, block_tokens, type};
     Scene scene = MakeScene(bench, layout, group, {40, 1010, 1});
-    // Three rows at 37, two at 1000, one at 0; row 3 belongs to nobody.
+    // Three rows from position 37 on, two from 1000 on, one at 0. Row 3 is a padding row.
     const std::vector<SequenceRows> sequences = {
         {0, 3, 37, scene.blocks[0]}, {4, 2, 1000, scene.blocks[1]}, {6, 1, 0, scene.blocks[2]}};
     const int cols = layout.kv_heads * head_dim;
     const auto q = bench.Activation(7, scene.heads * head_dim);
     const auto k = bench.Activation(7, cols), v = bench.Activation(7, cols);
-    // Every sequence its own, or one for all; every third time the end of a head stays as it was.
+    // Each sequence has its own rope, or one rope serves all. For every third head_dim, the end of
+    // a head is not rotated.
     const int pairs = round % 3 == 1 ? (head_dim + 2) / 4 : head_dim / 2;
     const auto first = Frequencies(2 * pairs), second = Frequencies(2 * pairs, 77);
     std::vector<Rope> ropes = {{first, 1}, {second, 1.2f}, {first, 0.7f}};
@@ -120,7 +122,7 @@ TEST_P(BackendConformanceTest, RopeRotatesAndWritesNothingButItsOwnSlots) {
   }
 }
 
-// K or V of whole sequences as the pool holds it: [sequence][position, kv_head, element].
+// Returns K or V of whole sequences, read from the pool: [sequence][position, kv_head, element].
 std::vector<std::vector<float>> ReadPlane(Bench& bench, const Scene& scene, int layer,
                                           KvLayout::Plane plane, const std::vector<int>& lengths) {
   const KvLayout& layout = scene.layout;
@@ -144,12 +146,12 @@ std::vector<std::vector<float>> ReadPlane(Bench& bench, const Scene& scene, int 
   return out;
 }
 
-// Sequences told position by position, each row with its own q, k and v.
+// Whole sequences: each position is a row with its own q, k and v.
 struct Story {
   Scene scene;
   std::vector<int> lengths, first_row;
-  HostTensor q, k, v;  // q as attention takes it
-  Tensor unused;       // a q to be rotated
+  HostTensor q, k, v;  // q is already rotated
+  Tensor unused;       // stands in for q where RopeAndWriteKv rotates one
   std::vector<float> frequencies;
   int window;
   float soft_cap;
@@ -173,7 +175,8 @@ Story MakeStory(Bench& bench, const KvLayout& layout, int group, const std::vect
   return story;
 }
 
-// Positions [begin, end) of some sequences as one step: write, then attend.
+// Positions [begin, end) of one sequence. RunStep takes several of these in one step: it writes K
+// and V, then computes attention.
 struct Part {
   int sequence, begin, end;
 };
@@ -243,10 +246,11 @@ TEST_P(BackendConformanceTest, AttentionMatchesDoubleArithmetic) {
             }
             const size_t index = static_cast<size_t>(row) * story.q.cols + head * dim + i;
             expected[index] = result;
-            // Scores of up to some tens, each off by a few units, then a sum over the keys.
+            // A score may be some tens, with an error of a few units in the last place. Then there
+            // is the sum over the keys.
             tolerance[index] = size * (64 + position / 4) * 0x1p-22 + bench.Slack(result);
             if (GetParam().rounded_attention_weights && layout.type != DType::kF32) {
-              // In the sum of weights, too.
+              // The weights are rounded in the sum of the weights, too.
               tolerance[index] += Rounding(layout.type) * (size + std::fabs(result));
             }
           }
@@ -299,7 +303,7 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
       if (threads == 1) expected = whole;
       EXPECT_TRUE(SameBits(whole, expected)) << threads << " threads";
       for (const float x : whole) ASSERT_FALSE(std::isnan(x));
-      // Chunks of random length, the sequences in turn and together.
+      // Chunks of random length; in a step there may be one sequence or several.
       EXPECT_TRUE(SameBits(fresh([&](Bench& bench, const Story& story, const Tensor& out) {
                              std::mt19937 random(threads);
                              std::vector<int> done(n.size());
@@ -319,7 +323,7 @@ TEST_P(BackendConformanceTest, AttentionGivesARowTheSameBitsInPrefillDecodeAndEv
                            }),
                            expected))
           << threads << " threads, chunks";
-      // Token by token, as decode does, from a prefilled start.
+      // Each sequence is prefilled up to some position and then decoded token by token.
       EXPECT_TRUE(SameBits(fresh([&](Bench& bench, const Story& story, const Tensor& out) {
                              for (size_t s = 0; s < n.size(); ++s) {
                                const int start = std::max(1, n[s] - 80);
@@ -357,7 +361,7 @@ TEST_P(BackendConformanceTest, NothingOutsideOfItsWindowTouchesARow) {
       const auto out = bench.Output(story.q.rows, story.q.cols);
       RunStep(bench, story, {{0, 0, kLength}}, out.device);
       const auto expected = bench.Read(bench.Rows(out.device, kLength - rows, rows));
-      // NaN in every slot that none of the last rows sees.
+      // Writes NaN to every slot that none of the last rows sees.
       const KvLayout& layout = story.scene.layout;
       auto pool = bench.Bytes(story.scene.pool.get(), story.scene.pool_bytes);
       for (int position = 0; position < kLength - rows + 1 - window; ++position) {

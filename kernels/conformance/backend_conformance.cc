@@ -111,7 +111,7 @@ TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
         if (accumulate) sum += out(r, c), size += std::fabs(out(r, c));
         expected.push_back(sum);
         tolerance.push_back(size * (k / 16 + 8) * 0x1p-24 + bench.Slack(sum));
-        // The bias may be added to what was there before the product is.
+        // The backend may add the bias to the old `out` and round, before it adds the product.
         if (with_bias && accumulate) tolerance.back() += bench.Slack(bias(0, c) + out(r, c));
       }
     }
@@ -204,7 +204,7 @@ TEST_P(BackendConformanceTest, LogitsAreAProductOfTheChosenRows) {
                       all.begin() + (row + 1) * vocabulary);
     }
     if (GetParam().batch_invariant_products) {
-      // Logits are floats; those of a tensor have been rounded to its type.
+      // `logits` are floats, but `expected` was rounded to the tensor's type.
       EXPECT_TRUE(SameBits(RoundTo(bench.type(), logits), expected));
       continue;
     }

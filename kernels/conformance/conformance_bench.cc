@@ -8,7 +8,8 @@
 namespace baton {
 namespace {
 
-// The nearest value of a 16-bit type, found by search: slow and plainly right.
+// Returns the nearest value of a 16-bit type. It is found by search, which is slow but obviously
+// right.
 uint16_t ToBits16(DType type, float x) {
   const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
   const float magnitude = std::fabs(x);
@@ -90,7 +91,8 @@ HostMatrix Bench::Weight(DType type, int rows, int cols, float deviation) {
   m.values = RoundTo(type, Normal(static_cast<size_t>(rows) * cols, deviation));
   const auto bytes = Encode(type, m.values);
   if (param_.bf16_tensors) m.values = RoundTo(DType::kBF16, m.values);
-  // Files promise no alignment: a byte off, NaN on both sides.
+  // Weights in files may have any alignment. So they lie one byte off here, with NaN before and
+  // after.
   constexpr size_t kMargin = 64;
   std::vector<std::byte> padded(bytes.size() + 2 * kMargin, std::byte{0xff});
   std::copy(bytes.begin(), bytes.end(), padded.begin() + kMargin + 1);

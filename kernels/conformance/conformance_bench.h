@@ -18,10 +18,10 @@ namespace baton {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-// Half of a unit in the last place of `type`, relative.
+// Max relative error when a value is rounded to `type`: half of a unit in the last place.
 double Rounding(DType type);
 float FromBits(DType type, const std::byte* p);
-// Every value as the nearest of `type`, ties to even.
+// Rounds every value to the nearest one of `type`, ties to even.
 std::vector<std::byte> Encode(DType type, const std::vector<float>& values);
 std::vector<float> RoundTo(DType type, const std::vector<float>& values);
 
@@ -39,7 +39,7 @@ struct HostTensor {
   float operator()(int r, int c) const { return values[static_cast<size_t>(r) * cols + c]; }
 };
 
-// One backend with the memory that a test puts into it.
+// A backend, and the tensors and memory of one test.
 class Bench {
  public:
   Bench(const ConformanceParam& param, int threads, uint32_t seed)
@@ -50,16 +50,16 @@ class Bench {
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   std::vector<float> Normal(size_t n, float deviation = 1.0f);
 
-  // Of activations.
+  // Element type of activations.
   DType type() const { return param_.bf16_tensors ? DType::kBF16 : DType::kF32; }
-  // What rounding a result of that size to the activations' type may add to its error: nothing for
-  // float, whose rounding is one among those of the arithmetic.
+  // Returns the error that rounding a result of this size to the activations' type may add. It is 0
+  // for float, where the tolerance of the arithmetic includes it.
   double Slack(double result) const {
     return param_.bf16_tensors ? std::fabs(result) * Rounding(DType::kBF16) : 0;
   }
 
   HostMatrix Weight(DType type, int rows, int cols, float deviation = 1.0f);
-  // A view into wider memory that is NaN around it.
+  // Creates a tensor that is a view into a wider allocation. The memory around the view is NaN.
   HostTensor Activation(int rows, int cols, const std::vector<float>& values);
   HostTensor Activation(int rows, int cols) {
     return Activation(rows, cols, Normal(static_cast<size_t>(rows) * cols));
@@ -68,7 +68,7 @@ class Bench {
     return Activation(rows, cols, std::vector<float>(static_cast<size_t>(rows) * cols, kNan));
   }
   std::vector<float> Read(const Tensor& t);
-  // Views of some rows, or some columns.
+  // Return a view of some rows, or of some columns.
   Tensor Rows(const Tensor& t, int first, int count) const;
   Tensor Cols(const Tensor& t, int first, int count) const;
 
@@ -85,7 +85,7 @@ class Bench {
 };
 
 testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b);
-// `tolerance` beside each expected value.
+// Succeeds if each value is within its `tolerance` of the expected one.
 testing::AssertionResult Near(const std::vector<float>& got, const std::vector<double>& expected,
                               const std::vector<double>& tolerance);
 

@@ -4,14 +4,16 @@ import struct
 
 from disassembly import SassError, kernel_name
 
-_REGISTER_COUNT = 0x2f  # EIATTR_REGCOUNT, whose value is a symbol and its registers
-_VALUE_OF_SIZE = 0x04  # the format in which two bytes of size come before the value
+_REGISTER_COUNT = 0x2f  # EIATTR_REGCOUNT; its value is a symbol and the number of its registers
+_VALUE_OF_SIZE = 0x04  # format of attributes where two bytes of size come before the value
 
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    registers: int  # of one thread
-    shared_bytes: int  # static ones of a thread block, with the 1,024 that the system takes on sm_90
+    registers: int  # per thread
+    # Static shared memory of a thread block, including the 1,024 bytes that the system takes on
+    # sm_90.
+    shared_bytes: int
 
 
 def resources(path):
@@ -39,7 +41,7 @@ def _resources(data):
     symbols, registers, shared = [], {}, {}
     for header in headers:
         name, begin, length = string(names_index, header[0]), header[4], header[5]
-        if header[1] == 2:  # the symbol table
+        if header[1] == 2:  # this section is the symbol table
             symbols = [string(header[6], struct.unpack_from("<I", data, at)[0])
                        for at in range(begin, begin + length, 24)]
         elif name == ".nv.info":

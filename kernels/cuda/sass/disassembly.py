@@ -76,7 +76,7 @@ class Instruction:
 class Function:
     symbol: str
     instructions: list
-    labels: dict  # from a name to the index of the instruction behind the label
+    labels: dict  # from a label to the index of the instruction after it
 
     @property
     def name(self):

@@ -32,11 +32,11 @@ class Decision:
 class Path:
     header: int  # index of the loop's first instruction in the function
     body: frozenset  # indices of all of the loop's instructions
-    first_address: int  # of the loop's first instruction
-    last_address: int  # of the branch back
+    first_address: int  # address of the loop's first instruction
+    last_address: int  # address of the branch back
     trace: list  # the Instructions of one pass, in the order in which a warp issues them
     decisions: list
-    loads: frozenset  # places in the trace that belong to the load of the next tile
+    loads: frozenset  # indices into the trace that belong to the load of the next tile
 
 
 class Flow:
@@ -64,7 +64,7 @@ class Flow:
         following = [index + 1] if index + 1 < len(self.instructions) else []
         if instruction.opcode in ("EXIT", "RET"):
             return following if instruction.is_conditional else []
-        if instruction.name == "BRA.DIV":  # leads to code for lanes of a warp that have diverged
+        if instruction.name == "BRA.DIV":  # leads to code for a warp whose lanes have diverged
             return following
         if instruction.opcode == "BRA":
             if instruction.predicate == "@!PT":
@@ -172,7 +172,8 @@ def preferred(one, other, kind):
     side = only(lambda x: x.caps and not (x.products or x.copies or x.look_ups or x.merges))
     if side is not None:
         return 1 - side, "a soft cap, which the model has none of"
-    # Such a side is for rare operands of a division, or for lanes that have diverged.
+    # A side with calls, but without products, copies or merges, is for rare operands of a division,
+    # or for lanes that have diverged.
     side = only(lambda x: x.calls and not (x.products or x.copies or x.merges))
     if side is not None:
         return 1 - side, "a slow path"
@@ -211,7 +212,7 @@ class _Walk:
         self.flow, self.header, self.body, self.kind, self.choices = flow, header, body, kind, choices
         self.decisions = []
         self.load_regions = set()
-        # The indices from which a walk can still come back to the loop's first instruction.
+        # Indices from which a walk can still return to the loop's first instruction.
         self.returning = flow.leading_to(header, body)
 
     def path(self):
@@ -251,7 +252,7 @@ class _Walk:
         if staying.count(True) == 1:
             return self._decide(instruction, staying[1], "the other way leaves the loop", following)
         if target == self.header or through == self.header:
-            # One side comes back at once, as `continue` does.
+            # One of the two sides goes straight back to the loop's beginning, like `continue`.
             sides = [self._region(other, None) for other in following]
         else:
             sides = [self._region(through, target), self._region(target, through)]

@@ -12,8 +12,8 @@ import scoreboard
 from disassembly import SassError
 from main_path import MERGE, PLAIN
 
-MOST_HEADS_OF_KV_HEAD = 16  # that split and prefill attention take
-PLACEMENTS = 15  # how many ways to place the blocks of a launch are tried
+MOST_HEADS_OF_KV_HEAD = 16  # max query heads per KV head in split and prefill attention
+PLACEMENTS = 15  # number of random placements of a launch's blocks that are tried
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Step:
     streams: int = 1
     context: int = 8192  # keys that each stream's row sees, its own included
     prompt: int = 512  # rows of the prompt
-    prompt_start: int = 0  # position of the first of them
+    prompt_start: int = 0  # position of its first row
     layers: int = 32
     heads: int = 32
     kv_heads: int = 8
@@ -61,7 +61,7 @@ class Timing:
         self.machine = scoreboard.Machine()
         self.cold = self.machine.with_look_up(device.l2_cycles)
         before, after = kernel.outside()
-        # The first keys come from memory.
+        # The first keys come from device memory.
         self.fixed_cycles = (scoreboard.simulate(before, self.cold, passes=2).cycles + device.memory_cycles +
                              scoreboard.simulate(after, self.cold, passes=2).cycles)
         self._tile_cycles = {}
@@ -84,13 +84,16 @@ def launch_cycles(tiles_of_blocks, timing, seed=0):
     multiprocessor, then a second one on each, and so on; later ones start as others end. On which multiprocessor each
     goes is drawn from `seed`, because the device's order is not published."""
     waiting = collections.deque(tiles_of_blocks)
-    # For each multiprocessor: the tiles that each of its blocks has left, and the time up to which they are counted.
+    # For each multiprocessor: the tiles left for each of its blocks, and the time up to which
+    # finished tiles were subtracted.
     running = [[] for _ in range(timing.device.multiprocessors)]
     counted = [0.0] * len(running)
-    events = []  # for each multiprocessor (time of its next end of a block, its index)
+    # (time at which the next block ends, index of its multiprocessor), one for each busy
+    # multiprocessor
+    events = []
 
     def work(tiles):
-        # What surrounds a block's tiles counts as so many tiles more.
+        # The fixed cycles of a block, before and after its tiles, count as extra tiles.
         return tiles + timing.fixed_cycles / timing.tile_cycles(1)
 
     def plan(index):
@@ -182,7 +185,7 @@ def two_launches(step, device, split, merge, prefill, constants):
 
     machine = scoreboard.Machine().with_look_up(device.l2_cycles)
     path = merge.path(PLAIN)
-    # A range takes two exponentials: one for the sums before it, one for its own.
+    # Each range takes two exponentials: one for the sums of earlier ranges, one for its own.
     of_pass = sum(one.name == "MUFU.EX2" for one in path.trace) / 2
     before, after = merge.outside()
     blocks = step.streams * -(-step.heads // constants["merge_warps"])

@@ -3,7 +3,7 @@
 import dataclasses
 
 REGISTERS = 65536
-REGISTERS_PER_WARP = 256  # registers are allocated in such portions
+REGISTERS_PER_WARP = 256  # granularity in which registers are allocated
 SHARED_BYTES = 228 * 1024
 WARPS = 64
 BLOCKS = 32
@@ -12,9 +12,9 @@ SCHEDULERS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Occupancy:
-    blocks: int  # resident on one multiprocessor
+    blocks: int  # blocks resident on one multiprocessor at a time
     warps: int
-    limit: str  # the resource that has no room for one block more
+    limit: str  # the resource that is not enough for one more block
 
 
 def occupancy(registers, threads, shared_bytes):
@@ -22,7 +22,7 @@ def occupancy(registers, threads, shared_bytes):
     the system takes."""
     warps = -(-threads // 32)
     of_warp = -(-registers * 32 // REGISTERS_PER_WARP) * REGISTERS_PER_WARP
-    # Warps go to the schedulers in turn, each of which has a quarter of the registers.
+    # Warps are assigned to the schedulers in turn. Each scheduler has a quarter of the registers.
     by_registers = REGISTERS // SCHEDULERS // of_warp * SCHEDULERS // warps
     limits = {"registers": by_registers, "shared memory": SHARED_BYTES // shared_bytes if shared_bytes else BLOCKS,
               "warps": WARPS // warps, "blocks": BLOCKS}

@@ -12,7 +12,7 @@ import scoreboard
 import main_path
 from disassembly import SassError
 
-# Classes of opcodes, by what they are for in a tile.
+# Classes of opcodes, by their purpose in a tile.
 CLASSES = (
     ("HMMA", ("HMMA",)),
     ("LDSM", ("LDSM",)),
@@ -138,8 +138,8 @@ class Kernel:
     def tiles_of(self, path):
         """Returns how many tiles one pass of the main loop takes: the compiler may unroll it."""
         products = sum(one.opcode == "HMMA" for one in path.trace)
-        # A tile takes head_dim / 4 products (m16n8k16) of q with the keys, as many of the weights with the values, and
-        # two of the weights with ones.
+        # A tile takes head_dim / 4 products (m16n8k16) of q with the keys, head_dim / 4 products of
+        # the weights with the values, and two products of the weights with ones.
         return max(1, products // (self.head_dim // 2)) if products else 1
 
     def path(self, kind=main_path.PLAIN, choices=None, loop=None):

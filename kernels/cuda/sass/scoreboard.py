@@ -22,14 +22,15 @@ class Machine:
     latency: dict = dataclasses.field(default_factory=lambda: {
         "LDSM": 33, "LDS": 29, "STS": 20, "LDG": L1_CYCLES, "LDC": 30, "SHFL": 24, "MUFU": 23, "I2F": 16, "F2I": 16,
         "S2UR": 22, "R2UR": 12, "ATOM": 60,
-        "LDGDEPBAR": 0,  # copies are in time: bandwidth is counted elsewhere
+        # 0, because these copies arrive in time; their bandwidth is counted elsewhere
+        "LDGDEPBAR": 0,
     })
     other_latency: int = 20
     # Time from issue to the release of the read barrier.
     read_latency: int = 15
     # Time from one m16n8k16 to the next on a scheduler's tensor core.
     tensor_interval: int = 6
-    # Time from one instruction to the next of the multi-function unit, which has four lanes.
+    # Time from one instruction to the next in the multi-function unit, which has four lanes.
     multifunction_interval: int = 8
 
     def with_look_up(self, cycles):
@@ -68,9 +69,10 @@ class Machine:
 
 @dataclasses.dataclass
 class Result:
-    cycles: float  # of one pass over the trace; all warps make theirs at the same time
-    # {index into the trace: cycles} of one pass of the first warp. An instruction's cycles are its stall count, what
-    # others waited for its scoreboard, and what it waited for its unit.
+    cycles: float  # per pass over the trace; all warps run their passes at the same time
+    # {index into the trace: cycles} for one pass of the first warp. The cycles of an instruction
+    # are its stall count, the time that others waited for its scoreboard, and the time that it
+    # waited for its unit.
     spent: dict
 
 
@@ -92,7 +94,8 @@ def simulate(trace, machine=Machine(), passes=6, warps=1, sharing=1):
         steps.append((instruction, unit, busy))
 
     position, done, may_issue = [0] * warps, [0] * warps, [0.0] * warps
-    # When each warp's scoreboards become free, and which step holds them until then.
+    # For each scoreboard of each warp: the time when it becomes free, and the step that holds it
+    # until then.
     free = [[(0.0, None)] * 6 for _ in range(warps)]
     unit_free = collections.defaultdict(float)
     spent = collections.Counter()
@@ -115,7 +118,7 @@ def simulate(trace, machine=Machine(), passes=6, warps=1, sharing=1):
         issued = max(now, ready)
         counted = begin is not None
         if warp == 0 and counted:
-            # The time counts from when its stall count had passed.
+            # Counts only the wait after the stall count of the previous instruction has passed.
             spent[cause] += issued - may_issue[0]
         if unit:
             unit_free[unit] = issued + busy

@@ -11,15 +11,16 @@
 namespace baton {
 namespace {
 
-// A step's attention on both sides: K and V of whatever some row sees, NaN everywhere else.
+// Attention of one step for both sides. K and V are filled for keys that some row sees, and NaN
+// everywhere else.
 struct TwinAttention {
   struct Shape {
     KvLayout layout;
-    std::vector<int> lengths, rows;  // of TwinStep
-    int ratio;                       // query heads of a KV head
+    std::vector<int> lengths, rows;  // arguments of TwinStep
+    int ratio;                       // query heads per KV head
     int window;
     float soft_cap;
-    float deviation = 1;  // of q, and so of the scores
+    float deviation = 1;  // standard deviation of q, and so of the scores
   };
   static constexpr int kLayer = 1;
 
@@ -56,9 +57,9 @@ struct TwinAttention {
   TwinTensor q, out;
 };
 
-// That scores of a deviation of 1 notice.
+// Returns a soft cap that changes scores whose deviation is 1.
 float SomeSoftCap(KernelTrial& trial) { return 0.1f * trial.Pick(5, 30); }
-// Gemma 2's, for scores that reach beyond it.
+// The soft cap of Gemma 2, and a deviation with which scores exceed it.
 constexpr float kWideSoftCap = 50, kWideDeviation = 60;
 
 void RunPagedCase(KernelTrial& trial, int i) {
@@ -71,7 +72,7 @@ void RunPagedCase(KernelTrial& trial, int i) {
                            .block_tokens = trial.Pick(1, 40),
                            .type = kTypes[i % 3]};
   const int windows[] = {0, trial.Pick(1, 20), trial.Pick(30, 100), 1 << 30};
-  // A chunk behind a cached prefix, a prompt from its start, one token of decode.
+  // A chunk after a cached prefix, a whole prompt, and one decode token.
   const int chunk = trial.Pick(1, 4), prompt = trial.Pick(1, 5);
   const TwinAttention attention(trial,
                                 {.layout = layout,
@@ -82,7 +83,7 @@ void RunPagedCase(KernelTrial& trial, int i) {
                                  .soft_cap = i % 4 == 3 ? SomeSoftCap(trial) : 0});
   trial.Run(trial.kernels().paged_attention, attention.at(Side::kKernel),
             attention.at(Side::kTwin));
-  // Scores of up to some units, summed over head_dim in float.
+  // Scores are sums over head_dim in float, and may be several units large.
   trial.Check(attention.Name(), 4e-6, 0.03);
 }
 
@@ -90,7 +91,8 @@ void RunPlanCase(KernelTrial& trial, int i) {
   const KvLayout layout = {1, 1, 8, trial.Pick(1, 300)};
   const int windows[] = {0, 1, 1 << 30, trial.Pick(2, 900)};
   const int window = windows[i % 4], tile_rows = i % 3 == 0 ? 1 : trial.Pick(2, 16);
-  // More rows than lanes. One whose last key ends a range, and one whose first key begins it.
+  // There are more rows than lanes. The last key of one sequence ends a range, and the first key of
+  // another one begins a range.
   const std::vector<int> rows = {1, trial.Pick(1, 50), 1, trial.Pick(1, 50), 1};
   const TwinStep step(trial, layout,
                       {trial.Pick(1, 2000), trial.Pick(600, 1400), kAttentionRange, rows[3],
@@ -119,13 +121,14 @@ void RunPlanCase(KernelTrial& trial, int i) {
               0, 0);
 }
 
-// Smaller heads more often, and each once more from case `half` on, where pools are of f16.
+// Small head_dims come more often. From case `half` on the pools are f16, and each head_dim comes
+// once more.
 int HeadDim(int i, int half) {
   constexpr int kDimIndex[] = {0, 3, 1, 0, 2, 0, 4, 0};
   return kAttentionHeadDims[i < half ? kDimIndex[i % 8] : i - half];
 }
 
-// Weights are rounded to the pool's type, each by itself.
+// The tolerance allows for weights that are rounded to the pool's type one by one.
 void CheckFast(KernelTrial& trial, const TwinAttention& attention) {
   const bool half = attention.shape.layout.type == DType::kF16;
   trial.Check(attention.Name(), half ? 0x1p-11 : 0x1p-8, half ? 0.1 : 0.5);
@@ -134,10 +137,11 @@ void CheckFast(KernelTrial& trial, const TwinAttention& attention) {
 constexpr int kSplitCases = 22;
 
 void RunSplitCase(KernelTrial& trial, int i) {
-  // Every head_dim and every ratio of heads; ranges, and more tiles than the pipeline has stages.
+  // The cases cover every head_dim, every ratio of heads, several ranges, and more tiles than the
+  // pipeline has stages.
   constexpr int kBlockTokens[] = {16, 64, 8, 32, 5}, kMostRanges = 3;
-  // A tile of four rows under a window: the first row sees the last key of a range, the others see
-  // none of that range.
+  // True for a tile of four rows with a window that leaves a range: of that range, the first row
+  // sees only the last key, and the other rows see no key.
   const bool leaves_range = i == kSplitCases - 1;
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
   const int head_dim = leaves_range ? 64 : HeadDim(i, 16);
@@ -146,7 +150,7 @@ void RunSplitCase(KernelTrial& trial, int i) {
                            .head_dim = head_dim,
                            .block_tokens = kBlockTokens[i / 2 % 5],
                            .type = type};
-  // A chunk that crosses the end of a range or of a tile, a prompt, a token of decode.
+  // A chunk that crosses the end of a range or of a tile, a prompt, and one decode token.
   const int chunk = leaves_range ? 4 : trial.Pick(2, 5), prompt = trial.Pick(1, 9);
   std::vector<int> lengths = {(i % 4 == 0 ? kAttentionRange : 32 * trial.Pick(1, 3)) + chunk / 2,
                               prompt, i % 4 == 1 ? trial.Pick(513, 600) : trial.Pick(1, 100)};
@@ -163,7 +167,7 @@ void RunSplitCase(KernelTrial& trial, int i) {
               .soft_cap = wide         ? kWideSoftCap
                           : i % 3 == 1 ? SomeSoftCap(trial)
                                        : 0,
-              // Once with scores so far apart that nothing but the largest counts.
+              // One case has scores so far apart that only the largest one counts.
               .deviation = wide     ? kWideDeviation
                            : i == 9 ? 1000
                                     : 1});
@@ -173,7 +177,7 @@ void RunSplitCase(KernelTrial& trial, int i) {
   const size_t lines = items * tile_rows * attention.heads;
   TwinMemory* const first_item = trial.Scratch(attention.rows + 1);
   TwinMemory* const list = trial.Scratch(2 * items);
-  // In some cases the chunk is for prefill_attention, and its rows stay as they are.
+  // In some cases the chunk is left to prefill_attention, so its rows must stay unchanged.
   const int prefill_rows = i % 5 == 3 && chunk > prompt ? chunk : INT32_MAX;
   const auto plan = [&](Side side) {
     return AttentionPlanParams{.step = attention.step.at(side),
@@ -207,14 +211,14 @@ void RunSplitCase(KernelTrial& trial, int i) {
 void RunPrefillCase(KernelTrial& trial, int i) {
   constexpr int kBlockTokens[] = {32, 64, 8, 24, 5};
   const DType type = i < 16 ? DType::kBF16 : DType::kF16;
-  const int head_dim = HeadDim(i, 16), ratio = (i * 5 + 2) % 16 + 1;  // every one
+  const int head_dim = HeadDim(i, 16), ratio = (i * 5 + 2) % 16 + 1;  // all ratios occur
   if (PrefillAttentionSharedBytes(head_dim) > trial.shared_bytes()) return;
   const KvLayout layout = {.layers = 2,
                            .kv_heads = i % 4 == 3 ? 2 : 1,
                            .head_dim = head_dim,
                            .block_tokens = kBlockTokens[i % 5],
                            .type = type};
-  // A chunk that crosses the ends of a range and of tiles of rows, a prompt, a token.
+  // A chunk that crosses the ends of a range and of tiles of rows, a prompt, and one token.
   const int tile = kAttentionTileRows / ratio * kPrefillAttentionWarps;
   const int chunk = std::min(tile + trial.Pick(1, 4), 40), prompt = trial.Pick(1, 9);
   const int windows[] = {0, i % 2 == 0 ? 3 : trial.Pick(1, 20), trial.Pick(30, 300), 1 << 30};
@@ -222,14 +226,14 @@ void RunPrefillCase(KernelTrial& trial, int i) {
   std::vector<int> lengths = {(i % 2 == 0 ? 2 * kAttentionRange : 96) + chunk / 2, prompt,
                               trial.Pick(1, 100)};
   std::vector<int> rows = {chunk, prompt, 1};
-  // In some cases the shorter sequences, which come first, are for split attention, and their rows
-  // stay as they are.
+  // In some cases the shorter sequences come first and are left to split attention, so their rows
+  // must stay unchanged.
   const bool mixed = i % 4 == 2;
   if (mixed) {
     std::reverse(lengths.begin(), lengths.end());
     std::reverse(rows.begin(), rows.end());
   }
-  if (i == 3) {  // more sequences than a warp has lanes, one of them without rows, before those
+  if (i == 3) {  // before those, more sequences than a warp has lanes; one of them has no rows
     lengths.insert(lengths.begin(), 34, trial.Pick(1, 9));
     rows.insert(rows.begin(), 34, 1);
     rows[5] = 0;
@@ -243,11 +247,11 @@ void RunPrefillCase(KernelTrial& trial, int i) {
               .soft_cap = wide         ? kWideSoftCap
                           : i % 3 == 1 ? SomeSoftCap(trial)
                                        : 0,
-              // Once with scores so far apart that nothing but the largest counts.
+              // One case has scores so far apart that only the largest one counts.
               .deviation = wide     ? kWideDeviation
                            : i == 6 ? 1000
                                     : 1});
-  trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
+  trial.options.max_shared_bytes = size_t{163} << 10;  // limit of sm_80
   const int prefill_rows = mixed ? chunk : 1;
   const auto params = [&](Side side) {
     PrefillAttentionParams prefill = {

@@ -10,8 +10,8 @@
 namespace baton {
 namespace {
 
-// That a row's bits are its own: whatever other rows there are, wherever it lies, in whatever chunk
-// it comes. In the programs of kernels_test.cc.
+// Checks that the bits of a row do not depend on other rows, on its place in memory, or on the
+// chunk in which it is computed. Linked into the same programs as kernels_test.cc.
 class KernelBitsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -23,7 +23,7 @@ class KernelBitsTest : public testing::Test {
   TestedKernels tested_;
 };
 
-// The same numbers at two places, the second one aligned to 2 bytes alone.
+// The same numbers in two places. The second place is aligned to 2 bytes only.
 struct TwoPlaces {
   TwoPlaces(KernelTrial& trial, int rows, int cols, float deviation = 1)
       : aligned(trial.Memory(DType::kBF16, size_t{1} * rows * cols)),
@@ -41,7 +41,8 @@ struct TwoPlaces {
   int cols;
 };
 
-// What `together` writes to `out` is what `alone` writes for one row after another.
+// `together` computes all rows of `out` at once, `alone` computes one row. Both must give the same
+// bits.
 void ExpectSameBits(KernelTrial& trial, TwinMemory* out, absl::string_view what, int rows,
                     const std::function<void()>& together, const std::function<void(int)>& alone) {
   together();
@@ -110,7 +111,7 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
 
 enum class Way { kPaged, kSplit, kPrefill };
 
-// `rows_of`: of each sequence of params.step.
+// `rows_of` is the number of rows of each sequence in params.step.
 void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params,
             const std::vector<int>& rows_of) {
   const KernelTable& kernels = trial.kernels();
@@ -172,9 +173,9 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
       continue;
     }
     KernelTrial trial(7, &tested_);
-    trial.options.max_shared_bytes = size_t{163} << 10;  // of sm_80
+    trial.options.max_shared_bytes = size_t{163} << 10;  // limit of sm_80
     const KvLayout layout = {1, 1, run.head_dim, 16, run.type};
-    // Three inputs: a chunk that crosses the end of a range, a whole prompt, and a single token.
+    // Three sequences: a chunk that crosses the end of a range, a whole prompt, and a single token.
     const std::vector<int> rows_of = {6, 5, 1};
     TwinStep step(trial, layout, {kAttentionRange + 3, 5, 70}, rows_of);
     step.FillPool(trial, 0, run.window);
@@ -197,7 +198,7 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
     };
     const auto alone = [&](int row) {
       const int s = step.sequence_of_row[row];
-      if (s < 0) return;  // nobody's
+      if (s < 0) return;  // a padding row
       int first_row = row;
       while (first_row > 0 && step.sequence_of_row[first_row - 1] == s) --first_row;
       const TwinStep::Sequence& sequence = step.sequences[s];

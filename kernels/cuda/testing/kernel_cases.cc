@@ -15,13 +15,13 @@ namespace {
 
 constexpr DType kTypes[] = {DType::kBF16, DType::kF16, DType::kF32};
 
-// Parameters of both sides by one function of the side.
+// Runs the kernel and its reference implementation. `make` returns the parameters of one side.
 template <typename MakeParams>
 void RunBoth(KernelTrial& trial, const Kernel& kernel, const MakeParams& make) {
   trial.Run(kernel, make(Side::kKernel), make(Side::kTwin));
 }
 
-// Sizes around octets, warps and blocks.
+// Returns a number of columns near the sizes of octets, warps and thread blocks.
 int SomeCols(KernelTrial& trial, int i) {
   constexpr int kCols[] = {1, 7, 8, 9, 30, 64, 256, 257, 2048, 2056, 2100};
   return i < 11 ? kCols[i] : trial.Pick(1, 600);
@@ -33,7 +33,8 @@ std::vector<int32_t> SomeIndices(KernelTrial& trial, int count, int below) {
   return indices;
 }
 
-// Three sequences: a chunk behind a cached prefix, a prompt from its start, one token of decode.
+// Returns a step of three sequences: a chunk after a cached prefix, a whole prompt, and one decode
+// token.
 TwinStep SomeStep(KernelTrial& trial, const KvLayout& layout, int longest) {
   const int chunk = trial.Pick(1, 4), prompt = trial.Pick(1, 5);
   return TwinStep(trial, layout,
@@ -102,7 +103,7 @@ KernelCase EmbeddingCase() {
             for (int row = 0; row < rows; ++row) {
               if (!trial.Chance(3)) continue;
               followed[row] = trial.Pick(0, 3);
-              some[row] = -1;  // which nobody knows yet
+              some[row] = -1;  // not known yet when the step starts
             }
             TwinMemory* const tokens = trial.Array(some);
             TwinMemory* const follows = trial.Array(followed);
@@ -146,7 +147,7 @@ KernelCase GatherRowsCase() {
 
 KernelCase RmsNormCase() {
   return {20, [](KernelTrial& trial, int i) {
-            // Of whole rows, of one warp and of a block, and of heads.
+            // Norms of whole rows, for one warp or for a thread block, and norms of heads.
             constexpr int kNorms[] = {1, 30, 64, 1024, 1025, 2048, 2056, 4100};
             const bool heads = i >= 12;
             const int n = heads ? trial.Pick(1, 140) : kNorms[i % 8];
@@ -185,7 +186,7 @@ KernelCase BiasRowsCase() {
                                     .cols = cols,
                                     .accumulate = accumulate};
             });
-            // Sums of two bf16 are rounded once on both sides.
+            // Both sides round the sum of two bf16 once, so results must be equal.
             trial.Check(absl::StrCat(rows, " rows of ", cols, accumulate ? ", added" : ""), 0, 0);
           }};
 }
@@ -269,7 +270,7 @@ KernelCase RopeWriteKvCase() {
                   .heads = layout.kv_heads * ratio,
                   .pages = step.pages(side, layer)};
             });
-            // Differences of products of some units.
+            // Elements are differences of products that may be several units large.
             trial.Check(absl::StrCat(layout.Fingerprint(), " ratio ", ratio), 2e-6,
                         layout.type == DType::kF32 ? 1 : 0.03);
           }};
@@ -282,7 +283,7 @@ KernelCase ArgmaxCase() {
             constexpr int kRows = 8;
             TwinMemory* const logits = trial.Memory(DType::kF32, size_t{kRows} * vocab);
             for (int row = 0; row < kRows; ++row) {
-              // Many equal ones, so that the lowest id matters.
+              // Many equal logits, so that the lowest id matters.
               for (int token = 0; token < vocab; ++token) {
                 logits->Set(row * vocab + token,
                             row == 0 ? -kInfinity : std::round(trial.Normal(row)));

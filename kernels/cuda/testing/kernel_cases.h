@@ -11,23 +11,23 @@
 
 namespace baton {
 
-// Random cases of one kernel: set up memory, run kernel and twin, check. `i` chooses what every
-// run must see: types, sizes, ratios.
+// Random cases of one kernel. A case sets up memory, runs the kernel and its reference
+// implementation, and compares. `i` selects the types, sizes and ratios that every run must cover.
 struct KernelCase {
   int cases = 0;
   std::function<void(KernelTrial& trial, int i)> run;
 };
 
-// The numbers of so many cases; BATON_KERNEL_CASES, where it is set, is how many of them at most,
-// spread evenly: under compute-sanitizer each takes long.
+// Returns the numbers 0 to `cases` - 1. If the environment variable BATON_KERNEL_CASES is set,
+// returns at most that many of them, evenly spread: under compute-sanitizer each case takes long.
 std::vector<int> ChosenCases(int cases);
 
-// Those, until one fails; each with the options' seed and its own number added.
+// Runs the chosen cases until one fails. The number of a case is added to the seed.
 absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested,
                       const simt::SimtOptions& options = {});
 
-// Those of this test program: each is linked with one maker of them. FailedPrecondition, with what
-// is missing, where they can't run.
+// Opens the kernels of this test program; each program is linked with one definition of this
+// function. Returns FailedPrecondition, with what is missing, if the kernels can't run here.
 absl::StatusOr<TestedKernels> OpenTestedKernels();
 
 KernelCase EmbeddingCase();
@@ -39,12 +39,13 @@ KernelCase RopeTableCase();
 KernelCase RopeWriteKvCase();
 KernelCase PagedAttentionCase();
 KernelCase AttentionPlanCase();
-// attention_plan, split_attention and merge_attention against the twin of paged_attention.
+// Compares attention_plan, split_attention and merge_attention together with the reference
+// implementation of paged_attention.
 KernelCase SplitAttentionCase();
 KernelCase PrefillAttentionCase();
-// Returns how many `mma` instructions prefill_attention issues for one sequence with `rows` rows, 1
-// to 32, behind 192 keys, on the emulator. Its thread block has four warps that take 16 rows each;
-// all rows see the same tiles of keys. -1 if the kernel fails.
+// Returns the number of `mma` instructions that prefill_attention issues on the emulator for one
+// sequence: `rows` rows (1 to 32) after 192 cached keys. The thread block has four warps of 16 rows
+// each, and all rows see the same tiles of keys. Returns -1 if the kernel fails.
 int64_t MmasOfPrefillAttention(const TestedKernels& tested, int rows);
 KernelCase ArgmaxCase();
 

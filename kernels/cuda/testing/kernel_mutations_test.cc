@@ -10,11 +10,12 @@ namespace {
 
 using mutations::Mutation;
 
-// The cases of kernels_test.cc fail for every mutation of the kernels.
+// The cases of kernels_test.cc must fail for every mutation of the kernels.
 class KernelMutationsTest : public testing::Test {
  protected:
-  // The case finds all mutations that it reaches, which are `count`. Change it when mutations are
-  // added; that it falls by itself shows that the case reaches less of the kernels than before.
+  // Checks that the case catches all mutations that it reaches, and that these are `count`. Raise
+  // `count` when you add mutations. If the number falls by itself, the case reaches less of the
+  // kernels than before.
   static void ExpectAllCaught(const KernelCase& kernel_case, size_t count) {
     const mutations::MutationReport report = mutations::TryMutations(
         mutations::AllMutations(),
@@ -28,10 +29,11 @@ class KernelMutationsTest : public testing::Test {
     caught_.insert(caught_.end(), report.caught.begin(), report.caught.end());
   }
 
-  // No mutation of the list is one that no case reaches.
+  // Checks that each mutation of the list is reached by at least one case.
   static void TearDownTestSuite() {
     const testing::TestSuite& suite = *testing::UnitTest::GetInstance()->current_test_suite();
-    if (suite.test_to_run_count() < suite.total_test_count()) return;  // some are filtered out
+    // Some tests are filtered out.
+    if (suite.test_to_run_count() < suite.total_test_count()) return;
     EXPECT_THAT(mutations::Without(mutations::OfList(mutations::AllMutations(), "kernel_mutations"),
                                    caught_),
                 testing::IsEmpty())
@@ -39,7 +41,7 @@ class KernelMutationsTest : public testing::Test {
   }
 
  private:
-  static inline std::vector<Mutation> caught_;  // by all cases so far
+  static inline std::vector<Mutation> caught_;  // caught by the cases so far
 };
 
 TEST_F(KernelMutationsTest, OfEmbeddingAreCaught) { ExpectAllCaught(EmbeddingCase(), 6); }

@@ -7,14 +7,14 @@
 namespace baton {
 namespace {
 
-// The cases of kernels_test.cc, the same numbers, under the other kinds of schedules (run_grid.h):
-// a kernel that is right in one order of its warps, and with copies that land early, is right in
-// all.
+// Runs the cases of kernels_test.cc under the other kinds of schedules (run_grid.h). A kernel may
+// be right with one order of its warps, or with copies that arrive early; here it must be right
+// with all.
 class KernelSchedulesTest : public testing::TestWithParam<KernelCase (*)()> {};
 
 TEST_P(KernelSchedulesTest, AreItsTwinUnderOthersToo) {
-  constexpr int kKinds = 6;  // of which each case's number chooses one there
-  // BATON_CASES above 10: so many, with other priorities.
+  constexpr int kKinds = 6;  // the plain test runs one of these, chosen by the number of the case
+  // If BATON_CASES is above 10, it is the number of schedules; further ones have other priorities.
   const char* const cases = std::getenv("BATON_CASES");
   int wanted = 0;
   if (cases == nullptr || !absl::SimpleAtoi(cases, &wanted) || wanted <= 10) wanted = kKinds;

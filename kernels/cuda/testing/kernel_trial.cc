@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-// From one value of the type to the next, about there.
+// Returns the approximate distance between neighbouring values of the type near `value`.
 double UnitInLastPlace(DType type, double value) {
   const int digits = type == DType::kF32 ? 24 : type == DType::kF16 ? 11 : 8;
   const int least = type == DType::kF16 ? -14 : -126;
@@ -31,7 +31,7 @@ TwinMemory::TwinMemory(DType type, size_t elements, size_t first_byte, bool is_o
       is_output_(is_output),
       runtime_(runtime) {
   for (auto& memory : host_) {
-    // new aligns to 16, which `first_byte` counts from.
+    // `new` aligns memory to 16 bytes, so `first_byte` sets the alignment.
     memory = std::make_unique<std::byte[]>(AllBytes());
     std::memset(memory.get(), 0xff, AllBytes());
   }
@@ -106,7 +106,8 @@ absl::Status TwinMemory::Compare(double slack, double most_apart) {
 KernelTrial::KernelTrial(uint32_t seed, const TestedKernels* tested)
     : tested_(tested), random_(seed) {
   if (tested->runtime == nullptr) return;
-  stream_ = tested->runtime->CreateStream(StreamKind::kCopy).value();  // without room for products
+  // A copy stream, because it has no workspace for GEMMs.
+  stream_ = tested->runtime->CreateStream(StreamKind::kCopy).value();
 }
 
 TwinMemory* KernelTrial::Memory(DType type, size_t elements, size_t first_byte, bool is_output) {
@@ -118,7 +119,7 @@ TwinMemory* KernelTrial::Memory(DType type, size_t elements, size_t first_byte, 
 TwinTensor KernelTrial::Tensor(int rows, int cols, bool is_output) {
   const bool aligned = Chance(2);
   const int stride = aligned ? (cols + 7) / 8 * 8 + 8 * Pick(0, 1) : cols + Pick(0, 5);
-  // Its last row ends with its last element, so that what lies behind is outside.
+  // The memory ends with the last row's last element, so the margin begins right after it.
   const size_t elements = static_cast<size_t>(rows - 1) * stride + cols;
   return {Memory(DType::kBF16, elements, aligned ? 0 : 2 * Pick(0, 7), is_output), rows, cols,
           stride};
@@ -157,7 +158,8 @@ void KernelTrial::RunKernel(const Kernel& kernel, const LaunchShape& shape, cons
   for (const auto& memory : memory_) {
     if (memory->bytes() > 0) {
       map.Add(memory->at(Side::kKernel), memory->bytes(), !memory->is_output());
-      // What is NaN counts as never written; some of an output may be an input, too.
+      // NaN counts as never written. Parts of an output may have been filled, because they are read
+      // too.
       if (memory->is_output()) memory->MarkFilled(&map);
     }
   }

@@ -22,72 +22,74 @@
 
 namespace baton {
 
-// The kernels that a test is about, and what runs them.
+// The kernels under test, and the runtime that runs them.
 struct TestedKernels {
   KernelTable kernels;
-  // Runs them over its memory; none: the emulator over memory of the host, by the trial's options.
+  // Runs the kernels, with memory of its device. If null, the emulator runs them with host memory
+  // and the options of KernelTrial.
   std::shared_ptr<DeviceRuntime> runtime;
 
-  // That a block may have.
+  // Max shared memory of a thread block.
   size_t shared_bytes() const {
     return runtime == nullptr ? SIZE_MAX : runtime->info().shared_bytes;
   }
 };
 
-// Whose memory: the kernel's or its twin's.
+// The kernel, or its reference implementation (its twin).
 enum class Side { kKernel, kTwin };
 
-// Memory that a kernel and its twin have a copy each of, alike when made. NaN wherever it was not
-// filled.
+// Memory with two copies, one for the kernel and one for its twin. Both have the same content at
+// first, and NaN wherever nothing was filled in.
 class TwinMemory {
  public:
-  // With a runtime the kernel's is on its device, and the host has what is to go there or came
-  // back.
+  // If `runtime` is not null, the kernel's copy is on the device. A second copy on the host holds
+  // the bytes to upload, or those that were downloaded.
   TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output,
              DeviceRuntime* runtime = nullptr);
   ~TwinMemory();
 
-  // Element `index` where the side's code finds it.
+  // Address of element `index` for the code of that side.
   std::byte* at(Side side, size_t index = 0) {
     std::byte* const begin =
         side == Side::kKernel && device_ != nullptr ? device_ : host_[side == Side::kTwin].get();
     return begin + Offset(index);
   }
-  // In both.
+  // Sets an element in both copies.
   void Set(size_t index, float value);
-  // As `from` has it, on both sides: for arrays of integers or structs.
+  // Copies `bytes` from `from` into both copies; for arrays of integers or structs.
   void SetBytes(const void* from, size_t bytes);
 
-  // Copies what the kernel wrote to where its twin writes, and fills the kernel's memory with NaN
-  // again.
+  // Makes the kernel's output the expected one: copies it to the twin's copy, and fills the
+  // kernel's copy with NaN again.
   void MakeExpected() {
     std::memcpy(host(Side::kTwin), host(Side::kKernel), bytes());
     std::memset(host(Side::kKernel), 0xff, bytes());
   }
-  // The kernel's becomes what the twin's is.
+  // Copies the twin's copy to the kernel's copy.
   void GiveToKernel() { std::memcpy(host(Side::kKernel), host(Side::kTwin), bytes()); }
 
-  // Tells the checker which elements have been given a value.
+  // Tells the checker which elements were filled in.
   void MarkFilled(simt::MemoryMap* map);
-  // To and from the device, where there is one.
+  // Copy to and from the device. They need a runtime.
   absl::Status Upload(DeviceStream& stream);
   absl::Status Download(DeviceStream& stream);
 
   size_t bytes() const { return elements_ * DTypeBytes(type_); }
   bool is_output() const { return is_output_; }
-  // What a kernel keeps for another, which the twin has no equal of: Compare looks at the margins.
+  // For memory that one kernel writes for another, and that the twin does not write. Compare then
+  // checks only the margins.
   void SetScratch() { is_scratch_ = true; }
-  // Outputs: each element within `slack` or one unit in the last place of the twin's, and all but
-  // two and a part `most_apart` of them the same; all of them where that is 0. Everything else,
-  // margins too: the same bits.
-  // DataLoss tells the first that differs.
+  // Compares the two copies. Elements of an output may differ by `slack` or by one unit in the last
+  // place, and at most two of them plus a fraction `most_apart` may differ at all. If `most_apart`
+  // is 0, none may differ. All other memory, margins included, must have the same bits. Returns
+  // DataLoss with the first difference.
   absl::Status Compare(double slack, double most_apart);
 
  private:
   static constexpr size_t kMargin = 64;
   size_t Offset(size_t index) const { return kMargin + first_byte_ + index * DTypeBytes(type_); }
   size_t AllBytes() const { return bytes() + first_byte_ + 2 * kMargin; }
-  // Element `index` in memory of the host.
+  // Address of element `index` in host memory.
   std::byte* host(Side side, size_t index = 0) {
     return host_[side == Side::kTwin].get() + Offset(index);
   }
@@ -101,17 +103,17 @@ class TwinMemory {
   std::byte* device_ = nullptr;
 };
 
-// A tensor on both sides: rows `stride` elements apart, at any alignment.
+// A tensor for both sides. Its rows are `stride` elements apart and may have any alignment.
 struct TwinTensor {
   TwinMemory* memory;
   int rows, cols, stride;
   void* at(Side side) const { return memory->at(side); }
 };
 
-// One kernel and its twin side by side, over memory of random contents.
+// Runs a kernel and its reference implementation side by side, with random memory contents.
 class KernelTrial {
  public:
-  // `tested` must outlive this.
+  // `tested` must outlive this object.
   KernelTrial(uint32_t seed, const TestedKernels* tested);
 
   const KernelTable& kernels() const { return tested_->kernels; }
@@ -132,35 +134,36 @@ class KernelTrial {
     memory->SetBytes(values.data(), values.size() * sizeof(T));
     return memory;
   }
-  // bf16; every second one aligned to 16 bytes in each row.
+  // Creates a bf16 tensor of random values. About half of these tensors have rows aligned to 16
+  // bytes.
   TwinTensor Filled(int rows, int cols, float deviation = 1);
   TwinTensor Output(int rows, int cols);
-  // Of 4 bytes each, for kernels alone.
+  // Creates memory of 4-byte elements that only kernels use.
   TwinMemory* Scratch(size_t elements) {
     TwinMemory* const memory = Memory(DType::kF32, elements, 0, /*is_output=*/true);
     memory->SetScratch();
     return memory;
   }
-  // A tensor that is read and written.
+  // Creates a tensor that is read and written.
   TwinTensor InOut(int rows, int cols);
 
-  // Runs the kernel, and its twin.
+  // Runs the kernel, and then its reference implementation.
   template <typename Params>
   void Run(const Kernel& kernel, const Params& of_kernel, const Params& of_twin) {
     RunKernel(kernel, LaunchOf(of_kernel), &of_kernel);
     RunTwin(of_twin);
   }
-  // The kernel alone.
+  // Runs the kernel only.
   template <typename Params>
   void Run(const Kernel& kernel, const LaunchShape& shape, const Params& params) {
     RunKernel(kernel, shape, &params);
   }
-  // Compares all memory (TwinMemory::Compare).
+  // Compares all memory (see TwinMemory::Compare).
   void Check(absl::string_view what, double slack, double most_apart = 0.03);
-  // The first thing that went wrong.
+  // The first error so far, or OK.
   const absl::Status& status() const { return status_; }
 
-  // Of the emulator.
+  // Options of the emulator.
   simt::SimtOptions options;
 
  private:
@@ -168,29 +171,29 @@ class KernelTrial {
   void RunKernel(const Kernel& kernel, const LaunchShape& shape, const void* params);
 
   const TestedKernels* const tested_;
-  std::unique_ptr<DeviceStream> stream_;  // where there is a runtime
+  std::unique_ptr<DeviceStream> stream_;  // null if there is no runtime
   std::mt19937 random_;
   std::vector<std::unique_ptr<TwinMemory>> memory_;
   absl::Status status_;
 };
 
-// The rows of a step over a paged pool, at random: sequences with some positions behind them, rows
-// that are nobody's between, block tables in no order. The pool is the end of one that is too large
-// for offsets of 32 bits: blocks are counted from far before it.
+// Random rows of a step over a paged pool: sequences with some earlier positions, padding rows
+// between them, and block tables in random order. Block ids are large, as if this pool were the end
+// of one whose offsets do not fit in 32 bits.
 struct TwinStep {
   struct Sequence {
     int rows = 0, first_position = 0;
-    std::vector<int32_t> blocks;  // counted from 0
+    std::vector<int32_t> blocks;  // ids counted from 0, without kFirstBlock
   };
 
-  // `lengths[s]`: positions of sequence s in all, of which the last `rows[s]` are the step's.
+  // Sequence s has `lengths[s]` positions in all. The last `rows[s]` of them are rows of the step.
   TwinStep(KernelTrial& trial, const KvLayout& layout, const std::vector<int>& lengths,
            const std::vector<int>& rows);
 
   StepRows at(Side side) const;
   LayerPages pages(Side side, int layer) const;
-  // Numbers in K and V of one layer for every position that some row sees, its own included,
-  // through a window of that size (0: of any).
+  // Fills K and V of one layer with random numbers, for every position that some row sees through
+  // `window` (0: no window), its own included.
   void FillPool(KernelTrial& trial, int layer, int window);
 
   static constexpr int32_t kFirstBlock = (1 << 24) + 12345;

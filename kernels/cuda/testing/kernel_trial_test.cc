@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// As on a GPU, whose memory the host can't touch.
+// Returns kernels on an emulated device. As on a GPU, the host can't access the device's memory.
 TestedKernels OnADevice() {
   return {EmulatedKernels(), CreateEmulatedRuntime({.memory_bytes = size_t{64} << 20}).value()};
 }
@@ -30,7 +30,7 @@ TEST(KernelTrialTest, CasesRunInTheMemoryOfADeviceAsWell) {
 
 TEST(KernelTrialTest, WhatADeviceWroteIsCompared) {
   const TestedKernels tested = OnADevice();
-  // One row of three elements, then what lies around it.
+  // `out` holds one row of three elements; a second row would be outside of it.
   const auto run = [&](int rows_of_kernel, int32_t token_of_twin) {
     KernelTrial trial(1, &tested);
     TwinMemory* const table = trial.Memory(DType::kBF16, 6);

@@ -6,8 +6,8 @@
 namespace baton {
 namespace {
 
-// Three programs have it: the kernels emulated as they run (kernels_emulated_test), with the
-// checker watching them (kernels_checked_test), and on a GPU (kernels_cuda_test).
+// Part of three programs: with normal emulated kernels (kernels_emulated_test), with kernels whose
+// accesses are checked (kernels_checked_test), and with a GPU (kernels_cuda_test).
 class KernelsTest : public testing::Test {
  protected:
   void ExpectTwins(const KernelCase& kernel_case) {

@@ -20,7 +20,8 @@
 namespace baton {
 namespace {
 
-// Slices `gap` bytes apart, summed by the kernel and by its twin; sums that nobody asked for stay.
+// Compares the kernel's sums with the reference implementation, for slices `gap` bytes apart. Sums
+// that were not asked for must stay unchanged.
 absl::Status Compare(int64_t slice_bytes, int slices, size_t gap, std::mt19937_64& random,
                      simt::SimtOptions options) {
   const size_t words = (slice_bytes + gap) / sizeof(uint64_t);

@@ -16,7 +16,7 @@ void Set(void* bf16, int64_t index, double value) {
   WriteElement(DType::kBF16, static_cast<float>(value), static_cast<uint16_t*>(bf16) + index);
 }
 
-// The sequence of a row, or null; and its position there.
+// Returns the sequence of a row and sets `*position`, or returns null for a padding row.
 const DeviceSequence* SequenceOf(const StepRows& step, int row, int* position) {
   if (step.sequence_of_row[row] < 0) return nullptr;
   const DeviceSequence* sequence = &step.sequences[step.sequence_of_row[row]];
@@ -24,7 +24,7 @@ const DeviceSequence* SequenceOf(const StepRows& step, int row, int* position) {
   return sequence;
 }
 
-// One element of K or V at a position.
+// Returns the address of one element of K or V at a position.
 char* SlotElement(const LayerPages& pages, int64_t plane_offset, const int32_t* blocks,
                   int position, int head, int element) {
   const size_t size = DTypeBytes(pages.type);
@@ -142,7 +142,7 @@ void RunTwin(const RopeWriteKvParams& p) {
 
 namespace {
 
-// Attention of the rows whose sequence has `least` to `most` rows in the step.
+// Computes attention of the rows whose sequence has `least` to `most` rows in the step.
 void AttendRows(const PagedAttentionParams& p, int least, int most) {
   const int head_dim = p.pages.head_dim, group = p.heads / p.pages.kv_heads;
   for (int row = 0; row < p.step.rows; ++row) {
@@ -216,7 +216,7 @@ void RunTwin(const ArgmaxParams& p) {
     int best = 0;
     bool sound = true;
     for (int token = 0; token < p.vocab; ++token) {
-      sound &= logits[token] < INFINITY;  // false for NaN
+      sound &= logits[token] < INFINITY;  // NaN compares false
       if (logits[token] > logits[best]) best = token;
     }
     p.tokens[row] = sound && logits[best] > -INFINITY ? best : -1;

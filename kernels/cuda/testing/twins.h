@@ -4,9 +4,10 @@
 
 namespace baton {
 
-// What the kernels compute, as plainly as it can be said: the same parameters with pointers to host
-// memory, double arithmetic in the order of reading, and one rounding where the kernel writes. A
-// kernel's result differs by its float arithmetic alone. For tests.
+// Reference implementations of the kernels, as simple as possible. They take the same parameters,
+// but with pointers to host memory. They use double arithmetic in the order of reading, and round
+// once where the kernel writes. So a kernel's result differs only by its float arithmetic. For
+// tests.
 void RunTwin(const EmbeddingParams& params);
 void RunTwin(const GatherRowsParams& params);
 void RunTwin(const RmsNormParams& params);
@@ -16,7 +17,8 @@ void RunTwin(const RopeTableParams& params);
 void RunTwin(const RopeWriteKvParams& params);
 void RunTwin(const PagedAttentionParams& params);
 void RunTwin(const AttentionPlanParams& params);
-// Those rows alone that split_attention and merge_attention compute, or prefill_attention.
+// These compute only the rows that split_attention and merge_attention compute, or those that
+// prefill_attention computes.
 void RunTwin(const SplitAttentionParams& params);
 void RunTwin(const PrefillAttentionParams& params);
 void RunTwin(const ArgmaxParams& params);
