@@ -160,7 +160,7 @@ struct StepArgs {
   // [rows], or empty. If follows[i] is not -1, row i does not take tokens[i] but the token that was
   // drawn for logit row follows[i] of the step started just before this one. Needs draws().
   absl::Span<const int> follows;
-  absl::Span<const SequenceRows> sequences;  // together they cover all rows
+  absl::Span<const SequenceRows> sequences;  // the sequences that the rows belong to
   absl::Span<const Rope> ropes;  // one for each sequence, or a single one for all sequences
   KvView kv;
   absl::Span<const int> logit_rows;  // indices of the rows whose logits are wanted

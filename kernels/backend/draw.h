@@ -30,8 +30,7 @@ struct DrawOptions {
   int position = 0;  // absolute position of the token to draw
   // Changes to the logits, made before temperature, top_k, top_p and min_p apply. All ids are in
   // the vocabulary.
-  // (id, value to add); ascending ids; at most 1024
-  absl::Span<const std::pair<TokenId, float>> logit_bias;
+  absl::Span<const std::pair<TokenId, float>> logit_bias;  // ascending ids, added values; max 1024
   absl::Span<const TokenId> banned;  // never drawn; at most 256, or 512 if stop_tokens is empty
   absl::Span<const TokenId> stop_tokens;  // not drawn while generated < min_tokens; at most 256
   int min_tokens = 0;

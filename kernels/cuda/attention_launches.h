@@ -33,8 +33,8 @@ class AttentionLaunches {
         plans_(runtime),
         partial_memory_(runtime) {}
 
-  // Takes the memory that steps within these limits need. Returns ResourceExhausted if there is too
-  // little.
+  // Takes the memory that `memory` counts, so that steps within its limits allocate nothing.
+  // Returns ResourceExhausted if there is too little.
   absl::Status Reserve(const StepMemory& memory);
 
   // A step of one row per sequence that is enqueued so that it stays valid while sequences grow.

@@ -20,7 +20,7 @@ struct CudaBackendOptions {
   // True if decode steps (one row per sequence) are recorded and run as graphs (StepGraphs).
   // Without graphs they run the same operations and give the same bits.
   bool graphs = true;
-  StepGraphCounts* graph_counts = nullptr;  // updated after each step; may be null
+  StepGraphCounts* graph_counts = nullptr;  // kept up to date; may be null
   // False if the caller calls neither Gemm nor Logits. The runtime then need not support GEMMs.
   bool products = true;
   // Max bytes of partial results of attention. Steps that need more are computed in parts, and are

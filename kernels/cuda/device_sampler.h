@@ -95,7 +95,7 @@ class DeviceSampler {
   // to two rows.
   absl::StatusOr<Needs> Prepare(absl::Span<const Row> rows);
 
-  // Enqueues the kernels for the rows of the latest Prepare. All arguments are in device memory.
+  // Enqueues the kernels for the rows of the latest Prepare. Both arrays are in device memory.
   //   logits  [rows, vocab] f32, without padding. Bias, penalties and bans change them
   //   tokens  [rows] int32. Gets the token of each row, or 0 if the row has none; entries of
   //           padding rows are not changed. The next step may read it

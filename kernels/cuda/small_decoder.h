@@ -33,7 +33,7 @@ class SmallDecoder {
     int first_position = 0;
     std::vector<BlockId> blocks;
   };
-  // Draws from the logits of each item's last token.
+  // The tokens that a step draws, from the logits of each item's last token.
   struct Draws {
     std::vector<const DrawOptions*> options;
     std::vector<int> follows;

@@ -30,8 +30,8 @@ class StepUpload {
         ropes_slab_(runtime, stream),
         table_(runtime) {}
 
-  // Takes the memory that steps within these limits need. Returns ResourceExhausted if there is too
-  // little.
+  // Takes the memory that `memory` counts, so that steps within its limits allocate nothing.
+  // Returns ResourceExhausted if there is too little.
   absl::Status Reserve(const StepMemory& memory);
 
   // Uploads a whole step in one copy: tokens, `follows`, sequences, ropes and logit rows. rows()

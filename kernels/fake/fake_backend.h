@@ -49,7 +49,7 @@ class FakeOracle {
   KvLayout layout_;
   float first_frequency_;
   int position_ = 0;
-  std::vector<uint64_t> attention_;  // per layer
+  std::vector<uint64_t> attention_;  // hash of each layer
   std::vector<std::byte> slot_;
 };
 

@@ -19,7 +19,7 @@ constexpr int kTilePitch = kHeadDim + 8;
 
 static_assert(kAttentionTileKeys == 32 && kAttentionTileRows == 16, "as the code below has them");
 
-// Two ones in one register of a fragment.
+// A pair of ones, packed into one register as in a fragment.
 template <typename T>
 constexpr uint32_t kOnes = std::is_same_v<T, Half> ? 0x3c003c00 : 0x3f803f80;
 

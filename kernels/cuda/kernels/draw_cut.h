@@ -38,8 +38,7 @@ BATON_DEVICE Cut NoCut() { return {0, 0}; }  // every key is larger
 // tokens with that key by id. A pass reads only the blocks of logits that reach into the interval.
 BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_mass) {
   const Tempered& tempered = row.tempered;
-  // `low` becomes the lowest key in this bin or one of larger logits, `high` the highest key in
-  // this bin or one of smaller logits.
+  // Finds [low, high], the interval of keys in this bin.
   const uint32_t most = OrderKey(static_cast<float>(tempered.largest));
   uint32_t low = OrderKey(-kInfiniteLogit), high = most;
   while (low < high) {

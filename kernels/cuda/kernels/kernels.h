@@ -154,10 +154,9 @@ struct PagedAttentionParams {
 // elements, up to 16 query heads per KV head, and one of the head_dims below (attention_choice.h).
 // Keys are cut into ranges that begin at multiples of kAttentionRange positions (Flash-Decoding,
 // Dao et al. 2023), and ranges into tiles of kAttentionTileKeys. A row's softmax is online over the
-// tiles of a range, and its ranges are merged in ascending order. So a row's bits depend on its own
-// position alone. Queries and weights are rounded to the pool's type before they are multiplied by
-// keys and values. The sum of the weights, which divides the result, is a sum of rounded weights
-// too.
+// tiles of a range, and its ranges are merged in ascending order. So the order of a row's sums
+// depends on its own position alone. Queries and weights are rounded to the pool's type before they
+// are multiplied by keys and values. The result is divided by the sum of these rounded weights.
 constexpr int kAttentionHeadDims[] = {64, 80, 96, 128, 256};
 constexpr int kAttentionRange = 256;     // keys per range
 constexpr int kAttentionTileKeys = 32;   // keys of one tile, which is one stage of the pipeline

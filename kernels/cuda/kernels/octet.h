@@ -1,7 +1,7 @@
 #pragma once
 
-// An octet is eight neighbouring elements of a row, which one thread takes at a time. Accesses have
-// 16 bytes if the row is aligned. A row's last octet may be shorter. Included by kernels only.
+// An octet is eight neighbouring elements of a row, which one thread takes at a time. An aligned
+// row is accessed 16 bytes at a time. A row's last octet may be shorter. Included by kernels only.
 
 #include "kernels/device/code/device_code.h"
 

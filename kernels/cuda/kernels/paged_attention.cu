@@ -121,9 +121,9 @@ BATON_DEVICE void AttendHead(const PagedAttentionParams& params, int row, const 
 }  // namespace
 
 // Each thread block takes a row (x) and a KV head (y). Its warps share out the query heads that
-// read this KV head. Each warp reads the row's keys and values, all but the first one from the
-// cache: 2 * head_dim elements of the pool's type per key. This kernel is made to be correct, not
-// fast: a step of few rows uses few multiprocessors.
+// read this KV head. Each warp reads the row's keys and values, 2 * head_dim elements of the pool's
+// type per key: one warp reads them from memory, the others from the cache. This kernel is made to
+// be correct, not fast: a step of few rows uses few multiprocessors.
 BATON_KERNEL(paged_attention, PagedAttentionParams, kPagedAttentionWarps * 32) {
   BATON_SHARED(WarpScratch, scratch, kPagedAttentionWarps);
   const int row = BlockX(), kv_head = BlockY();

@@ -13,7 +13,8 @@ namespace {
 class KernelSchedulesTest : public testing::TestWithParam<KernelCase (*)()> {};
 
 TEST_P(KernelSchedulesTest, AreItsTwinUnderOthersToo) {
-  constexpr int kKinds = 6;  // the plain test runs one of these, chosen by the number of the case
+  // kernels_test.cc runs each case under one of these kinds, chosen by the number of the case.
+  constexpr int kKinds = 6;
   // If BATON_CASES is above 10, it is the number of schedules; further ones have other priorities.
   const char* const cases = std::getenv("BATON_CASES");
   int wanted = 0;
