@@ -7,24 +7,27 @@
 
 namespace baton {
 
-// One subcommand. Each stands in a file of its own, NAME_command.cc, with the flags that only it
-// takes; main.cc lists them.
+// One subcommand of baton-goodput. Each one is in its own file, NAME_command.cc, together with the
+// flags that only it takes. main.cc lists them all.
 struct Command {
   const char* name;
-  const char* usage;               // the first lines of its --help
-  std::vector<std::string> flags;  // those it understands, as absl names them (underscores)
-  size_t least_words, most_words;  // arguments after the name that are no flags
-  int (*run)(const std::vector<std::string>& words);  // the words; returns the exit status
-  std::vector<FlagGroup> groups = {};                 // its flags in --help
+  const char* usage;               // First lines of the subcommand's --help.
+  std::vector<std::string> flags;  // Flags that it accepts, in Abseil's spelling (underscores).
+  // Min and max number of arguments after the name, flags not counted.
+  size_t least_words, most_words;
+  // Takes the arguments after the name; returns the exit status.
+  int (*run)(const std::vector<std::string>& words);
+  std::vector<FlagGroup> groups = {};  // Flags as --help groups them.
 };
 
-// Exit statuses beside 0.
-inline constexpr int kExitFailed = 1;   // the run failed, a token differed, a file was bad
-inline constexpr int kExitUsage = 2;    // the command line can't be used
-inline constexpr int kExitInvalid = 3;  // measured, but not to be believed: the client was late
-inline constexpr int kExitInterrupted = 130;  // Ctrl-C; what was measured until then is written
+// Exit statuses other than 0.
+inline constexpr int kExitFailed = 1;  // The run failed, a token differed, or a file was bad.
+inline constexpr int kExitUsage = 2;   // The command line can't be used.
+// The results can't be trusted, because the client was late.
+inline constexpr int kExitInvalid = 3;
+inline constexpr int kExitInterrupted = 130;  // Ctrl-C. The results so far are written.
 
-// True when the command line gave the flag (underscores).
+// Returns true if the command line gave the flag (spelled with underscores).
 bool FlagGiven(const std::string& flag);
 
 }  // namespace baton

@@ -4,7 +4,7 @@
 
 namespace baton {
 
-// `diff A B`: the figures of two runs or searches side by side.
+// The subcommand `diff A B`: prints the figures of two runs or searches side by side.
 Command DiffCommand();
 
 }  // namespace baton

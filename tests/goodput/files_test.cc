@@ -91,7 +91,7 @@ TEST(SloFileTest, MultiplesOfEndToEndAreOfTheWorkloadsAnswers) {
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 255 * 0.01));
   unloaded.answer_tokens = 2;
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 0.01));
-  unloaded.answer_tokens = 0;  // a file that does not tell it
+  unloaded.answer_tokens = 0;  // A file may lack this key.
   EXPECT_DOUBLE_EQ(*slo.Resolve(unloaded)->e2e_s, 2 * (0.1 + 63 * 0.01));
 }
 
@@ -147,7 +147,7 @@ TEST(ExpectFileTest, FindsTheFirstTokenThatDiffers) {
                   .Write(path)
                   .ok());
   const ExpectFile expect = ExpectFile::Read(path).value();
-  EXPECT_EQ(expect.size(), 3u);  // what failed is no truth
+  EXPECT_EQ(expect.size(), 3u);  // The failed request is not kept as a reference.
   ExpectResult result = expect.Compare(
       {Answer(0, {1, 2, 3}), Answer(1, {4, 5, 6}), Answer(2, {7, 8, 9})}, {11, 12, 13});
   EXPECT_EQ(result.equal, 3u);
@@ -158,12 +158,13 @@ TEST(ExpectFileTest, FindsTheFirstTokenThatDiffers) {
   EXPECT_THAT(result.differences, ElementsAre("request 0, token 2: expected 3, found 4",
                                               "request 1, token 2: expected 3 tokens, found 2",
                                               "request 2, token 3: expected 3 tokens, found 4"));
-  // A request that failed is one; what it had said before is compared all the same.
+  // A failed request counts as failed. The tokens that it received before are still compared.
   result = expect.Compare({Answer(0, {1, 2}, Outcome::kFailed), Answer(1, {9}, Outcome::kTimedOut),
                            Answer(2, {7, 8, 9}), Answer(5, {1})},
                           {11, 12, 99, 11});
   EXPECT_EQ(result.failed, 2u);
-  EXPECT_EQ(result.unknown, 2u);  // another prompt, and an index that is not there
+  // One has another prompt, and the file lacks the index of the other.
+  EXPECT_EQ(result.unknown, 2u);
   EXPECT_EQ(result.compared, 2u);
   EXPECT_EQ(result.equal, 0u);
   EXPECT_THAT(result.differences, ElementsAre("request 1, token 0: expected 4, found 9"));

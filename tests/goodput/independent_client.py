@@ -114,7 +114,7 @@ def compare(title, ours, theirs, tolerance, keys, unjudged=()):
 
 def replay(run, endpoint):
     """The run's requests once more; their records."""
-    import grpc  # only here: `recompute` needs nothing but Python
+    import grpc  # Imported only here, because `recompute` needs nothing but Python.
     from baton.v1 import inference_pb2, inference_pb2_grpc
 
     channel = grpc.insecure_channel(endpoint)
@@ -153,7 +153,7 @@ def replay(run, endpoint):
 
     threads = []
     for request, prompt in zip(planned, prompts):
-        # Started a little before its time, so that few threads wait at once.
+        # Each thread starts a little before its request is due, so that few threads wait at once.
         time.sleep(max(0.0, start + request["scheduled_us"] / 1e6 - 0.1 - time.monotonic()))
         threads.append(threading.Thread(target=ask, args=(request, prompt)))
         threads[-1].start()
@@ -188,9 +188,10 @@ def main():
             time.sleep(0.2)
         with open(arguments.beside, encoding="utf-8") as file:
             ours = told(json.load(file))
-    # Same arrivals and lengths, so same requests behind every figure, the 99th percentiles of what a request's
-    # lengths decide included. The worst pace, and the worst gaps, are not theirs: they are one or two moments in
-    # which either program was kept from its core.
+    # Both clients sent requests with the same arrivals and lengths. So the same requests decide
+    # every figure, including the 99th percentiles of what depends on a request's lengths. Only the
+    # worst pace and the worst gaps may differ: they come from one or two moments in which either
+    # program had to wait for a core.
     unjudged = [key for key in figures if key.startswith(("w10", "strict"))]
     keys = [key for key in figures if key not in unjudged]
     compare("replayed", ours, figures, arguments.tolerance, keys, unjudged)

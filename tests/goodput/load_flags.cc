@@ -15,8 +15,8 @@
 
 namespace {
 
-// Every value of a flag that may be given many times, after the default one that Abseil reports
-// when it registers a flag.
+// All values of a flag that may be given several times. The first element is the default value,
+// which Abseil reports when it registers the flag.
 std::vector<std::string>& MetricsUrls() {
   static auto* urls = new std::vector<std::string>;
   return *urls;
@@ -104,7 +104,7 @@ absl::StatusOr<ArrivalKind> KindFromFlags() {
       absl::StrCat("--arrivals=", name, ": there are poisson, gamma, on-off, uniform and trace"));
 }
 
-// A flag that the chosen arrivals would not heed is a mistake.
+// Returns InvalidArgument if a flag was given that the chosen arrivals do not use.
 absl::Status CheckFits(const char* flag, bool fits, const char* where) {
   if (fits || !FlagGiven(flag)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}),
@@ -123,7 +123,8 @@ absl::Status CheckFlags(const LoadSpec& spec) {
   if (kind != ArrivalKind::kTrace && !FlagGiven("rate"))
     status.Update(
         absl::InvalidArgumentError("--rate is needed, in requests per second, such as --rate=5"));
-  if (FlagGiven("rate") && workload.arrivals.rate == 0) {  // within, it stands for the trace's own
+  // Inside the program, 0 means the trace's own rate.
+  if (FlagGiven("rate") && workload.arrivals.rate == 0) {
     status.Update(absl::InvalidArgumentError(
         "--rate=0 is not 0.0001 to 10000 requests per second; a trace has its own rate when none "
         "is given"));

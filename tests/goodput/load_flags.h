@@ -9,14 +9,14 @@
 
 namespace baton {
 
-// The flags that describe a load, for every subcommand that runs one.
+// Names of the flags that describe a load, for every subcommand that runs one.
 const std::vector<std::string>& LoadFlagNames();
 
-// The same as --help shows them.
+// The flags of LoadFlagNames() in groups, as --help shows them.
 std::vector<FlagGroup> LoadFlagGroups();
 
-// InvalidArgument names the flag. Targets are left empty; the warm-up, if it was not given, is
-// 30 s, which SetTargets may lengthen.
+// Reads the flags of a load. InvalidArgument names the flag that is wrong. Targets are left empty.
+// The warm-up is 30 s if it was not given; SetTargets may lengthen it.
 absl::StatusOr<LoadSpec> LoadSpecFromFlags();
 
 // Sets the resolved targets; a warm-up that was not given becomes the longer of 30 s and five TTFT

@@ -60,7 +60,8 @@ ProgramHelp Help() {
   return {kUsage, {{"Log", "log-level log-format"}}, std::move(commands)};
 }
 
-// Names what does not fit together, and exits 2.
+// Returns the subcommand that the command line names. If name, flags and arguments do not fit
+// together, says why and exits with status 2.
 const Command& CommandOf(const std::vector<std::string>& words) {
   const std::string names = absl::StrJoin(
       Commands(), ", ",
@@ -72,7 +73,7 @@ const Command& CommandOf(const std::vector<std::string>& words) {
     RefuseToStart(absl::StrCat("unknown command '", words[0], "': there are ", names));
   }
   for (const std::string& flag : GivenFlags()) {
-    if (absl::StartsWith(flag, "log_")) continue;  // every program's
+    if (absl::StartsWith(flag, "log_")) continue;  // Every program has these flags.
     if (absl::c_linear_search(command->flags, flag)) continue;
     RefuseToStart(absl::StrCat("--", absl::StrReplaceAll(flag, {{"_", "-"}}), " is no flag of ",
                                words[0], "; ", words[0], " --help lists those there are"));
@@ -100,8 +101,9 @@ bool FlagGiven(const std::string& flag) {
 int main(int argc, char** argv) {
   const std::vector<std::string> words = baton::StartProgram(argc, argv, baton::Help());
   const baton::Command& command = baton::CommandOf(words);
-  // Before any thread starts, as they inherit it: on a machine that the load itself fills, sending
-  // in time and reading the clock in time come first. Not everybody may; then lag is told as it is.
+  // The priority is raised before any thread starts, because threads inherit it. If the load
+  // saturates the machine, sending in time and reading the clock in time come first. The system may
+  // refuse it; the lag is then reported as it is.
   setpriority(PRIO_PROCESS, 0, -10);
   return command.run({words.begin() + 1, words.end()});
 }

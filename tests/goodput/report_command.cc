@@ -33,7 +33,7 @@ int Fail(const absl::Status& status) {
   return kExitFailed;
 }
 
-// The figures stand beside the page: report.html, report.json.
+// Returns the path of the JSON figures, beside the page: report.json for report.html.
 std::string FiguresPath(const std::string& page) {
   for (const char* end : {".html", ".htm"}) {
     if (absl::EndsWith(page, end))
@@ -59,17 +59,17 @@ absl::Status WritePlots(const std::string& folder, const Plots& plots) {
   return absl::OkStatus();
 }
 
-// Before anything is written.
+// Exits if `written` is one of the inputs. Call it before anything is written.
 void RefuseToOverwrite(const std::string& written, const std::vector<std::string>& inputs) {
   if (absl::Status status = CheckIsNoInput(written, inputs); !status.ok())
     RefuseToStart(status.message());
 }
 
-// Loads that are there twice would pass for twice the evidence.
+// Exits if a file was given twice: its loads would count as twice the evidence.
 void RefuseTheSameTwice(const std::vector<std::string>& paths) {
   for (size_t i = 0; i < paths.size(); ++i) {
     for (size_t k = 0; k < i; ++k) {
-      std::error_code not_there;  // which is told when it is read
+      std::error_code not_there;  // A missing file is reported when it is read.
       if (std::filesystem::equivalent(paths[i], paths[k], not_there))
         RefuseToStart(absl::StrCat(paths[k], " and ", paths[i], " are the same file"));
     }

@@ -4,7 +4,8 @@
 
 namespace baton {
 
-// `report FILE...`: a page, its figures as JSON and its key plots as SVG files.
+// The subcommand `report FILE...`: writes a page, its figures as JSON and its key plots as SVG
+// files.
 Command ReportCommand();
 
 }  // namespace baton

@@ -25,7 +25,7 @@ class ReportCommandTest : public testing::Test {
     before_ = folder_.Read("chat.json");
   }
 
-  // With status 2, naming `path`; no file is changed or left behind.
+  // Expects that the command ends with status 2, names `path`, and changes or adds no file.
   void Refused(const std::string& arguments, const std::string& path) {
     const size_t files = Files();
     const Ended ended = Goodput(arguments);
@@ -52,7 +52,7 @@ TEST_F(ReportCommandTest, APageIsNeverWrittenOverItsInputs) {
   const std::string page = folder_.File("chat.html"), link = folder_.File("link.json");
   const std::string report = absl::StrCat("report ", other_, " ", run_, " --out=");
   Refused(report + run_, run_);
-  Refused(report + page, run_);  // its figures
+  Refused(report + page, run_);  // Its figures would overwrite the input.
   Refused(report + folder_.File("./chat.htm"), folder_.File("./chat.json"));
   fs::create_hard_link(run_, link);
   Refused(report + folder_.File("link.html"), link);
@@ -60,7 +60,7 @@ TEST_F(ReportCommandTest, APageIsNeverWrittenOverItsInputs) {
   fs::create_symlink(run_, link);
   Refused(report + link, link);
   fs::remove(link);
-  // What is written beside a file before it takes its name.
+  // A file is written under this name before it is renamed.
   fs::create_hard_link(run_, folder_.File("new.html.part"));
   Refused(report + folder_.File("new.html"), folder_.File("new.html.part"));
 

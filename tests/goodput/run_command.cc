@@ -38,7 +38,7 @@ int Fail(const absl::Status& status) {
   return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailed;
 }
 
-// What the command line and the files that it names ask for.
+// Everything that the command line, and the files that it names, ask for.
 struct Plan {
   LoadSpec spec;
   std::optional<SloFile> slo;
@@ -78,7 +78,7 @@ absl::StatusOr<Plan> MakePlan() {
   return plan;
 }
 
-// Fills run->expect.
+// Compares the tokens with the expected ones, or writes them. Fills run->expect.
 absl::Status Expect(const std::optional<ExpectFile>& expected, RunResult* run) {
   if (expected.has_value()) {
     run->expect = expected->Compare(run->records, run->fingerprints);

@@ -5,11 +5,12 @@
 
 namespace baton {
 
-// `run`: one load, one verdict.
+// The subcommand `run`: runs one load and prints its verdict.
 Command RunCommand();
 
-// What a run says of itself: it was stopped, a request failed or a token differed under --expect,
-// it must not be believed; 0.
+// Returns the exit status for a run: kExitInterrupted if it was stopped, else kExitFailed if a
+// request failed or a token differed under --expect, else kExitInvalid if the run can't be trusted,
+// else 0.
 int ExitStatus(const RunResult& run);
 
 }  // namespace baton

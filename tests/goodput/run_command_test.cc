@@ -36,7 +36,7 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
   const Ended ended =
       Goodput(LoadArguments(router) + "--mode= --slo=" + slo + " --out=" + folder.File("run.json") +
               " --expect-write=" + folder.File("tokens"));
-  // On a machine that is very busy the tool may be late, and must say so.
+  // On a very busy machine the tool may be late. It must then exit with 3.
   EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("20 of 20 were good, attainment 100.00 %"));
   const RunResult run = ReadRunFile(folder.File("run.json")).value();
@@ -52,7 +52,7 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
                       " --slo=" + folder.Write("tight", R"({"ttft": "19ms"})"))
                   .output,
               HasSubstr("0 of 20 were good"));
-  // Another program, in another language, finds the same figures in the records.
+  // An independent program in Python finds the same figures in the records.
   EXPECT_EQ(std::system(absl::StrCat("python3 " BATON_SOURCE_DIR
                                      "/tests/goodput/independent_client.py recompute ",
                                      folder.File("run.json"))
@@ -74,7 +74,7 @@ TEST(RunCommandTest, WritesTheRunAndPrintsTheVerdict) {
   EXPECT_EQ(differs.exit_status, 1);
   EXPECT_THAT(differs.output, AllOf(HasSubstr("22 of 24 equal, 1 different, 1 failed"),
                                     HasSubstr("request 9, token 0: expected ")));
-  // A run of another load is not the expected one.
+  // A run of another load does not have the expected tokens.
   EXPECT_EQ(Goodput(expect + " --seed=2").exit_status, 1);
 }
 

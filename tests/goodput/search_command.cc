@@ -61,18 +61,18 @@ ABSL_FLAG(
 namespace baton {
 namespace {
 
-constexpr int kMostRepeats = 5;       // of a load that met a slow machine
-constexpr int kMostWaiting = 100;     // measurements before a load
-constexpr uint64_t kMostSeeds = 100;  // for a window that is not empty
+constexpr int kMostRepeats = 5;       // Max runs of a load that met a slow machine.
+constexpr int kMostWaiting = 100;     // Max measurements before a load.
+constexpr uint64_t kMostSeeds = 100;  // Max seeds that are tried for a window with arrivals.
 constexpr double kMostLeastRequests = 1e5;
-constexpr absl::Duration kLongestProbe = absl::Hours(720);  // no load is longer
+constexpr absl::Duration kLongestProbe = absl::Hours(720);  // No load may be longer.
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "baton-goodput: %s\n", std::string(status.message()).c_str());
   return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailed;
 }
 
-// What the command line and the files that it names ask for.
+// Everything that the command line, and the files that it names, ask for.
 struct Plan {
   LoadSpec spec;
   SearchOptions options;
@@ -106,7 +106,7 @@ absl::Status CheckOptions(const SearchOptions& options) {
   return absl::OkStatus();
 }
 
-// --longest-probe, or what stands for it.
+// Returns --longest-probe, or four times `duration` if the flag is 0.
 absl::StatusOr<absl::Duration> LongestProbe(absl::Duration duration) {
   const absl::Duration longest = absl::GetFlag(FLAGS_longest_probe);
   if (longest == absl::ZeroDuration()) return 4 * duration;
@@ -116,8 +116,9 @@ absl::StatusOr<absl::Duration> LongestProbe(absl::Duration duration) {
                    absl::FormatDuration(duration), ") to 720h, nor 0"));
 }
 
-// The highest rate whose loads stay within the requests that one may have, with their warm-up and
-// tail, and room for the luck of the arrivals. `slo` decides about the warm-up where it can.
+// Returns the highest rate at which every load stays within the max number of requests, warm-up and
+// tail included, with a margin for random arrivals. The warm-up depends on `slo` if its TTFT target
+// is an absolute time.
 double HighestPossibleRate(const LoadSpec& spec, const SloFile& slo, const SearchOptions& options) {
   LoadSpec warmed = spec;
   SloTargets targets;
@@ -129,7 +130,8 @@ double HighestPossibleRate(const LoadSpec& spec, const SloFile& slo, const Searc
   return 0.99 * Schedule::kMostRequests / seconds;
 }
 
-// So that no load is found to be too large after hours of others.
+// Limits the highest rate before the search, so that a load is not found to be too large after
+// hours of others.
 absl::Status LimitHighestRate(const LoadSpec& spec, const SloFile& slo, SearchOptions* options) {
   const double most = HighestPossibleRate(spec, slo, *options);
   if (options->highest_rate <= most) return absl::OkStatus();
@@ -148,8 +150,8 @@ absl::Status LimitHighestRate(const LoadSpec& spec, const SloFile& slo, SearchOp
   return absl::OkStatus();
 }
 
-// Arrivals may be silent for a whole window: on-off ones, or few. Such a load would tell nothing,
-// so it takes a seed by which there are some; the same one for every mode.
+// Moves on to a seed that gives arrivals in the window. On-off arrivals and low rates may leave a
+// window empty, and such a load would say nothing. Every mode gets the same seed.
 absl::Status FindArrivals(LoadSpec* spec) {
   const uint64_t first = spec->seed;
   absl::Status status = CheckLoad(*spec);
@@ -160,7 +162,7 @@ absl::Status FindArrivals(LoadSpec* spec) {
   return status;
 }
 
-// The first load, which --least-requests may make longer than --duration.
+// Checks the first load. --least-requests may make it longer than --duration.
 absl::Status CheckFirstLoad(LoadSpec spec, const SearchOptions& options) {
   const double window_s = options.least_requests / options.first_rate;
   if (window_s <= options.probe_s) return FindArrivals(&spec);
@@ -230,8 +232,8 @@ absl::StatusOr<Plan> MakePlan() {
   return plan;
 }
 
-// The load that a step of the search asks for. Every load has prompts of its own, so that no prefix
-// cache knows what a mode that went before has asked.
+// Returns the load for a step of the search. Every load has its own prompts, so that no prefix
+// cache holds what an earlier mode was asked.
 LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loads_before) {
   LoadSpec spec = plan.spec;
   spec.endpoint = plan.sides[step.mode].endpoint;
@@ -240,11 +242,11 @@ LoadSpec SpecOf(const Plan& plan, const ComparedSearch::Step& step, uint64_t loa
   spec.seed = step.plan.seed;
   spec.duration = absl::Seconds(step.plan.window_s);
   spec.prompt_salt = plan.spec.prompt_salt + loads_before + 1;
-  FindArrivals(&spec).IgnoreError();  // a load that can't be run is refused when it is
+  FindArrivals(&spec).IgnoreError();  // A load that can't run is refused when it is its turn.
   return spec;
 }
 
-// Of single requests to one of the modes.
+// Measures the latency of single requests to one of the modes.
 absl::StatusOr<UnloadedLatency> MeasureSide(const Plan& plan, size_t side, StopFlag* stop) {
   LoadSpec spec = plan.spec;
   spec.endpoint = plan.sides[side].endpoint;
@@ -257,7 +259,8 @@ std::string MinutesText(double seconds) {
                        : absl::StrFormat("%.0f min", seconds / 60);
 }
 
-// Beside its window a load takes its warm-up and, about, one more warm-up's worth of tail.
+// Forecasts the rest of the search. In addition to its window, a load takes about 1.2 times its
+// warm-up, for the warm-up and the tail.
 Interval ForecastSeconds(const Plan& plan, const ComparedSearch& search) {
   const double beside = 1.2 * absl::ToDoubleSeconds(plan.spec.warmup);
   const Interval windows = search.WindowsLeft(), loads = search.LoadsLeft();
@@ -276,8 +279,9 @@ void PrintForecast(const Plan& plan, const ComparedSearch& search) {
   std::fputs("\n", stderr);
 }
 
-// One load; with a watch, again until the machine was steady before and after it, a few times at
-// most and not beyond `end`. Nothing where waiting for a steady machine took the time for it.
+// Runs one load. If there is a watch, repeats the load until the machine was steady before and
+// after it, at most kMostRepeats times and not beyond `end`. Returns nothing if waiting for a
+// steady machine used up the time.
 absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_t side,
                                                      const std::string& what, absl::Time end,
                                                      MachineWatch* watch, StopFlag* stop) {
@@ -306,8 +310,8 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
   }
 }
 
-// Runs loads until the search has ended, time is out or `stop` is set; those say so in the result.
-// A load that could not be run ends the search with its status, which goes into the result too.
+// Runs loads until the search has ended, time is out or `stop` is set; the result tells which. If a
+// load can't run, the search ends with its status, which also goes into the result.
 absl::Status RunSearch(const Plan& plan, const std::optional<UnloadedLatency>& unloaded,
                        StopFlag* stop, SearchResult* result) {
   ComparedSearch search(plan.sides.size(), plan.options);
@@ -381,7 +385,7 @@ int Search(const std::vector<std::string>&) {
 
   std::optional<UnloadedLatency> unloaded;
   if (plan->slo.IsRelative()) {
-    // Targets should not be a slow minute's either.
+    // A slow minute of the machine must not decide the targets either.
     for (int rounds = plan->steady > 0 ? 3 : 1; rounds > 0; --rounds) {
       const absl::StatusOr<UnloadedLatency> measured = MeasureSide(*plan, 0, stop);
       if (!measured.ok()) return Fail(measured.status());
@@ -435,7 +439,7 @@ Command SearchCommand() {
   flags.insert(flags.end(),
                {"slo", "out", "attainment", "compare", "longest_probe", "resolution", "lowest_rate",
                 "highest_rate", "least_requests", "steady", "time_budget", "title"});
-  // A window is ended by its time alone, and its requests are followed by a tail.
+  // A search has no --requests: only time ends a window.
   flags.erase(std::remove(flags.begin(), flags.end(), "requests"), flags.end());
   std::vector<FlagGroup> groups = {
       {"What is looked for", "slo attainment compare"},

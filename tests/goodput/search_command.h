@@ -4,7 +4,8 @@
 
 namespace baton {
 
-// `search`: the highest rate at a given attainment, of one mode or of several in turn.
+// The subcommand `search`: finds the highest rate at a given attainment, for one mode or for
+// several in turn.
 Command SearchCommand();
 
 }  // namespace baton

@@ -41,7 +41,8 @@ class SearchCommandTest : public testing::Test {
 TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
   const Ended ended =
       Goodput(Arguments() + "--compare=disaggregated,colocated --rate=200 --highest-rate=400");
-  EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;  // 3: a busy machine
+  // 3 means that the machine was busy.
+  EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("search of 2 modes: about "),
                                   HasSubstr("disaggregated 400/s (bracket): "),
                                   HasSubstr("sustains at least 400 requests/s at 90 % attainment"),
@@ -72,7 +73,7 @@ TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
 }
 
 TEST_F(SearchCommandTest, ASilentWindowDoesNotEndIt) {
-  // Three of four windows are silent.
+  // About three of four windows have no arrivals.
   for (const char* seed : {"1", "2", "3"}) {
     const Ended ended =
         Goodput(absl::StrCat(Arguments(), "--arrivals=on-off --on=500ms --off=2s --rate=100 ",
@@ -96,7 +97,7 @@ TEST_F(SearchCommandTest, ALoadThatMetASlowMachineIsRunAgain) {
   std::atomic<int> alone = 0;
   router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                             TimedRouter::Writer* writer) {
-    // 18 at first, 6 before the first load, 6 after it: those are slow.
+    // 18 requests at first, 6 before the first load and 6 after it. The last 6 are slow.
     if (absl::StartsWith(request.request_id(), "unloaded-") && ++alone > 24 && alone <= 30)
       absl::SleepFor(absl::Milliseconds(80));
     return router_.Answer(context, request, writer, request.sampling().max_tokens());
@@ -115,13 +116,14 @@ TEST_F(SearchCommandTest, WaitingForASteadyMachineEndsWithTheTimeBudget) {
   std::atomic<int> alone = 0;
   router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                             TimedRouter::Writer* writer) {
-    if (++alone > 18) absl::SleepFor(absl::Milliseconds(60));  // slow for good, after the first
+    // Slow forever, after the reference was measured.
+    if (++alone > 18) absl::SleepFor(absl::Milliseconds(60));
     return router_.Answer(context, request, writer, request.sampling().max_tokens());
   };
   const Ended ended = Goodput(Arguments() + "--rate=100 --steady=0.5 --time-budget=800ms");
   EXPECT_EQ(ended.exit_status, 130) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("--time-budget was used up after 0 loads"));
-  EXPECT_LT(alone, 18 + 12 * 6);  // of up to 100 times 6
+  EXPECT_LT(alone, 18 + 12 * 6);  // Far fewer than 100 times 6 requests.
 }
 
 TEST_F(SearchCommandTest, CtrlCLeavesAPartialResult) {
@@ -129,7 +131,7 @@ TEST_F(SearchCommandTest, CtrlCLeavesAPartialResult) {
   std::atomic<int> asked = 0;
   router_.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                             TimedRouter::Writer* writer) {
-    if (++asked == 150) kill(tool, SIGINT);  // in the second load
+    if (++asked == 150) kill(tool, SIGINT);  // During the second load.
     return router_.Answer(context, request, writer, request.sampling().max_tokens());
   };
   const Ended ended = Goodput(Arguments() + "--rate=200 --duration=300ms --tail=false",
@@ -181,7 +183,8 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
   EXPECT_THAT(refused("--rate=5 --compare=auto"), HasSubstr("--compare has 1"));
   EXPECT_THAT(refused("--rate=5 --compare=auto,colocated --mode=auto"),
               HasSubstr("--mode and --compare: one of them"));
-  EXPECT_THAT(refused("--rate=5 --highest-rate=10000"),  // 50 ms, 0.5 s and a tail of 120 s
+  // 50 ms of warm-up, 0.5 s of window and a tail of 120 s.
+  EXPECT_THAT(refused("--rate=5 --highest-rate=10000"),
               HasSubstr("--highest-rate=10000: loads of more than 8212 requests/s would have more "
                         "than 1000000 requests"));
   EXPECT_THAT(refused("--rate=900 --longest-probe=1h"),

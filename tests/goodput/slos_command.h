@@ -4,7 +4,7 @@
 
 namespace baton {
 
-// Lists the SLOs that --slo finds by their names, with their targets.
+// The subcommand `slos`: lists the SLOs that --slo finds by name, with their targets.
 Command SlosCommand();
 
 }  // namespace baton

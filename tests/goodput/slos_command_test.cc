@@ -44,7 +44,7 @@ TEST(SlosCommandTest, AnSloIsFoundByItsNameFromAnyFolder) {
   EXPECT_THAT(run.output, Not(HasSubstr("slo")));
 }
 
-// As in an installed folder: bin/ and share/ alone.
+// Runs the program in a folder like an installed one, which has only bin/ and share/.
 TEST(SlosCommandTest, AnInstalledProgramFindsThoseBesideIt) {
   const ScratchFolder folder;
   fs::create_directory(folder.File("bin"));

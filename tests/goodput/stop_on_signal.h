@@ -4,9 +4,9 @@
 
 namespace baton {
 
-// A flag that SIGINT or SIGTERM sets; a second one ends the process at once. Once per process,
-// before it makes threads: they must not take the signal. Never deleted, because the thread that
-// waits for the signal may use it to the end.
+// Returns a flag that SIGINT or SIGTERM sets. A second signal ends the process at once. Call it
+// once per process, before any thread starts, because no other thread may receive the signal. The
+// flag is never deleted: the thread that waits for the signal may use it until the process ends.
 StopFlag* StopOnSignal();
 
 }  // namespace baton

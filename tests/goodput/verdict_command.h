@@ -4,7 +4,8 @@
 
 namespace baton {
 
-// `verdict FILE`: prints the verdict of a run file again, by other targets if --slo names some.
+// The subcommand `verdict FILE`: prints the verdict of a run file again, with other targets if
+// --slo names some.
 Command VerdictCommand();
 
 }  // namespace baton

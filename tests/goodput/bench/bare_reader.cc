@@ -65,7 +65,8 @@ absl::Status ReadBare(const LoadSpec& spec) {
       return absl::UnavailableError(absl::StrCat("can't reach ", spec.endpoint));
     stubs.push_back(v1::Inference::NewStub(channel));
   }
-  static StopFlag changed;  // the last stream may notify it when this function is over
+  // Static, because the last stream may still notify it after this function has returned.
+  static StopFlag changed;
   std::atomic<uint32_t> open = 0, failed = 0;
   const auto start = std::chrono::steady_clock::now();
   for (uint32_t i = 0; i < schedule.requests.size(); ++i) {

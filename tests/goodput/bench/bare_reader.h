@@ -5,9 +5,10 @@
 
 namespace baton {
 
-// The yardstick: sends what the load would send at the times it would, reads every message of every
-// stream with gRPC's callback API, and keeps nothing but a count of streams, which it prints. Less
-// than this nobody can do who reads the streams at all.
+// Baseline of the benchmark. Sends the requests of the load at their times, reads every message of
+// every stream with gRPC's callback API, and keeps no records. Prints the number of streams. No
+// client that reads the streams can use less processor time. Returns Unavailable if the endpoint
+// can't be reached or a stream failed.
 absl::Status ReadBare(const LoadSpec& spec);
 
 }  // namespace baton

@@ -73,7 +73,7 @@ int ServeRouter() {
   return 0;
 }
 
-// A program that runs beside this one, its standard output on a pipe.
+// A child process whose standard output is read through a pipe.
 class Child {
  public:
   explicit Child(std::vector<std::string> words) {
@@ -108,7 +108,8 @@ class Child {
     for (std::string line = Line(); !line.empty(); line = Line()) all += line;
     return all;
   }
-  // Waits for its end. Seconds of processor time.
+  // Waits until the process ends. Returns the seconds of processor time that it used, and its exit
+  // status in `*status`.
   double ProcessorTime(int* status) {
     rusage usage{};
     BATON_CHECK(wait4(pid_, status, 0, &usage) == pid_);
@@ -151,7 +152,7 @@ int Compare(const std::string& own_path) {
   for (int round = 0; round < rounds; ++round) {
     double seconds[2] = {};
     std::string said[2];
-    // Whoever goes first does so every other time.
+    // The program that runs first changes from round to round, so that the order favours neither.
     for (int turn = 0; turn < 2; ++turn) {
       const bool is_tool = (round + turn) % 2 == 1;
       std::vector<std::string> words =
@@ -201,7 +202,8 @@ int Compare(const std::string& own_path) {
 
 int Main(int argc, char** argv) {
   const std::vector<std::string> words = StartProgram(argc, argv, kUsage);
-  setpriority(PRIO_PROCESS, 0, -10);  // as baton-goodput does; children inherit it
+  // The same priority as in baton-goodput; child processes inherit it.
+  setpriority(PRIO_PROCESS, 0, -10);
   if (words.empty()) return Compare(argv[0]);
   if (words[0] == "router") return ServeRouter();
   if (words[0] != "reader") RefuseToStart(absl::StrCat("unknown command '", words[0], "'"));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kHighestRate = 10'000;
 constexpr double kLowestRate = 1e-4;
-constexpr double kMicrosecond = 1e-6;  // schedules are rounded to it
+constexpr double kMicrosecond = 1e-6;  // Schedules are rounded to whole microseconds.
 
 absl::Status CheckWithin(const char* what, double value, double least, double most) {
   if (value >= least && value <= most) return absl::OkStatus();
@@ -18,7 +18,8 @@ absl::Status CheckWithin(const char* what, double value, double least, double mo
       absl::StrCat(what, " is ", value, "; it goes from ", least, " to ", most));
 }
 
-// The rows' times, with those that share one spread evenly at random until the next.
+// Returns the times of the rows. Rows with the same time are spread evenly at random until the next
+// time in the trace.
 std::vector<double> SpreadTimes(const Trace& trace, RandomStream* random) {
   std::vector<double> times;
   for (size_t first = 0; first < trace.rows.size();) {
@@ -85,7 +86,8 @@ double Arrivals::NextOnOff() {
   return now_s_ += gap_s;
 }
 
-// Of the row `count` after the first one, and through the trace again where it ends.
+// Returns the time of the row that is `count` rows after the first one. The trace repeats at its
+// end.
 double Arrivals::TraceTime(size_t count) const {
   const size_t rows = trace_->rows.size();
   const size_t row = (first_row_ + count) % rows;
@@ -109,7 +111,8 @@ double Arrivals::NextTrace() {
   const double from_s = TraceTime(part_begin_), span_s = TraceTime(part_end_) - from_s;
   const double share = span_s > 0 ? (TraceTime(count_) - from_s) / span_s : 0;
   ++count_;
-  // Of rows that bear one time the last ones may be of the next part.
+  // A row may have the same time as the first row of the next part. It must still arrive before
+  // this part ends.
   const double last_s = std::max(part_begin_s_, part_end_s_ - kMicrosecond);
   return std::min(part_begin_s_ + share * (part_end_s_ - part_begin_s_), last_s);
 }

@@ -10,31 +10,33 @@
 
 namespace baton {
 
-// InvalidArgument for a rate, variation or period that no schedule can have.
+// Returns InvalidArgument for a rate, variation or period that no schedule can have.
 absl::Status CheckArrivals(const ArrivalSpec& spec);
 
-// Where a load begins in a trace or prompt file of `rows`: every seed somewhere else.
+// Returns the row of a trace or prompt file of `rows` rows at which a load begins. Different seeds
+// begin at different rows.
 size_t FirstRow(uint64_t seed, size_t rows);
 
-// The times of one load, one after the other, from the seed alone. Gaps scale with 1 / rate: loads
-// of other rates with the same seed are the same arrivals, stretched (on-off: within the same
-// periods).
+// Arrival times of one load, in order. They depend on the seed alone. Gaps scale with 1 / rate:
+// with the same seed, a load at another rate has the same arrivals, stretched. For kOnOff, the
+// periods stay the same at every rate, and the arrivals within them are stretched.
 //
-// A trace's rate changes from minute to minute. So that a load has the rate that was asked for,
-// whichever minutes it replays, as many rows as that rate makes are stretched to the warm-up, as
-// many to the window, and so on by windows: what happens within each of them is the trace's.
+// A trace's rate changes from minute to minute, but a load must have the rate that was asked for,
+// whichever minutes it replays. So the warm-up takes as many rows as it needs for that rate,
+// stretched to the length of the warm-up. The window does the same, and so does each part of the
+// window's length after it. Within each part the pattern of arrivals is the trace's.
 class Arrivals {
  public:
-  // The parts of a load, seconds. Only a trace that has a rate heeds them.
+  // Lengths of the load's parts in seconds. Only a trace with a given rate uses them.
   struct Parts {
     double warmup_s = 0;
     double window_s = 60;
   };
-  // `trace` is needed for kTrace only, is replayed from FirstRow() on, and outlives this. `spec`
-  // has passed CheckArrivals.
+  // `trace` is needed for kTrace only. It is replayed from FirstRow() on, and must outlive this
+  // object. `spec` must have passed CheckArrivals.
   Arrivals(const ArrivalSpec& spec, const Trace* trace, uint64_t seed, const Parts& parts);
 
-  // Seconds from the start; never less than the one before.
+  // Returns the next arrival, in seconds from the start. It is never earlier than the one before.
   double Next();
 
  private:
@@ -46,15 +48,16 @@ class Arrivals {
   const ArrivalSpec spec_;
   const Parts parts_;
   const Trace* const trace_;
-  RandomStream random_;   // gaps
-  RandomStream periods_;  // on-off: apart, so that no rate moves them
+  RandomStream random_;  // Draws the gaps.
+  // kOnOff: draws the periods, separately, so that they do not depend on the rate.
+  RandomStream periods_;
   double now_s_ = 0;
-  double on_left_s_ = 0;  // on-off: of the current on period
+  double on_left_s_ = 0;  // kOnOff: seconds left of the current on period.
   size_t count_ = 0;
   size_t first_row_ = 0;
-  size_t part_begin_ = 0, part_end_ = 0;  // of the trace: counts of the part that goes on
+  size_t part_begin_ = 0, part_end_ = 0;  // kTrace: range of row counts in the current part.
   double part_begin_s_ = 0, part_end_s_ = 0;
-  std::vector<double> spread_s_;  // of the trace's rows, when equal times are spread
+  std::vector<double> spread_s_;  // kTrace: times of the rows, if rows with equal times are spread.
 };
 
 }  // namespace baton

@@ -12,31 +12,31 @@
 
 namespace baton {
 
-// One request on its way, and the record that it leaves.
+// One request in flight, and the record that it fills.
 class GenerateStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `record` has index, mode, measured, scheduled_s, wanted_tokens and forced_length. Times count
-  // from `start`. `on_end` is called once, from a thread of gRPC's, when nothing follows; it may
-  // destroy the stream.
+  // `record` must have index, mode, measured, scheduled_s, wanted_tokens and forced_length. Times
+  // count from `start`. `on_end` is called once, on a gRPC thread, when no further event will come.
+  // It may destroy the stream.
   GenerateStream(RequestRecord record, Clock::time_point start, bool keep_token_ids,
                  std::function<void(GenerateStream*)> on_end);
 
-  // Sends it; `request` need not outlive the call. It ends `timeout` after its scheduled time at
-  // the latest.
+  // Sends the request; `request` need not outlive the call. The stream ends at the latest `timeout`
+  // after the request's scheduled time.
   void Start(v1::Inference::Stub* stub, const v1::GenerateRequest& request, absl::Duration timeout);
 
-  // Any thread. The outcome is then kStopped, unless it had ended already.
+  // Any thread. Cancels the request. Its outcome is then kStopped, unless it had already ended.
   void Stop();
 
-  // Once ended.
+  // Call only after the stream has ended.
   RequestRecord& record() { return record_; }
 
  private:
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
-  // What is wrong with an event; empty when nothing is.
+  // Processes an event. Returns what is wrong with it, or an empty text if nothing is.
   std::string Take(const v1::GenerateEvent& event);
   std::string TakeTokens(const v1::Delta& delta);
   void TakeSummary(const v1::Summary& summary);
@@ -51,11 +51,11 @@ class GenerateStream final : public grpc::ClientReadReactor<v1::GenerateEvent> {
   v1::GenerateEvent event_;
   bool accepted_ = false;
   bool finished_ = false;
-  std::string contradiction_;  // of the stream with itself
+  std::string contradiction_;  // Set if an event of the stream contradicts an earlier one.
   std::atomic<bool> stopped_ = false;
 };
 
-// "RESOURCE_EXHAUSTED": as gRPC writes it.
+// Returns gRPC's spelling of a status code, such as "RESOURCE_EXHAUSTED".
 const char* StatusName(grpc::StatusCode code);
 
 }  // namespace baton

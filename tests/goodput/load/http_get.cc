@@ -26,7 +26,7 @@ absl::Status Failure(absl::string_view what, int error) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-// Waits for `events` of a socket.
+// Waits until the socket has one of `events`. Returns Unavailable after `deadline`.
 absl::Status Await(int fd, short events, absl::Time deadline) {
   const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
   pollfd one{fd, events, 0};
@@ -81,7 +81,7 @@ absl::StatusOr<std::string> Exchange(const Socket& socket, absl::string_view req
   }
 }
 
-// The body, joined when it came in chunks.
+// Returns the body of an HTTP answer. Joins the chunks of a chunked one.
 absl::StatusOr<std::string> BodyOf(absl::string_view answer) {
   const size_t end = answer.find("\r\n\r\n");
   const absl::string_view head = answer.substr(0, end);

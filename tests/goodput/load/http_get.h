@@ -9,16 +9,16 @@
 namespace baton {
 
 struct HttpUrl {
-  std::string host;  // without the brackets of IPv6
+  std::string host;  // Without the brackets of an IPv6 address.
   std::string port;
-  std::string path;  // from its slash
+  std::string path;  // Begins with a slash.
   std::string Authority() const;
 };
-// http://HOST[:PORT][/PATH]. InvalidArgument names what was given.
+// Parses http://HOST[:PORT][/PATH]. InvalidArgument contains the text that was given.
 absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url);
 
-// The body of a GET that ends within `timeout`, at most 16 MiB; a connection of its own.
-// Unavailable says why.
+// Sends a GET request on a new connection and returns the body. Returns Unavailable, with the
+// reason, if there is no complete answer within `timeout` or if it has more than 16 MiB.
 absl::StatusOr<std::string> HttpGet(const HttpUrl& url, absl::Duration timeout);
 
 }  // namespace baton

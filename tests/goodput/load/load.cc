@@ -31,9 +31,11 @@ namespace {
 
 using Clock = GenerateStream::Clock;
 
-constexpr size_t kMadeAhead = 64;  // requests that are built before their time
-constexpr auto kMakingTime = std::chrono::milliseconds(2);  // not begun when one is due sooner
-constexpr auto kLead = std::chrono::milliseconds(100);      // from now to second 0 of the load
+constexpr size_t kMadeAhead = 64;  // Max requests that are built before they are due.
+// A request is not built if another one is due within this time.
+constexpr auto kMakingTime = std::chrono::milliseconds(2);
+// Time from construction to second 0 of the load.
+constexpr auto kLead = std::chrono::milliseconds(100);
 
 absl::Status CheckSpec(const LoadSpec& spec) {
   if (const auto mode = ServingModeOf(spec.mode); !mode.ok()) return mode.status();
@@ -64,8 +66,9 @@ double SecondsSince(Clock::time_point start) {
          1e6;
 }
 
-// While it lives, the calling thread runs before others as soon as it is due, where the system
-// permits that; what lag is left is measured either way. Threads that it starts are ordinary ones.
+// Gives the calling thread real-time priority while this object lives, where the system permits it.
+// Any remaining lag is measured in either case. Threads that the calling thread starts get the
+// ordinary priority.
 class RealTime {
  public:
   RealTime() {
@@ -94,7 +97,7 @@ class Load {
         start_(Clock::now() + kLead),
         streams_(spec.targets, stop) {}
 
-  // Blocks until it is over.
+  // Blocks until the load is over.
   void Run(const std::function<void(const RunProgress&)>& on_progress);
 
   bool partial() const { return partial_; }
@@ -110,7 +113,7 @@ class Load {
     return index >= schedule_.first_measured && index < schedule_.end_measured;
   }
   RequestRecord Planned(uint32_t index) const;
-  // What the load waits for has ended.
+  // Returns true if every request that the load waits for has ended.
   bool IsOver() const { return spec_.tail ? streams_.open_measured() == 0 : streams_.open() == 0; }
   void TellProgress(const std::function<void(const RunProgress&)>& on_progress, StopFlag* over);
 
@@ -121,8 +124,9 @@ class Load {
   StopFlag* const stop_;
   const Clock::time_point start_;
   OpenStreams streams_;
-  std::deque<v1::GenerateRequest> made_;  // of the requests from the next one on
-  uint32_t next_ = 0;                     // not sent yet
+  // Requests that are built but not sent, from index next_ on.
+  std::deque<v1::GenerateRequest> made_;
+  uint32_t next_ = 0;  // Index of the first request that is not sent yet.
   bool partial_ = false;
   double stopped_s_ = 0;
 };
@@ -138,7 +142,8 @@ RequestRecord Load::Planned(uint32_t index) const {
           .forced_length = spec_.workload.forced_length};
 }
 
-// A long prompt takes its time to make: that must not make it late.
+// Builds requests before they are due, because building a long prompt takes time and would make it
+// late.
 void Load::MakeAhead(uint32_t next) {
   while (made_.size() < kMadeAhead && next + made_.size() < schedule_.requests.size()) {
     const bool due =
@@ -155,7 +160,8 @@ void Load::Send(uint32_t index) {
 }
 
 void Load::SendAll() {
-  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; the usual 50 us are lag that we would measure
+  // In nanoseconds. The default slack of 50 us would be measured as lag.
+  prctl(PR_SET_TIMERSLACK, 1000);
   const RealTime real_time;
   for (; next_ < schedule_.requests.size(); ++next_) {
     const bool in_tail = next_ >= schedule_.end_measured;
@@ -171,7 +177,7 @@ void Load::Run(const std::function<void(const RunProgress&)>& on_progress) {
   StopFlag over;
   std::thread teller([&] { TellProgress(on_progress, &over); });
   SendAll();
-  // Each request has a deadline, so this ends.
+  // This wait ends, because every request has a deadline.
   stop_->WaitUntil(StopFlag::kForever, [&] { return IsOver(); });
   if (stop_->stopped() && (next_ < schedule_.end_measured || !IsOver())) {
     partial_ = true;
@@ -184,13 +190,14 @@ void Load::Run(const std::function<void(const RunProgress&)>& on_progress) {
 
 void Load::TellProgress(const std::function<void(const RunProgress&)>& on_progress,
                         StopFlag* over) {
-  std::deque<uint32_t> sent;  // at each of the last seconds
+  std::deque<uint32_t> sent;  // Requests sent by the end of each of the last seconds.
   for (int second = 1; !over->stopped(); ++second) {
     over->WaitUntil(start_ + std::chrono::seconds(second));
     if (!on_progress) continue;
     sent.push_back(streams_.sent());
     if (sent.size() > 6) sent.pop_front();
-    const uint32_t good = streams_.good();  // before those that it is a part of
+    // Read before the counts that include it, so that it can't exceed them.
+    const uint32_t good = streams_.good();
     RunProgress progress{.elapsed_s = std::max(0.0, SecondsSince(start_)),
                          .total_s = schedule_.window_end_s,
                          .sent = sent.back(),

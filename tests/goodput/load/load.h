@@ -9,32 +9,33 @@
 
 namespace baton {
 
-// How far a load has come; told about once a second.
+// Progress of a load. Reported about once a second.
 struct RunProgress {
   double elapsed_s = 0;
-  double total_s = 0;  // until the window ends; the tail comes on top
+  double total_s = 0;  // Seconds until the window ends. The tail comes after that.
   uint32_t sent = 0;
   uint32_t in_flight = 0;
   uint32_t ended = 0;
-  double recent_rate = 0;  // requests sent per second over the last five
-  uint32_t measured = 0;   // measured requests that have ended
-  uint32_t good = 0;       // of them
+  double recent_rate = 0;  // Requests sent per second over the last five seconds.
+  uint32_t measured = 0;   // Measured requests that have ended.
+  uint32_t good = 0;       // Requests counted in `measured` that met their targets.
 };
 
-// InvalidArgument or NotFound for what RunLoad would refuse without asking the router: flags,
-// traces, prompt files, rates. OutOfRange when no request falls into the window: by another seed
-// one may.
+// Checks what RunLoad checks before it contacts the router: flags, traces, prompt files and rates.
+// Returns InvalidArgument or NotFound if RunLoad would refuse the load. Returns OutOfRange if no
+// request falls into the window; another seed may give one.
 absl::Status CheckLoad(const LoadSpec& spec);
 
-// Runs one load in open loop: the schedule is drawn from the seed before the first request leaves,
-// and no answer, late or missing, moves it. Nothing is ever sent twice. Blocks until the last
-// measured request has ended, or `stop` is set: then what is open is cancelled, and the result is
-// `partial`: its window ends before the first request of which it is open whether it would have met
-// its targets.
+// Runs one load in open loop: the schedule is drawn from the seed before the first request is sent,
+// and no late or missing answer changes it. No request is sent twice. Blocks until the last
+// measured request has ended or `stop` is set.
 //
-// Unavailable: the endpoint could not be reached within spec.connect_timeout (the message names
-// it). Else as CheckLoad. Failures of single
-// requests are no failure of the load: they stand in the records.
+// Once `stop` is set, open requests are cancelled and the result is `partial`. Its window then ends
+// before the first cancelled request that could still have met its targets.
+//
+// Returns Unavailable, naming the endpoint, if it could not be reached within spec.connect_timeout.
+// Other errors are those of CheckLoad. A single request that fails does not fail the load: its
+// record tells the failure.
 absl::StatusOr<RunResult> RunLoad(const LoadSpec& spec, StopFlag* stop,
                                   const std::function<void(const RunProgress&)>& on_progress);
 

@@ -29,8 +29,8 @@ using testing::Le;
 using testing::Not;
 using testing::StartsWith;
 
-// The machine may be busy: what is asserted of time is a bound that waiting can't break, or far
-// off.
+// The machine may be busy. So assertions about time use bounds that hold after any delay, or bounds
+// with a large margin.
 
 LoadSpec LoadOf(const TimedRouter& router) {
   LoadSpec spec;
@@ -62,7 +62,7 @@ uint32_t CountOf(const RunResult& run, Outcome outcome) {
 TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
   TimedRouter router;
   router.ttft = absl::Milliseconds(60);
-  // Of ten gaps nine are short and one is 300 ms: a mean of 30 ms, and W10 of 300.
+  // Nine of the ten gaps are short and one is 300 ms: their mean is 30 ms, and W10 is 300 ms.
   router.gaps = std::vector<absl::Duration>(10, absl::ZeroDuration());
   router.gaps[4] = absl::Milliseconds(300);
   LoadSpec spec = LoadOf(router);
@@ -73,7 +73,7 @@ TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
     return ComputeVerdict(run);
   };
   Verdict verdict = verdict_for(20, 20);
-  EXPECT_EQ(verdict.offered, 25u);  // 50/s, from 0.2 to 0.7 s
+  EXPECT_EQ(verdict.offered, 25u);  // 50 requests/s from 0.2 to 0.7 s.
   EXPECT_EQ(verdict.good, 25u);
   EXPECT_EQ(verdict.strict, 25u);
   EXPECT_DOUBLE_EQ(verdict.attainment, 1);
@@ -83,9 +83,10 @@ TEST(LoadTest, KnownLatenciesGiveTheVerdictsThatFollow) {
   EXPECT_THAT(verdict.tpot.p50, AllOf(Ge(0.02), Le(1)));
   EXPECT_THAT(verdict.w10.p50, AllOf(Ge(0.2), Le(2)));
   EXPECT_THAT(verdict.e2e.p50, AllOf(Ge(0.36), Le(4)));
-  EXPECT_EQ(verdict_for(0.059, 20).good, 0u);  // no first token came that soon
+  EXPECT_EQ(verdict_for(0.059, 20).good, 0u);  // Every first token takes at least 60 ms.
   EXPECT_EQ(verdict_for(20, 0.01).good, 0u);
-  verdict = verdict_for(20, 0.08);  // mean pace met, and 300 ms is more than twice that
+  // The mean pace is met, but 300 ms is more than twice the target.
+  verdict = verdict_for(20, 0.08);
   EXPECT_EQ(verdict.strict, 0u);
   EXPECT_EQ(verdict.with_phases, 25u);
   EXPECT_NEAR(verdict.mean_phases.prefill_s, 0.001234, 1e-9);
@@ -118,21 +119,21 @@ TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
         return router.Hang(context);
       case 3:
         return router.Answer(context, request, writer, tokens - 1);
-      case 4:  // a token is missing
+      case 4:  // The first token is missing.
         TimedRouter::Accept(request, writer);
         TimedRouter::WriteToken(request, writer, 1);
         return router.Hang(context);
-      case 5:  // all is well, but that it never ends
+      case 5:  // All is well, except that no Finished event comes.
         TimedRouter::Accept(request, writer);
         return grpc::Status::OK;
-      case 6:  // before anything was said, when a retry could hide it
+      case 6:  // Fails before the first event, when a retry could hide the failure.
         return {grpc::StatusCode::UNAVAILABLE, "no workers"};
       default:
         return router.Answer(context, request, writer, tokens);
     }
   };
   LoadSpec spec = LoadOf(router);
-  spec.workload.arrivals.rate = 160;  // 80 in the window, ten of each
+  spec.workload.arrivals.rate = 160;  // 80 requests in the window, ten of each kind.
   spec.request_timeout = absl::Seconds(3);
   spec.tail = false;
   const RunResult run = RunOf(spec);
@@ -145,7 +146,7 @@ TEST(LoadTest, WhateverBecomesOfRequestsIsCounted) {
   EXPECT_EQ(CountOf(run, Outcome::kTimedOut), 10u);
   EXPECT_EQ(CountOf(run, Outcome::kWrongLength), 10u);
   EXPECT_EQ(CountOf(run, Outcome::kCompleted), 10u);
-  // Nothing is ever sent twice, the warm-up included.
+  // No request is sent twice, not even during the warm-up.
   MutexLock lock(&mutex);
   EXPECT_EQ(arrivals.size(), run.records.size());
   EXPECT_EQ(arrivals.rbegin()->first, run.records.size() - 1);
@@ -186,7 +187,7 @@ TEST(LoadTest, AStallIsSeenInFull) {
   std::map<uint32_t, Clock::time_point> arrived;
   Clock::time_point stalled_until = Clock::time_point::min();
   constexpr uint32_t kFirstStalled = 20;
-  // The 20th request stops the world for two seconds, for itself and all that follow.
+  // Request 20 stalls the router for two seconds: itself and all later requests.
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
     {
@@ -204,8 +205,8 @@ TEST(LoadTest, AStallIsSeenInFull) {
   spec.duration = absl::Seconds(3);
   const RunResult run = RunOf(spec);
   ASSERT_GT(run.records.size(), kFirstStalled);
-  // When the stall ended, on the clock of the load: each request says "not before", as it can't
-  // have arrived before it was sent.
+  // Computes the end of the stall on the clock of the load. A request can't arrive before it was
+  // sent, so each request gives a lower bound of that end.
   double end_s = 0;
   for (const RequestRecord& record : run.records) {
     if (!record.measured) continue;
@@ -219,15 +220,16 @@ TEST(LoadTest, AStallIsSeenInFull) {
   for (const RequestRecord& record : run.records) {
     if (record.index < kFirstStalled || record.scheduled_s >= end_s) continue;
     ++stalled;
-    // It left all the same, and waited for all that was left of the stall.
+    // The request was sent although the router was stalled, and waited for the rest of the stall.
     if (record.scheduled_s < end_s - 1) {
       EXPECT_LT(record.sent_s, end_s) << record.index;
     }
     EXPECT_GE(Ttft(record), end_s - record.scheduled_s - 1e-3) << record.index;
     sum_s += Ttft(record);
   }
-  EXPECT_GT(stalled, 50);           // 40/s for 1.9 s, give or take three deviations
-  EXPECT_GT(sum_s / stalled, 0.8);  // a closed loop would have seen a few of two seconds
+  EXPECT_GT(stalled, 50);  // 40 requests/s for 1.9 s, less three standard deviations.
+  // A closed loop would have measured only a few waits of two seconds.
+  EXPECT_GT(sum_s / stalled, 0.8);
 }
 
 TEST(LoadTest, ArrivalsGoOnUntilTheLastMeasuredRequestHasEnded) {
@@ -243,7 +245,7 @@ TEST(LoadTest, ArrivalsGoOnUntilTheLastMeasuredRequestHasEnded) {
     EXPECT_EQ(record.measured, record.scheduled_s >= 0.2 && record.scheduled_s < 0.7);
     EXPECT_EQ(record.measured && record.outcome != Outcome::kCompleted, false);
   }
-  EXPECT_GT(last_scheduled_s, 1.0);  // the last measured one ends after 1.08 s
+  EXPECT_GT(last_scheduled_s, 1.0);  // The last measured request ends after 1.08 s.
   EXPECT_LT(last_scheduled_s, last_measured_s + 0.5);
   EXPECT_EQ(run.records.back().outcome, Outcome::kStopped);
   ASSERT_EQ(run.fingerprints.size(), run.records.size());
@@ -258,7 +260,7 @@ TEST(LoadTest, StoppingCancelsWhatIsOpenAndMeasuresWhatHasEnded) {
                            TimedRouter::Writer* writer) {
     if (TimedRouter::IndexOf(request) < 40 || TimedRouter::IndexOf(request) % 2 == 0)
       return router.Answer(context, request, writer, request.sampling().max_tokens());
-    if (++hanging == 25) stop.Stop();  // a second after the first
+    if (++hanging == 25) stop.Stop();  // About one second after the first request that hangs.
     return router.Hang(context);
   };
   LoadSpec spec = LoadOf(router);
@@ -268,10 +270,10 @@ TEST(LoadTest, StoppingCancelsWhatIsOpenAndMeasuresWhatHasEnded) {
   EXPECT_TRUE(run->partial);
   EXPECT_LT(run->records.size(), 10'000u);
   EXPECT_EQ(run->records[41].outcome, Outcome::kStopped);
-  // Of the first that hangs nobody knows how it would have ended: the window lasts until it.
+  // The outcome of the first request that hangs is unknown, so the window ends before it.
   EXPECT_EQ(run->window_end_s, run->records[41].scheduled_s);
   const Verdict verdict = ComputeVerdict(*run);
-  EXPECT_GE(verdict.offered, 30u);  // 41 but those of 200 ms
+  EXPECT_GE(verdict.offered, 30u);  // The first 41 requests, less those of the 200 ms of warm-up.
   EXPECT_EQ(verdict.good, verdict.offered);
   EXPECT_NEAR(verdict.goodput, 50, 2);
 }
@@ -282,8 +284,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) -> grpc::Status {
     const uint32_t index = TimedRouter::IndexOf(request);
-    if (index % 4 == 1) return router.Hang(context);  // no first token
-    if (index % 4 == 3) {                             // no second one
+    if (index % 4 == 1) return router.Hang(context);  // No first token.
+    if (index % 4 == 3) {                             // No second token.
       TimedRouter::Accept(request, writer);
       TimedRouter::WriteToken(request, writer, 0);
       return router.Hang(context);
@@ -293,14 +295,16 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
   };
   LoadSpec spec = LoadOf(router);
   spec.duration = absl::Hours(1);
-  spec.targets = {.ttft_s = 0.3, .tpot_s = 0.03};  // of ten gaps: known after 0.3 s too
+  // Ten gaps of 0.03 s: a missed pace is also certain after 0.3 s.
+  spec.targets = {.ttft_s = 0.3, .tpot_s = 0.03};
   const RunResult run = [&] {
     absl::StatusOr<RunResult> result = RunLoad(spec, &stop, nullptr);
     EXPECT_TRUE(result.ok()) << result.status();
     return *std::move(result);
   }();
   EXPECT_TRUE(run.partial);
-  EXPECT_GT(run.window_end_s, 1);  // stopped after 2 s, when those of 1.7 s had missed
+  // The load stops after 2 s. By then all requests scheduled before 1.7 s have ended or missed.
+  EXPECT_GT(run.window_end_s, 1);
   EXPECT_GT(CountOf(run, Outcome::kStopped), 20u);
   for (const RequestRecord& record : run.records) {
     EXPECT_EQ(record.measured,
@@ -367,7 +371,7 @@ TEST(LoadTest, TheSameLoadTwiceAsksTheSameAndAnotherAnswerIsFound) {
   spec.channels = 1;
   const RunResult two = RunOf(spec);
   const ExpectFile expect = ExpectFile::Of(one.records, one.fingerprints);
-  ASSERT_EQ(expect.size(), 34u);  // with the warm-up
+  ASSERT_EQ(expect.size(), 34u);  // The warm-up is included.
   EXPECT_EQ(expect.Compare(two.records, two.fingerprints).equal, 34u);
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
@@ -382,7 +386,7 @@ TEST(LoadTest, TheSameLoadTwiceAsksTheSameAndAnotherAnswerIsFound) {
   EXPECT_THAT(result.differences[0], StartsWith("request 7, token 0: "));
 }
 
-// Texts of 50 to 79 tokens, and a last one that is longer than the context.
+// Returns a load of texts with 50 to 79 tokens, and of one text that is longer than the context.
 LoadSpec TextsOf(const TimedRouter& router, const ScratchFolder& folder) {
   std::string texts;
   for (int i = 0; i < 30; ++i) absl::StrAppend(&texts, std::string(50 + i, 'a'), "\n");
@@ -457,7 +461,7 @@ TEST(LoadTest, TheModeTravelsAndComesBack) {
 }
 
 TEST(LoadTest, TargetsTravelAndTheRouterTellsWhatTheyWereLostTo) {
-  TimedRouter router;  // says so for a target of 1 ms
+  TimedRouter router;  // Reports a lost target if the TTFT target is 1 ms.
   router.ttft = absl::Milliseconds(20);
   LoadSpec spec = LoadOf(router);
   spec.targets = {.ttft_s = 0.001};
@@ -510,7 +514,7 @@ TEST(UnloadedTest, TellsTheMedianAnswerAndMeasuresAShorterOne) {
   StopFlag stop;
   LoadSpec spec = LoadOf(router);
   spec.workload.output_tokens = "256";
-  spec.workload.arrivals.rate = 0.01;  // none falls into the window
+  spec.workload.arrivals.rate = 0.01;  // No request falls into the window.
   const UnloadedLatency unloaded = MeasureUnloaded(spec, &stop).value();
   EXPECT_EQ(unloaded.output_tokens, 64u);
   EXPECT_EQ(unloaded.answer_tokens, 256u);
@@ -521,7 +525,8 @@ TEST(UnloadedTest, AsksTheTextsNearestToTheMedian) {
   const ScratchFolder folder;
   std::string texts;
   for (int i = 0; i < 60; ++i)
-    absl::StrAppend(&texts, std::string(i % 10 < 3 ? 3 : 60 + i, 'a'), "\n");  // seven of ten
+    // Seven of ten texts are long.
+    absl::StrAppend(&texts, std::string(i % 10 < 3 ? 3 : 60 + i, 'a'), "\n");
   LoadSpec spec = LoadOf(router);
   spec.workload.prompt_tokens = "";
   spec.workload.prompts = folder.Write("prompts", texts);
@@ -536,7 +541,7 @@ TEST(UnloadedTest, AsksTheTextsNearestToTheMedian) {
   StopFlag stop;
   const UnloadedLatency unloaded = MeasureUnloaded(spec, &stop).value();
   MutexLock lock(&mutex);
-  EXPECT_THAT(lengths, Each(AllOf(Ge(70u), Le(90u))));  // the median is 77
+  EXPECT_THAT(lengths, Each(AllOf(Ge(70u), Le(90u))));  // The median is 77 tokens.
   EXPECT_EQ(std::set<uint32_t>(lengths.begin(), lengths.end()).size(), 6u);
   EXPECT_THAT(unloaded.prompt_tokens, AllOf(Ge(70u), Le(90u)));
 }
@@ -547,7 +552,8 @@ TEST(UnloadedTest, AnswersOfOneTokenHaveNoPace) {
   std::atomic<bool> any_longer = true;
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
-    const bool longer = any_longer && TimedRouter::IndexOf(request) % 3 == 1;  // two of five
+    // Two of the five probes that count.
+    const bool longer = any_longer && TimedRouter::IndexOf(request) % 3 == 1;
     return router.Answer(context, request, writer, longer ? 5 : 1);
   };
   LoadSpec spec = LoadOf(router);
@@ -583,7 +589,7 @@ TEST(RunChecksTest, AClientThatReadsLateIsRemarked) {
   for (int i = 0; i < 100; ++i) {
     run.records.push_back(Sent(10 + i, 0.001, 0.1));
     run.records.back().has_phases = true;
-    run.records.back().phases.ttft_s = 0.091;  // 8 ms for both ways
+    run.records.back().phases.ttft_s = 0.091;  // 8 ms are left for the network in both directions.
   }
   CheckRun(&run);
   EXPECT_THAT(run.remarks, IsEmpty());

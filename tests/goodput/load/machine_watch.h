@@ -11,30 +11,32 @@
 
 namespace baton {
 
-// From its sending to its last token, seconds.
+// Returns the seconds from sending a request to its last token.
 double WholeRequest(const UnloadedLatency& latency);
 
-// Whether a machine is as fast as when a search began, told by requests that it serves alone. On a
-// machine that others use too, a load that met a slow minute says nothing about its rate: it is run
-// again. Judged by idle latency only, never by what a load gave. One thread.
+// Tells if a machine is still as fast as at the beginning of a search, by the latency of requests
+// that it serves alone. Other programs may slow the machine down for minutes. A load that ran in
+// such a time says nothing about its rate, and must run again. The judgement uses idle latency
+// only, never the result of a load. One thread.
 class MachineWatch {
  public:
-  // `measure(side)` is MeasureUnloaded for one of the `sides` that are compared. `tolerated`: how
-  // much longer than at first a request alone may take; 0.2 is a fifth.
+  // `measure(side)` is MeasureUnloaded for one of the `sides` under comparison. `tolerated` is the
+  // accepted slowdown of a single request compared to the beginning; 0.2 is a fifth.
   MachineWatch(size_t sides, double tolerated,
                std::function<absl::StatusOr<UnloadedLatency>(size_t side)> measure);
 
-  // What all later measurements are held against: of each side the fastest of three. Fails as
-  // `measure`, as the others do.
+  // Measures the reference for all later measurements: the fastest of three for each side. This
+  // function, WaitUntilSteady and StillSteady return the errors of `measure`.
   absl::Status Begin();
-  // Before a load: measures until the side is as fast as at first, at most `most` times and as long
-  // as `in_time`. False: it never was.
+  // Call before a load. Measures until the side is as fast as at the beginning, at most `most`
+  // times and only while `in_time()` is true. Returns false if the side never was.
   absl::StatusOr<bool> WaitUntilSteady(
       size_t side, int most, const std::function<bool()>& in_time = [] { return true; });
-  // After a load: whether it still is. A load that does not count is noted for Remark().
+  // Call after a load. Returns true if the side is still as fast as at the beginning. If not, the
+  // load does not count, and Remark() mentions it.
   absl::StatusOr<bool> StillSteady(size_t side);
 
-  // What a reader should know, or nothing.
+  // Returns a note for the reader of the results, or an empty text.
   std::string Remark() const;
 
  private:
@@ -42,10 +44,10 @@ class MachineWatch {
 
   const double tolerated_;
   const std::function<absl::StatusOr<UnloadedLatency>(size_t)> measure_;
-  std::vector<double> first_s_;  // of each side: a whole request
-  bool steady_ = false;          // at the last measurement
+  std::vector<double> first_s_;  // Reference time of a whole request, per side.
+  bool steady_ = false;          // Result of the last measurement.
   int thrown_away_ = 0, waits_ = 0;
-  double worst_ = 1;  // times as long as at first
+  double worst_ = 1;  // Greatest slowdown so far, as a multiple of the reference.
 };
 
 }  // namespace baton

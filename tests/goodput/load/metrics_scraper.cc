@@ -16,11 +16,11 @@ constexpr absl::Duration kTimeout = absl::Milliseconds(900);
 }  // namespace
 
 struct MetricsScraper::Page {
-  std::string text;  // as it was given
+  std::string text;  // The URL as it was given.
   HttpUrl url;
   std::map<std::string, MetricSeries> series;
   int failures = 0;
-  std::string why;  // of the last one
+  std::string why;  // Reason of the last failure.
   bool too_many = false;
 };
 

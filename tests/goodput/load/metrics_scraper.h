@@ -12,20 +12,20 @@
 
 namespace baton {
 
-// Reads the gauges baton_* of Prometheus text pages once a second while a load runs, a thread per
-// page. A page that can't be read leaves a gap, and a remark.
+// Reads the gauges baton_* of Prometheus text pages once a second while a load runs. One thread per
+// page. A page that can't be read leaves a gap and a remark.
 class MetricsScraper {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `urls` have passed ParseHttpUrl. Times count from `start`.
+  // `urls` must have passed ParseHttpUrl. Times count from `start`.
   MetricsScraper(const std::vector<std::string>& urls, Clock::time_point start);
   ~MetricsScraper();
 
-  // Ends it. The series, by source and name.
+  // Stops reading. Returns the series, page by page and sorted by name.
   std::vector<MetricSeries> Finish(std::vector<std::string>* remarks);
 
-  static constexpr size_t kMostSeries = 2000;  // of one page; the rest is left out
+  static constexpr size_t kMostSeries = 2000;  // Max series of one page; the rest is left out.
 
  private:
   struct Page;

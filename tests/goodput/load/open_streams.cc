@@ -44,7 +44,8 @@ void OpenStreams::OnEnd(GenerateStream* stream) {
     owned = std::move(streams_.extract(stream).mapped());
   }
   owned.reset();
-  // All under the lock: once StopAll has it again, nobody touches this object or the flag.
+  // All three under one lock: as soon as StopAll gets the lock, this object and the flag may be
+  // destroyed.
   MutexLock lock(&mutex_);
   if (measured) --open_measured_;
   --open_;

@@ -12,18 +12,18 @@
 
 namespace baton {
 
-// The requests that are under way, and the records of those that have ended. Any thread.
+// The open requests, and the records of the ended ones. Any thread.
 class OpenStreams {
  public:
-  // `changed` is notified whenever one ends, and outlives this.
+  // `changed` is notified whenever a request ends. It must outlive this object.
   OpenStreams(const SloTargets& targets, StopFlag* changed)
       : targets_(targets), changed_(changed) {}
-  // All have ended.
+  // All requests must have ended.
   ~OpenStreams();
 
   void Start(RequestRecord record, GenerateStream::Clock::time_point start, bool keep_token_ids,
              v1::Inference::Stub* stub, const v1::GenerateRequest& request, absl::Duration timeout);
-  // Cancels all that are open, and returns when they have ended.
+  // Cancels all open requests, and returns when they have ended.
   void StopAll();
 
   uint32_t sent() const { return sent_; }
@@ -32,7 +32,7 @@ class OpenStreams {
   uint32_t ended_measured() const { return ended_measured_; }
   uint32_t good() const { return good_; }
 
-  // Once none is open: every record, in the order of its end.
+  // Call when no request is open. Returns all records, in the order in which the requests ended.
   std::vector<RequestRecord> TakeRecords();
 
  private:

@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-constexpr int kPlainEvery = 5;  // of the calls, which come once a second
+// Off a terminal, one of so many calls prints a line; calls come once a second.
+constexpr int kPlainEvery = 5;
 
 }  // namespace
 

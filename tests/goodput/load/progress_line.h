@@ -7,26 +7,27 @@
 
 namespace baton {
 
-// Tells a person how far a load is: on a terminal one line that is written over each second, and
-// else a line every five seconds. One thread.
+// Shows the progress of a load. On a terminal it overwrites one line each second; elsewhere it
+// prints a line every five seconds. One thread.
 class ProgressLine {
  public:
-  // `out` outlives it.
+  // `out` must outlive this object.
   ProgressLine(FILE* out, std::string what);
-  // Ends the line.
+  // Ends the line on a terminal.
   ~ProgressLine();
 
   void Show(const RunProgress& progress);
 
-  // "12 of 90 s, 20.1 requests/s, 3 open, attainment 97.1 % of 210, 78 s left".
+  // Returns, for example, "12 of 90 s, 20.1 requests/s, 3 open, attainment 97.1 % of 210, 78 s
+  // left".
   static std::string Text(const RunProgress& progress);
 
  private:
   FILE* const out_;
-  const std::string what_;  // before each line; may be empty
+  const std::string what_;  // Printed before each line; may be empty.
   const bool terminal_;
-  size_t width_ = 0;  // of the line that stands there
-  int lines_ = 0;     // told, or passed over
+  size_t width_ = 0;  // Width of the line on the terminal.
+  int lines_ = 0;     // Calls of Show() so far, off a terminal.
 };
 
 }  // namespace baton

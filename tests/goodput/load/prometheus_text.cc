@@ -11,8 +11,9 @@
 namespace baton {
 namespace {
 
-// The bytes of "name" or "name{label="value",...}" at the start of a line; 0 for neither. Label
-// values may hold anything behind a backslash, and braces.
+// Returns the length in bytes of the series at the start of a line: "name" or
+// "name{label="value",...}". Returns 0 if there is none. A label value may hold braces, and any
+// character after a backslash.
 size_t SeriesBytes(absl::string_view line) {
   const size_t name = std::min(line.find_first_of("{ \t"), line.size());
   if (name == line.size() || line[name] != '{') return name;
@@ -48,7 +49,7 @@ std::vector<std::pair<std::string, double>> GaugesIn(absl::string_view text,
     if (bytes == 0 || names.count(line.substr(0, line.find_first_of("{ \t"))) == 0) continue;
     const std::vector<absl::string_view> words =
         absl::StrSplit(line.substr(bytes), absl::ByAnyChar(" \t"), absl::SkipEmpty());
-    double value = 0;  // then perhaps a timestamp, which is not ours
+    double value = 0;  // A timestamp may follow; it is ignored.
     if (words.empty() || words.size() > 2 || !absl::SimpleAtod(words[0], &value)) continue;
     gauges.emplace_back(line.substr(0, bytes), value);
   }

@@ -8,9 +8,9 @@
 
 namespace baton {
 
-// The gauges of one scrape in Prometheus' text format whose names begin with `prefix`, as (name
-// with labels, value), in order. Other kinds, comments and lines that are no samples are passed
-// over: the scrape is a companion of a load, not its subject.
+// Returns the gauges of one page in Prometheus' text format whose names begin with `prefix`, in
+// order. A pair holds the name with its labels, and the value. Other metrics, comments and
+// malformed lines are skipped, because a bad page must not stop a load.
 std::vector<std::pair<std::string, double>> GaugesIn(absl::string_view text,
                                                      absl::string_view prefix);
 

@@ -46,14 +46,14 @@ v1::GenerateRequest PromptMaker::Make(uint32_t index) const {
     const std::vector<int32_t> tokens = Tokens(index);
     request.mutable_token_ids()->mutable_ids()->Add(tokens.begin(), tokens.end());
   } else if (const FilePrompt& prompt = schedule_.prompts[planned.row];
-             planned.prompt_tokens < prompt.tokens) {  // cut
+             planned.prompt_tokens < prompt.tokens) {  // The text is cut.
     request.mutable_token_ids()->mutable_ids()->Add(
         prompt.token_ids.begin(), prompt.token_ids.begin() + planned.prompt_tokens);
   } else {
     request.set_text(prompt.text);
   }
   request.set_mode(ServingModeOf(spec_.mode).value_or(v1::SERVING_MODE_UNSPECIFIED));
-  // So that the router tells what a missed target was lost to.
+  // The router needs the targets to tell which phase a missed target was lost to.
   if (spec_.targets.ttft_s.has_value())
     request.mutable_slo()->set_ttft_ms(*spec_.targets.ttft_s * 1e3);
   if (spec_.targets.tpot_s.has_value())

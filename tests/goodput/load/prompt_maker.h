@@ -11,20 +11,20 @@
 
 namespace baton {
 
-// Turns a planned request into what is sent. Drawn prompts are ids of `ordinary_tokens`, which
-// depend on the seed, the salt and the index alone; the blocks of a trace depend on their id
-// instead of the index, so equal ids become equal runs of tokens.
+// Turns a planned request into the message to send. Drawn prompts are ids of `ordinary_tokens`;
+// they depend on the seed, the salt and the index alone. The blocks of a trace depend on their id
+// instead of the index, so that equal ids become equal runs of tokens.
 class PromptMaker {
  public:
-  // All outlive it. `ordinary_tokens` may be empty when prompts are texts. Requests are called
-  // NAME-index.
+  // `spec`, `schedule` and `ordinary_tokens` must outlive this object. `ordinary_tokens` may be
+  // empty if prompts are texts. Requests are called NAME-index.
   PromptMaker(const LoadSpec& spec, const Schedule& schedule,
               const std::vector<int32_t>& ordinary_tokens, std::string name)
       : spec_(spec), schedule_(schedule), tokens_(ordinary_tokens), name_(std::move(name)) {}
 
   v1::GenerateRequest Make(uint32_t index) const;
 
-  // Identifies prompt and options, whatever the request is called and wherever it runs.
+  // Returns a hash of prompt and options. It does not depend on the request's name and mode.
   static uint64_t Fingerprint(const v1::GenerateRequest& request);
 
  private:

@@ -20,16 +20,16 @@ constexpr auto kCallLimit = std::chrono::seconds(30);
 std::shared_ptr<grpc::Channel> Dial(const std::string& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  // No retry policy is set, and none is taken from the name service. One kind of retry is left: a
-  // call that no server has begun, because its connection was just closing, takes another
-  // connection.
+  // No retry policy is set, and none is taken from the name service. gRPC still does one kind of
+  // retry: a call that no server has begun, because its connection was just closing, moves to
+  // another connection.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // Each channel has its own connection.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
-  // A router that vanished without a word is noticed, and its requests fail.
+  // Detects a router that vanished without closing its connections, so that its requests fail.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -37,7 +37,7 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& endpoint) {
   return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
 }
 
-// The codes of both have the same numbers and meanings.
+// The codes of gRPC and Abseil have the same numbers and meanings.
 absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
@@ -60,12 +60,12 @@ absl::Status RouterConnection::Connect(const Options& options, StopFlag* stop) {
     channels_.back()->GetState(/*try_to_connect=*/true);
   }
   for (const auto& channel : channels_) {
-    // In short turns, so that Ctrl-C is heard.
+    // Waits in short turns, so that Ctrl-C has an effect.
     while (!channel->WaitForConnected(std::min<SystemClock::time_point>(
         deadline, SystemClock::now() + std::chrono::milliseconds(50)))) {
       if (stop->stopped()) return absl::CancelledError("stopped before the router was reached");
       if (SystemClock::now() < deadline) continue;
-      // A call that does not wait tells why.
+      // A call that does not wait returns the reason.
       grpc::ClientContext context;
       context.set_deadline(SystemClock::now() + std::chrono::milliseconds(200));
       v1::ListModelsResponse response;
@@ -156,7 +156,7 @@ absl::Status RouterConnection::AddOrdinary(int32_t begin, int32_t end, int* call
     if (!status.ok()) break;
     texts[skip] = response.text();
   }
-  // An id that the tokeniser does not know: vocabularies are rounded up.
+  // The tokeniser may not know an id, because vocabulary sizes are rounded up.
   const bool unknown = status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
   if (!status.ok() && !unknown) return FromGrpc(status);
   if (status.ok() && texts[0] == texts[1]) {

@@ -15,32 +15,32 @@
 
 namespace baton {
 
-// Connections of the load to one router, or to all that its name stands for (each connection takes
-// them in turn). Nothing that a router has begun is sent again: what is lost stays lost, and is
-// counted.
+// Connections of the load to one router, or to all routers that its name resolves to; each
+// connection then takes the routers in turn. A request that a router has begun is never sent again:
+// if it is lost, it counts as lost.
 class RouterConnection {
  public:
   struct Options {
-    std::string endpoint;  // host:port
-    std::string model;     // empty: the one that is served
+    std::string endpoint;  // HOST:PORT.
+    std::string model;     // Empty: the one model that is served.
     int channels = 1;
-    absl::Duration connect_timeout;  // for all of Open
+    absl::Duration connect_timeout;  // Limit for the whole of Open().
   };
-  // Unavailable, naming the endpoint and why, when it can't be reached in time; NotFound and
-  // InvalidArgument when the model is not there, or not told and there are several; Cancelled when
-  // `stop` is set meanwhile.
+  // Returns Unavailable, with the endpoint and the reason, if the router can't be reached in time;
+  // NotFound if it does not serve the model; InvalidArgument if no model is named and the router
+  // does not serve exactly one; Cancelled if `stop` is set meanwhile.
   static absl::StatusOr<std::unique_ptr<RouterConnection>> Open(const Options& options,
                                                                 StopFlag* stop);
 
   const ServerInfo& server() const { return server_; }
   v1::Inference::Stub* stub(size_t index) { return stubs_[index % stubs_.size()].get(); }
 
-  // Every id of the vocabulary that is no special token: those whose text stays when special ones
-  // are left out. A few calls per 4,096 ids and per special token.
+  // Returns every id of the vocabulary that is not a special token. The text of such an id remains
+  // when special tokens are left out. Makes a few calls per 4,096 ids and per special token.
   absl::StatusOr<std::vector<int32_t>> OrdinaryTokens();
 
-  // The tokens of a prompt that is sent as this text. Fails as the call does; Cancelled once `stop`
-  // is set.
+  // Returns the tokens of a prompt that is sent as this text. Returns the error of the call if it
+  // fails, and Cancelled once `stop` is set.
   absl::StatusOr<std::vector<int32_t>> Tokenize(const std::string& text, StopFlag* stop);
 
  private:

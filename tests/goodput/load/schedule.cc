@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-constexpr double kMostRateError = 0.1;  // without a remark
+constexpr double kMostRateError = 0.1;  // A greater relative error of the rate gets a remark.
 constexpr double kMost = LengthDistribution::kLongest;
 
 absl::Status CheckWorkload(const WorkloadSpec& workload) {
@@ -53,7 +53,7 @@ uint32_t Scaled(uint32_t tokens, double scale) {
 // Draws the lengths of one request after the other, and cuts them to the context.
 class LengthSource {
  public:
-  // All outlive it.
+  // All arguments must outlive the result.
   static absl::StatusOr<LengthSource> Of(const LoadSpec& spec, uint32_t context_tokens,
                                          const TextTokens& tokens_of, Schedule* schedule) {
     LengthSource source(spec, context_tokens, tokens_of, schedule);
@@ -76,7 +76,8 @@ class LengthSource {
     return source;
   }
 
-  // `request` has its row and pass. One of the tail, which may never be sent, is not remarked.
+  // Sets the lengths. `request` must have its row and pass. A cut in the tail gets no remark,
+  // because the request may never be sent.
   absl::Status Fill(bool in_tail, PlannedRequest* request) {
     const uint32_t prompt = prompt_.has_value() ? prompt_->Draw(&random_prompt_) : 0;
     const uint32_t output = output_.has_value() ? output_->Draw(&random_output_) : 0;
@@ -121,7 +122,8 @@ class LengthSource {
         random_prompt_(spec.seed, RandomStream::kLengths, 0),
         random_output_(spec.seed, RandomStream::kLengths, 1) {}
 
-  // The length of a text, before anybody refuses it for that.
+  // Counts the tokens of a text before the load, so that the length is known even if the router
+  // refuses the text.
   absl::Status Count(uint32_t row) {
     FilePrompt& prompt = schedule_.prompts[row];
     if (prompt.tokens > 0 || !countable_ || tokens_of_ == nullptr) return absl::OkStatus();
@@ -154,8 +156,8 @@ class LengthSource {
   uint32_t cut_prompts_ = 0, cut_outputs_ = 0;
 };
 
-// Where the luck of one window can be far from the rate: said, so that nobody takes one for the
-// other.
+// Adds a remark if the rate of this window is far from the rate asked for, so that a reader does
+// not confuse the two. Only traces and on-off arrivals differ that much by chance.
 void RemarkRate(const ArrivalSpec& asked, Schedule* schedule) {
   const bool may_differ = asked.kind == ArrivalKind::kTrace || asked.kind == ArrivalKind::kOnOff;
   if (!may_differ || asked.rate == 0) return;
@@ -211,7 +213,7 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
   while (true) {
     const double at_s = WholeMicroseconds(arrivals.Next());
     const auto index = static_cast<uint32_t>(schedule.requests.size());
-    // Requests of one time are all in the window or all after it.
+    // Requests with equal times are all in the window or all after it.
     if (!capped && spec.max_requests > 0 && at_s >= schedule.window_begin_s &&
         index - schedule.first_measured >= spec.max_requests &&
         at_s > schedule.requests.back().at_s) {

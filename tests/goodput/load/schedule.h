@@ -13,34 +13,38 @@
 namespace baton {
 
 struct PlannedRequest {
-  double at_s = 0;             // from the start of the load, whole microseconds
-  uint32_t prompt_tokens = 0;  // 0: a text, whose length is told when it is accepted
+  double at_s = 0;             // Seconds from the start of the load, in whole microseconds.
+  uint32_t prompt_tokens = 0;  // 0: a text whose length is known only once the router accepts it.
   uint32_t output_tokens = 0;
-  uint32_t row = 0;   // of the trace or prompt file; the first one is the seed's
-  uint32_t pass = 0;  // how often this row was sent before
+  uint32_t row = 0;   // Row of the trace or prompt file; the seed decides which one is first.
+  uint32_t pass = 0;  // Number of times that this row was sent before.
 };
 
-// Everything a load will send, settled before its first request leaves: the same spec and context
-// give the same schedule, bit for bit.
+// All requests of a load, fixed before the first one is sent. The same spec and context give the
+// same schedule, bit for bit.
 struct Schedule {
   static constexpr size_t kMostRequests = 1'000'000;
-  std::vector<PlannedRequest> requests;  // in order of time; tail included
+  std::vector<PlannedRequest> requests;  // In order of time; the tail is included.
   double window_begin_s = 0, window_end_s = 0;
-  uint32_t first_measured = 0, end_measured = 0;  // indices of those in the window
-  Trace trace;                                    // if the spec names one
-  std::vector<FilePrompt> prompts;                // if the spec names a file of them
-  uint32_t block_tokens = Trace::kBlockTokens;    // of the trace's blocks, scaled
-  std::vector<std::string> remarks;               // what was cut, a trace repeated, a rate far off
+  // Range of the indices in the window; the end is excluded.
+  uint32_t first_measured = 0, end_measured = 0;
+  Trace trace;                                  // Empty unless the spec names a trace.
+  std::vector<FilePrompt> prompts;              // Empty unless the spec names a prompt file.
+  uint32_t block_tokens = Trace::kBlockTokens;  // Tokens per block of the trace, after scaling.
+  // For the reader: lengths that were cut, a trace that repeats, a rate far off.
+  std::vector<std::string> remarks;
 };
 
-// The token ids of a text. Unimplemented: nobody can tell.
+// Returns the token ids of a text. Unimplemented means that the router does not count tokens.
 using TextTokens = std::function<absl::StatusOr<std::vector<int32_t>>(const std::string& text)>;
 
 // Prompt and answer together are cut to `context_tokens`: the answer to half of it, then the prompt
-// to what is left. InvalidArgument: the spec, a trace or a prompt file can't be used, or there
-// would be more than a million requests. OutOfRange: none falls into the window; by another seed
-// one may. `tokens_of` is asked once for each text of a prompt file that the load sends, and what
-// else it fails with is passed on; without it texts have no length, and are not cut.
+// to what is left. `tokens_of` is called once for each text of a prompt file that the load sends.
+// Without it, texts have no length and are not cut.
+//
+// Returns InvalidArgument if the spec, a trace or a prompt file can't be used, or if there would be
+// more than a million requests. Returns OutOfRange if no request falls into the window; another
+// seed may give one. Passes on the errors of `tokens_of` other than Unimplemented.
 absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tokens,
                                       const TextTokens& tokens_of = nullptr);
 

@@ -73,7 +73,7 @@ Moments MomentsOf(const std::vector<double>& values) {
 }
 
 TEST(ArrivalsTest, GapsHaveTheMeanAndTheVariationThatWereAskedFor) {
-  // 40,000 draws: the mean is off by 0.5 % times the variation, one standard error.
+  // The standard error of the mean of 40,000 draws is 0.5 % times the variation.
   const Moments poisson = MomentsOf(Gaps({.rate = 50}, 40'000));
   EXPECT_NEAR(poisson.mean, 0.02, 0.02 * 0.02);
   EXPECT_NEAR(poisson.cv, 1, 0.03);
@@ -90,10 +90,10 @@ TEST(ArrivalsTest, GapsHaveTheMeanAndTheVariationThatWereAskedFor) {
 
 TEST(ArrivalsTest, OnOffKeepsTheRateAndFallsSilent) {
   const ArrivalSpec spec{.kind = ArrivalKind::kOnOff, .rate = 50, .on_s = 1, .off_s = 3};
-  const std::vector<double> gaps = Gaps(spec, 200'000);  // some 1,000 periods
+  const std::vector<double> gaps = Gaps(spec, 200'000);  // About 1,000 periods.
   EXPECT_NEAR(MomentsOf(gaps).mean, 0.02, 0.02 * 0.12);
   int silences = 0;
-  for (const double gap : gaps) silences += gap > 0.2;  // 40 times a gap while on
+  for (const double gap : gaps) silences += gap > 0.2;  // 40 times the mean gap while on.
   EXPECT_THAT(silences, AllOf(Ge(700), Le(1200)));
 }
 
@@ -106,7 +106,8 @@ TEST(ArrivalsTest, OtherRatesOfOneSeedAreTheSameArrivalsStretched) {
 }
 
 TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
-  // Seconds in which nothing arrives, at rates that leave hardly any such second within a period.
+  // Marks the seconds without arrivals. At these rates hardly any such second lies within an on
+  // period.
   const auto silent = [](double rate) {
     Arrivals arrivals({.kind = ArrivalKind::kOnOff, .rate = rate, .on_s = 8, .off_s = 8}, nullptr,
                       7, {});
@@ -118,7 +119,7 @@ TEST(ArrivalsTest, OnOffFallsSilentAtTheSameTimesWhateverTheRate) {
   const std::vector<bool> slow = silent(10), fast = silent(100);
   int same = 0;
   for (size_t i = 0; i < slow.size(); ++i) same += slow[i] == fast[i];
-  EXPECT_GE(same, 390);  // all but seconds of which a period takes only a corner
+  EXPECT_GE(same, 390);  // The rest are seconds that are only partly within a period.
 }
 
 TEST(ArrivalsTest, ATraceIsReplayedAndStretched) {
@@ -132,7 +133,7 @@ TEST(ArrivalsTest, ATraceIsReplayedAndStretched) {
               ElementsAre(0, 3, 1, 1, 0, 0, 3));
   EXPECT_THAT(Gaps({.kind = ArrivalKind::kTrace, .rate = 2}, 5, &trace, 0, {.window_s = 2.5}),
               ElementsAre(0, 0.5, 0, 0, 1.5));
-  // Spread: in order, each within its own second and the next, and no two at once.
+  // Spread: requests stay in order, each between its own time and the next, and no two at once.
   const std::vector<double> spread =
       Gaps({.kind = ArrivalKind::kTrace, .rate = 0, .spread = true}, 5, &trace);
   for (size_t i = 1; i < spread.size(); ++i) EXPECT_GT(spread[i], 0);
@@ -197,7 +198,7 @@ TEST(ScheduleTest, TheSameSeedIsTheSameScheduleToTheBit) {
   const Schedule two = MakeSchedule(spec, kContext).value();
   ASSERT_EQ(one.requests.size(), two.requests.size());
   for (size_t i = 0; i < one.requests.size(); ++i) EXPECT_TRUE(one.requests[i] == two.requests[i]);
-  // What this seed has given ever since: a change here changes every recorded load.
+  // These values must never change: a change here changes every recorded load.
   EXPECT_EQ(one.requests.size(), 673u);
   EXPECT_EQ(one.requests[0].at_s, 0.160786);
   EXPECT_EQ(one.requests[0].prompt_tokens, 111u);
@@ -226,7 +227,8 @@ TEST(ScheduleTest, WarmUpIsCutAndATailFollows) {
   EXPECT_GE(requests[schedule.first_measured].at_s, 5);
   EXPECT_LT(requests[schedule.end_measured - 1].at_s, 25);
   EXPECT_GE(requests[schedule.end_measured].at_s, 25);
-  EXPECT_GT(requests.back().at_s, 34);  // as long as the last measured one may take
+  // The tail is as long as the last measured request may take.
+  EXPECT_GT(requests.back().at_s, 34);
   spec.tail = false;
   EXPECT_EQ(MakeSchedule(spec, kContext)->requests.size(), schedule.end_measured);
   spec.max_requests = 10;
@@ -242,7 +244,7 @@ TEST(ScheduleTest, LengthsAreCutToTheContext) {
   const Schedule schedule = MakeSchedule(spec, 256).value();
   EXPECT_EQ(schedule.requests[0].output_tokens, 128u);
   EXPECT_EQ(schedule.requests[0].prompt_tokens, 128u);
-  // All but the tail, which may never be sent.
+  // Counts all requests but the tail, which may never be sent.
   const std::string sent = absl::StrCat(schedule.end_measured);
   EXPECT_THAT(schedule.remarks,
               ElementsAre(sent + " prompts and " + sent +
@@ -263,7 +265,7 @@ TEST(ScheduleTest, TracesGiveTimesAndLengths) {
   EXPECT_EQ(schedule.requests[2].output_tokens, 55u);
   spec.workload.prompt_scale = 0.5;
   spec.workload.output_scale = 2;
-  spec.workload.arrivals.rate = 1000;  // and begun again
+  spec.workload.arrivals.rate = 1000;  // So many requests that the trace begins again.
   schedule = MakeSchedule(spec, 65536).value();
   EXPECT_EQ(schedule.requests[0].prompt_tokens, 187u);
   EXPECT_EQ(schedule.requests[0].output_tokens, 88u);
@@ -293,7 +295,8 @@ TEST(ScheduleTest, AFreshSeedBeginsATraceOrAPromptFileElsewhere) {
       EXPECT_EQ(requests[0].at_s == 0, spec.workload.prompts.empty());
       first_rows.insert(requests[0].row);
       for (size_t i = 1; i < requests.size(); ++i) {
-        EXPECT_EQ(requests[i].row, (requests[i - 1].row + 1) % 60);  // in a circle
+        // The rows begin again at the end.
+        EXPECT_EQ(requests[i].row, (requests[i - 1].row + 1) % 60);
         EXPECT_EQ(requests[i].pass, i / 60);
       }
       EXPECT_EQ(MakeSchedule(spec, kContext)->requests[0].row, requests[0].row);
@@ -302,12 +305,12 @@ TEST(ScheduleTest, AFreshSeedBeginsATraceOrAPromptFileElsewhere) {
   }
 }
 
-// A trace of 2,000 s: ten requests a second, but for a silence of 20 minutes, and many share a
-// time.
+// Returns a trace of 2,000 s with ten requests a second, except for a silence of 20 minutes. Many
+// requests share a time.
 std::string UnevenTrace() {
   std::string rows;
   for (int i = 0; i < 8000; ++i) {
-    const int second = i / 20 * 2;  // 20 at once, every other second
+    const int second = i / 20 * 2;  // 20 requests at once, every other second.
     absl::StrAppend(&rows, "{\"timestamp\": ", 1000 * (second < 400 ? second : second + 1200),
                     ", \"input_length\": 9, \"output_length\": 5}\n");
   }
@@ -319,7 +322,7 @@ TEST(ScheduleTest, WarmUpAndWindowOfATraceHaveTheRateThatWasAskedFor) {
   LoadSpec spec;
   spec.workload = {.arrivals = {.kind = ArrivalKind::kTrace},
                    .trace = folder.Write("t", UnevenTrace())};
-  // Before, within and after the silence, and through the end of the trace.
+  // Loads begin before, within and after the silence, and near the end of the trace.
   for (const size_t first_row : {0u, 3700u, 3950u, 3999u, 4100u, 7900u}) {
     spec.seed = SeedThatBeginsAt(first_row, 8000);
     for (const double rate : {0.5, 1.5, 4.0, 20.0}) {
@@ -362,7 +365,8 @@ TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
   EXPECT_THAT(window(4), Pair(4, 3));
   EXPECT_THAT(window(5), Pair(7, 6));
   EXPECT_THAT(window(8), Pair(8, 8));
-  // At a rate, whatever the row: so many requests, and the time that they take at it.
+  // At a given rate the first row does not matter: the window has as many requests as asked for,
+  // and lasts as long as they take at this rate.
   spec.warmup = absl::Seconds(30);
   spec.workload.arrivals.rate = 4;
   for (spec.seed = 1; spec.seed < 20; ++spec.seed) {
@@ -374,7 +378,8 @@ TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
 TEST(ScheduleTest, AWindowFarFromTheRateThatWasAskedForIsRemarked) {
   LoadSpec spec = SmallLoad();
   spec.workload.arrivals = {.kind = ArrivalKind::kOnOff, .rate = 20, .on_s = 60, .off_s = 60};
-  for (spec.seed = 1;; ++spec.seed) {  // until one lies within a period on: twice the mean rate
+  // Searches a window that lies within one on period: it has twice the mean rate.
+  for (spec.seed = 1;; ++spec.seed) {
     const absl::StatusOr<Schedule> schedule = MakeSchedule(spec, kContext);
     if (!schedule.ok() || schedule->end_measured - schedule->first_measured < 700) continue;
     EXPECT_THAT(schedule->remarks,
@@ -423,7 +428,7 @@ TEST(PromptMakerTest, EqualBlockIdsBecomeEqualTokenRuns) {
   LoadSpec spec;
   spec.workload = {.arrivals = {.kind = ArrivalKind::kTrace, .rate = 100},
                    .trace = kMooncake,
-                   .prompt_scale = 0.125};  // blocks of 64 tokens
+                   .prompt_scale = 0.125};  // Blocks of 512 tokens become 64 tokens.
   spec.warmup = absl::ZeroDuration();
   spec.duration = absl::Seconds(1);
   const Schedule schedule = MakeSchedule(spec, 65536).value();
@@ -436,10 +441,10 @@ TEST(PromptMakerTest, EqualBlockIdsBecomeEqualTokenRuns) {
   };
   const std::vector<int32_t> first = prompt(0), second = prompt(1), again = prompt(8);
   EXPECT_EQ(first.size(), schedule.requests[0].prompt_tokens);
-  // Rows 0 and 1 begin with block 0 and go on with others.
+  // Rows 0 and 1 have block 0 in common, and differ after it.
   EXPECT_TRUE(std::equal(first.begin(), first.begin() + 64, second.begin()));
   EXPECT_FALSE(std::equal(first.begin() + 64, first.begin() + 128, second.begin() + 64));
-  // The trace's second pass shares nothing with the first.
+  // The second pass through the trace shares no tokens with the first.
   EXPECT_FALSE(std::equal(first.begin(), first.begin() + 64, again.begin()));
   for (const int32_t token : prompt(3)) EXPECT_THAT(ordinary, testing::Contains(token));
 }
@@ -462,7 +467,7 @@ TEST(PromptMakerTest, FingerprintsAreOfPromptAndOptionsAlone) {
   other.temperature = 1;
   EXPECT_NE(fingerprint(other, 0), first);
   other = spec;
-  other.mode = "colocated";  // the tokens are the same in every mode
+  other.mode = "colocated";  // The mode does not change the tokens.
   EXPECT_EQ(fingerprint(other, 0), first);
 }
 

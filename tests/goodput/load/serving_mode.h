@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// disaggregated, colocated or auto, as flags and files say; empty is unspecified. InvalidArgument
-// names what was given.
+// Converts "disaggregated", "colocated" or "auto", as written in flags and files. An empty name
+// gives SERVING_MODE_UNSPECIFIED. For any other name, returns InvalidArgument with that name.
 absl::StatusOr<v1::ServingMode> ServingModeOf(absl::string_view name);
 std::string NameOf(v1::ServingMode mode);
 

@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// Set once, by Ctrl-C or by whoever runs a load; threads wait on it instead of sleeping. Any
-// thread.
+// A flag that is set once, by Ctrl-C or by the code that runs a load. Threads wait on it instead of
+// sleeping. Any thread.
 class StopFlag {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -25,19 +25,19 @@ class StopFlag {
     MutexLock lock(&mutex_);
     return stopped_;
   }
-  // Makes waiting threads look at their `done` again.
+  // Makes waiting threads check their `done` again.
   void Notify() {
     MutexLock lock(&mutex_);
     changed_.SignalAll();
   }
-  // Returns at `when`, or earlier once it is stopped or `done()`, which must not wait for anything.
+  // Returns at `when`, or earlier once the flag is set or `done()` is true. `done` must not block.
   void WaitUntil(
       Time when, absl::FunctionRef<bool()> done = [] { return false; }) {
     MutexLock lock(&mutex_);
     while (!stopped_ && !done()) {
       const auto left = when - std::chrono::steady_clock::now();
       if (left <= left.zero()) return;
-      // Bounded: a time without end would overflow the clock.
+      // Bounded, because an infinite time would overflow the clock.
       changed_.WaitFor(&mutex_, std::min(absl::FromChrono(left), absl::Hours(1)));
     }
   }

@@ -19,8 +19,9 @@ namespace baton {
 namespace {
 
 constexpr uint32_t kProbes = 5;
-constexpr uint32_t kAmong = 1000;                       // requests of which the median is taken
-constexpr uint32_t kLeastOutput = 8, kMostOutput = 64;  // tokens: enough for a pace, soon over
+constexpr uint32_t kAmong = 1000;  // Number of requests whose median lengths are taken.
+// Output tokens of a probe: enough to measure a pace, yet soon over.
+constexpr uint32_t kLeastOutput = 8, kMostOutput = 64;
 
 uint32_t Median(std::vector<uint32_t> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
@@ -28,7 +29,8 @@ uint32_t Median(std::vector<uint32_t> values) {
   return values[values.size() / 2];
 }
 
-// Probes of the median lengths in place of the load's requests; returns the median of the answers.
+// Replaces the load's requests by probes of the median lengths. Returns the median length of the
+// answers.
 uint32_t MakeProbes(uint32_t context_tokens, Schedule* schedule) {
   std::vector<uint32_t> prompts, outputs;
   for (uint32_t i = schedule->first_measured; i < schedule->end_measured; ++i) {
@@ -36,7 +38,8 @@ uint32_t MakeProbes(uint32_t context_tokens, Schedule* schedule) {
     outputs.push_back(schedule->requests[i].output_tokens);
   }
   const uint32_t prompt = Median(std::move(prompts)), answer = Median(std::move(outputs));
-  // Texts are what they are: those nearest to the median, each once while there are some.
+  // The length of a text can't be changed. So this takes the texts nearest to the median, each once
+  // if there are enough.
   std::map<uint32_t, PlannedRequest> by_row;
   for (uint32_t i = schedule->first_measured; i < schedule->end_measured; ++i)
     by_row.emplace(schedule->prompts.empty() ? 0 : schedule->requests[i].row,
@@ -55,7 +58,7 @@ uint32_t MakeProbes(uint32_t context_tokens, Schedule* schedule) {
     const uint32_t room = context_tokens - std::min(context_tokens - 1, probe.prompt_tokens);
     probe.output_tokens = std::min(std::clamp(answer, kLeastOutput, kMostOutput), room);
   }
-  schedule->trace.rows.clear();  // no shared blocks: nothing of a probe may be in a cache
+  schedule->trace.rows.clear();  // Without shared blocks, no part of a probe can be in a cache.
   return answer;
 }
 
@@ -71,8 +74,9 @@ absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* 
                                                        stop));
   const uint32_t context_tokens = router->server().context_tokens;
   LoadSpec own = spec;
-  own.prompt_salt = RandomU64() | 1;  // prompts that no other load sends
-  // The lengths of so many requests, whenever they would arrive: a window may hold few, or none.
+  own.prompt_salt = RandomU64() | 1;  // Gives prompts that no other load sends.
+  // Takes the lengths of this many requests whatever their arrivals, because a window may hold few
+  // requests or none.
   own.workload.arrivals = {.kind = ArrivalKind::kUniform, .rate = kAmong};
   own.warmup = absl::ZeroDuration();
   own.duration = absl::Seconds(1);

@@ -7,13 +7,15 @@
 
 namespace baton {
 
-// The latency of one request at a time: six of the workload's median lengths (of a prompt file, the
-// texts nearest to it; answers of 8 to 64 tokens, which tell the pace and are soon over), one after
-// the other, the first not counted; the medians of the others. Relative targets multiply it, so it
-// is measured once and kept for all loads that are to be compared. A TPOT of 0: no answer had two
-// tokens.
+// Measures the latency of single requests. Sends six requests of the workload's median lengths, one
+// after the other, and returns the medians of all but the first. From a prompt file it takes the
+// texts nearest to the median length. Answers have 8 to 64 tokens: enough to measure a pace, yet
+// soon over. A TPOT of 0 means that no answer had two tokens.
 //
-// Fails as RunLoad does, and with FailedPrecondition when a request did not complete.
+// Relative targets multiply this latency. So measure it once, and keep it for all loads under
+// comparison.
+//
+// Fails as RunLoad does, and with FailedPrecondition if a request did not complete.
 absl::StatusOr<UnloadedLatency> MeasureUnloaded(const LoadSpec& spec, StopFlag* stop);
 
 }  // namespace baton
