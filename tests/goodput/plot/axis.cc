@@ -9,7 +9,8 @@
 namespace baton {
 namespace {
 
-// `value` with `digits` significant digits, thousands apart, no trailing zeros after the point.
+// Returns `value` with `digits` significant digits, commas between thousands, and no trailing zeros
+// after the point.
 std::string Rounded(double value, int digits) {
   if (value == 0) return "0";
   const int whole = static_cast<int>(std::floor(std::log10(std::abs(value)))) + 1;
@@ -73,7 +74,8 @@ std::vector<Tick> Ticks(const Axis& axis, int most) {
   if (!axis.log) {
     const double step = StepAtLeast((axis.high - axis.low) / most);
     const double slack = step * 1e-6, first = std::ceil((axis.low - slack) / step);
-    // By count: next to a huge number 1 is nothing, and there would be no next tick.
+    // Counts the ticks: next to a huge number, adding the step may change nothing, and the loop
+    // would not end.
     for (int i = 0; i <= most && (first + i) * step <= axis.high + slack; ++i)
       add((first + i) * step);
     return ticks;
@@ -109,7 +111,7 @@ Axis AxisFor(std::string label, Unit unit, bool log, const std::vector<double>& 
     if (!std::isfinite(low)) low = high = 1;
     axis.low = low / 1.15;
     axis.high = high * 1.15;
-    if (axis.high / axis.low < 4) {  // so narrow a range would have no tick
+    if (axis.high / axis.low < 4) {  // So narrow a range would have no tick.
       const double middle = std::sqrt(axis.low * axis.high);
       axis.low = middle / 2;
       axis.high = middle * 2;

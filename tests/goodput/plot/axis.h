@@ -9,19 +9,20 @@ namespace baton {
 
 enum class Unit { kNumber, kPercent, kSeconds, kBytes };
 
-// `value` for a person, with about `digits` significant digits: 0.034 s is "34 ms", 0.905 of
+// Formats `value` for people, with about `digits` significant digits: 0.034 s is "34 ms", 0.905 as
 // kPercent is "90.5 %", 12300 is "12,300".
 std::string FormattedValue(double value, Unit unit, int digits = 3);
 
-// One axis of a plot: the range it shows and how.
+// One axis of a plot: its range, unit and scale.
 struct Axis {
   std::string label;
   Unit unit = Unit::kNumber;
-  bool log = false;  // then `low` is above 0
+  bool log = false;  // Logarithmic; `low` must then be above 0.
   double low = 0;
   double high = 1;
 
-  // Where `value` lies: 0 at `low`, 1 at `high`, held inside.
+  // Returns the position of `value` on the axis: 0 at `low`, 1 at `high`. Values outside are moved
+  // to the nearer end.
   double Position(double value) const;
 };
 
@@ -30,12 +31,13 @@ struct Tick {
   std::string label;
 };
 
-// At most about `most` ticks inside the range, at 1, 2 or 5 times a power of ten; in decades, where
-// a logarithmic axis has many.
+// Returns about `most` ticks at most, within the range. They are at 1, 2 or 5 times a power of ten;
+// on a logarithmic axis of many decades, only at powers of ten.
 std::vector<Tick> Ticks(const Axis& axis, int most);
 
-// An axis that shows all of `values` with some air, from 0 if linear, from above 0 if logarithmic.
-// What is not finite, or not positive on a logarithmic axis, does not count.
+// Returns an axis that shows all of `values` with a margin. A linear axis begins at 0, a
+// logarithmic one above 0. Values that are not finite are ignored, and so are values that are not
+// positive on a logarithmic axis.
 Axis AxisFor(std::string label, Unit unit, bool log, const std::vector<double>& values);
 
 }  // namespace baton

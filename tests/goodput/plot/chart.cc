@@ -12,7 +12,7 @@ namespace {
 constexpr double kWidth = 480;
 constexpr double kLeft = 12, kRight = 14;
 constexpr double kFont = 13, kSmall = 12, kHeading = 15;
-constexpr double kRow = 18;  // of text
+constexpr double kRow = 18;  // Height of a row of text, in pixels.
 
 enum class Swatch { kLine, kBox };
 
@@ -23,10 +23,10 @@ struct LegendEntry {
   bool marker = false;
 };
 
-// Where entries stand, row after row; how many rows they take.
+// Positions of the legend's entries, row after row, and the number of rows.
 struct LegendLayout {
-  std::vector<std::pair<double, int>> places;  // x, row
-  std::vector<std::string> names;              // cut to one row
+  std::vector<std::pair<double, int>> places;  // (x, row)
+  std::vector<std::string> names;              // Names, cut to the width of a row.
   int rows = 0;
 };
 
@@ -77,7 +77,7 @@ bool Inside(const Axis& axis, double value) {
   return std::isfinite(value) && value >= axis.low && value <= axis.high;
 }
 
-// Ticks of a horizontal axis `pixels` long whose labels do not touch.
+// Returns ticks of a horizontal axis `pixels` long, so few that their labels do not touch.
 std::vector<Tick> HorizontalTicks(const Axis& axis, double pixels) {
   for (int most = 7; most > 2; --most) {
     std::vector<Tick> ticks = Ticks(axis, most);
@@ -94,7 +94,7 @@ std::vector<Tick> HorizontalTicks(const Axis& axis, double pixels) {
   return Ticks(axis, 2);
 }
 
-// The frame in which the data stand.
+// The frame in which the data are drawn.
 struct PlotArea {
   double left, top, right, bottom;
   double X(const Axis& axis, double value) const {
@@ -116,10 +116,10 @@ void DrawHorizontalAxis(SvgCanvas* canvas, const PlotArea& area, const Axis& axi
   canvas->Text((area.left + area.right) / 2, area.bottom + 34, axis.label, "soft small",
                Anchor::kMiddle);
 }
-constexpr double kBelow = 44;  // under a plot with a horizontal axis
+constexpr double kBelow = 44;  // Height below a plot for its horizontal axis.
 
-// Vertical target lines with their labels above the frame, each in a row where it touches no other.
-// Without a canvas: only how many rows that takes.
+// Draws vertical target lines with their labels above the frame. Each label is in a row where it
+// touches no other. Returns the number of rows. Draws nothing if `canvas` is null.
 int PlaceVerticalTargets(SvgCanvas* canvas, const PlotArea& area, const Axis& axis,
                          const std::vector<TargetLine>& targets) {
   std::vector<std::vector<std::pair<double, double>>> rows;
@@ -146,7 +146,7 @@ int PlaceVerticalTargets(SvgCanvas* canvas, const PlotArea& area, const Axis& ax
 
 using Points = std::vector<std::pair<double, double>>;
 
-// `points` in pixels, cut where something is not finite.
+// Converts `points` to pixels. Begins a new run after each value that is not finite.
 std::vector<Points> Runs(const LineChart& chart, const ChartSeries& series, const PlotArea& area,
                          double ChartPoint::*y) {
   std::vector<Points> runs(1);
@@ -182,7 +182,7 @@ void DrawBand(SvgCanvas* canvas, const LineChart& chart, const ChartSeries& seri
               const PlotArea& area) {
   const std::vector<Points> lows = Runs(chart, series, area, &ChartPoint::low);
   const std::vector<Points> highs = Runs(chart, series, area, &ChartPoint::high);
-  if (lows.size() != highs.size()) return;  // half a band says nothing
+  if (lows.size() != highs.size()) return;  // Half a band would be misleading.
   for (size_t i = 0; i < lows.size(); ++i) {
     Points outline = highs[i];
     outline.insert(outline.end(), lows[i].rbegin(), lows[i].rend());
@@ -210,7 +210,7 @@ SvgCanvas Draw(const LineChart& chart) {
   const int target_rows = PlaceVerticalTargets(nullptr, area, chart.x, chart.x_targets);
   const double label_top = kTitleBottom + LegendRows(legend) * kRow;
   area.top = label_top + (chart.y.label.empty() ? 0 : 16) + target_rows * 15.0 + 8;
-  // Rows above the frame make the picture taller, not the frame lower.
+  // Rows above the frame make the picture taller. They do not make the frame lower.
   const double height = chart.height + (area.top - kTitleBottom - 24);
   area.bottom = height - kBelow;
 

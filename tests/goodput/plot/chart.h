@@ -8,11 +8,11 @@
 
 namespace baton {
 
-// The plots of a report. Each Draw() gives one picture whose text stays readable when a phone
-// shows it at three quarters of its size. Legends and labels have rows of their own above the data,
-// never on it. Series are told apart by colour, and by marker or dashes too.
+// The plots of a report. Each Draw() returns one picture. Its text stays readable on a phone that
+// shows it at three quarters of its size. Legends and labels have their own rows above the data,
+// never on the data. Series differ in colour, and also in marker or dashes.
 
-// A limit to compare with, dashed across the plot and labelled outside of it.
+// A limit for comparison: a dashed line across the plot, labelled outside of it.
 struct TargetLine {
   double value = 0;
   std::string label;
@@ -20,18 +20,18 @@ struct TargetLine {
 
 struct ChartPoint {
   double x = 0, y = 0;
-  double low = 0, high = 0;  // of the band, where the series has one
+  double low = 0, high = 0;  // Range of the band, if the series has one.
   std::string tooltip;
 };
 
 struct ChartSeries {
-  std::string name;  // in the legend; an empty one has no entry
+  std::string name;  // Name in the legend; without a name the series has no entry.
   int color = 0;
-  int dash = 0;  // 0 solid, 1 dashed, 2 dotted
+  int dash = 0;  // 0 is solid, 1 dashed, 2 dotted.
   bool markers = false;
   bool band = false;
-  bool steps = false;              // y holds until the next x
-  std::vector<ChartPoint> points;  // in order of x; those that are not finite leave a gap
+  bool steps = false;              // True if y stays constant until the next x.
+  std::vector<ChartPoint> points;  // In order of x. Points that are not finite leave a gap.
 };
 
 // Lines over a numeric x: attainment against rate, CDFs (log x, steps), timelines.
@@ -39,7 +39,7 @@ struct LineChart {
   std::string title;
   Axis x, y;
   std::vector<ChartSeries> series;
-  std::vector<TargetLine> x_targets, y_targets;  // those outside the axis are left out
+  std::vector<TargetLine> x_targets, y_targets;  // Targets outside the axis are left out.
   double height = 300;
 };
 SvgCanvas Draw(const LineChart& chart);
@@ -48,35 +48,38 @@ struct Bar {
   std::string label;
   int color = 0;
   double value = 0;
-  double low = 0, high = 0;  // whiskers, open at infinity; none where low is not below high
-  std::string text;          // beside the bar
+  // Ends of the whiskers, open at infinity. No whiskers unless low is below high.
+  double low = 0, high = 0;
+  std::string text;  // Shown beside the bar.
 };
 struct BarGroup {
-  std::string label;  // a line above its bars; may be empty
+  std::string label;  // A line above the group's bars; may be empty.
   std::vector<Bar> bars;
 };
-// Horizontal bars from 0, in groups.
+// Groups of horizontal bars that begin at 0.
 struct BarChart {
   std::string title;
-  Axis x;  // from 0
+  Axis x;  // Begins at 0.
   std::vector<BarGroup> groups;
-  std::vector<TargetLine> x_targets;  // those outside the axis are left out
+  std::vector<TargetLine> x_targets;  // Targets outside the axis are left out.
 };
 SvgCanvas Draw(const BarChart& chart);
 
 struct StackedBar {
   std::string label;
-  std::string note;           // a second line under the label, soft
-  std::vector<double> parts;  // one for each of StackedBars::parts, not negative
+  std::string note;           // A second line under the label, in a soft colour.
+  std::vector<double> parts;  // One value for each of StackedBars::parts, not negative.
 };
-// Horizontal bars made of parts, from 0: time by phase, the course of one request.
+// Horizontal bars that begin at 0 and consist of parts: time by phase, or the course of one
+// request.
 struct StackedBars {
   std::string title;
-  Axis x;                          // from 0
-  std::vector<std::string> parts;  // names; in the legend stand those that can be seen
-  std::vector<int> colors;         // one each
+  Axis x;  // Begins at 0.
+  // Names of the parts. The legend shows only parts that are visible.
+  std::vector<std::string> parts;
+  std::vector<int> colors;  // One colour for each part.
   std::vector<StackedBar> bars;
-  std::vector<TargetLine> x_targets;  // those outside the axis are left out
+  std::vector<TargetLine> x_targets;  // Targets outside the axis are left out.
 };
 SvgCanvas Draw(const StackedBars& chart);
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr absl::string_view kReplacement = "\xef\xbf\xbd";
 
-// Bytes of the UTF-8 character at the start of `text`, 0 if there is none that XML may hold.
+// Returns the number of bytes of the UTF-8 character at the start of `text`, or 0 if it is no
+// character that XML allows.
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
@@ -35,7 +36,7 @@ struct Color {
   const char* dark;
 };
 
-// Contrast with the surface is at least 3 to 1 for everything that carries data, 4.5 to 1 for text.
+// Colours that carry data have a contrast of at least 3 to 1 with the surface; text has 4.5 to 1.
 constexpr Color kPalette[] = {
     {"surface", "#ffffff", "#161b22"}, {"page", "#f6f7f9", "#0d1117"},
     {"ink", "#1c2128", "#e6edf3"},     {"soft", "#57606a", "#9aa5b1"},
@@ -53,7 +54,8 @@ const Color& Named(absl::string_view name) {
                        [&](const Color& color) { return name == color.name; });
 }
 
-// `property: colour`, first plain for readers of SVG that know no custom properties.
+// Returns `property: colour` twice: first with a plain colour, for programs that do not know CSS
+// custom properties.
 std::string Paint(absl::string_view property, absl::string_view name) {
   return absl::StrCat(property, ":", Named(name).light, ";", property, ":var(--", name, ");");
 }
@@ -95,7 +97,7 @@ std::string SvgNumber(double value) {
 double TextWidth(absl::string_view text, double font_px) {
   double ems = 0;
   for (const char c : text) {
-    if ((c & 0xc0) == 0x80) continue;  // the rest of a character
+    if ((c & 0xc0) == 0x80) continue;  // A continuation byte of a UTF-8 character.
     if (absl::string_view("iljtf.,:;|!'()[] I").find(c) != absl::string_view::npos) {
       ems += 0.34;
     } else if (absl::string_view("mwMW%@").find(c) != absl::string_view::npos) {
@@ -225,7 +227,8 @@ std::string SvgCanvas::Svg(absl::string_view attributes, absl::string_view head)
 std::string SvgCanvas::Inline() const { return Svg("", ""); }
 
 std::string SvgCanvas::Standalone() const {
-  constexpr double kScale = 1.35;  // a README shows it at this size, and a phone smaller
+  // A README shows the plot at this size; a phone shows it smaller.
+  constexpr double kScale = 1.35;
   return Svg(absl::StrCat(" width=\"", SvgNumber(width_ * kScale), "\" height=\"",
                           SvgNumber(height_ * kScale), "\""),
              absl::StrCat("<style>\n", PlotStyle(), "</style>\n<rect width=\"", SvgNumber(width_),

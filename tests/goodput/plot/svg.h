@@ -8,41 +8,42 @@
 
 namespace baton {
 
-// `text` for XML and HTML, between tags or inside a quoted attribute. What XML can't hold (control
-// characters, bytes that are no UTF-8) becomes U+FFFD.
+// Escapes `text` for XML and HTML, between tags or inside a quoted attribute. Bytes that XML can't
+// hold (control characters, invalid UTF-8) become U+FFFD.
 std::string XmlEscaped(absl::string_view text);
 
-// A coordinate or a size with at most two decimals, the same on every machine. 0 for what is not
-// finite.
+// Formats a coordinate or a size with at most two decimals, the same on every machine. Returns "0"
+// for a value that is not finite.
 std::string SvgNumber(double value);
 
-// What `text` takes in pixels at `font_px`, for layout: no font is at hand, so each character
-// counts as wide as it is in the broader of the common sans-serif fonts.
+// Estimates the width of `text` in pixels at `font_px`, for layout. No font is available, so each
+// character counts as wide as in the broader of the common sans-serif fonts.
 double TextWidth(absl::string_view text, double font_px);
-// `text` cut, with an ellipsis, to what fits into `width` pixels.
+// Cuts `text`, with an ellipsis, so that it fits into `width` pixels.
 std::string FittedText(absl::string_view text, double font_px, double width);
 
-// The colours of pages and plots as CSS custom properties, light and (where the reader prefers it)
-// dark, and the classes that SvgCanvas draws with. Series colours are those of Okabe and Ito
-// (2008), which colour-blind readers can tell apart, darkened or lightened for contrast with the
-// surface.
+// Returns the CSS of pages and plots: the colours as custom properties, light or (if the reader
+// prefers it) dark, and the classes that SvgCanvas uses. The colours of series are those of Okabe
+// and Ito (2008), which colour-blind readers can distinguish. They are darkened or lightened for
+// contrast with the surface.
 std::string PlotStyle();
-// Series colours there are; a class is taken modulo this.
+// Number of series colours. Colour indices are taken modulo this.
 inline constexpr int kColors = 8;
 
 enum class Anchor { kStart, kMiddle, kEnd };
 
-// Draws one SVG. Sizes are in its own pixels; it scales to the width it is given. Everything that
-// is text is escaped here. Classes are those of PlotStyle().
+// Draws one SVG picture. Sizes are in the picture's own pixels; it scales to the width that the
+// page gives it. All text is escaped here. CSS classes are those of PlotStyle().
 class SvgCanvas {
  public:
-  // `title` is what a screen reader says instead of the picture.
+  // A screen reader reads `title` instead of the picture.
   SvgCanvas(double width, double height, absl::string_view title);
 
   void Line(double x1, double y1, double x2, double y2, absl::string_view css);
   void Rect(double x, double y, double width, double height, absl::string_view css,
             absl::string_view tooltip = "");
-  // A line through `points`, closed to an area if `closed`. Nothing for fewer than two points.
+  // Draws a line through `points`, or a filled area if `closed`. Draws nothing for fewer than two
+  // points.
   void Path(const std::vector<std::pair<double, double>>& points, absl::string_view css,
             bool closed = false);
   // Shape 0 to 3: circle, square, diamond, triangle.
@@ -53,9 +54,10 @@ class SvgCanvas {
   double width() const { return width_; }
   double height() const { return height_; }
 
-  // For a page that brings PlotStyle() itself.
+  // Returns the picture for a page that contains PlotStyle() itself.
   std::string Inline() const;
-  // A file of its own: with style and background, so that it reads on any page in either theme.
+  // Returns the picture as a file of its own, with style and background, so that it is readable on
+  // any page in either theme.
   std::string Standalone() const;
 
  private:

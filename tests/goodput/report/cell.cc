@@ -18,9 +18,10 @@
 namespace baton {
 namespace {
 
-constexpr char kServer[] = "server";  // the mode of runs that asked for none
+constexpr char kServer[] = "server";  // Name of the mode of runs that asked for no mode.
 
-// Flags that tell what a load is made of; others, how it was measured.
+// Returns true for flags that define the requests of a load, and false for those that define the
+// measurement.
 bool IsOfTheWorkload(const std::string& flag) {
   static const auto* of_it = new std::set<std::string>{
       "arrivals",      "cv",           "forced_length", "off",     "on",     "output_scale",
@@ -43,10 +44,11 @@ bool IsDefault(const std::string& flag, const std::string& value,
   return found != defaults->end() && found->second == value;
 }
 
-// `paths`: whole, so that equal names in two folders are two workloads.
+// Describes the workload by its flags. Full `paths` are needed to keep files with the same name in
+// two folders apart.
 std::string WorkloadText(const std::map<std::string, std::string>& spec, bool paths = false) {
   std::vector<std::string> parts;
-  for (auto entry = spec.rbegin(); entry != spec.rend(); ++entry) {  // prompts before answers
+  for (auto entry = spec.rbegin(); entry != spec.rend(); ++entry) {  // Puts prompts before answers.
     const auto& [flag, value] = *entry;
     if (!IsOfTheWorkload(flag) || value.empty()) continue;
     if (IsDefault(absl::StrReplaceAll(flag, {{"-", "_"}}), value, spec)) continue;
@@ -68,7 +70,7 @@ std::string TargetsText(const SloTargets& targets) {
   return parts.empty() ? "no targets" : absl::StrJoin(parts, ", ");
 }
 
-// What loads of one cell have in common.
+// Returns a key that all loads of one cell have in common.
 std::string KeyOf(const RunResult& run, double goal) {
   return absl::StrJoin({run.server.model, run.server.fingerprint, run.targets.name,
                         TargetsText(run.targets), WorkloadText(run.spec, true), absl::StrCat(goal)},
@@ -117,7 +119,7 @@ class CellBuilder {
       for (SearchedLoad& load : searched.loads) {
         if (cell == nullptr) cell = CellFor(load.run, search.goal);
         CellMode* mode = ModeOf(cell, searched.name);
-        if (load.run.partial) continue;  // its rest is no part of any judgement
+        if (load.run.partial) continue;  // A partial load is not judged.
         mode->loads.emplace_back(std::move(load.run));
         mode->loads.back().purpose = PurposeName(load.plan.purpose);
       }
@@ -147,7 +149,8 @@ bool IsForComparison(const MeasuredLoad& load) {
   return load.purpose == PurposeName(ProbePlan::Purpose::kSameRate);
 }
 
-// Runs that asked for no mode are one, unless they went to different routers.
+// Runs that asked for no mode form one mode. If they went to different routers, each router becomes
+// a mode.
 void TellServersApart(Cell* cell) {
   std::vector<CellMode> modes;
   for (CellMode& mode : cell->modes) {
@@ -202,7 +205,8 @@ void Finish(Cell* cell) {
 
 MeasuredLoad::MeasuredLoad(RunResult result)
     : run(std::move(result)), verdict(ComputeVerdict(run)) {
-  if (!(run.rate > 0)) run.rate = verdict.offered_rate;  // none was asked for: a trace's own
+  // No rate was asked for: the trace has its own.
+  if (!(run.rate > 0)) run.rate = verdict.offered_rate;
   for (const RequestRecord& record : run.records) {
     if (!record.measured) continue;
     const Judgement judgement = Judge(record, run.targets);

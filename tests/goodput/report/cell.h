@@ -13,14 +13,14 @@
 
 namespace baton {
 
-// One load with what was computed of it.
+// One load and the figures computed from it.
 struct MeasuredLoad {
   explicit MeasuredLoad(RunResult result);
 
   RunResult run;
-  std::string purpose;  // of the search that ran it; empty: a run of its own
+  std::string purpose;  // Purpose within its search; empty for a run outside a search.
   Verdict verdict;
-  // Measured requests in order of arrival: whether they met both targets, and each alone.
+  // For each measured request, in order of arrival: did it meet both targets, and each one.
   std::vector<uint8_t> good, ttft_met, tpot_met;
   Share attainment, ttft_share, tpot_share;
 };
@@ -28,53 +28,55 @@ struct MeasuredLoad {
 // One mode in a cell.
 struct CellMode {
   std::string name;
-  std::vector<MeasuredLoad> loads;  // by rate, then in the order they ran
+  std::vector<MeasuredLoad> loads;  // Sorted by rate, then in the order in which they ran.
   bool searched = false, finished = false;
-  std::optional<ConfirmedRates> confirmed;  // of a search, holding the capacity below
+  std::optional<ConfirmedRates> confirmed;  // Set if a search confirmed the capacity below.
   std::vector<std::string> notes;
   Capacity capacity;
 };
 
-// What is measured under equal terms: one workload, one model, one pair of targets, one goal. Its
-// modes are what is compared.
+// Measurements under equal terms: one workload, one model, one pair of targets and one goal. A
+// comparison is between the modes of a cell.
 struct Cell {
-  std::string title;     // targets and workload, short
-  std::string workload;  // as its flags tell it
+  std::string title;     // Short name: targets and workload.
+  std::string workload;  // Description by the workload's flags.
   std::string model;
   SloTargets targets;
   double goal = 0.9;
   std::vector<CellMode> modes;
-  std::vector<std::vector<Ratio>> ratios;  // [mode][base], of capacities
+  std::vector<std::vector<Ratio>> ratios;  // Ratios of capacities, [mode][base].
   std::vector<std::string> remarks;
-  std::map<std::string, std::string> spec;  // of its first load
+  std::map<std::string, std::string> spec;  // Flags of its first load.
   bool partial = false;
 
-  // The mode of the highest capacity, upper bounds coming last; -1 where none is known.
+  // Returns the index of the mode with the highest capacity. Capacities known only as an upper
+  // bound come last. Returns -1 if no capacity is known.
   int Best() const;
-  // Whether no other's bound leaves room for a higher one.
+  // Returns true if no other mode's capacity can be higher, given the bounds.
   bool BestIsShown() const;
-  // The rate at which modes are shown side by side: that of the loads which a search ran for this,
-  // or else the highest capacity, or the highest rate that was measured.
+  // Returns the rate at which modes are compared: that of the loads that a search ran for the
+  // comparison, else the highest capacity, else the highest measured rate.
   double ReferenceRate() const;
 };
-// The load of `mode` nearest to `rate` (in proportion); of several of one rate the one that was run
-// to compare modes, or else the longest, one that is whole before any that is partial. Null for
-// none.
+// Returns the load of `mode` whose rate is nearest to `rate` (in proportion). Among loads of one
+// rate, complete ones come before partial ones, then loads run to compare modes, then longer ones.
+// Null if there is no load.
 const MeasuredLoad* LoadNear(const CellMode& mode, double rate);
 
-// A file that a report is made of.
+// An input file of a report.
 struct InputFile {
   std::string path;
-  std::vector<RunResult> runs;  // one of the two has one entry
+  std::vector<RunResult> runs;  // Either `runs` or `searches` has one entry.
   std::vector<SearchResult> searches;
 };
-// Reads a run or a search. The message names the file and the place in it.
+// Reads a run or a search. The error names the file and the place in it.
 absl::StatusOr<InputFile> ReadInputFile(const std::string& path);
 
-// InvalidArgument names a search that looked for another attainment than `goal`.
+// Returns InvalidArgument, with the file's name, if a search looked for another attainment than
+// `goal`.
 absl::Status CheckGoal(const InputFile& file, double goal);
 
-// Sorts loads into cells, in the order of the files. Runs of their own are judged against `goal`.
+// Sorts loads into cells, in the order of the files. Single runs are judged against `goal`.
 std::vector<Cell> CellsOf(std::vector<InputFile> files, double goal);
 
 }  // namespace baton

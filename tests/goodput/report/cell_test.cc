@@ -20,7 +20,8 @@ using testing::HasSubstr;
 using testing::SizeIs;
 using testing::StartsWith;
 
-// `good` of `offered` requests with one target met, a request a second, none else.
+// Returns a load with one request per second, of which `good` out of `offered` meet their targets
+// and the rest meet none.
 RunResult Load(const std::string& mode, double rate, int good, int offered, uint64_t seed = 1) {
   RunResult run;
   run.mode = mode;
@@ -77,7 +78,8 @@ TEST(CellTest, WorkloadsAreToldApartByWhatTheyAre) {
   EXPECT_EQ(cells_of({{"trace", "/other/place/conv.csv"}}), 2u);
   std::vector<InputFile> files(1);
   files[0].runs = {SimulatedRun({.window_s = 5}), SimulatedRun({.seed = 2, .window_s = 5})};
-  files[0].runs[0].spec.erase("arrivals");  // poisson, in the other
+  // The other run names poisson explicitly, which is the default.
+  files[0].runs[0].spec.erase("arrivals");
   EXPECT_THAT(CellsOf(files, 0.9), SizeIs(1));
 }
 
@@ -178,7 +180,7 @@ TEST(CellTest, ABoundIsNeitherBetterNorWorseNorBestThanItShows) {
   };
   const RunResult met_at_9 = Load("auto", 9, 1000, 1000),
                   missed_at_9_5 = Load("auto", 9.5, 500, 1000);
-  // The other was stopped when 4 and 8 were met: it may sustain 20.
+  // The other mode's search stopped after it had met 4 and 8: its capacity may be 20.
   const Cell stopped = cell_of({met_at_9, missed_at_9_5, Load("colocated", 4, 1000, 1000),
                                 Load("colocated", 8, 1000, 1000)});
   EXPECT_EQ(stopped.Best(), 0);
@@ -187,14 +189,14 @@ TEST(CellTest, ABoundIsNeitherBetterNorWorseNorBestThanItShows) {
               AllOf(StartsWith("auto sustains 9."), HasSubstr(", at most 1."),
                     testing::EndsWith(" times colocated: no difference shown.")));
   EXPECT_EQ(VerdictSentences(stopped)[1], "colocated at least 8.");
-  // The other missed at its only rate, 4: whether it sustains 3.9 or nothing is not known.
+  // The other mode missed at its only rate, 4. Its capacity may be 3.9 or 0.
   const Cell missed = cell_of(
       {Load("auto", 2, 1000, 1000), Load("auto", 2.5, 500, 1000), Load("colocated", 4, 600, 1000)});
   EXPECT_EQ(missed.modes[1].capacity.rate, 4);
   EXPECT_EQ(missed.Best(), 0);
   EXPECT_FALSE(missed.BestIsShown());
   EXPECT_THAT(VerdictSentences(missed)[0], testing::EndsWith("colocated: no difference shown."));
-  // Bounds that do show it.
+  // Bounds that leave no doubt about the best mode.
   const Cell shown = cell_of({met_at_9, Load("colocated", 4, 600, 1000)});
   EXPECT_TRUE(shown.BestIsShown());
   EXPECT_EQ(VerdictSentences(shown)[0],

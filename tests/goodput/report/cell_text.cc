@@ -30,14 +30,14 @@ std::string LoadSentence(const CellMode& mode, const MeasuredLoad& load) {
                       ShareText(load.attainment), " of ", load.attainment.count, ".");
 }
 
-// "1.06 (1.02 to 1.1) times colocated: better".
+// Returns, for example, "1.06 (1.02 to 1.1) times colocated: better".
 std::string RatioSentence(const Ratio& ratio, const std::string& base) {
   if (ratio.value <= 0 || ratio.IsUnknown())
     return absl::StrCat("how that compares with ", base, " is not known");
   return absl::StrCat(RatioText(ratio), " times ", base, ": ", RatioVerdict(ratio));
 }
 
-// auto against the better of the two pure modes: whether it is never worse.
+// Says if auto is at least as good as the better of the two pure modes.
 std::string AutoSentence(const Cell& cell) {
   int automatic = -1, pure = -1;
   for (size_t i = 0; i < cell.modes.size(); ++i) {
@@ -131,7 +131,7 @@ std::vector<std::string> VerdictSentences(const Cell& cell) {
   const CellMode& winner = cell.modes[best];
   std::string first = absl::StrCat(winner.name, " sustains ", CapacityText(winner.capacity),
                                    " requests/s at ", Percent(cell.goal), " attainment");
-  // The runner-up, and then all others.
+  // Names the second-best mode, and then all others.
   int second = -1;
   for (size_t i = 0; i < cell.modes.size(); ++i) {
     if (static_cast<int>(i) == best || cell.modes[i].capacity.where == Capacity::Where::kUnknown)

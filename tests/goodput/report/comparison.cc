@@ -20,7 +20,7 @@ using Value = std::function<double(const RequestRecord&, const SloTargets& of_it
 using Statistic = std::function<double(std::vector<double>*)>;
 constexpr int kResamples = 400;
 
-// Values of measured requests in order of arrival.
+// Returns the values of the measured requests, in order of arrival.
 std::vector<double> ValuesOf(const MeasuredLoad& load, const Value& value) {
   std::vector<double> values;
   for (const RequestRecord& record : load.run.records) {
@@ -40,8 +40,8 @@ std::vector<double> Resampled(const std::vector<double>& values, size_t block, u
   return drawn;
 }
 
-// How many successive values belong together: as their being above the median tells, or, of values
-// of two kinds, the lower kind itself.
+// Returns how many successive values are correlated. Each value counts as above or below the
+// median. If the median is the least value, it counts as below.
 size_t BlockOf(const std::vector<double>& values) {
   const double median = Percentile(values, 0.5);
   std::vector<uint8_t> above;
@@ -51,7 +51,8 @@ size_t BlockOf(const std::vector<double>& values) {
   return BlockSample(above).block();
 }
 
-// Ratio of a statistic. Where both loads have the same arrivals the same blocks are drawn for both.
+// Returns the ratio of a statistic of two loads. If both have the same arrivals, the same blocks
+// are drawn for both.
 ComparedFigure FigureOf(std::string name, Unit unit, bool more_is_better, const MeasuredLoad& a,
                         const MeasuredLoad& b, const Value& value, const Statistic& statistic,
                         double scale_a = 1, double scale_b = 1) {
@@ -80,7 +81,7 @@ double Mean(std::vector<double>* values) {
   return sum / static_cast<double>(values->size());
 }
 
-// Of completed requests: those that have no latency are infinite.
+// Quantile over completed requests. The others have an infinite value, and are left out.
 Statistic QuantileOfCompleted(double share) {
   return [share](std::vector<double>* values) {
     values->erase(std::remove_if(values->begin(), values->end(),
@@ -90,7 +91,8 @@ Statistic QuantileOfCompleted(double share) {
   };
 }
 
-// As asked: how many requests a window happened to hold is luck, and no merit of the server.
+// Returns the rate that was asked for. The number of requests that a window happened to hold is
+// random, and not a merit of the server.
 double RateOf(const MeasuredLoad& load) {
   return load.run.rate > 0 ? load.run.rate : load.verdict.offered_rate;
 }
@@ -138,7 +140,7 @@ std::vector<Probe> ProbesOf(const CellMode& mode) {
   return probes;
 }
 
-// "at least 8" of a bound, empty for a capacity that is known.
+// Returns, for example, "at least 8" for a bound, and an empty text for a capacity that is known.
 std::string BoundText(const Capacity& capacity) {
   return capacity.where == Capacity::Where::kWithin ? "" : CapacityText(capacity);
 }
@@ -162,7 +164,7 @@ ComparedMode CompareModes(const Cell& cell_a, const CellMode& a, const CellMode&
   const bool judges = capacity && !capacity->ratio.IsUnknown();
   if (judges) compared.figures.push_back(*capacity);
   const MeasuredLoad* load_a = LoadNear(a, cell_a.ReferenceRate());
-  if (capacity && !judges) {  // goodput does: at the highest rate that both have
+  if (capacity && !judges) {  // Goodput decides, at the highest rate that both have.
     const MeasuredLoad* common = nullptr;
     for (const MeasuredLoad& load : a.loads) {
       if (LoadNear(b, load.run.rate)->run.rate == load.run.rate)
@@ -186,7 +188,7 @@ ComparedMode CompareModes(const Cell& cell_a, const CellMode& a, const CellMode&
   return compared;
 }
 
-// Pushes "WHAT: a / b" where they do.
+// Adds "WHAT: a / b" if the two differ.
 void Differ(const char* what, const std::string& a, const std::string& b,
             std::vector<std::string>* differences) {
   if (a != b) differences->push_back(absl::StrCat(what, ": ", a, " / ", b));
@@ -201,7 +203,7 @@ std::string FingerprintsOf(const Cell& cell) {
 }
 
 void CompareTerms(const Cell& a, const Cell& b, std::vector<std::string>* differences) {
-  // Multiples of a latency that was measured come out a little different every time.
+  // Targets relative to a measured latency differ a little from run to run.
   Differ("targets differ", absl::StrCat(a.targets.name, ", ", TargetsSentence(a.targets)),
          absl::StrCat(b.targets.name, ", ", TargetsSentence(b.targets)), differences);
   Differ("workload differs", a.workload, b.workload, differences);

@@ -8,51 +8,52 @@
 
 namespace baton {
 
-// One figure of two measurements. The ratio is b over a, its interval by bootstrap over blocks of
-// requests, paired where both had the same arrivals.
+// One figure of two measurements. The ratio is b over a. Its interval is a bootstrap over blocks of
+// requests, paired if both had the same arrivals.
 struct ComparedFigure {
   std::string name;
   Unit unit = Unit::kNumber;
   bool more_is_better = true;
   double a = 0, b = 0;
-  Ratio ratio;                 // 0 where a or b is 0
-  std::string text_a, text_b;  // where there is more to tell than the numbers: "at least 8"
+  Ratio ratio;                 // 0 if a or b is 0.
+  std::string text_a, text_b;  // Set if the number alone is not enough: "at least 8".
 
-  // better, worse, or "no difference shown"; empty where there is nothing to compare: no first
-  // value, or a latency of no request.
+  // Returns "better", "worse", "no difference shown" or "unknown". Returns an empty text if nothing
+  // can be compared: the first value is missing, or no request has this latency.
   std::string Verdict() const;
 };
 
-// One mode of one cell in both. The first figure is what it is judged by: capacity where both have
-// a curve over rates that tells more than bounds, goodput else: of curves at the highest rate that
-// both have, of single loads at the one nearest to the other's reference rate.
+// One mode of one cell in both measurements. The first figure is the one that judges: capacity, if
+// both have a curve over rates that tells more than bounds, else goodput. The goodput of curves is
+// taken at the highest rate that both have. The goodput of single loads is taken from the first
+// measurement's load nearest to its reference rate, and from the second's load nearest to that.
 struct ComparedMode {
   std::string cell;
   std::string mode_a, mode_b;
-  double rate_a = 0, rate_b = 0;  // of the loads whose latencies are compared
+  double rate_a = 0, rate_b = 0;  // Rates of the loads whose latencies are compared.
   std::vector<ComparedFigure> figures;
 
-  // The first figure's interval lies below 1.
+  // Returns true if the first figure is shown to be worse.
   bool FellBeyondNoise() const;
 };
 
 struct Comparison {
   std::vector<ComparedMode> modes;
-  std::vector<std::string> unmatched;  // what only one of the two has
-  // What makes the two unlike: targets, workload, model, goal, rates.
+  std::vector<std::string> unmatched;  // Cells and modes that only one side has.
+  // Differences in the terms of the two: targets, workload, model, goal, rates.
   std::vector<std::string> differences;
-  // What speaks against believing one of them: partial, or a load that is invalid.
+  // Reasons not to trust one of the two: it is partial, or has an invalid load.
   std::vector<std::string> doubts;
-  bool lost_modes = false;  // the first has a cell or a mode that the second has not
+  bool lost_modes = false;  // True if the first has a cell or a mode that the second lacks.
 
-  // Whether the second is shown to be worse, or to have lost a cell or a mode.
+  // Returns true if the second is shown to be worse, or has lost a cell or a mode.
   bool FellBeyondNoise() const;
 };
 // Cells are matched by title; if each side has a single cell, these two are matched. Modes are
 // matched by name in the same way. Capacities are those at the goal of `a`.
 Comparison Compare(const std::vector<Cell>& a, const std::vector<Cell>& b);
 
-// For people, ends in a newline.
+// Returns the comparison for people. Ends in a newline.
 std::string ComparisonText(const Comparison& comparison);
 nlohmann::ordered_json ComparisonJson(const Comparison& comparison);
 

@@ -59,7 +59,7 @@ std::string VerdictBox(const Cell& cell) {
   return html;
 }
 
-// Whether the cell has a curve over rates, or single loads only.
+// Returns true if the cell has a curve over rates, and false if it has only loads of one rate.
 bool HasCurve(const Cell& cell) {
   for (const CellMode& mode : cell.modes) {
     for (const MeasuredLoad& load : mode.loads) {

@@ -2,7 +2,7 @@
 
 namespace baton {
 
-// The page's own rules, beside PlotStyle(), whose colours they use.
+// CSS rules of the page. They use the colours of PlotStyle().
 extern const char kPageStyle[];
 
 }  // namespace baton

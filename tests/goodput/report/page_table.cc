@@ -18,7 +18,7 @@ std::string Number(double value) { return FormattedValue(value, Unit::kNumber); 
 std::string Seconds(double value) { return FormattedValue(value, Unit::kSeconds); }
 std::string Percent(double value) { return FormattedValue(value, Unit::kPercent); }
 
-// A table from rows of cells that are plain text.
+// Builds an HTML table from rows of plain-text cells.
 class Table {
  public:
   explicit Table(const std::vector<std::string>& head) {
@@ -261,7 +261,7 @@ std::string EnvironmentTable(const Cell& cell) {
     table.Add(value, " class=\"text\"");
     table.End();
   };
-  // Modes may have servers of their own: what differs is listed once each.
+  // Modes may use different servers: each different value is listed once.
   std::vector<std::pair<std::string, std::vector<std::string>>> rows;
   const auto note = [&](const std::string& name, const std::string& value) {
     auto found = std::find_if(rows.begin(), rows.end(),

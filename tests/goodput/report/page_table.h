@@ -9,10 +9,10 @@ namespace baton {
 
 // The tables of a report's page, as HTML.
 
-std::string OverviewTable(const std::vector<Cell>& cells);  // cell, winner, ratio
-std::string LatencyTable(const Cell& cell);                 // of each mode, at the reference rate
-std::string QuartileTable(const Cell& cell);                // attainment by prompt length
-std::string LossSection(const Cell& cell, size_t mode);     // losses by quartile of prompt length
+std::string OverviewTable(const std::vector<Cell>& cells);  // Cell, winner and ratio.
+std::string LatencyTable(const Cell& cell);   // Latencies of each mode at the reference rate.
+std::string QuartileTable(const Cell& cell);  // Attainment by prompt length.
+std::string LossSection(const Cell& cell, size_t mode);  // Losses by quartile of prompt length.
 std::string IntegritySection(const Cell& cell);
 std::string LoadsTable(const Cell& cell);
 std::string EnvironmentTable(const Cell& cell);

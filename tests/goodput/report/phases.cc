@@ -11,7 +11,7 @@ namespace {
 
 size_t At(Phase phase) { return static_cast<size_t>(phase); }
 
-// The loss that goes with the largest of `parts`.
+// Returns the loss that belongs to the largest of `parts`.
 Loss Largest(const std::vector<std::pair<double, Loss>>& parts) {
   return std::max_element(parts.begin(), parts.end(),
                           [](const auto& a, const auto& b) { return a.first < b.first; })

@@ -10,50 +10,53 @@
 
 namespace baton {
 
-// Where the time of a request went: the phases that the router's Summary tells, and what the client
-// saw beyond them.
+// Phases of a request's time: those in the router's Summary, and the time outside that the client
+// saw.
 enum class Phase : size_t {
-  kOutside,     // client, network, router's door: what the Summary does not cover
-  kQueue,       // waiting for a prefill worker
-  kPrefill,     // computing the prompt
-  kHandover,    // moving KV after the first token was there
-  kDecodeWait,  // KV complete, waiting for a place in the batch
-  kDecode,      // decode steps
-  kOther,       // within the router, told by no phase: waiting for room at a decode worker, say
+  kOutside,     // Client, network and the router's entrance: time that the Summary does not cover.
+  kQueue,       // Waiting for a prefill worker.
+  kPrefill,     // Computing the prompt.
+  kHandover,    // Moving KV after the first token was ready.
+  kDecodeWait,  // KV is complete; waiting for a place in the batch.
+  kDecode,      // Decode steps.
+  // In the router but in no other phase, such as waiting for free blocks on a decode worker.
+  kOther,
 };
 inline constexpr size_t kPhases = 7;
 const char* PhaseName(size_t phase);
 int PhaseColor(size_t phase);
 
-// Seconds in each phase, in the order of Phase; their sum is the client's end-to-end time where the
-// phases do not overlap. Nothing for a request without phases.
+// Seconds in each phase, in the order of Phase. If phases do not overlap, their sum is the client's
+// end-to-end time. All 0 for a request without phases.
 using Course = std::array<double, kPhases>;
 Course CourseOf(const RequestRecord& record);
 
-// What a request that was not good lost its target to.
+// Cause for which a request was not good.
 enum class Loss : size_t {
-  kQueue,       // TTFT: the largest part of it was waiting for prefill
-  kPrefill,     // TTFT: its own prompt took longest
-  kFirstOther,  // TTFT: within the router, told by no phase
-  kHandover,    // pace: moving KV after the first token
-  kDecodeWait,  // pace: waiting for a place in the batch
-  kDecode,      // pace: the decode steps themselves
-  kOutside,     // either: outside of the router
-  kUntold,      // late, but no Summary says where
+  kQueue,       // TTFT: most of it was waiting for prefill.
+  kPrefill,     // TTFT: most of it was computing its own prompt.
+  kFirstOther,  // TTFT: most of it was spent in the router, in no other phase.
+  kHandover,    // Pace: moving KV after the first token.
+  kDecodeWait,  // Pace: waiting for a place in the batch.
+  kDecode,      // Pace: the decode steps themselves.
+  kOutside,     // TTFT or pace: time outside the router.
+  kUntold,      // A target was missed, but no Summary tells the cause.
   kRejected,
   kTimedOut,
-  kFailed,   // any other status, or another length than asked
-  kStopped,  // the tool gave up on it: a partial run
+  kFailed,   // Any other status, or not the length that was asked for.
+  kStopped,  // The tool cancelled the request: a partial run.
 };
 inline constexpr size_t kLosses = 12;
 const char* LossName(size_t loss);
 
-// Of the targets it missed, the one it overran by more (the first token's, or all later ones'
-// together); of the phases before or after the first token, the longest, decode counting only with
-// what it took beyond its targets. `record` was not good.
+// Returns the cause for which `record` was not good. It looks at the target that was overrun by
+// more seconds: that of the first token, or those of all later tokens together. The cause is the
+// longest phase before or after the first token. Decode counts only with the time beyond its
+// targets.
 Loss LossOf(const RequestRecord& record, const SloTargets& targets);
 
-// Requests that were not good, by loss and by quartile of prompt length (those of Verdict).
+// Counts of requests that were not good, by loss and by quartile of prompt length (the quartiles of
+// Verdict).
 struct LossTable {
   std::array<std::array<int, 4>, kLosses> counts{};
   std::array<int, 4> offered{};

@@ -10,8 +10,9 @@ namespace {
 
 constexpr SloTargets kTargets = {.ttft_s = 0.5, .tpot_s = 0.1};
 
-// Arrives at 10 s: queue 0.2 s, prefill 0.1 s, 0.02 s until the first token leaves the router,
-// hand-over 0.05 s, wait 0.03 s, decode 0.4 s in four steps; 0.01 s outside on each side of it.
+// Returns a request that arrives at 10 s: queue 0.2 s, prefill 0.1 s, 0.02 s until the first token
+// leaves the router, hand-over 0.05 s, wait 0.03 s, decode 0.4 s in four steps, and 0.01 s outside
+// the router in each direction.
 RequestRecord Record() {
   RequestRecord record;
   record.measured = true;
@@ -72,7 +73,7 @@ TEST(PhasesTest, ALateFirstTokenIsBlamedOnWhatTookLongestBeforeIt) {
 }
 
 TEST(PhasesTest, ASlowPaceIsBlamedOnWhatExceededItsAllowance) {
-  // Four gaps may take 0.4 s together.
+  // The target allows 0.4 s for the four gaps together.
   const auto lost = [](double handover, double wait, double decode, double outside) {
     RequestRecord record = Record();
     record.phases.handover_exposed_s = handover;
@@ -91,8 +92,8 @@ TEST(PhasesTest, OfTwoTargetsTheOneThatWasOverrunByMoreIsBlamed) {
   RequestRecord record = Record();
   record.phases.queue_s = 0.6;
   record.phases.ttft_s = 0.72;
-  for (double& token : record.token_s) token += 0.4;  // the first 0.24 s late
-  record.token_s.back() += 1;                         // the others together 1.08 s
+  for (double& token : record.token_s) token += 0.4;  // The first token is 0.24 s late.
+  record.token_s.back() += 1;                         // The other tokens are together 1.08 s late.
   record.phases.decode_s += 1;
   EXPECT_EQ(LossOf(record, kTargets), Loss::kDecode);
   record.token_s.back() -= 0.95;
@@ -119,8 +120,8 @@ TEST(PhasesTest, LossesAreCountedByQuartileOfPromptLength) {
   for (uint32_t i = 0; i < 8; ++i) {
     RequestRecord record = Record();
     record.prompt_tokens = 800 - 100 * i;
-    if (i < 3) record.outcome = Outcome::kRejected;  // the three longest prompts
-    if (i == 7) {                                    // and the shortest waits
+    if (i < 3) record.outcome = Outcome::kRejected;  // The requests with the three longest prompts.
+    if (i == 7) {                                    // The request with the shortest prompt waits.
       record.phases.queue_s = 2;
       record.phases.ttft_s = 2.12;
       for (double& token : record.token_s) token += 1.8;

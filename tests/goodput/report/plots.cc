@@ -55,7 +55,7 @@ ChartSeries RateSeries(const CellMode& mode, std::vector<uint8_t> MeasuredLoad::
   return series;
 }
 
-// The loads that stand side by side at the reference rate, with their modes.
+// A load shown at the reference rate, with its mode.
 struct Shown {
   size_t mode;
   const MeasuredLoad* load;
@@ -73,7 +73,8 @@ std::vector<Shown> ShownLoads(const Cell& cell) {
   return shown;
 }
 
-// Cumulative shares of `values` (in any order, infinite ones never reached) at up to 250 places.
+// Returns the cumulative distribution of `values` at about 250 points. The values may be in any
+// order; infinite ones are never reached.
 std::vector<ChartPoint> Cumulative(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   std::vector<ChartPoint> points;
@@ -122,7 +123,8 @@ SvgCanvas DistributionPlot(const Cell& cell, std::string title, Latency latency,
 
 namespace {
 
-// Where attainment stays above a half, the lower half of the axis would only press it flat.
+// If attainment stays above a half, leaves out the lower half of the axis, which would only flatten
+// the curves.
 void FitShare(LineChart* chart) {
   double least = 1;
   for (const ChartSeries& series : chart->series) {

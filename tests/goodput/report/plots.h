@@ -14,9 +14,9 @@ int ModeColor(const Cell& cell, size_t mode);
 
 // Attainment of each mode against offered rate, with 95 % bands, the goal and the capacities.
 SvgCanvas AttainmentPlot(const Cell& cell);
-// Of one mode: both targets together, and each alone.
+// Attainment of one mode: both targets together, and each alone.
 SvgCanvas TargetsPlot(const Cell& cell, size_t mode);
-// Good requests/s against offered requests/s, past saturation too.
+// Good requests/s against offered requests/s, beyond saturation too.
 SvgCanvas GoodputPlot(const Cell& cell);
 // The capacity of each mode with its 95 % interval.
 SvgCanvas CapacityPlot(const Cell& cell);
@@ -24,22 +24,23 @@ SvgCanvas CapacityPlot(const Cell& cell);
 SvgCanvas OverviewPlot(const std::vector<Cell>& cells, const std::string& base);
 
 // For each latency, the share of the offered requests that took no longer, at the reference rate.
-// Requests without an answer count as offered, and as longer than any latency.
+// Requests without an answer count as offered, and as slower than any latency.
 SvgCanvas TtftPlot(const Cell& cell);
 SvgCanvas TpotPlot(const Cell& cell);
 SvgCanvas W10Plot(const Cell& cell);
-// Attainment at the reference rate, were both targets multiplied by 0.25 to 4: whether the result
-// hangs on one lucky pair.
+// Attainment at the reference rate, with both targets multiplied by 0.25 to 4. It shows if the
+// result depends on one lucky pair of targets.
 SvgCanvas ScalePlot(const Cell& cell);
-// Mean time by phase of completed requests, a bar for each mode; modes whose requests told no
-// phases have none.
+// Mean time per phase of completed requests, one bar for each mode. Modes without phases in their
+// records have no bar.
 SvgCanvas PhasesPlot(const Cell& cell);
-// The course of the requests at P50, P90, P99 of TTFT and of the slowest, in one mode.
+// The phases over time of four requests of one mode: those at P50, P90 and P99 of TTFT, and the
+// slowest.
 SvgCanvas CoursesPlot(const Cell& cell, size_t mode);
 bool HasPhases(const MeasuredLoad& load);
 
-// Over the time of one load: requests that arrive, are in flight, and what /metrics told of queues,
-// batches and KV. One plot for each that there is.
+// Timelines of one load: requests arriving and in flight, and queues, batches and KV as read from
+// /metrics. One plot for each that has data.
 std::vector<SvgCanvas> TimelinePlots(const MeasuredLoad& load);
 
 }  // namespace baton

@@ -15,18 +15,19 @@ struct ReportOptions {
   std::string made_at;  // RFC 3339, UTC
 };
 
-// All of it on one page that needs nothing else: styles and plots inside, no script, light and
-// dark.
+// Returns the whole report as one page that needs no other file: styles and plots are inside, and
+// there is no script. It has a light and a dark theme.
 std::string ReportPage(const std::vector<Cell>& cells, const ReportOptions& options);
 
-// Every figure of the page, `baton_goodput_report` 1; described in README.md.
+// Returns every figure of the page as JSON, format `baton_goodput_report` version 1.
+// tests/goodput/README.md describes it.
 nlohmann::ordered_json ReportJson(const std::vector<Cell>& cells, const ReportOptions& options);
 
-// The plots worth a file of their own, by file name.
+// Returns the most important plots with their file names.
 std::vector<std::pair<std::string, SvgCanvas>> KeyPlots(const std::vector<Cell>& cells);
 
-// The mode that others are held against where cells are compared: colocated if a cell has it, else
-// the first cell's last mode; empty if no cell has two.
+// Returns the mode that others are compared with: colocated if a cell has it, else the last mode of
+// the first cell. Empty if no cell has two modes.
 std::string BaseMode(const std::vector<Cell>& cells);
 
 }  // namespace baton

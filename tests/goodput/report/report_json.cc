@@ -110,7 +110,7 @@ json ModeJson(const Cell& cell, size_t mode) {
           {"loads", std::move(loads)}};
 }
 
-// A title as part of a file's name.
+// Converts a title to a part of a file's name.
 std::string FileName(absl::string_view title) {
   std::string name;
   for (const char c : title) {

@@ -64,9 +64,8 @@ std::vector<Cell> ThreeCells() {
   return CellsOf(std::move(files), 0.9);
 }
 
-// What is wrong with `html` as XML: tags that do not match, attributes without quotes, a bare '<'
-// or
-// '&'; empty when nothing is.
+// Returns the first XML error in `html`: tags that do not match, attributes without quotes, a bare
+// '<' or '&'. Empty if there is none.
 std::string Malformed(absl::string_view html) {
   const absl::string_view all = html;
   const auto place = [&] {
@@ -156,7 +155,8 @@ TEST(ReportTest, PagesAreWellFormedAndNeedNothingElse) {
   ExpectWholeAndSelfContained(one);
   EXPECT_THAT(one, AllOf(HasSubstr("Queues"), HasSubstr("KV cache"), HasSubstr("tokens in time"),
                          Not(HasSubstr("Attainment against offered rate"))));
-  if (const char* folder = std::getenv("BATON_SAMPLES"); folder != nullptr) {  // for people's eyes
+  // For inspection by people.
+  if (const char* folder = std::getenv("BATON_SAMPLES"); folder != nullptr) {
     const auto write = [&](const std::string& name, const std::vector<Cell>& cells) {
       const std::string path = absl::StrCat(folder, "/", name);
       std::ofstream(path + ".html") << ReportPage(cells, {.made_at = "2026-11-21T13:00:00Z"});

@@ -87,11 +87,11 @@ SvgCanvas AttainedPlot(const MeasuredLoad& load, double end_s) {
   return Draw(chart);
 }
 
-// One plot of the gauges that a server told, by what their names say they are.
+// One plot of a server's gauges. Their names decide which plot they belong to.
 struct Gauges {
   const char* title;
   const char* y;
-  std::vector<const char*> words;  // one of them in the name
+  std::vector<const char*> words;  // A gauge belongs here if its name contains one of these.
 };
 
 std::string NameOf(const MetricSeries& series) {
@@ -121,7 +121,7 @@ std::vector<SvgCanvas> TimelinePlots(const MeasuredLoad& load) {
       if (!Belongs(series, gauges) || series.points.empty()) continue;
       const bool moves = std::any_of(series.points.begin(), series.points.end(),
                                      [&](const auto& point) { return point.second != 0; });
-      if (!moves) continue;  // a line along zero hides those that say something
+      if (!moves) continue;  // A line that is always zero would hide the others.
       const int color = static_cast<int>(chart.series.size());
       if (color == kColors) break;
       ChartSeries line{.name = absl::StrCat(series.name, " ", series.source),

@@ -12,23 +12,24 @@
 
 namespace baton {
 
-// The token ids of the answers to a load, for comparison with those to another load: for example a
-// load without faults, and the same load under faults. The file has a line of JSON per request. Its
-// key is the request's index with a hash of its prompt and options, so that answers are only
-// compared with answers to the same question.
+// The token ids of the answers to a load, for comparison with those of another load: for example a
+// load without faults and the same load under faults. The file has one line of JSON per request.
+// Its key is the request's index and a hash of its prompt and options, so that only answers to the
+// same question are compared.
 class ExpectFile {
  public:
-  // NotFound, or InvalidArgument with "path:line: what".
+  // Returns NotFound, or InvalidArgument with "path:line: what".
   static absl::StatusOr<ExpectFile> Read(const std::string& path);
 
-  // `fingerprints` are PromptMaker's, by record. Holds the records that completed.
+  // Keeps the records that completed. `fingerprints` holds PromptMaker::Fingerprint for each
+  // record.
   static ExpectFile Of(const std::vector<RequestRecord>& records,
                        const std::vector<uint64_t>& fingerprints);
 
   absl::Status Write(const std::string& path) const;
 
-  // Compares the tokens of each record with the expected ones. Where a request failed, the tokens
-  // that came before that must be the beginning of the expected ones.
+  // Compares the tokens of each record with the expected ones. If a request failed, the tokens
+  // before the failure must be the beginning of the expected ones.
   ExpectResult Compare(const std::vector<RequestRecord>& records,
                        const std::vector<uint64_t>& fingerprints) const;
 

@@ -18,7 +18,7 @@ using json = nlohmann::ordered_json;
 
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 
-// Takes everything, and keeps what the parser says where it stops.
+// Accepts everything, and keeps the position and message of the parser's first error.
 class Listener : public nlohmann::json_sax<json> {
  public:
   bool null() override { return true; }
@@ -39,7 +39,7 @@ class Listener : public nlohmann::json_sax<json> {
     why = error.what();
     return false;
   }
-  size_t at = 0;  // bytes
+  size_t at = 0;  // In bytes.
   std::string why;
 };
 
@@ -50,7 +50,8 @@ absl::StatusOr<json> ParseJson(absl::string_view text) {
   if (!parsed.is_discarded()) return parsed;
   Listener listener;
   json::sax_parse(text.begin(), text.end(), &listener);
-  // "[json.exception.parse_error.101] parse error at line 3, column 7: syntax error while ..."
+  // The parser's message is "[json.exception.parse_error.101] parse error at line 3, column 7:
+  // syntax error while ...".
   const size_t place = listener.why.find("at line ");
   return absl::InvalidArgumentError(
       absl::StrCat("no JSON", place == std::string::npos ? "" : " ",

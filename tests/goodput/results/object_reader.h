@@ -11,14 +11,14 @@
 
 namespace baton {
 
-// Reads one JSON object key by key. The first key that is missing or of another kind is told in
-// *status ("targets.ttft_ms is a string, not a number"); whatever is read after that is empty. The
-// JSON and the status outlive the reader.
+// Reads one JSON object key by key. The first key that is missing or has another type sets *status
+// ("targets.ttft_ms is a string, not a number"). Everything read after that is empty. The JSON and
+// the status must outlive the reader.
 class ObjectReader {
  public:
   ObjectReader(const nlohmann::ordered_json* object, std::string path, absl::Status* status);
 
-  // There, and not null.
+  // Returns true if the key exists and is not null.
   bool Has(const char* key) const;
   int64_t Int(const char* key);
   uint32_t Uint(const char* key);
@@ -33,7 +33,7 @@ class ObjectReader {
   ObjectReader Object(const char* key);
   std::vector<ObjectReader> Objects(const char* key);
 
-  // InvalidArgument "PATH.key: why", unless something was wrong before.
+  // Sets the status to InvalidArgument "PATH.key: why", unless it was already an error.
   void Refuse(absl::string_view key, absl::string_view why);
   // Refuses every key of the object that is not in `known`.
   void RefuseOthers(const std::vector<absl::string_view>& known);

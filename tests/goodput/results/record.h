@@ -9,129 +9,135 @@
 
 namespace baton {
 
-// What one load left behind, as plain data. Times are seconds from the start of the load, whole
-// microseconds. How it stands in a file: run_file.h.
+// Data that one load leaves behind. Times are seconds from the start of the load, in whole
+// microseconds. run_file.h writes and reads them as JSON.
 
-// How one request ended, as the client saw it.
+// End of one request, as the client saw it.
 enum class Outcome {
-  kCompleted,    // status OK, and as many tokens as were asked for
-  kWrongLength,  // status OK, but fewer or more tokens than were asked for
-  kRejected,     // ResourceExhausted before the first token: the server had no room
-  kTimedOut,     // no end within the request timeout
-  kFailed,       // any other status, or a stream that contradicts itself
-  kStopped,      // the tool cancelled it: Ctrl-C, or a tail request after the last measured one
-  kNotSent,      // its time came after the load had been stopped
+  kCompleted,    // Status OK, and as many tokens as were asked for.
+  kWrongLength,  // Status OK, but fewer or more tokens than were asked for.
+  kRejected,     // ResourceExhausted before the first token: the server was full.
+  kTimedOut,     // Did not end within the request timeout.
+  kFailed,       // Any other status, or a stream that contradicts itself.
+  kStopped,      // Cancelled by the tool: Ctrl-C, or a tail request after the last measured one.
+  kNotSent,      // Due only after the load had been stopped.
 };
 
-// The phases of one request as the router's Summary tells them, seconds.
+// Phases of one request in the router's Summary, in seconds.
 struct PhaseTimes {
-  double queue_s = 0;             // arrival until prefill began to compute
-  double prefill_s = 0;           // computing the prompt
-  double handover_hidden_s = 0;   // moving KV behind prefill
-  double handover_exposed_s = 0;  // moving KV after the first token was there
-  double decode_wait_s = 0;       // KV complete, waiting for a place in the batch
-  double decode_s = 0;            // first decode step to last token
-  double ttft_s = 0;              // router's door to the first token leaving it
-  double total_s = 0;             // router's door to the end
+  double queue_s = 0;             // From arrival until prefill begins to compute.
+  double prefill_s = 0;           // Computing the prompt.
+  double handover_hidden_s = 0;   // Moving KV while prefill computes.
+  double handover_exposed_s = 0;  // Moving KV after the first token is ready.
+  double decode_wait_s = 0;       // KV is complete; waiting for a place in the batch.
+  double decode_s = 0;            // From the first decode step to the last token.
+  double ttft_s = 0;              // From arrival at the router until the first token leaves it.
+  double total_s = 0;             // From arrival at the router to the end.
 };
 
 struct RequestRecord {
-  uint32_t index = 0;           // in the schedule, from 0
-  std::string mode;             // as asked: disaggregated, colocated, auto; empty: the router's own
-  bool measured = false;        // scheduled within the measurement window
-  double scheduled_s = 0;       // planned arrival; every latency counts from here
-  double sent_s = -1;           // handed to gRPC; -1: never
-  double ended_s = -1;          // status received, or stopped; -1: never sent
-  std::vector<double> token_s;  // receipt of each output token
+  uint32_t index = 0;  // Index in the schedule, from 0.
+  // Mode asked for: disaggregated, colocated or auto; empty: the router's default.
+  std::string mode;
+  bool measured = false;        // True if scheduled within the measurement window.
+  double scheduled_s = 0;       // Planned arrival; every latency counts from here.
+  double sent_s = -1;           // Time of handing the request to gRPC; -1: never sent.
+  double ended_s = -1;          // Time of the final status or of stopping; -1: never sent.
+  std::vector<double> token_s;  // Time of receiving each output token.
   uint32_t prompt_tokens = 0;
-  uint32_t wanted_tokens = 0;  // output tokens asked for
-  bool forced_length = true;   // exactly as many (ignore_eos, min_tokens), not at most
+  uint32_t wanted_tokens = 0;  // Output tokens asked for.
+  // True: exactly wanted_tokens (ignore_eos, min_tokens); false: at most.
+  bool forced_length = true;
   Outcome outcome = Outcome::kNotSent;
-  std::string status;         // gRPC's name of it: OK, RESOURCE_EXHAUSTED, ...; empty: not sent
-  std::string message;        // what the status said
-  std::string finish_reason;  // stop, length; empty: not told
-  bool has_phases = false;    // a Summary came
+  std::string status;         // Name in gRPC, such as OK or RESOURCE_EXHAUSTED; empty: not sent.
+  std::string message;        // Message of the status.
+  std::string finish_reason;  // stop or length; empty: unknown.
+  bool has_phases = false;    // True if a Summary came.
   PhaseTimes phases;
-  uint32_t cached_tokens = 0;  // prompt tokens found in a cache
-  uint32_t migrations = 0;     // returns to prefill after a worker failed
-  std::string prefill_worker;  // address
+  uint32_t cached_tokens = 0;  // Prompt tokens found in a prefix cache.
+  uint32_t migrations = 0;     // Returns to prefill after a worker failed.
+  std::string prefill_worker;  // Address of the worker.
   std::string decode_worker;
-  std::string link;         // transport of the hand-over
-  std::string served_mode;  // at last, as the Summary tells it: disaggregated or colocated
-  std::string lost_to;  // phase to which the router says that a target was lost: queue, prefill,
-                        // handover, decode_wait, decode, other; empty: none, or not told
-  std::vector<int32_t> token_ids;  // filled only while --expect needs them; never in a run file
+  std::string link;         // Transport of the hand-over.
+  std::string served_mode;  // Final mode in the Summary: disaggregated or colocated.
+  // Phase in which a target was lost, according to the router: queue, prefill, handover,
+  // decode_wait, decode or other. Empty: none, or unknown.
+  std::string lost_to;
+  std::vector<int32_t> token_ids;  // Filled only while --expect needs it; never in a run file.
 };
 
-// The latency targets of a task, seconds. One that is not set is not judged.
+// Latency targets of a task, in seconds. A target that is not set is not judged.
 struct SloTargets {
-  std::string name;    // chat, code, summarise, ...
-  std::string source;  // where the figures come from
+  std::string name;    // Name of the task: chat, code, summarise, ...
+  std::string source;  // Source of the figures.
   std::optional<double> ttft_s;
   std::optional<double> tpot_s;
   std::optional<double> e2e_s;
 };
 
-// Latency of single requests on an idle server, which relative targets multiply.
+// Latency of single requests on an idle server. Relative targets multiply it.
 struct UnloadedLatency {
   double ttft_s = 0;
   double tpot_s = 0;
-  uint32_t prompt_tokens = 0;  // of the probes: the workload's median
-  uint32_t output_tokens = 0;  // of the probes, which need not be that long
-  uint32_t answer_tokens = 0;  // the workload's median, to which end to end applies; 0: not told
+  uint32_t prompt_tokens = 0;  // Prompt length of the probes: the workload's median.
+  // Answer length of the probes, which may be shorter than the workload's.
+  uint32_t output_tokens = 0;
+  // The workload's median answer length, for the end-to-end target; 0: unknown.
+  uint32_t answer_tokens = 0;
   uint32_t probes = 0;
 };
 
-// One gauge or counter of one --metrics-url, or of the client itself, over time.
+// Values over time of one gauge or counter, from a --metrics-url or from the client itself.
 struct MetricSeries {
-  std::string source;  // host:port of the URL; "client"
-  std::string name;    // with its labels, as scraped: baton_kv_blocks{state="free"}
+  std::string source;  // HOST:PORT of the URL, or "client".
+  std::string name;    // Name and labels as scraped: baton_kv_blocks{state="free"}.
   std::vector<std::pair<double, double>> points;  // (seconds, value)
 };
 
 struct ServerInfo {
-  std::string endpoint;  // host:port
+  std::string endpoint;  // HOST:PORT.
   std::string model;
   std::string architecture;
   std::string fingerprint;
   uint32_t context_tokens = 0;
   uint32_t vocab_size = 0;
-  uint32_t prefill_workers = 0;  // ready at the start
+  uint32_t prefill_workers = 0;  // Workers that were ready at the start.
   uint32_t decode_workers = 0;
 };
 
-// What --expect found.
+// Result of --expect.
 struct ExpectResult {
   std::string file;
-  bool written = false;   // this run wrote the file instead of comparing
-  uint32_t compared = 0;  // requests whose tokens were compared
-  uint32_t equal = 0;     // of them, whole and the same
+  bool written = false;   // True if this run wrote the file instead of comparing.
+  uint32_t compared = 0;  // Requests whose tokens were compared.
+  uint32_t equal = 0;     // Compared requests that are complete and have equal tokens.
   uint32_t different = 0;
-  uint32_t failed = 0;                   // requests that ended without all their tokens
-  uint32_t unknown = 0;                  // requests that the file does not hold
-  std::vector<std::string> differences;  // first ones, at most 20, with position
+  uint32_t failed = 0;                   // Requests that ended without all their tokens.
+  uint32_t unknown = 0;                  // Requests that the file does not contain.
+  std::vector<std::string> differences;  // The first differences, at most 20, with their positions.
 };
 
 struct RunResult {
   std::string tool_version;
-  std::string started_at;                   // RFC 3339, UTC
-  std::map<std::string, std::string> spec;  // the load as flags would say it: {"rate", "20"}, ...
-  double rate = 0;                          // offered requests per second, as asked
-  std::string mode;                         // as asked
+  std::string started_at;  // RFC 3339, in UTC.
+  // Description of the load by its flags: {"rate", "20"}, ...
+  std::map<std::string, std::string> spec;
+  double rate = 0;   // Requests per second asked for.
+  std::string mode;  // Mode asked for.
   uint64_t seed = 0;
   ServerInfo server;
   SloTargets targets;
-  std::optional<UnloadedLatency> unloaded;  // when relative targets were resolved
-  double window_begin_s = 0;  // measured are the requests scheduled within [begin, end)
+  std::optional<UnloadedLatency> unloaded;  // Set if targets were relative.
+  double window_begin_s = 0;                // Requests scheduled within [begin, end) are measured.
   double window_end_s = 0;
-  bool partial = false;                // stopped before the last measured request had ended
-  std::vector<std::string> invalid;    // why the run must not be believed; empty: it may
-  std::vector<std::string> remarks;    // what a reader should know
-  std::vector<RequestRecord> records;  // in order of index
+  bool partial = false;  // True if it was stopped before the last measured request had ended.
+  std::vector<std::string> invalid;    // Reasons not to trust the run; empty if there are none.
+  std::vector<std::string> remarks;    // Notes for the reader.
+  std::vector<RequestRecord> records;  // In order of index.
   std::vector<MetricSeries> timeline;
   std::optional<ExpectResult> expect;
-  // PromptMaker::Fingerprint of each record's request; filled only with their token_ids, never in a
-  // run file.
+  // PromptMaker::Fingerprint of each record's request. Filled only together with the records'
+  // token_ids; never in a run file.
   std::vector<uint64_t> fingerprints;
 };
 

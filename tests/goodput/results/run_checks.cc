@@ -28,8 +28,8 @@ void CheckLag(RunResult* run) {
       lag.late, lag.sent, lag.worst_s * 1e3));
 }
 
-// Checks the part of TTFT that the router does not account for: the network, and our own reader
-// threads if they run late, which would look like a slow server.
+// Checks the part of TTFT outside the router: the network, and our own reader threads. If they run
+// late, the server would seem slow.
 void CheckReading(RunResult* run) {
   std::vector<double> late_s;
   for (const RequestRecord& record : run->records) {
@@ -88,7 +88,8 @@ void CheckWindow(RunResult* run) {
       window_s, 25 * *run->targets.ttft_s));
 }
 
-// Whether a request that the tool cancelled had missed a target by then, whatever could still come.
+// Returns true if a request that the tool cancelled had already missed a target, whatever could
+// still come.
 bool HadOverrun(const RequestRecord& record, const SloTargets& targets) {
   const double age_s = record.ended_s - record.scheduled_s;
   if (targets.e2e_s.has_value() && age_s > *targets.e2e_s) return true;
@@ -115,7 +116,8 @@ void EndWindowAtStop(RunResult* run) {
 }
 
 void JudgeBy(const SloTargets& targets, RunResult* run) {
-  // What the checks said of the old targets they say again, and so it is known.
+  // Finds the remarks that come from the checks: with the old targets, the checks produce them
+  // again.
   std::vector<std::string> remarks;
   remarks.swap(run->remarks);
   CheckRun(run);

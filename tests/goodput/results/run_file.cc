@@ -110,7 +110,7 @@ RequestRecord RecordFrom(ObjectReader* reader) {
   record.decode_worker = reader->String("decode_worker");
   record.link = reader->String("link");
   record.served_mode = reader->String("served_mode");
-  // Files that were written before there was such a key are read too.
+  // Older files lack this key.
   if (reader->Has("lost_to")) record.lost_to = reader->String("lost_to");
   if (reader->Has("phases_us")) {
     record.has_phases = true;
@@ -227,7 +227,7 @@ json TimelineJson(const std::vector<MetricSeries>& timeline) {
   for (const MetricSeries& series : timeline) {
     json points = json::array();
     for (const auto& [at_s, value] : series.points) {
-      // JSON has no NaN and no infinity; null is read back as a gap.
+      // JSON has no NaN and no infinity. They become null, which is read back as a gap.
       points.push_back({at_s, std::isfinite(value) ? json(value) : json()});
     }
     all.push_back({{"source", series.source}, {"name", series.name}, {"points", points}});
@@ -257,7 +257,7 @@ absl::Status FileError(absl::string_view what, const std::string& path) {
   return absl::UnavailableError(message);
 }
 
-// Where a file is written before it takes its name.
+// Returns the name under which a file is written before it is renamed to `path`.
 std::string BesidePath(const std::string& path) { return absl::StrCat(path, ".part"); }
 
 }  // namespace
@@ -348,7 +348,7 @@ absl::StatusOr<RunResult> RunFromJson(const json& all) {
     run.unloaded->tpot_s = unloaded.Double("tpot_ms") / 1e3;
     run.unloaded->prompt_tokens = unloaded.Uint("prompt_tokens");
     run.unloaded->output_tokens = unloaded.Uint("output_tokens");
-    if (unloaded.Has("answer_tokens"))  // later than the others
+    if (unloaded.Has("answer_tokens"))  // Older files lack this key.
       run.unloaded->answer_tokens = unloaded.Uint("answer_tokens");
     run.unloaded->probes = unloaded.Uint("probes");
   }
@@ -411,7 +411,8 @@ absl::Status CheckWritable(const std::string& path) {
 absl::Status CheckIsNoInput(const std::string& path, const std::vector<std::string>& inputs) {
   for (const std::string& written : {path, BesidePath(path)}) {
     for (const std::string& input : inputs) {
-      std::error_code not_there;  // then it is no input
+      // Set if one of the files does not exist; then they are not the same.
+      std::error_code not_there;
       if (!std::filesystem::equivalent(written, input, not_there)) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("writing ", written, " would overwrite the input ", input));

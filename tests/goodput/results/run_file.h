@@ -11,30 +11,31 @@
 
 namespace baton {
 
-// A run as JSON. The form is told in README.md; readers refuse another version.
+// Version of a run's JSON format, which tests/goodput/README.md describes. Readers refuse other
+// versions.
 inline constexpr int kRunFileVersion = 1;
 
-// completed, wrong_length, rejected, timed_out, failed, stopped, not_sent.
+// Returns completed, wrong_length, rejected, timed_out, failed, stopped or not_sent.
 const char* OutcomeName(Outcome outcome);
 
-// With the verdict beside the records, for people and scripts; RunFromJson leaves it unread.
+// Includes the verdict beside the records, for people and scripts. RunFromJson does not read it.
 nlohmann::ordered_json RunToJson(const RunResult& run);
-// InvalidArgument names the key and what is wrong with it.
+// InvalidArgument names the key and its error.
 absl::StatusOr<RunResult> RunFromJson(const nlohmann::ordered_json& json);
 
-// Writes the file whole or not at all (beside it first, then renamed). Unavailable or
-// PermissionDenied names the path and why.
+// Writes the file completely or not at all: first beside it, then renamed. Returns Unavailable or
+// PermissionDenied, with the path and the reason.
 absl::Status WriteRunFile(const std::string& path, const RunResult& run);
-// NotFound, or InvalidArgument, naming the path.
+// Returns NotFound or InvalidArgument, with the path.
 absl::StatusOr<RunResult> ReadRunFile(const std::string& path);
 
-// Opens `path` for writing and leaves it as it was: a run of an hour should not end in a folder
-// that is not there.
+// Checks that `path` can be written, and does not change it. A run of an hour must not fail at its
+// end because a folder is missing.
 absl::Status CheckWritable(const std::string& path);
-// InvalidArgument names `path` when writing it whole would touch one of the files `inputs`, by
-// whatever name (links included): what took hours to measure is not replaced by a page about it.
+// Returns InvalidArgument, naming `path`, if WriteWhole(path) would overwrite one of the `inputs`
+// under any name (links included). So a page can't replace what took hours to measure.
 absl::Status CheckIsNoInput(const std::string& path, const std::vector<std::string>& inputs);
-// Writes `text` whole or not at all.
+// Writes `text` completely or not at all.
 absl::Status WriteWhole(const std::string& path, absl::string_view text);
 
 }  // namespace baton

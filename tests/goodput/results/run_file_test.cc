@@ -61,7 +61,7 @@ TEST_F(RunFileTest, ReadsBackWhatItWrote) {
   const RunResult run = SomeRun();
   ASSERT_TRUE(WriteRunFile(path, run).ok());
   const RunResult back = ReadRunFile(path).value();
-  // Bytes that are no UTF-8 are the one thing that changes.
+  // Only bytes that are not UTF-8 change.
   RunResult expected = run;
   expected.records[1].message = "no\xef\xbf\xbd room";
   EXPECT_EQ(RunToJson(back), RunToJson(expected));

@@ -22,7 +22,7 @@ using json = nlohmann::ordered_json;
 
 constexpr absl::string_view kKeys[] = {"name", "about", "sources", "ttft", "tpot", "e2e"};
 
-// The line on which `key` is written first, from 1.
+// Returns the line, counted from 1, on which `key` first appears.
 int LineOf(const std::string& text, absl::string_view key) {
   const size_t at = text.find(absl::StrCat("\"", key, "\""));
   if (at == text.npos) return 1;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLate_s = 1e-3;
 
-// Times are whole microseconds, whose differences as doubles are off by less than this.
+// Times are whole microseconds. The difference of two as doubles is off by less than this.
 constexpr double kRounding_s = 1e-9;
 
 bool Met(double value, const std::optional<double>& target, double factor = 1) {

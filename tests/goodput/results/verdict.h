@@ -11,56 +11,58 @@
 
 namespace baton {
 
-// Arithmetic over records. Definitions: docs in README.md of this folder. Nothing here knows where
-// the records come from.
+// Computes figures from records, independently of how the records were made.
+// tests/goodput/README.md has the definitions.
 
-// Scheduled arrival to first token, seconds; infinite without a first token.
+// Time from the scheduled arrival to the first token, in seconds; infinite without a first token.
 double Ttft(const RequestRecord& record);
-// Mean time per output token after the first, seconds; 0 for a single token (there is none).
+// Mean time per output token after the first, in seconds; 0 for a single token.
 double Tpot(const RequestRecord& record);
-// Mean of the largest tenth (rounded up) of the gaps between tokens, seconds (Qin et al., FAST'25);
-// 0 for a single token.
+// Mean of the largest tenth (rounded up) of the gaps between tokens, in seconds (Qin et al.,
+// FAST'25); 0 for a single token.
 double W10(const RequestRecord& record);
-// Scheduled arrival to last token, seconds; infinite without one.
+// Time from the scheduled arrival to the last token, in seconds; infinite without tokens.
 double EndToEnd(const RequestRecord& record);
 
-// How one request fared. A request that did not complete has met nothing.
+// Targets that one request met. A request that did not complete has met none.
 struct Judgement {
   bool ttft_met = false;
-  bool tpot_met = false;  // a single token has no pace, and so has met it
-  bool w10_met = false;   // at most twice the TPOT target
+  bool tpot_met = false;  // True for a single token, which has no pace.
+  bool w10_met = false;   // True if W10 is at most twice the TPOT target.
   bool e2e_met = false;
-  bool good = false;    // ttft, tpot and e2e
-  bool strict = false;  // good, and w10
+  bool good = false;    // ttft, tpot and e2e are met.
+  bool strict = false;  // Good, and w10 is met.
 };
 Judgement Judge(const RequestRecord& record, const SloTargets& targets);
 
-// Of completed requests only. All 0 when there are none.
+// Figures of completed requests only. All 0 if there are none.
 struct Percentiles {
   uint32_t count = 0;
-  double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;  // seconds
+  double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;  // In seconds.
 };
-// The smallest value that at least `share` of the values do not exceed (nearest rank). `values` may
-// stand in any order; 0 for none.
+// Returns the smallest value such that at least `share` of the values are not above it (nearest
+// rank). `values` may be in any order. Returns 0 for no values.
 double Percentile(std::vector<double> values, double share);
 Percentiles PercentilesOf(std::vector<double> values);
 
-// Measured requests with the shortest to the longest prompts, in four groups of equal size (+-1).
+// One of four groups of measured requests, from the shortest to the longest prompts. Their sizes
+// differ by at most 1.
 struct PromptQuartile {
   uint32_t shortest_tokens = 0, longest_tokens = 0;
   uint32_t offered = 0, good = 0;
 };
 
-// How late the tool itself was: hand-over to gRPC after the scheduled arrival, all sent requests.
+// Lateness of the tool itself over all sent requests: from the scheduled arrival to handing the
+// request to gRPC.
 struct ClientLag {
   uint32_t sent = 0;
-  uint32_t late = 0;  // by more than a millisecond
+  uint32_t late = 0;  // Requests sent more than a millisecond late.
   double p99_s = 0;
   double worst_s = 0;
 };
 ClientLag LagOf(absl::Span<const RequestRecord> records);
 
-// Over the measured requests: all of them, whatever became of them, are in the denominators.
+// Figures over the measured requests. All of them count in the denominators, however they ended.
 struct Verdict {
   double window_s = 0;
   uint32_t offered = 0;
@@ -68,23 +70,23 @@ struct Verdict {
   uint32_t good = 0;
   uint32_t strict = 0;
   uint32_t ttft_met = 0, tpot_met = 0, w10_met = 0, e2e_met = 0;
-  uint32_t single_token = 0;  // completed ones that have no pace
-  double offered_rate = 0;    // requests/s
-  double goodput = 0;         // good requests/s
+  uint32_t single_token = 0;  // Completed requests with one token, which have no pace.
+  double offered_rate = 0;    // Requests/s.
+  double goodput = 0;         // Good requests/s.
   double strict_goodput = 0;
-  double token_goodput = 0;  // output tokens of good requests/s
-  double token_rate = 0;     // output tokens received/s, of all measured requests
-  double attainment = 0;     // good / offered; 0 when nothing was offered
+  double token_goodput = 0;  // Output tokens of good requests, per second.
+  double token_rate = 0;     // Output tokens received from all measured requests, per second.
+  double attainment = 0;     // good / offered; 0 if nothing was offered.
   double strict_attainment = 0;
   Percentiles ttft, tpot, e2e, w10;
   std::array<PromptQuartile, 4> quartiles;
   uint32_t with_phases = 0;
-  PhaseTimes mean_phases;                    // of those with a Summary
-  std::map<std::string, uint32_t> outcomes;  // OutcomeName -> requests
-  std::map<std::string, uint32_t> failures;  // gRPC status name -> requests that did not complete
-  // RequestRecord::lost_to of the completed ones that were not good, where the router told it.
+  PhaseTimes mean_phases;                    // Mean over requests with a Summary.
+  std::map<std::string, uint32_t> outcomes;  // Requests by OutcomeName.
+  std::map<std::string, uint32_t> failures;  // Requests that did not complete, by gRPC status name.
+  // Completed requests that were not good, by RequestRecord::lost_to, if the router told it.
   std::map<std::string, uint32_t> lost_to;
-  ClientLag lag;  // of all sent requests, measured or not
+  ClientLag lag;  // Lag of all sent requests, measured or not.
 };
 Verdict ComputeVerdict(const RunResult& run);
 

@@ -15,7 +15,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 
-// Completed, scheduled at `scheduled_s`, first token after `ttft_s`, then `gaps_s`.
+// Returns a completed request that was scheduled at `scheduled_s`. Its first token came after
+// `ttft_s`, and the others after `gaps_s`.
 RequestRecord Answered(double scheduled_s, double ttft_s, std::vector<double> gaps_s) {
   RequestRecord record;
   record.measured = true;
@@ -40,12 +41,12 @@ RequestRecord Ended(Outcome outcome, const std::string& status) {
 const SloTargets kTargets = {.name = "test", .ttft_s = 0.5, .tpot_s = 0.1};
 
 TEST(VerdictTest, LatenciesAreThoseOfTheDefinitions) {
-  // Sent late: everything still counts from the scheduled arrival.
+  // The request was sent late, but all latencies count from its scheduled arrival.
   RequestRecord record = Answered(10, 0.25, {0.1, 0.3, 0.05, 0.15});
   record.sent_s = 10.2;
   EXPECT_NEAR(Ttft(record), 0.25, 1e-12);
   EXPECT_NEAR(Tpot(record), 0.15, 1e-12);
-  EXPECT_NEAR(W10(record), 0.3, 1e-12);  // ceil(4 / 10) = 1 gap, the longest
+  EXPECT_NEAR(W10(record), 0.3, 1e-12);  // ceil(4 / 10) = 1 gap, the longest.
   EXPECT_NEAR(EndToEnd(record), 0.85, 1e-12);
 }
 
@@ -53,9 +54,9 @@ TEST(VerdictTest, W10IsTheMeanOfTheLargestTenthRoundedUp) {
   std::vector<double> gaps(11, 0.01);
   gaps[3] = 0.5;
   gaps[7] = 0.3;
-  EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.4, 1e-12);  // 2 of 11
+  EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.4, 1e-12);  // The two longest of 11 gaps.
   gaps.pop_back();
-  EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.5, 1e-12);  // 1 of 10
+  EXPECT_NEAR(W10(Answered(0, 0.1, gaps)), 0.5, 1e-12);  // The longest of 10 gaps.
 }
 
 TEST(VerdictTest, OneTokenHasNoPaceAndIsJudgedByItsFirst) {
@@ -70,7 +71,7 @@ TEST(VerdictTest, OneTokenHasNoPaceAndIsJudgedByItsFirst) {
 }
 
 TEST(VerdictTest, TargetsAreMetWhenTheyAreNotExceeded) {
-  // 250 ms to the microsecond, which as doubles is 0.25 and a bit.
+  // 250 ms to the microsecond, but a little more than 0.25 as a difference of doubles.
   RequestRecord record = Answered(0, 0.25, {});
   record.scheduled_s = 0.282;
   record.token_s = {0.532};
@@ -82,7 +83,7 @@ TEST(VerdictTest, TargetsAreMetWhenTheyAreNotExceeded) {
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.ttft_s = 0.499, .tpot_s = 0.125}).good);
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.ttft_s = 0.5, .tpot_s = 0.124}).good);
   EXPECT_FALSE(Judge(Answered(0, 0.5, {0.125}), {.e2e_s = 0.624}).good);
-  EXPECT_TRUE(Judge(Answered(0, 99, {9.9}), {}).strict);  // no target, nothing to miss
+  EXPECT_TRUE(Judge(Answered(0, 99, {9.9}), {}).strict);  // Without targets none can be missed.
   // The mean gap meets the target. The longest tenth of the gaps, here one gap, is more than twice
   // as long as the target: the answer is good, but not by the strict rule.
   const Judgement uneven = Judge(Answered(0, 0.1, {0.01, 0.21, 0.01}), kTargets);
@@ -98,10 +99,10 @@ TEST(VerdictTest, WhateverBecameOfARequestItStaysInTheDenominator) {
   run.records.push_back(Ended(Outcome::kFailed, "UNAVAILABLE"));
   run.records.push_back(Ended(Outcome::kStopped, "CANCELLED"));
   run.records.push_back(Ended(Outcome::kNotSent, ""));
-  // Every latency met, and one token too few: no good answer.
+  // Every latency is met, but one token is missing, so the answer is not good.
   run.records.push_back(Answered(7, 0.1, {0.05}));
   run.records.back().outcome = Outcome::kWrongLength;
-  // Not measured: in no figure.
+  // A request outside the window counts in no figure.
   run.records.push_back(Answered(1, 0.1, {0.05, 0.05}));
   run.records.back().measured = false;
 
@@ -135,7 +136,7 @@ TEST(VerdictTest, PercentilesAreOfTheNearestRank) {
 TEST(VerdictTest, QuartilesAreOfPromptLength) {
   RunResult run{.targets = kTargets, .window_end_s = 1};
   for (uint32_t i = 0; i < 9; ++i) {
-    run.records.push_back(Answered(0, i < 6 ? 0.1 : 0.9, {0.01}));  // long prompts miss TTFT
+    run.records.push_back(Answered(0, i < 6 ? 0.1 : 0.9, {0.01}));  // Long prompts miss TTFT.
     run.records.back().prompt_tokens = 10 * (i + 1);
   }
   const Verdict verdict = ComputeVerdict(run);
@@ -181,8 +182,8 @@ TEST(VerdictTest, PhasesAreMeansOfThoseThatToldThem) {
 
 TEST(VerdictTest, LossesAreCountedForThoseThatWereNotGood) {
   RunResult run{.targets = kTargets, .window_end_s = 1};
-  // Good by the tool's own clock is good, whatever the router says; a failure lost more than a
-  // target.
+  // A request that is good by the tool's clock is good, whatever the router says. A failed request
+  // lost more than a target, so it does not count here.
   run.records = {Answered(0, 0.1, {0.01}), Answered(0, 0.9, {0.01}), Answered(0, 0.9, {0.01}),
                  Answered(0, 0.1, {0.9}), Ended(Outcome::kFailed, "UNAVAILABLE")};
   for (RequestRecord& record : run.records) record.lost_to = "queue";

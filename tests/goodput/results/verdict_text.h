@@ -7,7 +7,7 @@
 
 namespace baton {
 
-// The verdict for people: a table of about thirty lines, ending in a newline.
+// Returns the verdict for people: a table of about thirty lines that ends in a newline.
 std::string VerdictText(const RunResult& run, const Verdict& verdict);
 
 }  // namespace baton
