@@ -10,14 +10,15 @@
 namespace baton {
 namespace {
 
-// The curve is taken as logistic in the logarithm of the rate up to this factor from the crossing.
+// Within this factor of the crossing, the curve is taken as logistic in the logarithm of the rate.
 constexpr double kNear = 1.5;
 
 struct Fit {
   double rate, weight, value;
 };
 
-// Makes values never rise with the rate, by pooling neighbours that do.
+// Makes the values never rise with the rate, by pooling neighbours that do (pool adjacent
+// violators).
 void PoolViolators(std::vector<Fit>* fits) {
   struct Pool {
     double weight, value;
@@ -42,9 +43,9 @@ void PoolViolators(std::vector<Fit>* fits) {
   }
 }
 
-// Where a logistic curve through `points` (in order of rate, as measured) falls to the goal;
-// nothing if it does not fall. Half a good and half a bad request are added at each rate, which
-// keeps the slope finite where one rate is met by all and the next by none.
+// Returns the rate at which a logistic curve through `points` (in order of rate, as measured) falls
+// to the goal; nothing if the curve does not fall. Half a good and half a bad request are added at
+// each rate. This keeps the slope finite if one rate is met by all requests and the next by none.
 std::optional<double> LogisticCrossing(absl::Span<const Fit> points, double goal) {
   double at = 0, slope = 0;  // logit = at + slope * x
   const double middle = std::log(points[points.size() / 2].rate);
@@ -73,19 +74,19 @@ std::optional<double> LogisticCrossing(absl::Span<const Fit> points, double goal
   return std::exp(middle + (std::log(goal / (1 - goal)) - at) / slope);
 }
 
-// The rates between which the capacity surely lies.
+// Rates between which the capacity certainly lies.
 struct Bracket {
   double low = 0, high = INFINITY;
 };
 
-// `measured` in order of rate.
+// Returns the capacity for `measured`, which is in order of rate.
 Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& bracket) {
   if (measured.empty()) return {};
   std::vector<Fit> fits = measured;
   PoolViolators(&fits);
-  constexpr double kSlack = 1e-12;  // of sums in another order
+  constexpr double kSlack = 1e-12;  // Allows for sums that were added in another order.
   if (fits.front().value < goal - kSlack) {
-    return {.where = Capacity::Where::kBelow,  // on the line from (0, 1)
+    return {.where = Capacity::Where::kBelow,  // Lies on the line from rate 0, attainment 1.
             .rate = fits.front().rate * (1 - goal) / (1 - fits.front().value)};
   }
   size_t next = 1;
@@ -102,7 +103,7 @@ Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& 
   return {.where = Capacity::Where::kWithin, .rate = rate};
 }
 
-// What is certain at single rates.
+// Returns the bracket of rates that are certainly met and certainly missed.
 Bracket BracketOf(const std::vector<RatePoint>& points, double goal) {
   Bracket bracket;
   for (const RatePoint& point : points) {
@@ -112,7 +113,8 @@ Bracket BracketOf(const std::vector<RatePoint>& points, double goal) {
   return bracket;
 }
 
-// Fits of probes of which `good(i)` tells how many were good and how much the probe counts.
+// Returns a fit for each rate. `good(i)` returns the number of good requests of probe i and the
+// weight of the probe.
 template <typename Good>
 std::vector<Fit> FitsOf(absl::Span<const Probe> probes, const Good& good) {
   std::map<double, Fit> by_rate;
@@ -173,7 +175,7 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
                        uint64_t seed)
     : resampled_(modes.size()) {
   BATON_CHECK(goal > 0 && goal < 1) << goal;
-  std::map<uint64_t, size_t> blocks;  // by arrival log: one length for all modes
+  std::map<uint64_t, size_t> blocks;  // Block length per arrival log, the same for all modes.
   std::vector<std::vector<BlockSample>> samples(modes.size());
   for (size_t mode = 0; mode < modes.size(); ++mode) {
     for (const Probe& probe : modes[mode]) {
@@ -194,15 +196,16 @@ Capacities::Capacities(const std::vector<std::vector<Probe>>& modes, double goal
     std::vector<double> rates;
     for (int resample = 0; resample < resamples; ++resample) {
       const auto drawn = [&](size_t i) {
-        // The state depends on the log and the resample alone, so that modes stay paired.
+        // The generator's state depends only on the arrival log and the resample, so that modes
+        // stay paired.
         Draws draws(Draws(seed ^ Draws(probes[i].seed).Next()).Next() + resample);
         const double times = draws.Exponential();
         return std::pair(samples[mode][i].Draw(&draws, blocks.at(probes[i].seed)), times);
       };
       const Capacity one = Crossing(FitsOf(probes, drawn), goal, {});
       const bool at_least = one.where == Capacity::Where::kAbove;
-      // Below all rates the line is a guess: it tells how far a capacity between two rates spreads,
-      // and is no bound.
+      // Below all measured rates the line is only a guess. It shows the spread of a capacity
+      // between two rates, but can't serve as a bound.
       resampled_[mode].push_back({below ? std::max(one.rate, capacity.rate) : one.rate, at_least});
       rates.push_back(at_least ? INFINITY : resampled_[mode].back().rate);
     }
@@ -226,8 +229,9 @@ Ratio Capacities::RatioOf(size_t mode, size_t base) const {
   for (size_t i = 0; i < resampled_[mode].size(); ++i) {
     const Resample &one = resampled_[mode][i], &other = resampled_[base][i];
     if (other.rate <= 0) continue;
-    // Where one of them might be any higher, so might their ratio, or lower; where both, what they
-    // share cancels. A bound is told by the sides that it opens.
+    // If one of the two could be any amount higher, the ratio could be too (or lower, for the
+    // base). If both could, what they have in common cancels. A capacity that is only a bound opens
+    // a side of the interval below.
     const bool higher = one.at_least && where != Where::kAbove;
     const bool base_higher = other.at_least && base_where != Where::kAbove;
     ratios.push_back(higher && !base_higher   ? INFINITY

@@ -9,49 +9,51 @@
 
 namespace baton {
 
-// What is known of attainment at one rate: one load of one seed.
+// Outcome of one load at one rate, with one seed.
 struct Probe {
-  double rate = 0;    // offered requests/s, above 0
-  uint64_t seed = 0;  // of its arrivals; equal seeds mean the same log, stretched to the rate
-  std::vector<uint8_t> good;  // measured requests in order of arrival: met its targets
+  double rate = 0;  // Offered requests/s, above 0.
+  // Seed of the arrivals. Equal seeds mean the same arrival log, stretched to the rate.
+  uint64_t seed = 0;
+  // For each measured request, in order of arrival: 1 if it met its targets.
+  std::vector<uint8_t> good;
 };
 
-// Attainment at one rate, over all probes of it.
+// Attainment at one rate, over all its probes.
 struct RatePoint {
   double rate = 0;
   Share share;
-  double fitted = 0;  // as a curve that never rises says (pool adjacent violators)
+  double fitted = 0;  // Value on a curve that never rises (pool adjacent violators).
 };
-// In order of rate. Probes without requests do not count.
+// Returns the points in order of rate. Probes without requests do not count.
 std::vector<RatePoint> RatePoints(absl::Span<const Probe> probes);
 
-// Capacity: the highest offered rate at which attainment still reaches the goal (G of DistServe,
-// OSDI 2024), on a logistic curve over the logarithm of the rate through the rates up to a factor
-// of 1.5 around the crossing, held between rates that are certain.
+// The highest offered rate at which attainment still reaches the goal (the goodput of DistServe,
+// OSDI 2024). It lies on a logistic curve over the logarithm of the rate. The curve is fitted to
+// the rates up to a factor of 1.5 around the crossing. The result is clamped between rates that are
+// certain.
 struct Capacity {
   enum class Where {
-    kUnknown,  // no probes
-    kBelow,    // even the lowest rate misses the goal: `rate` is that one, an upper bound
-    kWithin,   // between two measured rates
-    kAbove,    // even the highest rate reaches it: `rate` is that one, a lower bound
+    kUnknown,  // There are no probes.
+    kBelow,    // Even the lowest rate misses the goal. `rate` is the lowest rate, an upper bound.
+    kWithin,   // Between two measured rates.
+    kAbove,    // Even the highest rate reaches the goal. `rate` is the highest rate, a lower bound.
   };
   Where where = Where::kUnknown;
-  double rate = 0;  // requests/s
-  // From 0 where the capacity is only known to lie below `rate`, up to infinity where it is only
-  // known to lie above.
-  // By bootstrap: within each load over blocks of requests, and over arrival logs as a whole by
-  // exponential weights (Rubin, Annals of Statistics 1981), because loads of one rate differ by
-  // more than their own requests tell.
+  double rate = 0;  // Requests/s.
+  // Begins at 0 if the capacity is only known to lie below `rate`, and ends at infinity if it is
+  // only known to lie above. Computed by bootstrap: over blocks of requests within each load, and
+  // over whole arrival logs by exponential weights (Rubin, Annals of Statistics 1981). The weights
+  // are needed because loads of one rate differ by more than their own requests show.
   Interval interval;
 };
 
-// unknown, below, within, above.
+// Returns unknown, below, within or above.
 const char* WhereName(Capacity::Where where);
 
 struct Ratio {
   double value = 0;
-  // Of the paired bootstrap: what one arrival log did to both counts once. From 0, or up to
-  // infinity, where a capacity that is only a bound leaves that side open.
+  // Interval of the paired bootstrap: an effect of an arrival log on both modes counts only once.
+  // It begins at 0 or ends at infinity if a capacity that is only a bound leaves that side open.
   Interval interval;
 
   bool IsOpen() const { return interval.low <= 0 || std::isinf(interval.high); }
@@ -61,18 +63,18 @@ struct Ratio {
 // Capacities of several modes under the same arrival logs, and their ratios.
 class Capacities {
  public:
-  // One list of probes for each mode.
+  // `modes` has one list of probes for each mode.
   Capacities(const std::vector<std::vector<Probe>>& modes, double goal, int resamples = 1000,
              uint64_t seed = 1);
 
   const Capacity& of(size_t mode) const { return capacities_[mode]; }
-  // Capacity of `mode` over that of `base`; 0 where one has none.
+  // Returns the capacity of `mode` over that of `base`; 0 if one of them has none.
   Ratio RatioOf(size_t mode, size_t base) const;
 
  private:
   struct Resample {
     double rate = 0;
-    bool at_least = false;  // even the highest rate reached the goal
+    bool at_least = false;  // True if even the highest rate reached the goal.
   };
   std::vector<Capacity> capacities_;
   std::vector<std::vector<Resample>> resampled_;  // [mode][resample]

@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-constexpr double kBelow = 0.95, kAbove = 1.05;  // of the confirmations, times the capacity
+// Rates of the confirmations, as multiples of the capacity.
+constexpr double kBelow = 0.95, kAbove = 1.05;
 constexpr int kMostReopened = 2;
 
 std::string RateText(double rate) { return absl::StrFormat("%.4g requests/s", rate); }
@@ -27,8 +28,9 @@ Reached ReachedBy(const Share& share, double goal) {
   return Reached::kUndecided;
 }
 
-// Of so many requests the goal is certain to be met when none misses; fewer can't show that a rate
-// is met, however good they are. Wilson's interval of n of n begins at n / (n + z^2).
+// Returns the least number of requests that can show a rate to be met: if none of them misses, the
+// goal is met with certainty. Fewer requests can't show this, however good they are. Wilson's
+// interval of n of n begins at n / (n + z^2).
 double LeastToBeMet(double goal) { return 3.8415 * goal / (1 - goal); }
 
 }  // namespace
@@ -127,7 +129,7 @@ void CapacitySearch::JudgeConfirmation() {
   if (!above && reached == Reached::kMissed) {
     notes_.push_back(absl::StrCat(RateText(rate), " was not confirmed by a fresh seed"));
     high_ = rate;
-    low_ = 0;  // what was met before may have been luck too
+    low_ = 0;  // Rates that were met before may have been luck too.
     Reopen();
     return;
   }
@@ -166,7 +168,7 @@ void CapacitySearch::PlanConfirmAbove() {
                                 RateText(options_.highest_rate)));
     return;
   }
-  // As many requests come as are needed although chance brings fewer than the rate says.
+  // Asks for more requests, so that enough arrive even if chance brings fewer than the rate.
   const double least = LeastToBeMet(options_.goal), asked = least + 2 * std::sqrt(least);
   if (asked / rate > LongestWindow(rate)) {
     EndUnconfirmed(absl::StrFormat(
@@ -211,7 +213,8 @@ void CapacitySearch::Reopen() {
 }
 
 void CapacitySearch::PlanNext() {
-  const double stride = reopened_ > 0 ? 1.1 : 2;  // opened again, the answer is near
+  // After a refuted confirmation the answer is near, so the steps are small.
+  const double stride = reopened_ > 0 ? 1.1 : 2;
   if (high_ == std::numeric_limits<double>::infinity()) {
     if (low_ >= options_.highest_rate) {
       notes_.push_back(absl::StrCat("the goal is still reached at the highest rate allowed, ",
@@ -269,8 +272,8 @@ Interval CapacitySearch::WindowsLeft() const {
   const double wide = bracketed ? high_ / low_ : 2;
   const double halvings =
       std::max(0.0, std::ceil(std::log2(std::log(wide) / std::log(1 + options_.resolution))));
-  // Before there is a bracket: one more rate closes it, or a few do. Then, near the goal, first
-  // probes usually leave about three rates undecided.
+  // Without a bracket, between one and a few more rates are needed to close it. Then, near the
+  // goal, the first probe usually leaves about three rates undecided.
   const double least = (bracketed         ? 0
                         : probes_.empty() ? 2
                                           : 1) *

@@ -10,75 +10,82 @@
 namespace baton {
 
 struct SearchOptions {
-  double goal = 0.9;           // attainment
-  double first_rate = 1;       // requests/s, where the bracket begins
-  double lowest_rate = 0.01;   // given up below
-  double highest_rate = 1e4;   // and above
-  double resolution = 0.03;    // the bracket is narrow enough when high <= low * (1 + this)
-  double probe_s = 30;         // measurement window of a first probe at a rate
-  double longest_s = 120;      // of all probes at one rate together, while they leave it undecided
-  double least_requests = 50;  // both windows grow where a low rate would offer fewer
-  uint64_t seed = 1;           // of the first probe; every further one takes the next
+  double goal = 0.9;          // Attainment to reach.
+  double first_rate = 1;      // Requests/s at which the search for a bracket begins.
+  double lowest_rate = 0.01;  // The search gives up below this rate.
+  double highest_rate = 1e4;  // The search gives up above this rate.
+  double resolution = 0.03;   // The bracket is narrow enough when high <= low * (1 + resolution).
+  double probe_s = 30;        // Measurement window of the first probe at a rate.
+  double longest_s = 120;     // Max window of all probes at one undecided rate together.
+  // Both windows grow if a low rate would offer fewer requests than this.
+  double least_requests = 50;
+  uint64_t seed = 1;  // Seed of the first probe. Each further probe takes the next number.
 };
 
 enum class Reached { kUndecided, kMet, kMissed };
 
-// What is to be run next.
+// The next load to run.
 struct ProbePlan {
   enum class Purpose { kBracket, kBisect, kLengthen, kConfirmAt, kConfirmAbove, kSameRate };
   Purpose purpose = Purpose::kBracket;
-  double rate = 0;      // requests/s
-  double window_s = 0;  // measurement window
+  double rate = 0;      // Requests/s.
+  double window_s = 0;  // Length of the measurement window.
   uint64_t seed = 0;
 };
 const char* PurposeName(ProbePlan::Purpose purpose);
 
-// Looks for the highest rate of one mode at which attainment reaches a goal: doubles or halves the
-// rate until one is met and one missed, bisects between them, then confirms 5 % below the capacity
-// found and 5 % above it with fresh seeds. A rate is judged by the 95 % interval of its attainment:
-// met or missed when that lies on one side of the goal; else it is probed again up to `longest_s`,
-// and then judged by the value alone, and noted.
-// A confirmation is a load of half of `longest_s`, and no shorter than any probe of that rate; the
-// one above is long enough that it could refute. What is certain in it refutes the capacity, which
-// is then searched again, twice at most. One that is uncertain and on the wrong side of the goal
-// gets a second load within `longest_s`; if both together stay there, or if the capacity over all
-// loads left the two rates, the search ends unconfirmed, and notes why.
-// Pure: whoever owns it runs the loads. Any one thread.
+// Searches the highest rate of one mode at which attainment reaches a goal. It doubles or halves
+// the rate until one rate is met and one is missed. Then it bisects between the two. Then it
+// confirms the capacity with fresh seeds, 5 % below and 5 % above.
+//
+// A rate is judged by the 95 % interval of its attainment: it is met or missed if the interval lies
+// on one side of the goal. Else the rate is probed again, up to `longest_s`; after that, the value
+// alone decides, and a note says so.
+//
+// A confirmation is a load of half of `longest_s`, and no shorter than any probe of that rate. The
+// one above the capacity is also long enough to be able to refute it. A certain result against the
+// capacity refutes it, and the search goes on, twice at most. An uncertain result on the wrong side
+// of the goal gets a second load within `longest_s`. The search ends unconfirmed, with a note, if
+// both loads together stay on the wrong side, or if the capacity over all loads is not between the
+// two rates.
+//
+// Pure logic: the owner runs the loads. Any one thread.
 class CapacitySearch {
  public:
   explicit CapacitySearch(const SearchOptions& options);
 
-  // The next load to run, or nothing when the search has ended. The same until Add().
+  // Returns the next load to run, or nothing if the search has ended. Does not change until Add().
   std::optional<ProbePlan> Next() const { return next_; }
-  // What the load planned by Next() gave: one outcome for each measured request, in order.
+  // Takes the result of the load from Next(): one outcome for each measured request, in order.
   void Add(std::vector<uint8_t> good);
 
   const std::vector<Probe>& probes() const { return probes_; }
-  // The bracket: the highest rate held to be met (0: none) and the lowest held to be missed
+  // The bracket: the highest rate judged as met (0: none) and the lowest judged as missed
   // (infinite: none).
   double low() const { return low_; }
   double high() const { return high_; }
   bool finished() const { return !next_; }
-  // Fresh seeds met the goal below the capacity and missed it above, each at least by the value.
+  // Returns true if fresh seeds met the goal below the capacity and missed it above, at least by
+  // the value.
   bool confirmed() const { return confirmed_; }
-  // What a reader should know: undecided rates, refuted confirmations, attainment that rose with
+  // Returns notes for the reader: undecided rates, refuted confirmations, attainment that rose with
   // the rate, a capacity out of reach.
   std::vector<std::string> Notes() const;
 
-  // Measurement windows that are still needed at least and at most, seconds.
+  // Returns the seconds of measurement windows still needed, at least and at most.
   Interval WindowsLeft() const;
 
  private:
   using Purpose = ProbePlan::Purpose;
   void Plan(Purpose purpose, double rate, double window_s);
-  void PlanNext();  // by the bracket
+  void PlanNext();  // Plans the next load from the bracket.
   void JudgeConfirmation();
   void PlanConfirmAbove();
   void EndConfirmed();
   // Ends the search.
   void EndUnconfirmed(std::string why);
   void Reopen();
-  // The verdict over all probes at `rate`.
+  // Returns the verdict over all probes at `rate`.
   Reached Judge(double rate, Share* share) const;
   double WindowsAt(double rate) const;
   double ProbeWindow(double rate) const;
@@ -88,11 +95,11 @@ class CapacitySearch {
   const SearchOptions options_;
   std::optional<ProbePlan> next_;
   std::vector<Probe> probes_;
-  std::vector<double> windows_s_;  // of probes_
+  std::vector<double> windows_s_;  // Windows of probes_.
   double low_ = 0, high_;
   int reopened_ = 0;
-  std::vector<uint8_t> confirming_;  // outcomes of the loads at the rate that is being confirmed
-  double confirming_s_ = 0;          // their windows
+  std::vector<uint8_t> confirming_;  // Outcomes of the loads at the rate under confirmation.
+  double confirming_s_ = 0;          // Sum of the windows of these loads.
   bool confirmed_ = false;
   std::vector<std::string> notes_;
 };

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// A server whose attainment at a rate is known; misses are drawn from the probe's seed.
+// A server whose attainment at each rate is known. The probe's seed decides which requests miss.
 struct KnownServer {
   std::function<double(double rate)> attained;
   uint64_t luck = 0;
@@ -31,7 +31,8 @@ struct KnownServer {
   }
 };
 
-// Steep around `capacity`, where it crosses `goal`, as queues make it.
+// Returns an attainment curve that is steep around `capacity`, as with a queue, and crosses `goal`
+// there.
 std::function<double(double)> Knee(double capacity, double goal, double steep = 12) {
   const double shift = std::log(goal / (1 - goal)) / steep;
   return [=](double rate) { return 1 / (1 + std::exp(steep * (rate / capacity - 1 - shift))); };
@@ -96,7 +97,7 @@ TEST(CapacitySearchTest, GoesFromBracketToBisectionToConfirmation) {
 TEST(CapacitySearchTest, AnUndecidedRateIsLengthenedUpToItsBudgetThenJudgedByTheValue) {
   CapacitySearch search({.first_rate = 10, .probe_s = 10, .longest_s = 40});
   std::vector<uint8_t> good(100, 1);
-  for (int i = 0; i < 9; ++i) good[11 * i] = 0;  // 91 %
+  for (int i = 0; i < 9; ++i) good[11 * i] = 0;  // 91 % are good.
   search.Add(good);
   ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kLengthen);
   EXPECT_EQ(search.Next()->rate, 10);
@@ -111,7 +112,8 @@ TEST(CapacitySearchTest, AnUndecidedRateIsLengthenedUpToItsBudgetThenJudgedByThe
 }
 
 TEST(CapacitySearchTest, WhatTheConfirmationRefutesIsSearchedAgain) {
-  // Bisection sees a lucky server; afterwards its capacity is a third lower.
+  // Until it is confirmed, the search sees a lucky server. Then the server's capacity is a third
+  // lower.
   const KnownServer lucky{Knee(6, 0.9, 40)}, real{Knee(4, 0.9, 40)};
   CapacitySearch search({.first_rate = 4, .probe_s = 100, .longest_s = 400});
   bool confirming = false;
@@ -125,14 +127,14 @@ TEST(CapacitySearchTest, WhatTheConfirmationRefutesIsSearchedAgain) {
   EXPECT_LT(search.low(), 5.8);
 }
 
-// `misses` of `offered`, spread evenly.
+// Returns the outcomes of `offered` requests with `misses` spread evenly.
 std::vector<uint8_t> Outcomes(size_t offered, size_t misses) {
   std::vector<uint8_t> good(offered, 1);
   for (size_t i = 0; i < misses; ++i) good[i * offered / misses] = 0;
   return good;
 }
 
-// A search that has found 5.3/s and is about to confirm it.
+// Returns a search that has found 5.3 requests/s and is about to confirm it.
 CapacitySearch AboutToConfirm(const SearchOptions& options) {
   CapacitySearch search(options);
   const KnownServer server{[](double rate) { return rate < 5.3 ? 1.0 : 0.0; }};
@@ -156,7 +158,7 @@ TEST(CapacitySearchTest, AConfirmationThatMissesTheGoalByItsValueIsNone) {
     const std::vector<uint8_t> wrong = above ? Outcomes(300, 27) : Outcomes(300, 33);
     const double rate = search.Next()->rate;
     const uint64_t seed = search.Next()->seed;
-    search.Add(wrong);  // undecided: once more
+    search.Add(wrong);  // Undecided, so the rate is loaded once more.
     ASSERT_TRUE(search.Next().has_value());
     EXPECT_EQ(search.Next()->rate, rate);
     EXPECT_EQ(search.Next()->seed, seed + 1);
@@ -194,7 +196,7 @@ TEST(CapacitySearchTest, AConfirmationIsNoShorterThanAProbe) {
   }
 }
 
-// With 99 % to be met, not even 300 requests without a miss are certain to meet it.
+// For a goal of 99 %, not even 300 requests without a miss are certain to meet it.
 TEST(CapacitySearchTest, ALoadThatCouldNotRefuteDoesNotConfirm) {
   const SearchOptions options{.goal = 0.99, .first_rate = 1, .probe_s = 30, .longest_s = 60};
   CapacitySearch tight = AboutToConfirm(options);
@@ -208,7 +210,7 @@ TEST(CapacitySearchTest, ALoadThatCouldNotRefuteDoesNotConfirm) {
   longer.Add(Outcomes(300, 0));
   ASSERT_FALSE(longer.finished());
   EXPECT_GT(longer.Next()->window_s * longer.Next()->rate, 400);
-  longer.Add(Outcomes(300, 4));  // 98.7 %, of fewer than were to come
+  longer.Add(Outcomes(300, 4));  // 98.7 %, of fewer requests than were planned.
   EXPECT_FALSE(longer.confirmed());
 }
 
@@ -218,9 +220,9 @@ TEST(CapacitySearchTest, WhatIsConfirmedHoldsTheCapacityThatIsTold) {
   while (search.Next() && search.Next()->purpose != ProbePlan::Purpose::kConfirmAt)
     search.Add(server.Run(*search.Next()));
   ASSERT_TRUE(search.Next().has_value());
-  search.Add(Outcomes(100, 9));  // met by the value
+  search.Add(Outcomes(100, 9));  // Met, but only by the value.
   ASSERT_EQ(search.Next()->purpose, ProbePlan::Purpose::kConfirmAbove);
-  search.Add(Outcomes(3000, 3000));  // which bends the whole curve
+  search.Add(Outcomes(3000, 3000));  // This bends the whole curve.
   ASSERT_TRUE(search.finished());
   EXPECT_LT(Capacities({search.probes()}, 0.9, 0).of(0).rate,
             search.probes()[search.probes().size() - 2].rate);
@@ -251,12 +253,12 @@ TEST(CapacitySearchTest, AttainmentThatRisesWithTheRateIsNoted) {
   search.Add(std::vector<uint8_t>(100, 1));
   std::vector<uint8_t> half(200, 1);
   for (size_t i = 0; i < half.size(); i += 2) half[i] = 0;
-  search.Add(half);                          // missed at 2
-  search.Add(std::vector<uint8_t>(141, 1));  // met at 1.41
+  search.Add(half);                          // The rate 2 is missed.
+  search.Add(std::vector<uint8_t>(141, 1));  // The rate 1.41 is met.
   EXPECT_THAT(search.Notes(), IsEmpty());
   CapacitySearch odd({.first_rate = 1, .probe_s = 100, .longest_s = 100, .least_requests = 1});
-  odd.Add(std::vector<uint8_t>(half.begin(), half.begin() + 100));  // missed at 1
-  odd.Add(std::vector<uint8_t>(50, 0));                             // missed worse at 0.5
+  odd.Add(std::vector<uint8_t>(half.begin(), half.begin() + 100));  // The rate 1 is missed.
+  odd.Add(std::vector<uint8_t>(50, 0));  // The rate 0.5 is missed by more.
   EXPECT_THAT(odd.Notes(), Contains(HasSubstr("not monotonous: 0.0 % (0.0 to 7.1) of 50 at 0.5")));
 }
 

@@ -12,7 +12,7 @@ using testing::DoubleNear;
 using testing::SizeIs;
 using Where = Capacity::Where;
 
-// `good` of `offered`, the misses evenly spread.
+// Returns a probe of `offered` requests with `good` good ones; the misses are evenly spread.
 Probe Made(double rate, int good, int offered, uint64_t seed = 1) {
   Probe probe{.rate = rate, .seed = seed};
   for (int i = 0; i < offered; ++i)
@@ -23,7 +23,8 @@ Probe Made(double rate, int good, int offered, uint64_t seed = 1) {
 TEST(CapacityTest, LiesOnALogisticCurveOverTheLogarithmOfTheRate) {
   const Capacities found({{Made(4, 80, 100), Made(2, 95, 100), Made(1, 100, 100)}}, 0.9);
   EXPECT_EQ(found.of(0).where, Where::kWithin);
-  // Through the two near rates, half a request added on either side.
+  // The curve goes through the two near rates, with half a good and half a bad request added at
+  // each.
   const double at_2 = std::log(95.5 / 5.5), at_4 = std::log(80.5 / 20.5), goal = std::log(9);
   EXPECT_NEAR(found.of(0).rate, 2 * std::pow(2, (at_2 - goal) / (at_2 - at_4)), 1e-6);
   EXPECT_LT(found.of(0).interval.low, found.of(0).rate);
@@ -46,7 +47,8 @@ TEST(CapacityTest, AttainmentThatRisesIsPooled) {
 TEST(CapacityTest, OutOfReachIsABoundAndSaysWhich) {
   const Capacities found({{Made(2, 80, 100)}, {Made(2, 95, 100)}, {}, {Probe{.rate = 1}}}, 0.9, 10);
   EXPECT_EQ(found.of(0).where, Where::kBelow);
-  EXPECT_EQ(found.of(0).rate, 2);  // not less: attainment may hold until just below
+  // Not lower: attainment may stay high until just below that rate.
+  EXPECT_EQ(found.of(0).rate, 2);
   EXPECT_EQ(found.of(0).interval.low, 0);
   EXPECT_EQ(found.of(1).where, Where::kAbove);
   EXPECT_EQ(found.of(1).rate, 2);
@@ -61,7 +63,8 @@ TEST(CapacityTest, ARatioIsOpenOnTheSideThatABoundLeavesUnknown) {
   const std::vector<Probe> above = {Made(4, 500, 500, 3), Made(5, 500, 500, 4)};
   const std::vector<Probe> below = {Made(9, 300, 500, 5)};
   const Capacities found({within, above, below}, 0.9, 100);
-  EXPECT_GT(found.RatioOf(0, 1).interval.high, 1.2);  // at most
+  // The capacity of mode 1 is only a lower bound, so the ratio has no lower end.
+  EXPECT_GT(found.RatioOf(0, 1).interval.high, 1.2);
   EXPECT_EQ(found.RatioOf(0, 1).interval.low, 0);
   EXPECT_EQ(found.RatioOf(1, 0).interval.high, INFINITY);
   EXPECT_GT(found.RatioOf(1, 0).interval.low, 0.5);
@@ -76,7 +79,7 @@ TEST(CapacityTest, ARatioIsOpenOnTheSideThatABoundLeavesUnknown) {
   EXPECT_TRUE(two.RatioOf(1, 0).IsUnknown());
 }
 
-// Whether the highest rate missed the goal is luck here: how high the capacity is nobody knows.
+// It is luck here if the highest rate missed the goal. So the capacity has no known upper end.
 TEST(CapacityTest, AnIntervalThatReachesTheHighestRateIsOpen) {
   const std::vector<Probe> probes = {Made(4, 500, 500, 1), Made(6, 89, 100, 2)};
   const Capacities found({probes, {Made(4, 500, 500, 3), Made(6, 200, 500, 4)}}, 0.9);
@@ -95,8 +98,8 @@ TEST(CapacityTest, ProbesOfOneRateAreOneProbe) {
   EXPECT_EQ(RatePoints(probes)[0].share.count, 200u);
 }
 
-// Requests that are hard miss in both modes; the second misses a few more. Paired, the ratio is far
-// better known than the two capacities let one think.
+// Hard requests miss in both modes; the second mode misses a few more. Paired, the ratio is known
+// far better than the two capacities suggest.
 TEST(CapacityTest, RatioOfModesUnderOneArrivalLogIsPaired) {
   Draws draws(3);
   std::vector<std::vector<Probe>> modes(2), unpaired(2);
@@ -124,10 +127,10 @@ TEST(CapacityTest, RatioOfModesUnderOneArrivalLogIsPaired) {
   EXPECT_EQ(same.interval.high, 1);
 }
 
-// The interval holds the true crossing about as often as it says.
+// The interval contains the true crossing about as often as it claims.
 TEST(CapacityTest, IntervalsCoverTheTruth) {
   Draws draws(17);
-  const auto attained = [](double rate) { return 1 - 0.05 * rate; };  // 0.9 at 2
+  const auto attained = [](double rate) { return 1 - 0.05 * rate; };  // 0.9 at rate 2.
   int covered = 0;
   for (int trial = 0; trial < 100; ++trial) {
     std::vector<Probe> probes;

@@ -10,14 +10,14 @@ namespace baton {
 
 // One side of a comparison.
 struct ComparedSide {
-  std::string name;      // of the mode, or what the user calls an endpoint
-  std::string endpoint;  // host:port; empty: that of --endpoint
-  std::string mode;      // to ask for; empty: the router's own
+  std::string name;      // Name of the mode, or the user's name for an endpoint.
+  std::string endpoint;  // HOST:PORT; empty: that of --endpoint.
+  std::string mode;      // Mode to ask for; empty: the router's default.
 };
 
-// "disaggregated,colocated,auto", or "old=127.0.0.1:1,new=127.0.0.1:2": names of modes are asked of
-// the router as such, other names only name their endpoint. InvalidArgument says which word can't
-// be used.
+// Parses "disaggregated,colocated,auto" or "old=127.0.0.1:1,new=127.0.0.1:2". If a name is that of
+// a mode, requests ask for this mode; other names only label their endpoint. InvalidArgument
+// contains the word that can't be used.
 absl::StatusOr<std::vector<ComparedSide>> ParseComparedSides(absl::string_view text);
 
 }  // namespace baton

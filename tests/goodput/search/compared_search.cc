@@ -42,7 +42,7 @@ void ComparedSearch::PlanNext(size_t after) {
       const Capacity found = Capacities({search.probes()}, options_.goal, 0).of(0);
       if (found.where != Capacity::Where::kBelow) same_rate_ = std::max(same_rate_, found.rate);
     }
-    if (same_rate_ == 0) return;  // no mode reaches the goal at any rate
+    if (same_rate_ == 0) return;  // No mode reaches the goal at any rate.
   }
   size_t longest = 0;
   for (const CapacitySearch& search : searches_)

@@ -8,10 +8,10 @@
 
 namespace baton {
 
-// Searches of several modes, one load of each in turn (ABCABC...), so that what drifts in the
-// machine drifts for all. The k-th load of every mode has the same seed. When all have ended, each
-// mode is loaded once more at the highest capacity found, under one seed: latencies are then
-// compared at the same rate. Pure, as CapacitySearch is.
+// Searches of several modes, one load of each in turn (ABCABC...), so that slow changes of the
+// machine affect all modes alike. The k-th load of every mode has the same seed. After all
+// searches, each mode is loaded once more at the highest capacity found, with one seed, so that
+// latencies are compared at the same rate. Pure logic, as CapacitySearch.
 class ComparedSearch {
  public:
   ComparedSearch(size_t modes, const SearchOptions& options);
@@ -20,12 +20,13 @@ class ComparedSearch {
     size_t mode = 0;
     ProbePlan plan;
   };
-  // The next load, or nothing at the end. The same until Add().
+  // Returns the next load, or nothing at the end. Does not change until Add().
   std::optional<Step> Next() const { return next_; }
   void Add(std::vector<uint8_t> good);
 
   const CapacitySearch& search(size_t mode) const { return searches_[mode]; }
-  // Measurement windows still needed at least and at most, seconds; and loads.
+  // Return the seconds of measurement windows, and the number of loads, still needed at least and
+  // at most.
   Interval WindowsLeft() const;
   Interval LoadsLeft() const;
 

@@ -12,7 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// A server that meets every target up to a rate, and none above.
+// Outcomes of a server that meets every target up to the rate `capacity`, and none above it.
 std::vector<uint8_t> Sharp(const ProbePlan& plan, double capacity) {
   return std::vector<uint8_t>(static_cast<size_t>(plan.rate * plan.window_s),
                               plan.rate <= capacity ? 1 : 0);

@@ -12,7 +12,8 @@
 
 namespace baton {
 
-// What a search left behind: every load it ran, whole. How it stands in a file: README.md.
+// Data that a search leaves behind: every load it ran, complete. tests/goodput/README.md describes
+// the file.
 
 struct SearchedLoad {
   ProbePlan plan;
@@ -20,29 +21,30 @@ struct SearchedLoad {
 };
 
 struct SearchedMode {
-  std::string name;      // disaggregated, colocated, auto, or as the user named an endpoint
-  std::string endpoint;  // host:port
-  std::vector<SearchedLoad> loads;  // in the order they ran
-  bool finished = false;            // the search ended by itself
-  bool confirmed = false;           // by fresh seeds below the capacity and above it
+  std::string name;      // disaggregated, colocated, auto, or the user's name for an endpoint.
+  std::string endpoint;  // HOST:PORT.
+  std::vector<SearchedLoad> loads;  // In the order in which they ran.
+  bool finished = false;            // True if the search ended by itself.
+  bool confirmed = false;  // True if fresh seeds confirmed it below and above the capacity.
   std::vector<std::string> notes;
 };
 
 struct SearchResult {
   std::string tool_version;
-  std::string started_at;                   // RFC 3339, UTC
-  std::map<std::string, std::string> spec;  // flags as given
-  double goal = 0.9;                        // attainment
-  bool partial = false;                     // stopped, or out of time, before it ended
-  std::vector<std::string> remarks;         // why it is partial, and what else a reader should know
+  std::string started_at;                   // RFC 3339, in UTC.
+  std::map<std::string, std::string> spec;  // Flags as given.
+  double goal = 0.9;                        // Attainment to reach.
+  bool partial = false;              // True if it was stopped, or ran out of time, before it ended.
+  std::vector<std::string> remarks;  // Reasons why it is partial, and other notes for the reader.
   std::vector<SearchedMode> modes;
 };
 
-// Whether each measured request was good, in order of arrival.
+// Returns 1 for each measured request that was good and 0 for the others, in order of arrival.
 std::vector<uint8_t> GoodOnes(const RunResult& run);
-// The loads of a mode that count: those that ran to their end.
+// Returns the loads of a mode that count: those that ran to their end.
 std::vector<Probe> ProbesOf(const SearchedMode& mode);
-// The rates between which fresh seeds have confirmed a capacity: each by all its confirmations.
+// Rates between which fresh seeds have confirmed a capacity. Each rate is judged by all its
+// confirming loads together.
 struct ConfirmedRates {
   double met = 0, missed = 0;
   bool Hold(const Capacity& capacity) const {
@@ -50,15 +52,15 @@ struct ConfirmedRates {
            capacity.rate <= missed;
   }
 };
-// Nothing where the search did not say so, or where its loads do not show it.
+// Returns nothing if the search was not confirmed, or if its loads do not show the confirmation.
 std::optional<ConfirmedRates> ConfirmedRatesOf(const SearchedMode& mode, double goal);
-// Of all modes together, so that ratios are paired.
+// Computes all modes together, so that ratios are paired.
 Capacities CapacitiesOf(const SearchResult& search);
 
 inline constexpr int kSearchFileVersion = 1;
-// With capacities and ratios beside the loads, for people and scripts; they are not read back.
+// Includes capacities and ratios beside the loads, for people and scripts; they are not read back.
 nlohmann::ordered_json SearchToJson(const SearchResult& search);
-// InvalidArgument names the key and what is wrong with it.
+// InvalidArgument names the key and its error.
 absl::StatusOr<SearchResult> SearchFromJson(const nlohmann::ordered_json& json);
 
 }  // namespace baton

@@ -46,8 +46,9 @@ RunResult SimulatedRun(const SimulatedLoad& load) {
   run.window_end_s = kWarmup + load.window_s;
 
   Draws draws(load.seed * 7919);
-  std::array<double, 2> free_at = {0, 0};  // when each worker has computed the prompts it was given
-  std::array<std::vector<double>, 2> decodes;  // when the sequences of each worker end
+  // Times at which the workers have computed all prompts given to them.
+  std::array<double, 2> free_at = {0, 0};
+  std::array<std::vector<double>, 2> decodes;  // End times of the sequences of each worker.
   double at = 0;
   for (uint32_t index = 0; at < run.window_end_s; ++index) {
     at += Exponential(&draws) / load.rate;
@@ -100,7 +101,7 @@ RunResult SimulatedRun(const SimulatedLoad& load) {
                      .decode_s = token - first - handover,
                      .ttft_s = first - at - 0.0008,
                      .total_s = token - at - 0.001};
-    if (begin - at > 3) {  // its queue is full
+    if (begin - at > 3) {  // The worker's queue is full.
       record.outcome = Outcome::kRejected;
       record.status = "RESOURCE_EXHAUSTED";
       record.message = "the queue is full";

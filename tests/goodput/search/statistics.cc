@@ -34,12 +34,12 @@ double AutocorrelationTime(absl::Span<const uint8_t> outcomes) {
     }
     return sum / n / variance;
   };
-  double time = -1;  // lag 0 counts once in what follows, twice
+  double time = -1;  // The sum below counts lag 0 twice; it must count once.
   for (size_t lag = 0, stride = 2; lag + 1 < n / 2; lag += stride) {
     const double pair = correlation(lag) + correlation(lag + 1);
     if (pair <= 0) break;
-    // What drifts stays correlated over very many lags: far ones stand for their neighbours too, or
-    // this would take n^2.
+    // Slow drift is correlated over very many lags, and adding them all would take n^2 time. So far
+    // lags are sampled, and each also stands for its neighbours.
     stride = std::max<size_t>(2, lag / 64);
     time += pair * stride;
     if (time > n / 10.0) break;
@@ -63,7 +63,8 @@ double Quantile(absl::Span<const double> sorted, double q) {
   const double place = std::clamp(q, 0.0, 1.0) * (sorted.size() - 1);
   const size_t below = static_cast<size_t>(place);
   if (below + 1 == sorted.size()) return sorted.back();
-  if (place == below || sorted[below] == sorted[below + 1]) return sorted[below];  // infinite, too
+  // Equal neighbours may be infinite.
+  if (place == below || sorted[below] == sorted[below + 1]) return sorted[below];
   return sorted[below] + (place - below) * (sorted[below + 1] - sorted[below]);
 }
 

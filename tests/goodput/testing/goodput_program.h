@@ -10,7 +10,7 @@
 
 namespace baton {
 
-// Runs baton-goodput as its users do. `on_start` is told its process id.
+// Runs baton-goodput as its users do. `on_start` receives its process id.
 inline Ended Goodput(const std::string& arguments,
                      const std::function<void(pid_t)>& on_start = nullptr) {
   return RunShell(absl::StrCat("exec ", BATON_BINARY_DIR, "/baton-goodput ", arguments),

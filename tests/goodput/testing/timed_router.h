@@ -19,15 +19,15 @@
 
 namespace baton {
 
-// A router for the tests of the load: its answers take the times that a script says. Runs on gRPC's
-// threads; set the hooks before the first call.
+// A router for the tests of the load. Its answers take as long as the test says. Runs on gRPC's
+// threads. Set the public members before the first call.
 class TimedRouter final : public v1::Inference::Service {
  public:
   using Clock = std::chrono::steady_clock;
   using Writer = grpc::ServerWriter<v1::GenerateEvent>;
 
   static constexpr uint32_t kVocabulary = 5000;
-  static constexpr int32_t kKnown = 4900;  // ids from here are no tokens
+  static constexpr int32_t kKnown = 4900;  // From this id on, ids are not tokens.
 
   TimedRouter() {
     auto server = RpcServer::Start({.listen = "127.0.0.1:0", .services = {this}});
@@ -42,23 +42,24 @@ class TimedRouter final : public v1::Inference::Service {
 
   const std::string& address() const { return server_->address(); }
 
-  // Before the first token, with so much more for each of the prompt's, and before each later one.
+  // Wait before the first token: `ttft`, plus `ttft_per_token` for each token of the prompt.
   absl::Duration ttft = absl::ZeroDuration();
   absl::Duration ttft_per_token = absl::ZeroDuration();
-  std::vector<absl::Duration> gaps;  // the last one stays; none: no wait
-  // Instead of Answer().
+  // Waits before the later tokens. The last one repeats; empty: no waits.
+  std::vector<absl::Duration> gaps;
+  // If set, replaces Answer().
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
       on_generate;
-  bool counts_tokens = true;  // answers Tokenize: a byte of text is a token
+  bool counts_tokens = true;  // If true, answers Tokenize; each byte of a text is a token.
   std::function<bool(int32_t)> is_special = [](int32_t id) { return id < 3; };
 
-  // A request's index in its load, from its id.
+  // Returns the index of a request in its load, from its id.
   static uint32_t IndexOf(const v1::GenerateRequest& request) {
     return static_cast<uint32_t>(
         std::atoi(request.request_id().substr(request.request_id().rfind('-') + 1).c_str()));
   }
 
-  // Accepted, `tokens` tokens with their waits, Finished, Summary.
+  // Sends Accepted, `tokens` tokens with their waits, Finished and Summary.
   grpc::Status Answer(grpc::ServerContext* context, const v1::GenerateRequest& request,
                       Writer* writer, uint32_t tokens) {
     Accept(request, writer);
@@ -92,7 +93,7 @@ class TimedRouter final : public v1::Inference::Service {
     event.mutable_accepted()->set_prompt_tokens(PromptTokens(request));
     writer->Write(event);
   }
-  // The i-th token of the answer; which one depends on the seed.
+  // Sends the i-th token of the answer. The token id depends on the seed.
   static void WriteToken(const v1::GenerateRequest& request, Writer* writer, uint32_t i) {
     v1::GenerateEvent event;
     v1::Token& token = *event.mutable_delta()->add_tokens();
@@ -101,17 +102,17 @@ class TimedRouter final : public v1::Inference::Service {
     writer->Write(event);
   }
 
-  // Keeps a call until it is cancelled.
+  // Keeps a call open until it is cancelled.
   grpc::Status Hang(grpc::ServerContext* context) {
     open_.Wait(context, absl::InfiniteDuration());
     return grpc::Status::CANCELLED;
   }
 
  private:
-  // Where answers wait: for a while, for their client to leave, or for the end of the test.
+  // Lets answers wait until a time has passed, their client has left, or the test ends.
   class Waiting {
    public:
-    // False when the call was cancelled meanwhile.
+    // Returns false if the call was cancelled or the test ended meanwhile.
     bool Wait(grpc::ServerContext* context, absl::Duration wait) {
       const absl::Time until = absl::Now() + wait;
       MutexLock lock(&mutex_);

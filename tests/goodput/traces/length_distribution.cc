@@ -97,7 +97,8 @@ absl::StatusOr<LengthDistribution> LengthDistribution::Parse(absl::string_view t
 }
 
 uint32_t LengthDistribution::Draw(RandomStream* random) const {
-  // Both are always taken, so that changing one law leaves the draws of others as they are.
+  // Both numbers are always drawn, so that a change of one law leaves the draws of the others as
+  // they are.
   const double uniform = random->Uniform();
   const double normal = random->Normal();
   double tokens = a_;

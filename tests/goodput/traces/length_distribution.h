@@ -10,15 +10,20 @@
 
 namespace baton {
 
-// How many tokens a prompt or an answer has.
+// Distribution of the number of tokens of a prompt or an answer.
 class LengthDistribution {
  public:
-  // "128"; "uniform:16,256" (both included); "lognormal:MEDIAN,SIGMA" (sigma of the logarithm);
-  // "quantiles:FILE", a table of lines "SHARE TOKENS" with rising shares from 0 to 1, linear
-  // between them, '#' for comments. InvalidArgument names what is wrong, a table's line too.
+  // Parses a distribution:
+  //   "128"                     a fixed length
+  //   "uniform:16,256"          both ends are included
+  //   "lognormal:MEDIAN,SIGMA"  sigma of the logarithm
+  //   "quantiles:FILE"          a table of lines "SHARE TOKENS" with rising shares from 0 to 1,
+  //                             linear between them, '#' for comments
+  // InvalidArgument says what is wrong, and on which line of a table.
   static absl::StatusOr<LengthDistribution> Parse(absl::string_view text);
 
-  // At least 1, at most kLongest. Takes the same count of numbers from `random` for any length.
+  // Returns a length from 1 to kLongest. Every distribution takes the same count of numbers from
+  // `random`.
   uint32_t Draw(RandomStream* random) const;
 
   static constexpr uint32_t kLongest = 10'000'000;
@@ -26,8 +31,8 @@ class LengthDistribution {
  private:
   enum class Kind { kFixed, kUniform, kLognormal, kQuantiles };
   Kind kind_ = Kind::kFixed;
-  double a_ = 1, b_ = 0;  // fixed: length; uniform: bounds; lognormal: median, sigma
-  std::vector<std::pair<double, double>> table_;  // (share, tokens), both rising
+  double a_ = 1, b_ = 0;  // Fixed: length. Uniform: bounds. Lognormal: median and sigma.
+  std::vector<std::pair<double, double>> table_;  // (share, tokens), both rising.
 };
 
 }  // namespace baton

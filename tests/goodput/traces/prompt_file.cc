@@ -32,7 +32,7 @@ absl::StatusOr<FilePrompt> ParseLine(absl::string_view line, bool is_json) {
     RETURN_IF_ERROR(status);
   } else {
     prompt.text = std::string(line);
-    // The dump of a string that is no UTF-8 holds the sign for that.
+    // In the dump, bytes that are not UTF-8 are replaced by U+FFFD, so the texts then differ.
     const std::string dumped =
         json(prompt.text).dump(-1, ' ', true, json::error_handler_t::replace);
     if (json::parse(dumped) != json(prompt.text))

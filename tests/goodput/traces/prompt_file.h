@@ -9,16 +9,16 @@
 namespace baton {
 
 struct FilePrompt {
-  std::string text;            // UTF-8, not empty
-  uint32_t output_tokens = 0;  // 0: not told
-  // Filled by whoever can ask a router; never by a file.
-  uint32_t tokens = 0;             // of the text; 0: not counted
-  std::vector<int32_t> token_ids;  // only of one that may have to be cut
+  std::string text;            // UTF-8, not empty.
+  uint32_t output_tokens = 0;  // 0: the file does not say.
+  // The members below are never set from a file, but by code that can ask a router.
+  uint32_t tokens = 0;             // Tokens of the text; 0: not counted.
+  std::vector<int32_t> token_ids;  // Set only if the text may have to be cut.
 };
 
-// A text a line; or, when the first byte is {, a JSON object a line: {"text": "...",
-// "output_tokens": 50}, of which the number may be left out. Empty lines are skipped. NotFound, or
-// InvalidArgument with "path:line: what".
+// Reads a file with one text per line. If the first byte is {, each line is a JSON object {"text":
+// "...", "output_tokens": 50}, in which output_tokens may be left out. Empty lines are skipped.
+// Returns NotFound, or InvalidArgument with "path:line: what".
 absl::StatusOr<std::vector<FilePrompt>> ReadPromptFile(const std::string& path);
 
 }  // namespace baton

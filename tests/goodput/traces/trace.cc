@@ -28,7 +28,7 @@ absl::Status CheckLength(const char* name, uint64_t tokens) {
       absl::StrCat(name, " is ", tokens, "; it goes from 1 to ", LengthDistribution::kLongest));
 }
 
-// `at_s` of the result counts from the Unix epoch.
+// Parses a row of an Azure trace. In the result, `at_s` counts from the Unix epoch.
 absl::StatusOr<TraceRow> AzureRow(absl::string_view line) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, ',');
   if (words.size() != 3) {

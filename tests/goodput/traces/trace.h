@@ -10,26 +10,27 @@ namespace baton {
 
 // One request of a recorded trace.
 struct TraceRow {
-  double at_s = 0;  // from the first row
+  double at_s = 0;  // Seconds from the first row.
   uint32_t prompt_tokens = 0;
   uint32_t output_tokens = 0;
-  std::vector<uint64_t> blocks;  // ids of the prompt's blocks, in order; equal ids, equal tokens
+  // Ids of the prompt's blocks, in order. Equal ids mean equal tokens.
+  std::vector<uint64_t> blocks;
 };
 
 struct Trace {
-  static constexpr uint32_t kBlockTokens = 512;  // of Mooncake's hash_ids
-  std::vector<TraceRow> rows;                    // in order of time
-  // Seconds until the trace would begin again: its length and one mean gap.
+  static constexpr uint32_t kBlockTokens = 512;  // Block size of Mooncake's hash_ids.
+  std::vector<TraceRow> rows;                    // In order of time.
+  // Returns the seconds until the trace would begin again: its length and one mean gap.
   double Period() const;
   double Rate() const { return static_cast<double>(rows.size()) / Period(); }
 };
 
-// Reads one of the two public forms, told apart by their first byte:
+// Reads a trace in one of two public formats, which differ in their first byte:
 //   Azure (Patel et al., ISCA 2024): CSV with the header TIMESTAMP,ContextTokens,GeneratedTokens,
 //   times as YYYY-MM-DD HH:MM:SS.fffffff
-//   Mooncake (Qin et al., FAST 2025): a JSON object a line with timestamp (milliseconds),
+//   Mooncake (Qin et al., FAST 2025): one JSON object per line with timestamp (milliseconds),
 //   input_length, output_length and hash_ids, one id per 512 prompt tokens
-// NotFound, or InvalidArgument with "path:line: what".
+// Returns NotFound, or InvalidArgument with "path:line: what".
 absl::StatusOr<Trace> ReadTrace(const std::string& path);
 
 }  // namespace baton
