@@ -30,7 +30,7 @@ ABSL_FLAG(bool, handover_owner, false, "of this program alone: the other process
 namespace baton {
 namespace {
 
-constexpr int kSkipped = 77, kBelowTarget = 3;  // 77 also where there is no device
+constexpr int kSkipped = 77, kBelowTarget = 3;  // 77 is also used if there is no device.
 constexpr size_t kEmulatedBytes = size_t{256} << 20;
 
 double Seconds() {
@@ -100,7 +100,7 @@ std::byte* DeviceBench::UploadBytes(const void* values, size_t bytes) {
 
 std::byte* DeviceBench::Random(size_t bytes) {
   std::byte* const memory = Memory(bytes);
-  // Some numbers, doubled until the memory is full.
+  // Draws some numbers, and doubles them until the memory is full.
   std::vector<uint16_t> some(std::min<size_t>(bytes / 2, tiny() ? 1 << 14 : 1 << 24));
   std::mt19937 random(static_cast<uint32_t>(memory_.size()));
   std::normal_distribution<float> normal(0, 0.05f);
@@ -149,7 +149,7 @@ DeviceBench::Timed DeviceBench::InGraph(const std::function<absl::Status(int)>& 
 
 std::vector<DeviceBench::Times> DeviceBench::Rounds(const std::vector<Timed>& timed) {
   const int rounds = tiny() ? 1 : 5;
-  const double shortest = tiny() ? 0 : 0.02;  // of a measurement, seconds
+  const double shortest = tiny() ? 0 : 0.02;  // Min duration of a measurement, in seconds.
   const auto run = [](const Timed& t, int times) {
     const double start = Seconds();
     for (int i = 0; i < times; ++i) Check(t.enqueue(), "the work");
@@ -218,7 +218,7 @@ int Main() {
   struct Part {
     std::string name;
     void (*run)(DeviceBench&);
-    bool multiplies;  // measures nothing without dense products
+    bool multiplies;  // True if the part measures nothing without dense products.
   };
   const std::vector<Part> parts = {
       {"copies", BenchCopies, false},       {"products", BenchProducts, true},
@@ -251,7 +251,7 @@ int Main() {
     RefuseToStart(
         absl::StrCat("--filter: no figure of these parts has '", options.filter, "' in its name"));
   }
-  // The last line is what a table shows.
+  // Tables of results show only this last line.
   if (!figures.missed().empty()) {
     std::printf("below target: %s\n", absl::StrJoin(figures.missed(), ", ").c_str());
     return kBelowTarget;

@@ -14,13 +14,14 @@
 
 namespace baton {
 
-// What the parts of device_bench share: the device, and how to time it. Errors end the program.
+// Shared by the parts of device_bench: the device, and functions to time work on it. Errors end the
+// program.
 class DeviceBench {
  public:
   struct Options {
-    bool emulated = false;  // shapes as small as they get
-    bool products = true;   // false: as on a machine without cuBLASLt
-    std::string filter;     // only figures whose name contains it
+    bool emulated = false;  // Use an emulated device and the smallest shapes.
+    bool products = true;   // False: act as on a machine without cuBLASLt.
+    std::string filter;     // Only figures whose name contains this text are measured.
   };
   DeviceBench(const Options& options, BenchFigures* figures);
   ~DeviceBench();
@@ -30,52 +31,54 @@ class DeviceBench {
   const OpenedDevice& device() const { return device_; }
   DeviceStream& stream() { return *stream_; }
   BenchFigures& figures() { return *figures_; }
-  // Whether the figure of this name is wanted (--filter).
+  // Returns true if --filter selects the figure of this name.
   bool Wants(absl::string_view figure) const;
-  // An error where the device computes no dense products: what is missing.
+  // Returns OK if the device can compute dense products, else an error that says what is missing.
   absl::Status products();
-  // On `runtime`, which is runtime() or stands before it. Computes products where the device does.
+  // Creates a backend on `runtime`, which is runtime() or a wrapper of it. The backend computes
+  // products if the device can.
   std::unique_ptr<Backend> CreateBackend(DeviceRuntime* runtime);
 
-  // Device memory until the end, holding bf16 numbers of a normal distribution: products of zeros
-  // are faster.
+  // Returns device memory filled with bf16 numbers of a normal distribution, because products of
+  // zeros would be faster. Freed by FreeAll() or the destructor.
   std::byte* Random(size_t bytes);
-  // Device memory until the end, holding a copy of `values`.
+  // Returns device memory with a copy of `values`. Freed by FreeAll() or the destructor.
   template <typename T>
   T* Upload(const std::vector<T>& values) {
     return reinterpret_cast<T*>(UploadBytes(values.data(), values.size() * sizeof(T)));
   }
-  // Device memory until the end, not initialised.
+  // Returns device memory that is not initialised. Freed by FreeAll() or the destructor.
   std::byte* Memory(size_t bytes);
   void FreeAll();
 
-  // Seconds of one piece of work, as rounds found them.
+  // Seconds per piece of work, over all rounds.
   struct Times {
     double median = 0, least = 0, most = 0;
   };
   struct Timed {
-    std::function<absl::Status()> enqueue;  // the work to time
-    std::function<absl::Status()> wait;     // until all that was enqueued has run
-    int works = 1;                          // pieces of work that one `enqueue` does
+    std::function<absl::Status()> enqueue;  // Enqueues the work to time.
+    std::function<absl::Status()> wait;     // Waits until all enqueued work has run.
+    int works = 1;                          // Pieces of work that one call of `enqueue` does.
   };
-  // Times all of them in turns, round after round, each often enough in a round to be measured: so
-  // they saw the same device. Each ran once before.
+  // Times all of them in turns, round after round, so that all see the device in the same state. In
+  // each round, each runs as often as needed to be measured. Each runs once before the first round.
   std::vector<Times> Rounds(const std::vector<Timed>& timed);
-  // Of work on stream().
+  // Returns timed work that `enqueue` puts on stream().
   Timed OnStream(std::function<absl::Status()> enqueue);
-  // Of a graph that holds work(0) to work(works - 1), which put their work on stream(). So the time
-  // is the device's alone, without what the host does for each launch. The work runs once as it is
-  // before it is captured, because a library may do for its first call what no capture may hold.
+  // Returns timed replays of a graph that holds work(0) to work(works - 1); each of these calls
+  // puts its work on stream(). So the time is the device's alone, without the host's time for each
+  // launch. The work first runs once without capture, because the first call of a library may do
+  // what can't be captured.
   Timed InGraph(const std::function<absl::Status(int)>& work, int works = 1);
 
-  // A copy of 1 GiB (tiny: 1 MiB) within the device's memory, the yardstick of work that moves
-  // bytes. `bytes` counts the bytes that it reads and those that it writes.
+  // A copy of 1 GiB (tiny: 1 MiB) within the device's memory: the yardstick of work that moves
+  // bytes. `bytes` counts both the bytes read and the bytes written.
   struct Copy {
     Timed timed;
     double bytes;
   };
   Copy CopyYardstick();
-  // A large bf16 product of random numbers, the yardstick of work that computes. Only where
+  // A large bf16 product of random numbers: the yardstick of work that computes. Allowed only if
   // products() is OK.
   struct Product {
     Timed timed;
@@ -96,21 +99,22 @@ class DeviceBench {
   std::vector<std::byte*> memory_;
 };
 
-// Bytes a second, in units of 10^9.
+// Returns a figure in bytes per second, in units of 10^9.
 BenchFigures::Figure RateFigure(std::string name, double bytes, const DeviceBench::Times& times);
 BenchFigures::Figure MicrosecondsFigure(std::string name, const DeviceBench::Times& times);
 
-// The parts, by the names of --only. Each gets a DeviceBench of its own.
+// Parts of the benchmark, named as in --only. Each part gets a DeviceBench of its own.
 void BenchCopies(DeviceBench& bench);
 void BenchProducts(DeviceBench& bench);
 void BenchAttention(DeviceBench& bench);
 void BenchSteps(DeviceBench& bench);
 void BenchHandover(DeviceBench& bench);
-// The same work by other kernels, launches and algorithms, side by side.
+// Parts that compare kernels, launches and algorithms for the same work.
 void BenchAttentionVariants(DeviceBench& bench);
 void BenchDraws(DeviceBench& bench);
 void BenchProductAlgorithms(DeviceBench& bench);
-// The owner of BenchHandover's pool, which the program starts itself as: until its input ends.
+// Runs the process that owns BenchHandover's pool. The program starts itself in this way. Returns
+// when its standard input ends.
 int RunHandoverOwner(bool emulated);
 
 }  // namespace baton

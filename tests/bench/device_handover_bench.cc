@@ -1,5 +1,5 @@
-// KV from one process's pool to another's on the same device: with all that a hand-over does, and
-// as a plain copy between two places of one process.
+// Moves KV from one process's pool to another's on the same device: as a complete hand-over, and as
+// a plain copy within one process.
 
 #include <cstdio>
 #include <cstdlib>
@@ -32,13 +32,13 @@ namespace {
 
 constexpr WorkerEpoch kOwner = 1, kReader = 2;
 
-// Of an 8B model: 8 MiB a block.
+// Layout of an 8B model, 8 MiB per block, or of a small model.
 KvLayout LayoutOf(bool tiny) {
   return tiny ? KvLayout{2, 2, 32, 16, DType::kBF16} : KvLayout{32, 8, 128, 64, DType::kBF16};
 }
 int BlocksOf(bool tiny) { return tiny ? 4 : 128; }
 
-// One worker's side of the KV plane, its pool on the device.
+// One worker's side of the KV plane. Its pool is on the device.
 struct Side {
   Side(DeviceBench& bench, WorkerEpoch epoch) {
     auto host = CreateUcxTransport({});
@@ -69,7 +69,8 @@ struct Side {
   std::vector<BlockId> blocks;
 };
 
-// This program as the owner of a pool, with its standard input and output in hand.
+// A second process of this program that owns a pool. Its standard input and output are pipes to
+// this one.
 class OwnerProcess {
  public:
   explicit OwnerProcess(bool emulated) {
@@ -93,7 +94,7 @@ class OwnerProcess {
     from_ = fdopen(from[0], "r");
   }
   ~OwnerProcess() {
-    std::fclose(to_);  // ends it
+    std::fclose(to_);  // The process ends at the end of its input.
     std::fclose(from_);
     waitpid(pid_, nullptr, 0);
   }
@@ -102,7 +103,8 @@ class OwnerProcess {
     std::fprintf(to_, "%s\n", line.c_str());
     std::fflush(to_);
   }
-  // The words of the next line, the first of which is `what`; ends the program without one.
+  // Reads a line and returns its words after the first. Ends the program if the first word is not
+  // `what`.
   std::istringstream Hear(const std::string& what) {
     std::string line;
     for (int c = std::fgetc(from_); c != '\n' && c != EOF; c = std::fgetc(from_)) {
@@ -222,8 +224,8 @@ void BenchHandover(DeviceBench& bench) {
        {pull, [] { return absl::OkStatus(); }}});
   bench.figures().Add(RateFigure("plain copy of a hand-over's KV", bytes, times[0]));
   auto handover = RateFigure(absl::StrCat("hand-over by ", link), bytes, times[1]);
-  // An 8B model makes KV at about 6 GB/s while it reads a prompt. At this rate the hand-over stays
-  // hidden behind prefill but for its last layer.
+  // An 8B model produces KV at about 6 GB/s during prefill. At the rate below, prefill hides the
+  // hand-over of all layers but the last.
   constexpr double kWantedGigabytes = 20;
   handover.ratio = handover.median / kWantedGigabytes;
   handover.of = absl::StrCat(kWantedGigabytes, " GB/s");

@@ -1,4 +1,4 @@
-// Copies, products and attention, as a step of an 8B Llama has them.
+// Copies, products and attention as in a step of an 8B Llama.
 
 #include <algorithm>
 #include <memory>
@@ -28,7 +28,7 @@ void BenchCopies(DeviceBench& bench) {
   std::byte* const device = bench.Random(host_bytes);
   DeviceBench::Check(runtime.Copy(host, device, host_bytes, bench.stream()), "Copy");
 
-  // Work that reads and hardly writes, to compare with the copy: the checksums of a hand-over.
+  // The checksums of a hand-over read much and write little, so they are compared with the copy.
   const int slices = bench.tiny() ? 2 : kKvChecksumSlices;
   const int64_t slice_bytes = bench.tiny() ? 64 << 10 : 4 << 20;
   std::byte* const pool = bench.Random(slices * slice_bytes);
@@ -77,7 +77,7 @@ void BenchProducts(DeviceBench& bench) {
   const std::vector<int> rows =
       bench.tiny() ? std::vector<int>{1, 8} : std::vector<int>{1, 8, 64, 256, 2048, 8192};
   const int most_rows = rows.back();
-  // Weights lie one behind the other, more of them than a cache holds, and a graph multiplies by
+  // The weights lie one after the other, and they are larger than the cache. A graph multiplies by
   // all of them in turn.
   size_t weight_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
   size_t in_bytes = 0, out_bytes = 0;
@@ -137,10 +137,10 @@ void BenchAttention(DeviceBench& bench) {
   const KvLayout layout = AttentionLayout(bench.tiny(), bench.tiny() ? 16 : 64);
   struct Shape {
     int batch, context, rows;
-    double target, good;  // of the copy rate, or of the product rate
-    double most_us = 0;   // a limit instead, where latency counts
+    double target, good;  // Shares of the copy rate or of the product rate.
+    double most_us = 0;   // If above 0, a limit in microseconds instead, where latency counts.
   };
-  // A target grows with the bytes: work of some microseconds reaches no bandwidth.
+  // Targets grow with the bytes moved: work of a few microseconds can't reach the full bandwidth.
   const std::vector<Shape> shapes =
       bench.tiny()
           ? std::vector<Shape>{{2, 40, 1, 0.85, 0.95}, {1, 40, 1, 0, 0, 20}, {1, 40, 40, 0, 0}}
@@ -160,7 +160,7 @@ void BenchAttention(DeviceBench& bench) {
                           .context = s.context,
                           .rows = s.rows});
     AttentionLaunches launches(&bench.runtime(), &bench.stream(), &bench.device().kernels);
-    // As one layer of a step has it: the step's plan is there already.
+    // Times one layer within a step, so the step's plan exists already.
     std::vector<Timed> timed = {
         bench.InGraph(
             [&](int) { return launches.Attend(step.params(), step.sequences(), /*version=*/1); }),

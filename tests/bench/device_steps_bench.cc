@@ -1,5 +1,5 @@
-// Whole steps of an 8B Llama with random weights in bf16: of decode, against the time that its
-// bytes and its arithmetic take at the device's own rates, and of prefill, against the rate of its
+// Whole steps of an 8B Llama with random weights in bf16. Decode is compared with the time that its
+// bytes and its arithmetic take at the device's own rates, and prefill with the rate of its
 // products.
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace baton {
 namespace {
 
-// That of Llama 3 8B, or a small one.
+// Returns the configuration of Llama 3 8B, or of a small model.
 ModelConfig ConfigOf(bool tiny) {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
@@ -37,20 +37,22 @@ ModelConfig ConfigOf(bool tiny) {
   return config;
 }
 
-// Of one row, without attention over others; the head is only for rows whose logits are wanted.
+// Returns the number of weights that one row is multiplied by. Attention is not included, nor is
+// the head, which only rows with wanted logits need.
 double ProductWeights(const ModelConfig& c) {
   const double attention = 2.0 * c.hidden * c.head_dim * (c.heads + c.kv_heads);
   return c.layers * (attention + 3.0 * c.hidden * c.intermediate);
 }
 double HeadWeights(const ModelConfig& c) { return 1.0 * c.vocab * c.hidden; }
 
-// Steps that follow one another before the sequences begin anew: room behind each of them.
+// Number of steps in a row before the sequences begin again. Each sequence has free positions for
+// them.
 constexpr int kFollowing = 64;
 
 // A model on the device with its pool and engine.
 class SteppedModel {
  public:
-  // Of steps as large as `most` says, over a pool of `tokens`.
+  // Creates an engine for steps as large as `most`, with a pool of `tokens` tokens.
   SteppedModel(DeviceBench& bench, const StepSize& most, int tokens)
       : timer_(&bench.runtime()), backend_(bench.CreateBackend(&timer_)), random_(1) {
     auto model = Model::WithRandomWeights(ConfigOf(bench.tiny()), /*seed=*/1, backend_.get());
@@ -69,21 +71,21 @@ class SteppedModel {
 
   const ModelConfig& config() const { return model_->config(); }
   const KvLayout& layout() const { return layout_; }
-  // That replays the step's graph, where it has one.
+  // Returns the runtime that replays the step's graph, if there is one.
   ReplayTimer& timer() { return timer_; }
 
-  // Sequences of a step, alike: the last `rows` of `context` positions.
+  // Equal sequences of a step. Each computes the last `rows` of its `context` positions.
   struct Group {
     int batch, context, rows;
   };
-  // A step of such groups, in blocks that hold random numbers. Where the device draws the tokens,
-  // steps of one row of each sequence follow one another there and the host is one behind, as a
-  // decode worker has it.
+  // Returns timed steps of these groups, in blocks that hold random numbers. If the device samples
+  // the tokens, steps of one row per sequence follow one another on the device, and the host is one
+  // step behind, as in a decode worker.
   DeviceBench::Timed Step(const std::vector<Group>& groups) {
     auto step = std::make_shared<Parts>();
     int blocks = 0, most_rows = 0, all_rows = 0;
     for (const Group& group : groups) all_rows += group.batch * group.rows;
-    step->tokens.reserve(all_rows);  // items point into it
+    step->tokens.reserve(all_rows);  // Reserved, because the items point into this vector.
     for (const Group& group : groups) {
       const int each = layout_.BlocksFor(group.context + kFollowing);
       most_rows = std::max(most_rows, group.rows);
@@ -135,7 +137,7 @@ class SteppedModel {
     std::vector<TokenId> tokens;
     std::vector<std::vector<BlockId>> blocks;
     StepPlan first, next;
-    int following = 0;  // steps since `first`
+    int following = 0;  // Number of steps since `first`.
   };
 
   absl::Status Finish() {
@@ -163,7 +165,7 @@ void BenchSteps(DeviceBench& bench) {
   struct Shape {
     Group group;
     double target, good;
-    // A stream that runs beside it; of 0 positions: none.
+    // Streams that decode in the same step; none if `batch` is 0.
     Group beside = {0, 0, 0};
     std::string Name() const {
       if (beside.batch > 0) {
@@ -207,14 +209,14 @@ void BenchSteps(DeviceBench& bench) {
   SteppedModel model(bench, most, tokens);
   const ModelConfig& c = model.config();
   const double token_bytes =
-      1.0 * model.layout().BlockBytes() / model.layout().block_tokens;  // of K and V, all layers
+      1.0 * model.layout().BlockBytes() / model.layout().block_tokens;  // K and V, all layers.
   for (const Shape& s : shapes) {
     const std::string name = s.Name();
     const bool decode = s.group.rows == 1, mixed = s.beside.batch > 0;
     std::vector<Group> groups = {s.group};
     if (mixed) groups.push_back(s.beside);
     std::vector<DeviceBench::Timed> timed = {copy.timed, square.timed, model.Step(groups)};
-    // Its graph alone, again and again, once it has one.
+    // If the step has a graph, times the graph alone by replaying it.
     ReplayTimer& timer = model.timer();
     const int replays = timer.replays();
     const auto free_before = bench.runtime().FreeBytes();
@@ -235,7 +237,7 @@ void BenchSteps(DeviceBench& bench) {
     figure.target = s.target;
     figure.good = s.good;
     if (decode) {
-      // All weights are read for all rows, and every row's keys and values.
+      // One step reads all weights once for all rows, and each row's keys and values.
       const double weights = ProductWeights(c) + HeadWeights(c);
       const double kv = s.group.batch * s.group.context * token_bytes;
       const double roof =
@@ -253,7 +255,7 @@ void BenchSteps(DeviceBench& bench) {
       host.target = 1;
       bench.figures().Add(host);
       if (!free_before.ok() || !free_after.ok()) continue;
-      // A graph's, and what a first step of that size loaded and allocated.
+      // Memory of the graph, and of what the first step of this size loaded and allocated.
       const double bytes = static_cast<double>(*free_before) - static_cast<double>(*free_after);
       bench.figures().Add({absl::StrCat(name, ", its memory"), "MiB", bytes / (1 << 20),
                            bytes / (1 << 20), bytes / (1 << 20)});
@@ -264,7 +266,7 @@ void BenchSteps(DeviceBench& bench) {
       const double flops =
           2 * (ProductWeights(c) * (rows + streams) + HeadWeights(c) * (s.group.batch + streams)) +
           attention;
-      // The streams' keys and values are read, which no product hides.
+      // The step also reads the keys and values of the streams, and no product hides that time.
       const double kv = streams * s.beside.context * token_bytes;
       figure.ratio = (flops / rate + kv / bandwidth) / times[2].median;
       figure.of = mixed ? "product and copy" : "product";

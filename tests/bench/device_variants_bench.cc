@@ -1,7 +1,7 @@
 // The same work done in several ways, side by side: attention by each kernel and with several
-// launches and block sizes, draws of each kind, and products by each algorithm that the library
-// proposes. "The choice" is what the backend itself would do. The number before "of the choice" is
-// the time of the choice divided by the time of this variant: above 1, the variant is faster.
+// launches and block sizes, sampling of each kind, and products by each algorithm that the library
+// proposes. "The choice" is the way of the backend itself. The number before "of the choice" is the
+// time of the choice divided by the time of this variant: above 1, the variant is faster.
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ namespace {
 using Timed = DeviceBench::Timed;
 using Times = DeviceBench::Times;
 
-// Ways to do one thing, of which the first is what the backend does.
+// One way to do some work. In a list of variants, the first is the backend's choice.
 struct Variant {
   std::string name;
   Timed timed;
@@ -46,8 +46,8 @@ void AddVariants(DeviceBench& bench, const std::vector<Variant>& variants) {
   }
 }
 
-// The list of work of split_attention for all rows of a step, as AttentionLaunches has it for a
-// step that needs no parts. Made on the device by the constructor.
+// The work list of split_attention for all rows of a step, as AttentionLaunches makes it for a step
+// that needs no parts. The constructor computes it on the device.
 class SplitWork {
  public:
   SplitWork(DeviceBench& bench, const PagedStep& step) {
@@ -79,9 +79,9 @@ class SplitWork {
                        "attention_plan");
   }
 
-  // Blocks that have something to do.
+  // Returns the number of thread blocks that have work.
   int64_t most_blocks() const { return items_ * split_.attention.pages.kv_heads; }
-  // split_attention on so many blocks, and merge_attention.
+  // Launches split_attention on `blocks` thread blocks, and then merge_attention.
   absl::Status Launch(DeviceBench& bench, int64_t blocks) const {
     SplitAttentionParams split = split_;
     split.blocks = static_cast<int32_t>(std::min(blocks, most_blocks()));
@@ -131,7 +131,7 @@ void BenchAttentionVariants(DeviceBench& bench) {
         .heads = AttentionHeads(tiny), .batch = s.batch, .context = s.context, .rows = s.rows};
     std::vector<Variant> variants;
     std::vector<std::unique_ptr<AttentionLaunches>> launches;
-    // What the backend does, with a pool of this layout.
+    // The backend's choice, for a pool of this layout.
     const auto choice = [&](const PagedStep& step) {
       launches.push_back(std::make_unique<AttentionLaunches>(&bench.runtime(), &bench.stream(),
                                                              &bench.device().kernels));
@@ -152,7 +152,7 @@ void BenchAttentionVariants(DeviceBench& bench) {
       const int64_t blocks = int64_t{1} * each * multiprocessors;
       variants.push_back({absl::StrCat(name, "split, ", each, " blocks a multiprocessor"),
                           bench.InGraph([&](int) { return split.Launch(bench, blocks); })});
-      if (blocks >= split.most_blocks()) break;  // more find nothing to do
+      if (blocks >= split.most_blocks()) break;  // More thread blocks would have no work.
     }
     variants.push_back(
         {absl::StrCat(name, "split, a block for each range"),
@@ -174,7 +174,7 @@ void BenchAttentionVariants(DeviceBench& bench) {
           {absl::StrCat(name, "blocks of ", tokens, " tokens"), choice(*others.back())});
     }
     // A worker's pool holds all layers of a block side by side, so that one layer's keys and values
-    // lie far apart. This asks what that costs.
+    // lie far apart. This variant measures the cost.
     KvLayout all_layers = AttentionLayout(tiny, usual_tokens);
     all_layers.layers = tiny ? 2 : 32;
     if (s.rows == 1) {
@@ -200,7 +200,8 @@ void BenchDraws(DeviceBench& bench) {
   struct Kind {
     std::string name;
     SamplingOptions options;
-    double most_us_of_1 = 0, most_us_of_256 = 0;  // limits; 0: none
+    // Limits for batches of 1 and of 256; 0: no limit.
+    double most_us_of_1 = 0, most_us_of_256 = 0;
   };
   std::vector<Kind> kinds(7);
   kinds[0].name = "greedy";
@@ -215,12 +216,12 @@ void BenchDraws(DeviceBench& bench) {
   kinds[5].name = "temperature, 20 logprobs";
   kinds[5].options.logprobs = 20;
   kinds[6].name = "temperature, bias of 10 tokens";
-  // So small that a graph may be replayed again and again over the same logits.
+  // The bias is so small that a graph can be replayed many times over the same logits.
   for (int i = 0; i < 10; ++i) kinds[6].options.logit_bias.emplace_back(i * 7, 1e-6f);
   for (size_t i = 1; i < kinds.size(); ++i) kinds[i].options.temperature = 1;
   for (const int i : {2, 3, 4}) kinds[i].most_us_of_1 = 25, kinds[i].most_us_of_256 = 120;
 
-  // Logits as spread out as a model's, the same in every row.
+  // Logits with the spread of a model's logits, the same in every row.
   std::vector<float> row(vocab);
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 3);
@@ -281,7 +282,7 @@ void BenchProductAlgorithms(DeviceBench& bench) {
           : std::vector<Shape>{
                 {"q", 4096, 4096}, {"k", 1024, 4096}, {"gate", 14336, 4096}, {"down", 4096, 14336}};
   const std::vector<int> rows = bench.tiny() ? std::vector<int>{4} : std::vector<int>{1, 64, 2048};
-  const int most = 8;  // algorithms
+  const int most = 8;  // Max number of algorithms.
   size_t weight_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
   size_t in_bytes = 0, out_bytes = 0;
   for (const Shape& s : shapes) {

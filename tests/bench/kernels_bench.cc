@@ -1,6 +1,7 @@
-// Rates of the CPU backend beside what the machine can do, measured in the same run: `of_read` is
-// the share of a plain read of memory, `of_peak` the share of fused multiply-adds on registers.
-// Machines drift and neighbours interfere, so compare shares, and both yardsticks run again last.
+// Rates of the CPU backend, compared with rates of the machine in the same run: `of_read` is the
+// share of a plain read of memory, and `of_peak` the share of fused multiply-adds on registers. The
+// speed of a machine drifts, and other programs disturb it. So compare shares, and not rates. Both
+// yardsticks run again at the end.
 
 #include <algorithm>
 #include <chrono>
@@ -43,7 +44,8 @@ void Report(benchmark::State& state, int threads, double bytes, double operation
       Counter(operations * runs / Yardsticks(threads).fma, Counter::kIsRate);
 }
 
-// Enough copies of a weight that each product reads one from memory, as a model's layers do.
+// Multiplies by so many copies of a weight in turn that each GEMM reads its weight from memory, as
+// with the many layers of a model.
 void BM_Gemm(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0)), m = static_cast<int>(state.range(1)),
             n = static_cast<int>(state.range(2)), k = static_cast<int>(state.range(3));
@@ -81,7 +83,7 @@ void BM_Gemm(benchmark::State& state) {
   Report(state, threads, static_cast<double>(bytes), 2.0 * m * n * k);
 }
 
-// `rows` rows at the end of `context` positions of each of `batch` sequences.
+// Attention of the last `rows` of `context` positions, for each of `batch` sequences.
 void BM_Attention(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0)), batch = static_cast<int>(state.range(1)),
             rows = static_cast<int>(state.range(2)), context = static_cast<int>(state.range(3));
@@ -121,7 +123,8 @@ void BM_Attention(benchmark::State& state) {
          pairs * cols * 4);
 }
 
-// Operations of a model so small that handing over is what could cost most: hidden 192, one token.
+// Operations of a model so small (hidden 192, one token) that handing work to threads may cost the
+// most.
 void BM_TinyLayer(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
   auto backend = CreateCpuBackend({threads}).value();

@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// Attention of one step, ready to be launched: sequences that have `context` positions each, of
-// which the last `rows` are the step's, in a pool of one layer whose blocks are dealt out at
-// random. q, K and V are random bf16 numbers. All memory is the bench's.
+// Attention of one step, ready to be launched. Each sequence has `context` positions, and the step
+// computes the last `rows` of them. The blocks of the pool are assigned at random. q, K and V are
+// random bf16 numbers. The DeviceBench owns all memory.
 class PagedStep {
  public:
   struct Shape {
@@ -21,12 +21,13 @@ class PagedStep {
   };
   PagedStep(DeviceBench& bench, const KvLayout& layout, const Shape& shape);
 
-  // All of it lives as long as this.
+  // The parameters and the sequences are valid while this object lives.
   const PagedAttentionParams& params() const { return params_; }
   absl::Span<const SequenceRows> sequences() const { return sequences_; }
-  // Bytes of K and V that the sequences have.
+  // Returns the bytes of K and V of all sequences.
   double KvBytes() const;
-  // Multiplications and additions: each row sees the positions up to its own.
+  // Returns the number of multiplications and additions. Each row attends to the positions up to
+  // its own.
   double Flops() const;
 
  private:
@@ -37,9 +38,9 @@ class PagedStep {
   PagedAttentionParams params_ = {};
 };
 
-// One layer of an 8B Llama's KV, or of a small one.
+// Returns the KV layout of one layer of an 8B Llama, or of a small model.
 KvLayout AttentionLayout(bool tiny, int block_tokens);
-// Query heads of the same model.
+// Returns the number of query heads of the same model.
 int AttentionHeads(bool tiny);
 
 }  // namespace baton

@@ -8,8 +8,9 @@
 
 namespace baton {
 
-// model.safetensors with the weights that Model::WithRandomWeights makes of configuration and seed,
-// in `folder`, for programs that read nothing else. Unavailable where it can't be written.
+// Writes model.safetensors into `folder`, for programs that read their weights from a file. The
+// weights are those of Model::WithRandomWeights(config, seed). Returns Unavailable if the file
+// can't be written.
 absl::Status WriteRandomCheckpoint(const ModelConfig& config, uint64_t seed,
                                    const std::string& folder);
 

@@ -9,18 +9,19 @@
 
 namespace baton {
 
-// Leaves everything to another runtime, and can replay again what was replayed last: a step as it
-// would be if the host had nothing to do. Its calls come from one thread.
+// Forwards all calls to another runtime, and can repeat the latest replay. So a step can be timed
+// without the work of the host. All calls must come from one thread.
 class ReplayTimer : public DeviceRuntime {
  public:
-  // `inner` must outlive this.
+  // `inner` must outlive this object.
   explicit ReplayTimer(DeviceRuntime* inner) : inner_(inner) {}
 
-  // How often Replay was called.
+  // Returns the number of calls of Replay.
   int replays() const { return replays_; }
-  // The latest one's graph, on its stream. FailedPrecondition before the first.
+  // Replays the latest graph again, on the same stream. Returns FailedPrecondition before the first
+  // Replay.
   absl::Status ReplayAgain();
-  // Until all of that stream's work has run.
+  // Waits until all work on that stream has run. Call it only after a Replay.
   absl::Status WaitForReplays();
 
   const DeviceInfo& info() const override { return inner_->info(); }

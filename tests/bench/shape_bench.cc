@@ -1,6 +1,6 @@
-// What a worker's engine does with a Llama shape of random weights, beside the machine's own rates
-// and, where it is given, beside llama.cpp on the same shape; in rounds, so that both see the same
-// machine.
+// Measures a worker's engine on a Llama shape with random weights. Compares it with the machine's
+// own rates and, if it is given, with llama.cpp on the same shape. Runs in rounds, so that all of
+// them see the machine in the same state.
 
 #include <algorithm>
 #include <chrono>
@@ -45,7 +45,7 @@ namespace {
 constexpr uint64_t kSeed = 1;
 constexpr int kBlockTokens = 16;
 constexpr int kBatch = 8;
-constexpr int kShortPrompt = 16;  // before tokens are generated
+constexpr int kShortPrompt = 16;  // Prompt tokens before tokens are generated.
 
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -82,7 +82,7 @@ class Shape {
   }
   double weight_bytes() const { return static_cast<double>(model_->weight_bytes()); }
 
-  // Tokens a second of one prompt in one step.
+  // Returns the tokens per second of one prompt in one step.
   double Prefill() {
     const int tokens = absl::GetFlag(FLAGS_prompt);
     const double start = Seconds();
@@ -90,7 +90,8 @@ class Shape {
     return tokens / (Seconds() - start);
   }
 
-  // Seconds of a step that gives each of `batch` sequences one token; of as many as wanted.
+  // Returns the seconds of a step that gives one token to each of `batch` sequences: the mean over
+  // --generate steps.
   double Decode(int batch) {
     const int steps = absl::GetFlag(FLAGS_generate);
     for (int i = 0; i < batch; ++i) Run({Some(i, kShortPrompt, 0)});
@@ -103,8 +104,8 @@ class Shape {
     return (Seconds() - start) / steps;
   }
 
-  // Bytes a second of KV that attention of one token over a long context reads: what the step
-  // takes longer than one with none.
+  // Returns the bytes of KV per second that attention reads for one token with a long context.
+  // Takes the difference to the time of a step without a context.
   double Attention() {
     const int context = absl::GetFlag(FLAGS_context), steps = 8;
     const auto seconds = [&](int position) {
@@ -127,7 +128,8 @@ class Shape {
     std::vector<BlockId> blocks;
     int position;
   };
-  // `count` tokens of sequence `i` from `position` on; it has its own run of blocks.
+  // Returns `count` tokens of sequence `i` from `position` on. Each sequence has its own range of
+  // blocks.
   Part Some(int i, int count, int position) {
     Part part{{}, {}, position};
     for (int t = 0; t < count; ++t) {
@@ -160,7 +162,7 @@ class Shape {
   std::mt19937 random_;
 };
 
-// Every line of JSON that the command prints.
+// Returns every line of JSON that the command prints.
 std::vector<nlohmann::json> JsonOf(const std::string& command) {
   FILE* pipe = popen(absl::StrCat(command, " 2>/dev/null").c_str(), "r");
   BATON_CHECK(pipe != nullptr) << command;
@@ -258,7 +260,7 @@ int Main() {
   std::printf("%s: %s\n", shape.c_str(), ours.Describe().c_str());
   Figures figures;
   const int threads = absl::GetFlag(FLAGS_threads);
-  ours.Prefill();  // pages of weights and pool
+  ours.Prefill();  // Touches the memory of weights and pool for the first time.
   for (int round = 1; round <= absl::GetFlag(FLAGS_rounds); ++round) {
     figures["read"].push_back(ReadRate(threads) / 1e9);
     figures["fma"].push_back(FmaRate(threads) / 1e9);

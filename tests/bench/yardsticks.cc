@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-// Tells the compiler that somebody wants it.
+// Makes the compiler believe that `value` is used.
 template <class T>
 void Keep(const T& value) {
   asm volatile("" ::"m"(value) : "memory");

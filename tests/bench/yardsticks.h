@@ -2,11 +2,12 @@
 
 namespace baton {
 
-// What the machine can do now, to hold other rates against: the best of five tries.
+// Rates that the machine can reach at present, for comparison with other rates. Each is the best of
+// five attempts.
 
-// Bytes per second of `threads` threads that read 512 MB together.
+// Returns the bytes per second that `threads` threads read, when they read 512 MB together.
 double ReadRate(int threads);
-// Operations per second of fused multiply-adds on the registers of `threads` threads.
+// Returns the operations per second of fused multiply-adds on the registers of `threads` threads.
 double FmaRate(int threads);
 
 }  // namespace baton

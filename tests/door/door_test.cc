@@ -51,7 +51,7 @@ class DoorTest : public testing::Test {
   }
   Ended Baton(const std::string& arguments) const { return RunShell(Command(arguments)); }
 
-  // The process id that the state folder names.
+  // Returns the process id that the state folder holds for a process.
   pid_t PidOf(const std::string& process) const {
     std::ifstream file(state_.File(process + ".pid"));
     pid_t pid = 0;
@@ -66,7 +66,7 @@ class DoorTest : public testing::Test {
     return lines.empty() ? "" : lines.back();
   }
 
-  // A greedy answer, as `generate --json` shows it.
+  // Returns a greedy answer, as `generate --json` prints it.
   json Answer() const {
     const Ended ended = Baton("generate 'What is rain?' --json --max-tokens 24 --temperature 0");
     EXPECT_EQ(ended.exit_status, 0) << ended.output;
@@ -117,7 +117,8 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
   EXPECT_EQ(text["text"], "What is rain?");
   EXPECT_EQ(absl::StrJoin(text["token_ids"].get<std::vector<int>>(), ","), ids);
 
-  // Asked again at once, the router waits until what it needs is back.
+  // After the kill, a request comes at once. The router waits until the workers that it needs are
+  // back.
   for (const std::vector<std::string>& victims :
        {std::vector<std::string>{"prefill-1", "prefill-2"}, std::vector<std::string>{"decode-1"}}) {
     std::vector<pid_t> before;
@@ -135,7 +136,7 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
   kill(router, SIGKILL);
   const std::string wait =
       absl::StrCat(BATON_BUILD_DIR "/bin/baton-client wait --router=", RouterAddress());
-  EXPECT_EQ(RunShell(wait).exit_status, 0);  // it is back where it was
+  EXPECT_EQ(RunShell(wait).exit_status, 0);  // The router is back at the same address.
   EXPECT_EQ(Answer()["text"], answer["text"]);
 
   const Ended status = Baton("status");
@@ -185,7 +186,7 @@ TEST_F(DoorTest, AnEmptyTokenizerIsNamedEveryTime) {
   }
 }
 
-// A flag of either worker, of one role, and one that all programs have.
+// Checks a flag of both workers, a flag of one role, and a flag that all programs have.
 TEST_F(DoorTest, FlagsReachTheProcessesTheyAreMeantFor) {
   const Ended up = Baton(
       "up --detach --no-build --listen=127.0.0.1:0 --log-format json --threads=1 --max-queued 7 "
@@ -241,10 +242,10 @@ TEST_F(DoorTest, AReleasedVersionIsToldByTheDoorAndByEveryProgram) {
   }
 }
 
-// A system without what the door needs, made of small scripts.
+// Simulates, by small scripts, a system without the packages that ./baton needs.
 class OtherSystemTest : public DoorTest {
  protected:
-  // `installed` and `offered` are lines of package and version.
+  // Each line of `installed` and `offered` is a package and its version.
   Ended Deps(const std::string& installed, const std::string& offered) {
     system_.Write("installed", installed);
     system_.Write("offered", offered);
@@ -262,7 +263,7 @@ class OtherSystemTest : public DoorTest {
 };
 
 TEST_F(OtherSystemTest, PackagesThatAreTooOldAreNamedInOneSentence) {
-  // As Ubuntu 22.04 has them.
+  // The packages of Ubuntu 22.04.
   const std::string old =
       "libgrpc++-dev 1.30.2-3build6\nlibprotobuf-dev 3.12.4-1ubuntu7\n"
       "libboost-dev 1.74.0.3ubuntu7\n";
@@ -279,7 +280,7 @@ TEST_F(OtherSystemTest, PackagesThatAreTooOldAreNamedInOneSentence) {
 }
 
 TEST_F(OtherSystemTest, OfAlternativesTheOneThatThereIsWillBeInstalled) {
-  // As Debian 13 has them.
+  // The packages of Debian 13.
   const Ended deps = Deps("g++ 4:14.2.0-1\n",
                           "libgrpc++-dev 1.51.1-6\nlibprotobuf-dev 3.21.12-11\n"
                           "libboost1.83-dev 1.83.0-4.2\nlibboost-dev 1.83.0.2+b2\n");
@@ -290,7 +291,7 @@ TEST_F(OtherSystemTest, OfAlternativesTheOneThatThereIsWillBeInstalled) {
       << "one alternative is there";
 }
 
-// Whether there will be a GPU's side is told where everyone looks, with what CMake found.
+// Building must tell all users if CUDA is included, in the words of CMake.
 TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   state_.WriteScript("tools/cmake",
                      "#!/bin/sh\n"
@@ -335,7 +336,7 @@ TEST_F(DoorTest, HelpIsPerCommandAndNeedsNoBuild) {
   EXPECT_EQ(unbuilt("status").output, "nothing is up\n");
 }
 
-// What the text of `up` names is a flag of it, or of a program that it is passed on to.
+// Every flag in the help of `up` must be a flag of `up`, or of a program that `up` passes it on to.
 TEST_F(DoorTest, TheHelpOfUpNamesOnlyFlagsThatThereAre) {
   std::set<std::string> known = {"prefill", "decode",     "prompt",   "once",
                                  "detach",  "no-install", "no-build", "NAME"};

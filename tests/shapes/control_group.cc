@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A write that the kernel refuses is false.
+// Returns false if the kernel refuses the write.
 bool WriteTo(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
@@ -23,7 +23,7 @@ bool WriteTo(const std::string& path, const std::string& text) {
   return file.good();
 }
 
-// The number behind `name` in a file of lines "name number".
+// Returns the number after `name` in a file of lines "name number"; 0 if the name is missing.
 int64_t NumberOf(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string word;
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<LimitedGroup>> LimitedGroup::Make(uint64_t limit_
   for (const ControlGroup& group : ControlGroupsOf("", "memory")) {
     const bool v1 = group.version == 1;
     const std::string limit = v1 ? "/memory.limit_in_bytes" : "/memory.max";
-    // Version 2 lets only groups without processes have groups below them, so it is made at the
+    // In version 2 only groups without processes can have child groups, so the group is made at the
     // top.
     const std::string parent = v1 ? group.folder : "/sys/fs/cgroup";
     if (v1 ? !fs::exists(parent + limit) : !fs::exists(parent + "/cgroup.controllers")) continue;

@@ -19,7 +19,8 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// A token for each of GPT-2's 256 characters for bytes, and no merges.
+// Returns a tokenizer with one token for each of the 256 characters by which GPT-2 writes bytes,
+// and no merges.
 json ByteTokenizer() {
   json vocab;
   uint32_t next = 256;

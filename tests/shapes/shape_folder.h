@@ -8,17 +8,18 @@
 
 namespace baton {
 
-// Names in tests/shapes/configs: config.json files of models that people run, the smallest first.
+// Returns the names of the config.json files in tests/shapes/configs, the smallest model first.
+// They are models that people run.
 const std::vector<std::string>& ShapeNames();
 
-// How the weights of a folder come to be.
+// Origin of a folder's weights.
 enum class ShapeWeights {
-  kRandom,  // on disk, from a seed
-  kSparse,  // a file of the right size without a byte on disk: all weights are zero
+  kRandom,  // On disk, drawn from a seed.
+  kSparse,  // A sparse file of the right size that takes no disk space: all weights are zero.
 };
 
 // Makes a folder that router and workers can serve: the shape's config.json, a tokenizer.json of
-// bytes, and model.safetensors. Unavailable where it can't be written.
+// bytes, and model.safetensors. Returns Unavailable if it can't be written.
 absl::Status WriteShapeFolder(absl::string_view name, ShapeWeights weights,
                               const std::string& folder);
 

@@ -1,5 +1,6 @@
-// Models that people run, by their shapes: what workers plan to take of host memory, and what the
-// real processes then take. Those tests that need many gigabytes and minutes run by name:
+// Tests with the shapes of models that people run: the host memory that workers plan to take, and
+// the memory that the real processes then take. The tests that need many gigabytes and minutes run
+// only by name:
 //   BATON_SHAPES=all build/tests/shapes_test --gtest_filter='*RealShape*'
 
 #include <algorithm>
@@ -44,8 +45,8 @@ constexpr int kBlockTokens = 16;
 
 struct Shape {
   std::string name;
-  uint64_t weight_bytes;    // of the published parameters, in bf16
-  uint64_t kv_token_bytes;  // 2 x layers x KV heads x head size x 2
+  uint64_t weight_bytes;    // Bytes of the published parameters in bf16.
+  uint64_t kv_token_bytes;  // 2 x layers x KV heads x head size x 2.
   int context;
 };
 
@@ -71,7 +72,7 @@ ModelConfig ConfigOf(const std::string& shape) {
   return ReadModelConfig(folder.path()).value();
 }
 
-// As the two programs plan, with their default flags.
+// Returns the options with which the two programs plan by default.
 HostMemoryPlan::Options OptionsOf(const Shape& shape, bool prefill, uint64_t usable) {
   HostMemoryPlan::Options options;
   options.config = ConfigOf(shape.name);
@@ -100,7 +101,7 @@ TEST(ShapesTest, ConfigurationsAreThoseOfThePublishedModels) {
   }
 }
 
-// Those up to 3B on a machine of 24 GiB, those up to 0.6B in a container of 4 GiB.
+// Shapes up to 3B must start on a machine of 24 GiB, and shapes up to 0.6B in a container of 4 GiB.
 TEST(ShapesTest, APairOfWorkersFitsWhereItHasTo) {
   for (const Shape& shape : Shapes()) {
     for (const uint64_t usable : {4 * kGib - kGib / 8, 23 * kGib}) {
@@ -123,7 +124,7 @@ TEST(ShapesTest, APairOfWorkersFitsWhereItHasTo) {
   }
 }
 
-// Sparse files: nothing is read before the refusal.
+// The files are sparse: nothing is read before the refusal.
 TEST(ShapesTest, EightBillionInTwelveGibAreRefusedInBothVersionsOfControlGroups) {
   const ScratchFolder folder;
   ASSERT_TRUE(WriteShapeFolder("llama-3.1-8b", ShapeWeights::kSparse, folder.path()).ok());
@@ -150,12 +151,14 @@ TEST(ShapesTest, EightBillionInTwelveGibAreRefusedInBothVersionsOfControlGroups)
   }
 }
 
-// What the kernel says of a process.
+// Memory of a process, as the kernel reports it.
 struct Taken {
-  uint64_t own = 0;          // heap, stacks
-  uint64_t file = 0;         // mapped files
-  uint64_t shared = 0;       // the KV pool, UCX's segments, and what it has read of its peer's pool
-  uint64_t shared_part = 0;  // the same, each page divided by the processes that have it
+  uint64_t own = 0;   // Heap and stacks.
+  uint64_t file = 0;  // Mapped files.
+  // The KV pool, UCX's segments, and the pages that it has read of its peer's pool.
+  uint64_t shared = 0;
+  // As `shared`, but each page is divided by the number of processes that map it.
+  uint64_t shared_part = 0;
   uint64_t major_faults = 0;
 };
 
@@ -182,14 +185,14 @@ Taken TakenBy(pid_t pid) {
   std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
   std::string line;
   std::getline(stat, line);
-  // Behind the name in brackets: state is field 3, majflt field 12.
+  // The fields after the name in brackets: state is field 3, majflt is field 12.
   const std::vector<std::string> fields =
       absl::StrSplit(line.substr(std::min(line.size(), line.rfind(')') + 2)), ' ');
   if (fields.size() > 9) EXPECT_TRUE(absl::SimpleAtoi(fields[9], &taken.major_faults));
   return taken;
 }
 
-// Bytes of a file that are in the page cache, whoever has them mapped.
+// Returns the bytes of a file that are in the page cache, whichever process maps them.
 uint64_t CachedBytes(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   EXPECT_GE(fd, 0) << path;
@@ -204,7 +207,7 @@ uint64_t CachedBytes(const std::string& path) {
                                                     [](unsigned char page) { return page & 1; }));
 }
 
-// Reads the program and the libraries of a process into the page cache: what is counted afterwards
+// Reads the program and the libraries of a process into the page cache, so that later page faults
 // are faults of its data.
 void ReadPrograms(pid_t pid) {
   std::set<std::string> read;
@@ -224,7 +227,7 @@ void ReadPrograms(pid_t pid) {
   }
 }
 
-// What a worker planned, from its log.
+// Memory plan of a worker, read from its log.
 struct Planned {
   uint64_t weights = 0, kv = 0, rest = 0, blocks = 0, context = 0;
 };
@@ -242,7 +245,8 @@ Planned PlannedBy(const Process& worker) {
   return planned;
 }
 
-// That weights and pools are all in memory, and that all that the processes have is in their plans.
+// Checks that weights and pools are in memory, and that the processes take no more than they
+// planned.
 void ExpectPlansHold(const std::map<std::string, const Process*>& workers) {
   uint64_t taken_beside_weights = 0, planned_beside_weights = 0;
   for (const auto& [name, worker] : workers) {
@@ -254,7 +258,8 @@ void ExpectPlansHold(const std::map<std::string, const Process*>& workers) {
                 RoundedBytes(planned.kv).c_str(), RoundedBytes(planned.rest).c_str(),
                 RoundedBytes(taken.file).c_str(), RoundedBytes(taken.shared).c_str(),
                 RoundedBytes(taken.own).c_str());
-    // A worker that starts later may push some pages out, and brings them back for itself alone.
+    // A worker that starts later may push some pages out of memory. Then only its own mapping gets
+    // them back.
     EXPECT_GE(taken.file, planned.weights / 20 * 19);
     EXPECT_GE(taken.shared, planned.kv);
     taken_beside_weights += taken.own + taken.shared_part;
@@ -268,9 +273,9 @@ void ExpectPlansHold(Cluster& cluster) {
   ExpectPlansHold({{"prefill", &cluster.prefill(0)}, {"decode", &cluster.decode(0)}});
 }
 
-// Sends `requests` requests at once, each of `prompt` and `answer` tokens, and returns how many of
-// them failed. Their time limit is there for a cluster that hangs: 50,000 tokens of a model of 0.5B
-// take half an hour on two busy cores.
+// Sends `requests` requests at once, each with `prompt` prompt tokens and `answer` answer tokens.
+// Returns the number of those that failed. The time limit is only for a cluster that hangs: 50,000
+// tokens of a model of 0.5B take half an hour on two busy cores.
 int AskMany(Cluster& cluster, int requests, int prompt, int answer) {
   std::vector<std::thread> clients;
   std::atomic<int> failed = 0;
@@ -295,7 +300,7 @@ int ListedContext(Cluster& cluster) {
   return models.models_size() == 1 ? static_cast<int>(models.models(0).context_tokens()) : 0;
 }
 
-// The demo model, whose context is 4,096 tokens: 1,536 bytes each.
+// Uses the demo model. Its context is 4,096 tokens, and each token takes 1,536 bytes of KV.
 TEST(SmallShapeTest, TheRefusalsArithmeticIsThatOfTheRealProcess) {
   const std::vector<std::string> flags = {
       absl::StrCat(BATON_BINARY_DIR, "/baton-decode"),
@@ -325,8 +330,8 @@ TEST(SmallShapeTest, TheRefusalsArithmeticIsThatOfTheRealProcess) {
   ExpectPlansHold({{"decode", worker->get()}});
 }
 
-// Pools of two sizes, filled until sequences have to leave them; and the limit that is listed is
-// the one that requests meet, whichever pool is the smaller one.
+// Fills pools of two sizes until sequences have to leave them. The limit that the router lists must
+// be the one that requests meet, whichever pool is smaller.
 class UnequalPoolsTest : public testing::TestWithParam<bool> {};
 
 TEST_P(UnequalPoolsTest, TakeWhatWasPlannedAndWhatIsListed) {
@@ -336,7 +341,7 @@ TEST_P(UnequalPoolsTest, TakeWhatWasPlannedAndWhatIsListed) {
                                  .decode_flags = {prefill_smaller ? large : small}});
   ASSERT_TRUE(started.ok()) << started.status();
   Cluster& cluster = **started;
-  constexpr int kSmall = 2400;  // 150 blocks of 24 KiB
+  constexpr int kSmall = 2400;  // 150 blocks of 24 KiB.
   EXPECT_EQ(ListedContext(cluster), kSmall);
   const auto warned = cluster.decode(0).log().WaitFor("context_shortened", absl::Seconds(10));
   ASSERT_TRUE(warned.ok()) << warned.status();
@@ -354,7 +359,7 @@ TEST_P(UnequalPoolsTest, TakeWhatWasPlannedAndWhatIsListed) {
 
   const uint64_t before = TakenBy(cluster.prefill(0).pid()).major_faults +
                           TakenBy(cluster.decode(0).pid()).major_faults;
-  // Three times what the smaller pool holds.
+  // Three times the capacity of the smaller pool.
   EXPECT_EQ(AskMany(cluster, 12, 500, 100), 0);
   EXPECT_EQ(TakenBy(cluster.prefill(0).pid()).major_faults +
                 TakenBy(cluster.decode(0).pid()).major_faults,
@@ -365,7 +370,7 @@ TEST_P(UnequalPoolsTest, TakeWhatWasPlannedAndWhatIsListed) {
 INSTANTIATE_TEST_SUITE_P(Smaller, UnequalPoolsTest, testing::Bool(),
                          [](const auto& smaller) { return smaller.param ? "Prefill" : "Decode"; });
 
-// The real ones, by name.
+// Tests with real processes of each shape. They run only by name.
 class RealShapeTest : public testing::TestWithParam<Shape> {
  protected:
   void SetUp() override {
@@ -379,10 +384,11 @@ class RealShapeTest : public testing::TestWithParam<Shape> {
     folder_ = absl::StrCat(kept == nullptr ? scratch_.path() : kept, "/", GetParam().name);
   }
 
-  // The folder with its weights, made unless it is kept from before. They have to come from the
-  // disk, and count where they are read.
+  // Makes the folder with its weights, unless it is kept from an earlier run. Drops the weights
+  // from the page cache, so that the workers read them from disk, and the pages count where they
+  // are read.
   void MakeFolder() {
-    // Random up to 3B; larger ones are all zero and take no place on the disk.
+    // Weights are random up to 3B. Larger models have only zeros and take no disk space.
     const bool sparse = GetParam().weight_bytes > 6'500'000'000;
     if (!std::filesystem::exists(folder_ + "/model.safetensors")) {
       const absl::Status written = WriteShapeFolder(
@@ -396,7 +402,8 @@ class RealShapeTest : public testing::TestWithParam<Shape> {
     close(fd);
   }
 
-  // A pair without a flag but the folder. (A thread each, as two of them share the machine.)
+  // Starts a pair of workers with no memory flags. Each has one thread, because the two share the
+  // machine.
   absl::StatusOr<std::unique_ptr<Cluster>> Start() {
     const std::vector<std::string> metrics = {"--metrics-listen=127.0.0.1:0"};
     return Cluster::Start({.model = folder_,
@@ -441,7 +448,7 @@ TEST_P(RealShapeTest, StartsWithoutAFlagOnThisMachine) {
   ExpectPlansHold(**cluster);
 }
 
-// A control group of 4 GiB, of the version that this machine has.
+// Runs in a control group of 4 GiB, in the version that this machine has.
 TEST_P(RealShapeTest, FillsItsPoolInAControlGroupOfFourGib) {
   if (GetParam().weight_bytes > 1'200'000'000) GTEST_SKIP() << "is larger than 0.6B";
   auto group = LimitedGroup::Make(4 * kGib);
@@ -468,8 +475,8 @@ TEST_P(RealShapeTest, FillsItsPoolInAControlGroupOfFourGib) {
   };
   const uint64_t before = faults();
 
-  // Long answers, many at a time, fill the decode worker's pool soonest: a few more of them than it
-  // can hold to their ends, so that the last ones have to leave it and come back.
+  // Many long answers at a time fill the decode worker's pool soonest. There are a few more of them
+  // than the pool can hold to their ends, so that the last ones have to leave it and come back.
   const Planned decode = PlannedBy(cluster.decode(0));
   const auto tokens = static_cast<int>(decode.blocks * kBlockTokens);
   constexpr int kPrompt = 40;
@@ -502,7 +509,8 @@ TEST_P(RealShapeTest, FillsItsPoolInAControlGroupOfFourGib) {
   started->reset();
 }
 
-// The numbers that a limit of 12 GiB is refused with, in a process that has enough.
+// The numbers with which a limit of 7 GiB is refused must be those of a process that has enough
+// memory.
 TEST_P(RealShapeTest, TakesWhatARefusalSays) {
   if (GetParam().weight_bytes < 7'000'000'000) GTEST_SKIP() << "fits";
   if (ReadUsableMemory().bytes < GetParam().weight_bytes + 2 * kGib)
