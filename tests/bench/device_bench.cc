@@ -25,7 +25,7 @@ ABSL_FLAG(std::string, filter, "", "measure only figures whose name contains thi
 ABSL_FLAG(bool, products, true,
           "false: measure nothing that needs a dense product, as on a machine without cuBLASLt");
 ABSL_FLAG(std::string, json, "", "file that a line of JSON for each figure is added to");
-ABSL_FLAG(bool, handover_owner, false, "of this program alone: the other process of handover");
+ABSL_FLAG(bool, handover_owner, false, "internal: run the other process of handover");
 
 namespace baton {
 namespace {

@@ -32,7 +32,7 @@ ABSL_FLAG(std::string, write, "",
           "is measured");
 ABSL_FLAG(std::string, numerics, "auto", "as of a worker");
 ABSL_FLAG(int, threads, 2, "for both");
-ABSL_FLAG(int, rounds, 3, "how often everything is measured");
+ABSL_FLAG(int, rounds, 3, "number of times that everything is measured");
 ABSL_FLAG(int, prompt, 512, "tokens of the prompt that is prefilled");
 ABSL_FLAG(int, generate, 24, "tokens that are generated, for each sequence");
 ABSL_FLAG(int, context, 4096, "tokens before the token whose attention is measured");

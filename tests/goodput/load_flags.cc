@@ -30,8 +30,7 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, model, "", "model to ask; none: the one that is served");
 ABSL_FLAG(
     std::string, mode, "",
-    "how requests are to be served: disaggregated, colocated or auto; none: as the router was "
-    "started");
+    "serving mode to ask for: disaggregated, colocated or auto; none: as the router was started");
 ABSL_FLAG(double, rate, 0,
           "requests per second, 0.0001 to 10000; the rows of a trace that make the warm-up and the "
           "window are stretched to it; when none is given, a trace keeps its own times");
@@ -61,15 +60,17 @@ ABSL_FLAG(double, prompt_scale, 1,
 ABSL_FLAG(double, output_scale, 1, "trace: factor on its answer lengths");
 ABSL_FLAG(bool, forced_length, true,
           "answers have exactly the length that was asked for: end tokens do not end them");
-ABSL_FLAG(uint64_t, seed, 1,
-          "of arrivals, lengths, prompts and draws, and of where a trace or prompt file is begun");
+ABSL_FLAG(
+    uint64_t, seed, 1,
+    "seed of arrivals, lengths, prompts and sampling, and of the first row of a trace or prompt "
+    "file");
 ABSL_FLAG(uint64_t, prompt_salt, 0,
           "another number makes other prompts of the same lengths, which no prefix cache knows");
-ABSL_FLAG(double, temperature, 0, "of the answers, 0 (greedy) to 100");
+ABSL_FLAG(double, temperature, 0, "sampling temperature of the answers, 0 (greedy) to 100");
 ABSL_FLAG(
     absl::Duration, warmup, absl::Seconds(30),
     "time before the measurement window; default: 30s, or five TTFT targets if that is longer");
-ABSL_FLAG(absl::Duration, duration, absl::Seconds(60), "of the measurement window");
+ABSL_FLAG(absl::Duration, duration, absl::Seconds(60), "length of the measurement window");
 ABSL_FLAG(uint32_t, requests, 0,
           "ends the window when the next one is due after this many requests; 0: no such end");
 ABSL_FLAG(bool, tail, true,

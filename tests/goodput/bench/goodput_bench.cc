@@ -29,7 +29,7 @@ ABSL_FLAG(uint32_t, tokens, 32, "tokens of each answer");
 ABSL_FLAG(absl::Duration, ttft, absl::Milliseconds(20), "time to the first token");
 ABSL_FLAG(absl::Duration, ttft_per_token, absl::ZeroDuration(), "added to it per prompt token");
 ABSL_FLAG(absl::Duration, gap, absl::Milliseconds(10), "between tokens");
-ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "of each load");
+ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "length of each load");
 ABSL_FLAG(int, rounds, 5, "loads of each client, in turns, 1 to 1000");
 ABSL_FLAG(double, most_ratio, 0,
           "exits with 1 when the median ratio of processor times is above this; 0: not judged");
