@@ -1,6 +1,6 @@
 // The same work done in several ways, side by side: attention by each kernel and with several
 // launches and block sizes, sampling of each kind, and products by each algorithm that the library
-// proposes. "The choice" is the way of the backend itself. The number before "of the choice" is the
+// proposes. "The choice" is what the backend itself does. The number before "of the choice" is the
 // time of the choice divided by the time of this variant: above 1, the variant is faster.
 
 #include <algorithm>

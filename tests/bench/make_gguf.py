@@ -56,7 +56,7 @@ def main(folder, out):
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         values = data[begin:end]
-        if len(entry["shape"]) == 1:  # GGUF files hold norms as float
+        if len(entry["shape"]) == 1:  # GGUF files hold norms as float.
             wide = values.view(np.uint16).astype(np.uint32) << 16
             writer.add_tensor(gguf_name(name), wide.view(np.float32))
         else:

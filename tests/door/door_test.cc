@@ -117,8 +117,7 @@ TEST_F(DoorTest, DetachedItServesAndWhatDiesComesBack) {
   EXPECT_EQ(text["text"], "What is rain?");
   EXPECT_EQ(absl::StrJoin(text["token_ids"].get<std::vector<int>>(), ","), ids);
 
-  // After the kill, a request comes at once. The router waits until the workers that it needs are
-  // back.
+  // A request follows the kill at once. The router waits until the workers that it needs are back.
   for (const std::vector<std::string>& victims :
        {std::vector<std::string>{"prefill-1", "prefill-2"}, std::vector<std::string>{"decode-1"}}) {
     std::vector<pid_t> before;
@@ -291,7 +290,7 @@ TEST_F(OtherSystemTest, OfAlternativesTheOneThatThereIsWillBeInstalled) {
       << "one alternative is there";
 }
 
-// Building must tell all users if CUDA is included, in the words of CMake.
+// `./baton build` must say if CUDA is included, in the words of CMake.
 TEST_F(DoorTest, ConfiguringItTellsWhatCameOfCuda) {
   state_.WriteScript("tools/cmake",
                      "#!/bin/sh\n"

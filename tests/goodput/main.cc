@@ -102,8 +102,8 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words = baton::StartProgram(argc, argv, baton::Help());
   const baton::Command& command = baton::CommandOf(words);
   // The priority is raised before any thread starts, because threads inherit it. If the load
-  // saturates the machine, sending in time and reading the clock in time come first. The system may
-  // refuse it; the lag is then reported as it is.
+  // saturates the machine, sending in time and reading the clock in time come first. If the system
+  // refuses, the lag is reported as it is.
   setpriority(PRIO_PROCESS, 0, -10);
   return command.run({words.begin() + 1, words.end()});
 }

@@ -258,8 +258,8 @@ void ExpectPlansHold(const std::map<std::string, const Process*>& workers) {
                 RoundedBytes(planned.kv).c_str(), RoundedBytes(planned.rest).c_str(),
                 RoundedBytes(taken.file).c_str(), RoundedBytes(taken.shared).c_str(),
                 RoundedBytes(taken.own).c_str());
-    // A worker that starts later may push some pages out of memory. Then only its own mapping gets
-    // them back.
+    // A worker that starts later may push some pages out of memory. They come back only into its
+    // own mapping.
     EXPECT_GE(taken.file, planned.weights / 20 * 19);
     EXPECT_GE(taken.shared, planned.kv);
     taken_beside_weights += taken.own + taken.shared_part;
@@ -385,8 +385,8 @@ class RealShapeTest : public testing::TestWithParam<Shape> {
   }
 
   // Makes the folder with its weights, unless it is kept from an earlier run. Drops the weights
-  // from the page cache, so that the workers read them from disk, and the pages count where they
-  // are read.
+  // from the page cache. So the workers read them from disk, and the control group of the reader is
+  // charged for the pages.
   void MakeFolder() {
     // Weights are random up to 3B. Larger models have only zeros and take no disk space.
     const bool sparse = GetParam().weight_bytes > 6'500'000'000;

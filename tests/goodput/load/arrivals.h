@@ -13,8 +13,8 @@ namespace baton {
 // Returns InvalidArgument for a rate, variation or period that no schedule can have.
 absl::Status CheckArrivals(const ArrivalSpec& spec);
 
-// Returns the row of a trace or prompt file of `rows` rows at which a load begins. Different seeds
-// begin at different rows.
+// Returns the row of a trace or prompt file of `rows` rows at which a load begins. It is drawn from
+// the seed.
 size_t FirstRow(uint64_t seed, size_t rows);
 
 // Arrival times of one load, in order. They depend on the seed alone. Gaps scale with 1 / rate:

@@ -142,8 +142,8 @@ RequestRecord Load::Planned(uint32_t index) const {
           .forced_length = spec_.workload.forced_length};
 }
 
-// Builds requests before they are due, because building a long prompt takes time and would make it
-// late.
+// Builds requests before they are due, because building a long prompt takes time and would delay
+// its sending.
 void Load::MakeAhead(uint32_t next) {
   while (made_.size() < kMadeAhead && next + made_.size() < schedule_.requests.size()) {
     const bool due =
@@ -196,7 +196,7 @@ void Load::TellProgress(const std::function<void(const RunProgress&)>& on_progre
     if (!on_progress) continue;
     sent.push_back(streams_.sent());
     if (sent.size() > 6) sent.pop_front();
-    // Read before the counts that include it, so that it can't exceed them.
+    // Read before the counts that include the good requests, so that `good` can't exceed them.
     const uint32_t good = streams_.good();
     RunProgress progress{.elapsed_s = std::max(0.0, SecondsSince(start_)),
                          .total_s = schedule_.window_end_s,

@@ -295,7 +295,8 @@ TEST(LoadTest, WhatHadMissedItsTargetWhenTheLoadWasStoppedIsAMiss) {
   };
   LoadSpec spec = LoadOf(router);
   spec.duration = absl::Hours(1);
-  // Ten gaps of 0.03 s: a missed pace is also certain after 0.3 s.
+  // A pace of 0.03 s takes 0.3 s for ten gaps. So after 0.3 s it is certain that either target was
+  // missed.
   spec.targets = {.ttft_s = 0.3, .tpot_s = 0.03};
   const RunResult run = [&] {
     absl::StatusOr<RunResult> result = RunLoad(spec, &stop, nullptr);
@@ -461,7 +462,7 @@ TEST(LoadTest, TheModeTravelsAndComesBack) {
 }
 
 TEST(LoadTest, TargetsTravelAndTheRouterTellsWhatTheyWereLostTo) {
-  TimedRouter router;  // Reports a lost target if the TTFT target is 1 ms.
+  TimedRouter router;  // The router reports a lost target if the TTFT target is 1 ms.
   router.ttft = absl::Milliseconds(20);
   LoadSpec spec = LoadOf(router);
   spec.targets = {.ttft_s = 0.001};
@@ -552,7 +553,7 @@ TEST(UnloadedTest, AnswersOfOneTokenHaveNoPace) {
   std::atomic<bool> any_longer = true;
   router.on_generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
                            TimedRouter::Writer* writer) {
-    // Two of the five probes that count.
+    // True for two of the five probes that count.
     const bool longer = any_longer && TimedRouter::IndexOf(request) % 3 == 1;
     return router.Answer(context, request, writer, longer ? 5 : 1);
   };

@@ -44,8 +44,8 @@ void OpenStreams::OnEnd(GenerateStream* stream) {
     owned = std::move(streams_.extract(stream).mapped());
   }
   owned.reset();
-  // All three under one lock: as soon as StopAll gets the lock, this object and the flag may be
-  // destroyed.
+  // All of this happens under one lock: once StopAll has the lock again, this object and the flag
+  // may be destroyed.
   MutexLock lock(&mutex_);
   if (measured) --open_measured_;
   --open_;

@@ -18,7 +18,7 @@ class OpenStreams {
   // `changed` is notified whenever a request ends. It must outlive this object.
   OpenStreams(const SloTargets& targets, StopFlag* changed)
       : targets_(targets), changed_(changed) {}
-  // All requests must have ended.
+  // All requests must have ended. Aborts if one is open.
   ~OpenStreams();
 
   void Start(RequestRecord record, GenerateStream::Clock::time_point start, bool keep_token_ids,

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// Off a terminal, one of so many calls prints a line; calls come once a second.
+// Without a terminal, one call in this many prints a line; calls come once a second.
 constexpr int kPlainEvery = 5;
 
 }  // namespace

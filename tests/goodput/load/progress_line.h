@@ -27,7 +27,7 @@ class ProgressLine {
   const std::string what_;  // Printed before each line; may be empty.
   const bool terminal_;
   size_t width_ = 0;  // Width of the line on the terminal.
-  int lines_ = 0;     // Calls of Show() so far, off a terminal.
+  int lines_ = 0;     // Calls of Show() without a terminal.
 };
 
 }  // namespace baton

@@ -65,7 +65,7 @@ absl::Status RouterConnection::Connect(const Options& options, StopFlag* stop) {
         deadline, SystemClock::now() + std::chrono::milliseconds(50)))) {
       if (stop->stopped()) return absl::CancelledError("stopped before the router was reached");
       if (SystemClock::now() < deadline) continue;
-      // A call that does not wait returns the reason.
+      // A call that fails at once tells why the router can't be reached.
       grpc::ClientContext context;
       context.set_deadline(SystemClock::now() + std::chrono::milliseconds(200));
       v1::ListModelsResponse response;

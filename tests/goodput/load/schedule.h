@@ -38,9 +38,9 @@ struct Schedule {
 // Returns the token ids of a text. Unimplemented means that the router does not count tokens.
 using TextTokens = std::function<absl::StatusOr<std::vector<int32_t>>(const std::string& text)>;
 
-// Prompt and answer together are cut to `context_tokens`: the answer to half of it, then the prompt
-// to what is left. `tokens_of` is called once for each text of a prompt file that the load sends.
-// Without it, texts have no length and are not cut.
+// Plans all requests of a load. Prompt and answer together are cut to `context_tokens`: the answer
+// to half of it, then the prompt to what is left. `tokens_of` is called once for each text of a
+// prompt file that the load sends. Without it, texts have no length and are not cut.
 //
 // Returns InvalidArgument if the spec, a trace or a prompt file can't be used, or if there would be
 // more than a million requests. Returns OutOfRange if no request falls into the window; another

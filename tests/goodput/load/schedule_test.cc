@@ -295,7 +295,7 @@ TEST(ScheduleTest, AFreshSeedBeginsATraceOrAPromptFileElsewhere) {
       EXPECT_EQ(requests[0].at_s == 0, spec.workload.prompts.empty());
       first_rows.insert(requests[0].row);
       for (size_t i = 1; i < requests.size(); ++i) {
-        // The rows begin again at the end.
+        // The first row follows the last one.
         EXPECT_EQ(requests[i].row, (requests[i - 1].row + 1) % 60);
         EXPECT_EQ(requests[i].pass, i / 60);
       }
@@ -378,7 +378,7 @@ TEST(ScheduleTest, AWindowOfSoManyRequestsLastsUntilALaterOne) {
 TEST(ScheduleTest, AWindowFarFromTheRateThatWasAskedForIsRemarked) {
   LoadSpec spec = SmallLoad();
   spec.workload.arrivals = {.kind = ArrivalKind::kOnOff, .rate = 20, .on_s = 60, .off_s = 60};
-  // Searches a window that lies within one on period: it has twice the mean rate.
+  // Tries seeds until the window lies within one on period, where the rate is twice the mean.
   for (spec.seed = 1;; ++spec.seed) {
     const absl::StatusOr<Schedule> schedule = MakeSchedule(spec, kContext);
     if (!schedule.ok() || schedule->end_measured - schedule->first_measured < 700) continue;

@@ -44,8 +44,8 @@ bool IsDefault(const std::string& flag, const std::string& value,
   return found != defaults->end() && found->second == value;
 }
 
-// Describes the workload by its flags. Full `paths` are needed to keep files with the same name in
-// two folders apart.
+// Describes the workload by its flags. If `paths` is true, paths stay complete, so that files with
+// the same name in two folders are two workloads.
 std::string WorkloadText(const std::map<std::string, std::string>& spec, bool paths = false) {
   std::vector<std::string> parts;
   for (auto entry = spec.rbegin(); entry != spec.rend(); ++entry) {  // Puts prompts before answers.

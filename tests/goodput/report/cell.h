@@ -20,7 +20,8 @@ struct MeasuredLoad {
   RunResult run;
   std::string purpose;  // Purpose within its search; empty for a run outside a search.
   Verdict verdict;
-  // For each measured request, in order of arrival: did it meet both targets, and each one.
+  // One value for each measured request, in order of arrival: 1 if the request was good, met its
+  // TTFT target, or met its TPOT target.
   std::vector<uint8_t> good, ttft_met, tpot_met;
   Share attainment, ttft_share, tpot_share;
 };

@@ -20,8 +20,8 @@ using testing::HasSubstr;
 using testing::SizeIs;
 using testing::StartsWith;
 
-// Returns a load with one request per second, of which `good` out of `offered` meet their targets
-// and the rest meet none.
+// Returns a load of `offered` requests, evenly spaced at `rate`. `good` of them meet both targets;
+// the others miss only the TTFT target.
 RunResult Load(const std::string& mode, double rate, int good, int offered, uint64_t seed = 1) {
   RunResult run;
   run.mode = mode;

@@ -12,7 +12,7 @@ namespace baton {
 // Data that one load leaves behind. Times are seconds from the start of the load, in whole
 // microseconds. run_file.h writes and reads them as JSON.
 
-// End of one request, as the client saw it.
+// Outcome of one request, as the client saw it.
 enum class Outcome {
   kCompleted,    // Status OK, and as many tokens as were asked for.
   kWrongLength,  // Status OK, but fewer or more tokens than were asked for.
@@ -130,7 +130,7 @@ struct RunResult {
   std::optional<UnloadedLatency> unloaded;  // Set if targets were relative.
   double window_begin_s = 0;                // Requests scheduled within [begin, end) are measured.
   double window_end_s = 0;
-  bool partial = false;  // True if it was stopped before the last measured request had ended.
+  bool partial = false;  // True if the run was stopped before the last measured request had ended.
   std::vector<std::string> invalid;    // Reasons not to trust the run; empty if there are none.
   std::vector<std::string> remarks;    // Notes for the reader.
   std::vector<RequestRecord> records;  // In order of index.

@@ -18,9 +18,10 @@ inline constexpr int kRunFileVersion = 1;
 // Returns completed, wrong_length, rejected, timed_out, failed, stopped or not_sent.
 const char* OutcomeName(Outcome outcome);
 
-// Includes the verdict beside the records, for people and scripts. RunFromJson does not read it.
+// Converts a run to JSON. Includes the verdict beside the records, for people and scripts.
+// RunFromJson does not read the verdict.
 nlohmann::ordered_json RunToJson(const RunResult& run);
-// InvalidArgument names the key and its error.
+// Reads a run from JSON. InvalidArgument names the key and its error.
 absl::StatusOr<RunResult> RunFromJson(const nlohmann::ordered_json& json);
 
 // Writes the file completely or not at all: first beside it, then renamed. Returns Unavailable or

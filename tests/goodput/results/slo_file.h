@@ -21,7 +21,7 @@ struct SloTarget {
 // s") or a multiple of the latency that the tool measures on an idle server ("10x").
 struct SloFile {
   std::string name;
-  std::string about;   // Users whom these targets are for; may be empty.
+  std::string about;   // Users for whom these targets are meant; may be empty.
   std::string source;  // All sources, joined.
   std::optional<SloTarget> ttft, tpot, e2e;
 

@@ -86,7 +86,8 @@ Capacity Crossing(const std::vector<Fit>& measured, double goal, const Bracket& 
   PoolViolators(&fits);
   constexpr double kSlack = 1e-12;  // Allows for sums that were added in another order.
   if (fits.front().value < goal - kSlack) {
-    return {.where = Capacity::Where::kBelow,  // Lies on the line from rate 0, attainment 1.
+    // Lies on the line from an attainment of 1 at rate 0.
+    return {.where = Capacity::Where::kBelow,
             .rate = fits.front().rate * (1 - goal) / (1 - fits.front().value)};
   }
   size_t next = 1;
@@ -229,9 +230,10 @@ Ratio Capacities::RatioOf(size_t mode, size_t base) const {
   for (size_t i = 0; i < resampled_[mode].size(); ++i) {
     const Resample &one = resampled_[mode][i], &other = resampled_[base][i];
     if (other.rate <= 0) continue;
-    // If one of the two could be any amount higher, the ratio could be too (or lower, for the
-    // base). If both could, what they have in common cancels. A capacity that is only a bound opens
-    // a side of the interval below.
+    // In one resample, a capacity may be only a lower bound. If that is so for one of the two, the
+    // ratio is open on that side. If it is so for both, they share the cause, and the ratio of the
+    // bounds stands. A capacity that is a bound over all loads instead opens a side of the whole
+    // interval below.
     const bool higher = one.at_least && where != Where::kAbove;
     const bool base_higher = other.at_least && base_where != Where::kAbove;
     ratios.push_back(higher && !base_higher   ? INFINITY

@@ -129,7 +129,7 @@ void CapacitySearch::JudgeConfirmation() {
   if (!above && reached == Reached::kMissed) {
     notes_.push_back(absl::StrCat(RateText(rate), " was not confirmed by a fresh seed"));
     high_ = rate;
-    low_ = 0;  // Rates that were met before may have been luck too.
+    low_ = 0;  // Rates below may have been met only by luck, too.
     Reopen();
     return;
   }

@@ -34,8 +34,8 @@ struct ProbePlan {
 };
 const char* PurposeName(ProbePlan::Purpose purpose);
 
-// Searches the highest rate of one mode at which attainment reaches a goal. It doubles or halves
-// the rate until one rate is met and one is missed. Then it bisects between the two. Then it
+// Searches for the highest rate of one mode at which attainment reaches a goal. It doubles or
+// halves the rate until one rate is met and one is missed. Then it bisects between the two. Then it
 // confirms the capacity with fresh seeds, 5 % below and 5 % above.
 //
 // A rate is judged by the 95 % interval of its attainment: it is met or missed if the interval lies

@@ -112,7 +112,7 @@ TEST(CapacitySearchTest, AnUndecidedRateIsLengthenedUpToItsBudgetThenJudgedByThe
 }
 
 TEST(CapacitySearchTest, WhatTheConfirmationRefutesIsSearchedAgain) {
-  // Until it is confirmed, the search sees a lucky server. Then the server's capacity is a third
+  // Until the confirmation, the search sees a lucky server. Then the server's capacity is a third
   // lower.
   const KnownServer lucky{Knee(6, 0.9, 40)}, real{Knee(4, 0.9, 40)};
   CapacitySearch search({.first_rate = 4, .probe_s = 100, .longest_s = 400});

@@ -79,7 +79,7 @@ TEST(CapacityTest, ARatioIsOpenOnTheSideThatABoundLeavesUnknown) {
   EXPECT_TRUE(two.RatioOf(1, 0).IsUnknown());
 }
 
-// It is luck here if the highest rate missed the goal. So the capacity has no known upper end.
+// Here it is chance if the highest rate misses the goal. So the capacity has no known upper end.
 TEST(CapacityTest, AnIntervalThatReachesTheHighestRateIsOpen) {
   const std::vector<Probe> probes = {Made(4, 500, 500, 1), Made(6, 89, 100, 2)};
   const Capacities found({probes, {Made(4, 500, 500, 3), Made(6, 200, 500, 4)}}, 0.9);

@@ -25,7 +25,7 @@ struct SearchedMode {
   std::string endpoint;  // HOST:PORT.
   std::vector<SearchedLoad> loads;  // In the order in which they ran.
   bool finished = false;            // True if the search ended by itself.
-  bool confirmed = false;  // True if fresh seeds confirmed it below and above the capacity.
+  bool confirmed = false;  // True if fresh seeds confirmed the capacity, below and above it.
   std::vector<std::string> notes;
 };
 
@@ -34,14 +34,15 @@ struct SearchResult {
   std::string started_at;                   // RFC 3339, in UTC.
   std::map<std::string, std::string> spec;  // Flags as given.
   double goal = 0.9;                        // Attainment to reach.
-  bool partial = false;              // True if it was stopped, or ran out of time, before it ended.
-  std::vector<std::string> remarks;  // Reasons why it is partial, and other notes for the reader.
+  bool partial = false;  // True if the search was stopped, or ran out of time, before its end.
+  // Reasons why the search is partial, and other notes for the reader.
+  std::vector<std::string> remarks;
   std::vector<SearchedMode> modes;
 };
 
 // Returns 1 for each measured request that was good and 0 for the others, in order of arrival.
 std::vector<uint8_t> GoodOnes(const RunResult& run);
-// Returns the loads of a mode that count: those that ran to their end.
+// Returns the loads of a mode that count, as probes: those that ran to their end.
 std::vector<Probe> ProbesOf(const SearchedMode& mode);
 // Rates between which fresh seeds have confirmed a capacity. Each rate is judged by all its
 // confirming loads together.
@@ -54,13 +55,14 @@ struct ConfirmedRates {
 };
 // Returns nothing if the search was not confirmed, or if its loads do not show the confirmation.
 std::optional<ConfirmedRates> ConfirmedRatesOf(const SearchedMode& mode, double goal);
-// Computes all modes together, so that ratios are paired.
+// Computes the capacities of all modes together, so that ratios are paired.
 Capacities CapacitiesOf(const SearchResult& search);
 
 inline constexpr int kSearchFileVersion = 1;
-// Includes capacities and ratios beside the loads, for people and scripts; they are not read back.
+// Converts a search to JSON. Includes capacities and ratios beside the loads, for people and
+// scripts. SearchFromJson does not read them.
 nlohmann::ordered_json SearchToJson(const SearchResult& search);
-// InvalidArgument names the key and its error.
+// Reads a search from JSON. InvalidArgument names the key and its error.
 absl::StatusOr<SearchResult> SearchFromJson(const nlohmann::ordered_json& json);
 
 }  // namespace baton
