@@ -14,7 +14,7 @@ namespace {
 constexpr absl::string_view kPrefixes = "kmgtp";
 constexpr size_t kMostFractionDigits = 18;
 
-// Bytes of a unit in lower case, 0 for what is none.
+// Bytes that a unit in lower case stands for; 0 for an unknown unit.
 uint64_t UnitBytes(absl::string_view unit) {
   absl::ConsumeSuffix(&unit, "b");
   if (unit.empty()) return 1;
@@ -53,7 +53,7 @@ absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
   }
   const absl::string_view unit = absl::string_view(lower).substr(at);
   const uint64_t unit_bytes = UnitBytes(unit);
-  // Parts of a byte are a mistake.
+  // A fraction of a byte is refused as a mistake.
   if (unit_bytes == 0 || (fraction_scale > 1 && unit_bytes == 1)) return bad;
   value = value * unit_bytes + fraction * unit_bytes / fraction_scale;
   if (value > UINT64_MAX) return bad;

@@ -14,13 +14,15 @@ struct ByteSize {
   uint64_t bytes = 0;
 };
 
-// InvalidArgument names the text and the forms that are understood.
+// Returns InvalidArgument, with the text and the accepted forms, for anything else.
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text);
 
-// The shortest text that ParseByteSize reads as exactly `bytes`: "4Gi", "1500M", or all digits.
+// Returns the shortest text that ParseByteSize reads as exactly `bytes`: "4Gi", "1500M", or digits
+// only.
 std::string ByteSizeText(uint64_t bytes);
 
-// For people, in powers of ten as disks and model hubs count: "16.1 GB", "523 MB", "12 kB".
+// Returns a rounded size for people, in powers of ten as disks and model hubs count: "16.1 GB",
+// "523 MB", "12 kB".
 std::string RoundedBytes(uint64_t bytes);
 
 bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error);

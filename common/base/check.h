@@ -4,7 +4,8 @@
 
 namespace baton::internal {
 
-// Collects the message of a broken invariant and dies with it at the end of the statement.
+// Collects the message of a broken invariant, and aborts the process with it at the end of the
+// statement.
 class CheckFailure {
  public:
   CheckFailure(const char* file, int line, const char* condition);
@@ -21,8 +22,8 @@ struct CheckVoidify {
 
 }  // namespace baton::internal
 
-// Dies at once with file, line and the streamed values when `condition` is false. For broken
-// invariants only: what the outside world can cause returns a status.
+// Aborts the process at once, with file, line and the streamed values, when `condition` is false.
+// For broken invariants only: a failure that the outside world can cause is returned as a status.
 #define BATON_CHECK(condition)                      \
   (condition) ? (void)0                             \
               : ::baton::internal::CheckVoidify() & \

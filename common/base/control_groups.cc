@@ -26,13 +26,13 @@ std::vector<ControlGroup> ControlGroupsOf(const std::string& root, absl::string_
   std::ifstream lines(absl::StrCat(root, "/proc/self/cgroup"));
   std::vector<ControlGroup> groups;
   for (std::string line; std::getline(lines, line);) {
-    // "0::/path" of version 2, "4:cpu,cpuacct:/path" of version 1.
+    // A line is "0::/path" for version 2 and "4:cpu,cpuacct:/path" for version 1.
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (parts.size() != 3) continue;
     const std::string path = parts[2] == "/" ? "" : parts[2];
     if (parts[0] == "0") {
       AddUpwards(2, mount, path, &groups);
-      // Where version 1 is mounted too, systemd puts version 2 here.
+      // systemd mounts version 2 at this folder where version 1 is mounted too.
       AddUpwards(2, absl::StrCat(mount, "/unified"), path, &groups);
       continue;
     }

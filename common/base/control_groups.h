@@ -7,17 +7,18 @@
 
 namespace baton {
 
-// A control group that this process belongs to, or one above it: each may have limits.
+// A control group of this process, or a parent of that group. Each may have limits.
 struct ControlGroup {
-  int version = 2;     // of its interface: 1 or 2
-  std::string folder;  // with the files of the controller that was asked for
+  int version = 2;     // version of the control group interface: 1 or 2
+  std::string folder;  // holds the files of the requested controller
 };
 
-// The groups of the process whose /proc/self and /sys/fs/cgroup lie under `root` ("": this one)
-// that `controller` ("cpu", "memory") may limit, from its own up to the root of each hierarchy.
-// Version 1 has a hierarchy per controller, version 2 one for all, and a system may have both. A
-// folder may be missing: inside a container the group's path may be one that only its host has, and
-// what is mounted is then the group itself, which is the last of the list.
+// Returns the control groups that `controller` ("cpu", "memory") may use to limit a process: its
+// own group first, then each parent up to the root of the hierarchy. The process is the one whose
+// /proc/self and /sys/fs/cgroup lie under `root`; "" means this process. Version 1 has one
+// hierarchy per controller, version 2 one for all, and a system may have both.
+// A folder in the list may be missing: in a container, the path in /proc/self/cgroup may exist only
+// on the host. The group itself is then mounted at the root, which is the last entry of the list.
 std::vector<ControlGroup> ControlGroupsOf(const std::string& root, absl::string_view controller);
 
 }  // namespace baton

@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-// The number of letters to insert, delete, replace or swap that make `b` of `a`.
+// Returns the number of letters to insert, delete, replace or swap to turn `a` into `b`.
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -30,7 +30,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-// True if the flag holds a T, or a T that may be left out.
+// True if the flag's type is T or std::optional<T>.
 template <typename T>
 bool IsOf(const absl::CommandLineFlag& flag) {
   return flag.IsOfType<T>() || flag.IsOfType<std::optional<T>>();
@@ -61,7 +61,8 @@ std::string ValueHint(const absl::CommandLineFlag& flag, absl::string_view flag_
   if (IsOf<int64_t>(flag)) return WholeNumber<int64_t>();
   if (IsOf<uint64_t>(flag)) return WholeNumber<uint64_t>();
   if (IsOf<double>(flag) || IsOf<float>(flag)) return "it takes a number, such as 0.5";
-  // "Illegal value 'x' specified for flag 'y'; REASON": types of ours give a reason.
+  // `why` is "Illegal value 'x' specified for flag 'y'; REASON". Only our own flag types give a
+  // reason.
   const size_t reason = why.rfind("'; ");
   return reason == why.npos ? "" : std::string(why.substr(reason + 3));
 }
@@ -70,7 +71,8 @@ std::string ClosestName(absl::string_view typed, const std::vector<std::string>&
   std::string closest;
   size_t least = std::max<size_t>(1, typed.size() / 4) + 1;
   for (const std::string& name : names) {
-    // --kv-byte, or --batch for --max-batch, are further away in letters than in meaning.
+    // Part of a name counts as close: "kv-byte" for "kv-bytes", or "batch" for "max-batch", which
+    // is many letters away.
     const bool part = typed.size() >= 4 && absl::StrContains(name, typed);
     const size_t distance = part ? 1 : EditDistance(typed, name);
     if (distance < least) {

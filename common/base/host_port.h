@@ -10,14 +10,15 @@ namespace baton {
 // brackets.
 bool IsHostPort(absl::string_view address);
 
-// host:port with the port replaced: what a server that listens on every address tells others.
+// Returns `host_port` with another port. A server that listens on port 0 uses this to announce the
+// port it got.
 std::string WithPort(absl::string_view host_port, int port);
-// The port of host:port, or -1.
+// Returns the port of host:port, or -1 if there is none.
 int PortOf(absl::string_view host_port);
-// The host of host:port, without the brackets of IPv6.
+// Returns the host of host:port, without the brackets of IPv6.
 std::string HostOf(absl::string_view host_port);
-// Whether the host, of HOST or host:port, is every address of a machine (0.0.0.0, ::): a place to
-// listen at, and none where anybody can be reached.
+// Returns true if the host of `address` (HOST or host:port) stands for every address of a machine
+// (0.0.0.0 or ::). A server can listen on such an address, but no client can connect to it.
 bool IsAnyAddress(absl::string_view address);
 
 }  // namespace baton

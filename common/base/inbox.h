@@ -8,13 +8,15 @@
 
 namespace baton {
 
-// A bounded queue with many writers and one reader: how other threads reach the state of a loop.
+// A bounded queue with many writers and one reader. Other threads use it to send messages to the
+// thread that owns a loop's state.
 template <typename T>
 class Inbox {
  public:
   explicit Inbox(size_t capacity) : capacity_(capacity) {}
 
-  // Any thread. False when full: the message was not taken, and the sender says what that means.
+  // Any thread. Returns false, and does not take the message, when the queue is full. The sender
+  // decides what to do then.
   bool Push(T message) {
     MutexLock lock(&mutex_);
     if (messages_.size() >= capacity_) return false;
@@ -22,14 +24,14 @@ class Inbox {
     return true;
   }
 
-  // Any thread. For messages that must not be lost and are bounded by something else (one end per
-  // sequence, say): beyond the capacity too.
+  // Any thread. Adds the message even when the queue is full. For messages that must not be lost
+  // and whose number has another bound, such as one end per sequence.
   void PushAlways(T message) {
     MutexLock lock(&mutex_);
     messages_.push_back(std::move(message));
   }
 
-  // The reader. Everything that has arrived, oldest first.
+  // Reader thread. Returns all messages that have arrived, oldest first.
   std::vector<T> TakeAll() {
     std::vector<T> taken;
     MutexLock lock(&mutex_);

@@ -19,7 +19,7 @@ namespace {
 constexpr char kOneOfThisMachine[] =
     "take one that `ip address` lists, 127.0.0.1 for this machine alone, or 0.0.0.0 for all";
 
-// The first port that needs no right.
+// Returns the lowest port that a process may bind without CAP_NET_BIND_SERVICE.
 int FirstFreeForAll() {
   std::ifstream file("/proc/sys/net/ipv4/ip_unprivileged_port_start");
   int port = 0;
@@ -35,7 +35,7 @@ int TryBind(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   const int on = 1, off = 0;
-  // As servers do: connections of an earlier server that wait for their end don't count.
+  // Servers set this too. Connections of an earlier server in TIME_WAIT then do not block the port.
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (address.ai_family == AF_INET6) {
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
@@ -82,7 +82,7 @@ absl::Status CheckListen(const std::string& listen) {
                                 "); mend it, or take an address: ", kOneOfThisMachine));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  // gRPC serves where at least one of a name's addresses can be bound.
+  // gRPC needs only one of a name's addresses to be bindable.
   int first_error = 0;
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     const int error = TryBind(*address);

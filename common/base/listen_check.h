@@ -6,13 +6,13 @@
 
 namespace baton {
 
-// Returns OK when this process can listen on `listen`, HOST:PORT, at this moment: it binds a socket
-// there and closes it again. InvalidArgument when `listen` is not HOST:PORT. Unavailable when the
-// host is unknown, no address of this machine, or the port is taken or not allowed; the message
-// says which of these it is and what to do. Waits for the resolver of host names.
+// Returns OK if this process can listen on `listen`, HOST:PORT, now: it binds a socket there and
+// closes it again. Returns InvalidArgument if `listen` is not HOST:PORT. Returns Unavailable if the
+// host is unknown, if the address is not one of this machine, or if the port is taken or not
+// allowed; the message says which, and what to do. Blocks while the host name is resolved.
 absl::Status CheckListen(const std::string& listen);
 
-// The Unavailable that CheckListen returns where bind() fails with `error`, an errno.
+// Returns the Unavailable error that CheckListen gives when bind() fails with `error`, an errno.
 absl::Status ListenError(const std::string& listen, int error);
 
 }  // namespace baton

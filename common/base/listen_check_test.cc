@@ -57,7 +57,7 @@ TEST(ListenCheckTest, FindsATakenPort) {
   EXPECT_TRUE(CheckListen(taken).ok());
 }
 
-// Systems can open low ports to all.
+// Returns true if this system lets every process bind port 80.
 bool Port80IsOpenToAll() {
   std::ifstream file("/proc/sys/net/ipv4/ip_unprivileged_port_start");
   int start = 1024;
@@ -65,7 +65,7 @@ bool Port80IsOpenToAll() {
   return start <= 80;
 }
 
-// In a process of its own, which gives its rights up.
+// The check runs in a child process, which first drops its root rights.
 TEST(ListenCheckTest, APortThatNeedsRightsIsNotToldAsTaken) {
   EXPECT_EXIT(
       {

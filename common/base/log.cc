@@ -28,7 +28,8 @@ constexpr absl::string_view kLevels[] = {"debug", "info", "warn", "error"};
 constexpr absl::string_view kFormats[] = {"text", "json"};
 constexpr size_t kMostValueBytes = 2000;
 
-// The bytes of the UTF-8 character that `text` begins with, and which; 0 when it begins with none.
+// Decodes the UTF-8 character at the start of `text` into `*character` and returns its length in
+// bytes. Returns 0 if `text` does not start with a valid character.
 int TakeCharacter(absl::string_view text, uint32_t* character) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -45,7 +46,8 @@ int TakeCharacter(absl::string_view text, uint32_t* character) {
   return *character = value, size;
 }
 
-// C1 controls, and what begins a line or turns its direction for those who show it.
+// Returns true if `c` may be written as it is. False for control characters, and for characters
+// that start a line or change the text direction in a viewer.
 bool Shown(uint32_t c) {
   return c >= 0x20 && (c < 0x7f || c > 0x9f) && !(c >= 0x2028 && c <= 0x202e) &&
          !(c >= 0x2066 && c <= 0x2069) && c != 0x200e && c != 0x200f && c != 0x61c && c != 0xfeff;
@@ -61,7 +63,7 @@ void AppendJsonString(absl::string_view text, std::string* line) {
     } else if (c == '"' || c == '\\') {
       *line += '\\';
       *line += static_cast<char>(c);
-    } else if (!Shown(c)) {  // all of them below 2^16
+    } else if (!Shown(c)) {  // all such characters are below 2^16
       absl::StrAppendFormat(line, "\\u%04x", c);
     } else {
       line->append(text.data(), static_cast<size_t>(size));
@@ -71,15 +73,16 @@ void AppendJsonString(absl::string_view text, std::string* line) {
   *line += '"';
 }
 
-// As it is where nothing in it could be taken for anything else, else quoted with C's escapes.
+// Appends `text` unchanged if no character of it could be mistaken for log syntax. Otherwise
+// appends it in double quotes, with C escapes.
 void AppendText(absl::string_view text, std::string* line) {
   bool plain = !text.empty();
   for (const char c : text) plain &= c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
   if (plain) {
     absl::StrAppend(line, text);
   } else {
-    // Between double quotes a single one needs no escape, and would not be found by who looks for
-    // the words.
+    // CEscape also escapes single quotes. Inside double quotes they need no escape, and a search
+    // for the text would not find the escaped form.
     absl::StrAppend(line, "\"", absl::StrReplaceAll(absl::CEscape(text), {{"\\'", "'"}}), "\"");
   }
 }
@@ -137,7 +140,7 @@ void Write(Severity severity, absl::string_view event, const LogField* begin, co
       absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
   const std::string line = LineOf(log_format.load(std::memory_order_relaxed), time, severity,
                                   ProgramName(), event, begin, end);
-  // One write, so that lines of threads and processes never mix.
+  // A single write keeps the lines of several threads and processes apart.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -13,7 +13,8 @@ namespace baton {
 enum class Severity { kDebug, kInfo, kWarning, kError };
 enum class LogFormat { kText, kJson };
 
-// One named value of a log line. A name is ours, in snake_case; a value may be anybody's.
+// One named value of a log line. The name is one of ours, in snake_case; the value may come from
+// anywhere.
 struct LogField {
   LogField(absl::string_view field_name, const absl::AlphaNum& field_value)
       : name(field_name), value(field_value.Piece()) {}
@@ -25,40 +26,41 @@ struct LogField {
       bare = true;
     } else {
       value = absl::StrCat(field_value);
-      bare = value.find_first_not_of("0123456789+-.e") == value.npos;  // no inf, no nan
+      bare = value.find_first_not_of("0123456789+-.e") == value.npos;  // JSON has no inf and no nan
     }
   }
   absl::string_view name;
   std::string value;
-  bool bare = false;  // JSON takes it without quotes
+  bool bare = false;  // true if JSON takes the value without quotes
 };
 
-// The name of a request's id in every line that belongs to one.
+// Name of the field that holds a request's id, in every log line about a request.
 inline constexpr absl::string_view kRequestId = "request_id";
 
-// Writes one line to standard error, in one write: time, severity, program, event, then the fields.
-// Values are cut at 2,000 bytes; what could be taken for more than text (control characters, what
-// is not ASCII in text, what is not UTF-8 in JSON) is escaped, so that nobody's value can begin a
-// line, a field or a terminal's command. Any thread.
+// Writes one line to standard error with a single write: time, severity, program, event, then the
+// fields. Values are cut at 2,000 bytes. Characters that could be mistaken for log syntax are
+// escaped: control characters, in text also everything outside ASCII, and in JSON invalid UTF-8. So
+// a value can't start a line or a field, and can't send a command to a terminal. Any thread.
 void Log(Severity severity, absl::string_view event, std::initializer_list<LogField> fields = {});
-// The same of fields that are as many as there are.
+// Writes the same line from a vector, for a number of fields that is known only at run time.
 void Log(Severity severity, absl::string_view event, const std::vector<LogField>& fields);
 
-// Whether such lines are written: for callers whose fields cost something.
+// Returns true if lines of this severity are written. For callers whose fields are expensive to
+// compute.
 bool LogEnabled(Severity severity);
-// Lines below this are dropped; kInfo until set. `main` only, before threads start.
+// Drops lines below `lowest`. The default is kInfo. Call only from `main`, before threads start.
 void SetLogLevel(Severity lowest);
-// kText until set. `main` only, before threads start.
+// Sets the format of all lines. The default is kText. Call only from `main`, before threads start.
 void SetLogFormat(LogFormat format);
-// Stands in every line. `main` only.
+// Sets the program's name, which stands in every line. Call only from `main`, before threads start.
 void SetLogProgram(absl::string_view name);
 
-// A line as Log() writes it, with its end.
+// Returns the line that Log() would write, with its line end.
 std::string LogLine(LogFormat format, absl::string_view time, Severity severity,
                     absl::string_view program, absl::string_view event,
                     std::initializer_list<LogField> fields);
 
-// For --log-level: debug, info, warn, error. For --log-format: text, json.
+// Parsers for --log-level (debug, info, warn, error) and --log-format (text, json).
 bool AbslParseFlag(absl::string_view text, Severity* severity, std::string* error);
 std::string AbslUnparseFlag(Severity severity);
 bool AbslParseFlag(absl::string_view text, LogFormat* format, std::string* error);

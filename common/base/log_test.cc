@@ -57,7 +57,7 @@ TEST(LogTest, NobodysValueBeginsALineOrAField) {
 }
 
 TEST(LogTest, CharactersThatShowNothingAreEscaped) {
-  // A C1 control, a line separator, a turn of direction.
+  // A C1 control character, a line separator, and a change of the text direction.
   for (const char* hidden : {"\xc2\x9b", "\xe2\x80\xa8", "\xe2\x80\xae"}) {
     EXPECT_EQ(JsonOf(hidden), hidden);
     EXPECT_EQ(Line(LogFormat::kJson, {{"v", hidden}}).find(hidden), std::string::npos);
@@ -90,7 +90,7 @@ TEST(LogTest, AnyBytesGiveOneLineOfValidJsonAndOneOfText) {
   for (int round = 0; round < 3000; ++round) {
     std::string bytes(random() % 40, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random() % 256);
-    JsonOf(bytes);  // parses, and its only line end is the last byte
+    JsonOf(bytes);  // checks that the line parses and that its only line end is the last byte
     const std::string text = TextOf(bytes);
     EXPECT_EQ(text.find('\n'), text.size() - 1);
     for (size_t i = 0; i + 1 < text.size(); ++i) {

@@ -10,35 +10,38 @@
 
 namespace baton {
 
-// The thread that owns one object's state. It calls `run_once(now)`, by SteadyNow, again and again.
-// Where that returns false (there was nothing to do), the thread waits until Wake() is called, or
-// until `idle` or `next_turn` is reached. Programs make loops; the objects that loops drive never
-// start threads and never read the clock.
+// Owns the thread that owns one object's state. The thread calls `run_once(now)` again and again;
+// `now` comes from SteadyNow. When run_once returns false (there was nothing to do), the thread
+// waits until Wake() is called, `idle` has passed, or the time `next_turn` is reached. Programs
+// make loops; the objects that loops drive never start threads and never read the clock.
 class Loop {
  public:
   struct Options {
-    const char* name = "loop";                     // of the thread, at most 15 bytes
+    const char* name = "loop";                     // name of the thread, at most 15 bytes
     absl::Duration idle = absl::Milliseconds(50);  // longest wait between two turns
-    std::function<absl::Time()> next_turn;         // a wait ends then; called by the loop's thread
-    // Ends a wait, in place of the loop's own Wakeup: for callers that are made before the loop or
-    // destroyed after it. Outlives the loop.
+    // returns the time at which a wait ends at the latest; called on the loop's thread
+    std::function<absl::Time()> next_turn;
+    // Replaces the loop's own Wakeup, for callers that are made before the loop or destroyed after
+    // it. Must outlive the loop.
     Wakeup* wakeup = nullptr;
-    // Another way to wait, such as a transport's, which may return early, and how any thread ends
-    // such a wait, or the next one. Both or neither; `wakeup` is then not used.
+    // `wait` replaces the wait on a Wakeup, for example by a transport's wait, and may return
+    // early. `wake` ends the current wait, or else the next one; any thread calls it. Set both or
+    // neither. If they are set, `wakeup` is not used.
     std::function<void(absl::Duration)> wait;
     std::function<void()> wake;
-    Pulse* pulse = nullptr;  // beats at every turn; outlives the loop
+    Pulse* pulse = nullptr;  // beats at every turn; must outlive the loop
   };
   // Starts the thread.
   Loop(Options options, std::function<bool(absl::Time now)> run_once);
-  // Stops and joins.
+  // Stops the loop and joins the thread.
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Any thread. The next call of run_once comes at once.
+  // Any thread. Ends the current wait, or the next one, so that run_once is called at once.
   void Wake();
-  // Any thread but the loop's own. After it, no call of run_once is running or will follow.
+  // Any thread but the loop's own. After Stop returns, run_once is not running and will not be
+  // called.
   void Stop();
 
  private:

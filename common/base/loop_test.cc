@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// A wait that only a wake-up can end within a test's time.
+// A wait so long that only a wake-up can end it within the test.
 constexpr absl::Duration kForEver = absl::Hours(24);
 
 TEST(WakeupTest, OneThatComesBeforeTheWaitEndsIt) {
@@ -17,7 +17,7 @@ TEST(WakeupTest, OneThatComesBeforeTheWaitEndsIt) {
   wakeup.Wake();
   wakeup.Wake();
   wakeup.WaitFor(kForEver);
-  // Both counted as one.
+  // Both wake-ups counted as one, so the next wait lasts its full time.
   const absl::Time start = SteadyNow();
   wakeup.WaitFor(absl::Milliseconds(2));
   EXPECT_GE(SteadyNow() - start, absl::Milliseconds(2));
@@ -29,7 +29,7 @@ TEST(WakeupTest, ATimeThatIsNotPositiveDoesNotWait) {
   wakeup.WaitFor(-kForEver);
 }
 
-// A loop that does nothing but count its turns, and says each to the test.
+// Runs a loop that counts its turns and wakes the test after each one.
 class LoopWaitTest : public testing::Test {
  protected:
   void Start(Loop::Options options) {
@@ -77,7 +77,7 @@ TEST_F(LoopWaitTest, NoWaitLastsBeyondTheNextTurn) {
 
 TEST_F(LoopWaitTest, WaitsAsItIsTold) {
   Wakeup wakeup;
-  absl::Duration longest;  // of the loop's thread, until that has ended
+  absl::Duration longest;  // used by the loop's thread until it has ended
   Start({.idle = kForEver,
          .wait =
              [&](absl::Duration time) {

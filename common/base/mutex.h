@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// std::mutex with thread-safety annotations. Debian's absl::Mutex is not built for the thread
-// sanitizer, which then reports races that are not there.
+// std::mutex with thread-safety annotations. We do not use absl::Mutex: Debian's build of it is not
+// instrumented for the thread sanitizer, which then reports races that do not exist.
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
@@ -42,10 +42,10 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // False when `timeout`, or a day, passed without a signal.
+  // Returns false if `timeout`, or a day, passed without a signal.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    timeout = std::min(timeout, absl::Hours(24));  // a longer one does not fit in a time point
+    timeout = std::min(timeout, absl::Hours(24));  // a longer timeout would overflow the time point
     const auto result = condition_.wait_for(lock, absl::ToChronoNanoseconds(timeout));
     lock.release();
     return result == std::cv_status::no_timeout;

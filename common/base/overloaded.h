@@ -2,8 +2,8 @@
 
 namespace baton {
 
-// One function object made of several, for std::visit: each alternative of a variant is given to
-// the function that takes it.
+// Combines several function objects into one for std::visit, which then calls the function that
+// takes the variant's current alternative.
 //
 //   std::visit(Overloaded{[](const A& a) { ... }, [](const B& b) { ... }}, variant);
 template <class... Functions>

@@ -19,12 +19,12 @@ namespace {
 
 constexpr uintptr_t kPage = 4096;
 constexpr size_t kWritePiece = 16 << 20;
-// A slow disk or network still finishes several such pieces a second.
+// Small enough that even a slow disk or network reads several pieces a second.
 constexpr size_t kReadPiece = 4 << 20;
-// What the disk is asked for ahead of the piece that is waited for.
+// Bytes of read-ahead that the kernel is asked for beyond the current piece.
 constexpr size_t kReadAhead = 64 << 20;
 
-// Whole pages that hold the range.
+// The whole pages that contain a range of bytes.
 struct Pages {
   Pages(const std::byte* data, size_t size)
       : begin(reinterpret_cast<uintptr_t>(data) / kPage * kPage),
@@ -32,7 +32,7 @@ struct Pages {
   uintptr_t begin, end;
 };
 
-// False when the kernel does not know the advice.
+// Returns false if the kernel does not know this madvise() advice.
 bool Populate(uintptr_t at, size_t bytes, int advice, int* error) {
   while (madvise(reinterpret_cast<void*>(at), bytes, advice) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
@@ -78,7 +78,8 @@ absl::Status PageInForReading(const std::byte* data, size_t bytes, const PageInS
     }
     if (ahead < pages.end && ahead < at + kReadAhead / 2) {
       const size_t more = std::min<size_t>(kReadAhead, pages.end - ahead);
-      madvise(reinterpret_cast<void*>(ahead), more, MADV_WILLNEED);  // advice: errors don't matter
+      // only advice, so errors are ignored
+      madvise(reinterpret_cast<void*>(ahead), more, MADV_WILLNEED);
       ahead += more;
     }
     const size_t piece = std::min<size_t>(kReadPiece, pages.end - at);

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 constexpr size_t kPage = 4096;
 
-// Pages of a mapping that are in memory.
+// Returns how many pages of a mapping are in memory.
 size_t Resident(const std::byte* data, size_t bytes) {
   std::vector<unsigned char> pages((bytes + kPage - 1) / kPage);
   if (mincore(const_cast<std::byte*>(data), bytes, pages.data()) != 0) return 0;
@@ -80,7 +80,8 @@ TEST(PageInTest, AFileIsReadOnceAtAnyAlignmentAndOneCutShortIsAnError) {
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(last, bytes - 77);
   EXPECT_EQ(Resident(data, bytes), (bytes + kPage - 1) / kPage);
-  // Kernels from 5.14 on answer; an older one would end the process.
+  // Kernels from 5.14 on return an error for a file that became shorter; an older one kills the
+  // process.
   if (madvise(mapped, kPage, 22 /* MADV_POPULATE_READ */) == 0) {
     ASSERT_EQ(ftruncate(fd, 5 << 20), 0);
     const absl::Status cut = PageInForReading(data, bytes, nullptr);

@@ -31,8 +31,8 @@ ABSL_FLAG(baton::Severity, log_level, baton::Severity::kInfo,
           "lowest level of log lines: debug, info, warn or error");
 ABSL_FLAG(
     baton::LogFormat, log_format, baton::LogFormat::kText,
-    "of log lines, on standard error: text, or json (one object a line; the standard output of "
-    "servers, which tells addresses otherwise, then stays empty)");
+    "format of log lines, on standard error: text, or json (one object a line; the standard output "
+    "of servers, which tells addresses otherwise, then stays empty)");
 
 namespace baton {
 namespace {
@@ -56,9 +56,9 @@ std::vector<std::string>& Given() {
   return *given;
 }
 
-// Flags of other libraries are not the user's business; Abseil's are the only ones we link. (Not
-// told by our own root in __FILE__: a compiler cache may write that path differently in each
-// object.)
+// Returns true if the flag is one of ours. Flags of libraries are not the user's business; Abseil
+// is the only linked library that has flags. The test does not compare __FILE__ with our own source
+// root, because a compiler cache may write that path differently in each object.
 bool IsOwn(const absl::CommandLineFlag& flag) {
   return !flag.IsRetired() && !absl::StrContains(flag.Filename(), "absl/flags/");
 }
@@ -68,9 +68,9 @@ absl::CommandLineFlag* FindOwnFlag(absl::string_view name) {
   return flag != nullptr && IsOwn(*flag) ? flag : nullptr;
 }
 
-// What --help says of one flag: its name, then its help, folded and indented. In the help of one
-// command, what begins with the names of its commands ("generate, tokenize: ...") is shown
-// without them.
+// Returns the --help text of one flag: its name, then its description, wrapped and indented. A
+// description may start with the names of its commands ("generate, tokenize: ..."); in the help of
+// one of these commands they are left out.
 std::string HelpOf(const absl::CommandLineFlag& flag, absl::string_view command) {
   constexpr size_t kColumns = 92;
   constexpr absl::string_view kIndent = "\n      ";
@@ -102,7 +102,7 @@ std::string HelpOf(const absl::CommandLineFlag& flag, absl::string_view command)
 
 using OwnFlags = std::map<std::string, const absl::CommandLineFlag*>;
 
-// The program's flags by their names with dashes.
+// Returns the program's own flags, by name with dashes.
 OwnFlags FindOwnFlags() {
   OwnFlags own;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
@@ -111,8 +111,8 @@ OwnFlags FindOwnFlags() {
   return own;
 }
 
-// The groups with the help of their flags. Each flag of `own` that was printed leaves `rest`. A
-// flag that the program does not have is left out, so that programs can share a list of groups.
+// Returns the --help text of the groups. Removes each printed flag from `rest`. Skips flags that
+// the program does not have, so that programs can share a list of groups.
 std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& own, OwnFlags* rest,
                          absl::string_view command = "") {
   std::string help;
@@ -130,7 +130,8 @@ std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& o
   return help;
 }
 
-// `word` is the first word before --help, which may name a command.
+// Prints --help and exits. `word` is the first positional argument before --help; it may name a
+// command.
 [[noreturn]] void PrintHelp(const ProgramHelp& program, absl::string_view word) {
   const OwnFlags own = FindOwnFlags();
   OwnFlags rest = own;
@@ -168,7 +169,8 @@ std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& o
   std::exit(0);
 }
 
-// What a user meant who typed the unknown flag `name`, if that can be told.
+// Returns a suggestion such as "; did you mean --NAME?" for the unknown flag `name`, or "" if no
+// flag is close.
 std::string DidYouMean(absl::string_view name) {
   std::vector<std::string> names = {"help", "version"};
   for (const auto& [known, flag] : absl::GetAllFlags()) {
@@ -179,7 +181,8 @@ std::string DidYouMean(absl::string_view name) {
   return absl::StrCat("; did you mean --", absl::StrReplaceAll(closest, {{"_", "-"}}), "?");
 }
 
-// Before flags are read: what is wrong with one is told in the format that another may choose.
+// Returns true if the command line asks for JSON logs. Runs before flags are parsed, because an
+// error about one flag must be printed in the format that a later flag may choose.
 bool AsksForJson(int argc, char** argv) {
   for (int i = 1; i < argc && absl::string_view(argv[i]) != "--"; ++i) {
     absl::string_view text = argv[i];
@@ -225,7 +228,7 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
     const std::string name = absl::StrReplaceAll(text.substr(0, equals), {{"-", "_"}});
     absl::CommandLineFlag* flag = FindOwnFlag(name);
     std::string value;
-    if (flag == nullptr) {  // perhaps --no-NAME or --noNAME
+    if (flag == nullptr) {  // it may be --no-NAME or --noNAME
       absl::string_view positive = name;
       if (absl::ConsumePrefix(&positive, "no")) {
         absl::ConsumePrefix(&positive, "_");

@@ -9,74 +9,77 @@
 
 namespace baton {
 
-// The version of all programs, as project() of the top CMakeLists.txt has it.
+// Version of all programs, from project() of the top CMakeLists.txt.
 extern const absl::string_view kVersion;
 
-// Flags that belong together, under one heading of --help. Plain text, as every program has many.
+// Flags that --help shows under one heading. The fields are plain text because every program has
+// many groups.
 struct FlagGroup {
   const char* title;
-  const char* flags;  // their names with dashes, between them blanks
+  const char* flags;  // names with dashes, separated by blanks
 };
 
-// What --help prints of a program whose first word is a command: `NAME COMMAND --help` prints only
-// that command's part.
+// Help text of one command, for a program whose first argument is a command. `NAME COMMAND --help`
+// prints only this part.
 struct CommandHelp {
   const char* name;
   const char* usage;
   std::vector<FlagGroup> groups;
 };
 
-// What --help prints beside the text of each flag, which stands where the flag is defined.
+// Text that --help prints in addition to the description of each flag.
 struct ProgramHelp {
   ProgramHelp(const char* usage_text, std::vector<FlagGroup> flag_groups = {},
-              std::vector<CommandHelp> command_helps = {})  // NOLINT: a text is enough
+              std::vector<CommandHelp> command_helps = {})  // NOLINT: implicit on purpose
       : usage(usage_text), groups(std::move(flag_groups)), commands(std::move(command_helps)) {}
 
   const char* usage;
-  std::vector<FlagGroup> groups;      // with commands: the flags that every command has
-  std::vector<CommandHelp> commands;  // empty: the program has none
+  std::vector<FlagGroup> groups;  // if the program has commands: the flags that all of them share
+  std::vector<CommandHelp> commands;  // empty if the program has no commands
 };
 
-// Reads the command line of a program of ours into its absl flags. `--max-tokens 5`,
-// `--max_tokens=5`,
-// `--json`, `--no-json` and `--json=false` are all understood; `--` ends the flags. `--help` or
-// `-h` prints `help` and the program's own flags (those defined in files of this repository) by
-// their groups; flags that no group names come last. `--list-flags` prints a line per flag for
-// other programs: its name and whether it is a `bool` or takes a `value`. `--version` prints name
-// and version. All three exit 0. An unknown flag, a missing or a bad value is named on standard
-// error and exits 2. Returns the positional arguments, without the program's name. `main` only,
-// once.
+// Parses the command line into the absl flags of the program. It accepts `--max-tokens 5`,
+// `--max_tokens=5`, `--json`, `--no-json` and `--json=false`; `--` ends the flags.
+// - `--help` or `-h` prints `help` and the program's own flags (those defined in files of this
+//   repository) by group. Flags without a group come last.
+// - `--list-flags` prints one line per flag for other programs: its name, then `bool` or `value`.
+// - `--version` prints name and version.
+// These three exit with 0. An unknown flag, and a missing or bad value, is reported on standard
+// error with exit status 2. Returns the positional arguments, without the program's name. Call only
+// from `main`, once.
 std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& help);
 
-// The program's own flags that the command line named, each once, as absl names them (underscores).
+// Returns the program's own flags that the command line named. Each is listed once, with
+// underscores as absl names flags.
 const std::vector<std::string>& GivenFlags();
 
-// Prints `lines`, each with its end, to standard output at once: what scripts wait for and people
-// look for, such as an address. With --log-format=json it prints nothing, and the log's event has
-// to say the same: to whom reads both streams as one (Kubernetes does) every line is JSON then.
+// Prints `lines`, which include their line ends, to standard output and flushes it. For text that
+// scripts wait for or people look for, such as an address. With --log-format=json this prints
+// nothing: readers of both streams, such as Kubernetes, then see only JSON. A log event must carry
+// the same facts.
 void PrintAtStart(absl::string_view lines);
 
-// Prints "NAME: message" to standard error, or logs it as JSON where that is the format, and exits
-// 2: a flag or file that can't be used.
+// Exits with 2 because a flag or file can't be used. First prints "NAME: message" to standard
+// error, or logs it if the log format is JSON.
 [[noreturn]] void RefuseToStart(absl::string_view message);
 
-// Returns `value` of the flag `name`, written with dashes, where it is from `lowest` to `highest`.
-// Otherwise refuses to start, with all four in the message.
+// Returns `value`, the value of flag `name` (with dashes), if it is from `lowest` to `highest`.
+// Otherwise refuses to start with a message that holds all four.
 int CheckedInt(absl::string_view name, int value, int lowest, int highest);
 
-// Returns the command that starts a router, for messages: "./baton up" where ./baton has started
-// this program (it sets $BATON_CALLED_AS), else "baton-router", as a machine that has the programs
-// alone has no ./baton.
+// Returns the command that starts a router, for messages. This is "./baton up" if ./baton started
+// this program (it sets $BATON_CALLED_AS). Otherwise it is "baton-router", because a machine with
+// only the installed programs has no ./baton.
 std::string RouterCommand();
 
-// Blocks SIGTERM, SIGINT and SIGHUP in the calling thread and all it starts later; call it first.
-// Then WaitForStop() returns when one of them arrives; a second one ends the process at once with
-// status 130.
+// BlockStopSignals blocks SIGTERM, SIGINT and SIGHUP in the calling thread and in all threads it
+// starts later, so call it first. WaitForStop returns when one of these signals arrives. A second
+// one then ends the process at once with status 130.
 void BlockStopSignals();
 void WaitForStop();
 
-// Lives between those two. Meanwhile a stop signal ends the process at once, with status
-// 128 + signal: for a start that takes long and leaves nothing behind.
+// While this object lives, a stop signal ends the process at once with status 128 + signal. For a
+// slow start that leaves nothing behind. Use it between BlockStopSignals and WaitForStop.
 class LeaveOnStop {
  public:
   LeaveOnStop();

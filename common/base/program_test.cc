@@ -25,7 +25,8 @@ using testing::ElementsAre;
 using testing::ExitedWithCode;
 using testing::IsEmpty;
 
-// Each start is a process of its own: flags are process-wide.
+// Parses a command line. Call it only in a death test's child process, because flags are
+// process-wide.
 std::vector<std::string> Start(std::vector<std::string> arguments,
                                const ProgramHelp& help = "Does a thing.") {
   arguments.insert(arguments.begin(), "/usr/bin/baton-thing");
@@ -36,7 +37,8 @@ std::vector<std::string> Start(std::vector<std::string> arguments,
 
 [[noreturn]] void ExitByExpectations() { std::exit(testing::Test::HasFailure() ? 1 : 0); }
 
-// What --help and --version print goes to standard output; death tests read standard error.
+// Redirects standard output, where --help and --version print, to standard error, which death tests
+// read.
 void OutputToError() { dup2(2, 1); }
 
 TEST(ProgramTest, FlagsAreReadInEverySpelling) {
@@ -99,9 +101,9 @@ TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
   EXPECT_EXIT((OutputToError(), Start({"--seat-count=1", "--help"})), ExitedWithCode(0),
               "^Does a thing.\n\nFlags:\n"
               "  --\\[no-\\]lights\n      are on\n"
-              "  --log-format\n      of log lines, on standard error: text, or json \\(one object "
-              "a line; the standard output of\n      servers, which tells addresses otherwise, "
-              "then stays empty\\) \\(default: text\\)\n"
+              "  --log-format\n      format of log lines, on standard error: text, or json \\(one "
+              "object a line; the standard\n      output of servers, which tells addresses "
+              "otherwise, then stays empty\\) \\(default: text\\)\n"
               "  --log-level\n      lowest level of log lines: debug, info, warn or error "
               "\\(default: info\\)\n"
               "  --name\n      of the thing\n"

@@ -10,10 +10,11 @@
 
 namespace baton {
 
-// Shows that a thread gets on: it beats once a turn, and between the parts of a long one.
+// Shows that a thread makes progress. The thread beats once per turn, and between the parts of a
+// long turn.
 class Pulse {
  public:
-  // Any thread; costs next to nothing.
+  // Any thread; very cheap.
   void Beat() { beats_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t beats() const { return beats_.load(std::memory_order_relaxed); }
 
@@ -21,18 +22,21 @@ class Pulse {
   std::atomic<uint64_t> beats_{0};
 };
 
-// Tells which pulses have stopped. One thread asks, again and again. Silence counts only while it
-// is asked: a process that was suspended blames nobody for the time in which nothing ran.
+// Finds the pulses that have stopped. One thread asks repeatedly. Time counts as silence only while
+// that thread keeps asking: after the whole process was suspended, no pulse is reported for that
+// time.
 class PulseWatch {
  public:
-  // A pulse without a beat for longer than `limit` is silent. Ask at least every quarter of it.
+  // A pulse without a beat for longer than `limit` is silent. Call Silent at least four times per
+  // `limit`.
   explicit PulseWatch(absl::Duration limit) : limit_(limit) {}
 
-  // `pulse` outlives the watch.
+  // `pulse` must outlive the watch.
   void Add(std::string name, const Pulse* pulse) {
     watched_.push_back({.name = std::move(name), .pulse = pulse, .beats = pulse->beats()});
   }
-  // The names of the silent ones, in the order they were added. `now` never goes back.
+  // Returns the names of the silent pulses, in the order in which they were added. `now` never goes
+  // back.
   std::vector<std::string> Silent(absl::Time now);
 
  private:

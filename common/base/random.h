@@ -5,7 +5,8 @@
 
 namespace baton {
 
-// From the kernel's generator: nobody can guess it. For epochs, secrets and seeds nobody asked for.
+// Random values from the kernel's generator, which nobody can guess. For epochs, secrets, and seeds
+// that no client chose.
 uint64_t RandomU64();
 std::string RandomBytes(int bytes);
 

@@ -12,7 +12,7 @@
 
 namespace baton {
 
-// A folder of a test's own, gone with it. Where something can't be read or written, it dies.
+// A folder for one test, deleted with this object. Aborts if a file can't be read or written.
 class ScratchFolder {
  public:
   explicit ScratchFolder(
@@ -36,11 +36,12 @@ class ScratchFolder {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Replaces what has the name, if anything, and makes the folders in `name`. Returns File(name).
+  // Writes a file, replaces what had this name, and creates the folders in `name`. Returns
+  // File(name).
   std::string Write(absl::string_view name, absl::string_view bytes) const {
     const std::string file = File(name);
     std::filesystem::create_directories(std::filesystem::path(file).parent_path());
-    // A new file each time: some file systems flush one that is cut to nothing and written again.
+    // Always a new file: some file systems flush a file that is truncated and written again.
     std::filesystem::remove_all(file);
     std::ofstream out(file, std::ios::binary);
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -49,7 +50,7 @@ class ScratchFolder {
     return file;
   }
 
-  // A program that begins with "#!".
+  // Writes an executable script. `text` begins with "#!".
   std::string WriteScript(absl::string_view name, absl::string_view text) const {
     const std::string file = Write(name, text);
     std::filesystem::permissions(file, std::filesystem::perms::owner_all);

@@ -4,12 +4,14 @@
 
 namespace baton {
 
-// The system's clock as it stood when the process first asked, moved on by a clock that nobody
-// sets. Whatever measures how long something takes goes by it: a system clock that is set (NTP, a
-// machine that was moved) must not end leases or hold reports back. Of this process alone.
+// Returns the system time at the first call plus the time that has passed since then on the
+// monotonic clock. All code that measures how long something takes uses it: setting the system
+// clock (NTP, or a machine that was moved) must not end leases or delay reports. The value has no
+// meaning in other processes.
 absl::Time SteadyNow();
 
-// Of moments on the system's clock, such as the deadline of an RPC, and back.
+// Converts a time of the system clock, such as the deadline of an RPC, to SteadyNow's time, and
+// back.
 absl::Time ToSteady(absl::Time system);
 absl::Time FromSteady(absl::Time steady);
 

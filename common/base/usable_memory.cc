@@ -12,12 +12,12 @@
 namespace baton {
 namespace {
 
-// Version 1 writes "no limit" as the largest multiple of a page.
+// Version 1 writes "no limit" as the largest multiple of a page, which is above this value.
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;
 
 using Numbers = std::map<std::string, uint64_t, std::less<>>;
 
-// The number that a file holds; nothing for "max", and for a file that can't be read.
+// Returns the number in a file, or nothing if the file holds "max" or can't be read.
 std::optional<uint64_t> NumberIn(const std::string& path) {
   std::ifstream file(path);
   uint64_t number = 0;
@@ -25,7 +25,7 @@ std::optional<uint64_t> NumberIn(const std::string& path) {
   return number;
 }
 
-// "name 123" or "name: 123 kB" a line.
+// Parses a file with one "name 123" or "name: 123 kB" per line.
 Numbers NumbersIn(const std::string& path) {
   Numbers numbers;
   std::ifstream file(path);
@@ -49,7 +49,7 @@ void TakeIfLess(const UsableMemory& other, UsableMemory* least) {
   if (other.bytes < least->bytes) *least = other;
 }
 
-// What a limit leaves of itself.
+// Returns how much of a limit is left.
 UsableMemory Left(uint64_t limit, uint64_t used, const std::string& name) {
   return {limit > used ? limit - used : 0, limit, used, name};
 }
@@ -81,7 +81,7 @@ void ConsiderV1(const std::string& folder, const std::string& name, UsableMemory
   const std::optional<uint64_t> limit = NumberIn(absl::StrCat(folder, kFile));
   if (!limit || *limit >= kNoLimit) return;
   const Numbers numbers = NumbersIn(absl::StrCat(folder, "/memory.stat"));
-  // With the groups below it.
+  // The "total_" values include the groups below this one.
   const uint64_t used = SumOf(numbers, {"total_rss", "total_shmem"});
   TakeIfLess(Left(*limit, used, absl::StrCat(name, kFile)), least);
 }

@@ -11,11 +11,11 @@ namespace {
 constexpr uint64_t kGib = uint64_t{1} << 30;
 constexpr char kSelf[] = "proc/self/cgroup";
 
-// A root folder with some files of a system.
+// A scratch root folder that holds files of a system's /proc and /sys.
 class Root {
  public:
   Root() {
-    // 24 GiB, of which all but 2 GiB can be had.
+    // The machine has 24 GiB, and 22 GiB of it are available.
     Add("proc/meminfo",
         "MemTotal:       25165824 kB\nMemFree:         1048576 kB\n"
         "MemAvailable:   23068672 kB\n");
@@ -49,7 +49,7 @@ TEST(UsableMemoryTest, TheMachineWhereNoGroupSaysLess) {
                 .memory()
                 .limit,
             "/proc/meminfo");
-  // A limit above what the machine has.
+  // A limit above the machine's memory does not decide.
   EXPECT_EQ(Root()
                 .Add(kSelf, "0::/\n")
                 .Add("sys/fs/cgroup/memory.max", absl::StrCat(64 * kGib))
@@ -72,7 +72,8 @@ TEST(UsableMemoryTest, VersionTwoCountsPageCacheAsFree) {
   EXPECT_EQ(memory.limit_bytes, 4 * kGib);
   EXPECT_EQ(memory.used_bytes, 1000u + 2000 + 10 + 20 + 30 + 40 + 50 + 60);
   EXPECT_EQ(memory.bytes, 4 * kGib - memory.used_bytes);
-  // Beyond it the kernel slows the process down until it is of no use.
+  // Above memory.high the kernel slows the process down until it is useless, so that limit counts
+  // too.
   root.Add("sys/fs/cgroup/pod/main/memory.high", absl::StrCat(3 * kGib));
   EXPECT_EQ(root.memory().limit, "/sys/fs/cgroup/pod/main/memory.high");
   EXPECT_EQ(root.memory().limit_bytes, 3 * kGib);
@@ -87,7 +88,7 @@ TEST(UsableMemoryTest, TheGroupAboveThatLeavesLessDecides) {
       .Add("sys/fs/cgroup/slice/memory.stat", absl::StrCat("anon ", 5 * kGib, "\n"));
   EXPECT_EQ(root.memory().limit, "/sys/fs/cgroup/slice/memory.max");
   EXPECT_EQ(root.memory().bytes, 3 * kGib);
-  // A path of the host's: what is mounted is the group itself.
+  // The path exists only on the host; the group itself is mounted at the root.
   EXPECT_EQ(Root()
                 .Add(kSelf, "0::/docker/0123\n")
                 .Add("sys/fs/cgroup/memory.max", absl::StrCat(kGib))

@@ -2,7 +2,7 @@
 
 namespace baton {
 
-// By itself, so that a program without absl flags can tell its version.
+// In a file of its own, so that a program without absl flags can print its version.
 const absl::string_view kVersion = BATON_VERSION;
 
 }  // namespace baton

@@ -56,7 +56,7 @@ ABSL_FLAG(std::string, numerics, "auto",
 ABSL_FLAG(bool, random_weights, false,
           "made from --weights-seed, not read: --model needs config.json alone. Workers with the "
           "same configuration and seed have the same weights");
-ABSL_FLAG(uint64_t, weights_seed, 1, "of --random-weights");
+ABSL_FLAG(uint64_t, weights_seed, 1, "seed of --random-weights");
 ABSL_FLAG(baton::OrAuto<baton::ByteSize>, kv_bytes, baton::OrAuto<baton::ByteSize>(),
           "size of the KV pool, such as 4Gi or 4GB; auto: on a GPU all that "
           "--gpu-memory-utilization leaves, elsewhere what --memory-share allows, at most 8Gi and "
@@ -81,8 +81,8 @@ ABSL_FLAG(std::string, kv_type, "auto",
 ABSL_FLAG(int32_t, context, 0,
           "longest sequence, tokens; 0: the model's, or what the KV pool holds where that is less");
 ABSL_FLAG(bool, cuda_graphs, true,
-          "whether a device runs decode steps as recorded graphs; the same tokens, more slowly, "
-          "without");
+          "runs decode steps on a device as recorded graphs; without, the tokens are the same, but "
+          "slower");
 ABSL_FLAG(std::string, kv_transports, "auto",
           "ways KV may take: auto, shm, tcp, or a list as in UCX_TLS");
 ABSL_FLAG(std::string, kv_net_device, "lo",
@@ -92,18 +92,20 @@ ABSL_FLAG(
     std::string, kv_ports, "",
     "TCP ports of the KV plane, FIRST-LAST, for a firewall; a worker takes two on each network "
     "interface, and workers of one machine may share the range; default: any free ones");
-ABSL_FLAG(std::string, kv_device_path, "auto",
-          "how pools in GPUs' memory are read: ipc (CUDA IPC, on one machine), direct (GPUDirect "
-          "RDMA by UCX), bounced (through host memory), or auto, the first of them that there is");
+ABSL_FLAG(
+    std::string, kv_device_path, "auto",
+    "way in which pools in GPUs' memory are read: ipc (CUDA IPC, on one machine), direct "
+    "(GPUDirect RDMA by UCX), bounced (through host memory), or auto, the first of these that "
+    "works here");
 ABSL_FLAG(absl::Duration, report_interval, absl::Seconds(1),
-          "how often routers are told of this worker's load; they drop a worker that stays silent");
+          "time between two load reports to the routers, which drop a worker that stays silent");
 ABSL_FLAG(
     absl::Duration, hang_limit, absl::Seconds(30),
     "a thread that gets nothing done for that long hangs: no more load reports, health "
     "NOT_SERVING; longer than one layer of a prompt's chunk, or one decode step, may take, on a "
     "device as on a CPU");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
-          "how long running work may take after SIGTERM");
+          "longest time that running work may take after SIGTERM");
 
 namespace baton {
 namespace {
