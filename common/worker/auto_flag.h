@@ -8,7 +8,7 @@
 
 namespace baton {
 
-// The value of a flag that takes a T, or "auto" for the program's own choice.
+// Value of a flag that takes a T, or "auto". `value` is empty for "auto": the program then chooses.
 template <typename T>
 struct OrAuto {
   std::optional<T> value;

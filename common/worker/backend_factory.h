@@ -12,24 +12,25 @@
 
 namespace baton {
 
-// A value of --backend, and how a worker gets the backend of that name. A factory without functions
-// is the CPU backend, which every worker has. At most one of the functions is set.
+// One value of --backend, and the function that makes that backend for a worker. A factory without
+// functions stands for the CPU backend, which every worker has. At most one of the functions is
+// set.
 struct BackendFactory {
   std::string name = "cpu";
 
-  // Opens GPU number `gpu`, or a device that stands for one. The CUDA backend runs on the device,
-  // and the KV pool lies in its memory. An error says what is missing, without the flags' names.
+  // Opens GPU number `gpu`, or an emulated one. The CUDA backend runs on this device, and the KV
+  // pool lies in its memory. An error says what is missing, without the names of flags.
   std::function<absl::StatusOr<OpenedDevice>(int gpu)> open_device = nullptr;
 
-  // Makes a backend in host memory that reads no weights.
+  // Makes a backend that computes in host memory and reads no weights.
   std::function<std::unique_ptr<Backend>()> make_weightless = nullptr;
 
   bool on_device() const { return open_device != nullptr; }
   bool reads_weights() const { return make_weightless == nullptr; }
 };
 
-// Returns the factory of that name: the CPU's, or one of `others`. Otherwise returns
-// InvalidArgument, which lists the names that --backend takes.
+// Returns the factory with this name: the CPU's, or one of `others`. Returns InvalidArgument, with
+// the names that --backend takes, for an unknown name.
 absl::StatusOr<BackendFactory> FindBackend(const std::vector<BackendFactory>& others,
                                            absl::string_view name);
 

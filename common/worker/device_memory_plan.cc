@@ -19,7 +19,7 @@ constexpr uint64_t kMostBlocks = 1 << 30;
 
 std::string Gib(uint64_t bytes) { return absl::StrFormat("%.3f GiB", bytes / 0x1p30); }
 
-// What is asked for in one piece each.
+// Returns the bytes that these allocations take on the device, each rounded up by the device.
 uint64_t Sum(const DeviceRuntime& device, const std::vector<size_t>& allocations) {
   uint64_t sum = 0;
   for (const size_t bytes : allocations) {
@@ -46,8 +46,8 @@ std::vector<size_t> Activations(const ModelConfig& config, int rows) {
   return allocations;
 }
 
-// All parts but the KV pool. Of those that a flag can make smaller, the one that is usually largest
-// comes first: the advice in an error names the flags in this order.
+// Returns all parts but the KV pool. Among the parts that a flag can make smaller, the usually
+// largest comes first: the advice in an error names the flags in this order.
 std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& options,
                                             const DeviceRuntime& device) {
   const StepLimits limits = options.most.LimitsFor(options.config, options.layout);
@@ -70,7 +70,8 @@ std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& opt
   return parts;
 }
 
-// The most blocks whose pool takes no more than `room`; -1 where not even an empty one fits.
+// Returns the largest number of blocks whose pool fits into `room` bytes, or -1 if not even an
+// empty pool fits.
 int64_t MostBlocks(const KvLayout& layout, uint64_t room, const DeviceRuntime& device) {
   const auto fits = [&](int64_t blocks) {
     return device.AllocationBytes(KvMeta::PoolBytes(layout, blocks), true) <= room;
@@ -134,7 +135,7 @@ absl::StatusOr<DeviceMemoryPlan> DeviceMemoryPlan::Make(const Options& options,
   if (together <= plan.usable_bytes) return plan;
 
   std::vector<std::string> sum, lower;
-  uint64_t fixed = 0;  // that no flag makes smaller
+  uint64_t fixed = 0;  // bytes that no flag makes smaller
   for (const Part& part : plan.parts) {
     if (part.flag.empty()) fixed += part.bytes;
     sum.push_back(absl::StrCat(part.name, " ", Gib(part.bytes)));

@@ -15,42 +15,44 @@
 
 namespace baton {
 
-// The plan of a device's memory for a worker whose KV pool lies there. It is made before anything
-// is allocated, so a worker that does not fit says so at once, and one that does never runs out.
-// HostMemoryPlan is the same for pools in host memory.
+// Plan of a device's memory, for a worker whose KV pool lies on the device. It is made before
+// anything is allocated. So a worker that does not fit says so at once, and a worker that fits
+// never runs out of memory. HostMemoryPlan does the same for pools in host memory.
 struct DeviceMemoryPlan {
   struct Part {
     std::string name;
-    uint64_t bytes = 0;      // with what the device rounds allocations to
-    std::string flag;        // that makes it smaller; empty: none does
-    const char* field = "";  // its bytes in a log
+    uint64_t bytes = 0;      // after the device's rounding of allocations
+    std::string flag;        // flag that makes this part smaller; empty if none does
+    const char* field = "";  // name of its log field
   };
 
   struct Options {
     ModelConfig config;
     KvLayout layout;
     StepSize most;
-    int context = 0;                   // tokens
-    std::optional<uint64_t> kv_bytes;  // nothing: whatever is left
-    double share = 0.9;                // of the device's memory that may be taken
-    std::string batch_flag;            // that says how many tokens are drawn at once, if one does
+    int context = 0;                   // in tokens
+    std::optional<uint64_t> kv_bytes;  // if empty, the pool takes whatever is left
+    double share = 0.9;                // share of the device's memory that may be used
+    std::string batch_flag;  // flag that sets how many tokens a step samples; empty if none does
   };
-  // Nothing of the worker is on the device yet. InvalidArgument names the flag; ResourceExhausted
-  // shows every part, what there is, what is missing, and the flags to lower.
+  // Call before the worker allocates anything on the device. Returns InvalidArgument with the name
+  // of a flag whose value can't work. Returns ResourceExhausted, with every part, the available and
+  // the missing bytes and the flags to lower, if the worker does not fit.
   static absl::StatusOr<DeviceMemoryPlan> Make(const Options& options, DeviceRuntime* device);
 
   uint64_t together() const;
-  // For people at start, lines each with their end.
+  // Returns the plan as a table for people, to be printed at start. Every line has its line end.
   std::string Table() const;
-  // The same for the log.
+  // Returns the same numbers for the log.
   std::vector<LogField> LogFields() const;
 
-  std::string device;  // its name
+  std::string device;  // name of the device
   uint64_t total_bytes = 0, free_bytes = 0;
-  uint64_t usable_bytes = 0;  // the share, or what is free of it
+  // The worker's share of the memory, or the free memory if that is less.
+  uint64_t usable_bytes = 0;
   double share = 0;
-  std::vector<Part> parts;  // the KV pool last
-  int blocks = 0;           // of the KV pool
+  std::vector<Part> parts;  // the KV pool is last
+  int blocks = 0;           // number of blocks in the KV pool
 };
 
 }  // namespace baton

@@ -30,7 +30,8 @@ std::string Folder(absl::string_view name) {
   return absl::StrCat(BATON_SOURCE_DIR, "/common/model/", name);
 }
 
-// config.json alone, of a Llama with heads of 64 elements, which tensor cores take.
+// A model folder with only a config.json. It describes a Llama with heads of 64 elements, a size
+// that tensor cores support.
 class ConfigFolder : public ScratchFolder {
  public:
   ConfigFolder() {
@@ -58,7 +59,7 @@ ModelHost::Options OptionsOf(const std::string& model) {
   return options;
 }
 
-// Takes all that a worker takes; what is free then.
+// Allocates all that a worker allocates, and returns the bytes that are still free then.
 size_t FreeBehind(const ModelHost& host) {
   DeviceRuntime& device = *host.device.runtime;
   const auto pool = device.Allocate(KvMeta::PoolBytes(host.layout, host.blocks), true);
@@ -145,7 +146,7 @@ TEST(DeviceMemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
         "--max-batch", "or raise --gpu-memory-utilization"}) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
-  // What would not help is not said.
+  // Advice that would not help is left out.
   options.device_share = 1;
   options.batch_flag = "";
   const absl::Status whole = ModelHost::Open(options).status();

@@ -15,15 +15,15 @@ namespace {
 
 constexpr int64_t kMostBlocks = 1 << 30;
 constexpr uint64_t kMib = 1 << 20;
-// gRPC, UCX with its segments, code and its tables: 15 to 25 MiB were measured without load.
+// gRPC, UCX with its segments, code and page tables. Without load 15 to 25 MiB were measured.
 constexpr uint64_t kProcessBytes = 64 * kMib;
-// Stack, arena of the allocator, and scratch memory of a thread that computes.
+// Stack, allocator arena, and scratch memory of one compute thread.
 constexpr uint64_t kThreadBytes = 8 * kMib;
-// Attention over few rows writes partial results: of that many queries, every so many keys, in four
-// tasks for each thread (kernels/cpu).
+// Attention over few rows is cut into tasks, four per thread. A task covers 64 queries and writes a
+// partial result for every 1024 keys (kernels/cpu).
 constexpr uint64_t kQueriesOfTask = 64, kKeysOfPartial = 1024, kTasksOfThread = 4;
 
-// Pages that hold `bytes`.
+// Rounds `bytes` up to whole pages.
 uint64_t WholePages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 uint64_t KvBytes(const KvLayout& layout, int64_t blocks) {
@@ -31,7 +31,8 @@ uint64_t KvBytes(const KvLayout& layout, int64_t blocks) {
   return WholePages(KvMeta::PoolBytes(layout, blocks)) + WholePages(meta.Bytes());
 }
 
-// All but weights and KV pool, for sequences of up to `context` tokens.
+// Returns the bytes of everything except weights and KV pool, for sequences of up to `context`
+// tokens.
 uint64_t RestBytes(const HostMemoryPlan::Options& options, int context) {
   const ModelConfig& config = options.config;
   const StepLimits limits = options.most.LimitsFor(config, options.layout);
@@ -42,9 +43,9 @@ uint64_t RestBytes(const HostMemoryPlan::Options& options, int context) {
     floats += rows * stride;
     widest = std::max(widest, stride);
   }
-  floats += rows * widest;  // the operand of a product, packed
+  floats += rows * widest;  // the packed operand of a GEMM
   floats += uint64_t{1} * limits.sequences * config.hidden;
-  // Logits of two steps, and of rows of a prompt that is scored.
+  // Logits of two steps, and of the rows of a prompt that is scored.
   floats += (2 * uint64_t{1} * limits.sequences + StepSize::kScoredAtOnce) * config.vocab;
   const uint64_t queries = std::max<uint64_t>(kQueriesOfTask, config.heads / config.kv_heads);
   floats += kTasksOfThread * options.threads * (context / kKeysOfPartial + 1) * queries *
@@ -52,7 +53,7 @@ uint64_t RestBytes(const HostMemoryPlan::Options& options, int context) {
   return kProcessBytes + options.threads * kThreadBytes + floats * sizeof(float);
 }
 
-// What plans of one worker have in common.
+// Holds the options of one worker and computes its plan.
 class Planner {
  public:
   explicit Planner(const HostMemoryPlan::Options& options)
@@ -88,17 +89,18 @@ class Planner {
 
  private:
   int64_t Tokens(int64_t blocks) const { return blocks * layout_.block_tokens; }
-  // That is served with so many blocks.
+  // Returns the context that a pool of `blocks` blocks can serve.
   int Context(int64_t blocks) const {
     return static_cast<int>(std::min<int64_t>(wanted_context_, Tokens(blocks)));
   }
   uint64_t Rest(int64_t blocks) const {
-    // Page tables: 8 bytes a page.
+    // Page tables take 8 bytes per page of 4096.
     return RestBytes(options_, Context(blocks)) +
            (options_.weight_bytes + KvBytes(layout_, blocks)) / 512;
   }
   uint64_t PoolAndRest(int64_t blocks) const { return KvBytes(layout_, blocks) + Rest(blocks); }
-  // The most blocks that take no more than `room` with the rest, and no more than `pool_room`.
+  // Returns the largest number of blocks whose pool and rest fit into `room` bytes, and whose pool
+  // alone fits into `pool_room`.
   int64_t MostBlocks(uint64_t room, uint64_t pool_room = UINT64_MAX) const {
     int64_t low = 0;
     int64_t high =
@@ -122,7 +124,8 @@ class Planner {
     return usable > options_.weight_bytes ? usable - options_.weight_bytes : 0;
   }
 
-  // For pool, rest and weights of this process alone.
+  // Returns the bytes that this process may take for KV pool, rest and weights that it does not
+  // share.
   uint64_t Budget() const {
     const uint64_t of = options_.weights_shared ? LeftByWeights() : options_.usable.bytes;
     return static_cast<uint64_t>(options_.share * static_cast<double>(of));
@@ -151,14 +154,15 @@ class Planner {
         RoundedBytes(KvBytes(layout_, blocks)), KvBytes(layout_, blocks),
         RoundedBytes(Rest(blocks)), Rest(blocks), Together(blocks));
   }
-  // A value of --kv-bytes for that many blocks, in whole MiB.
+  // Returns the flag that asks for `blocks` blocks, in whole MiB.
   std::string KvFlag(int64_t blocks) const {
     const uint64_t bytes = blocks * layout_.BlockBytes();
     return absl::StrCat("--kv-bytes=", ByteSizeText((bytes + kMib - 1) / kMib * kMib));
   }
   bool KvFlagFits(int64_t blocks) const { return Fits(blocks + kMib / layout_.BlockBytes() + 1); }
 
-  // Weights, rest and even the smallest pool, or the one that was asked for, are too much.
+  // Returns the error for a worker that does not fit at all: weights, rest and the requested pool,
+  // or the smallest one, take more than there is.
   absl::Status DoesNotFit(int64_t blocks) const {
     std::vector<std::string> advice;
     const int64_t most = MostBlocks(LeftByWeights());
@@ -193,7 +197,8 @@ class Planner {
                         Limit(), missing, absl::StrJoin(advice, ", or ")));
   }
 
-  // There is memory, but the pool as it was asked for, or as its share allows, holds too little.
+  // Returns the error for a pool that fits but holds too few tokens, because of --kv-bytes or
+  // because of this worker's share.
   absl::Status TooSmall(int64_t blocks) const {
     std::vector<std::string> advice;
     if (KvFlagFits(Least())) advice.push_back(KvFlag(Least()));
@@ -238,8 +243,8 @@ class Planner {
 
   const HostMemoryPlan::Options& options_;
   const KvLayout& layout_;
-  const int wanted_context_;  // if the pool holds it
-  const int least_tokens_;    // that a pool has to hold
+  const int wanted_context_;  // if the pool can hold so many tokens
+  const int least_tokens_;    // tokens that a pool has to hold
 };
 
 }  // namespace

@@ -14,17 +14,18 @@
 
 namespace baton {
 
-// The plan of the host's memory for a worker whose KV pool lies there. It is made before the memory
-// is taken, so a worker that does not fit says so at once, and one that does is never killed
-// because memory runs out. DeviceMemoryPlan is the same for pools on a device.
+// Plan of the host's memory, for a worker whose KV pool lies in host memory. It is made before the
+// memory is taken. So a worker that does not fit says so at once, and a worker that fits is never
+// killed because memory runs out. DeviceMemoryPlan does the same for pools on a device.
 //
-// A plan holds these rules:
-//   - weights + KV pool + rest never exceed what the process may still use.
-//   - Without a size of the pool, pool and rest take at most `share` of what weights leave, and the
-//     pool at most kMostAutoBytes. So two workers that are started at the same time fit.
-//   - The pool holds at least min(kLeastTokens, the model's context), and one sequence of the
-//     context that is served.
-//   - Without a size, the pool is never larger than `max_sequences` sequences can fill.
+// A plan guarantees:
+//   - Weights + KV pool + rest never exceed the memory that the process may still use.
+//   - If `kv_bytes` is not set, pool and rest take at most `share` of the memory that the weights
+//     leave, and the pool takes at most kMostAutoBytes. So two workers fit that are started at the
+//     same time.
+//   - If `kv_bytes` is not set, the pool is never larger than `max_sequences` sequences can fill.
+//   - The pool holds at least min(kLeastTokens, the model's context) tokens, and at least one
+//     sequence of the served context.
 struct HostMemoryPlan {
   static constexpr int kLeastTokens = 2048;
   static constexpr uint64_t kMostAutoBytes = uint64_t{8} << 30;
@@ -33,22 +34,23 @@ struct HostMemoryPlan {
   struct Options {
     ModelConfig config;
     KvLayout layout;
-    UsableMemory usable;  // before the weights are counted
+    UsableMemory usable;  // before the weights are subtracted
     uint64_t weight_bytes = 0;
-    // Weights in the page cache, which workers of one machine share. Others are this process's own,
-    // and count against its share.
+    // True if the weights lie in the page cache, which all workers of a machine share. Otherwise
+    // they belong to this process and count against its share.
     bool weights_shared = true;
-    StepSize most = {512};  // of a step; its context does not count
-    int threads = 1;        // that compute
-    int max_sequences = 0;  // that may hold KV at one time; 0: any number
-    int context = 0;  // tokens to serve; 0: the model's, or what the pool holds if that is less
-    std::optional<uint64_t> kv_bytes;  // of the pool; nothing: by the rules above
+    StepSize most = {512};  // the largest step; its context is ignored
+    int threads = 1;        // compute threads
+    int max_sequences = 0;  // sequences that may hold KV at the same time; 0: any number
+    // Tokens to serve; 0: the model's context, or what the pool holds if that is less.
+    int context = 0;
+    std::optional<uint64_t> kv_bytes;  // size of the pool; if empty, the plan chooses it
     double share = kDefaultShare;
-    std::string batch_flag;  // that says how many sequences a step has, if one does
+    std::string batch_flag;  // flag that sets how many sequences a step has; empty if none does
   };
-  // ResourceExhausted shows the bytes of weights, KV pool and rest, what may be used and why, and
-  // names flags with values that would work. InvalidArgument names a flag with a value that never
-  // works.
+  // Returns ResourceExhausted if the worker does not fit. The error shows the bytes of weights, KV
+  // pool and rest and the limit, and names flags with values that would work. Returns
+  // InvalidArgument with the name of a flag whose value can never work.
   static absl::StatusOr<HostMemoryPlan> Make(const Options& options);
 
   uint64_t together() const { return weight_bytes + kv_bytes + rest_bytes; }
@@ -56,9 +58,9 @@ struct HostMemoryPlan {
 
   UsableMemory usable;
   uint64_t weight_bytes = 0;
-  uint64_t kv_bytes = 0;    // blocks, and what readers check them by (KvMeta)
-  uint64_t rest_bytes = 0;  // activations, logits, and what gRPC, UCX and threads take
-  int blocks = 0;           // of the KV pool
+  uint64_t kv_bytes = 0;    // blocks, and the KvMeta with which readers check them
+  uint64_t rest_bytes = 0;  // activations, logits, and the memory of gRPC, UCX and threads
+  int blocks = 0;           // number of blocks in the KV pool
   int context = 0;          // tokens that are served
 };
 

@@ -21,7 +21,7 @@ using testing::Not;
 
 constexpr uint64_t kGib = uint64_t{1} << 30, kMib = uint64_t{1} << 20;
 
-// Llama-3.2-1B: 32 KiB of KV a token, 131,072 tokens.
+// Configuration of Llama-3.2-1B, with 32 KiB of KV per token and a context of 131,072 tokens.
 ModelConfig Llama1b() {
   return {.architecture = "LlamaForCausalLM",
           .layers = 16,
@@ -57,7 +57,7 @@ std::string Refusal(const HostMemoryPlan::Options& options) {
   return std::string(plan.status().message());
 }
 
-// The value behind `flag` in a message, up to the next blank or comma.
+// Returns the value after `flag` in a message, up to the next blank, comma or semicolon.
 std::string ValueOf(const std::string& message, const std::string& flag) {
   const size_t at = message.rfind(flag);
   if (at == message.npos) return "";
@@ -71,10 +71,10 @@ TEST(HostMemoryPlanTest, AutomaticTakesItsShareOfWhatWeightsLeaveAndNoMore) {
     const HostMemoryPlan plan = HostMemoryPlan::Make(options).value();
     const double left = static_cast<double>(usable - options.weight_bytes);
     EXPECT_LE(static_cast<double>(plan.kv_bytes + plan.rest_bytes), 0.4 * left);
-    // A block more would not have fitted.
+    // One block more would not have fitted.
     EXPECT_GT(static_cast<double>(plan.kv_bytes + plan.rest_bytes + 2 * kMib), 0.4 * left);
     EXPECT_EQ(plan.context, std::min(131072, plan.blocks * 16));
-    // Two that are started at once.
+    // Two workers that are started at the same time fit.
     EXPECT_LE(options.weight_bytes + 2 * (plan.kv_bytes + plan.rest_bytes), usable);
   }
 }
@@ -86,7 +86,7 @@ TEST(HostMemoryPlanTest, AutomaticTakesAtMostEightGibOrWhatSequencesCanFill) {
   EXPECT_GT(large.kv_bytes, 8 * kGib - 2 * kMib);
   EXPECT_EQ(large.context, 131072);
 
-  // 128 sequences of 100 tokens in 7 blocks each.
+  // 128 sequences of 100 tokens need 7 blocks each.
   options.context = 100;
   const HostMemoryPlan few = HostMemoryPlan::Make(options).value();
   EXPECT_EQ(few.blocks, 128 * 7);
@@ -122,7 +122,7 @@ TEST(HostMemoryPlanTest, APoolBelowTwoThousandTokensIsRefusedWithSizesThatWork) 
   options.kv_bytes = *ParseByteSize(ValueOf(why, "--kv-bytes="));
   EXPECT_EQ(HostMemoryPlan::Make(options)->context, 2048);
 
-  // A model with a shorter context needs no more than that.
+  // For a model with a shorter context, the pool need only hold this context.
   options.config.context = 1000;
   options.kv_bytes = 32 * kMib;
   EXPECT_EQ(HostMemoryPlan::Make(options)->context, 1000);
@@ -146,7 +146,7 @@ TEST(HostMemoryPlanTest, AContextThatThePoolCannotHoldIsRefusedWithBothFlags) {
 }
 
 TEST(HostMemoryPlanTest, AShareThatIsTooSmallIsRefusedWithFlagsThatWork) {
-  // Weights leave 0.45 GiB.
+  // The weights leave 450 MiB.
   const HostMemoryPlan::Options options = OptionsOf(2'471'628'800 + 450 * kMib);
   const std::string why = Refusal(options);
   EXPECT_THAT(why, AllOf(HasSubstr("weights 2.5 GB (2471628800 bytes)"),
@@ -162,7 +162,7 @@ TEST(HostMemoryPlanTest, AShareThatIsTooSmallIsRefusedWithFlagsThatWork) {
 }
 
 TEST(HostMemoryPlanTest, WhatNeverFitsNamesEveryPartAndWhatIsMissing) {
-  // Llama-3.1-8B in a limit of 12 GiB.
+  // Llama-3.1-8B with a limit of 12 GiB.
   HostMemoryPlan::Options options = OptionsOf(12 * kGib);
   options.config.layers = 32;
   options.config.hidden = 4096;

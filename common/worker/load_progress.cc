@@ -33,7 +33,7 @@ void LoadProgress::Tick(absl::Time now) {
     state = now_;
   }
   if (state.what.empty()) return;
-  // By the clock of the first line, so that late calls do not add up.
+  // Keeps the rhythm of the first report, so that delays of late calls do not add up.
   told_ = told_ && now < *told_ + 2 * between ? *told_ + between : now;
   if (!options_.terminal) {
     options_.log(state);

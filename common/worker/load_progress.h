@@ -11,8 +11,8 @@
 
 namespace baton {
 
-// Tells people how far a worker's start is: on a terminal as a bar, elsewhere as log lines. What is
-// over within kFirstLine (kFirstBar on a terminal) says nothing.
+// Shows people the progress of a worker's start: as a bar on a terminal, elsewhere as log lines. A
+// start that takes less than kFirstLine (kFirstBar on a terminal) shows nothing.
 class LoadProgress {
  public:
   static constexpr absl::Duration kFirstLine = absl::Seconds(2);
@@ -21,27 +21,27 @@ class LoadProgress {
   static constexpr absl::Duration kBetweenBars = absl::Milliseconds(100);
 
   struct Now {
-    std::string what;  // "weights", "kv_pool"
+    std::string what;  // "weights" or "kv_pool"
     uint64_t done_bytes = 0, total_bytes = 0;
   };
   struct Options {
     bool terminal = false;
-    std::function<void(const Now&)> log;                    // one line
-    std::function<void(absl::string_view)> terminal_write;  // bytes as they are
+    std::function<void(const Now&)> log;                    // writes one log line
+    std::function<void(absl::string_view)> terminal_write;  // writes bytes unchanged
   };
   LoadProgress(Options options, absl::Time start) : options_(std::move(options)), start_(start) {}
 
   // Any thread.
   void Set(absl::string_view what, uint64_t done_bytes, uint64_t total_bytes);
 
-  // The other calls come from one thread at a time. Says what is due.
+  // Reports the progress if a report is due. Call Tick and End from one thread at a time.
   void Tick(absl::Time now);
-  // Takes the bar from the terminal.
+  // Removes the bar from the terminal.
   void End();
 
-  // "3.1 of 16.0 GB".
+  // Returns text such as "3.1 of 16.0 GB".
   static std::string Text(const Now& now);
-  // A line for a terminal, without its end.
+  // Returns a line for a terminal, without its line end.
   static std::string Bar(const Now& now);
 
  private:

@@ -25,7 +25,7 @@ class LoadProgressTest : public testing::Test {
             .terminal_write = [this](absl::string_view text) { said_.emplace_back(text); }},
         kStart);
   }
-  // Calls as a loop makes them, up to and with `to`.
+  // Calls Tick as a loop would, every 100 ms from `from` to `to`, both included.
   void Run(LoadProgress* progress, absl::Duration from, absl::Duration to) {
     for (absl::Duration at = from; at <= to; at += absl::Milliseconds(100)) {
       progress->Tick(kStart + at);
@@ -42,7 +42,7 @@ TEST_F(LoadProgressTest, ALogHasALineASecondAfterTwo) {
   progress->Set("weights", 3'140'000'000, kTotal);
   Run(progress.get(), absl::Seconds(2), absl::Milliseconds(2900));
   EXPECT_THAT(said_, ElementsAre("3.1 of 16.0 GB"));
-  // Also where nothing gets on.
+  // Lines also appear when the start makes no progress.
   Run(progress.get(), absl::Seconds(3), absl::Seconds(5));
   EXPECT_EQ(said_.size(), 4u);
   progress->End();

@@ -8,7 +8,7 @@
 #include "common/base/program.h"
 #include "common/base/steady_time.h"
 
-ABSL_DECLARE_FLAG(baton::LogFormat, log_format);  // common/base/program.cc
+ABSL_DECLARE_FLAG(baton::LogFormat, log_format);  // defined in common/base/program.cc
 
 namespace baton {
 namespace {

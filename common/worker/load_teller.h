@@ -8,19 +8,19 @@
 
 namespace baton {
 
-// Tells how far the start of this process is while it lives, with a thread of its own, so that a
-// disk that stands still is seen as well: on standard error, as a bar where that is a terminal and
-// logs are text, else as log lines `loading`.
+// Reports the progress of this process's start on standard error, as long as this object lives. It
+// shows a bar if standard error is a terminal and logs are text, and otherwise writes log lines
+// `loading`. It has its own thread, so reports go on while the disk stalls.
 class LoadTeller {
  public:
   LoadTeller();
   ~LoadTeller() { Stop(); }
 
-  // As LoadProgress::Set. Any thread.
+  // Sets the progress, like LoadProgress::Set. Any thread.
   void Set(absl::string_view what, uint64_t done_bytes, uint64_t total_bytes) {
     progress_.Set(what, done_bytes, total_bytes);
   }
-  // Says nothing more, and takes the bar away. Any number of times.
+  // Ends the reports and removes the bar. May be called more than once.
   void Stop();
 
  private:

@@ -8,12 +8,12 @@
 
 namespace baton {
 
-// Brings messages of other threads to the loop of a worker's core. A mailbox has no bound of its
-// own: the core bounds the jobs, and with them the messages about jobs.
+// Brings messages from other threads to the loop of a worker's core. A mailbox has no bound of its
+// own: the core bounds the number of jobs, and so the number of messages about jobs.
 template <typename Message>
 class Mailbox {
  public:
-  // `wake` is called after each message; it may be empty.
+  // `wake` is called after each message. It may be empty.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // Any thread.

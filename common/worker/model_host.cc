@@ -17,9 +17,9 @@ namespace baton {
 namespace {
 
 constexpr double kMiB = 1 << 20;
-// Default sizes of a KV block, in tokens. On a device a larger block is better: kernels read longer
-// runs of memory, and look up fewer blocks. On the CPU it gains nothing, and a large block wastes
-// memory: on average half a block of every sequence is empty.
+// Default sizes of a KV block, in tokens. Large blocks are better on a device: kernels read longer
+// runs of memory and look up fewer blocks. On the CPU they gain nothing and waste memory: on
+// average half a block of every sequence is empty.
 constexpr int kDeviceBlockTokens = 64, kHostBlockTokens = 16;
 
 absl::StatusOr<DType> KvType(const std::string& name, DType weights) {
@@ -79,7 +79,7 @@ absl::Status OpenDevice(const ModelHost::Options& options, ModelHost* host) {
   return absl::OkStatus();
 }
 
-// Once it is known that all fits.
+// Creates the CUDA backend. Call it once the memory plan has shown that all fits.
 absl::Status OpenCuda(ModelHost* host) {
   const OpenedDevice& device = host->device;
   absl::StatusOr<std::unique_ptr<Backend>> backend =
@@ -138,7 +138,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     return absl::InvalidArgumentError(absl::StrCat("--memory-share is ", options.memory_share,
                                                    "; it takes more than 0, and 1 at most"));
   }
-  // Which of the names there are for the model's type of weights is known later.
+  // Checks only that the name exists. A later check finds out if it exists for the model's type of
+  // weights.
   if (ComputesOnCpu(options.backend)) {
     if (const auto any = ParseCpuNumerics(options.numerics, DType::kBF16); !any.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--numerics: ", any.status().message()));
@@ -147,7 +148,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
   return KvType(options.kv_type, DType::kBF16).status();
 }
 
-// One sequence of the longest kind always fits: so the oldest one can always go on.
+// Checks that the pool holds one sequence of the longest kind. The oldest sequence can then always
+// go on.
 absl::Status CheckBlocks(const ModelHost& host) {
   const KvLayout& layout = host.layout;
   const int needed = layout.BlocksFor(host.context);
@@ -159,12 +161,12 @@ absl::Status CheckBlocks(const ModelHost& host) {
       host.context, needed, needed * layout.BlockBytes()));
 }
 
-// The least that a pool has to hold where no context is asked for.
+// Returns the number of tokens that a pool has to hold if no context was requested.
 int LeastTokens(const ModelConfig& config) {
   return std::min(HostMemoryPlan::kLeastTokens, config.context);
 }
 
-// The plan of a device's memory, with the context that is served.
+// Returns the plan of the device's memory, and sets the served context in `host`.
 absl::StatusOr<DeviceMemoryPlan> PlanDevice(const ModelConfig& config, ModelHost* host) {
   const ModelHost::Options& options = host->options;
   const auto plan_for = [&](int context) {
@@ -187,7 +189,8 @@ absl::StatusOr<DeviceMemoryPlan> PlanDevice(const ModelConfig& config, ModelHost
   }
   absl::StatusOr<DeviceMemoryPlan> whole = plan_for(config.context);
   if (whole.ok() || !absl::IsResourceExhausted(whole.status())) return whole;
-  // The longest context that fits: steps of longer ones need more memory, so it is searched for.
+  // Searches for the longest context that fits. A search is needed because steps over longer
+  // contexts need more memory.
   int low = (least + block_tokens - 1) / block_tokens, high = config.context / block_tokens;
   absl::StatusOr<DeviceMemoryPlan> longest = plan_for(std::min(low * block_tokens, config.context));
   RETURN_IF_ERROR(longest);
@@ -204,7 +207,7 @@ absl::StatusOr<DeviceMemoryPlan> PlanDevice(const ModelConfig& config, ModelHost
   return longest;
 }
 
-// Loads the model into host memory and plans what else goes there.
+// Loads the model into host memory, and plans the memory of all else that lies there.
 absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
   const ModelConfig config = folder.config;
   const ModelHost::Options& options = host->options;
@@ -227,7 +230,7 @@ absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
     }
     plan.weights_shared = false;
   } else {
-    // Files are only mapped here.
+    // This only maps the files.
     RETURN_IF_ERROR(LoadModel(options, std::move(folder), host));
     weights = host->model->weight_type();
     plan.weight_bytes = host->model->weight_bytes();
@@ -236,7 +239,7 @@ absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
   host->layout = Model::LayoutOf(config, block_tokens, kv_type);
   plan.layout = host->layout;
   plan.usable = ReadUsableMemory(options.memory_root);
-  // A model in /dev/shm, or in an emptyDir of memory, is part of what is in use.
+  // A model in /dev/shm, or in an emptyDir in memory, already counts as used memory.
   if (!random) {
     plan.usable.bytes +=
         std::min<uint64_t>(host->model->weight_bytes_in_memory(), UINT64_MAX - plan.usable.bytes);
@@ -261,7 +264,7 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   ModelHost host;
   host.options = options;
   const bool on_device = options.backend.on_device();
-  // Before anything is loaded, so that what is wrong with the folder is said at once.
+  // Opened before anything is loaded, so that a fault in the folder is reported at once.
   ASSIGN_OR_RETURN(
       ModelFolder folder,
       ModelFolder::Open(options.model, !options.random_weights && options.backend.reads_weights()));
@@ -289,7 +292,7 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   }
 
   if (on_device) {
-    // A device holds weights as bf16, whatever they were.
+    // A device stores weights as bf16, whatever type the files have.
     ASSIGN_OR_RETURN(const DType kv_type, KvType(options.kv_type, DType::kBF16));
     host.layout = Model::LayoutOf(config, block_tokens, kv_type);
     ASSIGN_OR_RETURN(DeviceMemoryPlan plan, PlanDevice(config, &host));

@@ -39,7 +39,7 @@ TEST(ModelHostTest, ADeviceHoldsBf16WhateverTheModelIsIn) {
   EXPECT_TRUE(host->on_device());
   EXPECT_EQ(host->layout.type, DType::kBF16);
   EXPECT_THAT(host->Describe(), HasSubstr("on cuda-emulated: "));
-  // The factors and their product.
+  // Describe() shows the factors and their product.
   EXPECT_EQ(host->layout.BlockBytes() % host->layout.block_tokens, 0u);
   EXPECT_THAT(host->Describe(),
               HasSubstr(absl::StrFormat("KV %d blocks x %d tokens x %d bytes = %.1f MiB",
@@ -64,7 +64,7 @@ TEST(ModelHostTest, CudaThatIsNotThereIsAFailedPrecondition) {
   EXPECT_THAT(std::string(host.status().message()), HasSubstr("--backend=cuda: "));
 }
 
-// Flags and folder: a start that fails says so before it says that it loads.
+// A start that fails because of its flags or its folder says so before it reports loading.
 TEST(ModelHostTest, NothingIsLoadedForWhatCanBeRefusedBefore) {
   const std::string sharded =
       absl::StrCat(BATON_SOURCE_DIR, "/common/model/testdata/llama3_sharded_bf16");
@@ -86,7 +86,7 @@ TEST(ModelHostTest, NothingIsLoadedForWhatCanBeRefusedBefore) {
   const ScratchFolder other;
   other.Write("config.json", "{");
   refused([&](ModelHost::Options& options) { options.model = other.path(); });
-  // The weights of one model with the configuration of another.
+  // The folder holds the weights of one model and the configuration of another.
   std::filesystem::copy_file(absl::StrCat(sharded, "/config.json"), other.File("config.json"),
                              std::filesystem::copy_options::overwrite_existing);
   std::filesystem::copy_file(absl::StrCat(kF32Model, "/model.safetensors"),
@@ -103,7 +103,7 @@ TEST(ModelHostTest, OrdersOfSumsAreTheCpusAlone) {
   }
 }
 
-// 24 KiB a block of 16 tokens; the model's context is 4,096 tokens.
+// A block of 16 tokens takes 24 KiB, and the model's context is 4,096 tokens.
 TEST(ModelHostTest, WithoutAContextItServesWhatThePoolHolds) {
   const ModelHost small = ModelHost::Open({.model = kDemoModel, .kv_bytes = 4 << 20}).value();
   EXPECT_EQ(small.blocks, 170);
@@ -125,7 +125,7 @@ TEST(ModelHostTest, SoItDoesOnADevice) {
   EXPECT_EQ(sized.context, sized.blocks * sized.layout.block_tokens);
   EXPECT_LT(sized.context, 4096);
 
-  // All that is left of a device that has too little for the model's context.
+  // The device has too little memory for the model's context, so the worker serves what fits.
   options.kv_bytes.reset();
   options.backend = EmulatedBackendFactory(14 << 20);
   const absl::StatusOr<ModelHost> left = ModelHost::Open(options);
@@ -137,7 +137,7 @@ TEST(ModelHostTest, SoItDoesOnADevice) {
   EXPECT_EQ(ModelHost::Open(options).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-// Of a container, in both versions of control groups.
+// The limit is that of a container's control group, in version 1 and in version 2.
 TEST(ModelHostTest, TheLimitOfAControlGroupDecidesWhatIsTaken) {
   constexpr uint64_t kMib = 1 << 20;
   for (const bool v2 : {false, true}) {

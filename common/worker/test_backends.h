@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// For tests. Returns `cuda-emulated`: emulated devices of `memory_bytes` each, which fail for good
-// after `fails_after_kernels` kernels (0: never).
+// For tests. Returns the factory `cuda-emulated`: emulated devices of `memory_bytes` each, which
+// fail for good after `fails_after_kernels` kernels (0: never).
 inline BackendFactory EmulatedBackendFactory(size_t memory_bytes = size_t{1} << 30,
                                              int64_t fails_after_kernels = 0) {
   return {.name = "cuda-emulated", .open_device = [=](int gpu) {
@@ -18,7 +18,7 @@ inline BackendFactory EmulatedBackendFactory(size_t memory_bytes = size_t{1} << 
           }};
 }
 
-// For tests. Returns `fake`: no maths, tokens are hashes of the KV.
+// For tests. Returns the factory `fake`: it computes nothing, and its tokens are hashes of the KV.
 inline BackendFactory FakeBackendFactory() {
   return {.name = "fake", .make_weightless = [] { return CreateFakeBackend({}); }};
 }

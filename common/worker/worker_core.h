@@ -22,43 +22,45 @@
 
 namespace baton {
 
-// The base class of the cores of prefill and decode workers. It has what both need: how jobs
-// arrive, how many there are, what they compute with, and how busy the worker is. One loop thread
+// Base class of the cores of prefill and decode workers. It holds what both need: the way jobs
+// arrive, their number, the engine they compute with, and the load of the worker. One loop thread
 // drives a core. A core starts no thread, and RunOnce reads no clock.
 class WorkerCore {
  public:
   using JobId = uint64_t;
-  // Runs closures on the KV thread, in the order given. It runs them at once where all is one
-  // thread.
+  // Runs closures on the KV thread, in the given order. If there is only one thread, it runs them
+  // at once.
   using KvThread = std::function<void(std::function<void()>)>;
 
   virtual ~WorkerCore() = default;
   WorkerCore(const WorkerCore&) = delete;
   WorkerCore& operator=(const WorkerCore&) = delete;
 
-  // Any thread, in any state of the job. The job ends with Cancelled, unless it has ended before.
+  // Any thread, in any state of the job. The job ends with Cancelled, unless it has already ended.
   // Unknown jobs are ignored.
   virtual void Cancel(JobId job) = 0;
   // Loop thread. Takes what has arrived, runs at most one step, and returns true if anything
-  // happened. What a step found is handed out by the next call, whose `now` is when the step had
-  // ended; so the loop calls again at once while this returns true.
+  // happened. The results of a step are handed out by the next call, whose `now` is the time when
+  // the step ended. So the loop must call again at once while this returns true.
   virtual bool RunOnce(absl::Time now) = 0;
 
-  // Any thread. New jobs are refused from now on; jobs that have been taken go on.
+  // Any thread. From now on new jobs are refused. Jobs that were taken before go on.
   void Drain();
-  // Any thread. As of the last RunOnce, but for jobs that wait, which are counted as of now.
+  // Any thread. Returns the load as of the last RunOnce; only the waiting jobs are counted as of
+  // now.
   WorkerLoad Load() const;
-  // Any thread. Jobs submitted and not ended; 0 after Drain means that the worker may go.
+  // Any thread. Returns the number of jobs submitted and not ended. 0 after Drain means that the
+  // worker may exit.
   int jobs() const;
-  // Any thread but the loop's. Waits until there are no jobs, or until `limit` has passed, and
-  // returns true if there are none.
+  // Any thread but the loop's. Waits until there are no jobs, or until `limit` has passed. Returns
+  // true if there are none.
   bool AwaitNoJobs(absl::Duration limit) const;
 
  protected:
   struct Parts {
-    int context = 0;                // longest prompt and answer together, tokens
+    int context = 0;                // longest prompt plus answer, in tokens
     bool reuse_last_freed = false;  // for tests: blocks are reused last in, first out
-    Pulse* pulse = nullptr;         // beats while a step gets on; may be null
+    Pulse* pulse = nullptr;         // beats while a step makes progress; may be null
     const Model* model = nullptr;
     KvPlane* plane = nullptr;
     KvThread on_kv_thread;
@@ -66,28 +68,30 @@ class WorkerCore {
   };
   explicit WorkerCore(Parts parts);
 
-  // Decides `*context`, where 0 takes the model's, and makes the engine. InvalidArgument if the
-  // model or the pool does not reach so far, with the arithmetic. `most`: called with the context.
+  // Makes the engine and the other parts of a core. A `context` of 0 takes the model's. Returns
+  // InvalidArgument, with the arithmetic, if the model or the pool can't hold `context` tokens.
+  // `most` returns the largest step for a given context.
   static absl::StatusOr<Parts> MakeParts(int context, bool reuse_last_freed, Pulse* pulse,
                                          const Model* model, Backend* backend, KvPlane* plane,
                                          KvThread on_kv_thread,
                                          absl::FunctionRef<StepSize(int context)> most);
 
-  // Any thread. InvalidArgument for token ids outside the vocabulary, and for a number of prompt
-  // tokens that the job can't have.
+  // Any thread. Returns InvalidArgument for token ids outside the vocabulary, and for an impossible
+  // number of original prompt tokens.
   absl::Status CheckTokens(const std::vector<TokenId>& tokens, int original_prompt_tokens) const;
-  // Any thread. Counts a job that is about to arrive, of which `tokens` are to be computed.
-  // Unavailable once the worker drains; ResourceExhausted, in the words of `full`, if
-  // `max_waiting` jobs wait.
+  // Any thread. Counts a job that is about to be submitted and that has `tokens` tokens to compute.
+  // Returns Unavailable once the worker drains, or ResourceExhausted, with the message of `full`,
+  // if `max_waiting` jobs wait.
   absl::StatusOr<JobId> TakePlace(int max_waiting, size_t tokens, const char* worker,
                                   absl::FunctionRef<std::string()> full);
-  // Loop thread. A job no longer takes a place among those that wait, whatever becomes of it.
+  // Loop thread. Counts a job as no longer waiting, whatever happens to it next.
   void LeavePlace() { --waiting_; }
-  // Loop thread. So many tokens need not be computed any more.
+  // Loop thread. Reports that `tokens` tokens need no computing any more.
   void Computed(int tokens) { waiting_tokens_ -= tokens; }
-  // Loop thread. After the last update of a job.
+  // Loop thread. Call it after the last update of a job.
   void Ended();
-  // Loop thread. What Load() returns, but for what this class counts itself.
+  // Loop thread. Stores the load that Load() returns. This class adds the values that it counts
+  // itself.
   void ReportLoad(WorkerLoad load);
 
   const int context_;

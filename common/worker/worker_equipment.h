@@ -7,14 +7,14 @@
 
 namespace baton {
 
-// The parts in which the shipped program of a worker and its test program (tests/programs) differ:
-// the test program has more backends.
+// The parts in which a shipped worker program differs from its test program (tests/programs): the
+// test program has more backends.
 struct WorkerEquipment {
-  std::vector<BackendFactory> backends;  // Beside `cpu`.
+  std::vector<BackendFactory> backends;  // Backends beside `cpu`.
   std::vector<FlagGroup> flag_groups;    // Flags of these backends, for --help.
 };
 
-// Returns what shipped workers have: `cuda`.
+// Returns the equipment of shipped workers, which is the backend `cuda`.
 WorkerEquipment ShippedEquipment();
 
 }  // namespace baton

@@ -113,10 +113,12 @@ namespace {
 constexpr absl::Duration kLastJobs = absl::Seconds(5);
 constexpr absl::Duration kLastWrites = absl::Seconds(2);
 constexpr char kReady[] = "ready";
-// Between two looks at the pulses: a worker that gets on again is told to routers that soon.
+// Longest time between two checks of the pulses. Routers learn within this time that a worker has
+// recovered.
 constexpr absl::Duration kLongestSilence = absl::Milliseconds(250);
 constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
-constexpr absl::Duration kShortestHang = absl::Milliseconds(200);  // four idle turns of a loop
+// Four times the longest wait of an idle loop.
+constexpr absl::Duration kShortestHang = absl::Milliseconds(200);
 
 std::string BaseName(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -129,8 +131,9 @@ void RefuseUnlessAtLeast(absl::string_view flag, absl::Duration value, absl::Dur
                              absl::FormatDuration(least), " or more"));
 }
 
-// As if it had been killed: routers see streams that break, and begin their requests anew with
-// another worker. Nobody is told an error first, nor is the device, which may never answer again.
+// Ends the process as if it had been killed. Routers see broken streams and start the requests anew
+// on another worker. No error is sent first, and the device is not asked to stop: it may never
+// answer again.
 void EndWithDevice(const absl::Status& failure) {
   Log(Severity::kError, "device_failed", {{"error", failure.message()}});
   _exit(kDeviceFailedStatus);
@@ -159,13 +162,13 @@ void WarnOfShorterContext(const ModelHost& host) {
        {"to_silence", absl::StrCat("--context=", host.context)}});
 }
 
-// Returns the address at which routers reach a worker that listens on `listen`, whose port is the
-// one it really has.
+// Returns the address at which routers reach this worker. `listen` is the address it listens on,
+// with the actual port.
 std::string AdvertisedAddress(const std::string& listen) {
   const std::string advertise = absl::GetFlag(FLAGS_advertise);
   if (advertise.empty()) return listen;
   if (IsHostPort(advertise) && PortOf(advertise) != 0) return advertise;
-  // An IPv6 address as Kubernetes writes a pod's: without brackets.
+  // Kubernetes writes a pod's IPv6 address without brackets.
   in6_addr ignored;
   const bool bare = inet_pton(AF_INET6, advertise.c_str(), &ignored) == 1;
   const std::string address =
@@ -184,7 +187,8 @@ void CheckListenFlag() {
   AdvertisedAddress(listen);
 }
 
-// A worker that was started by hand may wait for a router at an address that nobody named.
+// Logs the default address if --routers was not given. Otherwise the user of a worker started by
+// hand may not know which router it waits for.
 void TellRoutersNotGiven() {
   if (absl::c_linear_search(GivenFlags(), "routers")) return;
   Log(Severity::kInfo, "routers_not_given",
@@ -222,7 +226,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
   const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
   if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
   CheckListenFlag();
-  const LeaveOnStop leave;  // weights take their time
+  const LeaveOnStop leave;  // loading weights can take long
   LoadTeller progress;
   const auto refuse_unless_ok = [&progress](const absl::Status& status) {
     if (status.ok()) return;
@@ -234,8 +238,8 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
   host->metrics_server_ = ListenForMetrics();
   std::optional<uint64_t> seed;
   if (absl::GetFlag(FLAGS_random_weights)) seed = absl::GetFlag(FLAGS_weights_seed);
-  // A device has to be open first, so that UCX finds it; otherwise this, too, is found out before
-  // the weights are read.
+  // If there is a device, it must be open first, so that UCX finds it. Otherwise the transport is
+  // opened before the weights are read, so that its errors show early.
   const auto open_transport = [&](bool device_memory) {
     absl::StatusOr<std::unique_ptr<Transport>> transport =
         CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
@@ -365,7 +369,8 @@ void WorkerHost::NoteLinks() {
 }
 
 void WorkerHost::TellReady() {
-  // A list of peers that the KV thread has not taken yet puts off becoming ready, and ends nothing.
+  // While the KV thread has not yet taken the latest list of peers, a worker does not become ready.
+  // A worker that is ready stays ready.
   const bool settled = ready_ || peers_told_ == peers_set_;
   const bool ready = !hangs_ && !draining_ && linked_ && !none_fits_ && settled && attached_ > 0;
   if (ready == ready_) return;
@@ -510,7 +515,8 @@ void WorkerHost::DrainWhenStopped() {
     server_->SetServing("", false);
     attach_->ReportNow();
   }
-  // A job is over once its last event is said, which may still be on its way to the router.
+  // A job is over once its last event is written, but that event may still be on its way to the
+  // router.
   last_writes_ = core_->AwaitNoJobs(grace) ? kLastWrites : absl::ZeroDuration();
 }
 
@@ -531,15 +537,16 @@ void WorkerHost::Stop() {
   metrics_server_ = nullptr;
   server_->Shutdown(last_writes_);
   server_ = nullptr;
-  // What was still running has been cancelled with its RPC; its blocks come back through the KV
-  // thread.
+  // Jobs that were still running have been cancelled with their RPCs. Their blocks come back
+  // through the KV thread.
   core_->AwaitNoJobs(kLastJobs);
   std::unique_ptr<AttachClient> attach;
   {
     MutexLock lock(&mutex_);
     attach = std::move(attach_);
   }
-  attach = nullptr;  // its thread may be in Report(), which takes the lock
+  // Destroyed without the lock: its thread may be in Report(), which takes the lock.
+  attach = nullptr;
   kv_loop_->Stop();
   const WorkerLoad load = core_->Load();
   Log(Severity::kInfo, "stopped",

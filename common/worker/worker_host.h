@@ -28,20 +28,22 @@
 
 namespace baton {
 
-// With what a worker's process ends, at once, when its device has failed for good: nothing that it
-// still holds can be answered, and only another process can use a device again.
+// Exit status of a worker whose device has failed for good. The worker exits at once: it can't
+// finish any request, and only a new process can use a device again.
 inline constexpr int kDeviceFailedStatus = 3;
 
-// What a worker process is made of beside its core: flags, model, KV plane with its thread, gRPC
-// server, attachment to routers, and the way it stops. `main` calls the functions in the order they
-// stand here.
+// Everything in a worker process except its core: flags, model, KV plane with its thread, gRPC
+// server, attachment to routers, and the way it stops. `main` calls the functions in the order in
+// which they are declared.
 class WorkerHost {
  public:
-  // Reads the flags that both kinds of worker have; opens model and KV plane. A flag or file that
-  // can't be used ends the process with a message (RefuseToStart). --backend names the CPU's
-  // backend or one of `backends`. `most`: of a step of its core. `max_sequences`: that may hold KV
-  // at one time. `chunk_tokens`: whole KV blocks, if that is not 0. When it returns, weights have
-  // been read once and all memory of the KV pool has been taken.
+  // Reads the flags that both kinds of worker have, and opens model and KV plane. A flag or file
+  // that can't be used ends the process with a message (RefuseToStart). When Open returns, the
+  // weights have been read once and all memory of the KV pool has been taken.
+  // - backends: what --backend may name, beside the CPU's backend
+  // - most: the largest step of the core
+  // - max_sequences: sequences that may hold KV at the same time
+  // - chunk_tokens: whole KV blocks, if not 0
   static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role,
                                           const std::vector<BackendFactory>& backends,
                                           const StepSize& most, int max_sequences,
@@ -50,38 +52,41 @@ class WorkerHost {
   const ModelHost& model() const { return model_; }
   KvPlane* plane() { return plane_.get(); }
 
-  // Listens, with `service` answering. address() is the one that routers are told (--advertise).
+  // Starts listening; `service` answers the RPCs. From then on address() is the address that
+  // routers are told (--advertise).
   void Listen(grpc::Service* service, absl::string_view service_name);
   const std::string& address() const { return address_; }
-  // The cluster's shared token, or nothing.
+  // Returns the cluster's shared token, or "" if there is none.
   static std::string attach_token();
 
-  // Any thread: runs `work` on the KV thread, which starts with Run (work given before waits).
+  // Any thread. Runs `work` on the KV thread. That thread starts with Run; work that is given
+  // before waits until then.
   void OnKvThread(std::function<void()> work);
 
-  // For the core's options. The core's loop beats the pulse. While the core, or the KV thread,
-  // stays silent for longer than --hang-limit, no load report is sent, so that routers count this
-  // worker as dead, and health is NOT_SERVING.
+  // core_pulse() and core_wake() are for the core's options. The core's loop beats the pulse. If
+  // the core or the KV thread stays silent for longer than --hang-limit, health is NOT_SERVING and
+  // no load reports are sent, so that routers count this worker as dead.
   Pulse* core_pulse() { return &core_pulse_; }
   std::function<void()> core_wake() {
     return [this] { core_wakeup_.Wake(); };
   }
 
-  // The metrics that --metrics-listen shows. Callers add theirs before Run(); what they add
-  // outlives Run().
+  // Returns the metrics that --metrics-listen shows. Callers add their own before Run(), and those
+  // must outlive Run().
   MetricRegistry* metrics() { return &metrics_; }
 
-  // Runs the core on a thread of that name, from now until the process is told to stop: starts the
-  // KV thread and the core's loop, calls `started`, attaches to the routers and serves metrics.
-  // Health knows a service "ready" beside the worker's own: SERVING while a router has taken this
-  // worker and, where there are workers of the other role, one of them fits and a link with one is
-  // up.
+  // Runs the core on a thread called `name` until the process is told to stop. Starts the KV thread
+  // and the core's loop, calls `started`, attaches to the routers and serves metrics.
   //
-  // After SIGTERM or SIGINT the core drains, the routers are told, and Run waits until no jobs are
-  // left, or until --drain-grace has passed; a second signal ends the process. Then RPCs end (those
-  // of jobs that were finished in time once what they said is written), the core lets go of their
-  // jobs, and attachment, KV thread and loop end. Nothing calls into the core once Run has
-  // returned.
+  // The health service reports the worker's own service and one named "ready". "ready" is SERVING
+  // while a router has taken this worker. If there are workers of the other role, one of them must
+  // also fit, and a link with one must be up.
+  //
+  // After SIGTERM or SIGINT the core drains and the routers are told. Run then waits until no jobs
+  // are left, or until --drain-grace has passed; a second signal ends the process. Then the RPCs
+  // end; if all jobs were finished in time, their last events are written first. The core drops the
+  // remaining jobs, and attachment, KV thread and loop end. Nothing calls into the core once Run
+  // has returned.
   void Run(WorkerCore* core, const char* name, int max_batch, const std::function<void()>& started);
 
  private:
@@ -106,26 +111,28 @@ class WorkerHost {
   std::unique_ptr<MetricsServer> metrics_server_;
   std::string service_name_, listen_address_, address_;
   WorkerCore* core_ = nullptr;
-  absl::Duration last_writes_;  // how long Stop() lets streams write what has been said
+  absl::Duration last_writes_;  // time that Stop() gives streams to write their last events
 
   Inbox<std::function<void()>> kv_work_;
   Pulse core_pulse_, kv_pulse_;
   Wakeup core_wakeup_;
   std::unique_ptr<Loop> kv_loop_;
-  std::unique_ptr<PulseWatch> pulses_;  // watch loop
+  std::unique_ptr<PulseWatch> pulses_;  // used by the watch loop
   std::unique_ptr<Loop> watch_loop_;
 
   Mutex mutex_;
   std::unique_ptr<AttachClient> attach_ ABSL_GUARDED_BY(mutex_);
   std::vector<ProvenLink> links_ ABSL_GUARDED_BY(mutex_);
-  uint64_t peers_told_ ABSL_GUARDED_BY(mutex_) = 0;  // lists of peers that routers made
-  uint64_t peers_set_ ABSL_GUARDED_BY(mutex_) = 0;   // and that the KV thread has taken
-  bool linked_ ABSL_GUARDED_BY(mutex_) = false;      // KvPlane::has_link_or_no_peers()
-  bool none_fits_ ABSL_GUARDED_BY(mutex_) = false;   // of the other role's workers, as routers say
-  int attached_ ABSL_GUARDED_BY(mutex_) = 0;         // routers that have taken this worker
-  bool ready_ ABSL_GUARDED_BY(mutex_) = false;       // as health says
+  uint64_t peers_told_ ABSL_GUARDED_BY(mutex_) = 0;  // number of peer lists from routers
+  // Number of these lists that the KV thread has taken.
+  uint64_t peers_set_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool linked_ ABSL_GUARDED_BY(mutex_) = false;  // KvPlane::has_link_or_no_peers()
+  // Routers say that no worker of the other role fits.
+  bool none_fits_ ABSL_GUARDED_BY(mutex_) = false;
+  int attached_ ABSL_GUARDED_BY(mutex_) = 0;    // routers that have taken this worker
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // as the health service reports
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // a loop of ours is silent
+  bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is silent for too long
 };
 
 }  // namespace baton

@@ -11,12 +11,12 @@
 
 namespace baton {
 
-// "baton_prefill_" or "baton_decode_".
+// Returns "baton_prefill_" or "baton_decode_".
 std::string MetricPrefix(v1::WorkerRole role);
 
-// Adds the metrics that workers of both roles show: who they are, and the load of their core.
-// `core`, which outlives the registry's last Text(), and `links` are asked at every scrape, from
-// the metrics thread.
+// Adds the metrics of workers of both roles: the worker's identity and the load of its core. `core`
+// and `links` are read at every scrape, on the metrics thread. `core` must outlive the last call of
+// the registry's Text().
 void AddWorkerMetrics(const v1::Registration& registration, const WorkerCore* core,
                       std::function<std::vector<ProvenLink>()> links, MetricRegistry* registry);
 

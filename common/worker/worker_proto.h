@@ -22,8 +22,8 @@
 namespace baton {
 
 v1::KvTicket TicketToProto(const KvTicket& ticket);
-// InvalidArgument for a ticket that no prefill worker wrote: a secret of another length, counts
-// that differ, more blocks than tokens.
+// Returns InvalidArgument for a ticket that no prefill worker could have written: a secret of the
+// wrong length, counts that differ, or more blocks than tokens.
 absl::StatusOr<KvTicket> TicketFromProto(const v1::KvTicket& proto);
 
 v1::Token TokenToProto(const SampledToken& token);
@@ -33,17 +33,18 @@ inline uint64_t Microseconds(absl::Duration duration) {
   return static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Microseconds(duration)));
 }
 
-// Adds the tokens to a message's repeated field.
+// Appends the tokens to a message's repeated field.
 template <typename Tokens>
 void AddTokens(const std::vector<SampledToken>& tokens, Tokens* proto) {
   for (const SampledToken& token : tokens) *proto->Add() = TokenToProto(token);
 }
 
-// What the router has resolved: InvalidArgument unless seed, temperature and max_tokens are set.
+// Converts sampling parameters in which the router has filled all defaults. Returns InvalidArgument
+// unless seed, temperature and max_tokens are set.
 absl::StatusOr<SamplingOptions> ResolvedSampling(const v1::SamplingParams& params);
 
-// Reads what the requests of both kinds of worker have in common into their jobs. InvalidArgument
-// as above, and for a number of prompt tokens that the request can't have.
+// Reads the fields that requests to both kinds of worker share into `job`. Returns InvalidArgument
+// if ResolvedSampling does, and for an impossible number of original prompt tokens.
 template <typename Request, typename Job>
 absl::Status ReadJob(const Request& request, Job* job) {
   job->request_id = request.request_id();

@@ -15,8 +15,8 @@
 
 namespace baton {
 
-// Answers the RPCs of a worker's gRPC service, each of which brings a job and streams what becomes
-// of the job. Any of gRPC's threads. A broken or cancelled stream cancels its job.
+// Answers the RPCs of a worker's gRPC service. Each RPC brings one job and streams its updates.
+// Runs on any of gRPC's threads. A broken or cancelled stream cancels its job.
 //   Worker  the core: PrefillWorker or DecodeWorker
 //   Job     what the core takes
 //   Update  what the core reports
@@ -26,15 +26,16 @@ class JobStreams {
  public:
   using Writer = StreamWriter<Event>;
 
-  // `token`: the cluster's shared token. `write` sends one report, or ends the stream.
+  // `token` is the cluster's shared token. `write` sends one update, or ends the stream.
   JobStreams(std::string token, void (*write)(Writer&, const Update&))
       : token_(std::move(token)), write_(write) {}
 
-  // RPCs are Unavailable until then. `worker` outlives the server.
+  // Sets the worker that answers. Until then RPCs fail with Unavailable. `worker` must outlive the
+  // server.
   void SetWorker(Worker* worker) { worker_ = worker; }
 
-  // Answers one RPC. `read_job` makes the job of the request; `begun` is called, before the stream
-  // is gRPC's, if the core has taken the job.
+  // Answers one RPC. `read_job` makes the job from the request. If the core takes the job, `begun`
+  // is called before gRPC gets the stream.
   grpc::ServerWriteReactor<Event>* Serve(
       const grpc::CallbackServerContext& context, absl::FunctionRef<absl::StatusOr<Job>()> read_job,
       absl::FunctionRef<void(Writer&, Worker*, typename Worker::JobId)> begun) {
