@@ -49,8 +49,8 @@ std::vector<char*> ArgumentVector(const ChildOptions& options) {
   return argv;
 }
 
-// The child's side, between fork() and the program. Tells `errors` why it can't go on. `output`
-// replaces standard output and, with `errors_too`, standard error.
+// Runs in the child, between fork() and the new program. Writes an errno to `errors` if exec fails.
+// `output` replaces standard output and, with `errors_too`, standard error.
 [[noreturn]] void Become(char* const* argv, pid_t parent, bool own_group, int output,
                          bool errors_too, int errors) {
   sigset_t none;
@@ -59,7 +59,7 @@ std::vector<char*> ArgumentVector(const ChildOptions& options) {
   signal(SIGPIPE, SIG_DFL);
   if (own_group) setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(0);  // the parent died before the line above
+  if (getppid() != parent) _exit(0);  // the parent died before prctl()
   const int nothing = open("/dev/null", O_RDONLY);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
   if (output >= 0) dup2(output, STDOUT_FILENO);
@@ -71,7 +71,7 @@ std::vector<char*> ArgumentVector(const ChildOptions& options) {
 }
 
 absl::StatusOr<pid_t> Fork(const ChildOptions& options, int output, bool errors_too) {
-  Pipe errors;  // closed by a successful exec
+  Pipe errors;  // a successful exec closes this pipe
   if (!errors.Open()) return Failure(options.program, errno);
   const std::vector<char*> argv = ArgumentVector(options);
   const pid_t parent = getpid();

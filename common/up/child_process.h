@@ -10,27 +10,28 @@
 namespace baton {
 
 struct ChildOptions {
-  std::string program;  // its path
+  std::string program;  // path of the program
   std::vector<std::string> arguments;
-  // Output and errors are appended to this file; empty: they go where this process's go.
+  // File to which standard output and standard error are appended. If empty, the child uses this
+  // process's.
   std::string log;
-  // In a process group of its own, so that the terminal's Ctrl-C reaches only this process, which
-  // decides the order in which things end.
+  // True if the child gets its own process group. Ctrl-C in the terminal then reaches only this
+  // process, which stops the others in the right order.
   bool own_group = true;
 };
 
-// Starts a program with nothing to read, no signal blocked, and this process's environment. It
-// receives SIGTERM when this process dies, however that happens. The caller has one thread and
-// waits for the child. NotFound and other errors name the program or file that can't be used; then
-// there is no child.
+// Starts a program with empty standard input, no blocked signals, and this process's environment.
+// The child receives SIGTERM when this process dies for any reason. The caller must have only one
+// thread, and must wait for the child. An error (NotFound or another) names the program or file
+// that can't be used; no child is left then.
 absl::StatusOr<pid_t> StartChild(const ChildOptions& options);
 
-// Runs a program to its end and returns its standard output. Unavailable if it can't be started or
-// fails.
+// Runs a program to its end and returns its standard output. Returns Unavailable if the program
+// can't be started or fails.
 absl::StatusOr<std::string> OutputOf(const std::string& program,
                                      const std::vector<std::string>& arguments);
 
-// The folder of the program that this process runs, links resolved.
+// Returns the folder of this process's program, with symbolic links resolved.
 std::string OwnFolder();
 
 }  // namespace baton

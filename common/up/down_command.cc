@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-extern "C" {  // Debian 12's header does not say so itself
+extern "C" {  // Debian 12's header lacks extern "C"
 #include <sys/pidfd.h>
 }
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr absl::Duration kSilence = absl::Seconds(2);
 
-// Waits until the process has ended. Says now and then that it waits.
+// Waits until the process has ended. From time to time prints that it is waiting.
 void AwaitEnd(int process) {
   const absl::Time begin = SteadyNow();
   absl::Duration pause = kSilence;
@@ -47,7 +47,8 @@ int RunDown(const std::string& state) {
     Say("nothing is up");
     return 0;
   }
-  // The handle first: whatever gets the process id later is not signalled.
+  // Opened before the owner is checked again: then no other process that gets this id later can
+  // receive the signal.
   const int process = pidfd_open(owner, 0);
   if (process < 0 || folder.Owner() != owner) {
     if (process >= 0) close(process);

@@ -4,8 +4,8 @@
 
 namespace baton {
 
-// Runs `down`: asks the running cluster to stop, and returns once it has. Asked a second time, by
-// another run of `down`, the cluster does not wait for running answers. Returns the exit status.
+// Runs `down`: tells the running cluster to stop, and returns when it has stopped. A second `down`
+// makes the cluster stop without waiting for running answers. Returns the exit status.
 int RunDown(const std::string& state);
 
 }  // namespace baton

@@ -30,7 +30,7 @@ namespace {
 
 int PrintHelp(const std::string& command) {
   std::string text(command == "status" ? kStatusHelp : command == "down" ? kDownHelp : kUpHelp);
-  // The texts are those that ./baton prints before anything is built.
+  // The texts name the commands of ./baton, so they are changed to those of installed programs.
   if (CalledAs() == "baton-up") {
     text = absl::StrReplaceAll(text, {{"./baton generate", "baton-client generate"},
                                       {"./baton help prefill", "baton-prefill --help"},
@@ -42,7 +42,7 @@ int PrintHelp(const std::string& command) {
   return 0;
 }
 
-// The demo model of a folder that was installed, or nothing.
+// Returns the demo model's folder if the programs are installed and have one, or "".
 std::string InstalledDemo(const std::string& programs) {
   namespace fs = std::filesystem;
   const fs::path demo = fs::path(programs).parent_path() / "share/baton/models/demo";
@@ -77,7 +77,7 @@ int ParseAndRunUp(std::vector<std::string> words, const std::string& programs) {
 }
 
 int Main(const std::vector<std::string>& words) {
-  // Without a command, as in `baton-up --model DIR`, it is `up`.
+  // Without a command, as in `baton-up --model DIR`, the command is `up`.
   const bool named = !words.empty() && words[0].substr(0, 1) != "-";
   const std::string command = named ? words[0] : "up";
   const std::vector<std::string> rest(words.begin() + (named ? 1 : 0), words.end());

@@ -13,11 +13,11 @@
 namespace baton {
 namespace {
 
-constexpr size_t kLongestLine = 1 << 16;  // what is longer is cut
+constexpr size_t kLongestLine = 1 << 16;  // longer lines are cut
 
-// The value of a field of a JSON line that our log has written (base/log.h), or nothing. A value of
-// another field can't be taken for a name: the quotes in it are escaped. (A whole parser of JSON
-// would make the program twice as large.)
+// Returns the value of a field in a JSON line from our log (base/log.h), or "" if there is no such
+// field. A field's value can't be mistaken for a field name, because its quotes are escaped. (A
+// full JSON parser would double the size of the program.)
 std::string Field(absl::string_view line, absl::string_view name) {
   const std::string begin = absl::StrCat("\"", name, "\":\"");
   size_t at = line.find(begin);
@@ -27,7 +27,7 @@ std::string Field(absl::string_view line, absl::string_view name) {
     if (line[at] != '\\') {
       value += line[at];
     } else if (++at < line.size() && line[at] == 'u') {
-      value += ' ';  // \uXXXX, of what can't be shown
+      value += ' ';  // \uXXXX stands for a character that can't be shown
       at += 4;
     } else if (at < line.size()) {
       value += line[at];
@@ -36,7 +36,7 @@ std::string Field(absl::string_view line, absl::string_view name) {
   return value;
 }
 
-// The same of a text line: NAME=VALUE, or NAME="VALUE" with escapes.
+// Returns the value of a field in a text line of our log: NAME=VALUE, or NAME="VALUE" with escapes.
 std::string TextField(absl::string_view line, absl::string_view name) {
   const std::string begin = absl::StrCat(" ", name, "=");
   size_t at = line.find(begin);
@@ -51,7 +51,7 @@ std::string TextField(absl::string_view line, absl::string_view name) {
   return value;
 }
 
-// An event in a few words: how far it is, or why it came, or its name.
+// Describes an event in a few words: its progress, else its reason, else its name.
 std::string InFewWords(absl::string_view event, absl::string_view what, absl::string_view progress,
                        const std::string& why) {
   if (!progress.empty()) {
@@ -62,8 +62,9 @@ std::string InFewWords(absl::string_view event, absl::string_view what, absl::st
   return why.empty() ? absl::StrReplaceAll(event, {{"_", " "}}) : why;
 }
 
-// "2026-11-23T06:13:02.123456Z I baton-decode loading_model folder=/x" without what stands before
-// the event. A line that is no event stays as it is.
+// Removes time, level and program from the start of a text log line, such as
+// "2026-11-23T06:13:02.123456Z I baton-decode loading_model folder=/x". Other lines stay as they
+// are.
 absl::string_view WithoutPrefix(absl::string_view line) {
   const size_t time = line.find(' ');
   if (time == line.npos || time < 20 || line[time - 1] != 'Z' || !std::isdigit(line[0]) ||
@@ -106,12 +107,12 @@ void ProcessLog::ReadNew() {
 }
 
 void ProcessLog::TakeLine(absl::string_view line) {
-  // A progress bar writes its states over one another; the last one counts.
+  // A progress bar overwrites itself with carriage returns. Only its last state counts.
   line = absl::StripTrailingAsciiWhitespace(line);
   if (const size_t over = line.rfind('\r'); over != line.npos) line.remove_prefix(over + 1);
   if (absl::StripAsciiWhitespace(line).empty()) return;
   if (absl::ConsumePrefix(&line, "listening on ")) {
-    // An address that the worker advertises follows in brackets.
+    // If the worker advertises another address, that one follows in parentheses.
     address_ = std::string(line.substr(0, line.find(' ')));
     last_line_ = progress_ = absl::StrCat("listening on ", line);
     return;
@@ -130,7 +131,7 @@ void ProcessLog::TakeLine(absl::string_view line) {
   absl::string_view said = line;
   const size_t colon = line.find(": ");
   if (absl::StartsWith(line, "baton-") && colon != line.npos && line.find(' ') > colon) {
-    said = line.substr(colon + 2);  // "baton-decode: --kv-bytes is ...", as RefuseToStart writes
+    said = line.substr(colon + 2);  // RefuseToStart writes "baton-decode: --kv-bytes is ..."
     refusal_ = std::string(said);
   }
   const absl::string_view shown = WithoutPrefix(said);

@@ -8,25 +8,28 @@
 
 namespace baton {
 
-// Reads what a process of ours writes into its log, while it writes. One thread.
+// Reads the log of one of our processes while the process writes it. Use from one thread.
 class ProcessLog {
  public:
   explicit ProcessLog(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
-  // The process starts (again): what stands in the log by now is of an earlier run.
+  // Call when the process starts or restarts. Lines that are in the log by now belong to an earlier
+  // run and are ignored.
   void BeginRun();
-  // Reads what is new. Cheap when nothing is.
+  // Reads the lines written since the last call. Cheap when there are none.
   void ReadNew();
-  // The address at which this run listens, once it has said so in either log format.
+  // The address at which this run listens. Empty until the log shows it, in either log format.
   const std::optional<std::string>& address() const { return address_; }
-  // The last line of this run that says something, without time and program; empty before one.
+  // The last line of this run that is not empty, without time and program. Empty if there is none
+  // yet.
   const std::string& last_line() const { return last_line_; }
-  // The last line in a few words: "loading weights, 3.1 of 16.0 GB".
+  // The last line in a few words, such as "loading weights, 3.1 of 16.0 GB".
   const std::string& progress() const { return progress_; }
-  // The last line of this run that is a warning or an error, in the same form; empty before one.
+  // The last line of this run that is a warning or an error, in the form of last_line(). Empty if
+  // there is none yet.
   const std::string& last_warning() const { return last_warning_; }
-  // What this run said when it refused to start; the last line where it did not.
+  // The reason why this run refused to start, or the last line if it did not refuse.
   const std::string& reason() const { return refusal_.empty() ? last_line_ : refusal_; }
 
  private:
@@ -34,7 +37,7 @@ class ProcessLog {
 
   const std::string path_;
   uint64_t offset_ = 0;
-  std::string partial_;  // a line whose end is not written yet
+  std::string partial_;  // a line whose end has not been written yet
   std::optional<std::string> address_;
   std::string last_line_, progress_, last_warning_, refusal_;
 };

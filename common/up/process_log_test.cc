@@ -23,7 +23,7 @@ class ProcessLogTest : public testing::Test {
 };
 
 TEST_F(ProcessLogTest, TheAddressIsThatOfTheRunThatIsOn) {
-  log_.ReadNew();  // there is no file yet
+  log_.ReadNew();  // the file does not exist yet
   Append("listening on 127.0.0.1:4");
   EXPECT_FALSE(log_.address().has_value()) << "the line may go on";
   Append("2\n");
@@ -83,7 +83,8 @@ TEST_F(ProcessLogTest, TheReasonOfARefusalWinsOverWhatOtherLibrariesSay) {
   EXPECT_EQ(log_.reason(), "");
 }
 
-// Why a router can't pair workers is a warning; what it says afterwards explains nothing.
+// A warning says why a router can't pair workers. Later lines explain nothing, so the warning is
+// kept.
 TEST_F(ProcessLogTest, AWarningStaysKnown) {
   for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
     log_.BeginRun();

@@ -9,15 +9,15 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kDefaultGrace = absl::Seconds(30);  // as the programs have it
+constexpr absl::Duration kDefaultGrace = absl::Seconds(30);  // the default in the programs
 constexpr absl::Duration kAfterGrace = absl::Seconds(5);
-// Parts of ten thousand that all workers together may take: of the GPU's memory, as the default of
-// --gpu-memory-utilization says, and of the machine's, which leaves room for other programs.
+// Parts of ten thousand that all workers together may take. For the GPU's memory it is the default
+// of --gpu-memory-utilization. The share of the machine's memory leaves some to other programs.
 constexpr int kTenThousandthsOfGpu = 9000;
 constexpr int kTenThousandthsOfMachine = 8000;
-constexpr int kWorkersThatFit = 2;  // by the default of --memory-share
+constexpr int kWorkersThatFit = 2;  // fit with the default of --memory-share
 
-// Workers whose backend is `cuda`.
+// Returns the number of workers whose backend is `cuda`.
 int WorkersOnGpu(const UpOptions& options) {
   int workers = 0;
   if (PassedValue(options, Role::kPrefill, "backend") == "cuda") workers += options.prefill;
@@ -75,7 +75,7 @@ std::vector<std::string> MemoryFlags(const UpOptions& options, Role role) {
                                     kTenThousandthsOfGpu / WorkersOnGpu(options)));
     return flags;
   }
-  // All memory of a pool is taken at start, and the demo model needs no more.
+  // A worker allocates its whole pool at start, and the demo model needs no more than this.
   if (options.demo) flags.push_back("--kv-bytes=256Mi");
   if (options.usable_memory_bytes > 0) {
     flags.push_back(absl::StrCat("--usable-memory=", options.usable_memory_bytes));

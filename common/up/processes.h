@@ -14,30 +14,31 @@ struct ProcessSpec {
   Role role = Role::kRouter;
 };
 
-// The processes that the options ask for. The router comes first.
+// Returns the processes that the options ask for, the router first.
 std::vector<ProcessSpec> ProcessesOf(const UpOptions& options);
 
-// The name of the program that runs a role: "baton-decode".
+// Returns the name of the program for a role, such as "baton-decode".
 std::string ProgramOf(Role role);
 
-// The router's arguments. It listens at `listen`.
+// Returns the router's arguments. It will listen at `listen`.
 std::vector<std::string> RouterArguments(const UpOptions& options, absl::string_view listen);
 
-// A worker's arguments. It attaches to the router at `router`, and to the routers that --routers
-// names besides.
+// Returns a worker's arguments. The worker attaches to the router at `router`, and also to the
+// routers that --routers names.
 std::vector<std::string> WorkerArguments(const UpOptions& options, Role role,
                                          absl::string_view router);
 
-// The flags that give one worker its share of the memory that all workers of this machine use
-// together. A flag of the same name on the command line comes later and wins.
+// Returns flags that give one worker its share of the memory that all workers on this machine use
+// together. If the user gives one of these flags too, the user's comes later on the command line
+// and wins.
 std::vector<std::string> MemoryFlags(const UpOptions& options, Role role);
 
-// How long a process of the role may take to end after SIGTERM: its --drain-grace, and five
-// seconds.
+// Returns the time that a process of this role may take to end after SIGTERM: its --drain-grace
+// plus five seconds.
 absl::Duration StopLimit(const UpOptions& options, Role role);
 
-// The address at which programs of this machine reach what listens at `address`: the loopback
-// address where that is every address (0.0.0.0 or [::]).
+// Returns the address at which programs on this machine reach a server that listens at `address`.
+// If `address` means every address (0.0.0.0 or [::]), this is the loopback address.
 std::string ReachableAddress(absl::string_view address);
 
 }  // namespace baton

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostBytes = 100;  // of a line without its time
+constexpr size_t kMostBytes = 100;  // length of a line without its time
 
 std::string Shortened(const std::string& text) {
   if (text.size() <= kMostBytes) return text;

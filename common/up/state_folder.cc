@@ -29,7 +29,7 @@ std::string Contents(const std::string& path) {
   return text.str();
 }
 
-// Readers see the old or the new text, never half of one.
+// Replaces a file's content. Readers see the old or the new text, never a part of one.
 void Replace(const std::string& path, absl::string_view text) {
   const std::string next = path + ".next";
   std::ofstream file(next);
@@ -45,7 +45,8 @@ struct flock WholeFile(short type) {
   return lock;
 }
 
-// Names end in these, of files that tell of running processes.
+// Returns true if the file describes running processes. Other files, such as logs, outlive the
+// cluster.
 bool IsRunningState(const fs::path& path) {
   return path.extension() == ".pid" || path.extension() == ".next" ||
          path.filename() == "router.address" || path.filename() == "processes" ||
@@ -79,7 +80,7 @@ pid_t StateFolder::Owner() const {
   close(file);
   if (!asked || lock.l_type == F_UNLCK) return 0;
   if (lock.l_pid > 0) return lock.l_pid;
-  int pid = 0;  // the owner is in another namespace of process ids
+  int pid = 0;  // the kernel gives no process id if the owner is in another pid namespace
   return absl::SimpleAtoi(absl::StripAsciiWhitespace(Contents(File("supervisor.pid"))), &pid) ? pid
                                                                                               : 1;
 }
@@ -93,7 +94,7 @@ absl::Status StateFolder::Take() {
                                                     "addresses, process ids and logs"));
   };
   if (error) return refuse(path_, error.message());
-  // Kept open, and locked, until this process ends.
+  // Stays open and locked until this process ends.
   const int file = open(File("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) return refuse(File("lock"), strerror(errno));
   struct flock lock = WholeFile(F_WRLCK);

@@ -11,22 +11,22 @@
 
 namespace baton {
 
-// What `status` shows of one process.
+// The facts about one process that `status` shows.
 struct ProcessRecord {
   std::string name;
-  std::string address;  // empty: none yet
-  pid_t pid = 0;        // 0: it does not run now
-  std::string note;     // why it does not serve, if it does not
+  std::string address;  // empty if there is none yet
+  pid_t pid = 0;        // 0 if it does not run now
+  std::string note;     // reason why it does not serve; empty if it serves
 };
 
-// The folder in which a running cluster tells other commands of itself:
-//   lock             held by the process that supervises, as long as it lives
-//   supervisor.pid   its process id
-//   processes        a line for each process: name, address, process id, note, with tabs between
-//   router.address   where clients reach the router, while it has an address
-//   stopping         there once the cluster is being stopped
+// The folder through which a running cluster describes itself to other commands:
+//   lock             locked by the supervising process as long as it lives
+//   supervisor.pid   the process id of the supervising process
+//   processes        one line per process: name, address, process id, note, separated by tabs
+//   router.address   where clients reach the router; exists while the router has an address
+//   stopping         exists once the cluster is being stopped
 //   NAME.pid         the process id of router, prefill-1, ...
-//   log/NAME.log     what each process says; log/supervisor.log: what ended and when
+//   log/NAME.log     the output of each process; log/supervisor.log: which process ended, and when
 class StateFolder {
  public:
   explicit StateFolder(std::string path) : path_(std::move(path)) {}
@@ -35,32 +35,35 @@ class StateFolder {
   std::string File(absl::string_view name) const;
   std::string LogFile(absl::string_view process) const;
 
-  // The process that holds the lock, or 0.
+  // Returns the id of the process that holds the lock, or 0.
   pid_t Owner() const;
 
-  // Takes the lock for this process, which keeps it until its end, and clears away what an earlier
-  // cluster left. AlreadyExists if a process holds it. PermissionDenied and others name the file
-  // that can't be written.
+  // Takes the lock, which this process then holds until it ends, and removes the files that an
+  // earlier cluster left. Returns AlreadyExists if another process holds the lock. PermissionDenied
+  // names the file that can't be written.
   absl::Status Take();
 
-  // The owner's: writes the records, and the router's address for clients (empty: none).
+  // For the owner of the lock. Writes the records, and the router's address for clients (empty if
+  // it has none).
   void Write(const std::vector<ProcessRecord>& records, absl::string_view router_address) const;
-  // The owner's: the cluster is being stopped from now on.
+  // For the owner of the lock. Marks the cluster as being stopped.
   void SetStopping() const;
-  // The owner's, before it ends: takes away what tells of running processes. Logs stay.
+  // For the owner of the lock, before it ends. Removes the files that describe running processes.
+  // Logs stay.
   void Clear() const;
 
-  // Any process's: what Write() wrote last.
+  // For any process. Return what the last Write() wrote.
   std::vector<ProcessRecord> Read() const;
   std::string RouterAddress() const;
-  // Any process's: the cluster that holds the lock is being stopped.
+  // For any process. Returns true if the cluster that holds the lock is being stopped.
   bool Stopping() const;
 
  private:
   const std::string path_;
 };
 
-// The folder that $BATON_STATE names; else baton in $XDG_STATE_HOME or ~/.local/state.
+// Returns $BATON_STATE if it is set, and otherwise the folder "baton" in $XDG_STATE_HOME or
+// ~/.local/state.
 std::string DefaultStateFolder();
 
 }  // namespace baton

@@ -38,7 +38,7 @@ TEST(StateFolderTest, WhatIsWrittenIsRead) {
   EXPECT_FALSE(folder.Stopping());
 }
 
-// In a process of its own, as a lock does not keep out the process that holds it.
+// Takes the lock in another process, because a lock does not keep out the process that holds it.
 TEST(StateFolderTest, OneProcessHasTheFolderAndItsDeathFreesIt) {
   const ScratchFolder scratch;
   const std::string path = scratch.File("made/on demand");

@@ -14,7 +14,8 @@
 namespace baton {
 namespace {
 
-// Runs a command of baton-client, whose output goes where ours goes. Returns whether it succeeded.
+// Runs a command of baton-client, with this process's output. Returns true if the command
+// succeeded.
 bool Ask(const std::string& programs, const std::string& router, const char* command) {
   const absl::StatusOr<pid_t> client =
       StartChild({.program = absl::StrCat(programs, "/baton-client"),

@@ -4,7 +4,8 @@
 
 namespace baton {
 
-// Runs `status`: prints what runs, where, and whether it serves. Returns 0 if the router serves.
+// Runs `status`: prints which processes run, their addresses, and if they serve. Returns 0 if the
+// router serves.
 int RunStatus(const std::string& programs, const std::string& state);
 
 }  // namespace baton

@@ -15,10 +15,11 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(200);
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
-constexpr absl::Duration kLongRun = absl::Seconds(30);  // after which a pause is short again
+// After a run of this length, the next pause is short again.
+constexpr absl::Duration kLongRun = absl::Seconds(30);
 constexpr absl::Duration kHurriedLimit = absl::Seconds(5);
 constexpr int kMostStartsWithoutAddress = 5;
-constexpr int kRefusedStatus = 2;  // RefuseToStart
+constexpr int kRefusedStatus = 2;  // exit status of RefuseToStart
 
 }  // namespace
 

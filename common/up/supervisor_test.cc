@@ -18,10 +18,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using State = Supervisor::State;
 
-constexpr int Exited(int status) { return status << 8; }  // as waitpid() tells it
+constexpr int Exited(int status) { return status << 8; }  // status as waitpid() returns it
 constexpr int Killed(int number) { return number; }
 
-// A router, a prefill worker and two decode workers, none of which is a process.
+// Drives a supervisor of a router, a prefill worker and two decode workers. No real process is
+// started.
 class SupervisorTest : public testing::Test {
  protected:
   SupervisorTest() : supervisor_(Processes(), Callbacks()) { supervisor_.Begin(now_); }
@@ -50,7 +51,7 @@ class SupervisorTest : public testing::Test {
                 },
             .note = [this](absl::string_view line) { notes_.emplace_back(line); }};
   }
-  // What was done since the last call.
+  // Returns what was done since the last call.
   std::vector<std::string> Done() { return std::exchange(done_, {}); }
 
   void BeginServing() {
@@ -159,7 +160,7 @@ TEST_F(SupervisorTest, TheRouterStopsFirstThenTheWorkers) {
   BeginServing();
   supervisor_.Stop(now_);
   EXPECT_THAT(Done(), ElementsAre("term router"));
-  supervisor_.OnEnd("decode-2", Killed(SIGKILL), now_);  // no longer started again
+  supervisor_.OnEnd("decode-2", Killed(SIGKILL), now_);  // no longer restarted
   supervisor_.OnEnd("router", Exited(0), now_);
   EXPECT_THAT(Done(), ElementsAre("term prefill-1", "term decode-1"));
   supervisor_.OnEnd("prefill-1", Exited(0), now_);

@@ -37,9 +37,9 @@ namespace baton {
 namespace {
 
 constexpr int kDefaultPort = 50051;
-// Between two looks at the logs where the system has no more inotify instances to give.
+// Time between two looks at the logs if the system has no inotify instance left.
 constexpr absl::Duration kLogPause = absl::Milliseconds(50);
-constexpr int kAnswerTokens = 200;  // of the first prompt
+constexpr int kAnswerTokens = 200;  // length of the first answer
 
 sigset_t WatchedSignals() {
   sigset_t signals;
@@ -50,7 +50,7 @@ sigset_t WatchedSignals() {
 
 bool PortIsFree(int port) {
   const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return true;  // the router will tell
+  if (probe < 0) return true;  // the router will report the error
   const int on = 1;
   setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address = {};
@@ -65,8 +65,8 @@ bool PortIsFree(int port) {
 
 class Up {
  public:
-  // `front` is one end of a socket pair whose other end the waiting command of --detach holds; -1
-  // without one.
+  // `front` is one end of a socket pair; the command that waits for --detach holds the other end.
+  // -1 without --detach.
   Up(const UpOptions& options, const std::string& programs, const std::string& state, int front)
       : options_(options), programs_(programs), state_(state), front_(front) {}
 
@@ -160,7 +160,7 @@ class Up {
     pids_[name] = *pid;
   }
 
-  // Waits for the next event, and deals with all there are.
+  // Waits for the next event, and handles all that have happened.
   void Turn() {
     WatchLogs();
     pollfd files[3] = {{.fd = signals_, .events = POLLIN},
@@ -175,7 +175,7 @@ class Up {
                    3600 * 1000)));
     const absl::Time now = SteadyNow();
     TakeSignals(now);
-    if (front_ >= 0 && files[2].revents != 0) {  // the command that waits for the start is gone
+    if (front_ >= 0 && files[2].revents != 0) {  // the waiting --detach command has died
       close(front_);
       front_ = -1;
       StopBy(SIGHUP, now);
@@ -194,7 +194,7 @@ class Up {
     return next;
   }
 
-  // Logs are watched only while something in them is waited for.
+  // Watches the logs only while the cluster waits for something in them.
   void WatchLogs() {
     bool wanted = phase_ == Phase::kStarting;
     for (const Supervisor::Process& process : supervisor_->processes()) {
@@ -204,7 +204,7 @@ class Up {
     watching_ = wanted;
     if (wanted && watch_ >= 0) {
       watched_ = inotify_add_watch(watch_, state_.File("log").c_str(), IN_MODIFY);
-      ReadLogs(SteadyNow());  // what was written before the watch began
+      ReadLogs(SteadyNow());  // reads the lines that were written before the watch began
     } else if (!wanted && watched_ >= 0) {
       inotify_rm_watch(watch_, watched_);
       watched_ = -1;
@@ -245,7 +245,7 @@ class Up {
     const bool starting = phase_ == Phase::kStarting || phase_ == Phase::kPrompting;
     if (starting) exit_status_ = 128 + number;
     const bool again = phase_ == Phase::kStopping;
-    // The terminal has written ^C into this line.
+    // The terminal has already written ^C into this line.
     if (number == SIGINT && isatty(STDERR_FILENO) != 0 && !status_line_) std::fputc('\n', stderr);
     EndStatusLine();
     Say(again      ? "stopping at once"
@@ -266,7 +266,7 @@ class Up {
     supervisor_->Stop(now);
   }
 
-  // Fails the start, with a first line that is ours and says what went wrong.
+  // Makes the start fail. The first line that it prints is ours, and says what went wrong.
   void Fail(absl::string_view message, absl::Time now) {
     EndStatusLine();
     SayFailure(message);
@@ -323,7 +323,7 @@ class Up {
     }
   }
 
-  // What stands between this moment and the first prompt.
+  // Returns what the start still waits for before it can send the first prompt.
   std::vector<Missing> FindMissing() {
     std::vector<Missing> missing;
     for (const Supervisor::Process& process : supervisor_->processes()) {
@@ -342,8 +342,8 @@ class Up {
     return missing;
   }
 
-  // Says once, and whole, what keeps the router from serving: that has more words than a line of
-  // progress takes.
+  // Prints, once and in full, the router's warning about why it can't serve. A line of progress
+  // would be too short for it.
   void TellRoutersWarning() {
     const std::string& warning = logs_.at("router").last_warning();
     if (warning == told_warning_) return;
@@ -456,7 +456,7 @@ class Up {
     state_.Write(records, router.empty() ? "" : ReachableAddress(router));
   }
 
-  // A line of what has happened to a process, with its time: to people and into a log.
+  // Tells people, and the supervisor's log, that something happened to a process. Adds the time.
   void Note(absl::string_view line) {
     const std::string timed =
         absl::StrCat(absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), " ", line);
@@ -465,7 +465,7 @@ class Up {
     Say(timed);
   }
 
-  // On a terminal, the line that says what is waited for replaces itself.
+  // Shows a line of progress. On a terminal, the line replaces the one before.
   void ShowStatusLine(const std::string& line) {
     if (isatty(STDERR_FILENO) == 0) return Say(line);
     std::fprintf(stderr, "\r\033[K%s", line.c_str());
@@ -484,25 +484,26 @@ class Up {
   StateFolder state_;
   int front_;
   int signals_ = -1;
-  int watch_ = -1, watched_ = -1;  // inotify, and its watch of the logs' folder while it has one
+  int watch_ = -1, watched_ = -1;  // inotify, and its watch of the log folder while it has one
   bool watching_ = false;
   std::string listen_;
   std::map<std::string, ProcessLog> logs_;
-  std::map<std::string, pid_t> pids_;  // of the processes that run
+  std::map<std::string, pid_t> pids_;  // ids of the running processes
   std::unique_ptr<Supervisor> supervisor_;
   Phase phase_ = Phase::kStarting;
-  // On a terminal the line replaces itself; elsewhere, as in a log, each stays.
+  // On a terminal the line of progress replaces itself, so it may change every second. Elsewhere,
+  // as in a log, every line stays.
   StartProgress progress_{SteadyNow(), absl::Seconds(isatty(STDERR_FILENO) != 0 ? 1 : 5)};
-  std::string told_warning_;         // of the router
-  pid_t waiter_ = 0, prompter_ = 0;  // runs of baton-client
-  bool can_serve_ = false;           // the router has said so
+  std::string told_warning_;         // the router's last warning that was printed
+  pid_t waiter_ = 0, prompter_ = 0;  // processes of baton-client
+  bool can_serve_ = false;           // the router has reported that it can serve
   bool say_stopped_ = false;         // a signal asked for the stop
   bool status_line_ = false;
   int exit_status_ = 0;
   std::string written_;
 };
 
-// Waits until the supervisor in the background serves or has ended; passes signals on to it.
+// Waits until the supervisor in the background serves or has ended. Passes signals on to it.
 int WaitForStart(pid_t supervisor, int socket) {
   sigset_t signals = WatchedSignals();
   sigdelset(&signals, SIGCHLD);
@@ -530,7 +531,7 @@ int WaitForStart(pid_t supervisor, int socket) {
 int RunInBackground(const UpOptions& options, const std::string& programs,
                     const std::string& state) {
   const sigset_t signals = WatchedSignals();
-  sigprocmask(SIG_BLOCK, &signals, nullptr);  // before the fork: none may be lost
+  sigprocmask(SIG_BLOCK, &signals, nullptr);  // blocked before the fork, so that none is lost
   int ends[2];
   BATON_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0) << errno;
   const pid_t supervisor = fork();

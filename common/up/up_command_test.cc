@@ -1,4 +1,4 @@
-// baton-up as a process, with small scripts in place of the programs that it starts.
+// Tests of baton-up as a process. Small scripts replace the programs that it starts.
 
 #include <cerrno>
 #include <cstdio>
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern "C" {  // Debian 12's header does not say so itself
+extern "C" {  // Debian 12's header lacks extern "C"
 #include <sys/pidfd.h>
 }
 
@@ -35,7 +35,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// Listens, as far as its log tells, where it was told to, and then does nothing until a signal.
+// A fake server. It logs that it listens at the given address, and then waits for a signal.
 constexpr char kServer[] = R"(#!/bin/sh
 case $1 in --list-flags) echo "listen value"; exit;; esac
 for a; do case $a in --listen=*) echo "listening on ${a#--listen=}";; esac; done
@@ -46,7 +46,7 @@ case $1 in generate) echo "an answer";; esac
 )";
 
 struct Ended {
-  int exit_status;  // 128 + signal when one killed it
+  int exit_status;  // 128 + signal if a signal killed it
   std::string output;
 };
 
@@ -67,8 +67,8 @@ class UpCommandTest : public testing::Test {
     folder_.WriteScript("bin/baton-" + name, script);
   }
 
-  // Runs baton-up. `on_output` is told its process id and all output so far, first when there is
-  // none yet, then whenever more has come.
+  // Runs baton-up. Calls `on_output` with its process id and all output so far: once before any
+  // output, then after each new line.
   Ended Run(const std::string& arguments, const OnOutput& on_output = nullptr) {
     const std::string command = absl::StrCat(
         "exec 2>&1; echo $$; exec env -u BATON_CALLED_AS BATON_STATE=", folder_.File("state"), " ",
@@ -99,7 +99,8 @@ class UpCommandTest : public testing::Test {
     return pid;
   }
 
-  // Waits until no process has this id any more, which may be a child of a process that has ended.
+  // Waits up to 10 seconds until no process has this id. The process need not be a child of this
+  // one.
   static bool Gone(pid_t pid) {
     const int process = pidfd_open(pid, 0);
     if (process < 0) return errno == ESRCH;
@@ -112,7 +113,7 @@ class UpCommandTest : public testing::Test {
   const ScratchFolder folder_;
 };
 
-// Sends a signal once the output has a text.
+// Sends a signal once the output contains a text.
 OnOutput KillAt(std::string text, int number) {
   return
       [text = std::move(text), number, done = false](pid_t pid, const std::string& output) mutable {
@@ -196,7 +197,7 @@ TEST_F(UpCommandTest, ASignalAtAnyMomentOfTheStartEndsAll) {
   for (const char* flags : {"", "--detach"}) {
     for (const char* moment : {"", "serving", "an answer"}) {
       const Ended up = Up(flags, KillAt(moment, SIGTERM));
-      // Once it serves it ends in order, with status 0.
+      // Once the cluster serves, it ends in order, with status 0.
       EXPECT_THAT(up.exit_status, testing::AnyOf(143, 0)) << flags << moment << up.output;
       EXPECT_THAT(up.output, Not(HasSubstr("baton-up:"))) << moment;
       Run("down");
@@ -211,7 +212,7 @@ TEST_F(UpCommandTest, WhatDiesComesBackAndTheRouterWhereItWas) {
                                    "--router=127.0.0.1:7 "));
   const pid_t router = PidOf("router"), decode = PidOf("decode-1");
   for (const pid_t pid : {router, decode}) kill(pid, SIGKILL);
-  // `status` waits for nothing, so it is asked until both are back.
+  // `status` does not wait, so the test repeats it until both are back.
   const auto back = [&](const char* name, pid_t before) {
     const pid_t now = PidOf(name);
     return now != 0 && now != before;
@@ -284,7 +285,8 @@ TEST_F(UpCommandTest, AThirdSignalKillsWhatDoesNotStop) {
   ASSERT_EQ(Up("--detach --router-drain-grace=1h").exit_status, 2) << "it lists no such flag";
   ASSERT_EQ(Up("--detach").exit_status, 0);
   const pid_t router = PidOf("router");
-  // Signals that come too soon after one another are one signal.
+  // Signals that follow one another too fast merge into one, so the test waits for each to take
+  // effect.
   for (const char* asked : {"asked\n", "asked\nasked\n"}) {
     kill(PidOf("supervisor"), SIGTERM);
     while (!absl::EndsWith(folder_.Read("state/log/router.log"), asked)) Run("status");

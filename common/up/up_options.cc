@@ -20,16 +20,16 @@ namespace {
 
 constexpr int kMostWorkers = 99;
 
-// The last one is for ./baton and installed folders: the demo model, served where no --model is
-// given.
+// The last flag is for ./baton and installed folders. It names the demo model, which is served if
+// there is no --model.
 constexpr absl::string_view kValueFlags[] = {"model",  "prefill", "decode",    "prompt",
                                              "listen", "mode",    "demo-model"};
-// The last two are for ./baton, which has acted on them before.
+// The last two flags are for ./baton, which has already acted on them.
 constexpr absl::string_view kBoolFlags[] = {"once", "detach", "check", "no-install", "no-build"};
 
-// Flags that mean the same in all three programs, so that one value serves the whole cluster. Other
-// flags that router and workers share need a prefix: the router's --stall is another time than the
-// decode worker's.
+// Flags with the same meaning in all three programs, so that one value serves the whole cluster.
+// Other flags that router and workers share need a prefix. For example, the router's --stall is a
+// different time from the decode worker's.
 constexpr absl::string_view kOfAllPrograms[] = {"attach-token", "drain-grace", "log-format",
                                                 "log-level", "model-name"};
 
@@ -39,7 +39,7 @@ constexpr absl::string_view kAddressFlags[] = {"listen", "metrics-listen"};
 // One word of the command line that is a flag.
 struct Word {
   std::string written;  // as the user wrote it, without the value
-  std::string name;     // with dashes, without those in front
+  std::string name;     // without the leading dashes; "_" is written "-"
   std::optional<std::string> value;
 };
 
@@ -57,7 +57,7 @@ Word SplitWord(absl::string_view word) {
 
 absl::Status Refuse(absl::string_view why) { return absl::InvalidArgumentError(why); }
 
-// The number of edits (a letter more, less or other) that make `a` of `b`.
+// Returns the number of letters to insert, delete or replace to turn `a` into `b`.
 size_t Distance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j < row.size(); ++j) row[j] = j;
@@ -94,7 +94,7 @@ class Parser {
 
  private:
   absl::Status TakeFlag(const Word& word) {
-    // The router's --mode and --listen are flags of `up` itself.
+    // `up` itself has the flags --mode and --listen, which set the router's.
     absl::string_view own = word.name;
     if (own == "router-mode" || own == "router-listen") absl::ConsumePrefix(&own, "router-");
     if (absl::c_linear_search(kBoolFlags, own)) return TakeBool(word);
@@ -151,7 +151,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // Gives the flag to those of `roles` whose programs have it.
+  // Passes the flag on to each of `roles` whose program has it.
   absl::Status PassOn(const Word& word, absl::string_view name, const std::vector<Role>& roles) {
     std::vector<Role> have;
     bool is_bool = false;
@@ -160,7 +160,7 @@ class Parser {
       const absl::StatusOr<FlagTable> table = flags_of_(role);
       if (!table.ok()) return options_.check ? SkipUnknown() : table.status();
       auto flag = table->find(name);
-      if (flag == table->end() && !word.value.has_value()) {  // perhaps --no-NAME
+      if (flag == table->end() && !word.value.has_value()) {  // it may be --no-NAME
         absl::string_view positive = name;
         if (absl::ConsumePrefix(&positive, "no-")) flag = table->find(positive);
         if (flag != table->end() && !flag->second) flag = table->end();
@@ -187,16 +187,16 @@ class Parser {
       value = absl::StrCat("=", given);
     }
     for (const Role role : have) {
-      // A flag that was given for one role wins over the same one given for all, whatever the
-      // order.
+      // A flag given for one role wins over the same flag given for all roles, in whatever order
+      // they come.
       std::vector<std::string>& flags = roles.size() == 1 ? special_[role] : options_.flags[role];
       flags.push_back(absl::StrCat("--", passed, value));
     }
     return absl::OkStatus();
   }
 
-  // Whether the next word is the value of a flag that nobody knows can't be told; it is taken for
-  // one unless it looks like a flag.
+  // Skips the value of a flag that no program could be asked about. The next word may be its value
+  // or not; it counts as the value unless it looks like a flag.
   absl::Status SkipUnknown() {
     if (next_ < words_.size() && !absl::StartsWith(words_[next_], "-")) ++next_;
     return absl::OkStatus();
@@ -210,7 +210,7 @@ class Parser {
                                  " --help lists what it has)"));
     }
     std::string nearest;
-    size_t least = 3;  // a flag that differs in more letters is another one
+    size_t least = 3;  // more different letters than this mean another flag
     const auto consider = [&](absl::string_view known) {
       const size_t distance = Distance(name, known);
       if (distance >= least || distance >= known.size()) return;
@@ -256,7 +256,7 @@ class Parser {
     return CheckModel();
   }
 
-  // A port can be taken once.
+  // Checks that no two processes would listen on the same port.
   absl::Status CheckAddresses() {
     for (const absl::string_view name : kAddressFlags) {
       std::map<std::string, int> takers;
@@ -294,8 +294,8 @@ class Parser {
                                  " is a file; it takes the folder that holds config.json, "
                                  "tokenizer.json and *.safetensors"));
     }
-    // The router has the better words for everything else that can be wrong with the folder. With
-    // --check nothing is built yet, so there is no router to ask.
+    // The router gives better errors for all other faults of the folder. With --check nothing is
+    // built yet, so there is no router to ask.
     if (options_.check && !fs::exists(fs::path(model) / "config.json", error)) {
       return Refuse(absl::StrCat("--model ", model,
                                  ": there is no config.json in it; it takes a Hugging Face folder "

@@ -48,7 +48,7 @@ class UpOptionsTest : public testing::Test {
     words.insert(words.begin(), absl::StrCat("--model=", model_.path()));
     return ParseUpOptions(words, FlagsOf);
   }
-  // The message that refuses the words.
+  // Returns the message with which the words are refused.
   std::string Refusal(std::vector<std::string> words) {
     const absl::StatusOr<UpOptions> options = Parse(std::move(words));
     EXPECT_TRUE(absl::IsInvalidArgument(options.status())) << options.status();
@@ -172,7 +172,7 @@ TEST_F(UpOptionsTest, AModelFolderIsLookedAtFirst) {
     const auto options = ParseUpOptions({"--model", model}, FlagsOf);
     EXPECT_THAT(options.status().message(), HasSubstr(said));
   }
-  // Once there is a router, it says what else is wrong with the folder, and why.
+  // Without --check, the router later reports what else is wrong with the folder.
   const std::string empty = model_.File("empty");
   EXPECT_TRUE(ParseUpOptions({"--model", empty}, FlagsOf).ok());
   EXPECT_THAT(ParseUpOptions({"--check", "--model", empty}, FlagsOf).status().message(),

@@ -8,7 +8,7 @@
 namespace baton {
 
 std::string CalledAs() {
-  const char* name = std::getenv("BATON_CALLED_AS");  // ./baton sets it
+  const char* name = std::getenv("BATON_CALLED_AS");  // set by ./baton
   return name == nullptr || *name == '\0' ? "baton-up" : name;
 }
 
@@ -18,7 +18,7 @@ std::string AskCommand(absl::string_view router_address) {
 }
 
 void Say(absl::string_view line) {
-  // One write, so that lines of this process and of its children do not mix.
+  // A single write keeps the lines of this process and its children apart.
   const std::string text = absl::StrCat(line, "\n");
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
@@ -26,7 +26,7 @@ void Say(absl::string_view line) {
 
 void SayFailure(absl::string_view message) {
   std::string name = CalledAs();
-  name.erase(0, name.rfind('/') + 1);  // all of it where there is no slash
+  name.erase(0, name.rfind('/') + 1);  // erases nothing if there is no slash
   Say(absl::StrCat(name, ": ", message));
 }
 
