@@ -5,7 +5,7 @@
 
 namespace baton {
 
-// Counts since the start of the process. Any thread, one relaxed addition.
+// Counts events since the start of the process. Any thread. Costs one relaxed addition.
 class Counter {
  public:
   void Add(uint64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }

@@ -19,7 +19,8 @@ namespace {
 
 using Labels = std::map<std::string, std::string>;
 
-// The longest name at the front of `*text`; [a-zA-Z_:][a-zA-Z0-9_:]*, labels without the colon.
+// Removes the longest name from the start of `*text` and returns it. A name is
+// [a-zA-Z_:][a-zA-Z0-9_:]*, without the colon for labels.
 std::string TakeName(absl::string_view* text, bool colons) {
   size_t size = 0;
   while (size < text->size()) {
@@ -44,7 +45,8 @@ bool ParseValue(absl::string_view text, double* value) {
   return absl::SimpleAtod(text, value);
 }
 
-// `*text` begins behind the opening brace; what follows the closing one is left.
+// Parses labels up to the closing brace. `*text` begins after the opening brace; afterwards it
+// begins after the closing one.
 absl::Status TakeLabels(absl::string_view* text, Labels* labels) {
   while (!absl::ConsumePrefix(text, "}")) {
     const std::string name = TakeName(text, false);
@@ -90,7 +92,7 @@ absl::StatusOr<MetricSample> ParseSample(absl::string_view line) {
   return sample;
 }
 
-// Reads line by line, and closes each family when the next one begins.
+// Reads a page line by line. Checks each family when the next one begins.
 class Reader {
  public:
   absl::Status Take(absl::string_view line);

@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// One line of a page of metrics that carries a value.
+// One line of a metrics page that holds a value.
 struct MetricSample {
-  std::string name;  // with _bucket, _sum or _count where it is part of a histogram
+  std::string name;  // includes _bucket, _sum or _count if it is part of a histogram
   std::map<std::string, std::string> labels;
   double value = 0;
 };
@@ -24,23 +24,26 @@ struct MetricFamily {
   std::vector<MetricSample> samples;
 };
 
-// A page of metrics taken apart: what a reader of MetricRegistry::Text() sees.
+// A parsed page of metrics, as a reader of MetricRegistry::Text() sees it.
 struct Exposition {
   std::vector<MetricFamily> families;
 
   const MetricFamily* Find(absl::string_view family) const;
-  // The sample with exactly these labels; nothing when there is none.
+  // Returns the value of the sample with exactly these labels, or nothing if there is none.
   std::optional<double> Value(absl::string_view sample,
                               const std::map<std::string, std::string>& labels = {}) const;
-  // The sum over all samples of this name, whatever their labels; 0 when there are none.
+  // Returns the sum of all samples with this name, whatever their labels; 0 if there are none.
   double Sum(absl::string_view sample) const;
 };
 
-// Reads Prometheus' text format 0.0.4 as strictly as we write it. InvalidArgument with line number
-// and reason for: lines that are not HELP, TYPE or a sample; a family without HELP or TYPE, or in
-// two places; names and labels that the format does not allow, or given twice; counters that do not
-// end in _total, or hold less than 0; histograms whose buckets do not ascend, do not cumulate, or
-// do not end in +Inf with the count.
+// Parses Prometheus' text format 0.0.4, as strictly as we write it. Returns InvalidArgument, with
+// line number and reason, for:
+// - lines that are not HELP, TYPE or a sample
+// - a family without HELP or TYPE, or in two places
+// - names and labels that the format does not allow, or that occur twice
+// - counters that do not end in _total, or are negative
+// - histograms whose buckets do not ascend, are not cumulative, or do not end in +Inf with the
+//   count
 absl::StatusOr<Exposition> ParseExposition(absl::string_view text);
 
 }  // namespace baton

@@ -5,8 +5,9 @@
 
 namespace baton {
 
-// A level that its owner sets as it changes; any thread reads it. For what can be asked for at a
-// scrape, MetricRegistry::AddGauge with a function costs the owner nothing.
+// A level that its owner sets when it changes, and that any thread reads. For a value that can be
+// computed at each scrape, use MetricRegistry::AddGauge with a function: that costs the owner
+// nothing.
 class Gauge {
  public:
   void Set(int64_t value) { value_.store(value, std::memory_order_relaxed); }

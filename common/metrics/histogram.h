@@ -10,30 +10,31 @@
 
 namespace baton {
 
-// Bounds that fit CPUs and GPUs alike: 0.1 ms to 500 s in steps of 1, 2, 5.
+// Bucket bounds for times on CPUs and GPUs: 0.1 ms to 500 s in steps of 1, 2, 5.
 absl::Span<const double> SecondsBounds();
-// Powers of two, 1 to 2^20.
+// Bucket bounds for tokens: powers of two from 1 to 2^20.
 absl::Span<const double> TokensBounds();
-// Powers of two, 1 to 1024: sequences or prompts of one step.
+// Bucket bounds for the sequences or prompts of one step: powers of two from 1 to 1024.
 absl::Span<const double> BatchBounds();
 
-// How values spread over fixed buckets, as Prometheus counts them. Any thread may observe; an
-// observation takes no lock.
+// Counts values in fixed buckets, as Prometheus does. Any thread may observe a value; this takes no
+// lock.
 class Histogram {
  public:
-  // `bounds` ascend, and outlive the histogram. Values up to and with bound i count for bucket i;
-  // one more bucket takes what lies above all.
+  // `bounds` ascend, and must outlive the histogram. Bucket i counts the values up to and including
+  // bound i. One more bucket counts all larger values.
   explicit Histogram(absl::Span<const double> bounds);
 
   void Observe(double value);
-  // In seconds. Less than nothing counts as nothing.
+  // Observes a time in seconds. A negative time counts as 0.
   void Observe(absl::Duration time);
 
   struct Snapshot {
-    std::vector<uint64_t> counts;  // of each bucket alone, bounds + 1
-    uint64_t count = 0;            // their sum
-    double sum = 0;                // of the values; may be ahead of or behind `counts` by what is
-                                   // being observed right now
+    std::vector<uint64_t> counts;  // per bucket, not cumulative; bounds + 1 entries
+    uint64_t count = 0;            // sum of `counts`
+    // Sum of the values. It may differ from `counts` by the values that are being observed at this
+    // moment.
+    double sum = 0;
   };
   Snapshot Take() const;
   absl::Span<const double> bounds() const { return bounds_; }

@@ -53,7 +53,7 @@ void MetricRegistry::AddHistogram(const std::string& name, const std::string& he
 void MetricRegistry::Add(const std::string& name, const std::string& help, Type type,
                          Member member) {
   BATON_CHECK(prometheus::CheckMetricName(name)) << "no name of a metric: " << name;
-  // prometheus-cpp writes it as it is.
+  // prometheus-cpp writes the help text without escaping it.
   BATON_CHECK(!help.empty() && help.find_first_of("\n\\") == help.npos)
       << name << " has no help of one plain line";
   for (const auto& [label, value] : member.labels) {

@@ -12,20 +12,21 @@
 
 namespace baton {
 
-// What a process shows of itself: names, help and labels for counters and histograms that their
-// owners keep, and for values that are asked for when somebody looks. Filled before it is shown;
-// Text() then only reads, from any thread. What it points to outlives its last Text().
+// The metrics that a process shows. Counters and histograms are kept by their owners; other values
+// are read at each scrape. Add all metrics before the first Text(). After that the registry is only
+// read, from any thread. All objects that were added must outlive the last Text().
 //
-// Names follow Prometheus: `baton_` first, base units (seconds, bytes), `_total` for counters. The
-// values of a label form a small fixed set. A name or label that breaks the text format, and one
-// name with two types or helps, is a broken invariant.
+// Names follow Prometheus: they begin with `baton_`, use base units (seconds, bytes), and end in
+// `_total` for counters. The values of a label form a small fixed set. A name or label that breaks
+// the text format is a broken invariant, and so is one name with two types or helps.
 class MetricRegistry {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
   void AddCounter(const std::string& name, const std::string& help, const Labels& labels,
                   const Counter* counter);
-  // `value` never falls. Called from the thread that asks for Text(); must not block for long.
+  // `value` must never fall. It is called on the thread that calls Text(), and must not block for
+  // long.
   void AddCounter(const std::string& name, const std::string& help, const Labels& labels,
                   std::function<double()> value);
   void AddGauge(const std::string& name, const std::string& help, const Labels& labels,
@@ -33,17 +34,18 @@ class MetricRegistry {
   void AddHistogram(const std::string& name, const std::string& help, const Labels& labels,
                     const Histogram* histogram);
 
-  // In Prometheus' text format 0.0.4, families by name.
+  // Returns all metrics in Prometheus' text format 0.0.4, with the families sorted by name.
   std::string Text() const;
-  // Of the families, as scraped: counters with `_total`, histograms without `_bucket`.
+  // Returns the names of the families as scraped: counters with `_total`, histograms without
+  // `_bucket`.
   std::vector<std::string> names() const;
 
  private:
   enum class Type { kCounter, kGauge, kHistogram };
   struct Member {
     Labels labels;
-    std::function<double()> value;         // of a counter or gauge
-    const Histogram* histogram = nullptr;  // of a histogram
+    std::function<double()> value;         // set for a counter or gauge
+    const Histogram* histogram = nullptr;  // set for a histogram
   };
   struct Family {
     Type type = Type::kCounter;

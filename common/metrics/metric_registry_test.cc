@@ -83,7 +83,7 @@ TEST(ProcessMetricsTest, SayWhatTheKernelSays) {
             1);
   const double start = page->Value("process_start_time_seconds").value_or(0);
   const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
-  EXPECT_LE(start, now + 2);  // the boot time is of whole seconds
+  EXPECT_LE(start, now + 2);  // the boot time is rounded to whole seconds
   EXPECT_GE(start, now - 3600);
   EXPECT_GE(page->Value("process_resident_memory_bytes").value_or(0), 1 << 20);
   EXPECT_LE(page->Value("process_resident_memory_bytes").value_or(1e18), 1e11);

@@ -1,4 +1,4 @@
-// What counting costs the loop that counts.
+// Measures the cost of metrics for the loop that counts.
 
 #include <benchmark/benchmark.h>
 
@@ -9,7 +9,8 @@
 namespace baton {
 namespace {
 
-// What a decode step of 64 sequences adds: its time, its batch, a token of each.
+// The metrics that a decode step of 64 sequences adds: its time, its batch, and one token per
+// sequence.
 void StepOf64(benchmark::State& state) {
   Histogram seconds(SecondsBounds()), batch(BatchBounds());
   Counter tokens;
@@ -33,7 +34,7 @@ void Observe(benchmark::State& state) {
 }
 BENCHMARK(Observe);
 
-// A page as large as a router's.
+// Writes a page as large as a router's.
 void Page(benchmark::State& state) {
   Histogram seconds(SecondsBounds());
   MetricRegistry registry;

@@ -7,13 +7,14 @@
 
 namespace baton {
 
-// --metrics-listen, which every serving program has. `main` only.
+// Functions for --metrics-listen, a flag of every serving program. Call them only from `main`.
 
-// Takes the address before anything that takes long; null when the flag is empty, as it is by
-// default. An address that can't be used ends the program with a message (RefuseToStart).
+// Binds the address of --metrics-listen. Call it before any slow part of the start. Returns null if
+// the flag is empty, which is the default. An address that can't be used ends the program with a
+// message (RefuseToStart).
 std::unique_ptr<MetricsServer> ListenForMetrics();
-// Shows `registry` there, which outlives the server, and says where on standard output ("metrics on
-// HOST:PORT", PrintAtStart) and in the log. Nothing when `server` is null.
+// Serves `registry`, which must outlive the server. Prints the address to standard output ("metrics
+// on HOST:PORT", PrintAtStart) and logs it. Does nothing if `server` is null.
 void ServeMetrics(MetricsServer* server, const MetricRegistry* registry);
 
 }  // namespace baton

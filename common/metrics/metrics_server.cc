@@ -25,7 +25,7 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after an error, as EMFILE
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after an error such as EMFILE
 constexpr char kTextType[] = "text/plain; charset=utf-8";
 constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -56,7 +56,7 @@ struct MetricsServer::Parts {
   std::function<std::string()> text;
   int connections = 0;
   bool accepting = false;
-  bool stopped = false;  // what is open ends with `io`, which goes before what stands above it
+  bool stopped = false;  // connections end with `io`, which is destroyed before the fields above it
   asio::io_context io{1};
   tcp::acceptor acceptor{io};
   asio::steady_timer pause{io};
@@ -65,7 +65,7 @@ struct MetricsServer::Parts {
 
 namespace {
 
-// One connection: a request, an answer, the end.
+// One connection: reads one request, sends one answer, and closes.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, const MetricsServer::Options* options,
@@ -97,7 +97,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       Send(Answer(http::status::payload_too_large, "a request for /metrics has no body\n"));
     } else if (error &&
                error.category() != http::make_error_code(http::error::bad_value).category()) {
-      // Gone, or too slow: nobody to tell.
+      // The client has gone or was too slow, so no answer is sent.
     } else if (error) {
       Send(Answer(http::status::bad_request, absl::StrCat("no HTTP: ", error.message(), "\n")));
     } else {
@@ -117,14 +117,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
       refusal.set(http::field::allow, "GET, HEAD");
       return refusal;
     }
-    if (!parser_.is_done()) {  // chunks to come
+    if (!parser_.is_done()) {  // a chunked body would follow
       return Answer(http::status::payload_too_large, "a request for /metrics has no body\n");
     }
     return Answer(http::status::ok, (*text_)(), kMetricsType);
   }
 
-  // Written as one string: what Beast instantiates to write a message piece by piece takes every
-  // program 400 KB.
+  // Writes the answer as one string. Beast's code for writing a message in parts would add 400 KB
+  // to every program.
   void Send(Response response) {
     std::ostringstream head;
     head << response.base();
@@ -137,8 +137,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
                       });
   }
 
-  // Says that no more will come, and waits a moment for the client to go first: closing over
-  // unread bytes would take the answer away from it.
+  // Tells the client that no more bytes follow, and waits for it to close first, until the time
+  // limit. Closing a socket with unread bytes could make the client lose the answer.
   void Close() {
     beast::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);

@@ -9,27 +9,28 @@
 
 namespace baton {
 
-// A small HTTP/1.1 server with one page, GET /metrics, on a thread of its own. Everything about it
-// is bounded: connections, bytes of a request, and time. One request a connection, which is then
-// closed; further connections wait in the kernel's backlog for a place.
+// A small HTTP/1.1 server with one page, GET /metrics, on its own thread. All its resources are
+// bounded: connections, bytes of a request, and time. A connection serves one request and is then
+// closed. Connections beyond the limit wait in the kernel's backlog.
 class MetricsServer {
  public:
   struct Options {
     std::string listen;  // HOST:PORT; port 0 takes any free one
     int max_connections = 16;
-    size_t max_request_bytes = 8 << 10;            // request line and header; a body is refused
-    absl::Duration time_limit = absl::Seconds(5);  // for the request; again for the answer
+    size_t max_request_bytes = 8 << 10;  // size of request line and headers; a body is refused
+    // Limit for reading the request, and again for sending the answer.
+    absl::Duration time_limit = absl::Seconds(5);
   };
-  // Takes the address; who connects waits until Serve(). InvalidArgument when `listen` is not
-  // HOST:PORT; Unavailable when it can't be bound.
+  // Binds the address. Clients that connect wait until Serve(). Returns InvalidArgument if `listen`
+  // is not HOST:PORT, and Unavailable if it can't be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Listen(Options options);
-  // Cuts what is open and joins. `text` is not called afterwards.
+  // Closes open connections and joins the thread. `text` is not called afterwards.
   ~MetricsServer();
 
-  // Once: starts the thread, which calls `text` for every page.
+  // Starts the thread, which calls `text` for every page. Call it once.
   void Serve(std::function<std::string()> text);
 
-  // HOST:PORT it listens on, the port filled in.
+  // The HOST:PORT it listens on, with the actual port.
   const std::string& address() const { return address_; }
 
  private:

@@ -23,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// A connection as a client opens it, byte by byte.
+// A client's connection to which a test writes raw bytes.
 class Client {
  public:
   explicit Client(const std::string& address)
@@ -41,7 +41,7 @@ class Client {
            static_cast<ssize_t>(bytes.size());
   }
   void SayNoMore() { shutdown(fd_, SHUT_WR); }
-  // Everything until the server closes, or "TIMEOUT".
+  // Returns all bytes until the server closes the connection, or "TIMEOUT".
   std::string Hear(absl::Duration limit = absl::Seconds(20)) {
     std::string heard;
     const absl::Time until = absl::Now() + limit;
@@ -97,7 +97,7 @@ TEST(MetricsServerTest, WhoComesBeforeItServesWaits) {
   EXPECT_TRUE(early.Say("GET /metrics HTTP/1.1\r\n\r\n"));
   (*server)->Serve([] { return "a_total 1\n"; });
   EXPECT_THAT(early.Hear(), StartsWith("HTTP/1.1 200 "));
-  server = MetricsServer::Listen({.listen = "127.0.0.1:0"});  // never served, and that is all
+  server = MetricsServer::Listen({.listen = "127.0.0.1:0"});  // destroyed without having served
 }
 
 TEST(MetricsServerTest, HeadGivesTheSizeAlone) {
@@ -174,7 +174,7 @@ TEST(MetricsServerTest, ConnectionsThatSayNothingKeepNobodyOutForLong) {
     ASSERT_TRUE(silent.back()->connected());
     silent.back()->Say("GET /metr");
   }
-  // Waits in the backlog until those ahead of it have been cut.
+  // This request waits in the backlog until the silent connections ahead of it have been closed.
   EXPECT_THAT(Ask(*server, "GET /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
   for (const auto& client : silent) EXPECT_EQ(client->Hear(), "");
 }
@@ -193,7 +193,8 @@ TEST(MetricsServerTest, EndsWhileConnectionsAreOpen) {
   auto server = Serve();
   Client half(server->address()), idle(server->address());
   half.Say("GET /metrics HT");
-  Ask(*server, "GET /metrics HTTP/1.1\r\n\r\n");  // both have been accepted
+  // When this is answered, both connections above have been accepted.
+  Ask(*server, "GET /metrics HTTP/1.1\r\n\r\n");
   server = nullptr;
   EXPECT_EQ(half.Hear(), "");
   EXPECT_EQ(idle.Hear(), "");

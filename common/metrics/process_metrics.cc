@@ -29,7 +29,7 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Second word of statm, in pages (proc(5)).
+// The second word of /proc/self/statm is the resident size in pages (proc(5)).
 double ResidentBytes() {
   const std::vector<std::string> words = absl::StrSplit(Contents("/proc/self/statm"), ' ');
   int64_t pages = 0;
@@ -37,7 +37,8 @@ double ResidentBytes() {
   return static_cast<double>(pages * sysconf(_SC_PAGESIZE));
 }
 
-// Word 22 of stat, in ticks after the boot (proc(5)); the second word, in brackets, is any name.
+// Word 22 of /proc/self/stat is the start in ticks after boot (proc(5)). The second word, in
+// parentheses, may contain anything.
 double StartSeconds() {
   const std::string stat = Contents("/proc/self/stat");
   const size_t name_end = stat.rfind(')');

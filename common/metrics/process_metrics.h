@@ -5,8 +5,8 @@
 
 namespace baton {
 
-// What every program of ours shows: its version, and under the names that Prometheus' own clients
-// use, processor time, memory, open files and start of the process.
+// Adds the metrics that all our programs have: the version, and, under the names that Prometheus'
+// own clients use, processor time, memory, open files and start time.
 void AddProcessMetrics(absl::string_view program, MetricRegistry* registry);
 
 }  // namespace baton

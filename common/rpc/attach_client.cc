@@ -28,10 +28,10 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 
-// The addresses that a name stands for, each as host:port.
+// The addresses of one name, each as host:port.
 struct Resolved {
   std::vector<std::string> addresses;
-  std::string error;  // why there are none
+  std::string error;  // reason why there are no addresses
 };
 
 Resolved Resolve(const std::string& host_port) {
@@ -60,7 +60,8 @@ Resolved Resolve(const std::string& host_port) {
   return resolved;
 }
 
-// What somebody who reads the log should check after an Attach stream ended so.
+// Returns advice for readers of the log on what to check after an Attach stream ended with
+// `status`.
 absl::string_view HintFor(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
@@ -78,8 +79,8 @@ absl::string_view HintFor(const grpc::Status& status) {
   }
 }
 
-// Lets a warning through when it first becomes due, when its reason changes, and else once per
-// interval, until Reset.
+// Decides which warnings are logged: the first one, one whose reason differs from the last, and
+// otherwise one per interval. Reset() makes the next one the first again.
 class RareWarning {
  public:
   bool IsDue(absl::Time now, absl::Duration interval, int reason = 0) {
@@ -95,8 +96,8 @@ class RareWarning {
   int reason_ = 0;
 };
 
-// One Attach stream. gRPC calls back from its threads; the attach thread starts, feeds and polls
-// it.
+// One Attach stream. gRPC calls the On...() functions on its own threads. The attach thread makes,
+// feeds and polls the stream.
 class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
   Stream(const std::string& address, const std::string& token, const v1::Registration& registration,
@@ -105,7 +106,8 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
     AddToken(&context_, token);
     *report_.mutable_registration() = registration;
     stub_->async()->Attach(&context_, this);
-    AddHold();  // for Send, which is called from outside: without it the stream may go meanwhile
+    // Send() writes from outside of gRPC's callbacks; the hold keeps the stream alive for it.
+    AddHold();
     StartWrite(&report_);
     StartRead(&command_);
     StartCall();
@@ -113,7 +115,8 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
 
   void Cancel() { context_.TryCancel(); }
 
-  // False while the report before this one is still on its way, and when the stream ends.
+  // Returns false, and sends nothing, while the previous report is being written or the stream is
+  // ending.
   bool Send(v1::LoadReport load) {
     MutexLock lock(&mutex_);
     if (writing_ || ends_) return false;
@@ -124,7 +127,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
     return true;
   }
 
-  // The newest peers that have arrived since the last call.
+  // Returns the newest peers that have arrived since the last call, if any.
   std::optional<v1::Peers> TakePeers() {
     MutexLock lock(&mutex_);
     return std::exchange(peers_, std::nullopt);
@@ -133,7 +136,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
     MutexLock lock(&mutex_);
     return heard_;
   }
-  // Set once gRPC has let go of the object.
+  // Set once gRPC no longer uses this object.
   std::optional<grpc::Status> done() {
     MutexLock lock(&mutex_);
     return done_;
@@ -141,7 +144,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
 
  private:
   void OnReadDone(bool ok) override {
-    if (!ok) {  // comes once, however the stream ends: a read is always under way
+    if (!ok) {  // this happens once, at the end of every stream, because a read is always pending
       {
         MutexLock lock(&mutex_);
         ends_ = true;
@@ -167,7 +170,8 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
   }
 
   void OnDone(const grpc::Status& status) override {
-    // Under the lock: the attach thread may delete this object, and end, as soon as it sees done_.
+    // The lock is held to the end, because the attach thread may delete this object as soon as it
+    // sees done_.
     MutexLock lock(&mutex_);
     done_ = status;
     wakeup_->Wake();
@@ -176,8 +180,8 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
   Wakeup* const wakeup_;
   const std::unique_ptr<v1::Membership::Stub> stub_;
   grpc::ClientContext context_;
-  v1::WorkerReport report_;    // owned by the write under way
-  v1::RouterCommand command_;  // owned by the read under way
+  v1::WorkerReport report_;    // used by the pending write
+  v1::RouterCommand command_;  // used by the pending read
   Mutex mutex_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;
@@ -186,13 +190,13 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
   std::optional<grpc::Status> done_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What is known of one router address. Attach thread only.
+// State of one router address. Attach thread only.
 struct Router {
   std::unique_ptr<Stream> stream;
   absl::Time next_try = absl::InfinitePast();
   absl::Time next_report = absl::InfinitePast();
   absl::Duration pause = kFirstPause;
-  bool told = false;  // that it is attached
+  bool told = false;  // true if "attached" was logged
   RareWarning warning;
   v1::Peers peers;
   absl::Time lost = absl::InfiniteFuture();
@@ -204,21 +208,22 @@ struct AttachClient::State {
   Options options;
   std::function<std::optional<v1::LoadReport>()> load;
   std::function<void(const v1::Peers&)> peers;
-  Wakeup wakeup;  // of the attach thread
+  Wakeup wakeup;  // wakes the attach thread
   std::atomic<bool> stop = false;
   std::atomic<bool> report_now = false;
   std::atomic<int> attached = 0;
   std::map<std::string, Router> routers;
-  std::string last_peers;  // serialized: to see changes
+  std::string last_peers;  // serialized, to detect changes
   absl::Time next_resolve = absl::InfinitePast();
-  absl::Duration resolve_pause = kFirstPause;  // after a look in which some name was not known
-  // What each name last stood for. Touched by the look that is under way alone.
+  absl::Duration resolve_pause = kFirstPause;  // pause after some name could not be resolved
+  // The addresses that each name last had. Used only by the look-up that is running.
   std::map<std::string, std::vector<std::string>> last_named;
-  std::map<std::string, RareWarning> name_warnings;  // by name
-  // Names are looked up beside the thread: a name server that hangs may not silence the reports.
+  std::map<std::string, RareWarning> name_warnings;  // key: the name
+  // Names are resolved on another thread, so that a name server that hangs does not hold up the
+  // reports.
   struct Named {
     std::set<std::string> addresses;
-    std::map<std::string, std::string> errors;  // by name that is not known
+    std::map<std::string, std::string> errors;  // key: a name that could not be resolved
   };
   std::future<Named> resolving;
   std::thread thread;
@@ -269,8 +274,9 @@ void AttachClient::State::ResolveAll(absl::Time now) {
       named.addresses.empty() ? options.longest_pause : options.resolve_interval;
   resolve_pause = all_known ? kFirstPause : std::min(resolve_pause * 2, longest);
   for (const std::string& address : named.addresses) routers.try_emplace(address);
-  // A router that is no longer named is let go once its stream has ended by itself; a name that is
-  // not known now, perhaps for the name server's sake, stands for what it stood for.
+  // Drops a router whose address no name has any more, once its stream has ended and keep_peers has
+  // passed. A name that can't be resolved now keeps its last addresses, because the fault may be
+  // the name server's.
   for (auto it = routers.begin(); it != routers.end();) {
     const bool forget = !named.addresses.contains(it->first) && it->second.stream == nullptr &&
                         now - it->second.lost > options.keep_peers;
@@ -352,7 +358,8 @@ void AttachClient::State::Run() {
     for (const auto& [address, router] : routers) {
       next = std::min(next, router.stream == nullptr ? router.next_try : router.next_report);
     }
-    // A report still on its way is tried again soon, not at once.
+    // The wait lasts at least 10 ms: a report that could not be sent, because the previous one is
+    // still being written, is retried after that pause.
     const absl::Duration longest = resolving.valid() ? kFirstPause : absl::Seconds(60);
     wakeup.WaitFor(std::clamp(next - SteadyNow(), absl::Milliseconds(10), longest));
   }

@@ -13,38 +13,42 @@
 
 namespace baton {
 
-// Keeps a worker attached to every router it is given: one Attach stream each, opened again with a
-// pause whenever it breaks, names resolved again and again (a name with several addresses is
-// several routers). Losing a router ends nothing else. The first failure to reach a router, or to
-// resolve a name, is logged with its reason and what to check, later ones once per
+// Keeps a worker attached to all its routers, with one Attach stream each. A stream that breaks is
+// opened again after a pause. Names are resolved repeatedly; each address of a name counts as one
+// router. Losing one router does not affect the others. The first failure to reach a router, or to
+// resolve a name, is logged with its reason and what to check. Later failures are logged once per
 // `warning_interval`.
 class AttachClient {
  public:
   struct Options {
-    std::vector<std::string> routers;  // host:port
+    std::vector<std::string> routers;  // host:port of each router
     v1::Registration registration;
     std::string token;
     absl::Duration report_interval = absl::Seconds(1);
     absl::Duration resolve_interval = absl::Seconds(5);
-    absl::Duration longest_pause = absl::Seconds(1);  // between two tries at one router
+    // Longest pause between two attempts to reach one router.
+    absl::Duration longest_pause = absl::Seconds(1);
     absl::Duration keep_peers =
-        absl::Seconds(30);  // what a lost router said still counts this long
-    // Pause between two warnings about the same router that can't be reached.
+        absl::Seconds(30);  // time for which the peers named by a lost router stay valid
+    // Time between two warnings about the same unreachable router.
     absl::Duration warning_interval = absl::Seconds(60);
-    // Called by its thread when attached() has changed, with the new number; may be empty.
+    // Called on the client's thread, with the new number, when attached() has changed. May be
+    // empty.
     std::function<void(int attached)> on_attached;
   };
-  // Starts a thread. Both functions are called from it: `load` for each report (nothing: that
-  // report is left out, and routers soon count the worker as dead), `peers` with the union of what
-  // all routers say whenever that changes; `none_fits` where it is empty and one of them says so.
+  // Starts a thread, which calls both functions. `load` returns the next report; if it returns
+  // nothing, no report is sent, and routers soon count the worker as dead. `peers` gets the union
+  // of the peers that all routers name, whenever it changes. `none_fits` is set if this union is
+  // empty and some router says that no peer fits.
   AttachClient(Options options, std::function<std::optional<v1::LoadReport>()> load,
                std::function<void(const v1::Peers&)> peers);
   // Ends the streams and the thread.
   ~AttachClient();
 
-  // Any thread. Routers that have taken this worker, and whose peers `peers` has been told of.
+  // Any thread. Returns the number of routers that have accepted this worker and whose peers were
+  // passed to `peers`.
   int attached() const;
-  // Any thread. The next report goes out at once.
+  // Any thread. Sends the next report at once.
   void ReportNow();
 
  private:
@@ -52,7 +56,7 @@ class AttachClient {
   std::unique_ptr<State> state_;
 };
 
-// "host:port,host:port" taken apart. InvalidArgument names the part that is none.
+// Splits "host:port,host:port". Returns InvalidArgument with the part that is not host:port.
 absl::StatusOr<std::vector<std::string>> ParseRouters(absl::string_view list);
 
 }  // namespace baton

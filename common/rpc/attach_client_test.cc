@@ -25,7 +25,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A router's side of Attach: keeps what workers say, answers the registration with one peer.
+// A fake router's side of Attach. It counts the workers' reports and answers each registration with
+// one peer.
 class FakeMembership : public v1::Membership::Service {
  public:
   explicit FakeMembership(uint64_t peer, std::string token = "")
@@ -80,7 +81,7 @@ class FakeMembership : public v1::Membership::Service {
   int loads_ = 0, refused_ = 0;
 };
 
-// The last peers told, for a test to wait on.
+// Stores the last peers, and lets a test wait for some.
 class HeardPeers {
  public:
   void Set(const v1::Peers& peers) {
@@ -151,8 +152,7 @@ TEST(AttachClientTest, AWrongTokenIsRefusedAndTriedAgain) {
   EXPECT_TRUE(membership.epochs().empty());
 }
 
-// A stream may end at any point of a report; what then goes too early shows in a sanitized build.
-// What is written to standard error while it lives, as a stream of lines.
+// Captures the lines that are written to standard error while this object lives.
 class CapturedLog {
  public:
   CapturedLog() {
@@ -168,7 +168,7 @@ class CapturedLog {
     close(saved_);
     fclose(reader_);
   }
-  // Waits for the next line that holds `part`, and returns it. Counts all that it passes.
+  // Waits for the next line that contains `part`, and returns it. lines() counts every line read.
   std::string Await(absl::string_view part) {
     char line[4096];
     while (fgets(line, sizeof(line), reader_) != nullptr) {
@@ -186,7 +186,7 @@ class CapturedLog {
 };
 
 TEST(AttachClientTest, ARouterThatCannotBeReachedIsWarnedOfAtOnceAndThenRarely) {
-  AttachClient::Options options = OptionsFor({"127.0.0.1:1"});  // where nothing listens
+  AttachClient::Options options = OptionsFor({"127.0.0.1:1"});  // nothing listens on this port
   options.longest_pause = absl::Milliseconds(1);
   options.warning_interval = absl::Milliseconds(400);
   CapturedLog log;
@@ -238,6 +238,8 @@ TEST(AttachClientTest, AnotherReasonIsWarnedOfAtOnce) {
   EXPECT_THAT(log.Await("router_unreachable"), HasSubstr("code=UNAVAILABLE"));
 }
 
+// A stream may end at any point of a report. An object that is destroyed too early shows in a
+// sanitized build.
 TEST(AttachClientTest, StreamsEndWhileItReports) {
   FakeMembership membership(11, "right");
   const auto server = *RpcServer::Start({.listen = "127.0.0.1:0", .services = {&membership}});

@@ -23,11 +23,11 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // Despite its name, this argument is also the time limit of one attempt at connecting.
+  // Despite its name, this argument is also the time limit of one connection attempt.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectLimitMs);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Workers are dialled directly, whatever proxy the environment names for the outside world.
+  // Workers are reached directly. A proxy that the environment names is for the outside world.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -43,7 +43,7 @@ absl::StatusOr<std::string> AttachToken(const std::string& flag) {
   const auto bad =
       std::find_if(token.begin(), token.end(), [](char c) { return c <= ' ' || c > '~'; });
   if (bad == token.end()) return token;
-  // Not the token itself: messages end up in logs.
+  // The message does not contain the token, because messages are logged.
   return absl::InvalidArgumentError(absl::StrCat(
       name, " takes visible ASCII characters without spaces; character ", bad - token.begin() + 1,
       " of ", token.size(), " has code ", static_cast<int>(static_cast<unsigned char>(*bad))));

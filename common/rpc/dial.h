@@ -10,21 +10,22 @@
 
 namespace baton {
 
-// A channel to a router or worker, with keepalive and our message sizes. Connects on first use, and
-// again after a loss with pauses of at most one second. Every call makes a connection of its own.
+// Returns a channel to a router or worker, with our keepalive and message sizes. It connects on
+// first use. After a loss it reconnects, with pauses of at most one second. Every call makes a new
+// connection.
 std::shared_ptr<grpc::Channel> Dial(const std::string& address);
 
-// The shared attach token: workers and routers of one cluster know it. An empty one is none at all.
-// The one of the flag, or of $BATON_ATTACH_TOKEN. InvalidArgument for what can't be sent (visible
-// ASCII without spaces can) and for a variable that is set but empty: that is a Secret that lost
-// its value, and no reason to let everyone attach.
+// Returns the cluster's shared attach token, which all workers and routers know: `flag`, or else
+// $BATON_ATTACH_TOKEN. "" means that there is no token. Returns InvalidArgument for a token that
+// can't be sent (it must be visible ASCII without spaces), and for a variable that is set but
+// empty. Such a variable comes from a Secret that lost its value, and must not let everyone attach.
 absl::StatusOr<std::string> AttachToken(const std::string& flag);
 void AddToken(grpc::ClientContext* context, const std::string& token);
-// Unauthenticated unless the caller sent `token`. Compares in constant time. OK when `token` is
-// empty.
+// Returns Unauthenticated unless the caller sent `token`, compared in constant time. Always OK if
+// `token` is empty.
 absl::Status CheckToken(const grpc::ServerContextBase& context, const std::string& token);
 
-// True if the caller sent an attach token, right or wrong.
+// Returns true if the caller sent an attach token, right or wrong.
 bool HasToken(const grpc::ServerContextBase& context);
 
 }  // namespace baton

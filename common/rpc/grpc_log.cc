@@ -9,7 +9,8 @@
 namespace baton {
 namespace {
 
-// Its errors are warnings here: whoever called gRPC is told as well, and knows what was lost by it.
+// Maps gRPC's errors to warnings: the caller of gRPC also gets the error, and knows how much harm
+// it did.
 Severity SeverityOf(gpr_log_severity severity) {
   return severity == GPR_LOG_SEVERITY_ERROR  ? Severity::kWarning
          : severity == GPR_LOG_SEVERITY_INFO ? Severity::kInfo

@@ -2,9 +2,9 @@
 
 namespace baton {
 
-// What gRPC itself has to say becomes events like all others, `grpc`, in the format and from the
-// level that is set. Once per process; called before the first server or channel is made. Any
-// thread.
+// Redirects gRPC's own messages to our log, as events named `grpc`, in the chosen format and from
+// the chosen level on. Has an effect once per process. Call it before the first server or channel
+// is made. Any thread.
 void LogGrpc();
 
 }  // namespace baton

@@ -9,8 +9,8 @@
 
 namespace baton {
 
-// Parses what a raw method was sent. gRPC itself answers a message that does not parse with
-// Unimplemented; clients deserve InvalidArgument and the reason.
+// Parses the message that a raw method received. gRPC itself would answer a message that does not
+// parse with Unimplemented; this returns InvalidArgument with the reason.
 inline absl::Status ParseRequest(const grpc::ByteBuffer& bytes,
                                  google::protobuf::MessageLite* request) {
   grpc::ByteBuffer copy = bytes;  // shares the slices

@@ -17,21 +17,21 @@
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
-  // Before gRPC tries, whose own warning would come first and which does not say what failed.
+  // Checked before gRPC tries to listen, because gRPC's own warning does not say what failed.
   RETURN_IF_ERROR(CheckListen(options.listen));
   LogGrpc();
-  // Plugins are process-wide switches of gRPC; setting them again changes nothing.
+  // Plugins are process-wide switches of gRPC, so setting them again changes nothing.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  // gRPC answers health checks without the generated code. Reflection describes the service from
-  // it, so this links it.
+  // Links the generated code of the health service. gRPC answers health checks without that code,
+  // but reflection needs it to describe the service.
   grpc::health::v1::HealthCheckRequest::descriptor();
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Peers may ping often: that is how they notice a dead worker soon.
+  // Lets peers ping often, because pings are how they soon notice a dead worker.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& optio
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
-    // It could be bound a moment ago.
+    // The address could be bound a moment ago, so another program has just taken it.
     return ListenError(options.listen, EADDRINUSE);
   }
   server->address_ = WithPort(options.listen, port);

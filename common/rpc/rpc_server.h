@@ -13,29 +13,29 @@
 
 namespace baton {
 
-// A gRPC server of ours: the given services, grpc.health.v1 per service, and reflection. Callback
-// API.
+// A gRPC server for the given services, with grpc.health.v1 per service and reflection. It uses
+// gRPC's callback API.
 class RpcServer {
  public:
   struct Options {
-    std::string listen;                    // host:port, port 0 for any free one
-    std::vector<grpc::Service*> services;  // outlive the server
-    // A peer is asked to connect anew (GOAWAY) once its connection is about that old, give or take
-    // a tenth; what runs on it goes on. At least a millisecond.
+    std::string listen;                    // host:port; port 0 takes any free one
+    std::vector<grpc::Service*> services;  // must outlive the server
+    // Age at which a client is asked to open a new connection (GOAWAY), plus or minus a tenth. RPCs
+    // on the old connection go on. At least one millisecond.
     absl::Duration connection_age = absl::InfiniteDuration();
   };
-  // InvalidArgument when `listen` is not host:port; Unavailable when it can't be bound, with the
-  // words of CheckListen.
+  // Returns InvalidArgument if `listen` is not host:port. Returns Unavailable, with the message of
+  // CheckListen, if the address can't be bound.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const Options& options);
   ~RpcServer();
 
-  // host:port it listens on, the port filled in.
+  // The host:port it listens on, with the actual port.
   const std::string& address() const { return address_; }
-  // What grpc.health.v1 says of a service, by its full name; "" is the server as a whole. Any
-  // thread.
+  // Sets the answer of grpc.health.v1 for a service, given by its full name. "" stands for the
+  // whole server. Any thread.
   void SetServing(absl::string_view service, bool serving);
-  // Takes no new RPCs, lets running ones finish for `grace`, cancels the rest, returns when all
-  // have ended.
+  // Stops taking new RPCs, lets running ones finish for at most `grace`, and cancels the rest.
+  // Returns when all have ended.
   void Shutdown(absl::Duration grace);
 
  private:

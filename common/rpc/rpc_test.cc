@@ -58,7 +58,7 @@ TEST(RpcServerTest, AnAddressInUseIsUnavailable) {
                               PortOf((*first)->address()), " is taken by another program")));
 }
 
-// Tells every caller the address that its connection comes from.
+// A service that tells every caller from which address its connection comes.
 class Mirror : public v1::Inference::CallbackService {
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest*,
@@ -76,7 +76,7 @@ TEST(RpcServerTest, AnOldConnectionIsLeftByNewCallsOfWhichNoneFails) {
       {.listen = "127.0.0.1:0", .services = {&mirror}, .connection_age = absl::Milliseconds(50)});
   ASSERT_TRUE(server.ok()) << server.status();
   const auto channel = Dial((*server)->address());
-  grpc::ClientContext watching;  // begun on the first connection, and there to stay
+  grpc::ClientContext watching;  // starts on the first connection and stays there
   const auto watch = grpc::health::v1::Health::NewStub(channel)->Watch(&watching, {});
   grpc::health::v1::HealthCheckResponse response;
   ASSERT_TRUE(watch->Read(&response));
@@ -96,8 +96,8 @@ TEST(RpcServerTest, AnOldConnectionIsLeftByNewCallsOfWhichNoneFails) {
   watch->Finish();
 }
 
-// A busy machine may take a while to answer a new connection; giving up early would look like a
-// dead peer.
+// A busy machine may take a while to answer a new connection. Giving up early would make it look
+// like a dead peer.
 TEST(DialTest, AServerThatIsSlowToAnswerIsWaitedFor) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -109,7 +109,8 @@ TEST(DialTest, AServerThatIsSlowToAnswerIsWaitedFor) {
   ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const auto channel = Dial(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)));
   channel->GetState(true);
-  // Connected, and not one byte from the server: still trying, not failed.
+  // The connection exists, but the server has not sent a byte. The channel must still be
+  // connecting.
   const auto later = std::chrono::system_clock::now() + std::chrono::milliseconds(400);
   while (channel->GetState(true) != GRPC_CHANNEL_CONNECTING) {
     ASSERT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_IDLE, later));

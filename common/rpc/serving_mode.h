@@ -6,10 +6,11 @@
 
 namespace baton {
 
-// "disaggregated", "colocated" or "auto"; "unspecified" for everything else.
+// Returns "disaggregated", "colocated" or "auto", and "unspecified" for any other value.
 absl::string_view ServingModeName(v1::ServingMode mode);
 
-// The other way round, for flags. InvalidArgument says which names there are.
+// Returns the mode with this name, for flags. Returns InvalidArgument, with the known names, for an
+// unknown one.
 absl::StatusOr<v1::ServingMode> ServingModeFromName(absl::string_view name);
 
 }  // namespace baton

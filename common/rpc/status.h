@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// The codes of both have the same numbers and meanings.
+// Both types of status use the same code numbers with the same meanings.
 inline grpc::Status ToGrpcStatus(const absl::Status& status) {
   return status.ok() ? grpc::Status::OK
                      : grpc::Status(static_cast<grpc::StatusCode>(status.code()),

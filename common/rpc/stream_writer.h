@@ -13,23 +13,27 @@
 
 namespace baton {
 
-// The server's side of a stream of events to one caller: any thread sends, one write is under way
-// at a time, the rest waits in a queue whose length the sender watches. Lives until gRPC is done
-// with it and nobody holds it.
+// The server's side of a stream of events to one caller. Any thread sends. One write is pending at
+// a time, and further events wait in a queue, whose length the sender watches. The object lives
+// until gRPC has finished with it and no sender holds it.
 template <typename Event>
 class StreamWriter : public grpc::ServerWriteReactor<Event> {
  public:
-  // `cancelled` is called once, from a gRPC thread, if the caller goes away before the stream has
-  // ended. `backlog` is called from any thread, one call at a time and in the order of what
-  // happened, with the events not yet written, whenever their number changes, and once at first. It
-  // may not call the writer. Neither may block.
+  // Makes a writer that owns itself until gRPC has finished with it. Its two callbacks are set
+  // later:
+  // - `cancelled` is called once, on a gRPC thread, if the caller goes away before the stream has
+  //   ended.
+  // - `backlog` gets the number of events not yet written: once at first, and whenever it changes.
+  //   It is called on any thread, one call at a time, in the order of the changes. It must not call
+  //   the writer.
+  // Neither may block.
   static std::shared_ptr<StreamWriter> Create() {
     auto writer = std::shared_ptr<StreamWriter>(new StreamWriter);
     writer->self_ = writer;
     return writer;
   }
 
-  // Before the method returns the reactor to gRPC.
+  // Call before the RPC method returns the reactor to gRPC.
   void SetCancelled(std::function<void()> cancelled) { cancelled_ = std::move(cancelled); }
   // Any thread.
   void SetBacklog(std::function<void(size_t events)> backlog) {
@@ -38,7 +42,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
     backlog_(queue_.size());
   }
 
-  // Any thread. Events after End(), or once the caller has gone, are dropped.
+  // Any thread. Events after End(), or after the caller has gone, are dropped.
   void Send(Event event) {
     MutexLock lock(&mutex_);
     if (ended_ || gone_) return;
@@ -47,8 +51,8 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
     if (backlog_) backlog_(queue_.size());
   }
 
-  // Any thread. The stream ends with `status` once what was sent has been written. First call
-  // counts.
+  // Any thread. Ends the stream with `status` once all sent events have been written. Only the
+  // first call counts.
   void End(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (ended_) return;
@@ -80,7 +84,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
   }
 
   void OnDone() override {
-    // The last step of gRPC's: senders may still hold the object.
+    // This is gRPC's last call. Senders may still hold the object.
     cancelled_ = nullptr;
     const std::shared_ptr<StreamWriter> self = std::move(self_);
   }
