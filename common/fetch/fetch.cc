@@ -44,8 +44,8 @@ constexpr absl::Duration kLongestPause = absl::Seconds(30);
 struct HubFile {
   std::string path;
   int64_t size = 0;
-  std::string sha256;  // of files in large file storage
-  std::string git_id;  // of the others: SHA-1 of "blob SIZE\0" and the bytes
+  std::string sha256;  // set for files in large file storage
+  std::string git_id;  // set for other files: SHA-1 of "blob SIZE\0" and the bytes
 };
 
 struct Snapshot {
@@ -55,7 +55,7 @@ struct Snapshot {
 
 std::string Megabytes(int64_t bytes) { return absl::StrFormat("%.1f MB", bytes / 1e6); }
 
-// What the hub's answer means, and what to do.
+// Turns the hub's refusal into an error that says what it means and what to do.
 absl::Status Refusal(const FetchOptions& options, const HttpReply& reply) {
   const auto header = [&](const char* name) {
     const auto found = reply.headers.find(name);
@@ -98,8 +98,8 @@ bool MayWorkLater(int status) {
   return status == 0 || status == 408 || status == 429 || status >= 500;
 }
 
-// Calls `attempt` until its reply is a final one, or `attempts` in a row have brought nothing.
-// `progress` tells whether one has brought something.
+// Calls `attempt` until its reply is final, or until `attempts` calls in a row brought no progress.
+// `progress` returns true if the last call brought some.
 absl::StatusOr<HttpReply> WithRetries(const FetchOptions& options, const std::string& what,
                                       const std::function<HttpReply()>& attempt,
                                       const std::function<bool()>& progress) {
@@ -175,7 +175,7 @@ absl::StatusOr<Snapshot> List(const FetchOptions& options) {
   return snapshot;
 }
 
-// The files to fetch: what Baton reads, or what the patterns name.
+// Returns the files to fetch: those that Baton reads, or those that match the patterns.
 absl::StatusOr<std::vector<HubFile>> Choose(const FetchOptions& options, const Snapshot& snapshot) {
   const std::vector<std::string> patterns =
       options.include.empty() ? std::vector<std::string>{"*.json", "*.safetensors", "*.jinja"}
@@ -184,7 +184,8 @@ absl::StatusOr<std::vector<HubFile>> Choose(const FetchOptions& options, const S
     return std::any_of(snapshot.files.begin(), snapshot.files.end(),
                        [&](const HubFile& file) { return file.path == path; });
   };
-  // Some models bring their weights a second time, in one file of another layout.
+  // Some models contain their weights twice: the second time in files with another layout,
+  // "consolidated...".
   const bool twice = has("model.safetensors") || has("model.safetensors.index.json");
   std::vector<HubFile> chosen;
   bool weights = false;
@@ -227,7 +228,7 @@ absl::StatusOr<std::vector<HubFile>> Choose(const FetchOptions& options, const S
   return chosen;
 }
 
-// The hash that the hub lists of a file, of the file at `path`.
+// Returns the hash of the file at `path`, of the kind that the hub lists for this file.
 absl::StatusOr<std::string> HashOf(const HubFile& file, const fs::path& path) {
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   EVP_DigestInit_ex(hash.get(), file.sha256.empty() ? EVP_sha1() : EVP_sha256(), nullptr);
@@ -263,7 +264,7 @@ absl::Status Failed(const char* what, const fs::path& path) {
                    absl::StrCat(words, "; take a folder that this user may write"));
 }
 
-// Brings `part` to the file's size, from where it stands.
+// Downloads into `part`, from its current size up to the file's size.
 absl::Status Download(const FetchOptions& options, const Snapshot& snapshot, const HubFile& file,
                       const fs::path& part) {
   if (SizeOf(part) > file.size) fs::remove(part);
@@ -281,7 +282,8 @@ absl::Status Download(const FetchOptions& options, const Snapshot& snapshot, con
                 .token = options.token,
                 .from_byte = have,
                 .take = [&](int status, absl::string_view bytes) {
-                  // 200 to a request for the rest: it is the whole file.
+                  // The server answers a request for the rest with 200: it ignores ranges and sends
+                  // the whole file.
                   if (!begun && status == 200 && have > 0) {
                     have = before = 0;
                     if (ftruncate(out, 0) != 0) return Failed("write", part);
@@ -354,7 +356,7 @@ absl::Status FetchFile(const FetchOptions& options, const Snapshot& snapshot, co
       wanted, "; something between here and the hub changes it, such as a proxy"));
 }
 
-// What kCompleteFile of the folder says, or nothing.
+// Returns the content of the folder's kCompleteFile, or nothing if there is no valid one.
 std::optional<json> Complete(const std::string& folder) {
   std::ifstream in(fs::path(folder) / std::string(kCompleteFile));
   if (!in) return std::nullopt;

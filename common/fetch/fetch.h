@@ -13,30 +13,35 @@ namespace baton {
 struct FetchOptions {
   std::string name;               // ORGANISATION/MODEL
   std::string revision = "main";  // a branch, a tag or a commit
-  std::string folder;             // where the files go; is made
+  std::string folder;             // folder for the files; created if it does not exist
   std::string endpoint = "https://huggingface.co";
-  std::string token;                 // empty: none is sent
-  std::vector<std::string> include;  // patterns as a shell has them; empty: what Baton reads
-  int attempts = 8;                  // in a row without a byte, before it gives up
+  std::string token;                 // empty if no token is sent
+  std::vector<std::string> include;  // shell patterns; if empty, the files that Baton reads
+  int attempts = 8;  // failed attempts in a row, none of which brought a byte, before it gives up
   absl::Duration first_pause =
-      absl::Seconds(1);  // before the second attempt; then twice as long each, up to 30 s
-  std::function<void(absl::string_view)> say = [](absl::string_view) {};  // progress, a line each
+      // Pause before the second attempt; doubles with each further attempt, up to 30 s.
+      absl::Seconds(1);
+  // Called with each line of progress.
+  std::function<void(absl::string_view)> say = [](absl::string_view) {};
 };
 
-// The file that says that a folder is complete, and what is in it. Written last.
+// Name of the file that marks a folder as complete and lists its content. It is written last.
 inline constexpr absl::string_view kCompleteFile = ".baton-fetch.json";
 
-// Fills `folder` with a model of a hub that speaks Hugging Face's protocol.
+// Fills `folder` with a model from a hub that speaks Hugging Face's protocol.
 //
 // Guarantees:
-// - A file appears under its name once its size and its hash (SHA-256, or git's of small files) are
-//   those that the hub lists. Until then it is NAME.part, which a later call goes on with.
-// - All files are of one commit, also where the branch moves meanwhile.
-// - A folder that is complete is left alone without asking the hub.
+// - A file gets its name only when its size and its hash (SHA-256, or git's hash for small files)
+//   are those that the hub lists. Until then it is NAME.part, and a later call continues that file.
+// - All files are of one commit, even if the branch moves meanwhile.
+// - A complete folder is left alone, without asking the hub.
 //
-// NotFound, PermissionDenied, Unauthenticated: as the hub says, and what to do. DataLoss: a file's
-// bytes were wrong twice. Unavailable: the hub could not be reached. ResourceExhausted: the disk is
-// too small. FailedPrecondition: the folder holds another model, or another process fills it.
+// Errors:
+// - NotFound, PermissionDenied, Unauthenticated: the hub's answer, and what to do.
+// - DataLoss: a file's bytes were wrong twice.
+// - Unavailable: the hub could not be reached.
+// - ResourceExhausted: the disk is too small.
+// - FailedPrecondition: the folder holds another model, or another process is filling it.
 absl::Status Fetch(const FetchOptions& options);
 
 }  // namespace baton

@@ -44,7 +44,7 @@ std::string Hash(const EVP_MD* kind, const std::string& bytes) {
   return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(digest), size));
 }
 
-// A hub with one model, whose weights lie on a server of its own, as Hugging Face's do.
+// A hub with one model. As at Hugging Face, the weights are on another server.
 class FetchTest : public testing::Test {
  protected:
   FetchTest() {
@@ -130,9 +130,10 @@ class FetchTest : public testing::Test {
   std::string weights_;
   std::map<std::string, std::string> files_;
   std::string revision_ = "main";
-  std::string list_;                     // instead of what is there
-  HubAnswer refusal_;                    // of every request, where its status is not 200
-  int busy_ = 0, wrong_ = 0, cuts_ = 0;  // how many answers are like that
+  std::string list_;   // if not empty, replaces the list of files
+  HubAnswer refusal_;  // answer to every request, if its status is not 200
+  // Number of answers that are still to be busy, wrong or cut.
+  int busy_ = 0, wrong_ = 0, cuts_ = 0;
   bool ranges_ = true;
   std::unique_ptr<HubForTests> hub_, cdn_;
   FetchOptions options_;
@@ -143,7 +144,7 @@ TEST_F(FetchTest, BringsWhatBatonReadsAndAsksOnce) {
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_TRUE(Whole()) << There();
   const size_t asked = hub_->requests().size();
-  EXPECT_EQ(asked, 4u);  // the list, and each file
+  EXPECT_EQ(asked, 4u);  // the list, and each of the three files
   for (const HubRequest& request : hub_->requests())
     EXPECT_EQ(request.authorization, "Bearer hf_secret") << request.target;
   ASSERT_EQ(cdn_->requests().size(), 1u);
@@ -151,7 +152,7 @@ TEST_F(FetchTest, BringsWhatBatonReadsAndAsksOnce) {
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_EQ(hub_->requests().size(), asked);
   EXPECT_THAT(said_, HasSubstr(absl::StrCat("has 'org/model' at commit ", kCommit, " already")));
-  // A file that has gone since is brought again, and it alone.
+  // A file that is deleted afterwards is fetched again. The others are not.
   fs::remove(folder_.File("model/config.json"));
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_TRUE(Whole());
@@ -195,13 +196,13 @@ TEST_F(FetchTest, WrongBytesNeverGetTheirName) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("model.safetensors arrived twice with other bytes"),
                                       HasSubstr(Hash(EVP_sha256(), weights_))));
   EXPECT_THAT(There(), Not(HasSubstr("safetensors")));
-  // What was wrong once is asked for once more; so is what an earlier process left.
+  // A file with wrong bytes is fetched a second time. So is a file that an earlier process left.
   wrong_ = 1;
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_TRUE(Whole());
   fs::remove_all(options_.folder);
   folder_.Write("model/model.safetensors.part", std::string(5000, 'x'));
-  folder_.Write("model/config.json", "{\"a\": 2}");  // as long, and not it
+  folder_.Write("model/config.json", "{\"a\": 2}");  // has the right size but other bytes
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_TRUE(Whole());
   EXPECT_EQ(folder_.Read("model/config.json"), "{\"a\": 1}");

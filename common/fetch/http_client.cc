@@ -20,7 +20,7 @@ struct Transfer {
   const HttpGet* get;
   CURL* curl;
   HttpReply reply;
-  absl::Status refused;  // what `take` said
+  absl::Status refused;  // error that `take` returned
 };
 
 long StatusOf(CURL* curl) {
@@ -65,7 +65,7 @@ HttpReply Get(const HttpGet& get) {
     return transfer.reply;
   }
   curl_slist* headers = nullptr;
-  // curl leaves this header out where a redirect leads to another host, port or scheme.
+  // After a redirect to another host, port or scheme, curl does not send this header.
   if (!get.token.empty())
     headers = curl_slist_append(nullptr, absl::StrCat("Authorization: Bearer ", get.token).c_str());
   const std::unique_ptr<curl_slist, void (*)(curl_slist*)> owned_headers(headers,
@@ -83,7 +83,7 @@ HttpReply Get(const HttpGet& get) {
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, 60L);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  // The library itself reads HTTPS_PROXY and its like, and the system's certificates alone.
+  // curl reads HTTPS_PROXY and similar variables itself, but knows only the system's certificates.
   if (const char* certificates = std::getenv("SSL_CERT_FILE"); certificates != nullptr)
     curl_easy_setopt(curl, CURLOPT_CAINFO, certificates);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, words);

@@ -13,29 +13,28 @@ namespace baton {
 
 // The answer to one GET, after all redirects.
 struct HttpReply {
-  int status = 0;  // 200, 404, ...; 0 where the connection failed
-  // Names in lower case. What several answers of a chain of redirects have, is the last one's.
+  int status = 0;  // 200, 404, ...; 0 if the connection failed
+  // Headers by name in lower case. If several answers in a chain of redirects have the same header,
+  // the last one counts.
   std::map<std::string, std::string> headers;
-  std::string error_body;  // of a status other than 200 and 206, its beginning
+  std::string error_body;  // first part of the body, for a status other than 200 and 206
   absl::Duration retry_after;
-  // OK where an answer arrived completely, whatever its status. Unavailable: the connection failed
-  // or was cut. Otherwise what `take` returned.
+  // OK if a complete answer arrived, whatever its status. Unavailable if the connection failed or
+  // was cut. Otherwise the error that `take` returned.
   absl::Status transport;
 };
 
 struct HttpGet {
   std::string url;
   std::string
-      token;  // sent as a bearer token to the host of `url` alone, never to where it redirects
-  int64_t from_byte = 0;  // asks for the bytes from there on
-  // Called with the status before the first byte, then with the bytes, of a status 200 or 206. An
-  // error ends the transfer.
+      token;  // bearer token for the host of `url` only; not sent after a redirect to another host
+  int64_t from_byte = 0;  // asks for the bytes from this one on
+  // Called with each part of the body of a status 200 or 206, in order. An error ends the transfer.
   std::function<absl::Status(int status, absl::string_view bytes)> take;
 };
 
-// Blocks until the answer is there. Fails after a minute without a byte. Goes through
-// $HTTPS_PROXY, and trusts the system's certificates, or those of $SSL_CERT_FILE. One thread at a
-// time.
+// Blocks until the answer is there. Fails after a minute without a byte. Uses $HTTPS_PROXY, and
+// trusts the certificates of the system or of $SSL_CERT_FILE. Call from one thread at a time.
 HttpReply Get(const HttpGet& get);
 
 }  // namespace baton

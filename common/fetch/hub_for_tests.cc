@@ -28,7 +28,7 @@ HubForTests::HubForTests(std::function<HubAnswer(const HubRequest&)> answer)
 }
 
 HubForTests::~HubForTests() {
-  shutdown(listener_, SHUT_RDWR);  // ends accept
+  shutdown(listener_, SHUT_RDWR);  // makes accept() return
   thread_.join();
   close(listener_);
 }

@@ -10,10 +10,10 @@
 
 namespace baton {
 
-// A request that a HubForTests got.
+// A request that HubForTests received.
 struct HubRequest {
   std::string target;  // /path?query
-  std::string range;   // the header, or empty
+  std::string range;   // the Range header, or empty
   std::string authorization;
 };
 
@@ -21,18 +21,19 @@ struct HubAnswer {
   int status = 200;
   std::map<std::string, std::string> headers;
   std::string body;
-  // Where it is not negative, the connection is cut after so many bytes of the body.
+  // If not negative, the connection is cut after this many bytes of the body.
   int cut_after = -1;
 };
 
-// An HTTP server of one thread at 127.0.0.1 that answers as it is told, one request a connection.
+// An HTTP server for tests on 127.0.0.1, with one thread. It serves one request per connection,
+// with the answer that a function returns.
 class HubForTests {
  public:
   explicit HubForTests(std::function<HubAnswer(const HubRequest&)> answer);
   ~HubForTests();
 
   std::string address() const;               // http://127.0.0.1:PORT
-  std::vector<HubRequest> requests() const;  // all so far
+  std::vector<HubRequest> requests() const;  // all requests so far
 
  private:
   void Run();

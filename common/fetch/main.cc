@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
   options.token = std::string(absl::StripAsciiWhitespace(options.token));
   for (const char c : options.token) {
     if (!absl::ascii_isgraph(c)) {
-      // Not the token itself: messages end up in logs.
+      // The message does not contain the token, because messages are logged.
       baton::RefuseToStart(absl::StrCat(token_file.empty() ? "$HF_TOKEN" : "--token-file",
                                         ": the token has a space or a control character in it; "
                                         "give it as the hub shows it"));
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
     const std::string text = absl::StrCat(line, "\n");
     if (write(STDOUT_FILENO, text.data(), text.size()) < 0) return;
   };
-  // Whatever is on the disk by then is gone on with.
+  // A signal may end the process at any time: the next run continues with the files on the disk.
   const baton::LeaveOnStop leave;
   const absl::Status status = baton::Fetch(options);
   if (status.ok()) return 0;
