@@ -1,8 +1,9 @@
-# The CPU image: all programs, and the demo model. Any engine builds it:
+# The CPU image, with all programs and the demo model. Any container engine builds it:
 #
 #   docker build -t baton:0.1.0 .
 #
-# BASE is a Debian 12; DEMO_MODEL=0 leaves the demo model out; REVISION and VERSION go into the labels. Programs are built with the flags of `./baton build`.
+# BASE is an image of Debian 12. DEMO_MODEL=0 leaves the demo model out. REVISION and VERSION become
+# labels. The programs are built with the flags of `./baton build`.
 ARG BASE=debian:12-slim
 
 FROM ${BASE} AS build
@@ -13,7 +14,7 @@ COPY . .
 RUN ./baton build --programs --no-install \
  && cmake --install build --prefix /out --component programs --strip \
  && cmake --install build --prefix /out --component fetch --strip
-# Debian packages of the libraries that the programs link.
+# Lists the Debian packages of the libraries that the programs link.
 RUN ldd /out/bin/* | awk '$2 == "=>" {print $3}' | sort -u | xargs realpath \
   | xargs dpkg-query -S 2>/dev/null | cut -d: -f1 | sort -u > /out/packages \
  && echo ca-certificates >> /out/packages

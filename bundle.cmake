@@ -1,23 +1,25 @@
-# `cmake --install` makes a folder that runs wherever it is copied: the programs in bin/, and in lib/ all libraries that they
-# need but the C library's own and CUDA's. Components: programs, libraries, and demo (the demo model), which is
-# left out unless it is named.
+# `cmake --install` makes a folder that runs wherever it is copied. The programs are in bin/. lib/
+# has all libraries that they need, except the C library's own and CUDA's. The components are
+# programs, libraries, and demo (the demo model), which is installed only if it is named.
 
-# The programs look beside themselves, also for what their libraries need: that takes the older tag, DT_RPATH.
+# Programs find their libraries relative to themselves. The libraries' own dependencies are found
+# this way only with the older tag, DT_RPATH.
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 add_link_options(LINKER:--disable-new-dtags)
-# The folder is to stay small. Packed relocations are read by a C library of 2.36 or later.
+# These options keep the folder small. Packed relocations need a C library of version 2.36 or later.
 add_link_options(LINKER:--gc-sections LINKER:-z,pack-relative-relocs LINKER:-z,noseparate-code)
 
-# Left to the machine: the C library (ours needs one at least as new), what comes with a GPU's driver or CUDA, and RDMA's
-# libraries, which belong to the drivers of its network cards; without those UCX does without RDMA.
+# These libraries are not copied. The C library is the machine's, which must be at least as new as
+# ours. Others come with a GPU's driver or CUDA. RDMA's libraries belong to the drivers of the
+# network cards; without them UCX works without RDMA.
 set(baton_left_to_the_machine
     "^ld-linux.*" "^lib(c|m|dl|rt|pthread|resolv|util|anl)\\.so.*" "^lib(cuda|cudart|cublas|nvidia|nccl).*"
     "^lib(ibverbs|mlx[45]|efa|rdmacm|nl-3|nl-route-3)\\.so.*")
 install(RUNTIME_DEPENDENCY_SET baton_libraries PRE_EXCLUDE_REGEXES ${baton_left_to_the_machine}
         LIBRARY DESTINATION lib COMPONENT libraries)
 
-# UCX opens its modules by name, from ucx/ beside its own libraries.
+# UCX opens its modules by name, in a folder ucx/ beside its own libraries.
 file(GLOB modules "${UCX_LIBDIR}/ucx/lib*.so.0")
 foreach(module IN LISTS modules)
   get_filename_component(name "${module}" NAME)
@@ -27,9 +29,10 @@ endforeach()
 install(CODE [[
   file(GLOB modules "${CMAKE_INSTALL_PREFIX}/lib/ucx/*.so.0")
   foreach(module IN LISTS modules)
-    set(runpath "")  # READ_ELF leaves the variable as it was where a module has none
+    set(runpath "")  # READ_ELF does not change the variable for a module without a run path
     file(READ_ELF "${module}" RUNPATH runpath)
-    string(REPLACE ";" ":" runpath "${runpath}")  # it reads a list; Debian 13's ROCm modules have several folders
+    # RPATH_CHANGE reads a list; Debian 13's ROCm modules have several folders
+    string(REPLACE ";" ":" runpath "${runpath}")
     if(runpath)
       file(RPATH_CHANGE FILE "${module}" OLD_RPATH "${runpath}" NEW_RPATH "$ORIGIN")
     endif()
