@@ -8,14 +8,14 @@
 {{- $name = contains (include "baton.name" .) .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name (include "baton.name" .)) }}
 {{- end }}
 {{- $name = $name | trunc 40 | trimSuffix "-" }}
-{{- /* Of Services, Kubernetes wants a letter first and no dots. It would say so once other objects are made. */}}
+{{- /* Kubernetes wants names of Services to begin with a letter and to have no dots. It would refuse them only after other objects are made. */}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
 {{- fail (printf "Services can't be called '%s', as the release is named '%s': fullnameOverride takes a name that begins with a letter and has only a-z, 0-9 and - in it" $name .Release.Name) }}
 {{- end }}
 {{- $name }}
 {{- end }}
 
-{{/* What selects: never changes in the life of a release, as long as nameOverride does not. Takes (dict "root" $ "component" NAME). */}}
+{{/* The labels that select pods. They never change in the life of a release, as long as nameOverride does not. Takes (dict "root" $ "component" NAME). */}}
 {{- define "baton.selector" -}}
 app.kubernetes.io/name: {{ include "baton.name" .root | toYaml }}
 app.kubernetes.io/instance: {{ .root.Release.Name | toYaml }}
@@ -35,8 +35,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- end }}
 {{- end }}
 
-{{/* What a part names goes before what all share; a shared digest is no other repository's, nor another tag's.
-     Takes (dict "root" $ "component" "router|prefill|decode"). */}}
+{{/* The image of a part. Its own values override the shared ones. A shared digest is not used if the part has its own
+     repository or tag. Takes (dict "root" $ "component" "router|prefill|decode"). */}}
 {{- define "baton.image" -}}
 {{- $all := .root.Values.image -}}
 {{- $own := (get .root.Values .component).image | default dict -}}
@@ -77,7 +77,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- if dig "create" "enabled" false .Values.model.pvc }}yes{{ end }}
 {{- end }}
 
-{{/* The name of the model that a Job fetches into the claim, if one does. */}}
+{{/* The name of the model that a Job fetches into the claim; empty if no Job does. */}}
 {{- define "baton.fetches" -}}
 {{- if eq .Values.model.source "pvc" }}{{ (.Values.model.fetch | default dict).name }}{{ end }}
 {{- end }}
@@ -86,7 +86,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- if and (eq .Values.model.source "image") (not .Values.model.path) }}yes{{ end }}
 {{- end }}
 
-{{/* Whether prompts can be handed over: there are prefill workers, and the router may use them. */}}
+{{/* "yes" if prompts can be handed over: there are prefill workers, and the router may use them. */}}
 {{- define "baton.splits" -}}
 {{- $some := or .Values.prefill.autoscaling.enabled (gt (int64 .Values.prefill.replicas) 0) -}}
 {{- if or (eq .Values.router.mode "disaggregated") (and (eq .Values.router.mode "auto") $some) }}yes{{ end }}
@@ -100,7 +100,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- mulf (trimSuffix $unit $text | float64) $scale | int64 -}}
 {{- end }}
 
-{{/* Bytes of a quantity as Kubernetes reads it: 256Mi, 256M, 1.5Gi, 1e9, 268435456000m. Cases differ there: m is a thousandth. */}}
+{{/* Bytes of a quantity as Kubernetes reads it: 256Mi, 256M, 1.5Gi, 1e9, 268435456000m. Upper and lower case differ: m is a thousandth. */}}
 {{- define "baton.quantityBytes" -}}
 {{- $text := toString . -}}
 {{- $unit := regexFind "([KMGTPE]i|[mkMGTPE])$" $text -}}
@@ -108,13 +108,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- mulf (trimSuffix $unit $text | float64) $scale | int64 -}}
 {{- end }}
 
-{{/* The memory limit of a part's containers, empty where there is none. Takes the part's values. */}}
+{{/* The memory limit of a part's containers; empty if there is none. Takes the part's values. */}}
 {{- define "baton.memoryLimit" -}}
 {{- with get (get (.resources | default dict) "limits" | default dict) "memory" }}{{ toString . }}{{ end }}
 {{- end }}
 
-{{/* What --kv-bytes takes. In host memory a worker chooses for itself only where a limit tells it what is its own: without
-     one it would take its share of the whole node. Takes the part's values. */}}
+{{/* The value of --kv-bytes. In host memory a worker chooses the size itself only if it has a memory limit: without a
+     limit it would take its share of the whole node. Takes the part's values. */}}
 {{- define "baton.kvBytes" -}}
 {{- if ne .kvMemory "auto" }}{{ include "baton.bytes" .kvMemory }}
 {{- else if or (eq .backend "cuda") (include "baton.memoryLimit" .) }}auto
@@ -122,25 +122,25 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- end }}
 {{- end }}
 
-{{/* Seconds between a pod's end being decided and SIGTERM. Takes (dict "root" $ "component" NAME). */}}
+{{/* Seconds between the decision to end a pod and SIGTERM. Takes (dict "root" $ "component" NAME). */}}
 {{- define "baton.preStopSeconds" -}}
 {{- $pool := get .root.Values .component -}}
 {{- if not (kindIs "invalid" $pool.drain.preStopSeconds) }}{{ int64 $pool.drain.preStopSeconds }}
-{{- /* The age of a connection, give or take a tenth, after names and Services have forgotten the router. */}}
+{{- /* The longest age of a connection, after DNS and Services no longer list the router. */}}
 {{- else if eq .component "router" }}{{ add (ceil (mulf 1.2 $pool.maxConnectionAgeSeconds)) (ternary 30 5 .root.Values.service.direct) }}
 {{- else }}0
 {{- end }}
 {{- end }}
 
-{{/* The binaries need up to 8 s beyond their grace to write last words and give back what they hold. */}}
+{{/* Beyond their grace time, the programs need up to 8 s to write their last events and release what they hold. */}}
 {{- define "baton.terminationGraceSeconds" -}}
 {{- $pool := get .root.Values .component -}}
 {{- add (include "baton.preStopSeconds" . | int64) (int64 $pool.drain.graceSeconds) 10 -}}
 {{- end }}
 
-{{/* How long a pod may take to get ready before its rollout counts as failed: Kubernetes' own ten minutes, for its image, half an
-     hour more for a model that is fetched first, and as long as the slowest part may start, since no part is ready without
-     the others. */}}
+{{/* Seconds that a pod may take to get ready before its rollout counts as failed. The sum of Kubernetes' default of ten
+     minutes, for the image; half an hour if a model is fetched first; and the longest start of any part, because no part
+     is ready without the others. */}}
 {{- define "baton.progressSeconds" -}}
 {{- $start := 0 -}}
 {{- range $component := list "router" "prefill" "decode" }}

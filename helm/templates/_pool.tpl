@@ -1,6 +1,6 @@
-{{/* One kind of process. All take (dict "root" $ "component" "router|prefill|decode"). */}}
+{{/* Templates for one kind of process. All take (dict "root" $ "component" "router|prefill|decode"). */}}
 
-{{/* What the schema can't see: values of a part that do not fit together. */}}
+{{/* Refuses values of a part that do not fit together, which the schema can't check. */}}
 {{- define "baton.refuseMisfits" -}}
 {{- $pool := get .root.Values .component -}}
 {{- $a := $pool.autoscaling -}}
@@ -10,7 +10,7 @@
 {{- if and $a.enabled (not $a.cpuPercent) (not $a.metrics) }}
 {{- fail (printf "%s.autoscaling.enabled is true, cpuPercent null and metrics empty: the autoscaler would have nothing to go by, and Kubernetes gives it 80 %% of CPU" .component) }}
 {{- end }}
-{{- /* Of these more than the argument is made: grace periods, ports, probes. */}}
+{{- /* Other parts of the manifest depend on these values too: grace periods, ports, probes. */}}
 {{- $instead := dict "listen" (printf "%s.port" .component) "metrics-listen" "metrics.port" "drain-grace" (printf "%s.drain.graceSeconds" .component) -}}
 {{- if eq .component "router" }}
 {{- $_ := set $instead "max-connection-age" "router.maxConnectionAgeSeconds" }}
@@ -53,7 +53,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Strings to YAML, whatever is in a name or a path. */}}
+{{/* The arguments of a program. toYaml quotes them, so names and paths may have any characters. */}}
 {{- define "baton.args" -}}
 {{- $v := .root.Values -}}
 {{- $pool := get $v .component -}}
@@ -96,19 +96,20 @@
 {{- concat $args ($pool.args | default list) | toYaml }}
 {{- end }}
 
-{{/* The service of grpc.health.v1 that says whether this one can do its work. */}}
+{{/* The service of grpc.health.v1 that is SERVING when this process can do its work. */}}
 {{- define "baton.readyService" -}}
 {{- ternary "baton.v1.Inference" "ready" (eq .component "router") -}}
 {{- end }}
 
-{{/* And the one that says whether it is alive: a router without workers is. */}}
+{{/* The service of grpc.health.v1 that is SERVING while this process is alive, as a router without workers is. */}}
 {{- define "baton.aliveService" -}}
 {{- get (dict "router" "baton.v1.Membership" "prefill" "baton.v1.PrefillWorker" "decode" "baton.v1.DecodeWorker") .component -}}
 {{- end }}
 
-{{/* How many to write down although an autoscaler decides: mostly none, so that the number stays its own, also in a rollback.
-     But a number that manifests once had Helm takes away, and Kubernetes then makes it 1. So from the day that autoscaling is
-     switched on in a release that runs, what runs is written, and a mark by which later upgrades know. */}}
+{{/* The number of replicas to write although an autoscaler decides it. Mostly there is none, so that the autoscaler keeps
+     its number, also in a rollback. But if an earlier manifest had a number, Helm removes it, and Kubernetes then takes 1.
+     So once autoscaling is switched on in a running release, the current number is written, with an annotation by which
+     later upgrades know this. */}}
 {{- define "baton.keptReplicas" -}}
 {{- $name := printf "%s-%s" (include "baton.fullname" .root) .component -}}
 {{- $running := lookup "apps/v1" "Deployment" .root.Release.Namespace $name | default dict -}}
@@ -307,7 +308,7 @@ spec:
             - name: BATON_ATTACH_TOKEN
               valueFrom: {secretKeyRef: {name: {{ include "baton.secretName" .root | quote }}, key: {{ $v.attach.secretKey | quote }}}}
             {{- if eq $gpus 0 }}
-            {{- /* Where all containers go through NVIDIA's runtime, an image built for GPUs would see all that the node has. */}}
+            {{- /* If all containers run under NVIDIA's runtime, an image built for GPUs would otherwise see all GPUs of the node. */}}
             - {name: NVIDIA_VISIBLE_DEVICES, value: void}
             {{- end }}
             {{- with $pool.env }}
@@ -374,7 +375,7 @@ spec:
         - name: model
           persistentVolumeClaim:
             claimName: {{ include "baton.claimName" .root | quote }}
-            {{- /* A volume that the Job writes to can't be attached for reading alone beside it. */}}
+            {{- /* While the Job writes to a volume, pods can't attach it read-only. */}}
             readOnly: {{ not $fetches }}
         {{- else if eq $v.model.source "hostPath" }}
         - name: model

@@ -1,11 +1,11 @@
-{{/* Refusals of values that the schema takes one by one, and that could not work together. Each names the values and what to do.
+{{/* Refuses values that the schema accepts one by one, but that can't work together. Each message names the values and what to do.
      Takes (dict "root" $ "component" "router|prefill|decode"). */}}
 {{- define "baton.refuseWhatCannotRun" -}}
 {{- $v := .root.Values -}}
 {{- $part := .component -}}
 {{- $pool := get $v $part -}}
 
-{{- /* Kubernetes would refuse the Deployment, when other objects are made already. */}}
+{{- /* Kubernetes would refuse the Deployment, but only after other objects are made. */}}
 {{- if ne (toString $pool.strategy.type) "Recreate" }}
 {{- $rolling := $pool.strategy.rollingUpdate | default dict -}}
 {{- $surge := dig "maxSurge" "25%" $rolling | toString -}}
@@ -23,7 +23,7 @@
 {{- end }}
 {{- end }}
 
-{{- /* Kubernetes takes the last variable of a name, and the chart's come first. */}}
+{{- /* If several variables have the same name, Kubernetes takes the last, and the chart's come first. */}}
 {{- range $variable := $pool.env }}
 {{- if eq $variable.name "BATON_ATTACH_TOKEN" }}
 {{- fail (printf "%s.env sets BATON_ATTACH_TOKEN, which would hide the token that all pods of the release share; set attach.token or attach.existingSecret" $part) }}
@@ -57,20 +57,20 @@
 {{- end }}
 {{- end }}
 
-{{/* The same, of what concerns no single part. Takes the root. */}}
+{{/* Refuses values that can't work together and that belong to more than one part. Takes the root. */}}
 {{- define "baton.refuseWhatCannotServe" -}}
 {{- $v := .Values -}}
 {{- $probe := $v.router.probes.readiness -}}
 {{- $period := dig "periodSeconds" 10 $probe | int64 -}}
 {{- $threshold := dig "failureThreshold" 3 $probe | int64 -}}
 {{- $wait := int64 $v.router.pairWaitSeconds -}}
-{{- /* The first probe that fails may come at once. */}}
+{{- /* The first failing probe may come at once, so one period less counts. */}}
 {{- $ready := mul $period (sub $threshold 1) -}}
 {{- if gt $wait $ready }}
 {{- fail (printf "router.pairWaitSeconds is %d, and router.probes.readiness takes a router without workers out of the Service after %d s (periodSeconds %d x (failureThreshold %d - 1)), so that new requests would be refused while others still wait; set router.probes.readiness.failureThreshold to %d or more" $wait $ready $period $threshold (add 1 (div (add $wait $period -1) $period))) }}
 {{- end }}
 
-{{- /* UCX needs a way to the other pod for its first message. These are ways within a machine, a process or a GPU. */}}
+{{- /* UCX needs a transport to the other pod for its first message. The transports in this list work only within a machine, a process or a GPU. */}}
 {{- $near := list "shm" "sm" "mm" "sysv" "posix" "xpmem" "cma" "knem" "self" "loopback" "memory" "cuda" "cuda_copy" "cuda_ipc" "gdr_copy" -}}
 {{- $far := hasPrefix "^" $v.kv.transports -}}
 {{- range $way := splitList "," $v.kv.transports }}
@@ -110,7 +110,7 @@
 {{- end }}
 {{- end }}
 
-{{/* A thousand times a quantity of Kubernetes, such as 500m, 1.5, 2e9, 256Mi or 1G. */}}
+{{/* A Kubernetes quantity, such as 500m, 1.5, 2e9, 256Mi or 1G, times a thousand. */}}
 {{- define "baton.thousandths" -}}
 {{- $text := toString . -}}
 {{- $unit := regexFind "([KMGTPE]i|[mkMGTPE])$" $text -}}
@@ -118,7 +118,7 @@
 {{- mulf (trimSuffix $unit $text | float64) $scale | printf "%f" -}}
 {{- end }}
 
-{{/* Takes (dict "of" WORDS "resources" RESOURCES). */}}
+{{/* Refuses resource requests above their limits. Takes (dict "of" WORDS "resources" RESOURCES). */}}
 {{- define "baton.refuseRequestsAboveLimits" -}}
 {{- $resources := .resources | default dict -}}
 {{- $limits := get $resources "limits" | default dict -}}

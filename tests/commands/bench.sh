@@ -1,9 +1,10 @@
 # shellcheck shell=bash
-# `./baton bench`. Sourced by ./baton, whose functions (refuse, need, compile, ...) and settings it uses.
+# Implements `./baton bench`. ./baton sources this file, which uses its functions (refuse, need,
+# compile, ...) and settings.
 
 bench_packages=(libbenchmark-dev)
 
-# bench WHAT [--no-install] [FLAG]...: all other flags are the benchmark's own.
+# bench WHAT [--no-install] [FLAG]...: builds and runs a benchmark. Other flags are passed on to it.
 bench() {
   local what=${1:-} mode=install
   case $what in

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# `./baton bundle`: a folder, or one archive, that runs on other machines as it is. Sourced by ./baton, whose
-# functions (say, die, refuse, need, compile) and settings it uses.
+# Implements `./baton bundle`, which makes a folder or an archive that runs unchanged on other
+# machines. ./baton sources this file, which uses its functions (say, die, refuse, need, compile)
+# and settings.
 
 # bundle_folder BUILD FOLDER COMPONENT...: installs these components of a finished build, stripped.
 bundle_folder() {
@@ -16,15 +17,17 @@ bundle_folder() {
   done
 }
 
-# bundle_archive FOLDER ARCHIVE: packs the folder, under its own name. gzip, because a bare Debian or a GPU
-# container may have no other unpacker; xz would need half the bytes. The same files give the same archive.
+# bundle_archive FOLDER ARCHIVE: packs the folder, under its own name. Uses gzip, because a bare
+# Debian or a GPU container may have no other unpacker; xz would need half the bytes. The same files
+# always give the same archive.
 bundle_archive() {
   tar -C "$(dirname "$1")" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$(basename "$1")" |
     gzip -9n >"$2"
 }
 
-# say_next_step PATH UNPACK DEMO GPU_TESTS: how to bring what was made to another machine, and what to run there. UNPACK is
-# a command or empty; DEMO and GPU_TESTS are empty where the bundle has none.
+# say_next_step PATH UNPACK DEMO GPU_TESTS: prints the commands that bring the bundle to another
+# machine, and those to run there. UNPACK is a command or empty. DEMO and GPU_TESTS are empty if the
+# bundle lacks that part.
 say_next_step() {
   local path=$1 unpack=$2 demo=$3 gpu_tests=$4 name
   name=$(printf %q "$(basename "${path%.tar.gz}")")

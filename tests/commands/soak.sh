@@ -1,7 +1,9 @@
 # shellcheck shell=bash
-# `./baton soak`. Sourced by ./baton, whose functions (refuse, need, compile, ...) and settings it uses.
+# Implements `./baton soak`. ./baton sources this file, which uses its functions (refuse, need,
+# compile, ...) and settings.
 
-# Longer than tests may take: workers and routers are killed under load, and every answer compared.
+# soak [FLAG]...: runs a longer test than `./baton test` may. It kills workers and routers under
+# load, and checks every answer.
 soak() {
   local kills=200 seed=20261121 mode=install
   while [[ $# -gt 0 ]]; do

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# `./baton test`. Sourced by ./baton, whose functions (refuse, need, compile, ...) and settings it uses.
+# Implements `./baton test`. ./baton sources this file, which uses its functions (refuse, need,
+# compile, ...) and settings.
 
 # run_tests [MODULE] [FLAG]...: builds and runs all tests, or those of one folder.
 run_tests() {
@@ -19,7 +20,8 @@ run_tests() {
     shift
   done
   use_sanitizer "$sanitize"
-  # UCX's hooks of memory calls run while a thread ends, when the thread sanitizer has already let go of it, and crash.
+  # UCX's memory hooks run while a thread ends. The thread sanitizer no longer tracks the thread
+  # then, and the hooks would crash.
   [[ $sanitize != thread ]] || export UCX_MEM_MMAP_HOOK_MODE=none UCX_MEM_EVENTS=n
   need $mode "${build_packages[@]}" "${test_packages[@]}" || exit 1
   local targets=(all)

@@ -1,5 +1,5 @@
-// The dashboard and the alerts ask for metrics and labels that docs/metrics.md lists, which
-// metrics_test.cc holds against what the programs show. tests/metrics/prometheus runs their
+// Checks that the dashboard and the alerts use only metrics and labels that docs/metrics.md lists.
+// metrics_test.cc compares that document with the programs. tests/metrics/prometheus runs the
 // queries.
 
 #include <cstdlib>
@@ -40,7 +40,8 @@ std::string Contents(const char* path) {
   return text.str();
 }
 
-// Labels by metric. A histogram is listed by the names of its series, which are those to ask for.
+// Returns the labels of each metric that a query may name. For a histogram these are the names of
+// its series (_bucket, _sum, _count).
 std::map<std::string, std::set<std::string>> LabelsOfSeries() {
   std::map<std::string, std::set<std::string>> series = {{"up", {}}};
   for (const auto& [heading, rows] : MetricsDocument()) {
@@ -58,8 +59,8 @@ std::map<std::string, std::set<std::string>> LabelsOfSeries() {
   return series;
 }
 
-// What is wrong with `query`: metrics that are not there, and labels that none of its metrics has.
-// Prometheus itself adds job and instance.
+// Returns the faults of `query`: unknown metrics, and labels that none of its metrics has.
+// Prometheus itself adds the labels job and instance.
 std::vector<std::string> Complaints(const std::string& query) {
   static const auto* series = new std::map<std::string, std::set<std::string>>(LabelsOfSeries());
   static const std::regex kSeries(R"(\b((?:baton|process)_[a-z0-9_]+|up)\b(?:\{([^}]*)\})?)");
@@ -128,7 +129,7 @@ TEST(DashboardTest, ItsQueriesAskForMetricsThatThereAre) {
   EXPECT_GT(queries, 60);
 }
 
-// The lines of `path` that begin with `begin`, without it.
+// Returns the lines of `path` that begin with `begin`, without that beginning.
 std::vector<std::string> LinesWith(const char* path, absl::string_view begin) {
   std::vector<std::string> lines;
   for (absl::string_view line : absl::StrSplit(Contents(path), '\n')) {

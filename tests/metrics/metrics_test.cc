@@ -1,4 +1,4 @@
-// What the programs show of themselves at --metrics-listen.
+// Checks the metrics that the programs show at --metrics-listen.
 
 #include <cstdio>
 #include <fstream>
@@ -27,7 +27,7 @@ namespace {
 using testing::IsEmpty;
 using testing::Not;
 
-// One cluster for all tests of this file: what they look at does not change.
+// Starts one cluster for all tests of this file. The tests do not change what they check.
 class MetricsTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -61,12 +61,11 @@ TEST_F(MetricsTest, EveryPageIsWellFormed) {
   }
 }
 
-// Of all programs together: what the router counts is what the workers counted, and what the
-// client saw.
+// The router counts the same requests and tokens as the workers and the client.
 TEST_F(MetricsTest, RequestsAreCountedAlike) {
   v1::GenerateRequest request = TokenRequest({5, 6, 7, 8, 9, 10, 11}, 12);
   request.mutable_slo()->set_ttft_ms(1e6);
-  request.mutable_slo()->set_tpot_ms(1e-6);  // nobody is that fast
+  request.mutable_slo()->set_tpot_ms(1e-6);  // no answer is that fast
   for (int i = 0; i < 3; ++i) {
     const Answer answer = Generate(cluster_->stub(), request);
     ASSERT_TRUE(answer.status.ok()) << answer.status;

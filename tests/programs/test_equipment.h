@@ -4,8 +4,8 @@
 
 namespace baton {
 
-// Returns what shipped workers have, and the backends `cuda-emulated` and `fake` with their flags.
-// The flags are read when a device is opened.
+// Returns the equipment of shipped workers plus the backends `cuda-emulated` and `fake` with their
+// flags. The flags are read when a device is opened.
 WorkerEquipment TestEquipment();
 
 }  // namespace baton

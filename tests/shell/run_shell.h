@@ -10,24 +10,24 @@
 
 #include "absl/strings/str_cat.h"
 
-// For tests that run programs as their users do.
+// For tests that run programs as users do.
 namespace baton {
 
 // The result of a command.
 struct Ended {
-  int exit_status = 0;  // 128 + the signal's number where a signal ended it
+  int exit_status = 0;  // 128 + the signal's number if a signal ended it
   std::string output;   // standard output and standard error together
 };
 
-// Functions that a test has called while a command runs.
+// Functions that are called while a command runs.
 struct ShellWatch {
-  std::function<void(pid_t)> on_start;  // the command's process id
+  std::function<void(pid_t)> on_start;  // gets the command's process id
   std::function<void(pid_t, const std::string&)>
-      on_output;  // all the output so far, after each line
+      on_output;  // called after each line, with all output so far
 };
 
-// Runs the command with sh, and waits until it has ended. The process id that a watch is told is
-// the shell's: a command that begins with `exec` becomes its program's.
+// Runs the command with sh, and waits until it has ended. The process id that `watch` gets is the
+// shell's. If the command begins with `exec`, its program takes over this id.
 inline Ended RunShell(const std::string& command, const ShellWatch& watch = {}) {
   FILE* pipe = popen(absl::StrCat("exec 2>&1; echo $$; ", command).c_str(), "r");
   Ended ended;

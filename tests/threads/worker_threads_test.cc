@@ -34,13 +34,13 @@ constexpr int kVocab = 128;
 constexpr int kContext = 160;
 constexpr int kLongRopeFrom = 70;  // longer sequences have another rotary table
 constexpr int kBlockTokens = 8;
-constexpr int kBlocks = 96;  // some requests have to wait, some decode sequences are preempted
+// So few that some requests wait and some decode sequences are preempted.
+constexpr int kBlocks = 96;
 constexpr int kCallers = 6;
-constexpr int kRequests = 200;  // of each caller
+constexpr int kRequests = 200;  // per caller
 constexpr uint32_t kSeed = 20261121;
 
-// What every worker process is made of, without gRPC: a core and a KV plane, each with its own
-// loop.
+// A worker process without gRPC: a core and a KV plane, each with its own loop.
 template <typename Core>
 struct Worker {
   explicit Worker(InProcessFabric* fabric, WorkerEpoch worker_epoch)
@@ -69,7 +69,7 @@ struct Worker {
     busy |= plane->RunOnce(now);
     return busy;
   }
-  // Afterwards this thread may take the turns.
+  // After Stop(), the calling thread may run the turns itself.
   void Stop() {
     if (core_loop != nullptr) core_loop->Stop();
     if (kv_loop != nullptr) kv_loop->Stop();
@@ -88,7 +88,7 @@ struct Worker {
   std::unique_ptr<Loop> kv_loop, core_loop;
 };
 
-// What the loops have said of one try at a request, for its caller to wait on.
+// Stores the updates of one attempt at a request, and lets its caller wait for them.
 class Record {
  public:
   void Say(const PrefillUpdate& update) {
@@ -113,7 +113,7 @@ class Record {
     if (auto* ended = std::get_if<DecodeEnded>(&update)) decode_ended_ = ended->status;
     changed_.SignalAll();
   }
-  // Null when prefill ended before.
+  // Returns nothing if prefill ended without a ticket.
   std::optional<KvTicket> AwaitTicket() {
     MutexLock lock(&mutex_);
     while (!ticket_ && !prefill_ended_) changed_.Wait(&mutex_);
@@ -137,7 +137,7 @@ class Record {
     while (!decode_ended_) changed_.Wait(&mutex_);
     return *decode_ended_;
   }
-  // Decode is over and another worker gets the same ticket.
+  // Call when decode has ended and another worker is to get the same ticket.
   void ForgetDecode() {
     MutexLock lock(&mutex_);
     decode_ended_.reset();
@@ -175,19 +175,19 @@ class Record {
   std::optional<TokenId> first_ ABSL_GUARDED_BY(mutex_);
   bool last_token_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<TokenId> tokens_ ABSL_GUARDED_BY(mutex_);
-  std::vector<SampledToken> scores_ ABSL_GUARDED_BY(mutex_);  // of the prompt
+  std::vector<SampledToken> scores_ ABSL_GUARDED_BY(mutex_);  // logprobs of the prompt
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool outgrown_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> prefill_ended_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> decode_ended_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A request, and what one worker alone would say.
+// A request, and the expected answer: the one that a single worker would give.
 struct Asked {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
   std::vector<TokenId> answer;
-  std::vector<float> scores;  // logprobs of the prompt from its second token on
+  std::vector<float> scores;  // logprobs of the prompt, from its second token on
 };
 
 class WorkerThreadsTest : public ::testing::Test {
@@ -260,7 +260,7 @@ class WorkerThreadsTest : public ::testing::Test {
       sampling.seed = random();
       sampling.answer_index = static_cast<uint32_t>(pick(0, 3));
     }
-    if (pick(0, 2) == 0) {  // looks back at all tokens so far
+    if (pick(0, 2) == 0) {  // these options depend on all tokens so far
       sampling.repetition_penalty = 1.3f;
       sampling.presence_penalty = 0.4f;
       sampling.frequency_penalty = 0.2f;
@@ -320,7 +320,7 @@ class WorkerThreadsTest : public ::testing::Test {
     }
   }
 
-  // One request as a router would carry it, with as many tries as it takes.
+  // Sends one request as a router would, with as many attempts as it needs, up to 20.
   void Ask(std::mt19937& random) {
     const Asked asked = Draw(random);
     std::vector<TokenId> shown;
@@ -330,13 +330,15 @@ class WorkerThreadsTest : public ::testing::Test {
     }
   }
 
-  // One try, ended early at a moment that the seed chooses; `shown` grows. False when the request
-  // is over: answered, or given up.
+  // Makes one attempt, and may end it early at a moment that the seed chooses. Appends new tokens
+  // to `shown`. Returns true if the request needs another attempt, and false if it was answered or
+  // given up.
   bool Try(std::mt19937& random, const Asked& asked, bool local, std::vector<TokenId>* shown) {
     const auto pick = [&](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
-    const int give_up = pick(0, 11);  // 0 to 3: after submit, ticket, first token, some tokens
+    // 0 to 3: gives up after submit, ticket, first token, or some tokens. 4 and more: goes on.
+    const int give_up = pick(0, 11);
     std::vector<TokenId> tokens = asked.prompt;
     tokens.insert(tokens.end(), shown->begin(), shown->end());
     const std::vector<TokenId> expected(asked.answer.begin() + shown->size(), asked.answer.end());
@@ -345,7 +347,7 @@ class WorkerThreadsTest : public ::testing::Test {
     const int prompt_tokens = static_cast<int>(asked.prompt.size());
     auto record = std::make_shared<Record>();
     PrefillWorker& p = *prefill_[pick(0, 1)]->core;
-    EXPECT_LE(p.Load().free_blocks, kBlocks);  // as the attach thread asks
+    EXPECT_LE(p.Load().free_blocks, kBlocks);  // the attach thread also calls Load()
     std::optional<PrefillWorker::JobId> prefill;
     std::optional<KvTicket> ticket;
     const auto end_prefill = [&] {
@@ -404,8 +406,8 @@ class WorkerThreadsTest : public ::testing::Test {
       const auto end = expected.begin() + std::min(got.size(), expected.size());
       EXPECT_EQ(got, std::vector<TokenId>(expected.begin(), end));
       if (local && sampling.prompt_logprobs) ExpectScores(asked, record->scores(), !got.empty());
-      // Where decode was preempted before it pulled the KV, it is submitted again with the same
-      // ticket. After a pull that would be of no use: the ticket's KV is gone then.
+      // If decode was preempted before it pulled the KV, another worker gets the same ticket. After
+      // a pull this would not work, because the ticket's KV is gone.
       if (ticket && absl::IsResourceExhausted(ended) && got.empty() && attempt < 20) {
         record->ForgetDecode();
         continue;
@@ -467,7 +469,8 @@ TEST_F(WorkerThreadsTest, CallersLoopsAndKvThreadsGetEveryTokenRightAndEveryBloc
     EXPECT_GT(p->kv_pulse.beats(), 0u);
   }
   for (const auto& d : decode_) d->Stop();
-  // The last releases may still be on their way between the threads that were.
+  // When the threads stopped, the last releases may have been on their way between them. This
+  // thread completes them.
   const auto all_back = [this] {
     for (const auto& p : prefill_) {
       if (p->core->jobs() > 0 || p->core->Load().free_blocks < kBlocks) return false;
