@@ -8,8 +8,9 @@
 
 namespace baton {
 
-// A number of bytes, for flags. Reads "4Gi" and "4GiB" as 4 x 2^30, "4G" and "4GB" as 4 x 10^9, and
-// the same for K, M, T and P, in upper or lower case; "1.5Gi" and a plain number of bytes as well.
+// A number of bytes, for flags. "4Gi" and "4GiB" mean 4 x 2^30, "4G" and "4GB" mean 4 x 10^9. K, M,
+// T and P work the same way. Upper and lower case are equal. "1.5Gi" and a plain number of bytes
+// are accepted too.
 struct ByteSize {
   uint64_t bytes = 0;
 };

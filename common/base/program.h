@@ -88,7 +88,7 @@ class LeaveOnStop {
   LeaveOnStop& operator=(const LeaveOnStop&) = delete;
 
  private:
-  int end_;  // an eventfd
+  int end_;  // eventfd that ends the thread
   std::thread thread_;
 };
 

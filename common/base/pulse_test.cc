@@ -56,9 +56,9 @@ TEST(LoopTest, BeatsAtEveryTurnAndStopsWhileATurnHangs) {
   Pulse pulse;
   Mutex mutex;
   CondVar changed;
-  int turns = 0;         // under mutex
-  bool hang = false;     // under mutex
-  bool hanging = false;  // under mutex
+  int turns = 0;         // guarded by `mutex`
+  bool hang = false;     // guarded by `mutex`
+  bool hanging = false;  // guarded by `mutex`
   Loop loop({.name = "test", .idle = absl::Milliseconds(1), .pulse = &pulse}, [&](absl::Time) {
     MutexLock lock(&mutex);
     ++turns;

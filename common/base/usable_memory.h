@@ -8,7 +8,7 @@ namespace baton {
 // Memory that this process may still use before the kernel would have to kill a process.
 struct UsableMemory {
   uint64_t bytes = 0;        // still available
-  uint64_t limit_bytes = 0;  // the limit that leaves the least
+  uint64_t limit_bytes = 0;  // the limit that leaves the fewest bytes
   uint64_t used_bytes = 0;   // memory that counts against that limit
   // Path of the file that holds the limit: a file of a control group, or /proc/meminfo for the
   // machine.

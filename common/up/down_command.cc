@@ -53,7 +53,7 @@ int RunDown(const std::string& state) {
   if (process < 0 || folder.Owner() != owner) {
     if (process >= 0) close(process);
     if (folder.Owner() == 0) {
-      Say("stopped");  // it ended by itself just now
+      Say("stopped");  // the cluster ended by itself just now
       return 0;
     }
     SayFailure(absl::StrCat("can't reach process ", owner,

@@ -20,7 +20,7 @@ std::vector<ProcessSpec> ProcessesOf(const UpOptions& options);
 // Returns the name of the program for a role, such as "baton-decode".
 std::string ProgramOf(Role role);
 
-// Returns the router's arguments. It will listen at `listen`.
+// Returns the router's arguments. The router listens at `listen`.
 std::vector<std::string> RouterArguments(const UpOptions& options, absl::string_view listen);
 
 // Returns a worker's arguments. The worker attaches to the router at `router`, and also to the
@@ -29,7 +29,7 @@ std::vector<std::string> WorkerArguments(const UpOptions& options, Role role,
                                          absl::string_view router);
 
 // Returns flags that give one worker its share of the memory that all workers on this machine use
-// together. If the user gives one of these flags too, the user's comes later on the command line
+// together. If the user gives one of these flags too, that one comes later on the command line
 // and wins.
 std::vector<std::string> MemoryFlags(const UpOptions& options, Role role);
 

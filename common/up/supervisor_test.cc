@@ -126,7 +126,7 @@ TEST_F(SupervisorTest, ARefusalAtALaterStartIsTriedAgain) {
   supervisor_.OnEnd("router", Killed(SIGSEGV), now_);
   now_ = supervisor_.NextTime();
   supervisor_.OnTime(now_);
-  supervisor_.OnEnd("router", Exited(2), now_);  // its port is not free yet
+  supervisor_.OnEnd("router", Exited(2), now_);  // the router's port is not free yet
   EXPECT_EQ(Process(0).state, State::kPausing);
   EXPECT_EQ(supervisor_.failed(), nullptr);
   EXPECT_EQ(supervisor_.router_address(), "127.0.0.1:5") << "where it comes back";

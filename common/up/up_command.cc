@@ -496,8 +496,8 @@ class Up {
   StartProgress progress_{SteadyNow(), absl::Seconds(isatty(STDERR_FILENO) != 0 ? 1 : 5)};
   std::string told_warning_;         // the router's last warning that was printed
   pid_t waiter_ = 0, prompter_ = 0;  // processes of baton-client
-  bool can_serve_ = false;           // the router has reported that it can serve
-  bool say_stopped_ = false;         // a signal asked for the stop
+  bool can_serve_ = false;           // true once the router has reported that it can serve
+  bool say_stopped_ = false;         // true if a signal asked for the stop
   bool status_line_ = false;
   int exit_status_ = 0;
   std::string written_;

@@ -391,7 +391,7 @@ class WorkerThreadsTest : public ::testing::Test {
           ExpectScores(asked, record->scores(), first.has_value());
         }
       }
-      const bool last = record->last_token();  // decode is not needed
+      const bool last = record->last_token();  // prefill gave the whole answer
       if (last || give_up == 2) d.Cancel(*decode);
       if (give_up == 3) {
         record->AwaitTokens(static_cast<size_t>(pick(1, 20)));
