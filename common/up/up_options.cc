@@ -210,7 +210,7 @@ class Parser {
                                  " --help lists what it has)"));
     }
     std::string nearest;
-    size_t least = 3;  // more different letters than this mean another flag
+    size_t least = 3;  // a flag that differs in three or more letters is not suggested
     const auto consider = [&](absl::string_view known) {
       const size_t distance = Distance(name, known);
       if (distance >= least || distance >= known.size()) return;
