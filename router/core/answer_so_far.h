@@ -13,53 +13,61 @@
 
 namespace baton {
 
-// Why an answer is over.
+// Reason for which an answer ended.
 struct AnswerEnd {
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
   std::optional<TokenId> stop_token;
   std::string matched_stop;
 };
 
-// The tokens of one answer as they were shown, the text that became certain, and what of both the
-// client has not been sent yet. A token once taken never changes.
+// Holds the tokens of one answer, the text that is certain, and the part of both that the client
+// has not been sent yet. A token that was taken never changes. Part of a Request; core's loop
+// thread only.
 class AnswerSoFar {
  public:
-  // `sampling.max_tokens` may be set later, before the first token.
+  // Does not read `sampling.max_tokens`, which may be decided later: the functions that need it
+  // take it as an argument.
   AnswerSoFar(size_t prompt_tokens, const SamplingOptions& sampling, std::vector<std::string> stop,
               std::optional<TextDecoder> decoder, int vocab);
 
+  // Result of Take(). Only kNew and kStopped change the answer.
   enum class Took {
     kNew,
-    kKnown,     // the same token again
-    kDiverged,  // another token stands at this position
-    kInvalid,   // leaves a gap, lies in the prompt, or is no token of the vocabulary
-    kPastEnd,   // the answer was complete before it
-    kTooEarly,  // a stop token before `min_tokens` tokens
-    kStopped,   // new, and a stop string matched with it: the answer is over
+    kKnown,     // The same token was taken at this position before.
+    kDiverged,  // Another token was taken at this position.
+    kInvalid,   // It leaves a gap, lies in the prompt, or is not in the vocabulary.
+    kPastEnd,   // The answer was complete before this token.
+    kTooEarly,  // A stop token that comes before `min_tokens` tokens.
+    kStopped,   // It is new and completes a stop string: the answer is over.
   };
+  // Takes a token from a worker, at the position that the token names.
   Took Take(v1::Token token, int max_tokens);
 
   const std::vector<TokenId>& tokens() const { return tokens_; }
+  // Position of the next new token, counted from the start of the prompt.
   size_t next_position() const { return prompt_tokens_ + tokens_.size(); }
-  // The end that the tokens alone imply: a stop token, or `max_tokens` reached. Nothing if more
-  // tokens have to follow.
+  // Returns the end that the tokens alone imply: a stop string, a stop token, or `max_tokens`
+  // reached. Returns nothing if more tokens have to follow.
   std::optional<AnswerEnd> Complete(int max_tokens) const;
-  // OK if a worker may say that the answer ends in the way of `said` after `tokens` tokens, the
-  // last of which is `last`. UNSPECIFIED says that it goes on. DataLoss otherwise: the message has
-  // both ends.
+  // Checks a worker's claim about the end of the answer. `said` is the end that the worker reports
+  // after `tokens` tokens, the last of which is `last`; reason UNSPECIFIED means that the answer
+  // goes on. Returns DataLoss with both ends if the tokens imply another end.
   absl::Status CheckEnd(const AnswerEnd& said, TokenId last, size_t tokens, int max_tokens) const;
+  // Stop string that ended the answer; empty if none has.
   const std::string& matched_stop() const { return matcher_.matched(); }
 
-  // No token will follow: gives out the text that was held back.
+  // Makes the text that was held back pending, because no token will follow.
   void Close();
+  // True if the client has not been sent everything that is certain.
   bool has_pending() const { return !pending_.text().empty() || pending_.tokens_size() > 0; }
   size_t pending_tokens() const { return static_cast<size_t>(pending_.tokens_size()); }
+  // Returns the tokens and the text that were not taken yet. The caller has to send them.
   v1::Delta TakePending();
 
  private:
   void AddText(absl::string_view text);
   bool IsStop(TokenId id) const;
-  // The end that `tokens` tokens imply, the last of which is `last`.
+  // Returns the end that `tokens` tokens imply, the last of which is `last`. Ignores stop strings.
   std::optional<AnswerEnd> EndAfter(TokenId last, size_t tokens, int max_tokens) const;
 
   const size_t prompt_tokens_;

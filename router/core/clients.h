@@ -14,62 +14,70 @@
 
 namespace baton {
 
-// Owns the clients and their requests: one for each answer, with its own place in the queue,
-// attempts and draws. Decides what a client is told of them, which is one stream. Runs on the
-// core's loop thread.
+// Owns the clients and their requests. A client has one request for each answer, with its own place
+// in the queue, its own attempts and its own samples. Decides what the client is sent; all its
+// answers share one stream. Core's loop thread only.
 //
-// A request lives here from Add to Remove, whether it is queued, running or finished. One that has
-// failed stays until its client has left. The client gets the status of its first failure at once;
-// TakeFailed tells the caller to fail its other requests.
+// A request lives from Add to Remove, whether it is queued, running or finished. A failed request
+// stays until its client has left. The client gets the status of its first failure at once.
+// TakeFailed then tells the caller to fail the client's other requests.
 class Clients {
  public:
+  // `core` outlives the object.
   explicit Clients(CoreContext* core) : core_(core) {}
 
-  // Adds a client that wants `answers` answers. Add() follows for each, until one has failed.
+  // Adds a client that wants `answers` answers. The caller then calls Add() for each answer, until
+  // one has failed. Aborts on a key that is 0, needs more than Request::kClientBits bits, or is in
+  // use.
   void Open(RequestKey client, int answers);
+  // Adds the request for answer `index`. The request stays at its address until Remove.
   Request& Add(RequestKey client, int index, CheckedRequest checked);
-  // The RPC is over: forgets the client and its finished requests.
+  // Forgets the client and its requests, because its RPC is over. All requests must be finished.
   void Remove(RequestKey client);
 
-  // The client's requests, one for each answer. None if the client has left.
+  // Returns the client's requests, one for each answer; none if the client has left. The pointers
+  // are valid until Remove.
   std::vector<Request*> RequestsOf(RequestKey client) const;
   std::map<RequestKey, Request>& all() { return requests_; }
   size_t size() const { return requests_.size(); }
 
-  // Binds all requests of the client to the identity of the worker that one of them is given to.
+  // Binds all requests of the client to `identity`, that of the worker which `request` is given to.
+  // Aborts if the client is bound to another identity.
   void Bind(Request& request, const ModelIdentity& identity);
-  std::set<ModelIdentity> bound() const;  // identities that requests are bound to
+  std::set<ModelIdentity> bound() const;  // Identities that requests are bound to.
 
-  // --- What a client is told ---
-  // The request is taken into the queue.
+  // --- Messages to the client ---
+  // Counts the prompt, and tells the client that its request is in the queue.
   void Accept(Request& request);
-  // Sends what has gathered if the client takes more. True if so much is left that the decode
-  // worker has to pause.
+  // Sends one message of what has gathered if the client can take more. Returns true if so much is
+  // left that the decode worker has to pause.
   bool Flush(Request& request);
-  // The answer is complete: sends what is left of it, its end and its Summary.
+  // Finishes the request with a complete answer: sends the rest of the answer, its end and its
+  // Summary.
   void Answer(Request& request, const AnswerEnd& end);
-  // The request has failed.
+  // Finishes the request with a failure.
   void Fail(Request& request, const absl::Status& status);
-  // The client does not even take its status.
+  // Cuts the client's RPC, because the client did not even take its status in time.
   void Abort(Request& request);
-  // A request of the client has failed, and with it the client.
+  // Returns true if a request of the client has failed, which fails the client.
   bool Failed(RequestKey client) const;
-  // Such clients since the last call, whose other requests the caller has to fail. They are not
-  // failed where the first one is, since the caller may be walking through the queue.
+  // Returns the clients that have failed since the last call and had several answers; the caller
+  // has to fail their other requests. Fail() does not do that itself, because its caller may be
+  // walking through the queue.
   std::vector<std::pair<RequestKey, absl::StatusCode>> TakeFailed() {
     return std::exchange(failed_, {});
   }
-  // Tokens that wait for the client to read: of the answer, and of the prompt with their logprobs.
+  // Tokens that wait for the client to read them: of the answer, and of the prompt with logprobs.
   static size_t WaitingTokens(const Request& request);
 
  private:
-  // One Generate call.
+  // State of one Generate call.
   struct Client {
-    int answers = 0;                     // how many it wants
-    std::vector<Request*> requests;      // one for each answer that was added
-    int done = 0;                        // answers that have ended with OK
-    uint64_t completion_tokens = 0;      // tokens of those answers
-    std::optional<absl::Status> status;  // what it was sent at the end
+    int answers = 0;                     // Answers that the client wants.
+    std::vector<Request*> requests;      // One for each answer that was added.
+    int done = 0;                        // Answers that have ended with OK.
+    uint64_t completion_tokens = 0;      // Tokens of the answers that have ended with OK.
+    std::optional<absl::Status> status;  // Status that ended the RPC.
     bool aborted = false;
   };
 
@@ -78,19 +86,19 @@ class Clients {
   void SendScores(Request& request);
   void SendTokens(Request& request);
   void ShowFirst(Request& request, const AttemptTimes& attempt);
-  // The request is over. The client gets its status when all its requests are, or at once with the
-  // first that failed.
+  // Finishes the request. The client gets its status when all its requests are finished, or at once
+  // with the first one that failed.
   void End(Request& request, absl::Duration leave_limit, const absl::Status& status,
            const v1::SloVerdict* verdict);
-  // The metrics of the mode of the request's latest attempt, or, if there was none, of the mode
-  // that the request asks for.
+  // Returns the metrics of the mode of the request's latest attempt. If it had no attempt, the mode
+  // that the request asks for counts.
   RequestMetrics::Served& ServedOf(const Request& request);
 
   CoreContext* const core_;
   std::map<RequestKey, Request> requests_;
   std::map<RequestKey, Client> clients_;
   std::vector<std::pair<RequestKey, absl::StatusCode>> failed_;
-  std::map<ModelIdentity, int> bound_;  // how many requests are bound to each
+  std::map<ModelIdentity, int> bound_;  // Number of requests bound to each.
 };
 
 }  // namespace baton

@@ -9,28 +9,30 @@
 #include "absl/time/time.h"
 #include "router/core/router_core.h"
 
-// What the parts of RouterCore share.
+// State that the parts of RouterCore share. All of it belongs to the core's loop thread.
 namespace baton {
 
 struct Request;
 
+// Returns whole microseconds; 0 for a negative duration.
 inline uint64_t Micros(absl::Duration d) {
   return d <= absl::ZeroDuration() ? 0 : static_cast<uint64_t>(absl::ToInt64Microseconds(d));
 }
 
-// When each request has to be looked at although no event came.
+// Keeps the time at which each request has to be looked at even if no event comes.
 class RequestTimers {
  public:
   explicit RequestTimers(const RouterCoreOptions& options) : options_(options) {}
 
-  // Sets the request's timer to the time at which what it now waits for is due. Callers call this
-  // after each change of the request.
+  // Sets the request's timer to the earliest time at which the request is due. Must be called after
+  // each change of the request.
   void Update(Request& request);
+  // Sets the request's timer to `wake`; InfiniteFuture removes it.
   void Set(Request& request, absl::Time wake);
-  // The request whose timer is due first; of equal ones the one with the lowest key. Null if none
-  // is due.
+  // Returns the request whose timer is due first, the one with the lowest key among equals; null if
+  // none is due. Leaves the timer set.
   Request* Due(absl::Time now) const;
-  // InfiniteFuture if no timer is set.
+  // Earliest timer that is set; InfiniteFuture if none is.
   absl::Time next() const;
 
  private:
@@ -38,7 +40,7 @@ class RequestTimers {
   std::map<std::pair<absl::Time, RequestKey>, Request*> set_;
 };
 
-// Made by RouterCore; outlives all that it is handed to.
+// Made by RouterCore. Outlives all objects that get a pointer to it.
 struct CoreContext {
   explicit CoreContext(RouterCoreOptions o) : options(std::move(o)), timers(options) {
     if (metrics != nullptr) return;
@@ -48,11 +50,11 @@ struct CoreContext {
 
   const RouterCoreOptions options;
   absl::Time now =
-      absl::InfinitePast();  // of the present call of RouterCore; there is no other clock
-  std::unique_ptr<RequestMetrics> own_metrics;  // if the options name none
+      absl::InfinitePast();  // Time of the present call of RouterCore. The core has no other clock.
+  std::unique_ptr<RequestMetrics> own_metrics;  // Used if the options name no metrics.
   RequestMetrics* metrics = options.metrics;
   RouterCounters counters;
-  std::vector<CoreAction> actions;  // until TakeActions
+  std::vector<CoreAction> actions;  // Actions until the next TakeActions().
   RequestTimers timers;
 };
 

@@ -16,37 +16,38 @@
 #include "router/core/model_identity.h"
 #include "router/core/slo_verdict.h"
 
-// What RouterCore is told and what it asks for. Keys are chosen by whoever drives the core
-// (RequestKey, AttachKey) or by the core (LegKey, WorkerKey), are unique for the life of the
-// process, and are never 0. Wire messages that the router only hands on stay as they are.
+// Events that RouterCore takes, and actions that it asks for. The driver of the core chooses the
+// keys of requests and attach streams; the core chooses the keys of legs and workers. Keys are
+// unique for the life of the process and never 0. Wire messages that the router only passes on stay
+// as they are.
 namespace baton {
 
-using RequestKey = uint64_t;  // one client RPC
-using LegKey = uint64_t;      // one Prefill or Decode RPC
-using AttachKey = uint64_t;   // one Attach stream
-using WorkerKey = uint64_t;   // one process of a worker: an (address, epoch)
+using RequestKey = uint64_t;  // One client RPC.
+using LegKey = uint64_t;      // One Prefill or Decode RPC.
+using AttachKey = uint64_t;   // One Attach stream.
+using WorkerKey = uint64_t;   // One process of a worker: an (address, epoch).
 
 // A request that has passed every check that needs no knowledge of the workers.
 struct CheckedRequest {
-  std::string request_id;         // a label: two running requests may share one
-  std::vector<TokenId> prompt;    // not empty, every id in the vocabulary
-  SamplingOptions sampling;       // seed set; max_tokens 0: to the end of the context
-  std::vector<std::string> stop;  // stop strings, none empty
-  int answers = 1;                // wanted, each drawn on its own
-  v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // unspecified: the router's own
-  LatencyTargets slo;                                   // nothing depends on it but the verdict
-  absl::Time arrival;  // of the RPC, before its prompt was tokenised
+  std::string request_id;         // A label: two running requests may share one.
+  std::vector<TokenId> prompt;    // Not empty; every id is in the vocabulary.
+  SamplingOptions sampling;       // The seed is set. max_tokens 0: to the end of the context.
+  std::vector<std::string> stop;  // Stop strings, none empty.
+  int answers = 1;                // Number of answers wanted, each sampled on its own.
+  v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Unspecified: the router's mode.
+  LatencyTargets slo;                                   // Used for the verdict only.
+  absl::Time arrival;  // Arrival of the RPC, before its prompt was tokenised.
   absl::Time deadline = absl::InfiniteFuture();
 };
 
-// --- Told to the core -------------------------------------------------------------------------
+// --- Events: told to the core -----------------------------------------------------------------
 
-// A new client RPC. Every one is answered by exactly one FinishClient.
+// A new client RPC. The core answers each one with exactly one FinishClient.
 struct ClientArrived {
   RequestKey request;
   CheckedRequest checked;
 };
-// Everything sent to this client so far has left; the next Delta may follow.
+// Everything sent to this client so far has left, so the next Delta may follow.
 struct ClientWritable {
   RequestKey request;
 };
@@ -54,43 +55,46 @@ struct ClientWritable {
 struct ClientCancelled {
   RequestKey request;
 };
-// The RPC is over and nothing more will be told of it. Must follow every FinishClient.
+// The RPC is over, and no event of it follows. Must follow every FinishClient.
 struct ClientGone {
   RequestKey request;
 };
+// An event of a prefill leg. Ignored if the leg is cancelled.
 struct PrefillSaid {
   LegKey leg;
   v1::PrefillEvent event;
 };
+// An event of a decode leg. Ignored if the leg is cancelled.
 struct DecodeSaid {
   LegKey leg;
   v1::DecodeEvent event;
 };
-// Must follow every StartPrefill and StartDecode exactly once, cancelled or not; nothing of the leg
-// comes after it.
+// A leg is over. Must follow every StartPrefill and StartDecode exactly once, cancelled or not. No
+// event of the leg comes after it.
 struct LegEnded {
   LegKey leg;
   absl::Status status;
 };
-// First message of an Attach stream. The address has been checked to be host:port.
+// First message of an Attach stream. The driver has checked that the address is host:port.
 struct WorkerAttached {
   AttachKey attach;
   v1::Registration registration;
 };
+// A load report on an Attach stream. Ignored if no worker is attached by that stream.
 struct WorkerReported {
   AttachKey attach;
   v1::LoadReport load;
 };
-// The stream is gone. May be told of a stream that the core closed itself or never accepted.
+// The stream is gone. May come for a stream that the core closed itself or never accepted.
 struct WorkerDetached {
   AttachKey attach;
 };
-// The driver itself was not running for that long (a suspended machine, say): the silence of
-// workers meanwhile is not theirs. Told before anything else at the time of waking.
+// The driver itself was not running for that long, for example on a suspended machine. The silence
+// of workers during this time does not count against them. Must be the first event after waking.
 struct Overslept {
   absl::Duration by;
 };
-// Refuses new requests from now on; accepted ones go on.
+// From now on the core refuses new requests. Accepted ones go on.
 struct Drain {};
 // Ends every request with Unavailable.
 struct StopAll {};
@@ -99,75 +103,82 @@ using CoreEvent = std::variant<ClientArrived, ClientWritable, ClientCancelled, C
                                PrefillSaid, DecodeSaid, LegEnded, WorkerAttached, WorkerReported,
                                WorkerDetached, Overslept, Drain, StopAll>;
 
-// --- Asked for by the core --------------------------------------------------------------------
+// --- Actions: asked for by the core -----------------------------------------------------------
 
+// Names one process of a worker.
 struct WorkerName {
   WorkerKey key = 0;
   std::string address;
   WorkerEpoch epoch = 0;
 };
-// Opens a leg. Its reading starts unpaused.
+// Opens a prefill leg. Its events are read at once.
 struct StartPrefill {
   LegKey leg;
   WorkerName worker;
   v1::PrefillRequest request;
   absl::Time deadline;
 };
+// Opens a decode leg. Its events are read at once.
 struct StartDecode {
   LegKey leg;
   WorkerName worker;
   v1::DecodeRequest request;
   absl::Time deadline;
 };
-// The core no longer listens to this leg; LegEnded must still come.
+// Cancels a leg. The core ignores its further events, but LegEnded must still come.
 struct CancelLeg {
   LegKey leg;
 };
-// Reads no further events of this leg, so that the worker's stream fills up and its sequence
-// pauses; or reads again.
+// PauseLeg: reads no further events of this leg, so that the worker's stream fills up and its
+// sequence pauses. ResumeLeg: reads on.
 struct PauseLeg {
   LegKey leg;
 };
 struct ResumeLeg {
   LegKey leg;
 };
+// Sends one message to a client, after those sent before.
 struct SendToClient {
   RequestKey request;
   v1::GenerateEvent event;
 };
-// After what was sent before when `status` is OK; otherwise what has not left yet may be dropped.
+// Ends the client's RPC. With status OK, everything sent before must leave first. With another
+// status, messages that have not left yet may be dropped.
 struct FinishClient {
   RequestKey request;
   absl::Status status;
 };
-// The client does not even take its status: cut the RPC.
+// Cuts the client's RPC, because the client does not even take its status.
 struct AbortClient {
   RequestKey request;
 };
+// Sends a worker its list of peers.
 struct SendPeers {
   AttachKey attach;
   v1::Peers peers;
 };
+// Ends an Attach stream with `status`.
 struct CloseAttach {
   AttachKey attach;
   absl::Status status;
 };
-// Connections to this worker are of no further use.
+// Closes the connections to this worker, which are of no further use.
 struct DropWorker {
   WorkerKey worker;
 };
-// What health and ListModels say. Sent when it changes.
+// The state that health and ListModels report. Sent when it changes.
 struct ServingChanged {
-  bool serving = false;    // a request of the router's own mode can be taken now
-  ModelIdentity identity;  // the one that is served; empty until a worker has attached
-  std::string why = "no worker is attached";  // why it does not serve; empty while it serves
-  uint32_t prefill_workers = 0;  // ready, and given requests of the identity that is served
+  bool serving = false;    // The core can take a request of the router's own mode.
+  ModelIdentity identity;  // Identity that is served; empty until a worker has attached.
+  // Reason why the router does not serve; empty while it does.
+  std::string why = "no worker is attached";
+  uint32_t prefill_workers = 0;  // Ready workers that get requests of the served identity.
   uint32_t decode_workers = 0;
-  uint32_t ready_prefill_workers = 0;  // of any identity, and in a pair or not
+  uint32_t ready_prefill_workers = 0;  // Ready workers of any identity, in a pair or not.
   uint32_t ready_decode_workers = 0;
-  // While it serves: a sentence for each ready worker that is given no requests.
+  // While the router serves: a sentence for each ready worker that gets no requests.
   std::vector<std::string> unused;
-  // Longest prompt and answer together that was offered for this mode; 0: none yet.
+  // Longest prompt and answer together that workers have offered for this mode; 0: none yet.
   int context_tokens = 0;
   bool operator==(const ServingChanged& other) const = default;
 };

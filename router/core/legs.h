@@ -18,52 +18,56 @@ class RequestQueue;
 // One Prefill or Decode RPC, from its start to LegEnded.
 struct Leg {
   LegKey key = 0;
-  Request* request = nullptr;  // whose attempt listens; null: given up, only its end is waited for
+  // Request whose attempt listens. Null: only the end of the leg is waited for.
+  Request* request = nullptr;
   WorkerKey worker = 0;
   bool prefill = false;
   bool paused = false;
   absl::Time started;
-  absl::Time heard;            // last event, or start
-  uint64_t prompt_tokens = 0;  // of its prompt, which the worker has still to compute
+  absl::Time heard;            // Time of its last event, or of its start.
+  uint64_t prompt_tokens = 0;  // Prompt tokens that the worker has still to compute.
 };
 
 // Owns the RPCs to workers, and the list of requests whose ticket waits for room. Keeps the counts
-// in Worker in step with them, and makes RequestQueue look again whenever a place may have become
-// free. Runs on the core's loop thread.
+// in Worker in step with the legs, and makes RequestQueue look again whenever a worker may have
+// become free for a prompt. Core's loop thread only.
 //
-// A leg that has failed is closed by its attempt: it then counts no longer at its worker, and stays
-// here until its end has come.
+// An attempt closes a leg that has failed. The leg then no longer counts as load of its worker, but
+// stays here until LegEnded.
 class Legs {
  public:
-  // All outlive it.
+  // The arguments outlive the object.
   Legs(CoreContext* core, Membership* membership, RequestQueue* queue)
       : core_(core), membership_(membership), queue_(queue) {}
 
-  // Adds a leg to the request's attempt. It starts no RPC: the caller adds the action that does.
-  // `prompt_tokens`: how many the worker has to compute; 0 if it gets a ticket.
+  // Adds a leg to the request's attempt, and counts it as load of the worker. Does not start the
+  // RPC: the caller adds the action that does. `prompt_tokens` is the number of tokens that the
+  // worker has to compute; 0 if it gets a ticket. The leg stays at its address until Ended().
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens);
-  // The worker has computed the leg's prompt.
+  // Notes that the worker has computed the leg's prompt. A second call does nothing.
   void PromptDone(Leg& leg);
-  // The attempt no longer listens to the leg. With `cancel`, asks for its end.
+  // Ends the attempt's interest in the leg, which stays until Ended(). With `cancel`, adds the
+  // action that cancels the RPC. Called once per leg.
   void Close(Leg& leg, bool cancel);
-  // The RPC is over. The leg is closed; it does not exist after this.
+  // Destroys a leg whose RPC is over. The leg must be closed.
   void Ended(LegKey key) { legs_.erase(key); }
 
-  // Null if there is none.
+  // Returns the leg, or null if there is none with this key.
   Leg* Find(LegKey key);
   size_t size() const { return legs_.size(); }
-  // The legs to these workers that an attempt listens to.
+  // Returns the legs to these workers that an attempt still listens to.
   std::vector<LegKey> ListeningTo(const std::vector<WorkerKey>& workers) const;
-  // The router was not running for `by`: the silence of workers meanwhile does not count.
+  // Moves the legs' times by `by`, during which the router was not running: the silence of workers
+  // in this time does not count.
   void Excuse(absl::Duration by);
 
-  // The ticket of the request's attempt waits for room, until StopWaiting.
+  // Puts the request on the list of those whose ticket waits for room, or takes it off.
   void WaitForRoom(Request* request);
   void StopWaiting(Request* request);
-  // Room may have become free: the first waiting ticket is offered again at once.
+  // Makes the first waiting ticket be offered again at once, because room may have become free.
   void RoomFreed();
-  // Decode workers that waiting tickets may go to. No prompt is begun that might want the same: no
-  // client waits for room after its first token.
+  // Returns the decode workers that waiting tickets may go to. RequestQueue starts no prompt that
+  // might compete for their blocks, so that clients do not wait for room after their first token.
   std::set<WorkerKey> Awaited() const;
 
  private:

@@ -14,59 +14,67 @@
 namespace baton {
 
 // Owns the table of workers and the choice of the identity that is served. Knows what a request can
-// get from the workers. Tells each worker of its peers, and the server whether the router serves.
-// Runs on the core's loop thread.
+// get from the workers. Tells each worker its peers, and the server whether the router serves.
+// Core's loop thread only.
 //
 // A registration that is refused changes nothing, and its stream is closed. A worker whose stream
-// or reports have stopped gets no new work; its legs go on, and it is dropped when it has none.
+// or reports have stopped gets no new work. Its legs go on, and it is dropped when it has none.
 class Membership {
  public:
+  // `core` outlives the object.
   explicit Membership(CoreContext* core);
 
   // --- Events ---
-  // Takes a worker and returns it. `replaced` gets the processes that it displaces: their legs are
-  // as good as dead. Null: it was refused, and its stream is being closed.
+  // Takes a worker and returns it. Adds the processes that it replaces to `replaced`; the caller
+  // has to fail their legs. Returns null if the worker was refused: its stream is then being
+  // closed.
   const Worker* Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced);
-  // The stream has closed. False if no worker is attached by it.
+  // Notes that the stream has closed. Returns false if no worker is attached by it.
   bool Detach(AttachKey attach);
-  // The router was not running for `by`: the silence of workers meanwhile does not count.
+  // Excuses the silence of workers for `by`, the time during which the router was not running.
   void Excuse(absl::Duration by);
-  // No new requests are taken from now on.
+  // Reports from now on that the router takes no new requests.
   void Drain();
 
   // --- Work that is due ---
-  // Looks at all pairs again and chooses the identity. To be called when workers have changed, and
-  // when RefreshDue. True if another identity is served than before.
+  // Rebuilds all pairs of workers and chooses the served identity. Call it when workers have
+  // changed, and when RefreshDue() is true. Returns true if another identity is served than before.
   bool Refresh();
+  // True if a report has become too old, or if the served identity is to change.
   bool RefreshDue() const;
-  // Warns of a worker that is not of the served identity.
+  // Logs a warning if the worker does not have the served identity.
   void WarnOfIdentity(const Worker& worker) const;
-  // Drops detached workers without legs.
+  // Drops detached workers without legs when that is due.
   void Forget();
+  // Makes Forget() look at the workers at `time` at the latest.
   void ForgetAt(absl::Time time) { forget_at_ = std::min(forget_at_, time); }
-  // Tells workers and the server what has changed. `waiting`: queued requests, for a warning.
+  // Sends workers and the server what has changed. `waiting` is the number of queued requests,
+  // which a warning may name.
   void Tell(size_t waiting);
-  // When some of this work is due. InfinitePast: now.
+  // Time at which some of this work is due. InfinitePast: now.
   absl::Time NextWake() const;
 
-  // --- What a request can get ---
+  // --- Resources for a request ---
   WorkerTable& workers() { return workers_; }
   const WorkerTable& workers() const { return workers_; }
   const std::optional<ModelIdentity>& served() const { return served_.served(); }
   bool draining() const { return draining_; }
+  // Returns what the request needs of a worker. Assumes one token if max_tokens is not decided yet.
   Need NeedOf(const Request& request, WorkerKey avoid = 0) const;
-  // Longest prompt and answer together that was offered for such a request; 0: none yet.
+  // Longest prompt and answer together that workers have offered for such a request; 0: none yet.
   int64_t CapacityFor(const Request& request) const;
-  // True if there are workers for its mode and identity. If not, MissingFor says what is missing.
+  // Returns true if there are workers for the request's mode and identity. If not, MissingFor()
+  // returns a sentence on what is missing.
   bool Servable(const Request& request) const;
   std::string MissingFor(const Request& request) const;
 
  private:
-  // The identity that the request began with, or else the one that is served.
+  // Identity that the request began with, or else the one that is served.
   const std::optional<ModelIdentity>& IdentityFor(const Request& request) const;
   std::string Missing(const Need& need, bool pair, bool begun) const;
   ServingChanged Serving() const;
-  // A warning is due if the router does not serve, or does not use workers, for some seconds.
+  // Makes a warning due if the router does not serve, or does not use some workers, for some
+  // seconds.
   void WatchUnused(const ServingChanged& serving);
   void WarnOfUnused(size_t waiting);
 
@@ -78,8 +86,8 @@ class Membership {
   bool peers_due_ = false;
   bool serving_due_ = true;
   bool draining_ = false;
-  std::optional<ServingChanged> told_;  // to the server, the last time
-  // Why the router does not serve, or which workers are not used, and when to warn of it.
+  std::optional<ServingChanged> told_;  // What the server was last told.
+  // Why the router does not serve, or which workers are not used, and the time to warn of that.
   std::string unused_;
   absl::Time warn_at_ = absl::InfiniteFuture();
 };

@@ -7,13 +7,13 @@
 
 namespace baton {
 
-// Which weights and which arithmetic a worker computes with. Two workers give the same tokens only
-// if their identities are equal.
+// Names the weights and the arithmetic that a worker computes with. Two workers give the same
+// tokens only if their identities are equal.
 struct ModelIdentity {
-  std::string fingerprint;  // of weights and configuration; without a slash
-  std::string numerics_id;  // may hold slashes
+  std::string fingerprint;  // Hash of weights and configuration, without a slash.
+  std::string numerics_id;  // May contain slashes.
 
-  // FINGERPRINT/NUMERICS, as `--serve-identity` takes it.
+  // Returns FINGERPRINT/NUMERICS, the format of `--serve-identity`.
   std::string ToString() const { return absl::StrCat(fingerprint, "/", numerics_id); }
   auto operator<=>(const ModelIdentity& other) const = default;
 };

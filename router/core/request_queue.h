@@ -13,50 +13,55 @@
 
 namespace baton {
 
-// How long a prompt waits before it is offered again when every worker for it was full.
+// Time after which a prompt is offered again when every worker for it was full.
 inline constexpr absl::Duration kFullPause = absl::Milliseconds(20);
 
 // The worker that computes a prompt.
 struct Placement {
   Worker* worker = nullptr;
-  bool colocated = false;  // a decode worker, which then writes the answer too
+  bool colocated = false;  // A decode worker, which then writes the answer too.
 };
 
-// Owns the order of the requests that wait for a worker: those that ran before come first. Decides
-// which one leaves next, and to which worker. Runs on the core's loop thread.
+// Owns the order of the requests that wait for a worker; requests that ran before come first.
+// Decides which request leaves next, and to which worker. Core's loop thread only. Does not own the
+// requests: Remove() one before it is destroyed.
 //
-// A request is passed over only by requests that go where it can't go: every place is offered to
-// the oldest request that can use it, so none starves. A request that does not fit any worker
-// leaves the queue with the reason; the caller fails it.
+// A request is passed over only by requests that go to workers that it cannot use. Every free place
+// is offered to the oldest request that can use it, so no request starves. A request that does not
+// fit any worker leaves the queue with the reason, and the caller fails it.
 class RequestQueue {
  public:
+  // The arguments outlive the object.
   RequestQueue(CoreContext* core, Membership* membership) : core_(core), membership_(membership) {}
 
-  // A request that has never run goes to the back of those that have never run. One that ran before
-  // goes to the back of those that ran before, or with `front` to their front.
+  // Queues the request. A request that has never run goes to the back of those that have never run.
+  // One that ran before goes to the back of those that ran before, or with `front` to their front.
   void Add(Request& request, bool front);
-  // Does nothing if the request is not queued.
+  // Takes the request off the queue. Does nothing if it is not queued.
   void Remove(Request& request);
   size_t size() const { return fresh_.size() + again_.size(); }
-  size_t fresh() const { return fresh_.size(); }  // that have never run
+  size_t fresh() const { return fresh_.size(); }  // Requests that have never run.
 
-  // Decides max_tokens, and checks the sum with the prompt against what the workers can hold.
-  // InvalidArgument if it does not fit.
+  // Decides max_tokens, and checks that prompt and answer fit the workers. Returns InvalidArgument
+  // if they do not.
   absl::Status Size(Request& request) const;
   // Called when another identity is served. Requests that have not begun are sized again when they
   // leave the queue.
   void ForgetSizes();
-  // Workers have changed. The wait for workers counts only while there are none.
+  // Notes that workers have changed. Starts the wait for workers of requests that have none now,
+  // and ends it for the others.
   void NoteWorkers();
-  // A place may have become free: a round is due.
+  // Makes a round due, because a worker may have become free for a prompt.
   void LookAgain() { due_ = true; }
+  // True if RunRound() has something to do now.
   bool RoundDue() const { return due_ || core_->now >= round_at_; }
+  // Time at which the next round is due. InfinitePast: now.
   absl::Time NextWake() const { return due_ ? absl::InfinitePast() : round_at_; }
 
-  // Looks through the queue, oldest first, and hands out what leaves it: a request and its worker,
-  // or one that does not fit, with the reason. `leave` may change places at workers, and nothing
-  // else that this class looks at. `awaited`: see WorkerTable::Places. `begun`: identities that
-  // requests began with.
+  // Looks through the queue, oldest first. Calls `leave` for each request that leaves: with its
+  // worker, or with the reason if it does not fit. `leave` may take places at workers, and must
+  // change nothing else that this class reads. `awaited`: see WorkerTable::Places. `begun`:
+  // identities that requests began with.
   using Leave = absl::FunctionRef<void(Request&, const absl::StatusOr<Placement>&)>;
   void RunRound(const std::set<WorkerKey>& awaited, std::set<ModelIdentity> begun, Leave leave);
 
@@ -67,7 +72,8 @@ class RequestQueue {
   std::array<int, v1::ServingMode_ARRAYSIZE> queued_of_mode_{};
   bool due_ = false;
   absl::Time round_at_ = absl::InfiniteFuture();
-  // What NoteWorkers saw last: the served identity, and those with a pair and with a decode worker.
+  // What NoteWorkers saw last: the served identity, the identities with a pair, and those with a
+  // ready decode worker.
   std::optional<ModelIdentity> noted_served_;
   std::set<ModelIdentity> noted_pairs_, noted_decode_;
 };

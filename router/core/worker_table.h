@@ -24,169 +24,184 @@ struct Worker {
   ModelIdentity identity;
   v1::Registration registration;
   v1::LoadReport load;
-  absl::Time reported;     // last word over its attach stream
-  AttachKey attach = 0;    // 0: no stream open
-  absl::Time detached_at;  // meaningful while attach is 0
-  bool replaced = false;   // a newer process took its address
-  v1::Peers told;          // what it was last told of its peers
+  absl::Time reported;     // Last message on its attach stream.
+  AttachKey attach = 0;    // 0: no stream is open.
+  absl::Time detached_at;  // Meaningful while `attach` is 0.
+  bool replaced = false;   // A newer process took its address.
+  v1::Peers told;          // List of peers that it was last sent.
   bool ever_told = false;
 
-  // This router's own share, counted when legs open and close.
-  int legs = 0;                // open legs
-  int prompts = 0;             // legs whose prompt it computes, without a first token yet
-  uint64_t prompt_tokens = 0;  // tokens of those
-  uint64_t new_blocks = 0;     // decode: needed by legs opened since the last report
-  // Of other routers, as far as the last report tells: what it said less our own then.
+  // Load from this router, counted when legs open and close.
+  int legs = 0;                // Open legs.
+  int prompts = 0;             // Legs whose prompt it computes, without a first token yet.
+  uint64_t prompt_tokens = 0;  // Tokens of these prompts.
+  uint64_t new_blocks = 0;     // Decode: blocks for legs opened since the last report.
+  // Load from other routers: the last report less this router's own load at that time.
   uint64_t others_prompt_tokens = 0;
   uint64_t others_sequences = 0;
-  absl::Time full_until = absl::InfinitePast();  // refused a prompt: none before this
+  absl::Time full_until = absl::InfinitePast();  // It refused a prompt: no other before this.
 
   bool prefill() const { return registration.role() == v1::WORKER_ROLE_PREFILL; }
-  // Longest sequence that fits, tokens: its own limit, and its whole pool.
+  // Longest sequence that fits, in tokens: limited by its context and by its whole pool of blocks.
   int64_t capacity_tokens() const;
+  // Number of this worker's blocks that `tokens` tokens fill.
   uint64_t BlocksFor(int64_t tokens) const;
 };
 
-// What a request needs of a worker.
+// The requirements of a request on a worker.
 struct Need {
-  int64_t tokens = 0;  // prompt and answer together, at the most
-  // The only one that will do. Nothing: the router serves none yet, and no worker will do.
+  int64_t tokens = 0;  // Prompt and answer together, at most.
+  // The only identity that will do. Not set: the router serves none yet, and no worker will do.
   std::optional<ModelIdentity> identity;
-  WorkerKey avoid = 0;  // taken only when there is no other
+  WorkerKey avoid = 0;  // Taken only if there is no other.
 };
 
-// What the workers of one identity make together.
+// Numbers of workers of one identity, and what they can hold.
 struct IdentityWorkers {
-  int attached = 0;        // of either role, ready or not
-  int pairs = 0;           // of ready workers with a proven link
-  int paired_prefill = 0;  // ready prefill workers in at least one of these pairs
-  int paired_decode = 0;   // ready decode workers in at least one of them
-  int ready_prefill = 0;   // ready prefill workers, in a pair or not
-  int ready_decode = 0;    // ready decode workers, in a pair or not
-  // Longest prompt and answer together, in tokens, that a pair or a decode worker alone takes: what
-  // ListModels tells, and what requests are held to. One that is gone still counts for a while, and
-  // where there is none at all the last one counts. 0 until there was one.
+  int attached = 0;        // Attached workers of either role, ready or not.
+  int pairs = 0;           // Pairs of ready workers with a proven link.
+  int paired_prefill = 0;  // Ready prefill workers in at least one of these pairs.
+  int paired_decode = 0;   // Ready decode workers in at least one of these pairs.
+  int ready_prefill = 0;   // Ready prefill workers, in a pair or not.
+  int ready_decode = 0;    // Ready decode workers, in a pair or not.
+  // Longest prompt and answer together, in tokens, that a pair takes, and that a decode worker
+  // takes alone. ListModels reports it, and longer requests are refused. A worker that is gone
+  // still counts for a while, and if there is none at all the last one counts. 0 until there was
+  // one.
   int64_t pair_capacity_tokens = 0;
   int64_t decode_capacity_tokens = 0;
 
-  // Workers that the router can use in `mode`, as the choice of the served identity counts them:
-  // pairs; or decode workers; or, for AUTO, decode workers and the prefill workers paired with
-  // them.
+  // Number of workers that count in `mode` for the choice of the served identity: pairs if
+  // disaggregated; ready decode workers if colocated; for AUTO, ready decode workers and the
+  // prefill workers paired with them.
   int Usable(v1::ServingMode mode) const;
 };
 
-// The workers that have attached, who may work with whom, and which one to take. Plain state of
-// RouterCore: no actions, no clock.
+// Owns the records of the workers that have attached, and knows which can work together and which
+// to choose. Part of RouterCore: runs on its thread, adds no actions and reads no clock. A Worker
+// stays at its address until Forget() removes it.
 class WorkerTable {
  public:
-  // `keep_capacity`: how long a capacity counts that no worker has any more.
+  // `keep_capacity` is the time for which a capacity still counts after no worker has it any more.
   WorkerTable(absl::Duration report_limit, absl::Duration keep_capacity)
       : report_limit_(report_limit), keep_capacity_(keep_capacity) {}
 
-  // FailedPrecondition or InvalidArgument when this router can't serve such a worker (names field
-  // and value). The newest registration at an address wins: `replaced` gets the processes that it
-  // displaces, whose legs are as good as dead, `closed` the attach streams that are of no more use.
-  // A known process that attaches again keeps its record and its legs.
+  // Takes a worker. Returns FailedPrecondition or InvalidArgument, with the field and its value, if
+  // this router cannot serve the worker; then nothing has changed. The newest registration at an
+  // address wins. Adds the processes that it replaces to `replaced`, whose legs the caller has to
+  // fail, and the attach streams that are of no more use to `closed`. A known process that attaches
+  // again keeps its record and its legs.
   absl::StatusOr<Worker*> Attach(AttachKey attach, const v1::Registration& registration,
                                  const std::string& model_name, absl::Time now,
                                  std::vector<WorkerKey>* replaced, std::vector<AttachKey>* closed);
-  // Null when no worker is attached by this stream. Sets `*matters` when pairs may have changed.
+  // Takes a load report. Returns null if no worker is attached by this stream. Otherwise sets
+  // `*matters` to true if pairs may have changed.
   Worker* Report(AttachKey attach, const v1::LoadReport& load, absl::Time now, bool* matters);
+  // Notes that the stream is closed. Returns null if no worker is attached by it. The record stays.
   Worker* Detach(AttachKey attach, absl::Time now);
-  // Nobody could be heard for that long: reports are so much younger than they look.
+  // Moves the time of the last reports by `by`, during which the router was not running.
   void Excuse(absl::Duration by, absl::Time now);
-  // Removes detached workers without legs: replaced ones at once, others after `forget_after`.
+  // Removes detached workers without legs, replaced ones at once and others after `forget_after`.
+  // Returns their keys. Pointers to them end here.
   std::vector<WorkerKey> Forget(absl::Time now, absl::Duration forget_after);
-  // When Forget has something to do; InfiniteFuture for never.
+  // Time at which Forget has something to do; InfiniteFuture: never.
   absl::Time ForgetAt(absl::Duration forget_after) const;
 
+  // Returns the worker, or null if it is unknown or was removed.
   Worker* Find(WorkerKey key);
+  // True if the worker may get new work: attached, not replaced, not draining, not stale.
   bool Ready(const Worker& worker, absl::Time now) const;
+  // True if the last report is older than `report_limit`.
   bool Stale(const Worker& worker, absl::Time now) const;
-  // Equal protocol, model, layout and numerics, and one of each role.
+  // True if both have equal protocol, model, layout and numerics, and different roles.
   static bool Compatible(const Worker& a, const Worker& b);
 
-  // Looks at every ready worker and proven link again: which prefill workers have a decode worker
-  // to go with, and what each identity has. Call when Report says that it matters, and at
-  // StaleAt().
+  // Rebuilds all pairs from the ready workers and their proven links, and the numbers of each
+  // identity. Call it when Report says that pairs may have changed, and at StaleAt().
   void RefreshPairs(absl::Time now);
-  // As of the last RefreshPairs. Every identity that has a worker here, or had one and was not
-  // dropped.
+  // Numbers of each identity as of the last RefreshPairs. Has every identity that a worker here
+  // has, or had and that was not dropped.
   const std::map<ModelIdentity, IdentityWorkers>& identities() const { return identities_; }
-  // Of one identity; all zero for nothing or an unknown one.
+  // Numbers of one identity; all zero if it is not set or unknown.
   const IdentityWorkers& WorkersOf(const std::optional<ModelIdentity>& identity) const;
-  // Forgets what identities without a worker here have offered, except for `kept`.
+  // Drops the identities that no worker here has, except `kept`, with the capacities that they
+  // offered.
   void DropIdentities(const std::optional<ModelIdentity>& kept);
-  // When the next report becomes too old, or a capacity ends; InfiniteFuture when none will.
+  // Time at which the next report becomes too old or a capacity ends; InfiniteFuture if none will.
   absl::Time StaleAt(absl::Time now) const;
 
+  // Result of ChoosePrefill and ChooseColocated.
   enum class Choice { kTaken, kBusy, kNone };
-  // What one worker may have of prompts without a first token, for one more to go there.
+  // Limits on the prompts without a first token at one worker. The worker has a place for one more
+  // prompt while it is below them.
   struct Places {
-    int prompts = 0;                                         // fewer than these
-    uint64_t tokens = std::numeric_limits<uint64_t>::max();  // and at most that many tokens
-    // Decode workers that tickets wait for room at: they have no place, nor has who might send
-    // there.
+    int prompts = 0;                                         // It has fewer prompts than this.
+    uint64_t tokens = std::numeric_limits<uint64_t>::max();  // It has at most so many tokens.
+    // Decode workers at which tickets wait for room. These have no place, and neither has a prefill
+    // worker that might send to them.
     std::set<WorkerKey> awaited;
   };
-  // The least loaded prefill worker with a partner. kBusy: there are some, and none has a place.
-  // kNone: there is none for this need.
+  // Chooses the least loaded prefill worker with a place and a partner. Takes nothing: Legs::Open
+  // does. kBusy: there are workers for this need, but none has a place. kNone: there is no worker
+  // for this need. Sets `*chosen` only for kTaken.
   Choice ChoosePrefill(const Need& need, const Places& places, absl::Time now, Worker** chosen);
-  // The least loaded decode worker, to compute the prompt itself. As ChoosePrefill.
+  // Chooses the least loaded decode worker that computes the prompt itself. Results as those of
+  // ChoosePrefill.
   Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
-  // Whether some prefill worker with a partner, or some decode worker, of one of these identities
-  // has a place, for whatever number of tokens.
+  // True if some worker of this role and one of these identities has a place for a prompt of any
+  // length. A prefill worker also needs a partner.
   enum class Role { kPrefill, kDecode };
   bool AnyPlace(Role role, const std::set<ModelIdentity>& identities, const Places& places,
                 absl::Time now) const;
-  // The decode workers that ChooseDecode would choose from if all had room.
+  // Returns the decode workers that ChooseDecode would choose from if all had room.
   std::vector<Worker*> PartnersFor(const Worker& prefill, const Need& need, absl::Time now) const;
-  // The least loaded decode worker with a proven link to `prefill`, none of `refused_by`. Null when
-  // there is none; `*partners` counts those that could, the refusing ones among them.
+  // Returns the least loaded decode worker with a proven link to `prefill` that is not in
+  // `refused_by`. Null if there is none. Sets `*partners` to the number of candidates, those in
+  // `refused_by` included.
   Worker* ChooseDecode(const Worker& prefill, const Need& need,
                        const std::vector<WorkerKey>& refused_by, absl::Time now, int* partners);
-  // Transport between two workers as the decode worker reported it; empty if unknown.
+  // Name of the transport between two workers as the decode worker reported it; empty if unknown.
   static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
 
-  // Every attached worker whose list of peers differs from what it was told, with the new list.
-  // `pairs_wanted`: a worker is of no use alone.
+  // Returns every attached worker whose list of peers differs from the one it was last sent, with
+  // the new list. The caller has to send it. `pairs_wanted`: a worker is of no use alone.
   std::vector<std::pair<AttachKey, v1::Peers>> ChangedPeers(bool pairs_wanted);
 
-  // --- Reasons, in words: worker_table_reasons.cc ---
+  // --- Reasons in words, for logs and statuses: worker_table_reasons.cc ---
 
-  // Why none of the attached workers of the other role may work with `worker`. Empty if one may, or
-  // if none of the other role is attached.
+  // Says why none of the attached workers of the other role can work with `worker`. Empty if one
+  // can, or if none of the other role is attached.
   std::string WithoutPartner(const Worker& worker) const;
-  // What is missing for a pair, or for a decode worker alone, that meets `need`. `begun`: the need
-  // is that of a request which began with its identity, so the router may serve another one now.
+  // Says what is missing for a pair, or for a decode worker alone, that meets `need`. `begun`: the
+  // request has begun with its identity, so the router may serve another one now.
   std::string Missing(const Need& need, bool pair, bool begun, absl::Time now) const;
-  // A sentence for each ready worker that is given no request while the router serves the identity
-  // `served` in `mode`. At most kMostUnused, and one more that counts the others.
+  // Returns a sentence for each ready worker that gets no request while the router serves the
+  // identity `served` in `mode`. At most kMostUnused sentences, and one more that counts the other
+  // workers.
   static constexpr size_t kMostUnused = 8;
   std::vector<std::string> Unused(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
                                   absl::Time now) const;
 
-  // Sets the gauges that tell how many workers there are in which state, and how many ready ones
-  // are unused for which reason.
+  // Sets the gauges of workers by state, and of ready workers without requests by reason.
   void CountStates(const std::optional<ModelIdentity>& served, v1::ServingMode mode, absl::Time now,
                    RequestMetrics* metrics) const;
 
  private:
-  // Whether requests are given to a ready worker, and if not, why.
+  // Use of a ready worker: it gets requests, or the reason why it gets none.
   enum class Use { kUsed, kOtherIdentity, kNoPartner };
   Use UseOf(const Worker& worker, const std::optional<ModelIdentity>& served,
             v1::ServingMode mode) const;
 
-  // The largest capacity there is. One that is gone still counts for a while: a worker that is
-  // started again must not cost the requests that only it can hold. While there is none at all, the
-  // last one counts.
+  // The largest capacity of the ready workers. A smaller one counts only after `keep`, because a
+  // worker that is restarted must not cost the requests that only it can hold. While no worker is
+  // ready, the last capacity counts.
   class Capacity {
    public:
     explicit Capacity(absl::Duration keep) : keep_(keep) {}
     int64_t tokens() const { return tokens_; }
-    // `largest` of those that are ready; 0: there are none.
+    // `largest` is the largest capacity of the ready workers; 0 if there are none.
     void Update(int64_t largest, absl::Time now);
-    // When another Update would take a smaller one; InfiniteFuture for never.
+    // Time at which Update() would accept a smaller capacity; InfiniteFuture: never.
     absl::Time EndsAt() const { return smaller_since_ + keep_; }
 
    private:
@@ -195,16 +210,16 @@ class WorkerTable {
     absl::Time smaller_since_ = absl::InfiniteFuture();
   };
   struct Partners {
-    std::vector<Worker*> decode;  // with a proven link; checked again at use
+    std::vector<Worker*> decode;  // Have a proven link; checked again at use.
   };
   const absl::Duration report_limit_, keep_capacity_;
-  std::map<WorkerKey, Worker> workers_;  // ordered: same events, same choices
+  std::map<WorkerKey, Worker> workers_;  // Ordered, so that the same events give the same choices.
   std::map<AttachKey, WorkerKey> by_attach_;
   WorkerKey next_key_ = 1;
-  std::map<WorkerKey, Partners> partners_;  // by prefill worker
-  std::set<WorkerKey> paired_;              // workers of either role in a pair of ready ones
+  std::map<WorkerKey, Partners> partners_;  // By prefill worker.
+  std::set<WorkerKey> paired_;              // Workers of either role in a pair of ready ones.
   std::map<ModelIdentity, IdentityWorkers> identities_;
-  // What each of identities_ has offered, which outlives the workers that offered it.
+  // The capacities of each entry of identities_. They outlive the workers that offered them.
   struct Offered {
     Capacity pair, decode;
   };
