@@ -19,9 +19,9 @@ absl::Status WithContext(const absl::Status& status, absl::string_view context) 
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
 }
 
-// Fills in what a prefill leg and a decode leg are told of the request: its tokens, with those of
-// the answer up to `generated`, and how to sample. A leg that computes the prompt scores it only if
-// some of it is not scored yet.
+// Fills in what both prefill and decode requests say of the request: its tokens, the first
+// `generated` tokens of the answer, and how to sample. A leg that computes the prompt also scores
+// it, but only if some of it is not scored yet.
 template <class Proto>
 void Describe(const Request& request, size_t generated, bool computes_prompt, Proto* proto) {
   const std::vector<TokenId>& answer = request.answer.tokens();
@@ -115,7 +115,7 @@ Attempt::End Attempt::TryDecode() {
   } else if (!room_.partnerless_since) {
     room_.partnerless_since = core_.now;
   } else if (core_.now - *room_.partnerless_since >= core_.options.report_limit) {
-    // Another prefill worker may have a decode worker that can pull from it.
+    // Avoid this prefill worker: another one may have a decode worker that can pull from it.
     request_.avoid_prefill = prefill_worker_;
     return Broken(absl::UnavailableError(
         absl::StrCat("no decode worker can pull from ", request_.summary.prefill_address)));
@@ -178,7 +178,8 @@ Attempt::End Attempt::OnDecode(v1::DecodeEvent event) {
   return Lied(leg, "the decode worker sent an unknown event");
 }
 
-// Logprobs that came in an earlier attempt are only checked for their place.
+// Takes logprobs of the prompt. Those that came in an earlier attempt are only checked for their
+// position.
 Attempt::End Attempt::OnPromptTokens(Leg& leg, v1::PromptTokens tokens) {
   const std::vector<TokenId>& prompt = request_.checked.prompt;
   const bool wanted = request_.checked.sampling.prompt_logprobs.has_value();
@@ -242,7 +243,7 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
     FlushClient();
     return nullptr;
   }
-  // The answer ends here: no hand-over, and nothing to wait for.
+  // The answer ends here, so there is no hand-over and nothing to wait for.
   if (base_ == 0) {
     request_.summary.decode_address.clear();
     request_.summary.link.clear();
@@ -308,7 +309,7 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
   return Answered(std::move(end));
 }
 
-// Happens at most once per doubling of the sequence.
+// Happens at most once each time the length of the sequence doubles.
 Attempt::End Attempt::OnOutgrown() {
   if (request_.answer.tokens().size() <= base_) {
     return Lied(*decode_leg_, "the decode worker outgrew its KV without a token");
@@ -365,7 +366,8 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
 Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   CloseLeg(leg, !ended);
   if (status.code() == absl::StatusCode::kDataLoss) ++core_.counters.data_loss;
-  // The lease of the prefill leg has done its work: decode holds the KV, or says that it does not.
+  // The lease of the prefill leg is no longer needed: decode holds the KV, or reports that it does
+  // not.
   if (leg.prefill && handed_over_) return nullptr;
   if (status.ok()) {
     if (leg.prefill && decode_leg_ != nullptr && !request_.awaits_scores()) return nullptr;

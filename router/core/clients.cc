@@ -60,8 +60,8 @@ Request& Clients::Add(RequestKey client, int index, CheckedRequest checked) {
   const RouterCoreOptions& options = core_->options;
   checked.sampling.answer_index = static_cast<uint32_t>(index);
   if (checked.mode == v1::SERVING_MODE_UNSPECIFIED) checked.mode = options.mode;
-  // The request of the first answer asks for room for all answers, and it alone has the prompt
-  // scored.
+  // The request of the first answer asks for space in the queue for all answers. Only this request
+  // has the prompt scored.
   if (index > 0) {
     checked.answers = 1;
     checked.sampling.prompt_logprobs.reset();
@@ -133,7 +133,7 @@ void Clients::Send(Request& request, v1::GenerateEvent event) {
   core_->actions.push_back(SendToClient{request.client_key(), std::move(event)});
 }
 
-// Sends as many logprobs of the prompt as one message should hold.
+// Sends one message of logprobs of the prompt, with a bounded number of tokens.
 void Clients::SendScores(Request& request) {
   constexpr int kAtOnce = 512;
   std::deque<v1::Token>& unsent = request.client.unsent_scores;
@@ -167,7 +167,7 @@ bool Clients::Flush(Request& request) {
   if (request.finished()) return false;
   if (client.writable && !client.unsent_scores.empty()) {
     SendScores(request);
-    client.slow_since.reset();  // the client reads
+    client.slow_since.reset();  // The client reads, so it is not slow.
   } else if (client.writable && request.answer.has_pending()) {
     if (request.answer.pending_tokens() > 0) {
       ShowFirst(request, request.attempt ? request.attempt->times() : AttemptTimes());
@@ -185,22 +185,23 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   request.answer.Close();
   AnswerEnd how = end;
   if (!request.answer.matched_stop().empty()) {
-    // Close() may have completed a stop string, with the last half of a character.
+    // Close() may have completed a stop string with the last half of a character.
     how = {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()};
   }
   RequestSummary& summary = request.summary;
   if (request.attempt) {
     summary.AddComplete(request.attempt->times(), request.attempt->finished(), core_->now);
   }
-  // Everything that waits is sent now. For each full buffer of it the client gets the time that a
-  // slow client may take.
+  // Everything that waits is sent now. The client gets the time limit of a slow client once, and
+  // once more for each full buffer that is sent.
   const RouterCoreOptions& options = core_->options;
   const size_t buffers = WaitingTokens(request) / static_cast<size_t>(options.client_buffer_tokens);
   const absl::Duration leave_limit =
       options.slow_client_limit * (1 + static_cast<int64_t>(buffers));
   while (!request.client.unsent_scores.empty()) SendScores(request);
   if (request.answer.has_pending()) {
-    ShowFirst(request, AttemptTimes());  // the attempt's times are in the summary already
+    // Empty times, because those of the attempt are in the summary already.
+    ShowFirst(request, AttemptTimes());
     SendTokens(request);
   }
   const size_t prompt = request.checked.prompt.size(), tokens = request.answer.tokens().size();

@@ -72,7 +72,7 @@ void Legs::WaitForRoom(Request* request) { waiting_[request->key] = request; }
 void Legs::StopWaiting(Request* request) {
   if (waiting_.erase(request->key) == 0) return;
   queue_->LookAgain();
-  RoomFreed();  // where one found room, the next may
+  RoomFreed();  // The next ticket may find room where this one did.
 }
 
 void Legs::RoomFreed() {
@@ -85,7 +85,7 @@ void Legs::RoomFreed() {
 }
 
 std::set<WorkerKey> Legs::Awaited() const {
-  std::map<WorkerKey, Need> least;  // by prefill worker
+  std::map<WorkerKey, Need> least;  // By prefill worker.
   for (const auto& [key, request] : waiting_) {
     const Need need = membership_->NeedOf(*request);
     const auto [found, added] = least.try_emplace(request->attempt->prefill_worker(), need);

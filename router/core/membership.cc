@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-// Links are proven, and workers replaced, in less: what lasts longer is worth a warning.
+// Proving links and replacing workers takes less time than this. A state that lasts longer is worth
+// a warning.
 constexpr absl::Duration kWarnAfter = absl::Seconds(5);
 constexpr absl::Duration kWarnAgain = absl::Minutes(1);
 

@@ -8,7 +8,8 @@
 namespace baton {
 namespace {
 
-// The decode worker was faster than the prefill worker, whose own figures have not come.
+// Returns true if the decode worker's tokens came before the prefill worker's first token, with
+// which its own times would have come.
 bool DecodeCameFirst(const AttemptTimes& attempt) {
   return !attempt.first_token && attempt.begun && attempt.first_decode;
 }

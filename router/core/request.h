@@ -23,7 +23,7 @@ class Attempt;
 struct QueueEntry {
   absl::Time since;
   absl::Time not_before = absl::InfinitePast();  // No attempt begins earlier.
-  // Since then no worker of its identity serves its mode.
+  // Time since which no worker of its identity serves its mode.
   std::optional<absl::Time> no_workers_since;
   std::optional<absl::Time> refused_since;  // First time that a full worker refused its prompt.
 };
@@ -32,7 +32,7 @@ struct QueueEntry {
 struct ClientStream {
   bool writable = true;                  // Everything that was sent has left the router.
   std::deque<v1::Token> unsent_scores;   // Logprobs of the prompt that were not sent yet.
-  std::optional<absl::Time> slow_since;  // Since then --client-buffer-tokens or more wait.
+  std::optional<absl::Time> slow_since;  // Time since which --client-buffer-tokens or more wait.
   std::optional<absl::Time> ended_at;    // Time at which the request finished; nothing follows.
   absl::Duration leave_limit;  // Time from `ended_at` on in which the client may take the rest.
   bool aborted = false;        // The limit has passed.
@@ -40,8 +40,8 @@ struct ClientStream {
 
 // Times at which the phases of one attempt began, as the router saw them. Not set: not begun.
 struct AttemptTimes {
-  absl::Time queued;       // Since then the prompt has waited.
-  bool colocated = false;  // Then the queue time is added to the summary when the prompt begins.
+  absl::Time queued;       // Time since which the prompt has waited.
+  bool colocated = false;  // If true, the queue time is added when the prompt begins.
   std::optional<absl::Time> begun;  // The ticket came, or the decode worker began the prompt.
   // First token from prefill, and from decode.
   std::optional<absl::Time> first_token, first_decode;
@@ -105,9 +105,9 @@ struct Request {
   bool tried = false;                             // There was an attempt.
   uint32_t prefill_attempts = 0;                  // Prefill legs so far; numbers the next one.
   uint32_t decode_attempts = 0;                   // Decode legs since the last prefill leg.
-  WorkerKey avoid_prefill = 0, avoid_decode = 0;  // Failed last; taken if no other can.
+  WorkerKey avoid_prefill = 0, avoid_decode = 0;  // Failed it last; taken if there is no other.
   absl::Status last_failure;                      // Reason for which the last attempt ended.
-  absl::Duration room_waited;  // Wait for a decode worker since one last had room.
+  absl::Duration room_waited;  // Time waited for a decode worker since one last had room.
   size_t prompt_scored = 0;    // Prompt tokens with known logprobs.
 
   QueueEntry queue;

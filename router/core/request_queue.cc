@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// How many requests whose own workers are all busy one round passes over.
+// Max requests without a free worker that one round passes over.
 constexpr int kMostPassed = 1024;
 
 using Choice = WorkerTable::Choice;
@@ -19,11 +19,12 @@ bool AtLeastAsDemanding(const Need& b, const Need& a) {
   return b.tokens >= a.tokens && a.identity == b.identity;
 }
 
-// One look at the queue: finds the worker for each request by its mode. Remembers what was busy, so
-// that a long queue costs little. Nothing but places taken may change meanwhile.
+// One look through the queue: finds the worker for each request by its mode. Remembers for which
+// needs all workers were busy, so that a long queue costs little. During a round, places at workers
+// may be taken; nothing else may change.
 class Round {
  public:
-  // `identities`: at least those that requests in the queue may need.
+  // `identities` has at least those that requests in the queue may need.
   Round(const CoreContext& core, WorkerTable* workers, const std::set<WorkerKey>& awaited,
         std::set<ModelIdentity> identities)
       : places_{.prompts = core.options.max_prompts_per_worker, .awaited = awaited},
@@ -35,8 +36,8 @@ class Round {
         workers_(workers),
         now_(core.now) {}
 
-  // kBusy: there are workers, and none has a place. A worker to avoid is taken if there is no
-  // other.
+  // Returns kBusy if there are workers but none has a place. Takes a worker that the request should
+  // avoid only if there is no other.
   Choice Find(const Request& request, const Need& need, Placement* placement) {
     Choice choice = Choice::kNone;
     Placement avoided;
@@ -56,8 +57,8 @@ class Round {
     return Choice::kTaken;
   }
 
-  // No request would find a place, whatever its need, if so many of each mode are queued. Certain
-  // only if true.
+  // Returns true if certainly no request finds a place, whatever it needs. `queued` is the number
+  // of queued requests of each mode. False proves nothing.
   bool Closed(const std::array<int, v1::ServingMode_ARRAYSIZE>& queued) const {
     for (size_t mode = 0; mode < queued.size(); ++mode) {
       if (queued[mode] > 0 &&
@@ -71,10 +72,11 @@ class Round {
   }
 
  private:
-  // Split if the prefill worker's queue is short enough for AUTO; split; colocated.
+  // The ways to serve a request: split between two workers, if the prefill worker's queue is short
+  // enough for AUTO; split; colocated.
   enum Route { kShortSplit, kSplit, kColocated, kRoutes };
 
-  // In the order in which they are tried.
+  // Returns the routes to try, in this order.
   absl::Span<const Route> RoutesFor(const Request& request) const {
     static constexpr Route kSplitOnly[] = {kSplit};
     static constexpr Route kColocatedOnly[] = {kColocated};
@@ -115,8 +117,8 @@ class Round {
   const size_t auto_prompt_tokens_;
   WorkerTable* const workers_;
   const absl::Time now_;
-  // Requests that found every candidate worker busy. Holds, per route, only the least demanding
-  // ones: a request that asks for at least as much need not be tried.
+  // Needs of requests that found every candidate worker busy. Holds, per route, only the least
+  // demanding ones: a request that asks for at least as much need not be tried.
   std::array<std::vector<Need>, kRoutes> busy_;
   bool prefill_closed_ = false, decode_closed_ = false;
 };

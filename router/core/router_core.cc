@@ -16,17 +16,18 @@
 namespace baton {
 namespace {
 
-// The first attempt after a broken one begins at once. A request that keeps failing leaves longer
-// and longer pauses.
+// Returns the pause before the next attempt. The first attempt after a broken one begins at once.
+// The pauses of a request that keeps failing get longer and longer.
 absl::Duration PauseBefore(int migration) {
   if (migration <= 1) return absl::ZeroDuration();
   return std::min(absl::Milliseconds(10) * (1 << std::min(migration - 2, 6)),
                   absl::Milliseconds(500));
 }
 
-// A client whose deadline passes cancels, and by its own clock that is a little before ours: gRPC
-// sends the timeout rounded up to three digits (PROTOCOL-HTTP2.md, "Timeout"), and it counts here
-// from arrival. What timed out must not pass for what its client no longer wanted.
+// Returns the status of a request whose client has left. A client also cancels when its deadline
+// passes. Its clock reaches the deadline a little before the router's: gRPC sends the timeout
+// rounded up to three digits (PROTOCOL-HTTP2.md, "Timeout"), and the router counts it from arrival.
+// Such a request has timed out and must not be reported as cancelled.
 absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time now) {
   const CheckedRequest& checked = request.checked;
   const absl::Duration rounding = (checked.deadline - checked.arrival) / 100;
@@ -38,8 +39,9 @@ absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time n
 
 }  // namespace
 
-// Hands each event to the part that it concerns, and decides what follows when a request arrives, a
-// timer is due, or an attempt has ended. All state is in the parts that it wires together.
+// Passes each event to the part of the core that it concerns. Decides what follows when a request
+// arrives, a timer is due, or an attempt has ended. All state is in the parts that this class
+// connects.
 class RouterCore::Impl {
  public:
   explicit Impl(RouterCoreOptions options)
@@ -55,7 +57,7 @@ class RouterCore::Impl {
   Clients clients;
 
  private:
-  // Admits the requests of a client.
+  // Adds a client and admits its requests.
   void Arrive(ClientArrived event);
   void Admit(Request& request);
   void AttachWorker(const WorkerAttached& event);
@@ -65,15 +67,15 @@ class RouterCore::Impl {
   void CheckTimers(Request& request);
   void FailLeg(Leg& leg, absl::Status status, bool ended);
 
-  // Does what follows from what the request's attempt returned: nothing while it goes on.
+  // Acts on what the request's attempt returned. Null means that the attempt goes on.
   void AfterEvent(Request& request, Attempt::End end);
   // Destroys the attempt, which is broken or outgrown. The request goes back to the queue with the
   // tokens so far, or ends.
   void Restart(Request& request, const AttemptEnd& end);
   void Answer(Request& request, const AnswerEnd& end);
-  // Fails the request, whatever it does now. Does nothing if it has finished.
+  // Fails the request in whatever state it is. Does nothing if it has finished.
   void Fail(Request& request, absl::Status status);
-  // Fails the other requests of clients of which one request has failed.
+  // Fails the other requests of clients that have one failed request.
   void FailOthers();
 
   const AttemptTools tools_{core, membership, legs, clients};
@@ -180,7 +182,8 @@ void RouterCore::Impl::RunOnce(absl::Time now) {
   while (Request* request = core.timers.Due(core.now)) {
     CheckTimers(*request);
     core.timers.Update(*request);
-    // A timer that stays due would spin here; the next microsecond is soon enough.
+    // A timer that stays due would make this loop endless. Looking again a microsecond later is
+    // soon enough.
     if (request->timer <= core.now) core.timers.Set(*request, core.now + absl::Microseconds(1));
   }
   membership.Forget();
@@ -233,7 +236,8 @@ void RouterCore::Impl::AttachWorker(const WorkerAttached& event) {
   membership.WarnOfIdentity(*worker);
   for (const LegKey key : legs.ListeningTo(replaced)) {
     Leg* leg = legs.Find(key);
-    if (leg == nullptr || leg->request == nullptr) continue;  // closed with the one before
+    // Failing the leg before it closed this one.
+    if (leg == nullptr || leg->request == nullptr) continue;
     FailLeg(*leg,
             absl::UnavailableError(absl::StrCat("worker ", worker->name.address,
                                                 " was started anew: its earlier process is gone")),
@@ -296,7 +300,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
   request.summary.AddBroken(request.attempt->times(), core.now);
   request.attempt.reset();
   const size_t generated = request.answer.tokens().size();
-  // Everything may have been shown already, with only the last word missing.
+  // All tokens may have been shown already, so that only the worker's last message is missing.
   if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
     return Answer(request, *complete);
   }
@@ -304,7 +308,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
     return Fail(request, absl::DeadlineExceededError(end.status.message()));
   }
   absl::Duration pause;
-  if (end.kind == AttemptEnd::Kind::kOutgrown) {  // counts against no limit
+  if (end.kind == AttemptEnd::Kind::kOutgrown) {  // It counts against no limit.
     ++core.counters.outgrown;
     Log(Severity::kDebug, "outgrown",
         {{kRequestId, request.checked.request_id},

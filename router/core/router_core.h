@@ -50,7 +50,7 @@ struct RouterCoreOptions {
       absl::Seconds(30);  // Max time that workers refuse as full; then ResourceExhausted.
   // A worker with an older report gets no new work.
   absl::Duration report_limit = absl::Seconds(3);
-  // Silence of a leg at such a worker that counts as a broken leg.
+  // A leg counts as broken after this silence if its worker's last report is too old, too.
   absl::Duration stall_limit = absl::Seconds(5);
   absl::Duration forget_after = absl::Seconds(3);  // A detached worker without legs is dropped.
   RequestMetrics* metrics = nullptr;               // Outlives the core. May be null.

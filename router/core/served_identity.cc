@@ -58,7 +58,7 @@ bool ServedIdentity::Update(const Offers& offers, absl::Time now) {
     const auto found = offers.find(identity);
     return found == offers.end() ? 0 : found->second.usable;
   };
-  // Among those that lead equally, the one that has led so far goes on.
+  // If several identities lead equally, the one that has led so far remains the leader.
   std::optional<ModelIdentity> leader;
   int most = usable(*served_);
   if (leader_ && usable(*leader_) > most) {

@@ -38,12 +38,13 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
-// Ours are counted at once, those of other routers when it reports.
+// Tokens of this router's prompts are counted at once, those of other routers when the worker
+// reports.
 uint64_t PromptTokensAt(const Worker& worker) {
   return worker.prompt_tokens + worker.others_prompt_tokens;
 }
 
-// Whether a worker may be given one more prompt.
+// Returns true if the worker may be given one more prompt.
 bool HasPlace(const Worker& worker, const WorkerTable::Places& places, absl::Time now) {
   const uint64_t own = worker.registration.max_batch();
   const uint64_t limit = own == 0 ? places.prompts : std::min<uint64_t>(own, places.prompts);
@@ -64,7 +65,7 @@ uint64_t SequencesAt(const Worker& worker) {
   return static_cast<uint64_t>(worker.legs) + worker.others_sequences;
 }
 
-// Blocks that are free, less those that legs opened since the last report need.
+// Returns the free blocks of the last report, less those needed by legs opened since then.
 int64_t FreeBlocksAt(const Worker& worker) {
   return static_cast<int64_t>(worker.load.free_blocks()) - static_cast<int64_t>(worker.new_blocks);
 }
@@ -227,7 +228,7 @@ void WorkerTable::RefreshPairs(absl::Time now) {
     IdentityWorkers& all = identities_[worker.identity];
     all.attached += worker.attach != 0 && !worker.replaced;
     all.ready_prefill += worker.prefill() && Ready(worker, now);
-    // Also those that take nothing new: their tickets still find a partner.
+    // Includes workers that take nothing new, because their tickets still need a partner.
     if (worker.prefill() && !worker.replaced) prefill[worker.name.epoch] = &worker;
   }
   for (auto& [key, decode] : workers_) {
@@ -324,8 +325,8 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
   return choice;
 }
 
-// A sequence that runs is worth some tokens of a prompt: it takes part in every step that the new
-// one waits for, and shares its steps from then on.
+// Each running sequence counts as some tokens of a prompt: it takes part in every step that the new
+// sequence waits for, and in every step of the new sequence from then on.
 WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
                                                  absl::Time now, Worker** chosen) {
   constexpr uint64_t kSequenceTokens = 16;
@@ -412,8 +413,8 @@ std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers(bool pair
   std::vector<std::pair<AttachKey, v1::Peers>> changed;
   for (auto& [key, worker] : workers_) {
     if (worker.attach == 0) continue;
-    // A peer that lost only its attach stream stays listed while it is remembered: pulls from it go
-    // on.
+    // A peer that has lost only its attach stream stays in the list until it is removed from the
+    // table, because pulls from it go on.
     v1::Peers peers;
     for (const auto& [other_key, other] : workers_) {
       if (other.replaced || !Compatible(worker, other)) continue;

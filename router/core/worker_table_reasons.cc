@@ -6,23 +6,24 @@
 #include "absl/strings/str_join.h"
 #include "router/core/worker_table.h"
 
-// What WorkerTable says about workers that can't be used, for people who read logs and statuses.
+// WorkerTable's sentences on workers that can't be used, for people who read logs and statuses.
 namespace baton {
 namespace {
 
 absl::string_view RoleOf(const Worker& worker) { return worker.prefill() ? "prefill" : "decode"; }
 
-// The type of the KV cache, which both the layout fingerprint and the numerics id end with.
+// Returns the type of the KV cache. Both the layout fingerprint and the numerics id end with it.
 absl::string_view KvTypeOf(absl::string_view layout) {
   const size_t slash = layout.rfind('/');
   return slash == layout.npos ? "" : layout.substr(slash + 1);
 }
-// The backend and its order of sums: the numerics id without the type of the KV cache.
+// Returns the backend and its order of sums, which is the numerics id without the type of the KV
+// cache.
 absl::string_view SumsOf(absl::string_view numerics_id) {
   return numerics_id.substr(0, numerics_id.rfind('/'));
 }
 
-// What keeps two workers of different roles apart, and the flags that make them fit.
+// Says what makes two workers of different roles incompatible, and which flags would mend it.
 std::string Differences(const Worker& a, const Worker& b) {
   const v1::Registration& x = a.registration;
   const v1::Registration& y = b.registration;
@@ -39,7 +40,7 @@ std::string Differences(const Worker& a, const Worker& b) {
   compare("--block-tokens", x.block_tokens(), y.block_tokens(), "--block-tokens");
   compare("--kv-type", KvTypeOf(x.layout_fingerprint()), KvTypeOf(y.layout_fingerprint()),
           "--kv-type");
-  if (what.size() == before_layout) {  // a difference that no flag makes
+  if (what.size() == before_layout) {  // A difference that no flag can mend.
     compare("layout", x.layout_fingerprint(), y.layout_fingerprint(), "");
   }
   std::string advice;
@@ -56,7 +57,7 @@ std::string Differences(const Worker& a, const Worker& b) {
                       b.name.address, " have ", absl::StrJoin(what, ", "), advice);
 }
 
-// How many workers of each role there are, of all that some condition holds for.
+// Counts workers by role.
 struct Counts {
   int prefill = 0, decode = 0;
   void Add(const Worker& worker) { ++(worker.prefill() ? prefill : decode); }
@@ -78,7 +79,7 @@ std::string WorkerTable::WithoutPartner(const Worker& worker) const {
 std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::Time now) const {
   Counts attached, ready, own;
   std::map<ModelIdentity, Counts> others;
-  int pairs = 0;  // of any identity
+  int pairs = 0;  // Pairs of any identity.
   for (const auto& [key, worker] : workers_) {
     if (worker.attach == 0 || worker.replaced || (worker.prefill() && !pair)) continue;
     attached.Add(worker);
@@ -109,8 +110,8 @@ std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::
       if (why.empty()) why = WithoutPartner(prefill);
       for (const auto& [other_key, decode] : workers_) {
         if (!Ready(decode, now) || !Compatible(prefill, decode)) continue;
-        // Two that fit and have no link explain more than two that differ. A link needs a moment
-        // to be proven, so most often nothing is wrong yet.
+        // Two workers that fit but have no link explain more than two that differ. It takes a
+        // moment to prove a link, so most often nothing is wrong yet.
         return absl::StrCat(
             "prefill worker ", prefill.name.address, " and decode worker ", decode.name.address,
             " fit, and the decode worker is proving its KV link to the other; if that takes longer "
