@@ -1,7 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "router/testing/router_core_fixture.h"
 
-// What clients do, and how the router goes away.
+// Tests of what clients do, and of how the router goes away.
 namespace baton {
 namespace {
 
@@ -101,7 +101,8 @@ TEST_F(RouterCoreTest, AClientThatReadsNothingForTooLongIsRefusedAndThenCut) {
 TEST_F(RouterCoreTest, AStopStringEndsTheAnswerAndIsNoPartOfIt) {
   h.AttachFour();
   const std::vector<TokenId> tokens = Continuation(Prompt(5), 8);
-  // Across the border of tokens 3 and 4; the text of a token is its number and a blank.
+  // The stop string spans the border between tokens 3 and 4. The text of a token is its number and
+  // a blank.
   CheckedRequest request = CoreHarness::Request(Prompt(5), 8);
   const std::string third = absl::StrCat(tokens[2], " "), fourth = absl::StrCat(tokens[3], " ");
   request.stop = {third.substr(1) + fourth.substr(0, 1)};

@@ -1,7 +1,7 @@
 #include "common/rpc/limits.h"
 #include "router/testing/router_core_fixture.h"
 
-// The failure table of the design.
+// Tests of the failure table in router/README.md.
 namespace baton {
 namespace {
 
@@ -30,7 +30,7 @@ TEST_F(RouterCoreTest, PrefillDiesAfterTokenOneAndNothingIsShownTwice) {
   h.Promise(h.DecodeLeg());
   EXPECT_EQ(client(r).tokens.size(), 1u);
   h.End(h.PrefillLeg(), absl::UnavailableError("broken"));
-  // The next one reads the token that was shown, too.
+  // The next prefill worker also gets the token that was shown.
   EXPECT_EQ(h.At(h.PrefillLeg()).tokens().size(), 6u);
   EXPECT_EQ(h.At(h.PrefillLeg()).prompt(), 5u);
   h.RunToEnd();
@@ -134,7 +134,8 @@ TEST_F(RouterCoreTest, TheWaitForRoomIsBounded) {
   EXPECT_TRUE(AtRest());
 }
 
-// Only what is waited for room counts, not the queue of the next prefill worker after a loss.
+// The limit covers only the wait for room. It does not cover the time in which another prefill
+// worker computes the prompt after a loss.
 TEST_F(RouterCoreTest, AWaitForRoomDoesNotGoOnWhileThePromptIsComputedAgain) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
@@ -180,7 +181,8 @@ TEST_F(RouterCoreTest, ARefusedAttemptLeavesNothingToTheNext) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.First(
-      h.PrefillLeg());  // no sound worker sends it without a ticket, and then refuses the prompt
+      // No sound worker sends a first token without a ticket and then refuses the prompt.
+      h.PrefillLeg());
   h.End(h.PrefillLeg(), absl::ResourceExhaustedError("full"));
   h.RunToEnd();
   ExpectAnswer(r, 5, 6);
@@ -272,7 +274,7 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
   RouterCoreOptions options = CoreHarness::Options();
   options.max_migrations = 0;
   CoreHarness w(options);
-  // One pair: it is not avoided.
+  // With only one pair, the retry goes to the same workers.
   w.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
   w.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   const RequestKey r = w.Arrive(Prompt(5), 9);
@@ -283,7 +285,7 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
     w.Tokens(w.DecodeLeg(), 0, shown);
     w.Outgrow(w.DecodeLeg());
     EXPECT_EQ(w.DecodeLeg(), 0u);
-    // At once, with everything that was shown.
+    // The retry begins at once, with all tokens that were shown.
     ASSERT_NE(w.PrefillLeg(), 0u);
     EXPECT_EQ(w.At(w.PrefillLeg()).prompt(), 5u);
   }
@@ -392,15 +394,15 @@ TEST_F(RouterCoreTest, ATicketThatNobodyCanPullMovesToAnotherPrefillWorker) {
   ExpectAnswer(r, 5, 6);
 }
 
-// What a worker says of an answer's end has to follow from the answer's tokens. A worker that says
-// anything else has lost something, and another one goes on.
+// A worker's report on the end of an answer must follow from the answer's tokens. A worker that
+// reports anything else has lost something, and another one goes on.
 class LyingWorkerTest : public RouterCoreTest {
  protected:
   static constexpr int kTokens = 6;
-  // The continuation of Prompt(5): what the worker sends.
+  // The continuation of Prompt(5), which a sound worker sends.
   static std::vector<TokenId> Right() { return Continuation(Prompt(5), kTokens); }
 
-  // A request whose token 2, counted from 1, is a stop token if `stops`.
+  // Sends a request. With `stops`, its token 2, counted from 1, is a stop token.
   RequestKey Ask(bool stops, int min_tokens = 0) {
     h.AttachFour();
     CheckedRequest request = CoreHarness::Request(Prompt(5), kTokens);
@@ -408,7 +410,7 @@ class LyingWorkerTest : public RouterCoreTest {
     request.sampling.min_tokens = min_tokens;
     return h.Arrive(std::move(request));
   }
-  // The decode leg, after `tokens` tokens.
+  // Returns the decode leg after it has sent `tokens` tokens.
   LegKey Decode(int tokens) {
     h.Ticket(h.PrefillLeg());
     h.First(h.PrefillLeg());
@@ -423,7 +425,8 @@ class LyingWorkerTest : public RouterCoreTest {
     if (stop_token) event.mutable_finished()->set_stop_token_id(*stop_token);
     h.Tell(DecodeSaid{leg, event});
   }
-  // The leg was left, counted, and the request goes on at another worker with what it has.
+  // The router has given up the leg and counted it. The request goes on at another worker with the
+  // tokens it has.
   void ExpectFound(RequestKey r, size_t shown) {
     EXPECT_EQ(h.core.counters().data_loss, 1u);
     EXPECT_EQ(h.core.counters().migrations, 1u);
@@ -456,8 +459,8 @@ TEST_F(LyingWorkerTest, TooFewTokens) {
   ExpectAnswer(r, 5, kTokens);
 }
 
-// Both ends are told wrong where the tokens say the other one. All of the answer is there, so it
-// ends as its tokens say.
+// The worker reports STOP where the tokens imply LENGTH, and the reverse. The answer is complete,
+// so it ends as its tokens imply.
 TEST_F(LyingWorkerTest, AReasonThatIsNotTheTokens) {
   for (const bool stops : {false, true}) {
     SCOPED_TRACE(stops);
@@ -550,7 +553,7 @@ TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
     EXPECT_EQ(h.serving.serving, i >= 9) << "they are served once they have led for ten seconds";
   }
   ExpectFailed(r, Code::kUnavailable, "begun with");
-  // A request that has shown nothing yet is not bound to them.
+  // A request that has shown nothing yet is not bound to the lost workers' weights.
   const RequestKey s = h.Arrive(Prompt(5), 6);
   h.RunToEnd();
   ExpectAnswer(s, 5, 6);

@@ -2,7 +2,8 @@
 #include "router/core/worker_table.h"
 #include "router/testing/router_core_fixture.h"
 
-// Workers of several identities behind one router: never another model's tokens.
+// Tests with workers of several identities behind one router: an answer never gets tokens of
+// another model.
 namespace baton {
 namespace {
 
@@ -26,8 +27,8 @@ RouterCoreOptions OptionsOf(Mode mode) {
   return options;
 }
 
-// Routers of one mode with workers of models "f" and "g". A worker of g has the digit of its model
-// in its address: "pf0:1", "dg1:1".
+// Routers of one mode with workers of models "f" and "g". The address of a worker names its role,
+// its model and a number, for example "pf0:1" or "dg1:1".
 class IdentityTest : public ::testing::TestWithParam<Mode> {
  protected:
   IdentityTest() : h(OptionsOf(GetParam())) {}
@@ -43,7 +44,7 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
     worker.set_model_fingerprint(model);
     return worker;
   }
-  // One of each role, linked. Returns the decode worker's stream.
+  // One worker of each role, with a link between them.
   struct Pair {
     AttachKey prefill, decode;
   };
@@ -60,7 +61,7 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
       h.Report(key);
     }
   }
-  // Goes on for that long with reports of all workers.
+  // Lets `time` pass, with reports of all workers.
   void Pass(absl::Duration time) {
     for (absl::Duration done; done < time; done += absl::Milliseconds(500)) {
       h.Advance(std::min(time - done, absl::Milliseconds(500)));
@@ -80,8 +81,8 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
     request.answers = answers;
     return h.Arrive(std::move(request));
   }
-  // Carries every open leg as far as it goes, on and on, until no leg is left; the model of each
-  // worker that had a leg is noted.
+  // Plays every open leg to its end until no leg is left. Returns the model of each worker that had
+  // a leg.
   std::string Finish() {
     std::string models;
     std::map<LegKey, int> stage;
@@ -115,7 +116,7 @@ TEST_P(IdentityTest, AllAnswersOfARequestComeFromOneIdentity) {
   AttachPair("f");
   AttachPair("g");
   const RequestKey r = Arrive(4);
-  // Both have room, and the least loaded would be taken in turns.
+  // Both pairs have room, and by load alone they would be chosen in turns.
   EXPECT_EQ(Models(), "ffff");
   EXPECT_THAT(Finish(), Each('f'));
   ASSERT_TRUE(h.clients.at(r).status);
@@ -142,8 +143,8 @@ TEST_P(IdentityTest, TheOneWithTheMostUsableWorkersIsServed) {
   EXPECT_EQ(h.core.counters().identity_changes, 1u);
 }
 
-// One worker after the other is replaced, under requests for four answers: each is wholly of one
-// model, none fails, and the router changes once.
+// Workers are replaced one after the other under requests for four answers. Each request is served
+// by one model, none fails, and the router changes its identity once.
 TEST_P(IdentityTest, ARolloutChangesTheIdentityOnce) {
   std::vector<Pair> old;
   for (int i = 0; i < 3; ++i) old.push_back(AttachPair("f"));
@@ -171,14 +172,14 @@ TEST_P(IdentityTest, ARolloutChangesTheIdentityOnce) {
     Pass(absl::Seconds(8));
     ask();
   }
-  // Only the very end of the rollout is served by the new model: it leads once two of the old ones
-  // are gone.
+  // Only the very end of the rollout is served by the new model, because it leads only when two of
+  // the old workers are gone.
   EXPECT_THAT(served, testing::MatchesRegex("f+g+"));
   EXPECT_EQ(h.core.counters().identity_changes, 1u);
 }
 
-// The worker dies that wrote two of the answers: they go on with their own model, though the router
-// serves another one by now, and new requests go there.
+// The worker that wrote two of the answers dies. The answers go on with their own model, although
+// the router serves another one by now and new requests go to that one.
 TEST_P(IdentityTest, ARequestKeepsTheIdentityThatItBeganWith) {
   AttachPair("f");
   const RequestKey begun = Arrive(2);
@@ -250,7 +251,7 @@ TEST_P(FixedIdentityTest, IsServedAndNoOther) {
   EXPECT_TRUE(h.clients.at(r).status->ok()) << *h.clients.at(r).status;
 }
 
-// A request that asked for no number of tokens is sized by the workers that it goes to.
+// A request that left max_tokens open is sized by the workers that it goes to.
 TEST_P(IdentityTest, ARequestThatWaitedIsSizedForTheIdentityThatTakesIt) {
   AttachPair("f");
   const auto attach_small = [&] {
@@ -293,7 +294,7 @@ TEST_P(IdentityTest, WorkersOfAnotherIdentityAreNamed) {
   EXPECT_EQ(h.serving.unused[8], "14 more ready workers are not used");
 }
 
-// A lead that began before the router was held still is not longer for that.
+// Time that the router slept does not count towards a lead that began before.
 TEST_P(IdentityTest, TimeThatTheRouterSleptIsNoLead) {
   AttachPair("f");
   for (int i = 0; i < 2; ++i) AttachPair("g");
@@ -314,8 +315,8 @@ std::string NameOf(const ::testing::TestParamInfo<Mode>& info) {
 INSTANTIATE_TEST_SUITE_P(Modes, IdentityTest, ::testing::ValuesIn(kModes), NameOf);
 INSTANTIATE_TEST_SUITE_P(Modes, FixedIdentityTest, ::testing::ValuesIn(kModes), NameOf);
 
-// What is counted: pairs in one mode, decode workers in the next, and in the last the workers of
-// both roles that could be given something.
+// The number that counts: pairs in one mode, decode workers in the next, and in the last all
+// workers of both roles that could get work.
 TEST(UsableWorkersTest, AreCountedByTheRoutersMode) {
   const IdentityWorkers workers = {
       .attached = 9, .pairs = 6, .paired_prefill = 2, .paired_decode = 3, .ready_decode = 4};
@@ -341,7 +342,8 @@ TEST_F(RouterCoreTest, ARequestOfAnotherModeGetsTheServedIdentity) {
   for (const auto& [key, leg] : h.legs) EXPECT_EQ(leg.worker.address[0], 'd');
 }
 
-// Before any pair was there, a decode worker alone is of use to those who ask for it.
+// Before there was any pair, a lone decode worker can serve the requests that ask for colocated
+// mode.
 TEST_F(RouterCoreTest, WithoutAnyPairTheIdentityOfADecodeWorkerIsGuessed) {
   h.Attach(CoreHarness::WorkerOf(v1::WORKER_ROLE_PREFILL, "p:1", 1, "cpu"));
   h.Attach(CoreHarness::WorkerOf(v1::WORKER_ROLE_DECODE, "d:1", 2, "device"));
@@ -370,7 +372,7 @@ TEST_F(RouterCoreTest, AProcessCannotChangeItsIdentity) {
   EXPECT_FALSE(h.closed.contains(h.d1)) << "the stream that it had goes on";
 }
 
-// --- Who waits is told why ---
+// --- Clients that wait are told why ---
 
 TEST_F(RouterCoreTest, WhatDoesNotServeSaysWhy) {
   EXPECT_EQ(h.serving.why, "no worker is attached");
@@ -407,7 +409,7 @@ TEST_F(RouterCoreTest, WorkersThatDoNotFitSayWhichFlagDiffers) {
     worker.set_block_tokens(block_tokens);
     worker.set_layout_fingerprint(
         absl::StrCat("block.layer.kv.head.token.dim/8x2x2x", block_tokens, "x64/", kv_type));
-    h.Attach(worker);  // in place of the process that was there
+    h.Attach(worker);  // It replaces the process that had this address.
     return h.serving.why;
   };
   attach(v1::WORKER_ROLE_PREFILL, 16, "bf16", "cpu-f32x16-v1");
@@ -438,8 +440,8 @@ TEST_F(RouterCoreTest, AWorkerWithoutAPartnerIsNamedWhileOthersServe) {
             "layout l64 and l");
 }
 
-// What does not serve for 5 s says so in the log, and again every minute; a worker that is given
-// nothing while others serve is named once.
+// A router that cannot serve logs a warning after 5 s, and again every minute. A worker that gets
+// no requests while others serve is named once.
 TEST_F(RouterCoreTest, WhatLastsIsAWarning) {
   const auto logged = [this](absl::Duration time) {
     testing::internal::CaptureStderr();
@@ -467,7 +469,8 @@ TEST_F(RouterCoreTest, WhatLastsIsAWarning) {
   EXPECT_THAT(logged(absl::Seconds(200)), Not(HasSubstr(" W ")));
 }
 
-// A deadline that passes in the queue, and a router that goes away, say what was waited for.
+// A deadline that passes in the queue, and a router that goes away, report what the request was
+// waiting for.
 TEST_F(RouterCoreTest, HoweverAWaitForAPairEndsTheReasonIsInTheStatus) {
   CheckedRequest request = CoreHarness::Request(Prompt(5), 6);
   request.deadline = h.now + absl::Seconds(3);

@@ -2,7 +2,7 @@
 #include "gtest/gtest.h"
 #include "router/testing/core_harness.h"
 
-// Who computes a prompt: disaggregated, colocated, auto.
+// Tests of which worker computes a prompt: disaggregated, colocated, auto.
 namespace baton {
 namespace {
 
@@ -33,7 +33,7 @@ class ModesTest : public ::testing::Test {
     request.mode = mode;
     return h_->Arrive(std::move(request));
   }
-  // Workers that the running legs of a kind are at, by address.
+  // Addresses of the workers that have open legs of one kind.
   std::vector<std::string> At(bool prefill) {
     std::vector<std::string> addresses;
     for (const auto& [key, leg] : h_->legs) {
@@ -115,7 +115,7 @@ TEST_F(ModesTest, DecodeWorkersAloneServeColocated) {
   EXPECT_EQ(h_->serving.context_tokens, 4096);
   h_->FinishDecode(h_->DecodeLeg());
   EXPECT_TRUE(h_->clients[early].status->ok());
-  // A pair is asked for all the same where a request wants one.
+  // A request that asks for disaggregated mode still needs a pair.
   const RequestKey split = Ask(4, 2, kSplit);
   for (int i = 0; i < 31; ++i) {
     h_->Advance(absl::Seconds(1));
@@ -147,7 +147,7 @@ TEST_F(ModesTest, ColocatedPromptsGoWhereLeastIsToCompute) {
   Ask(10, 4);
   Ask(10, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1", "d2:1", "d2:1"));
-  // What runs there counts too, as others' load does.
+  // Sequences that run at a worker count too, as do those of other routers.
   Start(kColocated);
   h_->AttachFour();
   h_->loads[h_->d1].set_running(20);
@@ -171,12 +171,13 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   h_->AttachFour();
   Ask(101, 4);
   Ask(101, 4);
-  EXPECT_THAT(At(true), ElementsAre("p1:1", "p2:1"));  // both have more than 100 tokens to compute
+  // Now both have more than 100 tokens to compute.
+  EXPECT_THAT(At(true), ElementsAre("p1:1", "p2:1"));
   const RequestKey client = Ask(50, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
   h_->FinishDecode(h_->DecodeLeg());
   EXPECT_EQ(h_->clients[client].summary->mode(), kColocated);
-  // Where decode workers take no prompts either, a long queue is better than none.
+  // If decode workers take no prompts either, a long queue is better than no worker.
   h_->loads[h_->d1].set_draining(true);
   RouterCoreOptions options = Mode(kAuto);
   options.max_prompts_per_worker = 2;
@@ -199,7 +200,7 @@ TEST_F(ModesTest, AutoServesWhilePrefillWorkersAreGone) {
   EXPECT_TRUE(h_->clients[client].status->ok());
 }
 
-// Requests that wait for a pair hold up nobody who needs none.
+// Requests that wait for a pair do not hold up requests that need none.
 TEST_F(ModesTest, WhoNeedsAPairIsPassedOver) {
   Start(kSplit);
   h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11);
@@ -209,21 +210,21 @@ TEST_F(ModesTest, WhoNeedsAPairIsPassedOver) {
   EXPECT_EQ(h_->core.queued(), 1u);
 }
 
-// A ticket that waits for room holds up what might want the same room, and nothing else.
+// A ticket that waits for room holds up only requests that might compete for the same room.
 TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   Start(kSplit);
   constexpr auto kPrefill = v1::WORKER_ROLE_PREFILL, kDecode = v1::WORKER_ROLE_DECODE;
-  // Two groups without a link between them.
+  // Two groups of workers without a link between them.
   h_->Attach(CoreHarness::WorkerOf(kPrefill, "a1:1", 1));
   h_->Attach(CoreHarness::WorkerOf(kPrefill, "a2:1", 2));
   h_->Attach(CoreHarness::WorkerOf(kDecode, "ad:1", 11), {1, 2});
   h_->Attach(CoreHarness::WorkerOf(kPrefill, "b1:1", 3));
-  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:1", 12));  // no link yet
+  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:1", 12));  // It has no link yet.
   Ask(20, 3);
   h_->Ticket(h_->PrefillLeg());
   h_->End(h_->DecodeLeg(), absl::ResourceExhaustedError("full"));
-  Ask(20, 3);              // either prefill worker would send it to the same decode worker
-  Ask(20, 3, kColocated);  // of both, one is free
+  Ask(20, 3);              // Either prefill worker would send it to the full decode worker.
+  Ask(20, 3, kColocated);  // One of the two decode workers is free.
   EXPECT_EQ(At(true).size(), 1u);
   EXPECT_THAT(At(false), ElementsAre("bd:1"));
   EXPECT_EQ(h_->core.queued(), 1u);
@@ -267,7 +268,7 @@ TEST_F(ModesTest, FullForTooLongEndsInResourceExhausted) {
   EXPECT_EQ(h_->clients[client].status->code(), Code::kResourceExhausted);
 }
 
-// Who has had a leg before goes before those who have not.
+// A request that had a leg before goes before requests that never had one.
 TEST_F(ModesTest, WhoComesBackIsServedBeforeNewOnes) {
   for (const bool full : {true, false}) {
     RouterCoreOptions options = Mode(kColocated);
@@ -301,21 +302,22 @@ TEST_F(ModesTest, AutoLeavesAPrefillWorkerThatFailsWhereThereIsNoOther) {
   EXPECT_TRUE(h_->clients[client].status->ok());
 }
 
-// Between two reports of a worker its queue is what was sent there since, and what others had.
+// Between two reports, a worker's queue counts as the work sent there since, plus that of other
+// routers in the last report.
 TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
   Start(kAuto);
   h_->p1 = h_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
   h_->d1 = h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   const RequestKey first = Ask(150, 4);
-  h_->loads[h_->p1].set_waiting_tokens(150);  // nothing but ours
+  h_->loads[h_->p1].set_waiting_tokens(150);  // Only this router's own load.
   h_->Report(h_->p1);
   Ask(50, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
   h_->RunToEnd(h_->PrefillLeg());
   ASSERT_TRUE(h_->clients[first].status);
-  Ask(50, 4);  // it reported 150, and is idle
+  Ask(50, 4);  // The last report says 150, but the worker is idle.
   EXPECT_THAT(At(true), ElementsAre("p1:1"));
-  h_->loads[h_->p1].set_waiting_tokens(1050);  // another router's
+  h_->loads[h_->p1].set_waiting_tokens(1050);  // Load of another router.
   h_->Report(h_->p1);
   Ask(60, 4);
   EXPECT_THAT(At(true), ElementsAre("p1:1"));
@@ -323,7 +325,8 @@ TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
 }
 
 TEST_F(ModesTest, ALostWorkerCostsAPauseInEveryPhase) {
-  for (const int tokens : {-1, 0, 1, 4}) {  // not begun, begun, after so many tokens
+  // Before it has begun, once it has, after so many tokens.
+  for (const int tokens : {-1, 0, 1, 4}) {
     Start(kColocated);
     h_->AttachFour();
     const RequestKey client = Ask(20, 6);
@@ -430,7 +433,7 @@ TEST_F(ModesTest, WorkersThatBreakTheProtocolAreLeft) {
   const LegKey early = h_->DecodeLeg();
   h_->Promise(early);
   h_->Scores(early, 0, 2);
-  h_->Tokens(early, 0, 1);  // one logprob is missing
+  h_->Tokens(early, 0, 1);  // One logprob is still missing.
   EXPECT_EQ(h_->core.counters().data_loss, 1u);
   EXPECT_EQ(h_->At(h_->DecodeLeg()).worker.address, "d2:1");
 
@@ -439,7 +442,7 @@ TEST_F(ModesTest, WorkersThatBreakTheProtocolAreLeft) {
   Ask(20, 3);
   const LegKey prefill = h_->PrefillLeg();
   h_->Ticket(prefill);
-  h_->Scores(h_->DecodeLeg(), 0, 2);  // of a prompt that it did not compute
+  h_->Scores(h_->DecodeLeg(), 0, 2);  // The decode worker did not compute this prompt.
   EXPECT_EQ(h_->core.counters().data_loss, 1u);
 }
 

@@ -2,7 +2,7 @@
 #include "common/rpc/limits.h"
 #include "router/testing/router_core_fixture.h"
 
-// Membership, and who is given what.
+// Tests of membership, and of which worker gets which request.
 namespace baton {
 namespace {
 
@@ -19,7 +19,7 @@ TEST_F(RouterCoreTest, LosingTheAttachStreamEndsNoRunningRequestAndBringsNoNewOn
   const RequestKey waits = h.Arrive(Prompt(5), 6);
   EXPECT_EQ(h.core.queued(), 1u);
   h.Tell(ClientCancelled{waits});
-  // The same processes come back over new streams and are known again.
+  // The same processes attach again over new streams, and the router recognises them.
   h.p1 = h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
   h.d1 = h.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   h.RunToEnd();
@@ -33,7 +33,7 @@ TEST_F(RouterCoreTest, TheNewestEpochAtAnAddressWins) {
   ASSERT_EQ(h.At(h.PrefillLeg()).worker.epoch, 1u);
   h.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 101);
   EXPECT_TRUE(h.closed.count(h.p1));
-  // Its leg is as good as dead though nobody has said so.
+  // The leg to the old process counts as broken, although no event has said so.
   EXPECT_EQ(h.At(h.PrefillLeg()).worker.epoch, 2u);
   EXPECT_EQ(h.dropped.size(), 1u);
   for (const v1::Peer& peer : h.peers.at(h.d1).peers()) EXPECT_NE(peer.epoch(), 1u);
@@ -78,7 +78,7 @@ TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
   EXPECT_EQ(h.serving.context_tokens, 1024) << "its pool holds no more";
 }
 
-// So that a deployment does not go on to replace those that work.
+// The flag keeps a deployment from replacing more of the workers that still serve.
 TEST(PlacementTest, AWorkerThatFitsNoneOfTheOtherRoleIsTold) {
   for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
     RouterCoreOptions options = CoreHarness::Options();
@@ -176,9 +176,9 @@ TEST_F(RouterCoreTest, ADrainingWorkerGetsNothingNewAndFinishesWhatItHas) {
 
 TEST_F(RouterCoreTest, TheLeastLoadedWorkerIsTaken) {
   h.AttachFour();
-  h.Arrive(Prompt(100), 6);  // p1
-  h.Arrive(Prompt(10), 6);   // p2: none yet
-  h.Arrive(Prompt(10), 6);   // p2: 10 against 100
+  h.Arrive(Prompt(100), 6);  // Goes to p1.
+  h.Arrive(Prompt(10), 6);   // Goes to p2, which has none yet.
+  h.Arrive(Prompt(10), 6);   // Goes to p2: 10 tokens against 100.
   int at_p2 = 0;
   for (const auto& [key, leg] : h.legs) at_p2 += leg.worker.address == "p2:1";
   EXPECT_EQ(at_p2, 2);
@@ -210,7 +210,8 @@ TEST_F(RouterCoreTest, PromptsAtOneWorkerAreBounded) {
   EXPECT_EQ(w.core.queued(), 1u);
 }
 
-// One large and one small prefill worker, two places each: only the large one takes long prompts.
+// One large and one small prefill worker, with two places each. Only the large one takes long
+// prompts.
 class PickyRequestTest : public RouterCoreTest {
  protected:
   PickyRequestTest() : w(Options()) {
@@ -234,7 +235,7 @@ class PickyRequestTest : public RouterCoreTest {
     options.max_prompts_per_worker = 2;
     return options;
   }
-  // Open prefill legs of prompts of so many tokens at a worker.
+  // Open prefill legs at a worker whose prompts have `tokens` tokens.
   std::vector<LegKey> LegsAt(const std::string& address, size_t tokens) const {
     std::vector<LegKey> found;
     for (const auto& [key, leg] : w.legs) {
@@ -251,7 +252,7 @@ TEST_F(PickyRequestTest, WhoWaitsForOneBusyWorkerHoldsUpNobodyElse) {
   const RequestKey picky = w.Arrive(Prompt(600), 8);
   const RequestKey pickier = w.Arrive(Prompt(700), 8);
   EXPECT_EQ(w.core.queued(), 2u);
-  // A hundred short ones go past them, to the small worker.
+  // A hundred short requests overtake them and go to the small worker.
   for (int i = 0; i < 100; ++i) {
     const RequestKey quick = w.Arrive(Prompt(5), 8);
     EXPECT_EQ(LegsAt("small:1", 5).size(), 1u) << i;
@@ -266,7 +267,7 @@ TEST_F(PickyRequestTest, APlaceGoesToTheOldestThatCanUseIt) {
   std::vector<RequestKey> first;
   for (int i = 0; i < 2; ++i) first.push_back(w.Arrive(Prompt(500), 8));
   const RequestKey picky = w.Arrive(Prompt(600), 8);
-  // Both workers are full now, and younger requests that any worker could take wait behind.
+  // Both workers are full now. Younger requests that any worker could take wait in the queue.
   for (int i = 0; i < 5; ++i) w.Arrive(Prompt(5), 8);
   ASSERT_EQ(LegsAt("small:1", 5).size(), 2u);
   ASSERT_EQ(w.core.queued(), 4u);
@@ -274,7 +275,7 @@ TEST_F(PickyRequestTest, APlaceGoesToTheOldestThatCanUseIt) {
   EXPECT_EQ(LegsAt("large:1", 600).size(), 1u) << "a younger request took its place";
   EXPECT_EQ(LegsAt("large:1", 5).size(), 0u);
   EXPECT_FALSE(w.clients.at(picky).status);
-  // The next place of the large worker is for whoever is oldest then.
+  // The next free place of the large worker goes to the request that is oldest then.
   w.Tell(ClientCancelled{first[1]});
   EXPECT_EQ(LegsAt("large:1", 5).size(), 1u);
 }
@@ -286,8 +287,8 @@ TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
   w.First(prefill);
   w.Promise(w.DecodeLeg());
   ASSERT_EQ(w.clients.at(begun).tokens.size(), 1u);
-  // The large worker fills up, the only one with its weights. Workers with others attach, more of
-  // them, and after ten seconds the router serves those.
+  // The large worker is the only one with its weights, and it fills up. More workers with other
+  // weights attach, and after ten seconds the router serves those.
   v1::Registration other;
   other.set_role(v1::WORKER_ROLE_PREFILL);
   other.set_address("other:1");
@@ -323,7 +324,7 @@ TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
   w.Arrive(Prompt(6), 8);
   EXPECT_EQ(LegsAt("other:1", 6).size(), 1u);
   EXPECT_EQ(w.core.queued(), 1u);
-  w.Tell(ClientCancelled{2});  // one of the two that fill the large worker
+  w.Tell(ClientCancelled{2});  // It is one of the two that fill the large worker.
   EXPECT_EQ(LegsAt("large:1", 501).size(), 1u) << "it goes on where it can";
 }
 
@@ -359,7 +360,7 @@ TEST_F(RouterCoreTest, TooLongForThePairsIsToldWithTheSum) {
   ExpectFailed(r, Code::kInvalidArgument, "4096");
 }
 
-// What ListModels tells is what requests are held to, with pools of any size.
+// The limit that ListModels reports is the limit for requests, with pools of any size.
 class UnequalPoolsTest : public testing::TestWithParam<v1::ServingMode> {
  protected:
   UnequalPoolsTest() : h_(Options()) {}
@@ -373,8 +374,8 @@ class UnequalPoolsTest : public testing::TestWithParam<v1::ServingMode> {
     worker.set_total_blocks(blocks);
     return h_.Attach(worker, {1, 2});
   }
-  // That as many tokens are listed, that a request of so many is taken, and one more is refused
-  // with that number.
+  // Expects that ListModels reports `tokens`, that a request of so many tokens is taken, and that
+  // one more token is refused with that number.
   void ExpectLimit(int tokens) {
     EXPECT_EQ(h_.serving.context_tokens, tokens);
     const RequestKey fits = h_.Arrive(Prompt(tokens - 5), 5);
@@ -400,11 +401,12 @@ TEST_P(UnequalPoolsTest, TheListedLimitIsTheOneThatRequestsMeet) {
   Attach(v1::WORKER_ROLE_PREFILL, 1, 40);
   Attach(v1::WORKER_ROLE_DECODE, 11, 100);
   ExpectLimit(pairs ? 640 : 1600);
-  // Larger ones count at once.
+  // Larger workers count at once.
   const AttachKey prefill = Attach(v1::WORKER_ROLE_PREFILL, 2, 150);
   const AttachKey decode = Attach(v1::WORKER_ROLE_DECODE, 12, 200);
   ExpectLimit(pairs ? 2400 : 3200);
-  // When they are gone their size counts as long as requests wait for workers, and no longer.
+  // When the larger workers are gone, their size counts as long as requests wait for workers, and
+  // no longer.
   h_.Tell(WorkerDetached{prefill});
   h_.Tell(WorkerDetached{decode});
   h_.closed.insert({prefill, absl::OkStatus()});

@@ -1,6 +1,6 @@
 #include "router/testing/router_core_fixture.h"
 
-// Logprobs of the prompt.
+// Tests of logprobs of the prompt.
 namespace baton {
 namespace {
 
@@ -40,7 +40,7 @@ TEST_F(PromptLogprobsTest, ComeAsTheyAreComputedAndBeforeTheAnswer) {
   ExpectAnswer(r, 5, 8);
 }
 
-// Decode may be done before the prefill worker's word comes through.
+// Decode may be done before the prefill worker's logprobs arrive.
 TEST_F(PromptLogprobsTest, TheAnswerWaitsForThem) {
   const RequestKey r = Arrive();
   const LegKey prefill = h.PrefillLeg();
@@ -64,7 +64,7 @@ TEST_F(PromptLogprobsTest, GoOnWhereTheyWereWhenThePrefillWorkerDies) {
   h.Ticket(first);
   h.Scores(first, 0, 3);
   h.Promise(h.DecodeLeg());
-  h.Tokens(h.DecodeLeg(), 0, 2);  // nobody has seen them
+  h.Tokens(h.DecodeLeg(), 0, 2);  // The client has not been shown them.
   h.End(first, absl::UnavailableError("gone"));
   const LegKey second = h.PrefillLeg();
   ASSERT_NE(second, 0u);
@@ -74,7 +74,7 @@ TEST_F(PromptLogprobsTest, GoOnWhereTheyWereWhenThePrefillWorkerDies) {
   h.Scores(second, 0, 5);
   ExpectScored(r);
   h.First(second);
-  // Once they are all there, a later try computes none.
+  // Once all logprobs have come, a later attempt computes none.
   h.Promise(h.DecodeLeg());
   h.Tokens(h.DecodeLeg(), 0, 3);
   h.End(h.DecodeLeg(), absl::UnavailableError("gone"));
@@ -130,7 +130,7 @@ TEST_F(PromptLogprobsTest, WhatIsNotThePromptIsDataLoss) {
   spoiled([](auto& e) {
     *e.mutable_first_token()->mutable_token() = CoreHarness::MakeToken(NextToken(Prompt(5)), 5);
   });
-  // Nobody asked.
+  // This request did not ask for logprobs.
   const RequestKey r = h.Arrive(Prompt(5), 8);
   h.Ticket(h.PrefillLeg());
   const uint64_t before = h.core.counters().data_loss;
@@ -154,13 +154,13 @@ TEST_F(PromptLogprobsTest, ASlowClientGetsThemFirst) {
   h.Take(r);
   EXPECT_EQ(client(r).scores.size(), 1500u);
   EXPECT_EQ(client(r).tokens.size(), 2u);
-  // An end at once brings the rest, too.
+  // The end of the answer sends the rest at once, too.
   h.Tokens(h.DecodeLeg(), 2, 6);
   h.Finish(h.DecodeLeg());
   ExpectAnswer(r, 1500, 8);
 }
 
-// They count against the client's buffer like tokens of the answer.
+// Logprobs of the prompt count against the client's buffer like tokens of the answer.
 TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
   for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
     RouterCoreOptions options = CoreHarness::Options();
@@ -177,8 +177,8 @@ TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
     client.reads = false;
     const LegKey leg = mode == v1::SERVING_MODE_COLOCATED ? slow.DecodeLeg() : slow.PrefillLeg();
     if (mode == v1::SERVING_MODE_COLOCATED) slow.Promise(leg);
-    slow.Scores(leg, 0, 2);  // on their way to the client
-    slow.Scores(leg, 2, 3);  // wait
+    slow.Scores(leg, 0, 2);  // These are on their way to the client.
+    slow.Scores(leg, 2, 3);  // These wait.
     if (mode == v1::SERVING_MODE_COLOCATED) {
       EXPECT_TRUE(slow.At(leg).paused);
       slow.Take(key);
@@ -197,7 +197,7 @@ TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
   }
 }
 
-// Slow is who reads nothing for too long, not who reads steadily.
+// A client is slow if it reads nothing for too long, not if it reads steadily.
 TEST_F(PromptLogprobsTest, AClientThatReadsSteadilyIsNotRefused) {
   RouterCoreOptions options = CoreHarness::Options();
   options.client_buffer_tokens = 100;
@@ -222,7 +222,8 @@ TEST_F(PromptLogprobsTest, AClientThatReadsSteadilyIsNotRefused) {
   }
 }
 
-// What leaves at once at the end of a short answer has as long as it would have had before.
+// All logprobs are sent at once when a short answer ends. The client still gets as much time to
+// read them as it had before.
 TEST_F(PromptLogprobsTest, ALongPromptsLogprobsHaveTimeToLeave) {
   RouterCoreOptions options = CoreHarness::Options();
   options.client_buffer_tokens = 100;

@@ -85,7 +85,7 @@ TEST_F(RequestMetricsTest, AnAnswerIsCountedWithItsTimes) {
 
 TEST_F(RequestMetricsTest, EveryEndIsCountedOnceByItsStatus) {
   harness.Arrive(kPrompt, 5);
-  harness.Arrive(kPrompt, 5);  // the queue takes one
+  harness.Arrive(kPrompt, 5);  // The queue takes only one.
   EXPECT_EQ(Ended("RESOURCE_EXHAUSTED"), 1);
   harness.Tell(ClientCancelled{1});
   EXPECT_EQ(Ended("CANCELLED"), 1);
@@ -143,7 +143,7 @@ TEST_F(RequestMetricsTest, WorkersAreCountedByStateUntilTheyAreForgotten) {
   EXPECT_EQ(workers("prefill", "lost"), 1);
   harness.Advance(absl::Seconds(2));
   harness.Report(harness.p2);
-  harness.Advance(absl::Seconds(2));  // p1 is forgotten, the decode workers are silent
+  harness.Advance(absl::Seconds(2));  // p1 is forgotten, and the decode workers are silent.
   EXPECT_EQ(workers("prefill", "lost"), 0);
   EXPECT_EQ(workers("prefill", "ready"), 1);
   EXPECT_EQ(workers("decode", "ready"), 0);
@@ -164,7 +164,7 @@ TEST_F(RequestMetricsTest, TheVerdictIsInTheSummaryAndCounted) {
   const LegKey prefill = harness.PrefillLeg();
   harness.Ticket(prefill);
   harness.First(prefill);
-  harness.Advance(absl::Milliseconds(150));  // nobody promises room
+  harness.Advance(absl::Milliseconds(150));  // No decode worker reserves blocks.
   harness.FinishDecode(harness.DecodeLeg());
   EXPECT_EQ(harness.clients.at(late).summary->slo().lost_to(), v1::SLO_PHASE_HANDOVER);
   EXPECT_FALSE(harness.clients.at(late).summary->slo().ttft_met());
@@ -178,8 +178,8 @@ TEST_F(RequestMetricsTest, TheVerdictIsInTheSummaryAndCounted) {
   EXPECT_EQ(Value("baton_router_slo_requests_total", {{"verdict", "met"}}), 1);
 }
 
-// The first token was late for the wait for room, and the try after it waited longer still, in the
-// queue.
+// The first token was late because of the wait for room. The attempt after it waited even longer,
+// in the queue.
 TEST_F(RequestMetricsTest, AMissedTtftIsNotBlamedOnWhatCameAfterTheToken) {
   harness.AttachFour();
   const RequestKey key = harness.Arrive(WithTargets(100, 1));
@@ -199,7 +199,7 @@ TEST_F(RequestMetricsTest, AMissedTtftIsNotBlamedOnWhatCameAfterTheToken) {
   EXPECT_EQ(harness.clients.at(key).summary->slo().lost_to(), v1::SLO_PHASE_HANDOVER);
 }
 
-// gRPC tells a timeout rounded up, so that a client's own clock runs out before the router's.
+// gRPC sends a timeout rounded up, so a client's own clock runs out before the router's.
 TEST_F(RequestMetricsTest, AClientWhoseDeadlinePassesHasNotCancelled) {
   const auto ask = [&] {
     CheckedRequest request = WithTargets(1, 1);
@@ -220,7 +220,7 @@ TEST_F(RequestMetricsTest, AClientWhoseDeadlinePassesHasNotCancelled) {
 }
 
 TEST_F(RequestMetricsTest, OfSeveralAnswersEachThatWasNotGivenHasMissed) {
-  harness.Arrive(kPrompt, 5);  // the queue takes one
+  harness.Arrive(kPrompt, 5);  // The queue takes only one.
   CheckedRequest refused = WithTargets(1, 1);
   refused.answers = 3;
   harness.Arrive(std::move(refused));
@@ -244,7 +244,7 @@ TEST_F(RequestMetricsTest, OfSeveralAnswersEachThatWasNotGivenHasMissed) {
 
 TEST_F(RequestMetricsTest, ARequestThatFailsHasMissedAndOneThatWasCancelledIsNotJudged) {
   harness.Arrive(WithTargets(1, 1));
-  harness.Arrive(WithTargets(1, 1));  // the queue takes one
+  harness.Arrive(WithTargets(1, 1));  // The queue takes only one.
   EXPECT_EQ(Lost("failed"), 1);
   harness.Tell(ClientCancelled{1});
   EXPECT_EQ(Lost("failed"), 1);

@@ -1,6 +1,6 @@
 #include "router/testing/router_core_fixture.h"
 
-// The way of one request, and the order of its tokens.
+// Tests of the path of one request, and of the order of its tokens.
 namespace baton {
 namespace {
 

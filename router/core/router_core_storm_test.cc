@@ -11,11 +11,11 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// Requests for one answer or several, some with their prompt's logprobs, cancels, deadlines, slow
-// clients, sequences that outgrow their rotary table, and workers that fail, lie, vanish, stall,
-// drain and come back, all drawn from one seed. Whatever happens: each client ends exactly once, an
-// OK answer is the whole right answer, a failed one never showed a wrong token or logprob, and
-// nothing is left behind.
+// A random mix, drawn from one seed, of requests and faults: requests for one or several answers,
+// some with logprobs of the prompt; cancels, deadlines, slow clients, and sequences that outgrow
+// their rotary table; workers that fail, lie, vanish, stall, drain and come back. In all cases each
+// client ends exactly once, an OK answer is complete and right, a failed answer never showed a
+// wrong token or logprob, and nothing is left behind.
 class Storm {
  public:
   explicit Storm(uint32_t seed, EventLog* log = nullptr) : random_(seed), h_(Options(), log) {
@@ -28,7 +28,7 @@ class Storm {
     for (int i = 0; i < steps && !::testing::Test::HasFatalFailure(); ++i) Step();
   }
 
-  // Peace: everything that is still there comes to its end.
+  // Ends the faults and plays everything that is left to its end.
   void Calm() {
     faults_ = false;
     for (int i = 0; i < 4; ++i) AttachAnew(i);
@@ -77,17 +77,19 @@ class Storm {
       ASSERT_FALSE(::testing::Test::HasFatalFailure()) << "client " << key;
     }
     ASSERT_GT(ok, 0);
-    // What sound workers say is never taken for a fault.
+    // Messages of sound workers never count as faults.
     ASSERT_LE(counters().data_loss, data_loss_);
-    // Each worker's share is back to nothing: both take as many prompts as on the first day.
+    // Each worker's load is back to zero: both take as many prompts as at the start.
     for (int i = 0; i < 2 * kPrompts; ++i) h_.Arrive({1, 2, 3}, 2);
     ASSERT_EQ(h_.legs.size(), 2u * kPrompts);
     ASSERT_EQ(h_.core.queued(), 0u);
   }
 
   const RouterCounters& counters() const { return h_.core.counters(); }
-  int several() const { return several_; }  // answered OK: with more than one answer
-  int scored() const { return scored_; }    // with logprobs of the prompt
+  // Requests with more than one answer that ended with OK.
+  int several() const { return several_; }
+  // Requests with logprobs of the prompt that ended with OK.
+  int scored() const { return scored_; }
   int lies() const { return lies_; }
 
  private:
@@ -99,9 +101,9 @@ class Storm {
     bool scored = false;
   };
   struct Play {
-    int stage = 0;   // prefill: ticket, first token; decode: promised
-    int scored = 0;  // tokens of the prompt
-    int sent = 0;    // decode: tokens
+    int stage = 0;   // Prefill: ticket sent, then first token sent. Decode: blocks reserved.
+    int scored = 0;  // Prompt tokens scored.
+    int sent = 0;    // Decode: tokens sent.
   };
 
   static void CheckAnswer(const Asked& asked, uint32_t index, const ClientSide& answer,
@@ -148,7 +150,8 @@ class Storm {
 
   bool Chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
 
-  // Worker 0 and 1 prefill, 2 and 3 decode; each time a new process at its old address.
+  // Attaches worker `i` as a new process at its old address. Workers 0 and 1 are prefill, 2 and 3
+  // decode.
   void AttachAnew(int i) {
     epochs_[i] = next_epoch_++;
     const std::string address = absl::StrCat("w", i, ":1");
@@ -157,7 +160,7 @@ class Storm {
     } else {
       attach_[i] = h_.Attach(v1::WORKER_ROLE_DECODE, address, epochs_[i]);
     }
-    // Every decode worker proves itself to whoever is new.
+    // Every decode worker proves its link to the new process.
     for (int d = 2; d < 4; ++d) {
       if (attach_[d] == 0) continue;
       v1::LoadReport& load = h_.loads.at(attach_[d]);
@@ -187,7 +190,7 @@ class Storm {
     return fault;
   }
 
-  // Says that an answer has ended, in a way that does not follow from its tokens.
+  // Reports an end of an answer that does not follow from its tokens.
   void Lie(LegKey key, bool too_early) {
     ++lies_;
     ++data_loss_;
@@ -249,7 +252,7 @@ class Storm {
       h_.Tokens(key, from, play.sent - from);
     } else {
       h_.Finish(key);
-      // The stream's own end follows, unless the core has cancelled it on the way.
+      // The end of the stream follows, unless the core has cancelled the leg meanwhile.
       if (const auto open = h_.legs.find(key); open != h_.legs.end()) h_.End(key, absl::OkStatus());
     }
   }
@@ -295,7 +298,7 @@ class Storm {
       h_.Advance(absl::Milliseconds(1 + random_() % 300));
       if (!Chance(5)) h_.ReportAll();
     } else if (what < 303) {
-      h_.Advance(absl::Seconds(6));  // nobody reports: everything looks dead
+      h_.Advance(absl::Seconds(6));  // No worker reports, so all look dead.
       h_.ReportAll();
     } else if (what < 320) {
       h_.end_cancelled = !h_.end_cancelled;
@@ -313,11 +316,11 @@ class Storm {
   std::map<RequestKey, Asked> asked_;
   std::map<LegKey, Play> plays_;
   int several_ = 0, scored_ = 0, lies_ = 0;
-  uint64_t data_loss_ = 0;  // faults of that kind
+  uint64_t data_loss_ = 0;  // DataLoss faults that this test caused.
 };
 
 TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
-  SetLogLevel(Severity::kError);  // one line per migration would be thousands
+  SetLogLevel(Severity::kError);  // One line per migration would be thousands of lines.
   RouterCounters sum;
   int several = 0, scored = 0, lies = 0;
   for (uint32_t seed = 1; seed <= 40; ++seed) {
@@ -341,7 +344,7 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
     scored += storm.scored();
     lies += storm.lies();
   }
-  // A storm that hits nothing proves nothing.
+  // A storm that causes nothing proves nothing.
   EXPECT_GT(sum.finished_ok, sum.arrived / 4);
   EXPECT_GT(sum.migrations, 500u);
   EXPECT_GT(sum.colocated, 500u);
@@ -353,7 +356,8 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
   EXPECT_EQ(sum.diverged, 0u);
 }
 
-// BATON_LOG_SEEDS=1000 prints the hash of as many logs, by which two versions are compared.
+// With BATON_LOG_SEEDS=1000 it prints the hash of as many logs, to compare two versions of the
+// core.
 TEST(RouterCoreStormTest, TheSameSeedGivesTheSameEventLog) {
   SetLogLevel(Severity::kError);
   const auto hash = [](int seeds) {

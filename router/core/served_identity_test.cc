@@ -17,7 +17,8 @@ TEST(ServedIdentityTest, TheFirstWithAUsableWorkerIsServedAtOnce) {
   ServedIdentity served({}, absl::Seconds(10));
   EXPECT_FALSE(served.served());
   EXPECT_FALSE(served.Update({}, At(0)));
-  // A guess, as long as none is usable: whichever is most likely to be of use.
+  // While no identity has a usable worker, the guess is the identity that is most likely to get
+  // one.
   EXPECT_TRUE(served.Update({{kThird, {.attached = 3}}}, At(1)));
   EXPECT_EQ(served.served(), kThird);
   EXPECT_TRUE(
@@ -40,7 +41,7 @@ TEST(ServedIdentityTest, AnotherIsServedAfterItHasLedForTenSeconds) {
   EXPECT_FALSE(served.Update({{kOld, {.usable = 1}}, {kNew, {.usable = 2}}}, At(50)));
   EXPECT_EQ(served.leader(), kNew);
   EXPECT_EQ(served.ChangesAt(), At(60));
-  // However large the lead becomes.
+  // The size of the lead does not shorten the wait.
   EXPECT_FALSE(served.Update({{kNew, {.usable = 9}}}, At(59.999)));
   EXPECT_EQ(served.served(), kOld);
   EXPECT_TRUE(served.Update({{kNew, {.usable = 9}}}, At(60)));
@@ -56,19 +57,19 @@ TEST(ServedIdentityTest, ALeadThatBreaksBeginsAnew) {
   EXPECT_FALSE(served.leader());
   EXPECT_FALSE(served.Update({{kOld, {.usable = 1}}, {kNew, {.usable = 2}}}, At(12)));
   EXPECT_EQ(served.ChangesAt(), At(22));
-  // A third one overtakes: it has to lead for ten seconds of its own.
+  // A third identity overtakes, and has to lead for ten seconds of its own.
   EXPECT_FALSE(served.Update(
       {{kOld, {.usable = 1}}, {kNew, {.usable = 2}}, {kThird, {.usable = 3}}}, At(20)));
   EXPECT_EQ(served.leader(), kThird);
   EXPECT_EQ(served.ChangesAt(), At(30));
-  // One that merely draws level with the leader does not.
+  // An identity that only draws level with the leader does not replace it.
   EXPECT_FALSE(served.Update(
       {{kOld, {.usable = 1}}, {kNew, {.usable = 3}}, {kThird, {.usable = 3}}}, At(25)));
   EXPECT_EQ(served.leader(), kThird);
   EXPECT_EQ(served.ChangesAt(), At(30));
 }
 
-// The only worker of the served identity restarts: within ten seconds that changes nothing.
+// The only worker of the served identity restarts. That changes nothing within ten seconds.
 TEST(ServedIdentityTest, TheServedOneMayBeGoneForAWhile) {
   ServedIdentity served({}, absl::Seconds(10));
   served.Update({{kOld, {.usable = 1}}}, At(0));

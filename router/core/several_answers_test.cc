@@ -1,6 +1,6 @@
 #include "router/testing/router_core_fixture.h"
 
-// Several answers to one client.
+// Tests of several answers to one client.
 namespace baton {
 namespace {
 
@@ -35,7 +35,7 @@ TEST_F(SeveralAnswersTest, ComeAsOneStreamEachOnItsOwn) {
     ASSERT_TRUE(answer(r, index).summary);
     EXPECT_EQ(answer(r, index).summary->usage().completion_tokens(), 8u);
     EXPECT_EQ(answer(r, index).summary->seed(), 7u);
-    // The last to end tells the sum.
+    // The answer that ends last reports the sum.
     EXPECT_EQ(answer(r, index).summary->has_total(), index == 0);
   }
   EXPECT_EQ(client(r).summary->total().prompt_tokens(), 5u);
@@ -140,7 +140,7 @@ TEST_F(SeveralAnswersTest, OneThatEndedLongAgoDoesNotCutTheOthers) {
   EXPECT_FALSE(client(r).aborted);
   h.RunToEnd(h.PrefillLegOfAnswer(1));
   EXPECT_TRUE(client(r).status->ok()) << *client(r).status;
-  // And one who does not take the status is cut once, as ever.
+  // A client that does not take its status is cut once, as with one answer.
   h.leave = false;
   const RequestKey slow = h.Arrive(Several(2));
   h.RunToEnd(h.PrefillLegOfAnswer(1));

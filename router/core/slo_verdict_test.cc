@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Milliseconds; the first token comes at `ttft`, the last at `total`.
+// Times of one answer in milliseconds. The first token comes at `ttft`, the last at `total`.
 struct Times {
   int queue, prefill, exposed, wait, decode, ttft, total;
 };
@@ -34,7 +34,7 @@ v1::SloVerdict Judge(const Times& times, int ttft_ms, int tpot_ms, size_t tokens
 }
 
 TEST(SloVerdictTest, ATargetIsMetUpToItself) {
-  const Times times = {10, 80, 5, 5, 190, 100, 300};  // TPOT: 200 ms over ten tokens
+  const Times times = {10, 80, 5, 5, 190, 100, 300};  // TPOT: 200 ms over ten tokens.
   EXPECT_TRUE(Judge(times, 100, 20).met());
   EXPECT_TRUE(Judge(times, 100, 20).ttft_met());
   EXPECT_TRUE(Judge(times, 100, 20).tpot_met());
@@ -106,7 +106,8 @@ TEST(SloFromProtoTest, TargetsAreMillisecondsAboveNone) {
   EXPECT_THAT(SloFromProto(slo).status().message(), HasSubstr("slo.tpot_ms is -2"));
 }
 
-// Of an answer that was begun anew at another worker after its first token, and once before it.
+// Timings of an answer that was begun anew at another worker, after its first token (`late`) and
+// before it (`slow`, `waited`).
 TEST(SloVerdictTest, WhatALaterTryTookExplainsNoTtftAndAnEarlierOneNoTpot) {
   const LatencyTargets targets = {absl::Milliseconds(100), absl::Milliseconds(10)};
   const v1::Timing at_first = TimingOf({10, 60, 30, 0, 5});

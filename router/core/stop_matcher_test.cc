@@ -12,7 +12,7 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-// The same rule, looked up the slow way.
+// Reference implementation of the same rule, by plain search.
 Cut Reference(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 1; end <= text.size(); ++end) {
     std::string longest;
@@ -66,7 +66,7 @@ TEST(StopMatcherTest, RandomTextsInRandomPiecesAreCutAsTheReferenceSays) {
       const size_t piece = std::min<size_t>(random() % 5, text.size() - at);
       matched = matcher.Feed(text.substr(at, piece), &out);
       at += piece;
-      // What has been given out must never have to be taken back.
+      // The matcher must never have to take back text that it has given out.
       ASSERT_EQ(out, text.substr(0, out.size())) << "seed " << seed;
     }
     if (!matched) out += matcher.Flush();
