@@ -22,7 +22,7 @@
 namespace baton {
 namespace {
 
-using json = nlohmann::ordered_json;  // equal only when the keys stand in the same order
+using json = nlohmann::ordered_json;  // Objects are equal only if their keys have the same order.
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -188,7 +188,7 @@ TEST(ReceivedAnswerTest, TimingTableShowsWhatWasSeenAndWhatTheRouterTells) {
       "  prefill 127.0.0.1:1001 -> shm -> decode 127.0.0.1:1002, started again 1 times\n");
 }
 
-// Events of answer `index`, after Accepted.
+// Returns the events of answer `index` that follow Accepted.
 std::vector<v1::GenerateEvent> EventsOf(uint32_t index) {
   auto events = FakeRouter::Events({});
   events.erase(events.begin());
@@ -264,7 +264,8 @@ TEST(ReceivedAnswerTest, LogprobsOfThePromptStandInTheJson) {
   EXPECT_EQ(code({events[0], PromptEvent(0, 4)}), absl::StatusCode::kDataLoss);
   EXPECT_EQ(code({PromptEvent(0, 1)}), absl::StatusCode::kDataLoss);
   EXPECT_EQ(code({events[0], EventsOf(0)[0], PromptEvent(0, 1)}), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(code({events[0], EventsOf(1)[0]}), absl::StatusCode::kDataLoss);  // no such answer
+  // There is no answer 1.
+  EXPECT_EQ(code({events[0], EventsOf(1)[0]}), absl::StatusCode::kDataLoss);
 }
 
 TEST(ReceivedAnswerTest, EventsOutOfOrderAreNotTrusted) {
@@ -279,13 +280,14 @@ TEST(ReceivedAnswerTest, EventsOutOfOrderAreNotTrusted) {
     EXPECT_FALSE(answer.complete());
     return status.code();
   };
-  EXPECT_EQ(code_after({1}), absl::StatusCode::kDataLoss);           // a token before Accepted
-  EXPECT_EQ(code_after({0, 0}), absl::StatusCode::kDataLoss);        // accepted twice
-  EXPECT_EQ(code_after({0, 2}), absl::StatusCode::kDataLoss);        // a token is missing
-  EXPECT_EQ(code_after({0, 1, 1}), absl::StatusCode::kDataLoss);     // a token came twice
-  EXPECT_EQ(code_after({0, 1, 2, 4}), absl::StatusCode::kDataLoss);  // no Finished
-  EXPECT_EQ(code_after({0, 1, 3, 2}), absl::StatusCode::kDataLoss);  // a token after Finished
-  EXPECT_EQ(code_after({0, 1, 2, 3}), absl::StatusCode::kOk);        // merely not complete
+  EXPECT_EQ(code_after({1}), absl::StatusCode::kDataLoss);        // A token comes before Accepted.
+  EXPECT_EQ(code_after({0, 0}), absl::StatusCode::kDataLoss);     // Accepted comes twice.
+  EXPECT_EQ(code_after({0, 2}), absl::StatusCode::kDataLoss);     // A token is missing.
+  EXPECT_EQ(code_after({0, 1, 1}), absl::StatusCode::kDataLoss);  // A token comes twice.
+  EXPECT_EQ(code_after({0, 1, 2, 4}), absl::StatusCode::kDataLoss);  // Finished is missing.
+  // A token comes after Finished.
+  EXPECT_EQ(code_after({0, 1, 3, 2}), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code_after({0, 1, 2, 3}), absl::StatusCode::kOk);  // Correct, but not complete.
 }
 
 TEST(PrintingTest, BytesThatAreNoCharacterAreShownAsBytes) {
@@ -306,7 +308,8 @@ TEST(PrintingTest, AFailureIsOneLine) {
   EXPECT_EQ(FailureLine(absl::CancelledError(), "h:1"), "CANCELLED (router h:1)\n");
 }
 
-// ./baton says who called; a machine that has the programs alone has no ./baton.
+// The advice depends on the caller: ./baton sets BATON_CALLED_AS. A machine with the programs alone
+// has no ./baton.
 TEST(PrintingTest, ARouterThatIsNotThereIsStartedByWhatThisMachineHas) {
   const auto line = [](const std::string& command) {
     return absl::StrCat("UNAVAILABLE: no router answers at h:1: start one (", command,
@@ -345,7 +348,8 @@ TEST(RouterCallsTest, StreamsEventsAndTellsTheStatus) {
             "H");
 }
 
-// Accepts, then waits until the client has gone, and says so.
+// Returns a handler that sends Accepted and then waits until the client has gone. It sets the
+// promises at both points.
 auto UntilCancelled(std::promise<void>* accepted, std::promise<void>* gone) {
   return [=](grpc::ServerContext* context, const v1::GenerateRequest& request,
              FakeRouter::Writer* writer) {
@@ -399,7 +403,7 @@ TEST(RouterCallsTest, WaitsUntilTheServiceServes) {
   waiter.join();
 }
 
-// Health was asked before a change, and the models after it: both are asked again.
+// The state changes after Health was asked and before ListModels is asked, so both are asked again.
 TEST(RouterCallsTest, HealthAndModelsAreOfTheSameTime) {
   FakeRouter router;
   router.not_serving_because = "no worker is attached";
@@ -424,11 +428,11 @@ TEST(RouterCallsTest, WaitingEndsWithTheTimeout) {
 }
 
 struct Ended {
-  int exit_status;     // 128 + signal when one killed it
-  std::string output;  // standard output and error together
+  int exit_status;     // 128 + signal if a signal ended the program.
+  std::string output;  // Standard output and standard error together.
 };
 
-// Runs a shell command line; `on_start` is told its process id.
+// Runs a shell command line. Calls `on_start` with its process id.
 Ended RunCommand(const std::string& command, const std::function<void(pid_t)>& on_start = nullptr) {
   FILE* pipe = popen(absl::StrCat("echo $$; exec ", command, " 2>&1").c_str(), "r");
   Ended ended;
@@ -526,7 +530,7 @@ TEST_F(BinaryTest, SeveralAnswersArePrintedAndHugeNumbersOfThemAreTheRoutersToRe
   EXPECT_THAT(ended.output, HasSubstr("n is huge"));
 }
 
-// Models and health are told by the same words, also of a wait that was in vain.
+// `models`, `health` and a `wait` that timed out all show the same reason.
 TEST_F(BinaryTest, ARouterThatDoesNotServeSaysWhyWhateverItIsAsked) {
   EXPECT_FALSE(json::parse(Client("models --json").output)["models"][0].contains("serving"));
   router_.SetServing(false);
@@ -661,7 +665,7 @@ TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
 }
 
 TEST_F(BinaryTest, ARouterThatIsNotThereIsOneLine) {
-  // Port 1 is nobody's: the later --router wins.
+  // Nothing listens on port 1. The later of two --router flags wins.
   const Ended ended = Client("generate x --router=127.0.0.1:1");
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_THAT(ended.output,
@@ -687,7 +691,7 @@ TEST_F(BinaryTest, AnInterruptCancelsTheCallAndExits130) {
   EXPECT_EQ(ended.output, "");
 }
 
-// Clients in other languages need the protos alone.
+// Clients in other languages need only the protos.
 TEST(PythonExampleTest, StreamsAnAnswer) {
   std::string python;
   for (const char* candidate : {"python3", "/usr/bin/python3"}) {

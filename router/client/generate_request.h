@@ -12,16 +12,16 @@
 
 namespace baton {
 
-// What the command line asks of one generation. What is not set stays unset on the wire, so that
-// the model's own defaults apply. Ranges are the router's to judge: it knows the model.
+// The flags of one generation. A value that is not set stays unset on the wire, so that the model's
+// own default applies. The router checks ranges, because it knows the model.
 struct GenerateOptions {
-  std::optional<std::string> text;       // exactly one of these two
-  std::optional<std::string> token_ids;  // "1,2,3"
-  bool parse_special = false;            // of the text
-  std::optional<bool> add_special;       // of the text
+  std::optional<std::string> text;       // Set exactly one of `text` and `token_ids`.
+  std::optional<std::string> token_ids;  // Format: "1,2,3".
+  bool parse_special = false;            // Applies to `text`.
+  std::optional<bool> add_special;       // Applies to `text`.
   std::string request_id;
   std::string model;
-  std::string mode;  // by name, or nothing
+  std::string mode;  // Name of a mode, or empty.
   std::optional<double> slo_ttft_ms;
   std::optional<double> slo_tpot_ms;
   std::optional<float> temperature;
@@ -32,7 +32,7 @@ struct GenerateOptions {
   std::optional<uint32_t> max_tokens;
   std::optional<uint32_t> min_tokens;
   std::vector<std::string> stop;
-  std::string stop_token_ids;  // "1,2,3", or nothing
+  std::string stop_token_ids;  // Format: "1,2,3", or empty.
   std::optional<bool> ignore_eos;
   std::optional<uint32_t> logprobs;
   std::optional<uint32_t> prompt_logprobs;
@@ -40,19 +40,20 @@ struct GenerateOptions {
   std::optional<float> repetition_penalty;
   std::optional<float> presence_penalty;
   std::optional<float> frequency_penalty;
-  std::string logit_bias;  // "5=-100,7=2.5", or nothing
+  std::string logit_bias;  // Format: "5=-100,7=2.5", or empty.
   std::vector<std::string> bad_words;
-  std::string bad_word_ids;  // "1,2;3", or nothing
+  std::string bad_word_ids;  // Format: "1,2;3", or empty.
 };
 
-// InvalidArgument, naming the flag and the value, for what can't be put on the wire.
+// Builds the request. Returns InvalidArgument, with the flag and its value, for a value that can't
+// be put on the wire. Any thread.
 absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& options);
 
-// "1, 2,3" as numbers; nothing gives none. InvalidArgument names `what` and the part that is no
-// token id.
+// Reads a list such as "1, 2,3"; an empty text gives an empty list. Returns InvalidArgument, with
+// `what` and the part that is not a token id. Any thread.
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view what, absl::string_view list);
 
-// InvalidArgument, naming `what`, for text that is not UTF-8.
+// Returns InvalidArgument, with the name `what`, for text that is not UTF-8. Any thread.
 absl::Status CheckUtf8(absl::string_view what, absl::string_view text);
 
 }  // namespace baton

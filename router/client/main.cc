@@ -27,8 +27,8 @@
 
 namespace {
 
-// Every value of a flag that may be given many times, in order, after the default one that Abseil
-// reports when it registers a flag.
+// Returns every value of a flag that may be given many times, in order. The first entry is the
+// default value, which Abseil reports when it registers the flag.
 std::vector<std::string>& StopStrings() {
   static auto* strings = new std::vector<std::string>;
   return *strings;
@@ -135,8 +135,8 @@ constexpr char kUsage[] = R"(baton-client: asks a router.
 Exits with 0 when all went well, 1 when the call failed, 2 when the command line can't be used, and
 130 when it was interrupted, which also cancels the call.)";
 
-// The commands, and the flags that each one understands besides --router, --timeout and those of
-// the log.
+// The commands, and the flags that each one understands besides --router, --timeout and the log
+// flags.
 const std::vector<CommandHelp>& Commands() {
   static const auto* commands = new std::vector<CommandHelp>{
       {.name = "generate",
@@ -181,7 +181,7 @@ bool Given(absl::string_view flag) {
   return std::binary_search(GivenFlags().begin(), GivenFlags().end(), flag);
 }
 
-// Names what does not fit together, and exits 2.
+// Exits with status 2, and a message, if the command line does not fit together.
 void CheckCommandLine(const std::vector<std::string>& words) {
   if (words.empty())
     RefuseToStart("a command is needed: generate, tokenize, detokenize, models, health or wait");
@@ -258,15 +258,14 @@ v1::GenerateRequest RequestFromFlags(const std::vector<std::string>& words) {
   return OrRefuse(MakeGenerateRequest(options));
 }
 
-// Writes all of it now. Cancelled when nobody reads any more.
+// Writes all of the text now. Returns Cancelled if standard output is closed.
 absl::Status Print(absl::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   return written && std::fflush(stdout) == 0 ? absl::OkStatus()
                                              : absl::CancelledError("standard output was closed");
 }
 
-// Prints the log probabilities of all answers, with the text of each token, which takes one call
-// more.
+// Prints the log probabilities of all answers. Needs one more call for the text of the tokens.
 absl::Status PrintLogprobs(RouterCalls* calls, const ReceivedAnswer& answer) {
   v1::DetokenizeRequest request;
   request.set_model(absl::GetFlag(FLAGS_model));
@@ -282,7 +281,8 @@ absl::Status PrintLogprobs(RouterCalls* calls, const ReceivedAnswer& answer) {
 
 absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   const bool json = absl::GetFlag(FLAGS_json);
-  // More than the router ever gives make no room here; it says itself that they are too many.
+  // Limits the memory for answers: a larger n than the router allows is refused by the router
+  // itself.
   ReceivedAnswer answer(SteadyNow(), std::clamp(request.sampling().n(), 1u, 64u));
   bool printed = false;
   const absl::Status status = calls->Generate(request, [&](const v1::GenerateEvent& event) {
@@ -371,8 +371,8 @@ int Main(int argc, char** argv) {
   if (words[0] == "wait" && !Given("timeout")) timeout = absl::Seconds(60);
 
   BlockStopSignals();
-  // Both live as long as the process: the thread that waits for a signal may use them until its
-  // end.
+  // Both objects live as long as the process, because the thread that waits for a signal may use
+  // them until then.
   static auto* const calls = new RouterCalls(router, timeout);
   static auto* const interrupted = new std::atomic<bool>(false);
   std::thread([] {
@@ -383,7 +383,7 @@ int Main(int argc, char** argv) {
   absl::Status status = Run(calls, words, request);
   if (*interrupted) return 130;
   if (status.ok()) return 0;
-  // The time ran out here, before the router could say what the call waited for.
+  // The time ran out in this client, before the router could say what the call was waiting for.
   if (absl::IsDeadlineExceeded(status)) {
     const absl::StatusOr<std::string> why = calls->WhyNotServing();
     if (absl::IsUnavailable(why.status())) {

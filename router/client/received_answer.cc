@@ -63,7 +63,7 @@ absl::Status ReceivedAnswer::Add(const v1::GenerateEvent& event, absl::Time now)
       one->summary = event.summary();
       return absl::OkStatus();
     case v1::GenerateEvent::EVENT_NOT_SET:
-      return absl::OkStatus();  // an event of a later version
+      return absl::OkStatus();  // An event of a later version of the protocol is ignored.
   }
   return absl::DataLossError(absl::StrCat("event ", static_cast<int>(event.event_case()),
                                           " of the stream came out of order"));
@@ -115,7 +115,7 @@ std::string ReceivedAnswer::TakePrintable() {
 
 namespace {
 
-// [{token_id, logprob, top}, ...]; without a logprob, `logprob` is null.
+// Returns [{token_id, logprob, top}, ...]. `logprob` is null for a token without one.
 nlohmann::ordered_json LogprobsJson(const std::vector<v1::Token>& tokens) {
   nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
   for (const v1::Token& token : tokens) {

@@ -12,36 +12,39 @@
 
 namespace baton {
 
-// The answer to one request, or its several answers, put together from the events of one stream.
-// One thread.
+// Puts the answer to one request, or its several answers, together from the events of one stream.
+// Not thread-safe.
 class ReceivedAnswer {
  public:
-  // `sent` is when the request left.
+  // `sent` is the time at which the request left. `answers` is the number of answers asked for.
   explicit ReceivedAnswer(absl::Time sent, size_t answers = 1) : sent_(sent), answers_(answers) {}
 
-  // DataLoss for an event out of its order, or a token that does not follow the one before it; then
-  // the answer is not to be trusted.
+  // Takes the next event. Returns DataLoss for an event out of order, or for a token that does not
+  // follow the one before it; then the answer must not be used.
   absl::Status Add(const v1::GenerateEvent& event, absl::Time now);
 
-  // All of every answer has arrived.
+  // Returns true once all of every answer has arrived.
   bool complete() const;
-  // The text that came since the last call. Of several answers, one after the other in order of
-  // their indexes, each under a line "[index]": a later one waits for those before it.
+  // Returns the text that came since the last call. Several answers come one after the other in
+  // order of their indexes, each under a line "[index]". Text of a later answer waits until those
+  // before it are complete.
   std::string TakePrintable();
 
-  // Once complete: one object with request_id, model, text, token_ids, finish_reason, logprobs,
-  // usage, seed, timing_us, workers, link and migrations, and prompt_logprobs if they were asked
-  // for. Of several answers: request_id, model, answers, each with its index and the rest of that,
-  // and usage, which is the sum; prompt_logprobs come before the answers.
+  // Returns one JSON object: request_id, model, text, token_ids, finish_reason, logprobs, usage,
+  // seed, timing_us, workers, link and migrations, and prompt_logprobs if they were asked for. For
+  // several answers: request_id, model, answers, each with its index and the other fields, and
+  // usage, which is the sum; prompt_logprobs come before the answers. The answer must be complete.
   nlohmann::ordered_json ToJson() const;
-  // Once complete: a small table for people of where the time went, ending in a newline. TTFT and
-  // TPOT are as they were seen here; the phases, as the router tells them.
+  // Returns a small table for people that shows where the time went, ending in a newline. TTFT and
+  // TPOT are as this client saw them, the phases as the router reports them. The answer must be
+  // complete.
   std::string TimingTable() const;
-  // Once complete: the ids of all tokens with a log probability, alternatives included, each once.
+  // Returns the ids of all tokens with a log probability, each once, alternatives included. The
+  // answer must be complete.
   std::vector<int32_t> LogprobIds() const;
-  // Once complete: a line for each token with its text, its id and its log probability, and those
-  // of the alternatives behind it. `pieces` has the bytes of each id; others are shown by id alone.
-  // Of several answers, each under a line "[index]".
+  // Returns a line for each token with its text, its id and its log probability, followed by those
+  // of the alternatives. `pieces` has the bytes of each id; an id without bytes is shown by number.
+  // Several answers each come under a line "[index]". The answer must be complete.
   std::string LogprobTable(const std::map<int32_t, std::string>& pieces) const;
 
  private:
@@ -55,7 +58,7 @@ class ReceivedAnswer {
     v1::Finished finished;
     v1::Summary summary;
   };
-  // The answer that an event is of. Null when there is none, or it is not at `stage`.
+  // Returns the answer that an event belongs to; null if there is none or it is not at `stage`.
   One* At(uint32_t index, Stage stage);
   absl::Status AddTokens(One* one, const v1::Delta& delta, absl::Time now);
   nlohmann::ordered_json AnswerJson(const One& one) const;
@@ -66,9 +69,9 @@ class ReceivedAnswer {
   v1::Accepted accepted_;
   std::vector<v1::Token> prompt_;
   std::vector<One> answers_;
-  size_t printing_ = 0;  // the answer whose text is being printed
-  size_t printed_ = 0;   // bytes of it
-  bool headed_ = false;  // its line with the index has been printed
+  size_t printing_ = 0;  // Index of the answer whose text is being printed.
+  size_t printed_ = 0;   // Bytes of its text that were printed.
+  bool headed_ = false;  // The line with its index has been printed.
 };
 
 }  // namespace baton

@@ -98,7 +98,8 @@ absl::StatusOr<std::string> RouterCalls::Health() {
 }
 
 absl::StatusOr<RouterCalls::HealthAndModels> RouterCalls::HealthWithModels() {
-  constexpr int kTries = 10;  // a router that changes so often is described well enough by any
+  // Attempts. If the router changes so often, any of its states is good enough.
+  constexpr int kTries = 10;
   HealthAndModels both;
   for (int i = 0; i < kTries; ++i) {
     ASSIGN_OR_RETURN(std::string health, Health());
@@ -141,7 +142,7 @@ absl::Status RouterCalls::WaitUntilServing() {
     if (serving) call.context()->TryCancel();
     const grpc::Status status = watch->Finish();
     if (serving) return absl::OkStatus();
-    // A router that went away is waited for; wait_for_ready makes the next try wait for a
+    // A router that went away may come back. wait_for_ready makes the next attempt wait for a
     // connection.
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return FromGrpcStatus(status);
   }

@@ -14,40 +14,42 @@
 
 namespace baton {
 
-// The calls of one client to one router, each blocking until it has ended. Calls are made by one
-// thread; Stop() may come from any other.
+// The calls of one client to one router. Each call blocks until it has ended, and returns the
+// status of the RPC. One thread makes the calls; any thread may call Stop().
 class RouterCalls {
  public:
   // `address` is host:port. Each call ends with DeadlineExceeded `timeout` after it began.
   RouterCalls(const std::string& address, absl::Duration timeout);
 
-  // Cancels the call that is running, and every later one.
+  // Cancels the call that is running, and every later one. Any thread.
   void Stop();
 
-  // Hands over each event as it arrives; a status from `on_event` cancels the call and is returned.
+  // Calls `on_event` on this thread for each event that arrives. If it returns an error, the call
+  // is cancelled and returns that error.
   absl::Status Generate(const v1::GenerateRequest& request,
                         const std::function<absl::Status(const v1::GenerateEvent&)>& on_event);
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request);
   absl::StatusOr<v1::ListModelsResponse> ListModels();
 
-  // What the router's health service says of Inference, as grpc.health.v1 names it ("SERVING").
+  // Returns the state of Inference that the router's health service reports, by its name in
+  // grpc.health.v1 ("SERVING").
   absl::StatusOr<std::string> Health();
-  // The same with what ListModels says of it. Both are asked again while they were answered on two
-  // sides of a change. Without models where the router does not tell them.
+  // Result of Health() together with that of ListModels(). Both are asked again if the router
+  // changed between the two answers. `models` is empty if ListModels failed.
   struct HealthAndModels {
     std::string health;
     v1::ListModelsResponse models;
   };
   absl::StatusOr<HealthAndModels> HealthWithModels();
-  // Why the router does not serve, as ListModels says; empty if it serves. The call's status if the
-  // router does not answer soon.
+  // Returns the reason that ListModels gives why the router does not serve; empty if it serves.
+  // Returns the status of the call if the router does not answer within 2 s.
   absl::StatusOr<std::string> WhyNotServing();
-  // Returns OK once Inference is SERVING; meanwhile the router may be absent or come and go.
+  // Returns OK once Inference is SERVING. Meanwhile the router may be absent, or come and go.
   absl::Status WaitUntilServing();
 
  private:
-  // The context of one call, known to Stop() while it lives.
+  // The context of one call. Stop() can cancel it while it lives.
   class Call;
 
   const absl::Duration timeout_;

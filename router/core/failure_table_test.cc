@@ -274,7 +274,7 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
   RouterCoreOptions options = CoreHarness::Options();
   options.max_migrations = 0;
   CoreHarness w(options);
-  // With only one pair, the retry goes to the same workers.
+  // There is only one pair, so the retry goes to the same workers.
   w.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
   w.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   const RequestKey r = w.Arrive(Prompt(5), 9);

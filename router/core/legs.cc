@@ -85,7 +85,7 @@ void Legs::RoomFreed() {
 }
 
 std::set<WorkerKey> Legs::Awaited() const {
-  std::map<WorkerKey, Need> least;  // By prefill worker.
+  std::map<WorkerKey, Need> least;  // Keyed by prefill worker.
   for (const auto& [key, request] : waiting_) {
     const Need need = membership_->NeedOf(*request);
     const auto [found, added] = least.try_emplace(request->attempt->prefill_worker(), need);

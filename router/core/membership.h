@@ -86,7 +86,7 @@ class Membership {
   bool peers_due_ = false;
   bool serving_due_ = true;
   bool draining_ = false;
-  std::optional<ServingChanged> told_;  // What the server was last told.
+  std::optional<ServingChanged> told_;  // State that the server was last told.
   // Why the router does not serve, or which workers are not used, and the time to warn of that.
   std::string unused_;
   absl::Time warn_at_ = absl::InfiniteFuture();

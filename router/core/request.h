@@ -28,7 +28,7 @@ struct QueueEntry {
   std::optional<absl::Time> refused_since;  // First time that a full worker refused its prompt.
 };
 
-// What the client has taken of its answer, and what it has still to take.
+// A client's progress: the part of its answer that it has taken, and the part still to take.
 struct ClientStream {
   bool writable = true;                  // Everything that was sent has left the router.
   std::deque<v1::Token> unsent_scores;   // Logprobs of the prompt that were not sent yet.
@@ -40,8 +40,8 @@ struct ClientStream {
 
 // Times at which the phases of one attempt began, as the router saw them. Not set: not begun.
 struct AttemptTimes {
-  absl::Time queued;       // Time since which the prompt has waited.
-  bool colocated = false;  // If true, the queue time is added when the prompt begins.
+  absl::Time queued;                // Time since which the prompt has waited.
+  bool colocated = false;           // If true, the queue time is added when the prompt begins.
   std::optional<absl::Time> begun;  // The ticket came, or the decode worker began the prompt.
   // First token from prefill, and from decode.
   std::optional<absl::Time> first_token, first_decode;

@@ -52,7 +52,7 @@ struct RequestMetrics {
   Histogram answer_lengths{TokensBounds()};
   // Answers whose request has latency targets. An answer that its client cancelled is not judged.
   Counter slo_met, slo_missed, slo_met_tokens, slo_missed_tokens;
-  // By phase; entry 0 counts failed requests.
+  // Indexed by phase; entry 0 counts failed requests.
   std::array<Counter, v1::SloPhase_ARRAYSIZE> slo_lost;
   Counter slow_clients;  // Requests ended because their client read too slowly.
   std::array<Gauge, std::size(kWorkerStates)> prefill_workers, decode_workers;

@@ -72,8 +72,8 @@ class RequestQueue {
   std::array<int, v1::ServingMode_ARRAYSIZE> queued_of_mode_{};
   bool due_ = false;
   absl::Time round_at_ = absl::InfiniteFuture();
-  // What NoteWorkers saw last: the served identity, the identities with a pair, and those with a
-  // ready decode worker.
+  // State that NoteWorkers saw last: the served identity, the identities with a pair, and those
+  // with a ready decode worker.
   std::optional<ModelIdentity> noted_served_;
   std::set<ModelIdentity> noted_pairs_, noted_decode_;
 };

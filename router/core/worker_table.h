@@ -216,7 +216,7 @@ class WorkerTable {
   std::map<WorkerKey, Worker> workers_;  // Ordered, so that the same events give the same choices.
   std::map<AttachKey, WorkerKey> by_attach_;
   WorkerKey next_key_ = 1;
-  std::map<WorkerKey, Partners> partners_;  // By prefill worker.
+  std::map<WorkerKey, Partners> partners_;  // Keyed by prefill worker.
   std::set<WorkerKey> paired_;              // Workers of either role in a pair of ready ones.
   std::map<ModelIdentity, IdentityWorkers> identities_;
   // The capacities of each entry of identities_. They outlive the workers that offered them.
