@@ -6,12 +6,12 @@
 
 namespace baton {
 
-// How many calls of a kind may run at one time. Any thread.
+// Limits the number of calls of one kind that run at one time. Any thread.
 class CallLimit {
  public:
   explicit CallLimit(int most) : most_(most) {}
 
-  // One call's place, given back when it goes. The limit outlives it.
+  // Permission for one call. Its destructor gives the place back, so the limit must outlive it.
   class Place {
    public:
     explicit Place(CallLimit* limit) : limit_(limit) {}
@@ -24,7 +24,7 @@ class CallLimit {
    private:
     CallLimit* limit_;
   };
-  // Nothing when all places are taken.
+  // Takes a place for one call. Returns nothing, and takes none, if all places are taken.
   std::optional<Place> Take() {
     if (taken_.fetch_add(1) < most_) return Place(this);
     --taken_;

@@ -15,20 +15,23 @@
 
 namespace baton {
 
-// One Generate RPC: what the core sends goes out one event after the other. gRPC's threads call
-// back; the loop thread calls the rest. Owned by itself until gRPC is done, and by whoever still
-// holds a pointer.
+// One Generate RPC, which sends the core's events to the client one after the other. Any thread may
+// call the public functions. Owns itself until gRPC is done with the RPC; other holders of the
+// pointer may keep it longer.
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // `tell` takes events from any thread. `done` is called once, last, when the RPC is over.
+  // `tell` must take events from any thread. `done` is called once and last, on a thread of gRPC,
+  // when the RPC is over.
   static std::shared_ptr<GenerateCall> Create(RequestKey key, grpc::CallbackServerContext* context,
                                               std::function<void(CoreEvent)> tell,
                                               std::function<void()> done);
 
+  // Queues an event for the client. Does nothing once the RPC has ended or the client is gone.
   void Send(const v1::GenerateEvent& event);
-  // With OK after all that was sent; otherwise what has not been handed to gRPC is dropped.
+  // Ends the RPC. With OK, everything that was sent leaves first. Otherwise events that gRPC has
+  // not got yet are dropped. A second call does nothing.
   void End(const absl::Status& status);
-  // Cuts the RPC: the client takes not even its status.
+  // Cuts the RPC, because the client does not even take its status.
   void Abort();
 
  private:
@@ -43,8 +46,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const std::function<void()> done_;
   std::shared_ptr<GenerateCall> self_;
   Mutex mutex_;
-  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null once gRPC is done
-  std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);    // the first is being written
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // Null once gRPC is done.
+  std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);    // The first one is being written.
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
 };

@@ -14,9 +14,9 @@
 
 namespace baton {
 
-// What clients speak to. Methods take raw bytes, so that a message that does not parse (text that
-// is not UTF-8, say) gets a clear InvalidArgument. Requests are checked and tokenised on gRPC's
-// threads; what passes goes to the core.
+// The service that clients call. Its methods take raw bytes, so that a message that does not parse
+// (for example text that is not UTF-8) gets a clear InvalidArgument. Requests are checked and
+// tokenised on gRPC's threads. Requests that pass go to the core.
 class InferenceService final
     : public v1::Inference::WithRawCallbackMethod_Generate<
           v1::Inference::WithRawCallbackMethod_Tokenize<
@@ -24,18 +24,19 @@ class InferenceService final
                   v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>> {
  public:
   using Refused = std::function<void(const v1::GenerateRequest&, const absl::Status&)>;
-  // All from any thread. `room`: whether a request is worth looking at. `submit` and `tell` take
-  // events; `submit` refuses with false when too much is under way already. `refused` hears why a
-  // request never got that far. Calls that turn text into tokens or back, without a request, take
-  // a place of `text_calls` until their answer has left.
+  // Any thread may call all four functions. `room` returns OK if a request is worth looking at.
+  // `submit` and `tell` take events; `submit` returns false if too much is on its way already.
+  // `refused` gets each request that does not reach the core, with the reason. A Tokenize or
+  // Detokenize call takes a place of `text_calls` until its answer has left.
   InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
                    std::function<absl::Status()> room, std::function<bool(CoreEvent)> submit,
                    std::function<void(CoreEvent)> tell, Refused refused);
 
-  // Loop thread. Null when the RPC is over.
+  // Returns the call of a request; null if its RPC is over. Any thread.
   std::shared_ptr<GenerateCall> Find(RequestKey key);
+  // Sets what ListModels reports. Any thread.
   void SetServing(ServingChanged serving);
-  // RPCs that gRPC is not done with.
+  // Number of RPCs that gRPC is not done with. Any thread.
   size_t calls();
 
  private:

@@ -35,7 +35,7 @@ ABSL_FLAG(std::string, attach_token, "",
           "$BATON_ATTACH_TOKEN, or none");
 ABSL_FLAG(
     std::string, mode, "disaggregated",
-    "who computes prompts: disaggregated (prefill workers), colocated (decode workers, in "
+    "which workers compute prompts: disaggregated (prefill workers), colocated (decode workers, in "
     "chunks beside the answers they write), or auto (per request); a request may name another");
 ABSL_FLAG(
     int, auto_prompt_tokens, 64,
@@ -59,8 +59,9 @@ ABSL_FLAG(int, max_text_calls, 64,
 ABSL_FLAG(std::string, serve_identity, "",
           "serves only workers with this identity: FINGERPRINT/NUMERICS, or FINGERPRINT alone, as "
           "`baton-client models` shows them; default: the identity with the most usable workers");
-ABSL_FLAG(absl::Duration, identity_lead, absl::Seconds(10),
-          "how long another identity has to have more usable workers before it is served instead");
+ABSL_FLAG(
+    absl::Duration, identity_lead, absl::Seconds(10),
+    "time for which another identity must have more usable workers before it is served instead");
 ABSL_FLAG(absl::Duration, slow_client_limit, absl::Seconds(30),
           "a client whose buffer stays full longer is refused");
 ABSL_FLAG(absl::Duration, pair_wait, absl::Seconds(30),
@@ -85,7 +86,7 @@ constexpr char kUsage[] =
     "Takes requests over gRPC, tokenises them, hands them to the prefill and decode workers that\n"
     "attach to it, and streams the text back. SIGTERM drains; a second one ends it at once.";
 
-// As --help shows them.
+// Groups of flags in the order in which --help shows them.
 std::vector<FlagGroup> FlagGroups() {
   return {{"Addresses", "listen attach-token metrics-listen"},
           {"Model", "model model-name serve-identity identity-lead"},
@@ -164,7 +165,8 @@ RouterServer::Options OptionsFromFlags() {
   return options;
 }
 
-// The last part of the path, also of "models/demo/".
+// Returns the last part of the path, without the slash of "models/demo/". Empty if there is no such
+// folder.
 std::string FolderName(const std::string& folder) {
   std::error_code error;
   std::filesystem::path path = std::filesystem::canonical(folder, error);
@@ -237,7 +239,7 @@ int Main(int argc, char** argv) {
   Log(Severity::kInfo, "draining",
       {{"requests", (*router)->requests()}, {"grace", absl::FormatDuration(grace)}});
   (*router)->Shutdown(grace);
-  metrics_server = nullptr;  // it looks at the router
+  metrics_server = nullptr;  // The metrics server reads from the router, so it ends first.
   const RouterCounters counters = (*router)->counters();
   Log(Severity::kInfo, "stopped",
       {{"requests", counters.arrived},

@@ -14,15 +14,17 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kSameWarning = absl::Seconds(60);  // between two with the same words
+// Pause between two warnings with the same words.
+constexpr absl::Duration kSameWarning = absl::Seconds(60);
 
-// A peer of gRPC without its port, which is another one in each try: ipv4:10.0.0.1.
+// Returns gRPC's name of a peer without the port, which differs in each attempt. Example:
+// ipv4:10.0.0.1.
 std::string HostOf(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
 }  // namespace
 
-// One Attach stream. A read is under way, or its report is with the core, or the router is
-// connecting to the worker, or the stream is closed.
+// One Attach stream. It is in one of four states: a read is pending, its report is with the core,
+// the router is connecting to the worker, or the stream is closed.
 class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
   AttachCall(AttachKey key, std::string peer, std::function<void(CoreEvent)> tell,
@@ -43,12 +45,12 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   void Taken() {
     MutexLock lock(&mutex_);
     if (end_) return;
-    reading_ = true;  // from here on it is the read that notices an end
+    reading_ = true;  // From now on the pending read notices the end of the stream.
     StartRead(&report_);
   }
 
-  // Loop thread. Tells the core of the worker once the router has a connection to the address that
-  // it registered. Returns
+  // Tells the core of the worker once the router has a connection to the address that the worker
+  // registered. Loop thread. Returns
   // - OK when the connection stands, or the stream is over;
   // - Unavailable while the router is still connecting;
   // - FailedPrecondition with the reason when it could not connect.
@@ -60,7 +62,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     const std::string& address = report_.registration().address();
     if (state == GRPC_CHANNEL_READY) {
       worker_channel_ = nullptr;
-      // Under the lock: the core must not hear of the end of the stream first.
+      // Called under the lock, so that the core does not get the end of the stream first.
       tell_(WorkerAttached{key_, std::move(*report_.mutable_registration())});
       return absl::OkStatus();
     }
@@ -80,7 +82,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     MutexLock lock(&mutex_);
     if (end_ || gone_) return;
     if (writing_) {
-      next_ = peers;  // replaces what was said before
+      next_ = peers;  // Replaces a list that was not written yet.
       return;
     }
     Write(peers);
@@ -121,8 +123,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     Close(status);
   }
 
-  // A worker to which the router can't connect looks alive, because it reports its load, and yet
-  // fails every request that it is given. So the core hears of it once the connection stands.
+  // Connects to the worker before the core gets it. A worker to which the router can't connect
+  // looks alive, because it reports its load, but fails every request that it gets.
   void Connect() {
     {
       MutexLock lock(&mutex_);
@@ -165,7 +167,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   void OnCancel() override {
     {
       MutexLock lock(&mutex_);
-      if (reading_) return;  // the read fails and closes
+      if (reading_) return;  // The pending read fails and then closes the stream.
     }
     Close(absl::CancelledError("the worker is gone"));
   }
@@ -177,28 +179,28 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   }
 
   const AttachKey key_;
-  const std::string peer_;  // where the stream comes from
+  const std::string peer_;  // Address that the stream comes from.
   const std::function<void(CoreEvent)> tell_;
   const std::function<void()> on_registration_, done_;
   std::shared_ptr<AttachCall> self_;
-  v1::WorkerReport report_;  // owned by the read under way
-  bool registered_ = false;  // reads only
+  v1::WorkerReport report_;  // Owned by the pending read.
+  bool registered_ = false;  // Used by reads only.
   Mutex mutex_;
-  v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // owned by the write under way
+  v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // Owned by the pending write.
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Peers> next_ ABSL_GUARDED_BY(mutex_);
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
-  // Not null only while the router is connecting to the worker. Meanwhile the registration stays in
-  // report_.
+  // Not null only while the router is connecting to the worker. During that time the registration
+  // stays in report_.
   std::shared_ptr<grpc::Channel> worker_channel_ ABSL_GUARDED_BY(mutex_);
   absl::Time connecting_since_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {
 
-// A stream that is refused before anything is read of it.
+// A stream that is refused before anything is read from it.
 class Refused final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
   explicit Refused(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
@@ -225,7 +227,7 @@ std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
 grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService::Attach(
     grpc::CallbackServerContext* context) {
   absl::Status status = CheckToken(*context, token_);
-  // Workers refuse calls without their token, so this worker would fail every request.
+  // A worker with a token refuses calls without it, so this worker would fail every request.
   if (token_.empty() && HasToken(*context)) {
     status = absl::UnauthenticatedError(
         "the worker has an attach token and this router has none: give both the same");

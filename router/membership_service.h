@@ -17,35 +17,36 @@ namespace baton {
 
 class AttachCall;
 
-// The gRPC service to which workers attach. Token and form are checked on gRPC's threads. The
-// router then connects to the address that the worker registered, and tells the core of the worker
-// once the connection stands; what a registration means is the core's to judge.
+// The gRPC service to which workers attach. gRPC's threads check the token and the form of
+// messages. The router then connects to the address that the worker registered, and tells the core
+// of the worker once the connection stands. The core judges the content of the registration.
 class MembershipService final
     : public v1::Membership::WithCallbackMethod_Attach<v1::Membership::Service> {
  public:
-  // `tell` takes events from any thread and does not wait. `wake` is called by any thread, and
-  // makes the loop call CheckConnections. Each stream has at most one report on its way. A worker
-  // to which the router can't connect within `connect_limit` is refused.
+  // `tell` must take events from any thread, and must not block. Any thread calls `wake`, which
+  // must make the loop call CheckConnections. Each stream has at most one report on its way to the
+  // core. A worker to which the router can't connect within `connect_limit` is refused.
   MembershipService(std::string token, absl::Duration connect_limit,
                     std::function<void(CoreEvent)> tell, std::function<void()> wake);
   ~MembershipService() override;
 
-  // Loop thread. Looks at the connections to workers that have registered and that the core has not
-  // been told of. True while some are still being made: then this function has to be called again
-  // soon.
+  // Looks at the connections to workers that have registered but were not passed to the core yet.
+  // Returns true while some are still connecting: the caller then has to call again soon. Loop
+  // thread.
   bool CheckConnections(absl::Time now);
-  // Loop thread. These do nothing when the stream is over.
-  void Taken(AttachKey attach);  // the core has taken a report: the next may be read
+  // The next three functions do nothing if the stream is over. Loop thread.
+  void Taken(AttachKey attach);  // The core has taken a report, so the next may be read.
   void Send(AttachKey attach, const v1::Peers& peers);
   void Close(AttachKey attach, const absl::Status& status);
-  // Any thread: closes all, and each that still comes.
+  // Closes all streams, and each stream that still opens, with `status`. Any thread.
   void CloseAll(const absl::Status& status);
 
  private:
   grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* Attach(
       grpc::CallbackServerContext* context) override;
   std::shared_ptr<AttachCall> Find(AttachKey attach);
-  // Writes the warning `attach_refused`, each once a minute: a worker tries again and again.
+  // Logs the warning `attach_refused`, at most once a minute for each host and reason, because a
+  // refused worker tries again and again.
   void WarnRefused(const std::string& peer, const absl::Status& why, absl::Time now);
 
   const std::string token_;
@@ -57,9 +58,10 @@ class MembershipService final
   std::map<AttachKey, std::shared_ptr<AttachCall>> calls_ ABSL_GUARDED_BY(mutex_);
   // Streams of the workers to which the router is connecting.
   std::vector<AttachKey> connecting_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<bool> any_connecting_ = false;  // connecting_ is not empty
+  std::atomic<bool> any_connecting_ = false;  // True if connecting_ is not empty.
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, absl::Time> warned_ ABSL_GUARDED_BY(mutex_);  // until when, by the words
+  // End of the pause, by host and reason.
+  std::map<std::string, absl::Time> warned_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

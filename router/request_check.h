@@ -13,33 +13,33 @@
 
 namespace baton {
 
-// What this router serves: constant while it runs.
+// The model that this router serves. Constant while the router runs. The tokeniser outlives it.
 struct ServedModel {
   std::string name;
   ModelConfig config;
   const Tokenizer* tokenizer = nullptr;
 };
 
-// The largest request that is looked at.
+// Limits on the size of requests that the router looks at.
 struct RequestLimits {
-  size_t text_bytes = 8 << 20;  // of a prompt, or of a text to tokenise
+  size_t text_bytes = 8 << 20;  // Limit of a prompt, and of a text to tokenise.
 };
 
-// Everything about a request that can be judged without the workers, and its prompt as tokens. Any
-// thread; a long text takes its time here, so not the core's. NotFound for another model,
-// InvalidArgument for everything else, with field and value.
+// Checks everything about a request that does not depend on the workers, and turns its prompt into
+// tokens. A long text takes its time here and not on the core's thread. Returns NotFound for
+// another model. Returns InvalidArgument, with field and value, for everything else. Any thread.
 absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                             const ServedModel& model, const RequestLimits& limits,
                                             absl::Time arrival, absl::Time deadline);
 
-// For a request that came without one.
+// Makes an id for a request that came without one. Any thread.
 std::string NewRequestId();
-// How many answers a request asks for, 1 where that is no number it may be. Any thread.
+// Returns the number of answers that a request asks for; 1 if that number is not valid. Any thread.
 int AnswersWanted(const v1::GenerateRequest& request);
 
-// NotFound unless `name` is empty or the model's.
+// Returns NotFound unless `name` is empty or the name of the model. Any thread.
 absl::Status CheckModelName(absl::string_view name, const ServedModel& model);
-// InvalidArgument names `field` when `text` is longer than the limit.
+// Returns InvalidArgument, with the name `field`, if `text` is longer than the limit. Any thread.
 absl::Status CheckTextSize(absl::string_view field, absl::string_view text,
                            const RequestLimits& limits);
 

@@ -13,7 +13,7 @@ using ::testing::Pair;
 
 constexpr char kDemoModel[] = BATON_SOURCE_DIR "/common/model/demo";
 
-// What passes; what does not is RouterServerTest's, through the door.
+// Tests of requests that pass. RouterServerTest covers requests that are refused, over gRPC.
 class RequestCheckTest : public ::testing::Test {
  protected:
   RequestCheckTest() {
@@ -40,8 +40,8 @@ TEST_F(RequestCheckTest, ABadWordStandsForItsTokensAtTheStartAndAfterABlank) {
   sampling().add_bad_word_ids()->add_ids(9);
   sampling().add_bad_words("fox");
   sampling().add_bad_words(" den of thieves");
-  sampling().add_bad_words("fox");            // again
-  sampling().add_bad_words("<|endoftext|>");  // text, never the control token
+  sampling().add_bad_words("fox");            // The same word again.
+  sampling().add_bad_words("<|endoftext|>");  // Taken as text, not as the control token.
   const auto checked = Check();
   ASSERT_TRUE(checked.ok()) << checked.status();
   EXPECT_THAT(checked->sampling.bad_words,
@@ -65,7 +65,7 @@ TEST_F(RequestCheckTest, SpecialTokensInATextAreTextUnlessTheRequestSaysOtherwis
   request_.set_add_special(false);
   const auto bare = Check();
   ASSERT_TRUE(bare.ok()) << bare.status();
-  // The demo model's tokeniser adds one token, at the front.
+  // The demo model's tokeniser adds one token at the front.
   EXPECT_THAT(bare->prompt, ElementsAreArray(absl::MakeConstSpan(parsed->prompt).subspan(1)));
   EXPECT_TRUE(tokenizer_->IsSpecial(bare->prompt.front()));
 }
@@ -104,7 +104,8 @@ TEST_F(RequestCheckTest, WhatIsNotSetIsTheModels) {
   model_.config.generation.repetition_penalty = 1.05f;
   model_.config.generation.min_tokens = 6;
   model_.config.generation.bad_words = {{7, 8}};
-  sampling().set_max_tokens(4);  // less than the model's least: that is no mistake of the client
+  // Less than the model's min_tokens. The client makes no mistake by that.
+  sampling().set_max_tokens(4);
   sampling().add_bad_word_ids()->add_ids(9);
   const auto checked = Check();
   ASSERT_TRUE(checked.ok()) << checked.status();

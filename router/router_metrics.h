@@ -5,7 +5,7 @@
 
 namespace baton {
 
-// What a router shows of itself. `router` outlives the registry's last Text().
+// Adds the router's metrics to the registry. `router` outlives the registry's last Text().
 void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry);
 
 }  // namespace baton

@@ -23,13 +23,14 @@
 namespace baton {
 namespace {
 
-// Messages on their way to the loop; only new requests are ever refused. Everything else is bounded
-// by the number of streams.
+// Capacity for messages on their way to the loop. When the inbox is full, only new requests are
+// refused. The number of streams bounds all other messages, which are always taken.
 constexpr size_t kInbox = 1 << 14;
 constexpr absl::Duration kIdle = absl::Milliseconds(50);
-// A turn that comes so late was not held up by anything the loop does: the process was stopped.
+// If a turn of the loop is later than this, the process was stopped: nothing that the loop does
+// takes so long.
 constexpr absl::Duration kOverslept = absl::Seconds(1);
-// Between two looks at the connections to workers that have registered.
+// Pause between two looks at the connections to workers that have registered.
 constexpr absl::Duration kConnectPause = absl::Milliseconds(5);
 constexpr char kInference[] = "baton.v1.Inference";
 constexpr char kMembership[] = "baton.v1.Membership";
@@ -57,7 +58,8 @@ struct RouterServer::Parts {
         core_mode(options.core.mode),
         inference(
             options.model, options.limits, &text_calls,
-            // Before the prompt is tokenised: a full queue costs next to nothing.
+            // Checked before the prompt is tokenised, so that refusing a request costs next to
+            // nothing.
             [this, limit = static_cast<size_t>(options.core.max_queued)] {
               if (queued < limit) return absl::OkStatus();
               ++shed_before_core;
@@ -83,14 +85,14 @@ struct RouterServer::Parts {
         core(CoreOptions(options, &metrics)) {}
 
   void Tell(CoreEvent event) {
-    // The event may be the last that a shutdown waits for: this object may be gone once it is
-    // pushed.
+    // This event may be the last one that a shutdown waits for, so this object may be gone once the
+    // event is pushed.
     const std::shared_ptr<Wakeup> alive = wakeup;
     inbox.PushAlways(std::move(event));
     alive->Wake();
   }
 
-  // A request that the core never hears of. Any thread.
+  // Counts and logs a request that never reaches the core. Any thread.
   void Refuse(const v1::GenerateRequest& request, const absl::Status& status) {
     const v1::ServingMode mode =
         request.mode() == v1::SERVING_MODE_UNSPECIFIED ? core_mode : request.mode();
@@ -107,11 +109,11 @@ struct RouterServer::Parts {
   }
   bool RunOnce(absl::Time now);
   void CarryOut(CoreAction action);
-  // Waits until `reached` holds after a turn of the loop, or until `limit`.
+  // Waits until `reached` holds after a turn of the loop, at most for `limit`.
   bool WaitUntil(const std::function<bool()>& reached, absl::Duration limit);
 
   Inbox<CoreEvent> inbox;
-  const std::shared_ptr<Wakeup> wakeup = std::make_shared<Wakeup>();  // of the loop
+  const std::shared_ptr<Wakeup> wakeup = std::make_shared<Wakeup>();  // Wakes the loop.
   CallLimit text_calls;
   RequestMetrics metrics;
   const v1::ServingMode core_mode;
@@ -121,7 +123,7 @@ struct RouterServer::Parts {
   RouterCore core;
   std::unique_ptr<RpcServer> server;
   Mutex server_mutex;
-  bool server_open ABSL_GUARDED_BY(server_mutex) = true;  // until Shutdown closes it
+  bool server_open ABSL_GUARDED_BY(server_mutex) = true;  // True until Shutdown closes it.
 
   Mutex mutex;
   CondVar turned;
@@ -129,11 +131,11 @@ struct RouterServer::Parts {
   size_t request_count ABSL_GUARDED_BY(mutex) = 0;
   size_t leg_count ABSL_GUARDED_BY(mutex) = 0;
   bool shut_down = false;
-  absl::Time next_wake = absl::InfinitePast();  // loop thread
-  absl::Time last_turn = absl::InfinitePast();  // loop thread
-  std::atomic<size_t> queued = 0;               // as of the last turn
+  absl::Time next_wake = absl::InfinitePast();  // Loop thread only.
+  absl::Time last_turn = absl::InfinitePast();  // Loop thread only.
+  std::atomic<size_t> queued = 0;               // As of the last turn.
   std::atomic<uint64_t> shed_before_core = 0;
-  std::unique_ptr<Loop> loop;  // last: stops first
+  std::unique_ptr<Loop> loop;  // Last member, so that it stops first.
 };
 
 bool RouterServer::Parts::RunOnce(absl::Time now) {
@@ -204,7 +206,8 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
           legs.DropWorker(a.worker);
         } else {
           static_assert(std::is_same_v<Action, ServingChanged>);
-          // First, so that whoever waits for health or log then finds in ListModels what there is.
+          // ListModels changes first, so that a client that waits for health or for the log line
+          // finds the new state there.
           inference.SetServing(a);
           {
             MutexLock lock(&server_mutex);
@@ -254,7 +257,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
   parts->server->SetServing(kInference, false);
   parts->server->SetServing("", false);
   parts->server->SetServing(kMembership, true);
-  // The core says when it has to look at its timers again.
+  // The core decides when its timers need the next turn.
   parts->loop =
       std::make_unique<Loop>(Loop::Options{.name = "router",
                                            .idle = kIdle,
@@ -305,9 +308,9 @@ void RouterServer::Shutdown(absl::Duration grace) {
     MutexLock lock(&p.server_mutex);
     p.server_open = false;
   }
-  // Statuses get a moment to leave; then what a client does not take is cut.
+  // Statuses get one second to leave. After that, calls whose clients do not take them are cut.
   p.server->Shutdown(absl::Seconds(1));
-  // Every RPC of ours as a server is over; those as a client were cancelled and end by themselves.
+  // All RPCs to this server are over. Its own RPCs to workers were cancelled and end by themselves.
   p.WaitUntil(idle, absl::InfiniteDuration());
   p.loop->Stop();
 }

@@ -12,38 +12,46 @@
 
 namespace baton {
 
-// A router that serves: the core on its loop thread, with gRPC on both sides of it.
+// A running router: the core on its loop thread, with gRPC servers and clients on both sides. Owns
+// the thread and the servers.
 class RouterServer {
  public:
   struct Options {
     std::string listen = "127.0.0.1:0";
-    absl::Duration connection_age = absl::InfiniteDuration();  // as in RpcServer::Options
-    std::string token;                                         // of Attach and of legs; empty: none
-    ServedModel model;                                         // its tokeniser outlives the server
+    absl::Duration connection_age = absl::InfiniteDuration();  // See RpcServer::Options.
+    std::string token;  // Token of Attach and of legs; empty: none.
+    ServedModel model;  // Its tokeniser outlives the server.
     RequestLimits limits;
-    // The router refuses a worker when it can't connect within this time to the address that the
+    // The router refuses a worker if it can't connect within this time to the address that the
     // worker registered.
     absl::Duration connect_limit = absl::Milliseconds(kConnectLimitMs);
-    int max_text_calls = 64;  // of Tokenize and Detokenize at one time; more: ResourceExhausted
+    // Max Tokenize and Detokenize calls at one time; then ResourceExhausted.
+    int max_text_calls = 64;
     RouterCoreOptions
-        core;  // model_name, context_tokens, vocab and new_decoder are filled in from `model`
+        core;  // Start() sets model_name, context_tokens, vocab and new_decoder from `model`.
   };
-  // InvalidArgument or Unavailable when it can't listen.
+  // Starts the router. Returns InvalidArgument or Unavailable, and leaves nothing running, if it
+  // can't listen.
   static absl::StatusOr<std::unique_ptr<RouterServer>> Start(Options options);
+  // Shuts down without grace if Shutdown() was not called.
   ~RouterServer();
 
+  // HOST:PORT that the server listens on. Any thread.
   const std::string& address() const;
   // Takes no new requests, lets running ones finish for up to `grace`, then ends the rest with
-  // Unavailable. Nothing runs afterwards. Not from one of its own threads.
+  // Unavailable. Nothing runs afterwards. One thread, which must not be one of the server's own. A
+  // second call does nothing.
   void Shutdown(absl::Duration grace);
-  // As of the last turn of the loop. Any thread.
+  // Counts as of the last turn of the loop. Any thread.
   RouterCounters counters() const;
-  // As they are now. Any thread.
+  // Metrics as they are now. Any thread.
   const RequestMetrics& request_metrics() const;
+  // Numbers of open requests, of queued ones and of legs, as of the last turn. Any thread.
   size_t requests() const;
-  size_t queued() const;  // of the requests
+  size_t queued() const;  // Requests that wait in the queue.
   size_t legs() const;
-  // The places of Tokenize and Detokenize. Any thread; a place goes back before the server does.
+  // The limit of Tokenize and Detokenize calls. Any thread. A place that was taken must be given
+  // back before the server is destroyed.
   CallLimit& text_calls();
 
  private:

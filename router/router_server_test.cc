@@ -92,7 +92,7 @@ class RouterServerTest : public ::testing::Test {
     EXPECT_TRUE(health->Check(&context, request, &response).ok());
     return response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
   }
-  // What is sent as it is to a method, and the status that comes back.
+  // Sends bytes as they are to a method, and returns the status.
   grpc::Status SendRaw(const std::string& method, const std::string& bytes) {
     grpc::GenericStub stub(channel_);
     grpc::CompletionQueue queue;
@@ -126,12 +126,12 @@ TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
   EXPECT_TRUE(Healthy("baton.v1.Membership"));
   StartWorkers();
   const v1::GenerateRequest request = Ask("Why is the sky blue?", 40);
-  const Outcome outcome = Generate(request);  // waits in the queue until the workers are there
+  const Outcome outcome = Generate(request);  // Waits in the queue until the workers have attached.
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why is the sky blue?");
   const std::vector<TokenId> expected = FakeContinuation(prompt, 40, 4096);
-  // The fake worker gives as many tokens as were asked for. An end token of the model does not end
-  // its answer.
+  // The fake worker gives as many tokens as the request asks for. An end token of the model does
+  // not end its answer.
   EXPECT_EQ(outcome.tokens, expected);
   EXPECT_TRUE(outcome.events.front().has_accepted());
   EXPECT_EQ(outcome.events.front().accepted().prompt_tokens(), prompt.size());
@@ -175,7 +175,7 @@ TEST_F(RouterServerTest, ModelsAndHealthSayTheSame) {
   EXPECT_EQ(model().unused_workers_size(), 0);
 }
 
-// Two tries at the only worker there is, which says each time that the answer is over.
+// Both attempts go to the only worker, which reports each time that the answer is over.
 TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   RouterServer::Options options;
   options.core.max_migrations = 1;
@@ -185,10 +185,11 @@ TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(outcome.status.error_message(),
               HasSubstr("it says STOP without a stop token after 8 of 20 tokens"));
-  router_->Shutdown(absl::ZeroDuration());  // counters are as of the last turn, which may still run
+  // Counters are as of the last turn, which may still be running.
+  router_->Shutdown(absl::ZeroDuration());
   EXPECT_EQ(router_->counters().data_loss, 2u);
   const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why?");
-  // A status may overtake what is still to be written; what arrives is right.
+  // The status may overtake tokens that were not written yet, but all tokens that arrive are right.
   ASSERT_LE(outcome.tokens.size(), 8u);
   EXPECT_EQ(outcome.tokens,
             FakeContinuation(prompt, static_cast<int>(outcome.tokens.size()), 4096));
@@ -366,7 +367,7 @@ TEST_F(RouterServerTest, EveryBadRequestIsToldWhyAndTheRouterLivesOn) {
     EXPECT_THAT(outcome.status.error_message(), HasSubstr(bad.words));
     EXPECT_TRUE(outcome.events.empty()) << bad.words;
   }
-  // Bytes that are no message, or hold text that is not UTF-8.
+  // Bytes that are not a message, or that contain text which is not UTF-8.
   for (const char* method : {"Generate", "Tokenize", "Detokenize"}) {
     const std::string path = absl::StrCat("/baton.v1.Inference/", method);
     const grpc::Status cut = SendRaw(path, std::string("\x1a\x7f", 2));
@@ -443,8 +444,8 @@ TEST_F(RouterServerTest, TextCallsBeyondTheLimitAreRefusedAndNothingElseIs) {
     EXPECT_TRUE(Generate(Ask("Hello", 4)).status.ok());
     EXPECT_EQ(router_->text_calls().taken(), 50);
   }
-  // A place is given back when gRPC is done with the call, perhaps after its client has the answer:
-  // there are enough for all of these.
+  // A place is given back when gRPC is done with the call, perhaps after the client has its answer.
+  // There are enough places for all of these calls.
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(tokenize().ok());
     EXPECT_TRUE(detokenize().ok());
@@ -471,7 +472,8 @@ TEST_F(RouterServerTest, AClientThatCancelsTakesBothLegsWithIt) {
   workers_->WaitForOpen(0);
 }
 
-// The queue is looked at before a prompt is even tokenised: what is refused there is counted too.
+// The queue is checked before a prompt is tokenised. A request that is refused there is counted,
+// too.
 TEST_F(RouterServerTest, WhatTheFullQueueRefusesIsCountedAndNamed) {
   RouterServer::Options options;
   options.core.max_queued = 1;
@@ -551,7 +553,8 @@ TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
   EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   report.mutable_registration()->set_address("nowhere");
   EXPECT_THAT(attach("secret", report).error_message(), HasSubstr("'nowhere'"));
-  report.mutable_registration()->set_address(router_->address());  // something answers there
+  // A server answers at this address.
+  report.mutable_registration()->set_address(router_->address());
   report.mutable_registration()->set_protocol_version(99);
   EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   const Outcome outcome = Generate(Ask("Hello", 3));
@@ -559,7 +562,7 @@ TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
   EXPECT_THAT(outcome.status.error_message(), HasSubstr("no worker is attached"));
 }
 
-// Such a worker would refuse every request that this router gave it.
+// A worker with a token would refuse every request from a router without one.
 TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
   StartRouter();
   const auto membership = v1::Membership::NewStub(channel_);
@@ -574,12 +577,12 @@ TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
   EXPECT_THAT(status.error_message(), HasSubstr("this router has none: give both the same"));
 }
 
-// As a worker that listens on loopback, on another machine; and one behind a firewall.
+// Two such workers: one that listens on loopback of another machine, and one behind a firewall.
 TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo) {
   RouterServer::Options options;
   options.connect_limit = absl::Milliseconds(300);
   StartRouter(options);
-  // One socket that was never listened on, and one that takes connections and says nothing.
+  // The first socket never listens. The second one takes connections and sends nothing.
   int sockets[2], ports[2];
   for (int i = 0; i < 2; ++i) {
     sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -618,7 +621,7 @@ TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo)
   for (size_t at = log.find("attach_refused"); at != log.npos;
        at = log.find("attach_refused", at + 1))
     ++refusals;
-  EXPECT_EQ(refusals, 2) << log;  // a worker that tries again is not told of again
+  EXPECT_EQ(refusals, 2) << log;  // A repeated attempt of the same worker is not logged again.
   for (const int one : sockets) close(one);
 }
 

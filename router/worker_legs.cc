@@ -14,8 +14,8 @@
 namespace baton {
 namespace {
 
-// A leg of either kind. A hold keeps gRPC from ending the call while no read is under way; the read
-// that fails lets go of it.
+// A leg of either kind. A hold keeps gRPC from ending the call while no read is pending. The read
+// that fails removes the hold.
 template <typename RequestProto, typename EventProto, typename Said>
 class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public WorkerLegs::Leg {
  public:
@@ -27,7 +27,7 @@ class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public Worke
       context_.set_deadline(absl::ToChronoTime(FromSteady(deadline)));
   }
 
-  // `async` is the asynchronous face of a stub, `call` its method for this kind.
+  // `async` is the asynchronous interface of a stub, and `call` its method for this kind of leg.
   template <typename Async, typename Method>
   void Start(Async* async, Method call, std::shared_ptr<StreamLeg> self) {
     self_ = std::move(self);
@@ -57,7 +57,7 @@ class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public Worke
   const RequestProto request_;
   const std::function<void(CoreEvent)> tell_;
   grpc::ClientContext context_;
-  EventProto event_;  // owned by the read under way
+  EventProto event_;  // Owned by the pending read.
   std::shared_ptr<StreamLeg> self_;
 };
 
@@ -111,7 +111,8 @@ void WorkerLegs::Cancel(LegKey key) {
   State& state = found->second;
   state.cancelled = true;
   state.leg->Cancel();
-  if (std::exchange(state.read_due, false)) state.leg->Read();  // the read that ends it
+  // This read fails, which ends the leg.
+  if (std::exchange(state.read_due, false)) state.leg->Read();
 }
 
 void WorkerLegs::Pause(LegKey key) {

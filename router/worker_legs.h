@@ -9,29 +9,36 @@
 
 namespace baton {
 
-// The router's ends of Prefill and Decode RPCs: one channel per worker, one reader per leg. At most
-// one event of a leg is on its way to the core; the next is read when the core has taken it, so a
-// worker that is faster than the router or its client is held back by gRPC's flow control. Loop
-// thread only; gRPC's threads call `tell`.
+// The router's side of Prefill and Decode RPCs: one channel per worker, one reader per leg. At most
+// one event of a leg is on its way to the core. The next event is read when the core has taken it,
+// so gRPC's flow control slows down a worker that is faster than the router or its client. Owns
+// channels and legs. Loop thread only.
 class WorkerLegs {
  public:
-  // `tell` takes events from any thread until the object is gone.
+  // gRPC's threads call `tell` with events and, last for each leg, LegEnded. `tell` must work until
+  // the object is destroyed.
   WorkerLegs(std::string token, std::function<void(CoreEvent)> tell);
-  // All legs have ended by then.
+  // All legs must have ended; aborts otherwise.
   ~WorkerLegs();
 
+  // Opens a leg, over a new channel if the worker has none. A failure arrives as LegEnded.
   void Start(StartPrefill start);
   void Start(StartDecode start);
+  // Cancels the RPC. LegEnded still follows. Does nothing if the leg has ended.
   void Cancel(LegKey leg);
+  // Pause() reads no further events after the pending read, and Resume() reads on. Both do nothing
+  // if the leg has ended.
   void Pause(LegKey leg);
   void Resume(LegKey leg);
-  // The core has taken an event of this leg.
+  // Notes that the core has taken an event of this leg, and reads the next one unless the leg is
+  // paused. Aborts if the leg has ended.
   void Taken(LegKey leg);
-  // The core has been told of the leg's end.
+  // Removes the leg after the core has got its end.
   void Ended(LegKey leg);
+  // Drops the channel to this worker. Its open RPCs are not cancelled.
   void DropWorker(WorkerKey worker);
 
-  // What a leg looks like from outside its kind of RPC.
+  // Interface of a leg that does not depend on its kind of RPC.
   class Leg {
    public:
     virtual ~Leg() = default;
@@ -45,7 +52,7 @@ class WorkerLegs {
     std::shared_ptr<Leg> leg;
     bool paused = false;
     bool cancelled = false;
-    bool read_due = false;  // paused with nothing being read
+    bool read_due = false;  // The leg is paused and no read is pending.
   };
   Worker& Channel(const WorkerName& name);
 
