@@ -15,17 +15,20 @@
 #include "router/core/router_core.h"
 #include "router/testing/event_log.h"
 
-// For tests of RouterCore: the world around it, moved by hand, with a clock of its own.
+// Test equipment for RouterCore: workers and clients that a test moves by hand, with their own
+// clock.
 namespace baton {
 
 constexpr int kHarnessVocab = 1000;
 
-// The model of these tests: the next token is a hash of all before it, another for each answer.
+// The model of these tests: the next token is a hash of all tokens before it, and differs for each
+// answer.
 inline TokenId NextToken(const std::vector<TokenId>& tokens, uint32_t answer = 0) {
   return static_cast<TokenId>((Hash64(tokens.data(), tokens.size() * sizeof(TokenId)) + answer) %
                               kHarnessVocab);
 }
 
+// Returns the `count` tokens of the model that follow `tokens`.
 inline std::vector<TokenId> Continuation(std::vector<TokenId> tokens, int count,
                                          uint32_t answer = 0) {
   const size_t prompt = tokens.size();
@@ -33,23 +36,24 @@ inline std::vector<TokenId> Continuation(std::vector<TokenId> tokens, int count,
   return {tokens.begin() + static_cast<ptrdiff_t>(prompt), tokens.end()};
 }
 
-// What one client has seen.
+// Everything that one client has seen.
 struct ClientSide {
-  std::map<uint32_t, ClientSide> others;  // of answers 1 and on: tokens, text, finished, summary
+  std::map<uint32_t, ClientSide> others;  // Answers 1 and up: tokens, text, finished, summary.
   std::vector<TokenId> tokens;
   std::vector<uint32_t> positions;
-  std::vector<v1::Token> scores;  // of the prompt
+  std::vector<v1::Token> scores;  // Logprobs of the prompt.
   std::string text;
   int accepted = 0;
   std::optional<v1::Finished> finished;
   std::optional<v1::Summary> summary;
   std::optional<absl::Status> status;
-  bool reads = true;  // takes what it is sent at once
-  bool owes = false;  // something sent was not taken yet
+  bool reads = true;  // Takes everything it is sent at once.
+  bool owes = false;  // It has not taken something that was sent.
   bool aborted = false;
   bool gone = false;
 };
 
+// A leg that the core has started and that has not ended.
 struct OpenLeg {
   bool prefill = false;
   WorkerName worker;
@@ -76,6 +80,8 @@ struct OpenLeg {
   }
 };
 
+// A RouterCore with its workers and clients. The test sends events; the harness carries out the
+// actions and fails the test if they break the rules of core_events.h. One thread.
 class CoreHarness {
  public:
   // `log` outlives the harness; null: no log is kept.
@@ -87,7 +93,7 @@ class CoreHarness {
     options.model_name = "m";
     options.context_tokens = 4096;
     options.vocab = kHarnessVocab;
-    // Text of token t: its number and a blank, so that texts can be read back.
+    // The text of token t is its number and a blank, so that a test can read texts back.
     options.new_decoder = [] {
       return TextDecoder{[](TokenId id) { return absl::StrCat(id, " "); },
                          [] { return std::string(); }};
@@ -95,10 +101,12 @@ class CoreHarness {
     return options;
   }
 
+  // Passes an event to the core and carries out what follows.
   void Tell(CoreEvent event) {
     core.Handle(std::move(event), now);
     Settle();
   }
+  // Moves the clock, with a turn of the core at each time that the core asks for.
   void Advance(absl::Duration by) {
     const absl::Time until = now + by;
     while (core.NextWake() <= until) {
@@ -108,7 +116,7 @@ class CoreHarness {
     now = until;
     Settle();
   }
-  // Runs the core until it has nothing to do, and carries out what it asks for.
+  // Runs the core until it has nothing to do, and carries out its actions.
   void Settle() {
     for (int turn = 0; turn < 1000; ++turn) {
       core.RunOnce(now);
@@ -119,7 +127,7 @@ class CoreHarness {
     FAIL() << "the core never comes to rest";
   }
 
-  // Workers of the same `numerics` fit one another.
+  // Two workers fit together if their `numerics` are equal.
   static v1::Registration WorkerOf(v1::WorkerRole role, const std::string& address,
                                    WorkerEpoch epoch, const std::string& numerics = "n") {
     v1::Registration registration;
@@ -162,7 +170,8 @@ class CoreHarness {
       if (!closed.count(key)) Report(key);
     }
   }
-  // Two of each, all linked: addresses p1, p2, d1, d2, epochs 1, 2, 11, 12.
+  // Attaches two workers of each role with all links: addresses p1, p2, d1, d2, epochs 1, 2, 11,
+  // 12.
   void AttachFour() {
     p1 = Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
     p2 = Attach(v1::WORKER_ROLE_PREFILL, "p2:1", 2);
@@ -188,6 +197,7 @@ class CoreHarness {
   RequestKey Arrive(std::vector<TokenId> prompt, int max_tokens) {
     return Arrive(Request(std::move(prompt), max_tokens));
   }
+  // Makes a client that does not read take what it was sent.
   void Take(RequestKey key) {
     ClientSide& client = clients.at(key);
     if (!client.owes) return;
@@ -195,7 +205,7 @@ class CoreHarness {
     Tell(ClientWritable{key});
   }
 
-  // The only running leg of a kind; 0 when there is none.
+  // Returns the only open leg of its kind, 0 if there is none. A second one fails the test.
   LegKey PrefillLeg() const { return Only(true); }
   LegKey DecodeLeg() const { return Only(false); }
   OpenLeg& At(LegKey leg) { return legs.at(leg); }
@@ -212,7 +222,7 @@ class CoreHarness {
     token.set_position(static_cast<uint32_t>(position));
     return token;
   }
-  // Of prompt tokens `from` to `from + count`.
+  // Sends the logprobs of `count` prompt tokens from `from` on.
   void Scores(LegKey leg, int from, int count) {
     v1::PromptTokens scores;
     for (int i = from; i < from + count; ++i) {
@@ -245,7 +255,7 @@ class CoreHarness {
     event.mutable_promised();
     Tell(DecodeSaid{leg, event});
   }
-  // Tokens `from` to `from + count` of this leg's own continuation, in one message.
+  // Sends `count` tokens of this leg's own continuation from `from` on, in one message.
   void Tokens(LegKey leg, int from, int count) {
     const std::vector<TokenId> tokens = At(leg).tokens();
     const std::vector<TokenId> next = Continuation(tokens, from + count, At(leg).answer());
@@ -280,13 +290,13 @@ class CoreHarness {
     legs.erase(leg);
     Tell(LegEnded{leg, std::move(status)});
   }
-  // Everything that is left of the only request, on its present legs, from a prefill leg on.
+  // Plays the only request to its end on its present legs, beginning with its prefill leg.
   void RunToEnd() {
     const LegKey prefill = PrefillLeg();
     ASSERT_NE(prefill, 0u);
     RunToEnd(prefill);
   }
-  // Does the same for one of several requests, the one that `prefill` belongs to.
+  // Does the same for one of several requests: the request that `prefill` belongs to.
   void RunToEnd(LegKey prefill) {
     Ticket(prefill);
     First(prefill);
@@ -323,8 +333,8 @@ class CoreHarness {
   std::vector<WorkerKey> dropped;
   ServingChanged serving;
   AttachKey p1 = 0, p2 = 0, d1 = 0, d2 = 0;
-  bool end_cancelled = true;  // a cancelled leg ends at once
-  bool leave = true;          // a client that has its status is gone at once
+  bool end_cancelled = true;  // A cancelled leg ends at once.
+  bool leave = true;          // A client that has its status leaves at once.
 
  private:
   LegKey Only(bool prefill) const {
@@ -395,7 +405,7 @@ class CoreHarness {
     ClientSide& client = clients.at(key);
     ASSERT_FALSE(client.status) << "something was sent after the status";
     const uint32_t index = event.delta().index() + event.finished().index() +
-                           event.summary().index();  // one of them is there
+                           event.summary().index();  // Only one of the three is set.
     ClientSide& answer = index == 0 ? client : client.others[index];
     if (event.has_prompt_logprobs()) {
       ASSERT_TRUE(client.tokens.empty());

@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-// The kind, then the numbers, with a blank before each.
+// Returns the kind and then the numbers, with a blank before each.
 template <class... Numbers>
 std::string Line(const char* kind, const Numbers&... numbers) {
   std::string line = kind;
@@ -24,7 +24,7 @@ std::string Line(const char* kind, const Numbers&... numbers) {
 
 int Code(const absl::Status& status) { return static_cast<int>(status.code()); }
 
-// Position and id of each token.
+// Returns position and id of each token.
 template <class List>
 std::string Tokens(const List& tokens) {
   std::string text;
@@ -34,8 +34,9 @@ std::string Tokens(const List& tokens) {
   return text;
 }
 
-// What both kinds of leg carry: the attempt's number, the answer's index, whether logprobs of the
-// prompt are asked for, the number of tokens of the prompt, and the tokens of the answer so far.
+// Returns the fields that both kinds of leg have: the attempt's number, the answer's index,
+// max_tokens, 1 if logprobs of the prompt are asked for, the number of tokens of the prompt, and
+// the tokens of the answer so far.
 template <class Request>
 std::string Carried(const Request& request) {
   std::string text = absl::StrCat(

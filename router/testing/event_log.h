@@ -12,20 +12,20 @@
 #include "router/core/request_metrics.h"
 #include "router/core/router_core.h"
 
-// Test equipment: the canonical log of a RouterCore, by which two versions of it are compared.
+// Test equipment: a canonical log of a RouterCore, to compare two versions of the core.
 namespace baton {
 
-// A line for each event that a core is told and for each action that it asks for, in their order.
-// A line holds the kind and the numbers of its event or action: keys of requests, legs, workers and
-// streams, positions, tokens, status codes, times and counts. It holds no text, pointer or name of
-// a field, so that a change of words or of structure leaves the log as it is. An event's line
-// begins with the microseconds since the Unix epoch at which it was told; the actions follow the
-// events that came before them.
+// Holds a line for each event that a core gets and for each action that it asks for, in their
+// order. A line holds the kind and the numbers of its event or action: keys of requests, legs,
+// workers and streams, positions, tokens, status codes, times and counts. It holds no text, pointer
+// or name of a field, so the log stays the same if only words or the structure of the code change.
+// The line of an event begins with its time in microseconds since the Unix epoch. Actions follow
+// the events that came before them. Not thread-safe.
 class EventLog {
  public:
   void Told(const CoreEvent& event, absl::Time now);
   void Asked(const CoreAction& action);
-  // Adds the core's counters and the values of its metrics, at the end of a history.
+  // Adds the core's counters and the values of its metrics. Call it last.
   void Ended(const RouterCounters& counters, const RequestMetrics& metrics);
 
   const std::string& text() const { return text_; }
@@ -42,7 +42,7 @@ class EventLog {
 // or the simulator can drive it in place of the core.
 class LoggedCore {
  public:
-  // `log` outlives the core; null: nothing is kept. A core with a log has metrics of its own.
+  // `log` outlives the core; null: no log is kept. A core with a log has metrics of its own.
   LoggedCore(RouterCoreOptions options, EventLog* log)
       : core_(WithMetrics(std::move(options), log == nullptr ? nullptr : &metrics_)), log_(log) {}
   ~LoggedCore() {
@@ -78,12 +78,12 @@ class LoggedCore {
   EventLog* const log_;
 };
 
-// Runs the histories of the seeds 1 to `seeds`, each into a log of its own. Returns one line: the
-// number of seeds and of lines, and a hash over all logs. Writes each log to the file NAME-SEED.log
-// of the folder $BATON_LOG_DIR if that is set.
+// Runs `history` with the seeds 1 to `seeds`, each with a log of its own. Returns one line with the
+// number of seeds, the number of lines, and a hash over all logs. Writes each log to the file
+// NAME-SEED.log of the folder $BATON_LOG_DIR if that variable is set.
 std::string HashLogs(const std::string& name, int seeds,
                      const std::function<void(uint64_t seed, EventLog* log)>& history);
-// $BATON_LOG_SEEDS: of how many seeds the logs are wanted; 0 if it is not set.
+// Returns $BATON_LOG_SEEDS, the number of seeds whose logs are wanted; 0 if it is not set.
 int LogSeedsWanted();
 
 }  // namespace baton

@@ -14,7 +14,7 @@
 namespace baton {
 
 // A router for the tests of clients. Generate answers "one two" in two tokens, unless a test sets
-// on_generate. Tokenize makes one token of each byte. It runs on gRPC's threads; set the hooks
+// on_generate. Tokenize makes one token of each byte. Calls run on gRPC's threads, so set the hooks
 // before the first call.
 class FakeRouter final : public v1::Inference::Service {
  public:
@@ -32,19 +32,20 @@ class FakeRouter final : public v1::Inference::Service {
     server_->SetServing(v1::Inference::service_full_name(), serving);
   }
 
-  // What ListModels says of it; nothing says nothing, as routers before it did.
+  // The state that ListModels reports. If both are empty it reports none, as older routers do.
   std::string not_serving_because;
   std::vector<std::string> unused_workers;
-  std::function<void()> after_list_models = [] {};  // runs once an answer has been made
+  // Runs once the answer of ListModels has been made.
+  std::function<void()> after_list_models = [] {};
 
-  // The answer; the usual one writes Events() of the request.
+  // Answers Generate. By default it writes Events() of the request.
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
       on_generate = [](grpc::ServerContext*, const v1::GenerateRequest& request, Writer* writer) {
         for (const v1::GenerateEvent& event : Events(request)) writer->Write(event);
         return grpc::Status::OK;
       };
 
-  // Accepted, two tokens of "one two", Finished, Summary.
+  // Returns Accepted, two tokens for "one two", Finished, Summary.
   static std::vector<v1::GenerateEvent> Events(const v1::GenerateRequest& request) {
     std::vector<v1::GenerateEvent> events(5);
     v1::Accepted& accepted = *events[0].mutable_accepted();

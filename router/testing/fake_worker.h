@@ -19,15 +19,17 @@
 #include "common/rpc/rpc_server.h"
 #include "common/rpc/stream_writer.h"
 
-// For tests of the router over gRPC: a prefill and a decode worker in this process, without KV.
+// Test equipment for the router over gRPC: a prefill and a decode worker in this process, without
+// KV.
 namespace baton {
 
-// The next token is a hash of all before it, small enough to be an ordinary piece of text.
+// Returns the next token: a hash of all tokens before it, below `vocab`.
 inline TokenId FakeNextToken(const std::vector<TokenId>& tokens, int vocab) {
   return static_cast<TokenId>(Hash64(tokens.data(), tokens.size() * sizeof(TokenId)) %
                               static_cast<uint64_t>(vocab));
 }
 
+// Returns the `count` tokens that follow `tokens`.
 inline std::vector<TokenId> FakeContinuation(std::vector<TokenId> tokens, int count, int vocab) {
   const size_t prompt = tokens.size();
   while (tokens.size() < prompt + static_cast<size_t>(count)) {
@@ -36,6 +38,7 @@ inline std::vector<TokenId> FakeContinuation(std::vector<TokenId> tokens, int co
   return {tokens.begin() + static_cast<ptrdiff_t>(prompt), tokens.end()};
 }
 
+// A prefill and a decode worker that are attached to a router from construction to destruction.
 class FakeWorkers {
  public:
   struct Options {
@@ -43,8 +46,9 @@ class FakeWorkers {
     std::string token;
     std::string model = "demo";
     int vocab = 4096;
-    int stop_after = -1;  // decode goes silent after so many tokens, until cancelled; -1: never
-    int lies_after = -1;  // decode says STOP after so many tokens, without a stop token; -1: never
+    int stop_after = -1;  // Decode falls silent after so many tokens, until cancelled. -1: never.
+    // Decode ends with STOP after so many tokens, without a stop token. -1: never.
+    int lies_after = -1;
   };
 
   explicit FakeWorkers(Options options)
@@ -60,11 +64,12 @@ class FakeWorkers {
     decode_server_->Shutdown(absl::ZeroDuration());
   }
 
-  // Streams that are open here, of both kinds.
+  // Number of open streams of both kinds. Any thread.
   int open() {
     MutexLock lock(&mutex_);
     return open_;
   }
+  // Blocks until `count` streams are open.
   void WaitForOpen(int count) {
     MutexLock lock(&mutex_);
     while (open_ != count) changed_.Wait(&mutex_);

@@ -10,14 +10,14 @@
 
 namespace baton {
 
-// 1, 2, ... size.
+// Returns the prompt 1, 2, ... size.
 inline std::vector<TokenId> Prompt(int size) {
   std::vector<TokenId> prompt(static_cast<size_t>(size));
   std::iota(prompt.begin(), prompt.end(), 1);
   return prompt;
 }
 
-// Tests of the core on one harness; what one answer must look like at its end.
+// Base of the tests of the core on one harness, with checks of an answer at its end.
 class RouterCoreTest : public ::testing::Test {
  protected:
   ClientSide& client(RequestKey key) { return h.clients.at(key); }
