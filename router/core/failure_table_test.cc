@@ -395,7 +395,7 @@ TEST_F(RouterCoreTest, ATicketThatNobodyCanPullMovesToAnotherPrefillWorker) {
 }
 
 // A worker's report on the end of an answer must follow from the answer's tokens. A worker that
-// reports anything else has lost something, and another one goes on.
+// reports anything else has lost something, and another worker continues the answer.
 class LyingWorkerTest : public RouterCoreTest {
  protected:
   static constexpr int kTokens = 6;

@@ -325,7 +325,7 @@ TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
 }
 
 TEST_F(ModesTest, ALostWorkerCostsAPauseInEveryPhase) {
-  // Before it has begun, once it has, after so many tokens.
+  // Tokens that came before the loss. 0: the prompt has begun; -1: it has not.
   for (const int tokens : {-1, 0, 1, 4}) {
     Start(kColocated);
     h_->AttachFour();

@@ -78,7 +78,7 @@ TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
   EXPECT_EQ(h.serving.context_tokens, 1024) << "its pool holds no more";
 }
 
-// The flag keeps a deployment from replacing more of the workers that still serve.
+// `none_fits` keeps a deployment from replacing more of the workers that still serve.
 TEST(PlacementTest, AWorkerThatFitsNoneOfTheOtherRoleIsTold) {
   for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
     RouterCoreOptions options = CoreHarness::Options();

@@ -8,8 +8,8 @@
 namespace baton {
 namespace {
 
-// Returns true if the decode worker's tokens came before the prefill worker's first token, with
-// which its own times would have come.
+// Returns true if tokens of the decode worker came before the first token of the prefill worker.
+// The prefill worker's own times come with that token, so they are missing.
 bool DecodeCameFirst(const AttemptTimes& attempt) {
   return !attempt.first_token && attempt.begun && attempt.first_decode;
 }

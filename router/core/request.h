@@ -38,7 +38,8 @@ struct ClientStream {
   bool aborted = false;        // The limit has passed.
 };
 
-// Times at which the phases of one attempt began, as the router saw them. Not set: not begun.
+// Times at which the phases of one attempt began, as the router saw them. A time is not set while
+// its phase has not begun.
 struct AttemptTimes {
   absl::Time queued;                // Time since which the prompt has waited.
   bool colocated = false;           // If true, the queue time is added when the prompt begins.
@@ -102,11 +103,12 @@ struct Request {
   std::optional<ModelIdentity> identity;
 
   // State over all attempts.
-  bool tried = false;                             // There was an attempt.
-  uint32_t prefill_attempts = 0;                  // Prefill legs so far; numbers the next one.
-  uint32_t decode_attempts = 0;                   // Decode legs since the last prefill leg.
-  WorkerKey avoid_prefill = 0, avoid_decode = 0;  // Failed it last; taken if there is no other.
-  absl::Status last_failure;                      // Reason for which the last attempt ended.
+  bool tried = false;             // There was an attempt.
+  uint32_t prefill_attempts = 0;  // Prefill legs so far; numbers the next one.
+  uint32_t decode_attempts = 0;   // Decode legs since the last prefill leg.
+  // Workers that failed it last; taken if there is no other.
+  WorkerKey avoid_prefill = 0, avoid_decode = 0;
+  absl::Status last_failure;   // Reason for which the last attempt ended.
   absl::Duration room_waited;  // Time waited for a decode worker since one last had room.
   size_t prompt_scored = 0;    // Prompt tokens with known logprobs.
 

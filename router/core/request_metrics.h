@@ -34,7 +34,7 @@ struct RequestMetrics {
     std::array<Counter, kCodes> ended;  // Client RPCs, by status.
     Histogram ttft{SecondsBounds()};
     Histogram tpot{SecondsBounds()};      // Answers of two tokens or more.
-    Histogram duration{SecondsBounds()};  // Answers that ended with OK; so are the phases.
+    Histogram duration{SecondsBounds()};  // Answers that ended with OK. `phases` has the same ones.
     std::array<Histogram, std::size(kPhases)> phases{
         Histogram(SecondsBounds()), Histogram(SecondsBounds()), Histogram(SecondsBounds()),
         Histogram(SecondsBounds()), Histogram(SecondsBounds()), Histogram(SecondsBounds())};

@@ -19,9 +19,9 @@ bool AtLeastAsDemanding(const Need& b, const Need& a) {
   return b.tokens >= a.tokens && a.identity == b.identity;
 }
 
-// One look through the queue: finds the worker for each request by its mode. Remembers for which
-// needs all workers were busy, so that a long queue costs little. During a round, places at workers
-// may be taken; nothing else may change.
+// One look through the queue. Finds the worker for each request by its mode. Remembers the needs
+// for which all workers were busy, so that a long queue costs little. During a round, places at
+// workers may be taken; nothing else may change.
 class Round {
  public:
   // `identities` has at least those that requests in the queue may need.
@@ -72,8 +72,8 @@ class Round {
   }
 
  private:
-  // The ways to serve a request: split between two workers, if the prefill worker's queue is short
-  // enough for AUTO; split; colocated.
+  // Routes of a request. kShortSplit: a prefill worker, if its queue is short enough for AUTO.
+  // kSplit: any prefill worker. kColocated: a decode worker alone.
   enum Route { kShortSplit, kSplit, kColocated, kRoutes };
 
   // Returns the routes to try, in this order.

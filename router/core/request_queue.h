@@ -58,11 +58,11 @@ class RequestQueue {
   // Time at which the next round is due. InfinitePast: now.
   absl::Time NextWake() const { return due_ ? absl::InfinitePast() : round_at_; }
 
-  // Looks through the queue, oldest first. Calls `leave` for each request that leaves: with its
-  // worker, or with the reason if it does not fit. `leave` may take places at workers, and must
-  // change nothing else that this class reads. `awaited`: see WorkerTable::Places. `begun`:
-  // identities that requests began with.
+  // Takes a request that leaves the queue, with its worker, or with the reason if it does not fit.
   using Leave = absl::FunctionRef<void(Request&, const absl::StatusOr<Placement>&)>;
+  // Looks through the queue, oldest first, and calls `leave` for each request that leaves it.
+  // `leave` may take places at workers, and must change nothing else that this class reads.
+  // `awaited`: see WorkerTable::Places. `begun`: identities that requests began with.
   void RunRound(const std::set<WorkerKey>& awaited, std::set<ModelIdentity> begun, Leave leave);
 
  private:

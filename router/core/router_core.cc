@@ -25,9 +25,9 @@ absl::Duration PauseBefore(int migration) {
 }
 
 // Returns the status of a request whose client has left. A client also cancels when its deadline
-// passes. Its clock reaches the deadline a little before the router's: gRPC sends the timeout
-// rounded up to three digits (PROTOCOL-HTTP2.md, "Timeout"), and the router counts it from arrival.
-// Such a request has timed out and must not be reported as cancelled.
+// passes. The client's clock reaches the deadline a little before the router's: gRPC sends the
+// timeout rounded up to three digits (PROTOCOL-HTTP2.md, "Timeout"), and the router counts it from
+// arrival. Such a request has timed out and must not be reported as cancelled.
 absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time now) {
   const CheckedRequest& checked = request.checked;
   const absl::Duration rounding = (checked.deadline - checked.arrival) / 100;
@@ -236,7 +236,7 @@ void RouterCore::Impl::AttachWorker(const WorkerAttached& event) {
   membership.WarnOfIdentity(*worker);
   for (const LegKey key : legs.ListeningTo(replaced)) {
     Leg* leg = legs.Find(key);
-    // Failing the leg before it closed this one.
+    // It was closed when the leg before it failed.
     if (leg == nullptr || leg->request == nullptr) continue;
     FailLeg(*leg,
             absl::UnavailableError(absl::StrCat("worker ", worker->name.address,

@@ -43,8 +43,9 @@ struct RouterCoreOptions {
   int max_queued = 1024;            // Max requests waiting that never ran; then ResourceExhausted.
   int max_prompts_per_worker = 64;  // Max prompts at one worker without their first token.
   int max_migrations = 64;          // Max times back to prefill; then Unavailable.
-  int client_buffer_tokens = 512;  // Tokens waiting for a slow client at which its sequence pauses.
-  absl::Duration slow_client_limit = absl::Seconds(30);  // Max such pause; then ResourceExhausted.
+  int client_buffer_tokens = 512;   // Tokens that wait for a client before its sequence pauses.
+  // Max time with so many tokens waiting; then ResourceExhausted.
+  absl::Duration slow_client_limit = absl::Seconds(30);
   absl::Duration pair_wait = absl::Seconds(30);  // Max wait without workers; then Unavailable.
   absl::Duration room_wait =
       absl::Seconds(30);  // Max time that workers refuse as full; then ResourceExhausted.

@@ -356,7 +356,7 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
   EXPECT_EQ(sum.diverged, 0u);
 }
 
-// Prints the hash of 1,000 logs if BATON_LOG_SEEDS=1000 is set, to compare two versions of the
+// Prints the hash of $BATON_LOG_SEEDS logs if that variable is set, to compare two versions of the
 // core.
 TEST(RouterCoreStormTest, TheSameSeedGivesTheSameEventLog) {
   SetLogLevel(Severity::kError);

@@ -28,7 +28,7 @@ struct FixedIdentity {
 };
 
 // Reads the value of --serve-identity: "", FINGERPRINT or FINGERPRINT/NUMERICS, where FINGERPRINT
-// is 16 hexadecimal digits. Otherwise returns InvalidArgument that says so. Any thread.
+// is 16 hexadecimal digits. Returns InvalidArgument, with the text, for anything else. Any thread.
 absl::StatusOr<FixedIdentity> ParseFixedIdentity(absl::string_view text);
 
 // Decides which identity a router serves: the one with the most usable workers. A tie keeps the
@@ -43,7 +43,8 @@ class ServedIdentity {
     int usable = 0;  // Usable in the router's mode. These decide.
     // Ready decode workers. These decide the first guess while no worker is usable.
     int decode = 0;
-    int attached = 0;  // Workers of either role. These decide it while no decode worker is ready.
+    // Workers of either role. These decide the first guess while no decode worker is ready.
+    int attached = 0;
   };
   using Offers = std::map<ModelIdentity, Offer>;
 

@@ -325,8 +325,8 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
   return choice;
 }
 
-// Each running sequence counts as some tokens of a prompt: it takes part in every step that the new
-// sequence waits for, and in every step of the new sequence from then on.
+// A sequence that already runs costs about as much as some prompt tokens: the new sequence waits
+// for its steps at first, and shares every step with it afterwards.
 WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
                                                  absl::Time now, Worker** chosen) {
   constexpr uint64_t kSequenceTokens = 16;

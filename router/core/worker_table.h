@@ -39,7 +39,7 @@ struct Worker {
   // Load from other routers: the last report less this router's own load at that time.
   uint64_t others_prompt_tokens = 0;
   uint64_t others_sequences = 0;
-  absl::Time full_until = absl::InfinitePast();  // It refused a prompt: no other before this.
+  absl::Time full_until = absl::InfinitePast();  // It refused a prompt: it gets none before this.
 
   bool prefill() const { return registration.role() == v1::WORKER_ROLE_PREFILL; }
   // Longest sequence that fits, in tokens: limited by its context and by its whole pool of blocks.
@@ -99,7 +99,7 @@ class WorkerTable {
   Worker* Report(AttachKey attach, const v1::LoadReport& load, absl::Time now, bool* matters);
   // Notes that the stream is closed. Returns null if no worker is attached by it. The record stays.
   Worker* Detach(AttachKey attach, absl::Time now);
-  // Moves the time of the last reports by `by`, during which the router was not running.
+  // Moves the time of the last reports forward by `by`, during which the router was not running.
   void Excuse(absl::Duration by, absl::Time now);
   // Removes detached workers without legs, replaced ones at once and others after `forget_after`.
   // Returns their keys. Pointers to them end here.
@@ -135,8 +135,8 @@ class WorkerTable {
   // Limits on the prompts without a first token at one worker. The worker has a place for one more
   // prompt while it is below them.
   struct Places {
-    int prompts = 0;                                         // It has fewer prompts than this.
-    uint64_t tokens = std::numeric_limits<uint64_t>::max();  // It has at most so many tokens.
+    int prompts = 0;                                         // Prompts at the worker: fewer than this.
+    uint64_t tokens = std::numeric_limits<uint64_t>::max();  // Tokens of these prompts: at most this.
     // Decode workers at which tickets wait for room. These have no place, and neither has a prefill
     // worker that might send to them.
     std::set<WorkerKey> awaited;
@@ -148,9 +148,10 @@ class WorkerTable {
   // Chooses the least loaded decode worker that computes the prompt itself. Results as those of
   // ChoosePrefill.
   Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
-  // True if some worker of this role and one of these identities has a place for a prompt of any
-  // length. A prefill worker also needs a partner.
+  // The workers that AnyPlace looks at.
   enum class Role { kPrefill, kDecode };
+  // Returns true if some worker of this role and one of these identities has a place for a prompt
+  // of any length. A prefill worker also needs a partner.
   bool AnyPlace(Role role, const std::set<ModelIdentity>& identities, const Places& places,
                 absl::Time now) const;
   // Returns the decode workers that ChooseDecode would choose from if all had room.
@@ -175,10 +176,10 @@ class WorkerTable {
   // Says what is missing for a pair, or for a decode worker alone, that meets `need`. `begun`: the
   // request has begun with its identity, so the router may serve another one now.
   std::string Missing(const Need& need, bool pair, bool begun, absl::Time now) const;
-  // Returns a sentence for each ready worker that gets no request while the router serves the
-  // identity `served` in `mode`. At most kMostUnused sentences, and one more that counts the other
-  // workers.
+  // Max sentences of Unused() on single workers.
   static constexpr size_t kMostUnused = 8;
+  // Returns a sentence for each ready worker that gets no request while the router serves the
+  // identity `served` in `mode`. After kMostUnused of them, one more sentence counts the rest.
   std::vector<std::string> Unused(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
                                   absl::Time now) const;
 

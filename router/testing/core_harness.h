@@ -405,7 +405,7 @@ class CoreHarness {
     ClientSide& client = clients.at(key);
     ASSERT_FALSE(client.status) << "something was sent after the status";
     const uint32_t index = event.delta().index() + event.finished().index() +
-                           event.summary().index();  // Only one of the three is set.
+                           event.summary().index();  // Only one of the three differs from 0.
     ClientSide& answer = index == 0 ? client : client.others[index];
     if (event.has_prompt_logprobs()) {
       ASSERT_TRUE(client.tokens.empty());
