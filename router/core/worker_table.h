@@ -135,8 +135,10 @@ class WorkerTable {
   // Limits on the prompts without a first token at one worker. The worker has a place for one more
   // prompt while it is below them.
   struct Places {
-    int prompts = 0;                                         // Prompts at the worker: fewer than this.
-    uint64_t tokens = std::numeric_limits<uint64_t>::max();  // Tokens of these prompts: at most this.
+    // Prompts at the worker: fewer than this.
+    int prompts = 0;
+    // Tokens of these prompts: at most this.
+    uint64_t tokens = std::numeric_limits<uint64_t>::max();
     // Decode workers at which tickets wait for room. These have no place, and neither has a prefill
     // worker that might send to them.
     std::set<WorkerKey> awaited;
