@@ -68,7 +68,7 @@ void BouncedReads::OnStaged(const StagedNote& note) {
                 [this, number = note.id](const absl::Status& status) { End(number, status); }});
 }
 
-// The slot is free again; what was in it is the caller's to take on.
+// Ends a run and frees its slot. The caller of Ask gets the landing place, if there is one.
 void BouncedReads::End(uint64_t number, const absl::Status& status) {
   const auto it = bounces_.find(number);
   const Bounce bounce = std::move(it->second);

@@ -14,39 +14,43 @@
 
 namespace baton {
 
-// The reader's side of bounced reads: asks owners to copy runs of their pools into slots of host
-// memory (DeviceStaging is their side), and reads those over another transport into host memory of
-// ours. KV thread only.
+// The reader's side of bounced reads. It asks the owner of a pool to copy runs of the pool into
+// slots of host memory (DeviceStaging is the owner's side). Then it reads the slots over another
+// transport into this process's host memory. KV thread only.
 class BouncedReads {
  public:
-  // A run of a peer's pool, of at most DeviceStaging::kSlotBytes.
+  // A contiguous run of a peer's pool, at most DeviceStaging::kSlotBytes long.
   struct Run {
     PeerId peer = -1;
-    uint32_t pool = 0;  // which of the peer's
+    uint32_t pool = 0;  // index among the peer's pools
     uint64_t offset = 0;
     size_t bytes = 0;
   };
-  // Called once for each run that was asked for, from OnStaged, `inner` or EndWaiting. `landing` is
-  // the caller's until Return, whatever the status; null where the run had a place of its own.
+  // Called once for each run that Ask accepted, from OnStaged, `inner` or EndWaiting. `landing` is
+  // the landing place with the bytes: it belongs to the caller until Return, whatever the status.
+  // It is null if Ask was given a destination.
   using Arrived = std::function<void(const absl::Status& status, std::byte* landing)>;
 
-  // `inner` reads and carries what is asked. Both must outlive all runs, the runtime this object.
+  // `inner` carries the notes and the reads. Both pointers must outlive all runs, and `runtime`
+  // must outlive this object too.
   BouncedReads(DeviceRuntime* runtime, Transport* inner);
-  // No run is under way.
+  // Requires that no run is under way.
   ~BouncedReads();
 
-  // Asks for a run, which goes to `to`, host memory, or, where that is null, to one of our landing
-  // places. False when its peer has no slot for us, there is no landing place, or notes to the peer
-  // wait already: later. After an error nothing has been asked.
+  // Asks for a run. The bytes go to `to`, which is host memory; if `to` is null they go to a free
+  // landing place. Returns false, and does nothing, if the peer has no free slot for this reader,
+  // if no landing place is free, or if the queue of notes to the peer is full: try again later.
+  // After an error nothing has been asked for.
   absl::StatusOr<bool> Ask(const Run& run, std::byte* to, Arrived arrived);
-  // A landing place is free again.
+  // Gives a landing place back.
   void Return(std::byte* landing) { free_landings_.push_back(landing); }
-  // An answer, perhaps to nothing of ours.
+  // Takes the owner's answer to a run. Ignores answers to runs that this object does not know.
   void OnStaged(const StagedNote& note);
 
-  // Ends a peer's runs whose answer has not come. The others end with the inner transport's reads.
+  // Ends, with `why`, the runs of `peer` that the owner has not answered yet. The other runs end
+  // with the inner transport's reads.
   void EndWaiting(PeerId peer, const absl::Status& why);
-  // A peer of which no run is under way.
+  // Drops the state of a peer. Requires that none of its runs is under way.
   void Forget(PeerId peer);
 
  private:
@@ -56,18 +60,19 @@ class BouncedReads {
     std::byte* landing;
     uint32_t slot;
     Arrived arrived;
-    bool reading = false;  // from the slot
+    bool reading = false;  // True while the inner transport reads the slot.
   };
 
   void End(uint64_t number, const absl::Status& status);
 
   DeviceRuntime* const runtime_;
   Transport* const inner_;
-  const uint64_t reader_;  // as owners know us
+  const uint64_t reader_;  // random id by which owners know this object
   uint64_t last_ = 0;
-  std::map<uint64_t, Bounce> bounces_;                  // under way, by number
-  std::map<PeerId, std::vector<uint32_t>> free_slots_;  // at each peer
-  std::byte* landings_ = nullptr;                       // pinned; made when one is needed
+  std::map<uint64_t, Bounce> bounces_;                  // runs under way, by the number of the run
+  std::map<PeerId, std::vector<uint32_t>> free_slots_;  // free slots at each peer
+  // Pinned host memory, allocated when the first landing place is needed.
+  std::byte* landings_ = nullptr;
   std::vector<std::byte*> free_landings_;
 };
 

@@ -27,7 +27,7 @@ absl::Status DeviceCopies::Copy(void* to, const void* from, size_t bytes, Done d
   return status;
 }
 
-// The oldest has run or, with `status`, never will.
+// Reports the oldest copy: it has finished or, if `status` is an error, never will.
 void DeviceCopies::ReportOldest(const absl::Status& status) {
   Copying copying = std::move(copies_.front());
   copies_.pop_front();

@@ -13,32 +13,34 @@
 
 namespace baton {
 
-// Copies to and from a device on a stream of their own, reported in the order of the calls. KV
-// thread only.
+// Copies between host and device memory, or within a device, on a stream of their own. They are
+// reported in the order of the calls. KV thread only.
 class DeviceCopies {
  public:
-  // OK, or what the device failed with. Called once, from Progress or FinishOldest.
+  // Called once, from Progress or FinishOldest. `status` is OK, or the error of the device.
   using Done = std::function<void(const absl::Status& status)>;
 
-  // `runtime` must outlive it. Internal with the runtime's words when the device fails.
+  // `runtime` must outlive the returned object. Returns Internal, with the runtime's message, if
+  // the device fails.
   static absl::StatusOr<std::unique_ptr<DeviceCopies>> Create(DeviceRuntime* runtime);
-  // Waits for what is under way, and reports nothing of it.
+  // Waits for all copies under way, but does not call their `done`.
   ~DeviceCopies();
 
-  // Enqueued; both ends stay what they are until `done`, which is not called after an error here.
+  // Enqueues a copy. Both buffers must stay valid until `done` is called. After an error, `done` is
+  // never called.
   absl::Status Copy(void* to, const void* from, size_t bytes, Done done);
-  // Reports those that have run; true when there were some. Waits for nothing.
+  // Reports the copies that have finished, without waiting. Returns true if there were any.
   bool Progress();
-  // Waits for the oldest, and reports it. Dies when there is none.
+  // Waits for the oldest copy and reports it. Aborts if no copy is under way.
   void FinishOldest();
   size_t under_way() const { return copies_.size(); }
 
-  // That of the copies.
+  // The stream on which the copies run.
   DeviceStream& stream() { return *stream_; }
 
  private:
   struct Copying {
-    std::unique_ptr<DeviceEvent> event;  // behind it
+    std::unique_ptr<DeviceEvent> event;  // recorded on the stream after the copy
     Done done;
   };
 

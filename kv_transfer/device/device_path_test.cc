@@ -124,7 +124,8 @@ TEST(DevicePathTest, KeysComeBackAsTheyWereAndBentOnesAreRefused) {
   }
 }
 
-// Two ends on devices of one process, whose transport below reads device memory as `options` says.
+// Two transports on devices of one process. `options` says how well the inner transport reads
+// device memory.
 class DirectReadsTest : public testing::Test {
  protected:
   struct End {
@@ -141,7 +142,7 @@ class DirectReadsTest : public testing::Test {
     end.transport = CreateDeviceTransport(std::move(below), end.device.get(), path).value();
     return end;
   }
-  // Some reads of the owner's pool into the reader's; the status of the first that fails.
+  // Makes several reads of the owner's pool into the reader's. Returns the first error.
   absl::Status ReadSome(End& reader, End& owner) {
     constexpr size_t kBytes = 3 << 20;
     const auto theirs = owner.transport->AllocatePool(kBytes);
@@ -246,7 +247,7 @@ TEST(UcxDevicesTest, WhatIsMissingIsTold) {
   EXPECT_TRUE(UcxReadsDevices(cuda, {"dc_mlx5"}).ok());
 }
 
-#if !defined(__SANITIZE_THREAD__)  // UCX is not built for it
+#if !defined(__SANITIZE_THREAD__)  // UCX is not built for the thread sanitizer
 TEST(UcxDevicesTest, AUcxWithoutCudaSaysSoAndTheOtherWaysAreLeft) {
   if (!UcxDeviceTransports().empty()) GTEST_SKIP() << "this UCX has cuda_copy";
   const auto device = Device(1);

@@ -8,29 +8,32 @@
 
 namespace baton {
 
-// What the key of a pool in device memory says.
+// Contents of the key of a pool in device memory.
 struct DevicePoolKey {
-  uint64_t node = 0;   // ThisNode() of its owner
-  std::string device;  // DeviceInfo::id
-  uint32_t pool = 0;   // which of its transport's
+  uint64_t node = 0;   // ThisNode() of the owner
+  std::string device;  // DeviceInfo::id of the owner's device
+  uint32_t pool = 0;   // index among the pools of the owner's transport
   uint64_t bytes = 0;
-  std::string handle;  // of DeviceRuntime::ExportMemory; empty: it gave none
-  std::string direct;  // of the transport below, which reads that memory itself; empty: it doesn't
+  // From DeviceRuntime::ExportMemory. Empty if the runtime could not export the pool.
+  std::string handle;
+  // Key of the inner transport, which reads the pool's device memory itself. Empty if it cannot.
+  std::string direct;
 };
 
-// The same for all processes of one boot of one machine: a hash of what the kernel keeps in
-// `boot_id`. Where that says nothing a random number, so that nobody is taken for a neighbour.
+// Returns a hash of the kernel's `boot_id` file: the same value in all processes on this machine
+// until it reboots. If the file is empty or missing, returns a random number, so that no other
+// process is mistaken for one on the same machine.
 uint64_t ThisNode(const std::string& boot_id = "/proc/sys/kernel/random/boot_id");
 
 std::string EncodeDevicePoolKey(const DevicePoolKey& key);
-// InvalidArgument for bytes that are no such key.
+// Returns InvalidArgument for bytes that are not a key of a device pool.
 absl::StatusOr<DevicePoolKey> DecodeDevicePoolKey(absl::string_view bytes);
-// By its first bytes alone: those of a key of host memory are others.
+// Looks only at the first bytes; keys of host memory begin differently.
 bool IsDevicePoolKey(absl::string_view bytes);
 
-// `body` as bytes that tell what they are and whether they are whole.
+// Packs `body` behind `magic`, which says what the bytes are, and a hash, which shows damage.
 std::string SealBytes(uint64_t magic, absl::string_view body);
-// The body, or nothing where these bytes are none of `magic`.
+// Returns the body, or an empty view if `bytes` were damaged or do not begin with `magic`.
 absl::string_view UnsealBytes(uint64_t magic, absl::string_view bytes);
 
 }  // namespace baton

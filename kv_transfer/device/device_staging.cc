@@ -100,7 +100,7 @@ absl::StatusOr<DeviceStaging::Slots> DeviceStaging::NewSlots() {
 absl::StatusOr<DeviceStaging::Slots> DeviceStaging::SlotsOfOneThatIsGone() {
   for (auto it = readers_.begin(); it != readers_.end(); ++it) {
     if (it->second.under_way > 0) continue;
-    // An answer to nothing, which a reader that is there ignores.
+    // This answers no request, so a reader that is alive ignores it.
     StagedNote nothing;
     nothing.reader = it->first;
     if (!absl::IsUnavailable(inner_->SendNote(it->second.peer, EncodeStaged(nothing)))) continue;
@@ -113,8 +113,8 @@ absl::StatusOr<DeviceStaging::Slots> DeviceStaging::SlotsOfOneThatIsGone() {
       absl::StrCat("KV is staged for ", readers_.size(), " readers already"));
 }
 
-// A connection that broke unnoticed is made anew once: its end may have been the reader's own
-// doing.
+// Sends an answer. If the connection turns out to be broken, connects once more and retries: the
+// reader itself may have closed the old connection.
 void DeviceStaging::Answer(const StagedNote& note, const std::string& address, PeerId* peer) {
   const std::string bytes = EncodeStaged(note);
   for (int tries = 0; tries < 2; ++tries) {

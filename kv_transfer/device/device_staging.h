@@ -17,31 +17,31 @@
 
 namespace baton {
 
-// The owner's side of bounced reads: copies runs of device pools into host memory that readers can
-// read over another transport. Each reader has kSlots slots of kSlotBytes, and says what goes into
-// which: they are its credit, so that nobody waits for another, and nothing has to be given back.
-// Copies into one slot run in the order of the requests. KV thread only, never from callbacks of
-// the transport.
+// The owner's side of bounced reads: copies runs of device pools into host memory, where readers
+// can read them over another transport. Each reader has kSlots slots of kSlotBytes and chooses the
+// slot for each request. The slots are the reader's credit: no reader waits for another, and no
+// slot has to be given back. Copies into one slot run in the order of the requests. KV thread only,
+// never from callbacks of the transport.
 class DeviceStaging {
  public:
   static constexpr uint32_t kSlots = 8;
   static constexpr uint64_t kSlotBytes = 1 << 20;
   static constexpr size_t kReaders = 64;
-  // The most copies that may be under way for one reader. That is more than it has slots, because
-  // copies that it asked for before a Disconnect may not have ended yet.
+  // Max copies under way for one reader. There can be more of them than slots, because copies that
+  // the reader requested before a Disconnect may still be running.
   static constexpr uint32_t kMostUnderWay = 4 * kSlots;
 
-  // `inner` carries the answers and allocates the slots. Both must outlive it.
+  // `inner` carries the answers and allocates the slots. Both pointers must outlive this object.
   DeviceStaging(DeviceRuntime* runtime, Transport* inner) : runtime_(runtime), inner_(inner) {}
-  // Waits for its copies.
+  // Waits for the copies under way.
   ~DeviceStaging();
 
-  // Memory that may be asked for; counted from 0.
+  // Adds a pool that readers may ask for. Pools are numbered from 0.
   void AddPool(const std::byte* data, size_t bytes) { pools_.push_back({data, bytes}); }
-  // One request. It is answered, unless its reader can't be reached; one that asks for what can't
-  // be, or has more than kMostUnderWay, with why.
+  // Handles one request. It is always answered, unless its reader can't be reached. An invalid
+  // request, or one above kMostUnderWay, is answered with the reason.
   void Stage(const StageNote& note);
-  // Answers what has been copied; true when something was.
+  // Answers the requests whose copies have finished. Returns true if there were any.
   bool Progress() { return copies_ != nullptr && copies_->Progress(); }
   bool busy() const { return copies_ != nullptr && copies_->under_way() > 0; }
 
@@ -70,11 +70,11 @@ class DeviceStaging {
 
   DeviceRuntime* const runtime_;
   Transport* const inner_;
-  std::unique_ptr<DeviceCopies> copies_;  // made with the first request
+  std::unique_ptr<DeviceCopies> copies_;  // created by the first request
   std::vector<Pool> pools_;
   std::map<uint64_t, Reader> readers_;
-  // Readers without slots to which a refusal went, oldest first. They stay connected for a while: a
-  // note to a peer that is disconnected at once may never go out.
+  // Connections to readers that got a refusal and have no slots, oldest first. They stay connected
+  // for a while, because a note may be lost if its peer is disconnected at once.
   std::deque<PeerId> refused_;
 };
 

@@ -11,14 +11,14 @@
 namespace baton {
 namespace {
 
-#if !defined(__SANITIZE_THREAD__)  // UCX is not built for it
+#if !defined(__SANITIZE_THREAD__)  // UCX is not built for the thread sanitizer
 TEST(DeviceStagingTest, AReaderWithoutSlotsIsToldWhyAlsoOverTcp) {
   const auto owner = CreateUcxTransport({.tls = "tcp"}).value();
   const auto reader = CreateUcxTransport({.tls = "tcp"}).value();
   std::optional<StagedNote> told;
   reader->SetNoteHandler([&told](absl::string_view note) { told = DecodeStaged(note); });
   DeviceStaging staging(/*runtime=*/nullptr, owner.get());
-  StageNote nothing;  // zero bytes of a pool that is not there
+  StageNote nothing;  // a request for zero bytes of a pool that does not exist
   nothing.reader = 7;
   nothing.id = 3;
   nothing.address = reader->address();

@@ -21,11 +21,12 @@ namespace baton {
 namespace {
 
 constexpr uint64_t kAddressMagic = 0xBA70ADE71CEADD12ull;
-constexpr size_t kCopies = 64;  // on the stream at once; the rest waits here
-// Nothing tells of the end of device work but a question.
+// Max copies on the stream; further reads wait in their peer's queue.
+constexpr size_t kCopies = 64;
+// The end of device work can only be polled, so a Wait lasts at most this long meanwhile.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
-// For readers that are asked to close our pools before they are freed: times a millisecond, or as
-// many calls of Progress as there can be in that.
+// Limits on the wait for readers to close our pools before the pools are freed: the number of waits
+// of one millisecond, and the number of calls of Progress (about as many as fit into that time).
 constexpr int kLastWaits = 500, kLastProgress = 500 * 100;
 
 class DeviceTransport : public Transport {
@@ -64,23 +65,25 @@ class DeviceTransport : public Transport {
   void Wake() override { inner_->Wake(); }
 
  private:
-  // One read of device memory.
+  // State of one read of device memory.
   struct Job {
     ReadOperation operation;
     PeerId peer = -1;
-    DevicePool* pool = nullptr;  // of the peer
-    size_t asked = 0;            // bytes handed on
-    int pieces = 0;              // of them, those not reported
-    absl::Status error;          // once it is not OK, nothing more is handed on
+    DevicePool* pool = nullptr;  // the peer's pool
+    size_t asked = 0;            // bytes handed on so far
+    int pieces = 0;              // pieces handed on and not yet reported
+    absl::Status error;          // The first error; once set, nothing more is handed on.
   };
   struct Peer {
-    std::map<std::string, DevicePool, std::less<>> pools;  // by key
-    std::string link;                                      // of the pool whose bytes came last
-    std::deque<std::unique_ptr<Job>> queue;                // not all handed on
-    std::map<Job*, std::unique_ptr<Job>> handed_on;        // all of it, not all reported
-    int copies = 0;                                        // under way on our stream
-    uint64_t import_id = 0;  // under which it was told that its pools are mapped here; 0: none is
-    absl::Status freed;      // its owner frees its pools
+    std::map<std::string, DevicePool, std::less<>> pools;  // opened pools by key
+    std::string link;                                      // link of the pool whose bytes came last
+    std::deque<std::unique_ptr<Job>> queue;                // jobs not fully handed on
+    std::map<Job*, std::unique_ptr<Job>> handed_on;  // jobs fully handed on, not fully reported
+    int copies = 0;                                  // copies under way on our stream
+    // Id of the MappedNote by which the peer knows that its pools are mapped here. 0 if none is
+    // mapped.
+    uint64_t import_id = 0;
+    absl::Status freed;  // Not OK once the peer, their owner, is about to free its pools.
   };
 
   absl::StatusOr<DevicePool*> OpenPool(PeerId id, Peer* peer, absl::string_view key);
@@ -107,9 +110,10 @@ class DeviceTransport : public Transport {
   std::unique_ptr<BouncedReads> bounced_;
   std::unique_ptr<DeviceCopies> copies_;
   std::vector<TransportMemory> pools_;
-  absl::Status direct_ = absl::FailedPreconditionError("we have no pool");  // of our pools
+  // OK if `inner_` can read and write our pools directly, otherwise the reason.
+  absl::Status direct_ = absl::FailedPreconditionError("we have no pool");
   std::function<void(absl::string_view)> handler_;
-  std::map<PeerId, Peer> peers_;  // ids are inner's
+  std::map<PeerId, Peer> peers_;  // keys are ids of `inner_`
   std::deque<StageNote> asked_;
   PoolImporters importers_;
   EndedReads ended_;
@@ -125,7 +129,7 @@ absl::Status DeviceTransport::Start() {
 DeviceTransport::~DeviceTransport() {
   handler_ = nullptr;
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
-  // Who mapped our pools may have told so since anyone looked.
+  // MappedNotes may have arrived since the last Progress; take them first.
   for (int turns = 0; turns < kLastProgress && inner_->Progress(); ++turns) {
   }
   importers_.AskToClose();
@@ -135,7 +139,7 @@ DeviceTransport::~DeviceTransport() {
       inner_->Wait(absl::Milliseconds(1));
       ++waits;
     }
-    importers_.AskToClose();  // also those that map it only now
+    importers_.AskToClose();  // asks also the readers that have mapped our pools only now
   }
   if (importers_.open() > 0) {
     Log(Severity::kWarning, "kv_pool_freed_while_mapped", {{"readers", importers_.open()}});
@@ -218,7 +222,7 @@ absl::StatusOr<DevicePool*> DeviceTransport::OpenPool(PeerId id, Peer* peer,
        {"why", pool.why.empty() ? "the first choice" : pool.why}});
   if (pool.imported != nullptr && peer->import_id == 0) {
     peer->import_id = RandomU64() | 1;
-    // A note that does not go costs its owner no more than what kLastWaits is there for.
+    // If this note is lost, the owner may free its pool while it is still mapped here.
     inner_->SendNote(id, EncodeMapped({peer->import_id, true, inner_->address()})).IgnoreError();
   }
   return &peer->pools.emplace(std::string(key), std::move(pool)).first->second;
@@ -263,7 +267,8 @@ void DeviceTransport::Read(ReadOperation operation) {
   peer->second.queue.push_back(std::move(job));
 }
 
-// Of a piece of a read, from a peer's memory or from a landing place that it then returns.
+// Copies one piece of a read on the stream, from a peer's mapped memory or from a landing place. A
+// landing place is returned when the copy has ended.
 absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes,
                                    std::byte* landing) {
   const absl::Status status =
@@ -276,7 +281,7 @@ absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* fro
   return status;
 }
 
-// Hands on what there is room for.
+// Hands on as many reads as the limits allow. Returns true if any moved.
 bool DeviceTransport::Post(Peer* peer) {
   bool moved = false;
   while (!peer->queue.empty()) {
@@ -303,7 +308,7 @@ bool DeviceTransport::Post(Peer* peer) {
   return moved;
 }
 
-// Hands the oldest read to the transport below.
+// Hands the oldest read in the queue to the inner transport.
 void DeviceTransport::PostDirect(PeerId id, Peer* peer) {
   Job* const job = peer->queue.front().get();
   const ReadOperation& read = job->operation;
@@ -316,7 +321,8 @@ void DeviceTransport::PostDirect(PeerId id, Peer* peer) {
        [this, id, job](absl::Status status) { OnDirectRead(id, job, std::move(status)); }});
 }
 
-// What the transport below says that it can't do after all is bounced from then on.
+// Takes the result of a direct read. If the inner transport turns out not to support such reads,
+// this read and all later ones of the pool are bounced.
 void DeviceTransport::OnDirectRead(PeerId id, Job* job, absl::Status status) {
   if (!absl::IsUnimplemented(status) || path_ != DevicePath::kAuto || !job->error.ok()) {
     PieceDone(job, status);
@@ -335,7 +341,7 @@ void DeviceTransport::OnDirectRead(PeerId id, Job* job, absl::Status status) {
   peer.handed_on.erase(it);
 }
 
-// Asks for the next run of the oldest read. False when that has to wait.
+// Asks for the next run of the oldest read. Returns false if it has to wait.
 bool DeviceTransport::PostBounced(Peer* peer) {
   Job* job = peer->queue.front().get();
   if (job->error.ok()) {
@@ -382,14 +388,15 @@ void DeviceTransport::OnNote(absl::string_view note) {
   }
 }
 
-// A run of a bounced read is in host memory; from a landing place it goes on to the device.
+// Takes a run of a bounced read that has arrived in host memory. If it is in a landing place,
+// copies it on to the device.
 void DeviceTransport::OnArrived(Job* job, std::byte* to, size_t bytes, std::byte* landing,
                                 const absl::Status& status) {
   absl::Status result = status;
   if (landing != nullptr) {
     if (result.ok() && job->error.ok()) {
       result = Copy(job, to, landing, bytes, landing);
-      if (result.ok()) return;  // which has the rest
+      if (result.ok()) return;  // The copy now owns the landing place and reports the piece.
     }
     bounced_->Return(landing);
   }
@@ -408,7 +415,7 @@ void DeviceTransport::PieceDone(Job* job, const absl::Status& status) {
   ended_.Add(std::move(owned->operation), std::move(owned->error));
 }
 
-// Nothing more of its reads is handed on; those of which nothing is under way end.
+// Stops handing on the reads in the queue of `peer`. Reads without pieces under way end at once.
 void DeviceTransport::Fail(Peer* peer, const absl::Status& why) {
   while (!peer->queue.empty()) {
     Job* job = peer->queue.front().get();
@@ -420,8 +427,8 @@ void DeviceTransport::Fail(Peer* peer, const absl::Status& why) {
   }
 }
 
-// Of a peer's pools, with nothing more to be handed on. A copy that was put on the stream ends by
-// itself; only that ends it.
+// Closes a peer's mapped pools; nothing more may be handed on to them. Waits for the copies on the
+// stream, which nothing can cancel.
 void DeviceTransport::CloseImports(PeerId id, Peer* peer) {
   while (peer->copies > 0) copies_->FinishOldest();
   for (auto& [key, pool] : peer->pools) {
@@ -453,8 +460,8 @@ void DeviceTransport::Disconnect(PeerId id) {
   Peer& peer = found->second;
   const absl::Status why = absl::UnavailableError("disconnected before the read was done");
   Fail(&peer, why);
-  // Runs whose bytes have not come yet: those that are being read from a slot end in inner's
-  // Disconnect, and go no further than their landing place.
+  // Some runs of these reads have not arrived yet. Those that are being read from a slot end in
+  // inner's Disconnect, and this error keeps them from being copied on from their landing places.
   for (auto& [job, owned] : peer.handed_on) {
     if (job->pool->path != DevicePath::kIpc) job->error.Update(why);
   }

@@ -9,28 +9,31 @@
 
 namespace baton {
 
-// A transport whose pools (AllocatePool) lie in the memory of `runtime`'s device. Connections,
-// notes and host memory are `inner`'s. A peer's pool is read
-//  - by CUDA IPC, where its handle opens here. Link: cuda-ipc (the same device), nvlink or pcie
-//    (another one), or peer-device where the runtime can't tell which;
-//  - else by `inner`, where both sides have registered their pools with it. Link: inner's;
-//  - else bounced: the peer copies a run to host memory of `inner`, we read it there, and copy it
-//  to
-//    our device; several runs at once. Link: inner's. So in one process, as CUDA refuses its own
-//    handles, between nodes, and between devices that don't reach one another.
-// Which it is shows with the first read of a connection, and is logged with what stood against the
-// others. A path that is asked for is the only one: where there is none, reads (for kDirect
-// AllocatePool already) fail with FailedPrecondition and why.
+// Creates a transport whose pools (AllocatePool) lie in the memory of `runtime`'s device. It passes
+// connections, notes and host memory on to `inner`. It reads a peer's pool in the first of these
+// ways that works:
+// - CUDA IPC: if the pool's handle can be opened here. Link() is cuda-ipc (same device), nvlink or
+//   pcie (another device), or peer-device if the runtime can't tell.
+// - Direct: `inner` reads the device memory, if both sides have registered their pools with it.
+//   Link() is inner's.
+// - Bounced: the peer copies a run to host memory of `inner`, we read it there and copy it to our
+//   device, with several runs at once. Link() is inner's. This is the way inside one process (CUDA
+//   does not open its own handles), between nodes, and between devices without peer access.
+// The first read of a connection picks the way and logs it, with the reasons against the others. If
+// `path` is not kAuto, only that way is tried. If it does not work, reads fail with
+// FailedPrecondition and the reason (for kDirect, AllocatePool already fails).
 //
-// A read of device memory may go to any memory of the process; one of host memory only to host
-// memory. A peer of another kind is refused: addresses and keys of device pools are no others'.
+// A read of device memory may go to any memory of the process, a read of host memory only to host
+// memory. Peers with another kind of transport are refused: their addresses and keys have another
+// format.
 //
-// CUDA leaves undefined what comes of memory that is freed while another process has it mapped. So
-// before a transport is destroyed and its pools are freed, it asks the readers that told it that
-// they have mapped them, and waits until they have closed them, for 0.5 s at most; who has not done
-// so by then is logged. Their reads end with Unavailable. A process that is killed asks nobody.
+// CUDA does not define what happens if memory is freed while another process has it mapped. So the
+// destructor, before it frees the pools, asks the readers that reported a mapping to close it. It
+// waits for them at most 0.5 s, and logs how many have not closed it by then. Reads of these
+// readers end with Unavailable. A process that is killed asks no reader.
 //
-// `runtime` must outlive it. Internal with the runtime's words when the device fails.
+// `runtime` must outlive the transport. Returns Internal, with the runtime's message, if the device
+// fails.
 absl::StatusOr<std::unique_ptr<Transport>> CreateDeviceTransport(
     std::unique_ptr<Transport> inner, DeviceRuntime* runtime, DevicePath path = DevicePath::kAuto);
 

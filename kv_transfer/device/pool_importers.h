@@ -10,20 +10,21 @@
 
 namespace baton {
 
-// The readers that have pools of ours mapped, by CUDA IPC, as far as they have told. CUDA leaves
-// undefined what comes of memory that is freed while another process has it mapped, so an owner
-// asks them to close it first. KV thread only.
+// The readers that have our pools mapped by CUDA IPC, as far as they have told us. CUDA does not
+// define what happens if memory is freed while another process has it mapped, so an owner first
+// asks the readers to close it. KV thread only.
 class PoolImporters {
  public:
-  // Those that told first are forgotten: their process may be gone, which nobody tells.
+  // Max readers remembered. Beyond that the oldest is forgotten: its process may be gone, and
+  // nothing reports that.
   static constexpr size_t kMost = 64;
 
-  // `inner` carries the notes, and must outlive it.
+  // `inner` carries the notes and must outlive this object.
   explicit PoolImporters(Transport* inner) : inner_(inner) {}
 
   void OnMapped(const MappedNote& note);
-  // Asks those that have not been asked. Who can't be reached has nothing mapped any more. Not from
-  // callbacks of the transport.
+  // Asks the readers that have not been asked yet. Forgets readers that can't be reached: they have
+  // nothing mapped any more. Not from callbacks of the transport.
   void AskToClose();
   size_t open() const { return importers_.size(); }
 
@@ -35,7 +36,7 @@ class PoolImporters {
   };
 
   Transport* const inner_;
-  std::deque<Importer> importers_;  // in the order in which they told
+  std::deque<Importer> importers_;  // in the order in which the readers reported
 };
 
 }  // namespace baton

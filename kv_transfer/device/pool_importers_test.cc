@@ -35,7 +35,7 @@ TEST(PoolImportersTest, EachIsAskedOnceUntilItHasClosed) {
   EXPECT_THAT(asked, testing::ElementsAre(7, 8));
   EXPECT_EQ(importers.open(), 2u) << "who can't be reached has nothing mapped";
   importers.OnMapped({.id = 7});
-  importers.OnMapped({.id = 1});  // said nothing before
+  importers.OnMapped({.id = 1});  // this reader has reported no mapping before
   EXPECT_EQ(importers.open(), 1u);
   importers.OnMapped({.id = 8});
   EXPECT_EQ(importers.open(), 0u);
@@ -55,8 +55,9 @@ TEST(PoolImportersTest, TheFirstOfManyAreForgotten) {
   EXPECT_EQ(importers.open(), PoolImporters::kMost - 1);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // UCX is not built for it
-// Freed memory of an emulated device that is still mapped can be read, and holds something else.
+#if !defined(__SANITIZE_THREAD__)  // UCX is not built for the thread sanitizer
+// The emulated device lets a reader read freed memory that it still has mapped; the contents have
+// changed.
 TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   constexpr size_t kBytes = 4096;
   const auto device = CreateEmulatedRuntime({.memory_bytes = 16 << 20}).value();
@@ -83,7 +84,7 @@ TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   };
   ASSERT_EQ(read(), absl::OkStatus());
   ASSERT_EQ(reader->Link(peer).value(), "cuda-ipc");
-  // Notes come in order: once this one is there, the owner knows what is mapped.
+  // Notes arrive in order: once this note has arrived, the owner has also seen the MappedNote.
   bool heard = false;
   owner.SetNoteHandler([&](absl::string_view) { heard = true; });
   ASSERT_EQ(reader->SendNote(peer, "and then"), absl::OkStatus());

@@ -21,7 +21,7 @@ std::string Sealed(BytePacker packer) {
   return whole.Take();
 }
 
-// The body, or nothing.
+// Returns the body, or an empty view if the bytes are damaged or are another kind of note.
 absl::string_view Unsealed(absl::string_view note) {
   ByteUnpacker in(note);
   if (in.GetFixed(kMark.size()) != kMark) return {};

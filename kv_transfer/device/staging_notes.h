@@ -9,40 +9,40 @@
 
 namespace baton {
 
-// Notes of the device transports' own, which they send to one another beside the notes of their
-// users. StageNote and StagedNote bring device memory to a reader that can't reach it. MappedNote
-// and UnmapNote are about pools that a reader has mapped. All begin with a mark that no KvNote
-// begins with, and end with a hash.
+// Notes that device transports send to one another, beside the notes of their users. StageNote and
+// StagedNote bring device memory to a reader that can't reach it. MappedNote and UnmapNote are
+// about pools that a reader has mapped. Each note begins with a mark that no KvNote begins with,
+// and ends with a hash.
 
-// "Copy this run of your pool into my slot."
+// Request of a reader: "Copy this run of your pool into my slot."
 struct StageNote {
-  uint64_t reader = 0;  // which reader's slots: random, of one transport
-  uint64_t id = 0;      // of the request: never used again by that reader
+  uint64_t reader = 0;  // Random id of the reader's transport; it says whose slots are meant.
+  uint64_t id = 0;      // id of the request, never used again by that reader
   uint32_t slot = 0;
-  uint32_t pool = 0;  // which of the owner's pools
+  uint32_t pool = 0;  // index among the owner's pools
   uint64_t offset = 0, bytes = 0;
-  std::string address;  // of the reader, for the answer
+  std::string address;  // address of the reader, for the answer
 };
-// "It is there", or why not.
+// Answer of the owner: "The run is in your slot", or the reason why not.
 struct StagedNote {
   uint64_t reader = 0;
   uint64_t id = 0;
   absl::StatusCode code = absl::StatusCode::kOk;
-  std::string message;  // at most kMaxStagedMessage bytes of it go
-  std::string key;      // of host memory of the owner
-  uint64_t offset = 0;  // there
+  std::string message;  // cut to kMaxStagedMessage bytes when encoded
+  std::string key;      // key of the owner's host memory with the slots
+  uint64_t offset = 0;  // offset of the slot in that memory
 };
 constexpr size_t kMaxStagedMessage = 512;
 
-// "I have pools of yours mapped", or none of them any more.
+// Report of a reader: "I have pools of yours mapped" or "I have none mapped any more".
 struct MappedNote {
-  uint64_t id = 0;  // random, of one connection of the reader's
+  uint64_t id = 0;  // random id of one connection of the reader
   bool mapped = false;
-  std::string address;  // of the reader
+  std::string address;  // address of the reader
 };
-// "They are about to be freed: close them."
+// Request of an owner: "My pools are about to be freed: close them."
 struct UnmapNote {
-  uint64_t id = 0;  // of the MappedNote
+  uint64_t id = 0;  // id of the MappedNote
 };
 
 bool IsStagingNote(absl::string_view note);
@@ -50,7 +50,7 @@ std::string EncodeStage(const StageNote& note);
 std::string EncodeStaged(const StagedNote& note);
 std::string EncodeMapped(const MappedNote& note);
 std::string EncodeUnmap(const UnmapNote& note);
-// Nothing for bytes that are not such a note.
+// Return nullopt for bytes that are not a note of this type.
 std::optional<StageNote> DecodeStage(absl::string_view note);
 std::optional<StagedNote> DecodeStaged(absl::string_view note);
 std::optional<MappedNote> DecodeMapped(absl::string_view note);
