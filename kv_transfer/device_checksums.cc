@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr int kLaunches = 16;  // on the stream at once; the rest waits here
+constexpr int kLaunches = 16;  // Max launches on the stream; further slices wait in their request.
 
 class DeviceKvChecksums : public KvChecksums {
  public:
@@ -37,10 +37,10 @@ class DeviceKvChecksums : public KvChecksums {
  private:
   struct Request {
     std::vector<KvSlice> slices;
-    std::shared_ptr<DeviceEvent> written;  // until the stream waits for it
+    std::shared_ptr<DeviceEvent> written;  // kept until the stream has been told to wait for it
     Done done;
-    size_t launched = 0, summed = 0;  // of the slices
-    absl::Status status;              // once it is not OK, nothing more of it is launched
+    size_t launched = 0, summed = 0;  // numbers of slices
+    absl::Status status;  // The first error; once set, no more slices of the request are launched.
 
     bool finished() const {
       return launched == summed && (summed == slices.size() || !status.ok());
@@ -48,10 +48,10 @@ class DeviceKvChecksums : public KvChecksums {
   };
   struct Launched {
     Request* request;
-    size_t first, count;  // of its slices
+    size_t first, count;  // range of the request's slices
     int place;
   };
-  // Where a launch leaves its sums, and what it is followed by.
+  // Pinned memory that receives the sums of one launch, and the event recorded after the launch.
   struct Place {
     uint64_t* sums = nullptr;  // [kKvChecksumSlices, parts_]
     std::unique_ptr<DeviceEvent> event;
@@ -66,9 +66,9 @@ class DeviceKvChecksums : public KvChecksums {
   const Kernel kernel_;
   const std::byte* const pool_;
   const KvLayout layout_;
-  const int64_t parts_;  // of a slice
+  const int64_t parts_;  // parts per slice, each summed by one thread block
   std::unique_ptr<DeviceStream> stream_;
-  std::byte* sums_ = nullptr;  // pinned
+  std::byte* sums_ = nullptr;  // pinned; shared by all places
   std::vector<Place> places_;
   std::vector<int> free_places_;
   std::deque<std::unique_ptr<Request>> requests_;  // in the order of the calls
@@ -135,7 +135,7 @@ void DeviceKvChecksums::LaunchMore() {
   }
 }
 
-// Of the oldest launch, which has run or, with `status`, never will.
+// Takes the sums of the oldest launch. It has finished or, if `status` is an error, never will.
 void DeviceKvChecksums::Sum(const absl::Status& status) {
   const Launched launched = launched_.front();
   launched_.pop_front();

@@ -9,19 +9,20 @@
 
 namespace baton {
 
-// What a peer needs to read one worker's KV: packed into Registration.kv_address.
+// Everything that a peer needs to read one worker's KV. Travels packed in Registration.kv_address.
 struct KvAddress {
   WorkerEpoch epoch = 0;
   std::string transport_address;
   std::string pool_key;  // TransportMemory::key of the pool
-  std::string meta_key;  // and of its KvMeta
+  std::string meta_key;  // TransportMemory::key of the KvMeta
   uint64_t blocks = 0;
   std::string layout_fingerprint;
   std::string numerics_id;
 };
 
 std::string PackKvAddress(const KvAddress& address);
-// InvalidArgument for bytes that are none, were cut or changed on the way, or have another version.
+// Returns InvalidArgument for bytes that are not a KV address, are damaged, or have another
+// version.
 absl::StatusOr<KvAddress> UnpackKvAddress(absl::string_view bytes);
 
 }  // namespace baton

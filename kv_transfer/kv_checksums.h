@@ -18,33 +18,36 @@ class DeviceEvent;
 struct KvSlice {
   BlockId block = 0;
   int layer = 0;
-  uint64_t seed = 0;  // KvSeed of where it lies at its owner
+  uint64_t seed = 0;  // KvSeed of the slice's place in its owner's pool
   uint64_t checksum = 0;
 };
 
-// Takes checksums of slices of one pool, where that pool lies. KV thread only.
+// Computes checksums of slices of one pool, on the host or on the device where the pool lies. KV
+// thread only.
 class KvChecksums {
  public:
-  // OK: with their checksums. Internal: the device failed, for good.
+  // If `status` is OK, `slices` hold their checksums. Internal means that the device failed and
+  // will not recover.
   using Done = std::function<void(absl::Status status, absl::Span<const KvSlice> slices)>;
 
-  // Without a call of `done` for what is still to be reported; the pool is no longer read.
+  // Drops requests that have not been reported, without calling their `done`. Afterwards the pool
+  // is no longer read.
   virtual ~KvChecksums() = default;
 
-  // Checksums of `slices` as they are once the work that `written` recorded has run; null: as they
-  // are. `done` is called once, from here, Progress or Finish, in the order of the calls; it may
-  // call Take. None of the slices may be written to before.
+  // Computes the checksums of `slices` after the work that `written` recorded has run, or at once
+  // if `written` is null. Calls `done` once, in the order of the calls, from here, Progress or
+  // Finish; `done` may call Take. The slices must not be written to before `done` is called.
   virtual void Take(std::vector<KvSlice> slices, std::shared_ptr<DeviceEvent> written,
                     Done done) = 0;
-  // Reports what is ready; true when something was.
+  // Reports requests that are finished. Returns true if there were any.
   virtual bool Progress() = 0;
-  // Something is still to be reported.
+  // Returns true if a request has not been reported yet.
   virtual bool busy() const = 0;
-  // Waits for all of it, and reports it.
+  // Waits for all requests and reports them.
   virtual void Finish() = 0;
 };
 
-// For a pool in host memory: taken and reported by Take itself.
+// For a pool in host memory. Take itself computes the checksums and reports them.
 std::unique_ptr<KvChecksums> CreateHostKvChecksums(const std::byte* pool, const KvLayout& layout);
 
 }  // namespace baton

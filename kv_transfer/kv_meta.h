@@ -8,9 +8,10 @@
 
 namespace baton {
 
-// Behind a KV pool's last block, from PatternOffset on, its readers find kPatternBytes that are a
-// function of the owner's epoch: they prove the link by the way that KV will take. Beside the pool,
-// in host memory of its own:
+// Layout of the memory through which readers check a KV pool.
+// The pool ends, from PatternOffset on, with kPatternBytes that are a function of the owner's
+// epoch. Reading them proves the link by the same way that the KV will take.
+// Beside the pool, in separate host memory, lie:
 //   generations  [blocks]          u64   counted by the owner's block pool
 //   checksums    [blocks][layers]  u64   of each slice, by KvChecksums, before it is published
 struct KvMeta {
@@ -19,7 +20,7 @@ struct KvMeta {
   uint64_t blocks = 0;
   int layers = 0;
 
-  // Of a pool, and how large it is with the pattern.
+  // Offset of the pattern in a pool, and size of the pool with the pattern, in bytes.
   static size_t PatternOffset(const KvLayout& layout, uint64_t blocks) {
     return (blocks * layout.BlockBytes() + 4095) / 4096 * 4096;
   }
@@ -33,17 +34,18 @@ struct KvMeta {
   }
   size_t Bytes() const { return ChecksumOffset(blocks, 0); }
 
-  // Writes kPatternBytes for `epoch`.
+  // Writes the kPatternBytes of `epoch` to `to`.
   static void WritePattern(WorkerEpoch epoch, std::byte* to);
-  // Whether `bytes` (a multiple of 8) at `offset` (one too) are what WritePattern puts there.
+  // Returns true if the `bytes` bytes at `data` equal the pattern from `offset` on. Both numbers
+  // must be multiples of 8.
   static bool CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* data, size_t bytes);
 };
 
-// What the checksum of one layer of one block is seeded with: whose and which it is, so that right
-// bytes from the wrong place are wrong too.
+// Seed for the checksum of one layer of one block. It depends on the owner and the place, so that
+// right bytes from the wrong place give a wrong checksum.
 uint64_t KvSeed(WorkerEpoch owner, BlockId block, uint64_t generation, int layer);
 
-// Checksum of the layout.LayerBytes() at `data`, in host memory.
+// Returns the checksum of the layout.LayerBytes() bytes at `data`, which lies in host memory.
 uint64_t KvChecksum(const KvLayout& layout, uint64_t seed, const std::byte* data);
 
 }  // namespace baton

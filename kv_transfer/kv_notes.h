@@ -11,22 +11,24 @@ namespace baton {
 
 inline constexpr size_t kSecretBytes = 16;
 
-// One control note of the KV plane. Which fields travel depends on the type; the rest stay zero.
-// Every note can be lost and sent again: each says the whole state of what it speaks about.
+// One control note of the KV plane. The type decides which fields travel; the others stay zero. Any
+// note may be lost and sent again, so each one carries the whole state of its subject, not a
+// change.
 struct KvNote {
   enum class Type : uint8_t {
-    kHello = 1,     // reader -> owner: are you there? (nonce)
-    kHelloAck = 2,  // owner -> reader: yes (the same nonce)
-    kOpen = 3,      // reader -> owner: I pull this hand-over; again while pulling, as a renewal
-    kState = 4,     // owner -> reader: what is ready (full_blocks .. payload)
-    kRefused = 5,   // owner -> reader: not, or no longer, for you (reason)
-    kRelease = 6,   // reader -> owner: I am through with it (ok), or give up (not ok)
-    kReleased = 7,  // owner -> reader: heard your release
+    kHello = 1,     // reader -> owner: "Are you there?" (nonce)
+    kHelloAck = 2,  // owner -> reader: "Yes." (the same nonce)
+    // reader -> owner: starts to pull this hand-over; repeated as a renewal while pulling
+    kOpen = 3,
+    kState = 4,    // owner -> reader: the blocks and layers that are ready (full_blocks .. payload)
+    kRefused = 5,  // owner -> reader: this attempt may not, or no longer, pull it (reason)
+    kRelease = 6,  // reader -> owner: has everything (ok), or gives up (not ok)
+    kReleased = 7,  // owner -> reader: the release has arrived
   };
   enum class Reason : uint8_t {
-    kUnknown = 1,     // no such hand-over, or not with this secret
+    kUnknown = 1,     // no such hand-over, or the secret is wrong
     kSuperseded = 2,  // a later attempt has taken over
-    kAborted = 3,     // the owner gave it up
+    kAborted = 3,     // the owner has aborted it
   };
 
   Type type = Type::kHello;
@@ -35,23 +37,25 @@ struct KvNote {
   uint64_t nonce = 0;
 
   uint64_t handover_id = 0;
-  std::string secret;  // kSecretBytes
+  std::string secret;  // kSecretBytes long
   uint32_t attempt = 0;
 
-  uint32_t full_blocks = 0;     // of the sequence's blocks, all layers are ready
-  uint32_t partial_blocks = 0;  // of the sequence's blocks, layers [0, partial_layers) are ready
+  uint32_t full_blocks = 0;  // number of leading blocks whose layers are all ready
+  // number of leading blocks whose layers [0, partial_layers) are ready
+  uint32_t partial_blocks = 0;
   uint32_t partial_layers = 0;
   bool complete = false;
-  std::string payload;  // once complete
+  std::string payload;  // set once `complete`
 
   Reason reason = Reason::kUnknown;
   bool ok = false;
 };
 
-// At most Transport::kMaxNoteBytes for payloads up to kMaxPayloadBytes.
+// Bound on `payload` that keeps an encoded note within Transport::kMaxNoteBytes.
 inline constexpr size_t kMaxPayloadBytes = 3072;
 std::string EncodeNote(const KvNote& note);
-// Nothing for anything that EncodeNote does not write: truncated, padded, unknown type or value.
+// Returns nullopt for bytes that EncodeNote never writes: truncated, padded, or with an unknown
+// type or value.
 std::optional<KvNote> DecodeNote(absl::string_view bytes);
 
 }  // namespace baton

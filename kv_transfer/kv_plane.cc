@@ -19,17 +19,20 @@ namespace {
 static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-constexpr size_t kFirstPatternBytes = 4096;  // wires the connection up, so that the rest is a rate
+// The first read sets the connection up, so that the second one measures the rate alone.
+constexpr size_t kFirstPatternBytes = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kHelloWhileProving = absl::Milliseconds(100);
 constexpr absl::Duration kHelloWhenUp = absl::Seconds(1);
 constexpr int kUnansweredHellos = 5;
 constexpr int kProgressPerRun = 256;
-constexpr absl::Duration kHeardLately = absl::Seconds(5);  // hellos come every second
+// longer than kHelloWhenUp, the interval between hellos
+constexpr absl::Duration kHeardLately = absl::Seconds(5);
 constexpr size_t kInboxNotes = 1 << 16;
-constexpr absl::Duration kSameWarning = absl::Seconds(60);  // between two of the same words
-// Nothing tells of the end of device work but a question.
+// min interval between two equal warnings
+constexpr absl::Duration kSameWarning = absl::Seconds(60);
+// The end of device work can only be polled, so a Wait lasts at most this long meanwhile.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
 
 }  // namespace
@@ -41,21 +44,24 @@ struct KvPlane::Peer {
   PeerId id = -1;
   uint64_t incarnation = 0;
   absl::Time next_try = absl::InfinitePast();
-  absl::Duration pause;  // before the next try but one; zero after a word from the peer
+  // Pause after the next attempt to connect. Doubles with each attempt; a hello from the peer, or
+  // any note over a link that is up, resets it to zero.
+  absl::Duration pause;
   absl::Time heard = absl::InfinitePast();
 
   uint64_t nonce = 0;
   absl::Time next_hello = absl::InfinitePast();
   int unanswered_hellos = 0;
 
-  std::string warned;  // event and words of the last warning since the link was proven
-  absl::Time next_warning = absl::InfinitePast();  // when the same one may be logged again
+  std::string warned;  // event and text of the last warning since the link was proven
+  // time from which the same warning may be logged again
+  absl::Time next_warning = absl::InfinitePast();
 
-  // The proof: a first short read, then the rest, and the answer to a hello.
+  // State of the proof: a short first read, then the rest, and the answer to a hello.
   std::vector<std::byte> pattern;
   absl::Time proof_started;
   absl::Time read_started;
-  bool landed = false;       // the whole pattern, a turn ago
+  bool landed = false;       // True once a turn has seen the whole pattern.
   size_t pattern_right = 0;  // bytes from the start that have been checked
   bool reading = false;
   bool answered = false;
@@ -112,7 +118,8 @@ absl::Status KvPlane::PageIn() {
     const absl::Status status =
         PageInForWriting(memory->data, memory->bytes, [&](uint64_t done) -> absl::Status {
           if (options_.on_page_in) options_.on_page_in(before + done, total);
-          // Another process may take memory at the same time: the kernel would kill one of them.
+          // Check again: other processes take memory meanwhile, and the kernel would kill a process
+          // if it ran out.
           return CheckMemoryFor(total - before - done);
         });
     RETURN_IF_ERROR(status);
@@ -323,7 +330,8 @@ void KvPlane::Drop(Peer* peer, absl::string_view why) {
 
 bool KvPlane::SendTo(Peer* peer, const KvNote& note) {
   const std::string bytes = EncodeNote(note);
-  // A link that broke unnoticed is made anew once: its end may have been the peer's own doing.
+  // If the connection turns out to be broken, connect once more and retry: the peer itself may have
+  // closed the old connection.
   for (int tries = 0; tries < 2; ++tries) {
     if (peer->state == LinkState::kDown && !options_.proves_links && now_ >= peer->next_try) {
       if (!Connect(peer)) return false;
@@ -397,7 +405,8 @@ bool KvPlane::MoveProof(Peer* peer) {
     return true;
   }
   if (peer->bytes_per_us == 0) {
-    // now_ is when the turn began in which they came: the next one knows a time behind them.
+    // now_ is the start of the turn in which the bytes arrived. The next turn starts after their
+    // arrival, so the rate is computed then.
     if (!std::exchange(peer->landed, true)) return true;
     const absl::Duration took = std::max(now_ - peer->read_started, absl::Microseconds(1));
     peer->bytes_per_us =
@@ -429,13 +438,15 @@ bool KvPlane::MoveLink(Peer* peer, bool drained) {
       return MoveProof(peer);
     case LinkState::kUp:
       if (!options_.proves_links) {
-        // Nothing goes there before a note does: without a look the log would say it only then.
+        // This side sends nothing until a note is due. Without this check the log would report a
+        // broken connection only then.
         const absl::Status reachable = transport_->Reachable(peer->id);
         if (reachable.ok()) return false;
         Drop(peer, reachable.message());
         return true;
       }
-      // Counted, not timed: after a stop of our own the answers lie in the inbox.
+      // Counts hellos instead of measuring time: if this process was stopped for a while, the
+      // answers are in the inbox.
       if (drained && now_ >= peer->next_hello && peer->unanswered_hellos >= kUnansweredHellos) {
         Drop(peer, absl::StrCat("no answer to ", peer->unanswered_hellos, " hellos"));
         return true;

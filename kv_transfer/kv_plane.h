@@ -23,23 +23,23 @@
 
 namespace baton {
 
-// What a decode worker needs to pull one sequence's KV (proto: KvTicket).
+// Everything that a decode worker needs to pull one sequence's KV (proto: KvTicket).
 struct KvTicket {
   uint64_t handover_id = 0;
   std::string secret;  // 16 bytes
   WorkerEpoch owner_epoch = 0;
-  std::string owner;  // advertised address, for messages
+  std::string owner;  // advertised address of the prefill worker, for messages
   std::string layout_fingerprint;
   std::string numerics_id;
   int tokens = 0;
   std::vector<BlockId> blocks;        // in token order
-  std::vector<uint64_t> generations;  // of each block
+  std::vector<uint64_t> generations;  // one for each of `blocks`
 };
 
-// A worker of the other role, as its routers describe it.
+// A worker of the other role, as the routers describe it.
 struct KvPeer {
   WorkerEpoch epoch = 0;
-  std::string address;     // advertised, for messages
+  std::string address;     // advertised address, for messages
   std::string kv_address;  // KvPlane::address() of that worker
 };
 
@@ -49,10 +49,10 @@ struct ProvenLink {
   double bytes_per_us = 0;
 };
 
-// This worker's side of the KV plane: the memory of its KV pool, the peers it may meet, and the
-// notes between them. KvPublisher (prefill) and KvPuller (decode) work on top. Both workers of a
-// pair must be told of each other: notes from a worker that SetPeers has not named are dropped. KV
-// thread only, but for the memory, which the engine's thread writes.
+// This worker's side of the KV plane: the memory of its KV pool, the connections to its peers, and
+// the notes between them. KvPublisher (prefill) and KvPuller (decode) use it. Both workers of a
+// pair must be given each other with SetPeers: notes from unknown workers are dropped. KV thread
+// only, except that the engine's thread writes the memory of the pool.
 class KvPlane {
  public:
   struct Options {
@@ -60,68 +60,72 @@ class KvPlane {
     std::string numerics_id;
     KvLayout layout;
     int blocks = 0;
-    // Decode workers read a pattern from every new peer, and ask it once a second whether it is
-    // still there; five questions without an answer, and it has to prove itself again.
+    // True at decode workers. They read a pattern from every new peer, and send it a hello once a
+    // second. After five hellos without an answer the peer has to prove its link again.
     bool proves_links = false;
-    // For a transport whose pools lie in device memory: that device, and kv_checksum for it.
+    // For a transport whose pools lie in device memory: the device, and kv_checksum compiled for
+    // it.
     DeviceRuntime* device = nullptr;
     Kernel checksum_kernel;
     absl::Duration proof_timeout = absl::Seconds(5);
-    // Takes every page of the host memory of pool and KvMeta in Create, so that a lack of memory
-    // shows then and not under load. Without it a page is taken when it is first written.
+    // If true, Create touches every page of the host memory of the pool and the KvMeta, so that a
+    // lack of memory shows at the start and not under load. If false, the kernel provides a page
+    // when it is first written.
     bool page_in = false;
-    // Told how far that is, on the caller's thread; may be null.
+    // Reports the progress of `page_in`, on the caller's thread. May be null.
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)> on_page_in;
   };
-  // Of the notes that arrived. Those that are counted here were dropped.
+  // Counts of arrived notes. All except `notes` count notes that were dropped or refused, and
+  // failed proofs.
   struct Counters {
     uint64_t notes = 0;
-    uint64_t malformed = 0;      // not a note, or it says what cannot be
-    uint64_t misdirected = 0;    // for another epoch, or for a role that we don't have
+    uint64_t malformed = 0;      // not a valid note, an impossible state, or too many notes at once
+    uint64_t misdirected = 0;    // for another epoch or another role, or answers to old hellos
     uint64_t unknown_peer = 0;   // from a worker that SetPeers has not named
-    uint64_t refused = 0;        // unknown hand-over, wrong secret, an attempt that is over
+    uint64_t refused = 0;        // unknown hand-over, wrong secret, or an old attempt
     uint64_t wrong_pattern = 0;  // proofs whose bytes were wrong
   };
 
-  // Allocates the pool from `transport`, which must outlive the plane. ResourceExhausted with the
-  // arithmetic when it does not fit.
+  // Allocates the pool from `transport`, which must outlive the plane. Returns ResourceExhausted,
+  // with the sizes, if it does not fit.
   static absl::StatusOr<std::unique_ptr<KvPlane>> Create(Transport* transport, Options options);
-  // After the publisher and the puller on it.
+  // The publisher and the puller must be destroyed before the plane.
   ~KvPlane();
   KvPlane(const KvPlane&) = delete;
   KvPlane& operator=(const KvPlane&) = delete;
 
-  // The pool, `blocks * layout.BlockBytes()` bytes, zero at first; in device memory where the
-  // transport has its pools there.
+  // Start of the pool: `blocks * layout.BlockBytes()` bytes, initially zero. They lie in device
+  // memory if the transport allocates its pools there.
   std::byte* pool() { return pool_.data; }
-  // One generation per block, readable by peers: the block pool counts here.
+  // One generation per block, readable by peers. The block pool increments them.
   std::atomic<uint64_t>* generations();
   const Options& options() const { return options_; }
-  // For Registration.kv_address.
+  // Value for Registration.kv_address.
   std::string address() const;
 
-  // Replaces the peers. New ones are connected and, where asked for, proven; those no longer named
-  // are disconnected, which fails what is under way with them. A peer whose KV address, epoch,
-  // layout or numerics do not fit is left out, with a line in the log.
+  // Replaces the set of peers. New peers are connected and, with `proves_links`, proven. Peers that
+  // are no longer named are disconnected, and the work under way with them fails. A peer whose KV
+  // address, epoch, layout or numerics do not match is left out and logged.
   void SetPeers(const std::vector<KvPeer>& peers);
-  // Peers whose pattern arrived right. Always empty without `proves_links`.
+  // Returns the peers whose link is proven. Always empty without `proves_links`.
   std::vector<ProvenLink> links() const;
-  // Whether there is a peer to work with, as far as this end can tell: one is linked (proven; at
-  // the end that proves nothing, heard from within five seconds), or there are none at all.
+  // Returns true if this worker has a usable peer, or has no peers at all. With `proves_links` a
+  // peer is usable once its link is proven; otherwise, if it has sent a note within the last five
+  // seconds.
   bool has_link_or_no_peers() const;
 
-  // Moves transport, checksums, proofs, publisher and puller on; true when something happened.
+  // Advances transport, checksums, proofs, publisher and puller. Returns true if anything happened.
   bool RunOnce(absl::Time now);
-  // After a RunOnce in which nothing happened: as Transport::Wait, and no longer than work on a
-  // device may take.
+  // Call it after a RunOnce in which nothing happened. Waits like Transport::Wait, but only briefly
+  // while a device computes checksums.
   void Wait(absl::Duration timeout);
 
   const Counters& counters() const { return counters_; }
 
-  // The rest is for KvPublisher and KvPuller.
+  // The functions below are for KvPublisher and KvPuller.
 
-  // One of the two: gets its notes, and its turn in RunOnce. `drained`: everything that had arrived
-  // by now has been handled.
+  // Callbacks of the publisher or the puller: for its notes, and for its turn in RunOnce. `drained`
+  // is true if everything that had arrived by this turn has been handled.
   struct User {
     std::function<void(const KvNote& note)> on_note;
     std::function<bool(absl::Time now, bool drained)> run_once;
@@ -130,35 +134,37 @@ class KvPlane {
   void SetPuller(User user) { puller_ = std::move(user); }
 
   enum class LinkState {
-    kUnknown,  // no such peer, or one that did not fit
-    kDown,     // lost or not proven; tried again after a pause
+    kUnknown,  // no such peer, or it does not match
+    kDown,     // lost or not proven; retried after a pause
     kProving,
     kUp,
   };
-  // Of the turn that is running, or ran last.
+  // Time of the current or last call of RunOnce.
   absl::Time now() const { return now_; }
   LinkState StateOf(WorkerEpoch peer) const;
-  // Grows with every connection to any peer: another value, another link. Zero while there is none.
+  // Identifies the current connection to a peer: the value differs for every connection to any
+  // peer, and grows. Zero while the peer is not connected.
   uint64_t IncarnationOf(WorkerEpoch peer) const;
   uint64_t BlocksOf(WorkerEpoch peer) const;
   std::string LinkOf(WorkerEpoch peer);
-  // The last note from it.
+  // Time of the last note from the peer.
   absl::Time HeardFrom(WorkerEpoch peer) const;
 
-  // Best effort: a note that cannot go is lost, and a broken link is taken down and made anew.
+  // Sends a note if possible. A note that can't be sent is lost, and a broken link is closed and
+  // connected again.
   void Send(WorkerEpoch peer, KvNote note);
-  // As Transport::Read, from the peer's pool or KvMeta. The peer must be kUp.
+  // Read from the peer's pool or its KvMeta, as Transport::Read does. The peer must be kUp.
   void ReadPool(WorkerEpoch peer, uint64_t offset, std::byte* local, size_t bytes,
                 std::function<void(absl::Status)> done);
   void ReadMeta(WorkerEpoch peer, uint64_t offset, std::byte* local, size_t bytes,
                 std::function<void(absl::Status)> done);
-  // Ends the connection by force: every read from that peer has been reported when it returns. The
-  // link is tried again after a pause.
+  // Ends the connection by force. When it returns, every read from that peer has been reported. The
+  // link is retried after a pause.
   void Drop(WorkerEpoch peer, absl::string_view why);
 
   KvMeta meta() const;
   std::byte* meta_data() { return meta_.data; }
-  // Of slices of our pool.
+  // Computes checksums of slices of this worker's pool.
   KvChecksums* checksums() { return checksums_.get(); }
   void CountMalformed() { ++counters_.malformed; }
   void CountRefused() { ++counters_.refused; }
@@ -174,8 +180,8 @@ class KvPlane {
   Peer* Find(WorkerEpoch epoch);
   const Peer* Find(WorkerEpoch epoch) const;
   bool Connect(Peer* peer);
-  // Logs a warning about a peer; the same words again only after a minute, or once its link was
-  // proven.
+  // Logs a warning about a peer. The same text is logged again only after a minute, or once the
+  // link has been proven in between.
   void Warn(Peer* peer, absl::string_view event, absl::string_view why);
   void Drop(Peer* peer, absl::string_view why);
   bool SendTo(Peer* peer, const KvNote& note);

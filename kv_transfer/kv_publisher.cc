@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-// In a time that does not tell how many bytes were right.
+// Compares in constant time, so that the time does not reveal how many bytes were right.
 bool SameSecret(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
@@ -109,7 +109,8 @@ void KvPublisher::Publish(uint64_t handover_id, int tokens, int layers,
 void KvPublisher::Show(uint64_t id, const Front& front, const absl::Status& status,
                        absl::Span<const KvSlice> slices) {
   const auto it = handovers_.find(id);
-  if (it == handovers_.end()) return;  // its blocks may be somebody else's by now
+  // The hand-over has ended; its blocks may belong to another one by now.
+  if (it == handovers_.end()) return;
   Handover& handover = it->second;
   if (!status.ok()) {
     TellReader(id, handover, KvNote::Reason::kAborted);
@@ -193,9 +194,9 @@ void KvPublisher::TellReader(uint64_t id, const Handover& handover, KvNote::Reas
   plane_->Send(handover.reader, std::move(note));
 }
 
-// Echoes the asker's own secret: a wrong guess learns nothing.
+// Answers with the secret that the asker sent, so that a wrong guess reveals nothing.
 void KvPublisher::Refuse(const KvNote& asked, KvNote::Reason reason) {
-  // A release that is said again because its answer was lost is nothing unusual.
+  // A release that is repeated because its answer was lost is normal, and is not counted.
   const bool again = asked.type == KvNote::Type::kRelease && asked.handover_id <= last_id_ &&
                      handovers_.count(asked.handover_id) == 0;
   if (!again) plane_->CountRefused();
@@ -240,7 +241,7 @@ void KvPublisher::OnOpen(const KvNote& note, Handover* handover) {
 void KvPublisher::OnRelease(const KvNote& note, uint64_t id, Handover* handover) {
   const bool current = handover->reader == note.from && handover->attempt == note.attempt;
   if (current && note.ok && !(handover->complete && AllShown(*handover))) {
-    // Nobody can have taken everything.
+    // Not everything has been shown yet, so the reader cannot have taken everything.
     plane_->CountMalformed();
     return;
   }
@@ -265,7 +266,7 @@ bool KvPublisher::RunOnce(absl::Time now, bool drained) {
       handover.heard = false;
       if (handover.complete) handover.lease_end = now + options_.lease;
     }
-    // What lies in the inbox may renew it: only an empty one tells that nobody has spoken.
+    // A note in the inbox may still renew the lease, so only an empty inbox proves silence.
     if (!drained || now < handover.lease_end) {
       ++it;
       continue;
@@ -278,7 +279,7 @@ bool KvPublisher::RunOnce(absl::Time now, bool drained) {
     it = handovers_.erase(it);
   }
   const bool any = !ended_.empty();
-  while (!ended_.empty()) {  // one may abort another
+  while (!ended_.empty()) {  // `call` may abort another hand-over, which changes `ended_`.
     Ended ended = std::move(ended_.front());
     ended_.pop_front();
     ended.call(ended.status);

@@ -14,50 +14,54 @@
 
 namespace baton {
 
-// The prefill worker's ledger of hand-overs: open -> publishing -> complete -> released | expired.
-// It keeps no blocks itself: whoever opened a hand-over holds them until `ended` is called. KV
-// thread only.
+// The prefill worker's hand-overs. States of a hand-over: open -> publishing -> complete ->
+// released | expired. The publisher does not own blocks: the caller of Open holds them until
+// `ended` is called. KV thread only.
 class KvPublisher {
  public:
   struct Options {
-    std::string owner;  // advertised address, goes into tickets
-    // How long a complete hand-over is kept without any word from a reader. Each Open note of a
-    // reader begins the time anew: readers send one every second while they pull. Where the router
-    // waits longer than this for a decode worker with room, the lease ends, and the prompt is
+    std::string owner;  // advertised address, copied into tickets
+    // Time for which a complete hand-over is kept without any note from a reader. Each Open note
+    // starts the time anew; readers send one every second while they pull. If the router waits
+    // longer than this for a decode worker with free blocks, the lease ends and the prompt is
     // computed again.
     absl::Duration lease = absl::Seconds(10);
   };
   // The plane must outlive the publisher.
   static std::unique_ptr<KvPublisher> Create(KvPlane* plane, Options options);
-  // Forgets what is open, without a call of `ended`.
+  // Drops the open hand-overs without calling `ended`.
   ~KvPublisher();
   KvPublisher(const KvPublisher&) = delete;
   KvPublisher& operator=(const KvPublisher&) = delete;
 
-  // A new hand-over of `tokens` tokens that will lie in `blocks`. `ended` is called once, from
-  // RunOnce of the plane: OK, a reader has taken everything; FailedPrecondition, the lease ran out;
-  // Internal, the pool's device failed.
-  // It is not called after Abort. When it runs no note will name these blocks again, and their
-  // holder may free them: a read still under way finds another generation.
+  // Opens a hand-over of `tokens` tokens whose KV will lie in `blocks`. `ended` is called once,
+  // from RunOnce of the plane, unless Abort comes first. Its status is OK if a reader has taken
+  // everything, FailedPrecondition if the lease ran out, or Internal if the pool's device failed.
+  // From then on no note names these blocks, and their holder may free them: a read still under way
+  // finds another generation and fails.
   KvTicket Open(const std::vector<BlockId>& blocks, int tokens,
                 std::function<void(absl::Status)> ended);
-  // KV of layers [0, layers) of tokens [0, tokens) is in the pool, or will be once the work that
-  // `written` recorded has run, and that of all layers of the tokens published before. `tokens` is
-  // a multiple of the block length, or all of them; neither goes back. The reader is told when
-  // their checksums have been taken, so that no note names what is not there. Should that fail, the
-  // hand-over ends with Internal. Unknown ids are ignored: it was aborted.
+  // Announces KV that is in the pool, or will be once the work recorded by `written` has run:
+  // layers [0, layers) of tokens [0, tokens), and all layers of the tokens published before.
+  // `tokens` is a multiple of the block length, or all of the hand-over's tokens. Neither number
+  // may decrease. The reader gets a note after the checksums have been taken, so that no note names
+  // KV that is not there. If the checksums fail, the hand-over ends with Internal. Unknown ids are
+  // ignored: the hand-over was aborted.
   void Publish(uint64_t handover_id, int tokens, int layers,
                std::shared_ptr<DeviceEvent> written = nullptr);
-  // Everything has been published, and this (at most kMaxPayloadBytes) is what else the reader must
-  // know to go on (the first token). Starts the lease. Unknown ids are ignored.
+  // Marks the hand-over as complete after everything has been published, and starts the lease.
+  // `payload`, at most kMaxPayloadBytes, is what the reader needs besides the KV: the first token.
+  // Unknown ids are ignored.
   void Complete(uint64_t handover_id, std::string payload);
-  // Nobody wants it any more: a reader is told, the hand-over forgotten. Unknown ids are ignored.
+  // Ends a hand-over that is no longer needed: tells its reader and forgets it, without calling
+  // `ended`. Unknown ids are ignored.
   void Abort(uint64_t handover_id);
 
   int open_handovers() const { return static_cast<int>(handovers_.size()); }
 
  private:
-  // How far a hand-over has come: all layers of `full_blocks`, `layers` of those beyond.
+  // Progress of a hand-over: all layers of the first `full_blocks` blocks, and the first `layers`
+  // layers of the blocks from there to `partial_blocks`.
   struct Front {
     int tokens = 0;
     int layers = 0;
@@ -68,14 +72,15 @@ class KvPublisher {
     KvTicket ticket;
     std::function<void(absl::Status)> ended;
     Front published;
-    Front shown;  // of it: whose checksums lie in KvMeta
+    Front shown;  // the part of `published` whose checksums are in KvMeta
     bool complete = false;
     std::string payload;
 
-    WorkerEpoch reader = 0;  // 0: nobody reads now
-    uint32_t attempt = 0;    // the highest seen
+    WorkerEpoch reader = 0;  // 0 if no worker is reading now
+    uint32_t attempt = 0;    // the highest attempt seen
     bool attempted = false;
-    bool heard = false;  // a word from a reader, or completion, since the last RunOnce
+    // True if a reader sent a note, or the hand-over became complete, since the last RunOnce.
+    bool heard = false;
     absl::Time lease_end = absl::InfiniteFuture();
   };
 
@@ -102,7 +107,7 @@ class KvPublisher {
     std::function<void(absl::Status)> call;
     absl::Status status;
   };
-  std::deque<Ended> ended_;  // called by the next RunOnce
+  std::deque<Ended> ended_;  // to be called by the next RunOnce
 };
 
 }  // namespace baton

@@ -9,7 +9,8 @@
 namespace baton {
 namespace {
 
-// Reading some values of other blocks is cheaper than another read.
+// Max gap between values that are fetched in one read: reading unneeded values is cheaper than
+// another read.
 constexpr size_t kGapBytes = 1024;
 
 }  // namespace
@@ -27,7 +28,8 @@ bool KvPull::Absorb(const KvNote& state) {
       (state.complete && state.full_blocks != blocks_.size())) {
     return false;
   }
-  // Each of the two fronts only moves on: whole blocks first, then layers of those beyond.
+  // The state consists of two numbers that only grow: blocks with all layers ready, and layers
+  // ready of the blocks after those. A newer note does not decrease either.
   const bool newer =
       state.full_blocks > full_blocks_ || state.partial_blocks > partial_blocks_ ||
       (state.partial_blocks == partial_blocks_ && state.partial_layers > partial_layers_);

@@ -12,54 +12,57 @@
 
 namespace baton {
 
-// What one pull has to fetch, has fetched and found: the slices of its blocks, their readiness and
-// their checksums. It posts nothing itself. KV thread only.
+// State of one pull: which slices are ready, fetched and checked. It computes the reads but does
+// not post them. KV thread only.
 class KvPull {
  public:
   // One contiguous read: whole blocks, or some layers of one block.
   struct Piece {
-    int first = 0;  // of the sequence's blocks
+    int first = 0;  // index among the sequence's blocks
     int count = 0;
     int first_layer = 0;
     int end_layer = 0;
-    uint64_t remote_offset = 0;  // in the owner's pool
-    uint64_t local_offset = 0;   // in ours
+    uint64_t remote_offset = 0;  // offset in the owner's pool
+    uint64_t local_offset = 0;   // offset in our pool
     size_t bytes = 0;
   };
-  // One contiguous read of the owner's KvMeta into `values`.
+  // One contiguous read of the owner's KvMeta.
   struct MetaRead {
     uint64_t offset = 0;
     size_t bytes = 0;
     uint64_t* to = nullptr;
   };
 
-  // `blocks` are ours, as many as the ticket's.
+  // `blocks` are blocks of our pool, as many as the ticket names.
   KvPull(KvTicket ticket, std::vector<BlockId> blocks, const KvLayout& layout);
 
   const KvTicket& ticket() const { return ticket_; }
 
-  // What the owner says is ready; older news than the last is ignored. False when it cannot be.
+  // Takes a state note from the owner; ignores one that is older than the last. Returns false if
+  // the note is impossible.
   bool Absorb(const KvNote& state);
   bool complete() const { return complete_; }
   const std::string& payload() const { return payload_; }
 
-  // The next piece that is ready and was not taken, at most `max_bytes` unless one slice is larger.
-  // False when there is none.
+  // Takes the next piece that is ready and has not been taken. It has at most `max_bytes`, unless a
+  // single slice is larger. Returns false if there is none.
   bool TakePiece(size_t max_bytes, Piece* piece);
-  // Its slices in our pool, to take the checksums of.
+  // Returns the slices of a piece in our pool, for computing their checksums.
   std::vector<KvSlice> Slices(const Piece& piece) const;
-  // Its bytes are there, and these are its Slices with their checksums.
+  // Records that the bytes of `piece` have arrived. `slices` are its Slices, with their checksums.
   void Landed(const Piece& piece, absl::Span<const KvSlice> slices);
-  // Every slice of every block has landed and has its checksum.
+  // Returns true if every slice of every block has arrived and has its checksum.
   bool all_landed() const { return slices_landed_ == blocks_.size() * layout_.layers; }
 
-  // What to read of the owner's KvMeta, once all has landed, for Verdict.
+  // Returns the reads of the owner's KvMeta that Verdict needs. Call it once, after all slices have
+  // landed.
   std::vector<MetaRead> MetaReads(const KvMeta& meta);
-  // Compares what was read: DataLoss names the first block that is wrong.
+  // Compares the values that MetaReads fetched with ours. Returns DataLoss, which names the first
+  // wrong block, if they differ.
   absl::Status Verdict() const;
 
  private:
-  struct Window {  // of the owner's KvMeta
+  struct Window {  // a contiguous range of the owner's KvMeta
     uint64_t offset = 0;
     std::vector<uint64_t> values;
   };
@@ -71,7 +74,7 @@ class KvPull {
   const KvTicket ticket_;
   const std::vector<BlockId> blocks_;
   const KvLayout layout_;
-  KvMeta meta_;  // the owner's
+  KvMeta meta_;  // layout of the owner's KvMeta
 
   uint32_t full_blocks_ = 0;
   uint32_t partial_blocks_ = 0;
@@ -79,8 +82,8 @@ class KvPull {
   bool complete_ = false;
   std::string payload_;
 
-  std::vector<int> taken_layers_;  // of each block
-  size_t first_open_ = 0;          // blocks before it have been taken whole
+  std::vector<int> taken_layers_;  // number of layers taken, for each block
+  size_t first_open_ = 0;          // all layers of the blocks before this index have been taken
   size_t slices_landed_ = 0;
   std::vector<uint64_t> sums_;  // [block][layer]
   std::vector<Window> generations_;

@@ -10,11 +10,14 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kAskAgain = absl::Milliseconds(200);  // without an answer
-constexpr absl::Duration kRenewEvery = absl::Seconds(1);       // after an answer
+// interval between repeated notes while the owner has not answered
+constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
+// interval between renewals once the owner has answered
+constexpr absl::Duration kRenewEvery = absl::Seconds(1);
 constexpr int kReleaseTries = 10;
 
-// Tells hand-overs of all owners apart.
+// Returns a key that is unique among the hand-overs of all owners: the first half of the random
+// secret.
 uint64_t SecretKey(const std::string& secret) {
   uint64_t key = 0;
   std::memcpy(&key, secret.data(), std::min(secret.size(), sizeof(key)));
@@ -104,7 +107,7 @@ KvNote KvPuller::NoteFor(const Running& running, KvNote::Type type) const {
   return note;
 }
 
-// Decides how a pull ends. Its `done` waits for the reads that are still posted.
+// Decides how a pull ends. Its `done` is called after the reads that are still posted.
 void KvPuller::End(Running* running, absl::Status status) {
   if (running->state == State::kEnded) return;
   const KvTicket& ticket = running->pull.ticket();
@@ -129,7 +132,8 @@ void KvPuller::End(Running* running, absl::Status status) {
 }
 
 void KvPuller::OnNote(const KvNote& note) {
-  now_ = plane_->now();  // before our own turn: a wait may lie behind the last
+  // RunOnce has not run in this turn, so its `now_` may be from before a long wait.
+  now_ = plane_->now();
   if (note.type == KvNote::Type::kReleased || note.type == KvNote::Type::kRefused) {
     releases_.erase({SecretKey(note.secret), note.attempt});
     if (note.type == KvNote::Type::kReleased) return;
@@ -236,7 +240,8 @@ void KvPuller::Move(Running* running, bool drained) {
     running->reads_since = now_;
   }
   if (running->state == State::kEnded) {
-    // Whatever is still posted into its blocks may land at any time: they can't be given back.
+    // A read that is still posted may write into these blocks at any time, so they can't be given
+    // back.
     if (running->reads > 0 && now_ - running->ended_at >= options_.stall) {
       plane_->Drop(ticket.owner_epoch, absl::StrCat(running->reads, " reads do not end"));
     }
@@ -260,8 +265,8 @@ void KvPuller::Move(Running* running, bool drained) {
     End(running, running->pull.Verdict());
     return;
   }
-  // Judged by an empty inbox and by a question that stayed without an answer, so that a stop of our
-  // own is not taken for one of the owner's.
+  // Requires an empty inbox and an open note that stayed unanswered. Otherwise a stop of this
+  // process would look like a stop of the owner.
   const bool silent = now_ - running->last_life >= options_.stall &&
                       now_ - running->unanswered_since >= options_.stall / 2;
   const bool stuck = running->reads > 0 && now_ - running->reads_since >= options_.stall;
@@ -302,7 +307,8 @@ bool KvPuller::PostPiece(Running* running) {
   return true;
 }
 
-// Counts as part of the read: until they are there its blocks are still looked at.
+// Takes the checksums of a piece that has arrived. They count as part of the read, because the
+// blocks are still being read until the checksums are done.
 void KvPuller::TakeChecksums(Running* running, const KvPull::Piece& piece) {
   plane_->checksums()->Take(
       running->pull.Slices(piece), nullptr,
@@ -315,8 +321,8 @@ void KvPuller::TakeChecksums(Running* running, const KvPull::Piece& piece) {
       });
 }
 
-// Round robin by pieces, those whose owner has completed before the others: somebody waits for
-// them, while the others still hide behind their prefill.
+// Posts pieces round robin. Pulls whose owner has completed come first, because their clients wait
+// for them; the other pulls still overlap with their prefill.
 bool KvPuller::PostPieces() {
   bool any = false;
   for (const bool complete : {true, false}) {
@@ -361,7 +367,8 @@ void KvPuller::SendReleases() {
 
 bool KvPuller::RunOnce(absl::Time now, bool drained) {
   now_ = now;
-  // A stop of our own, in which bytes may have come without being seen, is nobody's silence.
+  // If this process was stopped for a while, bytes may have arrived unseen. Do not count that time
+  // as silence of an owner.
   if (const absl::Duration gap = now - last_turn_; gap > options_.stall / 4) {
     for (auto& [id, running] : pulls_)
       running->reads_since = std::min(now, running->reads_since + gap);

@@ -17,51 +17,57 @@
 namespace baton {
 
 struct PullResult {
-  // OK: every slice arrived, and generations and checksums read after the data are right.
-  // InvalidArgument: a ticket that can never work. FailedPrecondition: the owner knows no such
-  // hand-over (any more), or layout or numerics differ. Unavailable: no proven link to the owner,
-  // or it was lost. DataLoss: generation or checksum wrong. DeadlineExceeded: nothing arrived for
-  // too long. Cancelled: by Cancel().
+  // OK: every slice arrived, and the generations and checksums read after the data are right.
+  // InvalidArgument: the ticket can never work.
+  // FailedPrecondition: the owner does not (or no longer) know the hand-over, or layout or numerics
+  // differ.
+  // Unavailable: there is no proven link to the owner, or it was lost.
+  // DataLoss: a generation or checksum is wrong.
+  // DeadlineExceeded: nothing arrived for too long.
+  // Cancelled: Cancel() was called.
   absl::Status status;
-  std::string payload;    // what the owner passed to Complete
-  absl::Duration hidden;  // pulling before the owner had completed
-  // From the owner's completion note until all was checked; of a hand-over that was complete
-  // before, from the start of the pull.
+  std::string payload;    // the payload that the owner passed to Complete
+  absl::Duration hidden;  // time spent pulling before the owner had completed
+  // Time from the owner's completion note until everything was checked. If the hand-over was
+  // complete before the pull started, it counts from the start of the pull.
   absl::Duration exposed;
   uint64_t bytes = 0;
-  std::string link;  // shm, tcp, ...
+  std::string link;  // as Transport::Link: shm, tcp, ...
 };
 
-// The decode worker's reader of other workers' KV. KV thread only.
+// Pulls other workers' KV into this decode worker's pool. KV thread only.
 class KvPuller {
  public:
   struct Options {
-    absl::Duration stall = absl::Seconds(4);  // without a note or a byte from the owner
-    size_t in_flight_bytes = 16 << 20;  // bound on reads posted and not finished, over all pulls
-    size_t piece_bytes = 1 << 20;       // longest read, unless one slice is longer
+    absl::Duration stall = absl::Seconds(4);  // max time without a note or a byte from the owner
+    size_t in_flight_bytes = 16 << 20;        // max bytes of unfinished reads, over all pulls
+    size_t piece_bytes = 1 << 20;             // longest read, unless one slice is longer
   };
   // The plane must outlive the puller.
   static std::unique_ptr<KvPuller> Create(KvPlane* plane, Options options);
-  // Cancels every pull, by force, and calls its `done`.
+  // Cancels every pull by force, and calls its `done`.
   ~KvPuller();
   KvPuller(const KvPuller&) = delete;
   KvPuller& operator=(const KvPuller&) = delete;
 
   // Pulls the ticket's KV into `blocks` (as many as the ticket has), slice by slice as they become
-  // ready. `done` is called exactly once, from the plane's RunOnce, never from inside Start or
-  // Cancel; when it runs, no operation into `blocks` is outstanding, so they may go back to their
-  // pool. `attempt` numbers the tries at one ticket, upwards: a later one takes the hand-over over,
-  // and a release ends only its own. A link that is still being proven is waited for.
+  // ready. If the link to the owner is still being proven, the pull waits for it. Returns an id for
+  // Cancel.
+  // Calls `done` exactly once, from the plane's RunOnce, never from inside Start or Cancel. By then
+  // no operation into `blocks` is under way, so they may go back to their pool.
+  // `attempt` numbers the attempts at one ticket, upwards: a later attempt takes the hand-over away
+  // from an earlier one, and a release ends only the attempt that sent it.
   uint64_t Start(const KvTicket& ticket, uint32_t attempt, const std::vector<BlockId>& blocks,
                  std::function<void(PullResult)> done);
-  // Ends a pull early; `done` still comes. The lease is left to the owner. Unknown ids are ignored.
+  // Ends a pull early; `done` is still called. The owner keeps the hand-over until its lease ends.
+  // Unknown ids are ignored.
   void Cancel(uint64_t pull_id);
 
   int running_pulls() const { return static_cast<int>(pulls_.size()); }
 
  private:
-  // waiting (for the link) -> pulling -> validating -> ended, from each to ended; an ended one goes
-  // when its last read has been reported.
+  // Order: waiting (for the link) -> pulling -> validating -> ended. Every other state may go to
+  // ended directly. An ended pull is removed when its last read has been reported.
   enum class State { kWaiting, kPulling, kValidating, kEnded };
   struct Running {
     Running(const KvTicket& ticket, const std::vector<BlockId>& blocks, const KvLayout& layout)
@@ -74,22 +80,25 @@ class KvPuller {
     State state = State::kWaiting;
     PullResult result;
 
-    uint64_t incarnation = 0;  // of the link it reads over
-    int reads = 0;             // posted, not reported, or landed with checksums under way
-    absl::Status read_error;   // of the first of them that failed
+    uint64_t incarnation = 0;  // incarnation of the link over which it reads
+    int reads = 0;             // reads that are posted, or whose checksums are being computed
+    absl::Status read_error;   // the first error of a read
 
-    bool alive = true;  // a note or a byte since the last RunOnce
+    bool alive = true;  // True if a note or a byte has arrived since the last RunOnce.
     absl::Time last_life;
     absl::Time next_open;
-    bool landed = false;     // a read was reported since the last RunOnce
-    absl::Time reads_since;  // the last such report, or the first post after there were none
-    absl::Time unanswered_since = absl::InfiniteFuture();  // the first open after the last life
+    bool landed = false;  // True if a read was reported since the last RunOnce.
+    // Time of the last report of a read, or of the first post after a time without reads.
+    absl::Time reads_since;
+    // time of the first open note sent after `last_life`
+    absl::Time unanswered_since = absl::InfiniteFuture();
     absl::Time started = absl::InfinitePast();
-    bool answered = false;  // the owner has said how far it is
+    bool answered = false;  // True once the owner has answered with a state.
     absl::Time completed = absl::InfinitePast();
     absl::Time ended_at;
   };
-  // An OK that the owner has not confirmed: said again, for its lease would keep the blocks.
+  // A release with OK that the owner has not confirmed. It is repeated, because until it arrives
+  // the owner keeps the blocks for the whole lease.
   struct Release {
     WorkerEpoch owner = 0;
     KvNote note;
@@ -118,10 +127,11 @@ class KvPuller {
   absl::Time now_ = absl::InfinitePast();
   absl::Time last_turn_ = absl::InfinitePast();
   uint64_t last_id_ = 0;
-  uint64_t served_ = 0;  // the pull that last posted a piece
+  uint64_t served_ = 0;  // id of the pull that last posted a piece
   size_t in_flight_ = 0;
   std::map<uint64_t, std::unique_ptr<Running>> pulls_;
-  std::map<std::pair<uint64_t, uint32_t>, Release> releases_;  // by random half of secret, attempt
+  // by SecretKey() of the hand-over, and attempt
+  std::map<std::pair<uint64_t, uint32_t>, Release> releases_;
 };
 
 }  // namespace baton

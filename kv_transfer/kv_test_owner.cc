@@ -1,13 +1,14 @@
-// A prefill worker's KV side as a process of its own, for tests that kill and stop it. Usage:
-// kv_test_owner TLS [DEVICE]. With a number of an emulated device its pool lies there. Speaks lines
-// of words on standard input and output:
+// Runs a prefill worker's KV side as a separate process, for tests that kill and stop it. Usage:
+// kv_test_owner TLS [DEVICE]. If DEVICE, the number of an emulated device, is given, the pool lies
+// there. The process reads commands from standard input and writes answers to standard output, one
+// per line:
 //   (start)             -> "address HEX"
 //   peer EPOCH HEX      names the reader
 //   open BLOCKS         -> "ticket ID SECRET-HEX GENERATION..."; blocks 0 .. BLOCKS-1
 //   publish ID TOKENS LAYERS
 //   complete ID
-//   flip BLOCK LAYER    -> "changed": one bit of a slice, after its checksum was taken
-//   reuse BLOCK         -> "changed": another generation and other bytes, as of its next holder
+//   flip BLOCK LAYER    -> "changed": flips one bit of a slice whose checksum has been taken
+//   reuse BLOCK         -> "changed": new generation and bytes, as if the block had a new holder
 //   (a hand-over ends)  -> "ended ID STATUS"
 
 #include <cstdio>

@@ -14,13 +14,14 @@
 
 namespace baton {
 
-// What kv_test_owner serves.
+// Layout, pool size and epoch of the KV that kv_test_owner serves.
 constexpr KvLayout kProcessLayout{
-    .layers = 4, .kv_heads = 4, .head_dim = 64, .block_tokens = 16};  // 32 KiB slices
+    .layers = 4, .kv_heads = 4, .head_dim = 64, .block_tokens = 16};  // slices of 32 KiB
 constexpr int kProcessBlocks = 128;
 constexpr WorkerEpoch kProcessOwnerEpoch = 77;
 
-// Blocks given out last-in-first-out, so that a block that comes back too early is written at once.
+// A block pool that reuses the block returned last, so that a block returned too early is
+// overwritten soon.
 class LifoBlocks {
  public:
   explicit LifoBlocks(KvPlane* plane) : plane_(plane) {
@@ -81,7 +82,7 @@ struct TestWorker {
   std::unique_ptr<KvPuller> puller;
 };
 
-// Between host memory and a pool, which may lie in a device's memory. Waits.
+// Copies between host memory and a pool, which may lie in device memory, and waits for the copy.
 inline void CopyTest(const KvPlane& plane, void* to, const void* from, size_t bytes) {
   DeviceRuntime* const device = plane.options().device;
   if (device == nullptr) {
@@ -93,7 +94,8 @@ inline void CopyTest(const KvPlane& plane, void* to, const void* from, size_t by
   EXPECT_TRUE(device->Synchronize(*stream).ok());
 }
 
-// What a prefill writes: every slice of a hand-over has bytes of its own.
+// Returns the bytes of one slice as a test's prefill writes them. They differ for each layer and
+// each `content`.
 inline std::vector<uint64_t> SliceContent(const KvLayout& layout, int layer, uint64_t content) {
   std::vector<uint64_t> words(layout.LayerBytes() / sizeof(uint64_t));
   for (size_t i = 0; i < words.size(); ++i) {
@@ -113,7 +115,7 @@ inline bool SliceIs(KvPlane* plane, BlockId block, int layer, uint64_t content) 
            layout.LayerBytes());
   return words == SliceContent(layout, layer, content);
 }
-// All layers of a block, each as FillSlice has it.
+// Returns all layers of a block, each with the bytes that FillSlice writes.
 inline std::vector<uint64_t> BlockContent(const KvLayout& layout, uint64_t content) {
   std::vector<uint64_t> words;
   for (int layer = 0; layer < layout.layers; ++layer) {

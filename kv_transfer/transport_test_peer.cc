@@ -1,5 +1,5 @@
-// A device transport in a process of its own, for RemoteTransport. Usage:
-// transport_test_peer TLS emulated|gpu SEED.
+// Runs a device transport in a separate process, for RemoteTransport. Usage: transport_test_peer
+// TLS emulated|gpu SEED.
 
 #include <cstdlib>
 #include <memory>
