@@ -26,8 +26,8 @@ class BytePacker {
   std::string bytes_;
 };
 
-// Reads what BytePacker wrote. After the first value that is not there everything is zero and
-// `ok()` is false.
+// Reads the values that BytePacker wrote. Once the bytes end before a value does, this value and
+// all later ones are zero, and `ok()` is false.
 class ByteUnpacker {
  public:
   explicit ByteUnpacker(absl::string_view bytes) : rest_(bytes) {}

@@ -8,10 +8,11 @@
 
 namespace baton {
 
-// Reads of a transport that have ended and whose `done` is still to be called. KV thread only, as
-// all of a transport but Wake: Add from Read, or wherever the transport learns that one has ended;
-// Report from Progress and Disconnect (which the transport's destructor calls for every peer), for
-// from there alone Transport may call `done`. A `done` may call Read, and so Add, but not Report.
+// Reads of a transport that have ended and whose `done` has not been called yet. KV thread only,
+// like the whole transport except Wake. Call Add from Read, or wherever the transport learns that a
+// read has ended. Call Report only from Progress and Disconnect (the transport's destructor calls
+// Disconnect for every peer), because Transport may call `done` only there. A `done` may call Read,
+// and thereby Add, but not Report.
 class EndedReads {
  public:
   static constexpr PeerId kAll = -1;
@@ -21,8 +22,8 @@ class EndedReads {
   }
   bool empty() const { return ended_.empty(); }
 
-  // Calls `done` of those of one peer, in the order in which they ended; true when there were some.
-  // Reads that end meanwhile are left for the next call.
+  // Calls `done` of the ended reads of `peer`, or of all peers for kAll, in the order in which they
+  // ended. Returns true if there were any. Reads that end meanwhile are left for the next call.
   bool Report(PeerId peer) {
     std::deque<Ended> reads, others;
     reads.swap(ended_);

@@ -7,11 +7,12 @@
 
 namespace baton {
 
-// What Transport::Link answers, for places that count by it; the last one stands for anything else.
+// Possible answers of Transport::Link, for code that counts by link. The last name stands for any
+// other answer.
 inline constexpr absl::string_view kLinkNames[] = {
     "inproc", "shm", "tcp", "rdma", "nvlink", "pcie", "cuda-ipc", "peer-device", "other"};
 
-// The place of `link` among them.
+// Returns the index of `link` in kLinkNames.
 inline size_t LinkIndex(absl::string_view link) {
   size_t index = 0;
   while (index + 1 < std::size(kLinkNames) && kLinkNames[index] != link) ++index;

@@ -6,9 +6,9 @@
 
 namespace baton {
 
-// ResourceExhausted with the arithmetic when `bytes` is more than what this process may still use
-// (common/base/usable_memory.h). Shared memory must ask before it maps: a segment that is too large
-// is granted, and its writer is killed later.
+// Returns ResourceExhausted, with the sizes, if `bytes` is more than this process may still use
+// (common/base/usable_memory.h). Call it before mapping shared memory: the kernel grants a segment
+// that is too large, and kills the process that later writes to it.
 absl::Status CheckMemoryFor(size_t bytes);
 
 }  // namespace baton

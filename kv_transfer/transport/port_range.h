@@ -6,15 +6,16 @@
 
 namespace baton {
 
-// The TCP ports of --kv-ports, at which this process may listen.
+// Range of the TCP ports (--kv-ports) at which this process may listen.
 struct PortRange {
   int first = 0;
   int last = 0;
 
-  // InvalidArgument for what is no range of two ports or more. Empty text: any port, both zero.
+  // Parses "FIRST-LAST". Empty text means any port; both numbers are then zero. Returns
+  // InvalidArgument for other text, or for fewer than two ports.
   static absl::StatusOr<PortRange> Parse(const std::string& text);
   bool any() const { return last == 0; }
-  // The failure of a worker that finds too few of them free.
+  // Returns the error for a worker that finds too few free ports in the range.
   absl::Status Taken() const;
 };
 

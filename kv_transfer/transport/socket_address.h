@@ -12,19 +12,19 @@ namespace baton {
 // An IPv4 or IPv6 address with a port.
 class SocketAddress {
  public:
-  // Reads a sockaddr; nothing if it is of another family.
+  // Reads a sockaddr. Returns nullopt if its family is neither IPv4 nor IPv6.
   static std::optional<SocketAddress> From(const sockaddr_storage& address);
-  // The addresses to which a socket is bound, and to which it is connected.
+  // Return the address to which a socket is bound, and the address to which it is connected.
   static std::optional<SocketAddress> Of(int fd);
   static std::optional<SocketAddress> PeerOf(int fd);
-  // Reads what Pack wrote; nothing if that is no address.
+  // Reads the bytes that Pack wrote. Returns nullopt if they are not an address.
   static std::optional<SocketAddress> Unpack(ByteUnpacker* in);
 
-  // Appends kPackedBytes bytes.
+  // Appends kPackedBytes bytes to `out`.
   void Pack(BytePacker* out) const;
   static constexpr size_t kPackedBytes = 1 + 16 + 2;
 
-  // host:port, an IPv6 host in brackets.
+  // Returns "host:port", with an IPv6 host in brackets.
   std::string ToString() const;
   int port() const;
   SocketAddress WithPort(int port) const;
@@ -32,7 +32,7 @@ class SocketAddress {
   bool is_loopback() const;
   bool SameHost(const SocketAddress& other) const { return Host() == other.Host(); }
 
-  // For calls of the kernel.
+  // The sockaddr, for system calls.
   const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t size() const;
 

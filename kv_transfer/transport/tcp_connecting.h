@@ -12,7 +12,7 @@ namespace baton {
 // example.
 [[nodiscard]] int WatchSocket(int events, int fd, uint32_t what);
 
-// Owns a socket and closes it. -1: no socket.
+// Owns a socket and closes it. The descriptor -1 means that there is no socket.
 class Socket {
  public:
   explicit Socket(int fd = -1) : fd_(fd) {}
@@ -27,19 +27,19 @@ class Socket {
   int fd_;
 };
 
-// One connection that is being made, without blocking.
+// One TCP connection that is being established, without blocking.
 class TcpConnecting {
  public:
-  // Begins to connect to `to`, from the host of `from` if that is not null. The epoll descriptor
-  // `events`, which outlives this, is readable when Move has something to do.
+  // Starts to connect to `to`, from the host of `from` unless that is null. The epoll descriptor
+  // `events` must outlive this object. It becomes readable when Move has something to do.
   TcpConnecting(int events, const SocketAddress* from, const SocketAddress& to);
 
-  // Finds out how far it is.
+  // Updates connected() and failed().
   void Move();
   // Stays true after Close.
   bool connected() const { return connected_; }
   bool failed() const { return !why_.empty(); }
-  const std::string& why() const { return why_; }  // of a failure
+  const std::string& why() const { return why_; }  // text of the error, if failed()
   const SocketAddress& to() const { return to_; }
   int fd() const { return socket_.fd(); }
   void Close() { socket_.Close(); }

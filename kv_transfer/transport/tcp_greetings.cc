@@ -20,18 +20,18 @@
 namespace baton {
 namespace {
 
-// With the version: one more for every other form of what follows it.
+// Both magics include the version: increment them with every change of the format.
 constexpr uint32_t kQuestionMagic = 0xBA706001;
 constexpr uint32_t kAnswerMagic = 0xBA706101;
 constexpr size_t kQuestionBytes = 4 + 8 + SocketAddress::kPackedBytes;
 constexpr size_t kAnswerHeadBytes = 4 + 1 + 1;
 constexpr size_t kMaxWords = 200;
-// For the one that asked to take the answer and close: the side that closes first keeps the port
-// for a minute, and only the other one's must be free again at once.
+// Time for the asking side to take the answer and close the connection. The side that closes first
+// keeps its port for a minute (TIME_WAIT), and the listening port must be free again at once.
 constexpr absl::Duration kToTakeTheAnswer = absl::Seconds(1);
 constexpr absl::Duration kSameWords = absl::Seconds(60);
 constexpr size_t kWordsKept = 64;
-constexpr int kAcceptsPerCall = 64;  // of each listener
+constexpr int kAcceptsPerCall = 64;  // max connections accepted per call, for each listener
 constexpr char kOpenThere[] = ": unless it has ended or hangs, open --kv-ports there";
 
 std::string Words(int error) { return std::strerror(error); }
@@ -40,27 +40,27 @@ std::string Words(int error) { return std::strerror(error); }
 
 enum class TcpGreetings::Said : uint8_t {
   kReached = 1,
-  kNotReached = 2,   // words: why
-  kOtherSource = 3,  // words: where the question came from
-  kSomeoneElse = 4,  // the question was for a transport of another id
+  kNotReached = 2,   // words: the reason
+  kOtherSource = 3,  // words: the address that the question came from
+  kSomeoneElse = 4,  // the question was for a transport with another id
 };
 
-// One peer that is asked.
+// State of one question to a peer.
 struct TcpGreetings::Question {
-  // To its greeter, and what came of it.
+  // A connection to one greeter of the peer, and its result.
   struct Asked {
     SocketAddress own_kv;
     TcpConnecting connecting;
     bool sent = false;
     std::string received;
     bool reached = false;
-    std::string why;  // not empty: it failed
+    std::string why;  // reason of the failure; empty while there is none
   };
 
   uint64_t peer_id = 0;
   absl::Time deadline;
   std::function<void(absl::Status)> done;
-  std::vector<TcpConnecting> there;  // to its UCX
+  std::vector<TcpConnecting> there;  // connections to the peer's UCX
   std::vector<Asked> back;
 
   std::optional<absl::Status> Move(int events, absl::Time now);
@@ -68,7 +68,7 @@ struct TcpGreetings::Question {
   static void TakeAnswer(Asked* asked);
 };
 
-// One question that came in.
+// State of one question that another worker asked.
 struct TcpGreetings::Answer {
   Socket socket;
   SocketAddress from;
@@ -127,7 +127,7 @@ void TcpGreetings::Question::MoveAsked(Asked* asked, uint64_t peer_id, int event
     out.Put<uint64_t>(peer_id);
     asked->own_kv.Pack(&out);
     const std::string bytes = out.Take();
-    // A new connection has room for so few bytes.
+    // The send buffer of a new connection always takes so few bytes.
     if (send(connecting.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(bytes.size())) {
       return fail(Words(errno));
@@ -201,14 +201,14 @@ absl::StatusOr<std::unique_ptr<TcpGreetings>> TcpGreetings::Listen(
   for (const SocketAddress& place : kv) {
     Socket listener;
     const int count = ports.any() ? 1 : ports.last - ports.first + 1;
-    // Workers that start at once try different ports first.
+    // Workers that start at the same time try different ports first.
     const int start = static_cast<int>(RandomU64() % count);
     int error = EADDRINUSE;
     for (int i = 0; i < count && error == EADDRINUSE; ++i) {
       const SocketAddress at = place.WithPort(ports.any() ? 0 : ports.first + (start + i) % count);
       listener =
           Socket(socket(place.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
-      // Connections of a worker that was killed don't keep the port from us.
+      // Lets us listen although connections of a killed worker still use the port.
       const int yes = 1;
       const bool listens =
           listener.fd() >= 0 &&
@@ -218,7 +218,7 @@ absl::StatusOr<std::unique_ptr<TcpGreetings>> TcpGreetings::Listen(
     }
     if (error == EADDRINUSE && !ports.any()) return ports.Taken();
     const auto at = error == 0 ? SocketAddress::Of(listener.fd()) : std::nullopt;
-    // Edge-triggered, or a process without free descriptors would spin.
+    // Edge-triggered: with level-triggered events a process without free descriptors would spin.
     if (at) error = WatchSocket(events, listener.fd(), EPOLLIN | EPOLLET);
     if (!at || error != 0) {
       return absl::UnavailableError(
@@ -287,7 +287,7 @@ void TcpGreetings::Accept(absl::Time now) {
   more_to_accept_ = false;
   for (const int listener : listeners_) {
     for (int accepted = 0;; ++accepted) {
-      if (accepted == kAcceptsPerCall) {  // a flood of connections does not hold up the KV thread
+      if (accepted == kAcceptsPerCall) {  // A flood of connections must not hold up the KV thread.
         more_to_accept_ = true;
         break;
       }
@@ -364,7 +364,7 @@ void TcpGreetings::Reply(Answer* answer, Said said, const std::string& words, ab
   out.Put<uint8_t>(std::min(words.size(), kMaxWords));
   out.PutFixed(absl::string_view(words).substr(0, kMaxWords));
   const std::string bytes = out.Take();
-  // A connection over which nothing has gone has room for so few bytes.
+  // Nothing has been sent over this connection, so its send buffer takes these few bytes.
   (void)!send(answer->socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   answer->replied = true;
   answer->deadline = now + kToTakeTheAnswer;

@@ -12,13 +12,13 @@
 
 namespace baton {
 
-// Memory that peers may read, allocated by the transport (shared memory is reachable only that
-// way).
+// Memory that peers may read. The transport allocates it, because shared memory can be reached only
+// if the transport has created it.
 struct TransportMemory {
   std::byte* data = nullptr;
   size_t bytes = 0;
-  std::string key;         // what a peer needs to read it; opaque
-  bool on_device = false;  // the host may not touch it
+  std::string key;         // opaque bytes that a peer needs to read it
+  bool on_device = false;  // True if the host must not touch it.
 };
 
 using PeerId = int32_t;
@@ -26,22 +26,22 @@ using PeerId = int32_t;
 // One read of a peer's memory.
 struct ReadOperation {
   PeerId peer = -1;
-  absl::string_view key;       // of the peer's TransportMemory; copied by the call
-  uint64_t offset = 0;         // from its start, bytes
-  std::byte* local = nullptr;  // inside memory of this transport, or any host memory of the process
+  absl::string_view key;       // TransportMemory::key of the peer; copied by the call
+  uint64_t offset = 0;         // in bytes, from the start of the peer's memory
+  std::byte* local = nullptr;  // in memory of this transport, or in any host memory of the process
   size_t bytes = 0;
   // Called once, from Progress(), Disconnect() or the transport's destructor, never from Read().
-  // Before that the transport may write to `local` at any moment; afterwards never again. It may
-  // call Read and SendNote, nothing else of the transport. Unavailable: the peer is gone.
-  // InvalidArgument: not inside the peer's memory.
+  // Before the call the transport may write to `local` at any moment, afterwards never again.
+  // `done` may call Read and SendNote, nothing else of the transport. Unavailable means that the
+  // peer is gone. InvalidArgument means that the range is outside the peer's memory.
   std::function<void(absl::Status)> done;
 };
 
-// Reads from peers' memory, and short notes to peers. It knows neither models nor requests. All
-// calls from one thread, the KV thread, but for Wake().
+// Reads peers' memory, and sends short notes to peers. It knows nothing of models or requests. All
+// functions are called on one thread, the KV thread, except Wake().
 //
-// Notes between two peers arrive in order, at most once; one that was sent before a Disconnect may
-// be lost.
+// Notes between two peers arrive in order, each at most once. A note that was sent before a
+// Disconnect may be lost.
 class Transport {
  public:
   static constexpr size_t kMaxNoteBytes = 4096;
@@ -49,52 +49,53 @@ class Transport {
 
   virtual ~Transport() = default;
 
-  // As logs name it.
+  // Name for logs.
   virtual std::string name() const = 0;
-  // Zeroed, aligned to 4096, registered once; lives as long as the transport. ResourceExhausted
-  // with the arithmetic when there is not that much.
+  // Allocates memory that is zero, aligned to 4096 bytes, and lives as long as the transport.
+  // Returns ResourceExhausted, with the sizes, if there is not enough.
   virtual absl::StatusOr<TransportMemory> Allocate(size_t bytes) = 0;
-  // The same for a KV pool, which lies where the transport carries pools from: host memory, or a
-  // device's, then aligned to 256.
+  // Allocates memory for a KV pool in the same way. It lies where the transport reads pools: in
+  // host memory, or in device memory, where it is aligned to 256 bytes.
   virtual absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) { return Allocate(bytes); }
-  // Makes memory of a device, which the caller allocated and will free after this transport,
-  // readable for peers and fit to be read into. FailedPrecondition tells why it can't; a read that
-  // turns out not to be possible all the same is Unimplemented, and leaves its connection as it
-  // was.
+  // Makes device memory readable for peers, and a valid destination of reads. The caller has
+  // allocated the memory and frees it after the transport. Returns FailedPrecondition with the
+  // reason if that is impossible. A read that turns out to be impossible later ends with
+  // Unimplemented, and its connection keeps working.
   virtual absl::StatusOr<TransportMemory> RegisterDeviceMemory([[maybe_unused]] std::byte* data,
                                                                [[maybe_unused]] size_t bytes) {
     return absl::FailedPreconditionError(name() + " reads host memory alone");
   }
-  // What a peer needs to Connect; opaque bytes.
+  // Opaque bytes that a peer needs to Connect.
   virtual std::string address() const = 0;
 
-  // Starts a connection; the first operation finds out whether it works. InvalidArgument for an
-  // address that is none.
+  // Starts a connection. The first operation shows whether it works. Returns InvalidArgument for
+  // bytes that are not an address.
   virtual absl::StatusOr<PeerId> Connect(absl::string_view address) = 0;
-  // Unavailable, with the reason, once it is known that no connection to this peer came about. OK
-  // before, and of every other peer.
+  // Returns Unavailable, with the reason, if connecting to this peer is known to have failed;
+  // otherwise OK.
   virtual absl::Status Reachable([[maybe_unused]] PeerId peer) { return absl::OkStatus(); }
-  // Ends a connection by force. When it returns, every read posted to that peer has been reported
-  // to its `done` and no byte of it will arrive any more. Unknown peers are ignored.
+  // Ends a connection by force. When it returns, the `done` of every read from that peer has been
+  // called, and no more bytes of these reads will arrive. Unknown peers are ignored.
   virtual void Disconnect(PeerId peer) = 0;
-  // Which way the bytes from this peer's pool, or else to this peer, really take: inproc, shm, tcp,
-  // rdma, nvlink, pcie, cuda-ipc, peer-device. Found by asking, once a read or note has completed;
-  // Unavailable before.
+  // Returns the way that bytes from this peer's pool really take (or, before a read, notes to the
+  // peer): inproc, shm, tcp, rdma, nvlink, pcie, cuda-ipc or peer-device. The lower layer is asked
+  // for it, which is possible once a read or note has completed. Returns Unavailable before.
   virtual absl::StatusOr<std::string> Link(PeerId peer) = 0;
 
   virtual void Read(ReadOperation operation) = 0;
-  // InvalidArgument above kMaxNoteBytes; Unavailable when the peer is known to be gone;
-  // ResourceExhausted when kMaxNotesUnderWay to it have not left yet.
+  // Sends a note. Returns InvalidArgument if it is longer than kMaxNoteBytes, Unavailable if the
+  // peer is known to be gone, and ResourceExhausted if kMaxNotesUnderWay notes to it have not left
+  // yet.
   virtual absl::Status SendNote(PeerId peer, absl::string_view note) = 0;
-  // Called from Progress() with every note that arrives, whoever sent it. The handler may call Read
-  // and SendNote, nothing else of the transport.
+  // Sets the handler, which Progress() calls with every note that arrives from any peer. The
+  // handler may call Read and SendNote, nothing else of the transport.
   virtual void SetNoteHandler(std::function<void(absl::string_view note)> handler) = 0;
 
-  // Moves everything on; true when something happened.
+  // Advances everything. Returns true if anything happened.
   virtual bool Progress() = 0;
   // Blocks until something may have happened, Wake() was called, or `timeout` has passed.
   virtual void Wait(absl::Duration timeout) = 0;
-  // Any thread. Ends a Wait, or the next one.
+  // Any thread. Ends the current Wait, or the next one.
   virtual void Wake() = 0;
 };
 

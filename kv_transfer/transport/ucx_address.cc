@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-constexpr uint32_t kMagic = 0xBA70ACC6;  // with the version: one more for every other form
+// includes the version: increment it with every change of the format
+constexpr uint32_t kMagic = 0xBA70ACC6;
 constexpr size_t kMaxPlaces = 64;
 constexpr size_t kMaxWays = 16;
 
@@ -92,8 +93,8 @@ std::vector<TcpWay> TcpWays(const UcxAddress& own, const UcxAddress& peer) {
   if (ShareMemory(own, peer)) return ways;
   const bool one_network =
       own.boot_id == peer.boot_id && own.network_namespace == peer.network_namespace;
-  // In the order of the sum of both places: with many interfaces, the first kMaxWays pairs then
-  // have several interfaces of each side.
+  // Pairs are ordered by the sum of their two indexes, so that with many interfaces the first
+  // kMaxWays pairs use several interfaces of each side.
   for (size_t sum = 0; sum + 1 < own.tcp.size() + peer.tcp.size(); ++sum) {
     const size_t least = sum < peer.tcp.size() ? 0 : sum - peer.tcp.size() + 1;
     for (size_t i = least; i <= sum && i < own.tcp.size(); ++i) {

@@ -11,11 +11,12 @@
 
 namespace baton {
 
-// The address of a UCX transport: a peer needs it to connect, and to know by which way UCX will.
+// The address of a UCX transport. A peer needs it to connect, and to predict whether UCX will use
+// shared memory or TCP.
 struct UcxAddress {
-  std::string worker;  // as ucp_worker_get_address gives it
+  std::string worker;  // address from ucp_worker_get_address
 
-  // Where the worker runs, and what shared memory it has.
+  // Location of the worker, and the kinds of shared memory that it has.
   std::string boot_id;
   uint64_t ipc_namespace = 0;
   uint64_t process_namespace = 0;
@@ -24,20 +25,19 @@ struct UcxAddress {
   bool posix = false;
 
   uint64_t greeted_as = 0;    // TcpGreetings::id
-  std::vector<TcpPlace> tcp;  // where it listens, by network interface; empty without TCP
+  std::vector<TcpPlace> tcp;  // listening addresses, one per network interface; empty without TCP
 };
 
-// Fills in the boot id and the namespaces of this process.
+// Sets the boot id and the namespaces to those of this process.
 void NameThisMachine(UcxAddress* address);
 
 std::string PackUcxAddress(const UcxAddress& address);
-// InvalidArgument for bytes that are none of this version.
+// Returns InvalidArgument for bytes that are damaged or have another version.
 absl::StatusOr<UcxAddress> UnpackUcxAddress(absl::string_view bytes);
 
 // Returns the pairs of network interfaces, one of ours and one of the peer's, over which UCX may
-// connect the two by TCP. There are none where the two share memory, which UCX prefers, and none
-// where TCP reaches nothing: between loopback interfaces of two machines, and between addresses of
-// two families.
+// connect the two by TCP. Returns none if the two share memory, which UCX prefers. Leaves out pairs
+// that TCP can't connect: loopback interfaces of two machines, and addresses of two families.
 std::vector<TcpWay> TcpWays(const UcxAddress& own, const UcxAddress& peer);
 
 }  // namespace baton

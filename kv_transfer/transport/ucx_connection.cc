@@ -16,7 +16,8 @@ namespace baton {
 namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
-// Posted to one peer. UCX's emulated reads collapse when many large ones queue on a socket.
+// Max operations and bytes under way to one peer. UCX's emulated reads become very slow if many
+// large ones queue on a socket.
 constexpr size_t kWindowShm = 16 << 20, kWindowTcp = 4 << 20;
 constexpr int kOperationsShm = 64, kOperationsTcp = 32;
 
@@ -47,7 +48,8 @@ absl::StatusOr<std::unique_ptr<UcxConnection>> UcxConnection::Create(absl::strin
   if (status != UCS_OK) {
     connection->closed_ = true;
     const std::string said = words.Take();
-    // The memory of a worker that has ended is gone, which is the same status.
+    // UCX returns the same status if the peer has ended and its memory is gone, so the message must
+    // be checked.
     const bool forbidden =
         status == UCS_ERR_SHMEM_SEGMENT && absl::StrContains(said, "Permission denied");
     return UcxError(absl::StatusCode::kUnavailable,
@@ -106,7 +108,7 @@ absl::Status UcxConnection::SendNote(absl::string_view bytes) {
     return failure_;
   }
   ++notes_under_way_;
-  (void)note.release();  // OnNoteSent has it
+  (void)note.release();  // OnNoteSent deletes it.
   return absl::OkStatus();
 }
 
@@ -134,7 +136,7 @@ void UcxConnection::Read(ReadOperation operation) {
     status = unpacked.status();
     if (unpacked.ok()) key = *unpacked;
   }
-  // UCX would carry a read of any address to the peer and have it touched there.
+  // UCX does not check the range: it would send any address to the peer, which would access it.
   if (status.ok() &&
       (operation.offset > key->bytes || operation.bytes > key->bytes - operation.offset)) {
     status = absl::InvalidArgumentError(absl::StrCat("a read of ", operation.bytes, " bytes at ",
@@ -191,7 +193,7 @@ void UcxConnection::ProbeDone(ucs_status_t status) {
   wiring_ = Wiring::kDone;
   if (status == UCS_OK) {
     used_ = true;
-  } else if (status != UCS_ERR_UNSUPPORTED) {  // what the read itself will say
+  } else if (status != UCS_ERR_UNSUPPORTED) {  // UNSUPPORTED is reported by the read itself.
     Fail(UcxError(absl::StatusCode::kUnavailable, "reading", status));
   }
 }
@@ -245,7 +247,7 @@ bool UcxConnection::Post(size_t* budget) {
     if (request == nullptr || UCS_PTR_IS_ERR(request)) {
       PieceDone(std::move(piece), request == nullptr ? UCS_OK : UCS_PTR_STATUS(request));
     } else {
-      (void)piece.release();  // OnPiece has it
+      (void)piece.release();  // OnPiece deletes it.
     }
   }
   return moved;

@@ -18,45 +18,48 @@
 
 namespace baton {
 
-// A UCX transport's connection to one peer: the endpoint, the reads and notes that are on their way
-// there, and its end. The first read goes alone, one byte of it; until that has come back the
-// connection is being wired up, and all others wait. One thread; UCX tells what has arrived from
-// within ucp_worker_progress.
+// A UCX transport's connection to one peer: the endpoint, the reads and notes on their way, and the
+// close. The first byte of the first read goes alone. Until it has come back the connection is
+// being wired up, and all reads wait. One thread; UCX reports arrivals from within
+// ucp_worker_progress.
 class UcxConnection {
  public:
-  // `address` as the peer's UcxWorker::address gives it. Reads that have ended go to `ended`.
-  // `worker` and `ended` must outlive the connection. Unavailable with UCX's words.
+  // `address` is the peer's UcxWorker::address. Reads that have ended are added to `ended`.
+  // `worker` and `ended` must outlive the connection. Returns Unavailable, with UCX's message, on
+  // failure.
   static absl::StatusOr<std::unique_ptr<UcxConnection>> Create(absl::string_view address,
                                                                UcxWorker* worker,
                                                                EndedReads* ended);
-  // Gone, see below.
+  // Requires gone(), see below.
   ~UcxConnection();
   UcxConnection(const UcxConnection&) = delete;
   UcxConnection& operator=(const UcxConnection&) = delete;
 
-  // As Transport has them.
+  // As in Transport.
   void Read(ReadOperation operation);
   absl::Status SendNote(absl::string_view note);
   absl::StatusOr<std::string> Link();
 
-  // Hands reads to UCX as far as the connection's window and `budget` go, in bytes, which is
-  // lessened by what went. True when some went.
+  // Hands queued reads to UCX, up to the connection's window and `budget`, in bytes. Subtracts the
+  // bytes handed on from `budget`. Returns true if there were any.
   bool Post(size_t* budget);
-  // Reads wait that Post would hand on.
+  // Returns true if reads wait that Post would hand on.
   bool ready() const;
-  // UCX has something in hand that it will report.
+  // Returns true if UCX still has to report an operation of this connection.
   bool in_flight() const;
 
-  // Why nothing goes there any more; the first reason that there was.
+  // The first error, after which nothing more is sent; OK while there is none.
   const absl::Status& failure() const { return failure_; }
   void Fail(const absl::Status& why);
-  // Nothing more of its reads is handed to UCX; those of which it has nothing in hand end.
+  // Hands no more reads to UCX. Reads without pieces at UCX end at once.
   void EndReads(const absl::Status& why);
-  // Moves its end on, which is by force: only then does UCX report what it has in hand for a peer
-  // that does not answer. Once it is gone, nothing of it is written to any more.
+  // Starts or continues to close the endpoint by force: only then does UCX report the operations to
+  // a peer that does not answer. Once gone() is true, UCX no longer writes to any memory of its
+  // reads.
   void Close();
   bool gone() const;
-  // It has not failed and is still being wired up, but nothing of ours is read any more.
+  // Returns true if the connection has not failed and is still being wired up or sending notes, but
+  // no read writes to memory of the transport's user any more.
   bool lingers() const;
 
  private:
@@ -65,12 +68,12 @@ class UcxConnection {
     uint64_t bytes = 0;
     ucp_rkey_h rkey = nullptr;
   };
-  struct Posted {  // one read
+  struct Posted {  // state of one read
     ReadOperation operation;
     UcxConnection* connection = nullptr;
     const Key* key = nullptr;
     size_t posted = 0;  // bytes handed to UCX
-    int pieces = 0;     // handed to UCX and not reported
+    int pieces = 0;     // pieces handed to UCX and not yet reported
     absl::Status error;
   };
   struct Piece {
@@ -99,16 +102,17 @@ class UcxConnection {
   UcxWorker* const worker_;
   EndedReads* const ended_;
   ucp_ep_h endpoint_ = nullptr;
-  void* closing_ = nullptr;  // the request of a close under way
+  void* closing_ = nullptr;  // the request of a close under way, or null
   bool closed_ = false;
   absl::Status failure_;
-  bool used_ = false;  // something has arrived there
+  bool used_ = false;  // True once an operation has completed.
   enum class Wiring { kNot, kUnderWay, kDone } wiring_ = Wiring::kNot;
-  std::byte probe_{};  // where the first byte goes
+  std::byte probe_{};  // destination of the first byte
   std::string link_;
   std::map<std::string, Key, std::less<>> keys_;
-  std::deque<std::unique_ptr<Posted>> queue_;          // not all handed to UCX
-  std::map<Posted*, std::unique_ptr<Posted>> posted_;  // handed to UCX, not all reported
+  std::deque<std::unique_ptr<Posted>> queue_;  // reads not fully handed to UCX
+  // reads fully handed to UCX, not fully reported
+  std::map<Posted*, std::unique_ptr<Posted>> posted_;
   size_t bytes_under_way_ = 0;
   int pieces_under_way_ = 0;
   int notes_under_way_ = 0;

@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-// Of UCX's own parts, those that found something of theirs on this machine.
+// Returns the names of UCX's components that found a resource on this machine.
 std::vector<std::string> Components() {
   std::vector<std::string> names;
   uct_component_h* components = nullptr;
@@ -48,7 +48,8 @@ std::vector<std::string> UcxDeviceTransports() {
   return transports;
 }
 
-// Of lines like `#      resource 2  :  md 1  dev 1  flags -- tcp/lo`; 1.13 has no call that tells.
+// Parses lines like `#      resource 2  :  md 1  dev 1  flags -- tcp/lo`, because UCX 1.13 has no
+// call for it.
 std::vector<std::string> UcxTransportsOf(ucp_context_h context) {
   char* text = nullptr;
   size_t bytes = 0;

@@ -6,8 +6,9 @@
 
 namespace baton {
 
-// Which way the bytes of an endpoint's reads take, as Transport::Link names it. `mapped`: the
-// peer's memory is in our address space, so they are copies whatever lanes there are.
+// Returns the way that the bytes of an endpoint's reads take, as Transport::Link names it. `mapped`
+// is true if the peer's memory is mapped into our address space, so that reads over shared memory
+// are plain copies.
 std::string UcxLinkOf(ucp_ep_h endpoint, bool mapped);
 
 }  // namespace baton

@@ -30,16 +30,17 @@
 namespace baton {
 namespace {
 
-// sysv before posix: its segments are reached by number, where posix ones go through /proc of
-// their owner, which may be forbidden between containers; and they are marked for removal as they
-// are made, so none outlives a killed process.
+// sysv comes before posix for two reasons. A sysv segment is reached by its number, but a posix one
+// through /proc of its owner, which may be forbidden between containers. And sysv segments are
+// marked for removal when they are created, so none outlives a killed process.
 constexpr absl::string_view kShm = "sysv,posix";
 
-// Where this thread's words of UCX are kept, or null.
+// The list that keeps UCX's messages on this thread, or null if they are logged.
 thread_local std::vector<std::string>* held_words = nullptr;
 
 void LogWords(absl::string_view words) {
-  // What it calls an error is often a peer that is gone, and always a status as well.
+  // Only a warning: a UCX error is often just a peer that is gone, and is always returned as a
+  // status as well.
   Log(Severity::kWarning, "ucx", {{"says", words}});
 }
 
@@ -57,12 +58,12 @@ ucs_log_func_rc_t WriteLog(const char*, unsigned, const char*, ucs_log_level_t l
   } else {
     LogWords(message);
   }
-  // After an error that UCX can't survive, UCX's own handler ends the process.
+  // After a fatal error, UCX's own handler must run: it ends the process.
   return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_CONTINUE : UCS_LOG_FUNC_RC_STOP;
 }
 
-// Returns why no TCP connection can go over a network interface now, or "". `name` is one of this
-// machine's.
+// Returns the reason why no TCP connection can use a network interface now, or "". `name` is one of
+// this machine's interfaces.
 absl::string_view Unusable(const std::string& name) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return "";
@@ -72,7 +73,7 @@ absl::string_view Unusable(const std::string& name) {
     constexpr unsigned kUp = IFF_UP | IFF_RUNNING;
     up |= (one->ifa_flags & kUp) == kUp;
     const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
-    // UCX passes over IPv6's link-local addresses, which every interface that is up has.
+    // UCX ignores IPv6 link-local addresses, which every interface that is up has.
     has_address |=
         family == AF_INET ||
         (family == AF_INET6 &&
@@ -82,11 +83,13 @@ absl::string_view Unusable(const std::string& name) {
   return !up ? "is down" : !has_address ? "has no IP address" : "";
 }
 
-// UCX itself only warns of a device that is not there or is down, and goes on without it.
+// Checks that all named devices are present and up. UCX itself only warns of a missing device, and
+// goes on without it.
 absl::Status CheckDevices(const std::string& devices, bool tcp) {
   if (devices == "all") return absl::OkStatus();
   for (const absl::string_view device : absl::StrSplit(devices, ',')) {
-    const std::string name(device.substr(0, device.find(':')));  // mlx5_0:1 is port 1 of mlx5_0
+    // "mlx5_0:1" means port 1 of mlx5_0
+    const std::string name(device.substr(0, device.find(':')));
     const bool plain = !name.empty() && !absl::StrContains(name, '/');
     if (plain && access(absl::StrCat("/sys/class/infiniband/", name).c_str(), F_OK) == 0) continue;
     if (plain && access(absl::StrCat("/sys/class/net/", name).c_str(), F_OK) == 0) {
@@ -108,11 +111,11 @@ absl::Status CheckDevices(const std::string& devices, bool tcp) {
   return absl::OkStatus();
 }
 
-// False when some socket of this machine has the port, one that was closed a moment ago among them:
-// UCX binds without SO_REUSEADDR.
+// Returns false if any socket of this machine uses the port, or was closed a moment ago: UCX binds
+// without SO_REUSEADDR.
 bool IsFreePort(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return true;  // UCX will say why
+  if (fd < 0) return true;  // UCX will report the reason
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -122,8 +125,8 @@ bool IsFreePort(int port) {
   return free;
 }
 
-// Where every port of its range is taken, UCX 1.13 tries them for ever. TcpGreetings takes one
-// more.
+// Checks that two ports are free: one for UCX, which in version 1.13 searches for ever if its whole
+// range is taken, and one for TcpGreetings.
 absl::Status CheckPorts(const std::string& ports, bool tcp) {
   ASSIGN_OR_RETURN(const auto range, PortRange::Parse(ports));
   if (range.any() || !tcp) return absl::OkStatus();
@@ -134,17 +137,17 @@ absl::Status CheckPorts(const std::string& ports, bool tcp) {
   return range.Taken();
 }
 
-// Returns what ucp_config_modify calls a setting of the transport TCP: from UCX 1.17 on names have
-// the transport's prefix, and a name that fits nothing is only warned of.
+// Returns the name of a TCP setting for ucp_config_modify. From UCX 1.17 on these names have the
+// transport's prefix; UCX only warns of an unknown name.
 std::string TcpName(absl::string_view name) {
   unsigned major = 0, minor = 0, release = 0;
   ucp_get_version(&major, &minor, &release);
   return absl::StrCat(major > 1 || minor >= 17 ? "TCP_" : "", name);
 }
 
-// Returns --kv-transports in UCX's words. UCX's own "shm" and "sm" include transports of which the
-// KV plane makes no use. With those, UCX 1.13 ends with a segmentation fault when it opens the
-// memory of a worker that runs as another user.
+// Returns --kv-transports in UCX's terms. UCX's own "shm" and "sm" include transports that the KV
+// plane does not need. If they are enabled, UCX 1.13 crashes with a segmentation fault when it
+// opens the memory of a worker that runs as another user.
 std::string TransportsOf(absl::string_view flag) {
   std::vector<absl::string_view> transports;
   for (const absl::string_view one : absl::StrSplit(flag == "auto" ? "shm,tcp" : flag, ',')) {
@@ -185,8 +188,8 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
   absl::Status checked = CheckDevices(options.net_devices, has_tcp);
   if (checked.ok()) checked = CheckPorts(options.ports, has_tcp);
   RETURN_IF_ERROR(checked);
-  // What UCX calls a setting here is not what its environment variable is called where it belongs
-  // to a transport; a name that fits none is only warned of, once a worker is made.
+  // ucp_config_modify and the environment use different names for the settings of a transport. UCX
+  // only warns of an unknown name, when a worker is created.
   struct Setting {
     std::string transports, name, value;
     std::vector<std::string> variables;
@@ -194,7 +197,8 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
   const std::vector<Setting> settings = {
       {"", "TLS", tls, {"UCX_TLS"}},
       {"", "NET_DEVICES", options.net_devices, {"UCX_NET_DEVICES"}},
-      // Without it, endpoints that report dead peers quietly leave shared memory for TCP.
+      // Without this setting, endpoints that report dead peers silently use TCP instead of shared
+      // memory.
       {"shm",
        "MM_ERROR_HANDLING",
        "y",
@@ -204,13 +208,14 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
        "n",
        {"UCX_MM_HUGETLB_MODE", "UCX_SYSV_HUGETLB_MODE", "UCX_POSIX_HUGETLB_MODE"}},
       {"", "KEEPALIVE_INTERVAL", "1s", {"UCX_KEEPALIVE_INTERVAL"}},
-      // 8K and 64K by default: four to six times slower on loopback.
+      // The defaults are 8K and 64K, which are four to six times slower on loopback.
       {"tcp", TcpName("TX_SEG_SIZE"), "256K", {"UCX_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE"}},
       {"tcp", TcpName("RX_SEG_SIZE"), "512K", {"UCX_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}},
-      // Or a host that is gone would hold the KV thread up in connect().
+      // Otherwise connect() to a host that is gone would block the KV thread.
       {"tcp", TcpName("CONN_NB"), "y", {"UCX_CONN_NB", "UCX_TCP_CONN_NB"}},
       {"tcp", TcpName("PORT_RANGE"), options.ports, {"UCX_PORT_RANGE", "UCX_TCP_PORT_RANGE"}},
-      // Fresh pages, so that the memory is zero. The KV plane pages a worker's pool in.
+      // These allocators give fresh pages, so the memory is zero. The KV plane touches the pages of
+      // a worker's pool itself.
       {"", "ALLOC_PRIO", "md:sysv,md:posix,mmap", {"UCX_ALLOC_PRIO"}},
   };
   ucp_config_t* config = nullptr;

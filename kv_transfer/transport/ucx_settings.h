@@ -12,15 +12,15 @@
 
 namespace baton {
 
-// A failure of UCX in its own words.
+// Returns a status that says `what` failed, with UCX's text for `status`.
 absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_t status);
 
-// UCX's configuration as our transports need it. The caller releases it. Environment variables
-// override it; what is used is logged.
+// Returns UCX's configuration with our settings. The caller releases it. Environment variables
+// override our settings, which is logged.
 absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options);
 
-// While it lives, what UCX says on this thread is kept instead of logged. What has not been taken
-// at its end is logged then.
+// While this object lives, UCX's log messages on this thread are kept instead of logged. The
+// destructor logs those that were not taken.
 class UcxWordsHeld {
  public:
   UcxWordsHeld();
@@ -28,16 +28,16 @@ class UcxWordsHeld {
   UcxWordsHeld(const UcxWordsHeld&) = delete;
   UcxWordsHeld& operator=(const UcxWordsHeld&) = delete;
 
-  // The first thing that UCX said, "; UCX says: ..." for the end of a message, or "". The rest is
-  // dropped: it repeats the first one from further out.
+  // Returns the first message of UCX as "; UCX says: ...", for the end of an error message, or ""
+  // if there is none. Drops the others: they repeat the first one from higher layers.
   std::string Take();
 
  private:
   std::vector<std::string> said_;
 };
 
-// Takes UCX's hands off the process: its handlers of error signals and its hooks of memory calls.
-// Its warnings and errors go to our log. Any number of times.
+// Disables UCX's handlers of error signals and its hooks of memory calls, and sends UCX's warnings
+// and errors to our log. May be called any number of times.
 void TameUcx();
 
 }  // namespace baton

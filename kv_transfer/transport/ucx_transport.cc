@@ -21,25 +21,28 @@
 namespace baton {
 namespace {
 
-// Copied inside one call, where reads are copies out of mapped memory: little enough that whoever
-// is told of it finds it in the cache.
+// Max bytes handed to UCX in one Progress. Over shared memory UCX copies them within the call. The
+// limit keeps the bytes in the CPU cache until their `done` is called.
 constexpr size_t kBytesPerProgress = 512 << 10;
 constexpr int kProgressPerCall = 64;
-constexpr int kLastProgress = 50;  // times a millisecond, for what is still being wired up
-// Progress also drives keepalive and, for peers, emulated reads.
+// max waits, of a millisecond each, for connections that are still being wired up
+constexpr int kLastProgress = 50;
+// Max wait while operations are in flight: Progress also drives UCX's keepalive and, for peers,
+// emulated reads.
 constexpr absl::Duration kLongestWaitInFlight = absl::Milliseconds(5);
-// Calls of Progress between two looks for greetings that came in, where nobody waits: a look is a
-// call of the kernel.
+// Number of calls of Progress between two checks for incoming greetings while no greeting is under
+// way. Each check is a system call.
 constexpr int kCallsPerLook = 64;
 
-// A peer with which greetings are being exchanged, or failed: what waits for the connection.
+// A peer whose greetings are under way or have failed, and the operations that wait for its
+// connection.
 struct GreetedPeer {
   struct KeyedRead {
     ReadOperation operation;
-    std::string key;  // which the operation's own only points to
+    std::string key;  // copy of the bytes at `operation.key`
   };
-  std::string worker;     // its UCX's address
-  uint64_t question = 0;  // of TcpGreetings
+  std::string worker;     // address of the peer's UcxWorker
+  uint64_t question = 0;  // number from TcpGreetings::Ask
   std::deque<KeyedRead> reads;
   std::deque<std::string> notes;
   absl::Status failure;
@@ -83,11 +86,12 @@ class UcxTransport : public Transport {
   PeerId next_peer_ = 0;
   UcxAddress address_;
   int calls_until_look_ = 0;
-  std::map<PeerId, GreetedPeer> greeted_;  // and not yet in peers_
+  std::map<PeerId, GreetedPeer> greeted_;  // peers that are not in peers_ yet
   std::map<PeerId, std::unique_ptr<UcxConnection>> peers_;
-  // Disconnected while still being wired up. UCX 1.13 aborts the process of a peer whose answer to
-  // that can't be delivered any more ("got REP message", ucp_request.c), so these are closed once
-  // it has been. Nothing of theirs points outside.
+  // Connections that were disconnected while still being wired up. If they were closed at once, the
+  // peer's answer could not be delivered, and UCX 1.13 would abort the peer's process ("got REP
+  // message", ucp_request.c). So they are closed after the answer has arrived. They use no memory
+  // outside of themselves.
   std::vector<std::unique_ptr<UcxConnection>> lingering_;
   EndedReads ended_;
   std::deque<std::string> notes_;
@@ -116,10 +120,10 @@ absl::Status UcxTransport::Start(const UcxOptions& options) {
 UcxTransport::~UcxTransport() {
   handler_ = nullptr;
   while (!greeted_.empty()) Disconnect(greeted_.begin()->first);
-  greetings_.reset();  // nobody may connect from now on
+  greetings_.reset();  // peers can no longer ask to connect
   while (!peers_.empty()) Disconnect(peers_.begin()->first);
   if (worker_ == nullptr) return;
-  // What is being wired up gets a moment, from either side: see lingering_.
+  // Give connections that are being wired up, from either side, a moment to finish; see lingering_.
   for (int i = 0, quiet = 0; i < kLastProgress && (quiet < 3 || !lingering_.empty()); ++i) {
     quiet = Progress() ? 0 : quiet + 1;
     if (quiet > 0) Wait(absl::Milliseconds(1));
@@ -162,7 +166,7 @@ void UcxTransport::EndGreeting(PeerId id, absl::Status status) {
     return;
   }
   UcxConnection* const peer = Find(id);
-  // A note that fails now fails the connection, which says so to the next one.
+  // A note that fails here makes the connection fail, which the next note reports.
   for (const std::string& note : greeted.notes) (void)peer->SendNote(note);
   for (auto& [operation, key] : greeted.reads) {
     operation.key = key;
@@ -225,7 +229,7 @@ void UcxTransport::Read(ReadOperation operation) {
              greeted != nullptr ? greeted->failure : absl::UnavailableError("no such peer"));
 }
 
-// Closes a lingering connection when it can be; true when it is gone.
+// Closes a lingering connection if it is wired up or has failed. Returns true once it is gone.
 bool UcxTransport::LetGo(UcxConnection* connection) {
   if (connection->lingers()) return false;
   connection->Close();
@@ -252,7 +256,8 @@ void UcxTransport::Disconnect(PeerId id) {
   }
   peer->Fail(why);
   peer->Close();
-  // Nothing but UCX's own reports ends this: what it has not reported it may still write.
+  // Wait until UCX has reported every operation, because it may still write the memory of the
+  // others.
   while (!peer->gone()) {
     ucp_worker_progress(worker_->handle());
     peer->Close();

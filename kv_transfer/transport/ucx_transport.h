@@ -9,27 +9,30 @@
 namespace baton {
 
 struct UcxOptions {
-  // auto: shared memory to peers that it reaches, TCP to the others. shm, tcp: only that. Or a list
-  // as UCX_TLS takes it.
+  // "auto": shared memory to peers that can be reached by it, TCP to the others. "shm" or "tcp":
+  // only that one. Otherwise a list as in UCX_TLS.
   std::string tls = "auto";
-  // Network interfaces, comma-separated, or "all". The wire can name any address of this process's
-  // registered memory: only networks that workers alone can reach.
+  // Network interfaces, comma-separated, or "all". A host that can connect may name any address of
+  // this process's registered memory, so use only networks that nobody but the workers can reach.
   std::string net_devices = "lo";
-  // TCP ports that this process may listen on, FIRST-LAST, at least two of them; empty: any. Each
-  // network interface takes two, where TCP is used: UCX's, and that of TcpGreetings.
+  // TCP ports at which this process may listen: "FIRST-LAST", at least two. Empty means any port.
+  // With TCP, each network interface needs two ports, one for UCX and one for TcpGreetings.
   std::string ports;
-  // RegisterDeviceMemory will be called: with `auto`, UCX's transports for memory of CUDA devices
-  // and for RDMA are used too, where it has them.
+  // True if RegisterDeviceMemory will be called. "auto" then also includes UCX's transports for
+  // CUDA memory and RDMA, if there are any.
   bool device_memory = false;
 };
 
-// A transport over UCX. Memory is allocated by UCX, so that peers on this machine map it; reads are
-// ucp_get, notes eager active messages, and peers are told dead by UCX's error callbacks. UCX's
-// environment variables override the settings; the log says which. A peer that TCP leads to is
-// connected once each side is known to reach the other; until then its reads and notes wait, and
-// where one side does not, they end with Unavailable, which names the address. Unavailable with
-// UCX's words when UCX can't start; InvalidArgument for a list of transports that has none it
-// knows.
+// Creates a transport over UCX.
+// - UCX allocates the memory, so that peers on this machine can map it.
+// - Reads are ucp_get, notes are eager active messages, and UCX's error callbacks report dead
+//   peers.
+// - UCX's environment variables override `options`; the log names those that do.
+// - A peer that needs TCP is connected only when each side is known to reach the other. Until then
+//   its reads and notes wait. If one side can't reach the other, they end with Unavailable, which
+//   names the address.
+// Returns Unavailable, with UCX's message, if UCX can't start, and InvalidArgument if UCX knows
+// none of the transports in the list.
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const UcxOptions& options);
 
 }  // namespace baton

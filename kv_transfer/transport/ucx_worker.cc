@@ -24,22 +24,22 @@
 #include "kv_transfer/transport/ucx_settings.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-// Workers that stay (see the destructor).
+// Suppresses the leaks of UCX workers that are never destroyed (see ~UcxWorker).
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libucp.so\nleak:libuct.so\nleak:libucs.so\n";
 }
-// Nor a table of them among the log's lines.
+// Keeps the table of suppressed leaks out of the log.
 extern "C" const char* __lsan_default_options() { return "print_suppressions=0"; }
 #endif
 
 namespace baton {
 namespace {
 
-// What the queues of one worker's shared memory take, with room: UCX 1.13 asks for 4.3 MB.
+// Shared memory needed for the queues of one worker, with a reserve: UCX 1.13 asks for 4.3 MB.
 constexpr uint64_t kShmBytes = 16 << 20;
 
-// Why UCX can't have shared memory for its queues, as far as that can be seen from outside it, and
-// what to do; or "".
+// Returns the reason why UCX can't get shared memory for its queues, and a remedy, or "" if no
+// reason is visible from outside UCX. `said` is UCX's message.
 std::string ShortOfSharedMemory(absl::string_view said) {
   constexpr char kOr[] = ", or keep KV off it with --kv-transports=tcp";
   if (absl::StrContains(said, "shmget") || absl::StrContains(said, "shmmax")) {
@@ -82,7 +82,7 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "baton";
-  UcxWordsHeld words;  // else they would be the first line of a failure
+  UcxWordsHeld words;  // holds UCX's messages back, so that an error comes before them
   ucs_status_t status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
   if (status != UCS_OK) {
@@ -94,10 +94,11 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   }
   ucp_worker_params_t worker{};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  // Made on one thread, used on another, never by two at once.
+  // The worker is created on one thread and used on another, never by both at once.
   worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   has_ = UcxTransportsOf(context_);
-  // 1.13 has no call that tells where it listens.
+  // UCX 1.13 has no call for the addresses at which it listens, so compare the sockets before and
+  // after.
   const std::map<uint64_t, SocketAddress> before = ListeningSockets();
   status = ucp_worker_create(context_, &worker, &worker_);
   if (status != UCS_OK) {
@@ -161,7 +162,8 @@ UcxWorker::~UcxWorker() {
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
-// Ours are eager and short; anything else is not from a transport of ours, and dropped.
+// Takes a note. Our notes are eager and short; anything else was not sent by a transport of ours
+// and is dropped.
 ucs_status_t UcxWorker::OnNote(void* self, const void*, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param) {
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || header_bytes != 0 ||

@@ -17,39 +17,39 @@
 
 namespace baton {
 
-// UCX's context and worker of one transport: what it was started with, the memory that peers may
-// read, the notes that arrive, and the sleep until something happens. One thread but for Wake.
+// UCX's context and worker of one transport: its settings, the memory that peers may read, the
+// notes that arrive, and the wait for events. One thread, except Wake.
 class UcxWorker {
  public:
-  // `note` is called from ucp_worker_progress with each note that a peer has sent.
+  // Calls `note`, from within ucp_worker_progress, with each note that a peer has sent.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(
       const UcxOptions& options, std::function<void(absl::string_view note)> note);
-  // Endpoints are closed. With TCP the worker itself stays to the end of the process, its sockets
-  // too: UCX 1.13 aborts in ucp_worker_destroy where an answer to a peer that went away while
-  // connecting is still queued.
+  // Requires that all endpoints are closed. Unless the only transport is "shm", the UCX worker and
+  // its sockets stay until the process ends: UCX 1.13 aborts in ucp_worker_destroy if an answer to
+  // a peer that went away while connecting is still queued.
   ~UcxWorker();
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
 
-  static constexpr unsigned kNoteId = 0xBA;  // of active messages
+  static constexpr unsigned kNoteId = 0xBA;  // id of the active messages that carry notes
 
   const std::string& transports() const { return transports_; }
   const std::string& net_devices() const { return net_devices_; }
   ucp_worker_h handle() const { return worker_; }
-  // For peers' endpoints: UCX's own bytes.
+  // UCX's own bytes, for the endpoints of peers.
   const std::string& address() const { return address_; }
   // True if UCX has this transport here; `transport` is UCX's name for it, such as sysv.
   bool Has(absl::string_view transport) const;
-  // Where UCX takes connections, one place for each network interface; empty without TCP.
+  // Addresses at which UCX takes connections, one for each network interface. Empty without TCP.
   const std::vector<SocketAddress>& listens_at() const { return listens_at_; }
 
-  // See Transport.
+  // As in Transport.
   absl::StatusOr<TransportMemory> Allocate(size_t bytes);
   absl::StatusOr<TransportMemory> Register(std::byte* device_memory, size_t bytes);
-  // As ucp_get_nbx wants to be told of it.
+  // Returns the type of `memory`, which ucp_get_nbx needs.
   ucs_memory_type_t TypeOf(const std::byte* memory) const;
-  // Until something may have happened, Wake was called, `also` is readable where it is a file
-  // descriptor, or `timeout` has passed. True when `also` is readable.
+  // Waits until something may have happened, Wake was called, `also` (if it is a file descriptor,
+  // not -1) is readable, or `timeout` has passed. Returns true if `also` is readable.
   bool Wait(absl::Duration timeout, int also);
   void Wake();
 
@@ -73,7 +73,7 @@ class UcxWorker {
   std::vector<std::string> has_;
   std::vector<SocketAddress> listens_at_;
   std::vector<ucp_mem_h> memory_;
-  std::vector<TransportMemory> on_device_;  // registered
+  std::vector<TransportMemory> on_device_;  // registered device memory
 };
 
 }  // namespace baton
