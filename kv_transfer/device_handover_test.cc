@@ -60,7 +60,7 @@ struct DeviceWorker {
   std::unique_ptr<KvPuller> puller;
 };
 
-// An event that another process has recorded and whose work runs when we say so.
+// An event that another process has recorded. Its work runs when the test says so.
 class Gate {
  public:
   Gate() {
@@ -106,7 +106,7 @@ class Gate {
   std::string handle_;
 };
 
-// One who owns and one who reads, in one thread.
+// One owner and one reader, driven by one thread.
 class HandoverWorld {
  protected:
   explicit HandoverWorld(uint64_t seed)
@@ -125,7 +125,8 @@ class HandoverWorld {
     }
     return true;
   }
-  // What a step leaves on the stream: the slice's bytes will be in the pool once it has run.
+  // Puts a write of a slice on the owner's stream, as a step does: the bytes are in the pool once
+  // that work has run.
   void WriteLate(BlockId block, int layer, uint64_t content) {
     pinned_.push_back(owner_.device->AllocatePinned(kLayout.LayerBytes()).value());
     std::memcpy(pinned_.back(), SliceContent(kLayout, layer, content).data(), kLayout.LayerBytes());
@@ -192,8 +193,8 @@ TEST_P(DeviceHandoverTest, ALayerIsPulledWhileTheNextOneHasNotRun) {
   }
 }
 
-// A hand-over whose layers are published with the events of the work that writes them, or, by
-// mistake, without.
+// Runs one hand-over. Its layers are published with the events of the work that writes them or, as
+// a mistake, without.
 class OneHandover : HandoverWorld {
  public:
   explicit OneHandover(uint64_t seed) : HandoverWorld(seed) {}
@@ -209,7 +210,7 @@ class OneHandover : HandoverWorld {
       owner_.plane->RunOnce(absl::Now());
       reader_.plane->RunOnce(absl::Now());
     }
-    EXPECT_TRUE(owner_.device->Synchronize(*owner_.compute).ok());  // the step ends
+    EXPECT_TRUE(owner_.device->Synchronize(*owner_.compute).ok());  // end of the step
     owner_.publisher->Complete(ticket.handover_id, "");
     EXPECT_TRUE(Until([&] { return result_.has_value(); }));
     if (!result_->status.ok()) return false;
@@ -239,7 +240,7 @@ TEST_P(DeviceHandoverTest, NothingIsNamedBeforeTheWorkThatWritesItHasRun) {
   const KvTicket ticket = owner_.publisher->Open(
       theirs, 4 * kLayout.block_tokens, [&](absl::Status status) { ended = std::move(status); });
   Start(ticket, ours);
-  // Two chunks of two blocks; every layer is published right behind the calls that write it.
+  // Two chunks of two blocks each. Every layer is published right after the calls that write it.
   for (int chunk = 0; chunk < 2; ++chunk) {
     for (int layer = 0; layer < kLayout.layers; ++layer) {
       for (int i = 2 * chunk; i < 2 * chunk + 2; ++i) WriteLate(theirs[i], layer, 100 + i);
@@ -364,7 +365,8 @@ TEST(DeviceChecksumsTest, ManyAskedForAtOnceAreReportedInOrderAndRight) {
     int reported = 0;
     const std::vector<int> takes = {3, 0, kKvChecksumSlices + 1, 17 * kKvChecksumSlices, 0, 5};
     for (int take = 0; take < static_cast<int>(takes.size()); ++take) {
-      std::vector<KvSlice> slices;  // of one, more than the launches under way hold
+      // One of the takes has more slices than the max launches under way hold.
+      std::vector<KvSlice> slices;
       for (int i = 0; i < takes[take]; ++i) {
         slices.push_back({.block = i % 64, .layer = i / 64 % 2, .seed = uint64_t{5} * i + take});
       }

@@ -13,7 +13,7 @@ constexpr WorkerEpoch kOwner = 101;
 constexpr WorkerEpoch kReader = 201;
 constexpr WorkerEpoch kOtherReader = 202;
 
-// One owner, two readers, no faults until told.
+// One owner and two readers. There are no faults unless a test injects them.
 class HandoverTest : public testing::Test {
  protected:
   HandoverTest()
@@ -39,7 +39,7 @@ class HandoverTest : public testing::Test {
     for (const absl::Time end = now_ + time; now_ < end;) Step(by);
   }
 
-  // 3 blocks of 10 tokens.
+  // Opens a hand-over of 10 tokens in 3 blocks.
   KvTicket Open() {
     blocks_ = owner_.pool->Take(3);
     return owner_.publisher->Open(blocks_, 10, [this](absl::Status status) {
@@ -78,7 +78,7 @@ class HandoverTest : public testing::Test {
         });
   }
 
-  // What the reader reads from now on takes so long.
+  // Delays all later reads of the reader by `time`.
   void SlowReads(absl::Duration time) {
     FaultyTransport::Faults slow;
     slow.read_delay_min = slow.read_delay_max = time;
@@ -87,7 +87,7 @@ class HandoverTest : public testing::Test {
 
   absl::Time now_ = absl::FromUnixSeconds(1000);
   bool owner_runs_ = true;
-  // Before the workers, whose end writes to them.
+  // Declared before the workers, whose destructors write to these members.
   std::vector<BlockId> blocks_;
   std::optional<absl::Status> ended_;
   std::optional<PullResult> result_;
@@ -127,7 +127,8 @@ TEST_F(HandoverTest, SlicesArePulledAsTheyGetReady) {
   EXPECT_EQ(reader_.pool->free(), 32u);
 }
 
-// The reader's thread sleeps between its turns; what wakes it is timed by the turn that hears it.
+// The reader's thread sleeps between its turns. A note that arrives meanwhile counts from the turn
+// that handles it.
 TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
   Introduce();
   const KvTicket ticket = Open();
@@ -145,7 +146,7 @@ TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
   EXPECT_GE(result_->hidden, absl::Milliseconds(55));
 }
 
-// The owner's bytes are on their way all the time.
+// The owner's bytes are under way during the whole stop.
 TEST_F(HandoverTest, AStopOfOurOwnIsNotTakenForOneOfTheOwners) {
   Introduce();
   SlowReads(absl::Milliseconds(6010));
@@ -305,7 +306,8 @@ TEST_F(HandoverTest, AnAbortedHandoverIsFailedPreconditionAtOnce) {
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Milliseconds(20));
   owner_.publisher->Abort(ticket.handover_id);
-  owner_.publisher->Publish(ticket.handover_id, 10, 4);  // a step that was under way
+  // a step that was under way during the abort
+  owner_.publisher->Publish(ticket.handover_id, 10, 4);
   owner_.publisher->Complete(ticket.handover_id, "");
   Run(absl::Milliseconds(5));
   ASSERT_TRUE(result_.has_value());
@@ -343,7 +345,7 @@ TEST_F(HandoverTest, ALeaseIsJudgedAfterTheInboxIsDrained) {
   PublishAll(ticket);
   SlowReads(absl::Seconds(1));
   Run(absl::Seconds(5), absl::Milliseconds(50));
-  // The owner stops for longer than its lease; meanwhile a reader takes everything.
+  // The owner stops for longer than its lease, and in this time a reader takes everything.
   owner_runs_ = false;
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Seconds(1), absl::Milliseconds(50));
@@ -364,7 +366,7 @@ TEST_F(HandoverTest, ALaterAttemptTakesOverAndAnOlderReleaseDoesNotEndIt) {
   ASSERT_TRUE(first.has_value());
   EXPECT_TRUE(absl::IsFailedPrecondition(first->status)) << first->status;
   reader_.puller->Cancel(pull);
-  Start(&reader_, ticket, 1, &third);  // an older number than the one that reads now
+  Start(&reader_, ticket, 1, &third);  // an older attempt than the one that reads now
   Run(absl::Milliseconds(20));
   ASSERT_TRUE(third.has_value());
   EXPECT_TRUE(absl::IsFailedPrecondition(third->status)) << third->status;
@@ -502,7 +504,7 @@ TEST_F(HandoverTest, HostileNotesAreDroppedAndCounted) {
     note.complete = random() % 2;
     note.payload = std::string(random() % 100, 'x');
     note.ok = random() % 2;
-    // A reader may even know the secret and still talk nonsense.
+    // Even a worker that knows the secret may send nonsense.
     if (random() % 4 == 0 && note.type == KvNote::Type::kState) note.secret = ticket.secret;
     std::string bytes = EncodeNote(note);
     if (random() % 3 == 0) bytes.resize(random() % (bytes.size() + 1));
@@ -523,7 +525,8 @@ TEST_F(HandoverTest, HostileNotesAreDroppedAndCounted) {
   EXPECT_TRUE(result_->status.ok()) << result_->status;
 }
 
-// Reads that overlap leave no moment without one; as long as they end, the pull is alive.
+// The reads overlap, so there is always one outstanding. The pull must count as alive as long as
+// they end.
 TEST_F(HandoverTest, APullThatTakesLongerThanTheStallLimitIsNotStuckWhileBytesArrive) {
   TestWorker narrow(&fabric_, true, 205, kLayout, 64, 6, &now_, {},
                     {.stall = absl::Seconds(2),
@@ -587,13 +590,13 @@ TEST_F(HandoverTest, InFlightBytesStayBoundedAndEveryPullMoves) {
       order.push_back(i);
     });
     if (i < 2) {
-      // Completed a little later than the third: they give way to it.
+      // The first two complete a little later than the third, so they must let the third go first.
       run(3);
     }
   }
   for (int i = 0; i < 1000; ++i) {
     run(1);
-    // Two short reads of each pull's generations and checksums come on top.
+    // Each of the three pulls may add two short reads, for its generations and its checksums.
     EXPECT_LE(narrow.transport->reads_outstanding(), bound / kLayout.LayerBytes() + 6);
     if (i == 200) {
       EXPECT_EQ(order, std::vector<int>({2}));

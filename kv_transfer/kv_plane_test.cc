@@ -19,11 +19,11 @@ namespace {
 
 using testing::HasSubstr;
 
-// 64 KiB a block.
+// A block has 64 KiB.
 constexpr KvLayout kLayout = {
     .layers = 4, .kv_heads = 2, .head_dim = 64, .block_tokens = 16, .type = DType::kF32};
 
-// Whether every page of that memory has been taken.
+// Returns true if every page of the memory is resident.
 bool AllResident(const std::byte* data, size_t bytes) {
   std::vector<unsigned char> pages((bytes + 4095) / 4096);
   if (mincore(const_cast<std::byte*>(data), bytes, pages.data()) != 0) return false;
@@ -79,8 +79,8 @@ TEST(KvPlaneTest, WhatIsMoreThanThereIsIsRefusedWithTheLimit) {
 
 #if !defined(__SANITIZE_THREAD__)
 TEST(KvPlaneTest, APeerThatCannotBeReachedIsWarnedOfOnceAMinuteWithWhatToDo) {
-  // One reaches others by shared memory alone, the other by TCP alone: as two machines, of which
-  // one has its KV plane on loopback.
+  // One transport has only shared memory, the other only TCP. So they can't reach each other, like
+  // two machines of which one has its KV plane on loopback.
   const auto ours = CreateUcxTransport({.tls = "shm"}).value();
   const auto theirs = CreateUcxTransport({.tls = "tcp"}).value();
   KvPlane::Options options = {.epoch = 7, .numerics_id = "n", .layout = kLayout, .blocks = 4};

@@ -26,7 +26,7 @@
 namespace baton {
 namespace {
 
-// Segments made by `pid`, as /proc/sysvipc/shm lists them.
+// Returns the number of segments that `pid` created, according to /proc/sysvipc/shm.
 int SegmentsOf(pid_t pid) {
   std::ifstream file("/proc/sysvipc/shm");
   std::string line;
@@ -50,12 +50,12 @@ std::set<std::string> UcxFiles() {
   return files;
 }
 
-// How the two processes are linked.
+// Link between the two processes.
 struct Linked {
   std::string name;
   std::string tls;
   std::string link;  // as Transport::Link
-  // Emulated devices that the two pools lie in; -1: host memory.
+  // Emulated devices in whose memory the two pools lie. -1 means host memory.
   int owners_device = -1, readers_device = -1;
   bool peer_access = true;
 };
@@ -118,7 +118,7 @@ class KvProcessTest : public testing::TestWithParam<Linked> {
     }
     return true;
   }
-  // What the owner says next but for hand-overs that ended.
+  // Returns the owner's next line that does not report the end of a hand-over.
   std::string Answer() {
     std::string line = owner_->Hear();
     while (absl::StartsWith(line, "ended")) line = owner_->Hear();
@@ -191,7 +191,8 @@ TEST_P(KvProcessTest, APullBetweenProcessesBringsTheRightBytes) {
 }
 
 TEST_P(KvProcessTest, AnOwnerKilledDuringAPullEndsItAndLeavesNothingBehind) {
-  // A process that was killed as it began may have left some long ago.
+  // Files of UCX that existed before: a process that was killed during its start may have left
+  // some.
   const std::set<std::string> files = UcxFiles();
   for (const bool reaped : {true, false}) {
     SCOPED_TRACE(reaped ? "reaped" : "zombie");
@@ -213,7 +214,7 @@ TEST_P(KvProcessTest, AnOwnerKilledDuringAPullEndsItAndLeavesNothingBehind) {
     plane_->SetPeers({});
     owner_.reset();
     EXPECT_TRUE(Until([&] { return SegmentsOf(pid) == 0; })) << SegmentsOf(pid);
-    // Other processes on this machine may be making theirs, which have names for a moment.
+    // Other processes on this machine may be starting, and then have such files for a moment.
     EXPECT_TRUE(Until([&] {
       const std::set<std::string> now = UcxFiles();
       return std::includes(files.begin(), files.end(), now.begin(), now.end());
@@ -309,7 +310,7 @@ std::vector<Linked> AllLinked() {
 INSTANTIATE_TEST_SUITE_P(Links, KvProcessTest, testing::ValuesIn(AllLinked()),
                          [](const auto& info) { return info.param.name; });
 
-// Of the things above, what the device of the other process changes.
+// Runs only the test whose result depends on the owner's device.
 class PeerDeviceTest : public KvProcessTest {};
 TEST_P(PeerDeviceTest, APullFromAnotherDeviceIsLabelledSo) {
   const KvTicket ticket = Open();
@@ -327,14 +328,15 @@ INSTANTIATE_TEST_SUITE_P(Links, PeerDeviceTest,
 TEST(KvProcessesTest, SharedMemoryOfAnotherUserIsNamedAsThat) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const auto runtime = CreateEmulatedRuntime({.memory_bytes = 64 << 20}).value();
-  // In one process UCX 1.18 finds other ways than its shared memory.
+  // The owner runs in another process, because within one process UCX 1.18 uses other ways than its
+  // shared memory.
   for (const char* tls : {"shm", "auto", "shm,tcp", "tcp,sm"}) {
     SCOPED_TRACE(tls);
     const RemoteTransport owner({ProgramBeside("transport_test_peer"), tls, "emulated", "6"});
     const std::string address = owner.address();
     const auto reader =
         CreateDeviceTransport(CreateUcxTransport({.tls = tls}).value(), runtime.get()).value();
-    ASSERT_EQ(seteuid(65534), 0);  // gives up the right to open what belongs to others, too
+    ASSERT_EQ(seteuid(65534), 0);  // also gives up the right to open other users' memory
     const auto peer = reader->Connect(address);
     ASSERT_EQ(seteuid(0), 0);
     ASSERT_FALSE(peer.ok());

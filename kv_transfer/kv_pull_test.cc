@@ -38,7 +38,7 @@ TEST(KvPullTest, AdjacentWholeBlocksAreOneRead) {
   KvPull pull = MakePull({5, 6, 7, 9, 10}, {1, 2, 3, 4, 8});
   ASSERT_TRUE(pull.Absorb(Ready(5, 5, 4)));
   const auto pieces = TakeAll(&pull);
-  ASSERT_EQ(pieces.size(), 3u);  // 5-7 to 1-3; 9 to 4; 10 to 8
+  ASSERT_EQ(pieces.size(), 3u);  // blocks 5-7 into 1-3, 9 into 4, 10 into 8
   EXPECT_EQ(pieces[0].count, 3);
   EXPECT_EQ(pieces[0].bytes, 3 * kLayout.BlockBytes());
   EXPECT_EQ(pieces[0].remote_offset, kLayout.BlockOffset(5));
@@ -55,16 +55,17 @@ TEST(KvPullTest, LayersComeAsTheyGetReadyAndEachOnce) {
   ASSERT_EQ(pieces.size(), 1u);
   EXPECT_EQ(pieces[0].end_layer, 2);
   EXPECT_EQ(pieces[0].bytes, 2 * kLayout.LayerBytes());
-  ASSERT_TRUE(pull.Absorb(Ready(0, 1, 2)));  // said again
+  ASSERT_TRUE(pull.Absorb(Ready(0, 1, 2)));  // repeats the last state
   EXPECT_TRUE(TakeAll(&pull).empty());
   ASSERT_TRUE(pull.Absorb(Ready(1, 2, 1)));
   pieces = TakeAll(&pull);
-  ASSERT_EQ(pieces.size(), 2u);  // the rest of the first, the first layer of the second
+  // the other layers of the first block, and the first layer of the second
+  ASSERT_EQ(pieces.size(), 2u);
   EXPECT_EQ(pieces[0].first_layer, 2);
   EXPECT_EQ(pieces[0].remote_offset, kLayout.LayerOffset(5, 2));
   EXPECT_EQ(pieces[1].first, 1);
   EXPECT_EQ(pieces[1].end_layer, 1);
-  ASSERT_TRUE(pull.Absorb(Ready(0, 1, 3)));  // old news
+  ASSERT_TRUE(pull.Absorb(Ready(0, 1, 3)));  // an older state than the last
   EXPECT_TRUE(TakeAll(&pull).empty());
   ASSERT_TRUE(pull.Absorb(Ready(2, 2, 4, true)));
   EXPECT_EQ(TakeAll(&pull).size(), 1u);
@@ -78,7 +79,7 @@ TEST(KvPullTest, PiecesStayWithinTheirBound) {
   KvPull narrow = MakePull({0, 1}, {0, 1});
   ASSERT_TRUE(narrow.Absorb(Ready(2, 2, 4)));
   const auto pieces = TakeAll(&narrow, 3 * kLayout.LayerBytes());
-  ASSERT_EQ(pieces.size(), 4u);  // 3 + 1 layers of each
+  ASSERT_EQ(pieces.size(), 4u);  // 3 layers and 1 layer of each block
   EXPECT_EQ(pieces[1].first_layer, 3);
 }
 
@@ -108,7 +109,9 @@ TEST(KvPullTest, VerdictNamesAWrongGenerationAndAWrongSlice) {
     ASSERT_TRUE(pull.all_landed());
     const KvMeta meta{1000, kLayout.layers};
     const auto reads = pull.MetaReads(meta);
-    ASSERT_EQ(reads.size(), 4u);  // 4 and 6 are near, 900 is not
+    // Generations and checksums take two reads each: blocks 4 and 6 are near each other, 900 is
+    // not.
+    ASSERT_EQ(reads.size(), 4u);
     for (const auto& read : reads) {
       for (size_t i = 0; i < read.bytes / 8; ++i) {
         const uint64_t offset = read.offset + 8 * i;

@@ -13,11 +13,11 @@ namespace {
 
 constexpr KvLayout kLayout{.layers = 3, .kv_heads = 1, .head_dim = 8, .block_tokens = 4};
 constexpr int kBlocks = 40;
-constexpr int kWorkers = 2;  // of each role
+constexpr int kWorkers = 2;  // workers of each role
 
-// Two owners and two readers under one seed: hand-overs are opened, published piece by piece,
-// pulled, cancelled, aborted and tried again, over transports that delay, lose, tear, corrupt,
-// stall and fail. Every block is used again last-in-first-out the moment it comes back.
+// Two owners and two readers, with actions chosen by one seed. Hand-overs are opened, published
+// piece by piece, pulled, cancelled, aborted and retried, over transports that delay, lose, tear,
+// corrupt, stall and fail. Blocks are reused last-in-first-out, as soon as they come back.
 class Storm {
  public:
   explicit Storm(uint64_t seed) : random_(seed), fabric_({.single_threaded = true}) {
@@ -41,7 +41,7 @@ class Storm {
       Act();
       Step(absl::Microseconds(Pick(20000)));
     }
-    // Peace: everything ends.
+    // Without faults from now on, everything must end.
     stopped_owner_ = -1;
     SetFaults(false);
     for (auto& [id, handover] : handovers_) {
@@ -76,7 +76,8 @@ class Storm {
     bool ended = false;
     uint32_t attempts = 0;
   };
-  // Blocks that a reader keeps, pulled or its own: nobody else may write to them.
+  // Blocks that a reader holds, pulled or for a sequence of its own. Nothing else may write to
+  // them.
   struct Held {
     int reader;
     std::vector<BlockId> blocks;
@@ -146,7 +147,7 @@ class Storm {
     }
   }
 
-  // A sequence of the reader's own takes what is free and writes to it.
+  // Takes free blocks for a sequence of the reader's own, and writes to them.
   void Own() {
     const int reader = Pick(kWorkers);
     const int n = 1 + Pick(4);

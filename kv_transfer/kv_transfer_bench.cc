@@ -1,6 +1,7 @@
-// How much of memcpy and of one contiguous ucp_get a pull of 16 MiB in 64 KiB blocks reaches, over
-// shared memory and TCP on loopback, with everything a pull does: notes, generations, checksums,
-// release. The owner runs on a thread of its own; rounds of all four are interleaved.
+// Measures pulls of 16 MiB in 64 KiB blocks, with all their work: notes, generations, checksums and
+// release. Compares their rate with memcpy and with one contiguous ucp_get, over shared memory and
+// over TCP on loopback. The owner runs on a thread of its own. Rounds of all four measurements are
+// interleaved.
 
 #include <algorithm>
 #include <atomic>
@@ -71,7 +72,7 @@ void Measure(const std::string& tls) {
   owner.plane->SetPeers({{2, "reader", reader.plane->address()}});
   reader.plane->SetPeers({{1, "owner", owner.plane->address()}});
 
-  // Every fourth block at random places, so that none merge with their neighbours.
+  // Every fourth block, in random order, so that no reads of neighbouring blocks merge.
   std::vector<BlockId> theirs, ours;
   for (int i = 0; i < kPulled; ++i) {
     theirs.push_back(4 * i + 1);
@@ -147,7 +148,7 @@ void Measure(const std::string& tls) {
       while (!done) turn();
     });
   }
-  // On a busy machine the reader's own CPU time is the steadier figure.
+  // On a busy machine, rates by the reader's own CPU time vary less than rates by the clock.
   const std::string yardstick = "ucp_get, contiguous";
   std::printf("  %-26s %26s %34s\n", "GB/s", "by the clock: best median",
               "by the reader's CPU: best median");

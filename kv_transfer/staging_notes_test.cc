@@ -53,7 +53,7 @@ TEST(StagingNotesTest, WhatIsSaidIsHeard) {
   EXPECT_EQ(unmap->id, 6u);
 }
 
-// How many of the four kinds take these bytes for theirs.
+// Returns how many of the four decoders accept these bytes.
 int Kinds(absl::string_view bytes) {
   return DecodeStage(bytes).has_value() + DecodeStaged(bytes).has_value() +
          DecodeMapped(bytes).has_value() + DecodeUnmap(bytes).has_value();

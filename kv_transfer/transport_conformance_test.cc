@@ -24,11 +24,12 @@
 namespace baton {
 namespace {
 
-// Two ends that can reach each other: the one that reads, and the one whose memory is read. What
-// they share lives as long as this.
+// Two transports that can reach each other: one reads, the other owns the memory. This object owns
+// the state that they share.
 struct TransportPair {
   std::function<std::unique_ptr<Transport>()> make_reader, make_owner;
-  // The devices that their pools lie in, where they do; of an owner in this process.
+  // Devices in whose memory the pools lie, or null for host memory. `owner_device` is also null if
+  // the owner is in another process.
   std::shared_ptr<DeviceRuntime> reader_device, owner_device;
   bool owner_is_remote = false;
 };
@@ -40,7 +41,7 @@ struct TransportKind {
 void PrintTo(const TransportKind& kind, std::ostream* out) { *out << kind.name; }
 
 struct InnerTransport {
-  std::unique_ptr<Transport> inner;  // outlives the wrapper below
+  std::unique_ptr<Transport> inner;  // a base class, so that it outlives the wrapper
 };
 class OwningFaulty : private InnerTransport, public FaultyTransport {
  public:
@@ -69,8 +70,8 @@ std::shared_ptr<DeviceRuntime> Device(uint64_t seed) {
 }
 std::shared_ptr<DeviceRuntime> Gpu() { return CreateCudaRuntime(0).value(); }
 
-// Two devices of one process, which refuses its own handles: where the transport below does not
-// read device memory, all reads are bounced.
+// Creates two devices in one process. A process can't open its own IPC handles, so all reads are
+// bounced unless the inner transport reads device memory.
 using MakeOnDevice = std::function<std::unique_ptr<Transport>(DeviceRuntime*)>;
 TransportPair InOneProcess(std::shared_ptr<DeviceRuntime> reader,
                            std::shared_ptr<DeviceRuntime> owner, const MakeOnDevice& make,
@@ -99,7 +100,7 @@ MakeTransport MakeUcxForDevices() {
     return CreateUcxTransport({.tls = "auto", .net_devices = "all", .device_memory = true}).value();
   };
 }
-// An owner in another process, on the emulated device or on a GPU.
+// The owner is in another process, on the emulated device or on a GPU.
 TransportPair BetweenProcesses(std::shared_ptr<DeviceRuntime> reader, const std::string& kind) {
   TransportPair pair{.reader_device = std::move(reader), .owner_is_remote = true};
   pair.make_reader = [make = MakeUcx("shm"), device = pair.reader_device] {
@@ -113,7 +114,7 @@ TransportPair BetweenProcesses(std::shared_ptr<DeviceRuntime> reader, const std:
 }
 
 absl::Status GpuIsThere() { return CreateCudaRuntime(0).status(); }
-// Whether UCX reads memory of a GPU here.
+// Returns OK if UCX can read memory of a GPU here.
 absl::Status UcxReadsGpus() {
   ASSIGN_OR_RETURN(const auto device, CreateCudaRuntime(0));
   auto transport = CreateDeviceTransport(MakeUcxForDevices()(), device.get(), DevicePath::kDirect);
@@ -132,7 +133,7 @@ std::vector<TransportKind> Kinds() {
          return InOneProcess(Device(3), Device(4), DeviceReader(MakeInProcess()),
                              DevicePath::kAuto);
        }}};
-#if !defined(__SANITIZE_THREAD__)  // UCX is not built for it
+#if !defined(__SANITIZE_THREAD__)  // UCX is not built for the thread sanitizer
   kinds.push_back({"UcxShm", "shm", [] { return BothBy(MakeUcx("shm")); }});
   kinds.push_back({"UcxAuto", "shm", [] { return BothBy(MakeUcx("auto")); }});
   kinds.push_back({"UcxTcp", "tcp", [] { return BothBy(MakeUcx("tcp")); }});
@@ -160,8 +161,8 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
     if (pair_.reader_device != nullptr) stream_ = pair_.reader_device->CreateStream().value();
   }
 
-  // Connections that are still being wired up get there, as UCX 1.13 wants it (ucx_transport.cc):
-  // here no thread drives the other end while one is destroyed.
+  // Finishes connections that are still being wired up, which UCX 1.13 needs (ucx_transport.cc): in
+  // this test no thread drives one transport while the other is destroyed.
   void TearDown() override {
     reader_->SetNoteHandler(nullptr);
     if (owner_ == nullptr) return;
@@ -173,7 +174,7 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
     }
   }
 
-  // Drives both by hand until `done` or for at most 20 seconds.
+  // Drives both transports by hand until `done` returns true, for at most 20 seconds.
   bool Until(const std::function<bool()>& done) {
     const absl::Time end = absl::Now() + absl::Seconds(20);
     while (!done()) {
@@ -185,10 +186,10 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
     return true;
   }
 
-  // The owner's pool, where byte i is ByteAt(i).
+  // Returns a pool of the owner in which byte i is ByteAt(i).
   TransportMemory Theirs(size_t bytes) {
     TransportMemory memory = owner_->AllocatePool(bytes).value();
-    if (pair_.owner_is_remote) return memory;  // filled there
+    if (pair_.owner_is_remote) return memory;  // The other process has filled it.
     std::vector<std::byte> content(bytes);
     for (size_t i = 0; i < bytes; ++i) content[i] = ByteAt(i);
     if (pair_.owner_device == nullptr) {
@@ -201,7 +202,7 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
     EXPECT_TRUE(device.Synchronize(*stream).ok());
     return memory;
   }
-  // The reader's, every byte of it `value`.
+  // Returns a pool of the reader in which every byte is `value`.
   TransportMemory Ours(size_t bytes, std::byte value) {
     TransportMemory memory = reader_->AllocatePool(bytes).value();
     Overwrite(memory, value);
@@ -216,8 +217,8 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
     EXPECT_TRUE(device.Fill(ours.data, static_cast<uint8_t>(value), ours.bytes, *stream_).ok());
     EXPECT_TRUE(device.Synchronize(*stream_).ok());
   }
-  // All work that was ever put on the reader's device: an emulated one leaves undone what nobody
-  // asks for.
+  // Runs all work that is left on the reader's device. An emulated device may delay work until
+  // something waits for it.
   void RunWhatIsLeft() {
     if (pair_.reader_device == nullptr) return;
     pair_.reader_device->Free(pair_.reader_device->Allocate(1).value());
@@ -370,7 +371,7 @@ TEST_P(TransportConformanceTest, NotesToAPeerThatTakesNoneAreBounded) {
   const PeerId peer = reader_->Connect(owner_->address()).value();
   absl::Status status;
   int sent = 0;
-  // The system's own buffers come on top, so the bound shows somewhat later.
+  // The system's own buffers take some notes too, so the limit shows a little later.
   while (status.ok() && sent < 1000000) {
     status = reader_->SendNote(peer, std::string(1000, 'x'));
     if (++sent % 64 == 0) reader_->Progress();
@@ -448,7 +449,7 @@ TEST_P(TransportConformanceTest, DisconnectDoesNotNeedThePeersHelp) {
     reader_->Read({peer, theirs.key, size_t(i) << 20, target.data() + (i << 20), 1 << 20,
                    [&](absl::Status) { ++done; }});
   }
-  for (int i = 0; i < 50; ++i) reader_->Progress();  // the owner stands still
+  for (int i = 0; i < 50; ++i) reader_->Progress();  // the owner makes no progress
   reader_->Disconnect(peer);
   EXPECT_EQ(done, 8);
 }
@@ -482,7 +483,7 @@ TEST_P(TransportConformanceTest, NotesGoOnWhenTheOtherSideConnectsAgain) {
   for (int round = 0; round < 4; ++round) {
     SCOPED_TRACE(round);
     at_owner = at_reader = 0;
-    // As the plane does it: what is found broken is made anew, what is lost is said again.
+    // Does what KvPlane does: connects a broken link again, and repeats a lost note.
     const auto say = [](Transport* transport, PeerId* peer, const std::string& address) {
       if (!absl::IsUnavailable(transport->SendNote(*peer, "x"))) return;
       transport->Disconnect(*peer);
@@ -556,7 +557,7 @@ TEST_P(TransportConformanceTest, WakeEndsAWait) {
   std::atomic<bool> ended = false;
   std::thread waiter([&] {
     reader_->Wait(absl::Seconds(60));
-    // A transport may come back early once; a second wait has nothing else to do.
+    // The first Wait may return early, before the Wake. Only the Wake can end the next one quickly.
     while (!ended) reader_->Wait(absl::Seconds(60));
   });
   const absl::Time started = absl::Now();
@@ -604,7 +605,7 @@ TEST_P(TransportConformanceTest, TwoThreadsEachWithItsTransport) {
 }
 
 #if !defined(__SANITIZE_THREAD__)
-// What keeps kinds of transports out of the suite here.
+// Skips, with the reason, if the kinds of transports that need a GPU are not in the suite here.
 TEST(GpuTransportsTest, AreInTheSuite) {
   const absl::Status status = GpuIsThere();
   if (absl::IsFailedPrecondition(status)) GTEST_SKIP() << status.message();

@@ -8,14 +8,14 @@
 
 namespace baton {
 
-// Path of a program beside the running one, wherever the two were copied. Dies where it is not.
+// Returns the path of a program in the folder of the running one, wherever the two were copied.
+// Aborts if it does not exist.
 std::string ProgramBeside(const std::string& name);
 
-// A program of a test as a child, with its standard input and output in hand. Killed when this
-// goes.
+// A child process of a test, with pipes to its standard input and output. The destructor kills it.
 class ChildProcess {
  public:
-  // `command`: path and arguments.
+  // `command` is the path of the program, followed by its arguments.
   explicit ChildProcess(const std::vector<std::string>& command);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
@@ -23,17 +23,17 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   void Signal(int signal);
-  // Waits for its end, which somebody must have seen to.
+  // Waits for the process to end. The caller must have caused that, for example with a signal.
   void Reap();
 
   void Say(const std::string& line);
-  // The next line, with its end; empty when the child is gone.
+  // Returns the next line, with its newline, or "" if the child is gone.
   std::string Hear();
-  // Nothing more is said, which a child that listens takes for the end.
+  // Closes the child's standard input, which a child that reads it takes as the order to end.
   void CloseInput();
-  // A message of any bytes, behind its length.
+  // Sends a message of any bytes, preceded by its length.
   void Send(const std::string& message);
-  // The next such message; empty when the child is gone.
+  // Returns the next message that the child sends in the same form, or "" if the child is gone.
   std::string Receive();
 
  private:
@@ -42,7 +42,7 @@ class ChildProcess {
   FILE* out_ = nullptr;
 };
 
-// The child's side: sends and receives messages over its own ends of the pipes.
+// For the child: send and receive messages over its own ends of the pipes.
 void SendMessage(FILE* to, const std::string& message);
 bool ReceiveMessage(FILE* from, std::string* message);
 

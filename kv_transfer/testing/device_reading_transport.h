@@ -11,11 +11,11 @@
 
 namespace baton {
 
-// Another transport of one process, which reads registered device memory besides, as UCX does over
-// RDMA: for tests of what DeviceTransport makes of that. Bytes go through host memory of its own.
+// Wraps a transport of one process and also reads registered device memory, as UCX does over RDMA.
+// For tests of the direct path of DeviceTransport. The bytes go through host memory of its own.
 class DeviceReadingTransport : public Transport {
  public:
-  // What ends of one fabric know of one another's device memory.
+  // The device memory that the transports of one fabric have registered, shared by them.
   class Registry {
    public:
     struct Memory {
@@ -31,10 +31,11 @@ class DeviceReadingTransport : public Transport {
     std::map<std::string, Memory, std::less<>> memory_ ABSL_GUARDED_BY(mutex_);
   };
   struct Options {
-    absl::Status registering;  // of every RegisterDeviceMemory
-    absl::Status reading;      // of every read of device memory; nothing is read where it is not OK
+    absl::Status registering;  // result of every RegisterDeviceMemory
+    // Result of every read of device memory. If it is not OK, nothing is read.
+    absl::Status reading;
   };
-  // `device` is the one whose memory is registered; all must outlive it.
+  // `device` is the one whose memory is registered. It must outlive the transport.
   DeviceReadingTransport(std::unique_ptr<Transport> inner, DeviceRuntime* device,
                          std::shared_ptr<Registry> registry, Options options)
       : inner_(std::move(inner)),

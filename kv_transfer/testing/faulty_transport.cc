@@ -40,7 +40,8 @@ void FaultyTransport::Read(ReadOperation operation) {
   read.operation.key = {};
   read.stalled = Chance(faults_.stall_read);
   if (Chance(faults_.tear_read) && read.operation.bytes >= 2) {
-    // The first half reports nothing but its failure; the second then reads the rest.
+    // If the first half fails, it reports the failure of the whole read. Otherwise the second half
+    // is read next and reports the result.
     HeldRead first = read;
     const size_t half = read.operation.bytes / 2;
     first.operation.bytes = half;
@@ -108,7 +109,8 @@ void FaultyTransport::Disconnect(PeerId peer) {
                               [peer](const HeldNote& note) { return note.peer == peer; }),
                notes_.end());
   inner_->Disconnect(peer);
-  // Those that had not started, and second halves whose first the line above ended.
+  // End the reads that had not started. Among them are second halves whose first half has just
+  // ended in the line above.
   std::vector<HeldRead> ended, kept;
   for (HeldRead& read : reads_) {
     (read.operation.peer == peer ? ended : kept).push_back(std::move(read));
@@ -128,7 +130,7 @@ bool FaultyTransport::Progress() {
     if (note.due > now) {
       notes_.push_back(std::move(note));
     } else if (!IsCut(note.peer)) {
-      // Too late to tell the sender: what is lost now is lost.
+      // The sender has already got OK, so a note that fails now is lost.
       (void)inner_->SendNote(note.peer, note.bytes);
       moved = true;
     }

@@ -13,35 +13,37 @@
 
 namespace baton {
 
-// A transport that misbehaves as told, for tests and the simulator: the same seed, clock and calls
-// give the same faults. Wraps another one. Time is the clock's that it is given.
+// Wraps a transport and injects the configured faults, for tests and the simulator. The same seed,
+// clock and calls give the same faults. Time comes from the given clock.
 class FaultyTransport : public Transport {
  public:
   struct Faults {
-    absl::Duration note_delay_min, note_delay_max;  // notes to one peer stay in order
-    absl::Duration read_delay_min, read_delay_max;  // before the read starts: its bytes land late
-    double drop_note = 0;                           // probability that a note is lost
-    double fail_read = 0;                           // that a read ends with Unavailable
-    double corrupt_read = 0;                        // that one bit of it arrives wrong
-    double stall_read = 0;                          // that it ends only by Disconnect
-    double tear_read = 0;                           // that its halves are read at two moments
-    bool shuffle_reads = false;  // reads that are due at the same time start in any order
+    // delay of each note; notes to one peer stay in order
+    absl::Duration note_delay_min, note_delay_max;
+    // Delay before a read starts, so that its bytes arrive late.
+    absl::Duration read_delay_min, read_delay_max;
+    double drop_note = 0;        // probability that a note is lost
+    double fail_read = 0;        // probability that a read ends with Unavailable
+    double corrupt_read = 0;     // probability that one bit of a read arrives wrong
+    double stall_read = 0;       // probability that a read ends only by Disconnect
+    double tear_read = 0;        // probability that the halves of a read are read at two moments
+    bool shuffle_reads = false;  // True: reads that are due at the same time start in random order.
   };
-  // `inner` must outlive it.
+  // `inner` must outlive this object.
   FaultyTransport(Transport* inner, uint64_t seed, std::function<absl::Time()> clock);
   ~FaultyTransport() override;
 
-  // For what is called from now on.
+  // Applies to calls from now on.
   void SetFaults(const Faults& faults) { faults_ = faults; }
-  // Until Uncut, nothing goes to or comes from this peer: its reads fail, notes to it are
-  // Unavailable.
+  // Cuts the connection to a peer until Uncut: its reads fail, and notes to it return Unavailable.
   void Cut(PeerId peer) { cut_[peer] = true; }
   void Uncut(PeerId peer) { cut_.erase(peer); }
-  // The same for every peer there is and will be; notes that arrive are lost.
+  // Cuts the connections to all peers, now and in the future. Notes that arrive are lost too.
   void CutAll(bool cut) { cut_all_ = cut; }
-  // When something that is held back is due next; InfiniteFuture when nothing is.
+  // Returns the time at which the next delayed note or read is due, or InfiniteFuture if there is
+  // none.
   absl::Time NextDue() const;
-  // Reads that were posted and have not been reported.
+  // Number of reads that were posted and have not been reported.
   size_t reads_outstanding() const { return reads_.size() + started_; }
 
   std::string name() const override { return "faulty " + inner_->name(); }

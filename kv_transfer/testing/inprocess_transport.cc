@@ -17,11 +17,11 @@
 namespace baton {
 namespace {
 
-// Bytes copied in one call of Progress, so that notes are never far away.
+// Max bytes copied in one call of Progress, so that notes do not wait long.
 constexpr size_t kBytesPerProgress = 4 << 20;
 
-// A reader copies while the owner may be writing: that is what generations and checksums are for.
-// The thread sanitizer must not see it as a race.
+// A reader may copy while the owner writes; generations and checksums detect that. The thread
+// sanitizer must not report it as a race.
 #if defined(__SANITIZE_THREAD__)
 __attribute__((no_sanitize("thread"), noinline)) void CopyUnsynchronised(std::byte* to,
                                                                          const std::byte* from,
@@ -57,7 +57,7 @@ struct InProcessFabric::Endpoint {
   bool gone ABSL_GUARDED_BY(mutex) = false;
   bool woken ABSL_GUARDED_BY(mutex) = false;
   std::deque<std::string> notes ABSL_GUARDED_BY(mutex);
-  // Shared, so that a copy under way keeps the memory of an owner that is being destroyed.
+  // Shared pointers, so that a copy under way keeps the memory alive while its owner is destroyed.
   std::map<std::string, std::shared_ptr<Region>, std::less<>> regions ABSL_GUARDED_BY(mutex);
 };
 
@@ -159,7 +159,7 @@ class InProcessTransport : public Transport {
 
   bool Progress() override {
     bool moved = false;
-    // What the callbacks below post waits for the next call.
+    // Notes and reads that the callbacks below post wait for the next call.
     std::deque<std::string> notes;
     {
       MutexLock lock(&self_->mutex);

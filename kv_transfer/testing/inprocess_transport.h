@@ -9,30 +9,33 @@
 
 namespace baton {
 
-// Carries KV between workers of one process: reads are copies made in the reader's Progress, notes
-// are queued. Any thread; each of its transports has a thread of its own.
+// Carries KV between workers of one process. Reads are copies made in the reader's Progress, and
+// notes are queued. CreateTransport may be called on any thread; each transport is used on one
+// thread of its own.
 class InProcessFabric {
  public:
   struct Options {
-    // One thread drives all transports by hand: Wait returns at once.
+    // True if one thread drives all transports by hand. Wait then returns at once.
     bool single_threaded = false;
   };
   InProcessFabric() : InProcessFabric(Options{}) {}
   explicit InProcessFabric(Options options);
   ~InProcessFabric();
 
-  // The fabric must outlive it. Its destruction is its peers' Unavailable.
+  // The fabric must outlive the returned transport. Once the transport is destroyed, its peers get
+  // Unavailable.
   std::unique_ptr<Transport> CreateTransport();
 
  private:
   friend class InProcessTransport;
   struct Endpoint;
 
-  // Null when that transport is gone or never was.
+  // Returns null if the transport has been destroyed or never existed.
   std::shared_ptr<Endpoint> Find(absl::string_view address);
 
   const Options options_;
-  const std::string prefix_;  // of addresses: another fabric's are not ours
+  // Prefix of this fabric's addresses. It differs from those of other fabrics.
+  const std::string prefix_;
   Mutex mutex_;
   uint64_t created_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, std::shared_ptr<Endpoint>, std::less<>> endpoints_ ABSL_GUARDED_BY(mutex_);

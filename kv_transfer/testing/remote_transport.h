@@ -10,12 +10,12 @@
 
 namespace baton {
 
-// A transport that lives in another process (transport_test_peer), driven from this one call by
-// call: the owner's end for tests of links that exist between processes alone. Read is not carried.
-// Memory that it allocates holds ByteAt and is not to be touched from here.
+// Controls a transport in another process (transport_test_peer). It is the owner in tests of links
+// that exist only between processes. Read is not supported. The memory that it allocates is filled
+// with ByteAt and must not be accessed from this process.
 class RemoteTransport : public Transport {
  public:
-  // What byte `i` of its memory is.
+  // Content of byte `i` of its memory.
   static std::byte ByteAt(size_t i) { return static_cast<std::byte>(i * 31 + (i >> 8) * 7); }
 
   explicit RemoteTransport(const std::vector<std::string>& command) : child_(command) {}
@@ -37,11 +37,11 @@ class RemoteTransport : public Transport {
   }
   bool Progress() override;
   void Wait(absl::Duration timeout) override;
-  // Does nothing: it is Wait's timeout that ends one.
+  // Does nothing: a Wait ends only by its timeout.
   void Wake() override {}
 
-  // Tells the other process to destroy its transport and end, which goes on behind the call.
-  // Nothing else may be called then.
+  // Tells the other process to destroy its transport and exit. Returns without waiting for that. No
+  // other function may be called afterwards.
   void End() { child_.CloseInput(); }
 
  private:
@@ -52,7 +52,8 @@ class RemoteTransport : public Transport {
   std::function<void(absl::string_view)> handler_;
 };
 
-// The other end: answers what comes on standard input until it ends.
+// For the other process: answers the commands on standard input until the input ends. `fill` writes
+// the content of newly allocated memory.
 void ServeTransport(Transport* transport,
                     const std::function<void(const TransportMemory&, const std::string&)>& fill);
 

@@ -41,7 +41,7 @@ SocketAddress LoopbackOfIpv6() {
   return *SocketAddress::From(storage);
 }
 
-// A socket that listens, as UCX's does.
+// A listening socket, in the place of UCX's.
 class Listener {
  public:
   explicit Listener(const std::string& host = kHost, int backlog = 64)
@@ -69,11 +69,11 @@ class Listener {
   int fd_;
 };
 
-// An address at which nothing listens any more.
+// Returns an address at which nothing listens any more.
 SocketAddress Closed(const std::string& host = kHost) { return Listener(host).address(); }
 
-// Connections that fill up what a listener holds that nobody takes them from: from now on the
-// kernel drops what asks for another one, as a firewall does.
+// Fills a listener's backlog with connections that it never accepts. From then on the kernel drops
+// requests for further connections, as a firewall does.
 class Full {
  public:
   Full() : listener_(kHost, 0) {
@@ -96,13 +96,13 @@ class Full {
   std::vector<int> fds_;
 };
 
-// One that asks, one that is asked, and the time, which stands still.
+// A worker that asks and a worker that is asked. Time stands still unless a test changes it.
 class TcpGreetingsTest : public testing::Test {
  protected:
   std::unique_ptr<TcpGreetings> Greetings(const SocketAddress& kv) {
     return TcpGreetings::Listen({kv}, {}).value();
   }
-  // Asks over these ways and moves both on until there is an outcome.
+  // Asks over `ways` and drives both workers until there is an outcome.
   absl::Status Ask(const std::vector<TcpWay>& ways) {
     outcome_.reset();
     asking_->Ask(asked_->id(), ways, now_, [this](absl::Status status) { outcome_ = status; });
@@ -116,7 +116,7 @@ class TcpGreetingsTest : public testing::Test {
     }
     return *outcome_;
   }
-  // Waits for something that either has to do; false when nothing comes.
+  // Waits until either worker has something to do. Returns false if nothing happens.
   bool Happens() {
     pollfd events[] = {{asking_->fd(), POLLIN, 0}, {asked_->fd(), POLLIN, 0}};
     return poll(events, 2, 300) > 0;
@@ -182,7 +182,7 @@ TEST_F(TcpGreetingsTest, AConnectionThatIsDroppedOnTheWayThereEndsAtTheDeadline)
   const Full full;
   TcpWay way = Way();
   way.peer.kv = full.address();
-  EXPECT_EQ(Ask({way}).code(), absl::StatusCode::kInternal);  // not yet
+  EXPECT_EQ(Ask({way}).code(), absl::StatusCode::kInternal);  // no outcome yet
   now_ += TcpGreetings::kAskFor;
   EXPECT_THAT(Outcome().message(),
               HasSubstr(absl::StrCat("can't connect to ", full.address().ToString(),
@@ -216,7 +216,7 @@ TEST_F(TcpGreetingsTest, AnotherWorkerAtThePortIsNotTakenForThePeer) {
   const auto successor = Greetings(peers_.address());
   TcpWay way = Way();
   way.peer.greeter = successor->places()[0].greeter;
-  std::swap(asking_, asked_);  // whose id is asked for is not the successor's
+  std::swap(asking_, asked_);  // The id that is asked for differs from the successor's.
   std::optional<absl::Status> outcome;
   asking_->Ask(asked_->id(), {way}, now_, [&](absl::Status status) { outcome = status; });
   for (int i = 0; i < 100 && !outcome; ++i) {
@@ -251,7 +251,7 @@ TEST_F(TcpGreetingsTest, AQuestionThatIsForgottenHasNoOutcome) {
   EXPECT_FALSE(asked_->busy());
 }
 
-// One that does not keep to the rules.
+// A client that does not follow the protocol.
 class Stranger {
  public:
   Stranger(const SocketAddress& to, const std::string& from = kHost)
@@ -268,7 +268,8 @@ class Stranger {
     EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // What has come; nothing when the connection is still there and silent, "" when it is closed.
+  // Returns the bytes that have arrived, nullopt if the connection is open but silent, or "" if it
+  // is closed.
   std::optional<std::string> Received() {
     char bytes[512];
     const ssize_t got = recv(fd_, bytes, sizeof(bytes), MSG_DONTWAIT);
@@ -344,7 +345,7 @@ TEST_F(TcpGreetingsTest, SilentStrangersHoldFewSocketsForAShortWhile) {
     return count;
   };
   EXPECT_EQ(closed(), 3);
-  // They don't stand in the way of another host.
+  // The idle connections do not keep another host out.
   Stranger other(asked_->places()[0].greeter, kOtherHost);
   asked_->Progress(now_);
   EXPECT_EQ(other.Received(), std::nullopt);
@@ -356,7 +357,8 @@ TEST_F(TcpGreetingsTest, SilentStrangersHoldFewSocketsForAShortWhile) {
 }
 
 TEST_F(TcpGreetingsTest, ListensAtAPortOfTheRangeThatIsFree) {
-  // A taken port with a free one behind it. Any program may have that one, so several are tried.
+  // Find a taken port followed by a free one. Other programs may take the free one, so several
+  // pairs are tried.
   std::optional<Listener> first;
   int port = 65535;
   for (int tries = 0; tries < 50; ++tries) {
@@ -378,7 +380,7 @@ TEST_F(TcpGreetingsTest, ListensAtAPortOfTheRangeThatIsFree) {
               HasSubstr(absl::StrCat("--kv-ports ", port, "-", port + 1)));
 }
 
-// While it lives, this process can't open another descriptor.
+// While an object of this class lives, this process can't open another descriptor.
 class NoDescriptors {
  public:
   NoDescriptors() {

@@ -88,7 +88,7 @@ TEST(TcpWaysTest, ThereAreNoneBetweenWorkersThatShareMemory) {
   EXPECT_EQ(TcpWays(own, peer).size(), 1);
   own.sysv = own.posix = peer.posix = true;
   EXPECT_TRUE(TcpWays(own, peer).empty());
-  peer.process_namespace = 20;  // posix alone goes through /proc
+  peer.process_namespace = 20;  // Only posix needs the same process namespace.
   EXPECT_EQ(TcpWays(own, peer).size(), 1);
   peer.sysv = true;
   EXPECT_TRUE(TcpWays(own, peer).empty());
@@ -101,7 +101,7 @@ TEST(TcpWaysTest, ThereAreNotManyHoweverManyInterfacesThereAre) {
   EXPECT_EQ(TcpWays(own, own).size(), 16);
 }
 
-// Worker with the interfaces 10.0.0.1 and on.
+// Returns a worker with `count` interfaces: 10.0.0.1 and following.
 UcxAddress WorkerOfManyInterfaces(int count) {
   UcxAddress address = Worker({});
   for (int i = 1; i <= count; ++i) {

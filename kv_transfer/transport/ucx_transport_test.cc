@@ -48,7 +48,7 @@ TEST(UcxTransportTest, TransportsThatAreNotThereAreAStatusInUcxsWords) {
   EXPECT_FALSE(nowhere.ok());
 }
 
-// A socket that has the port on every address, or -1 where it is taken.
+// Returns a socket bound to the port on every address, or -1 if the port is taken.
 int TakePort(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
@@ -60,8 +60,8 @@ int TakePort(int port) {
 }
 
 TEST(UcxTransportTest, ItListensAtAPortOfTheRangeThatIsFree) {
-  // Seven ports in a row that are free, of which the first and the last will be taken. Two workers
-  // leave one of the others.
+  // Find seven free ports in a row. The test keeps the first and the last taken. Two workers then
+  // use four of the other five, so that one is left.
   constexpr int kPorts = 7;
   int first = 20000 + getpid() % 1000 * 8, ends[2] = {-1, -1};
   for (;; first += kPorts) {
@@ -89,7 +89,7 @@ TEST(UcxTransportTest, ItListensAtAPortOfTheRangeThatIsFree) {
     }
   }
   EXPECT_EQ(free, 1);
-  // Where there is none UCX would look for one without end.
+  // If no port is free, UCX itself would search without end.
   const auto three = CreateUcxTransport({.tls = "tcp", .ports = range(first, last)});
   EXPECT_FALSE(three.ok());
   EXPECT_TRUE(absl::StrContains(
@@ -111,7 +111,7 @@ TEST(UcxTransportTest, ARangeOfPortsIsTwoOfThemOrMore) {
   }
 }
 
-// A port of this machine's loopback at which nothing listens.
+// Returns a port of this machine's loopback at which nothing listens.
 int ClosedPort() {
   const int fd = TakePort(0);
   const int port = SocketAddress::Of(fd)->port();
@@ -119,7 +119,8 @@ int ClosedPort() {
   return port;
 }
 
-// What a read from a peer and a note to it come to, where the peer says that it is at `address`.
+// Connects `reader` to a peer that claims to be at `address`. Expects that a read from it and a
+// note to it end with Unavailable, with `words` in the message.
 void ExpectBothEndWith(absl::string_view words, const std::string& address, Transport* reader,
                        Transport* owner) {
   const TransportMemory theirs = owner->Allocate(4096).value();
@@ -157,7 +158,7 @@ TEST(UcxTransportTest, APeerWhosePortIsClosedIsNotConnected) {
   ExpectBothEndWith(absl::StrCat("can't connect to ", address.tcp[0].kv.ToString(),
                                  ", where the other worker takes KV: Connection refused"),
                     PackUcxAddress(address), reader.get(), owner.get());
-  // It is taken once the port is open.
+  // With an open port the peer is accepted.
   const PeerId peer = reader->Connect(owner->address()).value();
   std::string got;
   owner->SetNoteHandler([&](absl::string_view note) { got = std::string(note); });
