@@ -3,7 +3,8 @@
 #include "absl/strings/match.h"
 #include "decode_worker/decode_harness.h"
 
-// Backends that draw: the host plans a step before it knows what the one before draws.
+// Tests with backends that sample on the device. The host plans each step before it knows the
+// tokens of the step before.
 namespace baton {
 namespace {
 
@@ -25,7 +26,7 @@ TEST_P(BehindTest, AStepIsStartedBeforeTheOneBeforeIsKnown) {
   ASSERT_TRUE(Submit(Job(*handover), &record).ok());
   Settle();
   EXPECT_EQ(record.ids(), handover->answer);
-  // The last token is known by its place: nothing is started for one behind it.
+  // The position of the last token is known in advance, so no surplus step is started after it.
   EXPECT_EQ(late_->started(), 19u);
   EXPECT_EQ(late_->started_ahead(), 18u);
   EXPECT_EQ(late_->rows_ahead(), 18u);
@@ -48,8 +49,8 @@ TEST_P(BehindTest, APromptThatIsComputedHereGoesOnWithoutWaitingForItsFirstToken
   EXPECT_EQ(late_->started_ahead(), 4u + 9 - 1);
   EXPECT_EQ(late_->rows_ahead(), 9u);
   EXPECT_EQ(record.finished->decode_wait, absl::ZeroDuration());
-  // With kLate a part of a step may run before the step ahead of it has been finished, and its time
-  // then counts for that one. So the sum is exact with kLatest alone.
+  // For kLate, part of a step may run before the previous step has been finished. Its time then
+  // counts for the previous step, so the sum is exact only for kLatest.
   if (backends_ == Backends::kLatest) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 9));
   }
@@ -70,7 +71,7 @@ TEST_P(BehindTest, ASequenceThatStopsHasOneStepTooManyWhoseTokenNobodySees) {
   ASSERT_TRUE(record.ended->ok());
   EXPECT_EQ(record.ids().size(), length);
   EXPECT_EQ(record.finished->stop_token, stop);
-  // The step that it did not need is running, and writes to its blocks.
+  // The surplus step is still running, and writes to the blocks of the sequence.
   EXPECT_EQ(late_->started(), length);
   EXPECT_EQ(worker_->jobs(), 0);
   EXPECT_EQ(worker_->Load().running, 0);
@@ -85,10 +86,11 @@ TEST_P(BehindTest, ASequenceThatStopsHasOneStepTooManyWhoseTokenNobodySees) {
   ExpectAllBack();
 }
 
-// The very blocks, so that a step which came too late would write into another's KV.
+// Blocks that are freed last are reused first. So the next sequence would get the blocks of the
+// cancelled one, and a step that runs too late would overwrite the KV of the next sequence.
 TEST_P(BehindTest, BlocksOfACancelledSequenceAreGivenToNobodyWhileItsStepRuns) {
   Start(13, {.context = 48, .reuse_last_freed = true});
-  const auto first = Ready(21), second = Ready(40);  // 6 + 1 and 10 + 1
+  const auto first = Ready(21), second = Ready(40);  // 6 + 1 and 10 + 1 blocks
   Record records[3];
   const auto id = Submit(Job(*first), &records[0]).value();
   while (records[0].tokens.size() < 4) OneTurn();
@@ -108,10 +110,11 @@ TEST_P(BehindTest, BlocksOfACancelledSequenceAreGivenToNobodyWhileItsStepRuns) {
   ExpectAllBack();
 }
 
-// They come back, so nobody is preempted for them, and who can go on without more does.
+// The blocks of the cancelled pull will come back, so no sequence is preempted to free blocks. A
+// sequence that needs no new block goes on.
 TEST_P(BehindTest, WhileACancelledPullHoldsTheLastBlocksTheOthersKeepTheirPace) {
   Start(12, {.context = 48});
-  const auto pulled = Open(5), other = Open(1);  // 2 + 1 blocks and 1 + 1
+  const auto pulled = Open(5), other = Open(1);  // 2 + 1 and 1 + 1 blocks
   const Prompt starved = Colocated(15, 12), goes_on = Colocated(1, 8);
   Record records[4];
   const auto id = Submit(Job(*pulled), &records[0]).value();
@@ -123,7 +126,8 @@ TEST_P(BehindTest, WhileACancelledPullHoldsTheLastBlocksTheOthersKeepTheirPace) 
   OneTurn();
   ASSERT_EQ(worker_->Load().free_blocks, 0);
   worker_->Cancel(id);
-  // The KV thread hears of it later. 20 tokens of KV are in 5 blocks.
+  // The KV thread does not run here, so the cancelled pull does not end. 20 tokens of KV fill 5
+  // blocks.
   while (records[1].tokens.size() < 6) WorkerTurn();
   for (int i = 0; i < 3; ++i) {
     const uint64_t started = late_->started();
@@ -161,7 +165,8 @@ TEST_P(BehindTest, APausedSequenceGetsAtMostTheTokensOfTheStepsThatRun) {
   ExpectAllBack();
 }
 
-// In every second step, for what it draws in one is not known to the next; the others are in all.
+// A sequence whose tokens the host samples is in every second step only, because each next step is
+// planned before its token is known. The other sequences are in every step.
 TEST_P(BehindTest, WhatTheHostDrawsIsPlannedWhenItIsKnown) {
   Start(128);
   const Prompt ahead = Colocated(9, 60);
@@ -184,8 +189,8 @@ TEST_P(BehindTest, WhatTheHostDrawsIsPlannedWhenItIsKnown) {
   ExpectAllBack();
 }
 
-// The host draws the tokens of the cancelled sequence. What it needs for that must live until the
-// step in which the sequence takes part has ended.
+// The host samples the tokens of the cancelled sequence. The data that sampling needs must live
+// until the step with that sequence has ended.
 TEST_P(BehindTest, OneThatTheHostDrawsForIsCancelledWhileItsStepRuns) {
   for (int turns = 0; turns < 12; ++turns) {
     Start(128);
@@ -204,7 +209,7 @@ TEST_P(BehindTest, OneThatTheHostDrawsForIsCancelledWhileItsStepRuns) {
   }
 }
 
-// Nobody but the pulse looks at layers, and that needs no events.
+// Only the pulse watches the layers of a step, and a pulse needs no device events.
 TEST_P(BehindTest, LogprobsOfAPromptAreFoundBetweenSteps) {
   Pulse pulse;
   Start(128, {.chunk_tokens = 8, .pulse = &pulse});
@@ -253,7 +258,7 @@ TEST_P(BehindTest, AStepThatIsNotTakenEndsThoseWhoWereToBeInIt) {
   EXPECT_EQ(records[3].ids(), one.answer);
 }
 
-// In the middle of prompts, of answers, and of both.
+// The step that fails may contain prompts, answers, or both.
 TEST_P(BehindTest, WhicheverStepIsNotTakenTheOthersAreRight) {
   for (int failing = 1; failing <= 16; ++failing) {
     SCOPED_TRACE(failing);
@@ -318,16 +323,17 @@ TEST_P(BehindTest, AWorkerThatGoesWaitsForItsSteps) {
   Stop();
 }
 
-// Requests of all kinds, answered by the plain loop and by this one.
+// Compares answers to random requests of all kinds: those of a plain backend, and those of a
+// backend that samples on the device.
 class BehindPropertyTest : public BehindTest {
  protected:
   struct Asked {
     bool ticket = false;
     int prompt = 1;
     SamplingOptions sampling;
-    int turn = 0;                // when it is submitted
-    size_t cancel_at = 1 << 20;  // tokens
-    size_t pause_at = 1 << 20;   // tokens
+    int turn = 0;                // turn at which it is submitted
+    size_t cancel_at = 1 << 20;  // number of tokens after which it is cancelled
+    size_t pause_at = 1 << 20;   // number of tokens after which it is paused from time to time
   };
 
   std::vector<Asked> MakeRequests(int seed, int count) {
@@ -361,7 +367,7 @@ class BehindPropertyTest : public BehindTest {
       if (one_of(5) == 0) sampling.frequency_penalty = 0.7f;
       if (one_of(5) == 0) sampling.repetition_penalty = 1.2f;
       if (!asked.ticket && one_of(8) == 0) sampling.prompt_logprobs = 1;
-      // Nothing is left, always or for the first tokens.
+      // One request in ten excludes every token: 0 always, 1 for the first three tokens.
       const int nothing = one_of(20);
       for (TokenId id = 0; nothing < 2 && id < kVocab; ++id) {
         if (nothing == 0) sampling.bad_words.push_back({id});
@@ -372,7 +378,7 @@ class BehindPropertyTest : public BehindTest {
     return all;
   }
 
-  // In a new worker; prompts are the same every time.
+  // Answers all requests with a new worker. The prompts depend only on `seed`.
   std::vector<Record> Answer(Backends backends, int seed, const std::vector<Asked>& all, int blocks,
                              DecodeWorker::Options options) {
     backends_ = backends;

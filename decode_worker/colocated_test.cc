@@ -1,6 +1,6 @@
 #include "decode_worker/decode_harness.h"
 
-// Prompts that the decode worker computes itself, in chunks beside the batch.
+// Tests of prompts that the decode worker computes itself, in chunks beside the batch.
 namespace baton {
 namespace {
 
@@ -26,16 +26,17 @@ TEST_P(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
   EXPECT_TRUE(record.promised);
   EXPECT_EQ(record.finished->reason, FinishReason::kLength);
   EXPECT_EQ(record.finished->link, "");
-  if (backends_ != Backends::kLate) {  // there, some of a step is in the time of the one before
+  // For kLate, part of a step's time may count for the step before.
+  if (backends_ != Backends::kLate) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 19));
   }
   EXPECT_EQ(record.ended, absl::OkStatus());
-  EXPECT_EQ(worker_->Load().steps, 4u + 19);  // chunks of 16, 16, 16, 5
+  EXPECT_EQ(worker_->Load().steps, 4u + 19);  // chunks of 16, 16, 16 and 5 tokens
   EXPECT_EQ(worker_->Load().waiting_tokens, 0);
   ExpectAllBack();
 }
 
-// The promise of chunked prefill: no stream waits for more than a chunk.
+// Chunked prefill guarantees that no stream waits for more than one chunk.
 TEST_P(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
   Start(64, {.chunk_tokens = 8});
   const Prompt stream = Colocated(3, 40), longer = Colocated(100);
@@ -49,7 +50,8 @@ TEST_P(ColocatedTest, StreamsGoOnInEveryStepOfALongPrompt) {
     EXPECT_EQ(first.tokens.size(), ++tokens) << "the stream stood still";
     ++turns;
   }
-  EXPECT_EQ(turns, 1u + 100 / 7 + 1 + behind());  // the batch of one leaves 7 of 8 in each step
+  // Each step has 1 token of the batch and 7 of the prompt.
+  EXPECT_EQ(turns, 1u + 100 / 7 + 1 + behind());
   Settle();
   EXPECT_EQ(first.ids(), stream.answer);
   EXPECT_EQ(second.ids(), longer.answer);
@@ -81,8 +83,8 @@ TEST_P(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
   Start(32, {.chunk_tokens = 128});
   const Prompt one = Colocated(80), two = Colocated(60), three = Colocated(4);
   Record records[3];
-  ASSERT_TRUE(Submit(one.job, &records[0]).ok());    // 20 + 1 blocks of 32
-  ASSERT_TRUE(Submit(two.job, &records[1]).ok());    // 15 + 1: not beside it
+  ASSERT_TRUE(Submit(one.job, &records[0]).ok());  // needs 20 + 1 of 32 blocks
+  ASSERT_TRUE(Submit(two.job, &records[1]).ok());  // needs 15 + 1 blocks, too many beside the first
   ASSERT_TRUE(Submit(three.job, &records[2]).ok());  // would fit, but does not overtake
   WorkerTurn();
   EXPECT_TRUE(records[0].promised);
@@ -96,8 +98,9 @@ TEST_P(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
   ExpectAllBack();
 }
 
-// Neither kind starves the other: blocks that a prompt waits for are not given to tickets, and a
-// batch that tickets keep full has a place for a prompt once those before it are done.
+// Prompts and tickets do not starve each other. Blocks that a prompt waits for are not given to
+// tickets. A batch that tickets keep full has a place for a prompt once the older sequences are
+// done.
 TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   Start(32, {.max_batch = 2});
   const Prompt holder = Colocated(60, 30), waiting = Colocated(80);
@@ -105,7 +108,7 @@ TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   Record records[4];
   ASSERT_TRUE(Submit(holder.job, &records[0]).ok());
   WorkerTurn();
-  ASSERT_TRUE(Submit(waiting.job, &records[1]).ok());  // 20 + 1 blocks; 16 are free
+  ASSERT_TRUE(Submit(waiting.job, &records[1]).ok());  // needs 20 + 1 blocks; 16 are free
   WorkerTurn();
   ASSERT_FALSE(records[1].promised);
   ASSERT_TRUE(Submit(Job(*ticket), &records[2]).ok());
@@ -121,25 +124,26 @@ TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   ExpectAllBack();
 }
 
-// Nor the other way round: prompts that queue without end leave a refused ticket its blocks.
+// Prompts that queue without end leave a refused ticket its blocks.
 TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   Start(32, {.max_batch = 8});
   std::deque<Record> prompts;
   std::deque<Prompt> asked;
   const auto queue_more = [&] {
     while (worker_->Load().waiting < 4) {
-      asked.push_back(Colocated(24, 12));  // 6 + 1 blocks, and 3 more
+      // Needs 6 + 1 free blocks, and one for each running sequence.
+      asked.push_back(Colocated(24, 12));
       ASSERT_TRUE(Submit(asked.back().job, &prompts.emplace_back()).ok());
       OneTurn();
     }
   };
   queue_more();
-  const auto ticket = Ready(60, 8);  // 15 + 1
+  const auto ticket = Ready(60, 8);  // needs 15 + 1 blocks
   Record record;
   int refused = 0;
   for (int turn = 0; turn < 2000 && !record.promised; ++turn) {
     queue_more();
-    if (turn % 20 == 0) {  // as a router asks again
+    if (turn % 20 == 0) {  // retries as a router does
       if (record.ended) ++refused;
       record = Record();
       ASSERT_TRUE(Submit(Job(*ticket, 8), &record).ok());
@@ -150,7 +154,7 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 10);
   Settle();
-  // In so small a pool some are preempted later; what they have is right.
+  // In this small pool some sequences are preempted later. The tokens that they got are right.
   const auto expect_begun = [](const Record& seen, const std::vector<TokenId>& answer) {
     const std::vector<TokenId> ids = seen.ids();
     if (seen.ended->ok()) {
@@ -165,22 +169,24 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   ExpectAllBack();
 }
 
-// Nor tickets without end, each of which is refused, owed its blocks and offered again.
+// Tickets may come without end, and each refused one is retried while blocks are kept for it. A
+// prompt still gets its turn.
 TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   Start(32, {.max_batch = 8});
   std::deque<std::unique_ptr<Handover>> tickets;
   std::deque<Record> records;
-  std::vector<size_t> wanted;  // of both, until they have been let in and have ended
+  // Indices of the tickets that wait to be admitted, or have not ended yet.
+  std::vector<size_t> wanted;
   int turn = 0, let_in = 0;
   const auto turn_with_tickets = [&] {
     std::erase_if(wanted, [&](size_t i) { return records[i].promised && records[i].ended; });
     if (wanted.size() < 6) {
-      tickets.push_back(Ready(8, 30));  // 2 + 1 blocks, 10 at the end
+      tickets.push_back(Ready(8, 30));  // 2 + 1 blocks at first, 10 at the end
       records.emplace_back().ended.emplace();
       wanted.push_back(records.size() - 1);
     }
     for (const size_t i : wanted) {
-      if (!records[i].ended || (turn + i) % 10 != 0) continue;  // as a router asks again
+      if (!records[i].ended || (turn + i) % 10 != 0) continue;  // retries as a router does
       records[i] = Record();
       ASSERT_TRUE(Submit(Job(*tickets[i], 30), &records[i]).ok());
     }
@@ -193,7 +199,7 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
     ++turn;
   };
   while (turn < 100 || worker_->Load().running < 5) turn_with_tickets();
-  const Prompt prompt = Colocated(90);  // 23 + 1 blocks, and one for each that runs
+  const Prompt prompt = Colocated(90);  // needs 23 + 1 blocks, and one for each running sequence
   Record record;
   ASSERT_TRUE(Submit(prompt.job, &record).ok());
   turn_with_tickets();
@@ -205,7 +211,8 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   EXPECT_LT(let_in, 10);
 }
 
-// What a refused ticket is owed is had by the next that fits into it, and by no other.
+// Blocks that are kept for a refused ticket go to the next ticket that fits into them, and to no
+// other ticket.
 TEST_P(ColocatedTest, OneTicketForEachTurnHoweverSmall) {
   Start(32, {.max_batch = 8});
   const Prompt holder = Colocated(60, 30), waiting = Colocated(80);
@@ -213,12 +220,12 @@ TEST_P(ColocatedTest, OneTicketForEachTurnHoweverSmall) {
   Record records[5];
   ASSERT_TRUE(Submit(holder.job, &records[0]).ok());
   WorkerTurn();
-  ASSERT_TRUE(Submit(waiting.job, &records[1]).ok());  // 20 + 1 blocks; 16 are free
+  ASSERT_TRUE(Submit(waiting.job, &records[1]).ok());  // needs 20 + 1 blocks; 16 are free
   WorkerTurn();
-  ASSERT_TRUE(Submit(Job(*large), &records[2]).ok());  // 7 + 1
+  ASSERT_TRUE(Submit(Job(*large), &records[2]).ok());  // needs 7 + 1 blocks
   WorkerTurn();
   ASSERT_TRUE(records[2].ended.has_value());
-  ASSERT_TRUE(Submit(Job(*small, 30), &records[3]).ok());  // 2 + 1
+  ASSERT_TRUE(Submit(Job(*small, 30), &records[3]).ok());  // needs 2 + 1 blocks
   ASSERT_TRUE(Submit(Job(*next, 30), &records[4]).ok());
   WorkerTurn();
   EXPECT_TRUE(records[3].promised);
@@ -230,7 +237,7 @@ TEST_P(ColocatedTest, OneTicketForEachTurnHoweverSmall) {
   EXPECT_EQ(records[3].ids(), small->answer);
 }
 
-// Whose client does not read has no place in the batch that others wait for.
+// A stream whose client does not read has no place in the batch, so a prompt can have its place.
 TEST_P(ColocatedTest, APausedStreamKeepsNoPromptFromBeginning) {
   Start(64, {.max_batch = 1});
   const Prompt slow = Colocated(8, 30), prompt = Colocated(8);
@@ -254,7 +261,7 @@ TEST_P(ColocatedTest, APromptRefusedForTheQueuesLengthLeavesNothing) {
   const Prompt one = Colocated(40, 60), two = Colocated(30), three = Colocated(30);
   Record records[3];
   ASSERT_TRUE(Submit(one.job, &records[0]).ok());
-  OneTurn();  // begun: the queue is empty
+  OneTurn();  // the prompt begins, so the queue is empty
   ASSERT_TRUE(Submit(two.job, &records[1]).ok());
   ASSERT_TRUE(Submit(three.job, &records[2]).ok());
   Settle();
@@ -265,7 +272,8 @@ TEST_P(ColocatedTest, APromptRefusedForTheQueuesLengthLeavesNothing) {
   ExpectAllBack();
 }
 
-// A prompt that was paused in the queue and comes back does not freeze the younger one that began.
+// An older prompt is paused in the queue while a younger one begins. When the older prompt is
+// resumed and waits for blocks, the younger one still goes on.
 TEST_P(ColocatedTest, APromptThatWaitsFreezesNobodyWhoBegan) {
   Start(32, {.chunk_tokens = 8});
   const Prompt older = Colocated(100), younger = Colocated(60);
@@ -298,7 +306,7 @@ TEST_P(ColocatedTest, ABatchThatTicketsKeepFullHasAPlaceForAPrompt) {
   ASSERT_TRUE(Submit(prompt.job, &record).ok());
   int turns = 0;
   while (!record.ended && ++turns < 500) {
-    if (worker_->jobs() < 4) take_over();  // there are always two that could run
+    if (worker_->jobs() < 4) take_over();  // keeps at least two other sequences that can run
     OneTurn();
   }
   EXPECT_EQ(record.ids(), prompt.answer);
@@ -402,7 +410,8 @@ TEST_P(ColocatedTest, APausedPromptIsLeftOutAndInTheEndGivenUp) {
   ExpectAllBack();
 }
 
-// The oldest finish; a preempted one says so, whatever it was doing, and its tokens were right.
+// The oldest sequence finishes. A preempted sequence ends with a status that says so, and the
+// tokens that it got are right.
 TEST_P(ColocatedTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   Start(32, {.chunk_tokens = 16});
   std::vector<Prompt> prompts;
@@ -443,7 +452,7 @@ TEST_P(ColocatedTest, ThePromptsOwnLogprobsComeBeforeTheFirstToken) {
   EXPECT_EQ(record.ids(), prompt.answer);
 }
 
-// A try after a broken one: the prompt and what had been generated.
+// A second attempt gets the prompt and the tokens that the first attempt generated.
 TEST_P(ColocatedTest, AnAnswerBegunElsewhereGoesOn) {
   Start();
   Prompt prompt = Colocated(30);
@@ -466,7 +475,7 @@ TEST_P(ColocatedTest, LogitsThatAreNoNumbersEndThatPromptOnly) {
   for (TokenId& id : bad.job.tokens) id = 5;
   for (TokenId& id : good.job.tokens) id = 6;
   bad.job.tokens.back() = poison_;
-  bad.job.sampling.prompt_logprobs = 0;  // the rows of the prompt are looked at too
+  bad.job.sampling.prompt_logprobs = 0;  // so the rows of the prompt are checked too
   bad.job.tokens[3] = poison_;
   good.answer = FakeContinuation(layout_, good.job.tokens, kVocab, 20);
   Record records[2];

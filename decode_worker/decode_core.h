@@ -14,7 +14,7 @@
 
 namespace baton {
 
-// The implementation of DecodeWorker; included by its sources alone.
+// The implementation of DecodeWorker. Only the sources of DecodeWorker include this file.
 class DecodeCore final : public DecodeWorker {
  public:
   DecodeCore(Options options, Parts parts, KvPuller* puller)
@@ -35,35 +35,37 @@ class DecodeCore final : public DecodeWorker {
 
  private:
   enum class State {
-    kQueued,     // to be computed here; nothing has been taken
-    kComputing,  // chunk by chunk
-    kPulling,    // promised; the puller writes to its blocks
-    kReady,      // KV of all tokens but the last is there
-    kEnding,     // `end` says how; the puller may still write to its blocks
+    kQueued,     // to be computed here; holds no blocks yet
+    kComputing,  // being computed here, chunk by chunk
+    kPulling,    // has reserved blocks, and the puller writes to them
+    kReady,      // has the KV of all its tokens but the last
+    kEnding,     // about to end with the status `end`; the puller may still write to its blocks
   };
-  // The KV thread's side of a pull, written there by the first closure of its job.
+  // A pull as the KV thread sees it. Only the KV thread uses it: the closure that starts the pull
+  // sets `id`.
   struct Pull {
     uint64_t id = 0;
   };
   struct Sequence {
     JobId id = 0;
-    DecodeJob job;                        // `tokens` grows
-    std::optional<TokenHistory> history;  // where sampling looks back; grows too
+    DecodeJob job;                        // `tokens` grows with each new token
+    std::optional<TokenHistory> history;  // set if sampling looks back; grows with each new token
     Update update;
     State state = State::kPulling;
     std::vector<BlockId> blocks;
-    int rope_reach = 0;  // of the rotary table that its KV is computed with
+    int rope_reach = 0;  // max tokens that the rotary table of its KV covers
     std::shared_ptr<Pull> pull = std::make_shared<Pull>();
-    int computed = 0;  // tokens, of a prompt that is computed here; those of started steps too
-    std::optional<PromptScores> scores;  // until the prompt is scored, where that is wanted
+    int computed = 0;  // tokens of a prompt computed here, including those of steps that still run
+    // Set until the prompt is scored, if its logprobs are wanted.
+    std::optional<PromptScores> scores;
     absl::Status end;
     DecodeFinished summary;
     absl::Time ready;
     std::optional<absl::Time> first_step;
-    uint64_t last_turn = 0;  // the last step that it was in the batch of
-    uint64_t last_step = 0;  // the last that it was in at all,
-    int item = 0;            // its place there,
-    bool draws = false;      // and whether its next token is drawn there
+    uint64_t last_turn = 0;  // number of the last step that had it in the batch
+    uint64_t last_step = 0;  // number of the last step that had it in the batch or as a chunk
+    int item = 0;            // its index in the parts of `last_step`
+    bool draws = false;      // true if `last_step` samples its next token
     std::optional<absl::Time> paused_since;
 
     int tokens() const { return static_cast<int>(job.tokens.size()); }
@@ -72,16 +74,16 @@ class DecodeCore final : public DecodeWorker {
     Sequence* sequence;
     int tokens;
   };
-  // What a step does for one sequence. That may have ended before the step has.
+  // The work of a step for one sequence. The sequence may end before the step does.
   struct Part {
     JobId id;
-    int chunk = 0;  // tokens of a prompt; 0: the sequence is of the batch
+    int chunk = 0;  // tokens of a prompt; 0 if the sequence is in the batch
     bool draws = false;
   };
   struct Step {
-    uint64_t number = 0;  // from 1
+    uint64_t number = 0;  // counts from 1
     absl::Time started;
-    std::vector<Part> parts;  // as the plan's items: the batch, then chunks
+    std::vector<Part> parts;  // in the order of the plan's items: first the batch, then the chunks
   };
   struct FinishedStep {
     Step step;
@@ -107,7 +109,7 @@ class DecodeCore final : public DecodeWorker {
   };
   using Message = std::variant<Arrived, CancelAsked, PauseAsked, PullDone>;
 
-  // Jobs and messages: decode_worker.cc
+  // Jobs and messages. Implemented in decode_worker.cc.
   absl::Status Check(const DecodeJob& job) const;
   void HandOutResults(absl::Time now);
   void HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token, absl::Time now);
@@ -122,7 +124,7 @@ class DecodeCore final : public DecodeWorker {
   Sequence* Find(JobId id);
   void CountJobs();
 
-  // What a step is made of: decode_step.cc
+  // The contents of a step. Implemented in decode_step.cc.
   bool IsDrawn(const Sequence& sequence) const;
   bool DrawsOnDevice(const Sequence& sequence) const;
   bool GoesOn(const Sequence& sequence) const;
@@ -144,25 +146,26 @@ class DecodeCore final : public DecodeWorker {
   Step Started(const std::vector<JobId>& batch, const std::vector<Chunk>& chunks, absl::Time now);
 
   const Options options_;
-  KvPuller* const puller_;  // KV thread
+  KvPuller* const puller_;  // used on the KV thread only
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Sequence> sequences_;  // oldest first
-  std::deque<JobId> prompts_;            // kQueued and kComputing, oldest first
-  // Blocks that are kept for a ticket which was refused because too few were free: for a while,
-  // prompts do not take them. After a ticket has overtaken a prompt in this way, no blocks are kept
-  // until a prompt has begun.
+  std::deque<JobId> prompts_;            // those in kQueued and kComputing, oldest first
+  // Number of free blocks that prompts leave, until owed_until_, to a ticket that was refused
+  // because too few were free. After a ticket has overtaken a waiting prompt (prompts_next_), no
+  // blocks are kept until a prompt has begun.
   int owed_ = 0;
   absl::Time owed_until_ = absl::InfinitePast();
   bool prompts_next_ = false;
-  std::deque<Step> started_;              // that are running, oldest first: two at most
-  std::optional<FinishedStep> finished_;  // whose results the next RunOnce hands out
-  uint64_t steps_ = 0;                    // started
-  uint64_t done_ = 0;                     // the last whose results have been handed out
+  std::deque<Step> started_;              // steps that are running, oldest first; at most two
+  std::optional<FinishedStep> finished_;  // the step whose results the next RunOnce hands out
+  uint64_t steps_ = 0;                    // number of steps started
+  uint64_t done_ = 0;  // number of the last step whose results have been handed out
   absl::Time done_at_ = absl::InfinitePast();
-  // That ended while a step with them was running, of which there is one at most when something
-  // ends: it writes to their blocks, and may still be drawn from as they say.
+  // Sequences that ended while a step with them was running. They are kept until that step is done,
+  // because it writes to their blocks and may still sample with their options. At most one step is
+  // running when a sequence ends.
   std::vector<std::map<JobId, Sequence>::node_type> leaving_;
-  DecodeMetrics own_metrics_;  // for when nobody looks
+  DecodeMetrics own_metrics_;  // used if options_.metrics is null
   DecodeMetrics* const metrics_;
 };
 

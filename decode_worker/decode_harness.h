@@ -23,25 +23,25 @@
 #include "kv_transfer/testing/faulty_transport.h"
 #include "kv_transfer/testing/inprocess_transport.h"
 
-// For tests: one DecodeWorker, and an owner of the KV that it pulls.
+// For tests: a fixture with one DecodeWorker, and an owner of the KV that the worker pulls.
 namespace baton {
 
 inline constexpr int kVocab = 128;
 inline constexpr int kContext = 128;
 inline constexpr int kBlockTokens = 4;
 
-// A decode worker and an owner of KV, in one thread and virtual time. The KV thread is a queue that
-// the test runs when it likes.
-//
-// The worker's backend is plain, or draws and runs its steps late: as late as can be, or as a seed
-// says.
+// Backend of the worker under test. A plain backend runs each step at once. The other two sample on
+// the device and run their steps late: kLatest when the step is finished, kLate at random moments
+// before, drawn from a seed.
 enum class Backends { kPlain, kLatest, kLate };
 
+// Fixture with a decode worker and an owner of KV, in one thread and virtual time. The KV thread is
+// a queue that the test runs when it likes.
 class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
  protected:
   struct Record {
     bool promised = false;
-    std::vector<SampledToken> prompt;  // with logprobs
+    std::vector<SampledToken> prompt;  // tokens of the prompt, with logprobs
     std::vector<SampledToken> tokens;
     std::optional<DecodeFinished> finished;
     bool outgrown = false;
@@ -53,7 +53,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
       return ids;
     }
   };
-  // KV at the owner, and the right answer.
+  // A prompt whose KV the owner holds, and the right answer to the prompt.
   struct Handover {
     KvTicket ticket;
     std::vector<TokenId> prompt, answer;
@@ -77,7 +77,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     reader_.reset();
     faulty_.reset();
   }
-  // Anew: nothing is left of the worker before.
+  // Starts with a new worker and a new owner. Nothing is left of the previous ones.
   void Start(int blocks = 64, DecodeWorker::Options options = {}) {
     Stop();
     owner_transport_ = fabric_.CreateTransport();
@@ -152,7 +152,8 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     }
   }
 
-  // Computes a prompt of `n` tokens at the owner; `published` tokens of it are there at once.
+  // Computes a prompt of `n` tokens at the owner and opens its hand-over. Publishes nothing yet
+  // (see Complete). `answer` is the number of tokens of the right answer.
   std::unique_ptr<Handover> Open(int n, int answer = 20, TokenId last = 1) {
     auto handover = std::make_unique<Handover>();
     for (int i = 1; i < n; ++i) {
@@ -190,7 +191,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     job.sampling.max_tokens = max_tokens;
     return job;
   }
-  // A prompt of `n` tokens that the worker computes itself, and its right answer.
+  // A prompt that the worker computes itself, and the right answer to the prompt.
   struct Prompt {
     DecodeJob job;
     std::vector<TokenId> answer;
@@ -239,12 +240,12 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     EXPECT_EQ(puller_->running_pulls(), 0);
     ExpectNoBlockLost();
   }
-  // No step ran over a block that was not its sequence's any more.
+  // Checks that no step ran on a block that its sequence no longer owned.
   void ExpectNoBlockLost() {
     if (late_ == nullptr) return;
     EXPECT_EQ(late_->lost_blocks(), 0u) << late_->first_lost();
   }
-  // Steps that run while the next is planned.
+  // Returns the number of steps that run while the next one is planned.
   int behind() const { return late_ != nullptr ? 1 : 0; }
 
   absl::Time now_ = absl::UnixEpoch();
@@ -264,7 +265,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   std::unique_ptr<KvPuller> puller_;
   std::unique_ptr<BlockPool> owner_pool_;
   std::unique_ptr<Backend> owner_backend_, backend_;
-  LateBackend* late_ = nullptr;  // backend_, if it is one
+  LateBackend* late_ = nullptr;  // backend_ if it is a LateBackend, else null
   std::unique_ptr<Engine> owner_engine_;
   std::deque<std::function<void()>> kv_work_;
   std::unique_ptr<DecodeWorker> worker_;
@@ -274,7 +275,7 @@ inline std::string BackendsName(const ::testing::TestParamInfo<Backends>& info) 
   constexpr const char* kNames[] = {"Plain", "Latest", "Late"};
   return kNames[static_cast<int>(info.param)];
 }
-// A suite, for each of the backends.
+// Instantiates a suite for each kind of backend.
 #define BATON_ALL_BACKENDS(suite)                                                               \
   INSTANTIATE_TEST_SUITE_P(                                                                     \
       Backends, suite, ::testing::Values(Backends::kPlain, Backends::kLatest, Backends::kLate), \

@@ -15,7 +15,7 @@ ABSL_FLAG(int32_t, max_sequences, 128,
 ABSL_FLAG(int32_t, chunk_tokens, 256,
           "tokens of one step where prompts are computed here, with those of the batch");
 ABSL_FLAG(absl::Duration, pause_limit, absl::Seconds(30),
-          "how long a sequence waits for a slow reader");
+          "longest time that a sequence waits for a slow reader");
 ABSL_FLAG(absl::Duration, stall, absl::Seconds(4),
           "without a byte of KV for that long its owner counts as dead");
 

@@ -13,25 +13,29 @@
 
 namespace baton {
 
-// What a decode worker's core counts, under the time that it is told. The loop thread writes, any
-// thread reads.
+// Counters and histograms of a decode worker's core. Step times are differences of the `now` that
+// RunOnce gets; pull times come from PullResult. The loop thread writes; any thread reads.
 struct DecodeMetrics {
-  static constexpr int kCodes = 17;  // of gRPC, OK among them
+  static constexpr int kCodes = 17;  // gRPC status codes, OK included
 
   Histogram step_seconds{SecondsBounds()};
-  Histogram step_sequences{BatchBounds()};       // of steps that generate; surplus not among them
-  Histogram step_prompt_tokens{TokensBounds()};  // of steps with chunks of prompts
-  Counter steps_ahead;                           // started before the one before was known
-  Counter surplus_tokens;                        // drawn for sequences that had ended
+  // Only of steps that generate; sequences that have ended are not counted.
+  Histogram step_sequences{BatchBounds()};
+  Histogram step_prompt_tokens{TokensBounds()};  // only steps with chunks of prompts
+  Counter steps_ahead;     // steps started before the tokens of the previous step were known
+  Counter surplus_tokens;  // tokens sampled for sequences that had ended
   Counter generated_tokens;
-  Counter prompt_tokens;  // computed here
+  Counter prompt_tokens;  // tokens of prompts that were computed here
   Counter preemptions;
-  std::array<Counter, kCodes> pulls;
-  std::array<Counter, std::size(kLinkNames)> pulled_bytes;  // of pulls that ended with OK
+  std::array<Counter, kCodes> pulls;  // one for each status code
+  // Bytes by transport (kLinkNames). Only pulls that ended with OK are counted.
+  std::array<Counter, std::size(kLinkNames)> pulled_bytes;
   Histogram pull_hidden{SecondsBounds()}, pull_exposed{SecondsBounds()};
 
+  // Counts a pull that has ended. Loop thread only.
   void Pulled(const PullResult& result);
-  // `this` outlives the registry's last Text().
+  // Registers all metrics. Call it once, before the registry is shown. The registry keeps pointers
+  // to the members, so this object must outlive the registry's last Text().
   void AddTo(MetricRegistry* registry) const;
 };
 

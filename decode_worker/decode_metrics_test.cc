@@ -21,7 +21,7 @@ TEST_P(DecodeMetricsTest, StepsTokensAndPullsAreCounted) {
   ASSERT_TRUE(Submit(Job(*two), &second).ok());
   Settle();
   ASSERT_TRUE(first.finished && second.finished);
-  // Of twenty tokens each the prefill worker drew one.
+  // The prefill worker sampled the first of the twenty tokens of each answer.
   EXPECT_EQ(metrics_.generated_tokens.value(), 2u * 19);
   const Histogram::Snapshot batch = metrics_.step_sequences.Take();
   EXPECT_EQ(batch.count, worker_->Load().steps);
@@ -35,7 +35,7 @@ TEST_P(DecodeMetricsTest, StepsTokensAndPullsAreCounted) {
   EXPECT_EQ(metrics_.pull_hidden.Take().count, 2u);
   EXPECT_EQ(metrics_.pull_exposed.Take().count, 2u);
   const uint64_t bytes = metrics_.pulled_bytes[LinkIndex("inproc")].value();
-  // Whole slices, and checksums and generations may count too.
+  // The count has all slices, and may include checksums and generations.
   EXPECT_GE(bytes, (layout_.BlocksFor(37) + layout_.BlocksFor(5)) * layout_.BlockBytes());
   EXPECT_EQ(metrics_.pulled_bytes[LinkIndex("tcp")].value(), 0u);
   EXPECT_EQ(metrics_.preemptions.value(), 0u);
@@ -49,7 +49,7 @@ TEST_P(DecodeMetricsTest, PromptsThatAreComputedHereAreCountedByChunks) {
   Settle();
   ASSERT_TRUE(record.finished);
   EXPECT_EQ(metrics_.prompt_tokens.value(), 53u);
-  EXPECT_EQ(metrics_.step_prompt_tokens.Take().count, 4u);  // 16, 16, 16, 5
+  EXPECT_EQ(metrics_.step_prompt_tokens.Take().count, 4u);  // chunks of 16, 16, 16 and 5 tokens
   EXPECT_EQ(metrics_.generated_tokens.value(), 20u);
   EXPECT_EQ(metrics_.step_sequences.Take().count, 19u);
   EXPECT_EQ(metrics_.step_seconds.Take().count, 4u + 19);
@@ -59,7 +59,7 @@ TEST_P(DecodeMetricsTest, PreemptionsAndPullsThatFailAreCounted) {
   Start(32, {.metrics = &metrics_});
   std::vector<std::unique_ptr<Handover>> handovers;
   Record records[3];
-  for (int i = 0; i < 3; ++i) {  // 8 + 1 blocks each, and 15 more to grow into
+  for (int i = 0; i < 3; ++i) {  // 8 + 1 blocks each at first, up to 23 later
     handovers.push_back(Ready(32, 60));
     ASSERT_TRUE(Submit(Job(*handovers[i], 60), &records[i]).ok());
   }
@@ -68,7 +68,7 @@ TEST_P(DecodeMetricsTest, PreemptionsAndPullsThatFailAreCounted) {
   Record stranger;
   const auto handover = Ready(8);
   DecodeJob job = Job(*handover);
-  job.ticket->handover_id += 1;  // of a hand-over that the owner does not know
+  job.ticket->handover_id += 1;  // a hand-over that the owner does not know
   ASSERT_TRUE(Submit(job, &stranger).ok());
   Settle();
   ASSERT_TRUE(stranger.ended);

@@ -11,7 +11,7 @@ namespace {
 
 using Writer = StreamWriter<v1::DecodeEvent>;
 
-// Events that wait for the router before its sequence pauses, and at which it goes on.
+// A sequence is paused when its stream has kPauseAt unsent events, and resumed at kResumeAt.
 constexpr size_t kPauseAt = 64;
 constexpr size_t kResumeAt = 16;
 
@@ -50,7 +50,7 @@ void Write(Writer& writer, const DecodeUpdate& update) {
   writer.Send(std::move(event));
 }
 
-// Turns the length of a stream's backlog into pausing and resuming its job. Called by one thread at
+// Pauses and resumes a job as the backlog of its stream grows and shrinks. Called by one thread at
 // a time.
 class Throttle {
  public:

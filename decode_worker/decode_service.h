@@ -9,13 +9,17 @@
 
 namespace baton {
 
-// The gRPC service of a decode worker: checks a request, submits the job to the core, and writes
-// what the core reports. Any of gRPC's threads. A stream whose reader is slow pauses its job.
+// The gRPC service of a decode worker. It checks a request, submits the job to the core, and writes
+// the core's reports to the stream. RPCs run on any of gRPC's threads. A stream that is read slowly
+// pauses its job; a broken or cancelled stream cancels its job.
 class DecodeService final : public v1::DecodeWorker::CallbackService {
  public:
+  // `token` is the cluster's shared token. Unless it is empty, RPCs that do not carry it end with
+  // Unauthenticated.
   explicit DecodeService(std::string token);
 
-  // RPCs are Unavailable until then. `worker` outlives the server.
+  // Sets the core that gets the jobs. Any thread. Until this call, RPCs end with Unavailable.
+  // `worker` is not owned and must outlive the server.
   void SetWorker(DecodeWorker* worker) { streams_.SetWorker(worker); }
 
  private:

@@ -4,15 +4,16 @@
 #include "absl/strings/str_cat.h"
 #include "decode_worker/decode_core.h"
 
-// What a step is made of: the batch, and chunks of the prompts that are computed here.
+// Decides what a step contains: the batch, and chunks of the prompts that are computed here.
 namespace baton {
 
-// Whether a step that is running draws its next token. One at most does when a step is planned.
+// Returns true if a running step samples the next token of this sequence. While a step is being
+// planned, at most one other step is running.
 bool DecodeCore::IsDrawn(const Sequence& sequence) const {
   return sequence.draws && sequence.last_step > done_;
 }
 
-// Whether a sequence goes on after its next token, whichever that is, unless it is a stop token.
+// Returns true if the sequence continues after its next token, unless that token is a stop token.
 bool DecodeCore::GoesOn(const Sequence& sequence) const {
   return !IsLastPosition(sequence.tokens(), sequence.job.original_prompt_tokens,
                          sequence.job.sampling, context_) &&
@@ -23,13 +24,15 @@ bool DecodeCore::DrawsOnDevice(const Sequence& sequence) const {
   return engine_->DrawsOnDevice(sequence.job.sampling, sequence.job.original_prompt_tokens);
 }
 
-// Oldest first; of more than fit, those whose last step is longest ago.
+// Returns the sequences of the next batch, oldest first. If more are ready than fit, chooses those
+// whose last turn in a batch was longest ago.
 std::vector<DecodeWorker::JobId> DecodeCore::ChooseBatch() const {
   std::vector<std::pair<uint64_t, JobId>> ready;
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.paused_since) continue;
     if (IsDrawn(sequence) ? !GoesOn(sequence) : sequence.state != State::kReady) continue;
-    // What the host draws is known when its step is.
+    // The host samples for this sequence, so the token of the running step is known only when that
+    // step has ended.
     if (IsDrawn(sequence) && !DrawsOnDevice(sequence)) continue;
     ready.emplace_back(sequence.last_turn, id);
   }
@@ -43,15 +46,18 @@ std::vector<DecodeWorker::JobId> DecodeCore::ChooseBatch() const {
   return batch;
 }
 
-// Whether blocks come back though nobody is preempted.
+// Returns true if a cancelled pull is about to end, so that blocks come back without a preemption.
 bool DecodeCore::SomePullsEnd() const {
   return std::any_of(sequences_.begin(), sequences_.end(),
                      [](const auto& s) { return s.second.state == State::kEnding; });
 }
 
-// Blocks for the sequence's last token, at the cost of the youngest if it must be. False: not in
-// this step, and perhaps never, for the youngest may be the sequence itself. Nobody pays while a
-// step is running: what it draws may end a sequence, and blocks that it writes to may come back.
+// Takes the blocks that the sequence needs for its last token. If no block is free, preempts the
+// youngest sequence. Returns false if the sequence can't be in this step; it may have been
+// preempted itself.
+//
+// Preempts no sequence while a step is running or a cancelled pull is about to end: blocks may come
+// back when they have ended.
 bool DecodeCore::HasRoomToGrow(Sequence* sequence) {
   const int needed = layout_.BlocksFor(sequence->tokens() + (IsDrawn(*sequence) ? 1 : 0));
   while (static_cast<int>(sequence->blocks.size()) < needed) {
@@ -73,13 +79,14 @@ bool DecodeCore::HasRoomToGrow(Sequence* sequence) {
   return true;
 }
 
-// Of a sequence's KV, and one more, so that a promise is good for some tokens at least.
+// Returns the number of blocks for the sequence's KV plus one more, so that an admitted sequence
+// can generate at least some tokens.
 int DecodeCore::FirstBlocks(const Sequence& sequence) const {
   return std::min(layout_.BlocksFor(sequence.tokens()) + 1, layout_.BlocksFor(context_));
 }
 
-// That must be free when a prompt begins: its first ones, and one for each sequence that grows, so
-// that what begins here is not paid for by preempting it.
+// Returns the number of free blocks needed to admit a prompt: its first blocks plus one per running
+// sequence, so that the prompt is not preempted soon after.
 int DecodeCore::BlocksToBegin(const Sequence& sequence) const {
   const auto running = std::count_if(sequences_.begin(), sequences_.end(), [](const auto& other) {
     return other.second.state == State::kReady || other.second.state == State::kComputing;
@@ -87,7 +94,8 @@ int DecodeCore::BlocksToBegin(const Sequence& sequence) const {
   return FirstBlocks(sequence) + static_cast<int>(running);
 }
 
-// Whether a ticket that takes so many blocks now would take those that a prompt waits for.
+// Returns true if a ticket that takes `blocks` blocks now would leave too few for the oldest queued
+// prompt that is not paused.
 bool DecodeCore::PromptWaitsFor(int blocks) const {
   for (const JobId id : prompts_) {
     const Sequence& sequence = sequences_.at(id);
@@ -97,9 +105,9 @@ bool DecodeCore::PromptWaitsFor(int blocks) const {
   return false;
 }
 
-// Takes the first blocks of a prompt. False: not now.
+// Takes the first blocks of a prompt. Returns false, and takes none, if the prompt can't begin now.
 bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
-  int older = 0;  // younger ones, taken over since, take turns with it
+  int older = 0;  // younger sequences do not count; they take turns with the prompt
   for (const auto& [id, other] : sequences_) {
     if (id >= sequence->id) break;
     older +=
@@ -116,10 +124,10 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   return true;
 }
 
-// Plans which tokens of prompts the next step computes, the oldest prompt first. They get what the
-// `batch` sequences that decode leave of chunk_tokens. If that is less than a block, they get a
+// Plans which tokens of prompts the next step computes, the oldest prompt first. The prompts get
+// the rest of chunk_tokens after one token for each of the `batch` sequences, but at least one
 // block (at most chunk_tokens), so that prompts go on however large the batch is. While the oldest
-// queued prompt can't begin, no younger queued one begins.
+// queued prompt can't begin, no younger queued prompt begins.
 std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,
@@ -140,16 +148,16 @@ std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now)
   return chunks;
 }
 
-// Whether a step is to be run before the next is planned: with a backend that does not draw, or for
-// the logprobs of a prompt.
+// Returns true if the step must end before the next one is planned. This is so if the backend does
+// not sample on the device, or if the step computes logprobs of a prompt.
 bool DecodeCore::RunsAtOnce(const std::vector<Chunk>& chunks) const {
   return !engine_->draws() || std::any_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) {
     return chunk.sequence->scores.has_value();
   });
 }
 
-// Starts a step, and waits for the one before it: the device always has one to go on with. A step
-// that is started while none is running is not waited for. False: there was nothing to do.
+// Starts a step, and then waits for the step before it, so that the device always has a step to
+// run. Does not wait if no step was running before. Returns false if there was nothing to do.
 bool DecodeCore::RunStep(absl::Time now) {
   const bool idle = started_.empty();
   const bool worked = StartStep(now);
@@ -161,12 +169,14 @@ bool DecodeCore::RunStep(absl::Time now) {
   return true;
 }
 
-// While a step is running: one that can be planned without knowing what that draws, or none.
+// Starts a step, or runs it to its end (RunsAtOnce). While another step is running, starts only a
+// step that can be planned without the tokens of the running one. If the start fails, ends all
+// sequences of the step. Returns false if there was nothing to start.
 bool DecodeCore::StartStep(absl::Time now) {
   const bool behind = !started_.empty();
   std::vector<JobId> batch;
   for (const JobId id : ChooseBatch()) {
-    Sequence* sequence = Find(id);  // an older one may have preempted it
+    Sequence* sequence = Find(id);  // null if an older sequence has preempted it
     if (sequence == nullptr) continue;
     if (HasRoomToGrow(sequence)) {
       batch.push_back(id);
@@ -242,7 +252,7 @@ void DecodeCore::Fail(const std::vector<JobId>& batch, const std::vector<Chunk>&
   for (const Chunk& chunk : chunks) End(chunk.sequence, failed);
 }
 
-// What sequences and prompts are once the step has begun.
+// Updates the sequences of a step that has been started, and returns the step.
 DecodeCore::Step DecodeCore::Started(const std::vector<JobId>& batch,
                                      const std::vector<Chunk>& chunks, absl::Time now) {
   Step step = {.number = ++steps_, .started = now};

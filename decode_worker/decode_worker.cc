@@ -12,7 +12,8 @@
 namespace baton {
 namespace {
 
-// Routers offer a refused ticket again within 320 ms.
+// Time for which free blocks are kept for a refused ticket. Routers retry a refused ticket within
+// 320 ms.
 constexpr absl::Duration kOwed = absl::Milliseconds(500);
 
 }  // namespace
@@ -49,8 +50,8 @@ absl::StatusOr<DecodeWorker::JobId> DecodeCore::Submit(DecodeJob job, Update upd
         return absl::StrCat("decode inbox is full: ", options_.max_inbox, " sequences");
       }));
   Arrived arrived{id, std::move(job), std::move(update), std::nullopt};
-  // The tokens that penalties look at are counted on this thread, so that a long prompt does not
-  // hold up the loop.
+  // Counts the tokens that penalties look at on this thread, so that a long prompt does not delay
+  // the loop.
   if (arrived.job.sampling.LooksBack()) {
     arrived.history.emplace(arrived.job.tokens, arrived.job.original_prompt_tokens);
   }
@@ -86,7 +87,7 @@ void DecodeCore::HandOutResults(absl::Time now) {
   FinishedStep finished = *std::exchange(finished_, std::nullopt);
   const Step& step = finished.step;
   done_ = step.number;
-  // A step that was started behind another began when that had ended.
+  // A step that was started while another one was running began when the other one ended.
   const absl::Time began = std::max(step.started, done_at_);
   done_at_ = now;
   for (const auto& left : leaving_) pool_.Release(left.mapped().blocks);
@@ -105,7 +106,7 @@ void DecodeCore::HandOutResults(absl::Time now) {
   for (const Part& part : step.parts) {
     absl::StatusOr<SampledToken>* const drawn = part.draws ? &*token++ : nullptr;
     prompt_tokens += part.chunk;
-    // One that ended while the step was running has no use for what it gives.
+    // A sequence that ended while the step was running does not need the results.
     Sequence* const sequence = Find(part.id);
     if (sequence == nullptr) {
       if (part.draws) metrics_->surplus_tokens.Add();
@@ -127,7 +128,8 @@ void DecodeCore::HandOutResults(absl::Time now) {
   }
 }
 
-// `token` is null for a chunk of a prompt that has more to come.
+// Hands out what a step computed for one sequence. `token` is null for a chunk that is not the last
+// of its prompt.
 void DecodeCore::HandOutPart(Sequence* sequence, absl::StatusOr<SampledToken>* token,
                              absl::Time now) {
   if (sequence->scores) {
@@ -330,7 +332,7 @@ DecodeCore::Sequence* DecodeCore::Find(JobId id) {
   return it == sequences_.end() ? nullptr : &it->second;
 }
 
-// No more prompts are computed at one time than sequences fit a batch (DecodeCore::Begin).
+// At most max_batch prompts are computed at one time (DecodeCore::Begin).
 StepSize DecodeWorker::MostInAStep(const Options& options) {
   const int batch = std::clamp(options.max_batch, 1, kMostBatch);
   const int chunk = std::clamp(options.chunk_tokens, 1, kMostChunk);

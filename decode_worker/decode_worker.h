@@ -24,105 +24,134 @@
 
 namespace baton {
 
-// One sequence to continue, everything decided: taken over from a prefill worker, or computed here.
+// One sequence for this worker to continue. Its KV is pulled from a prefill worker, or computed
+// here.
 struct DecodeJob {
-  std::string request_id;          // for messages
-  uint32_t attempt = 0;            // tries at this ticket
-  std::optional<KvTicket> ticket;  // none: this worker computes the KV, in chunks
-  std::vector<TokenId> tokens;     // what the ticket's KV was computed from, or is to be
-  int original_prompt_tokens = 0;
+  std::string request_id;          // for log and error messages
+  uint32_t attempt = 0;            // number of this attempt at the ticket; grows with each attempt
+  std::optional<KvTicket> ticket;  // absent: this worker computes the KV, in chunks
+  // The prompt, then the tokens that earlier attempts generated. The KV of all of them is in the
+  // ticket, or is to be computed here.
+  std::vector<TokenId> tokens;
+  int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;
 };
 
-// The worker keeps room for this sequence: its first token may be shown. Without a ticket: its
-// first chunk is about to run.
+// The worker has reserved KV blocks for this sequence, so the router may show the first token to
+// the client. Without a ticket, the first chunk of the prompt is about to run.
 struct DecodePromised {};
 
-// Some tokens of the prompt with their logprobs, where they are computed here and asked for.
+// Some tokens of the prompt with their logprobs. Sent only if the prompt is computed here and
+// sampling.prompt_logprobs is set.
 struct DecodePromptTokens {
   std::vector<SampledToken> tokens;  // in order of position; the first has no logprob
 };
 
+// New tokens of the answer. With a ticket, the first of them is the token that the prefill worker
+// sampled and has reported already.
 struct DecodeTokens {
-  std::vector<SampledToken>
-      tokens;  // in order of position; with a ticket the prefill worker's comes first, again
+  std::vector<SampledToken> tokens;  // in order of position
 };
 
+// The answer is complete. Without a ticket, the durations of the hand-over are 0.
 struct DecodeFinished {
   FinishReason reason = FinishReason::kStop;
-  std::optional<TokenId> stop_token;  // the token that ended it, if one did
-  absl::Duration handover_hidden;     // pulling before the first token was known
-  absl::Duration handover_exposed;    // pulling after that
+  std::optional<TokenId> stop_token;  // the stop token that ended the answer, if any
+  absl::Duration handover_hidden;     // time of the pull until the prefill worker had completed
+  absl::Duration handover_exposed;    // time of the pull after that moment
   absl::Duration decode_wait;         // from complete KV and first token to the first decode step
-  absl::Duration decode;              // from then to the last token
-  std::string link;                   // that carried the KV; empty without a ticket
+  absl::Duration decode;              // from the first decode step to the last token
+  std::string link;  // transport that carried the KV (link_names.h); empty without a ticket
 };
 
-// The next token can't be computed from this KV: the sequence has outgrown its rotary table
-// (rope_config.h). To be taken to a prefill worker with all its tokens; nobody has failed.
+// The next token cannot be computed from this KV, because the sequence has outgrown its rotary
+// table (rope_config.h). This is not a failure: the router sends all tokens to a prefill worker
+// again.
 struct DecodeOutgrown {};
 
+// The job has ended. The worker holds nothing for the job any more, except blocks that a running
+// step still writes to.
 struct DecodeEnded {
-  // OK: DecodeFinished came before. FailedPrecondition: after DecodeOutgrown. ResourceExhausted: no
-  // room now, preempted, or paused for too long; the router treats the three alike, and tries
-  // another worker. Cancelled: by Cancel(). Internal: the step failed.
-  // Otherwise what the pull ended with (PullResult).
+  // OK: DecodeFinished came before.
+  // FailedPrecondition: DecodeOutgrown came before.
+  // ResourceExhausted: too few free blocks, too many sequences, preempted, or paused for too long.
+  // The router treats all of these alike and tries another worker.
+  // Cancelled: by Cancel().
+  // Internal: the step failed, or the logits were not numbers.
+  // InvalidArgument: the sampling options exclude every token.
+  // DataLoss: the prefill worker's note about the first token makes no sense.
+  // Any other error, and another cause of the codes above: the pull ended with it (PullResult).
   absl::Status status;
 };
 
-// In this order: DecodePromised, DecodePromptTokens (many), DecodeTokens (many), DecodeFinished or
-// DecodeOutgrown, DecodeEnded. The last comes exactly once.
+// One report about a job. Reports come in this order: DecodePromised, DecodePromptTokens (any
+// number), DecodeTokens (any number), DecodeFinished or DecodeOutgrown, DecodeEnded. DecodeEnded
+// comes exactly once; each of the others may be missing.
 using DecodeUpdate = std::variant<DecodePromised, DecodePromptTokens, DecodeTokens, DecodeFinished,
                                   DecodeOutgrown, DecodeEnded>;
 
-// The decode worker's core: promises room, pulls KV or computes it, and batches token generation,
-// recomposing the batch every step from all sequences whose KV is complete. What a step has left
-// beside them goes to chunks of the prompts that are computed here, oldest first, so that no prompt
-// holds up the streams for longer than its chunk (Sarathi-Serve, arXiv:2403.02310). Block tables
-// grow as sequences do; when blocks run out the youngest sequence is preempted.
+// The decode worker's core. It reserves KV blocks, pulls KV or computes it, and generates tokens in
+// batches. Each step has a new batch of all sequences whose KV is complete. The other tokens of the
+// step go to chunks of the prompts that are computed here, oldest first, so that no prompt delays
+// the streams for longer than its chunk takes (Sarathi-Serve, arXiv:2403.02310). Block tables grow
+// with their sequences. When no block is free, the youngest sequence is preempted.
 //
-// RunOnce starts at most one step and waits for at most one: for the one it has started, or, with a
-// backend that draws, for the one before that. A cancelled job ends once no read into its blocks is
-// outstanding.
+// RunOnce starts at most one step and waits for at most one. If the backend samples on the device,
+// RunOnce waits for the step before the one that it has started; otherwise it waits for the step
+// that it has started. A cancelled job ends once no read into its blocks is outstanding.
 class DecodeWorker : public WorkerCore {
  public:
+  // Receives the reports about one job. Called on the loop thread; must not block.
   using Update = std::function<void(DecodeUpdate)>;
 
   // The largest values of Options::max_batch and Options::chunk_tokens.
   static constexpr int kMostBatch = 1 << 14, kMostChunk = 1 << 20;
 
   struct Options {
-    int max_batch = 64;  // sequences in one step; with more, those that waited longest
-    int max_sequences =
-        128;                 // promised, and prompts queued, at one time; beyond: ResourceExhausted
-    int chunk_tokens = 256;  // of one step, the batch's and those of prompts together
-    int max_inbox = 256;     // submitted and not yet looked at; beyond it ResourceExhausted
-    int context = 0;         // longest prompt + answer, tokens; 0 takes the model's
-    absl::Duration pause_limit = absl::Seconds(30);
+    // Sequences in one step. If more are ready, those that waited longest are in it.
+    int max_batch = 64;
+    // Max number of sequences that have reserved blocks, and max number of queued prompts. A job
+    // beyond its limit ends with ResourceExhausted.
+    int max_sequences = 128;
+    int chunk_tokens = 256;  // tokens in one step, those of the batch and of prompts together
+    // Jobs submitted and not yet taken by RunOnce. If there are more, Submit returns
+    // ResourceExhausted.
+    int max_inbox = 256;
+    int context = 0;  // longest prompt and answer together, in tokens; 0 takes the model's limit
+    absl::Duration pause_limit = absl::Seconds(30);  // a sequence that is paused for longer ends
     bool reuse_last_freed = false;     // for tests: blocks are reused last in, first out
-    std::function<void()> wake;        // any thread: RunOnce has something to do; may be empty
-    Pulse* pulse = nullptr;            // beats while a step gets on; may be null
-    DecodeMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
+    std::function<void()> wake;        // called on any thread: RunOnce has work; may be empty
+    Pulse* pulse = nullptr;            // beats while a step makes progress; may be null
+    DecodeMetrics* metrics = nullptr;  // not owned; outlives the worker; may be null
   };
 
-  // The largest step of a worker with these options, also of options that Create refuses.
+  // Returns the size of the largest step of a worker with these options. Any thread. Values of
+  // max_batch and chunk_tokens that Create would refuse are clamped to their range.
   static StepSize MostInAStep(const Options& options);
 
-  // All must outlive the worker. `context` and the pool must fit: InvalidArgument with the
-  // arithmetic. The worker is destroyed after loop and KV thread have stopped; jobs that have not
-  // ended by then never will.
+  // Creates a worker. Any thread, before the loop runs. The worker owns none of these objects; all
+  // must outlive it. Returns InvalidArgument, with the numbers, if an option is out of range, or if
+  // the model or the pool is too small for `context`; returns ResourceExhausted if the backend has
+  // too little memory. After an error nothing is left of the worker.
+  //
+  // Destroy the worker only after the loop and the KV thread have stopped. Jobs that have not ended
+  // by then never get DecodeEnded.
   static absl::StatusOr<std::unique_ptr<DecodeWorker>> Create(Options options, const Model* model,
                                                               Backend* backend, KvPlane* plane,
                                                               KvPuller* puller,
                                                               KvThread on_kv_thread);
 
-  // Any thread. `update` is called from RunOnce and must not block. InvalidArgument: ticket and
-  // tokens do not belong together, ids outside the vocabulary, no room for an answer in the
-  // context. ResourceExhausted: the inbox is full. Unavailable: draining. After an error `update`
-  // is never called.
+  // Queues a job for RunOnce and returns its id. Any thread. `update` is called from RunOnce and
+  // must not block. After an error the job is dropped and `update` is never called. Errors:
+  //   InvalidArgument    the ticket does not fit the tokens, there are no tokens, an id is outside
+  //                      the vocabulary, or the context or max_tokens leaves no space for another
+  //                      token
+  //   ResourceExhausted  the inbox is full
+  //   Unavailable        the worker is draining
   virtual absl::StatusOr<JobId> Submit(DecodeJob job, Update update) = 0;
-  // Any thread. A paused sequence keeps its blocks and is left out of steps; tokens of steps that
-  // run now may still come. A sequence that is paused for longer than `pause_limit` ends.
+  // Pauses or resumes a job. Any thread; unknown jobs are ignored. A paused sequence keeps its
+  // blocks and takes part in no new step, but tokens of steps that already run may still come. A
+  // sequence that is paused for longer than `pause_limit` ends with ResourceExhausted.
   virtual void SetPaused(JobId job, bool paused) = 0;
 
  protected:

@@ -50,7 +50,7 @@ TEST_P(DecodeWorkerTest, EverySequenceOfABatchIsAnsweredAsAlone) {
       EXPECT_EQ(ids.size(), 20u);
     }
   }
-  // 12 answers of up to 19 steps, 5 at a time, and everybody had a turn.
+  // 12 answers of up to 19 steps, 5 sequences in a step, and 25 steps more for incomplete batches.
   EXPECT_LE(worker_->Load().steps, 12u * 19 / 5 + 25);
   ExpectAllBack();
 }
@@ -59,8 +59,8 @@ TEST_P(DecodeWorkerTest, PromisesOnlyWhatItHasRoomFor) {
   Start(32, {.max_sequences = 2});
   const auto large = Open(100), second = Open(24), small = Open(1);
   Record records[4];
-  const auto id = Submit(Job(*large), &records[0]).value();  // 25 + 1 of 32
-  ASSERT_TRUE(Submit(Job(*second), &records[1]).ok());       // 6 + 1
+  const auto id = Submit(Job(*large), &records[0]).value();  // needs 25 + 1 of 32 blocks
+  ASSERT_TRUE(Submit(Job(*second), &records[1]).ok());       // needs 6 + 1 blocks
   Settle();
   EXPECT_TRUE(records[0].promised);
   EXPECT_FALSE(records[1].promised);
@@ -80,7 +80,7 @@ TEST_P(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   Start(32);
   std::vector<std::unique_ptr<Handover>> handovers;
   Record records[3];
-  for (int i = 0; i < 3; ++i) {  // 8 + 1 blocks each, and 15 more to grow into
+  for (int i = 0; i < 3; ++i) {  // 8 + 1 blocks each at first, up to 23 later
     handovers.push_back(Ready(32, 60));
     ASSERT_TRUE(Submit(Job(*handovers[i], 60), &records[i]).ok());
   }
@@ -101,7 +101,7 @@ TEST_P(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
 
 TEST_P(DecodeWorkerTest, APullingSequenceIsPreemptedToo) {
   Start(32);
-  const auto old = Ready(64, 60), young = Open(40);  // 16 + 1 and 10 + 1 of 32
+  const auto old = Ready(64, 60), young = Open(40);  // 16 + 1 and 10 + 1 of 32 blocks
   Record first, second;
   ASSERT_TRUE(Submit(Job(*old, 60), &first).ok());
   ASSERT_TRUE(Submit(Job(*young), &second).ok());
@@ -233,8 +233,9 @@ TEST_P(DecodeWorkerTest, RefusesWhatCanNeverWork) {
   EXPECT_TRUE(record.ended->ok());
 }
 
-// Reads that land late, cancels at any moment, blocks reused last in, first out: no answer but the
-// right one, everything ended once, everything back.
+// Reads land late, jobs are cancelled at any moment, and blocks that are freed last are reused
+// first. Every answer must be right as far as it goes, every job must end once, and all blocks must
+// come back.
 TEST_P(DecodeWorkerTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
   int cancelled = 0, finished = 0;
   for (int seed = 0; seed < 30; ++seed) {
@@ -295,7 +296,7 @@ TEST_P(OutgrownTest, ASequenceEndsWhereItsRotaryTableDoes) {
   ASSERT_TRUE(record.ended);
   EXPECT_TRUE(record.outgrown);
   EXPECT_EQ(record.ended->code(), absl::StatusCode::kFailedPrecondition);
-  // KV of 12 tokens gives the 13th.
+  // The rotary table covers 12 tokens. Their KV still gives the 13th token.
   EXPECT_EQ(record.ids(),
             std::vector<TokenId>(handover->answer.begin(), handover->answer.begin() + 3));
   ExpectAllBack();
@@ -315,7 +316,7 @@ TEST_P(OutgrownTest, AnAnswerThatEndsThereHasOutgrownNothing) {
 TEST_P(OutgrownTest, ALongPromptGoesOnUnderTheTableOfItsLength) {
   Start();
   auto handover = Open(20);
-  // What the owner computed, one engine and one table.
+  // The right answer, computed as the owner does, with one engine and one rotary table.
   FakeOracle oracle(layout_, 0.25f);
   for (const TokenId token : handover->prompt) oracle.Append(token);
   for (TokenId& token : handover->answer) {
