@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kBlockTokens = 8, kBlocks = 16;
 
-// Another backend, with a fault.
+// A backend that adds a fault to another backend.
 class FaultyBackend final : public ForwardingBackend {
  public:
   enum class Fault { kNone, kForgetsEvents, kFailsOnce };
@@ -47,7 +47,7 @@ class FaultyBackend final : public ForwardingBackend {
   Fault fault_;
 };
 
-// One worker's KV side on a device of its own.
+// The KV side of one worker, on a device of its own.
 struct Side {
   Side(InProcessFabric* fabric, uint64_t seed)
       : device(CreateEmulatedRuntime({.seed = seed, .memory_bytes = 64 << 20}).value()),
@@ -62,7 +62,7 @@ struct Side {
                                               .checksum_kernel = EmulatedKernels().kv_checksum})
                 .value();
   }
-  // One layer of some blocks of the pool, as it is now.
+  // Returns one layer of some blocks of the pool, as it is now.
   std::vector<std::byte> Layer(const std::vector<BlockId>& blocks, int layer) const {
     const KvLayout& layout = plane->options().layout;
     const auto stream = device->CreateStream(StreamKind::kCopy).value();
@@ -82,8 +82,8 @@ struct Side {
   std::unique_ptr<KvPlane> plane;
 };
 
-// A prefill worker on a device, and who pulls from it, in one thread: the KV thread runs whenever
-// the worker gives it something to do, so in the middle of steps too.
+// A prefill worker on a device, and a reader that pulls from it, in one thread. The KV thread runs
+// whenever the worker gives it work, and so also in the middle of steps.
 class DevicePrefill {
  public:
   DevicePrefill(uint64_t seed, FaultyBackend::Fault fault)
@@ -117,12 +117,12 @@ class DevicePrefill {
   struct Prompt {
     PrefillWorker::JobId id = 0;
     std::optional<KvTicket> ticket;
-    std::vector<BlockId> blocks;  // the reader's
+    std::vector<BlockId> blocks;  // blocks of the reader
     std::optional<PrefillFirstToken> first;
     std::optional<PullResult> pulled;
     std::optional<absl::Status> ended;
   };
-  // Of that many tokens. Whoever pulls begins with the ticket.
+  // Submits a prompt of `tokens` tokens. The reader begins to pull as soon as it has the ticket.
   Prompt* Submit(int tokens) {
     Prompt* const prompt = &prompts_.emplace_back();
     PrefillJob job;
@@ -172,7 +172,7 @@ class DevicePrefill {
   bool UntilEnded(const Prompt& prompt) {
     return Until([&] { return prompt.pulled.has_value() && prompt.ended.has_value(); });
   }
-  // Everything that the reader holds of the prompt is what the owner has.
+  // Returns true if the reader's copy of the prompt's KV equals the owner's.
   bool IsRight(const Prompt& prompt) const {
     for (int layer = 0; layer < layout_.layers; ++layer) {
       if (TheirLayer(prompt, layer) != OurLayer(prompt, layer)) return false;
@@ -192,7 +192,8 @@ class DevicePrefill {
   }
   int layers() const { return layout_.layers; }
 
-  // Called in the middle of a step with every layer of it that was put on the device.
+  // Called in the middle of RunOnce each time the worker gives the KV thread work: in a step, once
+  // for each layer that was started on the device. `layer` counts the calls of one RunOnce from 0.
   std::function<void(int layer)> in_step;
 
  private:
@@ -269,7 +270,7 @@ TEST_P(PrefillDeviceTest, AStepThatFailsHasNothingLeftOnTheDeviceWhenItsBlocksCo
   EXPECT_EQ(prompt->ended->code(), absl::StatusCode::kInternal) << *prompt->ended;
   EXPECT_FALSE(prompt->pulled->status.ok());
   world.ExpectAllBack();
-  auto* const next = world.Submit(41);  // in the same blocks
+  auto* const next = world.Submit(41);  // gets the same blocks
   ASSERT_TRUE(world.UntilEnded(*next));
   EXPECT_TRUE(next->pulled->status.ok()) << next->pulled->status;
   EXPECT_TRUE(world.IsRight(*next));
@@ -284,7 +285,7 @@ TEST(PrefillDeviceOrderTest, LayersThatArePublishedWithoutTheirEventsShow) {
     for (const auto fault : {FaultyBackend::Fault::kNone, FaultyBackend::Fault::kForgetsEvents}) {
       DevicePrefill world(seed, fault);
       auto* const prompt = world.Submit(37);
-      world.in_step = [&](int) {  // the KV thread gets on
+      world.in_step = [&](int) {  // lets the KV thread make progress
         int turns = 0;
         world.Until([&] { return turns++ == 20; });
       };

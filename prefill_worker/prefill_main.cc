@@ -13,7 +13,7 @@ ABSL_FLAG(int32_t, max_queue, 256, "prompts that may wait; more are refused");
 ABSL_FLAG(int32_t, chunk_tokens, 512,
           "prompt tokens per step, over all prompts; a multiple of --block-tokens");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(45),
-          "how long KV waits for a reader that says nothing");
+          "longest time that KV waits for a reader that says nothing");
 
 namespace baton {
 namespace {

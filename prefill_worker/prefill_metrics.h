@@ -8,21 +8,24 @@
 
 namespace baton {
 
-// What a prefill worker's core counts, under the time that it is told. The loop thread writes, any
-// thread reads.
+// Counters, histograms and gauges of a prefill worker's core. Times are differences of the `now`
+// that RunOnce gets, or of PrefillJob::arrival. The loop thread writes; any thread reads.
 struct PrefillMetrics {
   Histogram step_seconds{SecondsBounds()};
   Histogram step_tokens{TokensBounds()};
   Histogram step_prompts{BatchBounds()};
-  Histogram queue_seconds{SecondsBounds()};    // arrival to the first chunk
-  Histogram prefill_seconds{SecondsBounds()};  // from then to the first token
+  Histogram queue_seconds{SecondsBounds()};    // from a prompt's arrival to its first chunk
+  Histogram prefill_seconds{SecondsBounds()};  // from a prompt's first chunk to its first token
   Counter prompt_tokens;
-  // Hand-overs by their end: a reader has the KV, nobody came in time, given up, anything else.
+  // Jobs that have ended: a reader took the KV, the lease ran out, the job was cancelled, or
+  // anything else.
   Counter read, expired, cancelled, failed;
-  Gauge computing, held, ending;  // leases
+  Gauge computing, held, ending;  // jobs that hold KV blocks, by state
 
+  // Counts a job that has ended. Loop thread only.
   void Ended(const absl::Status& status);
-  // `this` outlives the registry's last Text().
+  // Registers all metrics. Call it once, before the registry is shown. The registry keeps pointers
+  // to the members, so this object must outlive the registry's last Text().
   void AddTo(MetricRegistry* registry) const;
 };
 

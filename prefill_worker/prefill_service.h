@@ -9,13 +9,17 @@
 
 namespace baton {
 
-// The gRPC service of a prefill worker: checks a request, submits the job to the core, and writes
-// what the core reports. Any of gRPC's threads. With a job that is cancelled its lease ends.
+// The gRPC service of a prefill worker. It checks a request, submits the job to the core, and
+// writes the core's reports to the stream. RPCs run on any of gRPC's threads. A broken or cancelled
+// stream cancels its job, which also ends the lease on the KV.
 class PrefillService final : public v1::PrefillWorker::CallbackService {
  public:
+  // `token` is the cluster's shared token. Unless it is empty, RPCs that do not carry it end with
+  // Unauthenticated.
   explicit PrefillService(std::string token);
 
-  // RPCs are Unavailable until then. `worker` outlives the server.
+  // Sets the core that gets the jobs. Any thread. Until this call, RPCs end with Unavailable.
+  // `worker` is not owned and must outlive the server.
   void SetWorker(PrefillWorker* worker) { streams_.SetWorker(worker); }
 
  private:

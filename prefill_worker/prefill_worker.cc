@@ -34,13 +34,14 @@ class PrefillCore final : public PrefillWorker {
 
  private:
   enum class State {
-    kQueued,     // nothing has been taken
-    kOpening,    // holds blocks; the ticket is on its way from the KV thread
-    kComputing,  // the ticket is out
-    kLeased,     // complete; held for the reader
-    kEnding,     // `end` says how; waits until the KV thread has forgotten the hand-over
+    kQueued,     // waits in the queue; holds no blocks yet
+    kOpening,    // holds blocks; the KV thread is opening the hand-over
+    kComputing,  // the ticket has been reported; chunks run
+    kLeased,     // all KV is computed; its blocks are kept for the reader
+    kEnding,     // about to end with the status `end`, once the KV thread has dropped the hand-over
   };
-  // The KV thread's side of a hand-over, written there by the first closure of its job.
+  // A hand-over as the KV thread sees it. Only the KV thread uses it: the closure that opens the
+  // hand-over sets `id`.
   struct Handover {
     uint64_t id = 0;
   };
@@ -50,24 +51,25 @@ class PrefillCore final : public PrefillWorker {
     Update update;
     State state = State::kQueued;
     std::vector<BlockId> blocks;
-    int computed = 0;  // tokens
+    int computed = 0;  // number of tokens whose chunks have run
     std::shared_ptr<Handover> handover = std::make_shared<Handover>();
-    absl::Time begun;                     // the first chunk
-    std::optional<TokenHistory> history;  // for the last chunk, where sampling looks back
-    std::optional<PromptScores> scores;   // until the prompt is scored, where that is wanted
+    absl::Time begun;                     // when the first chunk began
+    std::optional<TokenHistory> history;  // set for the last chunk, if sampling looks back
+    // Set until the prompt is scored, if its logprobs are wanted.
+    std::optional<PromptScores> scores;
     absl::Status end;
 
     int tokens() const { return static_cast<int>(job.tokens.size()); }
   };
   struct Result {
     JobId id;
-    std::vector<SampledToken> prompt;   // that were scored
-    std::optional<SampledToken> token;  // that was sampled, after the last chunk
+    std::vector<SampledToken> prompt;   // tokens of the prompt that the step scored
+    std::optional<SampledToken> token;  // the first token of the answer, after the last chunk
   };
   struct Chunk {
     Job* job;
     int tokens;
-    int slice_layers;  // published together
+    int slice_layers;  // number of layers that are published together
   };
 
   struct Arrived {
@@ -82,7 +84,7 @@ class PrefillCore final : public PrefillWorker {
     JobId id;
     KvTicket ticket;
   };
-  struct HandoverEnded {  // the publisher's word, or that our Abort has run
+  struct HandoverEnded {  // from the publisher, or from our own Abort
     JobId id;
     absl::Status status;
   };
@@ -104,14 +106,14 @@ class PrefillCore final : public PrefillWorker {
   void CountJobs();
 
   const Options options_;
-  KvPublisher* const publisher_;  // KV thread
+  KvPublisher* const publisher_;  // used on the KV thread only
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Job> jobs_;
-  std::deque<JobId> queue_;               // kQueued, oldest first
-  std::vector<JobId> active_;             // kOpening and kComputing, oldest first
-  std::vector<Result> results_;           // of the last step
-  std::optional<absl::Time> step_began_;  // of the last step, until its end is known
-  PrefillMetrics own_metrics_;            // for when nobody looks
+  std::deque<JobId> queue_;               // those in kQueued, oldest first
+  std::vector<JobId> active_;             // those in kOpening and kComputing, oldest first
+  std::vector<Result> results_;           // results of the last step
+  std::optional<absl::Time> step_began_;  // when the last step began, until its end is known
+  PrefillMetrics own_metrics_;            // used if options_.metrics is null
   PrefillMetrics* const metrics_;
 };
 
@@ -175,9 +177,10 @@ void PrefillCore::HandOutResults(absl::Time now) {
     Job* job = Find(result.id);
     if (!result.prompt.empty()) job->update(PrefillPromptTokens{std::move(result.prompt)});
     if (!result.token) continue;
-    // Complete even where this token ends the answer: whoever reads the KV then learns so from the
-    // note, while an aborted hand-over would look to the router like a lost one if it heard of that
-    // first.
+    // Completes the hand-over even if this token ends the answer. A decode worker that reads the KV
+    // then finds the token in the note and knows that the answer has ended. If the hand-over were
+    // aborted, the decode worker might report that to the router before the router has this token,
+    // and the router would take the KV for lost.
     on_kv_thread_([publisher = publisher_, handover = job->handover,
                    payload = HandoverNote{*result.token}.Encode()]() mutable {
       publisher->Complete(handover->id, std::move(payload));
@@ -218,15 +221,15 @@ void PrefillCore::Handle(Opened message) {
 }
 
 void PrefillCore::Handle(HandoverEnded message) {
-  // A reader's release and our own Abort may cross: the second one finds no job any more.
+  // A reader's release and our own Abort may both report the end. The second report finds no job.
   Job* job = Find(message.id);
   if (job == nullptr) return;
   End(job, job->state == State::kEnding ? job->end : std::move(message.status));
 }
 
-// Prompts begin in order of arrival, as soon as a chunk of theirs could be in the step after the
-// next: the ticket is on its way while the step before still runs, and not much earlier, because
-// the decode worker keeps room from then on.
+// Admits prompts in order of arrival, as soon as one of their chunks could be in the step after the
+// next one. So the ticket is under way while the step before still runs. An earlier ticket would
+// make the decode worker reserve blocks for longer. Returns true if any prompt was admitted.
 bool PrefillCore::Admit() {
   int64_t pending = 0;
   for (const JobId id : active_) {
@@ -237,7 +240,7 @@ bool PrefillCore::Admit() {
   while (!queue_.empty() && pending < 2 * int64_t{options_.chunk_tokens}) {
     Job* job = Find(queue_.front());
     auto blocks = pool_.Take(layout_.BlocksFor(job->tokens()));
-    if (!blocks.ok()) break;  // and nobody overtakes it
+    if (!blocks.ok()) break;  // no younger prompt overtakes it
     job->blocks = *std::move(blocks);
     job->state = State::kOpening;
     queue_.pop_front();
@@ -265,7 +268,7 @@ std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks() {
     Job* job = Find(id);
     if (job->state != State::kComputing) continue;
     const int left = job->tokens() - job->computed;
-    // Whole blocks, but for a prompt's end: only they can be handed over.
+    // Chunks are whole blocks, except for the end of a prompt: only whole blocks can be published.
     const int tokens = left <= room ? left : room - room % layout_.block_tokens;
     if (tokens == 0) continue;
     const size_t slice_bytes = layout_.BlocksFor(tokens) * layout_.LayerBytes();
@@ -277,7 +280,8 @@ std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks() {
   return chunks;
 }
 
-// Does not wait for `written`: the checksums do, on the device, while the step goes on.
+// Publishes, on the KV thread, the layers up to `layer` of the chunks whose slice ends there. Does
+// not wait for `written`: the checksums wait for it on the device, while the step goes on.
 void PrefillCore::Publish(const std::vector<Chunk>& chunks, int layer,
                           std::shared_ptr<DeviceEvent> written) {
   struct Slice {

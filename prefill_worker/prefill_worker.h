@@ -24,77 +24,96 @@
 
 namespace baton {
 
-// One prompt to compute, everything decided.
+// One prompt for this worker to compute.
 struct PrefillJob {
-  std::string request_id;  // for messages
-  uint32_t attempt = 0;
-  std::vector<TokenId> tokens;  // the prompt and every token that was generated before
-  int original_prompt_tokens = 0;
+  std::string request_id;          // for log and error messages
+  uint32_t attempt = 0;            // number of this attempt at the request; grows with each attempt
+  std::vector<TokenId> tokens;     // the prompt, then the tokens that earlier attempts generated
+  int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;
-  absl::Time arrival;  // `queue` counts from here
+  absl::Time arrival;  // beginning of PrefillFirstToken::queue, on the clock of RunOnce's `now`
 };
 
-// Some tokens of the prompt with their logprobs, if sampling.prompt_logprobs is set.
+// Some tokens of the prompt with their logprobs. Sent only if sampling.prompt_logprobs is set.
 struct PrefillPromptTokens {
   std::vector<SampledToken> tokens;  // in order of position; the first has no logprob
 };
 
+// The first token of the answer. The KV of the prompt is complete.
 struct PrefillFirstToken {
   SampledToken token;
-  // This token already ends the answer: nobody needs the KV, and who submitted the job cancels it.
+  // Set if this token already ends the answer. The KV is then not needed, and the caller of Submit
+  // should cancel the job.
   std::optional<FinishReason> finish;
-  absl::Duration queue;    // from `arrival` until the first chunk began
-  absl::Duration prefill;  // from then until the token was sampled
+  absl::Duration queue;    // from `arrival` to the beginning of the first chunk
+  absl::Duration prefill;  // from the beginning of the first chunk until the token was sampled
 };
 
+// The job has ended, and the worker holds no blocks for it any more.
 struct PrefillEnded {
-  // OK: a reader has the KV. FailedPrecondition: the lease (KvPublisher) ran out. Cancelled: by
-  // Cancel(). Internal: the step failed.
+  // OK: a reader has the KV.
+  // FailedPrecondition: the lease (KvPublisher) ran out.
+  // Cancelled: by Cancel().
+  // Internal: the step or the device failed, or the logits were not numbers.
+  // InvalidArgument: the sampling options exclude every token.
   absl::Status status;
 };
 
-// In this order: KvTicket, PrefillPromptTokens (many), PrefillFirstToken, PrefillEnded. The last
-// comes exactly once.
+// One report about a job. Reports come in this order: KvTicket, PrefillPromptTokens (any number),
+// PrefillFirstToken, PrefillEnded. PrefillEnded comes exactly once; each of the others may be
+// missing.
 using PrefillUpdate = std::variant<KvTicket, PrefillPromptTokens, PrefillFirstToken, PrefillEnded>;
 
-// The prefill worker's core: a bounded queue of prompts -> steps of chunks -> KV in the pool,
-// handed over, and one token each. First come, first served: the oldest prompt's chunk goes first,
-// what the step has left goes to the next ones, and while the oldest in the queue waits for blocks
-// no prompt overtakes it (PrefillCore::Admit and PlanChunks, prefill_worker.cc).
+// The prefill worker's core. It queues prompts, computes them in chunks, several prompts in one
+// step, and hands their KV over to decode workers, each with the first token of its answer.
+//
+// Prompts are served in order of arrival. The chunk of the oldest prompt comes first in a step, and
+// the next prompts get the other tokens of the step. While the oldest queued prompt waits for free
+// blocks, no other prompt overtakes it (PrefillCore::Admit and PlanChunks, prefill_worker.cc).
 class PrefillWorker : public WorkerCore {
  public:
+  // Receives the reports about one job. Called on the loop thread; must not block.
   using Update = std::function<void(PrefillUpdate)>;
 
   // The largest value of Options::chunk_tokens.
   static constexpr int kMostChunk = 1 << 20;
 
   struct Options {
-    int max_queue = 256;     // prompts that have not begun; beyond it ResourceExhausted
-    int chunk_tokens = 512;  // of one step over all prompts; a multiple of block_tokens
+    // Prompts that have not begun. If there are more, Submit returns ResourceExhausted.
+    int max_queue = 256;
+    int chunk_tokens = 512;  // tokens in one step, over all prompts; a multiple of block_tokens
     int max_batch = 64;      // prompts in one step
-    int context = 0;         // longest prompt + answer, tokens; 0 takes the model's
-    // Slices of fewer bytes are joined with those of the next layers, within a chunk.
+    int context = 0;  // longest prompt and answer together, in tokens; 0 takes the model's limit
+    // Slices of fewer bytes are joined with the slices of the next layers of the same chunk.
     size_t slice_bytes = 256 << 10;
     bool reuse_last_freed = false;      // for tests: blocks are reused last in, first out
-    std::function<void()> wake;         // any thread: RunOnce has something to do; may be empty
-    Pulse* pulse = nullptr;             // beats while a step gets on; may be null
-    PrefillMetrics* metrics = nullptr;  // outlives the worker; null: nobody looks
+    std::function<void()> wake;         // called on any thread: RunOnce has work; may be empty
+    Pulse* pulse = nullptr;             // beats while a step makes progress; may be null
+    PrefillMetrics* metrics = nullptr;  // not owned; outlives the worker; may be null
   };
 
-  // The largest step of a worker with these options, also of options that Create refuses.
+  // Returns the size of the largest step of a worker with these options. Any thread. Values of
+  // chunk_tokens and max_batch that Create would refuse are clamped to their range.
   static StepSize MostInAStep(const Options& options);
 
-  // All must outlive the worker. `chunk_tokens`, `context` and the pool must fit: InvalidArgument
-  // with the arithmetic. The worker is destroyed after loop and KV thread have stopped; jobs that
-  // have not ended by then never will.
+  // Creates a worker. Any thread, before the loop runs. The worker owns none of these objects; all
+  // must outlive it. Returns InvalidArgument, with the numbers, if an option is out of range, or if
+  // the model or the pool is too small for `context`; returns ResourceExhausted if the backend has
+  // too little memory. After an error nothing is left of the worker.
+  //
+  // Destroy the worker only after the loop and the KV thread have stopped. Jobs that have not ended
+  // by then never get PrefillEnded.
   static absl::StatusOr<std::unique_ptr<PrefillWorker>> Create(Options options, const Model* model,
                                                                Backend* backend, KvPlane* plane,
                                                                KvPublisher* publisher,
                                                                KvThread on_kv_thread);
 
-  // Any thread. `update` is called from RunOnce and must not block. InvalidArgument: no tokens, ids
-  // outside the vocabulary, no room for an answer in the context. ResourceExhausted: the queue is
-  // full. Unavailable: draining. After an error `update` is never called.
+  // Queues a job for RunOnce and returns its id. Any thread. `update` is called from RunOnce and
+  // must not block. After an error the job is dropped and `update` is never called. Errors:
+  //   InvalidArgument    there are no tokens, an id is outside the vocabulary, or the context or
+  //                      max_tokens leaves no space for another token
+  //   ResourceExhausted  the queue is full
+  //   Unavailable        the worker is draining
   virtual absl::StatusOr<JobId> Submit(PrefillJob job, Update update) = 0;
 
  protected:

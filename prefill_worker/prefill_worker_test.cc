@@ -24,8 +24,8 @@ constexpr int kContext = 128;
 constexpr int kBlockTokens = 4;
 constexpr TokenId kPoison = 127;
 
-// A prefill worker and somebody who reads from it, in one thread and virtual time. The KV thread is
-// a queue that the test runs when it likes.
+// Fixture with a prefill worker and a reader of its KV, in one thread and virtual time. The KV
+// thread is a queue that the test runs when it likes.
 class PrefillWorkerTest : public ::testing::Test {
  protected:
   struct Record {
@@ -49,7 +49,7 @@ class PrefillWorkerTest : public ::testing::Test {
     owner_.reset();
     reader_.reset();
   }
-  // Anew: nothing is left of the worker before.
+  // Starts with a new worker. Nothing is left of the previous one.
   void Start(int blocks = 64, PrefillWorker::Options options = {}) {
     Stop();
     owner_transport_ = fabric_.CreateTransport();
@@ -105,7 +105,7 @@ class PrefillWorkerTest : public ::testing::Test {
     return worked;
   }
   void Settle() {
-    // A note that one plane has sent is the other's work in the round after.
+    // A plane handles a note only in the round after the other plane has sent it.
     for (int idle = 0; idle < 4; ++idle) {
       if (KvTurn() | WorkerTurn()) idle = 0;
     }
@@ -185,7 +185,7 @@ TEST_F(PrefillWorkerTest, ComputesThePromptAndHandsItOver) {
   EXPECT_EQ(record.first->token.id, expected[0]);
   EXPECT_EQ(record.first->token.position, 37);
   EXPECT_FALSE(record.first->finish);
-  EXPECT_EQ(record.first->prefill, absl::Milliseconds(2 * 5));  // chunks of 8
+  EXPECT_EQ(record.first->prefill, absl::Milliseconds(2 * 5));  // five chunks of up to 8 tokens
   EXPECT_FALSE(record.ended);
   EXPECT_EQ(worker_->Load().leases, 1);
   EXPECT_EQ(worker_->Load().steps, 5u);
@@ -229,9 +229,10 @@ TEST_F(PrefillWorkerTest, ALongStepBeatsThePulseAfterEveryLayer) {
   ASSERT_TRUE(Submit(Job(Prompt(40)), &record).ok());
   Settle();
   EXPECT_TRUE(record.first);
-  const uint64_t layers = 3u * static_cast<uint64_t>(layout_.layers);  // chunks of 16, 16 and 8
+  // The chunks have 16, 16 and 8 tokens.
+  const uint64_t layers = 3u * static_cast<uint64_t>(layout_.layers);
   EXPECT_EQ(pulse.beats(), layers);
-  // Logprobs of a chunk are found 16 rows at a time.
+  // The logprobs of a chunk are computed 16 rows at a time.
   Record scored;
   PrefillJob job = Job(Prompt(40));
   job.sampling.prompt_logprobs = 1;
@@ -247,7 +248,7 @@ TEST_F(PrefillWorkerTest, ShortPromptsShareAStepAndFillWhatALongOneLeaves) {
   for (int i = 1; i < 6; ++i) ASSERT_TRUE(Submit(Job(Prompt(3)), &records[i]).ok());
   Settle();
   for (const Record& record : records) EXPECT_TRUE(record.first);
-  EXPECT_EQ(worker_->Load().steps, 2u);  // 16, then 1 + 5 x 3
+  EXPECT_EQ(worker_->Load().steps, 2u);  // 16 tokens, then 1 + 5 x 3
 }
 
 TEST_F(PrefillWorkerTest, TokensAreTheSameForEveryChunkAndCompany) {
@@ -280,10 +281,10 @@ TEST_F(PrefillWorkerTest, TokensAreTheSameForEveryChunkAndCompany) {
 TEST_F(PrefillWorkerTest, NobodyOvertakesTheOldestOneWaitingForBlocks) {
   Start(32);
   Record large, waiting, small;
-  const auto holder = Submit(Job(Prompt(100)), &large).value();  // 25 of 32 blocks
+  const auto holder = Submit(Job(Prompt(100)), &large).value();  // takes 25 of 32 blocks
   Settle();
-  ASSERT_TRUE(Submit(Job(Prompt(40)), &waiting).ok());  // 10, there are 7
-  ASSERT_TRUE(Submit(Job(Prompt(4)), &small).ok());     // would fit
+  ASSERT_TRUE(Submit(Job(Prompt(40)), &waiting).ok());  // needs 10 blocks; 7 are free
+  ASSERT_TRUE(Submit(Job(Prompt(4)), &small).ok());     // would fit, but does not overtake
   Settle();
   EXPECT_FALSE(waiting.ticket);
   EXPECT_FALSE(small.ticket);
@@ -347,7 +348,7 @@ TEST_F(PrefillWorkerTest, SaysWhenTheFirstTokenEndsTheAnswer) {
 TEST_F(PrefillWorkerTest, ARestartCountsFromTheOriginalPrompt) {
   Start();
   PrefillJob job = Job(Prompt(9), 4);
-  job.original_prompt_tokens = 6;  // three have been generated
+  job.original_prompt_tokens = 6;  // the last three tokens have been generated
   Record record;
   ASSERT_TRUE(Submit(job, &record).ok());
   job.original_prompt_tokens = 5;
@@ -432,11 +433,11 @@ TEST_F(PrefillWorkerTest, SmallSlicesAreJoinedWithinAChunk) {
     kv_calls_ = 0;
     ASSERT_TRUE(Submit(Job(Prompt(24)), &record).ok());
     Settle();
-    EXPECT_EQ(kv_calls_, 1 + 3 * publishes + 1) << bytes;  // open, three chunks, complete
+    // One call of Open, `publishes` calls for each of three chunks, and one call of Complete.
+    EXPECT_EQ(kv_calls_, 1 + 3 * publishes + 1) << bytes;
   }
 }
 
-// Every interleaving of turns up to the cancel, and every order afterwards: ended once, all back.
 TEST_F(PrefillWorkerTest, CountsStepsPromptsAndHowTheirKvEnded) {
   PrefillMetrics metrics;
   Start(64, {.metrics = &metrics});
@@ -448,7 +449,7 @@ TEST_F(PrefillWorkerTest, CountsStepsPromptsAndHowTheirKvEnded) {
   ASSERT_TRUE(given_up.ok());
   Settle();
   EXPECT_EQ(metrics.prompt_tokens.value(), 36u);
-  EXPECT_EQ(metrics.step_tokens.Take().count, 5u);  // 36 in steps of 8 at the most
+  EXPECT_EQ(metrics.step_tokens.Take().count, 5u);  // 36 tokens in steps of at most 8
   EXPECT_EQ(metrics.step_tokens.Take().sum, 36);
   EXPECT_EQ(metrics.step_prompts.Take().count, 5u);
   EXPECT_EQ(metrics.step_seconds.Take().count, 5u);
@@ -465,7 +466,7 @@ TEST_F(PrefillWorkerTest, CountsStepsPromptsAndHowTheirKvEnded) {
   worker_->Cancel(*given_up);
   Settle();
   EXPECT_EQ(metrics.held.value(), 1);
-  now_ += absl::Hours(1);  // nobody comes for the second
+  now_ += absl::Hours(1);  // no reader comes for the second job
   Settle();
   EXPECT_EQ(metrics.read.value(), 1u);
   EXPECT_EQ(metrics.cancelled.value(), 1u);
@@ -474,6 +475,8 @@ TEST_F(PrefillWorkerTest, CountsStepsPromptsAndHowTheirKvEnded) {
   EXPECT_EQ(metrics.held.value() + metrics.computing.value() + metrics.ending.value(), 0);
 }
 
+// Cancels at random moments, with turns of worker and KV thread in random order. Every job must end
+// once, and all blocks must come back.
 TEST_F(PrefillWorkerTest, CancelAtAnyMomentGivesEverythingBackOnce) {
   int cancelled = 0, too_late = 0;
   for (int seed = 0; seed < 60; ++seed) {
