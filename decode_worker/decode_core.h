@@ -14,7 +14,8 @@
 
 namespace baton {
 
-// The implementation of DecodeWorker. Only the sources of DecodeWorker include this file.
+// The implementation of DecodeWorker. Only the sources of DecodeWorker include this file. All state
+// of this class belongs to the loop thread; other threads send messages through mailbox_.
 class DecodeCore final : public DecodeWorker {
  public:
   DecodeCore(Options options, Parts parts, KvPuller* puller)

@@ -39,6 +39,7 @@ enum class Backends { kPlain, kLatest, kLate };
 // a queue that the test runs when it likes.
 class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
  protected:
+  // All reports about one job.
   struct Record {
     bool promised = false;
     std::vector<SampledToken> prompt;  // tokens of the prompt, with logprobs
@@ -67,6 +68,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     SetLogLevel(Severity::kError);
   }
 
+  // Destroys the worker, the owner and all that they use, in a safe order.
   void Stop() {
     ExpectNoBlockLost();
     worker_.reset();
@@ -129,6 +131,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     }
   }
 
+  // Runs the queued KV work and one turn of both KV planes. Returns true if anything happened.
   bool KvTurn() {
     bool worked = !kv_work_.empty();
     while (!kv_work_.empty()) {
@@ -140,12 +143,15 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     worked |= reader_->RunOnce(now_);
     return worked;
   }
+  // Calls the worker's RunOnce, and lets the time pass that its step took. Returns true if anything
+  // happened.
   bool WorkerTurn() {
     spent_ = absl::ZeroDuration();
     const bool worked = worker_->RunOnce(now_);
     now_ += spent_;
     return worked;
   }
+  // Runs turns until nothing happens any more.
   void Settle() {
     for (int idle = 0; idle < 4; ++idle) {
       if (KvTurn() | WorkerTurn()) idle = 0;
@@ -170,6 +176,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
         });
     return handover;
   }
+  // Publishes and completes a hand-over. `payload` replaces the note with the right first token.
   void Complete(const Handover& handover, std::optional<std::string> payload = std::nullopt) {
     const int n = static_cast<int>(handover.prompt.size());
     HandoverNote note;
@@ -177,6 +184,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     publisher_->Publish(handover.ticket.handover_id, n, layout_.layers);
     publisher_->Complete(handover.ticket.handover_id, payload.value_or(note.Encode()));
   }
+  // Returns a hand-over that is complete.
   std::unique_ptr<Handover> Ready(int n, int answer = 20) {
     auto handover = Open(n, answer);
     Complete(*handover);
@@ -207,6 +215,8 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     prompt.answer = FakeContinuation(layout_, prompt.job.tokens, kVocab, max_tokens);
     return prompt;
   }
+  // Submits a job, checks the order of its reports, and keeps them in `record`, which must outlive
+  // the job.
   absl::StatusOr<DecodeWorker::JobId> Submit(DecodeJob job, Record* record) {
     return worker_->Submit(std::move(job), [record](DecodeUpdate update) {
       EXPECT_FALSE(record->ended);
@@ -232,6 +242,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
       }
     });
   }
+  // Checks that no job, pull or block is left in use.
   void ExpectAllBack() {
     EXPECT_EQ(worker_->Load().free_blocks, worker_->Load().total_blocks);
     EXPECT_EQ(worker_->Load().running, 0);
