@@ -58,7 +58,7 @@ struct DecodeFinished {
   FinishReason reason = FinishReason::kStop;
   std::optional<TokenId> stop_token;  // the stop token that ended the answer, if any
   absl::Duration handover_hidden;     // time of the pull until the prefill worker had completed
-  absl::Duration handover_exposed;    // time of the pull after that moment
+  absl::Duration handover_exposed;    // time of the pull after the prefill worker had completed
   absl::Duration decode_wait;         // from complete KV and first token to the first decode step
   absl::Duration decode;              // from the first decode step to the last token
   std::string link;  // transport that carried the KV (link_names.h); empty without a ticket
