@@ -130,7 +130,7 @@ class KvPuller {
   uint64_t served_ = 0;  // id of the pull that last posted a piece
   size_t in_flight_ = 0;
   std::map<uint64_t, std::unique_ptr<Running>> pulls_;
-  // by SecretKey() of the hand-over, and attempt
+  // Keyed by SecretKey() of the hand-over and the attempt.
   std::map<std::pair<uint64_t, uint32_t>, Release> releases_;
 };
 

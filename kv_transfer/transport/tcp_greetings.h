@@ -17,8 +17,8 @@ namespace baton {
 
 // The two addresses at which a transport takes connections on one network interface.
 struct TcpPlace {
-  SocketAddress kv;       // where UCX listens
-  SocketAddress greeter;  // where TcpGreetings listens
+  SocketAddress kv;       // Address at which UCX listens.
+  SocketAddress greeter;  // Address at which TcpGreetings listens.
 };
 
 // A possible TCP path: one of our network interfaces and one of a peer's.
