@@ -16,7 +16,7 @@ ABSL_FLAG(int, seat_count, 4, "seats");
 ABSL_FLAG(std::optional<float>, warmth, std::nullopt, "glow: degrees");
 ABSL_FLAG(bool, quiet, false, "says less");
 ABSL_FLAG(bool, lights, true, "are on");
-ABSL_FLAG(std::string, name, "", "of the thing");
+ABSL_FLAG(std::string, name, "", "name of it");
 
 namespace baton {
 namespace {
@@ -106,7 +106,7 @@ TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
               "otherwise, then stays empty\\) \\(default: text\\)\n"
               "  --log-level\n      lowest level of log lines: debug, info, warn or error "
               "\\(default: info\\)\n"
-              "  --name\n      of the thing\n"
+              "  --name\n      name of it\n"
               "  --quiet\n      says less\n"
               "  --seat-count\n      seats \\(default: 4\\)\n"
               "  --warmth\n      glow: degrees\n"

@@ -63,9 +63,9 @@ ABSL_FLAG(baton::OrAuto<baton::ByteSize>, kv_bytes, baton::OrAuto<baton::ByteSiz
           "at most what the largest number of sequences can fill");
 ABSL_FLAG(
     double, memory_share, baton::HostMemoryPlan::kDefaultShare,
-    "with --kv-bytes=auto and without a GPU: share of the memory that the weights leave which "
-    "KV pool, activations and all else of this worker take; two workers of one machine fit "
-    "with 0.4, N with 0.8 / N");
+    "share of the memory that the weights leave which KV pool, activations and all else of this "
+    "worker take, with --kv-bytes=auto and without a GPU; two workers of one machine fit with 0.4, "
+    "N with 0.8 / N");
 ABSL_FLAG(
     baton::OrAuto<baton::ByteSize>, usable_memory, baton::OrAuto<baton::ByteSize>(),
     "host memory that this worker and the others of its model may use, weights included, such "

@@ -2,7 +2,7 @@
 
     python ask.py                       # the prompts below
     python ask.py "What is rain?"
-    python ask.py --all         # how many explanations are right, word by word
+    python ask.py --all         # counts the explanations that are right, word by word
 """
 
 from __future__ import annotations
