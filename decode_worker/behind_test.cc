@@ -167,7 +167,7 @@ TEST_P(BehindTest, APausedSequenceGetsAtMostTheTokensOfTheStepsThatRun) {
 
 // A sequence whose tokens the host samples is in every second step only, because each next step is
 // planned before its token is known. The other sequences are in every step.
-TEST_P(BehindTest, WhatTheHostDrawsIsPlannedWhenItIsKnown) {
+TEST_P(BehindTest, WhatTheHostSamplesIsPlannedWhenItIsKnown) {
   Start(128);
   const Prompt ahead = Colocated(9, 60);
   Prompt looks_back = Colocated(11, 12);
@@ -191,7 +191,7 @@ TEST_P(BehindTest, WhatTheHostDrawsIsPlannedWhenItIsKnown) {
 
 // The host samples the tokens of the cancelled sequence. The data that sampling needs must live
 // until the step with that sequence has ended.
-TEST_P(BehindTest, OneThatTheHostDrawsForIsCancelledWhileItsStepRuns) {
+TEST_P(BehindTest, OneThatTheHostSamplesForIsCancelledWhileItsStepRuns) {
   for (int turns = 0; turns < 12; ++turns) {
     Start(128);
     const Prompt ahead = Colocated(9, 40);

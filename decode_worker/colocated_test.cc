@@ -23,7 +23,7 @@ TEST_P(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
   Settle();
   EXPECT_EQ(record.ids(), prompt.answer);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(record.tokens[i].position, 53 + i);
-  EXPECT_TRUE(record.promised);
+  EXPECT_TRUE(record.reserved);
   EXPECT_EQ(record.finished->reason, FinishReason::kLength);
   EXPECT_EQ(record.finished->link, "");
   // For kLate, part of a step's time may count for the step before.
@@ -87,9 +87,9 @@ TEST_P(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
   ASSERT_TRUE(Submit(two.job, &records[1]).ok());  // needs 15 + 1 blocks, too many beside the first
   ASSERT_TRUE(Submit(three.job, &records[2]).ok());  // would fit, but does not overtake
   WorkerTurn();
-  EXPECT_TRUE(records[0].promised);
-  EXPECT_FALSE(records[1].promised);
-  EXPECT_FALSE(records[2].promised);
+  EXPECT_TRUE(records[0].reserved);
+  EXPECT_FALSE(records[1].reserved);
+  EXPECT_FALSE(records[2].reserved);
   EXPECT_EQ(worker_->Load().waiting, 2);
   Settle();
   EXPECT_EQ(records[0].ids(), one.answer);
@@ -110,7 +110,7 @@ TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   WorkerTurn();
   ASSERT_TRUE(Submit(waiting.job, &records[1]).ok());  // needs 20 + 1 blocks; 16 are free
   WorkerTurn();
-  ASSERT_FALSE(records[1].promised);
+  ASSERT_FALSE(records[1].reserved);
   ASSERT_TRUE(Submit(Job(*ticket), &records[2]).ok());
   WorkerTurn();
   EXPECT_EQ(records[2].ended->code(), absl::StatusCode::kResourceExhausted);
@@ -141,7 +141,7 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   const auto ticket = Ready(60, 8);  // needs 15 + 1 blocks
   Record record;
   int refused = 0;
-  for (int turn = 0; turn < 2000 && !record.promised; ++turn) {
+  for (int turn = 0; turn < 2000 && !record.reserved; ++turn) {
     queue_more();
     if (turn % 20 == 0) {  // retries as a router does
       if (record.ended) ++refused;
@@ -150,7 +150,7 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
     }
     OneTurn();
   }
-  EXPECT_TRUE(record.promised);
+  EXPECT_TRUE(record.reserved);
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 10);
   Settle();
@@ -179,7 +179,7 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   std::vector<size_t> wanted;
   int turn = 0, let_in = 0;
   const auto turn_with_tickets = [&] {
-    std::erase_if(wanted, [&](size_t i) { return records[i].promised && records[i].ended; });
+    std::erase_if(wanted, [&](size_t i) { return records[i].reserved && records[i].ended; });
     if (wanted.size() < 6) {
       tickets.push_back(Ready(8, 30));  // 2 + 1 blocks at first, 10 at the end
       records.emplace_back().ended.emplace();
@@ -190,12 +190,12 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
       records[i] = Record();
       ASSERT_TRUE(Submit(Job(*tickets[i], 30), &records[i]).ok());
     }
-    const auto promised = [&] {
-      return std::ranges::count_if(records, [](const Record& record) { return record.promised; });
+    const auto reserved = [&] {
+      return std::ranges::count_if(records, [](const Record& record) { return record.reserved; });
     };
-    const auto before = promised();
+    const auto before = reserved();
     OneTurn();
-    let_in += static_cast<int>(promised() - before);
+    let_in += static_cast<int>(reserved() - before);
     ++turn;
   };
   while (turn < 100 || worker_->Load().running < 5) turn_with_tickets();
@@ -203,10 +203,10 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   Record record;
   ASSERT_TRUE(Submit(prompt.job, &record).ok());
   turn_with_tickets();
-  ASSERT_FALSE(record.promised);
+  ASSERT_FALSE(record.reserved);
   let_in = 0;
-  while (turn < 2000 && !record.promised) turn_with_tickets();
-  EXPECT_TRUE(record.promised);
+  while (turn < 2000 && !record.reserved) turn_with_tickets();
+  EXPECT_TRUE(record.reserved);
   EXPECT_GT(let_in, 0);
   EXPECT_LT(let_in, 10);
 }
@@ -228,8 +228,8 @@ TEST_P(ColocatedTest, OneTicketForEachTurnHoweverSmall) {
   ASSERT_TRUE(Submit(Job(*small, 30), &records[3]).ok());  // needs 2 + 1 blocks
   ASSERT_TRUE(Submit(Job(*next, 30), &records[4]).ok());
   WorkerTurn();
-  EXPECT_TRUE(records[3].promised);
-  EXPECT_FALSE(records[4].promised);
+  EXPECT_TRUE(records[3].reserved);
+  EXPECT_FALSE(records[4].reserved);
   ASSERT_TRUE(records[4].ended.has_value());
   EXPECT_THAT(records[4].ended->message(), HasSubstr("prompts wait"));
   Settle();
@@ -282,7 +282,7 @@ TEST_P(ColocatedTest, APromptThatWaitsFreezesNobodyWhoBegan) {
   worker_->SetPaused(id, true);
   ASSERT_TRUE(Submit(younger.job, &records[1]).ok());
   OneTurn();
-  ASSERT_TRUE(records[1].promised);
+  ASSERT_TRUE(records[1].reserved);
   worker_->SetPaused(id, false);
   Settle();
   EXPECT_EQ(records[1].ids(), younger.answer);
@@ -320,12 +320,12 @@ TEST_P(ColocatedTest, NoMoreBeginThanTheBatchHolds) {
     prompts.push_back(Colocated(4));
     ASSERT_TRUE(Submit(prompts.back().job, &record).ok());
   }
-  int most = 0;
+  int max = 0;
   for (int i = 0; i < 300; ++i) {
     WorkerTurn();
-    most = std::max(most, worker_->Load().running);
+    max = std::max(max, worker_->Load().running);
   }
-  EXPECT_EQ(most, 2);
+  EXPECT_EQ(max, 2);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(records[i].ids(), prompts[i].answer);
 }
 
@@ -374,8 +374,8 @@ TEST_P(ColocatedTest, CancelledInEveryStateAllComesBack) {
   const auto computing = Submit(one.job, &records[0]).value();
   const auto queued = Submit(two.job, &records[1]).value();
   WorkerTurn();
-  ASSERT_TRUE(records[0].promised);
-  ASSERT_FALSE(records[1].promised);
+  ASSERT_TRUE(records[0].reserved);
+  ASSERT_FALSE(records[1].reserved);
   worker_->Cancel(queued);
   worker_->Cancel(computing);
   Settle();

@@ -66,7 +66,7 @@ class DecodeCore final : public DecodeWorker {
     uint64_t last_turn = 0;  // number of the last step that had it in the batch
     uint64_t last_step = 0;  // number of the last step that had it in the batch or as a chunk
     int item = 0;            // its index in the parts of `last_step`
-    bool draws = false;      // true if `last_step` samples its next token
+    bool samples = false;    // true if `last_step` samples its next token
     std::optional<absl::Time> paused_since;
 
     int tokens() const { return static_cast<int>(job.tokens.size()); }
@@ -79,7 +79,7 @@ class DecodeCore final : public DecodeWorker {
   struct Part {
     JobId id;
     int chunk = 0;  // tokens of a prompt; 0 if the sequence is in the batch
-    bool draws = false;
+    bool samples = false;
   };
   struct Step {
     uint64_t number = 0;  // counts from 1
@@ -126,8 +126,8 @@ class DecodeCore final : public DecodeWorker {
   void CountJobs();
 
   // The contents of a step. Implemented in decode_step.cc.
-  bool IsDrawn(const Sequence& sequence) const;
-  bool DrawsOnDevice(const Sequence& sequence) const;
+  bool IsSampled(const Sequence& sequence) const;
+  bool SamplesOnDevice(const Sequence& sequence) const;
   bool GoesOn(const Sequence& sequence) const;
   std::vector<JobId> ChooseBatch() const;
   bool SomePullsEnd() const;

@@ -32,7 +32,7 @@ inline constexpr int kBlockTokens = 4;
 
 // Backend of the worker under test. A plain backend runs each step at once. The other two sample on
 // the device and run their steps late: kLatest when the step is finished, kLate at random moments
-// before, drawn from a seed.
+// before, sampled from a seed.
 enum class Backends { kPlain, kLatest, kLate };
 
 // Fixture with a decode worker and an owner of KV, in one thread and virtual time. The KV thread is
@@ -41,7 +41,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
  protected:
   // All reports about one job.
   struct Record {
-    bool promised = false;
+    bool reserved = false;
     std::vector<SampledToken> prompt;  // tokens of the prompt, with logprobs
     std::vector<SampledToken> tokens;
     std::optional<DecodeFinished> finished;
@@ -220,15 +220,15 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   absl::StatusOr<DecodeWorker::JobId> Submit(DecodeJob job, Record* record) {
     return worker_->Submit(std::move(job), [record](DecodeUpdate update) {
       EXPECT_FALSE(record->ended);
-      if (std::holds_alternative<DecodePromised>(update)) {
-        EXPECT_FALSE(record->promised);
-        record->promised = true;
+      if (std::holds_alternative<DecodeReserved>(update)) {
+        EXPECT_FALSE(record->reserved);
+        record->reserved = true;
       } else if (auto* prompt = std::get_if<DecodePromptTokens>(&update)) {
-        EXPECT_TRUE(record->promised);
+        EXPECT_TRUE(record->reserved);
         EXPECT_TRUE(record->tokens.empty());
         for (SampledToken& token : prompt->tokens) record->prompt.push_back(token);
       } else if (auto* tokens = std::get_if<DecodeTokens>(&update)) {
-        EXPECT_TRUE(record->promised);
+        EXPECT_TRUE(record->reserved);
         for (SampledToken& token : tokens->tokens) record->tokens.push_back(token);
       } else if (auto* finished = std::get_if<DecodeFinished>(&update)) {
         EXPECT_FALSE(record->finished);

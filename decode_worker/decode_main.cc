@@ -41,17 +41,17 @@ int DecodeMain(int argc, char** argv, const WorkerEquipment& equipment) {
     RefuseToStart(
         absl::StrCat("--pause-limit is ", absl::FormatDuration(limit), "; it takes 0 or more"));
   }
-  constexpr int kMost = std::numeric_limits<int>::max();
+  constexpr int kMax = std::numeric_limits<int>::max();
   DecodeWorker::Options options = {
       .max_batch =
-          CheckedInt("max-batch", absl::GetFlag(FLAGS_max_batch), 1, DecodeWorker::kMostBatch),
-      .max_sequences = CheckedInt("max-sequences", absl::GetFlag(FLAGS_max_sequences), 1, kMost),
-      .chunk_tokens = CheckedInt("chunk-tokens", absl::GetFlag(FLAGS_chunk_tokens), 1,
-                                 DecodeWorker::kMostChunk),
+          CheckedInt("max-batch", absl::GetFlag(FLAGS_max_batch), 1, DecodeWorker::kMaxBatch),
+      .max_sequences = CheckedInt("max-sequences", absl::GetFlag(FLAGS_max_sequences), 1, kMax),
+      .chunk_tokens =
+          CheckedInt("chunk-tokens", absl::GetFlag(FLAGS_chunk_tokens), 1, DecodeWorker::kMaxChunk),
       .pause_limit = absl::GetFlag(FLAGS_pause_limit)};
   const std::unique_ptr<WorkerHost> host =
-      WorkerHost::Open(v1::WORKER_ROLE_DECODE, equipment.backends,
-                       DecodeWorker::MostInAStep(options), options.max_sequences);
+      WorkerHost::Open(v1::WORKER_ROLE_DECODE, equipment.backends, DecodeWorker::MaxStep(options),
+                       options.max_sequences);
   DecodeService service(host->attach_token());
   host->Listen(&service, v1::DecodeWorker::service_full_name());
   const auto puller = KvPuller::Create(host->plane(), {.stall = absl::GetFlag(FLAGS_stall)});

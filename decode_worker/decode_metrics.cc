@@ -24,7 +24,7 @@ void DecodeMetrics::AddTo(MetricRegistry* registry) const {
                        "Steps that were started before it was known what the one before drew.", {},
                        &steps_ahead);
   registry->AddCounter("baton_decode_surplus_tokens_total",
-                       "Tokens drawn, in such steps, for sequences that had ended.", {},
+                       "Tokens sampled, in such steps, for sequences that had ended.", {},
                        &surplus_tokens);
   registry->AddCounter("baton_decode_generated_tokens_total", "Tokens generated here.", {},
                        &generated_tokens);

@@ -26,8 +26,8 @@ absl::StatusOr<DecodeJob> JobFromProto(const v1::DecodeRequest& request) {
 
 void Write(Writer& writer, const DecodeUpdate& update) {
   v1::DecodeEvent event;
-  if (std::holds_alternative<DecodePromised>(update)) {
-    event.mutable_promised();
+  if (std::holds_alternative<DecodeReserved>(update)) {
+    event.mutable_reserved();
   } else if (const auto* prompt = std::get_if<DecodePromptTokens>(&update)) {
     AddTokens(prompt->tokens, event.mutable_prompt_tokens()->mutable_tokens());
   } else if (const auto* tokens = std::get_if<DecodeTokens>(&update)) {

@@ -9,8 +9,8 @@ namespace baton {
 
 // Returns true if a running step samples the next token of this sequence. While a step is being
 // planned, at most one other step is running.
-bool DecodeCore::IsDrawn(const Sequence& sequence) const {
-  return sequence.draws && sequence.last_step > done_;
+bool DecodeCore::IsSampled(const Sequence& sequence) const {
+  return sequence.samples && sequence.last_step > done_;
 }
 
 // Returns true if the sequence continues after its next token, unless that token is a stop token.
@@ -20,8 +20,8 @@ bool DecodeCore::GoesOn(const Sequence& sequence) const {
          sequence.tokens() < sequence.rope_reach;
 }
 
-bool DecodeCore::DrawsOnDevice(const Sequence& sequence) const {
-  return engine_->DrawsOnDevice(sequence.job.sampling, sequence.job.original_prompt_tokens);
+bool DecodeCore::SamplesOnDevice(const Sequence& sequence) const {
+  return engine_->SamplesOnDevice(sequence.job.sampling, sequence.job.original_prompt_tokens);
 }
 
 // Returns the sequences of the next batch, oldest first. If more are ready than fit, chooses those
@@ -30,10 +30,10 @@ std::vector<DecodeWorker::JobId> DecodeCore::ChooseBatch() const {
   std::vector<std::pair<uint64_t, JobId>> ready;
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.paused_since) continue;
-    if (IsDrawn(sequence) ? !GoesOn(sequence) : sequence.state != State::kReady) continue;
+    if (IsSampled(sequence) ? !GoesOn(sequence) : sequence.state != State::kReady) continue;
     // The host samples for this sequence, so the token of the running step is known only when that
     // step has ended.
-    if (IsDrawn(sequence) && !DrawsOnDevice(sequence)) continue;
+    if (IsSampled(sequence) && !SamplesOnDevice(sequence)) continue;
     ready.emplace_back(sequence.last_turn, id);
   }
   if (ready.size() > static_cast<size_t>(options_.max_batch)) {
@@ -59,7 +59,7 @@ bool DecodeCore::SomePullsEnd() const {
 // Preempts no sequence while a step is running or a cancelled pull is about to end: blocks may come
 // back when they have ended.
 bool DecodeCore::HasRoomToGrow(Sequence* sequence) {
-  const int needed = layout_.BlocksFor(sequence->tokens() + (IsDrawn(*sequence) ? 1 : 0));
+  const int needed = layout_.BlocksFor(sequence->tokens() + (IsSampled(*sequence) ? 1 : 0));
   while (static_cast<int>(sequence->blocks.size()) < needed) {
     if (auto block = pool_.Take(1); block.ok()) {
       sequence->blocks.push_back(block->front());
@@ -120,7 +120,7 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   prompts_next_ = false;
   sequence->blocks = *std::move(blocks);
   sequence->state = State::kComputing;
-  sequence->update(DecodePromised{});
+  sequence->update(DecodeReserved{});
   return true;
 }
 
@@ -151,7 +151,7 @@ std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now)
 // Returns true if the step must end before the next one is planned. This is so if the backend does
 // not sample on the device, or if the step computes logprobs of a prompt.
 bool DecodeCore::RunsAtOnce(const std::vector<Chunk>& chunks) const {
-  return !engine_->draws() || std::any_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) {
+  return !engine_->samples() || std::any_of(chunks.begin(), chunks.end(), [](const Chunk& chunk) {
     return chunk.sequence->scores.has_value();
   });
 }
@@ -216,16 +216,16 @@ StepPlan DecodeCore::PlanOf(const std::vector<JobId>& batch, const std::vector<C
   plan.items.reserve(batch.size() + chunks.size());
   for (const JobId id : batch) {
     const Sequence* sequence = Find(id);
-    const bool drawn = IsDrawn(*sequence);
-    plan.items.push_back({.tokens = absl::MakeConstSpan(sequence->job.tokens).last(drawn ? 0 : 1),
-                          .first_position = sequence->tokens() - (drawn ? 0 : 1),
+    const bool sampled = IsSampled(*sequence);
+    plan.items.push_back({.tokens = absl::MakeConstSpan(sequence->job.tokens).last(sampled ? 0 : 1),
+                          .first_position = sequence->tokens() - (sampled ? 0 : 1),
                           .blocks = sequence->blocks,
                           .sampling = &sequence->job.sampling,
                           .original_prompt_tokens = sequence->job.original_prompt_tokens,
                           .history = sequence->history ? &*sequence->history : nullptr,
                           .rope_reach = sequence->rope_reach,
                           .sequence = sequence->id,
-                          .follows = drawn ? std::make_optional(sequence->item) : std::nullopt});
+                          .follows = sampled ? std::make_optional(sequence->item) : std::nullopt});
   }
   for (const auto& [sequence, tokens] : chunks) {
     const DecodeJob& job = sequence->job;
@@ -256,11 +256,11 @@ void DecodeCore::Fail(const std::vector<JobId>& batch, const std::vector<Chunk>&
 DecodeCore::Step DecodeCore::Started(const std::vector<JobId>& batch,
                                      const std::vector<Chunk>& chunks, absl::Time now) {
   Step step = {.number = ++steps_, .started = now};
-  const auto add = [&step](Sequence* sequence, int chunk, bool draws) {
+  const auto add = [&step](Sequence* sequence, int chunk, bool samples) {
     sequence->last_step = step.number;
     sequence->item = static_cast<int>(step.parts.size());
-    sequence->draws = draws;
-    step.parts.push_back({sequence->id, chunk, draws});
+    sequence->samples = samples;
+    step.parts.push_back({sequence->id, chunk, samples});
   };
   for (const JobId id : batch) {
     Sequence* sequence = Find(id);

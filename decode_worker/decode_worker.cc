@@ -104,22 +104,22 @@ void DecodeCore::HandOutResults(absl::Time now) {
   int generating = 0, prompt_tokens = 0;
   auto token = finished.tokens->begin();
   for (const Part& part : step.parts) {
-    absl::StatusOr<SampledToken>* const drawn = part.draws ? &*token++ : nullptr;
+    absl::StatusOr<SampledToken>* const sampled = part.samples ? &*token++ : nullptr;
     prompt_tokens += part.chunk;
     // A sequence that ended while the step was running does not need the results.
     Sequence* const sequence = Find(part.id);
     if (sequence == nullptr) {
-      if (part.draws) metrics_->surplus_tokens.Add();
+      if (part.samples) metrics_->surplus_tokens.Add();
       continue;
     }
     if (part.chunk == 0) {
       ++generating;
       if (!sequence->first_step) sequence->first_step = began;
-    } else if (drawn != nullptr) {
+    } else if (sampled != nullptr) {
       sequence->state = State::kReady;
       sequence->ready = now;
     }
-    HandOutPart(sequence, drawn, now);
+    HandOutPart(sequence, sampled, now);
   }
   if (generating > 0) metrics_->step_sequences.Observe(generating);
   if (prompt_tokens > 0) {
@@ -232,7 +232,7 @@ void DecodeCore::Handle(Arrived message, absl::Time now) {
       mailbox->Send(PullDone{id, std::move(result)});
     });
   });
-  sequence->update(DecodePromised{});
+  sequence->update(DecodeReserved{});
 }
 
 void DecodeCore::Handle(CancelAsked message, absl::Time) {
@@ -333,9 +333,9 @@ DecodeCore::Sequence* DecodeCore::Find(JobId id) {
 }
 
 // At most max_batch prompts are computed at one time (DecodeCore::Begin).
-StepSize DecodeWorker::MostInAStep(const Options& options) {
-  const int batch = std::clamp(options.max_batch, 1, kMostBatch);
-  const int chunk = std::clamp(options.chunk_tokens, 1, kMostChunk);
+StepSize DecodeWorker::MaxStep(const Options& options) {
+  const int batch = std::clamp(options.max_batch, 1, kMaxBatch);
+  const int chunk = std::clamp(options.chunk_tokens, 1, kMaxChunk);
   return {batch + chunk, batch + std::min(batch, chunk), options.context};
 }
 
@@ -344,13 +344,13 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeCore::Create(Options options
                                                                  Backend* backend, KvPlane* plane,
                                                                  KvPuller* puller,
                                                                  KvThread on_kv_thread) {
-  if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk) {
+  if (options.chunk_tokens < 1 || options.chunk_tokens > kMaxChunk) {
     return absl::InvalidArgumentError(
-        absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes 1 to ", kMostChunk));
+        absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes 1 to ", kMaxChunk));
   }
-  if (options.max_batch > kMostBatch) {
+  if (options.max_batch > kMaxBatch) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_batch is ", options.max_batch, "; it takes 1 to ", kMostBatch));
+        absl::StrCat("max_batch is ", options.max_batch, "; it takes 1 to ", kMaxBatch));
   }
   if (options.max_batch < 1 || options.max_sequences < 1 || options.max_inbox < 1) {
     return absl::InvalidArgumentError(
@@ -361,7 +361,7 @@ absl::StatusOr<std::unique_ptr<DecodeWorker>> DecodeCore::Create(Options options
                    MakeParts(options.context, options.reuse_last_freed, options.pulse, model,
                              backend, plane, std::move(on_kv_thread), [&options](int context) {
                                options.context = context;
-                               return MostInAStep(options);
+                               return MaxStep(options);
                              }));
   return std::make_unique<DecodeCore>(std::move(options), std::move(parts), puller);
 }

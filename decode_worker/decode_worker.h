@@ -39,7 +39,7 @@ struct DecodeJob {
 
 // The worker has reserved KV blocks for this sequence, so the router may show the first token to
 // the client. Without a ticket, the first chunk of the prompt is about to run.
-struct DecodePromised {};
+struct DecodeReserved {};
 
 // Some tokens of the prompt with their logprobs. Sent only if the prompt is computed here and
 // sampling.prompt_logprobs is set.
@@ -84,10 +84,10 @@ struct DecodeEnded {
   absl::Status status;
 };
 
-// One report about a job. Reports come in this order: DecodePromised, DecodePromptTokens (any
+// One report about a job. Reports come in this order: DecodeReserved, DecodePromptTokens (any
 // number), DecodeTokens (any number), DecodeFinished or DecodeOutgrown, DecodeEnded. DecodeEnded
 // comes exactly once; each of the others may be missing.
-using DecodeUpdate = std::variant<DecodePromised, DecodePromptTokens, DecodeTokens, DecodeFinished,
+using DecodeUpdate = std::variant<DecodeReserved, DecodePromptTokens, DecodeTokens, DecodeFinished,
                                   DecodeOutgrown, DecodeEnded>;
 
 // The decode worker's core. It reserves KV blocks, pulls KV or computes it, and generates tokens in
@@ -105,7 +105,7 @@ class DecodeWorker : public WorkerCore {
   using Update = std::function<void(DecodeUpdate)>;
 
   // The largest values of Options::max_batch and Options::chunk_tokens.
-  static constexpr int kMostBatch = 1 << 14, kMostChunk = 1 << 20;
+  static constexpr int kMaxBatch = 1 << 14, kMaxChunk = 1 << 20;
 
   struct Options {
     // Sequences in one step. If more are ready, those that waited longest are in it.
@@ -127,7 +127,7 @@ class DecodeWorker : public WorkerCore {
 
   // Returns the size of the largest step of a worker with these options. Any thread. Values of
   // max_batch and chunk_tokens that Create would refuse are clamped to their range.
-  static StepSize MostInAStep(const Options& options);
+  static StepSize MaxStep(const Options& options);
 
   // Creates a worker. Any thread, before the loop runs. The worker owns none of these objects; all
   // must outlive it. Returns InvalidArgument, with the numbers, if an option is out of range, or if

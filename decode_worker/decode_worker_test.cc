@@ -55,21 +55,21 @@ TEST_P(DecodeWorkerTest, EverySequenceOfABatchIsAnsweredAsAlone) {
   ExpectAllBack();
 }
 
-TEST_P(DecodeWorkerTest, PromisesOnlyWhatItHasRoomFor) {
+TEST_P(DecodeWorkerTest, ReservesOnlyWhatItHasRoomFor) {
   Start(32, {.max_sequences = 2});
   const auto large = Open(100), second = Open(24), small = Open(1);
   Record records[4];
   const auto id = Submit(Job(*large), &records[0]).value();  // needs 25 + 1 of 32 blocks
   ASSERT_TRUE(Submit(Job(*second), &records[1]).ok());       // needs 6 + 1 blocks
   Settle();
-  EXPECT_TRUE(records[0].promised);
-  EXPECT_FALSE(records[1].promised);
+  EXPECT_TRUE(records[0].reserved);
+  EXPECT_FALSE(records[1].reserved);
   EXPECT_EQ(records[1].ended->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(worker_->Load().waiting, 1);
   ASSERT_TRUE(Submit(Job(*small), &records[2]).ok());
   ASSERT_TRUE(Submit(Job(*small), &records[3]).ok());
   Settle();
-  EXPECT_TRUE(records[2].promised);
+  EXPECT_TRUE(records[2].reserved);
   EXPECT_THAT(records[3].ended->message(), HasSubstr("2 sequences"));
   worker_->Cancel(id);
   Settle();
@@ -106,7 +106,7 @@ TEST_P(DecodeWorkerTest, APullingSequenceIsPreemptedToo) {
   ASSERT_TRUE(Submit(Job(*old, 60), &first).ok());
   ASSERT_TRUE(Submit(Job(*young), &second).ok());
   Settle();
-  EXPECT_TRUE(second.promised);
+  EXPECT_TRUE(second.reserved);
   EXPECT_THAT(second.ended->message(), HasSubstr("preempted"));
   EXPECT_EQ(first.ids(), old->answer);
   ExpectAllBack();

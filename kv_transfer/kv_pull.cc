@@ -65,8 +65,8 @@ bool KvPull::TakePiece(size_t max_bytes, Piece* piece) {
   piece->first_layer = taken_layers_[i];
   piece->end_layer = std::min(ReadyLayers(i), piece->first_layer + room);
   if (piece->first_layer == 0 && piece->end_layer == layout_.layers) {
-    const int most = room / layout_.layers;
-    while (piece->count < most) {
+    const int max = room / layout_.layers;
+    while (piece->count < max) {
       const int next = i + piece->count;
       if (next >= end || taken_layers_[next] != 0 || ReadyLayers(next) != layout_.layers) break;
       if (ticket_.blocks[next] != ticket_.blocks[i] + piece->count) break;

@@ -31,14 +31,14 @@ int PrefillMain(int argc, char** argv, const WorkerEquipment& equipment) {
     RefuseToStart(absl::StrCat("--lease is ", absl::FormatDuration(lease),
                                "; it takes two seconds or more: readers renew it every second"));
   }
-  constexpr int kMost = std::numeric_limits<int>::max();
+  constexpr int kMax = std::numeric_limits<int>::max();
   PrefillWorker::Options options = {
-      .max_queue = CheckedInt("max-queue", absl::GetFlag(FLAGS_max_queue), 1, kMost),
+      .max_queue = CheckedInt("max-queue", absl::GetFlag(FLAGS_max_queue), 1, kMax),
       .chunk_tokens = CheckedInt("chunk-tokens", absl::GetFlag(FLAGS_chunk_tokens), 1,
-                                 PrefillWorker::kMostChunk)};
-  const std::unique_ptr<WorkerHost> host = WorkerHost::Open(
-      v1::WORKER_ROLE_PREFILL, equipment.backends, PrefillWorker::MostInAStep(options),
-      options.max_batch, options.chunk_tokens);
+                                 PrefillWorker::kMaxChunk)};
+  const std::unique_ptr<WorkerHost> host =
+      WorkerHost::Open(v1::WORKER_ROLE_PREFILL, equipment.backends, PrefillWorker::MaxStep(options),
+                       options.max_batch, options.chunk_tokens);
   PrefillService service(host->attach_token());
   host->Listen(&service, v1::PrefillWorker::service_full_name());
   const auto publisher = KvPublisher::Create(

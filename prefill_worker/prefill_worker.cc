@@ -419,11 +419,11 @@ absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillCore::Create(Options optio
                                                                    KvPublisher* publisher,
                                                                    KvThread on_kv_thread) {
   const int block_tokens = plane->options().layout.block_tokens;
-  if (options.chunk_tokens < 1 || options.chunk_tokens > kMostChunk ||
+  if (options.chunk_tokens < 1 || options.chunk_tokens > kMaxChunk ||
       options.chunk_tokens % block_tokens != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk_tokens is ", options.chunk_tokens, "; it takes a multiple of ",
-                     block_tokens, ", the tokens of a KV block, up to ", kMostChunk));
+                     block_tokens, ", the tokens of a KV block, up to ", kMaxChunk));
   }
   if (options.max_queue < 1 || options.max_batch < 1) {
     return absl::InvalidArgumentError(absl::StrCat("max_queue is ", options.max_queue,
@@ -434,15 +434,15 @@ absl::StatusOr<std::unique_ptr<PrefillWorker>> PrefillCore::Create(Options optio
                    MakeParts(options.context, options.reuse_last_freed, options.pulse, model,
                              backend, plane, std::move(on_kv_thread), [&options](int context) {
                                options.context = context;
-                               return MostInAStep(options);
+                               return MaxStep(options);
                              }));
   return std::make_unique<PrefillCore>(std::move(options), std::move(parts), publisher);
 }
 
 }  // namespace
 
-StepSize PrefillWorker::MostInAStep(const Options& options) {
-  return {std::clamp(options.chunk_tokens, 1, kMostChunk), std::max(options.max_batch, 1),
+StepSize PrefillWorker::MaxStep(const Options& options) {
+  return {std::clamp(options.chunk_tokens, 1, kMaxChunk), std::max(options.max_batch, 1),
           options.context};
 }
 

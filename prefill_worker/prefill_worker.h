@@ -76,7 +76,7 @@ class PrefillWorker : public WorkerCore {
   using Update = std::function<void(PrefillUpdate)>;
 
   // The largest value of Options::chunk_tokens.
-  static constexpr int kMostChunk = 1 << 20;
+  static constexpr int kMaxChunk = 1 << 20;
 
   struct Options {
     // Prompts that have not begun. If there are more, Submit returns ResourceExhausted.
@@ -94,7 +94,7 @@ class PrefillWorker : public WorkerCore {
 
   // Returns the size of the largest step of a worker with these options. Any thread. Values of
   // chunk_tokens and max_batch that Create would refuse are clamped to their range.
-  static StepSize MostInAStep(const Options& options);
+  static StepSize MaxStep(const Options& options);
 
   // Creates a worker. Any thread, before the loop runs. The worker owns none of these objects; all
   // must outlive it. Returns InvalidArgument, with the numbers, if an option is out of range, or if

@@ -9,7 +9,7 @@ namespace baton {
 // Limits the number of calls of one kind that run at one time. Any thread.
 class CallLimit {
  public:
-  explicit CallLimit(int most) : most_(most) {}
+  explicit CallLimit(int max) : max_(max) {}
 
   // Permission for one call. Its destructor gives the place back, so the limit must outlive it.
   class Place {
@@ -26,16 +26,16 @@ class CallLimit {
   };
   // Takes a place for one call. Returns nothing, and takes none, if all places are taken.
   std::optional<Place> Take() {
-    if (taken_.fetch_add(1) < most_) return Place(this);
+    if (taken_.fetch_add(1) < max_) return Place(this);
     --taken_;
     return std::nullopt;
   }
 
-  int most() const { return most_; }
+  int max() const { return max_; }
   int taken() const { return taken_; }
 
  private:
-  const int most_;
+  const int max_;
   std::atomic<int> taken_ = 0;
 };
 

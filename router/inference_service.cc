@@ -101,7 +101,7 @@ grpc::ServerUnaryReactor* InferenceService::Unary(const grpc::ByteBuffer* bytes,
   std::optional<CallLimit::Place> place = limit != nullptr ? limit->Take() : std::nullopt;
   if (limit != nullptr && !place) {
     status = absl::ResourceExhaustedError(
-        absl::StrCat(limit->most(), " calls of Tokenize and Detokenize run already, the most"));
+        absl::StrCat(limit->max(), " calls of Tokenize and Detokenize run already, the most"));
   }
   auto* const reactor = new UnaryCall(std::move(place));
   Request request;

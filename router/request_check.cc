@@ -66,16 +66,16 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& req
 
 using Strings = google::protobuf::RepeatedPtrField<std::string>;
 
-absl::Status CheckStrings(absl::string_view field, const Strings& strings, int most,
-                          size_t most_bytes) {
-  if (strings.size() > most) {
+absl::Status CheckStrings(absl::string_view field, const Strings& strings, int max,
+                          size_t max_bytes) {
+  if (strings.size() > max) {
     return absl::InvalidArgumentError(
-        absl::StrCat(field, " has ", strings.size(), " strings; at most ", most));
+        absl::StrCat(field, " has ", strings.size(), " strings; at most ", max));
   }
   for (int i = 0; i < strings.size(); ++i) {
-    if (!strings[i].empty() && strings[i].size() <= most_bytes) continue;
+    if (!strings[i].empty() && strings[i].size() <= max_bytes) continue;
     return absl::InvalidArgumentError(absl::StrCat(field, "[", i, "] has ", strings[i].size(),
-                                                   " bytes; it takes 1 to ", most_bytes));
+                                                   " bytes; it takes 1 to ", max_bytes));
   }
   return absl::OkStatus();
 }

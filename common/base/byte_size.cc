@@ -12,7 +12,7 @@ namespace baton {
 namespace {
 
 constexpr absl::string_view kPrefixes = "kmgtp";
-constexpr size_t kMostFractionDigits = 18;
+constexpr size_t kMaxFractionDigits = 18;
 
 // Bytes that a unit in lower case stands for; 0 for an unknown unit.
 uint64_t UnitBytes(absl::string_view unit) {
@@ -49,7 +49,7 @@ absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
       fraction = 10 * fraction + (lower[at] - '0');
       fraction_scale *= 10;
     }
-    if (at == first || at - first > kMostFractionDigits) return bad;
+    if (at == first || at - first > kMaxFractionDigits) return bad;
   }
   const absl::string_view unit = absl::string_view(lower).substr(at);
   const uint64_t unit_bytes = UnitBytes(unit);

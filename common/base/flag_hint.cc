@@ -69,14 +69,14 @@ std::string ValueHint(const absl::CommandLineFlag& flag, absl::string_view flag_
 
 std::string ClosestName(absl::string_view typed, const std::vector<std::string>& names) {
   std::string closest;
-  size_t least = std::max<size_t>(1, typed.size() / 4) + 1;
+  size_t min = std::max<size_t>(1, typed.size() / 4) + 1;
   for (const std::string& name : names) {
     // Part of a name counts as close: "kv-byte" for "kv-bytes", or "batch" for "max-batch", which
     // is many letters away.
     const bool part = typed.size() >= 4 && absl::StrContains(name, typed);
     const size_t distance = part ? 1 : EditDistance(typed, name);
-    if (distance < least) {
-      least = distance;
+    if (distance < min) {
+      min = distance;
       closest = name;
     }
   }

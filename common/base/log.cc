@@ -26,7 +26,7 @@ std::string& ProgramName() {
 constexpr absl::string_view kLetters = "DIWE";
 constexpr absl::string_view kLevels[] = {"debug", "info", "warn", "error"};
 constexpr absl::string_view kFormats[] = {"text", "json"};
-constexpr size_t kMostValueBytes = 2000;
+constexpr size_t kMaxValueBytes = 2000;
 
 // Decodes the UTF-8 character at the start of `text` into `*character` and returns its length in
 // bytes. Returns 0 if `text` does not start with a valid character.
@@ -41,8 +41,8 @@ int TakeCharacter(absl::string_view text, uint32_t* character) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
     value = value << 6 | (byte(i) & 0x3fu);
   }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (value < kLeast[size] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) return 0;
+  constexpr uint32_t kMin[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (value < kMin[size] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) return 0;
   return *character = value, size;
 }
 
@@ -88,9 +88,9 @@ void AppendText(absl::string_view text, std::string* line) {
 }
 
 std::string Cut(const std::string& value) {
-  if (value.size() <= kMostValueBytes) return value;
-  size_t end = kMostValueBytes;
-  while (end > kMostValueBytes - 4 && (static_cast<uint8_t>(value[end]) & 0xc0) == 0x80) --end;
+  if (value.size() <= kMaxValueBytes) return value;
+  size_t end = kMaxValueBytes;
+  while (end > kMaxValueBytes - 4 && (static_cast<uint8_t>(value[end]) & 0xc0) == 0x80) --end;
   return absl::StrCat(value.substr(0, end), "... (", value.size(), " bytes)");
 }
 

@@ -45,8 +45,8 @@ uint64_t SumOf(const Numbers& numbers, std::initializer_list<absl::string_view> 
   return sum;
 }
 
-void TakeIfLess(const UsableMemory& other, UsableMemory* least) {
-  if (other.bytes < least->bytes) *least = other;
+void TakeIfLess(const UsableMemory& other, UsableMemory* min) {
+  if (other.bytes < min->bytes) *min = other;
 }
 
 // Returns how much of a limit is left.
@@ -54,7 +54,7 @@ UsableMemory Left(uint64_t limit, uint64_t used, const std::string& name) {
   return {limit > used ? limit - used : 0, limit, used, name};
 }
 
-void ConsiderMachine(const std::string& root, UsableMemory* least) {
+void ConsiderMachine(const std::string& root, UsableMemory* min) {
   constexpr uint64_t kKib = 1024;
   constexpr absl::string_view kPath = "/proc/meminfo";
   const Numbers numbers = NumbersIn(absl::StrCat(root, kPath));
@@ -62,44 +62,44 @@ void ConsiderMachine(const std::string& root, UsableMemory* least) {
   if (available == numbers.end()) return;
   const uint64_t total = SumOf(numbers, {"MemTotal:"}) * kKib;
   const uint64_t bytes = available->second * kKib;
-  TakeIfLess({bytes, total, total > bytes ? total - bytes : 0, std::string(kPath)}, least);
+  TakeIfLess({bytes, total, total > bytes ? total - bytes : 0, std::string(kPath)}, min);
 }
 
-void ConsiderV2(const std::string& folder, const std::string& name, UsableMemory* least) {
+void ConsiderV2(const std::string& folder, const std::string& name, UsableMemory* min) {
   for (const absl::string_view file : {"/memory.max", "/memory.high"}) {
     const std::optional<uint64_t> limit = NumberIn(absl::StrCat(folder, file));
     if (!limit) continue;
     const uint64_t used = SumOf(NumbersIn(absl::StrCat(folder, "/memory.stat")),
                                 {"anon", "shmem", "kernel_stack", "pagetables", "percpu", "sock",
                                  "vmalloc", "slab_unreclaimable"});
-    TakeIfLess(Left(*limit, used, absl::StrCat(name, file)), least);
+    TakeIfLess(Left(*limit, used, absl::StrCat(name, file)), min);
   }
 }
 
-void ConsiderV1(const std::string& folder, const std::string& name, UsableMemory* least) {
+void ConsiderV1(const std::string& folder, const std::string& name, UsableMemory* min) {
   constexpr absl::string_view kFile = "/memory.limit_in_bytes";
   const std::optional<uint64_t> limit = NumberIn(absl::StrCat(folder, kFile));
   if (!limit || *limit >= kNoLimit) return;
   const Numbers numbers = NumbersIn(absl::StrCat(folder, "/memory.stat"));
   // The "total_" values include the groups below this one.
   const uint64_t used = SumOf(numbers, {"total_rss", "total_shmem"});
-  TakeIfLess(Left(*limit, used, absl::StrCat(name, kFile)), least);
+  TakeIfLess(Left(*limit, used, absl::StrCat(name, kFile)), min);
 }
 
 }  // namespace
 
 UsableMemory ReadUsableMemory(const std::string& root) {
-  UsableMemory least{.bytes = UINT64_MAX, .limit_bytes = UINT64_MAX, .limit = "none"};
-  ConsiderMachine(root, &least);
+  UsableMemory min{.bytes = UINT64_MAX, .limit_bytes = UINT64_MAX, .limit = "none"};
+  ConsiderMachine(root, &min);
   for (const ControlGroup& group : ControlGroupsOf(root, "memory")) {
     const std::string name = group.folder.substr(root.size());
     if (group.version == 2) {
-      ConsiderV2(group.folder, name, &least);
+      ConsiderV2(group.folder, name, &min);
     } else {
-      ConsiderV1(group.folder, name, &least);
+      ConsiderV1(group.folder, name, &min);
     }
   }
-  return least;
+  return min;
 }
 
 }  // namespace baton

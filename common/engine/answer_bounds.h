@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/types.h"
-#include "common/engine/clear_draw.h"
+#include "common/engine/clear_sample.h"
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampling_options.h"
 
@@ -21,7 +21,7 @@ struct AnswerBounds {
   double gap;
   // Bounds for seeded sampling at this temperature. Add up the probabilities of the first tokens,
   // in order of their ids: the sums of device and CPU may differ by `epsilon`. If the random number
-  // is further than that from all such sums of the CPU, both sample the same token (ClearDraw).
+  // is further than that from all such sums of the CPU, both sample the same token (ClearSample).
   float temperature;
   double epsilon;
 };
@@ -54,7 +54,7 @@ inline std::optional<TokenId> ClearChoice(absl::Span<const TokenLogprob> cpu, in
   }
   std::vector<float> logprobs(cpu.size());
   for (const auto& [id, logprob] : cpu) logprobs.at(id) = logprob;
-  return ClearDraw(logprobs, sampling, position, bounds.epsilon);
+  return ClearSample(logprobs, sampling, position, bounds.epsilon);
 }
 
 }  // namespace baton

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/engine/answer_bounds.h"
-#include "common/engine/clear_draw.h"
+#include "common/engine/clear_sample.h"
 #include "common/engine/engine_host.h"
 #include "common/engine/one_process.h"
 #include "gtest/gtest.h"
@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 // Tokens sampled at the last positions of a text, and the distributions that they came from.
-struct Draws {
+struct Samples {
   int first_position = 0;
   std::vector<std::vector<TokenId>> tokens;  // per options, then per position
   std::vector<std::vector<float>> logprobs;  // per position, then by token id
@@ -28,8 +28,8 @@ struct Draws {
 
 // Computes the KV of `text`. Then runs one step for each of the options, with one row per position.
 // All rows read only the KV of `text`, so no sampled token changes another one.
-Draws DrawFrom(EngineHost& host, const std::vector<TokenId>& text,
-               absl::Span<const SamplingOptions> options) {
+Samples SampleFrom(EngineHost& host, const std::vector<TokenId>& text,
+                   absl::Span<const SamplingOptions> options) {
   const int length = static_cast<int>(text.size()), vocab = host.config().vocab;
   const int reach = RopeReach(host.config().rope, length, length);
   const auto blocks =
@@ -41,7 +41,7 @@ Draws DrawFrom(EngineHost& host, const std::vector<TokenId>& text,
                     .original_prompt_tokens = length,
                     .rope_reach = reach};
   };
-  Draws draws{.first_position = std::max(1, length - EngineHost::kRows)};
+  Samples samples{.first_position = std::max(1, length - EngineHost::kRows)};
   PromptScores scores = {.prompt = text, .alternatives = vocab};
   for (int first = 0; first < length; first += EngineHost::kRows) {
     StepPlan plan = {{item(first, std::min(EngineHost::kRows, length - first))}};
@@ -49,23 +49,23 @@ Draws DrawFrom(EngineHost& host, const std::vector<TokenId>& text,
     const auto ran = host.engine()->Run(plan);
     EXPECT_TRUE(ran.ok()) << ran.status();
   }
-  for (int i = draws.first_position; i < length; ++i) {
-    draws.logprobs.emplace_back(vocab);
+  for (int i = samples.first_position; i < length; ++i) {
+    samples.logprobs.emplace_back(vocab);
     for (const auto& [id, logprob] : scores.tokens.at(i).top)
-      draws.logprobs.back().at(id) = logprob;
+      samples.logprobs.back().at(id) = logprob;
   }
   for (const SamplingOptions& one : options) {
     StepPlan plan;
-    for (int i = draws.first_position; i < length; ++i) {
+    for (int i = samples.first_position; i < length; ++i) {
       plan.items.push_back(item(i - 1, 1));
       plan.items.back().sampling = &one;
     }
     const auto ran = host.engine()->Run(plan).value();
-    draws.tokens.emplace_back();
-    for (const auto& token : ran) draws.tokens.back().push_back(token.value().id);
+    samples.tokens.emplace_back();
+    for (const auto& token : ran) samples.tokens.back().push_back(token.value().id);
   }
   host.pool()->Release(blocks);
-  return draws;
+  return samples;
 }
 
 // Returns the largest difference between the cumulative distributions of `a` and `b` over token
@@ -148,7 +148,7 @@ TEST_P(CudaAnswersTest, AreTheCpusUntilTwoTokensAreNearlyEqual) {
 }
 
 // Compares seeded sampling at every position of one text, which the CPU has sampled.
-TEST_P(CudaAnswersTest, DrawsAreTheCpusWhereTheyAreClear) {
+TEST_P(CudaAnswersTest, SamplesAreTheCpusWhereTheyAreClear) {
   const double epsilon = Bounds().epsilon;
   const OpenedDevice device = OpenEmulatedDevice(size_t{64} << 20).value();
   const auto cpu = CpuHost(Folder()), cuda = CudaHost(Folder(), device);
@@ -166,8 +166,8 @@ TEST_P(CudaAnswersTest, DrawsAreTheCpusWhereTheyAreClear) {
                            text, options[0], /*chunk_tokens=*/32)
           .value();
   for (const SampledToken& token : answer.tokens) text.push_back(token.id);
-  const Draws expected = DrawFrom(*cpu, text, options);
-  const Draws got = DrawFrom(*cuda, text, options);
+  const Samples expected = SampleFrom(*cpu, text, options);
+  const Samples got = SampleFrom(*cuda, text, options);
   double furthest = 0;
   int compared = 0, unlikely = 0, all = 0;
   for (size_t i = 0; i < expected.logprobs.size(); ++i) {
@@ -176,17 +176,17 @@ TEST_P(CudaAnswersTest, DrawsAreTheCpusWhereTheyAreClear) {
     furthest = std::max(furthest, Distance(logprobs, got.logprobs[i], scale));
     const int position = expected.first_position + static_cast<int>(i);
     for (size_t k = 0; k < options.size(); ++k, ++all) {
-      const auto clear = ClearDraw(logprobs, options[k], position, epsilon);
+      const auto clear = ClearSample(logprobs, options[k], position, epsilon);
       if (!clear) continue;
       ++compared;
       unlikely += logprobs[*clear] < *std::max_element(logprobs.begin(), logprobs.end());
-      EXPECT_EQ(expected.tokens[k][i], *clear) << "position " << position << ", draw " << k;
-      EXPECT_EQ(got.tokens[k][i], *clear) << "position " << position << ", draw " << k;
+      EXPECT_EQ(expected.tokens[k][i], *clear) << "position " << position << ", sample " << k;
+      EXPECT_EQ(got.tokens[k][i], *clear) << "position " << position << ", sample " << k;
     }
   }
   RecordProperty("compared", compared);
   RecordProperty("furthest_sum", absl::StrCat(furthest));
-  std::printf("%s: %d of %d draws compared, %d not of the likeliest, sums at most %.4f apart\n",
+  std::printf("%s: %d of %d samples compared, %d not of the likeliest, sums at most %.4f apart\n",
               GetParam(), compared, all, unlikely, furthest);
   EXPECT_LE(furthest, epsilon);
   EXPECT_GE(compared, 16);

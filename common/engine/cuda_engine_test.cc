@@ -40,7 +40,7 @@ TEST(CudaEngineTest, RowsOfOtherSequencesChangeNoBit) {
   }
   for (bool any = true; any;) {
     StepPlan plan;
-    std::vector<int> sampled;
+    std::vector<int> samples;
     for (int i = 0; i < 3; ++i) {
       if (answers[i].size() == 6) continue;
       const int rows = std::min<int>(tokens[i].size() - computed[i], 7);
@@ -51,13 +51,13 @@ TEST(CudaEngineTest, RowsOfOtherSequencesChangeNoBit) {
                             .sampling = last ? &greedy : nullptr,
                             .original_prompt_tokens = static_cast<int>(prompts[i].size())});
       computed[i] += rows;
-      if (last) sampled.push_back(i);
+      if (last) samples.push_back(i);
     }
     any = !plan.items.empty();
-    const auto drawn = host->engine()->Run(plan).value();
+    const auto sampled = host->engine()->Run(plan).value();
     for (size_t j = 0; j < sampled.size(); ++j) {
-      answers[sampled[j]].push_back(*drawn[j]);
-      tokens[sampled[j]].push_back(drawn[j]->id);
+      answers[samples[j]].push_back(*sampled[j]);
+      tokens[samples[j]].push_back(sampled[j]->id);
     }
   }
   for (int i = 0; i < 3; ++i) {
@@ -94,8 +94,8 @@ TEST(CudaEngineTest, NoScheduleOfTheDeviceChangesAToken) {
 
 // Generates an answer that the host samples. A step with a LayerDone callback is always sampled on
 // the host.
-std::vector<SampledToken> DrawnByTheHost(EngineHost& host, std::vector<TokenId> tokens,
-                                         const SamplingOptions& options) {
+std::vector<SampledToken> SampledByTheHost(EngineHost& host, std::vector<TokenId> tokens,
+                                           const SamplingOptions& options) {
   const int prompt = static_cast<int>(tokens.size());
   TokenHistory history(tokens, prompt);
   const auto blocks = host.pool()->Take(3).value();
@@ -138,8 +138,8 @@ TEST(CudaEngineTest, WithTheHostOneStepBehindTheAnswersAreTheSame) {
     std::vector<BlockId> blocks[2];
     std::vector<TokenHistory> histories;  // without the tokens of running steps
     for (int i = 0; i < 2; ++i) {
-      ASSERT_TRUE(engine->DrawsOnDevice(options[i], static_cast<int>(prompts[i].size())));
-      if (seed == 0) expected[i] = DrawnByTheHost(*host, prompts[i], options[i]);
+      ASSERT_TRUE(engine->SamplesOnDevice(options[i], static_cast<int>(prompts[i].size())));
+      if (seed == 0) expected[i] = SampledByTheHost(*host, prompts[i], options[i]);
       blocks[i] = host->pool()->Take(3).value();
       histories.emplace_back(prompts[i], static_cast<int>(prompts[i].size()));
     }
@@ -197,10 +197,10 @@ TEST(CudaEngineTest, AStepIsStartedWhileNothingOfTheOneBeforeHasRun) {
   const std::vector<SequenceRows> two = {{0, 1, 0, first}, {1, 1, 0, second}};
   const std::vector<SequenceRows> one = {{0, 1, 1, first}};
   const std::vector<int> both = {0, 1}, only = {0};
-  const DrawOptions options[2] = {{.position = 1}, {.position = 2}};
-  const std::vector<const DrawOptions*> draw_first = {&options[0], nullptr};
-  const std::vector<const DrawOptions*> draw_only = {&options[1]};
-  DrawnToken drawn[2];
+  const SampleOptions options[2] = {{.position = 1}, {.position = 2}};
+  const std::vector<const SampleOptions*> sample_first = {&options[0], nullptr};
+  const std::vector<const SampleOptions*> sample_only = {&options[1]};
+  BackendSample sampled[2];
   for (const bool warm : {false, true}) {  // the first round still allocates memory
     std::fill_n(logits.get(), vocab, std::nanf(""));
     const auto any_there = [&] {
@@ -209,16 +209,17 @@ TEST(CudaEngineTest, AStepIsStartedWhileNothingOfTheOneBeforeHasRun) {
     };
     ASSERT_TRUE(
         forward
-            ->Start({.tokens = tokens, .sequences = two, .logit_rows = both, .draws = draw_first},
-                    {memory, layout}, {.logits = {logits.get(), vocab}, .drawn = {&drawn[0], 1}})
+            ->Start(
+                {.tokens = tokens, .sequences = two, .logit_rows = both, .samples = sample_first},
+                {memory, layout}, {.logits = {logits.get(), vocab}, .sampled = {&sampled[0], 1}})
             .ok());
     ASSERT_TRUE(forward
                     ->Start({.tokens = unknown,
                              .sequences = one,
                              .logit_rows = only,
                              .follows = only,
-                             .draws = draw_only},
-                            {memory, layout}, {.drawn = {&drawn[1], 1}})
+                             .samples = sample_only},
+                            {memory, layout}, {.sampled = {&sampled[1], 1}})
                     .ok());
     EXPECT_FALSE(warm && any_there());
     ASSERT_TRUE(forward->Finish().ok());
@@ -231,8 +232,8 @@ TEST(CudaEngineTest, AStepIsStartedWhileNothingOfTheOneBeforeHasRun) {
                            absl::MakeConstSpan(tokens).first(1), Greedy(2))
           .value()
           .tokens;
-  EXPECT_EQ(drawn[0].id, expected[0].id);
-  EXPECT_EQ(drawn[1].id, expected[1].id);
+  EXPECT_EQ(sampled[0].id, expected[0].id);
+  EXPECT_EQ(sampled[1].id, expected[1].id);
   device.runtime->Free(memory);
 }
 

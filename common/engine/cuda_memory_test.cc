@@ -60,7 +60,7 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     return config;
   }
 
-  explicit CudaMemoryTest(const StepSize& most = {64, 6, 0}) : most_(most) {
+  explicit CudaMemoryTest(const StepSize& max = {64, 6, 0}) : max_(max) {
     runtime_ = CreateEmulatedRuntime({.memory_bytes = size_t{128} << 20,
                                       .on_allocate =
                                           [this](absl::string_view call, size_t bytes) {
@@ -71,7 +71,7 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     model_ = Model::WithRandomWeights(Config(), 1, backend_.get()).value();
     layout_ = model_->LayoutFor(kBlockTokens, DType::kBF16);
     context_ = std::min(config().context, 600);
-    blocks_.resize(most_.sequences * layout_.BlocksFor(context_));
+    blocks_.resize(max_.sequences * layout_.BlocksFor(context_));
     std::iota(blocks_.begin(), blocks_.end(), 0);
     std::shuffle(blocks_.begin(), blocks_.end(), random_);
     const size_t bytes = blocks_.size() * layout_.BlockBytes();
@@ -85,7 +85,7 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
   const ModelConfig& config() const { return model_->config(); }
   std::unique_ptr<Engine> CreateEngine(int sequences) {
     return Engine::Create(model_.get(), backend_.get(), {pool_, layout_},
-                          {most_.rows, sequences, context_})
+                          {max_.rows, sequences, context_})
         .value();
   }
 
@@ -136,9 +136,9 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     }
     std::vector<bool> on_device;
     for (int i = 0; i < sequences; ++i) {
-      on_device.push_back(engine->DrawsOnDevice(sampling[i], prompts[i]));
-      drawn_on_device_ += on_device[i];
-      drawn_on_host_ += !on_device[i];
+      on_device.push_back(engine->SamplesOnDevice(sampling[i], prompts[i]));
+      sampled_on_device_ += on_device[i];
+      sampled_on_host_ += !on_device[i];
     }
     std::vector<std::vector<int>> started;  // sequences of each running step
     std::vector<TokenId> last(sequences);
@@ -182,7 +182,7 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
       const absl::Status status = engine->Start(plan);
       ASSERT_TRUE(status.ok()) << status;
       started.push_back(members);
-      most_running_ = std::max(most_running_, engine->running());
+      max_running_ = std::max(max_running_, engine->running());
       if (n > 0) finish();
       if (HasFatalFailure()) return;
     }
@@ -222,7 +222,7 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
     }
   }
 
-  const StepSize most_;
+  const StepSize max_;
   std::mt19937 random_{20261122};
   std::vector<std::string> allocated_;
   std::unique_ptr<DeviceRuntime> runtime_;
@@ -232,34 +232,34 @@ class CudaMemoryTest : public testing::TestWithParam<Case> {
   int context_ = 0;
   std::vector<BlockId> blocks_;
   std::byte* pool_ = nullptr;
-  int first_sequence_ = 0, most_running_ = 0, drawn_on_device_ = 0, drawn_on_host_ = 0;
+  int first_sequence_ = 0, max_running_ = 0, sampled_on_device_ = 0, sampled_on_host_ = 0;
 };
 
 TEST_P(CudaMemoryTest, NoStepAllocates) {
-  const auto engine = CreateEngine(most_.sequences);
+  const auto engine = CreateEngine(max_.sequences);
   EXPECT_THAT(allocated_, testing::Not(testing::IsEmpty())) << "they are seen";
   allocated_.clear();
-  const int rows = std::min(most_.rows, context_);
+  const int rows = std::min(max_.rows, context_);
   Run(engine.get(), {rows}, true);
   Run(engine.get(), {rows}, false, /*scored=*/true);
-  for (int batch = 1; batch <= most_.sequences; ++batch) {
+  for (int batch = 1; batch <= max_.sequences; ++batch) {
     Run(engine.get(), std::vector<int>(batch, 1), true);
     // Each sequence has an equal share of the max rows, so that as few as possible have enough rows
     // for the prefill attention kernel.
-    Run(engine.get(), std::vector<int>(batch, most_.rows / most_.sequences), true);
+    Run(engine.get(), std::vector<int>(batch, max_.rows / max_.sequences), true);
   }
   for (int i = 0; i < 8; ++i) {
-    std::vector<int> chunks(1 + random_() % most_.sequences);
+    std::vector<int> chunks(1 + random_() % max_.sequences);
     for (int& chunk : chunks) chunk = 1 + random_() % (rows / chunks.size());
     Run(engine.get(), chunks, i % 2 == 0);
   }
-  for (const int batch : {1, 2, most_.sequences}) {
+  for (const int batch : {1, 2, max_.sequences}) {
     // The first step of a size runs directly, the second is recorded.
     for (int i = 0; i < 2; ++i) RunAhead(engine.get(), batch);
   }
-  EXPECT_EQ(most_running_, Engine::kMostSteps);
-  EXPECT_GT(drawn_on_device_, 3 * drawn_on_host_);
-  EXPECT_GT(drawn_on_host_, 0);
+  EXPECT_EQ(max_running_, Engine::kMaxSteps);
+  EXPECT_GT(sampled_on_device_, 3 * sampled_on_host_);
+  EXPECT_GT(sampled_on_host_, 0);
   EXPECT_THAT(allocated_, testing::IsEmpty());
 }
 

@@ -12,18 +12,19 @@ namespace {
 
 // If the device samples: number of rows per step that the host can sample before its memory for
 // logits has to grow.
-constexpr int kHostDrawnAtOnce = 8;
+constexpr int kHostSampledAtOnce = 8;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Model* model, Backend* backend,
-                                                       const KvView& kv, const StepSize& most) {
-  ASSIGN_OR_RETURN(auto forward, ForwardPass::Create(model, backend, most.rows, most.context));
+                                                       const KvView& kv, const StepSize& max) {
+  ASSIGN_OR_RETURN(auto forward, ForwardPass::Create(model, backend, max.rows, max.context));
   std::unique_ptr<Engine> engine(new Engine(model, backend, kv, std::move(forward)));
-  const StepLimits limits = most.LimitsFor(model->config(), kv.layout);
+  const StepLimits limits = max.LimitsFor(model->config(), kv.layout);
   RETURN_IF_ERROR(backend->Reserve(limits));
   // If the device samples, the host samples only the few rows that the device can't sample.
-  const int rows = engine->draws_ ? std::min(limits.sequences, kHostDrawnAtOnce) : limits.sequences;
+  const int rows =
+      engine->samples_ ? std::min(limits.sequences, kHostSampledAtOnce) : limits.sequences;
   for (Results& results : engine->results_) {
     const size_t floats = size_t{1} * rows * limits.vocab;
     RETURN_IF_ERROR(engine->Grow(&results, floats));
@@ -35,7 +36,7 @@ Engine::Engine(const Model* model, Backend* backend, const KvView& kv,
                std::unique_ptr<ForwardPass> forward)
     : model_(model),
       backend_(backend),
-      draws_(backend->draws() && model->config().vocab <= backend->most_draw_vocab()),
+      samples_(backend->samples() && model->config().vocab <= backend->max_sample_vocab()),
       kv_(kv),
       forward_(std::move(forward)) {}
 
@@ -44,23 +45,23 @@ Engine::~Engine() {
   for (; running_ > 0; --running_) forward_->Finish().IgnoreError();
 }
 
-bool Engine::DrawsOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const {
-  if (!draws_ || !sampling.LooksBack()) return draws_;
+bool Engine::SamplesOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const {
+  if (!samples_ || !sampling.LooksBack()) return samples_;
   for (const std::vector<TokenId>& word : sampling.bad_words) {
     if (word.size() > 1) return false;
   }
   const ModelConfig& config = model_->config();
   const int64_t longest = int64_t{original_prompt_tokens} + sampling.max_tokens;
-  return std::min<int64_t>({longest, config.context, config.vocab}) <= kMostHistoryTokens;
+  return std::min<int64_t>({longest, config.context, config.vocab}) <= kMaxHistoryTokens;
 }
 
-bool Engine::DrawsOnDevice(const PlanItem& item) const {
-  return DrawsOnDevice(*item.sampling, item.original_prompt_tokens) &&
+bool Engine::SamplesOnDevice(const PlanItem& item) const {
+  return SamplesOnDevice(*item.sampling, item.original_prompt_tokens) &&
          (item.sequence != 0 || !item.sampling->LooksBack());
 }
 
 absl::Status Engine::Start(const StepPlan& plan) {
-  if (running_ == kMostSteps) {
+  if (running_ == kMaxSteps) {
     return absl::FailedPreconditionError(
         absl::StrCat("a step to be started while ", running_, " are running"));
   }
@@ -97,7 +98,7 @@ absl::StatusOr<Engine::Tokens> Engine::Run(const StepPlan& plan, const LayerDone
   if (plan.items.empty()) return Tokens();
   const bool scored = std::any_of(plan.items.begin(), plan.items.end(),
                                   [](const PlanItem& item) { return item.scores != nullptr; });
-  if (scored || layer_done || !draws_) return RunAtOnce(plan, layer_done);
+  if (scored || layer_done || !samples_) return RunAtOnce(plan, layer_done);
   RETURN_IF_ERROR(Start(plan));
   return Finish();
 }
@@ -123,8 +124,8 @@ absl::StatusOr<Engine::Tokens> Engine::RunAtOnce(const StepPlan& plan,
 
 // Collects the rows of all items in rows_, and in `results` how each item's token is sampled.
 absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* results) {
-  results->draws.clear();
-  results->draw_of_item.clear();
+  results->samples.clear();
+  results->sample_of_item.clear();
   rows_.Clear(plan.items.size());
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const PlanItem& item = plan.items[i];
@@ -144,23 +145,23 @@ absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* resul
       rows_.Add(item.tokens, item.first_position, item.blocks, reach);
     }
     if (item.sampling == nullptr) {
-      results->draw_of_item.push_back(-1);
+      results->sample_of_item.push_back(-1);
       continue;
     }
-    results->draw_of_item.push_back(static_cast<int>(results->draws.size()));
-    Draw draw = {.sampling = item.sampling,
-                 .history = item.history,
-                 .position = end,
-                 .generated = end - item.original_prompt_tokens,
-                 .logprob = item.sampling->logprobs.has_value()};
-    if (on_device && DrawsOnDevice(item)) {
-      rows_.DrawOnDevice(*item.sampling, end, draw.generated, model_->config().vocab, item.sequence,
-                         item.history);
-      draw.sampling = nullptr;
+    results->sample_of_item.push_back(static_cast<int>(results->samples.size()));
+    Sample sample = {.sampling = item.sampling,
+                     .history = item.history,
+                     .position = end,
+                     .generated = end - item.original_prompt_tokens,
+                     .logprob = item.sampling->logprobs.has_value()};
+    if (on_device && SamplesOnDevice(item)) {
+      rows_.SampleOnDevice(*item.sampling, end, sample.generated, model_->config().vocab,
+                           item.sequence, item.history);
+      sample.sampling = nullptr;
     } else {
       rows_.WantLogits();
     }
-    results->draws.push_back(draw);
+    results->samples.push_back(sample);
   }
   return absl::OkStatus();
 }
@@ -169,19 +170,19 @@ absl::Status Engine::Gather(const StepPlan& plan, bool on_device, Results* resul
 absl::StatusOr<int> Engine::FollowedRow(const PlanItem& item) {
   if (running_ == 0) return absl::InvalidArgumentError("follows another, and none is running");
   const Results& before = ResultsOf(steps_ - 1);
-  const int items = static_cast<int>(before.draw_of_item.size());
+  const int items = static_cast<int>(before.sample_of_item.size());
   if (*item.follows < 0 || *item.follows >= items) {
     return absl::InvalidArgumentError(
         absl::StrCat("follows item ", *item.follows, "; the step before has ", items));
   }
-  const int row = before.draw_of_item[*item.follows];
-  if (row < 0 || before.draws[row].sampling != nullptr) {
+  const int row = before.sample_of_item[*item.follows];
+  if (row < 0 || before.samples[row].sampling != nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("follows item ", *item.follows, ", whose token the device does not draw"));
+        absl::StrCat("follows item ", *item.follows, ", whose token the device does not sample"));
   }
-  if (!item.tokens.empty() || item.first_position != before.draws[row].position) {
+  if (!item.tokens.empty() || item.first_position != before.samples[row].position) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "follows item ", *item.follows, ", whose token has position ", before.draws[row].position,
+        "follows item ", *item.follows, ", whose token has position ", before.samples[row].position,
         "; it has ", item.tokens.size(), " tokens of its own from ", item.first_position));
   }
   return row;
@@ -196,39 +197,39 @@ absl::Status Engine::Grow(Results* results, size_t floats) {
 }
 
 absl::StatusOr<ForwardResults> Engine::MakeRoom(Results* results) {
-  const size_t host = rows_.logit_rows() - rows_.drawn_on_device();
+  const size_t host = rows_.logit_rows() - rows_.sampled_on_device();
   const size_t vocab = model_->config().vocab, floats = host * vocab;
   if (results->capacity < floats) {
     // Doubles the capacity, so that a batch that grows row by row does not allocate each time.
-    const size_t most = static_cast<size_t>(max_rows()) * vocab;
-    const size_t capacity = std::max(floats, std::min(2 * results->capacity, most));
+    const size_t max = static_cast<size_t>(max_rows()) * vocab;
+    const size_t capacity = std::max(floats, std::min(2 * results->capacity, max));
     RETURN_IF_ERROR(Grow(results, capacity));
   }
-  results->drawn.resize(rows_.drawn_on_device());
+  results->sampled.resize(rows_.sampled_on_device());
   return ForwardResults{.logits = {results->memory.get(), floats},
-                        .drawn = absl::MakeSpan(results->drawn)};
+                        .sampled = absl::MakeSpan(results->sampled)};
 }
 
 Engine::Tokens Engine::TokensOf(Results* results) {
   Tokens tokens;
-  tokens.reserve(results->draws.size());
+  tokens.reserve(results->samples.size());
   const size_t vocab = model_->config().vocab;
   float* logits = results->memory.get();
-  auto drawn = results->drawn.begin();
-  for (const Draw& draw : results->draws) {
-    if (draw.sampling != nullptr) {
-      tokens.push_back(sampler_.Sample({logits, vocab}, *draw.sampling, draw.position,
-                                       draw.generated, draw.history));
+  auto sampled = results->sampled.begin();
+  for (const Sample& sample : results->samples) {
+    if (sample.sampling != nullptr) {
+      tokens.push_back(sampler_.Sample({logits, vocab}, *sample.sampling, sample.position,
+                                       sample.generated, sample.history));
       logits += vocab;
       continue;
     }
-    const DrawnToken& found = *drawn++;
+    const BackendSample& found = *sampled++;
     if (!found.status.ok()) {
       tokens.push_back(found.status);
       continue;
     }
-    SampledToken token = {.id = found.id, .position = draw.position};
-    if (draw.logprob) token.logprob = found.logprob;
+    SampledToken token = {.id = found.id, .position = sample.position};
+    if (sample.logprob) token.logprob = found.logprob;
     for (const auto& [id, logprob] : found.top) token.top.push_back({id, logprob});
     tokens.push_back(std::move(token));
   }

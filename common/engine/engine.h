@@ -48,7 +48,7 @@ struct PlanItem {
   uint64_t sequence = 0;
   // Index of the item in the step before whose sampled token is used instead of `tokens`. This
   // token is not known yet: the step before has been started but not finished, and it must sample
-  // the token on the device (DrawsOnDevice).
+  // the token on the device (SamplesOnDevice).
   std::optional<int> follows;
 };
 
@@ -69,13 +69,13 @@ class Engine {
   // (Internal if the logits are NaN). An error concerns only its own sequence.
   using Tokens = std::vector<absl::StatusOr<SampledToken>>;
   // Max steps that are started and not finished.
-  static constexpr int kMostSteps = Backend::kMostSteps;
+  static constexpr int kMaxSteps = Backend::kMaxSteps;
 
   // Reserves the memory that steps of up to `most` need. Returns ResourceExhausted if it does not
   // fit. `model`, `backend` and the memory of `kv` must outlive the engine. `kv` must have the
   // layout of this model.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const Model* model, Backend* backend,
-                                                        const KvView& kv, const StepSize& most);
+                                                        const KvView& kv, const StepSize& max);
   // Waits for the running steps.
   ~Engine();
 
@@ -83,7 +83,7 @@ class Engine {
   // before the step has run: until Finish, its blocks must stay with their sequences. Other
   // backends run the step at once. After an error the step does not count as started, and the KV of
   // its positions is undefined. Returns InvalidArgument for a plan that can't be run or has
-  // `scores`, and FailedPrecondition if kMostSteps are running.
+  // `scores`, and FailedPrecondition if kMaxSteps are running.
   absl::Status Start(const StepPlan& plan);
   // Waits for the oldest step that was started. If that step failed, returns its error. The step
   // has ended then too, and tokens of a step that follows it are undefined. Returns
@@ -97,12 +97,12 @@ class Engine {
   absl::StatusOr<Tokens> Run(const StepPlan& plan, const LayerDone& layer_done = nullptr);
 
   // True if the backend samples tokens and the model's vocabulary is not too large for it.
-  bool draws() const { return draws_; }
+  bool samples() const { return samples_; }
   // Returns true if the device samples tokens under these options, so that an item may follow such
   // a token (PlanItem::follows). With penalties, the sequence also needs a number
   // (PlanItem::sequence). Returns false for bad words of several tokens, and with penalties if the
-  // sequence may hold more than kMostHistoryTokens different tokens.
-  bool DrawsOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const;
+  // sequence may hold more than kMaxHistoryTokens different tokens.
+  bool SamplesOnDevice(const SamplingOptions& sampling, int original_prompt_tokens) const;
 
   // Sets the pulse that shows progress, or null. It beats for every layer handed to the device, for
   // every layer that Finish sees done in a step of chunks, and for every few rows that are scored.
@@ -114,7 +114,7 @@ class Engine {
 
  private:
   // Describes how the token of one item is sampled, and its place in the answer.
-  struct Draw {
+  struct Sample {
     const SamplingOptions* sampling = nullptr;  // null: sampled on the device
     const TokenHistory* history = nullptr;
     int position = 0;
@@ -123,18 +123,18 @@ class Engine {
   };
   // Results of a running step. Reused for later steps, to keep its memory.
   struct Results {
-    std::vector<Draw> draws;
-    std::vector<int> draw_of_item;    // index into `draws`; -1: none
+    std::vector<Sample> samples;
+    std::vector<int> sample_of_item;  // index into `samples`; -1: none
     std::shared_ptr<float[]> memory;  // logits sampled on the host
     size_t capacity = 0;              // size of `memory` in floats
-    std::vector<DrawnToken> drawn;
+    std::vector<BackendSample> sampled;
   };
 
   Engine(const Model* model, Backend* backend, const KvView& kv,
          std::unique_ptr<ForwardPass> forward);
-  Results& ResultsOf(uint64_t step) { return results_[step % kMostSteps]; }
+  Results& ResultsOf(uint64_t step) { return results_[step % kMaxSteps]; }
   absl::Status Gather(const StepPlan& plan, bool on_device, Results* results);
-  bool DrawsOnDevice(const PlanItem& item) const;
+  bool SamplesOnDevice(const PlanItem& item) const;
   absl::StatusOr<int> FollowedRow(const PlanItem& item);
   absl::Status Grow(Results* results, size_t floats);
   absl::StatusOr<ForwardResults> MakeRoom(Results* results);
@@ -144,14 +144,14 @@ class Engine {
 
   const Model* model_;
   Backend* const backend_;
-  const bool draws_;
+  const bool samples_;
   const KvView kv_;
   const std::unique_ptr<ForwardPass> forward_;
   Sampler sampler_;
   Pulse* pulse_ = nullptr;
   uint64_t steps_ = 0;
   int running_ = 0;
-  std::array<Results, kMostSteps> results_;
+  std::array<Results, kMaxSteps> results_;
   PlanRows rows_;  // rows of the step that is being started
   std::vector<float> few_logits_;
 };

@@ -105,7 +105,7 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
   penalties.frequency_penalty = 0.4f;
   penalties.presence_penalty = 0.2f;
   penalties.max_tokens = 12;
-  ASSERT_TRUE(engine_->DrawsOnDevice(penalties, 11));
+  ASSERT_TRUE(engine_->SamplesOnDevice(penalties, 11));
   const auto expected = GenerateInOneProcess(engine_.get(), &pool_, model_->config(), kBlockTokens,
                                              prompt_, penalties)
                             .value()
@@ -117,7 +117,7 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
   prompt.history = &history;
   // Without a sequence number, the host samples the token.
   ASSERT_TRUE(engine_->Start({{prompt}}).ok());
-  ExpectInvalid({{Next(0, 0, blocks, &penalties)}}, "whose token the device does not draw");
+  ExpectInvalid({{Next(0, 0, blocks, &penalties)}}, "whose token the device does not sample");
   EXPECT_EQ(engine_->Finish().value()[0]->id, expected[0].id);
   prompt.sequence = 77;
   ASSERT_TRUE(engine_->Start({{prompt}}).ok());
@@ -135,7 +135,7 @@ TEST_F(EngineStartTest, PenaltiesFollowToo) {
 }
 
 // One step mixes items without a token, rows that the host samples, and all kinds of options.
-TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
+TEST_F(EngineStartTest, SamplesTheSameWhereverTheTokenIsSampled) {
   SamplingOptions options[4];
   options[0].temperature = 1.1f;
   options[0].seed = 5;
@@ -182,8 +182,8 @@ TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
       }
     }
   };
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine_->DrawsOnDevice(options[i], 11)) << i;
-  EXPECT_FALSE(engine_->DrawsOnDevice(options[3], 11));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine_->SamplesOnDevice(options[i], 11)) << i;
+  EXPECT_FALSE(engine_->SamplesOnDevice(options[3], 11));
   ASSERT_TRUE(engine_->Start(plan()).ok());
   const auto started = engine_->Finish().value();
   const auto run = engine_->Run(plan()).value();
@@ -192,8 +192,8 @@ TEST_F(EngineStartTest, DrawsTheSameWhereverTheTokenIsDrawn) {
   const auto fake = CreateFakeBackend();
   const auto plain =
       Engine::Create(model_.get(), fake.get(), {memory_.data(), layout_}, 64).value();
-  EXPECT_FALSE(plain->draws());
-  EXPECT_FALSE(plain->DrawsOnDevice(options[0], 11));
+  EXPECT_FALSE(plain->samples());
+  EXPECT_FALSE(plain->SamplesOnDevice(options[0], 11));
   const auto expected = plain->Run(plan()).value();
   ASSERT_TRUE(plain->Start(plan()).ok());
   compare(expected, plain->Finish().value());
@@ -251,7 +251,7 @@ TEST_F(EngineStartTest, RefusesWhatCanNotFollow) {
   looks_back.history = &history;
   const PlanItem chunk = Prompt(blocks, nullptr), prompt = Prompt(blocks, &greedy_);
   ASSERT_TRUE(engine_->Start({{chunk, looks_back, prompt}}).ok());
-  ExpectInvalid({{Next(0, 0, blocks, &greedy_)}}, "item 0, whose token the device does not draw");
+  ExpectInvalid({{Next(0, 0, blocks, &greedy_)}}, "item 0, whose token the device does not sample");
   ExpectInvalid({{prompt, Next(0, 1, blocks, &greedy_)}}, "item 1 of a step follows item 1, whose");
   ExpectInvalid({{Next(0, 3, blocks, &greedy_)}}, "follows item 3; the step before has 3");
   ExpectInvalid({{Next(0, -1, blocks, &greedy_)}}, "follows item -1");
@@ -278,12 +278,12 @@ TEST_F(EngineStartTest, RefusesWhatCanNotFollow) {
   EXPECT_EQ(engine_->steps(), 2u);
 }
 
-TEST_F(EngineStartTest, ABackendThatDoesNotDrawRunsAStepAndLetsNobodyFollow) {
+TEST_F(EngineStartTest, ABackendThatDoesNotSampleRunsAStepAndLetsNoneFollow) {
   const auto fake = CreateFakeBackend();
   engine_ = Engine::Create(model_.get(), fake.get(), {memory_.data(), layout_}, 32).value();
   const auto blocks = pool_.Take(6).value();
   ASSERT_TRUE(engine_->Start({{Prompt(blocks, &greedy_)}}).ok());
-  ExpectInvalid({{Next(0, 0, blocks, &greedy_)}}, "whose token the device does not draw");
+  ExpectInvalid({{Next(0, 0, blocks, &greedy_)}}, "whose token the device does not sample");
   EXPECT_EQ(engine_->Finish().value()[0]->id, FakeContinuation(layout_, prompt_, kVocab, 1)[0]);
 }
 
@@ -336,9 +336,9 @@ TEST_F(EngineStartTest, WhereNoTokenIsLeftTheDeviceSaysSoAsTheHostDoes) {
   EXPECT_EQ(device[1]->id, host[1]->id);
 }
 
-TEST_F(EngineStartTest, FromTooLargeAVocabularyTheHostDraws) {
-  Open({.most_draw_vocab = kVocab - 1});
-  EXPECT_FALSE(engine_->draws());
+TEST_F(EngineStartTest, FromTooLargeAVocabularyTheHostSamples) {
+  Open({.max_sample_vocab = kVocab - 1});
+  EXPECT_FALSE(engine_->samples());
   const auto blocks = pool_.Take(3).value();
   ASSERT_TRUE(engine_->Start({{Prompt(blocks, &greedy_)}}).ok());
   EXPECT_EQ(engine_->Finish().value()[0]->id, FakeContinuation(layout_, prompt_, kVocab, 1)[0]);

@@ -12,23 +12,23 @@ namespace {
 // Token id in results until their step has finished. Shows if the host reads them too early.
 constexpr TokenId kNotYet = 1'000'000'007;
 
-// Converts `draw` to the options of Sampler.
-SamplingOptions SamplingOf(const DrawOptions& draw) {
+// Converts `sample` to the options of Sampler.
+SamplingOptions SamplingOf(const SampleOptions& sample) {
   SamplingOptions sampling;
-  sampling.temperature = draw.temperature;
-  sampling.top_p = draw.top_p;
-  sampling.top_k = draw.top_k;
-  sampling.min_p = draw.min_p;
-  sampling.seed = draw.seed;
-  sampling.answer_index = draw.answer_index;
-  sampling.logit_bias.assign(draw.logit_bias.begin(), draw.logit_bias.end());
-  for (const TokenId id : draw.banned) sampling.bad_words.push_back({id});
-  sampling.stop_tokens.assign(draw.stop_tokens.begin(), draw.stop_tokens.end());
-  sampling.min_tokens = draw.min_tokens;
-  sampling.repetition_penalty = draw.repetition_penalty;
-  sampling.presence_penalty = draw.presence_penalty;
-  sampling.frequency_penalty = draw.frequency_penalty;
-  if (draw.alternatives >= 0) sampling.logprobs = draw.alternatives;
+  sampling.temperature = sample.temperature;
+  sampling.top_p = sample.top_p;
+  sampling.top_k = sample.top_k;
+  sampling.min_p = sample.min_p;
+  sampling.seed = sample.seed;
+  sampling.answer_index = sample.answer_index;
+  sampling.logit_bias.assign(sample.logit_bias.begin(), sample.logit_bias.end());
+  for (const TokenId id : sample.banned) sampling.bad_words.push_back({id});
+  sampling.stop_tokens.assign(sample.stop_tokens.begin(), sample.stop_tokens.end());
+  sampling.min_tokens = sample.min_tokens;
+  sampling.repetition_penalty = sample.repetition_penalty;
+  sampling.presence_penalty = sample.presence_penalty;
+  sampling.frequency_penalty = sample.frequency_penalty;
+  if (sample.alternatives >= 0) sampling.logprobs = sample.alternatives;
   return sampling;
 }
 
@@ -45,13 +45,13 @@ struct LateBackend::Step {
   std::vector<SequenceRows> sequences;
   std::vector<std::vector<float>> frequencies;
   std::vector<Rope> ropes;
-  struct Draw {
+  struct Sample {
     SamplingOptions sampling;
     int position = 0, generated = 0;
     uint64_t sequence = 0;
     std::optional<TokenHistory> history;  // none: histories_ has it
   };
-  std::vector<std::optional<Draw>> draws;  // per logit row; none: the host samples
+  std::vector<std::optional<Sample>> samples;  // per logit row; none: the host samples
   std::vector<std::function<absl::Status()>> ops;
   size_t next = 0;  // index of the next of `ops` to run
 
@@ -71,20 +71,20 @@ struct LateBackend::Step {
     }
     for (size_t i = 0; i < ropes.size(); ++i) ropes[i].inverse_frequency = frequencies[i];
     for (size_t i = 0; i < logit_rows.size(); ++i) {
-      draws.emplace_back();
-      if (from.draws.empty() || from.draws[i] == nullptr) continue;
-      const DrawOptions& draw = *from.draws[i];
-      draws.back() =
-          Draw{SamplingOf(draw), draw.position, draw.generated, draw.sequence, std::nullopt};
+      samples.emplace_back();
+      if (from.samples.empty() || from.samples[i] == nullptr) continue;
+      const SampleOptions& sample = *from.samples[i];
+      samples.back() = Sample{SamplingOf(sample), sample.position, sample.generated,
+                              sample.sequence, std::nullopt};
       const bool follows_one = !follows.empty() && follows[logit_rows[i]] >= 0;
-      if (draw.sequence != 0 && !follows_one) draws.back()->history = *draw.history;
+      if (sample.sequence != 0 && !follows_one) samples.back()->history = *sample.history;
     }
     args.tokens = tokens;
     args.follows = follows;
     args.logit_rows = logit_rows;
     args.sequences = sequences;
     args.ropes = ropes;
-    args.draws = {};
+    args.samples = {};
   }
 };
 
@@ -96,7 +96,7 @@ LateBackend::LateBackend(LateBackendOptions options)
 LateBackend::~LateBackend() = default;
 
 absl::Status LateBackend::StartStep(const StepArgs& args, StepOps ops) {
-  if (running_.size() == kMostSteps) {
+  if (running_.size() == kMaxSteps) {
     return absl::FailedPreconditionError("step: two are started and not finished");
   }
   if (++asked_ == options_.failing_start) return absl::InternalError("the device takes no step");
@@ -109,7 +109,7 @@ absl::Status LateBackend::StartStep(const StepArgs& args, StepOps ops) {
       for (const BlockId block : blocks) generations.push_back(options_.generations[block]);
     }
   }
-  for (DrawnToken& drawn : args.drawn) drawn.id = kNotYet;
+  for (BackendSample& sampled : args.sampled) sampled.id = kNotYet;
   recorded_ = step.get();
   running_.push_back(std::move(step));
   const absl::Status recorded = ops(recorded_->args);
@@ -194,7 +194,7 @@ absl::Status LateBackend::SiluMul(const SiluMulArgs& args) {
 }
 absl::Status LateBackend::Logits(const LogitsArgs& args) {
   if (recorded_ == nullptr) return Then([this, args] { return fake_->Logits(args); });
-  return Then([this, args, step = recorded_] { return DrawNow(*step, args); });
+  return Then([this, args, step = recorded_] { return SampleNow(*step, args); });
 }
 
 void LateBackend::CheckBlocks(const Step& step) {
@@ -214,41 +214,42 @@ void LateBackend::CheckBlocks(const Step& step) {
 absl::Status LateBackend::EmbedNow(const Step& step, const EmbedArgs& args) {
   std::vector<TokenId> tokens = step.tokens;
   for (size_t row = 0; row < step.follows.size(); ++row) {
-    if (step.follows[row] >= 0) tokens[row] = drawn_.at(step.follows[row]);
+    if (step.follows[row] >= 0) tokens[row] = sampled_.at(step.follows[row]);
   }
   return fake_->Embed({.table = args.table, .tokens = tokens, .out = args.out});
 }
 
-absl::Status LateBackend::DrawNow(const Step& step, const LogitsArgs& args) {
+absl::Status LateBackend::SampleNow(const Step& step, const LogitsArgs& args) {
   const size_t rows = step.logit_rows.size();
   const size_t vocab = static_cast<size_t>(step.args.vocab);
   std::vector<float> logits(rows * vocab);
   RETURN_IF_ERROR(fake_->Logits(
       {.in = args.in, .head = args.head, .rows = step.logit_rows, .out = absl::MakeSpan(logits)}));
-  drawn_.assign(rows, 0);
+  sampled_.assign(rows, 0);
   auto host = step.args.logits.begin();
-  auto drawn = step.args.drawn.begin();
+  auto sampled = step.args.sampled.begin();
   for (size_t i = 0; i < rows; ++i) {
     const auto row = absl::MakeSpan(logits).subspan(i * vocab, vocab);
-    if (!step.draws[i]) {
+    if (!step.samples[i]) {
       host = std::copy(row.begin(), row.end(), host);
       continue;
     }
-    const Step::Draw& draw = *step.draws[i];
+    const Step::Sample& sample = *step.samples[i];
     TokenHistory* history = nullptr;
-    if (draw.history) histories_.insert_or_assign(draw.sequence, *draw.history);
-    if (draw.sequence != 0) history = &histories_.at(draw.sequence);
-    const auto token = sampler_.Sample(row, draw.sampling, draw.position, draw.generated, history);
-    *drawn = {};
-    drawn->status = token.status();
+    if (sample.history) histories_.insert_or_assign(sample.sequence, *sample.history);
+    if (sample.sequence != 0) history = &histories_.at(sample.sequence);
+    const auto token =
+        sampler_.Sample(row, sample.sampling, sample.position, sample.generated, history);
+    *sampled = {};
+    sampled->status = token.status();
     if (token.ok()) {
       if (history != nullptr) history->Append(token->id);
-      drawn_[i] = token->id;
-      drawn->id = token->id;
-      drawn->logprob = token->logprob.value_or(0);
-      for (const TokenLogprob& top : token->top) drawn->top.emplace_back(top.id, top.logprob);
+      sampled_[i] = token->id;
+      sampled->id = token->id;
+      sampled->logprob = token->logprob.value_or(0);
+      for (const TokenLogprob& top : token->top) sampled->top.emplace_back(top.id, top.logprob);
     }
-    ++drawn;
+    ++sampled;
   }
   return absl::OkStatus();
 }

@@ -27,7 +27,7 @@ struct LateBackendOptions {
   // Numbers, from 1, of the step whose FinishStep returns Internal, and of the call of StartStep
   // that fails.
   std::optional<uint64_t> failing_step, failing_start;
-  int most_draw_vocab = 1 << 18;
+  int max_sample_vocab = 1 << 18;
 };
 
 // The fake backend made to behave like a device, for tests. It samples tokens, runs operations
@@ -69,8 +69,8 @@ class LateBackend final : public Backend {
     return Backend::Record();
   }
 
-  bool draws() const override { return true; }
-  int most_draw_vocab() const override { return options_.most_draw_vocab; }
+  bool samples() const override { return true; }
+  int max_sample_vocab() const override { return options_.max_sample_vocab; }
   absl::Status StartStep(const StepArgs& args, StepOps ops) override;
   absl::Status FinishStep() override;
 
@@ -81,7 +81,7 @@ class LateBackend final : public Backend {
   absl::Status RunOldest();
   void CheckBlocks(const Step& step);
   absl::Status EmbedNow(const Step& step, const EmbedArgs& args);
-  absl::Status DrawNow(const Step& step, const LogitsArgs& args);
+  absl::Status SampleNow(const Step& step, const LogitsArgs& args);
 
   const LateBackendOptions options_;
   const std::unique_ptr<Backend> fake_;
@@ -89,7 +89,7 @@ class LateBackend final : public Backend {
   uint64_t random_;
   std::vector<std::unique_ptr<Step>> running_;  // oldest first
   Step* recorded_ = nullptr;                    // set only within StartStep
-  std::vector<TokenId> drawn_;                  // tokens of the step that ran last, per logit row
+  std::vector<TokenId> sampled_;                // tokens of the step that ran last, per logit row
   uint64_t asked_ = 0, started_ = 0, started_ahead_ = 0, rows_ahead_ = 0, finished_ = 0,
            lost_blocks_ = 0, events_ = 0;
   std::map<uint64_t, TokenHistory> histories_;  // per sequence; what the device knows

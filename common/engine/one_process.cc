@@ -36,8 +36,8 @@ absl::StatusOr<OneProcessAnswer> GenerateInOneProcess(Engine* engine, BlockPool*
       reach = RopeReach(config.rope, prompt, static_cast<int>(sequence.size()));
       computed = 0;
     }
-    const size_t most = chunk_tokens > 0 ? chunk_tokens : sequence.size();
-    const size_t rows = std::min(most, sequence.size() - computed);
+    const size_t max = chunk_tokens > 0 ? chunk_tokens : sequence.size();
+    const size_t rows = std::min(max, sequence.size() - computed);
     const bool last = computed + rows == sequence.size();
     const int missing = (static_cast<int>(computed + rows) + block_tokens - 1) / block_tokens -
                         static_cast<int>(blocks.size());

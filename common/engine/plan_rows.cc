@@ -8,7 +8,7 @@ void PlanRows::Clear(size_t sequences) {
   follows_.clear();
   logit_rows_.clear();
   rope_reach_.clear();
-  draws_.clear();
+  samples_.clear();
   options_.clear();
   options_.reserve(sequences);  // draws_ points to them, so they must not move
   if (banned_.size() < sequences) {
@@ -38,11 +38,11 @@ void PlanRows::AddFollowing(int logit_row, int position, absl::Span<const BlockI
 
 void PlanRows::WantLogits() {
   logit_rows_.push_back(static_cast<int>(tokens_.size()) - 1);
-  draws_.push_back(nullptr);
+  samples_.push_back(nullptr);
 }
 
-void PlanRows::DrawOnDevice(const SamplingOptions& sampling, int position, int generated, int vocab,
-                            uint64_t sequence, const TokenHistory* history) {
+void PlanRows::SampleOnDevice(const SamplingOptions& sampling, int position, int generated,
+                              int vocab, uint64_t sequence, const TokenHistory* history) {
   WantLogits();
   Biases& biases = biases_[options_.size()];
   std::vector<TokenId>& banned = banned_[options_.size()];
@@ -77,24 +77,24 @@ void PlanRows::DrawOnDevice(const SamplingOptions& sampling, int position, int g
                       .generated = generated,
                       .alternatives = sampling.logprobs.value_or(-1)});
   if (sampling.LooksBack()) {
-    DrawOptions& draw = options_.back();
-    draw.sequence = sequence;
-    draw.repetition_penalty = sampling.repetition_penalty;
-    draw.presence_penalty = sampling.presence_penalty;
-    draw.frequency_penalty = sampling.frequency_penalty;
-    draw.history = history;
+    SampleOptions& sample = options_.back();
+    sample.sequence = sequence;
+    sample.repetition_penalty = sampling.repetition_penalty;
+    sample.presence_penalty = sampling.presence_penalty;
+    sample.frequency_penalty = sampling.frequency_penalty;
+    sample.history = history;
   }
-  draws_.back() = &options_.back();
+  samples_.back() = &options_.back();
 }
 
 ForwardBatch PlanRows::Batch() {
   if (!follows_.empty()) follows_.resize(tokens_.size(), -1);
-  if (options_.empty()) draws_.clear();
+  if (options_.empty()) samples_.clear();
   return {.tokens = tokens_,
           .sequences = sequences_,
           .logit_rows = logit_rows_,
           .follows = follows_,
-          .draws = draws_,
+          .samples = samples_,
           .rope_reach = rope_reach_};
 }
 

@@ -29,14 +29,14 @@ class PlanRows {
   void WantLogits();
   // Requests that the device samples a token from the last added row, as Sampler would. The token
   // has position `position`, and `generated` tokens of its answer come before it. If
-  // sampling.LooksBack(), `sequence` and `history` must be given (DrawOptions), and each bad word
+  // sampling.LooksBack(), `sequence` and `history` must be given (SampleOptions), and each bad word
   // must be a single token.
-  void DrawOnDevice(const SamplingOptions& sampling, int position, int generated, int vocab,
-                    uint64_t sequence, const TokenHistory* history);
+  void SampleOnDevice(const SamplingOptions& sampling, int position, int generated, int vocab,
+                      uint64_t sequence, const TokenHistory* history);
 
   int first_row(size_t sequence) const { return sequences_[sequence].first_row; }
   size_t logit_rows() const { return logit_rows_.size(); }
-  size_t drawn_on_device() const { return options_.size(); }
+  size_t sampled_on_device() const { return options_.size(); }
   // Valid until the next Clear.
   ForwardBatch Batch();
 
@@ -46,9 +46,9 @@ class PlanRows {
   std::vector<TokenId> tokens_;
   std::vector<SequenceRows> sequences_;
   std::vector<int> follows_, logit_rows_, rope_reach_;
-  std::vector<const DrawOptions*> draws_;
-  std::vector<DrawOptions> options_;  // draws_ points to these
-  std::vector<Biases> biases_;        // one list for each of options_
+  std::vector<const SampleOptions*> samples_;
+  std::vector<SampleOptions> options_;  // draws_ points to these
+  std::vector<Biases> biases_;          // one list for each of options_
   std::vector<std::vector<TokenId>> banned_, stop_tokens_;
 };
 

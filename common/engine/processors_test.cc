@@ -95,8 +95,8 @@ TEST(ProcessorsTest, RepetitionPenaltyIsThatOfTransformersForNegativeLogitsToo) 
     SamplingOptions sampling;
     sampling.repetition_penalty = golden["penalty"];
     const TokenHistory history(tokens, static_cast<int>(tokens.size()));
-    const auto drawn = Sampler().Sample(absl::MakeSpan(logits), sampling, 20, 0, &history);
-    EXPECT_EQ(drawn->id, golden["best"]) << golden;
+    const auto sampled = Sampler().Sample(absl::MakeSpan(logits), sampling, 20, 0, &history);
+    EXPECT_EQ(sampled->id, golden["best"]) << golden;
     negative += logits[golden["best"]] < 0;
     changed += golden["best"] != tokens.back();  // tokens.back() is best without penalty
   }

@@ -9,8 +9,8 @@ namespace baton {
 // The max size of a worker's steps.
 struct StepSize {
   // 0 sequences: as many as rows. 0 context: the model's context.
-  StepSize(int most_rows, int most_sequences = 0, int most_context = 0)
-      : rows(most_rows), sequences(most_sequences), context(most_context) {}
+  StepSize(int max_rows, int max_sequences = 0, int max_context = 0)
+      : rows(max_rows), sequences(max_sequences), context(max_context) {}
 
   // Max rows whose logits are in memory at once while a prompt is scored. For a vocabulary of 128k
   // tokens, 16 rows are 8 MiB.

@@ -31,7 +31,7 @@ const json& Goldens() {
 
 // Returns number `i` of a SplitMix64 sequence (Steele et al. 2014) that starts at the FNV-1a hash
 // of `stream`. make_bf16_goldens.py computes the same numbers.
-uint64_t Draw(absl::string_view stream, uint64_t i) {
+uint64_t Sample(absl::string_view stream, uint64_t i) {
   uint64_t z = 0xcbf29ce484222325;
   for (const char byte : stream) z = (z ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   z += (i + 1) * 0x9e3779b97f4a7c15;
@@ -53,7 +53,7 @@ void WriteModel(const json& model, int seed, const TestFolder& folder) {
     for (const uint64_t size : tensor[2]) elements *= size;
     const size_t begin = data.size();
     for (uint64_t i = 0; i < elements; ++i) {
-      const uint64_t z = Draw(stream, i);
+      const uint64_t z = Sample(stream, i);
       const int sum =
           static_cast<int>((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
       const float noise = static_cast<float>(sum - 131070) * static_cast<float>(1.0 / 37837);
@@ -192,7 +192,7 @@ TEST_P(Bf16AccuracyTest, RandomModelsAreNotFartherFromFloat32ThanTransformersInB
     std::vector<TokenId> prompt(model["prompt_tokens"].get<size_t>());
     const uint64_t vocab = model["config"]["vocab_size"];
     for (size_t i = 0; i < prompt.size(); ++i) {
-      prompt[i] = static_cast<TokenId>(Draw(absl::StrCat(seed, "/prompt"), i) % vocab);
+      prompt[i] = static_cast<TokenId>(Sample(absl::StrCat(seed, "/prompt"), i) % vocab);
     }
     const auto distance = [&](const Way& way) {
       return DistanceOf(Logits(folder.path(), way, prompt, positions), run["logits"], 1);

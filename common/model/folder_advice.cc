@@ -21,7 +21,7 @@ namespace baton {
 namespace {
 
 constexpr size_t kMaxAdapterBytes = 1 << 20;
-constexpr size_t kMostEntries = 10000;  // max entries read from a folder
+constexpr size_t kMaxEntries = 10000;  // max entries read from a folder
 constexpr char kWanted[] = "config.json, tokenizer.json and *.safetensors";
 
 // Escapes and shortens a name from the file system, so that it fits into a line.
@@ -50,7 +50,7 @@ std::set<std::string> NamesIn(const std::string& folder) {
   while (const dirent* entry = readdir(open)) {
     const absl::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace(name);
-    if (names.size() == kMostEntries) break;
+    if (names.size() == kMaxEntries) break;
   }
   closedir(open);
   return names;

@@ -87,21 +87,21 @@ absl::Status CheckLogits(const ForwardBatch& batch, const ForwardResults& result
           absl::StrCat("logits of row ", row, " wanted; there are ", batch.tokens.size()));
     }
   }
-  if (!batch.draws.empty() && batch.draws.size() != batch.logit_rows.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("ways to draw for ", batch.draws.size(),
+  if (!batch.samples.empty() && batch.samples.size() != batch.logit_rows.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("ways to sample for ", batch.samples.size(),
                                                    " rows; logits of ", batch.logit_rows.size(),
                                                    " are wanted"));
   }
-  const size_t drawn =
-      batch.draws.size() - std::count(batch.draws.begin(), batch.draws.end(), nullptr);
-  const size_t rest = batch.logit_rows.size() - drawn;
+  const size_t sampled =
+      batch.samples.size() - std::count(batch.samples.begin(), batch.samples.end(), nullptr);
+  const size_t rest = batch.logit_rows.size() - sampled;
   if (results.logits.size() != rest * vocab) {
     return absl::InvalidArgumentError(absl::StrCat("room for ", results.logits.size(),
                                                    " logits; expected ", rest, " rows of ", vocab));
   }
-  if (results.drawn.size() != drawn) {
+  if (results.sampled.size() != sampled) {
     return absl::InvalidArgumentError(
-        absl::StrCat("room for ", results.drawn.size(), " drawn tokens; expected ", drawn));
+        absl::StrCat("room for ", results.sampled.size(), " sampled tokens; expected ", sampled));
   }
   return absl::OkStatus();
 }
@@ -202,9 +202,9 @@ absl::Status ForwardPass::StartStep(const ForwardBatch& batch, const KvView& kv,
                          .ropes = ropes_,
                          .kv = kv,
                          .logit_rows = batch.logit_rows,
-                         .draws = batch.draws,
+                         .samples = batch.samples,
                          .logits = results.logits,
-                         .drawn = results.drawn,
+                         .sampled = results.sampled,
                          .pulse = batch.pulse};
   RETURN_IF_ERROR(backend_->StartStep(step, [&](const StepArgs& padded) {
     return RunLayers(padded, batch.more_logits, layer_done);
@@ -233,10 +233,10 @@ bool ForwardPass::CanBeRecorded(const ForwardBatch& batch) const {
 }
 
 void ForwardPass::ChooseRopes(const ForwardBatch& batch) {
-  constexpr size_t kMostTables = 1024;
+  constexpr size_t kMaxTables = 1024;
   const RopeConfig& config = model_->config().rope;
   ropes_.clear();
-  if (rope_tables_.size() > kMostTables) rope_tables_.clear();
+  if (rope_tables_.size() > kMaxTables) rope_tables_.clear();
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const SequenceRows& sequence = batch.sequences[i];
     const int tokens = sequence.first_position + sequence.rows;

@@ -323,7 +323,7 @@ std::vector<Case> Bf16Cases() {
   }
   return cases;
 }
-INSTANTIATE_TEST_SUITE_P(Bf16Products, GoldenTest, testing::ValuesIn(Bf16Cases()),
+INSTANTIATE_TEST_SUITE_P(Bf16Gemms, GoldenTest, testing::ValuesIn(Bf16Cases()),
                          [](const auto& info) {
                            return absl::StrCat(
                                info.param.model,

@@ -229,11 +229,11 @@ std::vector<float> JsonReader::Numbers(absl::string_view key, double lowest, dou
 }
 
 std::vector<std::vector<int>> JsonReader::IntLists(absl::string_view key, int lowest, int highest,
-                                                   size_t most, size_t longest) {
+                                                   size_t max, size_t longest) {
   std::vector<std::vector<int>> lists;
   const json* value = Find(key);
   if (value == nullptr) return lists;
-  bool good = value->is_array() && value->size() <= most;
+  bool good = value->is_array() && value->size() <= max;
   for (size_t i = 0; good && i < value->size(); ++i) {
     const json& list = (*value)[i];
     good = list.is_array() && !list.empty() && list.size() <= longest;
@@ -241,7 +241,7 @@ std::vector<std::vector<int>> JsonReader::IntLists(absl::string_view key, int lo
     if (good) lists.push_back(list.get<std::vector<int>>());
   }
   if (good) return lists;
-  Fail(key, absl::StrCat("at most ", most, " lists of 1 to ", longest, " of ",
+  Fail(key, absl::StrCat("at most ", max, " lists of 1 to ", longest, " of ",
                          IntRange(lowest, highest)));
   return {};
 }

@@ -39,8 +39,8 @@ class JsonReader {
   // Returns one integer or a list of integers; empty if the key is absent.
   std::vector<int> Ints(absl::string_view key, int lowest, int highest);
   // Returns at most `most` lists of 1 to `longest` integers; empty if the key is absent.
-  std::vector<std::vector<int>> IntLists(absl::string_view key, int lowest, int highest,
-                                         size_t most, size_t longest);
+  std::vector<std::vector<int>> IntLists(absl::string_view key, int lowest, int highest, size_t max,
+                                         size_t longest);
   std::vector<float> Numbers(absl::string_view key, double lowest, double highest,
                              size_t count);                             // key is required
   std::map<std::string, std::string> StringMap(absl::string_view key);  // key is required

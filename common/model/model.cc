@@ -78,7 +78,7 @@ std::optional<DType> DTypeOf(absl::string_view name) {
   return std::nullopt;
 }
 
-constexpr int kMostPasses = 6;  // max passes over weights that are paged in
+constexpr int kMaxPasses = 6;  // max passes over weights that are paged in
 
 // Returns the page faults of this thread. If the number does not change, all touched pages were
 // mapped.
@@ -397,7 +397,7 @@ absl::Status Model::PageIn(const Progress& progress) const {
   // While other files fill the page cache, pages that were read only once are evicted first, and
   // pages that were read again stay. So every page is read at least twice, and more often if pages
   // are evicted.
-  for (int pass = 0; pass < kMostPasses; ++pass) {
+  for (int pass = 0; pass < kMaxPasses; ++pass) {
     const int64_t faults = FaultsOfThread();
     for (const CheckpointTensor& tensor : tensors) {
       RETURN_IF_ERROR(tensor.file->PageIn(*tensor.entry, [&](uint64_t done) {

@@ -130,8 +130,8 @@ struct ForwardBatch {
   absl::Span<const SequenceRows> sequences;  // cover all rows, in order
   absl::Span<const int> logit_rows;          // rows that need logits
   // The next two fields are as in StepArgs, for a backend that samples tokens. Empty if unused.
-  absl::Span<const int> follows;               // [rows]
-  absl::Span<const DrawOptions* const> draws;  // [logit_rows]
+  absl::Span<const int> follows;                   // [rows]
+  absl::Span<const SampleOptions* const> samples;  // [logit_rows]
   // [sequences]: reach of each sequence's rotary table (rope_config.h), at least the number of its
   // tokens after this step. Empty means that each sequence is a prompt which ends with these rows.
   absl::Span<const int> rope_reach;
@@ -142,8 +142,8 @@ struct ForwardBatch {
 
 // Memory that receives the results of a step.
 struct ForwardResults {
-  absl::Span<float> logits;      // [logit_rows not sampled by the backend, vocab], in host memory
-  absl::Span<DrawnToken> drawn;  // [logit_rows sampled by the backend]
+  absl::Span<float> logits;  // [logit_rows not sampled by the backend, vocab], in host memory
+  absl::Span<BackendSample> sampled;  // [logit_rows sampled by the backend]
 };
 
 // Called once per layer, in order. The layer's KV of all rows of the step is in the pool once the
@@ -174,7 +174,7 @@ class ForwardPass {
   absl::Status Run(const ForwardBatch& batch, const KvView& kv, absl::Span<float> logits,
                    const LayerDone& layer_done = nullptr);
 
-  // Start and Finish are the two halves of Run. At most Backend::kMostSteps steps may be started
+  // Start and Finish are the two halves of Run. At most Backend::kMaxSteps steps may be started
   // and not finished. Start leaves the step to the backend: it needs the views in `batch` only
   // during the call, but the memory that `results` points to must live until Finish has returned
   // for this step. After an error of Start there is nothing to finish.

@@ -51,8 +51,8 @@ void RefuseUnsupported(JsonReader& json) {
                                    {"eta_cutoff", 0},
                                    {"penalty_alpha", 0},
                                    {"guidance_scale", 1}}) {
-    constexpr double kMost = std::numeric_limits<double>::max();
-    if (json.Number(key, -kMost, kMost, value) != value) {
+    constexpr double kMax = std::numeric_limits<double>::max();
+    if (json.Number(key, -kMax, kMax, value) != value) {
       json.Fail(key, absl::StrCat(value,
                                   ", nothing else is supported; take the key out of the "
                                   "file to serve without it"));

@@ -14,7 +14,7 @@ constexpr int kLanes = 4;  // elements per random number
 
 // Returns number `counter` of the SplitMix64 sequence that starts at `key` (Steele, Lea and Flood
 // 2014).
-uint64_t Draw(uint64_t key, uint64_t counter) {
+uint64_t Sample(uint64_t key, uint64_t counter) {
   uint64_t x = key + (counter + 1) * 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
@@ -50,15 +50,15 @@ uint16_t Bf16(float value) {
 void RandomWeights::Fill(const TensorShape& tensor, int64_t first, absl::Span<uint16_t> out) const {
   const uint64_t key = Hash64(tensor.name, seed_);
   const Scale scale = ScaleOf(tensor);
-  constexpr int64_t kDraws = 256;
-  uint64_t draws[kDraws];
-  int16_t lanes[kDraws * kLanes];
+  constexpr int64_t kSamples = 256;
+  uint64_t samples[kSamples];
+  int16_t lanes[kSamples * kLanes];
   for (size_t done = 0; done < out.size();) {
     const int64_t at = first + static_cast<int64_t>(done), skipped = at % kLanes;
-    for (int64_t i = 0; i < kDraws; ++i) draws[i] = Draw(key, at / kLanes + i);
-    static_assert(std::endian::native == std::endian::little && sizeof(lanes) == sizeof(draws));
-    std::memcpy(lanes, draws, sizeof(lanes));
-    const size_t count = std::min<size_t>(kDraws * kLanes - skipped, out.size() - done);
+    for (int64_t i = 0; i < kSamples; ++i) samples[i] = Sample(key, at / kLanes + i);
+    static_assert(std::endian::native == std::endian::little && sizeof(lanes) == sizeof(samples));
+    std::memcpy(lanes, samples, sizeof(lanes));
+    const size_t count = std::min<size_t>(kSamples * kLanes - skipped, out.size() - done);
     for (size_t i = 0; i < count; ++i) {
       const int odd = 2 * lanes[skipped + i] + 1;
       out[done + i] = Bf16(scale.middle + scale.step * static_cast<float>(odd));

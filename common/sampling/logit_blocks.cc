@@ -81,15 +81,15 @@ ALWAYS_INLINE bool MaximaOf(const float* logits, size_t n, float* out) {
   Ints unsound = {};
   for (size_t block = 0; block < n; block += kLogitBlock) {
     const size_t end = std::min(n, block + kLogitBlock);
-    Floats most = Floats{} - kInfinity;
+    Floats max = Floats{} - kInfinity;
     for (size_t i = block; i < end; i += kLanes) {
       Floats x;
       Load(logits + i, end - i, &x);
       unsound |= ~(x < kInfinity);
-      most = x > most ? x : most;
+      max = x > max ? x : max;
     }
-    float largest = most[0];
-    for (size_t lane = 1; lane < kLanes; ++lane) largest = std::max(largest, most[lane]);
+    float largest = max[0];
+    for (size_t lane = 1; lane < kLanes; ++lane) largest = std::max(largest, max[lane]);
     *out++ = largest;
   }
   bool sound = true;

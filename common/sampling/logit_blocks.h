@@ -6,7 +6,7 @@
 namespace baton {
 
 // Passes over all logits work in blocks of 64; the last block may be shorter. Every instruction set
-// gives the same bits, and so does a GPU (kernels/cuda/kernels/draw_kernels.h): each element is
+// gives the same bits, and so does a GPU (kernels/cuda/kernels/sample_kernels.h): each element is
 // computed with the same additions and multiplications of doubles, then rounded to an integer, and
 // the sum of integers does not depend on their order.
 inline constexpr size_t kLogitBlock = 64;

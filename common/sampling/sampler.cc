@@ -16,7 +16,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-uint64_t LeastWeight(float min_p) {
+uint64_t MinWeight(float min_p) {
   return std::max<uint64_t>(
       1, static_cast<uint64_t>(std::ceil(static_cast<double>(min_p) * kWholeWeight)));
 }
@@ -41,9 +41,9 @@ absl::Status NoLogits(int position) {
   return absl::InternalError(absl::StrCat("logits of position ", position, " are all -infinity"));
 }
 
-absl::Status NoTokenLeftToDraw(int position) {
+absl::Status NoTokenLeftToSample(int position) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "position ", position, " has no token left to draw: bad_words and min_tokens leave none"));
+      "position ", position, " has no token left to sample: bad_words and min_tokens leave none"));
 }
 
 absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<float> logits,
@@ -59,7 +59,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<float> logits,
   absl::Status status;
   if (!edits_.empty()) status = Scan(logits, position, &best);
   if (status.ok()) {
-    token.id = options.temperature == 0 ? best.id : Draw(logits, best.logit, options, position);
+    token.id = options.temperature == 0 ? best.id : Sample(logits, best.logit, options, position);
   }
   Restore(logits);
   RETURN_IF_ERROR(status);
@@ -107,7 +107,7 @@ absl::Status Sampler::Scan(absl::Span<const float> logits, int position, Best* b
     return UnsoundLogits(position);
   }
   const auto block = std::max_element(maxima_.begin(), maxima_.end());
-  if (*block == -kInfinity) return NoTokenLeftToDraw(position);
+  if (*block == -kInfinity) return NoTokenLeftToSample(position);
   size_t i = (block - maxima_.begin()) * kLogitBlock;
   while (logits[i] != *block) ++i;
   *best = {static_cast<TokenId>(i), *block};
@@ -187,15 +187,15 @@ void Sampler::FindTop(absl::Span<const float> logits, size_t count) {
   }
 }
 
-TokenId Sampler::Draw(absl::Span<const float> logits, float largest, const SamplingOptions& options,
-                      int position) {
+TokenId Sampler::Sample(absl::Span<const float> logits, float largest,
+                        const SamplingOptions& options, int position) {
   const uint64_t uniform =
       UniformBitsAt(options.seed, static_cast<uint64_t>(position), options.answer_index);
   const double scale = 1.0 / options.temperature;
   const size_t vocab = logits.size();
   const size_t top_k = options.top_k > 0 ? std::min<size_t>(options.top_k, vocab) : vocab;
   if (top_k == vocab && options.top_p >= 1 && options.min_p == 0) {
-    return DrawFromAll(logits, largest, scale, uniform);
+    return SampleFromAll(logits, largest, scale, uniform);
   }
   // From here on, candidates_ holds all tokens that may be kept, by id, with their weights. The
   // best token's weight is kWholeWeight.
@@ -219,21 +219,21 @@ TokenId Sampler::Draw(absl::Span<const float> logits, float largest, const Sampl
                  static_cast<uint64_t>(0.5 * (1.0 - options.top_p) * static_cast<double>(sum) /
                                        static_cast<double>(vocab)));
   } else {
-    CollectAbove(logits, largest, scale, LeastWeight(options.min_p));
+    CollectAbove(logits, largest, scale, MinWeight(options.min_p));
   }
   const Candidate last = options.top_p < 1
                              ? CutAtMass(MassOf(options.top_p, sum))
                              : Candidate{0, -kInfinity, std::numeric_limits<TokenId>::max()};
-  return DrawFromCandidates(last, LeastWeight(options.min_p), uniform);
+  return SampleFromCandidates(last, MinWeight(options.min_p), uniform);
 }
 
-TokenId Sampler::DrawFromAll(absl::Span<const float> logits, float largest, double scale,
-                             uint64_t uniform) {
+TokenId Sampler::SampleFromAll(absl::Span<const float> logits, float largest, double scale,
+                               uint64_t uniform) {
   sums_.resize(maxima_.size());
   kernels_.sums(logits.data(), logits.size(), largest, scale, sums_.data());
   uint64_t sum = 0;
   for (const uint64_t block : sums_) sum += block;
-  uint64_t unit = DrawnUnit(uniform, sum);
+  uint64_t unit = SampledUnit(uniform, sum);
   size_t block = 0;
   while (unit >= sums_[block]) unit -= sums_[block++];
   const size_t first = block * kLogitBlock;
@@ -252,11 +252,10 @@ void Sampler::CollectAbove(absl::Span<const float> logits, float largest, double
   lowest = std::max<uint64_t>(lowest, 1);
   // Skips blocks whose best token is too light. Weights are rounded to nearest, hence the 0.5, and
   // 0.01 covers the rounding of log.
-  const double least =
-      (std::log((static_cast<double>(lowest) - 0.5) / kWholeWeight) - 0.01) / scale;
+  const double min = (std::log((static_cast<double>(lowest) - 0.5) / kWholeWeight) - 0.01) / scale;
   std::array<uint64_t, kLogitBlock> weights;
   for (size_t block = 0; block < maxima_.size(); ++block) {
-    if (static_cast<double>(maxima_[block]) - largest < least) continue;
+    if (static_cast<double>(maxima_[block]) - largest < min) continue;
     const size_t first = block * kLogitBlock;
     const size_t n = std::min(kLogitBlock, logits.size() - first);
     kernels_.weights(logits.data() + first, n, largest, scale, weights.data());
@@ -278,14 +277,14 @@ Sampler::Candidate Sampler::CutAtMass(uint64_t mass) {
   if (candidates_.size() <= kFew) {
     ordered_ = candidates_;
   } else {
-    float most = candidates_[0].logit, least = most;
+    float max = candidates_[0].logit, min = max;
     for (const Candidate& one : candidates_) {
-      most = std::max(most, one.logit);
-      least = std::min(least, one.logit);
+      max = std::max(max, one.logit);
+      min = std::min(min, one.logit);
     }
-    const double per_bin = most > least ? (kBins - 1) / (static_cast<double>(most) - least) : 0;
+    const double per_bin = max > min ? (kBins - 1) / (static_cast<double>(max) - min) : 0;
     const auto bin_of = [&](float logit) {
-      return static_cast<size_t>((static_cast<double>(most) - logit) * per_bin);
+      return static_cast<size_t>((static_cast<double>(max) - logit) * per_bin);
     };
     std::array<uint64_t, kBins> bins = {};
     for (const Candidate& one : candidates_) bins[bin_of(one.logit)] += one.weight;
@@ -305,11 +304,12 @@ Sampler::Candidate Sampler::CutAtMass(uint64_t mass) {
 }
 
 // Samples one of the candidates that are not worse than `last`.
-TokenId Sampler::DrawFromCandidates(const Candidate& last, uint64_t min_weight, uint64_t uniform) {
+TokenId Sampler::SampleFromCandidates(const Candidate& last, uint64_t min_weight,
+                                      uint64_t uniform) {
   const auto kept = [&](const Candidate& one) { return !(last < one) && one.weight >= min_weight; };
   uint64_t sum = 0;
   for (const Candidate& one : candidates_) sum += kept(one) ? one.weight : 0;
-  uint64_t unit = DrawnUnit(uniform, sum);
+  uint64_t unit = SampledUnit(uniform, sum);
   for (const Candidate& one : candidates_) {
     if (!kept(one)) continue;
     if (unit < one.weight) return one.id;

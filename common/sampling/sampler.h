@@ -16,12 +16,12 @@ namespace baton {
 // In the functions below, a weight is an integer in units of 1 / kWholeWeight.
 //
 // Returns the smallest weight that min_p keeps, at least 1.
-uint64_t LeastWeight(float min_p);
+uint64_t MinWeight(float min_p);
 // Returns the weight that the tokens kept by top_p must have together, if all weights add up to
 // `sum`. The result is between 1 and `sum`.
 uint64_t MassOf(float top_p, uint64_t sum);
 // Maps the random number `uniform` to one of `sum` units.
-inline uint64_t DrawnUnit(uint64_t uniform, uint64_t sum) {
+inline uint64_t SampledUnit(uint64_t uniform, uint64_t sum) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> kUniformBits);
 }
 // Returns the natural logarithm of the sum of all exponentials. `sum` is the sum of the weights at
@@ -29,9 +29,9 @@ inline uint64_t DrawnUnit(uint64_t uniform, uint64_t sum) {
 double LogOfSum(float largest, uint64_t sum);
 
 // Errors about the logits of a position.
-absl::Status UnsoundLogits(int position);      // Internal: NaN or +infinity
-absl::Status NoLogits(int position);           // Internal: all -infinity
-absl::Status NoTokenLeftToDraw(int position);  // InvalidArgument: the options forbid all
+absl::Status UnsoundLogits(int position);        // Internal: NaN or +infinity
+absl::Status NoLogits(int position);             // Internal: all -infinity
+absl::Status NoTokenLeftToSample(int position);  // InvalidArgument: the options forbid all
 
 // Samples tokens from logits. The result depends only on the arguments, bit for bit, on every
 // machine: weights are integers (logit_blocks.h), so the order of their sum does not matter, and
@@ -105,13 +105,13 @@ class Sampler {
             const TokenHistory* history);
   void Restore(absl::Span<float> logits);
   void FindTop(absl::Span<const float> logits, size_t count);
-  TokenId Draw(absl::Span<const float> logits, float largest, const SamplingOptions& options,
-               int position);
-  TokenId DrawFromAll(absl::Span<const float> logits, float largest, double scale,
-                      uint64_t uniform);
+  TokenId Sample(absl::Span<const float> logits, float largest, const SamplingOptions& options,
+                 int position);
+  TokenId SampleFromAll(absl::Span<const float> logits, float largest, double scale,
+                        uint64_t uniform);
   void CollectAbove(absl::Span<const float> logits, float largest, double scale, uint64_t lowest);
   Candidate CutAtMass(uint64_t mass);
-  TokenId DrawFromCandidates(const Candidate& last, uint64_t min_weight, uint64_t uniform);
+  TokenId SampleFromCandidates(const Candidate& last, uint64_t min_weight, uint64_t uniform);
 
   const LogitKernels& kernels_;
   std::vector<float> maxima_;   // largest logit of each block

@@ -89,7 +89,7 @@ std::vector<std::pair<TokenId, double>> PlainDistribution(const std::vector<floa
 }
 
 // Samples a token from `plain` by inverting the distribution function at `u`.
-TokenId PlainDraw(const std::vector<std::pair<TokenId, double>>& plain, double u) {
+TokenId PlainSample(const std::vector<std::pair<TokenId, double>>& plain, double u) {
   size_t i = 0;
   while (i + 1 < plain.size() && u >= plain[i].second) u -= plain[i++].second;
   return plain[i].first;
@@ -122,7 +122,7 @@ constexpr double kOneInAMillion = 4.75;  // standard deviations of a normal vari
 
 // Checks for every combination of cuts that sampled tokens follow the plain distribution
 // (chi-square, fixed seeds), and that no other token is ever sampled.
-TEST(SamplerTest, DrawsFollowThePlainDistribution) {
+TEST(SamplerTest, SamplesFollowThePlainDistribution) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0, 2);
   Sampler sampler;
@@ -136,13 +136,13 @@ TEST(SamplerTest, DrawsFollowThePlainDistribution) {
         options.top_k = top_k;
         options.top_p = top_p;
         options.min_p = min_p;
-        constexpr int kDraws = 20000;
+        constexpr int kSamples = 20000;
         std::vector<double> expected(64);
         for (const auto& [id, probability] : PlainDistribution(logits, options)) {
-          expected[id] = probability * kDraws;
+          expected[id] = probability * kSamples;
         }
         std::vector<int> seen(64);
-        for (int p = 0; p < kDraws; ++p) {
+        for (int p = 0; p < kSamples; ++p) {
           ++seen[sampler.Sample(absl::MakeSpan(logits), options, p, 0).value().id];
         }
         for (int id = 0; id < 64; ++id) {
@@ -160,8 +160,8 @@ TEST(SamplerTest, DrawsFollowThePlainDistribution) {
 // Checks that every pair of tokens is as frequent as two independent tokens would make it. Pairs
 // come from neighbouring positions, two answers to one request, two seeds, and one answer's
 // position with another answer's next position.
-TEST(SamplerTest, DrawsAreIndependentAcrossPositionsAnswersAndSeeds) {
-  constexpr int kDraws = 20000;
+TEST(SamplerTest, SamplesAreIndependentAcrossPositionsAnswersAndSeeds) {
+  constexpr int kSamples = 20000;
   std::vector<float> logits = {0.5f, 1.5f, -1, 0, 0.25f, 2, 1, -kInfinity};
   SamplingOptions options = At(0.9f, 11);
   options.top_k = 6;
@@ -171,17 +171,17 @@ TEST(SamplerTest, DrawsAreIndependentAcrossPositionsAnswersAndSeeds) {
   for (const auto& [id, p] : plain) probability[id] = p;
   ASSERT_EQ(plain.size(), 6u);
   Sampler sampler;
-  const auto draws = [&](uint64_t seed, uint32_t index, int from) {
+  const auto samples = [&](uint64_t seed, uint32_t index, int from) {
     SamplingOptions own = options;
     own.seed = seed;
     own.answer_index = index;
     std::vector<TokenId> ids;
-    for (int p = from; p < from + kDraws; ++p) {
+    for (int p = from; p < from + kSamples; ++p) {
       ids.push_back(sampler.Sample(absl::MakeSpan(logits), own, p, 0).value().id);
     }
     return ids;
   };
-  const std::vector<TokenId> base = draws(11, 0, 0);
+  const std::vector<TokenId> base = samples(11, 0, 0);
   struct Other {
     const char* what;
     uint64_t seed;
@@ -189,23 +189,23 @@ TEST(SamplerTest, DrawsAreIndependentAcrossPositionsAnswersAndSeeds) {
     int from;
   };
   for (const Other& other : {Other{"next position", 11, 0, 1},
-                             {"position beyond all", 11, 0, kDraws},
+                             {"position beyond all", 11, 0, kSamples},
                              {"answer 1", 11, 1, 0},
                              {"answer 63", 11, 63, 0},
                              {"answer 1, next position", 11, 1, 1},
                              {"seed 12", 12, 0, 0},
                              {"seed in the upper half", 11ull << 32, 0, 0}}) {
-    const std::vector<TokenId> ids = draws(other.seed, other.index, other.from);
+    const std::vector<TokenId> ids = samples(other.seed, other.index, other.from);
     std::vector<int> alone(8), together(64);
     std::vector<double> expected_alone(8), expected_together(64);
-    for (int i = 0; i < kDraws; ++i) {
+    for (int i = 0; i < kSamples; ++i) {
       ++alone[ids[i]];
       ++together[base[i] * 8 + ids[i]];
     }
     for (int a = 0; a < 8; ++a) {
-      expected_alone[a] = probability[a] * kDraws;
+      expected_alone[a] = probability[a] * kSamples;
       for (int b = 0; b < 8; ++b) {
-        expected_together[a * 8 + b] = probability[a] * probability[b] * kDraws;
+        expected_together[a * 8 + b] = probability[a] * probability[b] * kSamples;
       }
     }
     EXPECT_LT(ChiSquareDeviations(alone, expected_alone), kOneInAMillion) << other.what;
@@ -251,7 +251,7 @@ TEST(SamplerTest, LargeVocabularyKeepsExactlyThePlainSet) {
       Sampler sampler;
       for (int p = 0; p < 20; ++p) {
         EXPECT_EQ(sampler.Sample(absl::MakeSpan(logits), options, p, 0)->id,
-                  PlainDraw(plain, UniformAt(options.seed, p)))
+                  PlainSample(plain, UniformAt(options.seed, p)))
             << "top_k " << top_k << " top_p " << top_p << " min_p " << min_p;
       }
     }
@@ -271,7 +271,7 @@ TEST(SamplerTest, TheNucleusReachesIntoAFlatTail) {
   int of_the_tail = 0;
   for (int p = 0; p < 2000; ++p) {
     const TokenId id = sampler.Sample(absl::MakeSpan(logits), options, p, 0)->id;
-    EXPECT_EQ(id, PlainDraw(plain, UniformAt(options.seed, p)));
+    EXPECT_EQ(id, PlainSample(plain, UniformAt(options.seed, p)));
     of_the_tail += id != 500;
   }
   EXPECT_GT(of_the_tail, 20);
@@ -289,7 +289,7 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
   const LogitKernels* const every = AllLogitKernels(&kernels);
   std::vector<Sampler> samplers;
   for (size_t i = 0; i < kernels; ++i) samplers.emplace_back(every[i]);
-  int drawn = 0, edited = 0, refused = 0;
+  int sampled = 0, edited = 0, refused = 0;
   for (int round = 0; round < 6000; ++round) {
     const int vocab = pick(1, 2, 7, 8, 9, 63, 64, 65, 130, 400, 700);
     std::normal_distribution<float> normal(0, pick(0.5f, 3.0f, 20.0f));
@@ -358,9 +358,9 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
         ASSERT_EQ(token->id, best - plain_logits.begin()) << "round " << round;
       } else {
         const double u = UniformAt(options.seed, position, options.answer_index);
-        ASSERT_EQ(token->id, PlainDraw(PlainDistribution(plain_logits, options), u))
+        ASSERT_EQ(token->id, PlainSample(PlainDistribution(plain_logits, options), u))
             << "round " << round;
-        ++drawn;
+        ++sampled;
       }
       ASSERT_EQ(token->logprob.has_value(), options.logprobs.has_value());
       if (!options.logprobs) continue;
@@ -382,7 +382,7 @@ TEST(SamplerTest, RandomOptionsGiveWhatThePlainRulesGive) {
       ASSERT_EQ(scored->top.size(), token->top.size());
     }
   }
-  EXPECT_GT(drawn, 5000);
+  EXPECT_GT(sampled, 5000);
   EXPECT_GT(edited, 3000);
   EXPECT_GT(refused, 5);
 }

@@ -32,18 +32,18 @@ TEST(PhiloxTest, KnownAnswers) {
 }
 
 TEST(PhiloxTest, UniformsFillTheUnitInterval) {
-  double sum = 0, least = 1, most = 0;
+  double sum = 0, min = 1, max = 0;
   for (int i = 0; i < 100000; ++i) {
     const double u = UniformAt(42, i);
     sum += u;
-    least = std::min(least, u);
-    most = std::max(most, u);
+    min = std::min(min, u);
+    max = std::max(max, u);
   }
   EXPECT_NEAR(sum / 100000, 0.5, 0.005);
-  EXPECT_GE(least, 0);
-  EXPECT_LT(least, 1e-4);
-  EXPECT_GT(most, 1 - 1e-4);
-  EXPECT_LT(most, 1);
+  EXPECT_GE(min, 0);
+  EXPECT_LT(min, 1e-4);
+  EXPECT_GT(max, 1 - 1e-4);
+  EXPECT_LT(max, 1);
   EXPECT_NE(UniformAt(1, 2), UniformAt(2, 1));
 }
 
@@ -54,8 +54,8 @@ absl::StatusOr<SampledToken> SampleOf(std::vector<float> logits, const SamplingO
   return sampler.Sample(absl::MakeSpan(logits), options, position, generated, history);
 }
 
-TokenId Drawn(const std::vector<float>& logits, const SamplingOptions& options, int position = 7,
-              int generated = 100, const TokenHistory* history = nullptr) {
+TokenId Sampled(const std::vector<float>& logits, const SamplingOptions& options, int position = 7,
+                int generated = 100, const TokenHistory* history = nullptr) {
   return SampleOf(logits, options, position, generated, history).value().id;
 }
 
@@ -67,9 +67,9 @@ SamplingOptions At(float temperature, uint64_t seed = 1) {
 }
 
 TEST(SamplerTest, GreedyTiesGoToTheLowestId) {
-  EXPECT_EQ(Drawn({1, 3, 3, 2, 3}, At(0)), 1);
-  EXPECT_EQ(Drawn({0, -0.0f}, At(0)), 0);
-  EXPECT_EQ(Drawn({-kInfinity, -5}, At(0)), 1);
+  EXPECT_EQ(Sampled({1, 3, 3, 2, 3}, At(0)), 1);
+  EXPECT_EQ(Sampled({0, -0.0f}, At(0)), 0);
+  EXPECT_EQ(Sampled({-kInfinity, -5}, At(0)), 1);
 }
 
 TEST(SamplerTest, GreedyLooksAtTheLogitsAlone) {
@@ -79,62 +79,62 @@ TEST(SamplerTest, GreedyLooksAtTheLogitsAlone) {
   options.min_p = 1;
   for (int seed = 0; seed < 20; ++seed) {
     options.seed = seed;
-    EXPECT_EQ(Drawn({1, 2, 9, 8}, options, seed), 2);
+    EXPECT_EQ(Sampled({1, 2, 9, 8}, options, seed), 2);
   }
 }
 
-TEST(SamplerTest, TheDrawDependsOnSeedAndPositionAlone) {
+TEST(SamplerTest, TheSampleDependsOnSeedAndPositionAlone) {
   std::vector<float> flat(1000, 0.5f);
-  EXPECT_EQ(Drawn(flat, At(1, 9), 3), Drawn(flat, At(1, 9), 3, 5));
+  EXPECT_EQ(Sampled(flat, At(1, 9), 3), Sampled(flat, At(1, 9), 3, 5));
   int same_position = 0, same_seed = 0;
   for (int i = 0; i < 100; ++i) {
-    same_position += Drawn(flat, At(1, 9), 3) == Drawn(flat, At(1, 10 + i), 3);
-    same_seed += Drawn(flat, At(1, 9), 3) == Drawn(flat, At(1, 9), 4 + i);
+    same_position += Sampled(flat, At(1, 9), 3) == Sampled(flat, At(1, 10 + i), 3);
+    same_seed += Sampled(flat, At(1, 9), 3) == Sampled(flat, At(1, 9), 4 + i);
   }
   EXPECT_LE(same_position, 2);
   EXPECT_LE(same_seed, 2);
   // This value must never change: a new value would change the answers of running requests when a
   // worker is upgraded.
-  EXPECT_EQ(Drawn(flat, At(1, 9), 3), static_cast<TokenId>(UniformAt(9, 3) * 1000));
+  EXPECT_EQ(Sampled(flat, At(1, 9), 3), static_cast<TokenId>(UniformAt(9, 3) * 1000));
 }
 
 TEST(SamplerTest, TiesAtTheEdgeKeepTheLowestIds) {
   SamplingOptions options = At(1);
   options.top_k = 2;
   std::vector<int> seen(5);
-  for (int p = 0; p < 200; ++p) ++seen[Drawn({1, 1, 1, 1, 1}, options, p)];
+  for (int p = 0; p < 200; ++p) ++seen[Sampled({1, 1, 1, 1, 1}, options, p)];
   EXPECT_GT(seen[0], 60);
   EXPECT_GT(seen[1], 60);
   EXPECT_EQ(seen[0] + seen[1], 200);
   options.top_k = 0;
   options.top_p = 0.55f;
   std::fill(seen.begin(), seen.end(), 0);
-  for (int p = 0; p < 200; ++p) ++seen[Drawn({1, 1, 1, 1, 1}, options, p)];
+  for (int p = 0; p < 200; ++p) ++seen[Sampled({1, 1, 1, 1, 1}, options, p)];
   EXPECT_EQ(seen[0] + seen[1] + seen[2], 200);
   EXPECT_GT(std::min({seen[0], seen[1], seen[2]}), 30);
 }
 
 TEST(SamplerTest, ExtremeTemperaturesAndTinyTopP) {
   SamplingOptions options = At(1e-30f);
-  EXPECT_EQ(Drawn({1, 2, 1.999f}, options), 1);
+  EXPECT_EQ(Sampled({1, 2, 1.999f}, options), 1);
   options.temperature = 100;
   options.top_p = 1e-6f;
-  EXPECT_EQ(Drawn({1, 2, 1.999f}, options), 1);
+  EXPECT_EQ(Sampled({1, 2, 1.999f}, options), 1);
   options.top_p = 1;
   options.min_p = 1;
-  EXPECT_EQ(Drawn({1, 2, 1.999f}, options), 1);
+  EXPECT_EQ(Sampled({1, 2, 1.999f}, options), 1);
   options.top_k = 1 << 30;
-  EXPECT_EQ(Drawn({1, 2, 1.999f}, options), 1);
+  EXPECT_EQ(Sampled({1, 2, 1.999f}, options), 1);
 }
 
-TEST(SamplerTest, TheFirstAnswerDrawsAsTheOnlyOneAndTheOthersDoNot) {
+TEST(SamplerTest, TheFirstAnswerSamplesAsTheOnlyOneAndTheOthersDoNot) {
   std::vector<float> flat(1000, 0.5f);
   SamplingOptions first = At(1, 9), second = first;
   second.answer_index = 1;
   int same = 0;
   for (int p = 0; p < 100; ++p) {
-    EXPECT_EQ(Drawn(flat, first, p), static_cast<TokenId>(UniformAt(9, p) * 1000));
-    same += Drawn(flat, first, p) == Drawn(flat, second, p);
+    EXPECT_EQ(Sampled(flat, first, p), static_cast<TokenId>(UniformAt(9, p) * 1000));
+    same += Sampled(flat, first, p) == Sampled(flat, second, p);
   }
   EXPECT_LE(same, 2);
 }
@@ -190,22 +190,22 @@ TEST(LogitKernelsTest, EveryInstructionSetGivesTheSameBits) {
 }
 
 TEST(SamplerTest, PartsOfAMassInNumbers) {
-  EXPECT_EQ(LeastWeight(0), 1u);
-  EXPECT_EQ(LeastWeight(1e-20f), 1u);
-  EXPECT_EQ(LeastWeight(0.5f), kWholeWeight / 2);
-  EXPECT_EQ(LeastWeight(1), kWholeWeight);
+  EXPECT_EQ(MinWeight(0), 1u);
+  EXPECT_EQ(MinWeight(1e-20f), 1u);
+  EXPECT_EQ(MinWeight(0.5f), kWholeWeight / 2);
+  EXPECT_EQ(MinWeight(1), kWholeWeight);
   EXPECT_EQ(MassOf(0.5f, 7), 4u);
   EXPECT_EQ(MassOf(0.5f, 8), 4u);
   EXPECT_EQ(MassOf(1e-30f, 8), 1u);
   EXPECT_EQ(MassOf(0.99999994f, 8), 8u);
   EXPECT_LE(MassOf(0.99999994f, uint64_t{1} << 63), uint64_t{1} << 63);
-  EXPECT_EQ(DrawnUnit(0, 10), 0u);
-  EXPECT_EQ(DrawnUnit((uint64_t{1} << 53) - 1, 10), 9u);
-  EXPECT_EQ(DrawnUnit((uint64_t{1} << 53) - 1, uint64_t{1} << 63), (uint64_t{1} << 63) - 1024);
+  EXPECT_EQ(SampledUnit(0, 10), 0u);
+  EXPECT_EQ(SampledUnit((uint64_t{1} << 53) - 1, 10), 9u);
+  EXPECT_EQ(SampledUnit((uint64_t{1} << 53) - 1, uint64_t{1} << 63), (uint64_t{1} << 63) - 1024);
 }
 
 // A token that is less than 2^-40 times as likely as the best one is never sampled.
-TEST(SamplerTest, WhatIsTooRareIsNotDrawn) {
+TEST(SamplerTest, WhatIsTooRareIsNotSampled) {
   std::vector<float> logits(3000, -27.8f);
   logits[1234] = 0;
   Sampler sampler;
@@ -223,20 +223,20 @@ TEST(SamplerTest, PenaltiesInNumbers) {
   const std::vector<float> logits = {3, 6, -1, 4, 3.9f};
   SamplingOptions options = At(0);
   options.repetition_penalty = 2;  // logits become 3, 3, -2, 2, 3.9
-  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
+  EXPECT_EQ(Sampled(logits, options, 4, 2, &history), 4);
   options = At(0);
   options.presence_penalty = 2;  // only for answer tokens: token 1 stays best
-  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 1);
+  EXPECT_EQ(Sampled(logits, options, 4, 2, &history), 1);
   options.logit_bias = {{1, -100}};  // logits become 3, -94, -1, 2, 3.9
-  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
+  EXPECT_EQ(Sampled(logits, options, 4, 2, &history), 4);
   options = At(0);
   options.logit_bias = {{1, -100}};
   options.frequency_penalty = -0.5f;  // token 3 came twice: its logit becomes 5
-  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 3);
+  EXPECT_EQ(Sampled(logits, options, 4, 2, &history), 3);
   options.frequency_penalty = 0.04f;  // the logit of token 3 becomes 3.92
-  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 3);
+  EXPECT_EQ(Sampled(logits, options, 4, 2, &history), 3);
   options.frequency_penalty = 0.06f;  // the logit of token 3 becomes 3.88
-  EXPECT_EQ(Drawn(logits, options, 4, 2, &history), 4);
+  EXPECT_EQ(Sampled(logits, options, 4, 2, &history), 4);
 }
 
 TEST(SamplerTest, ABadWordBansItsLastTokenWhereTheOthersStand) {
@@ -245,12 +245,12 @@ TEST(SamplerTest, ABadWordBansItsLastTokenWhereTheOthersStand) {
   const std::vector<float> logits = {0, 1, 2, 3};
   SamplingOptions options = At(0);
   options.bad_words = {{1, 2, 3}};
-  EXPECT_EQ(Drawn(logits, options, 3, 1, &history), 2);
+  EXPECT_EQ(Sampled(logits, options, 3, 1, &history), 2);
   options.bad_words = {{2, 2, 3}, {9, 1, 3}, {7, 9, 1, 2, 3}};
-  EXPECT_EQ(Drawn(logits, options, 3, 1, &history), 3);
+  EXPECT_EQ(Sampled(logits, options, 3, 1, &history), 3);
   options.bad_words = {{3}, {2}, {500}};  // words of one token need no history
   EXPECT_FALSE(options.LooksBack());
-  EXPECT_EQ(Drawn(logits, options, 3, 1), 1);
+  EXPECT_EQ(Sampled(logits, options, 3, 1), 1);
   options.bad_words = {{0}, {1}, {2}, {3}};
   const auto none = SampleOf(logits, options, 3, 1);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
@@ -318,11 +318,11 @@ TEST(SamplerTest, MinTokensKeepsStopTokensOut) {
   SamplingOptions options = At(0);
   options.min_tokens = 2;
   options.stop_tokens = {1, 99};
-  EXPECT_EQ(Drawn({1, 5, 3}, options, 7, 0), 2);
-  EXPECT_EQ(Drawn({1, 5, 3}, options, 7, 1), 2);
-  EXPECT_EQ(Drawn({1, 5, 3}, options, 7, 2), 1);
+  EXPECT_EQ(Sampled({1, 5, 3}, options, 7, 0), 2);
+  EXPECT_EQ(Sampled({1, 5, 3}, options, 7, 1), 2);
+  EXPECT_EQ(Sampled({1, 5, 3}, options, 7, 2), 1);
   options.temperature = 1;
-  for (int p = 0; p < 100; ++p) EXPECT_NE(Drawn({1, 5, 3}, options, p, 0), 1);
+  for (int p = 0; p < 100; ++p) EXPECT_NE(Sampled({1, 5, 3}, options, p, 0), 1);
 }
 
 TEST(SamplerTest, UnsoundLogitsAreAStatus) {

@@ -179,12 +179,12 @@ std::optional<unsigned char> Decoder::ByteOf(absl::string_view token) {
   return (token[3] == '+' ? 0 : digit(token[3]) << 4) | digit(token[4]);
 }
 
-absl::string_view Decoder::StripStart(absl::string_view text, absl::string_view mark, size_t most) {
-  for (; most > 0 && absl::StartsWith(text, mark); --most) text.remove_prefix(mark.size());
+absl::string_view Decoder::StripStart(absl::string_view text, absl::string_view mark, size_t max) {
+  for (; max > 0 && absl::StartsWith(text, mark); --max) text.remove_prefix(mark.size());
   return text;
 }
-absl::string_view Decoder::StripStop(absl::string_view text, absl::string_view mark, size_t most) {
-  for (; most > 0 && absl::EndsWith(text, mark); --most) text.remove_suffix(mark.size());
+absl::string_view Decoder::StripStop(absl::string_view text, absl::string_view mark, size_t max) {
+  for (; max > 0 && absl::EndsWith(text, mark); --max) text.remove_suffix(mark.size());
   return text;
 }
 

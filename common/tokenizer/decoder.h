@@ -54,8 +54,8 @@ class Decoder {
   // Returns the byte of a token that ByteFallback reads as a byte, or nothing for other tokens.
   static std::optional<unsigned char> ByteOf(absl::string_view token);
   // Removes up to `most` copies of `mark` from the beginning or the end of `text`.
-  static absl::string_view StripStart(absl::string_view text, absl::string_view mark, size_t most);
-  static absl::string_view StripStop(absl::string_view text, absl::string_view mark, size_t most);
+  static absl::string_view StripStart(absl::string_view text, absl::string_view mark, size_t max);
+  static absl::string_view StripStop(absl::string_view text, absl::string_view mark, size_t max);
 
  private:
   absl::Status Read(const JsonNode& node, int depth);

@@ -275,14 +275,14 @@ class Translator {
     }
   }
 
-  char32_t Hex(int least, int most) {
+  char32_t Hex(int min, int max) {
     char32_t code = 0;
     int digits = 0;
-    for (; digits < most && at_ < in_.size() && absl::ascii_isxdigit(in_[at_]); ++digits, ++at_) {
+    for (; digits < max && at_ < in_.size() && absl::ascii_isxdigit(in_[at_]); ++digits, ++at_) {
       const char digit = absl::ascii_tolower(in_[at_]);
       code = code << 4 | (digit <= '9' ? digit - '0' : digit - 'a' + 10);
     }
-    if (digits < least || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
+    if (digits < min || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
       Fail("no character has this code");
     return code;
   }

@@ -160,9 +160,9 @@ absl::Status Tokenizer::SpellOutBytes() {
   byte_tokens_.resize(vocabulary_.size());
   for (TokenId id = 0; id < vocabulary_.size(); ++id) {
     if (vocabulary_.Contains(id)) {
-      const double most = static_cast<double>(vocabulary_.Text(id).size()) * decoder_->growth();
-      if (most > kMaxBytesOfToken) {
-        return absl::InvalidArgumentError(absl::StrCat("may make ", static_cast<int64_t>(most),
+      const double max = static_cast<double>(vocabulary_.Text(id).size()) * decoder_->growth();
+      if (max > kMaxBytesOfToken) {
+        return absl::InvalidArgumentError(absl::StrCat("may make ", static_cast<int64_t>(max),
                                                        " bytes of the token ", id,
                                                        "; supported: at most ", kMaxBytesOfToken));
       }

@@ -79,8 +79,8 @@ std::string English(size_t bytes) {
   uint64_t state = 1;
   for (int word = 0; text.size() < bytes; ++word) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    const uint64_t draw = (state >> 33) % 1000;
-    const size_t rank = std::size(kWords) * draw * draw / 1000 / 1000;
+    const uint64_t sample = (state >> 33) % 1000;
+    const size_t rank = std::size(kWords) * sample * sample / 1000 / 1000;
     text.append(kWords[rank].data(), kWords[rank].size());
     text += word % 13 == 12 ? ". " : word % 97 == 96 ? ",\n\n" : " ";
   }

@@ -113,9 +113,9 @@ TEST_P(GoldenTest, RandomTextsAndIdsGiveWhatTheReferenceGives) {
       ids_hash = Fnv(ids_hash, -1);
       encoded = *ids;
     }
-    std::vector<TokenId> drawn(rng.Below(30));
-    for (TokenId& id : drawn) id = static_cast<TokenId>(rng.Below(tokenizer_->vocab_size() + 3));
-    for (const auto& ids : {drawn, Changed(&rng, encoded, tokenizer_->vocab_size())}) {
+    std::vector<TokenId> sampled(rng.Below(30));
+    for (TokenId& id : sampled) id = static_cast<TokenId>(rng.Below(tokenizer_->vocab_size() + 3));
+    for (const auto& ids : {sampled, Changed(&rng, encoded, tokenizer_->vocab_size())}) {
       for (const bool skip_special : {false, true})
         text_hash = Fnv(Fnv(text_hash, tokenizer_->Decode(ids, skip_special)), "\xFF");
     }

@@ -5,11 +5,11 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostBytes = 100;  // length of a line without its time
+constexpr size_t kMaxBytes = 100;  // length of a line without its time
 
 std::string Shortened(const std::string& text) {
-  if (text.size() <= kMostBytes) return text;
-  size_t end = kMostBytes - 3;
+  if (text.size() <= kMaxBytes) return text;
+  size_t end = kMaxBytes - 3;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   return absl::StrCat(text.substr(0, end), "...");
 }
@@ -21,7 +21,7 @@ std::string WaitingLine(const std::vector<Missing>& missing, absl::Duration wait
   size_t told = 0;
   for (const Missing& one : missing) {
     const std::string part = absl::StrCat(one.name, one.why.empty() ? "" : ": ", one.why);
-    if (told > 0 && line.size() + 2 + part.size() > kMostBytes) break;
+    if (told > 0 && line.size() + 2 + part.size() > kMaxBytes) break;
     line =
         told == 0 ? Shortened(absl::StrCat("waiting for ", part)) : absl::StrCat(line, "; ", part);
     ++told;

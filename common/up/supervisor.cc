@@ -18,7 +18,7 @@ constexpr absl::Duration kLongestPause = absl::Seconds(10);
 // After a run of this length, the next pause is short again.
 constexpr absl::Duration kLongRun = absl::Seconds(30);
 constexpr absl::Duration kHurriedLimit = absl::Seconds(5);
-constexpr int kMostStartsWithoutAddress = 5;
+constexpr int kMaxStartsWithoutAddress = 5;
 constexpr int kRefusedStatus = 2;  // exit status of RefuseToStart
 
 }  // namespace
@@ -108,7 +108,7 @@ void Supervisor::Pause(Process* process, absl::Time now) {
   callbacks_.note(absl::StrCat(process->spec.name, " ", process->last_end,
                                "; it is started again in ", absl::FormatDuration(pause)));
   pause = std::min(2 * pause, kLongestPause);
-  if (!serving_ && failed_ < 0 && process->starts_without_address >= kMostStartsWithoutAddress) {
+  if (!serving_ && failed_ < 0 && process->starts_without_address >= kMaxStartsWithoutAddress) {
     failed_ = static_cast<int>(process - processes_.data());
   }
 }

@@ -18,7 +18,7 @@
 namespace baton {
 namespace {
 
-constexpr int kMostWorkers = 99;
+constexpr int kMaxWorkers = 99;
 
 // The last flag is for ./baton and installed folders. It names the demo model, which is served if
 // there is no --model.
@@ -143,8 +143,8 @@ class Parser {
     }
     if (name == "prefill" || name == "decode") {
       int& count = name == "prefill" ? options_.prefill : options_.decode;
-      if (!absl::SimpleAtoi(value, &count) || count < 0 || count > kMostWorkers) {
-        return Refuse(absl::StrCat("--", name, " takes a number of workers, 1 to ", kMostWorkers,
+      if (!absl::SimpleAtoi(value, &count) || count < 0 || count > kMaxWorkers) {
+        return Refuse(absl::StrCat("--", name, " takes a number of workers, 1 to ", kMaxWorkers,
                                    ", not '", value, "'"));
       }
     }
@@ -210,11 +210,11 @@ class Parser {
                                  " --help lists what it has)"));
     }
     std::string nearest;
-    size_t least = 3;  // a flag that differs in three or more letters is not suggested
+    size_t min = 3;  // a flag that differs in three or more letters is not suggested
     const auto consider = [&](absl::string_view known) {
       const size_t distance = Distance(name, known);
-      if (distance >= least || distance >= known.size()) return;
-      least = distance;
+      if (distance >= min || distance >= known.size()) return;
+      min = distance;
       nearest = std::string(known);
     };
     for (const absl::string_view known : kValueFlags) consider(known);
@@ -237,11 +237,11 @@ class Parser {
           absl::StrCat("--mode takes disaggregated, colocated or auto, not '", options.mode, "'"));
     }
     if (options.decode == 0) {
-      return Refuse(absl::StrCat("--decode takes 1 to ", kMostWorkers,
+      return Refuse(absl::StrCat("--decode takes 1 to ", kMaxWorkers,
                                  ", not '0': decode workers write every answer"));
     }
     if (options.prefill == 0 && options.mode == "disaggregated") {
-      return Refuse(absl::StrCat("--prefill takes 1 to ", kMostWorkers,
+      return Refuse(absl::StrCat("--prefill takes 1 to ", kMaxWorkers,
                                  ", not '0': in mode disaggregated only prefill workers read "
                                  "prompts; --prefill 0 goes with --mode colocated or auto"));
     }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kShareFlag[] = "--gpu-memory-utilization";
 constexpr char kKvFlag[] = "--kv-bytes";
-constexpr uint64_t kMostBlocks = 1 << 30;
+constexpr uint64_t kMaxBlocks = 1 << 30;
 
 std::string Gib(uint64_t bytes) { return absl::StrFormat("%.3f GiB", bytes / 0x1p30); }
 
@@ -50,7 +50,7 @@ std::vector<size_t> Activations(const ModelConfig& config, int rows) {
 // largest comes first: the advice in an error names the flags in this order.
 std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& options,
                                             const DeviceRuntime& device) {
-  const StepLimits limits = options.most.LimitsFor(options.config, options.layout);
+  const StepLimits limits = options.max.LimitsFor(options.config, options.layout);
   const StepMemory step = StepMemory::For(limits, device.info().shared_bytes);
   const std::string rows = absl::StrCat("of ", limits.rows, " rows");
   std::vector<DeviceMemoryPlan::Part> parts = {
@@ -61,7 +61,7 @@ std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& opt
        "attention_bytes"},
       {absl::StrCat("logits of ", limits.logit_rows, " rows"), Sum(device, step.Logits()),
        options.batch_flag, "logits_bytes"},
-      {absl::StrCat("drawing of ", step.draw_rows, " tokens"), Sum(device, step.Draws()),
+      {absl::StrCat("drawing of ", step.sample_rows, " tokens"), Sum(device, step.Samples()),
        options.batch_flag, "draws_bytes"},
       {"uploads of a step", Sum(device, step.Uploads()), "--context", "uploads_bytes"},
       {"workspace of products", Sum(device, {device.info().workspace_bytes}), "", "products_bytes"},
@@ -72,12 +72,12 @@ std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& opt
 
 // Returns the largest number of blocks whose pool fits into `room` bytes, or -1 if not even an
 // empty pool fits.
-int64_t MostBlocks(const KvLayout& layout, uint64_t room, const DeviceRuntime& device) {
+int64_t MaxBlocks(const KvLayout& layout, uint64_t room, const DeviceRuntime& device) {
   const auto fits = [&](int64_t blocks) {
     return device.AllocationBytes(KvMeta::PoolBytes(layout, blocks), true) <= room;
   };
   if (!fits(0)) return -1;
-  int64_t low = 0, high = std::min(room / layout.BlockBytes(), kMostBlocks);
+  int64_t low = 0, high = std::min(room / layout.BlockBytes(), kMaxBlocks);
   while (low < high) {
     const int64_t middle = (low + high + 1) / 2;
     if (fits(middle)) {
@@ -116,17 +116,17 @@ absl::StatusOr<DeviceMemoryPlan> DeviceMemoryPlan::Make(const Options& options,
   plan.parts = PartsOf(options, *device);
   const uint64_t others = plan.together();
   const uint64_t room = plan.usable_bytes > others ? plan.usable_bytes - others : 0;
-  const int64_t most = MostBlocks(layout, room, *device);
+  const int64_t max = MaxBlocks(layout, room, *device);
   const int needed = layout.BlocksFor(options.context);
   const uint64_t asked =
-      options.kv_bytes ? *options.kv_bytes / layout.BlockBytes() : std::max<int64_t>(most, needed);
-  if (asked > kMostBlocks) {
+      options.kv_bytes ? *options.kv_bytes / layout.BlockBytes() : std::max<int64_t>(max, needed);
+  if (asked > kMaxBlocks) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.kv_bytes ? kKvFlag : "--context", "=",
                      options.kv_bytes.value_or(options.context), " are ", asked, " blocks of ",
-                     layout.BlockBytes(), " bytes; a pool has at most ", kMostBlocks));
+                     layout.BlockBytes(), " bytes; a pool has at most ", kMaxBlocks));
   }
-  plan.blocks = static_cast<int>(std::min<uint64_t>(asked, kMostBlocks));
+  plan.blocks = static_cast<int>(std::min<uint64_t>(asked, kMaxBlocks));
   plan.parts.push_back(
       {absl::StrFormat("KV pool of %d blocks of %d bytes", plan.blocks, layout.BlockBytes()),
        device->AllocationBytes(KvMeta::PoolBytes(layout, plan.blocks), true),
@@ -154,10 +154,10 @@ absl::StatusOr<DeviceMemoryPlan> DeviceMemoryPlan::Make(const Options& options,
                                   ": it wants a larger device"));
   } else {
     advice.push_back(absl::StrCat("lower ", absl::StrJoin(lower, ", ")));
-    if (options.kv_bytes && most >= needed) {
-      absl::StrAppend(&advice[0], " (", kKvFlag, "=", most * layout.BlockBytes(), " fits)");
-    } else if (!options.kv_bytes && most >= 1) {
-      absl::StrAppend(&advice[0], " (--context=", most * layout.block_tokens, " fits)");
+    if (options.kv_bytes && max >= needed) {
+      absl::StrAppend(&advice[0], " (", kKvFlag, "=", max * layout.BlockBytes(), " fits)");
+    } else if (!options.kv_bytes && max >= 1) {
+      absl::StrAppend(&advice[0], " (--context=", max * layout.block_tokens, " fits)");
     }
   }
   if (plan.share < 1 && std::max(plan.usable_bytes + 1, fixed) <= plan.free_bytes) {

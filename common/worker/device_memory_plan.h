@@ -29,7 +29,7 @@ struct DeviceMemoryPlan {
   struct Options {
     ModelConfig config;
     KvLayout layout;
-    StepSize most;
+    StepSize max;
     int context = 0;                   // in tokens
     std::optional<uint64_t> kv_bytes;  // if empty, the pool takes whatever is left
     double share = 0.9;                // share of the device's memory that may be used

@@ -53,7 +53,7 @@ class ConfigFolder : public ScratchFolder {
 ModelHost::Options OptionsOf(const std::string& model) {
   ModelHost::Options options = {.backend = EmulatedBackendFactory(), .model = model};
   options.block_tokens = 16;
-  options.most = {48, 6};
+  options.max = {48, 6};
   options.device_share = 1;
   options.batch_flag = "--max-batch";
   return options;
@@ -66,8 +66,8 @@ size_t FreeBehind(const ModelHost& host) {
   EXPECT_TRUE(pool.ok()) << pool.status();
   if (!pool.ok()) return 0;
   {
-    const auto engine = Engine::Create(host.model.get(), host.backend.get(), {*pool, host.layout},
-                                       host.most_in_a_step());
+    const auto engine =
+        Engine::Create(host.model.get(), host.backend.get(), {*pool, host.layout}, host.max_step());
     EXPECT_TRUE(engine.ok()) << engine.status();
   }
   return device.FreeBytes().value();
@@ -208,7 +208,7 @@ TEST(DeviceMemoryPlanTest, TheShareIsOfTheWholeDeviceAndOfWhatIsFree) {
   const KvLayout layout = Model::LayoutOf(config, 16, DType::kBF16);
   const auto device = OpenEmulatedDevice(64 << 20).value();
   DeviceMemoryPlan::Options options = {
-      .config = config, .layout = layout, .most = {32}, .context = 100};
+      .config = config, .layout = layout, .max = {32}, .context = 100};
   options.share = 0.5;
   const DeviceMemoryPlan half = DeviceMemoryPlan::Make(options, device.runtime.get()).value();
   EXPECT_EQ(half.usable_bytes, uint64_t{32} << 20);

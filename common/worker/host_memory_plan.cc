@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMostBlocks = 1 << 30;
+constexpr int64_t kMaxBlocks = 1 << 30;
 constexpr uint64_t kMib = 1 << 20;
 // gRPC, UCX with its segments, code and page tables. Without load 15 to 25 MiB were measured.
 constexpr uint64_t kProcessBytes = 64 * kMib;
@@ -35,7 +35,7 @@ uint64_t KvBytes(const KvLayout& layout, int64_t blocks) {
 // tokens.
 uint64_t RestBytes(const HostMemoryPlan::Options& options, int context) {
   const ModelConfig& config = options.config;
-  const StepLimits limits = options.most.LimitsFor(config, options.layout);
+  const StepLimits limits = options.max.LimitsFor(config, options.layout);
   const uint64_t rows = limits.rows;
   uint64_t floats = 0, widest = 0;
   for (const int cols : ForwardPass::ActivationCols(config)) {
@@ -60,9 +60,9 @@ class Planner {
       : options_(options),
         layout_(options.layout),
         wanted_context_(options.context > 0 ? options.context : options.config.context),
-        least_tokens_(options.context > 0
-                          ? options.context
-                          : std::min(HostMemoryPlan::kLeastTokens, options.config.context)) {}
+        min_tokens_(options.context > 0
+                        ? options.context
+                        : std::min(HostMemoryPlan::kMinTokens, options.config.context)) {}
 
   absl::StatusOr<HostMemoryPlan> Make() const {
     if (!(options_.share > 0 && options_.share <= 1)) {
@@ -70,13 +70,13 @@ class Planner {
                                                      "; it takes more than 0, and 1 at most"));
     }
     const int64_t blocks = options_.kv_bytes ? Asked() : Automatic();
-    if (blocks > kMostBlocks) {
+    if (blocks > kMaxBlocks) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--kv-bytes=", *options_.kv_bytes, " are ", blocks, " blocks of ", layout_.BlockBytes(),
-          " bytes; a pool has at most ", kMostBlocks, ": take a smaller size, or auto"));
+          " bytes; a pool has at most ", kMaxBlocks, ": take a smaller size, or auto"));
     }
-    if (!Fits(std::max(blocks, Least()))) return DoesNotFit(std::max(blocks, Least()));
-    if (blocks < Least()) return TooSmall(blocks);
+    if (!Fits(std::max(blocks, Min()))) return DoesNotFit(std::max(blocks, Min()));
+    if (blocks < Min()) return TooSmall(blocks);
     HostMemoryPlan plan;
     plan.usable = options_.usable;
     plan.weight_bytes = options_.weight_bytes;
@@ -101,10 +101,9 @@ class Planner {
   uint64_t PoolAndRest(int64_t blocks) const { return KvBytes(layout_, blocks) + Rest(blocks); }
   // Returns the largest number of blocks whose pool and rest fit into `room` bytes, and whose pool
   // alone fits into `pool_room`.
-  int64_t MostBlocks(uint64_t room, uint64_t pool_room = UINT64_MAX) const {
+  int64_t MaxBlocks(uint64_t room, uint64_t pool_room = UINT64_MAX) const {
     int64_t low = 0;
-    int64_t high =
-        std::min<uint64_t>(std::min(room, pool_room) / layout_.BlockBytes(), kMostBlocks);
+    int64_t high = std::min<uint64_t>(std::min(room, pool_room) / layout_.BlockBytes(), kMaxBlocks);
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
       if (PoolAndRest(middle) <= room && KvBytes(layout_, middle) <= pool_room) {
@@ -115,7 +114,7 @@ class Planner {
     }
     return low;
   }
-  int64_t Least() const { return layout_.BlocksFor(least_tokens_); }
+  int64_t Min() const { return layout_.BlocksFor(min_tokens_); }
   int64_t Asked() const { return *options_.kv_bytes / layout_.BlockBytes(); }
   uint64_t Together(int64_t blocks) const { return options_.weight_bytes + PoolAndRest(blocks); }
   bool Fits(int64_t blocks) const { return Together(blocks) <= options_.usable.bytes; }
@@ -135,7 +134,7 @@ class Planner {
     const uint64_t own_weights = options_.weights_shared ? 0 : options_.weight_bytes;
     const uint64_t budget = Budget();
     const int64_t blocks =
-        MostBlocks(budget > own_weights ? budget - own_weights : 0, HostMemoryPlan::kMostAutoBytes);
+        MaxBlocks(budget > own_weights ? budget - own_weights : 0, HostMemoryPlan::kMaxAutoBytes);
     if (options_.max_sequences <= 0) return blocks;
     return std::min(blocks, int64_t{options_.max_sequences} * layout_.BlocksFor(Context(blocks)));
   }
@@ -165,20 +164,20 @@ class Planner {
   // or the smallest one, take more than there is.
   absl::Status DoesNotFit(int64_t blocks) const {
     std::vector<std::string> advice;
-    const int64_t most = MostBlocks(LeftByWeights());
-    const int64_t least =
-        layout_.BlocksFor(std::min(HostMemoryPlan::kLeastTokens, options_.config.context));
-    if (options_.kv_bytes && most >= Least()) {
-      const uint64_t bytes = most * layout_.BlockBytes();
+    const int64_t max = MaxBlocks(LeftByWeights());
+    const int64_t min =
+        layout_.BlocksFor(std::min(HostMemoryPlan::kMinTokens, options_.config.context));
+    if (options_.kv_bytes && max >= Min()) {
+      const uint64_t bytes = max * layout_.BlockBytes();
       advice.push_back(absl::StrCat("--kv-bytes=",
                                     bytes >= kMib && bytes / kMib * kMib / layout_.BlockBytes() >=
-                                                         static_cast<uint64_t>(Least())
+                                                         static_cast<uint64_t>(Min())
                                         ? ByteSizeText(bytes / kMib * kMib)
                                         : absl::StrCat(bytes),
                                     " fits"));
-    } else if (options_.context > 0 && most >= least) {
-      advice.push_back(absl::StrCat("--context=", std::min<int64_t>(Tokens(most), options_.context),
-                                    " with --kv-bytes=", most * layout_.BlockBytes(), " fits"));
+    } else if (options_.context > 0 && max >= min) {
+      advice.push_back(absl::StrCat("--context=", std::min<int64_t>(Tokens(max), options_.context),
+                                    " with --kv-bytes=", max * layout_.BlockBytes(), " fits"));
     }
     const uint64_t missing = Together(blocks) - options_.usable.bytes;
     const uint64_t needed = options_.usable.limit_bytes + missing;
@@ -201,10 +200,10 @@ class Planner {
   // because of this worker's share.
   absl::Status TooSmall(int64_t blocks) const {
     std::vector<std::string> advice;
-    if (KvFlagFits(Least())) advice.push_back(KvFlag(Least()));
-    const int64_t least =
-        layout_.BlocksFor(std::min(HostMemoryPlan::kLeastTokens, options_.config.context));
-    if (options_.context > 0 && blocks >= least) {
+    if (KvFlagFits(Min())) advice.push_back(KvFlag(Min()));
+    const int64_t min =
+        layout_.BlocksFor(std::min(HostMemoryPlan::kMinTokens, options_.config.context));
+    if (options_.context > 0 && blocks >= min) {
       advice.push_back(absl::StrCat("--context=", Tokens(blocks)));
     }
     std::string why;
@@ -214,28 +213,28 @@ class Planner {
     } else {
       const uint64_t own_weights = options_.weights_shared ? 0 : options_.weight_bytes;
       const double share =
-          static_cast<double>(own_weights + PoolAndRest(Least()) + kMib) /
+          static_cast<double>(own_weights + PoolAndRest(Min()) + kMib) /
           static_cast<double>(std::max<uint64_t>(
               options_.weights_shared ? LeftByWeights() : options_.usable.bytes, 1));
       const double rounded = std::ceil(share * 100) / 100;
       if (rounded > options_.share && rounded <= 1 &&
-          KvBytes(layout_, Least()) <= HostMemoryPlan::kMostAutoBytes) {
+          KvBytes(layout_, Min()) <= HostMemoryPlan::kMaxAutoBytes) {
         advice.push_back(absl::StrFormat("--memory-share=%.2f", rounded));
       }
       why = absl::StrFormat(
           "the KV pool would hold %d tokens: %s, and %s; with --kv-bytes=auto this worker takes at "
           "most %g (--memory-share) of what %s, %d bytes, for pool and rest, and %s for the pool",
-          Tokens(blocks), Sum(Least()), Limit(), options_.share,
+          Tokens(blocks), Sum(Min()), Limit(), options_.share,
           options_.weights_shared ? "weights leave" : "there is, weights included", Budget(),
-          ByteSizeText(HostMemoryPlan::kMostAutoBytes));
+          ByteSizeText(HostMemoryPlan::kMaxAutoBytes));
     }
     absl::StrAppend(&why, "; ");
     if (options_.context > 0) {
-      absl::StrAppend(&why, "one sequence of --context=", options_.context, " tokens needs ",
-                      Least(), " blocks, ", Least() * layout_.BlockBytes(), " bytes");
+      absl::StrAppend(&why, "one sequence of --context=", options_.context, " tokens needs ", Min(),
+                      " blocks, ", Min() * layout_.BlockBytes(), " bytes");
     } else {
-      absl::StrAppend(&why, "a pool holds at least ", least_tokens_, " tokens, which need ",
-                      Least() * layout_.BlockBytes(), " bytes");
+      absl::StrAppend(&why, "a pool holds at least ", min_tokens_, " tokens, which need ",
+                      Min() * layout_.BlockBytes(), " bytes");
     }
     if (!advice.empty()) absl::StrAppend(&why, ": ", absl::StrJoin(advice, " or "), " would work");
     return absl::ResourceExhaustedError(why);
@@ -244,7 +243,7 @@ class Planner {
   const HostMemoryPlan::Options& options_;
   const KvLayout& layout_;
   const int wanted_context_;  // if the pool can hold so many tokens
-  const int least_tokens_;    // tokens that a pool has to hold
+  const int min_tokens_;      // tokens that a pool has to hold
 };
 
 }  // namespace

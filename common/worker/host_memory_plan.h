@@ -21,14 +21,14 @@ namespace baton {
 // A plan guarantees:
 //   - Weights + KV pool + rest never exceed the memory that the process may still use.
 //   - If `kv_bytes` is not set, pool and rest take at most `share` of the memory that the weights
-//     leave, and the pool takes at most kMostAutoBytes. So two workers fit that are started at the
+//     leave, and the pool takes at most kMaxAutoBytes. So two workers fit that are started at the
 //     same time.
 //   - If `kv_bytes` is not set, the pool is never larger than `max_sequences` sequences can fill.
-//   - The pool holds at least min(kLeastTokens, the model's context) tokens, and at least one
+//   - The pool holds at least min(kMinTokens, the model's context) tokens, and at least one
 //     sequence of the served context.
 struct HostMemoryPlan {
-  static constexpr int kLeastTokens = 2048;
-  static constexpr uint64_t kMostAutoBytes = uint64_t{8} << 30;
+  static constexpr int kMinTokens = 2048;
+  static constexpr uint64_t kMaxAutoBytes = uint64_t{8} << 30;
   static constexpr double kDefaultShare = 0.4;
 
   struct Options {
@@ -39,7 +39,7 @@ struct HostMemoryPlan {
     // True if the weights lie in the page cache, which all workers of a machine share. Otherwise
     // they belong to this process and count against its share.
     bool weights_shared = true;
-    StepSize most = {512};  // the largest step; its context is ignored
+    StepSize max = {512};   // the largest step; its context is ignored
     int threads = 1;        // compute threads
     int max_sequences = 0;  // sequences that may hold KV at the same time; 0: any number
     // Tokens to serve; 0: the model's context, or what the pool holds if that is less.

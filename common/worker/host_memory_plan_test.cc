@@ -44,7 +44,7 @@ HostMemoryPlan::Options OptionsOf(uint64_t usable) {
                     .used_bytes = kGib,
                     .limit = "/sys/fs/cgroup/memory.max"};
   options.weight_bytes = 2'471'628'800;
-  options.most = {512, 64};
+  options.max = {512, 64};
   options.threads = 2;
   options.max_sequences = 128;
   options.batch_flag = "--max-batch";
@@ -217,7 +217,7 @@ TEST(HostMemoryPlanTest, RandomWeightsAreThisProcessesOwn) {
 
 TEST(HostMemoryPlanTest, StepsThatAreTooLargeNameTheirFlags) {
   HostMemoryPlan::Options options = OptionsOf(8 * kGib);
-  options.most = {1 << 20, 64};
+  options.max = {1 << 20, 64};
   EXPECT_THAT(Refusal(options), HasSubstr("lower --chunk-tokens, --max-batch or --threads"));
 }
 

@@ -39,13 +39,13 @@ void LoadProgress::Tick(absl::Time now) {
     options_.log(state);
     return;
   }
-  drawn_ = true;
+  sampled_ = true;
   options_.terminal_write(absl::StrCat(kClearLine, Bar(state)));
 }
 
 void LoadProgress::End() {
-  if (drawn_) options_.terminal_write(kClearLine);
-  drawn_ = false;
+  if (sampled_) options_.terminal_write(kClearLine);
+  sampled_ = false;
 }
 
 std::string LoadProgress::Text(const Now& now) {

@@ -48,7 +48,7 @@ class LoadProgress {
   const Options options_;
   const absl::Time start_;
   std::optional<absl::Time> told_;
-  bool drawn_ = false;
+  bool sampled_ = false;
   Mutex mutex_;
   Now now_ ABSL_GUARDED_BY(mutex_);
 };

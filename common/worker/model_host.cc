@@ -162,8 +162,8 @@ absl::Status CheckBlocks(const ModelHost& host) {
 }
 
 // Returns the number of tokens that a pool has to hold if no context was requested.
-int LeastTokens(const ModelConfig& config) {
-  return std::min(HostMemoryPlan::kLeastTokens, config.context);
+int MinTokens(const ModelConfig& config) {
+  return std::min(HostMemoryPlan::kMinTokens, config.context);
 }
 
 // Returns the plan of the device's memory, and sets the served context in `host`.
@@ -173,25 +173,25 @@ absl::StatusOr<DeviceMemoryPlan> PlanDevice(const ModelConfig& config, ModelHost
     host->context = context;
     return DeviceMemoryPlan::Make({.config = config,
                                    .layout = host->layout,
-                                   .most = host->most_in_a_step(),
+                                   .max = host->max_step(),
                                    .context = context,
                                    .kv_bytes = options.kv_bytes,
                                    .share = options.device_share,
                                    .batch_flag = options.batch_flag},
                                   host->device.runtime.get());
   };
-  const int block_tokens = host->layout.block_tokens, least = LeastTokens(config);
+  const int block_tokens = host->layout.block_tokens, min = MinTokens(config);
   if (options.context > 0) return plan_for(options.context);
   if (options.kv_bytes) {
     const uint64_t tokens = *options.kv_bytes / host->layout.BlockBytes() * block_tokens;
-    return plan_for(static_cast<int>(
-        std::clamp<uint64_t>(tokens, least, static_cast<uint64_t>(config.context))));
+    return plan_for(
+        static_cast<int>(std::clamp<uint64_t>(tokens, min, static_cast<uint64_t>(config.context))));
   }
   absl::StatusOr<DeviceMemoryPlan> whole = plan_for(config.context);
   if (whole.ok() || !absl::IsResourceExhausted(whole.status())) return whole;
   // Searches for the longest context that fits. A search is needed because steps over longer
   // contexts need more memory.
-  int low = (least + block_tokens - 1) / block_tokens, high = config.context / block_tokens;
+  int low = (min + block_tokens - 1) / block_tokens, high = config.context / block_tokens;
   absl::StatusOr<DeviceMemoryPlan> longest = plan_for(std::min(low * block_tokens, config.context));
   RETURN_IF_ERROR(longest);
   while (low < high) {
@@ -214,7 +214,7 @@ absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
   const bool random = options.random_weights.has_value();
   HostMemoryPlan::Options plan = {
       .config = config,
-      .most = options.most,
+      .max = options.max,
       .threads = ComputesOnCpu(options.backend)
                      ? (options.threads > 0 ? options.threads : cpu::UsableCores())
                      : 1,
@@ -311,9 +311,7 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
 
 absl::Status ModelHost::PageInWeights() const { return model->PageIn(options.on_weights); }
 
-StepSize ModelHost::most_in_a_step() const {
-  return {options.most.rows, options.most.sequences, context};
-}
+StepSize ModelHost::max_step() const { return {options.max.rows, options.max.sequences, context}; }
 
 std::string ModelHost::Describe() const {
   return absl::StrFormat(

@@ -42,7 +42,7 @@ struct ModelHost {
     // In tokens. 0: the model's context, or what the pool holds if that is less.
     int context = 0;
     bool cuda_graphs = true;    // see CudaBackendOptions::graphs
-    StepSize most = {512};      // the largest step; its context is ignored
+    StepSize max = {512};       // the largest step; its context is ignored
     double device_share = 0.9;  // share of a device's memory that may be used
     std::string batch_flag;     // see DeviceMemoryPlan::Options
     int chunk_tokens = 0;       // tokens that fill whole blocks; 0: any
@@ -71,7 +71,7 @@ struct ModelHost {
   // Returns one line for the log at start: what will be used, and why it fits.
   std::string Describe() const;
   // Returns the largest step, for making an engine on this host.
-  StepSize most_in_a_step() const;
+  StepSize max_step() const;
 
   // Returns true if the KV pool must be memory of `device`.
   bool on_device() const { return device.runtime != nullptr; }

@@ -108,7 +108,7 @@ TEST(ModelHostTest, WithoutAContextItServesWhatThePoolHolds) {
   const ModelHost small = ModelHost::Open({.model = kDemoModel, .kv_bytes = 4 << 20}).value();
   EXPECT_EQ(small.blocks, 170);
   EXPECT_EQ(small.context, 2720);
-  EXPECT_EQ(small.most_in_a_step().context, 2720);
+  EXPECT_EQ(small.max_step().context, 2720);
   const ModelHost large = ModelHost::Open({.model = kDemoModel, .kv_bytes = 16 << 20}).value();
   EXPECT_EQ(large.context, 4096);
   const absl::Status asked =
@@ -118,7 +118,7 @@ TEST(ModelHostTest, WithoutAContextItServesWhatThePoolHolds) {
 
 TEST(ModelHostTest, SoItDoesOnADevice) {
   ModelHost::Options options = {.backend = EmulatedBackendFactory(), .model = kDemoModel};
-  options.most = {48, 6};
+  options.max = {48, 6};
   options.device_share = 1;
   options.kv_bytes = 5 << 20;
   const ModelHost sized = ModelHost::Open(options).value();

@@ -23,7 +23,7 @@ WorkerCore::WorkerCore(Parts parts)
 
 absl::StatusOr<WorkerCore::Parts> WorkerCore::MakeParts(
     int context, bool reuse_last_freed, Pulse* pulse, const Model* model, Backend* backend,
-    KvPlane* plane, KvThread on_kv_thread, absl::FunctionRef<StepSize(int context)> most) {
+    KvPlane* plane, KvThread on_kv_thread, absl::FunctionRef<StepSize(int context)> max) {
   const KvPlane::Options& kv = plane->options();
   const int model_context = model->config().context;
   if (context == 0) context = model_context;
@@ -38,7 +38,7 @@ absl::StatusOr<WorkerCore::Parts> WorkerCore::MakeParts(
                      " bytes each); the pool has ", kv.blocks));
   }
   ASSIGN_OR_RETURN(auto engine,
-                   Engine::Create(model, backend, {plane->pool(), kv.layout}, most(context)));
+                   Engine::Create(model, backend, {plane->pool(), kv.layout}, max(context)));
   return Parts{context,          reuse_last_freed, pulse, model, plane, std::move(on_kv_thread),
                std::move(engine)};
 }

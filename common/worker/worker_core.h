@@ -74,7 +74,7 @@ class WorkerCore {
   static absl::StatusOr<Parts> MakeParts(int context, bool reuse_last_freed, Pulse* pulse,
                                          const Model* model, Backend* backend, KvPlane* plane,
                                          KvThread on_kv_thread,
-                                         absl::FunctionRef<StepSize(int context)> most);
+                                         absl::FunctionRef<StepSize(int context)> max);
 
   // Any thread. Returns InvalidArgument for token ids outside the vocabulary, and for an impossible
   // number of original prompt tokens.

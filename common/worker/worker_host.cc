@@ -125,10 +125,10 @@ std::string BaseName(std::string path) {
   return path.substr(path.rfind('/') == path.npos ? 0 : path.rfind('/') + 1);
 }
 
-void RefuseUnlessAtLeast(absl::string_view flag, absl::Duration value, absl::Duration least) {
-  if (value >= least) return;
+void RefuseUnlessAtLeast(absl::string_view flag, absl::Duration value, absl::Duration min) {
+  if (value >= min) return;
   RefuseToStart(absl::StrCat("--", flag, " is ", absl::FormatDuration(value), "; it takes ",
-                             absl::FormatDuration(least), " or more"));
+                             absl::FormatDuration(min), " or more"));
 }
 
 // Ends the process as if it had been killed. Routers see broken streams and start the requests anew
@@ -202,7 +202,7 @@ void TellRoutersNotGiven() {
 
 std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
                                              const std::vector<BackendFactory>& backends,
-                                             const StepSize& most, int max_sequences,
+                                             const StepSize& max, int max_sequences,
                                              int chunk_tokens) {
   if (!IsHostPort(absl::GetFlag(FLAGS_listen))) {
     RefuseToStart(
@@ -265,7 +265,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
        .kv_type = absl::GetFlag(FLAGS_kv_type),
        .context = absl::GetFlag(FLAGS_context),
        .cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs),
-       .most = most,
+       .max = max,
        .device_share = absl::GetFlag(FLAGS_gpu_memory_utilization),
        .batch_flag = role == v1::WORKER_ROLE_DECODE ? "--max-batch" : "",
        .chunk_tokens = chunk_tokens,

@@ -46,7 +46,7 @@ class WorkerHost {
   // - chunk_tokens: whole KV blocks, if not 0
   static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role,
                                           const std::vector<BackendFactory>& backends,
-                                          const StepSize& most, int max_sequences,
+                                          const StepSize& max, int max_sequences,
                                           int chunk_tokens = 0);
 
   const ModelHost& model() const { return model_; }

@@ -8,20 +8,20 @@
 namespace baton {
 
 absl::Status Backend::StartStep(const StepArgs& step, StepOps ops) {
-  if (started_ >= kMostSteps) {
+  if (started_ >= kMaxSteps) {
     return absl::FailedPreconditionError(
         absl::StrCat("step: ", started_, " are started and not finished"));
   }
-  for (size_t i = 0; i < step.draws.size(); ++i) {
-    if (step.draws[i] == nullptr) continue;
+  for (size_t i = 0; i < step.samples.size(); ++i) {
+    if (step.samples[i] == nullptr) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("step: logit row ", i, " is to be drawn from, which this backend does not"));
+        absl::StrCat("step: logit row ", i, " is to be sampled from, which this backend does not"));
   }
   for (size_t row = 0; row < step.follows.size(); ++row) {
     if (step.follows[row] == -1) continue;
     return absl::InvalidArgumentError(absl::StrCat("step: row ", row, " follows logit row ",
                                                    step.follows[row],
-                                                   ", and this backend draws no tokens"));
+                                                   ", and this backend samples no tokens"));
   }
   const absl::Status ran = ops(step);
   // The views in `step` end with this call, even if an operation failed, so all operations must

@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "common/base/types.h"
-#include "kernels/backend/draw.h"
+#include "kernels/backend/backend_sample.h"
 #include "kernels/backend/dtype.h"
 #include "kernels/backend/kv_layout.h"
 #include "kernels/backend/step_limits.h"
@@ -158,19 +158,19 @@ struct StepArgs {
   int vocab = 0;                     // all token ids are below this
   absl::Span<const TokenId> tokens;  // [rows]
   // [rows], or empty. If follows[i] is not -1, row i does not take tokens[i] but the token that was
-  // drawn for logit row follows[i] of the step started just before this one. Needs draws().
+  // sampled for logit row follows[i] of the step started just before this one. Needs samples().
   absl::Span<const int> follows;
   absl::Span<const SequenceRows> sequences;  // the sequences that the rows belong to
   absl::Span<const Rope> ropes;  // one for each sequence, or a single one for all sequences
   KvView kv;
   absl::Span<const int> logit_rows;  // indices of the rows whose logits are wanted
-  // [logit_rows], or empty. If an entry is not null, the backend draws a token from that row's
-  // logits in the way that the entry says. Needs draws().
-  absl::Span<const DrawOptions* const> draws;
+  // [logit_rows], or empty. If an entry is not null, the backend samples a token from that row's
+  // logits in the way that the entry says. Needs samples().
+  absl::Span<const SampleOptions* const> samples;
   // Memory for the results. They are there when FinishStep has returned, and the memory must live
   // until then.
-  absl::Span<float> logits;      // [logit rows without a draw, vocab], in order
-  absl::Span<DrawnToken> drawn;  // [logit rows with a draw], in order
+  absl::Span<float> logits;           // [logit rows without a sample, vocab], in order
+  absl::Span<BackendSample> sampled;  // [logit rows with a sample], in order
   // Used for steps that hold more than one token of some sequence; may be null. FinishStep beats
   // this pulse each time it sees that the device has completed a layer. A device that has stopped
   // can so be told from one that is slow. Must live as long as the memory for results.
@@ -235,14 +235,14 @@ class Backend {
     return std::shared_ptr<DeviceEvent>();
   }
 
-  // True if the backend draws tokens from vocabularies of up to most_draw_vocab() tokens, and
+  // True if the backend samples tokens from vocabularies of up to max_sample_vocab() tokens, and
   // accepts rows that follow a step which has not finished.
-  virtual bool draws() const { return false; }
-  virtual int most_draw_vocab() const { return 0; }
+  virtual bool samples() const { return false; }
+  virtual int max_sample_vocab() const { return 0; }
   // Returns a new number for StepArgs::program, or 0 if the backend records nothing.
   virtual uint64_t NewProgram() { return 0; }
   // Runs a step, or enqueues it and returns. The views in `step` need to live only until the call
-  // returns, except those for results. At most kMostSteps steps may be started and not finished;
+  // returns, except those for results. At most kMaxSteps steps may be started and not finished;
   // returns FailedPrecondition for one more. Returns InvalidArgument in the same cases as the
   // operations; the step's own arguments are all checked before anything runs. After an error the
   // step does not count as started, none of its work is still running, and the KV of its positions
@@ -250,7 +250,7 @@ class Backend {
   //
   // Until the step has finished, the caller must not free or change the blocks that it reads or
   // writes.
-  static constexpr int kMostSteps = 2;
+  static constexpr int kMaxSteps = 2;
   virtual absl::Status StartStep(const StepArgs& step, StepOps ops);
   // Waits for the oldest started step, and for no later one. Returns FailedPrecondition if no step
   // is started. After any other error the step's results and its KV are undefined.

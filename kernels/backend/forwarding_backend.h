@@ -39,8 +39,8 @@ class ForwardingBackend : public Backend {
   absl::Status Logits(const LogitsArgs& args) override { return backend_->Logits(args); }
   absl::Status Synchronize() override { return backend_->Synchronize(); }
   absl::StatusOr<std::shared_ptr<DeviceEvent>> Record() override { return backend_->Record(); }
-  bool draws() const override { return backend_->draws(); }
-  int most_draw_vocab() const override { return backend_->most_draw_vocab(); }
+  bool samples() const override { return backend_->samples(); }
+  int max_sample_vocab() const override { return backend_->max_sample_vocab(); }
   uint64_t NewProgram() override { return backend_->NewProgram(); }
   absl::Status StartStep(const StepArgs& step, StepOps ops) override {
     return backend_->StartStep(step, ops);

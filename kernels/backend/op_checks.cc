@@ -107,15 +107,15 @@ absl::Status CheckStepTokens(const StepArgs& step) {
   return absl::OkStatus();
 }
 
-absl::Status CheckDraw(const DrawOptions& draw, size_t row) {
-  const size_t most_banned = draw.stop_tokens.empty() ? 512 : 256;
-  if (draw.banned.size() > most_banned || draw.stop_tokens.size() > 256) {
-    return Refuse("step: logit row ", row, " has ", draw.banned.size(), " banned tokens and ",
-                  draw.stop_tokens.size(), " stop tokens; at most ", most_banned, " and 256");
+absl::Status CheckSample(const SampleOptions& sample, size_t row) {
+  const size_t max_banned = sample.stop_tokens.empty() ? 512 : 256;
+  if (sample.banned.size() > max_banned || sample.stop_tokens.size() > 256) {
+    return Refuse("step: logit row ", row, " has ", sample.banned.size(), " banned tokens and ",
+                  sample.stop_tokens.size(), " stop tokens; at most ", max_banned, " and 256");
   }
-  const bool penalties =
-      draw.repetition_penalty != 1 || draw.presence_penalty != 0 || draw.frequency_penalty != 0;
-  if (penalties && (draw.sequence == 0 || draw.history == nullptr)) {
+  const bool penalties = sample.repetition_penalty != 1 || sample.presence_penalty != 0 ||
+                         sample.frequency_penalty != 0;
+  if (penalties && (sample.sequence == 0 || sample.history == nullptr)) {
     return Refuse("step: logit row ", row, " has penalties, and no sequence or history");
   }
   return absl::OkStatus();
@@ -127,20 +127,20 @@ absl::Status CheckStepResults(const StepArgs& step) {
       return Refuse("step: logits of row ", row, " of ", step.tokens.size());
     }
   }
-  if (!step.draws.empty() && step.draws.size() != step.logit_rows.size()) {
-    return Refuse("step: ways to draw from ", step.draws.size(), " rows of logits, of ",
+  if (!step.samples.empty() && step.samples.size() != step.logit_rows.size()) {
+    return Refuse("step: ways to sample from ", step.samples.size(), " rows of logits, of ",
                   step.logit_rows.size());
   }
-  size_t drawn = 0;
-  for (size_t i = 0; i < step.draws.size(); ++i) {
-    if (step.draws[i] == nullptr) continue;
-    ++drawn;
-    RETURN_IF_ERROR(CheckDraw(*step.draws[i], i));
+  size_t sampled = 0;
+  for (size_t i = 0; i < step.samples.size(); ++i) {
+    if (step.samples[i] == nullptr) continue;
+    ++sampled;
+    RETURN_IF_ERROR(CheckSample(*step.samples[i], i));
   }
-  const size_t rest = step.logit_rows.size() - drawn;
-  if (step.logits.size() != rest * step.vocab || step.drawn.size() != drawn) {
-    return Refuse("step: room for ", step.logits.size(), " logits and ", step.drawn.size(),
-                  " tokens; ", rest, " rows of ", step.vocab, " and ", drawn, " are wanted");
+  const size_t rest = step.logit_rows.size() - sampled;
+  if (step.logits.size() != rest * step.vocab || step.sampled.size() != sampled) {
+    return Refuse("step: room for ", step.logits.size(), " logits and ", step.sampled.size(),
+                  " tokens; ", rest, " rows of ", step.vocab, " and ", sampled, " are wanted");
   }
   return absl::OkStatus();
 }

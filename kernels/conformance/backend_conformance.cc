@@ -81,7 +81,7 @@ TEST_P(BackendConformanceTest, RmsNormOfHeadsIsThatOfEachHeadAlone) {
 }
 
 TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
-  if (!GetParam().products.ok()) GTEST_SKIP() << GetParam().products.message();
+  if (!GetParam().gemms.ok()) GTEST_SKIP() << GetParam().gemms.message();
   Bench bench(GetParam(), 3, 3);
   for (int round = 0; round < 60; ++round) {
     const DType type = kTypes[round % 3];
@@ -98,7 +98,7 @@ TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
                     .ok());
     std::vector<double> expected, tolerance;
     std::vector<float> inputs = in.values;
-    if (GetParam().bf16_products && type == DType::kBF16) inputs = RoundTo(type, inputs);
+    if (GetParam().bf16_gemms && type == DType::kBF16) inputs = RoundTo(type, inputs);
     for (int r = 0; r < m; ++r) {
       for (int c = 0; c < n; ++c) {
         double sum = 0, size = 0;
@@ -121,8 +121,8 @@ TEST_P(BackendConformanceTest, GemmMatchesDoubleArithmetic) {
 }
 
 TEST_P(BackendConformanceTest, GemmGivesARowTheSameBitsInEveryBatch) {
-  if (!GetParam().products.ok()) GTEST_SKIP() << GetParam().products.message();
-  if (!GetParam().batch_invariant_products) GTEST_SKIP() << "this backend does not promise it";
+  if (!GetParam().gemms.ok()) GTEST_SKIP() << GetParam().gemms.message();
+  if (!GetParam().batch_invariant_gemms) GTEST_SKIP() << "this backend does not promise it";
   struct Shape {
     int m, n, k;
   };
@@ -186,7 +186,7 @@ TEST_P(BackendConformanceTest, SiluMulMatchesDoubleArithmeticAlsoInPlaceAndAtThe
 }
 
 TEST_P(BackendConformanceTest, LogitsAreAProductOfTheChosenRows) {
-  if (!GetParam().products.ok()) GTEST_SKIP() << GetParam().products.message();
+  if (!GetParam().gemms.ok()) GTEST_SKIP() << GetParam().gemms.message();
   Bench bench(GetParam(), 2, 6);
   const int hidden = 65, vocabulary = 301;
   const auto in = bench.Activation(9, hidden);
@@ -203,7 +203,7 @@ TEST_P(BackendConformanceTest, LogitsAreAProductOfTheChosenRows) {
       expected.insert(expected.end(), all.begin() + row * vocabulary,
                       all.begin() + (row + 1) * vocabulary);
     }
-    if (GetParam().batch_invariant_products) {
+    if (GetParam().batch_invariant_gemms) {
       // `logits` are floats, but `expected` was rounded to the tensor's type.
       EXPECT_TRUE(SameBits(RoundTo(bench.type(), logits), expected));
       continue;

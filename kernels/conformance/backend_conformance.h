@@ -22,7 +22,7 @@ struct ConformanceParam {
   std::function<void(void*to, const void*from, size_t bytes)> upload, download;
   int max_threads = 4;
   // True if GEMMs with bf16 weights round their activations to bf16.
-  bool bf16_products = false;
+  bool bf16_gemms = false;
   // True if activations are bf16, so that each operation rounds what it writes. Weights are then
   // rounded to bf16 when they are loaded.
   bool bf16_tensors = false;
@@ -32,10 +32,10 @@ struct ConformanceParam {
   // sequences are then shorter.
   bool slow = false;
   // True if a row of a GEMM has the same bits whatever other rows there are.
-  bool batch_invariant_products = true;
+  bool batch_invariant_gemms = true;
   // An error if the machine can't run Gemm and Logits. Tests of these are then skipped with its
   // message.
-  absl::Status products = absl::OkStatus();
+  absl::Status gemms = absl::OkStatus();
 };
 
 inline std::ostream& operator<<(std::ostream& out, const ConformanceParam& param) {

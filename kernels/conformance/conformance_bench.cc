@@ -80,9 +80,9 @@ std::vector<float> RoundTo(DType type, const std::vector<float>& values) {
 }
 
 std::vector<float> Bench::Normal(size_t n, float deviation) {
-  std::normal_distribution<float> draw(0, deviation);
+  std::normal_distribution<float> sample(0, deviation);
   std::vector<float> out(n);
-  for (float& x : out) x = draw(random_);
+  for (float& x : out) x = sample(random_);
   return out;
 }
 

@@ -38,7 +38,7 @@ ConformanceParam ParamOf(const char* name, Isa isa, CpuNumerics numerics) {
           // All instruction sets share the code that splits work among threads, so only some are
           // tested with more than two threads.
           .max_threads = isa == Isa::kAvx512 || isa == Isa::kAmx ? 4 : 2,
-          .bf16_products = numerics != CpuNumerics::kF32};
+          .bf16_gemms = numerics != CpuNumerics::kF32};
 }
 
 // Paths to test: a summation order and the instruction set that computes it. PathTest reports the
@@ -152,9 +152,9 @@ class IsaKernelsTest : public testing::TestWithParam<IsaParam> {
   const cpu::IsaKernels& kernels() { return *GetParam().kernels; }
   const cpu::IsaKernels& plain() { return cpu::kPortableKernels; }
   std::vector<float> Normal(size_t n) {
-    std::normal_distribution<float> draw;
+    std::normal_distribution<float> sample;
     std::vector<float> out(n);
-    for (float& x : out) x = draw(random_);
+    for (float& x : out) x = sample(random_);
     return out;
   }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -253,7 +253,7 @@ TEST_P(IsaKernelsTest, ExpHasTheSameBitsInEveryLaneAndIsAccurate) {
   }
 }
 
-TEST_P(IsaKernelsTest, ProductsHaveTheBitsOfPlainCode) {
+TEST_P(IsaKernelsTest, GemmsHaveTheBitsOfPlainCode) {
   for (int round = 0; round < 40; ++round) {
     const int m = Pick(1, 40), n = Pick(1, cpu::kPanelCols),
               k = round % 4 == 0 ? Pick(500, 1600) : Pick(1, 300);
@@ -433,7 +433,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, Bf16KernelsTest,
                                                    &cpu::kPairDotPlain}),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(Bf16KernelsTest, ProductsHaveTheBitsOfPlainCode) {
+TEST_P(Bf16KernelsTest, GemmsHaveTheBitsOfPlainCode) {
   std::normal_distribution<float> normal;
   for (int round = 0; round < 60; ++round) {
     const int m = round < 34 ? round + 1 : Pick(1, 90), n = Pick(1, 70),
@@ -444,9 +444,9 @@ TEST_P(Bf16KernelsTest, ProductsHaveTheBitsOfPlainCode) {
     }
     std::vector<uint16_t> w(static_cast<size_t>(n) * k);
     for (uint16_t& value : w) {
-      const float drawn = normal(random_);
+      const float sampled = normal(random_);
       uint32_t bits;
-      std::memcpy(&bits, &drawn, 4);
+      std::memcpy(&bits, &sampled, 4);
       value = static_cast<uint16_t>(bits >> 16);
     }
     if (round % 2 == 0) bias.clear();
@@ -462,7 +462,7 @@ TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
   int zeros = 0, infinite = 0, normal = 0;
   for (int round = 0; round < 60; ++round) {
     const int m = Pick(1, 40), n = Pick(1, 40), k = Pick(1, 6) * 16 + Pick(0, 3);
-    const auto draw = [&](int low, int high) {
+    const auto sample = [&](int low, int high) {
       return static_cast<uint16_t>((random_() & 0x807f) | static_cast<uint32_t>(Pick(low, high))
                                                               << 7);
     };
@@ -474,11 +474,11 @@ TEST_P(Bf16KernelsTest, DenormalsAreFlushedAndTheLargestOverflowAsInPlainCode) {
     std::vector<float> x(static_cast<size_t>(m) * k);
     for (float& value : x) {
       const uint32_t bits =
-          static_cast<uint32_t>(draw(kind[0], kind[1])) << 16 | (random_() & 0xffff);
+          static_cast<uint32_t>(sample(kind[0], kind[1])) << 16 | (random_() & 0xffff);
       std::memcpy(&value, &bits, 4);
     }
     std::vector<uint16_t> w(static_cast<size_t>(n) * k);
-    for (uint16_t& value : w) value = draw(kind[2], kind[3]);
+    for (uint16_t& value : w) value = sample(kind[2], kind[3]);
     const std::vector<float> before(static_cast<size_t>(m) * n, NAN);
     const auto expected = Run(*GetParam().plain, x, w, m, n, k, {}, before);
     const auto got = Run(*GetParam().kernels, x, w, m, n, k, {}, before);

@@ -89,17 +89,17 @@ bool SumsAs(const Bf16Kernels& kernels, const Bf16Kernels& plain) {
   std::mt19937 random(1);
   // Sign and fraction are random. The exponents cover the whole range that can affect one sum, and
   // in the last rows the products lie near the smallest normal number.
-  const auto draw = [&](bool small) {
+  const auto sample = [&](bool small) {
     const uint32_t exponent = small ? 127 - 63 + random() % 12 - 8 : 127 + random() % 24 - 12;
     return static_cast<uint16_t>((random() & 0x807f) | exponent << 7);
   };
   std::vector<float> x(kRows * kInputs);
   std::vector<Bf16> w(kCols * kInputs);
   for (int i = 0; i < kRows * kInputs; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(draw(i >= 2 * kInputs)) << 16;
+    const uint32_t bits = static_cast<uint32_t>(sample(i >= 2 * kInputs)) << 16;
     std::memcpy(&x[i], &bits, sizeof(bits));
   }
-  for (int i = 0; i < kCols * kInputs; ++i) w[i].bits = draw(i >= 16 * kInputs);
+  for (int i = 0; i < kCols * kInputs; ++i) w[i].bits = sample(i >= 16 * kInputs);
   const auto run = [&](const Bf16Kernels& k) {
     std::vector<float> out(kRows * kCols);
     const auto packed = Aligned(k.packed_bytes(kRows, kInputs)),

@@ -43,12 +43,12 @@ int CoresOfV1(const std::string& folder) {
 }  // namespace
 
 int QuotaCores(const std::string& root) {
-  int least = 0;
+  int min = 0;
   for (const ControlGroup& group : ControlGroupsOf(root, "cpu")) {
     const int cores = group.version == 2 ? CoresOfV2(group.folder) : CoresOfV1(group.folder);
-    if (cores > 0 && (least == 0 || cores < least)) least = cores;
+    if (cores > 0 && (min == 0 || cores < min)) min = cores;
   }
-  return least;
+  return min;
 }
 
 int UsableCores() {

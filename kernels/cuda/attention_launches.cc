@@ -11,9 +11,9 @@ namespace {
 
 // Max thread blocks: one full wave on the largest devices at every head_dim, but few enough for a
 // short step.
-constexpr int64_t kMostBlocks = 2048;
+constexpr int64_t kMaxBlocks = 2048;
 // Max thread blocks per multiprocessor in a fixed grid, where most blocks may find nothing to do.
-constexpr int64_t kMostBlocksOfMultiprocessor = 16;
+constexpr int64_t kMaxBlocksOfMultiprocessor = 16;
 
 int64_t LineBytes(const PagedAttentionParams& params) {
   return AttentionLineBytes(params.pages.head_dim);
@@ -24,7 +24,7 @@ int64_t LineBytes(const PagedAttentionParams& params) {
 absl::Status AttentionLaunches::Reserve(const StepMemory& memory) {
   plans_.version = 0;  // growing the memory loses the plan in it
   auto got = plans_.memory.AtLeast(memory.attention_plan);
-  for (size_t i = 0; i < memory.fixed_plans.size() && i < kMostFixedPlans && got.ok(); ++i) {
+  for (size_t i = 0; i < memory.fixed_plans.size() && i < kMaxFixedPlans && got.ok(); ++i) {
     Plans& plans = FixedPlansOf(memory.fixed_plans[i].window);
     plans.version = 0;
     got = plans.memory.AtLeast(memory.fixed_plans[i].bytes);
@@ -47,8 +47,8 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
   const int64_t tile_bytes =
       // Bytes of partial results of one tile in one range.
       LineBytes(params) * tile_rows * params.heads;
-  const int64_t most_items =
-      std::max<int64_t>(static_cast<int64_t>(most_partial_bytes_) / tile_bytes, 1);
+  const int64_t max_items =
+      std::max<int64_t>(static_cast<int64_t>(max_partial_bytes_) / tile_bytes, 1);
   parts->clear();
   // First row of the part under construction.
   int begin = in_order.empty() ? 0 : in_order.front()->first_row;
@@ -72,27 +72,27 @@ void AttentionLaunches::CutIntoParts(const PagedAttentionParams& params,
       const int first =
           params.window > 0 && position >= params.window ? position + 1 - params.window : 0;
       const int64_t ranges = last / kAttentionRange + 1 - first / kAttentionRange;
-      if (items > 0 && items + ranges > most_items) end_part(sequence->first_row + i);
+      if (items > 0 && items + ranges > max_items) end_part(sequence->first_row + i);
       items += ranges;
     }
   }
   if (!in_order.empty()) end_part(in_order.back()->first_row + in_order.back()->rows);
 }
 
-int64_t AttentionLaunches::MostItems(const FixedStep& step) const {
+int64_t AttentionLaunches::MaxItems(const FixedStep& step) const {
   const int64_t ranges = (int64_t{step.context} + kAttentionRange - 1) / kAttentionRange;
   return std::min(step.rows * ranges,
-                  std::max<int64_t>(static_cast<int64_t>(most_partial_bytes_) / tile_bytes_, 1));
+                  std::max<int64_t>(static_cast<int64_t>(max_partial_bytes_) / tile_bytes_, 1));
 }
 
-// Returns the plans of this window. If kMostFixedPlans windows have plans already, the new window
+// Returns the plans of this window. If kMaxFixedPlans windows have plans already, the new window
 // takes over the plans of the window that has had its plans for longest. That window must make its
 // plans again when it is next used.
 AttentionLaunches::Plans& AttentionLaunches::FixedPlansOf(int window) {
   for (const auto& plans : fixed_plans_) {
     if (plans->window == window) return *plans;
   }
-  if (fixed_plans_.size() == kMostFixedPlans) {
+  if (fixed_plans_.size() == kMaxFixedPlans) {
     std::rotate(fixed_plans_.begin(), fixed_plans_.begin() + 1, fixed_plans_.end());
   } else {
     fixed_plans_.push_back(std::make_unique<Plans>(runtime_));
@@ -140,12 +140,12 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
       .sequences = static_cast<int32_t>(sequences.size()),
       .prefill_rows = PrefillAttentionRows(params, shared_bytes),
       .tile_rows = AttentionTileRows(params) * kPrefillAttentionWarps};
-  int most_split_rows = 0;  // in the longest sequence for split attention
+  int max_split_rows = 0;  // in the longest sequence for split attention
   for (const SequenceRows& sequence : sequences) {
     if (sequence.rows >= prefill.prefill_rows) {
       prefill.tiles += TilesOf(sequence.rows, prefill.tile_rows);
     } else {
-      most_split_rows = std::max(most_split_rows, sequence.rows);
+      max_split_rows = std::max(max_split_rows, sequence.rows);
     }
   }
   if (prefill.tiles > 0) {
@@ -153,20 +153,20 @@ absl::Status AttentionLaunches::Attend(const PagedAttentionParams& params,
         runtime_->Launch(kernels_->prefill_attention[AttentionKernelIndex(params.pages)],
                          LaunchOf(prefill), prefill, *stream_));
   }
-  if (most_split_rows == 0) return absl::OkStatus();
-  return AttendSplit(params, sequences, version, fixed, prefill.prefill_rows, most_split_rows);
+  if (max_split_rows == 0) return absl::OkStatus();
+  return AttendSplit(params, sequences, version, fixed, prefill.prefill_rows, max_split_rows);
 }
 
 absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
                                             absl::Span<const SequenceRows> sequences,
                                             uint64_t version, const FixedStep* fixed,
-                                            int prefill_rows, int most_rows) {
-  const int tile_rows = std::min(AttentionTileRows(params), most_rows);
+                                            int prefill_rows, int max_rows) {
+  const int tile_rows = std::min(AttentionTileRows(params), max_rows);
   const int64_t line_bytes = LineBytes(params) * params.heads;
   bool is_fixed = false;
   if (fixed != nullptr) {
     tile_bytes_ = line_bytes;
-    is_fixed = most_rows == 1 && HasRoom(*fixed);
+    is_fixed = max_rows == 1 && HasRoom(*fixed);
   }
   Plans& plans = is_fixed ? FixedPlansOf(params.window) : plans_;
   if (version != plans.version || params.window != plans.window ||
@@ -180,7 +180,7 @@ absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
                                .prefill_rows = prefill_rows,
                                .tile_rows = 1,
                                .window = params.window},
-                      .items = MostItems(*fixed)}};
+                      .items = MaxItems(*fixed)}};
     } else {
       CutIntoParts(params, sequences, prefill_rows, tile_rows, &plans.parts);
     }
@@ -194,19 +194,18 @@ absl::Status AttentionLaunches::AttendSplit(const PagedAttentionParams& params,
 
   const LayerPages& pages = params.pages;
   const int group = params.heads / pages.kv_heads;
-  int64_t most_items = 0;
-  for (const Part& part : plans.parts) most_items = std::max(most_items, part.items);
-  const int64_t lines = most_items * pages.kv_heads * tile_rows * group;
+  int64_t max_items = 0;
+  for (const Part& part : plans.parts) max_items = std::max(max_items, part.items);
+  const int64_t lines = max_items * pages.kv_heads * tile_rows * group;
   ASSIGN_OR_RETURN(const auto memory, partial_memory_.AtLeast(lines * LineBytes(params)));
-  const int64_t most_blocks =
-      is_fixed
-          ? std::min(kMostBlocks, kMostBlocksOfMultiprocessor * runtime_->info().multiprocessors)
-          : kMostBlocks;
+  const int64_t max_blocks =
+      is_fixed ? std::min(kMaxBlocks, kMaxBlocksOfMultiprocessor * runtime_->info().multiprocessors)
+               : kMaxBlocks;
   for (const Part& part : plans.parts) {
     SplitAttentionParams split = {
         .attention = params,
         .plan = part.plan,
-        .blocks = static_cast<int32_t>(std::min(part.items * pages.kv_heads, most_blocks)),
+        .blocks = static_cast<int32_t>(std::min(part.items * pages.kv_heads, max_blocks)),
         .values = reinterpret_cast<float*>(memory),
         .sums = reinterpret_cast<float*>(memory) + lines * pages.head_dim};
     RETURN_IF_ERROR(runtime_->Launch(kernels_->split_attention[AttentionKernelIndex(pages)],

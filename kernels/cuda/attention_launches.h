@@ -19,17 +19,17 @@ namespace baton {
 // and owns the extra memory that these kernels need. If a step holds prompt chunks and running
 // sequences, prefill attention computes the chunks and split attention computes the others. A plan
 // is made on the device, once for all layers of a step that have the same window. If the partial
-// results of all rows would exceed `most_partial_bytes`, the rows are computed in several parts,
+// results of all rows would exceed `max_partial_bytes`, the rows are computed in several parts,
 // one after another. A part has at least one tile of rows.
 class AttentionLaunches {
  public:
   // The arguments must outlive this object.
   AttentionLaunches(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels,
-                    size_t most_partial_bytes = kMostAttentionPartialBytes)
+                    size_t max_partial_bytes = kMaxAttentionPartialBytes)
       : runtime_(runtime),
         stream_(stream),
         kernels_(kernels),
-        most_partial_bytes_(most_partial_bytes),
+        max_partial_bytes_(max_partial_bytes),
         plans_(runtime),
         partial_memory_(runtime) {}
 
@@ -39,7 +39,7 @@ class AttentionLaunches {
 
   // A step of one row per sequence that is enqueued so that it stays valid while sequences grow.
   // Its memory and grids are large enough for `rows` sequences of `context` positions, or are as
-  // large as `most_partial_bytes` allows.
+  // large as `max_partial_bytes` allows.
   struct FixedStep {
     int rows = 0;
     int context = 0;
@@ -49,7 +49,7 @@ class AttentionLaunches {
   // Returns true if the partial results of the step fit into memory. Before the first Attend with
   // `fixed` it always returns true, because the size of a partial result is not known yet.
   bool HasRoom(const FixedStep& step) const {
-    return tile_bytes_ == 0 || step.ranges <= MostItems(step);
+    return tile_bytes_ == 0 || step.ranges <= MaxItems(step);
   }
 
   // Enqueues attention of one layer. `params.step` holds the rows of `sequences`. `version` is not
@@ -80,21 +80,21 @@ class AttentionLaunches {
     int64_t line_bytes = 0;
   };
 
-  int64_t MostItems(const FixedStep& step) const;
+  int64_t MaxItems(const FixedStep& step) const;
   Plans& FixedPlansOf(int window);
   void CutIntoParts(const PagedAttentionParams& params, absl::Span<const SequenceRows> sequences,
                     int prefill_rows, int tile_rows, std::vector<Part>* parts) const;
   // Enqueues split attention of the sequences with fewer rows than `prefill_rows`. The longest of
-  // them has `most_rows` rows.
+  // them has `max_rows` rows.
   absl::Status AttendSplit(const PagedAttentionParams& params,
                            absl::Span<const SequenceRows> sequences, uint64_t version,
-                           const FixedStep* fixed, int prefill_rows, int most_rows);
+                           const FixedStep* fixed, int prefill_rows, int max_rows);
   absl::Status MakePlans(Plans* plans);
 
   DeviceRuntime* const runtime_;
   DeviceStream* const stream_;
   const KernelTable* const kernels_;
-  const size_t most_partial_bytes_;
+  const size_t max_partial_bytes_;
   // Bytes of one row's partial results in one range, at the last Attend with `fixed`.
   int64_t tile_bytes_ = 0;
   Plans plans_;

@@ -71,7 +71,7 @@ TEST(AttentionChoiceTest, ATileHasTheRowsThatItsHeadsLeaveRoomFor) {
 // Options of Attend below. The default is a step of three sequences with few rows, which are not in
 // the order of their rows, and with rows that no sequence owns.
 struct AttendOptions {
-  size_t most_partial_bytes = size_t{64} << 20;
+  size_t max_partial_bytes = size_t{64} << 20;
   int window = 0;
   KernelTable kernels = EmulatedKernels();
   int rows = 32;
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<uint16_t>> Attend(const AttendOptions& options) {
     for (const SequenceRows& sequence : sequences) steps.push_back({sequence});
   }
   StepUpload upload(&runtime, test.stream(), &kernels);
-  AttentionLaunches launches(&runtime, test.stream(), &kernels, options.most_partial_bytes);
+  AttentionLaunches launches(&runtime, test.stream(), &kernels, options.max_partial_bytes);
   absl::Status status;
   for (const std::vector<SequenceRows>& in_step : steps) {
     const auto step = upload.Rows(in_step, kRows, kLayout);
@@ -148,7 +148,7 @@ TEST(AttentionLaunchesTest, LittleMemoryForPartialResultsChangesNoBit) {
     ASSERT_TRUE(expected.ok()) << expected.status();
     // A part is one tile with 1 byte, and several tiles with 40,000 bytes.
     for (const size_t bytes : {1, 40'000}) {
-      const auto got = Attend({.most_partial_bytes = bytes, .window = window});
+      const auto got = Attend({.max_partial_bytes = bytes, .window = window});
       ASSERT_TRUE(got.ok()) << got.status();
       EXPECT_EQ(*got, *expected) << bytes << " bytes, window " << window;
     }
@@ -167,7 +167,7 @@ TEST(AttentionLaunchesTest, AMixedStepHasTheBitsOfItsSequencesAlone) {
     AttendOptions options = MixedStep();
     options.window = window;
     for (const size_t bytes : {64 << 20, 1}) {
-      options.most_partial_bytes = bytes;
+      options.max_partial_bytes = bytes;
       options.one_by_one = false;
       const auto together = Attend(options);
       ASSERT_TRUE(together.ok()) << together.status();
@@ -214,10 +214,10 @@ TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
     limits.layout = {1, upto(2), 64, 16, DType::kBF16};
     limits.heads = limits.layout.kv_heads * upto(kAttentionTileRows);
     limits.rows = std::max(limits.rows, limits.sequences);
-    const size_t most_partial = round % 3 == 0 ? 1 : round % 3 == 1 ? 200'000 : 64 << 20;
-    const StepMemory memory = StepMemory::For(limits, runtime->info().shared_bytes, most_partial);
+    const size_t max_partial = round % 3 == 0 ? 1 : round % 3 == 1 ? 200'000 : 64 << 20;
+    const StepMemory memory = StepMemory::For(limits, runtime->info().shared_bytes, max_partial);
     StepUpload upload(runtime.get(), stream.get(), &kernels);
-    AttentionLaunches launches(runtime.get(), stream.get(), &kernels, most_partial);
+    AttentionLaunches launches(runtime.get(), stream.get(), &kernels, max_partial);
     ASSERT_TRUE(upload.Reserve(memory).ok());
     ASSERT_TRUE(launches.Reserve(memory).ok());
     const int64_t cols = int64_t{64} * limits.heads, each = limits.layout.BlocksFor(limits.context);
@@ -232,10 +232,10 @@ TEST(AttentionLaunchesTest, WhatStepsWithinLimitsNeedIsReserved) {
       const int count = step < 2 ? limits.sequences : upto(limits.sequences);
       for (int i = 0; i < count; ++i) {
         const int left = limits.rows - rows - (count - i - 1);
-        const int most = step == 0   ? 1
-                         : step == 1 ? limits.rows / limits.sequences
-                                     : upto(std::min({left, limits.context, 40}));
-        const int mine = std::min({most, left, limits.context});
+        const int max = step == 0   ? 1
+                        : step == 1 ? limits.rows / limits.sequences
+                                    : upto(std::min({left, limits.context, 40}));
+        const int mine = std::min({max, left, limits.context});
         const int longest = limits.context - mine;
         sequences.push_back({rows, mine,
                              step < 2 ? longest : static_cast<int>(random() % (longest + 1)),

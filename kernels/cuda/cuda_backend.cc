@@ -14,9 +14,9 @@
 #include "kernels/cuda/event_pool.h"
 #include "kernels/cuda/kernels/launches.h"
 #include "kernels/cuda/layer_pages.h"
-#include "kernels/cuda/step_draws.h"
 #include "kernels/cuda/step_graphs.h"
 #include "kernels/cuda/step_memory.h"
+#include "kernels/cuda/step_samples.h"
 #include "kernels/cuda/step_upload.h"
 #include "kernels/cuda/upload_slab.h"
 #include "kernels/cuda/weight_upload.h"
@@ -67,12 +67,12 @@ class CudaBackend final : public Backend {
         tokens_(runtime_, stream_.get()),
         logit_rows_(runtime_, stream_.get()),
         step_(runtime_, stream_.get(), &kernels_),
-        attention_(runtime_, stream_.get(), &kernels_, options.most_partial_bytes),
+        attention_(runtime_, stream_.get(), &kernels_, options.max_partial_bytes),
         gathered_(runtime_),
         logits_(runtime_),
         events_(runtime_),
         has_graphs_(options.graphs),
-        draws_(runtime_, stream_.get(), &kernels_),
+        samples_(runtime_, stream_.get(), &kernels_),
         graphs_(runtime_, stream_.get(), options.graph_counts) {}
   ~CudaBackend() override {
     for (std::byte* memory : allocated_) runtime_->Free(memory);
@@ -120,7 +120,7 @@ class CudaBackend final : public Backend {
     RETURN_IF_ERROR(attention_.Reserve(memory));
     RETURN_IF_ERROR(gathered_.AtLeast(memory.gathered).status());
     RETURN_IF_ERROR(logits_.AtLeast(memory.logits).status());
-    return draws_.Reserve(memory.draw_rows, memory.vocab);
+    return samples_.Reserve(memory.sample_rows, memory.vocab);
   }
 
   absl::Status Embed(const EmbedArgs& args) override {
@@ -135,7 +135,7 @@ class CudaBackend final : public Backend {
             "embed: ", args.tokens.size(), " tokens, in a step of ", args.step->tokens.size()));
       }
       tokens = step_.tables().tokens;
-      if (draws_.tokens() != nullptr) follows = step_.tables().follows;
+      if (samples_.tokens() != nullptr) follows = step_.tables().follows;
     } else {
       ASSIGN_OR_RETURN(const auto uploaded, tokens_.Upload(BytesOf(args.tokens)));
       tokens = reinterpret_cast<const int32_t*>(uploaded);
@@ -143,7 +143,7 @@ class CudaBackend final : public Backend {
     return Launch(kernels_.embedding, EmbeddingParams{.table = args.table.data,
                                                       .tokens = tokens,
                                                       .follows = follows,
-                                                      .drawn = draws_.tokens(),
+                                                      .sampled = samples_.tokens(),
                                                       .out = args.out.data,
                                                       .out_stride = args.out.stride,
                                                       .rows = args.out.rows,
@@ -181,17 +181,17 @@ class CudaBackend final : public Backend {
                                                                 .accumulate = accumulate}));
       accumulate = true;
     }
-    return runtime_->Product({.in = args.in.data,
-                              .in_stride = StrideOf(args.in),
-                              .weight = args.weight.data,
-                              .out = args.out.data,
-                              .out_stride = StrideOf(args.out),
-                              .out_type = DType::kBF16,
-                              .rows = args.in.rows,
-                              .n = args.weight.rows,
-                              .k = args.weight.cols,
-                              .accumulate = accumulate},
-                             *stream_);
+    return runtime_->Gemm({.in = args.in.data,
+                           .in_stride = StrideOf(args.in),
+                           .weight = args.weight.data,
+                           .out = args.out.data,
+                           .out_stride = StrideOf(args.out),
+                           .out_type = DType::kBF16,
+                           .rows = args.in.rows,
+                           .n = args.weight.rows,
+                           .k = args.weight.cols,
+                           .accumulate = accumulate},
+                          *stream_);
   }
 
   absl::Status RopeAndWriteKv(const RopeAndWriteKvArgs& args) override {
@@ -280,12 +280,12 @@ class CudaBackend final : public Backend {
     return event;
   }
 
-  bool draws() const override { return true; }
-  int most_draw_vocab() const override { return kMostDrawVocab; }
+  bool samples() const override { return true; }
+  int max_sample_vocab() const override { return kMaxSampleVocab; }
   uint64_t NewProgram() override { return ++programs_; }
 
   absl::Status StartStep(const StepArgs& step, StepOps ops) override {
-    if (started_ == kMostSteps) {
+    if (started_ == kMaxSteps) {
       return absl::FailedPreconditionError(
           absl::StrCat("step: ", started_, " are started and not finished"));
     }
@@ -312,10 +312,10 @@ class CudaBackend final : public Backend {
       ASSIGN_OR_RETURN(auto event, runtime_->CreateEvent());
       started.ended = std::move(event);
     }
-    absl::Status status = draws_.Prepare(step, /*recorded_rows=*/fixed_.rows);
+    absl::Status status = samples_.Prepare(step, /*recorded_rows=*/fixed_.rows);
     if (status.ok()) status = step_.Begin(step, padded.tokens, /*fixed=*/fixed_.rows > 0);
     if (!status.ok()) {
-      draws_.Drop(/*is_put=*/false);
+      samples_.Drop(/*is_put=*/false);
       return status;
     }
     in_step_ = &padded;
@@ -329,14 +329,14 @@ class CudaBackend final : public Backend {
     if (!status.ok()) {
       // When a failed step returns, none of its work may still be running.
       runtime_->Synchronize(*stream_).IgnoreError();
-      draws_.Drop(/*is_put=*/true);
+      samples_.Drop(/*is_put=*/true);
     }
     return status;
   }
 
   absl::Status FinishStep() override {
     if (started_ == 0) return absl::FailedPreconditionError("step: none is started");
-    Started& oldest = steps_[(next_ + kMostSteps - started_) % kMostSteps];
+    Started& oldest = steps_[(next_ + kMaxSteps - started_) % kMaxSteps];
     --started_;
     absl::Status status;
     for (const auto& layer : oldest.layers) {
@@ -347,7 +347,8 @@ class CudaBackend final : public Backend {
     if (status.ok()) status = runtime_->Synchronize(*oldest.ended);
     // Tokens are taken even after an error. Otherwise the next step would get the tokens of this
     // one.
-    const absl::Status taken = oldest.drawn.empty() ? absl::OkStatus() : draws_.Take(oldest.drawn);
+    const absl::Status taken =
+        oldest.sampled.empty() ? absl::OkStatus() : samples_.Take(oldest.sampled);
     return status.ok() ? taken : status;
   }
 
@@ -392,8 +393,8 @@ class CudaBackend final : public Backend {
       step_.BeginAgain();
       RETURN_IF_ERROR(ops(padded));
       const int wanted = static_cast<int>(padded.logit_rows.size());
-      return draws_.Enqueue(reinterpret_cast<float*>(logits_.data()),
-                            fixed_.rows > 0 ? fixed_.rows : wanted);
+      return samples_.Enqueue(reinterpret_cast<float*>(logits_.data()),
+                              fixed_.rows > 0 ? fixed_.rows : wanted);
     };
     if (fixed_.rows == 0 || !has_graphs_) return run();
     const auto now_given = [&] {
@@ -407,10 +408,10 @@ class CudaBackend final : public Backend {
       given.push_back(reinterpret_cast<uintptr_t>(logits_.data()));
       step_.AppendMemory(&given);
       attention_.AppendMemory(&given);
-      draws_.AppendMemory(&given);
+      samples_.AppendMemory(&given);
       return given;
     };
-    return graphs_.Run(fixed_.rows, draws_.variant(), now_given, run);
+    return graphs_.Run(fixed_.rows, samples_.variant(), now_given, run);
   }
 
   // Computes logits in logits_. End copies them to the host.
@@ -448,28 +449,28 @@ class CudaBackend final : public Backend {
 
   absl::Status LogitsOf(const void* in, int64_t in_stride, int rows, const Matrix& head) {
     ASSIGN_OR_RETURN(const auto logits, logits_.AtLeast(sizeof(float) * rows * head.rows));
-    return runtime_->Product({.in = in,
-                              .in_stride = in_stride,
-                              .weight = head.data,
-                              .out = logits,
-                              .out_stride = head.rows,
-                              .out_type = DType::kF32,
-                              .rows = rows,
-                              .n = head.rows,
-                              .k = head.cols},
-                             *stream_);
+    return runtime_->Gemm({.in = in,
+                           .in_stride = in_stride,
+                           .weight = head.data,
+                           .out = logits,
+                           .out_stride = head.rows,
+                           .out_type = DType::kF32,
+                           .rows = rows,
+                           .n = head.rows,
+                           .k = head.cols},
+                          *stream_);
   }
 
-  // Copies the logits of rows without a draw to the host. Neighbouring rows take one copy.
+  // Copies the logits of rows without a sample to the host. Neighbouring rows take one copy.
   absl::Status CopyLogits(const StepArgs& step) {
     const size_t rows = step.logit_rows.size();
-    const auto is_drawn = [&](size_t row) {
-      return !step.draws.empty() && step.draws[row] != nullptr;
+    const auto is_sampled = [&](size_t row) {
+      return !step.samples.empty() && step.samples[row] != nullptr;
     };
     float* to = step.logits.data();
     for (size_t row = 0; row < rows; ++row) {
       const size_t first = row;
-      while (row < rows && !is_drawn(row)) ++row;
+      while (row < rows && !is_sampled(row)) ++row;
       if (row == first) continue;
       const size_t floats = (row - first) * step.vocab;
       const std::byte* const from = logits_.data() + first * step.vocab * sizeof(float);
@@ -483,11 +484,11 @@ class CudaBackend final : public Backend {
   absl::Status End(const StepArgs& step) {
     RETURN_IF_ERROR(CopyLogits(step));
     Started& started = steps_[next_];
-    started.drawn = step.drawn;
+    started.sampled = step.sampled;
     RETURN_IF_ERROR(runtime_->Record(*started.ended, *stream_));
     // The last call that can fail, because fetched tokens must be taken.
-    RETURN_IF_ERROR(draws_.Fetch());
-    next_ = (next_ + 1) % kMostSteps;
+    RETURN_IF_ERROR(samples_.Fetch());
+    next_ = (next_ + 1) % kMaxSteps;
     ++started_;
     return absl::OkStatus();
   }
@@ -518,23 +519,23 @@ class CudaBackend final : public Backend {
   std::vector<TokenId> padded_tokens_;
   struct Started {
     std::unique_ptr<DeviceEvent> ended;
-    absl::Span<DrawnToken> drawn;
+    absl::Span<BackendSample> sampled;
     // An event after each layer, if marks_ was set.
     std::vector<std::shared_ptr<DeviceEvent>> layers;
     Pulse* pulse = nullptr;
   };
-  Started steps_[kMostSteps];
+  Started steps_[kMaxSteps];
   int next_ = 0, started_ = 0;  // the next entry of steps_ to use, and the number of entries in use
   bool marks_ = false;          // true: an event is recorded after each layer of in_step_
-  StepDraws draws_;
+  StepSamples samples_;
   StepGraphs graphs_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendOptions& options) {
-  if (options.products) {
-    RETURN_IF_ERROR(options.runtime->ProductStatus());
+  if (options.gemms) {
+    RETURN_IF_ERROR(options.runtime->GemmStatus());
   }
   ASSIGN_OR_RETURN(auto stream, options.runtime->CreateStream(StreamKind::kCompute));
   return std::make_unique<CudaBackend>(options, std::move(stream));

@@ -22,10 +22,10 @@ struct CudaBackendOptions {
   bool graphs = true;
   StepGraphCounts* graph_counts = nullptr;  // kept up to date; may be null
   // False if the caller calls neither Gemm nor Logits. The runtime then need not support GEMMs.
-  bool products = true;
+  bool gemms = true;
   // Max bytes of partial results of attention. Steps that need more are computed in parts, and are
   // not recorded.
-  size_t most_partial_bytes = size_t{64} << 20;
+  size_t max_partial_bytes = size_t{64} << 20;
 };
 
 // A backend on a CUDA device or on the emulated device. Activations and weights are bf16; sums and
@@ -38,7 +38,7 @@ struct CudaBackendOptions {
 // do so too. But cuBLASLt chooses its kernel by the number of rows, so on a GPU a row's result may
 // differ by rounding between batch sizes; the same batch gives the same bits.
 //
-// Returns FailedPrecondition, with the message of DeviceRuntime::ProductStatus, if options.products
+// Returns FailedPrecondition, with the message of DeviceRuntime::GemmStatus, if options.products
 // is true and the runtime has no GEMMs.
 // Operations return InvalidArgument for heads of more than 256 elements, more than 65,535 KV heads,
 // weights that LoadWeight did not return, a row that two sequences share, and a `step` other than

@@ -189,11 +189,11 @@ TEST_F(CudaBackendTest, RefusesWhatItCannotDo) {
             kInvalid);
 }
 
-TEST(CudaBackendWithoutProductsTest, IsRefusedUnlessTheCallerNeedsNone) {
-  const auto runtime = CreateEmulatedRuntime({.products = false}).value();
+TEST(CudaBackendWithoutGemmsTest, IsRefusedUnlessTheCallerNeedsNone) {
+  const auto runtime = CreateEmulatedRuntime({.gemms = false}).value();
   CudaBackendOptions options = {.runtime = runtime.get()};
-  EXPECT_EQ(CreateCudaBackend(options).status(), runtime->ProductStatus());
-  options.products = false;
+  EXPECT_EQ(CreateCudaBackend(options).status(), runtime->GemmStatus());
+  options.gemms = false;
   EXPECT_TRUE(CreateCudaBackend(options).ok());
 }
 

@@ -12,22 +12,20 @@
 namespace baton {
 namespace {
 
-static_assert(kDrawWeightBits == kWeightBits);
-static_assert(kDrawBlock == kLogitBlock);
-static_assert(kMostAlternatives == SamplingOptions::kMaxLogprobs);
+static_assert(kSampleWeightBits == kWeightBits);
+static_assert(kSampleBlock == kLogitBlock);
+static_assert(kMaxAlternatives == SamplingOptions::kMaxLogprobs);
 
-constexpr int kMostBiases = SamplingOptions::kMaxLogitBias;
-constexpr int kMostBans = SamplingOptions::kMaxBadWords + SamplingOptions::kMaxStopTokens;
-constexpr int kMostRows = 65535;  // limit of a grid
+constexpr int kMaxBiases = SamplingOptions::kMaxLogitBias;
+constexpr int kMaxBans = SamplingOptions::kMaxBadWords + SamplingOptions::kMaxStopTokens;
+constexpr int kMaxRows = 65535;  // limit of a grid
 
 bool HasPenalties(const SamplingOptions& options) {
   return options.repetition_penalty != 1 || options.frequency_penalty != 0 ||
          options.presence_penalty != 0;
 }
 
-int Threads(int wanted, int least, int most) {
-  return std::clamp((wanted + 31) / 32 * 32, least, most);
-}
+int Threads(int wanted, int min, int max) { return std::clamp((wanted + 31) / 32 * 32, min, max); }
 
 // Appends `values` to the bytes to upload. Returns their offset.
 template <typename T>
@@ -40,35 +38,35 @@ size_t Append(const std::vector<T>& values, std::vector<std::byte>* content) {
 
 // Calls `piece` with every array of `memory` and its number of elements, until a call fails.
 template <typename Piece>
-absl::Status ForEachPiece(const DeviceSamplerOptions& options, DrawMemory* memory, Piece piece) {
+absl::Status ForEachPiece(const DeviceSamplerOptions& options, SampleMemory* memory, Piece piece) {
   const size_t rows = options.max_rows, slots = options.slots, history = options.history_tokens;
-  const size_t chunks = DrawChunks(options.vocab);
+  const size_t chunks = SampleChunks(options.vocab);
   RETURN_IF_ERROR(piece(&memory->results, rows));
-  RETURN_IF_ERROR(piece(&memory->alternatives, rows * kMostAlternatives));
-  RETURN_IF_ERROR(piece(&memory->biases, slots * kMostBiases));
-  RETURN_IF_ERROR(piece(&memory->bans, slots * kMostBans));
+  RETURN_IF_ERROR(piece(&memory->alternatives, rows * kMaxAlternatives));
+  RETURN_IF_ERROR(piece(&memory->biases, slots * kMaxBiases));
+  RETURN_IF_ERROR(piece(&memory->bans, slots * kMaxBans));
   RETURN_IF_ERROR(piece(&memory->history, slots * history));
   RETURN_IF_ERROR(piece(&memory->history_tokens, slots));
-  RETURN_IF_ERROR(piece(&memory->block_maxima, rows * DrawBlocks(options.vocab)));
+  RETURN_IF_ERROR(piece(&memory->block_maxima, rows * SampleBlocks(options.vocab)));
   RETURN_IF_ERROR(piece(&memory->chunk_maxima[0], rows * chunks));
   RETURN_IF_ERROR(piece(&memory->chunk_maxima[1], rows * chunks));
   RETURN_IF_ERROR(piece(&memory->chunk_sums, rows * chunks));
-  RETURN_IF_ERROR(piece(&memory->bin_counts, rows * kDrawBins));
-  return piece(&memory->bin_masses, rows * kDrawBins);
+  RETURN_IF_ERROR(piece(&memory->bin_counts, rows * kSampleBins));
+  return piece(&memory->bin_masses, rows * kSampleBins);
 }
 
 // Returns the max number of bytes that Join uploads for a slot.
 size_t SlotBytes(const DeviceSamplerOptions& options) {
-  return kMostBiases * sizeof(DrawBias) + kMostBans * sizeof(int32_t) +
-         options.history_tokens * sizeof(DrawHistory) + sizeof(int32_t);
+  return kMaxBiases * sizeof(SampleBias) + kMaxBans * sizeof(int32_t) +
+         options.history_tokens * sizeof(SampleHistory) + sizeof(int32_t);
 }
 
 }  // namespace
 
 std::vector<size_t> DeviceSampler::Allocations(const DeviceSamplerOptions& options) {
   std::vector<size_t> allocations = {UploadSlab::CapacityFor(SlotBytes(options)),
-                                     UploadSlab::CapacityFor(options.max_rows * sizeof(DrawRow))};
-  DrawMemory memory = {};
+                                     UploadSlab::CapacityFor(options.max_rows * sizeof(SampleRow))};
+  SampleMemory memory = {};
   const auto count = [&](auto** piece, size_t elements) {
     allocations.push_back(elements * sizeof(**piece));
     return absl::OkStatus();
@@ -79,14 +77,14 @@ std::vector<size_t> DeviceSampler::Allocations(const DeviceSamplerOptions& optio
 
 absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Create(
     const DeviceSamplerOptions& options) {
-  const auto within = [](int value, int most) { return value >= 1 && value <= most; };
-  if (!within(options.vocab, kMostDrawVocab) || !within(options.max_rows, kMostRows) ||
+  const auto within = [](int value, int max) { return value >= 1 && value <= max; };
+  if (!within(options.vocab, kMaxSampleVocab) || !within(options.max_rows, kMaxRows) ||
       !within(options.slots, 1 << 20) || !within(options.history_tokens, options.vocab)) {
     return absl::InvalidArgumentError(
         absl::StrCat("drawing on the device for a vocabulary of ", options.vocab, ", ",
                      options.max_rows, " rows, ", options.slots, " sequences of ",
-                     options.history_tokens, " distinct tokens; it takes 1 to ", kMostDrawVocab,
-                     ", ", kMostRows, ", ", 1 << 20, ", and the vocabulary"));
+                     options.history_tokens, " distinct tokens; it takes 1 to ", kMaxSampleVocab,
+                     ", ", kMaxRows, ", ", 1 << 20, ", and the vocabulary"));
   }
   std::unique_ptr<DeviceSampler> sampler(new DeviceSampler(options));
   RETURN_IF_ERROR(sampler->Allocate());
@@ -107,9 +105,9 @@ DeviceSampler::~DeviceSampler() {
 
 absl::Status DeviceSampler::Allocate() {
   const size_t rows = options_.max_rows;
-  memory_.most_biases = kMostBiases;
-  memory_.most_bans = kMostBans;
-  memory_.most_history = options_.history_tokens;
+  memory_.max_biases = kMaxBiases;
+  memory_.max_bans = kMaxBans;
+  memory_.max_history = options_.history_tokens;
   const auto allocate = [&](auto** piece, size_t elements) {
     ASSIGN_OR_RETURN(auto memory, options_.runtime->Allocate(elements * sizeof(**piece)));
     device_.push_back(memory);
@@ -125,9 +123,9 @@ absl::Status DeviceSampler::Allocate() {
   }
   // Fetch also copies results that no kernel has written, such as those of padding rows.
   RETURN_IF_ERROR(
-      options_.runtime->Fill(memory_.results, 0, rows * sizeof(DrawResult), *options_.stream));
+      options_.runtime->Fill(memory_.results, 0, rows * sizeof(SampleResult), *options_.stream));
   RETURN_IF_ERROR(options_.runtime->Fill(memory_.alternatives, 0,
-                                         rows * kMostAlternatives * sizeof(DrawAlternative),
+                                         rows * kMaxAlternatives * sizeof(SampleAlternative),
                                          *options_.stream));
   // Uploads the largest possible content once. The slabs then never grow, so rows keep their
   // address.
@@ -137,10 +135,10 @@ absl::Status DeviceSampler::Allocate() {
 }
 
 size_t DeviceSampler::PinnedBytes() const {
-  return options_.max_rows * (sizeof(DrawResult) + kMostAlternatives * sizeof(DrawAlternative));
+  return options_.max_rows * (sizeof(SampleResult) + kMaxAlternatives * sizeof(SampleAlternative));
 }
 
-bool DeviceSampler::CanDraw(const SamplingOptions& options, int reach) const {
+bool DeviceSampler::CanSample(const SamplingOptions& options, int reach) const {
   const auto is_long = [](const std::vector<TokenId>& word) { return word.size() > 1; };
   const auto not_ascending = [](const std::pair<TokenId, float>& a,
                                 const std::pair<TokenId, float>& b) { return a.first >= b.first; };
@@ -161,14 +159,14 @@ absl::Status DeviceSampler::Join(int slot, const SamplingOptions& options,
     return absl::InvalidArgumentError(
         absl::StrCat("a sequence joins slot ", slot, " of ", options_.slots));
   }
-  if (!CanDraw(options, 0)) {
-    return absl::InvalidArgumentError("a sequence joins whose options the device can't draw by");
+  if (!CanSample(options, 0)) {
+    return absl::InvalidArgumentError("a sequence joins whose options the device can't sample by");
   }
   if (penalties && history == nullptr) {
     return absl::InvalidArgumentError("a sequence with penalties joins without its history");
   }
   const auto in_vocab = [&](TokenId id) { return id >= 0 && id < options_.vocab; };
-  std::vector<DrawBias> biases;
+  std::vector<SampleBias> biases;
   for (const auto& [id, bias] : options.logit_bias) {
     if (in_vocab(id)) biases.push_back({id, bias, 0});
   }
@@ -185,7 +183,7 @@ absl::Status DeviceSampler::Join(int slot, const SamplingOptions& options,
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
   const size_t always = bans.size();
   if (options.min_tokens > 0) bans.insert(bans.end(), stops.begin(), stops.end());
-  std::vector<DrawHistory> tokens;
+  std::vector<SampleHistory> tokens;
   if (penalties) RETURN_IF_ERROR(CollectHistory(*history, &tokens));
 
   Slot& joined = slots_[slot];
@@ -196,7 +194,7 @@ absl::Status DeviceSampler::Join(int slot, const SamplingOptions& options,
   joined.answer_index = options.answer_index;
   joined.min_tokens = options.min_tokens;
   joined.stops = static_cast<int>(bans.size() - always);
-  DrawRow& row = joined.row;
+  SampleRow& row = joined.row;
   std::memset(static_cast<void*>(&row), 0, sizeof(row));  // also clears the padding between members
   row.slot = slot;
   row.biases = static_cast<int>(biases.size());
@@ -208,7 +206,7 @@ absl::Status DeviceSampler::Join(int slot, const SamplingOptions& options,
   row.repetition = options.repetition_penalty;
   row.frequency = options.frequency_penalty;
   row.presence = options.presence_penalty;
-  row.min_weight = LeastWeight(options.min_p);
+  row.min_weight = MinWeight(options.min_p);
   row.top_p = 1;
   if (!row.greedy) {
     row.scale = 1.0 / options.temperature;
@@ -220,7 +218,7 @@ absl::Status DeviceSampler::Join(int slot, const SamplingOptions& options,
 
 // Collects every distinct token of the history once.
 absl::Status DeviceSampler::CollectHistory(const TokenHistory& history,
-                                           std::vector<DrawHistory>* tokens) {
+                                           std::vector<SampleHistory>* tokens) {
   place_of_token_.resize(options_.vocab);
   for (const TokenId id : history.distinct()) {
     if (id < 0 || id >= options_.vocab) continue;
@@ -238,9 +236,9 @@ absl::Status DeviceSampler::CollectHistory(const TokenHistory& history,
                                                  options_.history_tokens));
 }
 
-absl::Status DeviceSampler::UploadLists(int slot, const std::vector<DrawBias>& biases,
+absl::Status DeviceSampler::UploadLists(int slot, const std::vector<SampleBias>& biases,
                                         const std::vector<int32_t>& bans,
-                                        const std::vector<DrawHistory>* history) {
+                                        const std::vector<SampleHistory>* history) {
   slot_content_.clear();
   const size_t bias_at = Append(biases, &slot_content_), ban_at = Append(bans, &slot_content_);
   size_t history_at = 0, count_at = 0;
@@ -255,51 +253,51 @@ absl::Status DeviceSampler::UploadLists(int slot, const std::vector<DrawBias>& b
     return options_.runtime->Copy(to, uploaded + at, bytes, *options_.stream);
   };
   const int64_t index = slot;
-  RETURN_IF_ERROR(copy(memory_.biases + index * memory_.most_biases, bias_at,
-                       biases.size() * sizeof(DrawBias)));
+  RETURN_IF_ERROR(copy(memory_.biases + index * memory_.max_biases, bias_at,
+                       biases.size() * sizeof(SampleBias)));
   RETURN_IF_ERROR(
-      copy(memory_.bans + index * memory_.most_bans, ban_at, bans.size() * sizeof(int32_t)));
+      copy(memory_.bans + index * memory_.max_bans, ban_at, bans.size() * sizeof(int32_t)));
   if (history == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(copy(memory_.history + index * memory_.most_history, history_at,
-                       history->size() * sizeof(DrawHistory)));
+  RETURN_IF_ERROR(copy(memory_.history + index * memory_.max_history, history_at,
+                       history->size() * sizeof(SampleHistory)));
   return copy(memory_.history_tokens + index, count_at, sizeof(int32_t));
 }
 
 absl::StatusOr<DeviceSampler::Needs> DeviceSampler::Prepare(absl::Span<const Row> rows) {
   if (rows.size() > static_cast<size_t>(options_.max_rows)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(rows.size(), " rows to draw; at most ", options_.max_rows));
+        absl::StrCat(rows.size(), " rows to sample; at most ", options_.max_rows));
   }
   ++prepares_;
   content_.resize(options_.max_rows);
-  std::memset(static_cast<void*>(content_.data()), 0, content_.size() * sizeof(DrawRow));
-  for (DrawRow& row : content_) row.slot = -1;
+  std::memset(static_cast<void*>(content_.data()), 0, content_.size() * sizeof(SampleRow));
+  for (SampleRow& row : content_) row.slot = -1;
   Needs needs;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
     if (row.slot == -1) continue;
     if (row.slot < 0 || row.slot >= options_.slots || !slots_[row.slot].joined ||
         used_[row.slot] == prepares_) {
-      return absl::InvalidArgumentError(absl::StrCat("row ", i, " is drawn for slot ", row.slot,
+      return absl::InvalidArgumentError(absl::StrCat("row ", i, " is sampled for slot ", row.slot,
                                                      " of ", options_.slots,
                                                      ", which nobody joined or another row has"));
     }
     used_[row.slot] = prepares_;
     const Slot& slot = slots_[row.slot];
-    DrawRow& ask = content_[i];
+    SampleRow& ask = content_[i];
     std::memcpy(static_cast<void*>(&ask), &slot.row, sizeof(ask));
     if (row.generated < slot.min_tokens) ask.bans += slot.stops;
     ask.edits = ask.biases > 0 || ask.bans > 0 || ask.penalties;
     ask.uniform = UniformBitsAt(slot.seed, static_cast<uint64_t>(row.position), slot.answer_index);
-    needs.draws |= !ask.greedy;
+    needs.samples |= !ask.greedy;
     needs.edits |= ask.edits;
     needs.logprobs |= ask.logprobs;
   }
   ASSIGN_OR_RETURN(const auto uploaded,
                    rows_slab_.Upload({reinterpret_cast<const std::byte*>(content_.data()),
-                                      content_.size() * sizeof(DrawRow)}));
+                                      content_.size() * sizeof(SampleRow)}));
   // Kernels do not write to the rows, so the const_cast is safe.
-  memory_.rows = reinterpret_cast<DrawRow*>(const_cast<std::byte*>(uploaded));
+  memory_.rows = reinterpret_cast<SampleRow*>(const_cast<std::byte*>(uploaded));
   prepared_.assign(rows.begin(), rows.end());
   needs_ = needs;
   return needs;
@@ -312,44 +310,44 @@ absl::Status DeviceSampler::Enqueue(float* logits, int32_t* tokens, int rows, co
         absl::StrCat("drawing for ", rows, " rows; prepared are ", prepared_.size(), " of at most ",
                      options_.max_rows, needs.Covers(needs_) ? "" : ", which need more kernels"));
   }
-  DrawParams params = {
+  SampleParams params = {
       .memory = memory_,
       .logits = logits,
       .tokens = tokens,
       .rows = rows,
       .vocab = options_.vocab,
-      .blocks = DrawBlocks(options_.vocab),
-      .chunks = DrawChunks(options_.vocab),
+      .blocks = SampleBlocks(options_.vocab),
+      .chunks = SampleChunks(options_.vocab),
   };
   const KernelTable& kernels = *options_.kernels;
   const int vocab = options_.vocab;
-  const LaunchShape by_chunk = {.grid_x = DrawChunks(vocab),
+  const LaunchShape by_chunk = {.grid_x = SampleChunks(vocab),
                                 .grid_y = rows,
-                                .threads = Threads((vocab + 7) / 8, 32, kDrawThreads)};
-  const LaunchShape by_row = {.grid_x = rows, .threads = kDrawThreads};
+                                .threads = Threads((vocab + 7) / 8, 32, kSampleThreads)};
+  const LaunchShape by_row = {.grid_x = rows, .threads = kSampleThreads};
   const LaunchShape alternatives = {.grid_x = rows,
-                                    .threads = Threads(DrawBlocks(vocab), 32, kDrawThreads)};
-  // One thread for two blocks of logits, within the limits of draw_token.
+                                    .threads = Threads(SampleBlocks(vocab), 32, kSampleThreads)};
+  // One thread for two blocks of logits, within the limits of sample_token.
   const LaunchShape token = {.grid_x = rows,
-                             .threads = Threads(vocab / 128, 128, kDrawTokenThreads)};
+                             .threads = Threads(vocab / 128, 128, kSampleTokenThreads)};
   const auto launch = [&](const Kernel& kernel, const LaunchShape& shape) {
     return options_.runtime->Launch(kernel, shape, params, *options_.stream);
   };
-  RETURN_IF_ERROR(launch(kernels.draw_scan, by_chunk));
+  RETURN_IF_ERROR(launch(kernels.sample_scan, by_chunk));
   if (needs.logprobs) {
     params.for_logprobs = true;
-    RETURN_IF_ERROR(launch(kernels.draw_weigh, by_chunk));
+    RETURN_IF_ERROR(launch(kernels.sample_weigh, by_chunk));
     params.for_logprobs = false;
-    RETURN_IF_ERROR(launch(kernels.draw_alternatives, alternatives));
+    RETURN_IF_ERROR(launch(kernels.sample_alternatives, alternatives));
   }
   if (needs.edits) {
-    RETURN_IF_ERROR(launch(kernels.draw_edit, by_row));
+    RETURN_IF_ERROR(launch(kernels.sample_edit, by_row));
     params.edited = true;
-    RETURN_IF_ERROR(launch(kernels.draw_scan, by_chunk));
+    RETURN_IF_ERROR(launch(kernels.sample_scan, by_chunk));
     params.edited = false;
   }
-  if (needs.draws) RETURN_IF_ERROR(launch(kernels.draw_weigh, by_chunk));
-  return launch(kernels.draw_token, token);
+  if (needs.samples) RETURN_IF_ERROR(launch(kernels.sample_weigh, by_chunk));
+  return launch(kernels.sample_token, token);
 }
 
 absl::Status DeviceSampler::Fetch() {
@@ -364,13 +362,13 @@ absl::Status DeviceSampler::Fetch() {
   fetched.rows = prepared_;
   fetched.logprobs = needs_.logprobs;
   if (rows > 0) {
-    RETURN_IF_ERROR(options_.runtime->Copy(pinned, memory_.results, rows * sizeof(DrawResult),
+    RETURN_IF_ERROR(options_.runtime->Copy(pinned, memory_.results, rows * sizeof(SampleResult),
                                            *options_.stream));
   }
   if (fetched.logprobs) {
     RETURN_IF_ERROR(options_.runtime->Copy(
-        pinned + options_.max_rows * sizeof(DrawResult), memory_.alternatives,
-        rows * kMostAlternatives * sizeof(DrawAlternative), *options_.stream));
+        pinned + options_.max_rows * sizeof(SampleResult), memory_.alternatives,
+        rows * kMaxAlternatives * sizeof(SampleAlternative), *options_.stream));
   }
   fetched.alternatives.clear();
   for (size_t i = 0; i < rows; ++i) {
@@ -389,25 +387,25 @@ absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> DeviceSampler::Take() 
   --waiting_;
   RETURN_IF_ERROR(options_.runtime->Synchronize(*fetched.event));
   const std::byte* const pinned = pinned_ + slot * PinnedBytes();
-  const auto* const results = reinterpret_cast<const DrawResult*>(pinned);
+  const auto* const results = reinterpret_cast<const SampleResult*>(pinned);
   const auto* const alternatives =
-      reinterpret_cast<const DrawAlternative*>(pinned + options_.max_rows * sizeof(DrawResult));
+      reinterpret_cast<const SampleAlternative*>(pinned + options_.max_rows * sizeof(SampleResult));
   std::vector<absl::StatusOr<SampledToken>> tokens;
   for (size_t i = 0; i < fetched.rows.size(); ++i) {
     tokens.push_back(fetched.rows[i].slot < 0
                          ? absl::FailedPreconditionError("the row is nobody's")
                          : Decode(fetched.rows[i].position, results[i],
-                                  alternatives + i * kMostAlternatives, fetched.alternatives[i]));
+                                  alternatives + i * kMaxAlternatives, fetched.alternatives[i]));
   }
   return tokens;
 }
 
-absl::StatusOr<SampledToken> DeviceSampler::Decode(int position, const DrawResult& result,
-                                                   const DrawAlternative* alternatives,
+absl::StatusOr<SampledToken> DeviceSampler::Decode(int position, const SampleResult& result,
+                                                   const SampleAlternative* alternatives,
                                                    int count) const {
   if (result.status == kUnsound) return UnsoundLogits(position);
   if (result.status == kNothing) return NoLogits(position);
-  if (result.status == kNothingLeft) return NoTokenLeftToDraw(position);
+  if (result.status == kNothingLeft) return NoTokenLeftToSample(position);
   SampledToken token = {.id = result.token, .position = position};
   if (count < 0) return token;
   const double normaliser = LogOfSum(result.largest, result.sum);

@@ -11,8 +11,8 @@
 #include "common/sampling/sampled_token.h"
 #include "common/sampling/sampling_options.h"
 #include "common/sampling/token_history.h"
-#include "kernels/cuda/kernels/draw_kernels.h"
 #include "kernels/cuda/kernels/kernels.h"
+#include "kernels/cuda/kernels/sample_kernels.h"
 #include "kernels/cuda/upload_slab.h"
 #include "kernels/device/runtime/device_runtime.h"
 
@@ -22,9 +22,9 @@ struct DeviceSamplerOptions {
   DeviceRuntime* runtime = nullptr;  // all must outlive the sampler
   DeviceStream* stream = nullptr;    // stream for all kernels and copies
   const KernelTable* kernels = nullptr;
-  int vocab = 0;           // at most kMostDrawVocab
+  int vocab = 0;           // at most kMaxSampleVocab
   int max_rows = 0;        // in a step
-  int slots = 0;           // sequences that can be drawn for at the same time
+  int slots = 0;           // sequences that can be sampled for at the same time
   int history_tokens = 0;  // max distinct tokens of a sequence that penalties count; at most vocab
 };
 
@@ -33,7 +33,7 @@ struct DeviceSamplerOptions {
 // This includes logprobs, ties and unsound logits. One thread.
 //
 // A sequence joins a slot with its options and, if it has penalties, with its tokens so far. Tokens
-// drawn for it are appended to the slot's history on the device, so the host may be one step
+// sampled for it are appended to the slot's history on the device, so the host may be one step
 // behind. A step has these calls:
 //
 //   Prepare(rows)        uploads the options of the rows; not while a graph is captured
@@ -62,32 +62,32 @@ class DeviceSampler {
   DeviceSampler(const DeviceSampler&) = delete;
   DeviceSampler& operator=(const DeviceSampler&) = delete;
 
-  // Returns false if only the host can draw with these options: bad_words of more than one token,
+  // Returns false if only the host can sample with these options: bad_words of more than one token,
   // lists beyond the limits of SamplingOptions, or penalties of a sequence that may get more than
   // history_tokens distinct tokens. `reach` is the number of tokens that prompt and answer may have
   // together.
-  bool CanDraw(const SamplingOptions& options, int reach) const;
+  bool CanSample(const SamplingOptions& options, int reach) const;
 
   // Gives the slot to this sequence, even if it had another one. Steps that were enqueued for the
   // other one still run correctly. `history` may be null only if !options.LooksBack(). Returns
-  // InvalidArgument for a slot that does not exist and for options that CanDraw refuses. Nothing
+  // InvalidArgument for a slot that does not exist and for options that CanSample refuses. Nothing
   // needs to be called when a sequence ends.
   absl::Status Join(int slot, const SamplingOptions& options, const TokenHistory* history);
 
   struct Row {
-    int slot = -1;      // -1: a padding row, for which nothing is drawn
-    int position = 0;   // absolute position of the token to draw
+    int slot = -1;      // -1: a padding row, for which nothing is sampled
+    int position = 0;   // absolute position of the token to sample
     int generated = 0;  // tokens generated for the answer before this one
   };
   // Work that some rows need besides finding the largest logit. Kernels that no row needs are not
   // launched.
   struct Needs {
-    bool draws = false;     // some row has a temperature above 0
+    bool samples = false;   // some row has a temperature above 0
     bool edits = false;     // some row has bias, penalties or banned tokens
     bool logprobs = false;  // some row wants logprobs or alternatives
     // Returns true if kernels enqueued for these needs also serve rows that need `other`.
     bool Covers(const Needs& other) const {
-      return draws >= other.draws && edits >= other.edits && logprobs >= other.logprobs;
+      return samples >= other.samples && edits >= other.edits && logprobs >= other.logprobs;
     }
   };
   // Prepares the rows of the next step, at most max_rows; further rows of the grid are padding
@@ -115,7 +115,7 @@ class DeviceSampler {
   // Options of a slot's sequence, in the form in which kernels read them.
   struct Slot {
     bool joined = false;
-    DrawRow row;  // complete except for values that change with each step
+    SampleRow row;  // complete except for values that change with each step
     uint64_t seed = 0;
     uint32_t answer_index = 0;
     int min_tokens = 0;
@@ -131,15 +131,15 @@ class DeviceSampler {
   explicit DeviceSampler(const DeviceSamplerOptions& options);
   absl::Status Allocate();
   size_t PinnedBytes() const;  // bytes of one step's results
-  absl::Status CollectHistory(const TokenHistory& history, std::vector<DrawHistory>* tokens);
-  absl::Status UploadLists(int slot, const std::vector<DrawBias>& biases,
+  absl::Status CollectHistory(const TokenHistory& history, std::vector<SampleHistory>* tokens);
+  absl::Status UploadLists(int slot, const std::vector<SampleBias>& biases,
                            const std::vector<int32_t>& bans,
-                           const std::vector<DrawHistory>* history);
-  absl::StatusOr<SampledToken> Decode(int position, const DrawResult& result,
-                                      const DrawAlternative* alternatives, int count) const;
+                           const std::vector<SampleHistory>* history);
+  absl::StatusOr<SampledToken> Decode(int position, const SampleResult& result,
+                                      const SampleAlternative* alternatives, int count) const;
 
   const DeviceSamplerOptions options_;
-  DrawMemory memory_ = {};  // arrays in device memory
+  SampleMemory memory_ = {};  // arrays in device memory
   std::vector<std::byte*> device_;
   // [kInFlight], each the results and then the alternatives of max_rows rows
   std::byte* pinned_ = nullptr;
@@ -147,7 +147,7 @@ class DeviceSampler {
   std::vector<Slot> slots_;
   std::vector<Row> prepared_;
   Needs needs_;  // needs of the prepared rows
-  std::vector<DrawRow> content_;
+  std::vector<SampleRow> content_;
   std::vector<std::byte> slot_content_;
   std::vector<int> place_of_token_;  // [vocab]
   std::vector<int> used_;            // for each slot, the number of the latest Prepare that used it

@@ -64,7 +64,7 @@ void FillLogits(Chance& chance, int kind, absl::Span<float> logits) {
     case 4:
       std::fill(logits.begin(), logits.end(), -kInfinity);
       break;
-    case 5:  // only one can be drawn
+    case 5:  // only one can be sampled
       std::fill(logits.begin(), logits.end(), -kInfinity);
       somewhere() = -4;
       break;
@@ -161,12 +161,12 @@ bool Same(const absl::StatusOr<SampledToken>& a, const absl::StatusOr<SampledTok
          std::equal(a->top.begin(), a->top.end(), b->top.begin(), b->top.end(), same);
 }
 
-// Runs one case: draws on a device, and compares with the results of Sampler.
-class Drawn {
+// Runs one case: samples on a device, and compares with the results of Sampler.
+class Sampled {
  public:
-  Drawn(DeviceRuntime* runtime, const KernelTable& kernels, int i)
+  Sampled(DeviceRuntime* runtime, const KernelTable& kernels, int i)
       : runtime_(runtime), kernels_(kernels), i_(i), chance_(1000 + i) {}
-  ~Drawn() {
+  ~Sampled() {
     runtime_->Free(logits_);
     runtime_->Free(tokens_);
   }
@@ -227,7 +227,7 @@ class Drawn {
   }
 
   absl::Status Join(int slot, Sequence sequence) {
-    if (!sampler_->CanDraw(sequence.options, 250)) return absl::DataLossError("refused");
+    if (!sampler_->CanSample(sequence.options, 250)) return absl::DataLossError("refused");
     sequences_[slot] = std::move(sequence);
     return sampler_->Join(slot, sequences_[slot].options, sequences_[slot].history.get());
   }
@@ -290,10 +290,10 @@ class Drawn {
   }
 
   absl::Status FinishStep() {
-    ASSIGN_OR_RETURN(const auto drawn, sampler_->Take());
+    ASSIGN_OR_RETURN(const auto sampled, sampler_->Take());
     const bool latest = taken_ + 1 == static_cast<int>(expected_.size());
     const auto& expected = expected_[taken_++];
-    if (drawn.size() != expected.size()) return absl::DataLossError("rows are missing");
+    if (sampled.size() != expected.size()) return absl::DataLossError("rows are missing");
     std::vector<int32_t> tokens(kMaxRows);
     if (latest) {
       RETURN_IF_ERROR(
@@ -301,9 +301,10 @@ class Drawn {
     }
     for (int r = 0; r < kMaxRows; ++r) {
       const bool nobody = r >= static_cast<int>(expected.size()) || !expected[r];
-      if (!nobody && !Same(drawn[r], *expected[r])) {
+      if (!nobody && !Same(sampled[r], *expected[r])) {
         return absl::DataLossError(absl::StrCat("row ", r, ", vocabulary of ", vocab_, ": ",
-                                                Text(drawn[r]), "; expected ", Text(*expected[r])));
+                                                Text(sampled[r]), "; expected ",
+                                                Text(*expected[r])));
       }
       const int token = nobody ? kPoison : expected[r]->ok() ? (*expected[r])->id : 0;
       if (latest && tokens[r] != token) {
@@ -333,8 +334,8 @@ class Drawn {
 
 }  // namespace
 
-absl::Status RunDrawCase(DeviceRuntime* runtime, const KernelTable& kernels, int i) {
-  const absl::Status status = Drawn(runtime, kernels, i).Run();
+absl::Status RunSampleCase(DeviceRuntime* runtime, const KernelTable& kernels, int i) {
+  const absl::Status status = Sampled(runtime, kernels, i).Run();
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("case ", i, ": ", status.message()));
 }

@@ -8,21 +8,21 @@
 
 namespace baton {
 
-constexpr int kDrawCases = 40;
+constexpr int kSampleCases = 40;
 
 // Draws tokens for random sequences on a device, in several steps of which two run at a time.
 // Compares tokens, logprobs and errors with those of Sampler. Case number `i` selects variants that
 // every run must cover. Returns DataLoss with the difference; other errors come from the device.
-absl::Status RunDrawCase(DeviceRuntime* runtime, const KernelTable& kernels, int i);
+absl::Status RunSampleCase(DeviceRuntime* runtime, const KernelTable& kernels, int i);
 
 // Runs all cases until one fails. Each has its own emulated device, whose seed is increased by the
 // number of the case.
-inline absl::Status RunDrawCases(const EmulatedOptions& device) {
-  for (int i = 0; i < kDrawCases; ++i) {
+inline absl::Status RunSampleCases(const EmulatedOptions& device) {
+  for (int i = 0; i < kSampleCases; ++i) {
     EmulatedOptions options = device;
     options.seed += i;
     ASSIGN_OR_RETURN(const auto runtime, CreateEmulatedRuntime(options));
-    RETURN_IF_ERROR(RunDrawCase(runtime.get(), EmulatedKernels(), i));
+    RETURN_IF_ERROR(RunSampleCase(runtime.get(), EmulatedKernels(), i));
   }
   return absl::OkStatus();
 }

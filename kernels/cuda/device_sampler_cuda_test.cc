@@ -5,12 +5,12 @@
 namespace baton {
 namespace {
 
-TEST(DeviceSamplerCudaTest, DrawsWhatTheHostDraws) {
+TEST(DeviceSamplerCudaTest, SamplesWhatTheHostSamples) {
   const auto tested = OpenTestedKernels();
   if (absl::IsFailedPrecondition(tested.status())) GTEST_SKIP() << tested.status().message();
   ASSERT_TRUE(tested.ok()) << tested.status();
-  for (const int i : ChosenCases(kDrawCases)) {
-    EXPECT_EQ(RunDrawCase(tested->runtime.get(), tested->kernels, i), absl::OkStatus());
+  for (const int i : ChosenCases(kSampleCases)) {
+    EXPECT_EQ(RunSampleCase(tested->runtime.get(), tested->kernels, i), absl::OkStatus());
   }
 }
 

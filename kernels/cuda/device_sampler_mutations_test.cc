@@ -10,7 +10,7 @@ namespace {
 TEST(DeviceSamplerMutationsTest, AllAreCaught) {
   const mutations::MutationReport report = mutations::TryMutations(
       mutations::AllMutations(),
-      [](uint64_t seed) { return RunDrawCases({.seed = seed, .check = true}); },
+      [](uint64_t seed) { return RunSampleCases({.seed = seed, .check = true}); },
       /*seeds=*/1);
   EXPECT_EQ(report.unmutated, absl::OkStatus());
   EXPECT_THAT(report.missed, testing::IsEmpty());

@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 
 // This file is built twice: with normal kernels, and with kernels whose accesses are all checked
 // (device_sampler_checked_test).
-TEST(DeviceSamplerTest, DrawsWhatTheHostDraws) {
-  EXPECT_EQ(RunDrawCases({.check = true}), absl::OkStatus());
+TEST(DeviceSamplerTest, SamplesWhatTheHostSamples) {
+  EXPECT_EQ(RunSampleCases({.check = true}), absl::OkStatus());
 }
 
 class OnDevice : public testing::Test {
@@ -39,26 +39,26 @@ class OnDevice : public testing::Test {
             .history_tokens = std::min(vocab, 10)};
   }
   // Draws a token from these logits in slot 0.
-  absl::StatusOr<SampledToken> Draw(DeviceSampler& sampler, const std::vector<float>& logits,
-                                    int position) {
+  absl::StatusOr<SampledToken> Sample(DeviceSampler& sampler, const std::vector<float>& logits,
+                                      int position) {
     float* const device = reinterpret_cast<float*>(Uploaded(logits));
     const auto needs = sampler.Prepare({{0, position, 1000}});
     EXPECT_EQ(needs.status(), absl::OkStatus());
     EXPECT_EQ(sampler.Enqueue(device, reinterpret_cast<int32_t*>(Uploaded({0})), 1, *needs),
               absl::OkStatus());
     EXPECT_EQ(sampler.Fetch(), absl::OkStatus());
-    ASSIGN_OR_RETURN(const auto drawn, sampler.Take());
-    return drawn.at(0);
+    ASSIGN_OR_RETURN(const auto sampled, sampler.Take());
+    return sampled.at(0);
   }
-  static void ExpectSame(const absl::StatusOr<SampledToken>& drawn,
+  static void ExpectSame(const absl::StatusOr<SampledToken>& sampled,
                          const absl::StatusOr<SampledToken>& expected, size_t alternatives) {
-    ASSERT_EQ(drawn.status(), absl::OkStatus());
-    EXPECT_EQ(drawn->id, expected->id);
-    EXPECT_EQ(drawn->logprob, expected->logprob);
-    ASSERT_EQ(drawn->top.size(), alternatives);
+    ASSERT_EQ(sampled.status(), absl::OkStatus());
+    EXPECT_EQ(sampled->id, expected->id);
+    EXPECT_EQ(sampled->logprob, expected->logprob);
+    ASSERT_EQ(sampled->top.size(), alternatives);
     for (size_t i = 0; i < alternatives; ++i) {
-      EXPECT_EQ(drawn->top[i].id, expected->top[i].id);
-      EXPECT_EQ(drawn->top[i].logprob, expected->top[i].logprob);
+      EXPECT_EQ(sampled->top[i].id, expected->top[i].id);
+      EXPECT_EQ(sampled->top[i].logprob, expected->top[i].logprob);
     }
   }
   std::byte* Uploaded(const std::vector<float>& values) {
@@ -75,8 +75,8 @@ class OnDevice : public testing::Test {
 
 using DeviceSamplerOnDevice = OnDevice;
 
-// A vocabulary of several chunks and hundreds of blocks of logits. draw_token has the max number of
-// threads.
+// A vocabulary of several chunks and hundreds of blocks of logits. sample_token has the max number
+// of threads.
 TEST_F(DeviceSamplerOnDevice, ALargeVocabulary) {
   constexpr int kVocab = 130000;
   std::mt19937 random(4);
@@ -94,34 +94,34 @@ TEST_F(DeviceSamplerOnDevice, ALargeVocabulary) {
     options.seed = 5;
     options.logprobs = 20;
     ASSERT_EQ(sampler->Join(0, options, nullptr), absl::OkStatus());
-    const auto drawn = Draw(*sampler, logits, 7);
+    const auto sampled = Sample(*sampler, logits, 7);
     const auto expected = host.Sample(absl::MakeSpan(logits), options, 7, 1000);
-    ExpectSame(drawn, expected, 20);
+    ExpectSame(sampled, expected, 20);
   }
 }
 
-TEST_F(DeviceSamplerOnDevice, WhatTheHostHasToDraw) {
+TEST_F(DeviceSamplerOnDevice, WhatTheHostHasToSample) {
   const auto sampler = DeviceSampler::Create(Options(100)).value();
   SamplingOptions options;
-  EXPECT_TRUE(sampler->CanDraw(options, 1 << 30));
+  EXPECT_TRUE(sampler->CanSample(options, 1 << 30));
   options.bad_words = {{3}, {99}};
-  EXPECT_TRUE(sampler->CanDraw(options, 1 << 30));
+  EXPECT_TRUE(sampler->CanSample(options, 1 << 30));
   options.presence_penalty = 1;
-  EXPECT_TRUE(sampler->CanDraw(options, 10));
-  EXPECT_FALSE(sampler->CanDraw(options, 11));
+  EXPECT_TRUE(sampler->CanSample(options, 10));
+  EXPECT_FALSE(sampler->CanSample(options, 11));
   options.presence_penalty = 0;
   options.bad_words = {{3, 4}};
-  EXPECT_FALSE(sampler->CanDraw(options, 1));
-  EXPECT_THAT(sampler->Join(0, options, nullptr).message(), HasSubstr("can't draw by"));
+  EXPECT_FALSE(sampler->CanSample(options, 1));
+  EXPECT_THAT(sampler->Join(0, options, nullptr).message(), HasSubstr("can't sample by"));
   // A history is never longer than the vocabulary.
   options.bad_words.clear();
   options.frequency_penalty = 1;
   auto small = Options(10);
-  EXPECT_TRUE(DeviceSampler::Create(small).value()->CanDraw(options, 1 << 30));
+  EXPECT_TRUE(DeviceSampler::Create(small).value()->CanSample(options, 1 << 30));
 }
 
 TEST_F(DeviceSamplerOnDevice, RefusesWhatCanNotBe) {
-  for (const int vocab : {0, -1, kMostDrawVocab + 1}) {
+  for (const int vocab : {0, -1, kMaxSampleVocab + 1}) {
     EXPECT_EQ(DeviceSampler::Create(Options(vocab)).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
@@ -141,12 +141,12 @@ TEST_F(DeviceSamplerOnDevice, RefusesWhatCanNotBe) {
   options.temperature = 1;
   ASSERT_EQ(sampler->Join(0, options, nullptr), absl::OkStatus());
   EXPECT_THAT(sampler->Prepare({{0, 1, 0}, {0, 1, 0}}).status().message(),
-              HasSubstr("row 1 is drawn for slot 0"));
+              HasSubstr("row 1 is sampled for slot 0"));
   EXPECT_THAT(sampler->Prepare(std::vector<DeviceSampler::Row>(3)).status().message(),
-              HasSubstr("3 rows to draw; at most 2"));
+              HasSubstr("3 rows to sample; at most 2"));
   ASSERT_EQ(sampler->Prepare({{0, 1, 0}}).status(), absl::OkStatus());
   EXPECT_THAT(sampler->Enqueue(nullptr, nullptr, 1, {}).message(), HasSubstr("need more kernels"));
-  EXPECT_THAT(sampler->Enqueue(nullptr, nullptr, 3, {.draws = true}).message(),
+  EXPECT_THAT(sampler->Enqueue(nullptr, nullptr, 3, {.samples = true}).message(),
               HasSubstr("drawing for 3 rows"));
   EXPECT_EQ(sampler->Take().status().code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -177,7 +177,7 @@ TEST_F(DeviceSamplerOnDevice, TwoStepsMayBeUnderWay) {
 
 // The largest sums that a row can have: the largest vocabulary, with equal logits.
 TEST_F(DeviceSamplerOnDevice, AFlatVocabularyIsCutByIds) {
-  constexpr int kVocab = kMostDrawVocab;
+  constexpr int kVocab = kMaxSampleVocab;
   const std::vector<float> flat(kVocab, 1.5f);
   const auto sampler = DeviceSampler::Create(Options(kVocab, 1, 1)).value();
   SamplingOptions options;
@@ -186,11 +186,11 @@ TEST_F(DeviceSamplerOnDevice, AFlatVocabularyIsCutByIds) {
   options.top_k = kVocab / 2;
   options.top_p = 0.5f;
   ASSERT_EQ(sampler->Join(0, options, nullptr), absl::OkStatus());
-  const auto drawn = Draw(*sampler, flat, 9);
+  const auto sampled = Sample(*sampler, flat, 9);
   std::vector<float> logits = flat;
-  ExpectSame(drawn, Sampler().Sample(absl::MakeSpan(logits), options, 9, 1000), 20);
-  EXPECT_EQ(drawn->id, static_cast<TokenId>(UniformAt(0, 9) * (kVocab / 4)));
-  EXPECT_FLOAT_EQ(*drawn->logprob, -std::log(static_cast<float>(kVocab)));
+  ExpectSame(sampled, Sampler().Sample(absl::MakeSpan(logits), options, 9, 1000), 20);
+  EXPECT_EQ(sampled->id, static_cast<TokenId>(UniformAt(0, 9) * (kVocab / 4)));
+  EXPECT_FLOAT_EQ(*sampled->logprob, -std::log(static_cast<float>(kVocab)));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ SmallDecoder::SmallDecoder(const TestDevice& device, const Shape& shape, bool gr
       backend_(device
                    .CreateBackend({.graphs = graphs,
                                    .graph_counts = &counts_,
-                                   .most_partial_bytes = shape.most_partial_bytes})
+                                   .max_partial_bytes = shape.max_partial_bytes})
                    .value()),
       program_(backend_->NewProgram()) {
   std::mt19937 random(7);
@@ -71,7 +71,7 @@ std::vector<std::byte> SmallDecoder::Pool() const {
 }
 
 absl::Status SmallDecoder::Start(const std::vector<Item>& items, absl::Span<float> logits,
-                                 bool recorded, const Draws& draws) {
+                                 bool recorded, const Samples& samples) {
   std::vector<TokenId> tokens;
   std::vector<SequenceRows> sequences;
   std::vector<Rope> ropes;
@@ -88,14 +88,14 @@ absl::Status SmallDecoder::Start(const std::vector<Item>& items, absl::Span<floa
                               .context = shape_.context,
                               .vocab = kVocab,
                               .tokens = tokens,
-                              .follows = draws.follows,
+                              .follows = samples.follows,
                               .sequences = sequences,
                               .ropes = ropes,
                               .kv = {pools_.back(), layout_},
                               .logit_rows = logit_rows,
-                              .draws = draws.options,
+                              .samples = samples.options,
                               .logits = logits,
-                              .drawn = draws.drawn},
+                              .sampled = samples.sampled},
                              [&](const StepArgs& step) { return Operations(step); });
 }
 

@@ -24,7 +24,7 @@ class SmallDecoder {
     int head_dim = 16, heads = 2, kv_heads = 1, block_tokens = 4, context = 64, max_rows = 8;
     std::vector<int> windows = {0, 0};  // one for each layer
     DType kv_type = DType::kBF16;
-    size_t most_partial_bytes = size_t{64} << 20;
+    size_t max_partial_bytes = size_t{64} << 20;
   };
   // Some tokens of one sequence. Sequences with an odd id have another rotary table.
   struct Item {
@@ -33,11 +33,11 @@ class SmallDecoder {
     int first_position = 0;
     std::vector<BlockId> blocks;
   };
-  // The tokens that a step draws, from the logits of each item's last token.
-  struct Draws {
-    std::vector<const DrawOptions*> options;
+  // The tokens that a step samples, from the logits of each item's last token.
+  struct Samples {
+    std::vector<const SampleOptions*> options;
     std::vector<int> follows;
-    absl::Span<DrawnToken> drawn;
+    absl::Span<BackendSample> sampled;
   };
 
   SmallDecoder(const TestDevice& device, const Shape& shape, bool graphs);
@@ -48,9 +48,9 @@ class SmallDecoder {
   std::vector<std::byte> Pool() const;
 
   // Starts a step. `logits` gets the logits of each item's last token, except where a token is
-  // drawn.
+  // sampled.
   absl::Status Start(const std::vector<Item>& items, absl::Span<float> logits, bool recorded = true,
-                     const Draws& draws = {});
+                     const Samples& samples = {});
   std::vector<float> Run(const std::vector<Item>& items, bool recorded = true);
 
   Backend& backend() { return *backend_; }

@@ -13,11 +13,11 @@ StepGraphs::~StepGraphs() {
   if (!steps_.empty()) runtime_->Synchronize(*stream_).IgnoreError();
 }
 
-int StepGraphs::RowsFor(int rows, int most) {
-  if (rows < 1 || rows > std::min(most, kMostRows)) return 0;
+int StepGraphs::RowsFor(int rows, int max) {
+  if (rows < 1 || rows > std::min(max, kMaxRows)) return 0;
   const int above = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
   const int between = above / 4 * 3;
-  return std::min(above > 16 && rows <= between ? between : above, most);
+  return std::min(above > 16 && rows <= between ? between : above, max);
 }
 
 absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> given,
@@ -61,7 +61,7 @@ absl::Status StepGraphs::Run(int rows, int variant, absl::FunctionRef<Given()> g
 // If there are too many graphs, drops the one that was replayed longest ago. It may belong to the
 // step before, which may still be running.
 absl::Status StepGraphs::MakeRoom() {
-  if (graphs_ < kMostGraphs) return absl::OkStatus();
+  if (graphs_ < kMaxGraphs) return absl::OkStatus();
   auto oldest = steps_.end();
   for (auto it = steps_.begin(); it != steps_.end(); ++it) {
     if (it->second.graph == nullptr) continue;

@@ -40,15 +40,15 @@ class StepGraphs {
   StepGraphs& operator=(const StepGraphs&) = delete;
 
   // Steps with more rows are not recorded.
-  static constexpr int kMostRows = 512;
+  static constexpr int kMaxRows = 512;
   // Max number of graphs. DeviceInfo::driver_bytes includes memory for that many: every number of
   // rows in two variants. When one more is recorded, the graph that was replayed longest ago is
   // dropped, after all enqueued work has run. Steps of the dropped kind then start again without a
   // graph.
-  static constexpr int kMostGraphs = 32;
+  static constexpr int kMaxGraphs = 32;
   // Returns the number of rows that a step of `rows` is padded to when it is recorded, at most
   // `most`: 1, 2, 4, 8, 16, 24, 32, 48, 64 and so on up to 512. Returns 0 if it is not recorded.
-  static int RowsFor(int rows, int most);
+  static int RowsFor(int rows, int max);
 
   // Enqueues a step of `rows` rows: calls `ops`, or replays the graph that was recorded of them.
   // `given` returns the present values, which `ops` may change by allocating memory. Steps with

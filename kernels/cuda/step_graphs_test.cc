@@ -57,38 +57,38 @@ class NumberedStepsTest : public testing::Test {
 };
 
 TEST_F(NumberedStepsTest, OfTooManyGraphsThoseReplayedLongestAgoAreDropped) {
-  constexpr int kMost = StepGraphs::kMostGraphs;
+  constexpr int kMax = StepGraphs::kMaxGraphs;
   const auto run_all = [this](int from, int to) {
     for (int step = from; step < to; ++step) EXPECT_EQ(Run(step), step);
   };
-  for (int round = 0; round < 3; ++round) run_all(0, kMost);
-  EXPECT_EQ(counts_.recorded, kMost);
-  EXPECT_EQ(counts_.replayed, kMost);
+  for (int round = 0; round < 3; ++round) run_all(0, kMax);
+  EXPECT_EQ(counts_.recorded, kMax);
+  EXPECT_EQ(counts_.replayed, kMax);
   EXPECT_EQ(counts_.dropped, 0);
   // For two more graphs, those of steps 1 and 2 are dropped, because step 0 was replayed later.
   EXPECT_EQ(Run(0), 0);
-  for (int round = 0; round < 3; ++round) run_all(kMost, kMost + 2);
-  EXPECT_EQ(counts_.recorded, kMost + 2);
+  for (int round = 0; round < 3; ++round) run_all(kMax, kMax + 2);
+  EXPECT_EQ(counts_.recorded, kMax + 2);
   EXPECT_EQ(counts_.dropped, 2);
   const int replayed = counts_.replayed;
   EXPECT_EQ(Run(0), 0);
-  run_all(3, kMost + 2);
-  EXPECT_EQ(counts_.replayed, replayed + kMost);
+  run_all(3, kMax + 2);
+  EXPECT_EQ(counts_.replayed, replayed + kMax);
   // The first call runs a plain step. The second one records a graph, for which the graph of step 0
   // is dropped.
   for (int round = 0; round < 2; ++round) EXPECT_EQ(Run(1), 1);
-  EXPECT_EQ(counts_.recorded, kMost + 3);
+  EXPECT_EQ(counts_.recorded, kMax + 3);
   EXPECT_EQ(counts_.dropped, 3);
   EXPECT_EQ(Run(0), 0);
-  EXPECT_EQ(counts_.replayed, replayed + kMost) << "0 was the oldest";
+  EXPECT_EQ(counts_.replayed, replayed + kMax) << "0 was the oldest";
 }
 
 // Random traffic: sequences arrive, grow by one token per step, and end. A prompt is one step of
 // several rows.
 class Traffic {
  public:
-  Traffic(const SmallDecoder::Shape& shape, uint32_t seed, int most, int longest)
-      : shape_(shape), most_(most), longest_(longest), random_(seed) {
+  Traffic(const SmallDecoder::Shape& shape, uint32_t seed, int max, int longest)
+      : shape_(shape), max_(max), longest_(longest), random_(seed) {
     for (int i = 0; i < SmallDecoder::kBlocks; ++i) free_.push_back(i);
     std::shuffle(free_.begin(), free_.end(), random_);
   }
@@ -96,7 +96,7 @@ class Traffic {
   // Returns the items of the next step; empty if there is none. `*prompt` is true if the step is
   // the prompt of a new sequence.
   std::vector<SmallDecoder::Item> Next(bool* prompt) {
-    *prompt = static_cast<int>(running_.size()) < most_ && Pick(3) == 0;
+    *prompt = static_cast<int>(running_.size()) < max_ && Pick(3) == 0;
     if (*prompt) {
       SmallDecoder::Item item = {.id = ids_++, .first_position = 0};
       const int length = 1 + Pick(std::min(longest_ - 1, shape_.max_rows));
@@ -135,7 +135,7 @@ class Traffic {
   }
 
   const SmallDecoder::Shape shape_;
-  const int most_, longest_;
+  const int max_, longest_;
   std::mt19937 random_;
   int ids_ = 0;
   std::vector<BlockId> free_;
@@ -145,7 +145,7 @@ class Traffic {
 // Runs random traffic with recorded steps. Compares the logits of every step, and the whole pool at
 // the end, with those of each sequence running alone and not recorded.
 void ExpectSameBits(const SmallDecoder::Shape& shape, uint32_t seed, int steps, int longest,
-                    double least_replayed = 0.5) {
+                    double min_replayed = 0.5) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   const TestDevice device(SeededDevice(seed));
   SmallDecoder recorded(device, shape, /*graphs=*/true), alone(device, shape, /*graphs=*/false);
@@ -171,7 +171,7 @@ void ExpectSameBits(const SmallDecoder::Shape& shape, uint32_t seed, int steps, 
   const StepGraphCounts& counts = recorded.counts();
   EXPECT_LE(counts.recorded, 12);
   EXPECT_GE(counts.recorded, 2);
-  EXPECT_GE(counts.replayed, decodes * least_replayed) << counts.recorded << " recorded";
+  EXPECT_GE(counts.replayed, decodes * min_replayed) << counts.recorded << " recorded";
   EXPECT_EQ(alone.counts().recorded, 0);
 }
 
@@ -201,8 +201,8 @@ TEST(RecordedStepTest, HasTheBitsOfItsRowsAloneWhereThereIsRoomForFew) {
                                      .kv_heads = 2,
                                      .block_tokens = 16,
                                      .context = 600,
-                                     .most_partial_bytes = 4 * 4 * 66 * sizeof(float)};
-  ExpectSameBits(shape, 3, 50, 60, /*least_replayed=*/0.1);
+                                     .max_partial_bytes = 4 * 4 * 66 * sizeof(float)};
+  ExpectSameBits(shape, 3, 50, 60, /*min_replayed=*/0.1);
 }
 
 // There are nine different windows, but only the plans of eight are kept from one layer to the

@@ -6,8 +6,8 @@
 
 #include "kernels/cuda/kernels/attention_choice.h"
 #include "kernels/cuda/layer_pages.h"
-#include "kernels/cuda/step_draws.h"
 #include "kernels/cuda/step_graphs.h"
+#include "kernels/cuda/step_samples.h"
 #include "kernels/cuda/upload_slab.h"
 
 namespace baton {
@@ -17,14 +17,14 @@ constexpr int64_t kWord = sizeof(int32_t);
 
 // Returns the rows of the largest step that is recorded.
 int RecordedRows(const StepLimits& limits) {
-  return StepGraphs::RowsFor(std::min({limits.sequences, limits.rows, StepGraphs::kMostRows}),
+  return StepGraphs::RowsFor(std::min({limits.sequences, limits.rows, StepGraphs::kMaxRows}),
                              limits.rows);
 }
 
 // Counts the memory of split attention, as AttentionLaunches cuts its work: into tiles of rows of
 // one sequence, whose keys are cut into ranges. It takes the sequences that have too few rows for
 // prefill_attention. Tiles have as many rows as the longest of these, up to AttentionTileRows.
-void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t most_partial_bytes,
+void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t max_partial_bytes,
                          StepMemory* memory) {
   const KvLayout& layout = limits.layout;
   const PagedAttentionParams params = {.heads = limits.heads,
@@ -34,7 +34,7 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
   const int64_t rows = limits.rows, sequences = std::min(limits.sequences, limits.rows);
   const int64_t ranges = (limits.context + kAttentionRange - 1) / kAttentionRange;
   const int64_t largest_tile = AttentionTileRows(params);
-  int64_t most_tiles = 0;
+  int64_t max_tiles = 0;
   for (int64_t tile_rows = 1; tile_rows <= std::min(largest_tile, rows); ++tile_rows) {
     // Unless tiles have the largest size, no sequence is longer than a tile.
     int64_t tiles = sequences;
@@ -42,9 +42,9 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
       tiles = std::min(rows, rows / tile_rows + sequences);
       if (prefill) tiles = std::min(tiles, sequences * kPrefillAttentionWarps);
     }
-    most_tiles = std::max(most_tiles, tiles);
+    max_tiles = std::max(max_tiles, tiles);
     const int64_t tile_bytes = AttentionLineBytes(layout.head_dim) * tile_rows * limits.heads;
-    const int64_t items = std::min(std::max(most_partial_bytes / tile_bytes, ranges),
+    const int64_t items = std::min(std::max(max_partial_bytes / tile_bytes, ranges),
                                    tiles * ranges);  // work items of one part
     memory->attention_partials =
         std::max(memory->attention_partials, static_cast<size_t>(items * tile_bytes));
@@ -53,7 +53,7 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
   if (const int64_t recorded = RecordedRows(limits); recorded > 0) {
     const int64_t row_bytes = AttentionLineBytes(layout.head_dim) * limits.heads;
     const int64_t items =
-        std::min(recorded * ranges, std::max<int64_t>(most_partial_bytes / row_bytes, 1));
+        std::min(recorded * ranges, std::max<int64_t>(max_partial_bytes / row_bytes, 1));
     memory->attention_partials =
         std::max(memory->attention_partials, static_cast<size_t>(items * row_bytes));
     const std::set<int> windows(limits.windows.begin(), limits.windows.end());
@@ -63,13 +63,13 @@ void CountSplitAttention(const StepLimits& limits, size_t shared_bytes, int64_t 
     }
   }
   // A part has at least one tile, and its plan has one word more than it has rows.
-  memory->attention_plan = (rows + most_tiles + 2 * most_tiles * ranges) * kWord;
+  memory->attention_plan = (rows + max_tiles + 2 * max_tiles * ranges) * kWord;
 }
 
 }  // namespace
 
 StepMemory StepMemory::For(const StepLimits& limits, size_t shared_bytes,
-                           size_t most_partial_bytes) {
+                           size_t max_partial_bytes) {
   const size_t rows = limits.rows, recorded = RecordedRows(limits);
   // Recorded steps hold as many sequences as rows.
   const size_t sequences = std::max<size_t>(std::min(limits.sequences, limits.rows), recorded);
@@ -85,21 +85,23 @@ StepMemory StepMemory::For(const StepLimits& limits, size_t shared_bytes,
   memory.rope_table = 2 * rows * pairs * sizeof(float);
   memory.gathered = 2 * logit_rows * limits.hidden;
   memory.logits = logit_rows * limits.vocab * sizeof(float);
-  memory.draw_rows = static_cast<int>(logit_rows);
+  memory.sample_rows = static_cast<int>(logit_rows);
   memory.vocab = limits.vocab;
-  CountSplitAttention(limits, shared_bytes, static_cast<int64_t>(most_partial_bytes), &memory);
+  CountSplitAttention(limits, shared_bytes, static_cast<int64_t>(max_partial_bytes), &memory);
   return memory;
 }
 
 std::vector<size_t> StepMemory::Attention() const {
   std::vector<size_t> allocations = {attention_plan, attention_partials};
-  for (size_t i = 0; i < std::min(fixed_plans.size(), kMostFixedPlans); ++i) {
+  for (size_t i = 0; i < std::min(fixed_plans.size(), kMaxFixedPlans); ++i) {
     allocations.push_back(fixed_plans[i].bytes);
   }
   return allocations;
 }
 
-std::vector<size_t> StepMemory::Draws() const { return StepDraws::Allocations(draw_rows, vocab); }
+std::vector<size_t> StepMemory::Samples() const {
+  return StepSamples::Allocations(sample_rows, vocab);
+}
 
 size_t ActivationBytes(int rows, int cols) {
   const size_t stride = (size_t(cols) + 7) / 8 * 8;

@@ -9,11 +9,11 @@ namespace baton {
 
 // Max bytes of partial results of attention in memory at a time. If a step needs more, it is done
 // in parts.
-constexpr size_t kMostAttentionPartialBytes = size_t{64} << 20;
+constexpr size_t kMaxAttentionPartialBytes = size_t{64} << 20;
 
 // Max number of different windows of a model's layers for which a recorded step keeps separate
 // plans. If there are more, some plans are made anew for each layer.
-constexpr size_t kMostFixedPlans = 8;
+constexpr size_t kMaxFixedPlans = 8;
 
 // Device memory, in bytes, that the largest steps need besides activations. A CUDA backend's
 // Reserve takes it, and it can be counted before a backend exists. 0 means no allocation.
@@ -21,7 +21,7 @@ struct StepMemory {
   // `shared_bytes` is the shared memory that a thread block may use on this device. The choice of
   // attention kernels depends on it.
   static StepMemory For(const StepLimits& limits, size_t shared_bytes,
-                        size_t most_partial_bytes = kMostAttentionPartialBytes);
+                        size_t max_partial_bytes = kMaxAttentionPartialBytes);
 
   struct FixedPlan {  // plans of recorded steps, one for each window
     int window = 0;
@@ -34,14 +34,14 @@ struct StepMemory {
   size_t attention_plan = 0, attention_partials = 0;
   std::vector<FixedPlan> fixed_plans;
   size_t gathered = 0, logits = 0;
-  int draw_rows = 0;  // rows, each of `vocab` logits, that one step may draw from
+  int sample_rows = 0;  // rows, each of `vocab` logits, that one step may sample from
   int vocab = 0;
 
   // Sizes of the allocations, by purpose.
   std::vector<size_t> Uploads() const { return {step, logit_rows, rope_table}; }
   std::vector<size_t> Attention() const;
   std::vector<size_t> Logits() const { return {gathered, logits}; }
-  std::vector<size_t> Draws() const;
+  std::vector<size_t> Samples() const;
 };
 
 // Bytes of an activation tensor. Its rows begin at multiples of 16 bytes.

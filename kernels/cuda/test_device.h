@@ -31,7 +31,7 @@ class TestDevice {
     options.runtime = &runtime();
     options.kernels = device_.kernels;
     options.name = device_.name;
-    options.products = runtime().ProductStatus().ok();
+    options.gemms = runtime().GemmStatus().ok();
     return CreateCudaBackend(options);
   }
   // Copies, and waits until the copy has run.
@@ -63,12 +63,12 @@ inline ConformanceParam ParamOf(const std::string& name, OpenedDevice opened) {
           .upload = copy,
           .download = copy,
           .max_threads = 1,
-          .bf16_products = true,
+          .bf16_gemms = true,
           .bf16_tensors = true,
           .rounded_attention_weights = true,
           .slow = emulated,
-          .batch_invariant_products = emulated,
-          .products = device->runtime().ProductStatus()};
+          .batch_invariant_gemms = emulated,
+          .gemms = device->runtime().GemmStatus()};
 }
 
 }  // namespace baton

@@ -19,8 +19,8 @@ void UploadSlab::Clear() {
 }
 
 size_t UploadSlab::CapacityFor(size_t bytes) {
-  constexpr size_t kLeast = 4096, kAlignment = 256;
-  return (std::max(bytes, kLeast) + kAlignment - 1) / kAlignment * kAlignment;
+  constexpr size_t kMin = 4096, kAlignment = 256;
+  return (std::max(bytes, kMin) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 absl::Status UploadSlab::Reserve(size_t bytes) {

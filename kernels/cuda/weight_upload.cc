@@ -28,9 +28,9 @@ absl::Status WeightUpload::Prepare() {
 absl::Status WeightUpload::Upload(const Matrix& host, std::byte* device) {
   RETURN_IF_ERROR(Prepare());
   const size_t elements = size_t{1} * host.rows * host.cols;
-  const size_t most = kBufferBytes / DTypeBytes(DType::kBF16);
-  for (size_t begin = 0; begin < elements; begin += most) {
-    const size_t count = std::min(most, elements - begin);
+  const size_t max = kBufferBytes / DTypeBytes(DType::kBF16);
+  for (size_t begin = 0; begin < elements; begin += max) {
+    const size_t count = std::min(max, elements - begin);
     const int buffer = std::exchange(next_, (next_ + 1) % kBuffers);
     RETURN_IF_ERROR(runtime_->Synchronize(*copied_[buffer]));
     ConvertElements(host.type,

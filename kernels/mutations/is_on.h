@@ -7,6 +7,6 @@ namespace baton::mutations {
 bool IsOn(int number);
 
 // Max number of a mutation. Numbers start at 1.
-constexpr int kMostMutations = 1000;
+constexpr int kMaxMutations = 1000;
 
 }  // namespace baton::mutations

@@ -84,9 +84,9 @@ class SourceMutator {
     if (!listed.ok()) return Complain(listed.status().message());
     for (const ListedMutation& mutation : *listed) {
       const std::string of = absl::StrCat(": mutation '", mutation.name, "'");
-      if (++number_ > kMostMutations) {
+      if (++number_ > kMaxMutations) {
         return Complain(absl::StrCat(path, ":", mutation.line, of, ": there are more than ",
-                                     kMostMutations, ", which is_on.h has room for"));
+                                     kMaxMutations, ", which is_on.h has room for"));
       }
       const auto source = changes_.find(mutation.file);
       if (source == changes_.end()) {

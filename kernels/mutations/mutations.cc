@@ -11,7 +11,7 @@ namespace baton::mutations {
 namespace {
 
 std::atomic<int> on = 0;
-std::array<std::atomic<bool>, kMostMutations + 1> reached;
+std::array<std::atomic<bool>, kMaxMutations + 1> reached;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ std::vector<Mutation> Without(absl::Span<const Mutation> mutations,
 }
 
 ScopedMutation::ScopedMutation(int number) {
-  BATON_CHECK(number >= 1 && number <= kMostMutations) << "mutation " << number;
+  BATON_CHECK(number >= 1 && number <= kMaxMutations) << "mutation " << number;
   const int before = on.exchange(number);
   BATON_CHECK(before == 0) << "mutation " << before << " is on";
 }

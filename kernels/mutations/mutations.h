@@ -55,7 +55,7 @@ struct MutationReport {
   std::vector<Mutation> caught, missed;
 };
 
-// Tests a test. `judge` runs code of the mutated copy, with choices drawn from the seed, and
+// Tests a test. `judge` runs code of the mutated copy, with choices sampled from the seed, and
 // returns the first error that it finds. First, it is called with seeds 0 to seeds - 1 without a
 // mutation, and must find no error. Then those of `mutations` that these runs reached are tried one
 // by one: for each, `judge` is called with one seed after the other until it finds an error.

@@ -105,10 +105,10 @@ class Switcher {
                                         "); add lines around it, each with a space before it, "
                                         "so that it stands there exactly once"));
     }
-    const size_t most = std::min(text.size(), wrong.size());
+    const size_t max = std::min(text.size(), wrong.size());
     size_t front = 0, back = 0;
-    while (front < most && text[front].text == wrong[front].text) ++front;
-    while (front + back < most &&
+    while (front < max && text[front].text == wrong[front].text) ++front;
+    while (front + back < max &&
            text[text.size() - 1 - back].text == wrong[wrong.size() - 1 - back].text) {
       ++back;
     }

@@ -59,7 +59,7 @@ absl::Status DeviceStaging::TryStage(const StageNote& note) {
   }
   ASSIGN_OR_RETURN(const auto found, FindReader(note));
   Reader& reader = *found;
-  if (reader.under_way >= kMostUnderWay) {
+  if (reader.under_way >= kMaxUnderWay) {
     return absl::ResourceExhaustedError(
         absl::StrCat(reader.under_way, " stagings of this reader are under way"));
   }

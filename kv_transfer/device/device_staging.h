@@ -29,7 +29,7 @@ class DeviceStaging {
   static constexpr size_t kReaders = 64;
   // Max copies under way for one reader. There can be more of them than slots, because copies that
   // the reader requested before a Disconnect may still be running.
-  static constexpr uint32_t kMostUnderWay = 4 * kSlots;
+  static constexpr uint32_t kMaxUnderWay = 4 * kSlots;
 
   // `inner` carries the answers and allocates the slots. Both pointers must outlive this object.
   DeviceStaging(DeviceRuntime* runtime, Transport* inner) : runtime_(runtime), inner_(inner) {}
@@ -39,7 +39,7 @@ class DeviceStaging {
   // Adds a pool that readers may ask for. Pools are numbered from 0.
   void AddPool(const std::byte* data, size_t bytes) { pools_.push_back({data, bytes}); }
   // Handles one request. It is always answered, unless its reader can't be reached. An invalid
-  // request, or one above kMostUnderWay, is answered with the reason.
+  // request, or one above kMaxUnderWay, is answered with the reason.
   void Stage(const StageNote& note);
   // Answers the requests whose copies have finished. Returns true if there were any.
   bool Progress() { return copies_ != nullptr && copies_->Progress(); }

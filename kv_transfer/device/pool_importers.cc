@@ -10,7 +10,7 @@ void PoolImporters::OnMapped(const MappedNote& note) {
                                [&](const Importer& importer) { return importer.id == note.id; });
   if (it != importers_.end()) importers_.erase(it);
   if (!note.mapped) return;
-  if (importers_.size() == kMost) importers_.pop_front();
+  if (importers_.size() == kMax) importers_.pop_front();
   importers_.push_back({note.id, note.address});
 }
 

@@ -17,7 +17,7 @@ class PoolImporters {
  public:
   // Max readers remembered. Beyond that the oldest is forgotten: its process may be gone, and
   // nothing reports that.
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMax = 64;
 
   // `inner` carries the notes and must outlive this object.
   explicit PoolImporters(Transport* inner) : inner_(inner) {}

@@ -45,14 +45,14 @@ TEST(PoolImportersTest, TheFirstOfManyAreForgotten) {
   InProcessFabric fabric;
   const auto owner = fabric.CreateTransport();
   PoolImporters importers(owner.get());
-  for (uint64_t id = 1; id <= PoolImporters::kMost + 2; ++id) {
+  for (uint64_t id = 1; id <= PoolImporters::kMax + 2; ++id) {
     importers.OnMapped({.id = id, .mapped = true, .address = "a"});
   }
-  EXPECT_EQ(importers.open(), PoolImporters::kMost);
+  EXPECT_EQ(importers.open(), PoolImporters::kMax);
   importers.OnMapped({.id = 2});
-  EXPECT_EQ(importers.open(), PoolImporters::kMost);
+  EXPECT_EQ(importers.open(), PoolImporters::kMax);
   importers.OnMapped({.id = 3});
-  EXPECT_EQ(importers.open(), PoolImporters::kMost - 1);
+  EXPECT_EQ(importers.open(), PoolImporters::kMax - 1);
 }
 
 #if !defined(__SANITIZE_THREAD__)  // UCX is not built for the thread sanitizer

@@ -96,8 +96,8 @@ std::vector<TcpWay> TcpWays(const UcxAddress& own, const UcxAddress& peer) {
   // Pairs are ordered by the sum of their two indexes, so that with many interfaces the first
   // kMaxWays pairs use several interfaces of each side.
   for (size_t sum = 0; sum + 1 < own.tcp.size() + peer.tcp.size(); ++sum) {
-    const size_t least = sum < peer.tcp.size() ? 0 : sum - peer.tcp.size() + 1;
-    for (size_t i = least; i <= sum && i < own.tcp.size(); ++i) {
+    const size_t min = sum < peer.tcp.size() ? 0 : sum - peer.tcp.size() + 1;
+    for (size_t i = min; i <= sum && i < own.tcp.size(); ++i) {
       const TcpPlace& here = own.tcp[i];
       const TcpPlace& there = peer.tcp[sum - i];
       const bool reaches = here.kv.family() == there.kv.family() &&

@@ -65,9 +65,10 @@ ABSL_FLAG(std::optional<uint32_t>, top_k, std::nullopt,
           "generate: tokens that are kept, 1 to 2147483647, or 0 for all");
 ABSL_FLAG(std::optional<float>, min_p, std::nullopt,
           "generate: keeps tokens at least this many times as likely as the best, 0 to 1");
-ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
-          "generate: of the draw, 0 to 18446744073709551615; the same seed gives the same answer. "
-          "None: a random one, which is told");
+ABSL_FLAG(
+    std::optional<uint64_t>, seed, std::nullopt,
+    "generate: of the sample, 0 to 18446744073709551615; the same seed gives the same answer. "
+    "None: a random one, which is told");
 ABSL_FLAG(
     std::optional<double>, slo_ttft_ms, std::nullopt,
     "generate: target for the time to the first token, milliseconds; the verdict is shown with "
@@ -92,7 +93,7 @@ ABSL_FLAG(std::optional<uint32_t>, prompt_logprobs, std::nullopt,
           "generate: alternatives told for each token of the prompt, 0 to 20, with their log "
           "probabilities; shown with --json");
 ABSL_FLAG(std::optional<uint32_t>, n, std::nullopt,
-          "generate: answers, 1 to 64, each drawn on its own; printed one after the other");
+          "generate: answers, 1 to 64, each sampled on its own; printed one after the other");
 ABSL_FLAG(std::optional<float>, repetition_penalty, std::nullopt,
           "generate: makes tokens of prompt and answer less likely, a number above 1 up to 100, or "
           "more, from 0.01 to below 1");

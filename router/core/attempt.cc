@@ -150,15 +150,15 @@ Attempt::End Attempt::OnPrefill(v1::PrefillEvent event) {
 Attempt::End Attempt::OnDecode(v1::DecodeEvent event) {
   Leg& leg = *decode_leg_;
   leg.heard = core_.now;
-  if (!colocated_ && request_.awaits_scores() && !event.has_promised()) {
+  if (!colocated_ && request_.awaits_scores() && !event.has_reserved()) {
     early_.push_back(std::move(event));
     FlushClient();
     return nullptr;
   }
   switch (event.event_case()) {
-    case v1::DecodeEvent::kPromised:
+    case v1::DecodeEvent::kReserved:
       if (colocated_) OnBegun();
-      return OnPromised();
+      return OnReserved();
     case v1::DecodeEvent::kPromptTokens:
       if (colocated_) return OnPromptTokens(leg, std::move(*event.mutable_prompt_tokens()));
       return Lied(leg, "the decode worker sent logprobs of a prompt that it did not compute");
@@ -166,7 +166,7 @@ Attempt::End Attempt::OnDecode(v1::DecodeEvent event) {
       if (colocated_ && !handed_over_) {
         if (End end = OnFirstColocated()) return end;
       }
-      if (End end = OnPromised()) return end;
+      if (End end = OnReserved()) return end;
       return OnTokens(std::move(*event.mutable_tokens()));
     case v1::DecodeEvent::kFinished:
       return OnFinished(std::move(*event.mutable_finished()));
@@ -234,7 +234,7 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
       !status.ok()) {
     return LegFailed(leg, WithContext(status, "the first token"), false);
   }
-  if (end.reason == v1::FINISH_REASON_UNSPECIFIED && !promised_) {
+  if (end.reason == v1::FINISH_REASON_UNSPECIFIED && !reserved_) {
     held_first_ = first.token();
     return nullptr;
   }
@@ -267,9 +267,9 @@ Attempt::End Attempt::OnFirstColocated() {
   return nullptr;
 }
 
-Attempt::End Attempt::OnPromised() {
-  if (promised_) return nullptr;
-  promised_ = true;
+Attempt::End Attempt::OnReserved() {
+  if (reserved_) return nullptr;
+  reserved_ = true;
   room_ = {};
   request_.room_waited = absl::ZeroDuration();
   legs_.StopWaiting(&request_);
@@ -395,13 +395,13 @@ Attempt::End Attempt::PrefillFailed(WorkerKey worker, absl::Status status) {
 
 Attempt::End Attempt::DecodeFailed(WorkerKey worker, absl::Status status) {
   const bool full = status.code() == absl::StatusCode::kResourceExhausted;
-  if (full && colocated_ && !promised_) {
+  if (full && colocated_ && !reserved_) {
     ++core_.counters.decode_refused;
     return Refused(worker, std::move(status));
   }
   if (full && !handed_over_ && prefill_leg_ != nullptr) {
     ++core_.counters.decode_refused;
-    promised_ = false;
+    reserved_ = false;
     room_.refused_by.push_back(worker);
     return TryDecode();
   }
@@ -420,7 +420,7 @@ Attempt::End Attempt::Refused(WorkerKey worker, absl::Status status) {
 Attempt::End Attempt::Broken(absl::Status status, bool lost_decode) const {
   absl::string_view phase = ticket_ ? "prefill" : "queue";
   if (lost_decode || times_.first_token) phase = "pull";
-  if (colocated_) phase = promised_ ? "prefill" : "queue";
+  if (colocated_) phase = reserved_ ? "prefill" : "queue";
   if (handed_over_) phase = "decode";
   End end = EndsWith(AttemptEnd::Kind::kBroken, std::move(status));
   end->phase = phase;

@@ -123,7 +123,7 @@ class Attempt {
   End OnPromptTokens(Leg& leg, v1::PromptTokens tokens);
   void OnBegun();  // Colocated only: the worker begins with the prompt.
   End OnFirstColocated();
-  End OnPromised();
+  End OnReserved();
   End OnTokens(v1::Tokens tokens);
   End OnFinished(v1::DecodeFinished finished);
   End OnOutgrown();
@@ -158,7 +158,7 @@ class Attempt {
   Leg* decode_leg_ = nullptr;
   std::optional<v1::KvTicket> ticket_;
   std::optional<v1::Token> held_first_;  // Token 1, until a decode worker has reserved blocks.
-  bool promised_ = false;
+  bool reserved_ = false;
   bool handed_over_ = false;  // Decode has sent tokens, so it holds the KV.
   size_t scored_ = 0;         // Prompt tokens whose logprobs came in this attempt.
   std::optional<v1::DecodeFinished> finished_;

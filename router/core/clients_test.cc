@@ -15,7 +15,7 @@ TEST_F(RouterCoreTest, CancellingCancelsBothLegsInEveryPhase) {
     const RequestKey r = w.Arrive(Prompt(5), 6);
     if (phase > 1) w.Ticket(w.PrefillLeg());
     if (phase > 2) w.First(w.PrefillLeg());
-    if (phase > 3) w.Promise(w.DecodeLeg());
+    if (phase > 3) w.Reserve(w.DecodeLeg());
     if (phase > 4) w.Tokens(w.DecodeLeg(), 0, 3);
     w.Tell(ClientCancelled{r});
     ASSERT_TRUE(w.clients.at(r).status) << phase;
@@ -37,7 +37,7 @@ TEST_F(RouterCoreTest, TheDeadlineEndsARequestInEveryPhase) {
     const RequestKey r = w.Arrive(request);
     if (phase > 1) w.Ticket(w.PrefillLeg());
     if (phase > 2) w.First(w.PrefillLeg());
-    if (phase > 3) w.Promise(w.DecodeLeg());
+    if (phase > 3) w.Reserve(w.DecodeLeg());
     if (phase > 4) w.Tokens(w.DecodeLeg(), 0, 3);
     w.Advance(absl::Milliseconds(1999));
     EXPECT_FALSE(w.clients.at(r).status);
@@ -57,7 +57,7 @@ TEST_F(RouterCoreTest, ASlowClientPausesItsSequenceAndGetsEverythingLater) {
   w.clients.at(r).reads = false;
   w.Ticket(w.PrefillLeg());
   w.First(w.PrefillLeg());
-  w.Promise(w.DecodeLeg());
+  w.Reserve(w.DecodeLeg());
   const LegKey decode = w.DecodeLeg();
   w.Tokens(decode, 0, 4);
   EXPECT_FALSE(w.At(decode).paused);
@@ -84,7 +84,7 @@ TEST_F(RouterCoreTest, AClientThatReadsNothingForTooLongIsRefusedAndThenCut) {
   w.clients.at(r).reads = false;
   w.Ticket(w.PrefillLeg());
   w.First(w.PrefillLeg());
-  w.Promise(w.DecodeLeg());
+  w.Reserve(w.DecodeLeg());
   w.Tokens(w.DecodeLeg(), 0, 10);
   w.Advance(absl::Milliseconds(2900));
   EXPECT_FALSE(w.clients.at(r).status);

@@ -27,7 +27,7 @@ TEST_F(RouterCoreTest, PrefillDiesAfterTokenOneAndNothingIsShownTwice) {
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.Ticket(h.PrefillLeg());
   h.First(h.PrefillLeg());
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   EXPECT_EQ(client(r).tokens.size(), 1u);
   h.End(h.PrefillLeg(), absl::UnavailableError("broken"));
   // The next prefill worker also gets the token that was shown.
@@ -86,7 +86,7 @@ TEST_F(RouterCoreTest, WhileAllDecodeWorkersAreFullPrefillTakesNothingNew) {
   ASSERT_NE(h.DecodeLeg(), 0u) << "room is asked for again";
   EXPECT_EQ(h.At(h.DecodeLeg()).decode_request.attempt(), 2u);
   EXPECT_EQ(h.core.queued(), 1u);
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   EXPECT_EQ(client(r).tokens.size(), 1u);
   EXPECT_EQ(h.core.queued(), 0u);
   h.Tell(ClientCancelled{waits});
@@ -213,7 +213,7 @@ TEST_P(BackToPrefillTest, FromTheTicketOn) {
     const std::string prefill = w.At(w.PrefillLeg()).worker.address;
     w.Ticket(w.PrefillLeg());
     if (shown >= 0) w.First(w.PrefillLeg());
-    if (shown == 0) w.Promise(w.DecodeLeg());
+    if (shown == 0) w.Reserve(w.DecodeLeg());
     if (shown > 0) w.Tokens(w.DecodeLeg(), 0, shown);
     const std::string decode = w.At(w.DecodeLeg()).worker.address;
     w.End(w.DecodeLeg(), GetParam());
@@ -281,7 +281,7 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
   for (const int shown : {1, 4}) {
     w.Ticket(w.PrefillLeg());
     w.First(w.PrefillLeg());
-    w.Promise(w.DecodeLeg());
+    w.Reserve(w.DecodeLeg());
     w.Tokens(w.DecodeLeg(), 0, shown);
     w.Outgrow(w.DecodeLeg());
     EXPECT_EQ(w.DecodeLeg(), 0u);
@@ -303,7 +303,7 @@ TEST_F(RouterCoreTest, OutgrownWithoutATokenIsAFailure) {
   h.AttachFour();
   h.Arrive(Prompt(5), 6);
   h.Ticket(h.PrefillLeg());
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.Outgrow(h.DecodeLeg());
   EXPECT_EQ(h.core.counters().data_loss, 1u);
   EXPECT_EQ(h.core.counters().outgrown, 0u);
@@ -415,7 +415,7 @@ class LyingWorkerTest : public RouterCoreTest {
     h.Ticket(h.PrefillLeg());
     h.First(h.PrefillLeg());
     const LegKey leg = h.DecodeLeg();
-    h.Promise(leg);
+    h.Reserve(leg);
     if (tokens > 0) h.Tokens(leg, 0, tokens);
     return leg;
   }
@@ -524,7 +524,7 @@ TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.Ticket(h.PrefillLeg());
   h.First(h.PrefillLeg());
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   ASSERT_EQ(client(r).tokens.size(), 1u);
   // Only workers with other weights are left, and they are a pair.
   v1::Registration other;

@@ -98,7 +98,7 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
         if (step == 0) h.Ticket(next);
         if (step == 1) h.First(next);
       } else if (step == 0) {
-        h.Promise(next);
+        h.Reserve(next);
       } else if (step == 1) {
         h.Tokens(next, 0, h.At(next).max_tokens());
         h.Finish(next);

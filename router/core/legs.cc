@@ -85,14 +85,14 @@ void Legs::RoomFreed() {
 }
 
 std::set<WorkerKey> Legs::Awaited() const {
-  std::map<WorkerKey, Need> least;  // Keyed by prefill worker.
+  std::map<WorkerKey, Need> min;  // Keyed by prefill worker.
   for (const auto& [key, request] : waiting_) {
     const Need need = membership_->NeedOf(*request);
-    const auto [found, added] = least.try_emplace(request->attempt->prefill_worker(), need);
+    const auto [found, added] = min.try_emplace(request->attempt->prefill_worker(), need);
     if (!added && need.tokens < found->second.tokens) found->second = need;
   }
   std::set<WorkerKey> awaited;
-  for (const auto& [key, need] : least) {
+  for (const auto& [key, need] : min) {
     const Worker* prefill = membership_->workers().Find(key);
     if (prefill == nullptr) continue;
     for (const Worker* decode : membership_->workers().PartnersFor(*prefill, need, core_->now)) {

@@ -55,7 +55,7 @@ TEST_F(ModesTest, ColocatedTakesOneLegAndNoTicket) {
   EXPECT_EQ(h_->At(leg).tokens(), std::vector<TokenId>(20, 5));
   EXPECT_EQ(h_->At(leg).prompt(), 20u);
   h_->Advance(absl::Milliseconds(5));
-  h_->Promise(leg);
+  h_->Reserve(leg);
   h_->Advance(absl::Milliseconds(7));
   h_->Tokens(leg, 0, 1);
   EXPECT_EQ(h_->clients[client].tokens.size(), 1u);
@@ -283,7 +283,7 @@ TEST_F(ModesTest, WhoComesBackIsServedBeforeNewOnes) {
       h_->End(first, absl::ResourceExhaustedError("decode inbox is full"));
       h_->Advance(absl::Milliseconds(21));
     } else {
-      h_->Promise(first);
+      h_->Reserve(first);
       h_->End(first, absl::UnavailableError("gone"));
     }
     ASSERT_NE(h_->DecodeLeg(), 0u);
@@ -331,7 +331,7 @@ TEST_F(ModesTest, ALostWorkerCostsAPauseInEveryPhase) {
     h_->AttachFour();
     const RequestKey client = Ask(20, 6);
     const LegKey lost = h_->DecodeLeg();
-    if (tokens >= 0) h_->Promise(lost);
+    if (tokens >= 0) h_->Reserve(lost);
     if (tokens > 0) h_->Tokens(lost, 0, tokens);
     h_->Advance(absl::Milliseconds(3));
     h_->End(lost, absl::UnavailableError("gone"));
@@ -358,7 +358,7 @@ TEST_F(ModesTest, AutoMovesBetweenModesWhenItMust) {
   const LegKey prefill = h_->PrefillLeg();
   h_->Ticket(prefill);
   h_->First(prefill);
-  h_->Promise(h_->DecodeLeg());
+  h_->Reserve(h_->DecodeLeg());
   h_->Tell(WorkerDetached{h_->p1});
   h_->End(prefill, absl::UnavailableError("gone"));
   const LegKey colocated = h_->DecodeLeg();
@@ -376,7 +376,7 @@ TEST_F(ModesTest, OutgrownGoesOnWithTheWholeSequence) {
   h_->AttachFour();
   const RequestKey client = Ask(20, 6);
   const LegKey leg = h_->DecodeLeg();
-  h_->Promise(leg);
+  h_->Reserve(leg);
   h_->Tokens(leg, 0, 2);
   h_->Outgrow(leg);
   const LegKey next = h_->DecodeLeg();
@@ -395,12 +395,12 @@ TEST_F(ModesTest, LogprobsOfThePromptComeFromTheDecodeWorker) {
   request.sampling.prompt_logprobs = 0;
   const RequestKey client = h_->Arrive(request);
   LegKey leg = h_->DecodeLeg();
-  h_->Promise(leg);
+  h_->Reserve(leg);
   h_->Scores(leg, 0, 3);
   h_->End(leg, absl::UnavailableError("gone"));
   leg = h_->DecodeLeg();
   ASSERT_TRUE(h_->At(leg).decode_request.sampling().has_prompt_logprobs());
-  h_->Promise(leg);
+  h_->Reserve(leg);
   h_->Scores(leg, 0, 5);
   h_->Tokens(leg, 0, 2);
   h_->Finish(leg);
@@ -418,7 +418,7 @@ TEST_F(ModesTest, OnceScoredAPromptIsNotScoredAgain) {
   request.sampling.prompt_logprobs = 0;
   h_->Arrive(request);
   const LegKey leg = h_->DecodeLeg();
-  h_->Promise(leg);
+  h_->Reserve(leg);
   h_->Scores(leg, 0, 3);
   h_->End(leg, absl::UnavailableError("gone"));
   EXPECT_FALSE(h_->At(h_->DecodeLeg()).decode_request.sampling().has_prompt_logprobs());
@@ -431,7 +431,7 @@ TEST_F(ModesTest, WorkersThatBreakTheProtocolAreLeft) {
   request.sampling.prompt_logprobs = 0;
   h_->Arrive(request);
   const LegKey early = h_->DecodeLeg();
-  h_->Promise(early);
+  h_->Reserve(early);
   h_->Scores(early, 0, 2);
   h_->Tokens(early, 0, 1);  // One logprob is still missing.
   EXPECT_EQ(h_->core.counters().data_loss, 1u);
@@ -467,7 +467,7 @@ TEST_F(ModesTest, ThePlaceIsFreeAgainAfterTheFirstToken) {
   Ask(30, 3);
   ASSERT_EQ(h_->legs.size(), 1u);
   const LegKey first = h_->DecodeLeg();
-  h_->Promise(first);
+  h_->Reserve(first);
   EXPECT_EQ(h_->legs.size(), 1u);
   h_->Tokens(first, 0, 1);
   EXPECT_EQ(h_->legs.size(), 2u);

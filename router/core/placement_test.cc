@@ -285,7 +285,7 @@ TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
   const LegKey prefill = w.PrefillLeg();
   w.Ticket(prefill);
   w.First(prefill);
-  w.Promise(w.DecodeLeg());
+  w.Reserve(w.DecodeLeg());
   ASSERT_EQ(w.clients.at(begun).tokens.size(), 1u);
   // The large worker is the only one with its weights, and it fills up. More workers with other
   // weights attach, and after ten seconds the router serves those.

@@ -47,7 +47,7 @@ TEST_F(PromptLogprobsTest, TheAnswerWaitsForThem) {
   h.Ticket(prefill);
   h.Scores(prefill, 0, 2);
   const LegKey decode = h.DecodeLeg();
-  h.Promise(decode);
+  h.Reserve(decode);
   h.Tokens(decode, 0, 8);
   EXPECT_TRUE(h.At(decode).paused);
   h.Finish(decode);
@@ -63,7 +63,7 @@ TEST_F(PromptLogprobsTest, GoOnWhereTheyWereWhenThePrefillWorkerDies) {
   const LegKey first = h.PrefillLeg();
   h.Ticket(first);
   h.Scores(first, 0, 3);
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.Tokens(h.DecodeLeg(), 0, 2);  // The client has not been shown them.
   h.End(first, absl::UnavailableError("gone"));
   const LegKey second = h.PrefillLeg();
@@ -75,7 +75,7 @@ TEST_F(PromptLogprobsTest, GoOnWhereTheyWereWhenThePrefillWorkerDies) {
   ExpectScored(r);
   h.First(second);
   // Once all logprobs have come, a later attempt computes none.
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.Tokens(h.DecodeLeg(), 0, 3);
   h.End(h.DecodeLeg(), absl::UnavailableError("gone"));
   h.Advance(absl::Milliseconds(10));
@@ -91,7 +91,7 @@ TEST_F(PromptLogprobsTest, AStreamThatEndsWithoutThemIsBroken) {
   const LegKey first = h.PrefillLeg();
   h.Ticket(first);
   h.Scores(first, 0, 3);
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.End(first, absl::OkStatus());
   ASSERT_NE(h.PrefillLeg(), 0u);
   EXPECT_EQ(h.core.counters().migrations, 1u);
@@ -148,7 +148,7 @@ TEST_F(PromptLogprobsTest, ASlowClientGetsThemFirst) {
   h.Ticket(h.PrefillLeg());
   h.Scores(h.PrefillLeg(), 0, 1500);
   h.First(h.PrefillLeg());
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.Tokens(h.DecodeLeg(), 0, 2);
   client(r).reads = true;
   h.Take(r);
@@ -176,7 +176,7 @@ TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
     slow.Take(key);
     client.reads = false;
     const LegKey leg = mode == v1::SERVING_MODE_COLOCATED ? slow.DecodeLeg() : slow.PrefillLeg();
-    if (mode == v1::SERVING_MODE_COLOCATED) slow.Promise(leg);
+    if (mode == v1::SERVING_MODE_COLOCATED) slow.Reserve(leg);
     slow.Scores(leg, 0, 2);  // These are on their way to the client.
     slow.Scores(leg, 2, 3);  // These wait.
     if (mode == v1::SERVING_MODE_COLOCATED) {

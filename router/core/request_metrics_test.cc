@@ -52,7 +52,7 @@ TEST_F(RequestMetricsTest, AnAnswerIsCountedWithItsTimes) {
   const LegKey prefill = harness.PrefillLeg();
   harness.Ticket(prefill);
   const LegKey decode = harness.DecodeLeg();
-  harness.Promise(decode);
+  harness.Reserve(decode);
   harness.Advance(absl::Milliseconds(300));
   harness.First(prefill);
   EXPECT_EQ(Value("baton_router_generated_tokens_total"), 1);
@@ -103,7 +103,7 @@ TEST_F(RequestMetricsTest, ATokenThatComesTwiceCountsOnce) {
   harness.Arrive(kPrompt, 5);
   const LegKey prefill = harness.PrefillLeg();
   harness.Ticket(prefill);
-  harness.Promise(harness.DecodeLeg());
+  harness.Reserve(harness.DecodeLeg());
   harness.First(prefill);
   harness.End(prefill, absl::UnavailableError("gone"));
   EXPECT_EQ(Value("baton_router_generated_tokens_total"), 1);
@@ -120,7 +120,7 @@ TEST_F(RequestMetricsTest, ASlowClientIsCounted) {
   const LegKey prefill = harness.PrefillLeg();
   harness.Ticket(prefill);
   const LegKey decode = harness.DecodeLeg();
-  harness.Promise(decode);
+  harness.Reserve(decode);
   harness.First(prefill);
   harness.Tokens(decode, 0, 20);
   EXPECT_EQ(Value("baton_router_slow_clients_total"), 0);
@@ -187,7 +187,7 @@ TEST_F(RequestMetricsTest, AMissedTtftIsNotBlamedOnWhatCameAfterTheToken) {
   harness.Ticket(prefill);
   harness.First(prefill);
   harness.Advance(absl::Milliseconds(150));
-  harness.Promise(harness.DecodeLeg());
+  harness.Reserve(harness.DecodeLeg());
   harness.End(harness.DecodeLeg(), absl::UnavailableError("gone"));
   for (int i = 0; i < 20; ++i) {
     harness.Advance(absl::Milliseconds(50));
@@ -233,7 +233,7 @@ TEST_F(RequestMetricsTest, OfSeveralAnswersEachThatWasNotGivenHasMissed) {
   const LegKey prefill = harness.PrefillLeg();
   harness.Ticket(prefill);
   const LegKey decode = harness.DecodeLeg();
-  harness.Promise(decode);
+  harness.Reserve(decode);
   harness.First(prefill);
   harness.Tokens(decode, 0, 3);
   harness.End(decode, absl::InvalidArgumentError("no"));

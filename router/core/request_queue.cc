@@ -10,7 +10,7 @@ namespace baton {
 namespace {
 
 // Max requests without a free worker that one round passes over.
-constexpr int kMostPassed = 1024;
+constexpr int kMaxPassed = 1024;
 
 using Choice = WorkerTable::Choice;
 
@@ -237,7 +237,7 @@ void RequestQueue::RunRound(const std::set<WorkerKey>& awaited, std::set<ModelId
         continue;
       }
       round_at_ = core_->now + kFullPause;
-      if (++passed > kMostPassed || round.Closed(queued_of_mode_)) return;
+      if (++passed > kMaxPassed || round.Closed(queued_of_mode_)) return;
     }
   }
 }

@@ -41,14 +41,14 @@ TEST_F(RouterCoreTest, LegsCarryTheRequest) {
   EXPECT_EQ(h.At(decode).deadline, request.deadline);
 }
 
-TEST_F(RouterCoreTest, TokenOneWaitsForAPromiseAndThenComesAtOnce) {
+TEST_F(RouterCoreTest, TokenOneWaitsForAReservationAndThenComesAtOnce) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 8);
   h.Ticket(h.PrefillLeg());
   h.First(h.PrefillLeg());
   EXPECT_TRUE(client(r).tokens.empty());
   h.Advance(absl::Milliseconds(100));
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   EXPECT_EQ(client(r).tokens, Continuation(Prompt(5), 1));
   h.Tokens(h.DecodeLeg(), 0, 8);
   h.Finish(h.DecodeLeg());
@@ -56,11 +56,11 @@ TEST_F(RouterCoreTest, TokenOneWaitsForAPromiseAndThenComesAtOnce) {
   EXPECT_EQ(client(r).summary->timing().ttft_us(), 100000u);
 }
 
-TEST_F(RouterCoreTest, APromiseBeforeTokenOneHoldsNothingBack) {
+TEST_F(RouterCoreTest, AReservationBeforeTokenOneHoldsNothingBack) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 8);
   h.Ticket(h.PrefillLeg());
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.First(h.PrefillLeg());
   EXPECT_EQ(client(r).tokens.size(), 1u);
 }
@@ -80,7 +80,7 @@ TEST_F(RouterCoreTest, PrefillMayEndBeforeDecodeShowsAnything) {
   const RequestKey r = h.Arrive(Prompt(5), 4);
   h.Ticket(h.PrefillLeg());
   h.First(h.PrefillLeg());
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.End(h.PrefillLeg(), absl::OkStatus());
   h.Tokens(h.DecodeLeg(), 0, 4);
   h.Finish(h.DecodeLeg());
@@ -92,7 +92,7 @@ TEST_F(RouterCoreTest, DecodeMayBeFasterThanThePrefillWorkersWord) {
   const RequestKey r = h.Arrive(Prompt(5), 4);
   const LegKey prefill = h.PrefillLeg();
   h.Ticket(prefill);
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.Tokens(h.DecodeLeg(), 0, 2);
   h.First(prefill);
   h.Tokens(h.DecodeLeg(), 2, 2);
@@ -113,7 +113,7 @@ TEST_F(RouterCoreTest, DuplicatesAreDropped) {
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.Ticket(h.PrefillLeg());
   h.First(h.PrefillLeg());
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   h.Tokens(h.DecodeLeg(), 0, 3);
   h.Tokens(h.DecodeLeg(), 1, 4);
   h.Tokens(h.DecodeLeg(), 0, 6);
@@ -126,7 +126,7 @@ TEST_F(RouterCoreTest, TwoTokensForOnePositionAreDataLoss) {
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.Ticket(h.PrefillLeg());
   h.First(h.PrefillLeg());
-  h.Promise(h.DecodeLeg());
+  h.Reserve(h.DecodeLeg());
   const TokenId shown = client(r).tokens.at(0);
   h.Token(h.DecodeLeg(), (shown + 1) % kHarnessVocab, 5);
   ExpectFailed(r, Code::kDataLoss, "position 5");
@@ -142,7 +142,7 @@ TEST_F(RouterCoreTest, AGapOrANonsenseTokenSendsTheRequestBack) {
     const RequestKey r = fresh.Arrive(Prompt(5), 6);
     fresh.Ticket(fresh.PrefillLeg());
     fresh.First(fresh.PrefillLeg());
-    fresh.Promise(fresh.DecodeLeg());
+    fresh.Reserve(fresh.DecodeLeg());
     fresh.Token(fresh.DecodeLeg(), id, position);
     EXPECT_EQ(fresh.core.counters().data_loss, 1u);
     fresh.RunToEnd();

@@ -315,10 +315,10 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
          {"tokens", request.checked.prompt.size() + generated}});
   } else {
     ++core.counters.migrations;
-    const int migrations = ++request.summary.migrations, most = core.options.max_migrations;
-    if (migrations > most) {
+    const int migrations = ++request.summary.migrations, max = core.options.max_migrations;
+    if (migrations > max) {
       return Fail(request, absl::UnavailableError(absl::StrCat(
-                               "gave up after ", most,
+                               "gave up after ", max,
                                " tries elsewhere; the last one: ", end.status.message())));
     }
     Log(Severity::kInfo, "back_to_prefill",

@@ -11,7 +11,7 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// A random mix, drawn from one seed, of requests and faults: requests for one or several answers,
+// A random mix, sampled from one seed, of requests and faults: requests for one or several answers,
 // some with logprobs of the prompt; cancels, deadlines, slow clients, and sequences that outgrow
 // their rotary table; workers that fail, lie, vanish, stall, drain and come back. In all cases each
 // client ends exactly once, an OK answer is complete and right, a failed answer never showed a
@@ -239,7 +239,7 @@ class Storm {
     }
     if (play.stage == 0) {
       ++play.stage;
-      h_.Promise(key);
+      h_.Reserve(key);
     } else if (play.sent > 0 && play.sent < left && Chance(4)) {
       h_.Outgrow(key);
       if (const auto open = h_.legs.find(key); open != h_.legs.end()) {

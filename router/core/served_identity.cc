@@ -60,15 +60,15 @@ bool ServedIdentity::Update(const Offers& offers, absl::Time now) {
   };
   // If several identities lead equally, the one that has led so far remains the leader.
   std::optional<ModelIdentity> leader;
-  int most = usable(*served_);
-  if (leader_ && usable(*leader_) > most) {
+  int max = usable(*served_);
+  if (leader_ && usable(*leader_) > max) {
     leader = leader_;
-    most = usable(*leader_);
+    max = usable(*leader_);
   }
   for (const auto& [identity, offer] : offers) {
-    if (offer.usable <= most || !fixed_.Allows(identity)) continue;
+    if (offer.usable <= max || !fixed_.Allows(identity)) continue;
     leader = identity;
-    most = offer.usable;
+    max = offer.usable;
   }
   if (leader != leader_) {
     leader_ = std::move(leader);

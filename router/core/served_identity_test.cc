@@ -62,7 +62,7 @@ TEST(ServedIdentityTest, ALeadThatBreaksBeginsAnew) {
       {{kOld, {.usable = 1}}, {kNew, {.usable = 2}}, {kThird, {.usable = 3}}}, At(20)));
   EXPECT_EQ(served.leader(), kThird);
   EXPECT_EQ(served.ChangesAt(), At(30));
-  // An identity that only draws level with the leader does not replace it.
+  // An identity that only samples level with the leader does not replace it.
   EXPECT_FALSE(served.Update(
       {{kOld, {.usable = 1}}, {kNew, {.usable = 3}}, {kThird, {.usable = 3}}}, At(25)));
   EXPECT_EQ(served.leader(), kThird);

@@ -50,7 +50,7 @@ TEST_F(SeveralAnswersTest, EachMigratesOnItsOwn) {
     const LegKey prefill = h.PrefillLegOfAnswer(index);
     h.Ticket(prefill);
     h.First(prefill);
-    h.Promise(h.DecodeLegOf(prefill));
+    h.Reserve(h.DecodeLegOf(prefill));
     h.Tokens(h.DecodeLegOf(prefill), 0, 3);
   }
   const LegKey kept = h.DecodeLegOf(h.PrefillLegOfAnswer(0));

@@ -10,12 +10,12 @@
 namespace baton {
 namespace {
 
-constexpr double kMostMs = 1e9;
+constexpr double kMaxMs = 1e9;
 
 absl::Status CheckTarget(absl::string_view name, double ms) {
-  if (ms > 0 && ms <= kMostMs) return absl::OkStatus();
+  if (ms > 0 && ms <= kMaxMs) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("slo.", name, " is ", ms, "; it takes milliseconds above 0, up to ", kMostMs));
+      absl::StrCat("slo.", name, " is ", ms, "; it takes milliseconds above 0, up to ", kMaxMs));
 }
 
 v1::SloPhase Longest(std::initializer_list<std::pair<v1::SloPhase, int64_t>> waits) {

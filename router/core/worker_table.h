@@ -179,9 +179,9 @@ class WorkerTable {
   // request has begun with its identity, so the router may serve another one now.
   std::string Missing(const Need& need, bool pair, bool begun, absl::Time now) const;
   // Max sentences of Unused() on single workers.
-  static constexpr size_t kMostUnused = 8;
+  static constexpr size_t kMaxUnused = 8;
   // Returns a sentence for each ready worker that gets no request while the router serves the
-  // identity `served` in `mode`. After kMostUnused of them, one more sentence counts the rest.
+  // identity `served` in `mode`. After kMaxUnused of them, one more sentence counts the rest.
   std::vector<std::string> Unused(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
                                   absl::Time now) const;
 

@@ -154,7 +154,7 @@ std::vector<std::string> WorkerTable::Unused(const std::optional<ModelIdentity>&
     if (!Ready(worker, now)) continue;
     const Use use = UseOf(worker, served, mode);
     if (use == Use::kUsed) continue;
-    if (sentences.size() == kMostUnused) {
+    if (sentences.size() == kMaxUnused) {
       ++more;
       continue;
     }

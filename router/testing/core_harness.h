@@ -250,9 +250,9 @@ class CoreHarness {
     event.mutable_first_token()->set_prefill_us(2000);
     Tell(PrefillSaid{leg, event});
   }
-  void Promise(LegKey leg) {
+  void Reserve(LegKey leg) {
     v1::DecodeEvent event;
-    event.mutable_promised();
+    event.mutable_reserved();
     Tell(DecodeSaid{leg, event});
   }
   // Sends `count` tokens of this leg's own continuation from `from` on, in one message.
@@ -316,7 +316,7 @@ class CoreHarness {
   }
   void FinishDecode(LegKey decode) {
     ASSERT_NE(decode, 0u);
-    Promise(decode);
+    Reserve(decode);
     const int left = At(decode).max_tokens() -
                      static_cast<int>(At(decode).tokens().size() - At(decode).prompt());
     Tokens(decode, 0, left);

@@ -60,7 +60,7 @@ std::string LineOf(LegKey leg, const v1::PrefillEvent& event) {
 }
 
 std::string LineOf(LegKey leg, const v1::DecodeEvent& event) {
-  if (event.has_promised()) return Line("promised", leg);
+  if (event.has_reserved()) return Line("promised", leg);
   if (event.has_tokens()) return Line("tokens", leg) + Tokens(event.tokens().tokens());
   if (event.has_outgrown()) return Line("outgrown", leg);
   if (event.has_prompt_tokens()) {

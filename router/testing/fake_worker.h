@@ -188,9 +188,9 @@ class FakeWorkers {
   grpc::ServerWriteReactor<v1::DecodeEvent>* OnDecode(grpc::CallbackServerContext*,
                                                       const v1::DecodeRequest& request) {
     const auto writer = DecodeWriter::Create();
-    v1::DecodeEvent promised;
-    promised.mutable_promised();
-    writer->Send(promised);
+    v1::DecodeEvent reserved;
+    reserved.mutable_reserved();
+    writer->Send(reserved);
     const std::vector<TokenId> tokens(request.token_ids().begin(), request.token_ids().end());
     const int left =
         static_cast<int>(request.sampling().max_tokens()) -

@@ -14,7 +14,7 @@ class BenchFigures {
   struct Figure {
     std::string name;
     std::string unit;
-    double median = 0, least = 0, most = 0;
+    double median = 0, min = 0, max = 0;
     // Share of the yardstick `of` from the same run, or of a fixed limit; 0: this figure is a
     // yardstick itself.
     double ratio = 0;

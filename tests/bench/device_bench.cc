@@ -19,11 +19,11 @@
 
 ABSL_FLAG(std::string, device, "cuda", "cuda, or emulated: tiny shapes, figures that mean nothing");
 ABSL_FLAG(std::vector<std::string>, only, {},
-          "parts to run: copies, products, attention, steps, handover, attention-variants, draws, "
-          "product-algorithms; all of them by default");
+          "parts to run: copies, gemms, attention, steps, handover, attention-variants, samples, "
+          "gemm-algorithms; all of them by default");
 ABSL_FLAG(std::string, filter, "", "measure only figures whose name contains this text");
-ABSL_FLAG(bool, products, true,
-          "false: measure nothing that needs a dense product, as on a machine without cuBLASLt");
+ABSL_FLAG(bool, gemms, true,
+          "false: measure nothing that needs a dense gemm, as on a machine without cuBLASLt");
 ABSL_FLAG(std::string, json, "", "file that a line of JSON for each figure is added to");
 ABSL_FLAG(bool, handover_owner, false, "internal: run the other process of handover");
 
@@ -64,9 +64,9 @@ bool DeviceBench::Wants(absl::string_view figure) const {
   return absl::StrContains(figure, options_.filter);
 }
 
-absl::Status DeviceBench::products() {
-  if (!options_.products) return absl::FailedPreconditionError("--products=false");
-  return runtime().ProductStatus();
+absl::Status DeviceBench::gemms() {
+  if (!options_.gemms) return absl::FailedPreconditionError("--gemms=false");
+  return runtime().GemmStatus();
 }
 
 void DeviceBench::Check(const absl::Status& status, const char* what) {
@@ -79,7 +79,7 @@ std::unique_ptr<Backend> DeviceBench::CreateBackend(DeviceRuntime* runtime) {
   auto backend = CreateCudaBackend({.runtime = runtime,
                                     .kernels = device_.kernels,
                                     .name = device_.name,
-                                    .products = products().ok()});
+                                    .gemms = gemms().ok()});
   Check(backend.status(), "CreateCudaBackend");
   return *std::move(backend);
 }
@@ -182,28 +182,27 @@ DeviceBench::Copy DeviceBench::CopyYardstick() {
           2.0 * bytes};
 }
 
-DeviceBench::Product DeviceBench::ProductYardstick() {
+DeviceBench::Gemm DeviceBench::GemmYardstick() {
   const int n = tiny() ? 64 : 8192;
   const size_t bytes = size_t{2} * n * n;
-  const DenseProduct product = {.in = Random(bytes),
-                                .in_stride = n,
-                                .weight = Random(bytes),
-                                .out = Random(bytes),
-                                .out_stride = n,
-                                .rows = n,
-                                .n = n,
-                                .k = n};
-  return {InGraph([=, this](int) { return runtime().Product(product, *stream_); }),
-          2.0 * n * n * n};
+  const DenseGemm gemm = {.in = Random(bytes),
+                          .in_stride = n,
+                          .weight = Random(bytes),
+                          .out = Random(bytes),
+                          .out_stride = n,
+                          .rows = n,
+                          .n = n,
+                          .k = n};
+  return {InGraph([=, this](int) { return runtime().Gemm(gemm, *stream_); }), 2.0 * n * n * n};
 }
 
 BenchFigures::Figure RateFigure(std::string name, double bytes, const DeviceBench::Times& times) {
-  return {std::move(name), "GB/s", bytes / times.median / 1e9, bytes / times.most / 1e9,
-          bytes / times.least / 1e9};
+  return {std::move(name), "GB/s", bytes / times.median / 1e9, bytes / times.max / 1e9,
+          bytes / times.min / 1e9};
 }
 
 BenchFigures::Figure MicrosecondsFigure(std::string name, const DeviceBench::Times& times) {
-  return {std::move(name), "us", times.median * 1e6, times.least * 1e6, times.most * 1e6};
+  return {std::move(name), "us", times.median * 1e6, times.min * 1e6, times.max * 1e6};
 }
 
 namespace {
@@ -218,13 +217,13 @@ int Main() {
   struct Part {
     std::string name;
     void (*run)(DeviceBench&);
-    bool multiplies;  // True if the part measures nothing without dense products.
+    bool multiplies;  // True if the part measures nothing without dense GEMMs.
   };
   const std::vector<Part> parts = {
-      {"copies", BenchCopies, false},       {"products", BenchProducts, true},
+      {"copies", BenchCopies, false},       {"gemms", BenchGemms, true},
       {"attention", BenchAttention, false}, {"steps", BenchSteps, true},
       {"handover", BenchHandover, false},   {"attention-variants", BenchAttentionVariants, false},
-      {"draws", BenchDraws, false},         {"product-algorithms", BenchProductAlgorithms, true}};
+      {"samples", BenchSamples, false},     {"gemm-algorithms", BenchGemmAlgorithms, true}};
   const std::vector<std::string> only = absl::GetFlag(FLAGS_only);
   for (const std::string& name : only) {
     if (std::none_of(parts.begin(), parts.end(), [&](const Part& p) { return p.name == name; })) {
@@ -233,14 +232,14 @@ int Main() {
   }
   BenchFigures figures(absl::GetFlag(FLAGS_json), emulated);
   const DeviceBench::Options options = {.emulated = emulated,
-                                        .products = absl::GetFlag(FLAGS_products),
+                                        .gemms = absl::GetFlag(FLAGS_gemms),
                                         .filter = absl::GetFlag(FLAGS_filter)};
   bool skipped = false;
   for (const Part& part : parts) {
     if (!only.empty() && std::find(only.begin(), only.end(), part.name) == only.end()) continue;
     DeviceBench bench(options, &figures);
-    if (const absl::Status products = bench.products(); part.multiplies && !products.ok()) {
-      figures.Skip(part.name, products.message());
+    if (const absl::Status gemms = bench.gemms(); part.multiplies && !gemms.ok()) {
+      figures.Skip(part.name, gemms.message());
       skipped = true;
     } else {
       part.run(bench);
@@ -267,10 +266,10 @@ int Main() {
 int main(int argc, char** argv) {
   const auto extra = baton::StartProgram(
       argc, argv,
-      "device_bench: kernels, steps and hand-overs of a GPU beside its own copies and products\n"
-      "  device_bench --only=products,steps --json=figures.jsonl\n"
+      "device_bench: kernels, steps and hand-overs of a GPU beside its own copies and gemms\n"
+      "  device_bench --only=gemms,steps --json=figures.jsonl\n"
       "Ends with 3 if a figure is below its target, and with 77 if there is no device, or nothing "
-      "to measure without dense products.");
+      "to measure without dense GEMMs.");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();
 }

@@ -20,7 +20,7 @@ class DeviceBench {
  public:
   struct Options {
     bool emulated = false;  // Use an emulated device and the smallest shapes.
-    bool products = true;   // False: act as on a machine without cuBLASLt.
+    bool gemms = true;      // False: act as on a machine without cuBLASLt.
     std::string filter;     // Only figures whose name contains this text are measured.
   };
   DeviceBench(const Options& options, BenchFigures* figures);
@@ -33,13 +33,13 @@ class DeviceBench {
   BenchFigures& figures() { return *figures_; }
   // Returns true if --filter selects the figure of this name.
   bool Wants(absl::string_view figure) const;
-  // Returns OK if the device can compute dense products, else an error that says what is missing.
-  absl::Status products();
+  // Returns OK if the device can compute dense GEMMs, else an error that says what is missing.
+  absl::Status gemms();
   // Creates a backend on `runtime`, which is runtime() or a wrapper of it. The backend computes
-  // products if the device can.
+  // gemms if the device can.
   std::unique_ptr<Backend> CreateBackend(DeviceRuntime* runtime);
 
-  // Returns device memory filled with bf16 numbers of a normal distribution, because products of
+  // Returns device memory filled with bf16 numbers of a normal distribution, because gemms of
   // zeros would be faster. Freed by FreeAll() or the destructor.
   std::byte* Random(size_t bytes);
   // Returns device memory with a copy of `values`. Freed by FreeAll() or the destructor.
@@ -53,7 +53,7 @@ class DeviceBench {
 
   // Seconds per piece of work, over all rounds.
   struct Times {
-    double median = 0, least = 0, most = 0;
+    double median = 0, min = 0, max = 0;
   };
   struct Timed {
     std::function<absl::Status()> enqueue;  // Enqueues the work to time.
@@ -78,13 +78,13 @@ class DeviceBench {
     double bytes;
   };
   Copy CopyYardstick();
-  // A large bf16 product of random numbers: the yardstick of work that computes. Allowed only if
-  // products() is OK.
-  struct Product {
+  // A large bf16 gemm of random numbers: the yardstick of work that computes. Allowed only if
+  // gemms() is OK.
+  struct Gemm {
     Timed timed;
     double flops;
   };
-  Product ProductYardstick();
+  Gemm GemmYardstick();
 
   static void Check(const absl::Status& status, const char* what);
 
@@ -105,14 +105,14 @@ BenchFigures::Figure MicrosecondsFigure(std::string name, const DeviceBench::Tim
 
 // Parts of the benchmark, named as in --only. Each part gets a DeviceBench of its own.
 void BenchCopies(DeviceBench& bench);
-void BenchProducts(DeviceBench& bench);
+void BenchGemms(DeviceBench& bench);
 void BenchAttention(DeviceBench& bench);
 void BenchSteps(DeviceBench& bench);
 void BenchHandover(DeviceBench& bench);
 // Parts that compare kernels, launches and algorithms for the same work.
 void BenchAttentionVariants(DeviceBench& bench);
-void BenchDraws(DeviceBench& bench);
-void BenchProductAlgorithms(DeviceBench& bench);
+void BenchSamples(DeviceBench& bench);
+void BenchGemmAlgorithms(DeviceBench& bench);
 // Runs the process that owns BenchHandover's pool. The program starts itself in this way. Returns
 // when its standard input ends.
 int RunHandoverOwner(bool emulated);

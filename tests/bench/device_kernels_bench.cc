@@ -1,4 +1,4 @@
-// Copies, products and attention as in a step of an 8B Llama.
+// Copies, gemms and attention as in a step of an 8B Llama.
 
 #include <algorithm>
 #include <memory>
@@ -59,10 +59,10 @@ void BenchCopies(DeviceBench& bench) {
   runtime.FreePinned(host);
 }
 
-void BenchProducts(DeviceBench& bench) {
+void BenchGemms(DeviceBench& bench) {
   DeviceRuntime& runtime = bench.runtime();
   const auto copy = bench.CopyYardstick();
-  const auto square = bench.ProductYardstick();
+  const auto square = bench.GemmYardstick();
   struct Shape {
     const char* name;
     int n, k;
@@ -76,15 +76,15 @@ void BenchProducts(DeviceBench& bench) {
                                                              {"head", 128256, 4096}};
   const std::vector<int> rows =
       bench.tiny() ? std::vector<int>{1, 8} : std::vector<int>{1, 8, 64, 256, 2048, 8192};
-  const int most_rows = rows.back();
+  const int max_rows = rows.back();
   // The weights lie one after the other, and they are larger than the cache. A graph multiplies by
   // all of them in turn.
   size_t weight_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
   size_t in_bytes = 0, out_bytes = 0;
   for (const Shape& s : shapes) {
     weight_bytes = std::max(weight_bytes, size_t{2} * s.n * s.k);
-    in_bytes = std::max(in_bytes, size_t{2} * most_rows * s.k);
-    out_bytes = std::max(out_bytes, size_t{2} * most_rows * s.n);
+    in_bytes = std::max(in_bytes, size_t{2} * max_rows * s.k);
+    out_bytes = std::max(out_bytes, size_t{2} * max_rows * s.n);
   }
   const size_t rotated_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
   std::byte* const weights = bench.Random(weight_bytes);
@@ -97,16 +97,16 @@ void BenchProducts(DeviceBench& bench) {
     const int copies = static_cast<int>(std::max<size_t>(rotated_bytes / bytes, 1));
     std::vector<std::pair<int, std::string>> measured;
     for (const int m : rows) {
-      const std::string name = absl::StrCat("product ", s.name, " ", m, " x ", s.n, " x ", s.k);
+      const std::string name = absl::StrCat("gemm ", s.name, " ", m, " x ", s.n, " x ", s.k);
       if (!bench.Wants(name)) continue;
       measured.emplace_back(m, name);
-      const DenseProduct product = {
+      const DenseGemm gemm = {
           .in = in, .in_stride = s.k, .out = out, .out_stride = s.n, .rows = m, .n = s.n, .k = s.k};
       timed.push_back(bench.InGraph(
           [&](int i) {
-            DenseProduct one = product;
+            DenseGemm one = gemm;
             one.weight = weights + i * bytes;
-            return runtime.Product(one, bench.stream());
+            return runtime.Gemm(one, bench.stream());
           },
           copies));
     }
@@ -115,8 +115,8 @@ void BenchProducts(DeviceBench& bench) {
     const double bandwidth = copy.bytes / times[0].median, rate = square.flops / times[1].median;
     if (!said_rate) {
       const double flops = square.flops;
-      bench.figures().Add({"product 8192 x 8192 x 8192", "TFLOP/s", flops / times[1].median / 1e12,
-                           flops / times[1].most / 1e12, flops / times[1].least / 1e12});
+      bench.figures().Add({"gemm 8192 x 8192 x 8192", "TFLOP/s", flops / times[1].median / 1e12,
+                           flops / times[1].max / 1e12, flops / times[1].min / 1e12});
       said_rate = true;
     }
     for (size_t i = 0; i < measured.size(); ++i) {
@@ -124,7 +124,7 @@ void BenchProducts(DeviceBench& bench) {
       const double flops = 2 * m * s.n * s.k;
       auto figure = MicrosecondsFigure(measured[i].second, times[2 + i]);
       figure.ratio = std::max(moved / bandwidth, flops / rate) / times[2 + i].median;
-      figure.of = moved / bandwidth > flops / rate ? "copy" : "product";
+      figure.of = moved / bandwidth > flops / rate ? "copy" : "gemm";
       bench.figures().Add(figure);
     }
   }
@@ -132,13 +132,13 @@ void BenchProducts(DeviceBench& bench) {
 
 void BenchAttention(DeviceBench& bench) {
   const auto copy = bench.CopyYardstick();
-  std::optional<DeviceBench::Product> square;
-  if (bench.products().ok()) square = bench.ProductYardstick();
+  std::optional<DeviceBench::Gemm> square;
+  if (bench.gemms().ok()) square = bench.GemmYardstick();
   const KvLayout layout = AttentionLayout(bench.tiny(), bench.tiny() ? 16 : 64);
   struct Shape {
     int batch, context, rows;
-    double target, good;  // Shares of the copy rate or of the product rate.
-    double most_us = 0;   // If above 0, a limit in microseconds instead, where latency counts.
+    double target, good;  // Shares of the copy rate or of the gemm rate.
+    double max_us = 0;    // If above 0, a limit in microseconds instead, where latency counts.
   };
   // Targets grow with the bytes moved: work of a few microseconds can't reach the full bandwidth.
   const std::vector<Shape> shapes =
@@ -168,9 +168,9 @@ void BenchAttention(DeviceBench& bench) {
     if (square.has_value()) timed.push_back(square->timed);
     const auto times = bench.Rounds(timed);
     auto figure = MicrosecondsFigure(name, times[0]);
-    if (s.most_us > 0) {
-      figure.ratio = s.most_us / figure.median;
-      figure.of = absl::StrCat(s.most_us, " us");
+    if (s.max_us > 0) {
+      figure.ratio = s.max_us / figure.median;
+      figure.of = absl::StrCat(s.max_us, " us");
       figure.target = 1;
     } else if (decode) {
       figure.ratio = step.KvBytes() / (copy.bytes / times[1].median) / times[0].median;
@@ -179,7 +179,7 @@ void BenchAttention(DeviceBench& bench) {
       figure.good = s.good;
     } else if (square.has_value()) {
       figure.ratio = step.Flops() / (square->flops / times[2].median) / times[0].median;
-      figure.of = "product";
+      figure.of = "gemm";
     }
     bench.figures().Add(figure);
   }

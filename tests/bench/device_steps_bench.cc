@@ -1,6 +1,6 @@
 // Whole steps of an 8B Llama with random weights in bf16. Decode is compared with the time that its
 // bytes and its arithmetic take at the device's own rates, and prefill with the rate of its
-// products.
+// gemms.
 
 #include <algorithm>
 #include <memory>
@@ -39,7 +39,7 @@ ModelConfig ConfigOf(bool tiny) {
 
 // Returns the number of weights that one row is multiplied by. Attention is not included, nor is
 // the head, which only rows with wanted logits need.
-double ProductWeights(const ModelConfig& c) {
+double GemmWeights(const ModelConfig& c) {
   const double attention = 2.0 * c.hidden * c.head_dim * (c.heads + c.kv_heads);
   return c.layers * (attention + 3.0 * c.hidden * c.intermediate);
 }
@@ -53,7 +53,7 @@ constexpr int kFollowing = 64;
 class SteppedModel {
  public:
   // Creates an engine for steps as large as `most`, with a pool of `tokens` tokens.
-  SteppedModel(DeviceBench& bench, const StepSize& most, int tokens)
+  SteppedModel(DeviceBench& bench, const StepSize& max, int tokens)
       : timer_(&bench.runtime()), backend_(bench.CreateBackend(&timer_)), random_(1) {
     auto model = Model::WithRandomWeights(ConfigOf(bench.tiny()), /*seed=*/1, backend_.get());
     DeviceBench::Check(model.status(), "WithRandomWeights");
@@ -63,7 +63,7 @@ class SteppedModel {
     std::iota(free_.begin(), free_.end(), 0);
     std::shuffle(free_.begin(), free_.end(), random_);
     std::byte* const pool = bench.Random(free_.size() * layout_.BlockBytes());
-    auto engine = Engine::Create(model_.get(), backend_.get(), {pool, layout_}, most);
+    auto engine = Engine::Create(model_.get(), backend_.get(), {pool, layout_}, max);
     DeviceBench::Check(engine.status(), "Engine::Create");
     engine_ = *std::move(engine);
     sampling_.max_tokens = 1 << 20;
@@ -83,12 +83,12 @@ class SteppedModel {
   // step behind, as in a decode worker.
   DeviceBench::Timed Step(const std::vector<Group>& groups) {
     auto step = std::make_shared<Parts>();
-    int blocks = 0, most_rows = 0, all_rows = 0;
+    int blocks = 0, max_rows = 0, all_rows = 0;
     for (const Group& group : groups) all_rows += group.batch * group.rows;
     step->tokens.reserve(all_rows);  // Reserved, because the items point into this vector.
     for (const Group& group : groups) {
       const int each = layout_.BlocksFor(group.context + kFollowing);
-      most_rows = std::max(most_rows, group.rows);
+      max_rows = std::max(max_rows, group.rows);
       for (int i = 0; i < group.batch; ++i, blocks += each) {
         step->blocks.emplace_back(free_.begin() + blocks, free_.begin() + blocks + each);
         for (int r = 0; r < group.rows; ++r) {
@@ -111,7 +111,7 @@ class SteppedModel {
       }
     }
     const bool follow =
-        most_rows == 1 && engine_->DrawsOnDevice(sampling_, /*original_prompt_tokens=*/0);
+        max_rows == 1 && engine_->SamplesOnDevice(sampling_, /*original_prompt_tokens=*/0);
     return {[this, step, follow]() -> absl::Status {
               while (engine_->running() > (follow ? 1 : 0)) {
                 RETURN_IF_ERROR(Finish());
@@ -192,21 +192,21 @@ void BenchSteps(DeviceBench& bench) {
   std::erase_if(shapes, [&](const Shape& s) { return !bench.Wants(s.Name()); });
   if (shapes.empty()) return;
   const auto copy = bench.CopyYardstick();
-  const auto square = bench.ProductYardstick();
+  const auto square = bench.GemmYardstick();
   int tokens = 0;
-  StepSize most(0);
+  StepSize max(0);
   for (const Shape& s : shapes) {
     int of_step = 0, rows = 0;
     for (const Group& g : {s.group, s.beside}) {
       of_step += g.batch * (g.context + 2 * kFollowing);
       rows += g.batch * g.rows;
-      most.context = std::max(most.context, g.context + kFollowing);
+      max.context = std::max(max.context, g.context + kFollowing);
     }
     tokens = std::max(tokens, of_step);
-    most.rows = std::max(most.rows, rows);
-    most.sequences = std::max(most.sequences, s.group.batch + s.beside.batch);
+    max.rows = std::max(max.rows, rows);
+    max.sequences = std::max(max.sequences, s.group.batch + s.beside.batch);
   }
-  SteppedModel model(bench, most, tokens);
+  SteppedModel model(bench, max, tokens);
   const ModelConfig& c = model.config();
   const double token_bytes =
       1.0 * model.layout().BlockBytes() / model.layout().block_tokens;  // K and V, all layers.
@@ -230,15 +230,15 @@ void BenchSteps(DeviceBench& bench) {
     }
     const auto times = bench.Rounds(timed);
     const double bandwidth = copy.bytes / times[0].median, rate = square.flops / times[1].median;
-    const auto milliseconds = [](std::string name, double median, double least, double most) {
-      return BenchFigures::Figure{std::move(name), "ms", median * 1e3, least * 1e3, most * 1e3};
+    const auto milliseconds = [](std::string name, double median, double min, double max) {
+      return BenchFigures::Figure{std::move(name), "ms", median * 1e3, min * 1e3, max * 1e3};
     };
-    auto figure = milliseconds(name, times[2].median, times[2].least, times[2].most);
+    auto figure = milliseconds(name, times[2].median, times[2].min, times[2].max);
     figure.target = s.target;
     figure.good = s.good;
     if (decode) {
       // One step reads all weights once for all rows, and each row's keys and values.
-      const double weights = ProductWeights(c) + HeadWeights(c);
+      const double weights = GemmWeights(c) + HeadWeights(c);
       const double kv = s.group.batch * s.group.context * token_bytes;
       const double roof =
           std::max(2 * weights / bandwidth, 2 * weights * s.group.batch / rate) + kv / bandwidth;
@@ -247,10 +247,10 @@ void BenchSteps(DeviceBench& bench) {
       bench.figures().Add(figure);
       if (!has_graph) continue;
       const double graph = times[3].median, beyond = times[2].median - graph;
-      const double most = 0.03 * graph + 0.15e-3;
+      const double max = 0.03 * graph + 0.15e-3;
       auto host = milliseconds(absl::StrCat(name, ", beyond its graph"), beyond,
-                               times[2].least - graph, times[2].most - graph);
-      host.ratio = most / std::max(beyond, most / 100);
+                               times[2].min - graph, times[2].max - graph);
+      host.ratio = max / std::max(beyond, max / 100);
       host.of = "what it may be";
       host.target = 1;
       bench.figures().Add(host);
@@ -264,12 +264,12 @@ void BenchSteps(DeviceBench& bench) {
       const double attention = 4.0 * c.layers * c.heads * c.head_dim * rows * (rows + 1.0) / 2;
       const double streams = s.beside.batch;
       const double flops =
-          2 * (ProductWeights(c) * (rows + streams) + HeadWeights(c) * (s.group.batch + streams)) +
+          2 * (GemmWeights(c) * (rows + streams) + HeadWeights(c) * (s.group.batch + streams)) +
           attention;
-      // The step also reads the keys and values of the streams, and no product hides that time.
+      // The step also reads the keys and values of the streams, and no gemm hides that time.
       const double kv = streams * s.beside.context * token_bytes;
       figure.ratio = (flops / rate + kv / bandwidth) / times[2].median;
-      figure.of = mixed ? "product and copy" : "product";
+      figure.of = mixed ? "gemm and copy" : "gemm";
       bench.figures().Add(figure);
     }
   }

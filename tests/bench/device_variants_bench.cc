@@ -1,5 +1,5 @@
 // The same work done in several ways, side by side: attention by each kernel and with several
-// launches and block sizes, sampling of each kind, and products by each algorithm that the library
+// launches and block sizes, sampling of each kind, and gemms by each algorithm that the library
 // proposes. "The choice" is what the backend itself does. The number before "of the choice" is the
 // time of the choice divided by the time of this variant: above 1, the variant is faster.
 
@@ -52,9 +52,9 @@ class SplitWork {
  public:
   SplitWork(DeviceBench& bench, const PagedStep& step) {
     const PagedAttentionParams& params = step.params();
-    int most_rows = 1;
-    for (const SequenceRows& s : step.sequences()) most_rows = std::max(most_rows, s.rows);
-    const int tile_rows = std::min(AttentionTileRows(params), most_rows);
+    int max_rows = 1;
+    for (const SequenceRows& s : step.sequences()) max_rows = std::max(max_rows, s.rows);
+    const int tile_rows = std::min(AttentionTileRows(params), max_rows);
     for (const SequenceRows& s : step.sequences()) {
       for (int i = 0; i < s.rows; i += tile_rows) {
         const int last = s.first_position + std::min(i + tile_rows, s.rows) - 1;
@@ -80,11 +80,11 @@ class SplitWork {
   }
 
   // Returns the number of thread blocks that have work.
-  int64_t most_blocks() const { return items_ * split_.attention.pages.kv_heads; }
+  int64_t max_blocks() const { return items_ * split_.attention.pages.kv_heads; }
   // Launches split_attention on `blocks` thread blocks, and then merge_attention.
   absl::Status Launch(DeviceBench& bench, int64_t blocks) const {
     SplitAttentionParams split = split_;
-    split.blocks = static_cast<int32_t>(std::min(blocks, most_blocks()));
+    split.blocks = static_cast<int32_t>(std::min(blocks, max_blocks()));
     const KernelTable& kernels = bench.device().kernels;
     const Kernel& kernel = kernels.split_attention[AttentionKernelIndex(split.attention.pages)];
     RETURN_IF_ERROR(bench.runtime().Launch(kernel, LaunchOf(split), split, bench.stream()));
@@ -152,11 +152,11 @@ void BenchAttentionVariants(DeviceBench& bench) {
       const int64_t blocks = int64_t{1} * each * multiprocessors;
       variants.push_back({absl::StrCat(name, "split, ", each, " blocks a multiprocessor"),
                           bench.InGraph([&](int) { return split.Launch(bench, blocks); })});
-      if (blocks >= split.most_blocks()) break;  // More thread blocks would have no work.
+      if (blocks >= split.max_blocks()) break;  // More thread blocks would have no work.
     }
     variants.push_back(
         {absl::StrCat(name, "split, a block for each range"),
-         bench.InGraph([&](int) { return split.Launch(bench, split.most_blocks()); })});
+         bench.InGraph([&](int) { return split.Launch(bench, split.max_blocks()); })});
     if (PrefillAttentionSharedBytes(step.params().pages.head_dim) <=
         bench.runtime().info().shared_bytes) {
       const PrefillAttentionParams prefill = PrefillOf(step);
@@ -193,7 +193,7 @@ void BenchAttentionVariants(DeviceBench& bench) {
   }
 }
 
-void BenchDraws(DeviceBench& bench) {
+void BenchSamples(DeviceBench& bench) {
   const int vocab = bench.tiny() ? 3000 : 128256;
   const std::vector<int> batches =
       bench.tiny() ? std::vector<int>{2} : std::vector<int>{1, 64, 256};
@@ -201,7 +201,7 @@ void BenchDraws(DeviceBench& bench) {
     std::string name;
     SamplingOptions options;
     // Limits for batches of 1 and of 256; 0: no limit.
-    double most_us_of_1 = 0, most_us_of_256 = 0;
+    double max_us_of_1 = 0, max_us_of_256 = 0;
   };
   std::vector<Kind> kinds(7);
   kinds[0].name = "greedy";
@@ -219,25 +219,25 @@ void BenchDraws(DeviceBench& bench) {
   // The bias is so small that a graph can be replayed many times over the same logits.
   for (int i = 0; i < 10; ++i) kinds[6].options.logit_bias.emplace_back(i * 7, 1e-6f);
   for (size_t i = 1; i < kinds.size(); ++i) kinds[i].options.temperature = 1;
-  for (const int i : {2, 3, 4}) kinds[i].most_us_of_1 = 25, kinds[i].most_us_of_256 = 120;
+  for (const int i : {2, 3, 4}) kinds[i].max_us_of_1 = 25, kinds[i].max_us_of_256 = 120;
 
   // Logits with the spread of a model's logits, the same in every row.
   std::vector<float> row(vocab);
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 3);
   for (float& logit : row) logit = normal(random);
-  const int most = batches.back();
-  auto* const logits = reinterpret_cast<float*>(bench.Memory(sizeof(float) * most * vocab));
-  auto* const tokens = reinterpret_cast<int32_t*>(bench.Memory(sizeof(int32_t) * most));
+  const int max = batches.back();
+  auto* const logits = reinterpret_cast<float*>(bench.Memory(sizeof(float) * max * vocab));
+  auto* const tokens = reinterpret_cast<int32_t*>(bench.Memory(sizeof(int32_t) * max));
   const float* const first = bench.Upload(row);
-  for (int i = 0; i < most; ++i) {
+  for (int i = 0; i < max; ++i) {
     DeviceBench::Check(bench.runtime().Copy(logits + size_t{1} * i * vocab, first,
                                             sizeof(float) * vocab, bench.stream()),
                        "Copy");
   }
   for (const int batch : batches) {
     for (const Kind& kind : kinds) {
-      const std::string name = absl::StrCat("draw ", batch, " x ", vocab, ", ", kind.name);
+      const std::string name = absl::StrCat("sample ", batch, " x ", vocab, ", ", kind.name);
       if (!bench.Wants(name)) continue;
       auto sampler = DeviceSampler::Create({.runtime = &bench.runtime(),
                                             .stream = &bench.stream(),
@@ -259,7 +259,7 @@ void BenchDraws(DeviceBench& bench) {
       const auto times = bench.Rounds(
           {bench.InGraph([&](int) { return (*sampler)->Enqueue(logits, tokens, batch, *needs); })});
       auto figure = MicrosecondsFigure(name, times[0]);
-      const double limit = batch == 1 ? kind.most_us_of_1 : batch == 256 ? kind.most_us_of_256 : 0;
+      const double limit = batch == 1 ? kind.max_us_of_1 : batch == 256 ? kind.max_us_of_256 : 0;
       if (limit > 0) {
         figure.ratio = limit / figure.median;
         figure.of = absl::StrCat(limit, " us");
@@ -270,7 +270,7 @@ void BenchDraws(DeviceBench& bench) {
   }
 }
 
-void BenchProductAlgorithms(DeviceBench& bench) {
+void BenchGemmAlgorithms(DeviceBench& bench) {
   DeviceRuntime& runtime = bench.runtime();
   struct Shape {
     const char* name;
@@ -282,7 +282,7 @@ void BenchProductAlgorithms(DeviceBench& bench) {
           : std::vector<Shape>{
                 {"q", 4096, 4096}, {"k", 1024, 4096}, {"gate", 14336, 4096}, {"down", 4096, 14336}};
   const std::vector<int> rows = bench.tiny() ? std::vector<int>{4} : std::vector<int>{1, 64, 2048};
-  const int most = 8;  // Max number of algorithms.
+  const int max = 8;  // Max number of algorithms.
   size_t weight_bytes = bench.tiny() ? size_t{1} << 15 : size_t{512} << 20;
   size_t in_bytes = 0, out_bytes = 0;
   for (const Shape& s : shapes) {
@@ -296,20 +296,20 @@ void BenchProductAlgorithms(DeviceBench& bench) {
     const size_t bytes = size_t{2} * s.n * s.k;
     const int copies = static_cast<int>(std::max<size_t>(weight_bytes / bytes, 1));
     for (const int m : rows) {
-      const std::string name = absl::StrCat("product ", s.name, " ", m, " x ", s.n, " x ", s.k);
+      const std::string name = absl::StrCat("gemm ", s.name, " ", m, " x ", s.n, " x ", s.k);
       if (!bench.Wants(name)) continue;
       std::vector<Variant> variants;
-      for (int algorithm = 0; algorithm < most; ++algorithm) {
-        const DenseProduct product = {.in = in,
-                                      .in_stride = s.k,
-                                      .weight = weights,
-                                      .out = out,
-                                      .out_stride = s.n,
-                                      .rows = m,
-                                      .n = s.n,
-                                      .k = s.k,
-                                      .algorithm = algorithm};
-        const absl::Status status = runtime.Product(product, bench.stream());
+      for (int algorithm = 0; algorithm < max; ++algorithm) {
+        const DenseGemm gemm = {.in = in,
+                                .in_stride = s.k,
+                                .weight = weights,
+                                .out = out,
+                                .out_stride = s.n,
+                                .rows = m,
+                                .n = s.n,
+                                .k = s.k,
+                                .algorithm = algorithm};
+        const absl::Status status = runtime.Gemm(gemm, bench.stream());
         if (algorithm > 0 && !status.ok()) {
           if (!absl::IsNotFound(status)) {
             bench.figures().Skip(absl::StrCat(name, ", algorithm ", algorithm), status.message());
@@ -320,10 +320,10 @@ void BenchProductAlgorithms(DeviceBench& bench) {
         DeviceBench::Check(status, "Product");
         variants.push_back({absl::StrCat(name, ", algorithm ", algorithm),
                             bench.InGraph(
-                                [&, product](int i) {
-                                  DenseProduct one = product;
+                                [&, gemm](int i) {
+                                  DenseGemm one = gemm;
                                   one.weight = weights + i * bytes;
-                                  return runtime.Product(one, bench.stream());
+                                  return runtime.Gemm(one, bench.stream());
                                 },
                                 copies)});
       }

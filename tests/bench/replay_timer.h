@@ -66,9 +66,9 @@ class ReplayTimer : public DeviceRuntime {
                       DeviceStream& stream) override {
     return inner_->Launch(kernel, shape, params, stream);
   }
-  absl::Status ProductStatus() override { return inner_->ProductStatus(); }
-  absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
-    return inner_->Product(product, stream);
+  absl::Status GemmStatus() override { return inner_->GemmStatus(); }
+  absl::Status Gemm(const DenseGemm& gemm, DeviceStream& stream) override {
+    return inner_->Gemm(gemm, stream);
   }
   absl::Status Record(DeviceEvent& event, DeviceStream& stream) override {
     return inner_->Record(event, stream);

@@ -143,13 +143,13 @@ TEST_F(SamplingE2eTest, EveryCombinationIsAnsweredAsOneProcessDoes) {
   }
 }
 
-TEST_F(SamplingE2eTest, AKilledWorkerChangesNoDraw) {
+TEST_F(SamplingE2eTest, AKilledWorkerChangesNoSample) {
   // If this process reads slowly, an answer may be complete in the router before its worker is
   // killed. Then nothing had to migrate, and the round is repeated with another prompt.
-  constexpr int kMostAttempts = 20;
+  constexpr int kMaxAttempts = 20;
   int attempts = 0;
   for (int round = 0; round < 6;) {
-    ASSERT_LT(attempts++, kMostAttempts) << "in round " << round;
+    ASSERT_LT(attempts++, kMaxAttempts) << "in round " << round;
     const std::vector<TokenId> prompt = Prompt(150);
     SamplingOptions options = RandomOptions();
     options.max_tokens = 120;

@@ -49,12 +49,12 @@ constexpr int kCalm = 16;   // answers of every worker after the last kill
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kPoolBytes = 64 * kMiB;
 #ifdef __SANITIZE_ADDRESS__
-constexpr int64_t kMostGrowth = 512 * kMiB;  // AddressSanitizer keeps freed memory in quarantine
+constexpr int64_t kMaxGrowth = 512 * kMiB;  // AddressSanitizer keeps freed memory in quarantine
 #else
-constexpr int64_t kMostGrowth = 8 * kMiB;
+constexpr int64_t kMaxGrowth = 8 * kMiB;
 #endif
 // A worker maps its own pool and those of its two peers. The rest is for UCX's queues.
-constexpr int64_t kMostShared = 3 * kPoolBytes + 64 * kMiB;
+constexpr int64_t kMaxShared = 3 * kPoolBytes + 64 * kMiB;
 
 int FromEnvironment(const char* name, int fallback) {
   const char* text = std::getenv(name);
@@ -93,7 +93,7 @@ class CpuJudge {
     return judged_[key] = right;
   }
   // Max difference between logprobs that count as equal, in nats.
-  double most_apart() const { return bounds_.gap / 2; }
+  double max_apart() const { return bounds_.gap / 2; }
   float temperature() const { return bounds_.temperature; }
   // Returns the number of tokens in all different answers, and the number of them whose choice was
   // clear.
@@ -133,7 +133,7 @@ struct Case {
       const v1::Token& token = answer.prompt[i];
       if (token.token_id() != prompt[i] || token.has_logprob() != (i > 0) ||
           !(std::abs(token.logprob() - scores[i].logprob.value_or(0)) <=
-            (judge != nullptr ? judge->most_apart() : 0))) {
+            (judge != nullptr ? judge->max_apart() : 0))) {
         return false;
       }
     }
@@ -386,10 +386,10 @@ class KillTest : public testing::Test {
           "memory of %d %s processes after %d answers: grew by at most %.1f MiB, to at most %.1f "
           "MiB; shared with others at most %.1f MiB\n",
           growth.processes, role.c_str(), kWarmUp, growth.own_bytes * 1.0 / kMiB,
-          growth.most_own_bytes * 1.0 / kMiB, growth.most_shared_bytes * 1.0 / kMiB);
+          growth.max_own_bytes * 1.0 / kMiB, growth.max_shared_bytes * 1.0 / kMiB);
       EXPECT_GE(growth.processes, 1) << role;
-      EXPECT_LE(growth.own_bytes, kMostGrowth) << role;
-      EXPECT_LE(growth.most_shared_bytes, kMostShared) << role;
+      EXPECT_LE(growth.own_bytes, kMaxGrowth) << role;
+      EXPECT_LE(growth.max_shared_bytes, kMaxShared) << role;
     }
   }
 

@@ -72,7 +72,7 @@ void MemoryWatch::Sample(const std::string& role, pid_t pid, int answers) {
   Life& life = lives_[role][pid];
   if (life.samples++ == 0) life.first = memory;
   life.last = memory;
-  life.most_shared_bytes = std::max(life.most_shared_bytes, memory.shared_bytes);
+  life.max_shared_bytes = std::max(life.max_shared_bytes, memory.shared_bytes);
 }
 
 MemoryWatch::Growth MemoryWatch::Of(const std::string& role) const {
@@ -80,8 +80,8 @@ MemoryWatch::Growth MemoryWatch::Of(const std::string& role) const {
   const auto lives = lives_.find(role);
   if (lives == lives_.end()) return growth;
   for (const auto& [pid, life] : lives->second) {
-    growth.most_own_bytes = std::max(growth.most_own_bytes, life.last.own_bytes);
-    growth.most_shared_bytes = std::max(growth.most_shared_bytes, life.most_shared_bytes);
+    growth.max_own_bytes = std::max(growth.max_own_bytes, life.last.own_bytes);
+    growth.max_shared_bytes = std::max(growth.max_shared_bytes, life.max_shared_bytes);
     if (life.samples < 2) continue;
     ++growth.processes;
     growth.own_bytes = std::max(growth.own_bytes, life.last.own_bytes - life.first.own_bytes);

@@ -27,17 +27,17 @@ class MemoryWatch {
   void Sample(const std::string& role, pid_t pid, int answers);
 
   struct Growth {
-    int processes = 0;           // processes with two or more samples after warm-up
-    int64_t own_bytes = 0;       // max growth of one process
-    int64_t most_own_bytes = 0;  // max of the latest samples
-    int64_t most_shared_bytes = 0;
+    int processes = 0;          // processes with two or more samples after warm-up
+    int64_t own_bytes = 0;      // max growth of one process
+    int64_t max_own_bytes = 0;  // max of the latest samples
+    int64_t max_shared_bytes = 0;
   };
   Growth Of(const std::string& role) const;
 
  private:
   struct Life {
     ResidentMemory first, last;
-    int64_t most_shared_bytes = 0;
+    int64_t max_shared_bytes = 0;
     int samples = 0;
   };
   const int warm_up_;

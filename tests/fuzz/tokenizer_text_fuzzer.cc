@@ -75,11 +75,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           << form.name;
     }
   }
-  std::vector<baton::TokenId> drawn;
+  std::vector<baton::TokenId> sampled;
   for (size_t i = 0; i + 1 < text.size(); i += 2) {
-    drawn.push_back((static_cast<uint8_t>(text[i]) << 8 | static_cast<uint8_t>(text[i + 1])) %
-                    (tokenizer.vocab_size() + 2));
+    sampled.push_back((static_cast<uint8_t>(text[i]) << 8 | static_cast<uint8_t>(text[i + 1])) %
+                      (tokenizer.vocab_size() + 2));
   }
-  baton::CheckStream(tokenizer, drawn, skip_special);
+  baton::CheckStream(tokenizer, sampled, skip_special);
   return 0;
 }

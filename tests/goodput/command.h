@@ -14,7 +14,7 @@ struct Command {
   const char* usage;               // First lines of the subcommand's --help.
   std::vector<std::string> flags;  // Flags that it accepts, in Abseil's spelling (underscores).
   // Min and max number of arguments after the name, flags not counted.
-  size_t least_words, most_words;
+  size_t min_words, max_words;
   // Takes the arguments after the name; returns the exit status.
   int (*run)(const std::vector<std::string>& words);
   std::vector<FlagGroup> groups = {};  // Flags as --help groups them.

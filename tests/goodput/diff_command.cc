@@ -69,8 +69,8 @@ Command DiffCommand() {
       .usage =
           "baton-goodput diff FILE FILE [--fail-on-loss]: shows two runs or searches side by side.",
       .flags = {"out", "attainment", "fail_on_loss"},
-      .least_words = 2,
-      .most_words = 2,
+      .min_words = 2,
+      .max_words = 2,
       .run = PrintDiff,
       .groups = {{"Comparison", "attainment fail-on-loss"}, {"What is written", "out"}}};
 }

@@ -79,12 +79,12 @@ const Command& CommandOf(const std::vector<std::string>& words) {
                                words[0], "; ", words[0], " --help lists those there are"));
   }
   const size_t given = words.size() - 1;
-  if (given > command->most_words) {
+  if (given > command->max_words) {
     RefuseToStart(absl::StrCat("'", words.back(), "' is one word too many for ", words[0]));
   }
-  if (given < command->least_words) {
-    RefuseToStart(absl::StrCat(words[0], " needs ", command->least_words,
-                               command->least_words == 1 ? " file" : " files", ", and was given ",
+  if (given < command->min_words) {
+    RefuseToStart(absl::StrCat(words[0], " needs ", command->min_words,
+                               command->min_words == 1 ? " file" : " files", ", and was given ",
                                given, "; ", words[0], " --help says which"));
   }
   return *command;

@@ -130,8 +130,8 @@ Command ReportCommand() {
           "baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]: makes a page of runs and "
           "searches, its\nfigures beside it as JSON.",
       .flags = {"out", "attainment", "title", "svg"},
-      .least_words = 1,
-      .most_words = 1000,
+      .min_words = 1,
+      .max_words = 1000,
       .run = MakeReport,
       .groups = {{"What is written", "out svg title"},
                  {"What runs are held against", "attainment"}}};

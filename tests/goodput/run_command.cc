@@ -145,8 +145,8 @@ Command RunCommand() {
               "baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=NAME] "
               "[--out=FILE]: sends one\nload and gives one verdict.",
           .flags = flags,
-          .least_words = 0,
-          .most_words = 0,
+          .min_words = 0,
+          .max_words = 0,
           .run = RunOnce,
           .groups = groups};
 }

@@ -39,15 +39,15 @@ ABSL_FLAG(
     "search: modes to search in turn, disaggregated,colocated,auto; each may have an endpoint of "
     "its own, MODE=HOST:PORT, and an endpoint any name");
 ABSL_FLAG(
-    absl::Duration, longest_probe, absl::ZeroDuration(),
+    absl::Duration, max_probe, absl::ZeroDuration(),
     "search: longest time for one rate, all its loads together, while they leave it undecided, "
     "--duration to 720h; 0: four times --duration");
 ABSL_FLAG(double, resolution, 0.03, "search: the bracket ends narrower than this, 0.005 to 0.5");
-ABSL_FLAG(double, lowest_rate, 0.01, "search: given up below this rate");
-ABSL_FLAG(double, highest_rate, 1000,
+ABSL_FLAG(double, min_rate, 0.01, "search: given up below this rate");
+ABSL_FLAG(double, max_rate, 1000,
           "search: and above this one; lower where loads would pass a million requests");
 ABSL_FLAG(
-    uint32_t, least_requests, 50,
+    uint32_t, min_requests, 50,
     "search: windows grow until they offer as many requests, at most 100000; 0: they never do");
 ABSL_FLAG(
     absl::Duration, time_budget, absl::InfiniteDuration(),
@@ -61,10 +61,10 @@ ABSL_FLAG(
 namespace baton {
 namespace {
 
-constexpr int kMostRepeats = 5;       // Max runs of a load that met a slow machine.
-constexpr int kMostWaiting = 100;     // Max measurements before a load.
-constexpr uint64_t kMostSeeds = 100;  // Max seeds that are tried for a window with arrivals.
-constexpr double kMostLeastRequests = 1e5;
+constexpr int kMaxRepeats = 5;       // Max runs of a load that met a slow machine.
+constexpr int kMaxWaiting = 100;     // Max measurements before a load.
+constexpr uint64_t kMaxSeeds = 100;  // Max seeds that are tried for a window with arrivals.
+constexpr double kMaxMinRequests = 1e5;
 constexpr absl::Duration kLongestProbe = absl::Hours(720);  // No load may be longer.
 
 int Fail(const absl::Status& status) {
@@ -90,29 +90,29 @@ absl::Status CheckOptions(const SearchOptions& options) {
     return refuse("--attainment", options.goal, "0.01 to 0.9999");
   if (!(options.resolution >= 0.005 && options.resolution <= 0.5))
     return refuse("--resolution", options.resolution, "0.005 to 0.5");
-  if (!(options.lowest_rate >= 0.0001 && options.lowest_rate <= options.highest_rate &&
-        options.highest_rate <= 10000)) {
-    return absl::InvalidArgumentError(absl::StrCat("--lowest-rate=", options.lowest_rate,
-                                                   " and --highest-rate=", options.highest_rate,
+  if (!(options.min_rate >= 0.0001 && options.min_rate <= options.max_rate &&
+        options.max_rate <= 10000)) {
+    return absl::InvalidArgumentError(absl::StrCat("--min-rate=", options.min_rate,
+                                                   " and --max-rate=", options.max_rate,
                                                    " are not 0.0001 to 10000 in this order"));
   }
-  if (!(options.first_rate >= options.lowest_rate && options.first_rate <= options.highest_rate))
+  if (!(options.first_rate >= options.min_rate && options.first_rate <= options.max_rate))
     return refuse("--rate", options.first_rate,
-                  "between --lowest-rate and --highest-rate; the search begins there");
-  if (options.least_requests > kMostLeastRequests) {
-    return absl::InvalidArgumentError(absl::StrFormat("--least-requests=%.0f is not 0 to %.0f",
-                                                      options.least_requests, kMostLeastRequests));
+                  "between --min-rate and --max-rate; the search begins there");
+  if (options.min_requests > kMaxMinRequests) {
+    return absl::InvalidArgumentError(absl::StrFormat("--min-requests=%.0f is not 0 to %.0f",
+                                                      options.min_requests, kMaxMinRequests));
   }
   return absl::OkStatus();
 }
 
-// Returns --longest-probe, or four times `duration` if the flag is 0.
+// Returns --max-probe, or four times `duration` if the flag is 0.
 absl::StatusOr<absl::Duration> LongestProbe(absl::Duration duration) {
-  const absl::Duration longest = absl::GetFlag(FLAGS_longest_probe);
+  const absl::Duration longest = absl::GetFlag(FLAGS_max_probe);
   if (longest == absl::ZeroDuration()) return 4 * duration;
   if (longest >= duration && longest <= kLongestProbe) return longest;
   return absl::InvalidArgumentError(
-      absl::StrCat("--longest-probe=", absl::FormatDuration(longest), " is not --duration (",
+      absl::StrCat("--max-probe=", absl::FormatDuration(longest), " is not --duration (",
                    absl::FormatDuration(duration), ") to 720h, nor 0"));
 }
 
@@ -127,26 +127,26 @@ double HighestPossibleRate(const LoadSpec& spec, const SloFile& slo, const Searc
   const double seconds = absl::ToDoubleSeconds(warmed.warmup) +
                          std::max(options.probe_s, options.longest_s / 2) +
                          (spec.tail ? absl::ToDoubleSeconds(spec.request_timeout) : 0);
-  return 0.99 * Schedule::kMostRequests / seconds;
+  return 0.99 * Schedule::kMaxRequests / seconds;
 }
 
 // Limits the highest rate before the search, so that a load is not found to be too large after
 // hours of others.
 absl::Status LimitHighestRate(const LoadSpec& spec, const SloFile& slo, SearchOptions* options) {
-  const double most = HighestPossibleRate(spec, slo, *options);
-  if (options->highest_rate <= most) return absl::OkStatus();
+  const double max = HighestPossibleRate(spec, slo, *options);
+  if (options->max_rate <= max) return absl::OkStatus();
   const std::string why = absl::StrFormat(
       "loads of more than %.4g requests/s would have more than %d requests, warm-up and tail "
       "included",
-      most, static_cast<int>(Schedule::kMostRequests));
-  if (FlagGiven("highest_rate") || options->first_rate > most) {
+      max, static_cast<int>(Schedule::kMaxRequests));
+  if (FlagGiven("max_rate") || options->first_rate > max) {
     return absl::InvalidArgumentError(
-        absl::StrCat(FlagGiven("highest_rate") ? "--highest-rate=" : "--rate=",
-                     FlagGiven("highest_rate") ? options->highest_rate : options->first_rate, ": ",
-                     why, ": a lower rate, or shorter loads"));
+        absl::StrCat(FlagGiven("max_rate") ? "--max-rate=" : "--rate=",
+                     FlagGiven("max_rate") ? options->max_rate : options->first_rate, ": ", why,
+                     ": a lower rate, or shorter loads"));
   }
   std::fprintf(stderr, "the search goes no higher: %s\n", why.c_str());
-  options->highest_rate = most;
+  options->max_rate = max;
   return absl::OkStatus();
 }
 
@@ -155,22 +155,22 @@ absl::Status LimitHighestRate(const LoadSpec& spec, const SloFile& slo, SearchOp
 absl::Status FindArrivals(LoadSpec* spec) {
   const uint64_t first = spec->seed;
   absl::Status status = CheckLoad(*spec);
-  for (uint64_t tries = 1; tries < kMostSeeds && absl::IsOutOfRange(status); ++tries) {
+  for (uint64_t tries = 1; tries < kMaxSeeds && absl::IsOutOfRange(status); ++tries) {
     spec->seed = first + (tries << 32);
     status = CheckLoad(*spec);
   }
   return status;
 }
 
-// Checks the first load. --least-requests may make it longer than --duration.
+// Checks the first load. --min-requests may make it longer than --duration.
 absl::Status CheckFirstLoad(LoadSpec spec, const SearchOptions& options) {
-  const double window_s = options.least_requests / options.first_rate;
+  const double window_s = options.min_requests / options.first_rate;
   if (window_s <= options.probe_s) return FindArrivals(&spec);
   spec.duration = absl::Seconds(window_s);
   const absl::Status status = FindArrivals(&spec);
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrFormat(
-      "--least-requests=%.0f takes a window of %s at --rate=%g: %s", options.least_requests,
+      "--min-requests=%.0f takes a window of %s at --rate=%g: %s", options.min_requests,
       absl::FormatDuration(spec.duration), options.first_rate, status.message()));
 }
 
@@ -181,12 +181,12 @@ absl::StatusOr<Plan> MakePlan() {
   ASSIGN_OR_RETURN(const absl::Duration longest, LongestProbe(plan.spec.duration));
   plan.options = {.goal = absl::GetFlag(FLAGS_attainment),
                   .first_rate = plan.spec.workload.arrivals.rate,
-                  .lowest_rate = absl::GetFlag(FLAGS_lowest_rate),
-                  .highest_rate = absl::GetFlag(FLAGS_highest_rate),
+                  .min_rate = absl::GetFlag(FLAGS_min_rate),
+                  .max_rate = absl::GetFlag(FLAGS_max_rate),
                   .resolution = absl::GetFlag(FLAGS_resolution),
                   .probe_s = probe_s,
                   .longest_s = absl::ToDoubleSeconds(longest),
-                  .least_requests = static_cast<double>(absl::GetFlag(FLAGS_least_requests)),
+                  .min_requests = static_cast<double>(absl::GetFlag(FLAGS_min_requests)),
                   .seed = plan.spec.seed};
   if (!FlagGiven("rate"))
     return absl::InvalidArgumentError(
@@ -219,9 +219,8 @@ absl::StatusOr<Plan> MakePlan() {
   for (ComparedSide& side : plan.sides) {
     if (side.endpoint.empty()) side.endpoint = plan.spec.endpoint;
   }
-  for (const char* flag :
-       {"slo", "compare", "attainment", "longest_probe", "resolution", "lowest_rate",
-        "highest_rate", "least_requests", "steady", "time_budget", "title"}) {
+  for (const char* flag : {"slo", "compare", "attainment", "max_probe", "resolution", "min_rate",
+                           "max_rate", "min_requests", "steady", "time_budget", "title"}) {
     if (FlagGiven(flag)) plan.spec.given[flag] = absl::FindCommandLineFlag(flag)->CurrentValue();
   }
   RETURN_IF_ERROR(CheckFirstLoad(plan.spec, plan.options));
@@ -280,7 +279,7 @@ void PrintForecast(const Plan& plan, const ComparedSearch& search) {
 }
 
 // Runs one load. If there is a watch, repeats the load until the machine was steady before and
-// after it, at most kMostRepeats times and not beyond `end`. Returns nothing if waiting for a
+// after it, at most kMaxRepeats times and not beyond `end`. Returns nothing if waiting for a
 // steady machine used up the time.
 absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_t side,
                                                      const std::string& what, absl::Time end,
@@ -289,7 +288,7 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
   for (int tries = 1;; ++tries) {
     bool steady = true;
     if (watch != nullptr) {
-      ASSIGN_OR_RETURN(bool waited, watch->WaitUntilSteady(side, kMostWaiting, in_time));
+      ASSIGN_OR_RETURN(bool waited, watch->WaitUntilSteady(side, kMaxWaiting, in_time));
       steady = waited;
       if (!in_time()) return std::nullopt;
     }
@@ -302,7 +301,7 @@ absl::StatusOr<std::optional<RunResult>> RunSteadily(const LoadSpec& spec, size_
     if (run->partial || stop->stopped() || watch == nullptr) return *std::move(run);
     ASSIGN_OR_RETURN(bool still, watch->StillSteady(side));
     if (steady && still) return *std::move(run);
-    if (tries == kMostRepeats || !in_time()) {
+    if (tries == kMaxRepeats || !in_time()) {
       run->remarks.push_back("the machine was slower than at first before or after this load");
       return *std::move(run);
     }
@@ -437,14 +436,14 @@ int Search(const std::vector<std::string>&) {
 Command SearchCommand() {
   std::vector<std::string> flags = LoadFlagNames();
   flags.insert(flags.end(),
-               {"slo", "out", "attainment", "compare", "longest_probe", "resolution", "lowest_rate",
-                "highest_rate", "least_requests", "steady", "time_budget", "title"});
+               {"slo", "out", "attainment", "compare", "max_probe", "resolution", "min_rate",
+                "max_rate", "min_requests", "steady", "time_budget", "title"});
   // A search has no --requests: only time ends a window.
   flags.erase(std::remove(flags.begin(), flags.end(), "requests"), flags.end());
   std::vector<FlagGroup> groups = {
       {"What is looked for", "slo attainment compare"},
       {"How far and how long",
-       "lowest-rate highest-rate resolution least-requests longest-probe time-budget steady"},
+       "min-rate max-rate resolution min-requests max-probe time-budget steady"},
       {"Results", "out title"}};
   for (FlagGroup& group : LoadFlagGroups()) groups.push_back(std::move(group));
   return {
@@ -454,8 +453,8 @@ Command SearchCommand() {
           "colocated,auto] ...:\nlooks for the highest rate that keeps an attainment, from R up "
           "or down.",
       .flags = flags,
-      .least_words = 0,
-      .most_words = 0,
+      .min_words = 0,
+      .max_words = 0,
       .run = Search,
       .groups = groups};
 }

@@ -40,7 +40,7 @@ class SearchCommandTest : public testing::Test {
 
 TEST_F(SearchCommandTest, ComparesModesInTurnAndWritesWhatAReportReads) {
   const Ended ended =
-      Goodput(Arguments() + "--compare=disaggregated,colocated --rate=200 --highest-rate=400");
+      Goodput(Arguments() + "--compare=disaggregated,colocated --rate=200 --max-rate=400");
   // 3 means that the machine was busy.
   EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("search of 2 modes: about "),
@@ -77,7 +77,7 @@ TEST_F(SearchCommandTest, ASilentWindowDoesNotEndIt) {
   for (const char* seed : {"1", "2", "3"}) {
     const Ended ended =
         Goodput(absl::StrCat(Arguments(), "--arrivals=on-off --on=500ms --off=2s --rate=100 ",
-                             "--highest-rate=200 --least-requests=0 --tail=false --seed=", seed));
+                             "--max-rate=200 --min-requests=0 --tail=false --seed=", seed));
     EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
     const SearchResult search = ReadInputFile(out_)->searches[0];
     EXPECT_FALSE(search.partial);
@@ -102,7 +102,7 @@ TEST_F(SearchCommandTest, ALoadThatMetASlowMachineIsRunAgain) {
       absl::SleepFor(absl::Milliseconds(80));
     return router_.Answer(context, request, writer, request.sampling().max_tokens());
   };
-  const Ended ended = Goodput(Arguments() + "--rate=100 --highest-rate=100 --steady=1");
+  const Ended ended = Goodput(Arguments() + "--rate=100 --max-rate=100 --steady=1");
   EXPECT_THAT(ended.exit_status, testing::AnyOf(0, 3)) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("the machine was slow, once more"),
                                   HasSubstr("times as long as at first; ")));
@@ -145,7 +145,7 @@ TEST_F(SearchCommandTest, CtrlCLeavesAPartialResult) {
 }
 
 TEST_F(SearchCommandTest, RatesWhoseLoadsAreTooLargeAreLeftOutBeforehand) {
-  const Ended ended = Goodput(Arguments() + "--rate=5 --longest-probe=1h --time-budget=1ms");
+  const Ended ended = Goodput(Arguments() + "--rate=5 --max-probe=1h --time-budget=1ms");
   EXPECT_THAT(ended.output,
               HasSubstr("the search goes no higher: loads of more than 515.6 requests/s would"));
 }
@@ -168,16 +168,16 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
   EXPECT_THAT(refused(""), HasSubstr("--rate is needed"));
   EXPECT_THAT(refused("--rate=5 --attainment=90"), HasSubstr("--attainment=90 is not 0.01 to"));
   EXPECT_THAT(refused("--rate=5 --resolution=0"), HasSubstr("--resolution=0 is not"));
-  EXPECT_THAT(refused("--rate=5 --highest-rate=2"), HasSubstr("--rate=5 is not between"));
+  EXPECT_THAT(refused("--rate=5 --max-rate=2"), HasSubstr("--rate=5 is not between"));
   EXPECT_THAT(refused("--rate=5 --steady=2"), HasSubstr("--steady=2 is not 0.05 to 1, nor 0"));
-  EXPECT_THAT(refused("--rate=5 --longest-probe=1ms"), HasSubstr("--longest-probe=1ms is not"));
-  EXPECT_THAT(refused("--rate=5 --longest-probe=-5s"),
-              HasSubstr("--longest-probe=-5s is not --duration (250ms) to 720h, nor 0"));
-  EXPECT_THAT(refused("--rate=5 --longest-probe=inf"), HasSubstr("--longest-probe=inf is not"));
-  EXPECT_THAT(refused("--rate=5 --least-requests=4000000000"),
-              HasSubstr("--least-requests=4000000000 is not 0 to 100000"));
-  EXPECT_THAT(refused("--rate=0.02 --least-requests=100000"),
-              AllOf(HasSubstr("--least-requests=100000 takes a window of 1388h53m20s at "
+  EXPECT_THAT(refused("--rate=5 --max-probe=1ms"), HasSubstr("--max-probe=1ms is not"));
+  EXPECT_THAT(refused("--rate=5 --max-probe=-5s"),
+              HasSubstr("--max-probe=-5s is not --duration (250ms) to 720h, nor 0"));
+  EXPECT_THAT(refused("--rate=5 --max-probe=inf"), HasSubstr("--max-probe=inf is not"));
+  EXPECT_THAT(refused("--rate=5 --min-requests=4000000000"),
+              HasSubstr("--min-requests=4000000000 is not 0 to 100000"));
+  EXPECT_THAT(refused("--rate=0.02 --min-requests=100000"),
+              AllOf(HasSubstr("--min-requests=100000 takes a window of 1388h53m20s at "
                               "--rate=0.02: "),
                     HasSubstr("30 days")));
   EXPECT_THAT(refused("--rate=0"), HasSubstr("--rate=0 is not"));
@@ -185,10 +185,10 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
   EXPECT_THAT(refused("--rate=5 --compare=auto,colocated --mode=auto"),
               HasSubstr("--mode and --compare: one of them"));
   // 50 ms of warm-up, 0.5 s of window and a tail of 120 s.
-  EXPECT_THAT(refused("--rate=5 --highest-rate=10000"),
-              HasSubstr("--highest-rate=10000: loads of more than 8212 requests/s would have more "
+  EXPECT_THAT(refused("--rate=5 --max-rate=10000"),
+              HasSubstr("--max-rate=10000: loads of more than 8212 requests/s would have more "
                         "than 1000000 requests"));
-  EXPECT_THAT(refused("--rate=900 --longest-probe=1h"),
+  EXPECT_THAT(refused("--rate=900 --max-probe=1h"),
               HasSubstr("--rate=900: loads of more than 515.6 requests/s"));
   EXPECT_THAT(refused("--rate=5 --requests=5"), HasSubstr("--requests is no flag of search"));
   EXPECT_THAT(refused("--rate=5 --time-budget=0s"), HasSubstr("--time-budget is not above 0"));

@@ -47,8 +47,8 @@ Command SlosCommand() {
   return {.name = "slos",
           .usage = "baton-goodput slos: lists the latency targets that --slo finds by their names.",
           .flags = {},
-          .least_words = 0,
-          .most_words = 0,
+          .min_words = 0,
+          .max_words = 0,
           .run = ListSlos};
 }
 

@@ -50,8 +50,8 @@ Command VerdictCommand() {
           "baton-goodput verdict FILE [--slo=NAME]: gives the verdict of a run file once more, or "
           "by other targets.",
       .flags = {"slo"},
-      .least_words = 1,
-      .most_words = 1,
+      .min_words = 1,
+      .max_words = 1,
       .run = PrintVerdict,
       .groups = {{"Targets", "slo"}}};
 }

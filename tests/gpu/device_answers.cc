@@ -30,7 +30,7 @@ ABSL_FLAG(std::vector<std::string>, models, {},
           "folders with golden.json, whose prompts are asked, one after the other; where there is "
           "no tokenizer.json, one is made");
 ABSL_FLAG(std::string, backend, "cuda", "backend of the workers");
-ABSL_FLAG(bool, seeded, false, "draws with seeds are compared as well as greedy answers");
+ABSL_FLAG(bool, seeded, false, "samples with seeds are compared as well as greedy answers");
 ABSL_FLAG(int, prompts, 12, "max number of prompts of a model");
 ABSL_FLAG(int, tokens, 24, "max tokens of each answer");
 ABSL_FLAG(std::string, json, "", "file that a line of JSON for each model and mode is added to");
@@ -41,7 +41,7 @@ namespace {
 using Prompt = std::vector<TokenId>;
 
 // Number of sampled answers. Their prompts are the beginnings of the model's prompts.
-constexpr int kDraws = 3;
+constexpr int kSamples = 3;
 
 struct Comparison {
   int tokens = 0;    // tokens of the CPU's answers
@@ -79,7 +79,7 @@ SamplingOptions Greedy() {
   options.max_tokens = absl::GetFlag(FLAGS_tokens);
   return options;
 }
-SamplingOptions Drawn(const AnswerBounds& bounds, int i) {
+SamplingOptions Sampled(const AnswerBounds& bounds, int i) {
   SamplingOptions options = Greedy();
   options.temperature = bounds.temperature;
   options.top_p = i == 0 ? 1 : 0.9f;
@@ -132,20 +132,20 @@ absl::Status Compare(Cluster& cluster, Truth& truth, v1::ServingMode mode, const
 }
 
 // Prints a comparison, and adds it to the file of --json. Returns true if the answers are right.
-bool Say(const std::string& model, const std::string& mode, bool drawn, const AnswerBounds& bounds,
-         const Comparison& c) {
-  const bool right = c.different == 0 && c.compared >= c.tokens / (drawn ? 6 : 4) &&
-                     (drawn ? c.unlikely > 0 : c.furthest <= bounds.gap / 2);
+bool Say(const std::string& model, const std::string& mode, bool sampled,
+         const AnswerBounds& bounds, const Comparison& c) {
+  const bool right = c.different == 0 && c.compared >= c.tokens / (sampled ? 6 : 4) &&
+                     (sampled ? c.unlikely > 0 : c.furthest <= bounds.gap / 2);
   std::printf(
       "%s, %s%s: %d of %d tokens compared, %d different, logprobs at most %.4f apart%s%s: %s\n",
-      model.c_str(), mode.c_str(), drawn ? ", seeded" : "", c.compared, c.tokens, c.different,
+      model.c_str(), mode.c_str(), sampled ? ", seeded" : "", c.compared, c.tokens, c.different,
       c.furthest, c.link.empty() ? "" : ", link ", c.link.c_str(), right ? "right" : "WRONG");
   std::fflush(stdout);
   if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
     std::ofstream file(path, std::ios::app);
     file << nlohmann::json{{"answers", mode},
                            {"model", model},
-                           {"seeded", drawn},
+                           {"seeded", sampled},
                            {"backend", absl::GetFlag(FLAGS_backend)},
                            {"tokens", c.tokens},
                            {"compared", c.compared},
@@ -190,21 +190,21 @@ bool TryModel(const std::string& folder) {
   bool right = true;
   for (const auto mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
     const std::string name = mode == v1::SERVING_MODE_DISAGGREGATED ? "disaggregated" : "colocated";
-    Comparison greedy, drawn;
+    Comparison greedy, sampled;
     for (size_t i = 0; i < prompts.size(); ++i) {
       const absl::Status status =
           Compare(**cluster, **truth, mode, prompts[i], Greedy(), bounds, &greedy);
       if (!status.ok()) return failed(absl::StrCat(", ", name, ", prompt ", i), status);
     }
-    if (!Say(model, name, /*drawn=*/false, bounds, greedy)) right = false;
+    if (!Say(model, name, /*sampled=*/false, bounds, greedy)) right = false;
     if (!absl::GetFlag(FLAGS_seeded)) continue;
-    for (int i = 0; i < kDraws; ++i) {
+    for (int i = 0; i < kSamples; ++i) {
       const absl::Status status =
           Compare(**cluster, **truth, mode, Beginning(prompts[i % prompts.size()]),
-                  Drawn(bounds, i), bounds, &drawn);
-      if (!status.ok()) return failed(absl::StrCat(", ", name, ", draw ", i), status);
+                  Sampled(bounds, i), bounds, &sampled);
+      if (!status.ok()) return failed(absl::StrCat(", ", name, ", sample ", i), status);
     }
-    if (!Say(model, name, /*drawn=*/true, bounds, drawn)) right = false;
+    if (!Say(model, name, /*sampled=*/true, bounds, sampled)) right = false;
   }
   return right;
 }

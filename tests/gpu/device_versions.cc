@@ -21,8 +21,8 @@
 #endif
 
 ABSL_FLAG(std::string, device, "cuda", "cuda or emulated");
-ABSL_FLAG(bool, products, false,
-          "print nothing if the device computes dense products; else say in one line what is "
+ABSL_FLAG(bool, gemms, false,
+          "print nothing if the device computes dense GEMMs; else say in one line what is "
           "missing, and end with 77");
 
 namespace baton {
@@ -72,10 +72,10 @@ int Main() {
                 std::string(runtime.status().message()).c_str());
     return missing ? 77 : 1;
   }
-  if (absl::GetFlag(FLAGS_products)) {
-    const absl::Status products = (*runtime)->ProductStatus();
-    if (!products.ok()) std::printf("%s\n", std::string(products.message()).c_str());
-    return products.ok() ? 0 : 77;
+  if (absl::GetFlag(FLAGS_gemms)) {
+    const absl::Status gemms = (*runtime)->GemmStatus();
+    if (!gemms.ok()) std::printf("%s\n", std::string(gemms.message()).c_str());
+    return gemms.ok() ? 0 : 77;
   }
   SayLibraries();
   const DeviceInfo& info = (*runtime)->info();

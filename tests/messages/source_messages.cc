@@ -14,8 +14,8 @@ namespace baton {
 namespace {
 
 constexpr char kValue[] = "…";
-constexpr size_t kLeastFixed = 4;         // min bytes of text, besides values
-constexpr size_t kMostAlternatives = 64;  // max alternatives of one message
+constexpr size_t kMinFixed = 4;          // min bytes of text, besides values
+constexpr size_t kMaxAlternatives = 64;  // max alternatives of one message
 
 // Functions whose argument is a message, besides those that make a status.
 constexpr absl::string_view kTellers[] = {"Fail",          "Refuse",     "RefuseCommandLine",
@@ -141,7 +141,7 @@ std::vector<std::string> TextsOfCall(absl::string_view function,
     std::vector<std::string> longer;
     for (const std::string& text : texts) {
       for (const std::string& more : TextsOf(argument.text)) {
-        if (longer.size() < kMostAlternatives) longer.push_back(absl::StrCat(text, more));
+        if (longer.size() < kMaxAlternatives) longer.push_back(absl::StrCat(text, more));
       }
     }
     texts = std::move(longer);
@@ -199,7 +199,7 @@ void Add(absl::string_view source, size_t at, std::string text,
          std::vector<SourceMessage>* messages) {
   const std::string twice = absl::StrCat(kValue, kValue);
   while (absl::StrContains(text, twice)) text = absl::StrReplaceAll(text, {{twice, kValue}});
-  if (absl::StrReplaceAll(text, {{kValue, ""}}).size() < kLeastFixed) return;
+  if (absl::StrReplaceAll(text, {{kValue, ""}}).size() < kMinFixed) return;
   messages->push_back({LineOf(source, at), std::move(text)});
 }
 

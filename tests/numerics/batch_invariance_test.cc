@@ -41,14 +41,14 @@ struct Running {
 // One backend with its model and KV pool. Blocks are handed out in random order, filled with NaN.
 class World {
  public:
-  // `most_tokens` is the max number of tokens of a step, and of a sequence.
+  // `max_tokens` is the max number of tokens of a step, and of a sequence.
   World(const std::string& folder, const CpuBackendOptions& options, int block_tokens,
-        int most_tokens)
+        int max_tokens)
       : backend_(CreateCpuBackend(options).value()),
         model_(Model::Load(folder, backend_.get()).value()),
-        pass_(ForwardPass::Create(model_.get(), backend_.get(), most_tokens).value()),
+        pass_(ForwardPass::Create(model_.get(), backend_.get(), max_tokens).value()),
         layout_(model_->LayoutFor(block_tokens, model_->weight_type())) {
-    const int blocks = kMaxSequences * layout_.BlocksFor(most_tokens);
+    const int blocks = kMaxSequences * layout_.BlocksFor(max_tokens);
     pool_.assign(blocks * layout_.BlockBytes(), std::byte{0xff});
     free_.resize(blocks);
     std::iota(free_.begin(), free_.end(), 0);
@@ -126,7 +126,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
     if (world == nullptr) {
       world = std::make_unique<World>(GetParam().Folder(),
                                       CpuBackendOptions{threads, isa, GetParam().numerics},
-                                      block_tokens, most_tokens_);
+                                      block_tokens, max_tokens_);
     }
     return *world;
   }
@@ -188,11 +188,11 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
         const int left = s.alone->prompt + kGenerated - s.done;
         unfinished |= left > 0;
         if (left == 0 || Pick(0, 3) == 0) continue;
-        const int most = s.done < s.prefill
-                             ? std::min({s.prefill - s.done, longest_chunk, longest_step - total})
-                             : 1;
-        if (most < 1 || total == longest_step) continue;
-        const int count = Pick(1, most);
+        const int max = s.done < s.prefill
+                            ? std::min({s.prefill - s.done, longest_chunk, longest_step - total})
+                            : 1;
+        if (max < 1 || total == longest_step) continue;
+        const int count = Pick(1, max);
         // Chooses which logits of the chunk are compared: none, the last, or all.
         const int kind = Pick(0, 5);
         for (int r = kind == 0 ? count : kind < 3 ? count - 1 : 0; r < count; ++r) {
@@ -229,7 +229,7 @@ class BatchInvarianceTest : public testing::TestWithParam<NumericsCase> {
   }
 
   // Reaches beyond the first span of keys (1,024). In a long model, windows begin beyond it, too.
-  const int most_tokens_ = GetParam().IsLong() ? 1500 : 256;
+  const int max_tokens_ = GetParam().IsLong() ? 1500 : 256;
   std::vector<Isa> isas_;
   std::map<std::array<int, 3>, std::unique_ptr<World>> worlds_;
   std::mt19937 random_;
@@ -244,10 +244,10 @@ TEST_P(BatchInvarianceTest, LogitsHaveTheSameBitsOnEveryPath) {
   World& plain = WorldOf(1, isas_.front(), 16);
   std::vector<Alone> all;
   for (const int longest : {1, 5, 40, 90}) {
-    const int most = std::min(longest, plain.model().config().context - kGenerated);
-    all.push_back(RunAlone(plain, Pick(std::max(1, most / 2), most)));
+    const int max = std::min(longest, plain.model().config().context - kGenerated);
+    all.push_back(RunAlone(plain, Pick(std::max(1, max / 2), max)));
   }
-  if (GetParam().IsLong()) all.push_back(RunAlone(plain, Pick(1340, most_tokens_ - kGenerated)));
+  if (GetParam().IsLong()) all.push_back(RunAlone(plain, Pick(1340, max_tokens_ - kGenerated)));
   for (uint32_t i = 0; i < cases; ++i) {
     random_.seed(seed + i);
     RunTogether(all);

@@ -26,8 +26,8 @@ namespace {
 
 using Isa = CpuBackendOptions::Isa;
 
-constexpr int kMostTokens = 24;  // max tokens of an answer
-constexpr int kAtOnce = 5;       // max requests at the same time
+constexpr int kMaxTokens = 24;  // max tokens of an answer
+constexpr int kAtOnce = 5;      // max requests at the same time
 
 // A request, and its answer from one engine, alone on one thread.
 struct Truth {
@@ -36,7 +36,7 @@ struct Truth {
   std::vector<TokenId> answer;
   // Hashes of logits: those of every position of the prompt except the last, and those from which
   // the answer was sampled.
-  std::vector<uint64_t> scored, drawn;
+  std::vector<uint64_t> scored, sampled;
 };
 
 // The parts of a worker process, run in this thread: one turn calls RunOnce of both loops.
@@ -81,9 +81,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
   }
 
   // Returns the max length of a prompt with its answer.
-  int MostTokens() const {
-    return static_cast<int>(truths_.back().prompt.size()) + kMostTokens + 1;
-  }
+  int MaxTokens() const { return static_cast<int>(truths_.back().prompt.size()) + kMaxTokens + 1; }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   std::unique_ptr<Backend> AnyBackend(LogitWitness::Hear hear) {
     const Isa isa = isas_[Pick(0, static_cast<int>(isas_.size()) - 1)];
@@ -101,7 +99,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     std::vector<int> lengths = {1, 2, 7, 17, 40, 70};
     if (GetParam().IsLong()) lengths = {3, 40, 1350};
     const KvLayout layout = model->LayoutFor(16, model->weight_type());
-    const int rows = lengths.back() + kMostTokens, blocks = layout.BlocksFor(rows);
+    const int rows = lengths.back() + kMaxTokens, blocks = layout.BlocksFor(rows);
     std::vector<std::byte> memory(blocks * layout.BlockBytes(), std::byte{0xff});
     BlockPool pool(blocks);
     const auto engine =
@@ -109,11 +107,11 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
             .value();
     for (const int longest : lengths) {
       Truth truth;
-      const int most = std::min(longest, config_.context - kMostTokens - 1);
-      for (int i = Pick(std::max(1, most - 8), most); i > 0; --i) {
+      const int max = std::min(longest, config_.context - kMaxTokens - 1);
+      for (int i = Pick(std::max(1, max - 8), max); i > 0; --i) {
         truth.prompt.push_back(Pick(0, config_.vocab - 1));
       }
-      truth.sampling.max_tokens = Pick(kMostTokens / 2, kMostTokens);
+      truth.sampling.max_tokens = Pick(kMaxTokens / 2, kMaxTokens);
       truth.sampling.temperature = Pick(0, 1) == 0 ? 0.0f : 0.9f;
       truth.sampling.seed = random_();
       SamplingOptions scored = truth.sampling;
@@ -124,16 +122,16 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       for (const SampledToken& token : answer.tokens) truth.answer.push_back(token.id);
       // The first row is the one from which token 1 is sampled. The scored rows follow, then one
       // row per further token.
-      const auto scores = heard.begin() + 1, draws = scores + truth.prompt.size() - 1;
-      truth.scored.assign(scores, draws);
-      truth.drawn.assign(heard.begin(), scores);
-      truth.drawn.insert(truth.drawn.end(), draws, heard.end());
-      ASSERT_EQ(truth.drawn.size(), truth.answer.size());
+      const auto scores = heard.begin() + 1, samples = scores + truth.prompt.size() - 1;
+      truth.scored.assign(scores, samples);
+      truth.sampled.assign(heard.begin(), scores);
+      truth.sampled.insert(truth.sampled.end(), samples, heard.end());
+      ASSERT_EQ(truth.sampled.size(), truth.answer.size());
       truths_.push_back(std::move(truth));
     }
     for (const Truth& truth : truths_) {
       known_.insert(truth.scored.begin(), truth.scored.end());
-      known_.insert(truth.drawn.begin(), truth.drawn.end());
+      known_.insert(truth.sampled.begin(), truth.sampled.end());
     }
   }
 
@@ -154,7 +152,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     KvPlane::Options plane = {.epoch = epoch,
                               .numerics_id = worker->backend->numerics_id(),
                               .layout = layout,
-                              .blocks = kAtOnce * layout.BlocksFor(MostTokens()),
+                              .blocks = kAtOnce * layout.BlocksFor(MaxTokens()),
                               .proves_links = std::is_same_v<Core, DecodeWorker>};
     worker->plane = KvPlane::Create(worker->transport.get(), plane).value();
     // The pool begins as NaN, so that a read of KV that was not written or pulled is noticed.
@@ -174,7 +172,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       p.publisher = KvPublisher::Create(p.plane.get(), {.owner = p.name});
       p.core = PrefillWorker::Create(
                    {.chunk_tokens = block_tokens * (GetParam().IsLong() ? Pick(9, 70) : Pick(1, 9)),
-                    .context = MostTokens(),
+                    .context = MaxTokens(),
                     .slice_bytes = Pick(0, 1) == 0 ? 1u : 4096u,
                     .reuse_last_freed = true},
                    p.model.get(), p.backend.get(), p.plane.get(), p.publisher.get(), inline_kv)
@@ -184,7 +182,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       d.puller = KvPuller::Create(d.plane.get(), {});
       d.core =
           DecodeWorker::Create(
-              {.max_batch = Pick(2, kAtOnce), .context = MostTokens(), .reuse_last_freed = true},
+              {.max_batch = Pick(2, kAtOnce), .context = MaxTokens(), .reuse_last_freed = true},
               d.model.get(), d.backend.get(), d.plane.get(), d.puller.get(), inline_kv)
               .value();
     }
@@ -299,7 +297,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
       asked.sampling = asked.truth->sampling;
       asked.scored = Pick(0, 3) == 0;
       if (asked.scored) asked.sampling.prompt_logprobs = 0;
-      if (Pick(0, 1) == 0) asked.move_at = Pick(1, kMostTokens / 2 - 2);
+      if (Pick(0, 1) == 0) asked.move_at = Pick(1, kMaxTokens / 2 - 2);
       Begin(&asked);
     }
     for (int turn = 0;; ++turn) {
@@ -318,7 +316,7 @@ class HandoverInvarianceTest : public testing::TestWithParam<NumericsCase> {
     }
     for (const Asked& asked : all) {
       EXPECT_EQ(asked.tokens, asked.truth->answer);
-      for (const uint64_t hash : asked.truth->drawn) EXPECT_TRUE(heard_.count(hash));
+      for (const uint64_t hash : asked.truth->sampled) EXPECT_TRUE(heard_.count(hash));
       if (!asked.scored) continue;
       for (const uint64_t hash : asked.truth->scored) EXPECT_TRUE(heard_.count(hash));
     }

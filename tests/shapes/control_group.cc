@@ -77,7 +77,7 @@ int64_t LimitedGroup::kills() const {
   return NumberOf(folder_ + (version_ == 1 ? "/memory.oom_control" : "/memory.events"), "oom_kill");
 }
 
-uint64_t LimitedGroup::most_used_bytes() const {
+uint64_t LimitedGroup::max_used_bytes() const {
   std::ifstream file(folder_ + (version_ == 1 ? "/memory.max_usage_in_bytes" : "/memory.peak"));
   uint64_t bytes = 0;
   file >> bytes;

@@ -26,7 +26,7 @@ class LimitedGroup {
   // Returns the number of processes that the kernel killed because memory ran out.
   int64_t kills() const;
   // Returns the max bytes that were ever in use, page cache included; 0 if the kernel does not say.
-  uint64_t most_used_bytes() const;
+  uint64_t max_used_bytes() const;
 
  private:
   LimitedGroup(int version, std::string folder, std::string home)

@@ -79,7 +79,7 @@ HostMemoryPlan::Options OptionsOf(const Shape& shape, bool prefill, uint64_t usa
   options.layout = Model::LayoutOf(options.config, kBlockTokens, DType::kBF16);
   options.usable = {.bytes = usable, .limit_bytes = usable, .limit = "made up"};
   options.weight_bytes = shape.weight_bytes;
-  options.most = prefill ? StepSize(512, 64) : StepSize(64 + 256, 2 * 64);
+  options.max = prefill ? StepSize(512, 64) : StepSize(64 + 256, 2 * 64);
   options.threads = 2;
   options.max_sequences = prefill ? 64 : 128;
   return options;
@@ -136,7 +136,7 @@ TEST(ShapesTest, EightBillionInTwelveGibAreRefusedInBothVersionsOfControlGroups)
                absl::StrCat(12 * kGib));
     ModelHost::Options options = {.model = folder.path(), .threads = 2};
     options.memory_root = root.path();
-    options.most = {512, 64};
+    options.max = {512, 64};
     options.max_sequences = 64;
     options.on_weights = [](uint64_t, uint64_t) { ADD_FAILURE() << "weights are read"; };
     const absl::Status status = ModelHost::Open(options).status();
@@ -483,11 +483,11 @@ TEST_P(RealShapeTest, FillsItsPoolInAControlGroupOfFourGib) {
   const int hold = std::clamp(tokens / 260, 8, 64), requests = hold + 3;
   const int answer = tokens / hold - kPrompt;
   std::atomic<bool> over = false;
-  double most_used = 0;
+  double max_used = 0;
   std::thread watch([&] {
     while (!over) {
       if (const auto page = Scrape(cluster.decode(0)); page.ok()) {
-        most_used = std::max(most_used, page->Value("baton_decode_kv_blocks_used", {}).value_or(0));
+        max_used = std::max(max_used, page->Value("baton_decode_kv_blocks_used", {}).value_or(0));
       }
       usleep(200'000);
     }
@@ -498,10 +498,10 @@ TEST_P(RealShapeTest, FillsItsPoolInAControlGroupOfFourGib) {
   std::printf(
       "%d requests of %d + %d tokens; at most %.0f of %d blocks in use; %d major faults; at most "
       "%s in the group, %d killed\n",
-      requests, kPrompt, answer, most_used, static_cast<int>(decode.blocks),
-      static_cast<int>(faults() - before), RoundedBytes((*group)->most_used_bytes()).c_str(),
+      requests, kPrompt, answer, max_used, static_cast<int>(decode.blocks),
+      static_cast<int>(faults() - before), RoundedBytes((*group)->max_used_bytes()).c_str(),
       static_cast<int>((*group)->kills()));
-  EXPECT_GE(most_used, 0.9 * static_cast<double>(decode.blocks));
+  EXPECT_GE(max_used, 0.9 * static_cast<double>(decode.blocks));
   EXPECT_EQ(faults(), before);
   EXPECT_GE(CachedBytes(folder_ + "/model.safetensors"), GetParam().weight_bytes);
   EXPECT_EQ((*group)->kills(), 0);

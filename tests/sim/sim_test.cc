@@ -369,20 +369,20 @@ class EventLogTest : public SimTest {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     random_.seed(seed);
     requests_ = 0;
-    const auto draw = [this](int from, int to) {
+    const auto sample = [this](int from, int to) {
       return from + static_cast<int>(random_() % static_cast<uint64_t>(to - from + 1));
     };
     SimCluster::Options options{
         .seed = seed,
-        .prefill_workers = draw(1, 3),
-        .decode_workers = draw(1, 3),
-        .decode_blocks = draw(64, 96),
-        .prefill = {.max_queue = draw(2, 64), .chunk_tokens = 64, .slice_bytes = 4096},
-        .decode = {.max_batch = draw(4, 24), .max_sequences = draw(2, 32)},
-        .long_rope_from = draw(0, 2) == 0 ? 48 : 0,
-        .mode = static_cast<v1::ServingMode>(draw(1, 3)),
+        .prefill_workers = sample(1, 3),
+        .decode_workers = sample(1, 3),
+        .decode_blocks = sample(64, 96),
+        .prefill = {.max_queue = sample(2, 64), .chunk_tokens = 64, .slice_bytes = 4096},
+        .decode = {.max_batch = sample(4, 24), .max_sequences = sample(2, 32)},
+        .long_rope_from = sample(0, 2) == 0 ? 48 : 0,
+        .mode = static_cast<v1::ServingMode>(sample(1, 3)),
         .log = log};
-    const bool slow = draw(0, 1) == 0, full = draw(0, 3) == 0, faulty = draw(0, 1) == 0;
+    const bool slow = sample(0, 1) == 0, full = sample(0, 3) == 0, faulty = sample(0, 1) == 0;
     options.adjust_router = [slow, full](RouterCoreOptions* router) {
       if (slow) router->client_buffer_tokens = 4;
       if (slow) router->slow_client_limit = absl::Milliseconds(200);
@@ -391,27 +391,28 @@ class EventLogTest : public SimTest {
     };
     SimCluster cluster(options);
     if (faulty) {
-      cluster.SetFaults({.read_delay_max = absl::Milliseconds(draw(0, 20)),
-                         .fail_read = draw(0, 10) * 0.001,
-                         .corrupt_read = draw(0, 10) * 0.001,
+      cluster.SetFaults({.read_delay_max = absl::Milliseconds(sample(0, 20)),
+                         .fail_read = sample(0, 10) * 0.001,
+                         .corrupt_read = sample(0, 10) * 0.001,
                          .shuffle_reads = true});
     }
     std::vector<SimClient*> clients;
     absl::Time arrival = cluster.now();
-    const int changes_at = draw(0, 3) == 0 ? draw(10, 80) : -1;
+    const int changes_at = sample(0, 3) == 0 ? sample(10, 80) : -1;
     for (int i = 0; i < 100; ++i) {
-      arrival += absl::Microseconds(draw(0, 5000));
+      arrival += absl::Microseconds(sample(0, 5000));
       CheckedRequest request = RandomRequest(arrival);
-      if (draw(0, 9) == 0) request.deadline = arrival + absl::Milliseconds(draw(0, 200));
-      if (draw(0, 3) == 0) {
-        request.slo = {absl::Milliseconds(draw(1, 50)), absl::Milliseconds(draw(1, 10))};
+      if (sample(0, 9) == 0) request.deadline = arrival + absl::Milliseconds(sample(0, 200));
+      if (sample(0, 3) == 0) {
+        request.slo = {absl::Milliseconds(sample(1, 50)), absl::Milliseconds(sample(1, 10))};
       }
       clients.push_back(cluster.Add(std::move(request)));
-      if (draw(0, 9) == 0) clients.back()->cancel_at = arrival + absl::Milliseconds(draw(1, 120));
-      if (slow && draw(0, 3) == 0) clients.back()->takes = absl::Milliseconds(draw(1, 500));
+      if (sample(0, 9) == 0)
+        clients.back()->cancel_at = arrival + absl::Milliseconds(sample(1, 120));
+      if (slow && sample(0, 3) == 0) clients.back()->takes = absl::Milliseconds(sample(1, 500));
       if (i != changes_at) continue;
       cluster.RunUntil(arrival);
-      const int model = options.long_rope_from > 0 ? 0 : draw(0, 1);
+      const int model = options.long_rope_from > 0 ? 0 : sample(0, 1);
       cluster.AddWorker(v1::WORKER_ROLE_PREFILL, model);
       cluster.AddWorker(v1::WORKER_ROLE_DECODE, model);
       cluster.Drain(0);

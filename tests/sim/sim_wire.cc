@@ -99,8 +99,8 @@ v1::DecodeEvent EventFrom(const DecodeUpdate& update) {
     return static_cast<uint64_t>(absl::ToInt64Microseconds(d));
   };
   v1::DecodeEvent event;
-  if (std::holds_alternative<DecodePromised>(update)) {
-    event.mutable_promised();
+  if (std::holds_alternative<DecodeReserved>(update)) {
+    event.mutable_reserved();
     return event;
   }
   if (const auto* prompt = std::get_if<DecodePromptTokens>(&update)) {

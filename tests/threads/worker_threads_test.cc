@@ -246,7 +246,7 @@ class WorkerThreadsTest : public ::testing::Test {
         .value();
   }
 
-  Asked Draw(std::mt19937& random) const {
+  Asked Sample(std::mt19937& random) const {
     const auto pick = [&](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
@@ -322,7 +322,7 @@ class WorkerThreadsTest : public ::testing::Test {
 
   // Sends one request as a router would, with as many attempts as it needs, up to 20.
   void Ask(std::mt19937& random) {
-    const Asked asked = Draw(random);
+    const Asked asked = Sample(random);
     std::vector<TokenId> shown;
     for (int tries = 0; tries < 20 && !HasFatalFailure(); ++tries) {
       const bool local = std::uniform_int_distribution<int>(0, 3)(random) == 0;

@@ -7,7 +7,7 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 BATON_KERNEL(embedding, EmbeddingParams, 1024) {
   const int row = BlockX();
   const int follows = params.follows == nullptr ? -1 : params.follows[row];
-  const int64_t token = follows >= 0 ? params.drawn[follows] : params.tokens[row];
+  const int64_t token = follows >= 0 ? params.sampled[follows] : params.tokens[row];
   const Bf16* const from = static_cast<const Bf16*>(params.table) + token * params.hidden;
   Bf16* const to = static_cast<Bf16*>(params.out) + row * params.out_stride;
   for (int octet = ThreadIndex(); octet < Octets(params.hidden); octet += BlockThreads()) {

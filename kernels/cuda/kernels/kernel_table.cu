@@ -5,13 +5,14 @@ namespace baton {
 
 namespace BATON_DEVICE_NAMESPACE {
 extern const Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table,
-    rope_write_kv, paged_attention, attention_plan, merge_attention, argmax, kv_checksum, draw_scan,
-    draw_weigh, draw_alternatives, draw_edit, draw_token, split_attention_64, split_attention_80,
-    split_attention_96, split_attention_128, split_attention_256, prefill_attention_64,
-    prefill_attention_80, prefill_attention_96, prefill_attention_128, prefill_attention_256,
-    split_attention_f16_64, split_attention_f16_80, split_attention_f16_96, split_attention_f16_128,
-    split_attention_f16_256, prefill_attention_f16_64, prefill_attention_f16_80,
-    prefill_attention_f16_96, prefill_attention_f16_128, prefill_attention_f16_256;
+    rope_write_kv, paged_attention, attention_plan, merge_attention, argmax, kv_checksum,
+    sample_scan, sample_weigh, sample_alternatives, sample_edit, sample_token, split_attention_64,
+    split_attention_80, split_attention_96, split_attention_128, split_attention_256,
+    prefill_attention_64, prefill_attention_80, prefill_attention_96, prefill_attention_128,
+    prefill_attention_256, split_attention_f16_64, split_attention_f16_80, split_attention_f16_96,
+    split_attention_f16_128, split_attention_f16_256, prefill_attention_f16_64,
+    prefill_attention_f16_80, prefill_attention_f16_96, prefill_attention_f16_128,
+    prefill_attention_f16_256;
 }  // namespace BATON_DEVICE_NAMESPACE
 
 #ifdef BATON_EMULATED
@@ -33,11 +34,11 @@ KernelTable CudaKernels() {
       .merge_attention = made::merge_attention,
       .argmax = made::argmax,
       .kv_checksum = made::kv_checksum,
-      .draw_scan = made::draw_scan,
-      .draw_weigh = made::draw_weigh,
-      .draw_alternatives = made::draw_alternatives,
-      .draw_edit = made::draw_edit,
-      .draw_token = made::draw_token,
+      .sample_scan = made::sample_scan,
+      .sample_weigh = made::sample_weigh,
+      .sample_alternatives = made::sample_alternatives,
+      .sample_edit = made::sample_edit,
+      .sample_token = made::sample_token,
       .split_attention = {made::split_attention_64, made::split_attention_80,
                           made::split_attention_96, made::split_attention_128,
                           made::split_attention_256, made::split_attention_f16_64,

@@ -4,7 +4,7 @@
 // Activations and weights are bf16. Rows of a tensor are `*_stride` elements apart. Rows may have
 // any alignment: aligned rows are accessed 16 bytes at a time, and the bits of the result are the
 // same for others. Each result depends only on its own row. The reference implementations in plain
-// C++ are in testing/twins.h.
+// C++ are in testing/reference_kernels.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace baton {
 
-// out[r] = table[tokens[r]]. If follows[r] is not negative, out[r] = table[drawn[follows[r]]].
+// out[r] = table[tokens[r]]. If follows[r] is not negative, out[r] = table[sampled[follows[r]]].
 struct EmbeddingParams {
   const void* table;       // [vocab, hidden]
   const int32_t* tokens;   // [rows], each in [0, vocab)
   const int32_t* follows;  // [rows], or null if no row follows another one
-  // Tokens drawn by the step before; a token that is followed is in [0, vocab).
-  const int32_t* drawn;
+  // Tokens sampled by the step before; a token that is followed is in [0, vocab).
+  const int32_t* sampled;
   void* out;  // [rows, hidden]
   int64_t out_stride;
   int32_t rows, hidden;
@@ -38,8 +38,8 @@ struct GatherRowsParams {
 
 // out = in / sqrt(mean(in^2) + epsilon) * weight, for each of a row's `groups` ranges of n columns.
 // Squares are summed in float. The order of this sum depends only on n: one warp sums up to
-// kMostColumnsOfOneWarp columns, kRmsNormWarps warps sum more. `out` may be `in`.
-constexpr int kMostColumnsOfOneWarp = 1024;
+// kMaxColumnsOfOneWarp columns, kRmsNormWarps warps sum more. `out` may be `in`.
+constexpr int kMaxColumnsOfOneWarp = 1024;
 constexpr int kRmsNormWarps = 8;
 struct RmsNormParams {
   const void* in;  // [rows, groups * n]
@@ -243,8 +243,9 @@ struct ArgmaxParams {
 struct KernelTable {
   Kernel embedding, gather_rows, rms_norm, bias_rows, silu_mul, rope_table, rope_write_kv,
       paged_attention, attention_plan, merge_attention, argmax;
-  Kernel kv_checksum;                                                      // kv_checksum.h
-  Kernel draw_scan, draw_weigh, draw_alternatives, draw_edit, draw_token;  // draw_kernels.h
+  Kernel kv_checksum;  // kv_checksum.h
+  Kernel sample_scan, sample_weigh, sample_alternatives, sample_edit,
+      sample_token;  // sample_kernels.h
   // One for each head_dim, first for bf16, then for f16 (attention_choice.h).
   Kernel split_attention[2 * std::size(kAttentionHeadDims)];
   Kernel prefill_attention[2 * std::size(kAttentionHeadDims)];

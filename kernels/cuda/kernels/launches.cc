@@ -27,7 +27,7 @@ LaunchShape LaunchOf(const GatherRowsParams& params) {
 
 LaunchShape LaunchOf(const RmsNormParams& params) {
   const int64_t norms = int64_t{params.rows} * params.groups;
-  if (params.n > kMostColumnsOfOneWarp) {
+  if (params.n > kMaxColumnsOfOneWarp) {
     return {.grid_x = static_cast<int>(norms), .threads = kRmsNormWarps * 32};
   }
   const int warps = static_cast<int>(std::min<int64_t>(norms, kRmsNormWarps));

@@ -8,7 +8,7 @@ namespace baton::BATON_DEVICE_NAMESPACE {
 // time. Moves 4 bytes per column: the second reading of a row comes from the cache.
 BATON_KERNEL(rms_norm, RmsNormParams, kRmsNormWarps * 32) {
   BATON_SHARED(float, squares, kRmsNormWarps);
-  const int warps = params.n <= kMostColumnsOfOneWarp ? 1 : kRmsNormWarps;  // warps for one norm
+  const int warps = params.n <= kMaxColumnsOfOneWarp ? 1 : kRmsNormWarps;  // warps for one norm
   const int64_t norms = static_cast<int64_t>(params.rows) * params.groups;
   const int64_t norm =
       static_cast<int64_t>(BlockX()) * (BlockThreads() / 32 / warps) + Warp() / warps;

@@ -13,10 +13,10 @@ namespace {
 
 // Attention of one step for both sides. K and V are filled for keys that some row sees, and NaN
 // everywhere else.
-struct TwinAttention {
+struct ReferenceAttention {
   struct Shape {
     KvLayout layout;
-    std::vector<int> lengths, rows;  // arguments of TwinStep
+    std::vector<int> lengths, rows;  // arguments of ReferenceStep
     int ratio;                       // query heads per KV head
     int window;
     float soft_cap;
@@ -24,7 +24,7 @@ struct TwinAttention {
   };
   static constexpr int kLayer = 1;
 
-  TwinAttention(KernelTrial& trial, const Shape& shape)
+  ReferenceAttention(KernelTrial& trial, const Shape& shape)
       : shape(shape),
         step(trial, shape.layout, shape.lengths, shape.rows),
         rows(static_cast<int>(step.sequence_of_row.size())),
@@ -52,9 +52,9 @@ struct TwinAttention {
   }
 
   const Shape shape;
-  TwinStep step;
+  ReferenceStep step;
   const int rows, heads;
-  TwinTensor q, out;
+  ReferenceTensor q, out;
 };
 
 // Returns a soft cap that changes scores whose deviation is 1.
@@ -74,15 +74,15 @@ void RunPagedCase(KernelTrial& trial, int i) {
   const int windows[] = {0, trial.Pick(1, 20), trial.Pick(30, 100), 1 << 30};
   // A chunk after a cached prefix, a whole prompt, and one decode token.
   const int chunk = trial.Pick(1, 4), prompt = trial.Pick(1, 5);
-  const TwinAttention attention(trial,
-                                {.layout = layout,
-                                 .lengths = {trial.Pick(chunk, 110), prompt, trial.Pick(55, 110)},
-                                 .rows = {chunk, prompt, 1},
-                                 .ratio = ratio,
-                                 .window = windows[trial.Pick(0, 3)],
-                                 .soft_cap = i % 4 == 3 ? SomeSoftCap(trial) : 0});
+  const ReferenceAttention attention(
+      trial, {.layout = layout,
+              .lengths = {trial.Pick(chunk, 110), prompt, trial.Pick(55, 110)},
+              .rows = {chunk, prompt, 1},
+              .ratio = ratio,
+              .window = windows[trial.Pick(0, 3)],
+              .soft_cap = i % 4 == 3 ? SomeSoftCap(trial) : 0});
   trial.Run(trial.kernels().paged_attention, attention.at(Side::kKernel),
-            attention.at(Side::kTwin));
+            attention.at(Side::kReference));
   // Scores are sums over head_dim in float, and may be several units large.
   trial.Check(attention.Name(), 4e-6, 0.03);
 }
@@ -94,16 +94,16 @@ void RunPlanCase(KernelTrial& trial, int i) {
   // There are more rows than lanes. The last key of one sequence ends a range, and the first key of
   // another one begins a range.
   const std::vector<int> rows = {1, trial.Pick(1, 50), 1, trial.Pick(1, 50), 1};
-  const TwinStep step(trial, layout,
-                      {trial.Pick(1, 2000), trial.Pick(600, 1400), kAttentionRange, rows[3],
-                       kAttentionRange + std::clamp(window, 1, 2000)},
-                      rows);
+  const ReferenceStep step(trial, layout,
+                           {trial.Pick(1, 2000), trial.Pick(600, 1400), kAttentionRange, rows[3],
+                            kAttentionRange + std::clamp(window, 1, 2000)},
+                           rows);
   const int all = static_cast<int>(step.sequence_of_row.size());
   const int prefill_rows = i % 2 == 0 ? INT32_MAX : trial.Pick(1, 30);
   const int first_row = i < 6 ? 0 : trial.Pick(0, all / 2);
   const int count = i < 6 ? all : trial.Pick(1, all - first_row);
-  TwinMemory* const first_item = trial.Memory(DType::kF32, count + 1, 0, /*is_output=*/true);
-  TwinMemory* const items =
+  ReferenceMemory* const first_item = trial.Memory(DType::kF32, count + 1, 0, /*is_output=*/true);
+  ReferenceMemory* const items =
       trial.Memory(DType::kF32, size_t{2} * 10 * count, 0, /*is_output=*/true);
   const auto params = [&](Side side) {
     return AttentionPlanParams{.step = step.at(side),
@@ -115,7 +115,7 @@ void RunPlanCase(KernelTrial& trial, int i) {
                                .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
                                .items = reinterpret_cast<AttentionItem*>(items->at(side))};
   };
-  trial.Run(trial.kernels().attention_plan, params(Side::kKernel), params(Side::kTwin));
+  trial.Run(trial.kernels().attention_plan, params(Side::kKernel), params(Side::kReference));
   trial.Check(absl::StrCat(count, " rows by ", tile_rows, ", window ", window, ", those of ",
                            prefill_rows, " left out"),
               0, 0);
@@ -129,7 +129,7 @@ int HeadDim(int i, int half) {
 }
 
 // The tolerance allows for weights that are rounded to the pool's type one by one.
-void CheckFast(KernelTrial& trial, const TwinAttention& attention) {
+void CheckFast(KernelTrial& trial, const ReferenceAttention& attention) {
   const bool half = attention.shape.layout.type == DType::kF16;
   trial.Check(attention.Name(), half ? 0x1p-11 : 0x1p-8, half ? 0.1 : 0.5);
 }
@@ -139,7 +139,7 @@ constexpr int kSplitCases = 22;
 void RunSplitCase(KernelTrial& trial, int i) {
   // The cases cover every head_dim, every ratio of heads, several ranges, and more tiles than the
   // pipeline has stages.
-  constexpr int kBlockTokens[] = {16, 64, 8, 32, 5}, kMostRanges = 3;
+  constexpr int kBlockTokens[] = {16, 64, 8, 32, 5}, kMaxRanges = 3;
   // True for a tile of four rows with a window that leaves a range: of that range, the first row
   // sees only the last key, and the other rows see no key.
   const bool leaves_range = i == kSplitCases - 1;
@@ -158,7 +158,7 @@ void RunSplitCase(KernelTrial& trial, int i) {
   const int window = windows[leaves_range ? 2 : i / 2 % 4];
   if (leaves_range) lengths[0] = kAttentionRange + window - 2 + chunk;
   const bool wide = i == 13;
-  const TwinAttention attention(
+  const ReferenceAttention attention(
       trial, {.layout = layout,
               .lengths = lengths,
               .rows = {chunk, prompt, 1},
@@ -173,10 +173,10 @@ void RunSplitCase(KernelTrial& trial, int i) {
                                     : 1});
   const PagedAttentionParams of_kernel = attention.at(Side::kKernel);
   const int tile_rows = i % 4 == 0 ? 1 : AttentionTileRows(of_kernel);
-  const size_t items = size_t{kMostRanges} * attention.rows;
+  const size_t items = size_t{kMaxRanges} * attention.rows;
   const size_t lines = items * tile_rows * attention.heads;
-  TwinMemory* const first_item = trial.Scratch(attention.rows + 1);
-  TwinMemory* const list = trial.Scratch(2 * items);
+  ReferenceMemory* const first_item = trial.Scratch(attention.rows + 1);
+  ReferenceMemory* const list = trial.Scratch(2 * items);
   // In some cases the chunk is left to prefill_attention, so its rows must stay unchanged.
   const int prefill_rows = i % 5 == 3 && chunk > prompt ? chunk : INT32_MAX;
   const auto plan = [&](Side side) {
@@ -188,8 +188,8 @@ void RunSplitCase(KernelTrial& trial, int i) {
                                .first_item = reinterpret_cast<int32_t*>(first_item->at(side)),
                                .items = reinterpret_cast<AttentionItem*>(list->at(side))};
   };
-  TwinMemory* const values = trial.Scratch(lines * head_dim);
-  TwinMemory* const sums = trial.Scratch(2 * lines);
+  ReferenceMemory* const values = trial.Scratch(lines * head_dim);
+  ReferenceMemory* const sums = trial.Scratch(2 * lines);
   const int blocks = trial.Pick(1, 5);
   const auto params = [&](Side side) {
     return SplitAttentionParams{.attention = attention.at(side),
@@ -198,13 +198,13 @@ void RunSplitCase(KernelTrial& trial, int i) {
                                 .values = reinterpret_cast<float*>(values->at(side)),
                                 .sums = reinterpret_cast<float*>(sums->at(side))};
   };
-  RunTwin(plan(Side::kTwin));
-  for (TwinMemory* const memory : {first_item, list}) memory->GiveToKernel();
+  RunReference(plan(Side::kReference));
+  for (ReferenceMemory* const memory : {first_item, list}) memory->GiveToKernel();
   const SplitAttentionParams split = params(Side::kKernel);
   trial.Run(trial.kernels().split_attention[AttentionKernelIndex(of_kernel.pages)], LaunchOf(split),
             split);
   trial.Run(trial.kernels().merge_attention, MergeLaunchOf(split), split);
-  RunTwin(params(Side::kTwin));
+  RunReference(params(Side::kReference));
   CheckFast(trial, attention);
 }
 
@@ -238,7 +238,7 @@ void RunPrefillCase(KernelTrial& trial, int i) {
     rows.insert(rows.begin(), 34, 1);
     rows[5] = 0;
   }
-  const TwinAttention attention(
+  const ReferenceAttention attention(
       trial, {.layout = layout,
               .lengths = lengths,
               .rows = rows,
@@ -259,14 +259,14 @@ void RunPrefillCase(KernelTrial& trial, int i) {
         .sequences = static_cast<int32_t>(attention.step.sequences.size()),
         .prefill_rows = prefill_rows,
         .tile_rows = tile};
-    for (const TwinStep::Sequence& sequence : attention.step.sequences) {
+    for (const ReferenceStep::Sequence& sequence : attention.step.sequences) {
       if (sequence.rows >= prefill_rows) prefill.tiles += TilesOf(sequence.rows, tile);
     }
     return prefill;
   };
   const PrefillAttentionParams of_kernel = params(Side::kKernel);
   trial.Run(trial.kernels().prefill_attention[AttentionKernelIndex(of_kernel.attention.pages)],
-            of_kernel, params(Side::kTwin));
+            of_kernel, params(Side::kReference));
   CheckFast(trial, attention);
 }
 
@@ -274,10 +274,10 @@ void RunPrefillCase(KernelTrial& trial, int i) {
 
 int64_t MmasOfPrefillAttention(const TestedKernels& tested, int rows) {
   KernelTrial trial(1, &tested);
-  const TwinAttention attention(trial, {.layout = {2, 1, 64, 64, DType::kBF16},
-                                        .lengths = {6 * kAttentionTileKeys + rows},
-                                        .rows = {rows},
-                                        .ratio = 1});
+  const ReferenceAttention attention(trial, {.layout = {2, 1, 64, 64, DType::kBF16},
+                                             .lengths = {6 * kAttentionTileKeys + rows},
+                                             .rows = {rows},
+                                             .ratio = 1});
   std::map<std::string, int64_t> collectives;
   trial.options.collectives = &collectives;
   const PrefillAttentionParams params = {.attention = attention.at(Side::kKernel),

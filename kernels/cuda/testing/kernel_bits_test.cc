@@ -31,19 +31,19 @@ struct TwoPlaces {
         cols(cols) {
     for (size_t i = 0; i < size_t{1} * rows * cols; ++i) {
       const float value = trial.Normal(deviation);
-      for (TwinMemory* const memory : {aligned, shifted}) memory->Set(i, value);
+      for (ReferenceMemory* const memory : {aligned, shifted}) memory->Set(i, value);
     }
   }
-  void* row(TwinMemory* memory, int row) const {
+  void* row(ReferenceMemory* memory, int row) const {
     return memory->at(Side::kKernel, size_t{1} * row * cols);
   }
-  TwinMemory *aligned, *shifted;
+  ReferenceMemory *aligned, *shifted;
   int cols;
 };
 
 // `together` computes all rows of `out` at once, `alone` computes one row. Both must give the same
 // bits.
-void ExpectSameBits(KernelTrial& trial, TwinMemory* out, absl::string_view what, int rows,
+void ExpectSameBits(KernelTrial& trial, ReferenceMemory* out, absl::string_view what, int rows,
                     const std::function<void()>& together, const std::function<void(int)>& alone) {
   together();
   out->MakeExpected();
@@ -61,9 +61,9 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
     const auto output = [&] {
       return trial.Memory(DType::kBF16, size_t{1} * kRows * cols, 0, /*is_output=*/true);
     };
-    const auto row_of = [&](TwinMemory* memory, int row) { return in.row(memory, row); };
-    TwinMemory* const normed = output();
-    const auto norm = [&](TwinMemory* from, TwinMemory* by, int row, int rows) {
+    const auto row_of = [&](ReferenceMemory* memory, int row) { return in.row(memory, row); };
+    ReferenceMemory* const normed = output();
+    const auto norm = [&](ReferenceMemory* from, ReferenceMemory* by, int row, int rows) {
       const RmsNormParams params = {.in = row_of(from, row),
                                     .in_stride = cols,
                                     .weight = by->at(Side::kKernel),
@@ -78,8 +78,8 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
     ExpectSameBits(
         trial, normed, "rms_norm", kRows, [&] { norm(in.aligned, weight.aligned, 0, kRows); },
         [&](int row) { norm(in.shifted, weight.shifted, row, 1); });
-    TwinMemory* const gated = output();
-    const auto gate = [&](TwinMemory* from, TwinMemory* other, int row, int rows) {
+    ReferenceMemory* const gated = output();
+    const auto gate = [&](ReferenceMemory* from, ReferenceMemory* other, int row, int rows) {
       const SiluMulParams params = {.gate = row_of(from, row),
                                     .up = row_of(other, row),
                                     .out = row_of(gated, row),
@@ -93,8 +93,8 @@ TEST_F(KernelBitsTest, NormsGatesAndBiasesOfARowAloneAndElsewhere) {
     ExpectSameBits(
         trial, gated, "silu_mul", kRows, [&] { gate(in.aligned, up.aligned, 0, kRows); },
         [&](int row) { gate(in.shifted, up.shifted, row, 1); });
-    TwinMemory* const biased = output();
-    const auto bias = [&](TwinMemory* by, int row, int rows) {
+    ReferenceMemory* const biased = output();
+    const auto bias = [&](ReferenceMemory* by, int row, int rows) {
       const BiasRowsParams params = {.bias = by->at(Side::kKernel),
                                      .out = row_of(biased, row),
                                      .out_stride = cols,
@@ -127,8 +127,8 @@ void Attend(KernelTrial& trial, Way way, const PagedAttentionParams& params,
     for (const int count : rows_of) prefill.tiles += TilesOf(count, prefill.tile_rows);
     trial.Run(kernels.prefill_attention[index], LaunchOf(prefill), prefill);
   } else {
-    constexpr int kMostRanges = 3;
-    const size_t items = size_t{kMostRanges} * rows, lines = items * tile_rows * params.heads;
+    constexpr int kMaxRanges = 3;
+    const size_t items = size_t{kMaxRanges} * rows, lines = items * tile_rows * params.heads;
     const auto scratch = [&](size_t words) { return trial.Scratch(words)->at(Side::kKernel); };
     const SplitAttentionParams split = {
         .attention = params,
@@ -177,14 +177,14 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
     const KvLayout layout = {1, 1, run.head_dim, 16, run.type};
     // Three sequences: a chunk that crosses the end of a range, a whole prompt, and a single token.
     const std::vector<int> rows_of = {6, 5, 1};
-    TwinStep step(trial, layout, {kAttentionRange + 3, 5, 70}, rows_of);
+    ReferenceStep step(trial, layout, {kAttentionRange + 3, 5, 70}, rows_of);
     step.FillPool(trial, 0, run.window);
     const int rows = static_cast<int>(step.sequence_of_row.size());
     const int cols = run.ratio * run.head_dim;
     const TwoPlaces q(trial, rows, cols);
-    TwinMemory* const out =
+    ReferenceMemory* const out =
         trial.Memory(DType::kBF16, size_t{1} * rows * cols, 0, /*is_output=*/true);
-    const auto params = [&](const StepRows& which, TwinMemory* from, int row) {
+    const auto params = [&](const StepRows& which, ReferenceMemory* from, int row) {
       return PagedAttentionParams{.step = which,
                                   .q = q.row(from, row),
                                   .out = q.row(out, row),
@@ -201,11 +201,12 @@ TEST_F(KernelBitsTest, AttentionOfARowAloneAndInChunks) {
       if (s < 0) return;  // a padding row
       int first_row = row;
       while (first_row > 0 && step.sequence_of_row[first_row - 1] == s) --first_row;
-      const TwinStep::Sequence& sequence = step.sequences[s];
+      const ReferenceStep::Sequence& sequence = step.sequences[s];
       std::vector<int32_t> table;
-      for (const int32_t block : sequence.blocks) table.push_back(TwinStep::kFirstBlock + block);
+      for (const int32_t block : sequence.blocks)
+        table.push_back(ReferenceStep::kFirstBlock + block);
       const DeviceSequence one = {0, 1, sequence.first_position + row - first_row, 0};
-      const auto at = [](TwinMemory* memory) { return memory->at(Side::kKernel); };
+      const auto at = [](ReferenceMemory* memory) { return memory->at(Side::kKernel); };
       const StepRows of_one = {
           .sequence_of_row = reinterpret_cast<int32_t*>(at(trial.Array<int32_t>({0}))),
           .sequences = reinterpret_cast<DeviceSequence*>(at(trial.Array<DeviceSequence>({one}))),

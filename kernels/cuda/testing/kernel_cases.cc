@@ -18,7 +18,7 @@ constexpr DType kTypes[] = {DType::kBF16, DType::kF16, DType::kF32};
 // Runs the kernel and its reference implementation. `make` returns the parameters of one side.
 template <typename MakeParams>
 void RunBoth(KernelTrial& trial, const Kernel& kernel, const MakeParams& make) {
-  trial.Run(kernel, make(Side::kKernel), make(Side::kTwin));
+  trial.Run(kernel, make(Side::kKernel), make(Side::kReference));
 }
 
 // Returns a number of columns near the sizes of octets, warps and thread blocks.
@@ -35,23 +35,23 @@ std::vector<int32_t> SomeIndices(KernelTrial& trial, int count, int below) {
 
 // Returns a step of three sequences: a chunk after a cached prefix, a whole prompt, and one decode
 // token.
-TwinStep SomeStep(KernelTrial& trial, const KvLayout& layout, int longest) {
+ReferenceStep SomeStep(KernelTrial& trial, const KvLayout& layout, int longest) {
   const int chunk = trial.Pick(1, 4), prompt = trial.Pick(1, 5);
-  return TwinStep(trial, layout,
-                  {trial.Pick(chunk, longest), prompt, trial.Pick(longest / 2, longest)},
-                  {chunk, prompt, 1});
+  return ReferenceStep(trial, layout,
+                       {trial.Pick(chunk, longest), prompt, trial.Pick(longest / 2, longest)},
+                       {chunk, prompt, 1});
 }
 
-struct TwinRopes {
-  TwinMemory* ropes;
-  TwinMemory* frequencies;
+struct ReferenceRopes {
+  ReferenceMemory* ropes;
+  ReferenceMemory* frequencies;
   std::vector<DeviceRope> host;
   int max_pairs = 0;
   bool shared = false;
 };
 
-TwinRopes SomeRopes(KernelTrial& trial, int head_dim, int sequences, bool shared) {
-  TwinRopes result = {.shared = shared};
+ReferenceRopes SomeRopes(KernelTrial& trial, int head_dim, int sequences, bool shared) {
+  ReferenceRopes result = {.shared = shared};
   std::vector<float> frequencies;
   for (int s = 0; s < (shared ? 1 : sequences); ++s) {
     const int pairs = trial.Chance(2) ? head_dim / 2 : trial.Pick(1, head_dim / 2);
@@ -96,8 +96,8 @@ absl::Status RunCases(const KernelCase& kernel_case, const TestedKernels& tested
 KernelCase EmbeddingCase() {
   return {14, [](KernelTrial& trial, int i) {
             const int hidden = SomeCols(trial, i), rows = trial.Pick(1, 6);
-            const TwinTensor out = trial.Output(rows, hidden);
-            TwinMemory* const table = trial.Memory(DType::kBF16, size_t{9} * hidden);
+            const ReferenceTensor out = trial.Output(rows, hidden);
+            ReferenceMemory* const table = trial.Memory(DType::kBF16, size_t{9} * hidden);
             for (int e = 0; e < 9 * hidden; ++e) table->Set(e, trial.Normal());
             std::vector<int32_t> some = SomeIndices(trial, rows, 9), followed(rows, -1);
             for (int row = 0; row < rows; ++row) {
@@ -105,18 +105,18 @@ KernelCase EmbeddingCase() {
               followed[row] = trial.Pick(0, 3);
               some[row] = -1;  // not known yet when the step starts
             }
-            TwinMemory* const tokens = trial.Array(some);
-            TwinMemory* const follows = trial.Array(followed);
-            TwinMemory* const drawn = trial.Array(SomeIndices(trial, 4, 9));
+            ReferenceMemory* const tokens = trial.Array(some);
+            ReferenceMemory* const follows = trial.Array(followed);
+            ReferenceMemory* const sampled = trial.Array(SomeIndices(trial, 4, 9));
             const bool none = std::count(followed.begin(), followed.end(), -1) == rows;
-            const auto ids = [](TwinMemory* memory, Side side) {
+            const auto ids = [](ReferenceMemory* memory, Side side) {
               return reinterpret_cast<int32_t*>(memory->at(side));
             };
             RunBoth(trial, trial.kernels().embedding, [&](Side side) {
               return EmbeddingParams{.table = table->at(side),
                                      .tokens = ids(tokens, side),
                                      .follows = none ? nullptr : ids(follows, side),
-                                     .drawn = none ? nullptr : ids(drawn, side),
+                                     .sampled = none ? nullptr : ids(sampled, side),
                                      .out = out.at(side),
                                      .out_stride = out.stride,
                                      .rows = rows,
@@ -129,10 +129,10 @@ KernelCase EmbeddingCase() {
 KernelCase GatherRowsCase() {
   return {14, [](KernelTrial& trial, int i) {
             const int cols = SomeCols(trial, i), count = trial.Pick(1, 6);
-            const TwinTensor in = trial.Filled(7, cols);
-            TwinMemory* const out =
+            const ReferenceTensor in = trial.Filled(7, cols);
+            ReferenceMemory* const out =
                 trial.Memory(DType::kBF16, size_t(count) * cols, 0, /*is_output=*/true);
-            TwinMemory* const rows = trial.Array(SomeIndices(trial, count, 7));
+            ReferenceMemory* const rows = trial.Array(SomeIndices(trial, count, 7));
             RunBoth(trial, trial.kernels().gather_rows, [&](Side side) {
               return GatherRowsParams{.in = in.at(side),
                                       .in_stride = in.stride,
@@ -153,10 +153,11 @@ KernelCase RmsNormCase() {
             const int n = heads ? trial.Pick(1, 140) : kNorms[i % 8];
             const int groups = heads ? trial.Pick(2, 5) : 1, rows = trial.Pick(1, 7);
             const bool in_place = i % 3 == 0;
-            const TwinTensor in = in_place ? trial.InOut(rows, groups * n)
+            const ReferenceTensor in = in_place
+                                           ? trial.InOut(rows, groups * n)
                                            : trial.Filled(rows, groups * n, i % 5 == 4 ? 1e-3 : 2);
-            const TwinTensor out = in_place ? in : trial.Output(rows, groups * n);
-            const TwinTensor weight = trial.Filled(1, n);
+            const ReferenceTensor out = in_place ? in : trial.Output(rows, groups * n);
+            const ReferenceTensor weight = trial.Filled(1, n);
             RunBoth(trial, trial.kernels().rms_norm, [&](Side side) {
               return RmsNormParams{.in = in.at(side),
                                    .in_stride = in.stride,
@@ -176,8 +177,9 @@ KernelCase BiasRowsCase() {
   return {14, [](KernelTrial& trial, int i) {
             const int cols = SomeCols(trial, i), rows = trial.Pick(1, 5);
             const bool accumulate = trial.Chance(2);
-            const TwinTensor bias = trial.Filled(1, cols);
-            const TwinTensor out = accumulate ? trial.InOut(rows, cols) : trial.Output(rows, cols);
+            const ReferenceTensor bias = trial.Filled(1, cols);
+            const ReferenceTensor out =
+                accumulate ? trial.InOut(rows, cols) : trial.Output(rows, cols);
             RunBoth(trial, trial.kernels().bias_rows, [&](Side side) {
               return BiasRowsParams{.bias = bias.at(side),
                                     .out = out.at(side),
@@ -195,12 +197,12 @@ KernelCase SiluMulCase() {
   return {14, [](KernelTrial& trial, int i) {
             const int cols = SomeCols(trial, i), rows = trial.Pick(1, 5);
             const bool in_place = trial.Chance(2);
-            const TwinTensor up = trial.Filled(rows, cols);
-            const TwinTensor gate =
+            const ReferenceTensor up = trial.Filled(rows, cols);
+            const ReferenceTensor gate =
                 in_place ? trial.InOut(rows, cols) : trial.Filled(rows, cols, 4);
             constexpr float kEnds[] = {0, -0.0f, 80, -80, 1000, -1000, 1e-30f, 3e38f};
             for (int c = 0; c < std::min(cols, 8); ++c) gate.memory->Set(c, kEnds[c]);
-            const TwinTensor out = in_place ? gate : trial.Output(rows, cols);
+            const ReferenceTensor out = in_place ? gate : trial.Output(rows, cols);
             RunBoth(trial, trial.kernels().silu_mul, [&](Side side) {
               return SiluMulParams{.gate = gate.at(side),
                                    .up = up.at(side),
@@ -218,9 +220,9 @@ KernelCase SiluMulCase() {
 KernelCase RopeTableCase() {
   return {10, [](KernelTrial& trial, int i) {
             const int head_dim = trial.Pick(2, 200);
-            const TwinStep step = SomeStep(trial, {1, 1, head_dim, trial.Pick(1, 9)}, 3000);
-            const TwinRopes ropes = SomeRopes(trial, head_dim, 3, i % 2 == 0);
-            TwinMemory* const table =
+            const ReferenceStep step = SomeStep(trial, {1, 1, head_dim, trial.Pick(1, 9)}, 3000);
+            const ReferenceRopes ropes = SomeRopes(trial, head_dim, 3, i % 2 == 0);
+            ReferenceMemory* const table =
                 trial.Memory(DType::kF32, step.sequence_of_row.size() * 2 * ropes.max_pairs, 0,
                              /*is_output=*/true);
             RunBoth(trial, trial.kernels().rope_table, [&](Side side) {
@@ -245,15 +247,16 @@ KernelCase RopeWriteKvCase() {
                                      .head_dim = head_dim,
                                      .block_tokens = trial.Pick(1, 9),
                                      .type = kTypes[i % 3]};
-            const TwinStep step = SomeStep(trial, layout, 40);
+            const ReferenceStep step = SomeStep(trial, layout, 40);
             const int rows = static_cast<int>(step.sequence_of_row.size());
             const int layer = trial.Pick(0, 2);
-            const TwinRopes ropes = SomeRopes(trial, head_dim, 3, i % 2 == 0);
-            TwinMemory* const table = trial.Memory(DType::kF32, size_t(rows) * 2 * ropes.max_pairs);
+            const ReferenceRopes ropes = SomeRopes(trial, head_dim, 3, i % 2 == 0);
+            ReferenceMemory* const table =
+                trial.Memory(DType::kF32, size_t(rows) * 2 * ropes.max_pairs);
             for (int e = 0; e < rows * 2 * ropes.max_pairs; ++e) table->Set(e, trial.Normal());
-            const TwinTensor q = trial.InOut(rows, layout.kv_heads * ratio * head_dim);
-            const TwinTensor k = trial.Filled(rows, layout.kv_heads * head_dim);
-            const TwinTensor v = trial.Filled(rows, layout.kv_heads * head_dim);
+            const ReferenceTensor q = trial.InOut(rows, layout.kv_heads * ratio * head_dim);
+            const ReferenceTensor k = trial.Filled(rows, layout.kv_heads * head_dim);
+            const ReferenceTensor v = trial.Filled(rows, layout.kv_heads * head_dim);
             RunBoth(trial, trial.kernels().rope_write_kv, [&](Side side) {
               return RopeWriteKvParams{
                   .step = step.at(side),
@@ -281,7 +284,7 @@ KernelCase ArgmaxCase() {
             constexpr float kInfinity = std::numeric_limits<float>::infinity();
             const int vocab = i < 3 ? std::array{1, 31, 300}[i] : trial.Pick(2, 2000);
             constexpr int kRows = 8;
-            TwinMemory* const logits = trial.Memory(DType::kF32, size_t{kRows} * vocab);
+            ReferenceMemory* const logits = trial.Memory(DType::kF32, size_t{kRows} * vocab);
             for (int row = 0; row < kRows; ++row) {
               // Many equal logits, so that the lowest id matters.
               for (int token = 0; token < vocab; ++token) {
@@ -295,7 +298,7 @@ KernelCase ArgmaxCase() {
               if (row == 4) logits->Set(row * vocab + vocab - 1, 1e30f);
               if (row == 5) logits->Set(row * vocab, 1e30f);
             }
-            TwinMemory* const tokens = trial.Memory(DType::kF32, kRows, 0, /*is_output=*/true);
+            ReferenceMemory* const tokens = trial.Memory(DType::kF32, kRows, 0, /*is_output=*/true);
             for (int row = 0; row < kRows; ++row) tokens->Set(row, 5);
             RunBoth(trial, trial.kernels().argmax, [&](Side side) {
               return ArgmaxParams{.logits = reinterpret_cast<float*>(logits->at(side)),

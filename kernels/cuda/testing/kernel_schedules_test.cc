@@ -12,7 +12,7 @@ namespace {
 // with all.
 class KernelSchedulesTest : public testing::TestWithParam<KernelCase (*)()> {};
 
-TEST_P(KernelSchedulesTest, AreItsTwinUnderOthersToo) {
+TEST_P(KernelSchedulesTest, AreItsReferenceUnderOthersToo) {
   // kernels_test.cc runs each case under one of these kinds, chosen by the number of the case.
   constexpr int kKinds = 6;
   // If BATON_CASES is above 10, it is the number of schedules; further ones have other priorities.

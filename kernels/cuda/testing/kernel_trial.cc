@@ -15,16 +15,16 @@ namespace {
 // Returns the approximate distance between neighbouring values of the type near `value`.
 double UnitInLastPlace(DType type, double value) {
   const int digits = type == DType::kF32 ? 24 : type == DType::kF16 ? 11 : 8;
-  const int least = type == DType::kF16 ? -14 : -126;
+  const int min = type == DType::kF16 ? -14 : -126;
   int exponent;
   std::frexp(value, &exponent);  // value = f * 2^exponent, f in [0.5, 1)
-  return std::ldexp(1.0, std::max(exponent - 1, least) + 1 - digits);
+  return std::ldexp(1.0, std::max(exponent - 1, min) + 1 - digits);
 }
 
 }  // namespace
 
-TwinMemory::TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output,
-                       DeviceRuntime* runtime)
+ReferenceMemory::ReferenceMemory(DType type, size_t elements, size_t first_byte, bool is_output,
+                                 DeviceRuntime* runtime)
     : type_(type),
       elements_(elements),
       first_byte_(first_byte),
@@ -38,29 +38,29 @@ TwinMemory::TwinMemory(DType type, size_t elements, size_t first_byte, bool is_o
   if (runtime != nullptr) device_ = runtime->Allocate(AllBytes()).value();
 }
 
-TwinMemory::~TwinMemory() {
+ReferenceMemory::~ReferenceMemory() {
   if (runtime_ != nullptr) runtime_->Free(device_);
 }
 
-void TwinMemory::Set(size_t index, float value) {
-  for (const Side side : {Side::kKernel, Side::kTwin}) {
+void ReferenceMemory::Set(size_t index, float value) {
+  for (const Side side : {Side::kKernel, Side::kReference}) {
     WriteElement(type_, value, host(side, index));
   }
 }
 
-void TwinMemory::SetBytes(const void* from, size_t bytes) {
-  for (const Side side : {Side::kKernel, Side::kTwin}) std::memcpy(host(side), from, bytes);
+void ReferenceMemory::SetBytes(const void* from, size_t bytes) {
+  for (const Side side : {Side::kKernel, Side::kReference}) std::memcpy(host(side), from, bytes);
 }
 
-absl::Status TwinMemory::Upload(DeviceStream& stream) {
+absl::Status ReferenceMemory::Upload(DeviceStream& stream) {
   return runtime_->Copy(device_, host_[0].get(), AllBytes(), stream);
 }
 
-absl::Status TwinMemory::Download(DeviceStream& stream) {
+absl::Status ReferenceMemory::Download(DeviceStream& stream) {
   return runtime_->Copy(host_[0].get(), device_, AllBytes(), stream);
 }
 
-void TwinMemory::MarkFilled(simt::MemoryMap* map) {
+void ReferenceMemory::MarkFilled(simt::MemoryMap* map) {
   static constexpr std::byte kNothing[] = {std::byte{0xff}, std::byte{0xff}, std::byte{0xff},
                                            std::byte{0xff}};
   for (size_t i = 0; i < elements_; ++i) {
@@ -71,7 +71,7 @@ void TwinMemory::MarkFilled(simt::MemoryMap* map) {
   }
 }
 
-absl::Status TwinMemory::Compare(double slack, double most_apart) {
+absl::Status ReferenceMemory::Compare(double slack, double max_apart) {
   const auto begin = [&](int side) { return host_[side].get(); };
   const size_t before = kMargin + first_byte_, after = before + bytes();
   if (std::memcmp(begin(0), begin(1), before) != 0 ||
@@ -80,25 +80,25 @@ absl::Status TwinMemory::Compare(double slack, double most_apart) {
   }
   if (is_scratch_) return absl::OkStatus();
   if (!is_output_) {
-    return std::memcmp(host(Side::kKernel), host(Side::kTwin), bytes()) == 0
+    return std::memcmp(host(Side::kKernel), host(Side::kReference), bytes()) == 0
                ? absl::OkStatus()
                : absl::DataLossError("an input was written to");
   }
   size_t apart = 0;
   for (size_t i = 0; i < elements_; ++i) {
-    const std::byte *got = host(Side::kKernel, i), *expected = host(Side::kTwin, i);
+    const std::byte *got = host(Side::kKernel, i), *expected = host(Side::kReference, i);
     if (std::memcmp(got, expected, DTypeBytes(type_)) == 0) continue;
     ++apart;
     const double a = ReadElement(type_, got), b = ReadElement(type_, expected);
-    const double most = std::max(slack, 1.01 * UnitInLastPlace(type_, b));
-    if (!(std::fabs(a - b) <= most)) {
+    const double max = std::max(slack, 1.01 * UnitInLastPlace(type_, b));
+    if (!(std::fabs(a - b) <= max)) {
       return absl::DataLossError(
-          absl::StrCat("element ", i, " is ", a, ", its twin's ", b, " +- ", most));
+          absl::StrCat("element ", i, " is ", a, ", its reference's ", b, " +- ", max));
     }
   }
-  if (apart > (most_apart > 0 ? 2 + most_apart * elements_ : 0)) {
+  if (apart > (max_apart > 0 ? 2 + max_apart * elements_ : 0)) {
     return absl::DataLossError(
-        absl::StrCat(apart, " of ", elements_, " elements are not those of the twin"));
+        absl::StrCat(apart, " of ", elements_, " elements are not those of the reference"));
   }
   return absl::OkStatus();
 }
@@ -110,13 +110,14 @@ KernelTrial::KernelTrial(uint32_t seed, const TestedKernels* tested)
   stream_ = tested->runtime->CreateStream(StreamKind::kCopy).value();
 }
 
-TwinMemory* KernelTrial::Memory(DType type, size_t elements, size_t first_byte, bool is_output) {
-  memory_.push_back(
-      std::make_unique<TwinMemory>(type, elements, first_byte, is_output, tested_->runtime.get()));
+ReferenceMemory* KernelTrial::Memory(DType type, size_t elements, size_t first_byte,
+                                     bool is_output) {
+  memory_.push_back(std::make_unique<ReferenceMemory>(type, elements, first_byte, is_output,
+                                                      tested_->runtime.get()));
   return memory_.back().get();
 }
 
-TwinTensor KernelTrial::Tensor(int rows, int cols, bool is_output) {
+ReferenceTensor KernelTrial::Tensor(int rows, int cols, bool is_output) {
   const bool aligned = Chance(2);
   const int stride = aligned ? (cols + 7) / 8 * 8 + 8 * Pick(0, 1) : cols + Pick(0, 5);
   // The memory ends with the last row's last element, so the margin begins right after it.
@@ -125,10 +126,10 @@ TwinTensor KernelTrial::Tensor(int rows, int cols, bool is_output) {
           stride};
 }
 
-TwinTensor KernelTrial::Output(int rows, int cols) { return Tensor(rows, cols, true); }
+ReferenceTensor KernelTrial::Output(int rows, int cols) { return Tensor(rows, cols, true); }
 
-TwinTensor KernelTrial::Filled(int rows, int cols, float deviation) {
-  const TwinTensor tensor = Tensor(rows, cols, false);
+ReferenceTensor KernelTrial::Filled(int rows, int cols, float deviation) {
+  const ReferenceTensor tensor = Tensor(rows, cols, false);
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < cols; ++c) {
       tensor.memory->Set(static_cast<size_t>(r) * tensor.stride + c, Normal(deviation));
@@ -137,8 +138,8 @@ TwinTensor KernelTrial::Filled(int rows, int cols, float deviation) {
   return tensor;
 }
 
-TwinTensor KernelTrial::InOut(int rows, int cols) {
-  const TwinTensor tensor = Tensor(rows, cols, true);
+ReferenceTensor KernelTrial::InOut(int rows, int cols) {
+  const ReferenceTensor tensor = Tensor(rows, cols, true);
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < cols; ++c) {
       tensor.memory->Set(static_cast<size_t>(r) * tensor.stride + c, Normal());
@@ -167,17 +168,17 @@ void KernelTrial::RunKernel(const Kernel& kernel, const LaunchShape& shape, cons
   status_.Update(simt::RunGrid(kernel, shape, params, options));
 }
 
-void KernelTrial::Check(absl::string_view what, double slack, double most_apart) {
+void KernelTrial::Check(absl::string_view what, double slack, double max_apart) {
   for (size_t i = 0; i < memory_.size() && status_.ok(); ++i) {
-    const absl::Status same = memory_[i]->Compare(slack, most_apart);
+    const absl::Status same = memory_[i]->Compare(slack, max_apart);
     if (!same.ok()) {
       status_ = absl::Status(same.code(), absl::StrCat(what, ", memory ", i, ": ", same.message()));
     }
   }
 }
 
-TwinStep::TwinStep(KernelTrial& trial, const KvLayout& kv_layout, const std::vector<int>& lengths,
-                   const std::vector<int>& rows)
+ReferenceStep::ReferenceStep(KernelTrial& trial, const KvLayout& kv_layout,
+                             const std::vector<int>& lengths, const std::vector<int>& rows)
     : layout(kv_layout) {
   int blocks = 0;
   for (const int length : lengths) blocks += layout.BlocksFor(length);
@@ -207,14 +208,14 @@ TwinStep::TwinStep(KernelTrial& trial, const KvLayout& kv_layout, const std::vec
                       true);
 }
 
-StepRows TwinStep::at(Side side) const {
+StepRows ReferenceStep::at(Side side) const {
   return {.sequence_of_row = reinterpret_cast<const int32_t*>(rows_memory->at(side)),
           .sequences = reinterpret_cast<const DeviceSequence*>(sequences_memory->at(side)),
           .blocks = reinterpret_cast<const int32_t*>(blocks_memory->at(side)),
           .rows = static_cast<int32_t>(sequence_of_row.size())};
 }
 
-LayerPages TwinStep::pages(Side side, int layer) const {
+LayerPages ReferenceStep::pages(Side side, int layer) const {
   const uintptr_t before = kFirstBlock * uintptr_t{layout.BlockBytes()};
   return {.data = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(pool->at(side)) - before),
           .block_bytes = static_cast<int64_t>(layout.BlockBytes()),
@@ -227,7 +228,7 @@ LayerPages TwinStep::pages(Side side, int layer) const {
           .type = layout.type};
 }
 
-void TwinStep::FillPool(KernelTrial& trial, int layer, int window) {
+void ReferenceStep::FillPool(KernelTrial& trial, int layer, int window) {
   for (const Sequence& sequence : sequences) {
     const int end = sequence.first_position + sequence.rows;
     const int first = window > 0 ? std::max(0, sequence.first_position + 1 - window) : 0;

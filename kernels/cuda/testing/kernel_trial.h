@@ -14,7 +14,7 @@
 #include "kernels/backend/kv_layout.h"
 #include "kernels/cuda/kernels/kernels.h"
 #include "kernels/cuda/kernels/launches.h"
-#include "kernels/cuda/testing/twins.h"
+#include "kernels/cuda/testing/reference_kernels.h"
 #include "kernels/device/runtime/device_runtime.h"
 #include "kernels/device/runtime/kernel.h"
 #include "kernels/device/simt/memory_map.h"
@@ -35,23 +35,24 @@ struct TestedKernels {
   }
 };
 
-// The kernel, or its reference implementation (its twin).
-enum class Side { kKernel, kTwin };
+// The kernel, or its reference implementation (its reference).
+enum class Side { kKernel, kReference };
 
-// Memory with two copies, one for the kernel and one for its twin. Both have the same content at
-// first, and NaN wherever nothing was filled in.
-class TwinMemory {
+// Memory with two copies, one for the kernel and one for its reference. Both have the same content
+// at first, and NaN wherever nothing was filled in.
+class ReferenceMemory {
  public:
   // If `runtime` is not null, the kernel's copy is on the device. A second copy on the host holds
   // the bytes to upload, or those that were downloaded.
-  TwinMemory(DType type, size_t elements, size_t first_byte, bool is_output,
-             DeviceRuntime* runtime = nullptr);
-  ~TwinMemory();
+  ReferenceMemory(DType type, size_t elements, size_t first_byte, bool is_output,
+                  DeviceRuntime* runtime = nullptr);
+  ~ReferenceMemory();
 
   // Address of element `index` for the code of that side.
   std::byte* at(Side side, size_t index = 0) {
-    std::byte* const begin =
-        side == Side::kKernel && device_ != nullptr ? device_ : host_[side == Side::kTwin].get();
+    std::byte* const begin = side == Side::kKernel && device_ != nullptr
+                                 ? device_
+                                 : host_[side == Side::kReference].get();
     return begin + Offset(index);
   }
   // Sets an element in both copies.
@@ -59,14 +60,14 @@ class TwinMemory {
   // Copies `bytes` from `from` into both copies; for arrays of integers or structs.
   void SetBytes(const void* from, size_t bytes);
 
-  // Makes the kernel's output the expected one: copies it to the twin's copy, and fills the
+  // Makes the kernel's output the expected one: copies it to the reference's copy, and fills the
   // kernel's copy with NaN again.
   void MakeExpected() {
-    std::memcpy(host(Side::kTwin), host(Side::kKernel), bytes());
+    std::memcpy(host(Side::kReference), host(Side::kKernel), bytes());
     std::memset(host(Side::kKernel), 0xff, bytes());
   }
-  // Copies the twin's copy to the kernel's copy.
-  void GiveToKernel() { std::memcpy(host(Side::kKernel), host(Side::kTwin), bytes()); }
+  // Copies the reference's copy to the kernel's copy.
+  void GiveToKernel() { std::memcpy(host(Side::kKernel), host(Side::kReference), bytes()); }
 
   // Tells the checker which elements were filled in.
   void MarkFilled(simt::MemoryMap* map);
@@ -76,14 +77,14 @@ class TwinMemory {
 
   size_t bytes() const { return elements_ * DTypeBytes(type_); }
   bool is_output() const { return is_output_; }
-  // For memory that one kernel writes for another, and that the twin does not write. Compare then
-  // checks only the margins.
+  // For memory that one kernel writes for another, and that the reference does not write. Compare
+  // then checks only the margins.
   void SetScratch() { is_scratch_ = true; }
   // Compares the two copies. Elements of an output may differ by `slack` or by one unit in the last
-  // place, and at most two of them plus a fraction `most_apart` may differ at all. If `most_apart`
+  // place, and at most two of them plus a fraction `max_apart` may differ at all. If `max_apart`
   // is 0, none may differ. All other memory, margins included, must have the same bits. Returns
   // DataLoss with the first difference.
-  absl::Status Compare(double slack, double most_apart);
+  absl::Status Compare(double slack, double max_apart);
 
  private:
   static constexpr size_t kMargin = 64;
@@ -91,7 +92,7 @@ class TwinMemory {
   size_t AllBytes() const { return bytes() + first_byte_ + 2 * kMargin; }
   // Address of element `index` in host memory.
   std::byte* host(Side side, size_t index = 0) {
-    return host_[side == Side::kTwin].get() + Offset(index);
+    return host_[side == Side::kReference].get() + Offset(index);
   }
 
   const DType type_;
@@ -104,8 +105,8 @@ class TwinMemory {
 };
 
 // A tensor for both sides. Its rows are `stride` elements apart and may have any alignment.
-struct TwinTensor {
-  TwinMemory* memory;
+struct ReferenceTensor {
+  ReferenceMemory* memory;
   int rows, cols, stride;
   void* at(Side side) const { return memory->at(side); }
 };
@@ -126,40 +127,41 @@ class KernelTrial {
     return std::normal_distribution<float>(0, deviation)(random_);
   }
 
-  TwinMemory* Memory(DType type, size_t elements, size_t first_byte = 0, bool is_output = false);
+  ReferenceMemory* Memory(DType type, size_t elements, size_t first_byte = 0,
+                          bool is_output = false);
   template <typename T>
-  TwinMemory* Array(const std::vector<T>& values) {
+  ReferenceMemory* Array(const std::vector<T>& values) {
     static_assert(sizeof(T) % 4 == 0);
-    TwinMemory* memory = Memory(DType::kF32, values.size() * sizeof(T) / 4);
+    ReferenceMemory* memory = Memory(DType::kF32, values.size() * sizeof(T) / 4);
     memory->SetBytes(values.data(), values.size() * sizeof(T));
     return memory;
   }
   // Creates a bf16 tensor of random values. About half of these tensors have rows aligned to 16
   // bytes.
-  TwinTensor Filled(int rows, int cols, float deviation = 1);
-  TwinTensor Output(int rows, int cols);
+  ReferenceTensor Filled(int rows, int cols, float deviation = 1);
+  ReferenceTensor Output(int rows, int cols);
   // Creates memory of 4-byte elements that only kernels use.
-  TwinMemory* Scratch(size_t elements) {
-    TwinMemory* const memory = Memory(DType::kF32, elements, 0, /*is_output=*/true);
+  ReferenceMemory* Scratch(size_t elements) {
+    ReferenceMemory* const memory = Memory(DType::kF32, elements, 0, /*is_output=*/true);
     memory->SetScratch();
     return memory;
   }
   // Creates a tensor that is read and written.
-  TwinTensor InOut(int rows, int cols);
+  ReferenceTensor InOut(int rows, int cols);
 
   // Runs the kernel, and then its reference implementation.
   template <typename Params>
-  void Run(const Kernel& kernel, const Params& of_kernel, const Params& of_twin) {
+  void Run(const Kernel& kernel, const Params& of_kernel, const Params& of_reference) {
     RunKernel(kernel, LaunchOf(of_kernel), &of_kernel);
-    RunTwin(of_twin);
+    RunReference(of_reference);
   }
   // Runs the kernel only.
   template <typename Params>
   void Run(const Kernel& kernel, const LaunchShape& shape, const Params& params) {
     RunKernel(kernel, shape, &params);
   }
-  // Compares all memory (see TwinMemory::Compare).
-  void Check(absl::string_view what, double slack, double most_apart = 0.03);
+  // Compares all memory (see ReferenceMemory::Compare).
+  void Check(absl::string_view what, double slack, double max_apart = 0.03);
   // The first error so far, or OK.
   const absl::Status& status() const { return status_; }
 
@@ -167,28 +169,28 @@ class KernelTrial {
   simt::SimtOptions options;
 
  private:
-  TwinTensor Tensor(int rows, int cols, bool is_output);
+  ReferenceTensor Tensor(int rows, int cols, bool is_output);
   void RunKernel(const Kernel& kernel, const LaunchShape& shape, const void* params);
 
   const TestedKernels* const tested_;
   std::unique_ptr<DeviceStream> stream_;  // null if there is no runtime
   std::mt19937 random_;
-  std::vector<std::unique_ptr<TwinMemory>> memory_;
+  std::vector<std::unique_ptr<ReferenceMemory>> memory_;
   absl::Status status_;
 };
 
 // Random rows of a step over a paged pool: sequences with some earlier positions, padding rows
 // between them, and block tables in random order. Block ids are large, as if this pool were the end
 // of one whose offsets do not fit in 32 bits.
-struct TwinStep {
+struct ReferenceStep {
   struct Sequence {
     int rows = 0, first_position = 0;
     std::vector<int32_t> blocks;  // ids counted from 0, without kFirstBlock
   };
 
   // Sequence s has `lengths[s]` positions in all. The last `rows[s]` of them are rows of the step.
-  TwinStep(KernelTrial& trial, const KvLayout& layout, const std::vector<int>& lengths,
-           const std::vector<int>& rows);
+  ReferenceStep(KernelTrial& trial, const KvLayout& layout, const std::vector<int>& lengths,
+                const std::vector<int>& rows);
 
   StepRows at(Side side) const;
   LayerPages pages(Side side, int layer) const;
@@ -201,10 +203,10 @@ struct TwinStep {
   const KvLayout layout;
   std::vector<Sequence> sequences;
   std::vector<int32_t> sequence_of_row;
-  TwinMemory* rows_memory;
-  TwinMemory* sequences_memory;
-  TwinMemory* blocks_memory;
-  TwinMemory* pool;
+  ReferenceMemory* rows_memory;
+  ReferenceMemory* sequences_memory;
+  ReferenceMemory* blocks_memory;
+  ReferenceMemory* pool;
 };
 
 }  // namespace baton

@@ -10,7 +10,7 @@ namespace {
 // accesses are checked (kernels_checked_test), and with a GPU (kernels_cuda_test).
 class KernelsTest : public testing::Test {
  protected:
-  void ExpectTwins(const KernelCase& kernel_case) {
+  void ExpectReferences(const KernelCase& kernel_case) {
     const auto tested = OpenTestedKernels();
     if (absl::IsFailedPrecondition(tested.status())) GTEST_SKIP() << tested.status().message();
     ASSERT_TRUE(tested.ok()) << tested.status();
@@ -18,18 +18,18 @@ class KernelsTest : public testing::Test {
   }
 };
 
-TEST_F(KernelsTest, EmbeddingIsItsTwin) { ExpectTwins(EmbeddingCase()); }
-TEST_F(KernelsTest, GatherRowsIsItsTwin) { ExpectTwins(GatherRowsCase()); }
-TEST_F(KernelsTest, RmsNormIsItsTwin) { ExpectTwins(RmsNormCase()); }
-TEST_F(KernelsTest, BiasRowsIsItsTwin) { ExpectTwins(BiasRowsCase()); }
-TEST_F(KernelsTest, SiluMulIsItsTwin) { ExpectTwins(SiluMulCase()); }
-TEST_F(KernelsTest, RopeTableIsItsTwin) { ExpectTwins(RopeTableCase()); }
-TEST_F(KernelsTest, RopeWriteKvIsItsTwin) { ExpectTwins(RopeWriteKvCase()); }
-TEST_F(KernelsTest, PagedAttentionIsItsTwin) { ExpectTwins(PagedAttentionCase()); }
-TEST_F(KernelsTest, AttentionPlanIsItsTwin) { ExpectTwins(AttentionPlanCase()); }
-TEST_F(KernelsTest, SplitAttentionIsItsTwin) { ExpectTwins(SplitAttentionCase()); }
-TEST_F(KernelsTest, PrefillAttentionIsItsTwin) { ExpectTwins(PrefillAttentionCase()); }
-TEST_F(KernelsTest, ArgmaxIsItsTwin) { ExpectTwins(ArgmaxCase()); }
+TEST_F(KernelsTest, EmbeddingIsItsReference) { ExpectReferences(EmbeddingCase()); }
+TEST_F(KernelsTest, GatherRowsIsItsReference) { ExpectReferences(GatherRowsCase()); }
+TEST_F(KernelsTest, RmsNormIsItsReference) { ExpectReferences(RmsNormCase()); }
+TEST_F(KernelsTest, BiasRowsIsItsReference) { ExpectReferences(BiasRowsCase()); }
+TEST_F(KernelsTest, SiluMulIsItsReference) { ExpectReferences(SiluMulCase()); }
+TEST_F(KernelsTest, RopeTableIsItsReference) { ExpectReferences(RopeTableCase()); }
+TEST_F(KernelsTest, RopeWriteKvIsItsReference) { ExpectReferences(RopeWriteKvCase()); }
+TEST_F(KernelsTest, PagedAttentionIsItsReference) { ExpectReferences(PagedAttentionCase()); }
+TEST_F(KernelsTest, AttentionPlanIsItsReference) { ExpectReferences(AttentionPlanCase()); }
+TEST_F(KernelsTest, SplitAttentionIsItsReference) { ExpectReferences(SplitAttentionCase()); }
+TEST_F(KernelsTest, PrefillAttentionIsItsReference) { ExpectReferences(PrefillAttentionCase()); }
+TEST_F(KernelsTest, ArgmaxIsItsReference) { ExpectReferences(ArgmaxCase()); }
 
 }  // namespace
 }  // namespace baton

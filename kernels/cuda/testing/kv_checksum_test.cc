@@ -72,7 +72,7 @@ absl::Status CompareAll(const simt::SimtOptions& options) {
   return absl::OkStatus();
 }
 
-TEST(KvChecksumTest, EqualsItsPlainTwinForAllLengthsAndNumbersOfSlices) {
+TEST(KvChecksumTest, EqualsItsReferenceForAllLengthsAndNumbersOfSlices) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
     EXPECT_EQ(CompareAll({.seed = seed}), absl::OkStatus()) << seed;
   }

@@ -22,7 +22,7 @@ absl::StatusOr<std::shared_ptr<const CublasLt>> CublasLt::Load() {
   }
   if (library == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("dense products on the device need cuBLASLt ", CUBLAS_VER_MAJOR, ": ", words));
+        absl::StrCat("dense GEMMs on the device need cuBLASLt ", CUBLAS_VER_MAJOR, ": ", words));
   }
   std::string missing;
   auto find = [&](const char* symbol, auto* function) {

@@ -3,13 +3,13 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "kernels/device/cuda/cuda_products.h"
+#include "kernels/device/cuda/cuda_gemms.h"
 #include "kernels/device/cuda/cuda_status.h"
 
 namespace baton {
 namespace {
 
-// A generous guess: enough for StepGraphs::kMostGraphs graphs of 400 nodes each, and for all
+// A generous guess: enough for StepGraphs::kMaxGraphs graphs of 400 nodes each, and for all
 // kernels.
 constexpr size_t kDriverBytes = size_t{256} << 20;
 // Also a guess: no CUDA call returns the size of a context.
@@ -80,7 +80,7 @@ DeviceInfo CudaDeviceInfo(const cudaDeviceProp& properties) {
   info.minor = properties.minor;
   info.total_bytes = properties.totalGlobalMem;
   info.shared_bytes = properties.sharedMemPerBlockOptin;
-  info.workspace_bytes = CudaProducts::kWorkspaceBytes;
+  info.workspace_bytes = CudaGemms::kWorkspaceBytes;
   info.driver_bytes = kDriverBytes;
   info.context_bytes = kContextBytes;
   return info;

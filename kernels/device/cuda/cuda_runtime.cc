@@ -11,9 +11,9 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "kernels/device/cuda/cuda_device.h"
+#include "kernels/device/cuda/cuda_gemms.h"
 #include "kernels/device/cuda/cuda_handle.h"
 #include "kernels/device/cuda/cuda_memory.h"
-#include "kernels/device/cuda/cuda_products.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/runtime/device_capture.h"
 #include "kernels/device/runtime/device_checks.h"
@@ -59,10 +59,10 @@ struct CudaGraph : DeviceGraph {
 class CudaRuntime : public DeviceRuntime {
  public:
   CudaRuntime(int device, const cudaDeviceProp& properties,
-              absl::StatusOr<std::unique_ptr<CudaProducts>> products)
+              absl::StatusOr<std::unique_ptr<CudaGemms>> gemms)
       : device_(device),
         info_(CudaDeviceInfo(properties)),
-        products_(std::move(products)),
+        gemms_(std::move(gemms)),
         memory_(std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes)), &info_) {}
 
   const DeviceInfo& info() const override { return info_; }
@@ -79,7 +79,7 @@ class CudaRuntime : public DeviceRuntime {
   absl::StatusOr<size_t> FreeBytes() override {
     Use();
     // Products then already have their memory, so it does not count as free.
-    RETURN_IF_ERROR(BeginProducts());
+    RETURN_IF_ERROR(BeginGemms());
     return memory_.FreeBytes();
   }
 
@@ -129,20 +129,20 @@ class CudaRuntime : public DeviceRuntime {
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream(StreamKind kind) override {
     RETURN_IF_ERROR(RefuseInCapture("CreateStream"));
     Use();
-    int least = 0, greatest = 0;
-    absl::Status status = CudaStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+    int min = 0, greatest = 0;
+    absl::Status status = CudaStatus(cudaDeviceGetStreamPriorityRange(&min, &greatest),
                                      "cudaDeviceGetStreamPriorityRange");
     RETURN_IF_ERROR(status);
     cudaStream_t stream = nullptr;
-    const int priority = kind == StreamKind::kCompute ? greatest : least;
+    const int priority = kind == StreamKind::kCompute ? greatest : min;
     status = CudaStatus(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
                         "cudaStreamCreateWithPriority");
     RETURN_IF_ERROR(status);
     auto own = std::make_unique<CudaStream>(this, stream);
     own->computes = kind == StreamKind::kCompute;
-    if (own->computes && products_.ok()) {
+    if (own->computes && gemms_.ok()) {
       ASSIGN_OR_RETURN(auto workspace,
-                       memory_.Allocate(CudaProducts::kWorkspaceBytes, /*interprocess=*/false));
+                       memory_.Allocate(CudaGemms::kWorkspaceBytes, /*interprocess=*/false));
       own->workspace = workspace;
     }
     return own;
@@ -226,18 +226,18 @@ class CudaRuntime : public DeviceRuntime {
     return status;
   }
 
-  absl::Status ProductStatus() override { return products_.status(); }
+  absl::Status GemmStatus() override { return gemms_.status(); }
 
-  absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
-    RETURN_IF_ERROR(CheckProduct(product));
+  absl::Status Gemm(const DenseGemm& gemm, DeviceStream& stream) override {
+    RETURN_IF_ERROR(CheckGemm(gemm));
     ASSIGN_OR_RETURN(auto own, Own(stream));
     if (!own->computes) {
       return absl::FailedPreconditionError("Product: the stream was made for copies");
     }
-    RETURN_IF_ERROR(products_.status());
-    if (product.rows == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(gemms_.status());
+    if (gemm.rows == 0) return absl::OkStatus();
     Use();
-    const absl::Status status = (*products_)->Run(product, own->workspace, own->stream);
+    const absl::Status status = (*gemms_)->Run(gemm, own->workspace, own->stream);
     if (!status.ok() && CaptureOf(*own) == nullptr) HearWhy(own->stream);
     return status;
   }
@@ -318,7 +318,7 @@ class CudaRuntime : public DeviceRuntime {
     }
     RETURN_IF_ERROR(RefuseInCapture("BeginCapture"));
     Use();
-    RETURN_IF_ERROR(BeginProducts());
+    RETURN_IF_ERROR(BeginGemms());
     // Restricts the capture's rules to this thread: other threads may poll events or free memory at
     // any time. Those calls must neither fail nor spoil the capture.
     RETURN_IF_ERROR(
@@ -438,7 +438,7 @@ class CudaRuntime : public DeviceRuntime {
   }
 
   // Makes cuBLASLt ready, if this machine has it.
-  absl::Status BeginProducts() { return products_.ok() ? (*products_)->Begin() : absl::OkStatus(); }
+  absl::Status BeginGemms() { return gemms_.ok() ? (*gemms_)->Begin() : absl::OkStatus(); }
 
   // Asks CUDA whether it has failed, and reports a failure to OnFailure. cuBLASLt's own error does
   // not say whether CUDA has failed.
@@ -546,7 +546,7 @@ class CudaRuntime : public DeviceRuntime {
 
   const int device_;
   const DeviceInfo info_;
-  const absl::StatusOr<std::unique_ptr<CudaProducts>> products_;  // an error: no cuBLASLt
+  const absl::StatusOr<std::unique_ptr<CudaGemms>> gemms_;  // an error: no cuBLASLt
   CudaMemory memory_;
   Mutex mutex_;
   std::map<const void*, size_t> shared_bytes_ ABSL_GUARDED_BY(mutex_);  // key: kernel
@@ -564,7 +564,7 @@ CudaEvent::~CudaEvent() {
 
 absl::StatusOr<std::unique_ptr<DeviceRuntime>> CreateCudaRuntime(int device) {
   ASSIGN_OR_RETURN(const auto properties, FindCudaDevice(device));
-  return std::make_unique<CudaRuntime>(device, properties, CudaProducts::Create());
+  return std::make_unique<CudaRuntime>(device, properties, CudaGemms::Create());
 }
 
 }  // namespace baton

@@ -18,7 +18,7 @@ namespace baton {
 // Thread-safe.
 class SharedEvent {
  public:
-  static constexpr uint32_t kMostOpen = 64;
+  static constexpr uint32_t kMaxOpen = 64;
 
   static absl::StatusOr<std::shared_ptr<SharedEvent>> Create();
   // Opens another process's event through its file. The file is checked, and the caller still has
@@ -30,7 +30,7 @@ class SharedEvent {
   uint32_t recorded() const { return page_->recorded.load(std::memory_order_acquire); }
   bool Reached(uint32_t recording) const;
   // Begins a recording by this process and returns its number. Returns nullopt while the recording
-  // kMostOpen before it is still open.
+  // kMaxOpen before it is still open.
   std::optional<uint32_t> BeginRecording();
   void EndRecording(uint32_t recording);
 
@@ -48,9 +48,9 @@ class SharedEvent {
   struct Page {
     std::atomic<uint32_t> recorded, wanted;
     std::atomic<uint32_t> ends;  // incremented each time a recording ends
-    // One slot per recording, at its number modulo kMostOpen: the number, its process, and whether
+    // One slot per recording, at its number modulo kMaxOpen: the number, its process, and whether
     // it has ended.
-    std::atomic<uint64_t> recordings[kMostOpen];
+    std::atomic<uint64_t> recordings[kMaxOpen];
   };
   static_assert(std::atomic<uint32_t>::is_always_lock_free &&
                 std::atomic<uint64_t>::is_always_lock_free);
@@ -58,7 +58,7 @@ class SharedEvent {
   SharedEvent() = default;
   static absl::StatusOr<std::shared_ptr<SharedEvent>> Map(int file);
   std::atomic<uint64_t>& PlaceOf(uint32_t recording) const {
-    return page_->recordings[recording % kMostOpen];
+    return page_->recordings[recording % kMaxOpen];
   }
 
   int file_ = -1;

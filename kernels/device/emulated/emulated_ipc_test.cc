@@ -134,7 +134,7 @@ TEST(EmulatedIpcTest, MoreRecordingsThanMayBeOpenRunTheOldest) {
   const auto stream = *runtime->CreateStream();
   const auto event = *runtime->CreateEvent(true);
   std::byte* const memory = *runtime->Allocate(64);
-  for (uint32_t i = 0; i < 3 * SharedEvent::kMostOpen; ++i) {
+  for (uint32_t i = 0; i < 3 * SharedEvent::kMaxOpen; ++i) {
     ASSERT_TRUE(runtime->Fill(memory, i, 64, *stream).ok());
     ASSERT_TRUE(runtime->Record(*event, *stream).ok());
   }
@@ -142,7 +142,7 @@ TEST(EmulatedIpcTest, MoreRecordingsThanMayBeOpenRunTheOldest) {
   EXPECT_TRUE(*runtime->Query(*event));
   std::byte got;
   ASSERT_TRUE(runtime->Copy(&got, memory, 1, *stream).ok());
-  EXPECT_EQ(got, std::byte(3 * SharedEvent::kMostOpen - 1));
+  EXPECT_EQ(got, std::byte(3 * SharedEvent::kMaxOpen - 1));
   runtime->Free(memory);
 }
 
@@ -339,7 +339,7 @@ TEST(SharedEventTest, ADeadRecorderIsKnownWithoutAFileToSpare) {
 TEST(SharedEventTest, SixtyFourRecordingsMayBeOpen) {
   const auto event = *SharedEvent::Create();
   std::vector<uint32_t> open;
-  for (uint32_t i = 0; i < SharedEvent::kMostOpen; ++i) open.push_back(*event->BeginRecording());
+  for (uint32_t i = 0; i < SharedEvent::kMaxOpen; ++i) open.push_back(*event->BeginRecording());
   EXPECT_FALSE(event->BeginRecording().has_value());
   event->EndRecording(open[1]);
   EXPECT_FALSE(event->BeginRecording().has_value()) << "the oldest is open";

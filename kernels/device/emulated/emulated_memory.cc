@@ -21,7 +21,7 @@ constexpr size_t kMargin = 256;
 constexpr uint8_t kUnwrittenByte = 0xff;
 // Freed pieces up to this size are filled like new memory. Larger ones give their pages back and
 // read as 0.
-constexpr size_t kMostFilled = 1 << 20;
+constexpr size_t kMaxFilled = 1 << 20;
 
 // Returns the pattern of a margin that begins at `begin`: 0xffa5 in every aligned 16 bits. That is
 // NaN in bf16, f16 and f32, and differs from the bytes of new memory.
@@ -119,7 +119,7 @@ void EmulatedMemory::Free(std::byte* memory) {
   // Cleared before anything is wiped: an importer that finds a changed margin looks at the
   // generation next.
   __atomic_store_n(&generations_[(memory - base_) / kPage], 0, __ATOMIC_SEQ_CST);
-  if (it->second.mapped_bytes > kMostFilled) {
+  if (it->second.mapped_bytes > kMaxFilled) {
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, memory - base_,
               it->second.mapped_bytes);
   } else {

@@ -29,7 +29,7 @@ absl::Status OpenRecordings::Record(const std::shared_ptr<SharedEvent>& event,
   ForgetEnded();
   std::optional<uint32_t> recording;
   while (!(recording = event->BeginRecording()).has_value()) {
-    const SharedPoint oldest = {event, event->recorded() + 1 - SharedEvent::kMostOpen};
+    const SharedPoint oldest = {event, event->recorded() + 1 - SharedEvent::kMaxOpen};
     const std::optional<StreamPoint> ours = Find(oldest);
     RETURN_IF_ERROR(ours ? scheduler_->RunUntil(*ours) : scheduler_->Await(oldest));
   }

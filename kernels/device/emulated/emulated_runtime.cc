@@ -14,10 +14,10 @@
 #include "kernels/device/emulated/emulated_address_space.h"
 #include "kernels/device/emulated/emulated_copy.h"
 #include "kernels/device/emulated/emulated_event.h"
+#include "kernels/device/emulated/emulated_gemm.h"
 #include "kernels/device/emulated/emulated_handle.h"
 #include "kernels/device/emulated/emulated_memory.h"
 #include "kernels/device/emulated/emulated_order.h"
-#include "kernels/device/emulated/emulated_product.h"
 #include "kernels/device/runtime/device_checks.h"
 #include "kernels/device/simt/run_grid.h"
 #include "kernels/device/simt/simt_entry.h"
@@ -163,25 +163,25 @@ class EmulatedRuntime : public DeviceRuntime {
                       [this, kernel, shape, copy] { return Run(kernel, shape, copy->data()); });
   }
 
-  absl::Status ProductStatus() override {
-    if (options_.products) return absl::OkStatus();
-    return absl::FailedPreconditionError("this emulated device was opened without dense products");
+  absl::Status GemmStatus() override {
+    if (options_.gemms) return absl::OkStatus();
+    return absl::FailedPreconditionError("this emulated device was opened without dense GEMMs");
   }
 
-  absl::Status Product(const DenseProduct& product, DeviceStream& stream) override {
-    RETURN_IF_ERROR(CheckProduct(product));
+  absl::Status Gemm(const DenseGemm& gemm, DeviceStream& stream) override {
+    RETURN_IF_ERROR(CheckGemm(gemm));
     ASSIGN_OR_RETURN(auto own, Own(stream));
     if (own->kind != StreamKind::kCompute) {
       return absl::FailedPreconditionError("Product: the stream was made for copies");
     }
-    RETURN_IF_ERROR(ProductStatus());
-    if (product.algorithm > 0) {
-      return absl::NotFoundError(absl::StrCat("Product: algorithm ", product.algorithm,
+    RETURN_IF_ERROR(GemmStatus());
+    if (gemm.algorithm > 0) {
+      return absl::NotFoundError(absl::StrCat("Product: algorithm ", gemm.algorithm,
                                               "; the emulated device has one, which is 0"));
     }
-    if (product.rows == 0) return absl::OkStatus();
+    if (gemm.rows == 0) return absl::OkStatus();
     MutexLock lock(&mutex_);
-    ASSIGN_OR_RETURN(auto work, EmulatedProductWork(&space_, product));
+    ASSIGN_OR_RETURN(auto work, EmulatedGemmWork(&space_, gemm));
     return order_.Put(*own, std::move(work));
   }
 

@@ -28,8 +28,8 @@ struct EmulatedOptions {
   bool check = false;
   // Called for every Allocate and AllocatePinned. Must not call the device.
   std::function<void(absl::string_view call, size_t bytes)> on_allocate;
-  // False simulates a device without the library of dense products, like a GPU without cuBLASLt.
-  bool products = true;
+  // False simulates a device without the library of dense GEMMs, like a GPU without cuBLASLt.
+  bool gemms = true;
   // After this many kernels the next one fails, and the device fails for good. 0: never.
   int64_t fails_after_kernels = 0;
   // Called by Replay. If it returns an error, Replay returns that error instead of replaying.
@@ -44,7 +44,7 @@ struct EmulatedOptions {
 //   an allocation are refused. If a kernel writes just after an allocation, the next call that
 //   waits reports it.
 // - Work runs on the thread that waits for it (Synchronize, Query, Free, a copy to plain host
-//   memory), as late as allowed, in an order drawn from the seed (StreamScheduler). So pinned
+//   memory), as late as allowed, in an order sampled from the seed (StreamScheduler). So pinned
 //   memory is read and written late, too.
 // - Query answers false about every other time if the work has not run but could.
 // - A graph's nodes run in a random order that their dependencies allow, mixed with the work of

@@ -73,21 +73,21 @@ TEST_F(EmulatedRuntimeDeathTest, ASegmentationFaultThatWasSentEndsTheProcess) {
 }
 #endif
 
-TEST_F(EmulatedRuntimeTest, WithoutDenseProductsItSaysSoAndDoesAllElse) {
-  const auto runtime = *CreateEmulatedRuntime({.memory_bytes = size_t{1} << 20, .products = false});
-  const absl::Status missing = runtime->ProductStatus();
+TEST_F(EmulatedRuntimeTest, WithoutDenseGemmsItSaysSoAndDoesAllElse) {
+  const auto runtime = *CreateEmulatedRuntime({.memory_bytes = size_t{1} << 20, .gemms = false});
+  const absl::Status missing = runtime->GemmStatus();
   EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition) << missing;
   const auto stream = *runtime->CreateStream();
   auto* const memory = reinterpret_cast<uint32_t*>(*runtime->Allocate(4096));
-  const DenseProduct product = {.in = memory,
-                                .in_stride = 16,
-                                .weight = memory + 256,
-                                .out = memory + 512,
-                                .out_stride = 16,
-                                .rows = 1,
-                                .n = 16,
-                                .k = 16};
-  EXPECT_EQ(runtime->Product(product, *stream), missing);
+  const DenseGemm gemm = {.in = memory,
+                          .in_stride = 16,
+                          .weight = memory + 256,
+                          .out = memory + 512,
+                          .out_stride = 16,
+                          .rows = 1,
+                          .n = 16,
+                          .k = 16};
+  EXPECT_EQ(runtime->Gemm(gemm, *stream), missing);
   Ok(runtime->Fill(memory, 0, 4096, *stream));
   LaunchShape shape;
   shape.threads = kAddThreads;
@@ -180,21 +180,21 @@ TEST_F(EmulatedRuntimeTest, CopiesStayInTheirAllocation) {
   Ok(runtime_->CopyRows(memory, 40, plain.data(), 40, 20, 3, *stream_));
   EXPECT_EQ(runtime_->Fill(memory, 0, 101, *stream_).code(), invalid);
   EXPECT_EQ(runtime_->Fill(plain.data(), 0, 1, *stream_).code(), invalid) << "plain memory";
-  DenseProduct product;
-  product.in = product.weight = product.out = memory;
-  product.in_stride = product.out_stride = 4;
-  product.n = product.k = 4;
-  product.rows = 12;
-  Ok(runtime_->Product(product, *stream_));
-  product.rows = 13;
-  EXPECT_EQ(runtime_->Product(product, *stream_).code(), invalid);
+  DenseGemm gemm;
+  gemm.in = gemm.weight = gemm.out = memory;
+  gemm.in_stride = gemm.out_stride = 4;
+  gemm.n = gemm.k = 4;
+  gemm.rows = 12;
+  Ok(runtime_->Gemm(gemm, *stream_));
+  gemm.rows = 13;
+  EXPECT_EQ(runtime_->Gemm(gemm, *stream_).code(), invalid);
   runtime_->Free(memory);
   EXPECT_EQ(runtime_->Copy(memory, plain.data(), 1, *stream_).code(), invalid) << "freed";
 }
 
 // Bytes that were never written stay unwritten through copies and products. A product that uses
 // them as its weight reports it.
-TEST_F(EmulatedRuntimeTest, WhatNobodyHasWrittenStaysUnwrittenThroughCopiesAndProducts) {
+TEST_F(EmulatedRuntimeTest, WhatNobodyHasWrittenStaysUnwrittenThroughCopiesAndGemms) {
   constexpr int kSide = 8;
   constexpr size_t kBytes = kSide * kSide * sizeof(uint16_t);
   const auto weight_status = [&](const std::function<void(DeviceRuntime&, DeviceStream&, std::byte*,
@@ -206,30 +206,30 @@ TEST_F(EmulatedRuntimeTest, WhatNobodyHasWrittenStaysUnwrittenThroughCopiesAndPr
     {
       const auto stream = *runtime->CreateStream();
       make(*runtime, *stream, some, weight);
-      Ok(runtime->Product({.in = weight,
-                           .in_stride = kSide,
-                           .weight = weight,
-                           .out = out,
-                           .out_stride = kSide,
-                           .rows = 1,
-                           .n = kSide,
-                           .k = kSide},
-                          *stream));
+      Ok(runtime->Gemm({.in = weight,
+                        .in_stride = kSide,
+                        .weight = weight,
+                        .out = out,
+                        .out_stride = kSide,
+                        .rows = 1,
+                        .n = kSide,
+                        .k = kSide},
+                       *stream));
       status = runtime->Synchronize(*stream);
     }
     for (std::byte* const memory : {some, weight, out}) runtime->Free(memory);
     return status.code();
   };
-  const auto product = [](const std::byte* in, std::byte* out, bool accumulate) {
-    return DenseProduct{.in = in,
-                        .in_stride = kSide,
-                        .weight = in,
-                        .out = out,
-                        .out_stride = kSide,
-                        .rows = kSide,
-                        .n = kSide,
-                        .k = kSide,
-                        .accumulate = accumulate};
+  const auto gemm = [](const std::byte* in, std::byte* out, bool accumulate) {
+    return DenseGemm{.in = in,
+                     .in_stride = kSide,
+                     .weight = in,
+                     .out = out,
+                     .out_stride = kSide,
+                     .rows = kSide,
+                     .n = kSide,
+                     .k = kSide,
+                     .accumulate = accumulate};
   };
   EXPECT_EQ(weight_status([](auto& runtime, auto& stream, std::byte* some, std::byte* weight) {
               Ok(runtime.Fill(some, 0, kBytes, stream));
@@ -244,12 +244,12 @@ TEST_F(EmulatedRuntimeTest, WhatNobodyHasWrittenStaysUnwrittenThroughCopiesAndPr
             absl::StatusCode::kInternal);
   EXPECT_EQ(weight_status([&](auto& runtime, auto& stream, std::byte* some, std::byte* weight) {
               Ok(runtime.Fill(some, 0, kBytes, stream));
-              Ok(runtime.Product(product(some, weight, false), stream));
+              Ok(runtime.Gemm(gemm(some, weight, false), stream));
             }),
             absl::StatusCode::kOk);
   EXPECT_EQ(weight_status([&](auto& runtime, auto& stream, std::byte* some, std::byte* weight) {
               Ok(runtime.Fill(some, 0, kBytes, stream));
-              Ok(runtime.Product(product(some, weight, true), stream));
+              Ok(runtime.Gemm(gemm(some, weight, true), stream));
             }),
             absl::StatusCode::kInternal)
       << "added to what nobody has written";
@@ -302,14 +302,14 @@ TEST_F(EmulatedRuntimeTest, AGraphWhoseMemoryIsFreedIsNotReplayed) {
     std::byte* const kept = *runtime->Allocate(4096);
     Ok(runtime->Fill(kept, 0, 4096, *stream));
     Ok(runtime->BeginCapture(*stream));
-    DenseProduct product;
-    product.in = product.weight = kept;
-    product.out = freed;
-    product.in_stride = product.out_stride = product.n = product.k = product.rows = 4;
+    DenseGemm gemm;
+    gemm.in = gemm.weight = kept;
+    gemm.out = freed;
+    gemm.in_stride = gemm.out_stride = gemm.n = gemm.k = gemm.rows = 4;
     if (which == 0) Ok(runtime->Fill(freed, 1, 4096, *stream));
     if (which == 1) Ok(runtime->Copy(kept, freed, 4096, *stream));
     if (which == 2) Ok(runtime->CopyRows(freed, 64, kept, 64, 32, 4, *stream));
-    if (which == 3) Ok(runtime->Product(product, *stream));
+    if (which == 3) Ok(runtime->Gemm(gemm, *stream));
     const auto graph = runtime->EndCapture(*stream);
     ASSERT_TRUE(graph.ok()) << graph.status();
     Ok(runtime->Replay(**graph, *stream));

@@ -46,8 +46,8 @@ absl::Status CheckLaunch(const Kernel& kernel, const LaunchShape& shape, const v
   return absl::OkStatus();
 }
 
-absl::Status CheckProduct(const DenseProduct& product) {
-  const DenseProduct& p = product;
+absl::Status CheckGemm(const DenseGemm& gemm) {
+  const DenseGemm& p = gemm;
   if (p.rows < 0 || p.n < 1 || p.k < 1) {
     return Refuse("Product: [", p.rows, ", ", p.k, "] by [", p.n, ", ", p.k, "]");
   }

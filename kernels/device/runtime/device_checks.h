@@ -11,7 +11,7 @@ namespace baton {
 // InvalidArgument with the values, in the same words for both.
 absl::Status CheckLaunch(const Kernel& kernel, const LaunchShape& shape, const void* params,
                          const DeviceInfo& device);
-absl::Status CheckProduct(const DenseProduct& product);
+absl::Status CheckGemm(const DenseGemm& gemm);
 absl::Status CheckCopy(const void* to, const void* from, size_t bytes);
 absl::Status CheckCopyRows(const void* to, size_t to_pitch, const void* from, size_t from_pitch,
                            size_t row_bytes, size_t rows);

@@ -58,7 +58,7 @@ class DeviceGraph {
 
 // Computes out[rows, n] = in[rows, k] * weight[n, k]^T (+ out if `accumulate`). `in` and `weight`
 // are bf16; sums are float. All three are in device memory. Rows are `*_stride` elements apart.
-struct DenseProduct {
+struct DenseGemm {
   const void* in = nullptr;
   int64_t in_stride = 0;
   const void* weight = nullptr;  // [n, k], no padding
@@ -158,12 +158,12 @@ class DeviceRuntime {
     return Launch(kernel, shape, static_cast<const void*>(&params), stream);
   }
   // Returns OK if Product works on this device. Returns FailedPrecondition, naming what is missing,
-  // if this machine lacks the library that computes dense products; everything else works.
-  virtual absl::Status ProductStatus() = 0;
-  // Computes a dense product. Returns InvalidArgument for sizes below 1 (rows may be 0) or strides
-  // shorter than a row, FailedPrecondition on a kCopy stream, ProductStatus() if that is an error,
+  // if this machine lacks the library that computes dense GEMMs; everything else works.
+  virtual absl::Status GemmStatus() = 0;
+  // Computes a dense GEMM. Returns InvalidArgument for sizes below 1 (rows may be 0) or strides
+  // shorter than a row, FailedPrecondition on a kCopy stream, GemmStatus() if that is an error,
   // and NotFound if the library proposes no such `algorithm`.
-  virtual absl::Status Product(const DenseProduct& product, DeviceStream& stream) = 0;
+  virtual absl::Status Gemm(const DenseGemm& gemm, DeviceStream& stream) = 0;
 
   // Records all work on `stream` so far. A later recording replaces this one, but only for waits
   // that come after it.

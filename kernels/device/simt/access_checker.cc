@@ -24,7 +24,7 @@ bool Within(const void* at, const void* base, size_t bytes) {
 constexpr int kLane = 0, kWarpEpoch = 6, kWarp = 22, kEpoch = 28, kBlock = 44;
 constexpr uint64_t kInFlight = uint64_t{1} << 63;
 constexpr uint64_t kSeveral = 63, kSeveralBlocks = (1 << 19) - 1;
-constexpr uint64_t kMostEpochs = 0xffff;
+constexpr uint64_t kMaxEpochs = 0xffff;
 
 uint64_t BlockOf(uint64_t stamp) { return stamp >> kBlock & kSeveralBlocks; }
 uint64_t EpochOf(uint64_t stamp) { return stamp >> kEpoch & 0xffff; }

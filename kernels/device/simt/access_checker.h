@@ -31,7 +31,7 @@ class ThreadBlock;
 class AccessChecker {
  public:
   // Max number of blocks in a grid.
-  static constexpr int64_t kMostBlocks = (1 << 19) - 2;
+  static constexpr int64_t kMaxBlocks = (1 << 19) - 2;
 
   // All arguments must outlive this object. `memory` may be null: then any address is global
   // memory.

@@ -58,17 +58,17 @@ void FiberStarted([[maybe_unused]] FiberContext& from) {
 }
 
 FiberStacks::~FiberStacks() {
-  if (memory_ != nullptr) munmap(memory_, kMost * kBytes);
+  if (memory_ != nullptr) munmap(memory_, kMax * kBytes);
 }
 
 absl::Status FiberStacks::Reserve(int count) {
-  BATON_CHECK(count <= kMost);
+  BATON_CHECK(count <= kMax);
   if (memory_ == nullptr) {
-    void* memory = mmap(nullptr, kMost * kBytes, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory =
+        mmap(nullptr, kMax * kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "no ", kMost * kBytes, " bytes of address space for stacks: ", std::strerror(errno)));
+          "no ", kMax * kBytes, " bytes of address space for stacks: ", std::strerror(errno)));
     }
     memory_ = static_cast<std::byte*>(memory);
   }

@@ -55,8 +55,8 @@ class FiberStacks {
   FiberStacks& operator=(const FiberStacks&) = delete;
   ~FiberStacks();
 
-  // Makes stacks 0 to count - 1 usable. count is at most kMost.
-  static constexpr int kMost = 1024;
+  // Makes stacks 0 to count - 1 usable. count is at most kMax.
+  static constexpr int kMax = 1024;
   absl::Status Reserve(int count);
 
   // Returns a context that starts `entry`, which must not return, at the top of that stack. The
@@ -67,7 +67,7 @@ class FiberStacks {
   // does.
   int Find(const void* at) const {
     const uintptr_t offset = reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory_);
-    return memory_ != nullptr && offset < kMost * kBytes ? static_cast<int>(offset / kBytes) : -1;
+    return memory_ != nullptr && offset < kMax * kBytes ? static_cast<int>(offset / kBytes) : -1;
   }
 
  private:

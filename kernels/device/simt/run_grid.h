@@ -18,7 +18,7 @@ class MemoryMap;
 //   seed % 3      the order of blocks, warps and lanes that can run: 0 ascending, 1 descending,
 //                 2 random; warps and lanes are redrawn at every barrier
 //   seed / 3 % 2  0: the data of a cp.async arrives as late as its wait allows; 1: at once
-// So the seeds 0 to 5 cover all kinds of schedules. Further seeds draw other random orders.
+// So the seeds 0 to 5 cover all kinds of schedules. Further seeds sample other random orders.
 // clang-format on
 struct SimtOptions {
   uint64_t seed = 0;

@@ -16,17 +16,17 @@ class Schedule {
   bool copies_land_late() const { return copies_land_late_; }
 
   // Sets `order` to a permutation of 0 to count - 1.
-  void Draw(int count, std::vector<int>& order) {
+  void Shuffle(int count, std::vector<int>& order) {
     order.resize(count);
     std::iota(order.begin(), order.end(), 0);
     if (order_ == kDescending) std::reverse(order.begin(), order.end());
-    if (order_ != kDrawn) return;
+    if (order_ != kSampled) return;
     for (int i = count - 1; i > 0; --i) std::swap(order[i], order[Next() % (i + 1)]);
   }
-  bool DrawDescending() { return order_ == kDrawn ? Next() % 2 == 1 : order_ == kDescending; }
+  bool ShuffleDescending() { return order_ == kSampled ? Next() % 2 == 1 : order_ == kDescending; }
 
  private:
-  enum Order { kAscending, kDescending, kDrawn };
+  enum Order { kAscending, kDescending, kSampled };
 
   uint64_t Next() {  // SplitMix64: Steele, Lea, Flood, OOPSLA 2014
     uint64_t x = state_ += 0x9e3779b97f4a7c15;

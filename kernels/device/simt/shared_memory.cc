@@ -16,19 +16,19 @@ namespace baton::simt {
 namespace {
 
 constexpr int kPoison = 0xff;
-constexpr size_t kGap = 128;                   // bytes after each array
-constexpr size_t kMostStaticBytes = 48 << 10;  // limit of CUDA
-constexpr size_t kMostArrays = 64;
+constexpr size_t kGap = 128;                  // bytes after each array
+constexpr size_t kMaxStaticBytes = 48 << 10;  // limit of CUDA
+constexpr size_t kMaxArrays = 64;
 
 uintptr_t Address(const void* at) { return reinterpret_cast<uintptr_t>(at); }
 
 }  // namespace
 
-void SharedMemory::BeginBlock(size_t dynamic_bytes, size_t most_bytes) {
+void SharedMemory::BeginBlock(size_t dynamic_bytes, size_t max_bytes) {
   // Alignment costs each array up to 32 bytes beyond its gap, and the dynamic array up to 256.
-  const size_t bytes = most_bytes + kMostArrays * (kGap + 32) + 256;
+  const size_t bytes = max_bytes + kMaxArrays * (kGap + 32) + 256;
   if (memory_.size() < bytes) memory_.resize(bytes);
-  most_bytes_ = most_bytes;
+  max_bytes_ = max_bytes;
   used_ = 0;
   static_bytes_ = 0;
   arrays_.clear();
@@ -54,8 +54,8 @@ std::byte* SharedMemory::Array(const void* key, const char* name, size_t bytes) 
   for (const Declared& array : arrays_) {
     if (array.key == key) return array.base;
   }
-  if (static_bytes_ + bytes > kMostStaticBytes ||
-      static_bytes_ + bytes + arrays_[0].bytes > most_bytes_ || arrays_.size() == kMostArrays) {
+  if (static_bytes_ + bytes > kMaxStaticBytes ||
+      static_bytes_ + bytes + arrays_[0].bytes > max_bytes_ || arrays_.size() == kMaxArrays) {
     return nullptr;
   }
   static_bytes_ += bytes;
@@ -64,9 +64,9 @@ std::byte* SharedMemory::Array(const void* key, const char* name, size_t bytes) 
 
 std::string SharedMemory::TooMuch(const char* name, size_t bytes) const {
   return absl::StrCat(name, " of ", bytes, " bytes makes ", static_bytes_ + bytes, " bytes in ",
-                      arrays_.size(), " arrays; a block may have ", kMostStaticBytes, " bytes in ",
-                      kMostArrays - 1, ", and with ", arrays_[0].bytes, " dynamic ones ",
-                      most_bytes_);
+                      arrays_.size(), " arrays; a block may have ", kMaxStaticBytes, " bytes in ",
+                      kMaxArrays - 1, ", and with ", arrays_[0].bytes, " dynamic ones ",
+                      max_bytes_);
 }
 
 bool SharedMemory::InOneArray(const void* at, size_t bytes) const {

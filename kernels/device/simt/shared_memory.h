@@ -12,8 +12,8 @@ namespace baton::simt {
 class SharedMemory {
  public:
   // Prepares the memory for the next block, which has `dynamic_bytes` of dynamic shared memory and
-  // may use at most `most_bytes` in all.
-  void BeginBlock(size_t dynamic_bytes, size_t most_bytes);
+  // may use at most `max_bytes` in all.
+  void BeginBlock(size_t dynamic_bytes, size_t max_bytes);
   void EndBlock();
 
   // Returns the array for a declaration, which `key` identifies; the first call of a block makes
@@ -47,7 +47,7 @@ class SharedMemory {
 
   std::vector<std::byte> memory_;
   std::vector<Declared> arrays_;  // the dynamic array comes first
-  size_t most_bytes_ = 0;
+  size_t max_bytes_ = 0;
   size_t used_ = 0;          // bytes of memory_ in use, with the gaps
   size_t static_bytes_ = 0;  // bytes of declared arrays
 };

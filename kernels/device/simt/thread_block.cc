@@ -56,11 +56,11 @@ void ThreadBlock::StartBarrierPhase() {
   const int warps = shape_.threads / kWarpLanes;
   at_barrier_ = 0;
   turn_ = 0;
-  schedule_.Draw(warps, warp_order_);
+  schedule_.Shuffle(warps, warp_order_);
   for (int i = 0; i < warps; ++i) {
     work_.warps[i].can_run = kAllLanes;
     work_.warps[i].epoch = 0;
-    work_.warps[i].descending = schedule_.DrawDescending();
+    work_.warps[i].descending = schedule_.ShuffleDescending();
   }
 }
 

@@ -31,7 +31,7 @@ ABSL_FLAG(absl::Duration, ttft_per_token, absl::ZeroDuration(), "added to it per
 ABSL_FLAG(absl::Duration, gap, absl::Milliseconds(10), "between tokens");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "length of each load");
 ABSL_FLAG(int, rounds, 5, "loads of each client, in turns, 1 to 1000");
-ABSL_FLAG(double, most_ratio, 0,
+ABSL_FLAG(double, max_ratio, 0,
           "exits with 1 when the median ratio of processor times is above this; 0: not judged");
 ABSL_FLAG(std::string, endpoint, "", "reader: router to read from");
 
@@ -134,9 +134,9 @@ int Compare(const std::string& own_path) {
   const int rounds = absl::GetFlag(FLAGS_rounds);
   if (rounds < 1 || rounds > 1000)
     RefuseToStart(absl::StrCat("--rounds=", rounds, " is not 1 to 1000"));
-  const double most_ratio = absl::GetFlag(FLAGS_most_ratio);
-  if (!(most_ratio >= 0))
-    RefuseToStart(absl::StrCat("--most-ratio=", most_ratio, " is not 0 or more"));
+  const double max_ratio = absl::GetFlag(FLAGS_max_ratio);
+  if (!(max_ratio >= 0))
+    RefuseToStart(absl::StrCat("--max-ratio=", max_ratio, " is not 0 or more"));
   const std::string folder = own_path.substr(0, own_path.rfind('/') + 1);
   const std::string rate = absl::StrCat("--rate=", absl::GetFlag(FLAGS_rate));
   const std::string duration =
@@ -190,13 +190,13 @@ int Compare(const std::string& own_path) {
   }
   const double median = Median(ratios);
   std::printf("median ratio %.3f\n", median);
-  if (most_ratio == 0 || median <= most_ratio) return 0;
+  if (max_ratio == 0 || median <= max_ratio) return 0;
   std::fflush(stdout);
   std::fprintf(
       stderr,
       "goodput_bench: the tool takes %.3f times the processor time of the bare reader, and "
-      "--most-ratio=%g is the most\n",
-      median, most_ratio);
+      "--max-ratio=%g is the most\n",
+      median, max_ratio);
   return 1;
 }
 

@@ -12,10 +12,10 @@ constexpr double kHighestRate = 10'000;
 constexpr double kLowestRate = 1e-4;
 constexpr double kMicrosecond = 1e-6;  // Schedules are rounded to whole microseconds.
 
-absl::Status CheckWithin(const char* what, double value, double least, double most) {
-  if (value >= least && value <= most) return absl::OkStatus();
+absl::Status CheckWithin(const char* what, double value, double min, double max) {
+  if (value >= min && value <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " is ", value, "; it goes from ", least, " to ", most));
+      absl::StrCat(what, " is ", value, "; it goes from ", min, " to ", max));
 }
 
 // Returns the times of the rows. Rows with the same time are spread evenly at random until the next

@@ -20,7 +20,7 @@
 namespace baton {
 namespace {
 
-constexpr size_t kMostBytes = 16 << 20;
+constexpr size_t kMaxBytes = 16 << 20;
 
 absl::Status Failure(absl::string_view what, int error) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
@@ -77,7 +77,7 @@ absl::StatusOr<std::string> Exchange(const Socket& socket, absl::string_view req
     if (received == 0) return answer;
     if (received < 0 && errno != EAGAIN && errno != EINTR) return Failure("recv", errno);
     if (received > 0) answer.append(buffer, static_cast<size_t>(received));
-    if (answer.size() > kMostBytes) return absl::UnavailableError("more than 16 MiB came");
+    if (answer.size() > kMaxBytes) return absl::UnavailableError("more than 16 MiB came");
   }
 }
 

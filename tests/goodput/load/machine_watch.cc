@@ -43,9 +43,9 @@ absl::StatusOr<double> MachineWatch::Slowdown(size_t side) {
   return slowdown;
 }
 
-absl::StatusOr<bool> MachineWatch::WaitUntilSteady(size_t side, int most,
+absl::StatusOr<bool> MachineWatch::WaitUntilSteady(size_t side, int max,
                                                    const std::function<bool()>& in_time) {
-  for (int i = 0; i < most && !steady_ && in_time(); ++i) {
+  for (int i = 0; i < max && !steady_ && in_time(); ++i) {
     if (absl::StatusOr<double> slowdown = Slowdown(side); !slowdown.ok()) return slowdown.status();
     waits_ += steady_ ? 0 : 1;
   }

@@ -31,7 +31,7 @@ class MachineWatch {
   // Call before a load. Measures until the side is as fast as at the beginning, at most `most`
   // times and only while `in_time()` is true. Returns false if the side never was.
   absl::StatusOr<bool> WaitUntilSteady(
-      size_t side, int most, const std::function<bool()>& in_time = [] { return true; });
+      size_t side, int max, const std::function<bool()>& in_time = [] { return true; });
   // Call after a load. Returns true if the side is still as fast as at the beginning. If not, the
   // load does not count, and Remark() mentions it.
   absl::StatusOr<bool> StillSteady(size_t side);

@@ -56,7 +56,7 @@ void MetricsScraper::Scrape(Page* page) {
     for (auto& [name, value] : GaugesIn(*text, "baton_")) {
       auto series = page->series.find(name);
       if (series == page->series.end()) {
-        if (page->series.size() == kMostSeries) {
+        if (page->series.size() == kMaxSeries) {
           page->too_many = true;
           continue;
         }
@@ -77,7 +77,7 @@ std::vector<MetricSeries> MetricsScraper::Finish(std::vector<std::string>* remar
                        page->failures == 1 ? " time: " : " times, last: ", page->why));
     }
     if (page->too_many) {
-      remarks->push_back(absl::StrCat(page->text, " has more than ", kMostSeries,
+      remarks->push_back(absl::StrCat(page->text, " has more than ", kMaxSeries,
                                       " gauges; the rest was left out"));
     }
     for (auto& [name, series] : page->series) timeline.push_back(std::move(series));

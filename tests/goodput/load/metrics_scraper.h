@@ -25,7 +25,7 @@ class MetricsScraper {
   // Stops reading. Returns the series, page by page and sorted by name.
   std::vector<MetricSeries> Finish(std::vector<std::string>* remarks);
 
-  static constexpr size_t kMostSeries = 2000;  // Max series of one page; the rest is left out.
+  static constexpr size_t kMaxSeries = 2000;  // Max series of one page; the rest is left out.
 
  private:
   struct Page;

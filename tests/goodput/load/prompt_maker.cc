@@ -60,7 +60,7 @@ v1::GenerateRequest PromptMaker::Make(uint32_t index) const {
     request.mutable_slo()->set_tpot_ms(*spec_.targets.tpot_s * 1e3);
   v1::SamplingParams& sampling = *request.mutable_sampling();
   sampling.set_temperature(static_cast<float>(spec_.temperature));
-  sampling.set_seed(RandomStream(spec_.seed, RandomStream::kDraws, index).Next());
+  sampling.set_seed(RandomStream(spec_.seed, RandomStream::kSamples, index).Next());
   sampling.set_max_tokens(planned.output_tokens);
   if (spec_.workload.forced_length) {
     sampling.set_min_tokens(planned.output_tokens);

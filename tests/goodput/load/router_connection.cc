@@ -14,7 +14,7 @@ namespace {
 using SystemClock = std::chrono::system_clock;
 
 constexpr int32_t kIdsPerCall = 4096;
-constexpr int kMostCalls = 20'000;
+constexpr int kMaxCalls = 20'000;
 constexpr auto kCallLimit = std::chrono::seconds(30);
 
 std::shared_ptr<grpc::Channel> Dial(const std::string& endpoint) {
@@ -164,7 +164,7 @@ absl::Status RouterConnection::AddOrdinary(int32_t begin, int32_t end, int* call
     return absl::OkStatus();
   }
   if (end - begin == 1) return absl::OkStatus();
-  if (++*calls > kMostCalls)
+  if (++*calls > kMaxCalls)
     return absl::FailedPreconditionError("the special tokens of the vocabulary are too many");
   const int32_t middle = begin + (end - begin) / 2;
   RETURN_IF_ERROR(AddOrdinary(begin, middle, calls, ordinary));

@@ -14,8 +14,8 @@
 namespace baton {
 namespace {
 
-constexpr double kMostRateError = 0.1;  // A greater relative error of the rate gets a remark.
-constexpr double kMost = LengthDistribution::kLongest;
+constexpr double kMaxRateError = 0.1;  // A greater relative error of the rate gets a remark.
+constexpr double kMax = LengthDistribution::kLongest;
 
 absl::Status CheckWorkload(const WorkloadSpec& workload) {
   if (!workload.trace.empty() && !workload.prompts.empty())
@@ -47,7 +47,7 @@ absl::Status CheckWorkload(const WorkloadSpec& workload) {
 }
 
 uint32_t Scaled(uint32_t tokens, double scale) {
-  return static_cast<uint32_t>(std::clamp(std::round(tokens * scale), 1.0, kMost));
+  return static_cast<uint32_t>(std::clamp(std::round(tokens * scale), 1.0, kMax));
 }
 
 // Draws the lengths of one request after the other, and cuts them to the context.
@@ -92,14 +92,14 @@ class LengthSource {
     }
     if (prompt > 0) request->prompt_tokens = prompt;
     if (output > 0) request->output_tokens = output;
-    const uint32_t most_output = std::max(1u, context_tokens_ / 2);
-    if (request->output_tokens > most_output) {
-      request->output_tokens = most_output;
+    const uint32_t max_output = std::max(1u, context_tokens_ / 2);
+    if (request->output_tokens > max_output) {
+      request->output_tokens = max_output;
       cut_outputs_ += !in_tail;
     }
-    const uint32_t most_prompt = std::max(1u, context_tokens_ - request->output_tokens);
-    if (request->prompt_tokens > most_prompt) {
-      request->prompt_tokens = most_prompt;
+    const uint32_t max_prompt = std::max(1u, context_tokens_ - request->output_tokens);
+    if (request->prompt_tokens > max_prompt) {
+      request->prompt_tokens = max_prompt;
       cut_prompts_ += !in_tail;
     }
     return absl::OkStatus();
@@ -163,7 +163,7 @@ void RemarkRate(const ArrivalSpec& asked, Schedule* schedule) {
   if (!may_differ || asked.rate == 0) return;
   const double offered = (schedule->end_measured - schedule->first_measured) /
                          (schedule->window_end_s - schedule->window_begin_s);
-  if (std::abs(offered / asked.rate - 1) <= kMostRateError) return;
+  if (std::abs(offered / asked.rate - 1) <= kMaxRateError) return;
   schedule->remarks.push_back(absl::StrFormat(
       "the window offers %.4g requests/s, not the %.4g that were asked for", offered, asked.rate));
 }
@@ -221,9 +221,9 @@ absl::StatusOr<Schedule> MakeSchedule(const LoadSpec& spec, uint32_t context_tok
       capped = true;
     }
     if (at_s >= schedule.window_end_s + tail_s) break;
-    if (schedule.requests.size() == Schedule::kMostRequests) {
+    if (schedule.requests.size() == Schedule::kMaxRequests) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the load would have more than ", Schedule::kMostRequests,
+          absl::StrCat("the load would have more than ", Schedule::kMaxRequests,
                        " requests by second ", at_s, " of ", schedule.window_end_s + tail_s,
                        ", its tail included: a lower rate, or a shorter load"));
     }

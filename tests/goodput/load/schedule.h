@@ -23,7 +23,7 @@ struct PlannedRequest {
 // All requests of a load, fixed before the first one is sent. The same spec and context give the
 // same schedule, bit for bit.
 struct Schedule {
-  static constexpr size_t kMostRequests = 1'000'000;
+  static constexpr size_t kMaxRequests = 1'000'000;
   std::vector<PlannedRequest> requests;  // In order of time; the tail is included.
   double window_begin_s = 0, window_end_s = 0;
   // Range of the indices in the window; the end is excluded.

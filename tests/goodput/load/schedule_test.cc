@@ -153,14 +153,14 @@ TEST(ArrivalsTest, ImpossibleRatesAreRefused) {
 TEST(LengthDistributionTest, DrawsWhatItsLawSays) {
   const ScratchFolder folder;
   const std::string table = folder.Write("t", "# share tokens\n0 10\n0.5 20\n1 120\n");
-  const auto mean_of = [](const std::string& text, uint32_t least, uint32_t most) {
+  const auto mean_of = [](const std::string& text, uint32_t min, uint32_t max) {
     const LengthDistribution lengths = LengthDistribution::Parse(text).value();
     RandomStream random(3, RandomStream::kLengths);
     double sum = 0;
     for (int i = 0; i < 20'000; ++i) {
       const uint32_t length = lengths.Draw(&random);
-      EXPECT_GE(length, least);
-      EXPECT_LE(length, most);
+      EXPECT_GE(length, min);
+      EXPECT_LE(length, max);
       sum += length;
     }
     return sum / 20'000;

@@ -21,7 +21,7 @@ namespace {
 constexpr uint32_t kProbes = 5;
 constexpr uint32_t kAmong = 1000;  // Number of requests whose median lengths are taken.
 // Output tokens of a probe: enough to measure a pace, yet soon over.
-constexpr uint32_t kLeastOutput = 8, kMostOutput = 64;
+constexpr uint32_t kMinOutput = 8, kMaxOutput = 64;
 
 uint32_t Median(std::vector<uint32_t> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
@@ -56,7 +56,7 @@ uint32_t MakeProbes(uint32_t context_tokens, Schedule* schedule) {
   for (uint32_t i = 0; i <= kProbes; ++i) {
     PlannedRequest& probe = schedule->requests.emplace_back(probes[i % probes.size()]);
     const uint32_t room = context_tokens - std::min(context_tokens - 1, probe.prompt_tokens);
-    probe.output_tokens = std::min(std::clamp(answer, kLeastOutput, kMostOutput), room);
+    probe.output_tokens = std::min(std::clamp(answer, kMinOutput, kMaxOutput), room);
   }
   schedule->trace.rows.clear();  // Without shared blocks, no part of a probe can be in a cache.
   return answer;

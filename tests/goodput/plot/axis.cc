@@ -65,29 +65,29 @@ double Axis::Position(double value) const {
   return std::clamp(part, 0.0, 1.0);
 }
 
-std::vector<Tick> Ticks(const Axis& axis, int most) {
-  most = std::max(most, 2);
+std::vector<Tick> Ticks(const Axis& axis, int max) {
+  max = std::max(max, 2);
   std::vector<Tick> ticks;
   const auto add = [&](double value) {
     ticks.push_back({value, FormattedValue(value, axis.unit, 4)});
   };
   if (!axis.log) {
-    const double step = StepAtLeast((axis.high - axis.low) / most);
+    const double step = StepAtLeast((axis.high - axis.low) / max);
     const double slack = step * 1e-6, first = std::ceil((axis.low - slack) / step);
     // Counts the ticks: next to a huge number, adding the step may change nothing, and the loop
     // would not end.
-    for (int i = 0; i <= most && (first + i) * step <= axis.high + slack; ++i)
+    for (int i = 0; i <= max && (first + i) * step <= axis.high + slack; ++i)
       add((first + i) * step);
     return ticks;
   }
   const double decades = std::log10(axis.high / axis.low);
   std::vector<double> times = {1};
-  if (decades * 3 <= most) {
+  if (decades * 3 <= max) {
     times = {1, 2, 5};
-  } else if (decades * 2 <= most) {
+  } else if (decades * 2 <= max) {
     times = {1, 3};
   }
-  const int every = std::max(1, static_cast<int>(std::ceil(decades / most)));
+  const int every = std::max(1, static_cast<int>(std::ceil(decades / max)));
   for (int k = static_cast<int>(std::floor(std::log10(axis.low))); std::pow(10, k) <= axis.high;
        ++k) {
     if (k % every != 0) continue;

@@ -33,7 +33,7 @@ struct Tick {
 
 // Returns about `most` ticks at most, within the range. They are at 1, 2 or 5 times a power of ten;
 // on a logarithmic axis of many decades, only at powers of ten.
-std::vector<Tick> Ticks(const Axis& axis, int most);
+std::vector<Tick> Ticks(const Axis& axis, int max);
 
 // Returns an axis that shows all of `values` with a margin. A linear axis begins at 0, a
 // logarithmic one above 0. Values that are not finite are ignored, and so are values that are not

@@ -10,9 +10,9 @@ namespace {
 
 using testing::ElementsAre;
 
-std::vector<std::string> Labels(const Axis& axis, int most) {
+std::vector<std::string> Labels(const Axis& axis, int max) {
   std::vector<std::string> labels;
-  for (const Tick& tick : Ticks(axis, most)) labels.push_back(tick.label);
+  for (const Tick& tick : Ticks(axis, max)) labels.push_back(tick.label);
   return labels;
 }
 

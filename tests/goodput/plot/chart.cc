@@ -79,8 +79,8 @@ bool Inside(const Axis& axis, double value) {
 
 // Returns ticks of a horizontal axis `pixels` long, so few that their labels do not touch.
 std::vector<Tick> HorizontalTicks(const Axis& axis, double pixels) {
-  for (int most = 7; most > 2; --most) {
-    std::vector<Tick> ticks = Ticks(axis, most);
+  for (int max = 7; max > 2; --max) {
+    std::vector<Tick> ticks = Ticks(axis, max);
     bool fits = true;
     for (size_t i = 1; i < ticks.size(); ++i) {
       const double apart =

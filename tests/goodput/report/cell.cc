@@ -263,15 +263,15 @@ double Cell::ReferenceRate() const {
 
 const MeasuredLoad* LoadNear(const CellMode& mode, double rate) {
   const MeasuredLoad* nearest = nullptr;
-  double least = INFINITY;
+  double min = INFINITY;
   const auto worth = [](const MeasuredLoad& load) {
     return std::tuple(!load.run.partial, IsForComparison(load), load.verdict.window_s);
   };
   for (const MeasuredLoad& load : mode.loads) {
     const double apart =
         load.run.rate > 0 && rate > 0 ? std::abs(std::log(load.run.rate / rate)) : 1e9;
-    if (apart > least || (apart == least && worth(load) < worth(*nearest))) continue;
-    least = apart;
+    if (apart > min || (apart == min && worth(load) < worth(*nearest))) continue;
+    min = apart;
     nearest = &load;
   }
   return nearest;

@@ -45,9 +45,9 @@ std::vector<double> Resampled(const std::vector<double>& values, size_t block, u
 size_t BlockOf(const std::vector<double>& values) {
   const double median = Percentile(values, 0.5);
   std::vector<uint8_t> above;
-  const double least = *std::min_element(values.begin(), values.end());
+  const double min = *std::min_element(values.begin(), values.end());
   for (const double value : values)
-    above.push_back(median > least ? value >= median : value > median);
+    above.push_back(median > min ? value >= median : value > median);
   return BlockSample(above).block();
 }
 

@@ -78,7 +78,7 @@ std::vector<Shown> ShownLoads(const Cell& cell) {
 std::vector<ChartPoint> Cumulative(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   std::vector<ChartPoint> points;
-  const size_t most = 250, step = std::max<size_t>(1, values.size() / most);
+  const size_t max = 250, step = std::max<size_t>(1, values.size() / max);
   for (size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) break;
     const bool last = i + 1 == values.size() || !std::isfinite(values[i + 1]);
@@ -126,12 +126,12 @@ namespace {
 // If attainment stays above a half, leaves out the lower half of the axis, which would only flatten
 // the curves.
 void FitShare(LineChart* chart) {
-  double least = 1;
+  double min = 1;
   for (const ChartSeries& series : chart->series) {
     for (const ChartPoint& point : series.points)
-      least = std::min(least, series.band ? point.low : point.y);
+      min = std::min(min, series.band ? point.low : point.y);
   }
-  chart->y.low = least > 0.52 ? 0.5 : 0;
+  chart->y.low = min > 0.52 ? 0.5 : 0;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
-constexpr size_t kMostDifferences = 20;
+constexpr size_t kMaxDifferences = 20;
 
 absl::Status ReadHeader(const json& line) {
   absl::Status status;
@@ -132,7 +132,7 @@ ExpectResult ExpectFile::Compare(const std::vector<RequestRecord>& records,
       result.equal += complete;
     } else {
       ++result.different;
-      if (result.differences.size() < kMostDifferences) result.differences.push_back(difference);
+      if (result.differences.size() < kMaxDifferences) result.differences.push_back(difference);
     }
   }
   return result;

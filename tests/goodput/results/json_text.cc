@@ -16,7 +16,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr int64_t kMostBytes = int64_t{1} << 30;
+constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
 // Accepts everything, and keeps the position and message of the parser's first error.
 class Listener : public nlohmann::json_sax<json> {
@@ -76,9 +76,9 @@ absl::StatusOr<json> ReadJsonFile(const std::string& path) {
   if (S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat("can't read ", path, ": it is a folder"));
   }
-  if (info.st_size > kMostBytes) {
+  if (info.st_size > kMaxBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("can't read ", path, ": its ", info.st_size,
-                                                     " bytes are more than ", kMostBytes));
+                                                     " bytes are more than ", kMaxBytes));
   }
   std::stringstream text;
   text << file.rdbuf();

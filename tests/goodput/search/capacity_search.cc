@@ -13,7 +13,7 @@ namespace {
 
 // Rates of the confirmations, as multiples of the capacity.
 constexpr double kBelow = 0.95, kAbove = 1.05;
-constexpr int kMostReopened = 2;
+constexpr int kMaxReopened = 2;
 
 std::string RateText(double rate) { return absl::StrFormat("%.4g requests/s", rate); }
 
@@ -31,7 +31,7 @@ Reached ReachedBy(const Share& share, double goal) {
 // Returns the least number of requests that can show a rate to be met: if none of them misses, the
 // goal is met with certainty. Fewer requests can't show this, however good they are. Wilson's
 // interval of n of n begins at n / (n + z^2).
-double LeastToBeMet(double goal) { return 3.8415 * goal / (1 - goal); }
+double MinToBeMet(double goal) { return 3.8415 * goal / (1 - goal); }
 
 }  // namespace
 
@@ -57,12 +57,12 @@ CapacitySearch::CapacitySearch(const SearchOptions& options)
     : options_(options), high_(std::numeric_limits<double>::infinity()) {
   BATON_CHECK(options.goal > 0 && options.goal < 1 && options.first_rate > 0 &&
               options.resolution > 0 && options.probe_s > 0);
-  const double rate = std::clamp(options.first_rate, options.lowest_rate, options.highest_rate);
+  const double rate = std::clamp(options.first_rate, options.min_rate, options.max_rate);
   Plan(Purpose::kBracket, rate, ProbeWindow(rate));
 }
 
 double CapacitySearch::ProbeWindow(double rate) const {
-  return std::max(options_.probe_s, options_.least_requests / rate);
+  return std::max(options_.probe_s, options_.min_requests / rate);
 }
 
 double CapacitySearch::LongestWindow(double rate) const {
@@ -142,7 +142,7 @@ void CapacitySearch::JudgeConfirmation() {
   }
   const bool met = share.count > 0 && share.value >= options_.goal;
   const bool could_refute =
-      !above || reached == Reached::kMissed || share.count >= LeastToBeMet(options_.goal);
+      !above || reached == Reached::kMissed || share.count >= MinToBeMet(options_.goal);
   if (met != above && could_refute) {
     if (above) {
       EndConfirmed();
@@ -162,14 +162,14 @@ void CapacitySearch::JudgeConfirmation() {
 
 void CapacitySearch::PlanConfirmAbove() {
   const double rate = next_->rate / kBelow * kAbove;
-  if (rate > options_.highest_rate) {
+  if (rate > options_.max_rate) {
     EndUnconfirmed(absl::StrCat("5 % above the capacity found is ", RateText(rate),
                                 ", above the highest rate that may be tried, ",
-                                RateText(options_.highest_rate)));
+                                RateText(options_.max_rate)));
     return;
   }
   // Asks for more requests, so that enough arrive even if chance brings fewer than the rate.
-  const double least = LeastToBeMet(options_.goal), asked = least + 2 * std::sqrt(least);
+  const double min = MinToBeMet(options_.goal), asked = min + 2 * std::sqrt(min);
   if (asked / rate > LongestWindow(rate)) {
     EndUnconfirmed(absl::StrFormat(
         "5 %% above the capacity found was not tried: a load that could show %.4g %% to be met "
@@ -203,9 +203,9 @@ void CapacitySearch::EndUnconfirmed(std::string why) {
 }
 
 void CapacitySearch::Reopen() {
-  if (++reopened_ > kMostReopened) {
+  if (++reopened_ > kMaxReopened) {
     notes_.push_back(
-        absl::StrCat("opened again ", kMostReopened, " times, the search ended unconfirmed"));
+        absl::StrCat("opened again ", kMaxReopened, " times, the search ended unconfirmed"));
     next_.reset();
     return;
   }
@@ -216,22 +216,22 @@ void CapacitySearch::PlanNext() {
   // After a refuted confirmation the answer is near, so the steps are small.
   const double stride = reopened_ > 0 ? 1.1 : 2;
   if (high_ == std::numeric_limits<double>::infinity()) {
-    if (low_ >= options_.highest_rate) {
+    if (low_ >= options_.max_rate) {
       notes_.push_back(absl::StrCat("the goal is still reached at the highest rate allowed, ",
-                                    RateText(options_.highest_rate)));
+                                    RateText(options_.max_rate)));
       next_.reset();
       return;
     }
-    const double rate = std::min(low_ * stride, options_.highest_rate);
+    const double rate = std::min(low_ * stride, options_.max_rate);
     Plan(Purpose::kBracket, rate, ProbeWindow(rate));
   } else if (low_ == 0) {
-    if (high_ <= options_.lowest_rate) {
+    if (high_ <= options_.min_rate) {
       notes_.push_back(absl::StrCat("the goal is missed even at the lowest rate allowed, ",
-                                    RateText(options_.lowest_rate)));
+                                    RateText(options_.min_rate)));
       next_.reset();
       return;
     }
-    const double rate = std::max(high_ / stride, options_.lowest_rate);
+    const double rate = std::max(high_ / stride, options_.min_rate);
     Plan(Purpose::kBracket, rate, ProbeWindow(rate));
   } else if (high_ > low_ * (1 + options_.resolution)) {
     const double rate = std::sqrt(low_ * high_);
@@ -265,8 +265,8 @@ Interval CapacitySearch::WindowsLeft() const {
   const double confirm = ConfirmWindow(next_->rate);
   const bool at = next_->purpose == Purpose::kConfirmAt;
   if (at || next_->purpose == Purpose::kConfirmAbove) {
-    const double least = next_->window_s + (at ? confirm : 0);
-    return {least, std::max(least, longest - confirming_s_ + (at ? longest : 0))};
+    const double min = next_->window_s + (at ? confirm : 0);
+    return {min, std::max(min, longest - confirming_s_ + (at ? longest : 0))};
   }
   const bool bracketed = low_ > 0 && high_ < std::numeric_limits<double>::infinity();
   const double wide = bracketed ? high_ / low_ : 2;
@@ -274,13 +274,13 @@ Interval CapacitySearch::WindowsLeft() const {
       std::max(0.0, std::ceil(std::log2(std::log(wide) / std::log(1 + options_.resolution))));
   // Without a bracket, between one and a few more rates are needed to close it. Then, near the
   // goal, the first probe usually leaves about three rates undecided.
-  const double least = (bracketed         ? 0
-                        : probes_.empty() ? 2
-                                          : 1) *
-                           probe +
-                       halvings * probe + 2 * confirm;
-  return {least, least + (bracketed ? 0 : 4) * probe +
-                     std::min(3.0, halvings + 1) * (longest - probe) + 2 * (longest - confirm)};
+  const double min = (bracketed         ? 0
+                      : probes_.empty() ? 2
+                                        : 1) *
+                         probe +
+                     halvings * probe + 2 * confirm;
+  return {min, min + (bracketed ? 0 : 4) * probe + std::min(3.0, halvings + 1) * (longest - probe) +
+                   2 * (longest - confirm)};
 }
 
 }  // namespace baton

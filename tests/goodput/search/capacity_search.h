@@ -10,15 +10,15 @@
 namespace baton {
 
 struct SearchOptions {
-  double goal = 0.9;          // Attainment to reach.
-  double first_rate = 1;      // Requests/s at which the search for a bracket begins.
-  double lowest_rate = 0.01;  // The search gives up below this rate.
-  double highest_rate = 1e4;  // The search gives up above this rate.
-  double resolution = 0.03;   // The bracket is narrow enough when high <= low * (1 + resolution).
-  double probe_s = 30;        // Measurement window of the first probe at a rate.
-  double longest_s = 120;     // Max window of all probes at one undecided rate together.
+  double goal = 0.9;         // Attainment to reach.
+  double first_rate = 1;     // Requests/s at which the search for a bracket begins.
+  double min_rate = 0.01;    // The search gives up below this rate.
+  double max_rate = 1e4;     // The search gives up above this rate.
+  double resolution = 0.03;  // The bracket is narrow enough when high <= low * (1 + resolution).
+  double probe_s = 30;       // Measurement window of the first probe at a rate.
+  double longest_s = 120;    // Max window of all probes at one undecided rate together.
   // Both windows grow if a low rate would offer fewer requests than this.
-  double least_requests = 50;
+  double min_requests = 50;
   uint64_t seed = 1;  // Seed of the first probe. Each further probe takes the next number.
 };
 

@@ -39,9 +39,9 @@ std::function<double(double)> Knee(double capacity, double goal, double steep = 
 }
 
 CapacitySearch Searched(const SearchOptions& options, const KnownServer& server,
-                        int most_probes = 60) {
+                        int max_probes = 60) {
   CapacitySearch search(options);
-  while (search.Next() && most_probes-- > 0) search.Add(server.Run(*search.Next()));
+  while (search.Next() && max_probes-- > 0) search.Add(server.Run(*search.Next()));
   EXPECT_TRUE(search.finished());
   return search;
 }
@@ -53,7 +53,7 @@ TEST(CapacitySearchTest, FindsAKnownCapacityWithinItsBound) {
       const SearchOptions options{.first_rate = 4,
                                   .probe_s = 60,
                                   .longest_s = 240,
-                                  .least_requests = 300,
+                                  .min_requests = 300,
                                   .seed = 100 * luck};
       const CapacitySearch search = Searched(options, {Knee(capacity, 0.9), luck});
       const Capacity found = Capacities({search.probes()}, 0.9, 0).of(0);
@@ -185,12 +185,12 @@ TEST(CapacitySearchTest, ASecondLoadMayRightAConfirmationThatWasUndecided) {
 TEST(CapacitySearchTest, AConfirmationIsNoShorterThanAProbe) {
   for (const SearchOptions& options :
        {SearchOptions{.first_rate = 1, .probe_s = 100, .longest_s = 120},
-        SearchOptions{.first_rate = 1, .probe_s = 10, .longest_s = 20, .least_requests = 400}}) {
+        SearchOptions{.first_rate = 1, .probe_s = 10, .longest_s = 20, .min_requests = 400}}) {
     CapacitySearch search = AboutToConfirm(options);
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(search.Next().has_value());
       EXPECT_GE(search.Next()->window_s, options.probe_s);
-      EXPECT_GE(search.Next()->window_s * search.Next()->rate, options.least_requests * 0.999);
+      EXPECT_GE(search.Next()->window_s * search.Next()->rate, options.min_requests * 0.999);
       search.Add(Outcomes(500, 0));
     }
   }
@@ -215,7 +215,7 @@ TEST(CapacitySearchTest, ALoadThatCouldNotRefuteDoesNotConfirm) {
 }
 
 TEST(CapacitySearchTest, WhatIsConfirmedHoldsTheCapacityThatIsTold) {
-  CapacitySearch search({.first_rate = 4, .probe_s = 10, .longest_s = 20, .least_requests = 20});
+  CapacitySearch search({.first_rate = 4, .probe_s = 10, .longest_s = 20, .min_requests = 20});
   const KnownServer server{[](double rate) { return rate < 5.3 ? 0.93 : 0.7; }};
   while (search.Next() && search.Next()->purpose != ProbePlan::Purpose::kConfirmAt)
     search.Add(server.Run(*search.Next()));
@@ -231,7 +231,7 @@ TEST(CapacitySearchTest, WhatIsConfirmedHoldsTheCapacityThatIsTold) {
 }
 
 TEST(CapacitySearchTest, CapacityOutOfReachEndsWithANote) {
-  const SearchOptions options{.first_rate = 1, .lowest_rate = 0.1, .highest_rate = 8};
+  const SearchOptions options{.first_rate = 1, .min_rate = 0.1, .max_rate = 8};
   const CapacitySearch never = Searched(options, {[](double) { return 0.2; }});
   EXPECT_THAT(never.Notes(), Contains(HasSubstr("missed even at the lowest rate allowed, 0.1")));
   EXPECT_EQ(never.low(), 0);
@@ -241,7 +241,7 @@ TEST(CapacitySearchTest, CapacityOutOfReachEndsWithANote) {
 }
 
 TEST(CapacitySearchTest, NothingIsConfirmedAboveTheHighestRate) {
-  const SearchOptions options{.first_rate = 1, .highest_rate = 8, .resolution = 0.01};
+  const SearchOptions options{.first_rate = 1, .max_rate = 8, .resolution = 0.01};
   const CapacitySearch search = Searched(options, {Knee(7.9, 0.9)});
   for (const Probe& probe : search.probes()) EXPECT_LE(probe.rate, 8);
   EXPECT_FALSE(search.confirmed());
@@ -256,7 +256,7 @@ TEST(CapacitySearchTest, AttainmentThatRisesWithTheRateIsNoted) {
   search.Add(half);                          // The rate 2 is missed.
   search.Add(std::vector<uint8_t>(141, 1));  // The rate 1.41 is met.
   EXPECT_THAT(search.Notes(), IsEmpty());
-  CapacitySearch odd({.first_rate = 1, .probe_s = 100, .longest_s = 100, .least_requests = 1});
+  CapacitySearch odd({.first_rate = 1, .probe_s = 100, .longest_s = 100, .min_requests = 1});
   odd.Add(std::vector<uint8_t>(half.begin(), half.begin() + 100));  // The rate 1 is missed.
   odd.Add(std::vector<uint8_t>(50, 0));  // The rate 0.5 is missed by more.
   EXPECT_THAT(odd.Notes(), Contains(HasSubstr("not monotonous: 0.0 % (0.0 to 7.1) of 50 at 0.5")));
@@ -279,7 +279,7 @@ TEST(CapacitySearchTest, TheForecastHoldsAndShrinks) {
 }
 
 TEST(CapacitySearchTest, LowRatesGetWindowsLongEnoughForARequestCount) {
-  CapacitySearch search({.first_rate = 0.5, .probe_s = 10, .longest_s = 20, .least_requests = 50});
+  CapacitySearch search({.first_rate = 0.5, .probe_s = 10, .longest_s = 20, .min_requests = 50});
   EXPECT_EQ(search.Next()->window_s, 100);
 }
 

@@ -6,7 +6,7 @@
 namespace baton {
 
 absl::StatusOr<std::vector<ComparedSide>> ParseComparedSides(absl::string_view text) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMax = 8;
   std::vector<ComparedSide> sides;
   for (const absl::string_view word : absl::StrSplit(text, ',')) {
     const std::vector<absl::string_view> parts = absl::StrSplit(word, absl::MaxSplits('=', 1));
@@ -33,9 +33,9 @@ absl::StatusOr<std::vector<ComparedSide>> ParseComparedSides(absl::string_view t
     }
     sides.push_back(std::move(side));
   }
-  if (sides.size() < 2 || sides.size() > kMost) {
+  if (sides.size() < 2 || sides.size() > kMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--compare has ", sides.size(), " of the 2 to ", kMost, " sides it takes"));
+        absl::StrCat("--compare has ", sides.size(), " of the 2 to ", kMax, " sides it takes"));
   }
   return sides;
 }

@@ -25,7 +25,7 @@ void ComparedSearch::Add(std::vector<uint8_t> good) {
 }
 
 double ComparedSearch::SameRateWindow(double rate) const {
-  return std::max({options_.probe_s, options_.longest_s / 2, options_.least_requests / rate});
+  return std::max({options_.probe_s, options_.longest_s / 2, options_.min_requests / rate});
 }
 
 void ComparedSearch::PlanNext(size_t after) {

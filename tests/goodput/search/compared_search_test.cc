@@ -73,7 +73,7 @@ TEST(ComparedSearchTest, OneModeAloneHasNoLastRound) {
 }
 
 TEST(ComparedSearchTest, NoModeThatReachesTheGoalHasNoLastRound) {
-  ComparedSearch search(2, {.first_rate = 1, .lowest_rate = 0.2, .probe_s = 100, .longest_s = 100});
+  ComparedSearch search(2, {.first_rate = 1, .min_rate = 0.2, .probe_s = 100, .longest_s = 100});
   const Ran ran = RunAll(&search, {0, 0});
   EXPECT_NE(ran.steps.back().plan.purpose, ProbePlan::Purpose::kSameRate);
 }

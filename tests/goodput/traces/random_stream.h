@@ -10,7 +10,7 @@ namespace baton {
 class RandomStream {
  public:
   // Purpose of a stream. Streams of one seed for different purposes never share numbers.
-  enum Purpose : uint64_t { kArrivals = 1, kLengths, kPrompts, kBlocks, kDraws, kRows };
+  enum Purpose : uint64_t { kArrivals = 1, kLengths, kPrompts, kBlocks, kSamples, kRows };
 
   RandomStream(uint64_t seed, Purpose purpose, uint64_t index = 0);
 

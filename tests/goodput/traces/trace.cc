@@ -20,7 +20,7 @@ namespace baton {
 namespace {
 
 constexpr absl::string_view kAzureHeader = "TIMESTAMP,ContextTokens,GeneratedTokens";
-constexpr size_t kMostRows = 10'000'000;
+constexpr size_t kMaxRows = 10'000'000;
 
 absl::Status CheckLength(const char* name, uint64_t tokens) {
   if (tokens >= 1 && tokens <= LengthDistribution::kLongest) return absl::OkStatus();
@@ -124,8 +124,7 @@ absl::StatusOr<Trace> ReadTrace(const std::string& path) {
     if (!row.ok()) return refuse(row.status().message());
     if (!trace.rows.empty() && row->at_s < trace.rows.back().at_s)
       return refuse("earlier than the line before");
-    if (trace.rows.size() == kMostRows)
-      return refuse(absl::StrCat("more than ", kMostRows, " rows"));
+    if (trace.rows.size() == kMaxRows) return refuse(absl::StrCat("more than ", kMaxRows, " rows"));
     trace.rows.push_back(*std::move(row));
   }
   if (trace.rows.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no requests"));

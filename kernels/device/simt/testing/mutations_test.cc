@@ -22,7 +22,7 @@ namespace {
 
 using emulated_kernels::NormalizeParams;
 using emulated_kernels::SplitAttentionParams;
-using emulated_kernels::TileProductParams;
+using emulated_kernels::TileGemmParams;
 using mutations::MutationReport;
 
 // An array in device memory, aligned like memory of the runtime.
@@ -78,20 +78,20 @@ absl::Status JudgeNormalize(SimtOptions options) {
                             {.grid_x = kRows, .threads = emulated_kernels::kNormalizeThreads},
                             &params, options));
     for (int row = 0; row < kRows; ++row) {
-      double squares = 0, most = 0;
+      double squares = 0, max = 0;
       for (int i = 0; i < columns; ++i) squares += std::pow(in[row * columns + i], 2);
       for (int i = 0; i < columns; ++i) {
         const double expected = in[row * columns + i] / std::sqrt(squares / columns);
-        most = std::fmax(most, std::fabs(expected));
+        max = std::fmax(max, std::fabs(expected));
         RETURN_IF_ERROR(Near("out", i, out[row * columns + i], expected, 1e-5));
       }
-      RETURN_IF_ERROR(Near("largest", row, largest[row], most, 1e-5));
+      RETURN_IF_ERROR(Near("largest", row, largest[row], max, 1e-5));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status JudgeProduct(SimtOptions options) {
+absl::Status JudgeGemm(SimtOptions options) {
   MemoryMap memory;
   options.memory = &memory;
   struct Shape {
@@ -104,12 +104,12 @@ absl::Status JudgeProduct(SimtOptions options) {
     std::vector<float> left, right;
     for (size_t i = 0; i < a.size(); ++i) left.push_back(PutBf16(a[i], Value(random)));
     for (size_t i = 0; i < b.size(); ++i) right.push_back(PutBf16(b[i], Value(random)));
-    const TileProductParams params{a.data(), b.data(), out.data(), shape.m, shape.n, shape.k};
-    const LaunchShape grid{.grid_x = (shape.n - 1) / emulated_kernels::kProductColumns + 1,
-                           .grid_y = (shape.m - 1) / emulated_kernels::kProductRows + 1,
-                           .threads = emulated_kernels::kProductThreads,
-                           .shared_bytes = emulated_kernels::kProductSharedBytes};
-    RETURN_IF_ERROR(RunGrid(emulated_kernels::kTileProduct, grid, &params, options));
+    const TileGemmParams params{a.data(), b.data(), out.data(), shape.m, shape.n, shape.k};
+    const LaunchShape grid{.grid_x = (shape.n - 1) / emulated_kernels::kGemmColumns + 1,
+                           .grid_y = (shape.m - 1) / emulated_kernels::kGemmRows + 1,
+                           .threads = emulated_kernels::kGemmThreads,
+                           .shared_bytes = emulated_kernels::kGemmSharedBytes};
+    RETURN_IF_ERROR(RunGrid(emulated_kernels::kTileGemm, grid, &params, options));
     for (int row = 0; row < shape.m; ++row) {
       for (int column = 0; column < shape.n; ++column) {
         double sum = 0;
@@ -126,7 +126,7 @@ absl::Status JudgeProduct(SimtOptions options) {
 
 absl::Status JudgeAttention(SimtOptions options) {
   constexpr int kDim = SplitAttentionParams::kHeadDim, kTokens = SplitAttentionParams::kPageTokens;
-  constexpr int kHeads = 2, kSequences = 3, kSplits = 2, kMostPages = 9, kPages = 32;
+  constexpr int kHeads = 2, kSequences = 3, kSplits = 2, kMaxPages = 9, kPages = 32;
   const int lengths_are[kSequences] = {5, 64, 135};  // the last one fills its row of the table
   MemoryMap memory;
   options.memory = &memory;
@@ -137,7 +137,7 @@ absl::Status JudgeAttention(SimtOptions options) {
   // Filled with NaN and invalid ids, which remain where there is no token.
   Array<uint16_t> keys(memory, kPages * kHeads * kTokens * kDim, 0xffff, true),
       values(memory, kPages * kHeads * kTokens * kDim, 0xffff, true);
-  Array<int> table(memory, kSequences * kMostPages, -1, true), lengths(memory, kSequences, 0, true);
+  Array<int> table(memory, kSequences * kMaxPages, -1, true), lengths(memory, kSequences, 0, true);
   for (size_t i = 0; i < query.size(); ++i) query[i] = 4 * Value(random);
   std::vector<int> ids(kPages);
   for (int i = 0; i < kPages; ++i) ids[i] = i;
@@ -146,7 +146,7 @@ absl::Status JudgeAttention(SimtOptions options) {
   for (int s = 0; s < kSequences; ++s) {
     lengths[s] = lengths_are[s];
     for (int i = 0; i * kTokens < lengths[s]; ++i) {
-      table[s * kMostPages + i] = ids.back();
+      table[s * kMaxPages + i] = ids.back();
       ids.pop_back();
     }
     for (int h = 0; h < kHeads; ++h) {
@@ -154,7 +154,7 @@ absl::Status JudgeAttention(SimtOptions options) {
       std::vector<double> sums(kDim);
       std::vector<float> value(lengths[s] * kDim);
       for (int t = 0; t < lengths[s]; ++t) {
-        const int page = table[s * kMostPages + t / kTokens];
+        const int page = table[s * kMaxPages + t / kTokens];
         for (int d = 0; d < kDim; ++d) {
           const int at = ((page * kHeads + h) * kTokens + t % kTokens) * kDim + d;
           // Later keys are longer, so that the maximum increases.
@@ -163,10 +163,10 @@ absl::Status JudgeAttention(SimtOptions options) {
           value[t * kDim + d] = PutBf16(values[at], Value(random));
         }
       }
-      const double most = *std::max_element(scores.begin(), scores.end());
+      const double max = *std::max_element(scores.begin(), scores.end());
       double total = 0;
       for (int t = 0; t < lengths[s]; ++t) {
-        const double weight = std::exp(scores[t] - most);
+        const double weight = std::exp(scores[t] - max);
         total += weight;
         for (int d = 0; d < kDim; ++d) sums[d] += weight * value[t * kDim + d];
       }
@@ -175,7 +175,7 @@ absl::Status JudgeAttention(SimtOptions options) {
   }
   const SplitAttentionParams params{query.data(),   keys.data(),    values.data(), table.data(),
                                     lengths.data(), partial.data(), out.data(),    kHeads,
-                                    kMostPages,     kSplits};
+                                    kMaxPages,      kSplits};
   absl::Status status =
       RunGrid(emulated_kernels::kSplitAttention,
               {.grid_x = kSplits, .grid_y = kHeads, .grid_z = kSequences, .threads = 128}, &params,
@@ -220,16 +220,16 @@ TEST(MutationsTest, EveryMutationOfANormalizationIsCaught) {
                   "normalize: barrier before maxima are read", "normalize: one lane writes"));
 }
 
-TEST(MutationsTest, EveryMutationOfAPipelinedProductIsCaught) {
-  const MutationReport report = Try(JudgeProduct);
+TEST(MutationsTest, EveryMutationOfAPipelinedGemmIsCaught) {
+  const MutationReport report = Try(JudgeGemm);
   EXPECT_EQ(report.unmutated, absl::OkStatus());
   EXPECT_THAT(report.missed, testing::IsEmpty());
   EXPECT_THAT(Names(report.caught),
               testing::UnorderedElementsAre(
-                  "product: mask of rows", "product: mask of k", "product: wait",
-                  "product: barrier", "product: stage that is filled", "product: groups at the end",
-                  "product: half of a", "product: k of b", "product: row of a sum",
-                  "product: rows that are stored", "product: columns that are stored"));
+                  "gemm: mask of rows", "gemm: mask of k", "gemm: wait",
+                  "gemm: barrier", "gemm: stage that is filled", "gemm: groups at the end",
+                  "gemm: half of a", "gemm: k of b", "gemm: row of a sum",
+                  "gemm: rows that are stored", "gemm: columns that are stored"));
 }
 
 TEST(MutationsTest, EveryMutationOfASplitPagedAttentionIsCaught) {
@@ -256,8 +256,8 @@ TEST(MutationsTest, BarriersAndWaitsThatAreMissingShowInValuesAloneUnderSomeSche
        {Missing{JudgeNormalize, "normalize: barrier before sums are read"},
         Missing{JudgeNormalize, "normalize: barrier after sums were read"},
         Missing{JudgeNormalize, "normalize: barrier before maxima are read"},
-        Missing{JudgeProduct, "product: wait"}, Missing{JudgeProduct, "product: barrier"},
-        Missing{JudgeProduct, "product: groups at the end"},
+        Missing{JudgeGemm, "gemm: wait"}, Missing{JudgeGemm, "gemm: barrier"},
+        Missing{JudgeGemm, "gemm: groups at the end"},
         Missing{JudgeAttention, "attention: wait"},
         Missing{JudgeAttention, "attention: barrier before a page is read"},
         Missing{JudgeAttention, "attention: barrier before warps are merged"}}) {

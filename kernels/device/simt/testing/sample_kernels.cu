@@ -47,24 +47,24 @@ BATON_KERNEL(kNormalize, NormalizeParams, kNormalizeThreads) {
   }
 }
 
-BATON_KERNEL(kTileProduct, TileProductParams, kProductThreads) {
+BATON_KERNEL(kTileGemm, TileGemmParams, kGemmThreads) {
   constexpr int kStages = 3, kDepth = 32, kPitch = kDepth + 8;  // kPitch: of a row in shared memory
-  constexpr int kRows = kProductRows + kProductColumns;
+  constexpr int kRows = kGemmRows + kGemmColumns;
   constexpr int kChunks = kDepth / 8;  // chunks of 16 bytes per row
-  static_assert(kProductSharedBytes == kStages * kRows * kPitch * sizeof(Bf16));
+  static_assert(kGemmSharedBytes == kStages * kRows * kPitch * sizeof(Bf16));
   BATON_DYNAMIC_SHARED(Bf16, stages);  // [kStages][kRows][kPitch]: rows of a, then of b
   const auto* a = static_cast<const Bf16*>(params.a);
   const auto* b = static_cast<const Bf16*>(params.b);
-  const int first_row = BlockY() * kProductRows, first_column = BlockX() * kProductColumns;
+  const int first_row = BlockY() * kGemmRows, first_column = BlockX() * kGemmColumns;
   const int tiles = (params.k + kDepth - 1) / kDepth;
 
   const auto load = [&](int tile) {
     const int stage = tile % kStages;
-    for (int i = ThreadIndex(); i < kRows * kChunks; i += kProductThreads) {
+    for (int i = ThreadIndex(); i < kRows * kChunks; i += kGemmThreads) {
       const int row = i / kChunks, chunk = i % kChunks;
       const int k = tile * kDepth + 8 * chunk;
-      const bool of_a = row < kProductRows;
-      const int line = of_a ? first_row + row : first_column + row - kProductRows;
+      const bool of_a = row < kGemmRows;
+      const int line = of_a ? first_row + row : first_column + row - kGemmRows;
       const bool valid = line < (of_a ? params.m : params.n) && k < params.k;
       CopyAsync16(&stages[(stage * kRows + row) * kPitch + 8 * chunk],
                   (of_a ? a : b) + static_cast<int64_t>(line) * params.k + k, valid);
@@ -75,7 +75,7 @@ BATON_KERNEL(kTileProduct, TileProductParams, kProductThreads) {
     if (tile < tiles) load(tile);
     CopyAsyncCommit();
   }
-  float sums[kProductColumns / 8][4] = {};
+  float sums[kGemmColumns / 8][4] = {};
   for (int tile = 0; tile < tiles; ++tile) {
     CopyAsyncWait<kStages - 2>();
     SyncThreads();
@@ -85,17 +85,17 @@ BATON_KERNEL(kTileProduct, TileProductParams, kProductThreads) {
     CopyAsyncCommit();
 
     const Bf16* rows = stages + tile % kStages * kRows * kPitch;
-    const Bf16* columns = rows + kProductRows * kPitch;
+    const Bf16* columns = rows + kGemmRows * kPitch;
     for (int k = 0; k < kDepth; k += 16) {
       uint32_t left[4], right[2];
       LoadMatrix4(left, &rows[(16 * Warp() + Lane() % 16) * kPitch + k + Lane() / 16 * 8]);
-      for (int n = 0; n < kProductColumns / 8; ++n) {
+      for (int n = 0; n < kGemmColumns / 8; ++n) {
         LoadMatrix2(right, &columns[(8 * n + Lane() % 8) * kPitch + k + Lane() / 8 % 2 * 8]);
         Mma<Bf16>(sums[n], left, right);
       }
     }
   }
-  for (int n = 0; n < kProductColumns / 8; ++n) {
+  for (int n = 0; n < kGemmColumns / 8; ++n) {
     for (int i = 0; i < 4; ++i) {
       const int row = first_row + 16 * Warp() + Lane() / 4 + i / 2 * 8;
       const int column = first_column + 8 * n + Lane() % 4 * 2 + i % 2;
@@ -118,7 +118,7 @@ BATON_KERNEL(kSplitAttention, SplitAttentionParams, 128) {
   const int share = (pages + params.splits - 1) / params.splits;
   const int begin = Smaller(split * share, pages);
   const int end = Smaller(begin + share, pages);
-  const int* table = params.pages + sequence * params.most_pages;
+  const int* table = params.pages + sequence * params.max_pages;
   const float* query = params.query + (sequence * params.heads + head) * kDim + 2 * Lane();
   const float query0 = query[0], query1 = query[1];
 
@@ -169,11 +169,11 @@ BATON_KERNEL(kSplitAttention, SplitAttentionParams, 128) {
   own[3 + 2 * Lane()] = out1;
   SyncThreads();
   if (ThreadIndex() < kDim) {
-    float most = kNone, total = 0, out = 0;
-    for (int i = 0; i < kWarps; ++i) most = Larger(most, of_warp[i * (kDim + 2)]);
+    float max = kNone, total = 0, out = 0;
+    for (int i = 0; i < kWarps; ++i) max = Larger(max, of_warp[i * (kDim + 2)]);
     for (int i = 0; i < kWarps; ++i) {
       const float* warp = of_warp + i * (kDim + 2);
-      const float keep = Exp(warp[0] - most);
+      const float keep = Exp(warp[0] - max);
       total += warp[1] * keep;
       out += warp[2 + ThreadIndex()] * keep;
     }
@@ -181,7 +181,7 @@ BATON_KERNEL(kSplitAttention, SplitAttentionParams, 128) {
         params.partial +
         ((static_cast<int64_t>(sequence) * params.heads + head) * params.splits + split) *
             (kDim + 2);
-    if (ThreadIndex() == 0) partial[0] = most;
+    if (ThreadIndex() == 0) partial[0] = max;
     if (ThreadIndex() == 0) partial[1] = total;
     partial[2 + ThreadIndex()] = out;
   }
@@ -191,12 +191,12 @@ BATON_KERNEL(kMergeSplits, SplitAttentionParams, 32) {
   constexpr int kDim = SplitAttentionParams::kHeadDim;
   const int row = BlockY() * params.heads + BlockX();
   const float* partial = params.partial + static_cast<int64_t>(row) * params.splits * (kDim + 2);
-  float most = kNone;
-  for (int i = 0; i < params.splits; ++i) most = Larger(most, partial[i * (kDim + 2)]);
+  float max = kNone;
+  for (int i = 0; i < params.splits; ++i) max = Larger(max, partial[i * (kDim + 2)]);
   float total = 0, out0 = 0, out1 = 0;
   for (int i = 0; i < params.splits; ++i) {
     const float* split = partial + i * (kDim + 2);
-    const float keep = Exp(split[0] - most);
+    const float keep = Exp(split[0] - max);
     total += split[1] * keep;
     out0 += split[2 + 2 * Lane()] * keep;
     out1 += split[3 + 2 * Lane()] * keep;

@@ -21,15 +21,15 @@ constexpr int kNormalizeThreads = 128;
 
 // Computes out = a * b^T. A block of 128 threads computes 64 rows by 32 columns of out. It takes 32
 // of k at a time, in a pipeline of 3 stages.
-struct TileProductParams {
+struct TileGemmParams {
   const void* a = nullptr;  // [m, k] bf16
   const void* b = nullptr;  // [n, k] bf16
   float* out = nullptr;     // [m, n]
   int m = 0, n = 0, k = 0;  // k is a multiple of 8
 };
-extern const Kernel kTileProduct;
-constexpr int kProductThreads = 128, kProductRows = 64, kProductColumns = 32;
-constexpr int kProductSharedBytes = 3 * (kProductRows + kProductColumns) * (32 + 8) * 2;
+extern const Kernel kTileGemm;
+constexpr int kGemmThreads = 128, kGemmRows = 64, kGemmColumns = 32;
+constexpr int kGemmSharedBytes = 3 * (kGemmRows + kGemmColumns) * (32 + 8) * 2;
 
 // Attention of one query per head over paged keys and values, in two kernels. In the first one,
 // each block of 128 threads takes a range of a sequence's pages. In the second one, a warp per head
@@ -40,11 +40,11 @@ struct SplitAttentionParams {
   const float* query = nullptr;  // [sequences, heads, 64]
   const void* keys = nullptr;    // [pages, heads, 16, 64] bf16
   const void* values = nullptr;  // same shape as keys
-  const int* pages = nullptr;    // [sequences, most_pages] page ids in token order
+  const int* pages = nullptr;    // [sequences, max_pages] page ids in token order
   const int* lengths = nullptr;  // [sequences] tokens, at least 1
   float* partial = nullptr;      // [sequences, heads, splits, 66]: maximum, sum, output
   float* out = nullptr;          // [sequences, heads, 64]
-  int heads = 0, most_pages = 0, splits = 0;
+  int heads = 0, max_pages = 0, splits = 0;
 };
 extern const Kernel kSplitAttention;  // grid: splits, heads, sequences
 extern const Kernel kMergeSplits;     // grid: heads, sequences; 32 threads

@@ -55,19 +55,19 @@ struct alignas(16) Chunk {
   uint16_t bf16[8] = {};
 };
 
-void Product64x256x256(benchmark::State& state) {
+void Gemm64x256x256(benchmark::State& state) {
   std::vector<Chunk> a(64 * 256 / 8), b(256 * 256 / 8);
   std::vector<float> out(64 * 256);
-  const emulated_kernels::TileProductParams params{a.data(), b.data(), out.data(), 64, 256, 256};
+  const emulated_kernels::TileGemmParams params{a.data(), b.data(), out.data(), 64, 256, 256};
   for (auto _ : state) {
-    Launch(emulated_kernels::kTileProduct,
-           {.grid_x = 256 / emulated_kernels::kProductColumns,
-            .threads = emulated_kernels::kProductThreads,
-            .shared_bytes = emulated_kernels::kProductSharedBytes},
+    Launch(emulated_kernels::kTileGemm,
+           {.grid_x = 256 / emulated_kernels::kGemmColumns,
+            .threads = emulated_kernels::kGemmThreads,
+            .shared_bytes = emulated_kernels::kGemmSharedBytes},
            &params);
   }
 }
-BENCHMARK(Product64x256x256)->Unit(benchmark::kMillisecond);
+BENCHMARK(Gemm64x256x256)->Unit(benchmark::kMillisecond);
 
 void Attention4x512Tokens8Heads(benchmark::State& state) {
   using Params = emulated_kernels::SplitAttentionParams;

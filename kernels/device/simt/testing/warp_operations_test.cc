@@ -47,17 +47,17 @@ TEST(WarpOperationsTest, SumIsBitForBitTheButterflyAndTheSameInEveryLane) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     std::vector<uint32_t> in(32);
-    float most = -INFINITY;
+    float max = -INFINITY;
     for (uint32_t& x : in) {
       const float value = std::ldexp(static_cast<float>(random() % 2001) - 1000.5f, random() % 40);
-      most = std::fmax(most, value);
+      max = std::fmax(max, value);
       x = std::bit_cast<uint32_t>(value);
     }
     const auto sum = RunWarp(emulated_kernels::kShuffles, in, 32, 3, round);
     EXPECT_EQ(sum, RunWarp(emulated_kernels::kShuffles, in, 32, 6, round));
     EXPECT_EQ(sum, std::vector<uint32_t>(32, sum[0]));
     EXPECT_EQ(RunWarp(emulated_kernels::kShuffles, in, 32, 4, round),
-              std::vector<uint32_t>(32, std::bit_cast<uint32_t>(most)));
+              std::vector<uint32_t>(32, std::bit_cast<uint32_t>(max)));
   }
 }
 
@@ -71,7 +71,7 @@ constexpr int kElementOfA[2][2] = {{0, 4}, {2, 6}};  // [row >= 8][column >= 8]
 constexpr int kElementOfB[2] = {0, 2};               // [row >= 8]
 constexpr int kElementOfC[2] = {0, 2};               // [row >= 8]
 
-TEST(WarpOperationsTest, MmaTakesAndGivesFragmentsAsThePtxIsaDraws) {
+TEST(WarpOperationsTest, MmaTakesAndGivesFragmentsAsInThePtxIsa) {
   std::mt19937 random(2);
   for (int round = 0; round < 20; ++round) {
     const bool of_half = round % 2 == 1;
@@ -118,7 +118,7 @@ TEST(WarpOperationsTest, MmaTakesAndGivesFragmentsAsThePtxIsaDraws) {
   }
 }
 
-TEST(WarpOperationsTest, LoadMatrixGivesRowsOrColumnsAsThePtxIsaDraws) {
+TEST(WarpOperationsTest, LoadMatrixGivesRowsOrColumnsAsInThePtxIsa) {
   std::mt19937 random(3);
   std::vector<uint32_t> in(128);
   for (uint32_t& x : in) x = random();

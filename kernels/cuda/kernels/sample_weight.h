@@ -1,9 +1,9 @@
 #pragma once
 
-// Properties of one logit for a draw: its place in the order of preference, its weight and its bin.
-// Included by kernels only.
+// Properties of one logit for a sample: its place in the order of preference, its weight and its
+// bin. Included by kernels only.
 
-#include "kernels/cuda/kernels/draw_kernels.h"
+#include "kernels/cuda/kernels/sample_kernels.h"
 #include "kernels/device/code/device_code.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
@@ -53,7 +53,7 @@ BATON_DEVICE uint64_t WeightOf(double x) {
     uint64_t bits;
   };
   value = rounded;
-  bits = (bits + 1023 + kDrawWeightBits) << 52;
+  bits = (bits + 1023 + kSampleWeightBits) << 52;
   value = Add(Mul(p, value), 0x1p52);
   return bits & ((uint64_t{1} << 52) - 1);
 }
@@ -68,17 +68,18 @@ struct Tempered {
   }
   BATON_DEVICE uint64_t Weight(float logit) const { return WeightOf(Exponent(logit)); }
   // Histogram bin of a logit. A smaller logit never has a smaller bin. Logits with a weight
-  // (exponents down to -27.73) have bins below kDrawBins.
+  // (exponents down to -27.73) have bins below kSampleBins.
   BATON_DEVICE int Bin(float logit) const {
-    const double bin = Mul(Exponent(logit), -(kDrawBins / 27.75));
-    return bin < kDrawBins ? static_cast<int>(bin) : kDrawBins;
+    const double bin = Mul(Exponent(logit), -(kSampleBins / 27.75));
+    return bin < kSampleBins ? static_cast<int>(bin) : kSampleBins;
   }
 };
 
-// Returns true if draw_token uses the row's histogram, and false if it uses the sums of its chunks.
-BATON_DEVICE bool HasHistogram(const DrawRow& ask) { return ask.top_k > 0 || ask.top_p < 1; }
+// Returns true if sample_token uses the row's histogram, and false if it uses the sums of its
+// chunks.
+BATON_DEVICE bool HasHistogram(const SampleRow& ask) { return ask.top_k > 0 || ask.top_p < 1; }
 
-// The tokens that may be drawn: those up to (key, last) in the order of preference. This order is
+// The tokens that may be sampled: those up to (key, last) in the order of preference. This order is
 // by key, lowest id first among equal keys.
 struct Cut {
   uint32_t key;
@@ -89,11 +90,11 @@ struct Cut {
   }
 };
 
-// Integers of up to kDrawWeightBits + 1 bits are split into digits, which are summed in 32-bit
+// Integers of up to kSampleWeightBits + 1 bits are split into digits, which are summed in 32-bit
 // words. A word can hold the sum of one digit over a whole vocabulary.
 constexpr int kDigits = 3, kDigitBits = 13;
-static_assert(kDigits * kDigitBits >= kDrawWeightBits);
-static_assert(uint64_t{kMostDrawVocab} << kDigitBits < uint64_t{1} << 32);
+static_assert(kDigits * kDigitBits >= kSampleWeightBits);
+static_assert(uint64_t{kMaxSampleVocab} << kDigitBits < uint64_t{1} << 32);
 BATON_DEVICE void AddDigits(uint32_t* digits, int stride, uint64_t weight) {
   BATON_UNROLL
   for (int d = 0; d < kDigits - 1; ++d) {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/testing/twins.h"
+#include "kernels/cuda/testing/reference_kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -36,17 +36,17 @@ char* SlotElement(const LayerPages& pages, int64_t plane_offset, const int32_t* 
 
 }  // namespace
 
-void RunTwin(const EmbeddingParams& p) {
+void RunReference(const EmbeddingParams& p) {
   for (int row = 0; row < p.rows; ++row) {
     const bool follows = p.follows != nullptr && p.follows[row] >= 0;
-    const int64_t token = follows ? p.drawn[p.follows[row]] : p.tokens[row];
+    const int64_t token = follows ? p.sampled[p.follows[row]] : p.tokens[row];
     for (int c = 0; c < p.hidden; ++c) {
       Set(p.out, row * p.out_stride + c, Get(p.table, token * p.hidden + c));
     }
   }
 }
 
-void RunTwin(const GatherRowsParams& p) {
+void RunReference(const GatherRowsParams& p) {
   for (int i = 0; i < p.count; ++i) {
     for (int c = 0; c < p.cols; ++c) {
       Set(p.out, int64_t{i} * p.cols + c, Get(p.in, p.rows[i] * p.in_stride + c));
@@ -54,7 +54,7 @@ void RunTwin(const GatherRowsParams& p) {
   }
 }
 
-void RunTwin(const RmsNormParams& p) {
+void RunReference(const RmsNormParams& p) {
   for (int row = 0; row < p.rows; ++row) {
     for (int begin = 0; begin < p.groups * p.n; begin += p.n) {
       double squares = 0;
@@ -70,7 +70,7 @@ void RunTwin(const RmsNormParams& p) {
   }
 }
 
-void RunTwin(const BiasRowsParams& p) {
+void RunReference(const BiasRowsParams& p) {
   for (int row = 0; row < p.rows; ++row) {
     for (int c = 0; c < p.cols; ++c) {
       const int64_t at = row * p.out_stride + c;
@@ -79,7 +79,7 @@ void RunTwin(const BiasRowsParams& p) {
   }
 }
 
-void RunTwin(const SiluMulParams& p) {
+void RunReference(const SiluMulParams& p) {
   for (int row = 0; row < p.rows; ++row) {
     for (int c = 0; c < p.cols; ++c) {
       const double gate = Get(p.gate, row * p.gate_stride + c);
@@ -89,7 +89,7 @@ void RunTwin(const SiluMulParams& p) {
   }
 }
 
-void RunTwin(const RopeTableParams& p) {
+void RunReference(const RopeTableParams& p) {
   for (int row = 0; row < p.step.rows; ++row) {
     int position;
     if (SequenceOf(p.step, row, &position) == nullptr) continue;
@@ -105,7 +105,7 @@ void RunTwin(const RopeTableParams& p) {
   }
 }
 
-void RunTwin(const RopeWriteKvParams& p) {
+void RunReference(const RopeWriteKvParams& p) {
   const int head_dim = p.pages.head_dim;
   for (int row = 0; row < p.step.rows; ++row) {
     int position;
@@ -143,12 +143,12 @@ void RunTwin(const RopeWriteKvParams& p) {
 namespace {
 
 // Computes attention of the rows whose sequence has `least` to `most` rows in the step.
-void AttendRows(const PagedAttentionParams& p, int least, int most) {
+void AttendRows(const PagedAttentionParams& p, int min, int max) {
   const int head_dim = p.pages.head_dim, group = p.heads / p.pages.kv_heads;
   for (int row = 0; row < p.step.rows; ++row) {
     int position;
     const DeviceSequence* sequence = SequenceOf(p.step, row, &position);
-    if (sequence == nullptr || sequence->rows < least || sequence->rows > most) continue;
+    if (sequence == nullptr || sequence->rows < min || sequence->rows > max) continue;
     const int32_t* blocks = p.step.blocks + sequence->first_block;
     const int first = p.window > 0 ? std::max(0, position + 1 - p.window) : 0;
     for (int head = 0; head < p.heads; ++head) {
@@ -181,13 +181,15 @@ void AttendRows(const PagedAttentionParams& p, int least, int most) {
 
 }  // namespace
 
-void RunTwin(const PagedAttentionParams& p) { AttendRows(p, 0, INT32_MAX); }
-void RunTwin(const SplitAttentionParams& p) { AttendRows(p.attention, 0, p.plan.prefill_rows - 1); }
-void RunTwin(const PrefillAttentionParams& p) {
+void RunReference(const PagedAttentionParams& p) { AttendRows(p, 0, INT32_MAX); }
+void RunReference(const SplitAttentionParams& p) {
+  AttendRows(p.attention, 0, p.plan.prefill_rows - 1);
+}
+void RunReference(const PrefillAttentionParams& p) {
   AttendRows(p.attention, p.prefill_rows, INT32_MAX);
 }
 
-void RunTwin(const AttentionPlanParams& p) {
+void RunReference(const AttentionPlanParams& p) {
   int items = 0, end = p.first_row + p.rows;
   for (int row = p.first_row, rows_left = 0; row < end; ++row) {
     p.first_item[row - p.first_row] = items;
@@ -210,7 +212,7 @@ void RunTwin(const AttentionPlanParams& p) {
   p.first_item[p.rows] = items;
 }
 
-void RunTwin(const ArgmaxParams& p) {
+void RunReference(const ArgmaxParams& p) {
   for (int row = 0; row < p.rows; ++row) {
     const float* logits = p.logits + int64_t{row} * p.vocab;
     int best = 0;

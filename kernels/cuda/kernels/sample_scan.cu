@@ -1,17 +1,17 @@
-#include "kernels/cuda/kernels/draw_weight.h"
 #include "kernels/cuda/kernels/octet.h"
+#include "kernels/cuda/kernels/sample_weight.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
 // Each thread block takes a chunk of a row, each thread eight logits. Reads 4 bytes per logit.
-BATON_KERNEL(draw_scan, DrawParams, kDrawThreads) {
-  BATON_SHARED(float, maxima, kDrawThreads / 32);
-  static_assert(kDrawThreads * kOctet == kDrawChunk);
-  const DrawMemory& memory = params.memory;
+BATON_KERNEL(sample_scan, SampleParams, kSampleThreads) {
+  BATON_SHARED(float, maxima, kSampleThreads / 32);
+  static_assert(kSampleThreads * kOctet == kSampleChunk);
+  const SampleMemory& memory = params.memory;
   const int row = BlockY(), chunk = BlockX();
-  const DrawRow& ask = memory.rows[row];
+  const SampleRow& ask = memory.rows[row];
   if (ask.slot < 0 || (params.edited && !ask.edits)) return;
-  const int first = chunk * kDrawChunk + ThreadIndex() * kOctet, count = params.vocab - first;
+  const int first = chunk * kSampleChunk + ThreadIndex() * kOctet, count = params.vocab - first;
   float logits[kOctet];
   LoadOctet(params.logits + static_cast<int64_t>(row) * params.vocab + first, count, logits);
   float largest = -kInfiniteLogit;
@@ -23,14 +23,14 @@ BATON_KERNEL(draw_scan, DrawParams, kDrawThreads) {
       largest = logit;
     }
   }
-  constexpr int kThreadsOfBlock = kDrawBlock / kOctet;
+  constexpr int kThreadsOfBlock = kSampleBlock / kOctet;
   BATON_UNROLL
   for (int mask = 1; mask < kThreadsOfBlock; mask *= 2) {
     const float other = ShuffleXor(largest, mask);
     largest = other > largest ? other : largest;
   }
   if (Lane() % kThreadsOfBlock == 0 && count > 0) {
-    memory.block_maxima[static_cast<int64_t>(row) * params.blocks + first / kDrawBlock] = largest;
+    memory.block_maxima[static_cast<int64_t>(row) * params.blocks + first / kSampleBlock] = largest;
   }
   largest = WarpMax(largest);
   if (Lane() == 0) maxima[Warp()] = largest;
@@ -42,10 +42,10 @@ BATON_KERNEL(draw_scan, DrawParams, kDrawThreads) {
     memory.chunk_maxima[params.edited][static_cast<int64_t>(row) * GridX() + chunk] = largest;
   }
   if (!params.edited && HasHistogram(ask)) {
-    for (int bin = chunk * BlockThreads() + ThreadIndex(); bin < kDrawBins;
+    for (int bin = chunk * BlockThreads() + ThreadIndex(); bin < kSampleBins;
          bin += GridX() * BlockThreads()) {
-      memory.bin_counts[row * kDrawBins + bin] = 0;
-      memory.bin_masses[row * kDrawBins + bin] = 0;
+      memory.bin_counts[row * kSampleBins + bin] = 0;
+      memory.bin_masses[row * kSampleBins + bin] = 0;
     }
   }
 }

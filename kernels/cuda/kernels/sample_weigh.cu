@@ -1,35 +1,35 @@
-#include "kernels/cuda/kernels/draw_locate.h"
-#include "kernels/cuda/kernels/draw_weight.h"
 #include "kernels/cuda/kernels/octet.h"
+#include "kernels/cuda/kernels/sample_locate.h"
+#include "kernels/cuda/kernels/sample_weight.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
 // Each thread block takes a chunk of a row, each thread eight logits. Reads 4 bytes per logit.
 // Histograms are first summed in shared memory.
-BATON_KERNEL(draw_weigh, DrawParams, kDrawThreads) {
-  BATON_SHARED(uint64_t, sums, kMostWarps);
-  BATON_SHARED(uint32_t, counts, kDrawBins);
-  BATON_SHARED(uint32_t, digits, kDigits * kDrawBins);
-  const DrawMemory& memory = params.memory;
+BATON_KERNEL(sample_weigh, SampleParams, kSampleThreads) {
+  BATON_SHARED(uint64_t, sums, kMaxWarps);
+  BATON_SHARED(uint32_t, counts, kSampleBins);
+  BATON_SHARED(uint32_t, digits, kDigits * kSampleBins);
+  const SampleMemory& memory = params.memory;
   const int row = BlockY(), chunk = BlockX();
-  const DrawRow& ask = memory.rows[row];
+  const SampleRow& ask = memory.rows[row];
   if (ask.slot < 0 || (params.for_logprobs ? !ask.logprobs : ask.greedy)) return;
   const bool edited = !params.for_logprobs && ask.edits;
   const float largest =
       RowLargest(memory.chunk_maxima[edited] + static_cast<int64_t>(row) * GridX(), GridX());
   if (!(largest > -kInfiniteLogit && largest < kInfiniteLogit)) return;
   const Tempered tempered = {largest, params.for_logprobs ? 1.0 : ask.scale};
-  const int first = chunk * kDrawChunk + ThreadIndex() * kOctet, count = params.vocab - first;
+  const int first = chunk * kSampleChunk + ThreadIndex() * kOctet, count = params.vocab - first;
   float logits[kOctet];
   LoadOctet(params.logits + static_cast<int64_t>(row) * params.vocab + first, count, logits);
 
   if (params.for_logprobs || !HasHistogram(ask)) {
-    const uint64_t least = params.for_logprobs ? 1 : ask.min_weight;
+    const uint64_t min = params.for_logprobs ? 1 : ask.min_weight;
     uint64_t sum = 0;
     BATON_UNROLL
     for (int i = 0; i < kOctet; ++i) {
       const uint64_t weight = tempered.Weight(logits[i]);
-      if (i < count && weight >= least) {
+      if (i < count && weight >= min) {
         sum += weight;
       }
     }
@@ -44,9 +44,9 @@ BATON_KERNEL(draw_weigh, DrawParams, kDrawThreads) {
   }
 
   const bool by_count = ask.top_k > 0, by_mass = ask.top_p < 1;
-  for (int bin = ThreadIndex(); bin < kDrawBins; bin += BlockThreads()) {
+  for (int bin = ThreadIndex(); bin < kSampleBins; bin += BlockThreads()) {
     counts[bin] = 0;
-    for (int d = 0; d < kDigits; ++d) digits[d * kDrawBins + bin] = 0;
+    for (int d = 0; d < kDigits; ++d) digits[d * kSampleBins + bin] = 0;
   }
   SyncThreads();
   BATON_UNROLL
@@ -55,13 +55,13 @@ BATON_KERNEL(draw_weigh, DrawParams, kDrawThreads) {
     if (i >= count || weight == 0) continue;
     const int bin = tempered.Bin(logits[i]);
     if (by_count) AtomicAdd(&counts[bin], 1u);
-    if (by_mass) AddDigits(&digits[bin], kDrawBins, weight);
+    if (by_mass) AddDigits(&digits[bin], kSampleBins, weight);
   }
   SyncThreads();
-  for (int bin = ThreadIndex(); bin < kDrawBins; bin += BlockThreads()) {
-    if (counts[bin] != 0) AtomicAdd(&memory.bin_counts[row * kDrawBins + bin], counts[bin]);
-    const uint64_t mass = SumOfDigits(&digits[bin], kDrawBins);
-    if (mass != 0) AtomicAdd(&memory.bin_masses[row * kDrawBins + bin], mass);
+  for (int bin = ThreadIndex(); bin < kSampleBins; bin += BlockThreads()) {
+    if (counts[bin] != 0) AtomicAdd(&memory.bin_counts[row * kSampleBins + bin], counts[bin]);
+    const uint64_t mass = SumOfDigits(&digits[bin], kSampleBins);
+    if (mass != 0) AtomicAdd(&memory.bin_masses[row * kSampleBins + bin], mass);
   }
 }
 

@@ -22,9 +22,9 @@ namespace baton {
 //
 //   logprobs  [vocab], by id, at temperature 1
 //   options   temperature above 0, top_p, seed and answer_index; nothing else is set
-inline std::optional<TokenId> ClearDraw(absl::Span<const float> logprobs,
-                                        const SamplingOptions& options, int position,
-                                        double epsilon) {
+inline std::optional<TokenId> ClearSample(absl::Span<const float> logprobs,
+                                          const SamplingOptions& options, int position,
+                                          double epsilon) {
   const size_t vocab = logprobs.size();
   const double largest = *std::max_element(logprobs.begin(), logprobs.end());
   std::vector<double> chance(vocab);
@@ -41,7 +41,7 @@ inline std::optional<TokenId> ClearDraw(absl::Span<const float> logprobs,
   }
 
   const double uniform = UniformAt(options.seed, position, options.answer_index);
-  const auto drawn = [&](const std::vector<bool>& kept, double mass, double at) {
+  const auto sampled = [&](const std::vector<bool>& kept, double mass, double at) {
     double left = std::clamp(at, 0.0, 1.0) * mass;
     TokenId last = -1;
     for (size_t i = 0; i < vocab; ++i) {
@@ -65,7 +65,7 @@ inline std::optional<TokenId> ClearDraw(absl::Span<const float> logprobs,
     const double cut = chance[order[i]];
     if (!all && cut > epsilon && cut - chance[order[i + 1]] < epsilon) return std::nullopt;
     for (const double at : {uniform - epsilon, uniform + epsilon}) {
-      const TokenId here = drawn(kept, mass, at);
+      const TokenId here = sampled(kept, mass, at);
       if (token.value_or(here) != here) return std::nullopt;
       token = here;
     }

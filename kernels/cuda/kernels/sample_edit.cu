@@ -1,17 +1,17 @@
-#include "kernels/cuda/kernels/draw_weight.h"
+#include "kernels/cuda/kernels/sample_weight.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
 // Each thread block takes a row. Reads the row's lists, and reads and writes 4 bytes for each token
 // in them. A token stands in one list at most once, but may stand in several lists, so there is a
 // barrier between lists.
-BATON_KERNEL(draw_edit, DrawParams, kDrawThreads) {
-  const DrawMemory& memory = params.memory;
+BATON_KERNEL(sample_edit, SampleParams, kSampleThreads) {
+  const SampleMemory& memory = params.memory;
   const int row = BlockX();
-  const DrawRow& ask = memory.rows[row];
+  const SampleRow& ask = memory.rows[row];
   if (ask.slot < 0 || !ask.edits) return;
   float* const logits = params.logits + static_cast<int64_t>(row) * params.vocab;
-  DrawBias* const biases = memory.biases + static_cast<int64_t>(ask.slot) * memory.most_biases;
+  SampleBias* const biases = memory.biases + static_cast<int64_t>(ask.slot) * memory.max_biases;
   for (int i = ThreadIndex(); i < ask.biases; i += BlockThreads()) {
     float& logit = logits[biases[i].token];
     biases[i].given = logit;
@@ -19,8 +19,8 @@ BATON_KERNEL(draw_edit, DrawParams, kDrawThreads) {
   }
   SyncThreads();
   if (ask.penalties) {
-    DrawHistory* const history =
-        memory.history + static_cast<int64_t>(ask.slot) * memory.most_history;
+    SampleHistory* const history =
+        memory.history + static_cast<int64_t>(ask.slot) * memory.max_history;
     const int tokens = memory.history_tokens[ask.slot];
     for (int i = ThreadIndex(); i < tokens; i += BlockThreads()) {
       float& logit = logits[history[i].token];
@@ -32,7 +32,7 @@ BATON_KERNEL(draw_edit, DrawParams, kDrawThreads) {
     }
   }
   SyncThreads();
-  const int32_t* const bans = memory.bans + static_cast<int64_t>(ask.slot) * memory.most_bans;
+  const int32_t* const bans = memory.bans + static_cast<int64_t>(ask.slot) * memory.max_bans;
   for (int i = ThreadIndex(); i < ask.bans; i += BlockThreads()) {
     logits[bans[i]] = -kInfiniteLogit;
   }

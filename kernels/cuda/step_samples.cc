@@ -1,4 +1,4 @@
-#include "kernels/cuda/step_draws.h"
+#include "kernels/cuda/step_samples.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,20 +10,20 @@
 namespace baton {
 namespace {
 
-SamplingOptions OptionsOf(const DrawOptions& draw) {
+SamplingOptions OptionsOf(const SampleOptions& sample) {
   SamplingOptions options;
-  options.temperature = draw.temperature;
-  options.top_p = draw.top_p;
-  options.top_k = draw.top_k;
-  options.min_p = draw.min_p;
-  options.seed = draw.seed;
-  options.answer_index = draw.answer_index;
-  options.logit_bias.assign(draw.logit_bias.begin(), draw.logit_bias.end());
-  options.stop_tokens.assign(draw.stop_tokens.begin(), draw.stop_tokens.end());
-  options.min_tokens = draw.min_tokens;
+  options.temperature = sample.temperature;
+  options.top_p = sample.top_p;
+  options.top_k = sample.top_k;
+  options.min_p = sample.min_p;
+  options.seed = sample.seed;
+  options.answer_index = sample.answer_index;
+  options.logit_bias.assign(sample.logit_bias.begin(), sample.logit_bias.end());
+  options.stop_tokens.assign(sample.stop_tokens.begin(), sample.stop_tokens.end());
+  options.min_tokens = sample.min_tokens;
   // Banned tokens become bad words of one token each. If there are too many for bad words, the rest
   // become stop tokens that always come too early.
-  for (const TokenId id : draw.banned) {
+  for (const TokenId id : sample.banned) {
     if (options.bad_words.size() < SamplingOptions::kMaxBadWords) {
       options.bad_words.push_back({id});
     } else {
@@ -31,14 +31,14 @@ SamplingOptions OptionsOf(const DrawOptions& draw) {
       options.min_tokens = std::numeric_limits<int>::max();
     }
   }
-  if (draw.alternatives >= 0) options.logprobs = draw.alternatives;
-  options.repetition_penalty = draw.repetition_penalty;
-  options.presence_penalty = draw.presence_penalty;
-  options.frequency_penalty = draw.frequency_penalty;
+  if (sample.alternatives >= 0) options.logprobs = sample.alternatives;
+  options.repetition_penalty = sample.repetition_penalty;
+  options.presence_penalty = sample.presence_penalty;
+  options.frequency_penalty = sample.frequency_penalty;
   return options;
 }
 
-bool Same(const DrawOptions& a, const DrawOptions& b) {
+bool Same(const SampleOptions& a, const SampleOptions& b) {
   return a.seed == b.seed && a.answer_index == b.answer_index && a.temperature == b.temperature &&
          a.top_p == b.top_p && a.top_k == b.top_k && a.min_p == b.min_p &&
          a.alternatives == b.alternatives && a.repetition_penalty == b.repetition_penalty &&
@@ -47,29 +47,29 @@ bool Same(const DrawOptions& a, const DrawOptions& b) {
          a.stop_tokens == b.stop_tokens;
 }
 
-bool CanDrawFrom(int vocab) { return vocab >= 1 && vocab <= kMostDrawVocab; }
+bool CanSampleFrom(int vocab) { return vocab >= 1 && vocab <= kMaxSampleVocab; }
 
 DeviceSamplerOptions SizesFor(int rows, int vocab) {
   return {.vocab = vocab,
           .max_rows = rows,
           .slots = 2 * rows,  // so that sequences of the step before still have their slots
-          .history_tokens = std::min(kMostHistoryTokens, vocab)};
+          .history_tokens = std::min(kMaxHistoryTokens, vocab)};
 }
 
 }  // namespace
 
-void StepDraws::Slot::Keep(const DrawOptions& of) {
+void StepSamples::Slot::Keep(const SampleOptions& of) {
   bias.assign(of.logit_bias.begin(), of.logit_bias.end());
   banned.assign(of.banned.begin(), of.banned.end());
   stop_tokens.assign(of.stop_tokens.begin(), of.stop_tokens.end());
-  draw = of;
-  draw.logit_bias = bias;
-  draw.banned = banned;
-  draw.stop_tokens = stop_tokens;
-  draw.history = nullptr;
+  sample = of;
+  sample.logit_bias = bias;
+  sample.banned = banned;
+  sample.stop_tokens = stop_tokens;
+  sample.history = nullptr;
 }
 
-absl::Status StepDraws::CheckFollows(const StepArgs& step) const {
+absl::Status StepSamples::CheckFollows(const StepArgs& step) const {
   for (size_t row = 0; row < step.follows.size(); ++row) {
     const int follows = step.follows[row];
     if (follows < 0) continue;
@@ -81,22 +81,22 @@ absl::Status StepDraws::CheckFollows(const StepArgs& step) const {
   return absl::OkStatus();
 }
 
-std::vector<size_t> StepDraws::Allocations(int rows, int vocab) {
-  if (!CanDrawFrom(vocab)) return {};
+std::vector<size_t> StepSamples::Allocations(int rows, int vocab) {
+  if (!CanSampleFrom(vocab)) return {};
   std::vector<size_t> allocations = DeviceSampler::Allocations(SizesFor(rows, vocab));
   allocations.push_back(rows * sizeof(int32_t));
   return allocations;
 }
 
-absl::Status StepDraws::Reserve(int rows, int vocab) {
-  if (!CanDrawFrom(vocab) || (vocab == vocab_ && rows <= most_rows_)) return absl::OkStatus();
+absl::Status StepSamples::Reserve(int rows, int vocab) {
+  if (!CanSampleFrom(vocab) || (vocab == vocab_ && rows <= max_rows_)) return absl::OkStatus();
   sampler_ = nullptr;  // frees its memory before the next one takes its own
-  most_rows_ = 0;
+  max_rows_ = 0;
   latest_.clear();
   return Create(rows, vocab);
 }
 
-absl::Status StepDraws::Create(int rows, int vocab) {
+absl::Status StepSamples::Create(int rows, int vocab) {
   DeviceSamplerOptions options = SizesFor(rows, vocab);
   options.runtime = runtime_;
   options.stream = stream_;
@@ -106,97 +106,99 @@ absl::Status StepDraws::Create(int rows, int vocab) {
   sampler_ = std::move(sampler);
   ++samplers_;
   vocab_ = vocab;
-  most_rows_ = rows;
+  max_rows_ = rows;
   slots_.assign(options.slots, {});
   return absl::OkStatus();
 }
 
-// Returns true if the slot has all that is needed to draw the sequence's next token.
-bool StepDraws::Knows(const Slot& slot, const DrawOptions& draw) const {
-  return slot.joined && slot.draw.sequence == draw.sequence &&
-         (draw.sequence == 0 || slot.next_position == draw.position) && Same(slot.draw, draw);
+// Returns true if the slot has all that is needed to sample the sequence's next token.
+bool StepSamples::Knows(const Slot& slot, const SampleOptions& sample) const {
+  return slot.joined && slot.sample.sequence == sample.sequence &&
+         (sample.sequence == 0 || slot.next_position == sample.position) &&
+         Same(slot.sample, sample);
 }
 
 // Returns a slot that has the sequence already, or else the slot that was not used for longest.
-absl::StatusOr<int> StepDraws::SlotFor(const DrawOptions& draw, bool follows) {
+absl::StatusOr<int> StepSamples::SlotFor(const SampleOptions& sample, bool follows) {
   int place = -1;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
     if (slot.step == step_) continue;
-    const bool knows = Knows(slot, draw);
+    const bool knows = Knows(slot, sample);
     if (knows || place < 0 || slot.step < slots_[place].step) place = static_cast<int>(i);
     if (knows) break;
   }
   Slot& slot = slots_[place];  // found, because there are more slots than rows in a step
-  if (!Knows(slot, draw)) {
-    if (draw.sequence != 0 && follows) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("step: sequence ", draw.sequence, " is to be drawn for at position ",
-                       draw.position, ", and the step before did not draw the token before that"));
+  if (!Knows(slot, sample)) {
+    if (sample.sequence != 0 && follows) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step: sequence ", sample.sequence, " is to be sampled for at position ", sample.position,
+          ", and the step before did not sample the token before that"));
     }
     slot.joined = false;
-    RETURN_IF_ERROR(sampler_->Join(place, OptionsOf(draw), draw.history));
-    slot.Keep(draw);
+    RETURN_IF_ERROR(sampler_->Join(place, OptionsOf(sample), sample.history));
+    slot.Keep(sample);
     slot.joined = true;
   }
   slot.step = step_;
-  slot.next_position = draw.position + 1;
+  slot.next_position = sample.position + 1;
   return place;
 }
 
-absl::Status StepDraws::Prepare(const StepArgs& step, int recorded_rows) {
+absl::Status StepSamples::Prepare(const StepArgs& step, int recorded_rows) {
   ++step_;
   RETURN_IF_ERROR(CheckFollows(step));
-  drawn_.clear();
-  for (const DrawOptions* draw : step.draws) drawn_.push_back(draw != nullptr);
-  fetches_ = std::count(drawn_.begin(), drawn_.end(), true) > 0;
+  sampled_.clear();
+  for (const SampleOptions* sample : step.samples) sampled_.push_back(sample != nullptr);
+  fetches_ = std::count(sampled_.begin(), sampled_.end(), true) > 0;
   if (fetches_ && sampler_ == nullptr) RETURN_IF_ERROR(Create(step.max_rows, step.vocab));
   const int rows = std::max(recorded_rows, static_cast<int>(step.logit_rows.size()));
-  const bool has_room = step.vocab == vocab_ && rows <= most_rows_;
+  const bool has_room = step.vocab == vocab_ && rows <= max_rows_;
   if (fetches_ && !has_room) {
-    return absl::InvalidArgumentError(absl::StrCat("step: draws from ", rows, " rows of ",
-                                                   step.vocab, " logits; expected ", most_rows_,
+    return absl::InvalidArgumentError(absl::StrCat("step: samples from ", rows, " rows of ",
+                                                   step.vocab, " logits; expected ", max_rows_,
                                                    " at most, of ", vocab_));
   }
   enqueues_ = fetches_ || (recorded_rows > 0 && has_room);
   if (!enqueues_) return absl::OkStatus();
   rows_.assign(step.logit_rows.size(), {});
-  for (size_t i = 0; i < step.draws.size(); ++i) {
-    if (step.draws[i] == nullptr) continue;
+  for (size_t i = 0; i < step.samples.size(); ++i) {
+    if (step.samples[i] == nullptr) continue;
     const bool follows = !step.follows.empty() && step.follows[step.logit_rows[i]] >= 0;
-    ASSIGN_OR_RETURN(const auto slot, SlotFor(*step.draws[i], follows));
-    rows_[i] = {
-        .slot = slot, .position = step.draws[i]->position, .generated = step.draws[i]->generated};
+    ASSIGN_OR_RETURN(const auto slot, SlotFor(*step.samples[i], follows));
+    rows_[i] = {.slot = slot,
+                .position = step.samples[i]->position,
+                .generated = step.samples[i]->generated};
   }
   ASSIGN_OR_RETURN(const auto needs, sampler_->Prepare(rows_));
   needs_ = needs;
   return absl::OkStatus();
 }
 
-void StepDraws::Drop(bool is_put) {
+void StepSamples::Drop(bool is_put) {
   for (Slot& slot : slots_) {
     if (slot.step == step_) slot.joined = false;
   }
   if (is_put) latest_.clear();
 }
 
-absl::Status StepDraws::Enqueue(float* logits, int rows) {
+absl::Status StepSamples::Enqueue(float* logits, int rows) {
   if (!enqueues_) return absl::OkStatus();
   return sampler_->Enqueue(logits, const_cast<int32_t*>(tokens()), rows, needs_);
 }
 
-absl::Status StepDraws::Fetch() {
+absl::Status StepSamples::Fetch() {
   if (fetches_) RETURN_IF_ERROR(sampler_->Fetch());
-  latest_ = drawn_;
+  latest_ = sampled_;
   return absl::OkStatus();
 }
 
-absl::Status StepDraws::Take(absl::Span<DrawnToken> drawn) {
+absl::Status StepSamples::Take(absl::Span<BackendSample> sampled) {
   ASSIGN_OR_RETURN(auto taken, sampler_->Take());
   size_t next = 0;
   for (const auto& token : taken) {
     if (token.status().code() == absl::StatusCode::kFailedPrecondition) continue;  // a padding row
-    DrawnToken& to = drawn[next++];
+    BackendSample& to = sampled[next++];
     to = {};
     to.status = token.status();
     if (!token.ok()) continue;
@@ -207,7 +209,7 @@ absl::Status StepDraws::Take(absl::Span<DrawnToken> drawn) {
   return absl::OkStatus();
 }
 
-void StepDraws::AppendMemory(std::vector<uint64_t>* memory) const {
+void StepSamples::AppendMemory(std::vector<uint64_t>* memory) const {
   memory->push_back(reinterpret_cast<uintptr_t>(tokens()));
   memory->push_back(samplers_);
 }

@@ -2,31 +2,31 @@
 
 // Finds where top_k and top_p cut a row. Included by kernels only.
 
-#include "kernels/cuda/kernels/draw_locate.h"
-#include "kernels/cuda/kernels/draw_weight.h"
+#include "kernels/cuda/kernels/sample_locate.h"
+#include "kernels/cuda/kernels/sample_weight.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-// A row in the form in which a thread block of draw_token uses it.
-struct DrawnRow {
+// A row in the form in which a thread block of sample_token uses it.
+struct SampledRow {
   Tempered tempered;
   const float* logits;
   const float* maxima;  // one for each block of logits
   int vocab, blocks, chunks;
   // Shared memory of the thread block.
-  uint64_t* sums;    // [kMostWarps]
-  uint32_t* counts;  // [kDrawBins]
-  uint32_t* digits;  // [kDigits, kDrawBins]
+  uint64_t* sums;    // [kMaxWarps]
+  uint32_t* counts;  // [kSampleBins]
+  uint32_t* digits;  // [kDigits, kSampleBins]
 
-  // The token's logit, or -infinity if the largest logit of its block has a key below `least_key`.
-  BATON_DEVICE float Fetch(int token, uint32_t least_key) const {
-    return OrderKey(maxima[token / kDrawBlock]) >= least_key ? logits[token] : -kInfiniteLogit;
+  // The token's logit, or -infinity if the largest logit of its block has a key below `min_key`.
+  BATON_DEVICE float Fetch(int token, uint32_t min_key) const {
+    return OrderKey(maxima[token / kSampleBlock]) >= min_key ? logits[token] : -kInfiniteLogit;
   }
   // Returns the token's weight, or 0 if the token is cut off or has less than `least`.
-  BATON_DEVICE uint64_t KeptWeight(int token, float logit, const Cut& cut, uint64_t least) const {
+  BATON_DEVICE uint64_t KeptWeight(int token, float logit, const Cut& cut, uint64_t min) const {
     if (!cut.Keeps(OrderKey(logit), token)) return 0;
     const uint64_t weight = tempered.Weight(logit);
-    return weight >= least ? weight : 0;
+    return weight >= min ? weight : 0;
   }
 };
 
@@ -36,11 +36,11 @@ BATON_DEVICE Cut NoCut() { return {0, 0}; }  // every key is larger
 // tokens of the bin up to it are more than `rest`, by their number or, if `by_mass`, by their
 // weights. Narrows an interval of keys down to one key, by histograms of its parts; then counts
 // tokens with that key by id. A pass reads only the blocks of logits that reach into the interval.
-BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_mass) {
+BATON_DEVICE Cut CutInBin(const SampledRow& row, int bin, uint64_t rest, bool by_mass) {
   const Tempered& tempered = row.tempered;
   // Finds [low, high], the interval of keys in this bin.
-  const uint32_t most = OrderKey(static_cast<float>(tempered.largest));
-  uint32_t low = OrderKey(-kInfiniteLogit), high = most;
+  const uint32_t max = OrderKey(static_cast<float>(tempered.largest));
+  uint32_t low = OrderKey(-kInfiniteLogit), high = max;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
     if (tempered.Bin(LogitOfKey(middle)) <= bin) {
@@ -50,7 +50,7 @@ BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_m
     }
   }
   high = low;
-  for (uint32_t last = most; high < last;) {
+  for (uint32_t last = max; high < last;) {
     const uint32_t middle = last - (last - high) / 2;
     if (tempered.Bin(LogitOfKey(middle)) >= bin) {
       high = middle;
@@ -60,12 +60,12 @@ BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_m
   }
   while (true) {
     int shift = 0;
-    while ((high - low) >> shift >= kDrawBins) ++shift;
+    while ((high - low) >> shift >= kSampleBins) ++shift;
     // All threads have finished reading the previous histogram.
     SyncThreads();
-    for (int i = ThreadIndex(); i < kDrawBins; i += BlockThreads()) {
+    for (int i = ThreadIndex(); i < kSampleBins; i += BlockThreads()) {
       row.counts[i] = 0;
-      for (int d = 0; d < kDigits; ++d) row.digits[d * kDrawBins + i] = 0;
+      for (int d = 0; d < kDigits; ++d) row.digits[d * kSampleBins + i] = 0;
     }
     SyncThreads();
     for (int base = ThreadIndex(); base < row.vocab; base += kFetches * BlockThreads()) {
@@ -83,7 +83,7 @@ BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_m
         if (weight == 0) continue;
         const int part = static_cast<int>((high - key) >> shift);
         if (by_mass) {
-          AddDigits(&row.digits[part], kDrawBins, weight);
+          AddDigits(&row.digits[part], kSampleBins, weight);
         } else {
           AtomicAdd(&row.counts[part], 1u);
         }
@@ -91,9 +91,9 @@ BATON_DEVICE Cut CutInBin(const DrawnRow& row, int bin, uint64_t rest, bool by_m
     }
     SyncThreads();
     const Located located = Locate(
-        0, kDrawBins,
+        0, kSampleBins,
         [&](int i) {
-          return by_mass ? SumOfDigits(&row.digits[i], kDrawBins)
+          return by_mass ? SumOfDigits(&row.digits[i], kSampleBins)
                          : static_cast<uint64_t>(row.counts[i]);
         },
         AsFetched(), [&](uint64_t) { return rest; }, row.sums);
@@ -122,30 +122,30 @@ BATON_DEVICE uint64_t MassOf(double top_p, uint64_t sum) {
 }
 
 // Returns the cut after top_k and then top_p, found with the row's histogram.
-BATON_DEVICE Cut FindCut(const DrawnRow& row, const DrawRow& ask, const uint32_t* bin_counts,
+BATON_DEVICE Cut FindCut(const SampledRow& row, const SampleRow& ask, const uint32_t* bin_counts,
                          const uint64_t* bin_masses) {
   const auto count = [&](int bin) { return static_cast<uint64_t>(bin_counts[bin]); };
   const auto mass = [&](int bin) { return bin_masses[bin]; };
   Cut cut = NoCut();
-  // The k tokens may include some without a weight, which are in no bin; these are never drawn.
+  // The k tokens may include some without a weight, which are in no bin; these are never sampled.
   if (ask.top_k > 0 &&
-      BlockTotal(0, kDrawBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
+      BlockTotal(0, kSampleBins, count, AsFetched(), row.sums) > static_cast<uint64_t>(ask.top_k)) {
     const uint64_t k = ask.top_k;
     const Located located = Locate(
-        0, kDrawBins, count, AsFetched(), [&](uint64_t) { return k - 1; }, row.sums);
+        0, kSampleBins, count, AsFetched(), [&](uint64_t) { return k - 1; }, row.sums);
     cut = CutInBin(row, located.index, located.rest, /*by_mass=*/false);
   }
   if (ask.top_p < 1) {
     const Cut of_k = cut;
     const uint64_t sum =
         of_k.key == 0
-            ? BlockTotal(0, kDrawBins, mass, AsFetched(), row.sums)
+            ? BlockTotal(0, kSampleBins, mass, AsFetched(), row.sums)
             : BlockTotal(
                   0, row.vocab, [&](int token) { return row.Fetch(token, of_k.key); },
                   [&](int token, float logit) { return row.KeptWeight(token, logit, of_k, 1); },
                   row.sums);
     const Located located = Locate(
-        0, kDrawBins, mass, AsFetched(), [&](uint64_t) { return MassOf(ask.top_p, sum) - 1; },
+        0, kSampleBins, mass, AsFetched(), [&](uint64_t) { return MassOf(ask.top_p, sum) - 1; },
         row.sums);
     cut = CutInBin(row, located.index, located.rest, /*by_mass=*/true);
   }

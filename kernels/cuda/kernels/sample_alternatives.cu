@@ -1,5 +1,5 @@
-#include "kernels/cuda/kernels/draw_locate.h"
-#include "kernels/cuda/kernels/draw_weight.h"
+#include "kernels/cuda/kernels/sample_locate.h"
+#include "kernels/cuda/kernels/sample_weight.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
@@ -15,7 +15,7 @@ BATON_DEVICE int IndexOf(uint64_t preference) {
   return static_cast<int>(~static_cast<uint32_t>(preference));
 }
 
-BATON_DEVICE uint64_t WarpMost(uint64_t value) {
+BATON_DEVICE uint64_t WarpMax(uint64_t value) {
   BATON_UNROLL
   for (int mask = 16; mask > 0; mask /= 2) {
     const uint32_t low = ShuffleXor(static_cast<uint32_t>(value), mask);
@@ -30,15 +30,15 @@ BATON_DEVICE uint64_t WarpMost(uint64_t value) {
 // Each thread block takes a row, before its logits are edited. To find the next best token, it
 // compares the best remaining logit of each block of logits, and then searches the block that has
 // the best one.
-BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
-  BATON_SHARED(uint64_t, sums, kMostWarps);
-  BATON_SHARED(uint64_t, most, kDrawThreads / 32);
+BATON_KERNEL(sample_alternatives, SampleParams, kSampleThreads) {
+  BATON_SHARED(uint64_t, sums, kMaxWarps);
+  BATON_SHARED(uint64_t, max, kSampleThreads / 32);
   // Key of the best remaining logit of each block.
-  BATON_SHARED(uint32_t, heads, (kMostDrawVocab + kDrawBlock - 1) / kDrawBlock);
-  const DrawMemory& memory = params.memory;
+  BATON_SHARED(uint32_t, heads, (kMaxSampleVocab + kSampleBlock - 1) / kSampleBlock);
+  const SampleMemory& memory = params.memory;
   const int row = BlockX(), vocab = params.vocab;
   const int blocks = params.blocks, chunks = params.chunks;
-  const DrawRow& ask = memory.rows[row];
+  const SampleRow& ask = memory.rows[row];
   if (ask.slot < 0 || !ask.logprobs) return;
   const float largest =
       RowLargest(memory.chunk_maxima[0] + static_cast<int64_t>(row) * chunks, chunks);
@@ -65,29 +65,29 @@ BATON_KERNEL(draw_alternatives, DrawParams, kDrawThreads) {
       const uint64_t own = heads[block] == 0 ? kNone : Preference(heads[block], block);
       best = own > best ? own : best;
     }
-    best = WarpMost(best);
-    if (Lane() == 0) most[Warp()] = best;
+    best = WarpMax(best);
+    if (Lane() == 0) max[Warp()] = best;
     SyncThreads();
     for (int warp = 0; warp < BlockThreads() / 32; ++warp)
-      best = most[warp] > best ? most[warp] : best;
+      best = max[warp] > best ? max[warp] : best;
     const int block = IndexOf(best);
     // All warps search the block, but only one thread writes the result.
-    uint64_t left[kDrawBlock / 32], next = kNone;
-    for (int j = 0; j < kDrawBlock / 32; ++j) {
-      const int token = block * kDrawBlock + j * 32 + Lane();
+    uint64_t left[kSampleBlock / 32], next = kNone;
+    for (int j = 0; j < kSampleBlock / 32; ++j) {
+      const int token = block * kSampleBlock + j * 32 + Lane();
       left[j] = token < vocab ? Preference(OrderKey(logits[token]), token) : kNone;
       if (left[j] < last && left[j] > next) {
         next = left[j];
       }
     }
-    last = WarpMost(next);
+    last = WarpMax(next);
     next = kNone;
-    for (int j = 0; j < kDrawBlock / 32; ++j) {
+    for (int j = 0; j < kSampleBlock / 32; ++j) {
       if (left[j] < last && left[j] > next) next = left[j];
     }
-    next = WarpMost(next);
+    next = WarpMax(next);
     if (ThreadIndex() == 0) {
-      memory.alternatives[row * kMostAlternatives + i] = {IndexOf(last), LogitOfKey(KeyOf(last))};
+      memory.alternatives[row * kMaxAlternatives + i] = {IndexOf(last), LogitOfKey(KeyOf(last))};
       heads[block] = KeyOf(next);
     }
   }

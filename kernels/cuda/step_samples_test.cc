@@ -1,4 +1,4 @@
-#include "kernels/cuda/step_draws.h"
+#include "kernels/cuda/step_samples.h"
 
 #include <algorithm>
 #include <numeric>
@@ -33,8 +33,8 @@ SamplingOptions SomeSampling(int id) {
   return options;
 }
 
-DrawOptions DrawOf(const SamplingOptions& options, int id, int position,
-                   const TokenHistory* history) {
+SampleOptions SampleOf(const SamplingOptions& options, int id, int position,
+                       const TokenHistory* history) {
   return {.temperature = options.temperature,
           .top_p = options.top_p,
           .top_k = options.top_k,
@@ -54,11 +54,11 @@ DrawOptions DrawOf(const SamplingOptions& options, int id, int position,
           .history = history};
 }
 
-// Sequences start and end while two steps run at a time. Tokens are drawn on the device, where the
-// next step reads them. They must be the ones that Sampler draws from the logits of each sequence
-// alone. Steps have three sizes. Some are not recorded, one of them because it holds a prompt of
-// several tokens.
-TEST(DrawnStepTest, TokensFollowOnTheDevice) {
+// Sequences start and end while two steps run at a time. Tokens are sampled on the device, where
+// the next step reads them. They must be the ones that Sampler samples from the logits of each
+// sequence alone. Steps have three sizes. Some are not recorded, one of them because it holds a
+// prompt of several tokens.
+TEST(SampledStepTest, TokensFollowOnTheDevice) {
   constexpr int kSequences = 5, kSteps = 14, kUnrecorded = 12;
   // First step of each sequence, and its end.
   const int begins[] = {0, 0, 0, 0, 3}, ends[] = {5, 14, 14, 7, 14};
@@ -100,7 +100,7 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
         history.Append(expected[s].back().id);
       }
     }
-    std::vector<DrawnToken> drawn[2];
+    std::vector<BackendSample> sampled[2];
     // Sequences of the last two steps, in an order that changes with each step.
     std::vector<int> order[2];
     for (int i = 0; i <= kSteps; ++i) {
@@ -111,34 +111,34 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
           const int s = (j + i) % kSequences;
           if (begins[s] <= i && i < ends[s]) now.push_back(s);
         }
-        drawn[i % 2].assign(now.size(), {});
+        sampled[i % 2].assign(now.size(), {});
         std::vector<SmallDecoder::Item> items;
         std::vector<SamplingOptions> sampling;
-        std::vector<DrawOptions> options(now.size());
-        SmallDecoder::Draws draws = {.drawn = absl::MakeSpan(drawn[i % 2])};
+        std::vector<SampleOptions> options(now.size());
+        SmallDecoder::Samples samples = {.sampled = absl::MakeSpan(sampled[i % 2])};
         for (const int s : now) sampling.push_back(SomeSampling(s));
         for (size_t j = 0; j < now.size(); ++j) {
           const int s = now[j];
           auto item = item_of(s, i - begins[s], shape.block_tokens);
-          draws.follows.insert(draws.follows.end(), item.tokens.size(), -1);
+          samples.follows.insert(samples.follows.end(), item.tokens.size(), -1);
           if (i > begins[s]) {
             item.tokens = {-1};
             const auto& before = order[(i - 1) % 2];
-            draws.follows.back() =
+            samples.follows.back() =
                 static_cast<int>(std::find(before.begin(), before.end(), s) - before.begin());
           }
           items.push_back(item);
-          options[j] = DrawOf(sampling[j], s, end_of(item), &histories[s]);
-          draws.options.push_back(&options[j]);
+          options[j] = SampleOf(sampling[j], s, end_of(item), &histories[s]);
+          samples.options.push_back(&options[j]);
         }
-        ASSERT_EQ(recorded.Start(items, {}, i != kUnrecorded, draws), absl::OkStatus());
+        ASSERT_EQ(recorded.Start(items, {}, i != kUnrecorded, samples), absl::OkStatus());
       }
       if (i == 0) continue;
       ASSERT_EQ(recorded.backend().FinishStep(), absl::OkStatus());
-      for (size_t j = 0; j < drawn[(i - 1) % 2].size(); ++j) {
+      for (size_t j = 0; j < sampled[(i - 1) % 2].size(); ++j) {
         const int s = order[(i - 1) % 2][j];
         const SampledToken& wanted = expected[s][i - 1 - begins[s]];
-        const DrawnToken& got = drawn[(i - 1) % 2][j];
+        const BackendSample& got = sampled[(i - 1) % 2][j];
         EXPECT_EQ(got.status, absl::OkStatus());
         EXPECT_EQ(got.id, wanted.id) << "step " << i - 1 << ", sequence " << s;
         EXPECT_EQ(got.logprob, wanted.logprob.value_or(0));
@@ -153,9 +153,9 @@ TEST(DrawnStepTest, TokensFollowOnTheDevice) {
   }
 }
 
-// In each step the host draws for some rows and the device for the others. One of the steps is not
-// recorded.
-TEST(DrawnStepTest, LogitsOfTheOtherRowsReachTheHost) {
+// In each step the host samples for some rows and the device for the others. One of the steps is
+// not recorded.
+TEST(SampledStepTest, LogitsOfTheOtherRowsReachTheHost) {
   constexpr int kSequences = 5;
   const SmallDecoder::Shape shape;
   const TestDevice device(SeededDevice(3));
@@ -166,13 +166,13 @@ TEST(DrawnStepTest, LogitsOfTheOtherRowsReachTheHost) {
     const std::vector<bool> on_device = {i % 2 == 0, false, true, i > 3, false};
     std::vector<SamplingOptions> sampling;
     for (int s = 0; s < kSequences; ++s) sampling.push_back(SomeSampling(s % 3));
-    std::vector<DrawOptions> options(kSequences);
-    SmallDecoder::Draws draws;
+    std::vector<SampleOptions> options(kSequences);
+    SmallDecoder::Samples samples;
     std::vector<float> expected;
     std::vector<TokenId> expected_tokens;
     for (int s = 0; s < kSequences; ++s) {
-      options[s] = DrawOf(sampling[s], s, i + 1, nullptr);
-      draws.options.push_back(on_device[s] ? &options[s] : nullptr);
+      options[s] = SampleOf(sampling[s], s, i + 1, nullptr);
+      samples.options.push_back(on_device[s] ? &options[s] : nullptr);
       auto logits = alone.Run({items[s]}, false);
       if (on_device[s]) {
         expected_tokens.push_back(
@@ -182,20 +182,21 @@ TEST(DrawnStepTest, LogitsOfTheOtherRowsReachTheHost) {
       }
     }
     std::vector<float> logits(expected.size());
-    std::vector<DrawnToken> drawn(expected_tokens.size());
-    draws.drawn = absl::MakeSpan(drawn);
+    std::vector<BackendSample> sampled(expected_tokens.size());
+    samples.sampled = absl::MakeSpan(sampled);
     const bool is_recorded = i != 2;
-    ASSERT_EQ(recorded.Start(items, absl::MakeSpan(logits), is_recorded, draws), absl::OkStatus());
+    ASSERT_EQ(recorded.Start(items, absl::MakeSpan(logits), is_recorded, samples),
+              absl::OkStatus());
     ASSERT_EQ(recorded.backend().FinishStep(), absl::OkStatus());
     EXPECT_EQ(logits, expected) << "step " << i;
-    for (size_t j = 0; j < drawn.size(); ++j) EXPECT_EQ(drawn[j].id, expected_tokens[j]);
+    for (size_t j = 0; j < sampled.size(); ++j) EXPECT_EQ(sampled[j].id, expected_tokens[j]);
   }
 }
 
-// A sequence is drawn for on the device, then once on the host, then on the device again. Its slot
-// on the device has not seen the host's token. If the penalty of this token is forgotten, bias
-// makes the device draw the same token again.
-TEST(DrawnStepTest, ATokenThatTheHostDrewMeanwhileIsPenalised) {
+// A sequence is sampled for on the device, then once on the host, then on the device again. Its
+// slot on the device has not seen the host's token. If the penalty of this token is forgotten, bias
+// makes the device sample the same token again.
+TEST(SampledStepTest, ATokenThatTheHostDrewMeanwhileIsPenalised) {
   constexpr int kSteps = 5, kOnHost = 1;
   SamplingOptions sampling;
   sampling.logit_bias = {{7, 50.0f}, {9, 48.0f}};
@@ -216,16 +217,16 @@ TEST(DrawnStepTest, ATokenThatTheHostDrewMeanwhileIsPenalised) {
     if (i <= kOnHost) {
       EXPECT_EQ(expected->id, i == 0 ? 7 : 9);
     }
-    const DrawOptions options = DrawOf(sampling, 0, i + 1, &history);
-    std::vector<DrawnToken> drawn(i == kOnHost ? 0 : 1);
+    const SampleOptions options = SampleOf(sampling, 0, i + 1, &history);
+    std::vector<BackendSample> sampled(i == kOnHost ? 0 : 1);
     std::vector<float> logits(i == kOnHost ? SmallDecoder::kVocab : 0);
-    ASSERT_EQ(decoder.Start(
-                  {item}, absl::MakeSpan(logits), true,
-                  {.options = {i == kOnHost ? nullptr : &options}, .drawn = absl::MakeSpan(drawn)}),
+    ASSERT_EQ(decoder.Start({item}, absl::MakeSpan(logits), true,
+                            {.options = {i == kOnHost ? nullptr : &options},
+                             .sampled = absl::MakeSpan(sampled)}),
               absl::OkStatus());
     ASSERT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
     if (i != kOnHost) {
-      EXPECT_EQ(drawn[0].id, expected->id) << "step " << i;
+      EXPECT_EQ(sampled[0].id, expected->id) << "step " << i;
     }
     history.Append(expected->id);
     item = Batch(1, i + 1, shape.block_tokens)[0];
@@ -233,21 +234,21 @@ TEST(DrawnStepTest, ATokenThatTheHostDrewMeanwhileIsPenalised) {
   }
 }
 
-TEST(DrawnStepTest, ARowFollowsOnlyWhatWasDrawn) {
+TEST(SampledStepTest, ARowFollowsOnlyWhatWasSampled) {
   const SmallDecoder::Shape shape;
   const TestDevice device(SeededDevice(1));
   SmallDecoder decoder(device, shape, true);
   const auto items = Batch(2, 0, shape.block_tokens);
-  const DrawOptions greedy = {.position = 1};
-  std::vector<DrawnToken> drawn(1);
+  const SampleOptions greedy = {.position = 1};
+  std::vector<BackendSample> sampled(1);
   std::vector<float> logits(SmallDecoder::kVocab);
   const auto start = [&](std::vector<int> follows) {
     return decoder.Start(items, absl::MakeSpan(logits), true,
                          {.options = {nullptr, &greedy},
                           .follows = std::move(follows),
-                          .drawn = absl::MakeSpan(drawn)});
+                          .sampled = absl::MakeSpan(sampled)});
   };
-  EXPECT_EQ(start({0, -1}).code(), absl::StatusCode::kInvalidArgument) << "nothing was drawn yet";
+  EXPECT_EQ(start({0, -1}).code(), absl::StatusCode::kInvalidArgument) << "nothing was sampled yet";
   ASSERT_EQ(start({}), absl::OkStatus());
   for (const int bad : {0, 2, -2}) {
     EXPECT_EQ(start({bad, -1}).code(), absl::StatusCode::kInvalidArgument) << bad;
@@ -257,23 +258,23 @@ TEST(DrawnStepTest, ARowFollowsOnlyWhatWasDrawn) {
   EXPECT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
 }
 
-TEST(DrawnStepTest, ARowWithoutATokenTellsWhyAndTheOthersHaveTheirs) {
+TEST(SampledStepTest, ARowWithoutATokenTellsWhyAndTheOthersHaveTheirs) {
   const SmallDecoder::Shape shape;
   const TestDevice device(SeededDevice(1));
   SmallDecoder decoder(device, shape, true);
   const auto items = Batch(2, 0, shape.block_tokens);
   std::vector<TokenId> all(SmallDecoder::kVocab);
   std::iota(all.begin(), all.end(), 0);
-  std::vector<DrawnToken> drawn(2);
-  const auto start = [&](const DrawOptions& first) {
-    const DrawOptions greedy = {.position = 1};
+  std::vector<BackendSample> sampled(2);
+  const auto start = [&](const SampleOptions& first) {
+    const SampleOptions greedy = {.position = 1};
     return decoder.Start(items, {}, true,
-                         {.options = {&first, &greedy}, .drawn = absl::MakeSpan(drawn)});
+                         {.options = {&first, &greedy}, .sampled = absl::MakeSpan(sampled)});
   };
   ASSERT_EQ(start({.position = 1, .banned = all}), absl::OkStatus());
   ASSERT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
-  EXPECT_EQ(drawn[0].status.code(), absl::StatusCode::kInvalidArgument) << drawn[0].status;
-  EXPECT_EQ(drawn[1].status, absl::OkStatus());
+  EXPECT_EQ(sampled[0].status.code(), absl::StatusCode::kInvalidArgument) << sampled[0].status;
+  EXPECT_EQ(sampled[1].status, absl::OkStatus());
 
   EXPECT_EQ(start({.position = 1, .presence_penalty = 1}).code(),
             absl::StatusCode::kInvalidArgument);
@@ -282,8 +283,8 @@ TEST(DrawnStepTest, ARowWithoutATokenTellsWhyAndTheOthersHaveTheirs) {
             absl::StatusCode::kInvalidArgument);
   ASSERT_EQ(start({.position = 1, .banned = many}), absl::OkStatus());
   ASSERT_EQ(decoder.backend().FinishStep(), absl::OkStatus());
-  EXPECT_EQ(drawn[0].status, absl::OkStatus());
-  EXPECT_NE(drawn[0].id, 1);
+  EXPECT_EQ(sampled[0].status, absl::OkStatus());
+  EXPECT_NE(sampled[0].id, 1);
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
-#include "kernels/cuda/kernels/draw_cut.h"
+#include "kernels/cuda/kernels/sample_cut.h"
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 namespace {
 
-// Returns which one of `sum` units a draw falls into, as in sampler.h.
-BATON_DEVICE uint64_t DrawnUnit(uint64_t uniform, uint64_t sum) {
+// Returns which one of `sum` units a sample falls into, as in sampler.h.
+BATON_DEVICE uint64_t SampledUnit(uint64_t uniform, uint64_t sum) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(uniform) * sum >> 53);
 }
 
-BATON_DEVICE int Greedy(const DrawnRow& row) {
+BATON_DEVICE int Greedy(const SampledRow& row) {
   const float largest = static_cast<float>(row.tempered.largest);
   const auto is_largest = [&](int, float logit) { return static_cast<uint64_t>(logit == largest); };
   const auto none_before = [](uint64_t) { return uint64_t{0}; };
@@ -16,29 +16,29 @@ BATON_DEVICE int Greedy(const DrawnRow& row) {
       Locate(
           0, row.blocks, [&](int i) { return row.maxima[i]; }, is_largest, none_before, row.sums)
           .index;
-  const int first = block * kDrawBlock;
+  const int first = block * kSampleBlock;
   return Locate(
-             first, first + kDrawBlock < row.vocab ? first + kDrawBlock : row.vocab,
+             first, first + kSampleBlock < row.vocab ? first + kSampleBlock : row.vocab,
              [&](int token) { return row.logits[token]; }, is_largest, none_before, row.sums)
       .index;
 }
 
-BATON_DEVICE int Draw(const DrawnRow& row, const DrawRow& ask, const DrawMemory& memory,
-                      int index) {
-  const auto unit = [&](uint64_t total) { return DrawnUnit(ask.uniform, total); };
+BATON_DEVICE int Sample(const SampledRow& row, const SampleRow& ask, const SampleMemory& memory,
+                        int index) {
+  const auto unit = [&](uint64_t total) { return SampledUnit(ask.uniform, total); };
   int first = 0, end = row.vocab;
   Cut cut = NoCut();
   Located chunk = {};
   if (HasHistogram(ask)) {
-    cut = FindCut(row, ask, memory.bin_counts + index * kDrawBins,
-                  memory.bin_masses + index * kDrawBins);
+    cut = FindCut(row, ask, memory.bin_counts + index * kSampleBins,
+                  memory.bin_masses + index * kSampleBins);
   } else {
     const int chunks = row.chunks;
     const uint64_t* const sums = memory.chunk_sums + static_cast<int64_t>(index) * chunks;
     chunk = Locate(
         0, chunks, [&](int i) { return sums[i]; }, AsFetched(), unit, row.sums);
-    first = chunk.index * kDrawChunk;
-    end = first + kDrawChunk < end ? first + kDrawChunk : end;
+    first = chunk.index * kSampleChunk;
+    end = first + kSampleChunk < end ? first + kSampleChunk : end;
   }
   return Locate(
              first, end, [&](int token) { return row.Fetch(token, cut.key); },
@@ -53,17 +53,17 @@ BATON_DEVICE int Draw(const DrawnRow& row, const DrawRow& ask, const DrawMemory&
 
 // Each thread block takes a row. If top_k and top_p do not cut the row, it reads one chunk. If they
 // do, it reads the blocks of logits down to the cut, several times.
-BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
-  BATON_SHARED(uint64_t, sums, kMostWarps);
-  BATON_SHARED(uint32_t, counts, kDrawBins);
-  BATON_SHARED(uint32_t, digits, kDigits * kDrawBins);
+BATON_KERNEL(sample_token, SampleParams, kSampleTokenThreads) {
+  BATON_SHARED(uint64_t, sums, kMaxWarps);
+  BATON_SHARED(uint32_t, counts, kSampleBins);
+  BATON_SHARED(uint32_t, digits, kDigits * kSampleBins);
   BATON_SHARED(int32_t, found, 2);
-  const DrawMemory& memory = params.memory;
+  const SampleMemory& memory = params.memory;
   const int index = BlockX(), vocab = params.vocab, chunks = params.chunks;
-  const DrawRow& ask = memory.rows[index];
+  const SampleRow& ask = memory.rows[index];
   if (ask.slot < 0) return;
-  DrawResult& result = memory.results[index];
-  int status = kDrawn;
+  SampleResult& result = memory.results[index];
+  int status = kSampled;
   float largest = RowLargest(memory.chunk_maxima[0] + static_cast<int64_t>(index) * chunks, chunks);
   if (largest == kInfiniteLogit) {
     status = kUnsound;
@@ -74,7 +74,7 @@ BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
     if (largest == kInfiniteLogit) status = kUnsound;
     if (largest == -kInfiniteLogit) status = kNothingLeft;
   }
-  if (status != kDrawn) {
+  if (status != kSampled) {
     if (ThreadIndex() == 0) {
       result.token = 0;
       result.status = status;
@@ -82,7 +82,7 @@ BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
     }
     return;
   }
-  const DrawnRow row = {
+  const SampledRow row = {
       .tempered = {largest, ask.scale},
       .logits = params.logits + static_cast<int64_t>(index) * vocab,
       .maxima = memory.block_maxima + static_cast<int64_t>(index) * params.blocks,
@@ -93,12 +93,12 @@ BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
       .counts = counts,
       .digits = digits,
   };
-  const int token = ask.greedy ? Greedy(row) : Draw(row, ask, memory, index);
+  const int token = ask.greedy ? Greedy(row) : Sample(row, ask, memory, index);
 
   // Finds the token's indices in the slot's lists.
-  DrawBias* const biases = memory.biases + static_cast<int64_t>(ask.slot) * memory.most_biases;
-  DrawHistory* const history =
-      memory.history + static_cast<int64_t>(ask.slot) * memory.most_history;
+  SampleBias* const biases = memory.biases + static_cast<int64_t>(ask.slot) * memory.max_biases;
+  SampleHistory* const history =
+      memory.history + static_cast<int64_t>(ask.slot) * memory.max_history;
   const int tokens = ask.penalties ? memory.history_tokens[ask.slot] : 0;
   if (ThreadIndex() < 2) found[ThreadIndex()] = -1;
   SyncThreads();
@@ -112,7 +112,7 @@ BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
   if (ThreadIndex() != 0) return;
   params.tokens[index] = token;
   result.token = token;
-  result.status = kDrawn;
+  result.status = kSampled;
   // Bias was added before penalties, so its `given` is the original logit.
   if (ask.logprobs) {
     result.logit = found[1] >= 0   ? biases[found[1]].given
@@ -122,7 +122,7 @@ BATON_KERNEL(draw_token, DrawParams, kDrawTokenThreads) {
   if (!ask.penalties) return;
   if (found[0] >= 0) {
     history[found[0]].times += 1;
-  } else if (tokens < memory.most_history) {
+  } else if (tokens < memory.max_history) {
     history[tokens] = {token, 1, 0};
     memory.history_tokens[ask.slot] = tokens + 1;
   }

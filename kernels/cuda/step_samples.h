@@ -17,55 +17,55 @@ namespace baton {
 
 // Draws the tokens of steps with DeviceSampler, and keeps them on the device for rows of the next
 // step that follow them. Calls for a step: Prepare, Enqueue, Fetch, and Take when the step is to be
-// finished, oldest step first. Memory is taken by Reserve, or else by the first step that draws; it
-// does not move.
-class StepDraws {
+// finished, oldest step first. Memory is taken by Reserve, or else by the first step that samples;
+// it does not move.
+class StepSamples {
  public:
   // The arguments must outlive this object.
-  StepDraws(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels)
+  StepSamples(DeviceRuntime* runtime, DeviceStream* stream, const KernelTable* kernels)
       : runtime_(runtime), stream_(stream), kernels_(kernels), tokens_(runtime) {}
 
   // Bytes of each allocation of device memory that Reserve makes. Empty if the vocabulary is too
-  // large to draw from.
+  // large to sample from.
   static std::vector<size_t> Allocations(int rows, int vocab);
-  // Takes memory for steps that draw from up to `rows` rows of `vocab` logits. Does nothing if
-  // there is enough already, or if the vocabulary is too large to draw from. Otherwise no step may
-  // be running. Returns ResourceExhausted if there is too little memory.
+  // Takes memory for steps that sample from up to `rows` rows of `vocab` logits. Does nothing if
+  // there is enough already, or if the vocabulary is too large to sample from. Otherwise no step
+  // may be running. Returns ResourceExhausted if there is too little memory.
   absl::Status Reserve(int rows, int vocab);
 
   // Uploads the options of the step's rows. `recorded_rows` is the padded number of rows of a step
-  // that may be recorded, which enqueues the kernels even if it draws nothing; 0 for other steps.
+  // that may be recorded, which enqueues the kernels even if it samples nothing; 0 for other steps.
   // Returns InvalidArgument if a row follows a row for which the step before drew no token, and if
   // there are more rows, or another vocabulary, than memory was taken for.
   absl::Status Prepare(const StepArgs& step, int recorded_rows);
-  // Launches kernels only; none if nothing is to be drawn. `logits` is [rows, vocab] in device
+  // Launches kernels only; none if nothing is to be sampled. `logits` is [rows, vocab] in device
   // memory. `rows` is at least the number of prepared rows.
   absl::Status Enqueue(float* logits, int rows);
-  // Starts to copy the drawn tokens to the host. Copies nothing if the step draws nothing.
+  // Starts to copy the sampled tokens to the host. Copies nothing if the step samples nothing.
   absl::Status Fetch();
   // Undoes Prepare for a step that did not start: its slots are filled again when they are next
   // used. If part of the step was enqueued, rows of the next step can't follow the step before
   // either.
   void Drop(bool is_put);
   // Waits until the oldest step that is fetched and not yet taken has run, and writes its tokens to
-  // `drawn`. Only for steps that drew something.
-  absl::Status Take(absl::Span<DrawnToken> drawn);
+  // `sampled`. Only for steps that drew something.
+  absl::Status Take(absl::Span<BackendSample> sampled);
 
-  // Tokens drawn by the latest step, by logit row. Null before the first draw.
+  // Tokens sampled by the latest step, by logit row. Null before the first sample.
   const int32_t* tokens() const { return reinterpret_cast<const int32_t*>(tokens_.data()); }
   // AppendMemory appends what Enqueue of a recorded step uses besides its arguments; if it changes,
   // a graph is no longer valid. variant() tells which kernels Enqueue launches.
   void AppendMemory(std::vector<uint64_t>* memory) const;
   int variant() const {
-    return enqueues_ ? 8 + 4 * needs_.draws + 2 * needs_.edits + needs_.logprobs : 0;
+    return enqueues_ ? 8 + 4 * needs_.samples + 2 * needs_.edits + needs_.logprobs : 0;
   }
 
  private:
   struct Slot {
-    void Keep(const DrawOptions& of);
+    void Keep(const SampleOptions& of);
 
     bool joined = false;
-    DrawOptions draw;  // options of the latest draw; views point to the vectors below
+    SampleOptions sample;  // options of the latest sample; views point to the vectors below
     std::vector<std::pair<TokenId, float>> bias;
     std::vector<TokenId> banned, stop_tokens;
     // Position of the next token; the slot's history is complete up to there.
@@ -75,24 +75,24 @@ class StepDraws {
 
   absl::Status CheckFollows(const StepArgs& step) const;
   absl::Status Create(int rows, int vocab);
-  bool Knows(const Slot& slot, const DrawOptions& draw) const;
-  absl::StatusOr<int> SlotFor(const DrawOptions& draw, bool follows);
+  bool Knows(const Slot& slot, const SampleOptions& sample) const;
+  absl::StatusOr<int> SlotFor(const SampleOptions& sample, bool follows);
 
   DeviceRuntime* const runtime_;
   DeviceStream* const stream_;
   const KernelTable* const kernels_;
   std::unique_ptr<DeviceSampler> sampler_;
-  DeviceBuffer tokens_;  // [most_rows_] int32
-  int vocab_ = 0, most_rows_ = 0;
+  DeviceBuffer tokens_;  // [max_rows_] int32
+  int vocab_ = 0, max_rows_ = 0;
   uint64_t samplers_ = 0;  // number of samplers created so far
   std::vector<Slot> slots_;
   uint64_t step_ = 0;
   DeviceSampler::Needs needs_;               // needs of the prepared step
   bool enqueues_ = false, fetches_ = false;  // true if the prepared step does so
   std::vector<DeviceSampler::Row> rows_;     // rows of the prepared step
-  // For each logit row, true if a token is drawn for it: drawn_ is the prepared step, latest_ the
+  // For each logit row, true if a token is sampled for it: drawn_ is the prepared step, latest_ the
   // latest step that started.
-  std::vector<bool> drawn_, latest_;
+  std::vector<bool> sampled_, latest_;
 };
 
 }  // namespace baton

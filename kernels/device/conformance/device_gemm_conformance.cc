@@ -27,15 +27,15 @@ struct Shape {
 struct Operands {
   Operands(const Shape& s, uint32_t seed) : shape(s) {
     std::mt19937 random(seed);
-    auto draw = [&] { return static_cast<int>(random() % 2001 - 1000) / 700.0f; };
+    auto sample = [&] { return static_cast<int>(random() % 2001 - 1000) / 700.0f; };
     in.assign(static_cast<size_t>(s.rows) * (s.k + s.in_padding), kNan);
     for (int r = 0; r < s.rows; ++r) {
-      for (int i = 0; i < s.k; ++i) in[r * (s.k + s.in_padding) + i] = ToBf16(draw());
+      for (int i = 0; i < s.k; ++i) in[r * (s.k + s.in_padding) + i] = ToBf16(sample());
     }
     weight.resize(static_cast<size_t>(s.n) * s.k);
-    for (uint16_t& w : weight) w = ToBf16(draw());
+    for (uint16_t& w : weight) w = ToBf16(sample());
     before.resize(static_cast<size_t>(s.rows) * s.n);
-    for (float& value : before) value = FromBf16(ToBf16(draw()));
+    for (float& value : before) value = FromBf16(ToBf16(sample()));
   }
 
   // Returns the exact result, and the sum of the absolute values of its terms.
@@ -55,13 +55,13 @@ struct Operands {
   std::vector<float> before;
 };
 
-#define SKIP_WITHOUT_PRODUCTS()                                              \
-  if (const absl::Status status = runtime_->ProductStatus(); !status.ok()) { \
-    GTEST_SKIP() << status.message();                                        \
+#define SKIP_WITHOUT_GEMMS()                                              \
+  if (const absl::Status status = runtime_->GemmStatus(); !status.ok()) { \
+    GTEST_SKIP() << status.message();                                     \
   }
 
 TEST_P(DeviceRuntimeConformanceTest, EqualsDoubleArithmetic) {
-  SKIP_WITHOUT_PRODUCTS();
+  SKIP_WITHOUT_GEMMS();
   const Shape shapes[] = {{1, 1, 1, 0, 0},     {1, 64, 64, 0, 0},    {3, 5, 7, 3, 2},
                           {17, 33, 129, 0, 1}, {8, 192, 576, 64, 8}, {130, 40, 64, 0, 0},
                           {2, 257, 31, 1, 3}};
@@ -83,25 +83,25 @@ TEST_P(DeviceRuntimeConformanceTest, EqualsDoubleArithmetic) {
         for (size_t i = 0; i < out.size(); ++i) {
           narrow[i] = std::isnan(out[i]) ? kNan : ToBf16(out[i]);
         }
-        DenseProduct product;
-        product.in = Upload(operands.in);
-        product.in_stride = s.k + s.in_padding;
-        product.weight = Upload(operands.weight);
-        product.out_stride = stride;
-        product.out_type = type;
-        product.rows = s.rows;
-        product.n = s.n;
-        product.k = s.k;
-        product.accumulate = accumulate;
+        DenseGemm gemm;
+        gemm.in = Upload(operands.in);
+        gemm.in_stride = s.k + s.in_padding;
+        gemm.weight = Upload(operands.weight);
+        gemm.out_stride = stride;
+        gemm.out_type = type;
+        gemm.rows = s.rows;
+        gemm.n = s.n;
+        gemm.k = s.k;
+        gemm.accumulate = accumulate;
         if (type == DType::kF32) {
           float* const memory = Upload(out);
-          product.out = memory;
-          Ok(runtime_->Product(product, *stream_));
+          gemm.out = memory;
+          Ok(runtime_->Gemm(gemm, *stream_));
           out = Download(memory, out.size());
         } else {
           uint16_t* const memory = Upload(narrow);
-          product.out = memory;
-          Ok(runtime_->Product(product, *stream_));
+          gemm.out = memory;
+          Ok(runtime_->Gemm(gemm, *stream_));
           narrow = Download(memory, out.size());
           for (size_t i = 0; i < out.size(); ++i) out[i] = FromBf16(narrow[i]);
         }
@@ -123,9 +123,9 @@ TEST_P(DeviceRuntimeConformanceTest, EqualsDoubleArithmetic) {
 }
 
 TEST_P(DeviceRuntimeConformanceTest, RefusesWhatHasNoMeaning) {
-  SKIP_WITHOUT_PRODUCTS();
+  SKIP_WITHOUT_GEMMS();
   const Operands operands({2, 8, 16, 0, 0}, 1);
-  DenseProduct good;
+  DenseGemm good;
   good.in = Upload(operands.in);
   good.in_stride = 16;
   good.weight = Upload(operands.weight);
@@ -135,79 +135,79 @@ TEST_P(DeviceRuntimeConformanceTest, RefusesWhatHasNoMeaning) {
   good.rows = 2;
   good.n = 8;
   good.k = 16;
-  auto product = [&](auto change) {
-    DenseProduct product = good;
-    change(product);
-    return runtime_->Product(product, *stream_).code();
+  auto gemm = [&](auto change) {
+    DenseGemm gemm = good;
+    change(gemm);
+    return runtime_->Gemm(gemm, *stream_).code();
   };
   const auto invalid = absl::StatusCode::kInvalidArgument;
-  EXPECT_EQ(product([](DenseProduct& p) { p.rows = -1; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.n = 0; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.k = -5; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.in_stride = 15; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.out_stride = 7; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.in = nullptr; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.weight = nullptr; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.out = nullptr; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.out_type = DType::kF16; }), invalid);
-  EXPECT_EQ(product([](DenseProduct& p) { p.algorithm = -1; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.rows = -1; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.n = 0; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.k = -5; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.in_stride = 15; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.out_stride = 7; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.in = nullptr; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.weight = nullptr; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.out = nullptr; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.out_type = DType::kF16; }), invalid);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.algorithm = -1; }), invalid);
   const auto copies = Stream(StreamKind::kCopy);
-  EXPECT_EQ(runtime_->Product(good, *copies).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(product([](DenseProduct& p) { p.rows = 0; }), absl::StatusCode::kOk);
+  EXPECT_EQ(runtime_->Gemm(good, *copies).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(gemm([](DenseGemm& p) { p.rows = 0; }), absl::StatusCode::kOk);
   EXPECT_EQ(Download(static_cast<float*>(good.out), 16), operands.before) << "nothing has run";
 }
 
-TEST_P(DeviceRuntimeConformanceTest, EveryAlgorithmComputesTheSameProduct) {
-  SKIP_WITHOUT_PRODUCTS();
+TEST_P(DeviceRuntimeConformanceTest, EveryAlgorithmComputesTheSameGemm) {
+  SKIP_WITHOUT_GEMMS();
   const Operands operands({16, 128, 256, 0, 0}, 5);
-  DenseProduct product;
-  product.in = Upload(operands.in);
-  product.in_stride = 256;
-  product.weight = Upload(operands.weight);
-  product.out_stride = 128;
-  product.out_type = DType::kF32;
-  product.rows = 16;
-  product.n = 128;
-  product.k = 256;
-  for (; product.algorithm < 8; ++product.algorithm) {
+  DenseGemm gemm;
+  gemm.in = Upload(operands.in);
+  gemm.in_stride = 256;
+  gemm.weight = Upload(operands.weight);
+  gemm.out_stride = 128;
+  gemm.out_type = DType::kF32;
+  gemm.rows = 16;
+  gemm.n = 128;
+  gemm.k = 256;
+  for (; gemm.algorithm < 8; ++gemm.algorithm) {
     float* const out = Upload(std::vector<float>(16 * 128, NAN));
-    product.out = out;
-    const absl::Status status = runtime_->Product(product, *stream_);
+    gemm.out = out;
+    const absl::Status status = runtime_->Gemm(gemm, *stream_);
     if (absl::IsNotFound(status)) break;
-    ASSERT_TRUE(status.ok()) << product.algorithm << ": " << status;
+    ASSERT_TRUE(status.ok()) << gemm.algorithm << ": " << status;
     const auto got = Download(out, 16 * 128);
     for (int r = 0; r < 16; ++r) {
       for (int n = 0; n < 128; ++n) {
         const auto [sum, size] = operands.Exact(r, n);
-        ASSERT_NEAR(got[r * 128 + n], sum, 257 * 0x1p-24 * (size + 2)) << product.algorithm;
+        ASSERT_NEAR(got[r * 128 + n], sum, 257 * 0x1p-24 * (size + 2)) << gemm.algorithm;
       }
     }
   }
-  EXPECT_GE(product.algorithm, 1);
-  product.algorithm = 10000;
-  EXPECT_EQ(runtime_->Product(product, *stream_).code(), absl::StatusCode::kNotFound);
+  EXPECT_GE(gemm.algorithm, 1);
+  gemm.algorithm = 10000;
+  EXPECT_EQ(runtime_->Gemm(gemm, *stream_).code(), absl::StatusCode::kNotFound);
 }
 
 TEST_P(DeviceRuntimeConformanceTest, CanBeCapturedAndReplayed) {
-  SKIP_WITHOUT_PRODUCTS();
+  SKIP_WITHOUT_GEMMS();
   const Operands operands({4, 24, 32, 0, 0}, 3);
   float* const out = Upload(std::vector<float>(4 * 24, 0.0f));
-  DenseProduct product;
-  product.in = Upload(operands.in);
-  product.in_stride = 32;
-  product.weight = Upload(operands.weight);
-  product.out = out;
-  product.out_stride = 24;
-  product.out_type = DType::kF32;
-  product.rows = 4;
-  product.n = 24;
-  product.k = 32;
-  product.accumulate = true;
+  DenseGemm gemm;
+  gemm.in = Upload(operands.in);
+  gemm.in_stride = 32;
+  gemm.weight = Upload(operands.weight);
+  gemm.out = out;
+  gemm.out_stride = 24;
+  gemm.out_type = DType::kF32;
+  gemm.rows = 4;
+  gemm.n = 24;
+  gemm.k = 32;
+  gemm.accumulate = true;
   // Runs once before the capture, as steps do: a library's first product of a shape may make calls
   // that captures do not allow.
-  Ok(runtime_->Product(product, *stream_));
+  Ok(runtime_->Gemm(gemm, *stream_));
   Ok(runtime_->BeginCapture(*stream_));
-  Ok(runtime_->Product(product, *stream_));
+  Ok(runtime_->Gemm(gemm, *stream_));
   auto graph = runtime_->EndCapture(*stream_);
   ASSERT_TRUE(graph.ok()) << graph.status();
   for (int i = 0; i < 3; ++i) Ok(runtime_->Replay(**graph, *stream_));

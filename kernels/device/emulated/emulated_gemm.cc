@@ -1,4 +1,4 @@
-#include "kernels/device/emulated/emulated_product.h"
+#include "kernels/device/emulated/emulated_gemm.h"
 
 #include <algorithm>
 #include <bit>
@@ -49,7 +49,7 @@ void Dot(const float* in, int rows, const float* weight, int padded, float* sums
 
 }  // namespace
 
-void RunEmulatedProduct(const DenseProduct& p) {
+void RunEmulatedGemm(const DenseGemm& p) {
   const int padded = (p.k + kLanes - 1) / kLanes * kLanes;
   std::vector<float> in(static_cast<size_t>(p.rows) * padded), weight(padded);
   for (int r = 0; r < p.rows; ++r) {
@@ -77,8 +77,7 @@ void RunEmulatedProduct(const DenseProduct& p) {
   }
 }
 
-absl::StatusOr<EmulatedWork> EmulatedProductWork(EmulatedAddressSpace* space,
-                                                 const DenseProduct& p) {
+absl::StatusOr<EmulatedWork> EmulatedGemmWork(EmulatedAddressSpace* space, const DenseGemm& p) {
   const size_t out_bytes = DTypeBytes(p.out_type);
   const size_t in_extent = ((p.rows - 1) * p.in_stride + p.k) * sizeof(uint16_t);
   const size_t out_extent = ((p.rows - 1) * p.out_stride + p.n) * out_bytes;
@@ -92,7 +91,7 @@ absl::StatusOr<EmulatedWork> EmulatedProductWork(EmulatedAddressSpace* space,
   RETURN_IF_ERROR(check());
   return EmulatedWork([space, p, out_bytes, weight_extent, check] {
     RETURN_IF_ERROR(check());
-    RunEmulatedProduct(p);
+    RunEmulatedGemm(p);
     if (!space->check()) return absl::OkStatus();
     simt::MemoryMap& map = space->map();
     if (!map.Written(p.weight, weight_extent)) {

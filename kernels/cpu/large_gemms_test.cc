@@ -151,17 +151,17 @@ Product Make(const Shape& shape, DType type, CpuNumerics numerics) {
   std::mt19937 random(m * 7 + k * 3 + n);
   // Draws random fractions with three exponents, so that different orders round differently and no
   // value is near a denormal.
-  const auto draw = [&random](std::vector<float>* values, size_t count) {
+  const auto sample = [&random](std::vector<float>* values, size_t count) {
     values->resize(count);
     for (float& value : *values) {
       const uint32_t bits = (random() & 0x807fffff) | (126 + random() % 3) << 23;
       std::memcpy(&value, &bits, sizeof(bits));
     }
   };
-  draw(&p.x, static_cast<size_t>(m) * k);
-  draw(&p.wide, static_cast<size_t>(n) * k);
-  draw(&p.bias, n);
-  draw(&p.before, static_cast<size_t>(m) * n);
+  sample(&p.x, static_cast<size_t>(m) * k);
+  sample(&p.wide, static_cast<size_t>(n) * k);
+  sample(&p.bias, n);
+  sample(&p.before, static_cast<size_t>(m) * n);
   if (type != DType::kF32) {
     p.narrow = Narrowed(p.wide, type);
     p.wide = Widened(p.narrow, type);
@@ -248,8 +248,8 @@ struct Path {
   Isa isa;
   CpuNumerics numerics;
 };
-class LargeProductsTest : public testing::TestWithParam<Path> {};
-INSTANTIATE_TEST_SUITE_P(Cpu, LargeProductsTest,
+class LargeGemmsTest : public testing::TestWithParam<Path> {};
+INSTANTIATE_TEST_SUITE_P(Cpu, LargeGemmsTest,
                          testing::Values(Path{"portable", Isa::kPortable, CpuNumerics::kF32},
                                          Path{"avx2", Isa::kAvx2, CpuNumerics::kF32},
                                          Path{"avx512", Isa::kAvx512, CpuNumerics::kF32},
@@ -262,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, LargeProductsTest,
                                          Path{"avx512_bf16", Isa::kAuto, CpuNumerics::kAvx512Bf16}),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(LargeProductsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
+TEST_P(LargeGemmsTest, HaveTheBitsOfTheirOrderAndTouchNothingElse) {
   const auto [name, isa, numerics] = GetParam();
   if (const auto avx2 = CreateCpuBackend({1, Isa::kAvx2}); !avx2.ok()) {
     GTEST_SKIP() << avx2.status().message();  // the reference functions need AVX2 and FMA

@@ -22,16 +22,16 @@ namespace baton {
 // bucket, and a step usually asks nothing. (If an algorithm cannot do the exact number of rows,
 // that number gets its own algorithm.) All sums are float throughout, also the partial sums of
 // split products. Any thread.
-class CudaProducts {
+class CudaGemms {
  public:
   // Workspace bytes for each stream that calls Run. Split products keep their partial sums there.
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
   // Returns FailedPrecondition if there is no cuBLASLt.
-  static absl::StatusOr<std::unique_ptr<CudaProducts>> Create();
-  ~CudaProducts();
-  CudaProducts(const CudaProducts&) = delete;
-  CudaProducts& operator=(const CudaProducts&) = delete;
+  static absl::StatusOr<std::unique_ptr<CudaGemms>> Create();
+  ~CudaGemms();
+  CudaGemms(const CudaGemms&) = delete;
+  CudaGemms& operator=(const CudaGemms&) = delete;
 
   // Makes cuBLASLt ready for the current device, which takes memory and time. Further calls do
   // nothing. The first Run also calls it, but then must not be in a capture.
@@ -40,17 +40,17 @@ class CudaProducts {
   // Runs a product. Its arguments must be checked, and it must have at least one row. All calls
   // must be for the device of the first call. No other stream may use `workspace` at the same time.
   // After Begin(), allocates nothing on the device and does not wait, so it may be captured.
-  absl::Status Run(const DenseProduct& product, void* workspace, cudaStream_t stream);
+  absl::Status Run(const DenseGemm& gemm, void* workspace, cudaStream_t stream);
 
  private:
   // The number of rows (of the bucket, or exact), n, k, strides, type, accumulate, the alignments
-  // of weight, in and out, and DenseProduct::algorithm.
+  // of weight, in and out, and DenseGemm::algorithm.
   using Key =
       std::tuple<int, int, int, int64_t, int64_t, DType, bool, uint32_t, uint32_t, uint32_t, int>;
   struct Matmul;
 
-  CudaProducts() = default;
-  absl::StatusOr<cublasLtMatmulAlgo_t> Algorithm(const DenseProduct& product, int rows);
+  CudaGemms() = default;
+  absl::StatusOr<cublasLtMatmulAlgo_t> Algorithm(const DenseGemm& gemm, int rows);
 
   std::shared_ptr<const CublasLt> lt_;
   Mutex mutex_;

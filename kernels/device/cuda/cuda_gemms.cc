@@ -1,4 +1,4 @@
-#include "kernels/device/cuda/cuda_products.h"
+#include "kernels/device/cuda/cuda_gemms.h"
 
 #include <bit>
 #include <cstdint>
@@ -21,8 +21,8 @@ uint32_t Alignment(const void* at) {
 
 // Describes one product to cuBLASLt. cuBLASLt stores matrices by columns, so our rows are its
 // columns, and it computes out^T [n, rows] = weight [n, k] * in^T [k, rows].
-struct CudaProducts::Matmul {
-  absl::Status Init(const CublasLt& lt, const DenseProduct& p, int rows) {
+struct CudaGemms::Matmul {
+  absl::Status Init(const CublasLt& lt, const DenseGemm& p, int rows) {
     const cudaDataType_t out_type = p.out_type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
     const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
     for (const cublasStatus_t status :
@@ -42,18 +42,18 @@ struct CudaProducts::Matmul {
   cublasLtMatrixLayoutOpaque_t weight, in, out;
 };
 
-absl::StatusOr<std::unique_ptr<CudaProducts>> CudaProducts::Create() {
+absl::StatusOr<std::unique_ptr<CudaGemms>> CudaGemms::Create() {
   ASSIGN_OR_RETURN(auto lt, CublasLt::Load());
-  std::unique_ptr<CudaProducts> products(new CudaProducts);
-  products->lt_ = std::move(lt);
-  return products;
+  std::unique_ptr<CudaGemms> gemms(new CudaGemms);
+  gemms->lt_ = std::move(lt);
+  return gemms;
 }
 
-CudaProducts::~CudaProducts() {
+CudaGemms::~CudaGemms() {
   if (handle_ != nullptr) lt_->Destroy(handle_);
 }
 
-absl::Status CudaProducts::Begin() {
+absl::Status CudaGemms::Begin() {
   if (handle_ != nullptr) return absl::OkStatus();
   MutexLock lock(&mutex_);
   if (handle_ != nullptr) return absl::OkStatus();
@@ -63,7 +63,7 @@ absl::Status CudaProducts::Begin() {
   return status;
 }
 
-absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct& p, int rows) {
+absl::StatusOr<cublasLtMatmulAlgo_t> CudaGemms::Algorithm(const DenseGemm& p, int rows) {
   const uint32_t aligned[] = {Alignment(p.weight), Alignment(p.in), Alignment(p.out)};
   const Key key = {rows,         p.n,        p.k,        p.in_stride, p.out_stride, p.out_type,
                    p.accumulate, aligned[0], aligned[1], aligned[2],  p.algorithm};
@@ -109,7 +109,7 @@ absl::StatusOr<cublasLtMatmulAlgo_t> CudaProducts::Algorithm(const DenseProduct&
   return algorithms_[key] = proposed[p.algorithm].algo;
 }
 
-absl::Status CudaProducts::Run(const DenseProduct& p, void* workspace, cudaStream_t stream) {
+absl::Status CudaGemms::Run(const DenseGemm& p, void* workspace, cudaStream_t stream) {
   RETURN_IF_ERROR(Begin());
   const int bucket = static_cast<int>(std::bit_ceil(static_cast<unsigned>(p.rows)));
   auto algorithm = Algorithm(p, bucket);

@@ -7,7 +7,7 @@
 
 namespace baton::BATON_DEVICE_NAMESPACE {
 
-constexpr int kMostWarps =
+constexpr int kMaxWarps =
     32;  // max warps of a thread block; the arrays `sums` below, in shared memory, have this size
 
 BATON_DEVICE uint64_t Joined(uint32_t low, uint32_t high) {
