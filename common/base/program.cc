@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include <poll.h>
 #include <pthread.h>
@@ -169,9 +170,21 @@ std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& o
   std::exit(0);
 }
 
-// Returns a suggestion such as "; did you mean --NAME?" for the unknown flag `name`, or "" if no
-// flag is close.
+// Flags that had another name in an earlier version: the old name, then the new one.
+constexpr std::pair<absl::string_view, absl::string_view> kRenamedFlags[] = {
+    {"least_requests", "min_requests"},
+    {"highest_rate", "max_rate"},
+    {"lowest_rate", "min_rate"},
+    {"longest_probe", "max_probe"},
+};
+
+// Returns advice such as "; did you mean --NAME?" for the unknown flag `name`, or "" if no flag is
+// close.
 std::string DidYouMean(absl::string_view name) {
+  for (const auto& [old_name, new_name] : kRenamedFlags) {
+    if (name != old_name || absl::FindCommandLineFlag(new_name) == nullptr) continue;
+    return absl::StrCat("; it is called --", absl::StrReplaceAll(new_name, {{"_", "-"}}), " now");
+  }
   std::vector<std::string> names = {"help", "version"};
   for (const auto& [known, flag] : absl::GetAllFlags()) {
     if (IsOwn(*flag)) names.emplace_back(known);

@@ -174,6 +174,8 @@ TEST_F(SearchCommandTest, FlagsThatCanNotBeUsedAreNamed) {
   EXPECT_THAT(refused("--rate=5 --max-probe=-5s"),
               HasSubstr("--max-probe=-5s is not --duration (250ms) to 720h, nor 0"));
   EXPECT_THAT(refused("--rate=5 --max-probe=inf"), HasSubstr("--max-probe=inf is not"));
+  EXPECT_THAT(refused("--rate=5 --least-requests=40"),
+              HasSubstr("unknown flag --least-requests; it is called --min-requests now"));
   EXPECT_THAT(refused("--rate=5 --min-requests=4000000000"),
               HasSubstr("--min-requests=4000000000 is not 0 to 100000"));
   EXPECT_THAT(refused("--rate=0.02 --min-requests=100000"),
