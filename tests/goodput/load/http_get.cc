@@ -28,12 +28,14 @@ absl::Status Failure(absl::string_view what, int error) {
 
 // Waits until the socket has one of `events`. Returns Unavailable after `deadline`.
 absl::Status Await(int fd, short events, absl::Time deadline) {
-  const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
-  pollfd one{fd, events, 0};
-  const int ready = left_ms <= 0 ? 0 : poll(&one, 1, static_cast<int>(left_ms));
-  if (ready < 0 && errno != EINTR) return Failure("poll", errno);
-  if (ready <= 0) return absl::UnavailableError("no answer in time");
-  return absl::OkStatus();
+  while (true) {
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    pollfd one{fd, events, 0};
+    const int ready = left_ms <= 0 ? 0 : poll(&one, 1, static_cast<int>(left_ms));
+    if (ready > 0) return absl::OkStatus();
+    if (ready == 0) return absl::UnavailableError("no answer in time");
+    if (errno != EINTR) return Failure("poll", errno);
+  }
 }
 
 class Socket {
