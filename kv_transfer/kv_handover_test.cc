@@ -306,7 +306,7 @@ TEST_F(HandoverTest, AnAbortedHandoverIsFailedPreconditionAtOnce) {
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Milliseconds(20));
   owner_.publisher->Abort(ticket.handover_id);
-  // a step that was under way during the abort
+  // From a step that was under way during the abort.
   owner_.publisher->Publish(ticket.handover_id, 10, 4);
   owner_.publisher->Complete(ticket.handover_id, "");
   Run(absl::Milliseconds(5));

@@ -18,8 +18,7 @@ struct KvNote {
   enum class Type : uint8_t {
     kHello = 1,     // reader -> owner: "Are you there?" (nonce)
     kHelloAck = 2,  // owner -> reader: "Yes." (the same nonce)
-    // reader -> owner: starts to pull this hand-over; repeated as a renewal while pulling
-    kOpen = 3,
+    kOpen = 3,      // reader -> owner: pulls this hand-over; repeated as a renewal
     kState = 4,    // owner -> reader: the blocks and layers that are ready (full_blocks .. payload)
     kRefused = 5,  // owner -> reader: this attempt may not, or no longer, pull it (reason)
     kRelease = 6,  // reader -> owner: has everything (ok), or gives up (not ok)
@@ -41,7 +40,7 @@ struct KvNote {
   uint32_t attempt = 0;
 
   uint32_t full_blocks = 0;  // number of leading blocks whose layers are all ready
-  // number of leading blocks whose layers [0, partial_layers) are ready
+  // Number of leading blocks whose layers [0, partial_layers) are ready.
   uint32_t partial_blocks = 0;
   uint32_t partial_layers = 0;
   bool complete = false;

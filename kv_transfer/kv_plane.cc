@@ -27,10 +27,10 @@ constexpr absl::Duration kHelloWhileProving = absl::Milliseconds(100);
 constexpr absl::Duration kHelloWhenUp = absl::Seconds(1);
 constexpr int kUnansweredHellos = 5;
 constexpr int kProgressPerRun = 256;
-// longer than kHelloWhenUp, the interval between hellos
+// Longer than kHelloWhenUp, the interval between hellos.
 constexpr absl::Duration kHeardLately = absl::Seconds(5);
 constexpr size_t kInboxNotes = 1 << 16;
-// min interval between two equal warnings
+// Min interval between two equal warnings.
 constexpr absl::Duration kSameWarning = absl::Seconds(60);
 // The end of device work can only be polled, so a Wait lasts at most this long meanwhile.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
@@ -54,7 +54,7 @@ struct KvPlane::Peer {
   int unanswered_hellos = 0;
 
   std::string warned;  // event and text of the last warning since the link was proven
-  // time from which the same warning may be logged again
+  // Time from which the same warning may be logged again.
   absl::Time next_warning = absl::InfinitePast();
 
   // State of the proof: a short first read, then the rest, and the answer to a hello.

@@ -59,7 +59,7 @@ TEST(KvPullTest, LayersComeAsTheyGetReadyAndEachOnce) {
   EXPECT_TRUE(TakeAll(&pull).empty());
   ASSERT_TRUE(pull.Absorb(Ready(1, 2, 1)));
   pieces = TakeAll(&pull);
-  // the other layers of the first block, and the first layer of the second
+  // The other layers of the first block, and the first layer of the second.
   ASSERT_EQ(pieces.size(), 2u);
   EXPECT_EQ(pieces[0].first_layer, 2);
   EXPECT_EQ(pieces[0].remote_offset, kLayout.LayerOffset(5, 2));

@@ -10,9 +10,9 @@
 namespace baton {
 namespace {
 
-// interval between repeated notes while the owner has not answered
+// Interval between repeated notes while the owner has not answered.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
-// interval between renewals once the owner has answered
+// Interval between renewals once the owner has answered.
 constexpr absl::Duration kRenewEvery = absl::Seconds(1);
 constexpr int kReleaseTries = 10;
 

@@ -90,7 +90,7 @@ class KvPuller {
     bool landed = false;  // True if a read was reported since the last RunOnce.
     // Time of the last report of a read, or of the first post after a time without reads.
     absl::Time reads_since;
-    // time of the first open note sent after `last_life`
+    // Time of the first open note sent after `last_life`.
     absl::Time unanswered_since = absl::InfiniteFuture();
     absl::Time started = absl::InfinitePast();
     bool answered = false;  // True once the owner has answered with a state.
@@ -130,7 +130,7 @@ class KvPuller {
   uint64_t served_ = 0;  // id of the pull that last posted a piece
   size_t in_flight_ = 0;
   std::map<uint64_t, std::unique_ptr<Running>> pulls_;
-  // Keyed by SecretKey() of the hand-over and the attempt.
+  // The key is SecretKey() of the hand-over, and the attempt.
   std::map<std::pair<uint64_t, uint32_t>, Release> releases_;
 };
 

@@ -18,7 +18,7 @@ namespace baton {
 class FaultyTransport : public Transport {
  public:
   struct Faults {
-    // delay of each note; notes to one peer stay in order
+    // Delay of each note; notes to one peer stay in order.
     absl::Duration note_delay_min, note_delay_max;
     // Delay before a read starts, so that its bytes arrive late.
     absl::Duration read_delay_min, read_delay_max;

@@ -101,7 +101,7 @@ class TcpGreetings {
   uint64_t next_question_ = 1;
   std::map<uint64_t, std::unique_ptr<Question>> questions_;
   std::vector<std::unique_ptr<Answer>> answers_;
-  // texts of warnings, and the time until which each is not logged again
+  // Texts of warnings, and the time until which each is not logged again.
   std::map<std::string, absl::Time> logged_;
 };
 

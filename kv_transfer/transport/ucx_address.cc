@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-// includes the version: increment it with every change of the format
+// Includes the version: increment it with every change of the format.
 constexpr uint32_t kMagic = 0xBA70ACC6;
 constexpr size_t kMaxPlaces = 64;
 constexpr size_t kMaxWays = 16;

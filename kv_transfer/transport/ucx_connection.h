@@ -111,7 +111,7 @@ class UcxConnection {
   std::string link_;
   std::map<std::string, Key, std::less<>> keys_;
   std::deque<std::unique_ptr<Posted>> queue_;  // reads not fully handed to UCX
-  // reads fully handed to UCX, not fully reported
+  // Reads fully handed to UCX, not fully reported.
   std::map<Posted*, std::unique_ptr<Posted>> posted_;
   size_t bytes_under_way_ = 0;
   int pieces_under_way_ = 0;

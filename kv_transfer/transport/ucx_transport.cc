@@ -25,7 +25,7 @@ namespace {
 // limit keeps the bytes in the CPU cache until their `done` is called.
 constexpr size_t kBytesPerProgress = 512 << 10;
 constexpr int kProgressPerCall = 64;
-// max waits, of a millisecond each, for connections that are still being wired up
+// Max waits, of a millisecond each, for connections that are still being wired up.
 constexpr int kLastProgress = 50;
 // Max wait while operations are in flight: Progress also drives UCX's keepalive and, for peers,
 // emulated reads.

@@ -158,7 +158,7 @@ TEST(UcxTransportTest, APeerWhosePortIsClosedIsNotConnected) {
   ExpectBothEndWith(absl::StrCat("can't connect to ", address.tcp[0].kv.ToString(),
                                  ", where the other worker takes KV: Connection refused"),
                     PackUcxAddress(address), reader.get(), owner.get());
-  // The peer is accepted once its port is open.
+  // Once the port is open, the peer is accepted.
   const PeerId peer = reader->Connect(owner->address()).value();
   std::string got;
   owner->SetNoteHandler([&](absl::string_view note) { got = std::string(note); });
