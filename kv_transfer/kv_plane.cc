@@ -32,7 +32,7 @@ constexpr absl::Duration kHeardLately = absl::Seconds(5);
 constexpr size_t kInboxNotes = 1 << 16;
 // Min interval between two equal warnings.
 constexpr absl::Duration kSameWarning = absl::Seconds(60);
-// The end of device work can only be polled, so a Wait lasts at most this long meanwhile.
+// Max wait while device work is under way: the end of that work can only be polled.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace baton {
 struct PullResult {
   // OK: every slice arrived, and the generations and checksums read after the data are right.
   // InvalidArgument: the ticket can never work.
-  // FailedPrecondition: the owner does not (or no longer) know the hand-over, or layout or numerics
+  // FailedPrecondition: the owner does not know the hand-over (any more), or layout or numerics
   // differ.
   // Unavailable: there is no proven link to the owner, or it was lost.
   // DataLoss: a generation or checksum is wrong.

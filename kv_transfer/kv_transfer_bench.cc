@@ -1,7 +1,7 @@
 // Measures pulls of 16 MiB in 64 KiB blocks, with all their work: notes, generations, checksums and
-// release. Compares their rate with memcpy and with one contiguous ucp_get, over shared memory and
-// over TCP on loopback. The owner runs on a thread of its own. Rounds of all four measurements are
-// interleaved.
+// release. Compares their rate with memcpy, with one contiguous ucp_get and with scattered ones,
+// over shared memory and over TCP on loopback. The owner runs on a thread of its own. Rounds of all
+// four measurements are interleaved.
 
 #include <algorithm>
 #include <atomic>

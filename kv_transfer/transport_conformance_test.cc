@@ -70,8 +70,8 @@ std::shared_ptr<DeviceRuntime> Device(uint64_t seed) {
 }
 std::shared_ptr<DeviceRuntime> Gpu() { return CreateCudaRuntime(0).value(); }
 
-// Creates two devices in one process. A process can't open its own IPC handles, so all reads are
-// bounced unless the inner transport reads device memory.
+// Makes transports on two devices of one process. A process can't open its own IPC handles, so all
+// reads are bounced unless the inner transport reads device memory.
 using MakeOnDevice = std::function<std::unique_ptr<Transport>(DeviceRuntime*)>;
 TransportPair InOneProcess(std::shared_ptr<DeviceRuntime> reader,
                            std::shared_ptr<DeviceRuntime> owner, const MakeOnDevice& make,
@@ -605,7 +605,8 @@ TEST_P(TransportConformanceTest, TwoThreadsEachWithItsTransport) {
 }
 
 #if !defined(__SANITIZE_THREAD__)
-// Skips, with the reason, if the kinds of transports that need a GPU are not in the suite here.
+// These two tests skip, with the reason, if the kinds of transports that need a GPU are not in the
+// suite here.
 TEST(GpuTransportsTest, AreInTheSuite) {
   const absl::Status status = GpuIsThere();
   if (absl::IsFailedPrecondition(status)) GTEST_SKIP() << status.message();

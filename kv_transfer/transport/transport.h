@@ -78,8 +78,8 @@ class Transport {
   // called, and no more bytes of these reads will arrive. Unknown peers are ignored.
   virtual void Disconnect(PeerId peer) = 0;
   // Returns the way that bytes from this peer's pool really take (or, before a read, notes to the
-  // peer): inproc, shm, tcp, rdma, nvlink, pcie, cuda-ipc or peer-device. The lower layer is asked
-  // for it, which is possible once a read or note has completed. Returns Unavailable before.
+  // peer): inproc, shm, tcp, rdma, nvlink, pcie, cuda-ipc or peer-device. The answer comes from the
+  // lower layer, which knows it once a read or note has completed. Returns Unavailable before that.
   virtual absl::StatusOr<std::string> Link(PeerId peer) = 0;
 
   virtual void Read(ReadOperation operation) = 0;

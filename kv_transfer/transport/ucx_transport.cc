@@ -256,8 +256,8 @@ void UcxTransport::Disconnect(PeerId id) {
   }
   peer->Fail(why);
   peer->Close();
-  // Wait until UCX has reported every operation, because it may still write the memory of the
-  // others.
+  // Wait until UCX has reported every operation, because it may still write to the memory of those
+  // that it has not reported.
   while (!peer->gone()) {
     ucp_worker_progress(worker_->handle());
     peer->Close();

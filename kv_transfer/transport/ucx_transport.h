@@ -13,7 +13,8 @@ struct UcxOptions {
   // only that one. Otherwise a list as in UCX_TLS.
   std::string tls = "auto";
   // Network interfaces, comma-separated, or "all". A host that can connect may name any address of
-  // this process's registered memory, so use only networks that nobody but the workers can reach.
+  // this process's registered memory, so use only networks that no machine but the workers can
+  // reach.
   std::string net_devices = "lo";
   // TCP ports at which this process may listen: "FIRST-LAST", at least two. Empty means any port.
   // With TCP, each network interface needs two ports, one for UCX and one for TcpGreetings.
