@@ -29,11 +29,10 @@
 #include "common/base/log.h"
 
 ABSL_FLAG(baton::Severity, log_level, baton::Severity::kInfo,
-          "lowest level of log lines: debug, info, warn or error");
-ABSL_FLAG(
-    baton::LogFormat, log_format, baton::LogFormat::kText,
-    "format of log lines, on standard error: text, or json (one object a line; the standard output "
-    "of servers, which tells addresses otherwise, then stays empty)");
+          "lowest level of the log lines that are written: debug, info, warn or error");
+ABSL_FLAG(baton::LogFormat, log_format, baton::LogFormat::kText,
+          "format of the log on standard error: text, or json (one object per line; servers then "
+          "print nothing on standard output, and their addresses are only in the log)");
 
 namespace baton {
 namespace {
@@ -156,9 +155,10 @@ std::string HelpOfGroups(const std::vector<FlagGroup>& groups, const OwnFlags& o
     absl::StrAppend(&help,
                     HelpOfGroups({{alone ? "Flags" : "Other flags", names.c_str()}}, own, &rest));
   }
-  absl::StrAppend(&help,
-                  "\nOf every program:\n  --help\n      Prints this.\n  --version\n      Prints "
-                  "the version.\n");
+  absl::StrAppend(
+      &help,
+      "\nFlags of every program:\n  --help\n      prints this text\n  --version\n      prints "
+      "the version\n");
   std::fputs(help.c_str(), stdout);
   std::exit(0);
 }

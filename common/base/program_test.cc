@@ -101,16 +101,16 @@ TEST(ProgramTest, HelpListsEveryFlagOfOursAndNoOther) {
   EXPECT_EXIT((OutputToError(), Start({"--seat-count=1", "--help"})), ExitedWithCode(0),
               "^Does a thing.\n\nFlags:\n"
               "  --\\[no-\\]lights\n      are on\n"
-              "  --log-format\n      format of log lines, on standard error: text, or json \\(one "
-              "object a line; the standard\n      output of servers, which tells addresses "
-              "otherwise, then stays empty\\) \\(default: text\\)\n"
-              "  --log-level\n      lowest level of log lines: debug, info, warn or error "
-              "\\(default: info\\)\n"
+              "  --log-format\n      format of the log on standard error: text, or json \\(one "
+              "object per line; servers then print\n      nothing on standard output, and their "
+              "addresses are only in the log\\) \\(default: text\\)\n"
+              "  --log-level\n      lowest level of the log lines that are written: debug, info, "
+              "warn or error \\(default: info\\)\n"
               "  --name\n      name of it\n"
               "  --quiet\n      says less\n"
               "  --seat-count\n      seats \\(default: 4\\)\n"
               "  --warmth\n      glow: degrees\n"
-              "\nOf every program:\n  --help\n.*\n  --version\n.*\n$");
+              "\nFlags of every program:\n  --help\n.*\n  --version\n.*\n$");
 }
 
 ProgramHelp HelpWithCommands() {
