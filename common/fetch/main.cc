@@ -17,30 +17,34 @@
 #include "common/base/program.h"
 #include "common/fetch/fetch.h"
 
-ABSL_FLAG(std::string, to, "", "folder to fill; is made (required)");
-ABSL_FLAG(std::string, revision, "main", "branch, tag or commit");
+ABSL_FLAG(std::string, to, "", "folder to fill (required); created if it does not exist");
+ABSL_FLAG(std::string, revision, "main", "branch, tag or commit of the model");
 ABSL_FLAG(std::string, endpoint, "",
-          "address of the hub; default: $HF_ENDPOINT, or https://huggingface.co");
+          "URL of the hub; default: $HF_ENDPOINT, or https://huggingface.co");
 ABSL_FLAG(std::string, token_file, "",
-          "file with the token that the hub wants; default: $HF_TOKEN, or none");
+          "file with the access token for the hub; default: the token in $HF_TOKEN, or none");
 ABSL_FLAG(std::string, include, "",
-          "patterns of the files to fetch, with commas; default: *.json,*.safetensors,*.jinja, of "
-          "which Baton needs config.json, tokenizer.json and weights");
-ABSL_FLAG(int, attempts, 8, "attempts in a row that may bring nothing before it gives up");
+          "shell patterns of the files to fetch, separated by commas; default: "
+          "*.json,*.safetensors,*.jinja (Baton itself needs config.json, tokenizer.json and the "
+          "weights)");
+ABSL_FLAG(
+    int, attempts, 8,
+    "max failed attempts in a row that bring no new byte; then the program gives up (1 or more)");
 
 namespace {
 
 constexpr char kUsage[] =
-    R"(baton-fetch: fills a folder with a model of a hub (Hugging Face's protocol), once.
+    R"(baton-fetch: fills a folder with a model from a hub that speaks Hugging Face's protocol.
 
   baton-fetch ORGANISATION/MODEL --to=FOLDER [--revision=main]
 
-Goes on where it was cut, also by an earlier process. A file has its name once its SHA-256 (of small files
-git's hash) is the one that the hub lists. A folder that is complete is left alone, without a
-connection. Goes through $HTTPS_PROXY; $SSL_CERT_FILE names certificates other than the system's.
+After an interruption, run it again: it continues the files that have begun. A file gets its final
+name only when its hash is the one that the hub lists (SHA-256, for small files git's hash). If the
+folder is complete, the program ends without a connection. $HTTPS_PROXY names a proxy,
+$SSL_CERT_FILE a file of certificates to use instead of the system's.
 
-Exits with 0 when the folder is complete, 1 when it is not, and 2 when the command line can't be used;
-stopped by a signal with 128 and its number.)";
+Exit status: 0 if the folder is complete, 1 if it is not, 2 if the command line can't be used, and
+128 plus the number of the signal that stopped the program.)";
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
