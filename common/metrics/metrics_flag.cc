@@ -8,10 +8,9 @@
 #include "common/base/log.h"
 #include "common/base/program.h"
 
-ABSL_FLAG(
-    std::string, metrics_listen, "",
-    "HOST:PORT to serve metrics on (HTTP, GET /metrics, Prometheus' text format); port 0 takes "
-    "any free one; empty: none are served");
+ABSL_FLAG(std::string, metrics_listen, "",
+          "HOST:PORT to serve metrics on (HTTP, GET /metrics, Prometheus' text format); port 0 "
+          "takes any free port; default: no metrics are served");
 
 namespace baton {
 

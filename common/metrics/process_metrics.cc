@@ -69,17 +69,17 @@ double OpenFiles() {
 }  // namespace
 
 void AddProcessMetrics(absl::string_view program, MetricRegistry* registry) {
-  registry->AddGauge("baton_build_info", "Always 1; the labels say which program this is.",
+  registry->AddGauge("baton_build_info", "Always 1. The labels name the program and its version.",
                      {{"program", std::string(program)}, {"version", std::string(kVersion)}},
                      [] { return 1.0; });
   registry->AddCounter("process_cpu_seconds_total",
                        "Processor time of this process, user and system, in seconds.", {},
                        CpuSeconds);
-  registry->AddGauge("process_resident_memory_bytes", "Resident memory in bytes.", {},
-                     ResidentBytes);
-  registry->AddGauge("process_open_fds", "Open file descriptors.", {}, OpenFiles);
+  registry->AddGauge("process_resident_memory_bytes", "Resident memory of this process, in bytes.",
+                     {}, ResidentBytes);
+  registry->AddGauge("process_open_fds", "Number of open file descriptors.", {}, OpenFiles);
   registry->AddGauge("process_start_time_seconds",
-                     "Start of this process in seconds since the epoch of Unix.", {},
+                     "Start time of this process, in seconds since 1970-01-01 UTC.", {},
                      [start = StartSeconds()] { return start; });
 }
 
