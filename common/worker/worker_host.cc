@@ -31,81 +31,84 @@
 #include "kv_transfer/transport/ucx_transport.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
-          "host:port to serve routers on; port 0 takes any free one");
+          "HOST:PORT to serve routers on; port 0 takes any free port");
 ABSL_FLAG(std::string, advertise, "",
-          "host:port or host that routers reach this worker at; default: as --listen");
+          "HOST:PORT or HOST at which routers reach this worker; default: the value of --listen");
 ABSL_FLAG(std::string, routers, "127.0.0.1:50051",
-          "routers to attach to, host:port separated by commas");
+          "HOST:PORT of each router to attach to, separated by commas");
 ABSL_FLAG(std::string, attach_token, "",
-          "shared token of the cluster; default: $BATON_ATTACH_TOKEN");
-ABSL_FLAG(std::string, model, "", "Hugging Face folder with config.json and *.safetensors");
+          "token that all routers and workers of the cluster share; default: $BATON_ATTACH_TOKEN, "
+          "or none");
+ABSL_FLAG(std::string, model, "",
+          "Hugging Face folder with config.json and *.safetensors (required)");
 ABSL_FLAG(std::string, model_name, "",
-          "name the model is served under; default: the folder's name");
-ABSL_FLAG(std::string, backend, "cpu", "cpu, or cuda (an NVIDIA GPU, the one of --gpu)");
-ABSL_FLAG(int32_t, gpu, 0,
-          "which of the GPUs that this process sees, as CUDA numbers them; unlike with "
-          "CUDA_VISIBLE_DEVICES the others stay in sight, and links to workers on them can be told "
-          "apart");
+          "name under which the model is served; default: the folder's name");
+ABSL_FLAG(std::string, backend, "cpu",
+          "compute backend: cpu, or cuda (the NVIDIA GPU that --gpu names)");
 ABSL_FLAG(
-    int32_t, threads, 0,
-    "threads of the cpu backend; 0: all cores this process may use (affinity, container's quota)");
+    int32_t, gpu, 0,
+    "number of the GPU for --backend=cuda, from 0, in CUDA's order; unlike CUDA_VISIBLE_DEVICES, "
+    "this flag leaves the other GPUs visible, so that links to workers on them can be told apart");
+ABSL_FLAG(int32_t, threads, 0,
+          "threads of the cpu backend, 1 to 1024; 0: one for each core that this process may use "
+          "(CPU affinity and the container's quota count)");
 ABSL_FLAG(std::string, numerics, "auto",
-          "order in which the cpu backend sums products, which workers that hand over to one "
-          "another must share: auto (the fastest here), portable (the same on every x86-64), f32, "
-          "amx or avx512-bf16");
+          "order of sums in the cpu backend: auto (the fastest on this machine), portable (the "
+          "same on every x86-64), f32, amx or avx512-bf16; workers that hand over KV to one "
+          "another need the same order");
 ABSL_FLAG(bool, random_weights, false,
-          "made from --weights-seed, not read: --model needs config.json alone. Workers with the "
-          "same configuration and seed have the same weights");
-ABSL_FLAG(uint64_t, weights_seed, 1, "seed of --random-weights");
+          "makes the weights from --weights-seed instead of reading them; --model then needs only "
+          "config.json. Workers with the same config.json and seed have the same weights");
+ABSL_FLAG(uint64_t, weights_seed, 1, "seed of the weights that --random-weights makes");
 ABSL_FLAG(baton::OrAuto<baton::ByteSize>, kv_bytes, baton::OrAuto<baton::ByteSize>(),
-          "size of the KV pool, such as 4Gi or 4GB; auto: on a GPU all that "
-          "--gpu-memory-utilization leaves, elsewhere what --memory-share allows, at most 8Gi and "
-          "at most what the largest number of sequences can fill");
-ABSL_FLAG(
-    double, memory_share, baton::HostMemoryPlan::kDefaultShare,
-    "share of the memory that the weights leave which KV pool, activations and all else of this "
-    "worker take, with --kv-bytes=auto and without a GPU; two workers of one machine fit with 0.4, "
-    "N with 0.8 / N");
+          "size of the KV pool, such as 4Gi or 4GB; auto: on a GPU all memory that "
+          "--gpu-memory-utilization leaves, otherwise as much as --memory-share allows, but at "
+          "most 8Gi and at most what the max number of sequences can fill");
+ABSL_FLAG(double, memory_share, baton::HostMemoryPlan::kDefaultShare,
+          "max share of the host memory beside the weights that this worker takes for KV pool, "
+          "activations and everything else, above 0 up to 1; counts only with --kv-bytes=auto and "
+          "without a GPU. For N workers on one machine take 0.8 / N");
 ABSL_FLAG(
     baton::OrAuto<baton::ByteSize>, usable_memory, baton::OrAuto<baton::ByteSize>(),
-    "host memory that this worker and the others of its model may use, weights included, such "
-    "as 12Gi; auto: what the machine and this process's control groups leave now");
+    "host memory that this worker and the other workers of its model may use, weights included, "
+    "such as 12Gi; auto: what is free now on this machine and in this process's control groups");
 ABSL_FLAG(double, gpu_memory_utilization, 0.9,
-          "share of the GPU's memory that this worker may take, for weights, KV pool and all else; "
-          "two workers of one GPU share it so");
+          "max share of the GPU's memory that this worker takes for weights, KV pool and "
+          "everything else, above 0 up to 1; workers on one GPU divide it: 0.45 each for two");
 ABSL_FLAG(baton::OrAuto<int32_t>, block_tokens, baton::OrAuto<int32_t>(),
-          "tokens per KV block, the same of all workers that hand over to one another; auto: 64 on "
-          "a GPU, elsewhere 16");
+          "tokens per KV block, 1 to 1024, the same for all workers that hand over KV to one "
+          "another; auto: 64 on a GPU, otherwise 16");
 ABSL_FLAG(std::string, kv_type, "auto",
-          "type of the KV cache: auto (as the weights), f32, f16 or bf16");
+          "number type of the KV cache: auto (the type of the weights), f32, f16 or bf16");
 ABSL_FLAG(int32_t, context, 0,
-          "longest sequence, tokens; 0: the model's, or what the KV pool holds where that is less");
+          "max tokens of a sequence, prompt and answer together; 0: the model's limit, or what the "
+          "KV pool holds if that is less");
 ABSL_FLAG(bool, cuda_graphs, true,
-          "runs decode steps on a device as recorded graphs; without, the tokens are the same, but "
-          "slower");
-ABSL_FLAG(std::string, kv_transports, "auto",
-          "ways KV may take: auto, shm, tcp, or a list as in UCX_TLS");
+          "runs decode steps on a GPU as recorded CUDA graphs; --no-cuda-graphs gives the same "
+          "tokens, but more slowly");
+ABSL_FLAG(
+    std::string, kv_transports, "auto",
+    "transports that may carry KV: auto, shm, tcp, or a list of UCX transports as in UCX_TLS");
 ABSL_FLAG(std::string, kv_net_device, "lo",
-          "network devices of the KV plane, separated by commas; the default keeps it on this "
-          "machine. RDMA wants its adapter named beside the interface: eth0,mlx5_0:1");
-ABSL_FLAG(
-    std::string, kv_ports, "",
-    "TCP ports of the KV plane, FIRST-LAST, for a firewall; a worker takes two on each network "
-    "interface, and workers of one machine may share the range; default: any free ones");
-ABSL_FLAG(
-    std::string, kv_device_path, "auto",
-    "way in which pools in GPUs' memory are read: ipc (CUDA IPC, on one machine), direct "
-    "(GPUDirect RDMA by UCX), bounced (through host memory), or auto, the first of these that "
-    "works here");
+          "network devices for KV, separated by commas; with lo, KV stays on this machine. For "
+          "RDMA name the adapter beside the interface: eth0,mlx5_0:1");
+ABSL_FLAG(std::string, kv_ports, "",
+          "range of TCP ports for KV, FIRST-LAST, for use with a firewall; a worker takes two "
+          "ports on each network interface, and workers on one machine may share the range; "
+          "default: any free ports");
+ABSL_FLAG(std::string, kv_device_path, "auto",
+          "way to read KV out of the memory of another worker's GPU: ipc (CUDA IPC, on one "
+          "machine), direct (GPUDirect RDMA by UCX), bounced (through host memory), or auto (the "
+          "first of these that works here)");
 ABSL_FLAG(absl::Duration, report_interval, absl::Seconds(1),
-          "time between two load reports to the routers, which drop a worker that stays silent");
-ABSL_FLAG(
-    absl::Duration, hang_limit, absl::Seconds(30),
-    "a thread that gets nothing done for that long hangs: no more load reports, health "
-    "NOT_SERVING; longer than one layer of a prompt's chunk, or one decode step, may take, on a "
-    "device as on a CPU");
+          "time between two load reports to the routers, 10ms or more; a router gives no new work "
+          "to a worker that stays silent (see the router's --report-limit)");
+ABSL_FLAG(absl::Duration, hang_limit, absl::Seconds(30),
+          "max time that a thread may make no progress, 200ms or more; after it the worker counts "
+          "as hung: it sends no load reports, and its health is NOT_SERVING. Must be longer than a "
+          "decode step, or one layer of a prompt's chunk, can take");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
-          "longest time that running work may take after SIGTERM");
+          "max time for running work to finish after SIGTERM");
 
 namespace baton {
 namespace {
