@@ -9,22 +9,27 @@
 #include "common/worker/worker_program.h"
 #include "decode_worker/decode_service.h"
 
-ABSL_FLAG(int32_t, max_batch, 64, "sequences per step");
+ABSL_FLAG(int32_t, max_batch, 64, "max sequences per step, 1 to 16384");
 ABSL_FLAG(int32_t, max_sequences, 128,
-          "sequences promised at one time, and prompts queued; more are refused");
+          "max sequences that have KV blocks or have reserved them, and max prompts in the queue; "
+          "more are refused");
 ABSL_FLAG(int32_t, chunk_tokens, 256,
-          "tokens of one step where prompts are computed here, with those of the batch");
-ABSL_FLAG(absl::Duration, pause_limit, absl::Seconds(30),
-          "longest time that a sequence waits for a slow reader");
+          "max tokens per step while prompts are computed here, tokens of running sequences "
+          "included, 1 to 1048576");
+ABSL_FLAG(
+    absl::Duration, pause_limit, absl::Seconds(30),
+    "max time that a sequence pauses for a client that reads too slowly; then the sequence ends");
 ABSL_FLAG(absl::Duration, stall, absl::Seconds(4),
-          "without a byte of KV for that long its owner counts as dead");
+          "max time without a byte of KV from a prefill worker during a pull, 100ms or more; after "
+          "it that worker counts as dead");
 
 namespace baton {
 namespace {
 
 constexpr char kUsage[] =
-    "baton-decode: pulls KV from prefill workers, or computes it, and generates tokens, for the "
-    "routers it attaches to.\n"
+    "baton-decode: generates tokens for the routers that it attaches to; pulls the KV of prompts "
+    "from\n"
+    "prefill workers, or computes it.\n\n"
     "  baton-decode --model DIR --routers HOST:PORT[,HOST:PORT...]";
 
 }  // namespace
