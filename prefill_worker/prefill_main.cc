@@ -9,17 +9,21 @@
 #include "common/worker/worker_program.h"
 #include "prefill_worker/prefill_service.h"
 
-ABSL_FLAG(int32_t, max_queue, 256, "prompts that may wait; more are refused");
-ABSL_FLAG(int32_t, chunk_tokens, 512,
-          "prompt tokens per step, over all prompts; a multiple of --block-tokens");
+ABSL_FLAG(int32_t, max_queue, 256, "max prompts that wait to be computed; more are refused");
+ABSL_FLAG(
+    int32_t, chunk_tokens, 512,
+    "max prompt tokens per step, over all prompts, up to 1048576; a multiple of --block-tokens");
 ABSL_FLAG(absl::Duration, lease, absl::Seconds(45),
-          "longest time that KV waits for a reader that says nothing");
+          "max time that a prompt's KV is kept without a message from a decode worker, 2s or more; "
+          "a decode worker that reads the KV sends one every second");
 
 namespace baton {
 namespace {
 
 constexpr char kUsage[] =
-    "baton-prefill: computes prompts into KV and first tokens, for the routers it attaches to.\n"
+    "baton-prefill: computes the KV and the first token of prompts, for the routers that it "
+    "attaches\n"
+    "to.\n\n"
     "  baton-prefill --model DIR --routers HOST:PORT[,HOST:PORT...]";
 
 }  // namespace
