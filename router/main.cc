@@ -26,57 +26,60 @@
 #include "router/router_server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
-          "HOST:PORT to serve clients and workers on; port 0 takes any free one");
+          "HOST:PORT to serve clients and workers on; port 0 takes any free port");
 ABSL_FLAG(std::string, model, "",
           "Hugging Face folder with tokenizer.json and config.json (required)");
-ABSL_FLAG(std::string, model_name, "", "name of the model for clients; default: the folder's name");
+ABSL_FLAG(std::string, model_name, "",
+          "name of the model for clients, 1 to 200 bytes; default: the folder's name");
 ABSL_FLAG(std::string, attach_token, "",
-          "shared token that workers must send, and that is sent to them; default: "
-          "$BATON_ATTACH_TOKEN, or none");
-ABSL_FLAG(
-    std::string, mode, "disaggregated",
-    "which workers compute prompts: disaggregated (prefill workers), colocated (decode workers, in "
-    "chunks beside the answers they write), or auto (per request); a request may name another");
-ABSL_FLAG(
-    int, auto_prompt_tokens, 64,
-    "mode auto: prompts up to so many tokens are computed by decode workers (0 to 100000000)");
-ABSL_FLAG(
-    int, auto_queue_tokens, 4096,
-    "mode auto: and so are others while every prefill worker has more prompt tokens than that "
-    "to compute (0 to 100000000)");
+          "token that router and workers share: a worker must send it to the router, and the "
+          "router sends it to the worker; default: $BATON_ATTACH_TOKEN, or none");
+ABSL_FLAG(std::string, mode, "disaggregated",
+          "kind of worker that computes prompts: disaggregated (prefill workers), colocated "
+          "(decode workers, in chunks beside running answers), or auto (the router decides for "
+          "each request); a request may ask for another mode");
+ABSL_FLAG(int, auto_prompt_tokens, 64,
+          "mode auto: decode workers compute prompts of up to this many tokens (0 to 100000000)");
+ABSL_FLAG(int, auto_queue_tokens, 4096,
+          "mode auto: decode workers also compute longer prompts while every prefill worker has "
+          "more than this many prompt tokens left to compute (0 to 100000000)");
 ABSL_FLAG(int, max_queued, 1024,
-          "requests that may wait for a worker; more are refused (1 to 1000000)");
+          "max requests that wait for a worker; more are refused (1 to 1000000)");
 ABSL_FLAG(int, max_prompts_per_worker, 64,
-          "prompts at one worker before their first token (1 to 1000000)");
+          "max prompts at one worker that have no first token yet (1 to 1000000)");
 ABSL_FLAG(int, max_migrations, 64,
-          "times a request may go back to prefill after a worker failed it (0 to 1000000)");
+          "max times that one request goes back to prefill because a worker failed it; then the "
+          "request fails (0 to 1000000)");
 ABSL_FLAG(int, client_buffer_tokens, 512,
-          "tokens that wait for a slow client before its sequence pauses (1 to 1000000)");
-ABSL_FLAG(int, max_text_bytes, 8 << 20,
-          "longest text of a prompt or to tokenise (1 to 67108864 bytes)");
+          "max tokens that wait for a slow client; then its sequence pauses (1 to 1000000)");
+ABSL_FLAG(
+    int, max_text_bytes, 8 << 20,
+    "max bytes of the text of a prompt, a Tokenize call or a Detokenize call (1 to 67108864)");
 ABSL_FLAG(int, max_text_calls, 64,
-          "Tokenize and Detokenize calls at one time; more are refused (1 to 1000000)");
+          "max Tokenize and Detokenize calls at one time; more are refused (1 to 1000000)");
 ABSL_FLAG(std::string, serve_identity, "",
-          "serves only workers with this identity: FINGERPRINT/NUMERICS, or FINGERPRINT alone, as "
-          "`baton-client models` shows them; default: the identity with the most usable workers");
-ABSL_FLAG(
-    absl::Duration, identity_lead, absl::Seconds(10),
-    "time for which another identity must have more usable workers before it is served instead");
+          "identity that workers must have to be used: FINGERPRINT/NUMERICS, or FINGERPRINT alone, "
+          "as `baton-client models` shows it; default: the identity of the largest number of "
+          "usable workers");
+ABSL_FLAG(absl::Duration, identity_lead, absl::Seconds(10),
+          "time for which another identity must have more usable workers before the router changes "
+          "to it");
 ABSL_FLAG(absl::Duration, slow_client_limit, absl::Seconds(30),
-          "a client whose buffer stays full longer is refused");
+          "max time that the buffer of a slow client stays full; then its request fails");
 ABSL_FLAG(absl::Duration, pair_wait, absl::Seconds(30),
-          "longest wait while no pair of workers is there");
-ABSL_FLAG(absl::Duration, room_wait, absl::Seconds(30), "longest wait while all workers are full");
+          "max time that a request waits while there are no usable workers for it; then it fails");
+ABSL_FLAG(absl::Duration, room_wait, absl::Seconds(30),
+          "max time that a request waits while all its workers are full; then it is refused");
 ABSL_FLAG(absl::Duration, report_limit, absl::Seconds(3),
-          "a worker whose last load report is older gets no new work");
+          "max age of a worker's last load report; a worker with an older one gets no new work");
 ABSL_FLAG(absl::Duration, stall, absl::Seconds(5),
-          "a worker without load reports whose leg was silent for that long counts as dead");
-ABSL_FLAG(
-    absl::Duration, max_connection_age, absl::ZeroDuration(),
-    "clients are asked to connect anew after about that long, so that none stays with a router "
-    "that is no longer named; running answers go on; 0: never");
+          "max silence of an RPC to a worker whose load reports have stopped; then the worker "
+          "counts as dead");
+ABSL_FLAG(absl::Duration, max_connection_age, absl::ZeroDuration(),
+          "approximate age of a connection at which its client is asked to connect anew, so that "
+          "clients leave a router that DNS no longer names; running answers go on; 0: never");
 ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(30),
-          "longest time that running requests get after SIGTERM");
+          "max time for running requests to finish after SIGTERM");
 
 namespace baton {
 namespace {
@@ -84,7 +87,9 @@ namespace {
 constexpr char kUsage[] =
     "baton-router --model DIR [flags]\n\n"
     "Takes requests over gRPC, tokenises them, hands them to the prefill and decode workers that\n"
-    "attach to it, and streams the text back. SIGTERM drains; a second one ends it at once.";
+    "attach to it, and streams the text back. After SIGTERM it finishes running requests and takes "
+    "no\n"
+    "new ones; a second SIGTERM ends it at once.";
 
 // Groups of flags in the order in which --help shows them.
 std::vector<FlagGroup> FlagGroups() {

@@ -6,7 +6,7 @@ namespace baton {
 
 void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
   router->request_metrics().AddTo(registry);
-  registry->AddGauge("baton_router_requests_waiting", "Requests in the queue.", {},
+  registry->AddGauge("baton_router_requests_waiting", "Requests that wait in the queue.", {},
                      [router] { return double(router->queued()); });
   registry->AddGauge("baton_router_requests_running",
                      "Requests that have left the queue and have not ended.", {}, [router] {
@@ -20,21 +20,24 @@ void AddRouterMetrics(const RouterServer* router, MetricRegistry* registry) {
     registry->AddCounter(name, help, labels,
                          [router, member] { return double(router->counters().*member); });
   };
-  counter("baton_router_requests_shed_total", "Requests refused because the queue was full.",
+  counter("baton_router_requests_shed_total",
+          "Requests refused because the queue, or the inbox before the queue, was full.",
           &RouterCounters::shed);
   counter("baton_router_migrations_total",
           "Times a request went back to prefill because a worker failed it.",
           &RouterCounters::migrations);
-  counter("baton_router_outgrown_total",
-          "Times a request went back to prefill because its rotary table had come to its end.",
-          &RouterCounters::outgrown);
-  counter("baton_router_data_loss_total", "Legs that failed with DataLoss or broke the protocol.",
+  counter(
+      "baton_router_outgrown_total",
+      "Times a request went back to prefill because it had reached the end of its rotary table.",
+      &RouterCounters::outgrown);
+  counter("baton_router_data_loss_total",
+          "Legs (RPCs to workers) that failed with DataLoss or broke the protocol.",
           &RouterCounters::data_loss);
   counter("baton_router_diverged_total",
-          "Requests failed because a position had two different tokens.",
+          "Requests that failed because workers gave two different tokens for one position.",
           &RouterCounters::diverged);
   counter("baton_router_identity_changes_total",
-          "Times another model fingerprint or numerics id than before was served.",
+          "Times the router began to serve another model fingerprint or numerics id.",
           &RouterCounters::identity_changes);
   constexpr char kRefusals[] = "Times a worker refused a request because it was full.";
   counter("baton_router_worker_refusals_total", kRefusals, &RouterCounters::prefill_refused,

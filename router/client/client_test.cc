@@ -644,10 +644,10 @@ TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
   expect("generate two words", "'words' is one word too many");
   expect("generate x --token-ids=1", "both");
   expect("generate --token-ids=1,b", "'b' in '1,b'");
-  expect("generate x --max-tokens=-1", "'-1' is no value of --max-tokens: generate: most tokens");
+  expect("generate x --max-tokens=-1", "'-1' is no value of --max-tokens: generate: max tokens");
   expect("generate x --temperature=hot", "'hot' is no value of --temperature");
-  expect("generate x --temperature=hot", "from 0, which is greedy, to 100");
-  expect("generate x --top-k=-1", "1 to 2147483647, or 0 for all");
+  expect("generate x --temperature=hot", "0 (greedy) to 100");
+  expect("generate x --top-k=-1", "1 to 2147483647; 0: among all");
   expect("generate x --n=many", "1 to 64");
   expect("generate x --logprobs=1e9", "0 to 20");
   expect("generate x --presence-penalty=x", "-2 to 2");

@@ -41,100 +41,113 @@ std::vector<std::string>& BadWords() {
 }  // namespace
 
 ABSL_FLAG(std::string, router, "127.0.0.1:50051", "HOST:PORT of the router");
-ABSL_FLAG(absl::Duration, timeout, absl::InfiniteDuration(),
-          "longest time that the call may take, such as 500ms or 1m30s; wait: default 60s");
-ABSL_FLAG(bool, json, false, "generate, tokenize, detokenize, models: prints one JSON object");
+ABSL_FLAG(
+    absl::Duration, timeout, absl::InfiniteDuration(),
+    "max time that the call takes, such as 500ms or 1m30s; the command wait has a default of 60s");
+ABSL_FLAG(bool, json, false,
+          "generate, tokenize, detokenize, models: prints the result as one JSON object");
 ABSL_FLAG(std::string, model, "",
-          "model to ask, as `models` names it; none: the one that is served");
+          "name of the model to ask, as `models` shows it; default: the model that is served");
 
-ABSL_FLAG(bool, timing, false, "generate: prints a table of where the time went on standard error");
+ABSL_FLAG(bool, timing, false, "generate: prints to standard error how much time each phase took");
 ABSL_FLAG(std::string, request_id, "",
-          "generate: names the request in logs and answers, at most 128 bytes; none: the router "
+          "generate: name of the request in logs and answers, up to 128 bytes; default: the router "
           "makes one");
+ABSL_FLAG(std::string, mode, "",
+          "generate: kind of worker that computes the prompt: disaggregated (prefill workers), "
+          "colocated (decode workers) or auto (the router decides); default: the router's --mode");
 ABSL_FLAG(
-    std::string, mode, "",
-    "generate: who computes the prompt: disaggregated, colocated or auto; none: as the router "
-    "was started");
-ABSL_FLAG(std::optional<std::string>, token_ids, std::nullopt,
-          "generate: the prompt as ids, 1,2,3, taken as they are; instead of a text");
+    std::optional<std::string>, token_ids, std::nullopt,
+    "generate: prompt as token ids, such as 1,2,3, instead of a text; nothing is added to them");
 ABSL_FLAG(std::optional<float>, temperature, std::nullopt,
-          "generate: a number from 0, which is greedy, to 100; none: the model's own default");
+          "generate: sampling temperature, 0 (greedy) to 100; default: the model's own");
 ABSL_FLAG(std::optional<float>, top_p, std::nullopt,
-          "generate: probability mass that is kept, a number above 0 and at most 1");
+          "generate: samples among the likeliest tokens whose probabilities together reach this "
+          "value, above 0 up to 1; default: the model's own");
 ABSL_FLAG(std::optional<uint32_t>, top_k, std::nullopt,
-          "generate: tokens that are kept, 1 to 2147483647, or 0 for all");
+          "generate: samples among this many of the likeliest tokens, 1 to 2147483647; 0: among "
+          "all; default: the model's own");
 ABSL_FLAG(std::optional<float>, min_p, std::nullopt,
-          "generate: keeps tokens at least this many times as likely as the best, 0 to 1");
-ABSL_FLAG(
-    std::optional<uint64_t>, seed, std::nullopt,
-    "generate: of the sample, 0 to 18446744073709551615; the same seed gives the same answer. "
-    "None: a random one, which is told");
-ABSL_FLAG(
-    std::optional<double>, slo_ttft_ms, std::nullopt,
-    "generate: target for the time to the first token, milliseconds; the verdict is shown with "
-    "--timing and --json");
+          "generate: samples among tokens at least this many times as likely as the likeliest one, "
+          "0 to 1; default: the model's own");
+ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
+          "generate: seed for sampling, 0 to 18446744073709551615; the same seed gives the same "
+          "answer; default: a random seed, shown with --timing and --json");
+ABSL_FLAG(std::optional<double>, slo_ttft_ms, std::nullopt,
+          "generate: target for the time to the first token, in milliseconds; --timing and --json "
+          "show if it was met");
 ABSL_FLAG(std::optional<double>, slo_tpot_ms, std::nullopt,
-          "generate: target for the mean time per later token, milliseconds");
+          "generate: target for the mean time per token after the first, in milliseconds; --timing "
+          "and --json show if it was met");
 ABSL_FLAG(std::optional<uint32_t>, max_tokens, std::nullopt,
-          "generate: most tokens to generate, 1 up to what the model's context leaves; none: all "
-          "of that");
+          "generate: max tokens to generate, from 1 to what the prompt leaves of the model's "
+          "context; default: all of that");
 ABSL_FLAG(std::optional<uint32_t>, min_tokens, std::nullopt,
-          "generate: tokens before an end token may come, 0 up to --max-tokens");
-ABSL_FLAG(std::string, stop, "",
-          "generate: a string that ends the answer and is not part of it; may be given 16 times")
+          "generate: min tokens to generate before an end token may come, 0 to --max-tokens");
+ABSL_FLAG(
+    std::string, stop, "",
+    "generate: string that ends the answer and is left out of it; may be given up to 16 times")
     .OnUpdate([] { StopStrings().push_back(absl::GetFlag(FLAGS_stop)); });
-ABSL_FLAG(std::string, stop_token_ids, "", "generate: ids that end the answer, 1,2,3");
-ABSL_FLAG(bool, ignore_eos, false, "generate: end tokens do not end the answer");
+ABSL_FLAG(std::string, stop_token_ids, "",
+          "generate: token ids that end the answer, such as 1,2,3");
+ABSL_FLAG(bool, ignore_eos, false, "generate: does not end the answer at the model's end tokens");
 ABSL_FLAG(std::optional<uint32_t>, logprobs, std::nullopt,
-          "generate: alternatives told for each token, 0 to 20, with their log probabilities; "
-          "without --json a table of them follows the answer");
+          "generate: number of alternatives to show for each token of the answer, 0 to 20, with "
+          "their log probabilities; without --json they follow the answer as a table");
 
 ABSL_FLAG(std::optional<uint32_t>, prompt_logprobs, std::nullopt,
-          "generate: alternatives told for each token of the prompt, 0 to 20, with their log "
-          "probabilities; shown with --json");
+          "generate: number of alternatives to show for each token of the prompt, 0 to 20, with "
+          "their log probabilities; shown only with --json");
 ABSL_FLAG(std::optional<uint32_t>, n, std::nullopt,
-          "generate: answers, 1 to 64, each sampled on its own; printed one after the other");
+          "generate: number of answers, 1 to 64, each sampled on its own; they are printed one "
+          "after the other");
 ABSL_FLAG(std::optional<float>, repetition_penalty, std::nullopt,
-          "generate: makes tokens of prompt and answer less likely, a number above 1 up to 100, or "
-          "more, from 0.01 to below 1");
+          "generate: penalty on tokens that are in the prompt or in the answer so far, 0.01 to "
+          "100; above 1 they become less likely, below 1 more likely");
 ABSL_FLAG(std::optional<float>, presence_penalty, std::nullopt,
-          "generate: taken off the logits of tokens that stand in the answer, -2 to 2");
+          "generate: value subtracted once from the logit of each token that is in the answer so "
+          "far, -2 to 2");
 ABSL_FLAG(std::optional<float>, frequency_penalty, std::nullopt,
-          "generate: the same for each time they stand there, -2 to 2");
+          "generate: value subtracted from the logit of a token for each time that it is in the "
+          "answer so far, -2 to 2");
 ABSL_FLAG(std::string, logit_bias, "",
-          "generate: what is added to the logits of tokens, 17=-100,18=2.5, each -100 to 100");
+          "generate: values to add to the logits of tokens, as ID=VALUE, such as 17=-100,18=2.5; "
+          "each value is from -100 to 100");
 ABSL_FLAG(std::string, bad_word, "",
-          "generate: a string that the answer must not hold, at its start or after a blank, as the "
-          "tokeniser spells it; may be given 64 times")
+          "generate: string that the answer must not contain, as the tokeniser splits it at the "
+          "start of a text or after a blank; may be given up to 64 times")
     .OnUpdate([] { BadWords().push_back(absl::GetFlag(FLAGS_bad_word)); });
 ABSL_FLAG(std::string, bad_word_ids, "",
-          "generate: sequences of token ids that the answer must not hold, 1,2,3;4;5,6");
+          "generate: sequences of token ids that the answer must not contain, such as 1,2,3;4;5,6");
 
 ABSL_FLAG(bool, parse_special, false,
-          "generate, tokenize: special tokens written in the text, such as <|user|>, become their "
-          "ids; otherwise they are text");
+          "generate, tokenize: turns special tokens written in the text, such as <|user|>, into "
+          "their ids; otherwise they are plain text");
 ABSL_FLAG(bool, add_special, true,
-          "generate, tokenize: adds what the model puts around a text, such as BOS");
-ABSL_FLAG(bool, pieces, false, "tokenize: prints each token's id and bytes on a line of its own");
-ABSL_FLAG(bool, skip_special, false, "detokenize: leaves special tokens out");
+          "generate, tokenize: adds the special tokens that the model expects around a text, such "
+          "as BOS");
+ABSL_FLAG(bool, pieces, false,
+          "tokenize: prints one line for each token, with its id and its bytes");
+ABSL_FLAG(bool, skip_special, false, "detokenize: leaves special tokens out of the text");
 
 namespace baton {
 namespace {
 
-constexpr char kUsage[] = R"(baton-client: asks a router.
+constexpr char kUsage[] = R"(baton-client: sends requests to a router.
 
-  baton-client generate "TEXT"     prints the answer as it comes; `-` reads the text from standard input
+  baton-client generate "TEXT"     prints the answer as it comes; with `-` instead of a text, reads
+                                   the text from standard input
   baton-client generate --token-ids=1,2,3
-  baton-client tokenize "TEXT"     prints the ids of its tokens; `-` reads standard input
-  baton-client detokenize 1,2,3    prints their text
-  baton-client models              prints what is served
-  baton-client health              prints what the router says of itself; fails unless that is SERVING,
-                                   with the reason
+  baton-client tokenize "TEXT"     prints the token ids of the text; `-` reads standard input
+  baton-client detokenize 1,2,3    prints the text of the token ids
+  baton-client models              prints which model is served, and how many workers are ready
+  baton-client health              prints the router's health; fails, with the reason, unless it is
+                                   SERVING
   baton-client wait                returns once the router can serve
-  baton-client COMMAND --help      the flags of one command
+  baton-client COMMAND --help      prints the flags of one command
 
-Exits with 0 when all went well, 1 when the call failed, 2 when the command line can't be used, and
-130 when it was interrupted, which also cancels the call.)";
+Exit status: 0 if all went well, 1 if the call failed, 2 if the command line can't be used, and 130
+after an interruption, which also cancels the call.)";
 
 // The commands, and the flags that each one understands besides --router, --timeout and the log
 // flags.
@@ -142,8 +155,8 @@ const std::vector<CommandHelp>& Commands() {
   static const auto* commands = new std::vector<CommandHelp>{
       {.name = "generate",
        .usage =
-           "baton-client generate \"TEXT\": prints the answer as it comes; `-` reads the text from "
-           "standard input.",
+           "baton-client generate \"TEXT\": prints the answer as it comes; with `-` instead of a "
+           "text,\nreads the text from standard input.",
        .groups = {{"Prompt", "token-ids parse-special add-special model"},
                   {"Length and end of the answer",
                    "max-tokens min-tokens stop stop-token-ids ignore-eos"},
@@ -154,18 +167,20 @@ const std::vector<CommandHelp>& Commands() {
                   {"What is printed", "json timing logprobs prompt-logprobs"},
                   {"How it is served", "mode slo-ttft-ms slo-tpot-ms request-id"}}},
       {.name = "tokenize",
-       .usage = "baton-client tokenize \"TEXT\": prints the ids of its tokens; `-` reads standard "
-                "input.",
+       .usage =
+           "baton-client tokenize \"TEXT\": prints the token ids of the text; `-` reads standard "
+           "input.",
        .groups = {{"Text", "parse-special add-special model"}, {"What is printed", "json pieces"}}},
       {.name = "detokenize",
-       .usage = "baton-client detokenize 1,2,3: prints the text of token ids.",
+       .usage = "baton-client detokenize 1,2,3: prints the text of the token ids.",
        .groups = {{"Text", "skip-special model"}, {"What is printed", "json"}}},
       {.name = "models",
-       .usage = "baton-client models: prints what is served.",
+       .usage =
+           "baton-client models: prints which model is served, and how many workers are ready.",
        .groups = {{"What is printed", "json"}}},
       {.name = "health",
-       .usage = "baton-client health: prints what the router says of itself; fails unless that is "
-                "SERVING."},
+       .usage = "baton-client health: prints the router's health; fails, with the reason, unless "
+                "it is SERVING."},
       {.name = "wait", .usage = "baton-client wait: returns once the router can serve."},
   };
   return *commands;

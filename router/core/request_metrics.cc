@@ -61,50 +61,61 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
           &served->ended[code]);
     }
     registry->AddHistogram("baton_router_time_to_first_token_seconds",
-                           "From a request's arrival to its first token on the way to the client.",
+                           "Time from a request's arrival until its first token is on the way to "
+                           "the client, in seconds.",
                            {{"mode", mode}}, &served->ttft);
     registry->AddHistogram("baton_router_time_per_output_token_seconds",
-                           "Mean time per token after the first, one value per answer.",
+                           "Mean time per token after the first, in seconds. One value per answer "
+                           "of two tokens or more that ended with OK.",
                            {{"mode", mode}}, &served->tpot);
-    registry->AddHistogram("baton_router_request_duration_seconds",
-                           "From a request's arrival to the end of its answer.", {{"mode", mode}},
-                           &served->duration);
+    registry->AddHistogram(
+        "baton_router_request_duration_seconds",
+        "Time from a request's arrival to the end of an answer that ended with OK, in seconds.",
+        {{"mode", mode}}, &served->duration);
     for (size_t phase = 0; phase < std::size(kPhases); ++phase) {
       registry->AddHistogram(
-          "baton_router_request_phase_seconds", "Where the time of an answer went.",
+          "baton_router_request_phase_seconds",
+          "Time that an answer that ended with OK spent in each phase, in seconds.",
           {{"mode", mode}, {"phase", std::string(kPhases[phase])}}, &served->phases[phase]);
     }
   }
   registry->AddCounter("baton_router_prompt_tokens_total",
-                       "Tokens of the prompts that were taken into the queue.", {}, &prompt_tokens);
-  registry->AddCounter("baton_router_generated_tokens_total", "Tokens generated for clients.", {},
+                       "Prompt tokens of requests admitted to the queue, counted once per answer.",
+                       {}, &prompt_tokens);
+  registry->AddCounter("baton_router_generated_tokens_total",
+                       "Tokens generated for clients, each position of an answer once.", {},
                        &generated_tokens);
-  registry->AddHistogram("baton_router_request_prompt_tokens", "Tokens of a prompt.", {},
+  registry->AddHistogram("baton_router_request_prompt_tokens",
+                         "Tokens of a prompt. One value per answer that ended with OK.", {},
                          &prompt_lengths);
-  registry->AddHistogram("baton_router_request_generated_tokens", "Tokens of an answer.", {},
-                         &answer_lengths);
+  registry->AddHistogram("baton_router_request_generated_tokens",
+                         "Tokens of an answer that ended with OK.", {}, &answer_lengths);
   const auto by_verdict = [registry](const char* name, const char* help, const Counter* met,
                                      const Counter* missed) {
     registry->AddCounter(name, help, {{"verdict", "met"}}, met);
     registry->AddCounter(name, help, {{"verdict", "missed"}}, missed);
   };
-  by_verdict("baton_router_slo_requests_total",
-             "Answers to requests with latency targets, failed ones among the missed.", &slo_met,
-             &slo_missed);
+  by_verdict(
+      "baton_router_slo_requests_total",
+      "Answers to requests with latency targets, by verdict. Failed answers count as missed.",
+      &slo_met, &slo_missed);
   by_verdict("baton_router_slo_generated_tokens_total",
-             "Tokens of answers to requests with latency targets.", &slo_met_tokens,
+             "Tokens of answers to requests with latency targets, by verdict.", &slo_met_tokens,
              &slo_missed_tokens);
   for (size_t phase = 0; phase < slo_lost.size(); ++phase) {
-    registry->AddCounter(
-        "baton_router_slo_missed_total", "What missed latency targets were lost to.",
-        {{"phase", SloPhaseName(static_cast<v1::SloPhase>(phase))}}, &slo_lost[phase]);
+    registry->AddCounter("baton_router_slo_missed_total",
+                         "Answers that missed their latency targets, by the phase that the first "
+                         "missed target was lost to.",
+                         {{"phase", SloPhaseName(static_cast<v1::SloPhase>(phase))}},
+                         &slo_lost[phase]);
   }
   registry->AddCounter("baton_router_slow_clients_total",
                        "Requests ended because their client read too slowly.", {}, &slow_clients);
   for (const auto& [role, workers] :
        {std::pair{"prefill", &prefill_workers}, std::pair{"decode", &decode_workers}}) {
     for (size_t state = 0; state < std::size(kWorkerStates); ++state) {
-      registry->AddGauge("baton_router_workers", "Workers that have attached, by state.",
+      registry->AddGauge("baton_router_workers",
+                         "Attached workers, by state: ready, draining or lost.",
                          {{"role", role}, {"state", std::string(kWorkerStates[state])}},
                          [gauge = &(*workers)[state]] { return double(gauge->value()); });
     }
@@ -113,7 +124,7 @@ void RequestMetrics::AddTo(MetricRegistry* registry) const {
        {std::pair{"prefill", &unused_prefill}, std::pair{"decode", &unused_decode}}) {
     for (size_t reason = 0; reason < std::size(kUnusedReasons); ++reason) {
       registry->AddGauge("baton_router_workers_unused",
-                         "Ready workers that are given no requests, by reason.",
+                         "Ready workers that get no requests, by reason.",
                          {{"role", role}, {"reason", std::string(kUnusedReasons[reason])}},
                          [gauge = &(*unused)[reason]] { return double(gauge->value()); });
     }
