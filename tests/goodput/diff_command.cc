@@ -11,11 +11,10 @@
 
 ABSL_DECLARE_FLAG(std::string, out);
 ABSL_DECLARE_FLAG(double, attainment);
-ABSL_FLAG(
-    bool, fail_on_loss, false,
-    "diff: exit with 1 when a mode's capacity (or goodput, of single loads) fell by more than "
-    "its 95 % interval, when the second file lacks a mode of the first, and when one of them is "
-    "partial or invalid");
+ABSL_FLAG(bool, fail_on_loss, false,
+          "diff: exits with 1 if a mode's capacity (for single loads: its goodput) fell by more "
+          "than its 95 % interval, if the second file lacks a mode of the first, or if a file is "
+          "partial or invalid");
 
 namespace baton {
 namespace {
@@ -66,8 +65,7 @@ int PrintDiff(const std::vector<std::string>& paths) {
 Command DiffCommand() {
   return {
       .name = "diff",
-      .usage =
-          "baton-goodput diff FILE FILE [--fail-on-loss]: shows two runs or searches side by side.",
+      .usage = "baton-goodput diff FILE FILE [--fail-on-loss]: compares two runs, or two searches.",
       .flags = {"out", "attainment", "fail_on_loss"},
       .min_words = 2,
       .max_words = 2,

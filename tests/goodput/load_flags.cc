@@ -24,65 +24,70 @@ std::vector<std::string>& MetricsUrls() {
 
 }  // namespace
 
-ABSL_FLAG(
-    std::string, endpoint, "127.0.0.1:50051",
-    "HOST:PORT of the router; a name with several addresses is several routers, asked in turn");
-ABSL_FLAG(std::string, model, "", "model to ask; none: the one that is served");
+ABSL_FLAG(std::string, endpoint, "127.0.0.1:50051",
+          "HOST:PORT of the router; if the name has several addresses, each is a router, and "
+          "requests go to them in turn");
+ABSL_FLAG(std::string, model, "", "name of the model to ask; default: the model that is served");
 ABSL_FLAG(
     std::string, mode, "",
-    "serving mode to ask for: disaggregated, colocated or auto; none: as the router was started");
+    "serving mode to ask for: disaggregated, colocated or auto; default: the router's --mode");
 ABSL_FLAG(double, rate, 0,
-          "requests per second, 0.0001 to 10000; the rows of a trace that make the warm-up and the "
-          "window are stretched to it; when none is given, a trace keeps its own times");
+          "requests per second, 0.0001 to 10000; required unless the arrivals are those of a "
+          "trace, which then keeps its own times; with --rate a trace is stretched to this rate");
 ABSL_FLAG(std::string, arrivals, "",
-          "poisson, gamma (--cv), on-off (--on, --off), uniform, or trace; default: trace with "
-          "--trace, else poisson");
-ABSL_FLAG(double, cv, 1, "gamma: coefficient of variation of the gaps, 0.05 to 50");
-ABSL_FLAG(absl::Duration, on, absl::Seconds(5), "on-off: mean time with arrivals");
-ABSL_FLAG(absl::Duration, off, absl::Seconds(5), "on-off: mean time without");
-ABSL_FLAG(
-    bool, spread, false,
-    "trace: requests that bear the same time are spread at random until the next one (Mooncake "
-    "rounds to seconds)");
-ABSL_FLAG(
-    std::string, trace, "",
-    "file of an Azure (CSV) or Mooncake (JSONL) trace: times, lengths, shared blocks; begun at "
-    "a row that the seed draws");
-ABSL_FLAG(
-    std::string, prompts, "",
-    "file of prompts: a text a line, or a JSON object a line with text and output_tokens; begun "
-    "at a line that the seed draws");
+          "pattern of arrivals: poisson, gamma (--cv), on-off (--on, --off), uniform (evenly "
+          "spaced) or trace; default: trace with --trace, otherwise poisson");
+ABSL_FLAG(double, cv, 1,
+          "gamma: coefficient of variation of the gaps between arrivals, 0.05 to 50");
+ABSL_FLAG(absl::Duration, on, absl::Seconds(5), "on-off: mean length of a period with arrivals");
+ABSL_FLAG(absl::Duration, off, absl::Seconds(5),
+          "on-off: mean length of a period without arrivals");
+ABSL_FLAG(bool, spread, false,
+          "trace: spreads requests of the same time at random until the time of the next one, "
+          "because Mooncake traces have rounded times");
+ABSL_FLAG(std::string, trace, "",
+          "file of an Azure (CSV) or Mooncake (JSONL) trace: times, lengths, shared blocks; the "
+          "seed chooses the row at which it begins");
+ABSL_FLAG(std::string, prompts, "",
+          "file of prompts, one per line: a text, or a JSON object with text and output_tokens; "
+          "the seed chooses the line at which it begins");
 ABSL_FLAG(std::string, prompt_tokens, "",
-          "length of prompts: 128, uniform:16,256, lognormal:MEDIAN,SIGMA or quantiles:FILE");
-ABSL_FLAG(std::string, output_tokens, "", "length of answers, in the same words");
+          "length of prompts in tokens: 128, uniform:16,256, lognormal:MEDIAN,SIGMA or "
+          "quantiles:FILE; default: the lengths of --trace or --prompts");
+ABSL_FLAG(std::string, output_tokens, "",
+          "length of answers in tokens, in the same form as --prompt-tokens; default: the lengths "
+          "of --trace or --prompts");
 ABSL_FLAG(double, prompt_scale, 1,
-          "trace: factor on its prompt lengths, and on the blocks that they share");
-ABSL_FLAG(double, output_scale, 1, "trace: factor on its answer lengths");
+          "trace: factor on the lengths of its prompts and of the blocks that they share, 0.0001 "
+          "to 10000");
+ABSL_FLAG(double, output_scale, 1, "trace: factor on the lengths of its answers, 0.0001 to 10000");
 ABSL_FLAG(bool, forced_length, true,
-          "answers have exactly the length that was asked for: end tokens do not end them");
+          "makes each answer exactly as long as planned: end tokens do not end it");
 ABSL_FLAG(
     uint64_t, seed, 1,
-    "seed of arrivals, lengths, prompts and sampling, and of the first row of a trace or prompt "
-    "file");
+    "seed of arrivals, lengths, prompts, sampling, and the first row of a trace or prompt file");
 ABSL_FLAG(uint64_t, prompt_salt, 0,
-          "another number makes other prompts of the same lengths, which no prefix cache knows");
-ABSL_FLAG(double, temperature, 0, "sampling temperature of the answers, 0 (greedy) to 100");
-ABSL_FLAG(
-    absl::Duration, warmup, absl::Seconds(30),
-    "time before the measurement window; default: 30s, or five TTFT targets if that is longer");
+          "number that changes the content of all prompts but not their lengths, so that no prefix "
+          "cache has them");
+ABSL_FLAG(double, temperature, 0, "sampling temperature, 0 (greedy) to 100");
+ABSL_FLAG(absl::Duration, warmup, absl::Seconds(30),
+          "time before the measurement window; if the flag is not given, the longer of 30s and "
+          "five TTFT targets");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(60), "length of the measurement window");
-ABSL_FLAG(uint32_t, requests, 0,
-          "ends the window when the next one is due after this many requests; 0: no such end");
-ABSL_FLAG(bool, tail, true,
-          "requests go on arriving until the last measured one has ended; they are not measured");
-ABSL_FLAG(int, channels, 8, "connections, 1 to 1024");
-ABSL_FLAG(absl::Duration, connect_timeout, absl::Seconds(10), "for reaching the router");
-ABSL_FLAG(absl::Duration, request_timeout, absl::Seconds(120),
-          "longest time of one request from its scheduled arrival; then it counts as timed out");
 ABSL_FLAG(
-    std::string, metrics_url, "",
-    "page of Prometheus text whose gauges baton_* are read each second, http://HOST:PORT/metrics; "
-    "may be given many times")
+    uint32_t, requests, 0,
+    "number of requests after which the window ends, when the next one is due; 0: no such end");
+ABSL_FLAG(bool, tail, true,
+          "goes on sending requests after the window until the last measured one has ended; the "
+          "additional ones are not measured");
+ABSL_FLAG(int, channels, 8, "number of connections to the router, 1 to 1024");
+ABSL_FLAG(absl::Duration, connect_timeout, absl::Seconds(10), "max time to reach the router");
+ABSL_FLAG(
+    absl::Duration, request_timeout, absl::Seconds(120),
+    "max time of one request from its scheduled arrival; after it the request counts as timed out");
+ABSL_FLAG(std::string, metrics_url, "",
+          "page of Prometheus metrics, http://HOST:PORT/metrics, whose gauges baton_* are read "
+          "every second; may be given many times")
     .OnUpdate([] { MetricsUrls().push_back(absl::GetFlag(FLAGS_metrics_url)); });
 
 namespace baton {

@@ -23,27 +23,32 @@ namespace baton {
 namespace {
 
 constexpr char kUsage[] =
-    R"(baton-goodput: loads a router in open loop and tells how many answers were in time.
+    R"(baton-goodput: sends requests to a router at a given rate, even while earlier ones
+have not ended (open loop), and measures how many answers met their latency targets.
 
   baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=NAME] [--out=FILE]
-                                 one load, one verdict
+                                 sends one load and judges it
   baton-goodput search --rate=R --slo=NAME --out=FILE [--compare=disaggregated,colocated,auto] ...
-                                 the highest rate that keeps an attainment, from R up or down
+                                 begins at rate R and finds the highest rate at which enough
+                                 requests meet the targets
   baton-goodput verdict FILE [--slo=NAME]
-                                 the verdict of a run file once more, or by other targets
+                                 judges a run file again, by its own targets or by others
   baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]
-                                 a page made of runs and searches, its figures beside it as JSON
+                                 makes a page from runs and searches, and a JSON file of its figures
   baton-goodput diff FILE FILE [--fail-on-loss]
-                                 two runs or searches side by side
-  baton-goodput slos             the latency targets that --slo finds by their names; it takes files, too
-  baton-goodput COMMAND --help   the flags of one command
+                                 compares two runs, or two searches
+  baton-goodput slos             lists the latency targets that --slo knows by name
+  baton-goodput COMMAND --help   prints the flags of one command
 
-Exits with 0 when all went well, also where requests failed or were late; 1 when the load could not be
-run or a file not be read, when under --expect a request failed or a token differed, or when diff
---fail-on-loss found a loss; 2 when the command line can't be used; 3 when the tool itself was too late
-to be believed; and 130 when a search has used up its --time-budget, and after Ctrl-C, which cancels
-what is open and writes what there is; a second Ctrl-C leaves at once. verdict exits as the run did,
-judged by the targets it was given.)";
+Exit status:
+  0    all went well, even if requests failed or were late
+  1    the load could not be run or a file could not be read; or, with --expect, a request failed
+       or a token differed; or diff --fail-on-loss found a loss
+  2    the command line can't be used
+  3    the measurement is invalid, because the tool itself was late
+  130  a search used up its --time-budget, or Ctrl-C came: the tool cancels open requests and
+       writes the results so far; a second Ctrl-C ends it at once
+verdict exits as the run would have done with the targets that it judges by.)";
 
 const std::vector<Command>& Commands() {
   static const auto* commands =

@@ -19,11 +19,13 @@
 #include "tests/goodput/results/run_file.h"
 
 ABSL_DECLARE_FLAG(std::string, out);
-ABSL_FLAG(
-    double, attainment, 0.9,
-    "share of requests that must be good: what a search looks for, what runs are held against");
-ABSL_FLAG(std::string, title, "Goodput", "report: heading of the page; search: name of its cell");
-ABSL_FLAG(std::string, svg, "", "report: folder to write the key plots to, as SVG files");
+ABSL_FLAG(double, attainment, 0.9,
+          "share of requests that must be good, between 0 and 1: the goal of a search, and the "
+          "goal that report and diff compare runs with");
+ABSL_FLAG(std::string, title, "Goodput",
+          "report: heading of the page; search: name of the search in reports");
+ABSL_FLAG(std::string, svg, "",
+          "report: folder to write the key plots to, as SVG files; default: none are written");
 
 namespace baton {
 namespace {
@@ -127,14 +129,13 @@ Command ReportCommand() {
   return {
       .name = "report",
       .usage =
-          "baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]: makes a page of runs and "
-          "searches, its\nfigures beside it as JSON.",
+          "baton-goodput report FILE... --out=FILE.html [--svg=FOLDER]: makes a page from runs and "
+          "searches,\nand a JSON file of its figures.",
       .flags = {"out", "attainment", "title", "svg"},
       .min_words = 1,
       .max_words = 1000,
       .run = MakeReport,
-      .groups = {{"What is written", "out svg title"},
-                 {"What runs are held against", "attainment"}}};
+      .groups = {{"What is written", "out svg title"}, {"Goal", "attainment"}}};
 }
 
 }  // namespace baton

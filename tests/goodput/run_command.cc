@@ -21,14 +21,15 @@
 #include "tests/goodput/stop_on_signal.h"
 
 ABSL_FLAG(std::string, slo, "",
-          "latency targets: the path of a file, or a name that `slos` lists, such as chat; none: "
-          "whatever completes is good");
-ABSL_FLAG(
-    std::string, out, "",
-    "file to write: of run and search their results, of report the page, of diff its figures");
+          "latency targets: a file, or a name that `slos` lists, such as chat; without targets "
+          "every completed request is good");
+ABSL_FLAG(std::string, out, "",
+          "file to write: run and search write their results, report its page, diff its figures");
 ABSL_FLAG(std::string, expect, "",
-          "run: file of token ids that every answer is held against; the load has no tail then");
-ABSL_FLAG(std::string, expect_write, "", "run: file to write the token ids of every answer to");
+          "run: file of token ids, written by --expect-write, to compare every answer with; the "
+          "load then has no tail");
+ABSL_FLAG(std::string, expect_write, "",
+          "run: file to write the token ids of every answer to; the load then has no tail");
 
 namespace baton {
 namespace {
@@ -143,7 +144,7 @@ Command RunCommand() {
   return {.name = "run",
           .usage =
               "baton-goodput run --rate=R --prompt-tokens=L --output-tokens=L [--slo=NAME] "
-              "[--out=FILE]: sends one\nload and gives one verdict.",
+              "[--out=FILE]: sends one\nload and judges it.",
           .flags = flags,
           .min_words = 0,
           .max_words = 0,

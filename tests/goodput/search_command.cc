@@ -34,29 +34,30 @@ ABSL_DECLARE_FLAG(std::string, out);
 ABSL_DECLARE_FLAG(std::string, slo);
 ABSL_DECLARE_FLAG(std::string, title);
 ABSL_DECLARE_FLAG(double, attainment);
-ABSL_FLAG(
-    std::string, compare, "",
-    "search: modes to search in turn, disaggregated,colocated,auto; each may have an endpoint of "
-    "its own, MODE=HOST:PORT, and an endpoint any name");
-ABSL_FLAG(
-    absl::Duration, max_probe, absl::ZeroDuration(),
-    "search: longest time for one rate, all its loads together, while they leave it undecided, "
-    "--duration to 720h; 0: four times --duration");
-ABSL_FLAG(double, resolution, 0.03, "search: the bracket ends narrower than this, 0.005 to 0.5");
-ABSL_FLAG(double, min_rate, 0.01, "search: given up below this rate");
+ABSL_FLAG(std::string, compare, "",
+          "search: modes to search one after the other, such as disaggregated,colocated,auto; an "
+          "entry NAME=HOST:PORT has its own endpoint and may have any name");
+ABSL_FLAG(absl::Duration, max_probe, absl::ZeroDuration(),
+          "search: max time of all loads at one rate together while the result is undecided, from "
+          "--duration to 720h; 0: four times --duration");
+ABSL_FLAG(double, resolution, 0.03,
+          "search: width, relative to the rate, at which the interval around the capacity is "
+          "narrow enough, 0.005 to 0.5");
+ABSL_FLAG(double, min_rate, 0.01,
+          "search: min rate to try, in requests per second, 0.0001 to --max-rate");
 ABSL_FLAG(double, max_rate, 1000,
-          "search: and above this one; lower where loads would pass a million requests");
-ABSL_FLAG(
-    uint32_t, min_requests, 50,
-    "search: windows grow until they offer as many requests, at most 100000; 0: they never do");
-ABSL_FLAG(
-    absl::Duration, time_budget, absl::InfiniteDuration(),
-    "search: no load is begun that would end after this; what is found until then is written, "
-    "marked as partial");
+          "search: max rate to try, in requests per second, up to 10000; less if a load would have "
+          "more than a million requests");
+ABSL_FLAG(uint32_t, min_requests, 50,
+          "search: min requests in a measurement window, which is made longer for them, up to "
+          "100000; 0: windows keep their length");
+ABSL_FLAG(absl::Duration, time_budget, absl::InfiniteDuration(),
+          "search: max time of the whole search; no load begins that would end later, and the "
+          "results so far are written, marked as partial");
 ABSL_FLAG(
     double, steady, 0,
-    "search: a load counts only if before and after it a single request takes at most this share "
-    "longer than at first, 0.05 to 1; for machines that others use as well; 0: not asked");
+    "search: repeats a load if a single request before or after it takes longer than at first by "
+    "more than this share, 0.05 to 1, for machines that others use too; 0: no such check");
 
 namespace baton {
 namespace {
@@ -441,22 +442,21 @@ Command SearchCommand() {
   // A search has no --requests: only time ends a window.
   flags.erase(std::remove(flags.begin(), flags.end(), "requests"), flags.end());
   std::vector<FlagGroup> groups = {
-      {"What is looked for", "slo attainment compare"},
-      {"How far and how long",
+      {"Goal of the search", "slo attainment compare"},
+      {"Limits of the search",
        "min-rate max-rate resolution min-requests max-probe time-budget steady"},
       {"Results", "out title"}};
   for (FlagGroup& group : LoadFlagGroups()) groups.push_back(std::move(group));
-  return {
-      .name = "search",
-      .usage =
-          "baton-goodput search --rate=R --slo=NAME --out=FILE [--compare=disaggregated,"
-          "colocated,auto] ...:\nlooks for the highest rate that keeps an attainment, from R up "
-          "or down.",
-      .flags = flags,
-      .min_words = 0,
-      .max_words = 0,
-      .run = Search,
-      .groups = groups};
+  return {.name = "search",
+          .usage =
+              "baton-goodput search --rate=R --slo=NAME --out=FILE [--compare=disaggregated,"
+              "colocated,auto] ...:\nbegins at rate R and finds the highest rate at which enough "
+              "requests meet the targets.",
+          .flags = flags,
+          .min_words = 0,
+          .max_words = 0,
+          .run = Search,
+          .groups = groups};
 }
 
 }  // namespace baton

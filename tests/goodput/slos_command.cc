@@ -36,7 +36,7 @@ int ListSlos(const std::vector<std::string>&) {
                  TargetText(slo->ttft), TargetText(slo->tpot), TargetText(slo->e2e), slo->about);
   }
   std::puts(
-      "A target such as 10x is that multiple of the latency on an idle server, which is measured "
+      "A target such as 10x is that multiple of the latency of an idle server, which is measured "
       "first.");
   return 0;
 }
@@ -45,7 +45,7 @@ int ListSlos(const std::vector<std::string>&) {
 
 Command SlosCommand() {
   return {.name = "slos",
-          .usage = "baton-goodput slos: lists the latency targets that --slo finds by their names.",
+          .usage = "baton-goodput slos: lists the latency targets that --slo knows by name.",
           .flags = {},
           .min_words = 0,
           .max_words = 0,

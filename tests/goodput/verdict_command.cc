@@ -47,8 +47,8 @@ Command VerdictCommand() {
   return {
       .name = "verdict",
       .usage =
-          "baton-goodput verdict FILE [--slo=NAME]: gives the verdict of a run file once more, or "
-          "by other targets.",
+          "baton-goodput verdict FILE [--slo=NAME]: judges a run file again, by its own targets or "
+          "by others.",
       .flags = {"slo"},
       .min_words = 1,
       .max_words = 1,

@@ -26,27 +26,30 @@
 
 ABSL_FLAG(double, rate, 200, "requests per second");
 ABSL_FLAG(uint32_t, tokens, 32, "tokens of each answer");
-ABSL_FLAG(absl::Duration, ttft, absl::Milliseconds(20), "time to the first token");
-ABSL_FLAG(absl::Duration, ttft_per_token, absl::ZeroDuration(), "added to it per prompt token");
-ABSL_FLAG(absl::Duration, gap, absl::Milliseconds(10), "between tokens");
+ABSL_FLAG(absl::Duration, ttft, absl::Milliseconds(20),
+          "time after which the router sends the first token of an answer");
+ABSL_FLAG(absl::Duration, ttft_per_token, absl::ZeroDuration(),
+          "time added to --ttft for each token of the prompt");
+ABSL_FLAG(absl::Duration, gap, absl::Milliseconds(10), "time between two tokens of an answer");
 ABSL_FLAG(absl::Duration, duration, absl::Seconds(10), "length of each load");
-ABSL_FLAG(int, rounds, 5, "loads of each client, in turns, 1 to 1000");
+ABSL_FLAG(int, rounds, 5, "number of loads for each client, 1 to 1000; the clients take turns");
 ABSL_FLAG(double, max_ratio, 0,
-          "exits with 1 when the median ratio of processor times is above this; 0: not judged");
-ABSL_FLAG(std::string, endpoint, "", "reader: router to read from");
+          "max median ratio of processor times, baton-goodput to the bare reader; above it the "
+          "exit status is 1; 0: no limit");
+ABSL_FLAG(std::string, endpoint, "", "reader: HOST:PORT of the router to read from");
 
 namespace baton {
 namespace {
 
 constexpr char kUsage[] =
-    R"(goodput_bench: what the load costs the machine that it is sent from.
+    R"(goodput_bench: measures the processor time that the load generator itself takes.
 
-  goodput_bench            processor time of baton-goodput beside a bare gRPC reader of the same
-                           streams, in turns, against a router in a process of its own
-  goodput_bench router     only that router, until it is killed; it prints its address
-  goodput_bench reader     only that reader, against --endpoint
+  goodput_bench            compares baton-goodput with a bare gRPC reader of the same streams, in
+                           turns, against a router in another process
+  goodput_bench router     runs only that router until it is killed; prints its address
+  goodput_bench reader     runs only that reader, against --endpoint
 
-The router answers with known latencies and no model.)";
+The router has no model; it answers with the latencies that the flags give.)";
 
 LoadSpec SpecFromFlags(const std::string& endpoint) {
   LoadSpec spec;
