@@ -17,15 +17,17 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/open_emulated_device.h"
 
-ABSL_FLAG(std::string, device, "cuda", "cuda, or emulated: tiny shapes, figures that mean nothing");
+ABSL_FLAG(std::string, device, "cuda",
+          "device to measure: cuda, or emulated (tiny shapes, whose figures mean nothing)");
 ABSL_FLAG(std::vector<std::string>, only, {},
-          "parts to run: copies, gemms, attention, steps, handover, attention-variants, samples, "
-          "gemm-algorithms; all of them by default");
-ABSL_FLAG(std::string, filter, "", "measure only figures whose name contains this text");
+          "parts to run, separated by commas: copies, gemms, attention, steps, handover, "
+          "attention-variants, samples, gemm-algorithms; default: all");
+ABSL_FLAG(std::string, filter, "",
+          "text in the names of the figures to measure; default: all figures");
 ABSL_FLAG(bool, gemms, true,
-          "false: measure nothing that needs a dense gemm, as on a machine without cuBLASLt");
-ABSL_FLAG(std::string, json, "", "file that a line of JSON for each figure is added to");
-ABSL_FLAG(bool, handover_owner, false, "internal: run the other process of handover");
+          "measures figures that need dense GEMMs; --no-gemms is for machines without cuBLASLt");
+ABSL_FLAG(std::string, json, "", "file to append one line of JSON per figure to; default: none");
+ABSL_FLAG(bool, handover_owner, false, "internal: runs the other process of the part handover");
 
 namespace baton {
 namespace {
@@ -264,12 +266,13 @@ int Main() {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  const auto extra = baton::StartProgram(
-      argc, argv,
-      "device_bench: kernels, steps and hand-overs of a GPU beside its own copies and gemms\n"
-      "  device_bench --only=gemms,steps --json=figures.jsonl\n"
-      "Ends with 3 if a figure is below its target, and with 77 if there is no device, or nothing "
-      "to measure without dense GEMMs.");
+  const auto extra =
+      baton::StartProgram(argc, argv,
+                          "device_bench: measures kernels, steps and hand-overs of a GPU, and "
+                          "compares them with the GPU's own copies and GEMMs\n"
+                          "  device_bench --only=gemms,steps --json=figures.jsonl\n"
+                          "Exit status: 3 if a figure is below its target, 77 if there is no "
+                          "device or if nothing can be measured without dense GEMMs.");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();
 }

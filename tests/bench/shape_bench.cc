@@ -26,18 +26,22 @@
 #include "tests/bench/yardsticks.h"
 
 ABSL_FLAG(std::string, shape, "100m",
-          "100m, 1b or 8b (tests/bench/shapes), or a folder with another config.json");
+          "shape to measure: 100m, 1b or 8b (tests/bench/shapes), or a folder with a config.json");
 ABSL_FLAG(std::string, write, "",
-          "folder that config.json and model.safetensors are written to, for make_gguf.py; nothing "
-          "is measured");
-ABSL_FLAG(std::string, numerics, "auto", "as of a worker");
-ABSL_FLAG(int, threads, 2, "for both");
-ABSL_FLAG(int, rounds, 3, "number of times that everything is measured");
-ABSL_FLAG(int, prompt, 512, "tokens of the prompt that is prefilled");
-ABSL_FLAG(int, generate, 24, "tokens that are generated, for each sequence");
-ABSL_FLAG(int, context, 4096, "tokens before the token whose attention is measured");
-ABSL_FLAG(std::string, llama, "", "folder with llama-bench and llama-batched-bench");
-ABSL_FLAG(std::string, gguf, "", "the same shape for them (make_gguf.py)");
+          "folder to write config.json and model.safetensors to, for make_gguf.py; nothing is "
+          "measured then");
+ABSL_FLAG(std::string, numerics, "auto",
+          "order of sums in the cpu backend, with the same values as --numerics of a worker");
+ABSL_FLAG(int, threads, 2, "threads of Baton, and of llama.cpp if it is measured too, 1 to 8000");
+ABSL_FLAG(int, rounds, 3, "number of times that everything is measured, 1 to 8000");
+ABSL_FLAG(int, prompt, 512, "tokens of the prompt that is prefilled, 1 to 8000");
+ABSL_FLAG(int, generate, 24, "tokens to generate for each sequence, 1 to 8000");
+ABSL_FLAG(int, context, 4096, "tokens before the token whose attention is measured, 1 to 8000");
+ABSL_FLAG(
+    std::string, llama, "",
+    "folder with llama-bench and llama-batched-bench, to measure llama.cpp too; needs --gguf");
+ABSL_FLAG(std::string, gguf, "",
+          "file with the same model for llama.cpp, made by make_gguf.py; needs --llama");
 
 namespace baton {
 namespace {
@@ -287,7 +291,7 @@ int Main() {
 int main(int argc, char** argv) {
   const auto extra = baton::StartProgram(
       argc, argv,
-      "shape_bench: prefill, decode and attention of a Llama shape with random weights\n"
+      "shape_bench: measures prefill, decode and attention of a Llama shape with random weights\n"
       "  shape_bench --shape 1b --llama llama.cpp/build/bin --gguf 1b.gguf");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();
