@@ -27,13 +27,14 @@
 
 ABSL_FLAG(std::string, programs, "", "folder of baton-router, baton-prefill and baton-decode");
 ABSL_FLAG(std::vector<std::string>, models, {},
-          "folders with golden.json, whose prompts are asked, one after the other; where there is "
-          "no tokenizer.json, one is made");
+          "folders with golden.json, separated by commas, whose prompts are asked one after the "
+          "other; if tokenizer.json is missing, it is made");
 ABSL_FLAG(std::string, backend, "cuda", "backend of the workers");
-ABSL_FLAG(bool, seeded, false, "samples with seeds are compared as well as greedy answers");
-ABSL_FLAG(int, prompts, 12, "max number of prompts of a model");
+ABSL_FLAG(bool, seeded, false, "compares samples with seeds too, not only greedy answers");
+ABSL_FLAG(int, prompts, 12, "max prompts of each model");
 ABSL_FLAG(int, tokens, 24, "max tokens of each answer");
-ABSL_FLAG(std::string, json, "", "file that a line of JSON for each model and mode is added to");
+ABSL_FLAG(std::string, json, "",
+          "file to append one line of JSON per model and mode to; default: none");
 
 namespace baton {
 namespace {
@@ -238,7 +239,7 @@ int Main() {
 int main(int argc, char** argv) {
   const auto extra = baton::StartProgram(
       argc, argv,
-      "device_answers: answers of workers on a device against the CPU backend's\n"
+      "device_answers: compares the answers of workers on a device with those of the CPU backend\n"
       "  device_answers --programs bin --models share/baton/models/demo --backend cuda");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();

@@ -20,10 +20,10 @@
 #include "kernels/device/cuda/cublas_lt.h"
 #endif
 
-ABSL_FLAG(std::string, device, "cuda", "cuda or emulated");
+ABSL_FLAG(std::string, device, "cuda", "device to describe: cuda or emulated");
 ABSL_FLAG(bool, gemms, false,
-          "print nothing if the device computes dense GEMMs; else say in one line what is "
-          "missing, and end with 77");
+          "checks only if the device computes dense GEMMs; if it does not, says in one line what "
+          "is missing, and exits with 77");
 
 namespace baton {
 namespace {
@@ -92,7 +92,8 @@ int Main() {
 
 int main(int argc, char** argv) {
   const auto extra = baton::StartProgram(
-      argc, argv, "device_versions: driver, libraries and device that this machine has");
+      argc, argv,
+      "device_versions: prints the driver, the libraries and the device of this machine");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();
 }
