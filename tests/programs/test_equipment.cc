@@ -9,11 +9,11 @@
 #include "common/worker/test_backends.h"
 
 ABSL_FLAG(uint64_t, emulated_device_bytes, uint64_t{1} << 30,
-          "memory of each device of --backend=cuda-emulated, which is a GPU emulated on the CPU, "
-          "thousands of times slower");
-ABSL_FLAG(int64_t, emulated_device_kernels, 0,
-          "kernels after which the device of --backend=cuda-emulated fails for good; 0: it never "
-          "does");
+          "memory of each device of --backend=cuda-emulated, in bytes; such a device is a GPU "
+          "emulated on the CPU, thousands of times slower");
+ABSL_FLAG(
+    int64_t, emulated_device_kernels, 0,
+    "number of kernels after which the device of --backend=cuda-emulated fails for good; 0: never");
 
 namespace baton {
 namespace {
