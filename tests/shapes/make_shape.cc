@@ -6,12 +6,12 @@
 #include "common/base/program.h"
 #include "tests/shapes/shape_folder.h"
 
-ABSL_FLAG(bool, sparse, false, "a file without a byte on disk, all weights zero");
+ABSL_FLAG(bool, sparse, false, "makes a file with weights of zero that takes no space on disk");
 
 int main(int argc, char** argv) {
   using namespace baton;
   const std::string usage = absl::StrCat(
-      "make_shape: a model folder with the shape of a well-known model.\n",
+      "make_shape: makes a model folder with the shape of a well-known model.\n",
       "  make_shape SHAPE FOLDER [--sparse]\n", "Shapes: ", absl::StrJoin(ShapeNames(), ", "));
   const auto arguments = StartProgram(argc, argv, usage.c_str());
   if (arguments.size() != 2)
