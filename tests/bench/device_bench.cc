@@ -266,13 +266,13 @@ int Main() {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  const auto extra =
-      baton::StartProgram(argc, argv,
-                          "device_bench: measures kernels, steps and hand-overs of a GPU, and "
-                          "compares them with the GPU's own copies and GEMMs\n"
-                          "  device_bench --only=gemms,steps --json=figures.jsonl\n"
-                          "Exit status: 3 if a figure is below its target, 77 if there is no "
-                          "device or if nothing can be measured without dense GEMMs.");
+  const auto extra = baton::StartProgram(
+      argc, argv,
+      "device_bench: measures kernels, steps and hand-overs of a GPU, and compares them with the\n"
+      "GPU's own copies and GEMMs.\n"
+      "  device_bench --only=gemms,steps --json=figures.jsonl\n"
+      "Exit status: 3 if a figure is below its target, 77 if there is no device or if nothing can\n"
+      "be measured without dense GEMMs.");
   if (!extra.empty()) baton::RefuseToStart(absl::StrCat("'", extra.front(), "' is not expected"));
   return baton::Main();
 }
