@@ -87,9 +87,8 @@ namespace {
 constexpr char kUsage[] =
     "baton-router --model DIR [flags]\n\n"
     "Takes requests over gRPC, tokenises them, hands them to the prefill and decode workers that\n"
-    "attach to it, and streams the text back. After SIGTERM it finishes running requests and takes "
-    "no\n"
-    "new ones; a second SIGTERM ends it at once.";
+    "attach to it, and streams the text back. After SIGTERM it finishes running requests and\n"
+    "takes no new ones; a second SIGTERM ends it at once.";
 
 // Groups of flags in the order in which --help shows them.
 std::vector<FlagGroup> FlagGroups() {
