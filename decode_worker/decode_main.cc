@@ -27,9 +27,8 @@ namespace baton {
 namespace {
 
 constexpr char kUsage[] =
-    "baton-decode: generates tokens for the routers that it attaches to; pulls the KV of prompts "
-    "from\n"
-    "prefill workers, or computes it.\n\n"
+    "baton-decode: generates tokens for the routers that it attaches to; pulls the KV of prompts\n"
+    "from prefill workers, or computes it.\n\n"
     "  baton-decode --model DIR --routers HOST:PORT[,HOST:PORT...]";
 
 }  // namespace

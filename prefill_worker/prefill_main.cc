@@ -21,9 +21,8 @@ namespace baton {
 namespace {
 
 constexpr char kUsage[] =
-    "baton-prefill: computes the KV and the first token of prompts, for the routers that it "
-    "attaches\n"
-    "to.\n\n"
+    "baton-prefill: computes the KV and the first token of prompts, for the routers that it\n"
+    "attaches to.\n\n"
     "  baton-prefill --model DIR --routers HOST:PORT[,HOST:PORT...]";
 
 }  // namespace
