@@ -526,7 +526,7 @@ class Composer:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", type=int, default=20, help="how many documents to print")
+    parser.add_argument("--show", type=int, default=20, help="number of documents to print")
     args = parser.parse_args()
     for document in Composer(args.seed).documents(args.show):
         print(f"--- {document.kind}\n{document.prompt}{SEPARATOR if document.prompt else ''}{document.answer}")
