@@ -35,10 +35,10 @@ class AnswerSoFar {
     kNew,
     kKnown,     // The same token was taken at this position before.
     kDiverged,  // Another token was taken at this position.
-    kInvalid,   // It leaves a gap, lies in the prompt, or is not in the vocabulary.
+    kInvalid,   // The token leaves a gap, lies in the prompt, or is not in the vocabulary.
     kPastEnd,   // The answer was complete before this token.
     kTooEarly,  // A stop token that comes before `min_tokens` tokens.
-    kStopped,   // It is new and completes a stop string: the answer is over.
+    kStopped,   // The token is new and completes a stop string: the answer is over.
   };
   // Takes a token from a worker, at the position that the token names.
   Took Take(v1::Token token, int max_tokens);
@@ -56,12 +56,12 @@ class AnswerSoFar {
   // Stop string that ended the answer; empty if none has.
   const std::string& matched_stop() const { return matcher_.matched(); }
 
-  // Makes the text that was held back pending, because no token will follow.
+  // Ends the text: the part that was held back becomes pending, because no token follows.
   void Close();
   // True if the client has not been sent everything that is certain.
   bool has_pending() const { return !pending_.text().empty() || pending_.tokens_size() > 0; }
   size_t pending_tokens() const { return static_cast<size_t>(pending_.tokens_size()); }
-  // Returns the tokens and the text that were not taken yet. The caller has to send them.
+  // Returns the tokens and the text that are pending, and clears them. The caller has to send them.
   v1::Delta TakePending();
 
  private:

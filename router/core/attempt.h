@@ -37,7 +37,9 @@ struct AttemptEnd {
     // briefly. (A decode worker that refuses a ticket ends no attempt: the ticket waits.)
     kRefused,
     kBroken,  // A worker was lost. Retry with the tokens so far, on other workers if there are any.
-    kOutgrown,  // No failure: the sequence needs another KV to grow. Retry on any worker.
+    // Not a failure: the sequence has become too long for the rotary table of its KV. Retry on any
+    // worker.
+    kOutgrown,
   };
   Kind kind = Kind::kFailed;
   absl::Status status;  // Set for all kinds but kAnswered.
@@ -45,10 +47,10 @@ struct AttemptEnd {
   absl::string_view phase;  // For kBroken: what the lost worker was doing.
 };
 
-// One try at a request. It has a prefill leg and then a decode leg that gets the ticket; or,
-// colocated, one decode leg that computes the prompt too. It is created when the request leaves the
-// queue, which opens the first leg, and destroyed when the attempt ends. State that outlives the
-// attempt is in Request.
+// One numbered attempt at a request. It has a prefill leg and then a decode leg that gets the
+// ticket; a colocated attempt has one decode leg that computes the prompt too. An attempt is
+// created when the request leaves the queue, which opens the first leg, and destroyed when it ends.
+// State that outlives the attempt is in Request.
 //
 // Owned by its request. Owns the members at the end of this class; Legs owns the legs. Core's loop
 // thread only. A function that returns End returns null while the attempt goes on. Otherwise it
@@ -59,7 +61,7 @@ struct AttemptEnd {
 // them. A first token that was held back is sampled again. RouterCore decides what follows.
 //   prefill leg full before it took the prompt        kRefused
 //   colocated leg full before it reserved blocks      kRefused
-//   decode leg full                                   the ticket goes to another one, or waits
+//   decode leg full                                   the ticket goes to another worker, or waits
 //   InvalidArgument of either leg                     kFailed
 //   decode leg outgrown                               kOutgrown
 //   prefill leg broken after decode has sent tokens   goes on, because decode holds the KV
@@ -74,27 +76,31 @@ class Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // Takes a message of the prefill leg, or of the decode leg. That leg must be open.
+  // OnPrefill and OnDecode take a message of the prefill or the decode leg. The leg must be open.
   End OnPrefill(v1::PrefillEvent event);
   End OnDecode(v1::DecodeEvent event);
   // Handles the failure of a leg of this attempt. Cancels the leg, unless it has `ended` by itself.
   // May open another decode leg with the same ticket.
   End LegFailed(Leg& leg, absl::Status status, bool ended);
-  // Fails the legs of silent workers, and offers a waiting ticket again when that is due.
+  // Fails each leg whose worker has been silent for too long. Offers a waiting ticket to a decode
+  // worker again when its pause is over.
   End CheckTimers();
 
-  // Sends the client what it can take, and pauses or resumes reading the decode leg accordingly.
+  // Sends the client as much as the client can take. Pauses or resumes reading of the decode leg
+  // accordingly.
   void FlushClient();
-  // Makes CheckTimers offer the ticket again at once, because a decode worker may have room now.
+  // Makes the next CheckTimers offer the ticket again, because a decode worker may have free blocks
+  // now.
   void OnRoomFreed() { room_.retry = core_.now; }
-  // Cancels the open legs and stops waiting for room. A second call does nothing.
+  // Cancels the open legs and ends the wait for a decode worker with free blocks. A second call
+  // does nothing.
   void Close();
 
   // Time at which CheckTimers has something to do.
   absl::Time WakeAt() const;
   // Times at which the phases of this attempt began.
   const AttemptTimes& times() const { return times_; }
-  // The decode worker's last message; nothing until it has come.
+  // Last message of the decode worker; not set until the message has come.
   const std::optional<v1::DecodeFinished>& finished() const { return finished_; }
   // Worker that computes the prompt; 0 if colocated.
   WorkerKey prefill_worker() const { return prefill_worker_; }
@@ -102,10 +108,10 @@ class Attempt {
   bool waits_for_room() const { return decode_leg_ == nullptr && room_.since; }
 
  private:
-  // The wait of a ticket for a decode worker that reserves blocks for it.
+  // State of a ticket that waits until a decode worker reserves blocks for its sequence.
   struct RoomWait {
-    std::vector<WorkerKey> refused_by;  // Workers that refused it in this round of offers.
-    // Begin of the wait, moved back by the waits of earlier attempts.
+    std::vector<WorkerKey> refused_by;  // Workers that refused the ticket in this round of offers.
+    // Time at which the wait began, minus the time that earlier attempts of the request waited.
     std::optional<absl::Time> since;
     // Since this time no decode worker has been able to pull from the prefill worker.
     std::optional<absl::Time> partnerless_since;
@@ -113,15 +119,16 @@ class Attempt {
     absl::Duration pause;  // Pause before the next retry.
   };
 
-  // Opens a decode leg. The caller fills in the ticket, if there is one, and adds the action.
+  // Opens a decode leg and returns the action that starts it. The caller fills in the ticket, if
+  // there is one, and adds the action to the core's actions.
   StartDecode OpenDecode(Worker& worker, uint64_t prompt_tokens);
-  // Offers the ticket to the best decode worker, or waits until there is one.
+  // Offers the ticket to the best decode worker. If none can take it, the ticket waits.
   End TryDecode();
   void CloseLeg(Leg& leg, bool cancel);
 
   End OnFirstToken(const v1::FirstToken& first);
   End OnPromptTokens(Leg& leg, v1::PromptTokens tokens);
-  void OnBegun();  // Colocated only: the worker begins with the prompt.
+  void OnBegun();  // For a colocated leg: the worker begins to compute the prompt.
   End OnFirstColocated();
   End OnReserved();
   End OnTokens(v1::Tokens tokens);
@@ -132,8 +139,8 @@ class Attempt {
 
   End PrefillFailed(WorkerKey worker, absl::Status status);
   End DecodeFailed(WorkerKey worker, absl::Status status);
-  // Fails the leg with DataLoss, because the worker sent something that cannot be right. The pieces
-  // of text make up the message.
+  // Fails the leg with DataLoss, because the worker sent something that cannot be right. The error
+  // message is `pieces`, joined.
   template <class... Pieces>
   End Lied(Leg& leg, const Pieces&... pieces) {
     return LegFailed(leg, absl::DataLossError(absl::StrCat(pieces...)), /*ended=*/false);
@@ -151,19 +158,20 @@ class Attempt {
   Clients& clients_;
   Request& request_;
   const bool colocated_;
-  const size_t base_;               // Tokens of the answer that are computed with the prompt.
+  const size_t base_;  // Answer tokens of earlier attempts; their KV is computed with the prompt.
   const WorkerKey prefill_worker_;  // 0 if colocated.
   AttemptTimes times_;
   Leg* prefill_leg_ = nullptr;  // Null while it is not open.
   Leg* decode_leg_ = nullptr;
   std::optional<v1::KvTicket> ticket_;
-  std::optional<v1::Token> held_first_;  // Token 1, until a decode worker has reserved blocks.
+  // First token of this attempt, held until a decode worker has reserved blocks.
+  std::optional<v1::Token> held_first_;
   bool reserved_ = false;
   bool handed_over_ = false;  // Decode has sent tokens, so it holds the KV.
   size_t scored_ = 0;         // Prompt tokens whose logprobs came in this attempt.
   std::optional<v1::DecodeFinished> finished_;
-  // Events of the decode leg that came before the whole prompt was scored. They wait until it is,
-  // and the leg is paused meanwhile.
+  // Events of the decode leg that came before the logprobs of the whole prompt. They wait for these
+  // logprobs, and the leg is paused meanwhile.
   std::vector<v1::DecodeEvent> early_;
   RoomWait room_;
 };

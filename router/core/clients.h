@@ -41,7 +41,7 @@ class Clients {
   std::map<RequestKey, Request>& all() { return requests_; }
   size_t size() const { return requests_.size(); }
 
-  // Binds all requests of the client to `identity`, that of the worker which `request` is given to.
+  // Binds all requests of the client to `identity`, the identity of the worker that gets `request`.
   // Aborts if the client is bound to another identity.
   void Bind(Request& request, const ModelIdentity& identity);
   std::set<ModelIdentity> bound() const;  // Identities that requests are bound to.
@@ -49,32 +49,33 @@ class Clients {
   // --- Messages to the client ---
   // Counts the prompt, and tells the client that its request is in the queue.
   void Accept(Request& request);
-  // Sends one message of what has gathered if the client can take more. Returns true if so much is
-  // left that the decode worker has to pause.
+  // If the client can take more, sends one message with the text and tokens that wait for it.
+  // Returns true if so much is left that the decode worker has to pause.
   bool Flush(Request& request);
   // Finishes the request with a complete answer: sends the rest of the answer, its end and its
   // Summary.
   void Answer(Request& request, const AnswerEnd& end);
   // Finishes the request with a failure.
   void Fail(Request& request, const absl::Status& status);
-  // Cuts the client's RPC, because the client did not even take its status in time.
+  // Cuts the client's RPC, because the client did not read even its final status in time.
   void Abort(Request& request);
   // Returns true if a request of the client has failed, which fails the client.
   bool Failed(RequestKey client) const;
-  // Returns the clients that have failed since the last call and had several answers; the caller
-  // has to fail their other requests. Fail() does not do that itself, because its caller may be
-  // walking through the queue.
+  // Returns the clients with several answers that have failed since the last call; the caller has
+  // to fail their other requests. Fail() does not do that itself, because its caller may be
+  // iterating over the queue.
   std::vector<std::pair<RequestKey, absl::StatusCode>> TakeFailed() {
     return std::exchange(failed_, {});
   }
-  // Tokens that wait for the client to read them: of the answer, and of the prompt with logprobs.
+  // Number of tokens that wait for the client to read them: tokens of the answer, and prompt tokens
+  // with logprobs.
   static size_t WaitingTokens(const Request& request);
 
  private:
   // State of one Generate call.
   struct Client {
     int answers = 0;                     // Answers that the client wants.
-    std::vector<Request*> requests;      // One for each answer that was added.
+    std::vector<Request*> requests;      // One request for each answer that was added.
     int done = 0;                        // Answers that have ended with OK.
     uint64_t completion_tokens = 0;      // Tokens of the answers that have ended with OK.
     std::optional<absl::Status> status;  // Status that ended the RPC.
@@ -86,8 +87,8 @@ class Clients {
   void SendScores(Request& request);
   void SendTokens(Request& request);
   void ShowFirst(Request& request, const AttemptTimes& attempt);
-  // Finishes the request. The client gets its status when all its requests are finished, or at once
-  // with the first one that failed.
+  // Finishes the request. The client gets its status when all its requests are finished, or as soon
+  // as one of them has failed.
   void End(Request& request, absl::Duration leave_limit, const absl::Status& status,
            const v1::SloVerdict* verdict);
   // Returns the metrics of the mode of the request's latest attempt. If it had no attempt, the mode
@@ -98,7 +99,7 @@ class Clients {
   std::map<RequestKey, Request> requests_;
   std::map<RequestKey, Client> clients_;
   std::vector<std::pair<RequestKey, absl::StatusCode>> failed_;
-  std::map<ModelIdentity, int> bound_;  // Number of requests bound to each.
+  std::map<ModelIdentity, int> bound_;  // Number of requests bound to each identity.
 };
 
 }  // namespace baton

@@ -40,7 +40,8 @@ class RequestTimers {
   std::map<std::pair<absl::Time, RequestKey>, Request*> set_;
 };
 
-// Made by RouterCore. Outlives all objects that get a pointer to it.
+// State that all parts of the core use. Made by RouterCore. Outlives all objects that get a pointer
+// to it.
 struct CoreContext {
   explicit CoreContext(RouterCoreOptions o) : options(std::move(o)), timers(options) {
     if (metrics != nullptr) return;
@@ -51,7 +52,7 @@ struct CoreContext {
   const RouterCoreOptions options;
   absl::Time now =
       absl::InfinitePast();  // Time of the present call of RouterCore. The core has no other clock.
-  std::unique_ptr<RequestMetrics> own_metrics;  // Used if the options name no metrics.
+  std::unique_ptr<RequestMetrics> own_metrics;  // Used if options.metrics is null.
   RequestMetrics* metrics = options.metrics;
   RouterCounters counters;
   std::vector<CoreAction> actions;  // Actions until the next TakeActions().

@@ -29,13 +29,13 @@ using WorkerKey = uint64_t;   // One process of a worker: an (address, epoch).
 
 // A request that has passed every check that needs no knowledge of the workers.
 struct CheckedRequest {
-  std::string request_id;         // A label: two running requests may share one.
+  std::string request_id;         // A name for logs. Two running requests may have the same one.
   std::vector<TokenId> prompt;    // Not empty; every id is in the vocabulary.
-  SamplingOptions sampling;       // The seed is set. max_tokens 0: to the end of the context.
+  SamplingOptions sampling;       // Its seed is set. max_tokens 0 means to the end of the context.
   std::vector<std::string> stop;  // Stop strings, none empty.
   int answers = 1;                // Number of answers wanted, each sampled on its own.
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Unspecified: the router's mode.
-  LatencyTargets slo;                                   // Used for the verdict only.
+  LatencyTargets slo;                                   // Affects only the verdict in the Summary.
   absl::Time arrival;  // Arrival of the RPC, before its prompt was tokenised.
   absl::Time deadline = absl::InfiniteFuture();
 };
@@ -85,12 +85,13 @@ struct WorkerReported {
   AttachKey attach;
   v1::LoadReport load;
 };
-// The stream is gone. May come for a stream that the core closed itself or never accepted.
+// An Attach stream is gone. May come for a stream that the core closed itself or never accepted.
 struct WorkerDetached {
   AttachKey attach;
 };
-// The driver itself was not running for that long, for example on a suspended machine. The silence
-// of workers during this time does not count against them. Must be the first event after waking.
+// The driver itself was not running for the time `by`, for example on a suspended machine. The
+// silence of workers during this time does not count against them. Must be the first event after
+// waking.
 struct Overslept {
   absl::Duration by;
 };
@@ -111,14 +112,14 @@ struct WorkerName {
   std::string address;
   WorkerEpoch epoch = 0;
 };
-// Opens a prefill leg. Its events are read at once.
+// Opens a prefill leg and begins to read its events.
 struct StartPrefill {
   LegKey leg;
   WorkerName worker;
   v1::PrefillRequest request;
   absl::Time deadline;
 };
-// Opens a decode leg. Its events are read at once.
+// Opens a decode leg and begins to read its events.
 struct StartDecode {
   LegKey leg;
   WorkerName worker;
@@ -137,18 +138,18 @@ struct PauseLeg {
 struct ResumeLeg {
   LegKey leg;
 };
-// Sends one message to a client, after those sent before.
+// Sends one message to a client, after all earlier messages to the same client.
 struct SendToClient {
   RequestKey request;
   v1::GenerateEvent event;
 };
-// Ends the client's RPC. With status OK, everything sent before must leave first. With another
+// Ends the client's RPC. With status OK, all earlier messages must leave first. With another
 // status, messages that have not left yet may be dropped.
 struct FinishClient {
   RequestKey request;
   absl::Status status;
 };
-// Cuts the client's RPC, because the client does not even take its status.
+// Cuts the client's RPC, because the client does not read even its final status.
 struct AbortClient {
   RequestKey request;
 };
@@ -178,7 +179,8 @@ struct ServingChanged {
   uint32_t ready_decode_workers = 0;
   // While the router serves: a sentence for each ready worker that gets no requests.
   std::vector<std::string> unused;
-  // Longest prompt and answer together that workers have offered for this mode; 0: none yet.
+  // Longest prompt and answer together, in tokens, that workers have offered for the router's mode;
+  // 0: none yet.
   int context_tokens = 0;
   bool operator==(const ServingChanged& other) const = default;
 };

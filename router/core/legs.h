@@ -18,19 +18,21 @@ class RequestQueue;
 // One Prefill or Decode RPC, from its start to LegEnded.
 struct Leg {
   LegKey key = 0;
-  // Request whose attempt listens. Null: only the end of the leg is waited for.
+  // Request whose attempt uses this leg. Null once the leg is closed: the core then only waits for
+  // its LegEnded.
   Request* request = nullptr;
   WorkerKey worker = 0;
   bool prefill = false;
   bool paused = false;
   absl::Time started;
-  absl::Time heard;            // Time of its last event, or of its start.
+  absl::Time heard;            // Time of the leg's last event, or of its start.
   uint64_t prompt_tokens = 0;  // Prompt tokens that the worker has still to compute.
 };
 
-// Owns the RPCs to workers, and the list of requests whose ticket waits for room. Keeps the counts
-// in Worker in step with the legs, and makes RequestQueue look again whenever a worker may have
-// become free for a prompt. Core's loop thread only.
+// Owns the RPCs to workers, and the list of requests whose ticket waits for a decode worker with
+// free blocks. Updates the load counts in Worker when legs open and close. Makes RequestQueue look
+// through the queue again whenever a worker may have become free for a prompt. Core's loop thread
+// only.
 //
 // An attempt closes a leg that has failed. The leg then no longer counts as load of its worker, but
 // stays here until LegEnded.
@@ -46,8 +48,8 @@ class Legs {
   Leg& Open(Request* request, Worker& worker, bool prefill, uint64_t prompt_tokens);
   // Notes that the worker has computed the leg's prompt. A second call does nothing.
   void PromptDone(Leg& leg);
-  // Ends the attempt's interest in the leg, which stays until Ended(). With `cancel`, adds the
-  // action that cancels the RPC. Called once per leg.
+  // Closes the leg: its attempt gets no further events of it. The leg itself stays until Ended().
+  // With `cancel`, adds the action that cancels the RPC. Called once per leg.
   void Close(Leg& leg, bool cancel);
   // Destroys a leg whose RPC is over. The leg must be closed.
   void Ended(LegKey key) { legs_.erase(key); }
@@ -55,19 +57,22 @@ class Legs {
   // Returns the leg, or null if there is none with this key.
   Leg* Find(LegKey key);
   size_t size() const { return legs_.size(); }
-  // Returns the legs to these workers that an attempt still listens to.
+  // Returns the legs that go to one of `workers` and are not closed.
   std::vector<LegKey> ListeningTo(const std::vector<WorkerKey>& workers) const;
   // Moves the legs' times by `by`, during which the router was not running: the silence of workers
   // in this time does not count.
   void Excuse(absl::Duration by);
 
-  // Puts the request on the list of those whose ticket waits for room, or takes it off.
+  // WaitForRoom puts the request on the list of requests whose ticket waits for a decode worker
+  // with free blocks. StopWaiting takes it off the list.
   void WaitForRoom(Request* request);
   void StopWaiting(Request* request);
-  // Makes the first waiting ticket be offered again at once, because room may have become free.
+  // Makes the first waiting ticket due to be offered again now, because a decode worker may have
+  // free blocks.
   void RoomFreed();
   // Returns the decode workers that waiting tickets may go to. RequestQueue starts no prompt that
-  // might compete for their blocks, so that clients do not wait for room after their first token.
+  // might compete for the blocks of these workers, so that clients do not wait for a decode worker
+  // after their first token.
   std::set<WorkerKey> Awaited() const;
 
  private:

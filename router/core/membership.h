@@ -18,20 +18,21 @@ namespace baton {
 // Core's loop thread only.
 //
 // A registration that is refused changes nothing, and its stream is closed. A worker whose stream
-// or reports have stopped gets no new work. Its legs go on, and it is dropped when it has none.
+// or reports have stopped gets no new work. Its legs go on, and the worker is dropped when it has
+// no legs left.
 class Membership {
  public:
   // `core` outlives the object.
   explicit Membership(CoreContext* core);
 
   // --- Events ---
-  // Takes a worker and returns it. Adds the processes that it replaces to `replaced`; the caller
-  // has to fail their legs. Returns null if the worker was refused: its stream is then being
-  // closed.
+  // Accepts a worker that attaches, and returns its record. Adds the processes that the worker
+  // replaces to `replaced`; the caller has to fail their legs. Returns null if the worker was
+  // refused: its stream is then being closed.
   const Worker* Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced);
-  // Notes that the stream has closed. Returns false if no worker is attached by it.
+  // Notes that the stream `attach` has closed. Returns false if no worker is attached by it.
   bool Detach(AttachKey attach);
-  // Excuses the silence of workers for `by`, the time during which the router was not running.
+  // Does not count `by`, the time during which the router was not running, as silence of workers.
   void Excuse(absl::Duration by);
   // Reports from now on that the router takes no new requests.
   void Drain();
@@ -46,12 +47,12 @@ class Membership {
   void WarnOfIdentity(const Worker& worker) const;
   // Drops detached workers without legs when that is due.
   void Forget();
-  // Makes Forget() look at the workers at `time` at the latest.
+  // Makes Forget() due at `time`, or earlier if it is due earlier already.
   void ForgetAt(absl::Time time) { forget_at_ = std::min(forget_at_, time); }
   // Sends workers and the server what has changed. `waiting` is the number of queued requests,
   // which a warning may name.
   void Tell(size_t waiting);
-  // Time at which some of this work is due. InfinitePast: now.
+  // Time at which Refresh(), Forget() or Tell() has something to do. InfinitePast: now.
   absl::Time NextWake() const;
 
   // --- Resources for a request ---
@@ -61,7 +62,8 @@ class Membership {
   bool draining() const { return draining_; }
   // Returns what the request needs of a worker. Assumes one token if max_tokens is not decided yet.
   Need NeedOf(const Request& request, WorkerKey avoid = 0) const;
-  // Longest prompt and answer together that workers have offered for such a request; 0: none yet.
+  // Longest prompt and answer together, in tokens, that workers have offered for the request's mode
+  // and identity; 0: none yet.
   int64_t CapacityFor(const Request& request) const;
   // Returns true if there are workers for the request's mode and identity. If not, MissingFor()
   // returns a sentence on what is missing.
@@ -73,7 +75,7 @@ class Membership {
   const std::optional<ModelIdentity>& IdentityFor(const Request& request) const;
   std::string Missing(const Need& need, bool pair, bool begun) const;
   ServingChanged Serving() const;
-  // Makes a warning due if the router does not serve, or does not use some workers, for some
+  // Schedules a warning in case the router does not serve, or does not use some workers, for some
   // seconds.
   void WatchUnused(const ServingChanged& serving);
   void WarnOfUnused(size_t waiting);
@@ -87,7 +89,8 @@ class Membership {
   bool serving_due_ = true;
   bool draining_ = false;
   std::optional<ServingChanged> told_;  // State that the server was last told.
-  // Why the router does not serve, or which workers are not used, and the time to warn of that.
+  // Reason for a warning: why the router does not serve, or which workers are not used. Then the
+  // time of the next warning.
   std::string unused_;
   absl::Time warn_at_ = absl::InfiniteFuture();
 };

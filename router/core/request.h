@@ -22,45 +22,47 @@ class Attempt;
 // a broken attempt. An attempt that was refused counts as part of the wait.
 struct QueueEntry {
   absl::Time since;
-  absl::Time not_before = absl::InfinitePast();  // No attempt begins earlier.
-  // Time since which no worker of its identity serves its mode.
+  absl::Time not_before = absl::InfinitePast();  // No attempt begins before this time.
+  // Time since which no worker has served the request's mode and identity.
   std::optional<absl::Time> no_workers_since;
-  std::optional<absl::Time> refused_since;  // First time that a full worker refused its prompt.
+  std::optional<absl::Time> refused_since;  // First time that a full worker refused the prompt.
 };
 
-// A client's progress: the part of its answer that it has taken, and the part still to take.
+// Progress of sending one answer to its client.
 struct ClientStream {
-  bool writable = true;                  // Everything that was sent has left the router.
-  std::deque<v1::Token> unsent_scores;   // Logprobs of the prompt that were not sent yet.
-  std::optional<absl::Time> slow_since;  // Time since which --client-buffer-tokens or more wait.
-  std::optional<absl::Time> ended_at;    // Time at which the request finished; nothing follows.
-  absl::Duration leave_limit;  // Time from `ended_at` on in which the client may take the rest.
-  bool aborted = false;        // The limit has passed.
+  bool writable = true;                 // Everything that was sent has left the router.
+  std::deque<v1::Token> unsent_scores;  // Logprobs of the prompt that were not sent yet.
+  // Time since which at least --client-buffer-tokens tokens wait.
+  std::optional<absl::Time> slow_since;
+  std::optional<absl::Time> ended_at;  // Time at which the request finished.
+  absl::Duration leave_limit;  // Time after `ended_at` that the client has to read the rest.
+  bool aborted = false;        // True once `leave_limit` has passed.
 };
 
 // Times at which the phases of one attempt began, as the router saw them. A time is not set while
 // its phase has not begun.
 struct AttemptTimes {
-  absl::Time queued;                // Time since which the prompt has waited.
-  bool colocated = false;           // If true, the queue time is added when the prompt begins.
-  std::optional<absl::Time> begun;  // The ticket came, or the decode worker began the prompt.
-  // First token from prefill, and from decode.
+  absl::Time queued;       // Time since which the prompt has waited.
+  bool colocated = false;  // If true, the queue time is added when the prompt begins.
+  // Time at which the ticket came, or a decode worker began the prompt.
+  std::optional<absl::Time> begun;
+  // Times of the first token from the prefill worker and of the first from the decode worker.
   std::optional<absl::Time> first_token, first_decode;
 };
 
-// Adds the two times to the sums in `timing`.
+// Adds `queue` and `prefill` to the sums in `timing`.
 void AddQueueAndPrefill(v1::Timing* timing, absl::Duration queue, absl::Duration prefill);
 
-// The contents of an answer's Summary: where the time went, over all attempts, and which workers
-// served the latest one.
+// The contents of an answer's Summary: the time that each phase took over all attempts, and the
+// workers of the latest attempt.
 struct RequestSummary {
-  // Notes that the first token is shown now. Returns false if one was shown before.
+  // Notes that the client is shown the first token now. Returns false if a token was shown before.
   bool ShowFirst(const AttemptTimes& attempt, absl::Time arrival, absl::Time now);
-  // Adds an attempt that a worker broke off. The worker sent no times of its own, so the router's
-  // are used.
+  // Adds an attempt that a worker broke off. The worker sent no times of its own, so the times that
+  // the router saw are used.
   void AddBroken(const AttemptTimes& attempt, absl::Time now);
-  // Adds an attempt that completed the answer. `finished` holds the decode worker's own times; not
-  // set if the answer ended without the worker's last message.
+  // Adds an attempt that completed the answer. `finished` holds the decode worker's own times. It
+  // is not set if the answer ended without the worker's last message.
   void AddComplete(AttemptTimes attempt, const std::optional<v1::DecodeFinished>& finished,
                    absl::Time now);
 
@@ -94,29 +96,29 @@ struct Request {
   absl::Time WakeAt(const RouterCoreOptions& options) const;
 
   const RequestKey key;
-  CheckedRequest checked;  // Has the router's mode if the client asked for none.
+  CheckedRequest checked;  // Its mode is the router's if the client asked for none.
   AnswerSoFar answer;
   bool sized = false;        // max_tokens is decided and known to fit.
-  int asked_max_tokens = 0;  // As the client asked. 0: to the end of the context.
-  // Set when the first attempt at any answer to the same client begins. From then on only workers
-  // of this identity get these answers.
+  int asked_max_tokens = 0;  // max_tokens that the client asked for. 0: to the end of the context.
+  // Identity of the workers that answer the client. Set when the first attempt at any of the
+  // client's answers begins. From then on only workers of this identity get these answers.
   std::optional<ModelIdentity> identity;
 
   // State over all attempts.
   bool tried = false;             // There was an attempt.
-  uint32_t prefill_attempts = 0;  // Prefill legs so far; numbers the next one.
+  uint32_t prefill_attempts = 0;  // Number of prefill legs so far, which numbers the next one.
   uint32_t decode_attempts = 0;   // Decode legs since the last prefill leg.
-  // Workers that failed it last; taken if there is no other.
+  // Workers that failed this request last. They are chosen only if there is no other.
   WorkerKey avoid_prefill = 0, avoid_decode = 0;
   absl::Status last_failure;   // Reason for which the last attempt ended.
-  absl::Duration room_waited;  // Time waited for a decode worker since one last had room.
+  absl::Duration room_waited;  // Time waited since a decode worker last reserved blocks.
   size_t prompt_scored = 0;    // Prompt tokens with known logprobs.
 
   QueueEntry queue;
   ClientStream client;
   RequestSummary summary;
   std::unique_ptr<Attempt> attempt;
-  absl::Time timer = absl::InfiniteFuture();  // Kept by RequestTimers.
+  absl::Time timer = absl::InfiniteFuture();  // Set by RequestTimers only.
 };
 
 }  // namespace baton

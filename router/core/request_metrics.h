@@ -33,8 +33,8 @@ struct RequestMetrics {
   struct Served {
     std::array<Counter, kCodes> ended;  // Client RPCs, by status.
     Histogram ttft{SecondsBounds()};
-    Histogram tpot{SecondsBounds()};      // Answers of two tokens or more.
-    Histogram duration{SecondsBounds()};  // Answers that ended with OK. `phases` has the same ones.
+    Histogram tpot{SecondsBounds()};      // Only answers of two tokens or more.
+    Histogram duration{SecondsBounds()};  // Answers that ended with OK, as in `phases`.
     std::array<Histogram, std::size(kPhases)> phases{
         Histogram(SecondsBounds()), Histogram(SecondsBounds()), Histogram(SecondsBounds()),
         Histogram(SecondsBounds()), Histogram(SecondsBounds()), Histogram(SecondsBounds())};
@@ -46,13 +46,13 @@ struct RequestMetrics {
   };
   Served disaggregated, colocated;
 
-  Counter prompt_tokens;                     // Prompt tokens of answers that entered the queue.
-  Counter generated_tokens;                  // Counted as they come, each position once.
-  Histogram prompt_lengths{TokensBounds()};  // In tokens; answers that ended with OK.
+  Counter prompt_tokens;     // Prompt tokens of answers that entered the queue.
+  Counter generated_tokens;  // Answer tokens, counted as they come, each position once.
+  Histogram prompt_lengths{TokensBounds()};  // Prompt lengths of answers that ended with OK.
   Histogram answer_lengths{TokensBounds()};
   // Answers whose request has latency targets. An answer that its client cancelled is not judged.
   Counter slo_met, slo_missed, slo_met_tokens, slo_missed_tokens;
-  // Indexed by phase; entry 0 counts failed requests.
+  // Answers that missed a target, by the phase that it was lost to. Entry 0 counts failed requests.
   std::array<Counter, v1::SloPhase_ARRAYSIZE> slo_lost;
   Counter slow_clients;  // Requests ended because their client read too slowly.
   std::array<Gauge, std::size(kWorkerStates)> prefill_workers, decode_workers;
@@ -60,8 +60,8 @@ struct RequestMetrics {
 
   // Counts the verdict on an answer of `tokens` tokens that ended with OK.
   void Judged(const v1::SloVerdict& verdict, size_t tokens);
-  // Counts answers to a request with targets that ended without OK after `tokens` tokens. Does not
-  // count cancelled ones.
+  // Counts `answers` answers that have latency targets and ended without OK after `tokens` tokens
+  // in all. Cancelled answers are not counted.
   void Failed(const absl::Status& status, size_t tokens, int answers = 1);
   // Adds all metrics to the registry. `this` outlives the registry's last Text().
   void AddTo(MetricRegistry* registry) const;

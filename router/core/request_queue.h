@@ -19,23 +19,24 @@ inline constexpr absl::Duration kFullPause = absl::Milliseconds(20);
 // The worker that computes a prompt.
 struct Placement {
   Worker* worker = nullptr;
-  bool colocated = false;  // A decode worker, which then writes the answer too.
+  bool colocated = false;  // True if `worker` is a decode worker, which then writes the answer too.
 };
 
 // Owns the order of the requests that wait for a worker; requests that ran before come first.
 // Decides which request leaves next, and to which worker. Core's loop thread only. Does not own the
 // requests: Remove() one before it is destroyed.
 //
-// A request is passed over only by requests that go to workers that it cannot use. Every free place
-// is offered to the oldest request that can use it, so no request starves. A request that does not
-// fit any worker leaves the queue with the reason, and the caller fails it.
+// A request overtakes an older one only if it goes to a worker that the older one cannot use. Every
+// free place is offered to the oldest request that can use it, so no request starves. A request
+// that does not fit any worker leaves the queue with the reason, and the caller fails it.
 class RequestQueue {
  public:
   // The arguments outlive the object.
   RequestQueue(CoreContext* core, Membership* membership) : core_(core), membership_(membership) {}
 
-  // Queues the request. A request that has never run goes to the back of those that have never run.
-  // One that ran before goes to the back of those that ran before, or with `front` to their front.
+  // Queues the request. A request that has never run goes behind all queued requests that have
+  // never run. One that ran before goes behind the others that ran before, or in front of them if
+  // `front` is true.
   void Add(Request& request, bool front);
   // Takes the request off the queue. Does nothing if it is not queued.
   void Remove(Request& request);
@@ -45,24 +46,25 @@ class RequestQueue {
   // Decides max_tokens, and checks that prompt and answer fit the workers. Returns InvalidArgument
   // if they do not.
   absl::Status Size(Request& request) const;
-  // Called when another identity is served. Requests that have not begun are sized again when they
-  // leave the queue.
+  // Must be called when another identity is served. Queued requests that have not begun are then
+  // sized again when they leave the queue.
   void ForgetSizes();
-  // Notes that workers have changed. Starts the wait for workers of requests that have none now,
-  // and ends it for the others.
+  // Notes that workers have changed. Each queued request that no worker can serve now begins to
+  // wait for workers. For the other requests this wait ends.
   void NoteWorkers();
-  // Makes a round due, because a worker may have become free for a prompt.
+  // Makes a call of RunRound() due, because a worker may have become free for a prompt.
   void LookAgain() { due_ = true; }
   // True if RunRound() has something to do now.
   bool RoundDue() const { return due_ || core_->now >= round_at_; }
-  // Time at which the next round is due. InfinitePast: now.
+  // Time at which RunRound() is due next. InfinitePast: now.
   absl::Time NextWake() const { return due_ ? absl::InfinitePast() : round_at_; }
 
-  // Takes a request that leaves the queue, with its worker, or with the reason if it does not fit.
+  // Called with a request that leaves the queue, and with its worker, or with an error if no worker
+  // fits.
   using Leave = absl::FunctionRef<void(Request&, const absl::StatusOr<Placement>&)>;
   // Looks through the queue, oldest first, and calls `leave` for each request that leaves it.
   // `leave` may take places at workers, and must change nothing else that this class reads.
-  // `awaited`: see WorkerTable::Places. `begun`: identities that requests began with.
+  // `awaited`: see WorkerTable::Places. `begun`: identities that requests are bound to.
   void RunRound(const std::set<WorkerKey>& awaited, std::set<ModelIdentity> begun, Leave leave);
 
  private:

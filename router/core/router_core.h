@@ -17,14 +17,14 @@ namespace baton {
 // characters only.
 struct TextDecoder {
   std::function<std::string(TokenId)> next;
-  // Returns the rest at the end, with half characters as U+FFFD.
+  // Called at the end. Returns the rest of the text, with U+FFFD for an incomplete character.
   std::function<std::string()> flush;
 };
 
 struct RouterCoreOptions {
   std::string model_name = "model";
   int context_tokens = 0;  // The model's limit for prompt and answer together; 0: none.
-  int vocab = 0;           // A token id from a worker that is not below this is DataLoss.
+  int vocab = 0;           // Size of the vocabulary. Larger token ids from a worker are DataLoss.
   std::function<TextDecoder()>
       new_decoder;  // Null: answers have no text, and stop strings do nothing.
 
@@ -36,25 +36,33 @@ struct RouterCoreOptions {
   int auto_queue_tokens = 4096;
 
   // The identity to serve. A part that is left empty is chosen by the number of usable workers. The
-  // choice changes only after another identity has had more of them for `identity_lead`.
+  // choice changes only after another identity has had more usable workers for `identity_lead`.
   FixedIdentity serve_identity;
   absl::Duration identity_lead = absl::Seconds(10);
 
-  int max_queued = 1024;            // Max requests waiting that never ran; then ResourceExhausted.
-  int max_prompts_per_worker = 64;  // Max prompts at one worker without their first token.
-  int max_migrations = 64;          // Max times back to prefill; then Unavailable.
-  int client_buffer_tokens = 512;   // Tokens that wait for a client before its sequence pauses.
-  // Max time with so many tokens waiting; then ResourceExhausted.
+  // Max number of queued requests that have never run. Further requests end with ResourceExhausted.
+  int max_queued = 1024;
+  int max_prompts_per_worker = 64;  // Max prompts at one worker that have no first token yet.
+  // Max times that a request goes back to prefill; then it ends with Unavailable.
+  int max_migrations = 64;
+  // A sequence pauses while this many of its tokens wait for the client.
+  int client_buffer_tokens = 512;
+  // Max time for which client_buffer_tokens may wait for the client. After that the request ends
+  // with ResourceExhausted.
   absl::Duration slow_client_limit = absl::Seconds(30);
-  absl::Duration pair_wait = absl::Seconds(30);  // Max wait without workers; then Unavailable.
-  absl::Duration room_wait =
-      absl::Seconds(30);  // Max time that workers refuse as full; then ResourceExhausted.
-  // A worker with an older report gets no new work.
+  // Max time that a request waits while no workers serve it. After that it ends with Unavailable.
+  absl::Duration pair_wait = absl::Seconds(30);
+  // Max time that a request waits while all workers refuse it as full. After that it ends with
+  // ResourceExhausted.
+  absl::Duration room_wait = absl::Seconds(30);
+  // A worker whose last report is older gets no new work.
   absl::Duration report_limit = absl::Seconds(3);
-  // A leg counts as broken after this silence if its worker's last report is too old, too.
+  // A leg counts as broken if it is silent for this time and its worker's last report is older than
+  // report_limit.
   absl::Duration stall_limit = absl::Seconds(5);
-  absl::Duration forget_after = absl::Seconds(3);  // A detached worker without legs is dropped.
-  RequestMetrics* metrics = nullptr;               // Outlives the core. May be null.
+  // Time after which a detached worker without legs is dropped.
+  absl::Duration forget_after = absl::Seconds(3);
+  RequestMetrics* metrics = nullptr;  // Outlives the core. May be null.
 };
 
 // Counts since the start, for logs and tests.
@@ -62,7 +70,7 @@ struct RouterCounters {
   uint64_t arrived = 0;
   uint64_t finished_ok = 0;
   uint64_t finished_error = 0;
-  uint64_t shed = 0;              // Refused because the queue was full.
+  uint64_t shed = 0;              // Requests refused because the queue was full.
   uint64_t colocated = 0;         // Prompts given to decode workers.
   uint64_t migrations = 0;        // Requests sent back to prefill.
   uint64_t outgrown = 0;          // Requests sent back to prefill at the end of their rotary table.
@@ -75,7 +83,7 @@ struct RouterCounters {
 
 // The router's logic: admission, the choice of workers, both legs of every request, the handling of
 // failures, text and stop strings. It does no I/O and has no thread, clock or socket: it takes
-// events and leaves actions. Deterministic: the same events at the same times give the same
+// events and returns actions. Deterministic: the same events at the same times give the same
 // actions.
 //
 // One thread calls all functions, the core's loop thread. The core owns all requests and legs.
@@ -90,8 +98,8 @@ class RouterCore {
   // Runs what is due: first timers, then the hand-out of waiting requests to workers. Call it after
   // a batch of events and at NextWake().
   void RunOnce(absl::Time now);
-  // Returns the actions since the last call, oldest first. The caller must carry out each one, in
-  // this order for any one request, leg or attach stream.
+  // Returns the actions since the last call, oldest first. The caller must carry out each one.
+  // Actions on the same request, leg or attach stream must keep this order.
   std::vector<CoreAction> TakeActions();
   // Time at which RunOnce has something to do even if no event comes; InfiniteFuture: never.
   absl::Time NextWake() const;

@@ -31,19 +31,21 @@ struct FixedIdentity {
 // is 16 hexadecimal digits. Returns InvalidArgument, with the text, for anything else. Any thread.
 absl::StatusOr<FixedIdentity> ParseFixedIdentity(absl::string_view text);
 
-// Decides which identity a router serves: the one with the most usable workers. A tie keeps the
-// present one. The identity changes only after another one has led, without a break, for
-// `lead_time`, so that a rollout from one model to another changes it once. Until the first
-// identity with a usable worker is found, the best guess is served and may change at once. Part of
-// RouterCore: runs on its thread and reads no clock.
+// Decides which identity a router serves: the one with the most usable workers. If two have equally
+// many, the present identity stays. The identity changes only after another one has led, without a
+// break, for `lead_time`, so that a rollout from one model to another changes it once. Until the
+// first identity with a usable worker is found, the best guess is served and may change at any
+// time. Part of RouterCore: runs on its thread and reads no clock.
 class ServedIdentity {
  public:
   // Numbers of attached workers of one identity.
   struct Offer {
-    int usable = 0;  // Usable in the router's mode. These decide.
-    // Ready decode workers. These decide the first guess while no worker is usable.
+    int usable = 0;  // Workers that are usable in the router's mode; most of these wins.
+    // Ready decode workers. While no identity has a usable worker, the guess is the identity with
+    // the most of these.
     int decode = 0;
-    // Workers of either role. These decide the first guess while no decode worker is ready.
+    // Attached workers of either role. While no decode worker is ready, the guess is the identity
+    // with the most of these.
     int attached = 0;
   };
   using Offers = std::map<ModelIdentity, Offer>;
@@ -55,10 +57,10 @@ class ServedIdentity {
   // Does not count `by`, the time during which the router was not running, as part of a lead.
   void Excuse(absl::Duration by, absl::Time now);
 
-  // Identity that is served; nothing until a worker that may be served has attached. With both
-  // parts fixed it is set from the start.
+  // Identity that is served; nothing until a worker that may be served has attached. If the
+  // operator has fixed both fields, it is set from the start.
   const std::optional<ModelIdentity>& served() const { return served_; }
-  // True once served() has had a usable worker. Before that it is a guess.
+  // True once the served identity has had a usable worker. Before that, served() is a guess.
   bool found() const { return found_; }
   const FixedIdentity& fixed() const { return fixed_; }
   // Identity that leads. It will be served at ChangesAt(), unless the lead changes before.

@@ -9,9 +9,9 @@ namespace baton {
 
 // Finds the first of several stop strings in a text that arrives in pieces. Holds back exactly the
 // end of the text that may still turn out to begin a stop string. The result does not depend on how
-// the text is cut into pieces: the match is the one whose last byte comes first, and the longest of
-// those that end there. Uses the algorithm of Knuth, Morris and Pratt for each string: linear in
-// the text. Not thread-safe.
+// the text is cut into pieces: the match that ends first wins, and of several that end at the same
+// byte, the longest. Uses the algorithm of Knuth, Morris and Pratt for each string, so the time is
+// linear in the length of the text. Not thread-safe.
 class StopMatcher {
  public:
   // No string in `stops` may be empty.
@@ -21,16 +21,17 @@ class StopMatcher {
   // stop string has matched: that string and everything after it are dropped, and Feed() must not
   // be called again.
   bool Feed(absl::string_view text, std::string* certain);
-  // Ends the text and returns the part that was held back, which is certain now.
+  // Ends the text and returns the part that was held back, since no stop string can follow.
   std::string Flush();
-  // The string that matched; empty before.
+  // The stop string that matched; empty before a match.
   const std::string& matched() const { return matched_; }
 
  private:
   struct Stop {
     std::string text;
-    std::vector<size_t> border;  // [i]: longest proper prefix of text[0, i) that also ends it.
-    size_t length = 0;           // Length of its prefix that the text so far ends with.
+    // [i]: length of the longest proper prefix of text[0, i) that also ends it.
+    std::vector<size_t> border;
+    size_t length = 0;  // Length of the longest prefix of `text` that ends the input so far.
   };
   std::vector<Stop> stops_;
   std::string held_;  // Text that is held back: the longest prefix of a stop string.

@@ -24,7 +24,7 @@ struct Worker {
   ModelIdentity identity;
   v1::Registration registration;
   v1::LoadReport load;
-  absl::Time reported;     // Last message on its attach stream.
+  absl::Time reported;     // Time of the last message on its Attach stream.
   AttachKey attach = 0;    // 0: no stream is open.
   absl::Time detached_at;  // Meaningful while `attach` is 0.
   bool replaced = false;   // A newer process took its address.
@@ -32,14 +32,16 @@ struct Worker {
   bool ever_told = false;
 
   // Load from this router, counted when legs open and close.
-  int legs = 0;                // Open legs.
-  int prompts = 0;             // Legs whose prompt it computes, without a first token yet.
-  uint64_t prompt_tokens = 0;  // Tokens of these prompts.
-  uint64_t new_blocks = 0;     // Decode: blocks for legs opened since the last report.
+  int legs = 0;     // Open legs.
+  int prompts = 0;  // Legs whose prompt the worker computes and whose first token has not come.
+  uint64_t prompt_tokens = 0;  // Tokens of the prompts that `prompts` counts.
+  // Blocks that legs opened since the last report need; decode workers only.
+  uint64_t new_blocks = 0;
   // Load from other routers: the last report less this router's own load at that time.
   uint64_t others_prompt_tokens = 0;
   uint64_t others_sequences = 0;
-  absl::Time full_until = absl::InfinitePast();  // It refused a prompt: it gets none before this.
+  // The worker refused a prompt as full; it gets no prompt before this time.
+  absl::Time full_until = absl::InfinitePast();
 
   bool prefill() const { return registration.role() == v1::WORKER_ROLE_PREFILL; }
   // Longest sequence that fits, in tokens: limited by its context and by its whole pool of blocks.
@@ -50,24 +52,25 @@ struct Worker {
 
 // The requirements of a request on a worker.
 struct Need {
-  int64_t tokens = 0;  // Prompt and answer together, at most.
-  // The only identity that will do. Not set: the router serves none yet, and no worker will do.
+  int64_t tokens = 0;  // Max length of prompt and answer together.
+  // Identity that the worker must have. Not set: the router serves no identity yet, so no worker
+  // fits.
   std::optional<ModelIdentity> identity;
-  WorkerKey avoid = 0;  // Taken only if there is no other.
+  WorkerKey avoid = 0;  // Worker that is chosen only if no other fits; 0: none.
 };
 
-// Numbers of workers of one identity, and what they can hold.
+// Counts of the workers of one identity, and the longest sequences that they can hold.
 struct IdentityWorkers {
   int attached = 0;        // Attached workers of either role, ready or not.
   int pairs = 0;           // Pairs of ready workers with a proven link.
-  int paired_prefill = 0;  // Ready prefill workers in at least one of these pairs.
-  int paired_decode = 0;   // Ready decode workers in at least one of these pairs.
+  int paired_prefill = 0;  // Ready prefill workers that are in at least one pair.
+  int paired_decode = 0;   // Ready decode workers that are in at least one pair.
   int ready_prefill = 0;   // Ready prefill workers, in a pair or not.
   int ready_decode = 0;    // Ready decode workers, in a pair or not.
-  // Longest prompt and answer together, in tokens, that a pair takes, and that a decode worker
-  // takes alone. ListModels reports it, and longer requests are refused. A worker that is gone
-  // still counts for a while, and if there is none at all the last one counts. 0 until there was
-  // one.
+  // Longest prompt and answer together, in tokens, that a pair takes or that a decode worker takes
+  // alone. ListModels reports this limit, and longer requests are refused. The capacity of a worker
+  // that is gone still counts for a while. While there is no worker at all, the last capacity
+  // counts. 0 until the first worker has come.
   int64_t pair_capacity_tokens = 0;
   int64_t decode_capacity_tokens = 0;
 
@@ -77,32 +80,34 @@ struct IdentityWorkers {
   int Usable(v1::ServingMode mode) const;
 };
 
-// Owns the records of the workers that have attached, and knows which can work together and which
-// to choose. Part of RouterCore: runs on its thread, adds no actions and reads no clock. A Worker
-// stays at its address until Forget() removes it.
+// Owns the records of the workers that have attached. Knows which workers can work together, and
+// chooses the workers for a request. Part of RouterCore: runs on its thread, adds no actions and
+// reads no clock. A Worker stays at its address until Forget() removes it.
 class WorkerTable {
  public:
-  // `keep_capacity` is the time for which a capacity still counts after no worker has it any more.
+  // `keep_capacity` is the time for which the capacity of a worker still counts after the worker is
+  // no longer ready.
   WorkerTable(absl::Duration report_limit, absl::Duration keep_capacity)
       : report_limit_(report_limit), keep_capacity_(keep_capacity) {}
 
-  // Takes a worker. Returns FailedPrecondition or InvalidArgument, with the field and its value, if
-  // this router cannot serve the worker; then nothing has changed. The newest registration at an
-  // address wins. Adds the processes that it replaces to `replaced`, whose legs the caller has to
-  // fail, and the attach streams that are of no more use to `closed`. A known process that attaches
-  // again keeps its record and its legs.
+  // Accepts a worker that attaches. Returns FailedPrecondition or InvalidArgument, with the field
+  // and its value, if this router cannot serve the worker; then nothing has changed. The newest
+  // registration at an address replaces older ones. Adds the replaced processes to `replaced`; the
+  // caller has to fail their legs. Adds the Attach streams that are no longer needed to `closed`. A
+  // known process that attaches again keeps its record and its legs.
   absl::StatusOr<Worker*> Attach(AttachKey attach, const v1::Registration& registration,
                                  const std::string& model_name, absl::Time now,
                                  std::vector<WorkerKey>* replaced, std::vector<AttachKey>* closed);
-  // Takes a load report. Returns null if no worker is attached by this stream. Otherwise sets
-  // `*matters` to true if pairs may have changed.
+  // Takes a load report that came on the stream `attach`. Returns null if no worker is attached by
+  // this stream. Otherwise sets `*matters` to true if pairs may have changed.
   Worker* Report(AttachKey attach, const v1::LoadReport& load, absl::Time now, bool* matters);
-  // Notes that the stream is closed. Returns null if no worker is attached by it. The record stays.
+  // Notes that the stream `attach` is closed. Returns null if no worker is attached by this stream.
+  // The worker's record stays.
   Worker* Detach(AttachKey attach, absl::Time now);
   // Moves the time of the last reports forward by `by`, during which the router was not running.
   void Excuse(absl::Duration by, absl::Time now);
-  // Removes detached workers without legs, replaced ones at once and others after `forget_after`.
-  // Returns their keys. Pointers to them end here.
+  // Removes detached workers without legs: replaced workers immediately, others after
+  // `forget_after`. Returns their keys. Pointers to removed workers become invalid.
   std::vector<WorkerKey> Forget(absl::Time now, absl::Duration forget_after);
   // Time at which Forget has something to do; InfiniteFuture: never.
   absl::Time ForgetAt(absl::Duration forget_after) const;
@@ -113,50 +118,51 @@ class WorkerTable {
   bool Ready(const Worker& worker, absl::Time now) const;
   // True if the last report is older than `report_limit`.
   bool Stale(const Worker& worker, absl::Time now) const;
-  // True if both have equal protocol, model, layout and numerics, and different roles.
+  // True if `a` and `b` have the same protocol, model, layout and numerics, and different roles.
   static bool Compatible(const Worker& a, const Worker& b);
 
-  // Rebuilds all pairs from the ready workers and their proven links, and the numbers of each
+  // Rebuilds all pairs from the ready workers and their proven links, and the counts of each
   // identity. Call it when Report says that pairs may have changed, and at StaleAt().
   void RefreshPairs(absl::Time now);
-  // Numbers of each identity as of the last RefreshPairs. Has every identity that a worker here
-  // has, or had and that was not dropped.
+  // Counts of each identity as of the last RefreshPairs. Has the identity of every worker in this
+  // table, and identities of removed workers until DropIdentities() drops them.
   const std::map<ModelIdentity, IdentityWorkers>& identities() const { return identities_; }
-  // Numbers of one identity; all zero if it is not set or unknown.
+  // Counts of one identity; all zero if `identity` is not set or unknown.
   const IdentityWorkers& WorkersOf(const std::optional<ModelIdentity>& identity) const;
-  // Drops the identities that no worker here has, except `kept`, with the capacities that they
-  // offered.
+  // Drops each identity that no worker in this table has, together with its capacities. Keeps
+  // `kept`.
   void DropIdentities(const std::optional<ModelIdentity>& kept);
-  // Time at which the next report becomes too old or a capacity ends; InfiniteFuture if none will.
+  // Time at which the next report becomes too old, or a kept capacity ends; InfiniteFuture if there
+  // is none.
   absl::Time StaleAt(absl::Time now) const;
 
   // Result of ChoosePrefill and ChooseColocated.
   enum class Choice { kTaken, kBusy, kNone };
-  // Limits on the prompts without a first token at one worker. The worker has a place for one more
-  // prompt while it is below them.
+  // Limits on the prompts at one worker that have no first token yet. A worker below the limits has
+  // a place for one more prompt.
   struct Places {
-    // Prompts at the worker: fewer than this.
+    // The worker must have fewer prompts than this.
     int prompts = 0;
-    // Tokens of these prompts: at most this.
+    // The prompts at the worker must have at most this many tokens together.
     uint64_t tokens = std::numeric_limits<uint64_t>::max();
-    // Decode workers at which tickets wait for room. These have no place, and neither has a prefill
-    // worker that might send to them.
+    // Decode workers that a waiting ticket may go to. They have no place for a prompt, and neither
+    // has a prefill worker that might send its KV to one of them.
     std::set<WorkerKey> awaited;
   };
-  // Chooses the least loaded prefill worker with a place and a partner. Takes nothing: Legs::Open
-  // does. kBusy: there are workers for this need, but none has a place. kNone: there is no worker
-  // for this need. Sets `*chosen` only for kTaken.
+  // Chooses the least loaded prefill worker that has a place for a prompt and a decode worker to
+  // pull its KV. Does not take the place: Legs::Open does. Returns kBusy if workers fit the need
+  // but none has a place, and kNone if no worker fits. Sets `*chosen` only for kTaken.
   Choice ChoosePrefill(const Need& need, const Places& places, absl::Time now, Worker** chosen);
-  // Chooses the least loaded decode worker that computes the prompt itself. Results as those of
-  // ChoosePrefill.
+  // Chooses the least loaded decode worker that computes the prompt itself. The results mean the
+  // same as for ChoosePrefill.
   Choice ChooseColocated(const Need& need, const Places& places, absl::Time now, Worker** chosen);
   // The workers that AnyPlace looks at.
   enum class Role { kPrefill, kDecode };
   // Returns true if some worker of this role and one of these identities has a place for a prompt
-  // of any length. A prefill worker also needs a partner.
+  // of any length. A prefill worker also needs a decode worker that can pull from it.
   bool AnyPlace(Role role, const std::set<ModelIdentity>& identities, const Places& places,
                 absl::Time now) const;
-  // Returns the decode workers that ChooseDecode would choose from if all had room.
+  // Returns the decode workers that ChooseDecode would choose from if all of them had free blocks.
   std::vector<Worker*> PartnersFor(const Worker& prefill, const Need& need, absl::Time now) const;
   // Returns the least loaded decode worker with a proven link to `prefill` that is not in
   // `refused_by`. Null if there is none. Sets `*partners` to the number of candidates, those in
@@ -166,22 +172,25 @@ class WorkerTable {
   // Name of the transport between two workers as the decode worker reported it; empty if unknown.
   static std::string LinkName(const Worker& decode, WorkerEpoch prefill_epoch);
 
-  // Returns every attached worker whose list of peers differs from the one it was last sent, with
-  // the new list. The caller has to send it. `pairs_wanted`: a worker is of no use alone.
+  // Returns every attached worker whose list of peers differs from the list it was last sent, with
+  // the new list. The caller has to send it. `pairs_wanted` is true if a worker is of no use
+  // without a worker of the other role.
   std::vector<std::pair<AttachKey, v1::Peers>> ChangedPeers(bool pairs_wanted);
 
   // --- Reasons in words, for logs and statuses: worker_table_reasons.cc ---
 
-  // Says why none of the attached workers of the other role can work with `worker`. Empty if one
-  // can, or if none of the other role is attached.
+  // Says why no attached worker of the other role can work with `worker`. Empty if one can, or if
+  // no worker of the other role is attached.
   std::string WithoutPartner(const Worker& worker) const;
-  // Says what is missing for a pair, or for a decode worker alone, that meets `need`. `begun`: the
-  // request has begun with its identity, so the router may serve another one now.
+  // Returns a sentence on the worker that is missing to meet `need`: a pair if `pair` is true,
+  // otherwise a single decode worker. `begun` is true if the request is bound to its identity, so
+  // that the router may serve another identity by now.
   std::string Missing(const Need& need, bool pair, bool begun, absl::Time now) const;
-  // Max sentences of Unused() on single workers.
+  // Max number of workers that Unused() describes in a sentence each.
   static constexpr size_t kMaxUnused = 8;
   // Returns a sentence for each ready worker that gets no request while the router serves the
-  // identity `served` in `mode`. After kMaxUnused of them, one more sentence counts the rest.
+  // identity `served` in `mode`. After kMaxUnused sentences, one more gives the number of the other
+  // workers.
   std::vector<std::string> Unused(const std::optional<ModelIdentity>& served, v1::ServingMode mode,
                                   absl::Time now) const;
 
@@ -195,9 +204,9 @@ class WorkerTable {
   Use UseOf(const Worker& worker, const std::optional<ModelIdentity>& served,
             v1::ServingMode mode) const;
 
-  // The largest capacity of the ready workers. A smaller one counts only after `keep`, because a
-  // worker that is restarted must not cost the requests that only it can hold. While no worker is
-  // ready, the last capacity counts.
+  // The largest capacity of the ready workers. A smaller value counts only once it has lasted for
+  // `keep`: requests that fit only one worker must not fail while that worker restarts. While no
+  // worker is ready, the last capacity counts.
   class Capacity {
    public:
     explicit Capacity(absl::Duration keep) : keep_(keep) {}
@@ -213,16 +222,16 @@ class WorkerTable {
     absl::Time smaller_since_ = absl::InfiniteFuture();
   };
   struct Partners {
-    std::vector<Worker*> decode;  // Have a proven link; checked again at use.
+    std::vector<Worker*> decode;  // Decode workers with a proven link; checked again before use.
   };
   const absl::Duration report_limit_, keep_capacity_;
   std::map<WorkerKey, Worker> workers_;  // Ordered, so that the same events give the same choices.
   std::map<AttachKey, WorkerKey> by_attach_;
   WorkerKey next_key_ = 1;
   std::map<WorkerKey, Partners> partners_;  // Keyed by prefill worker.
-  std::set<WorkerKey> paired_;              // Workers of either role in a pair of ready ones.
+  std::set<WorkerKey> paired_;  // Workers of either role that are in a pair of ready workers.
   std::map<ModelIdentity, IdentityWorkers> identities_;
-  // The capacities of each entry of identities_. They outlive the workers that offered them.
+  // Capacities of one identity. They outlive the workers that offered them.
   struct Offered {
     Capacity pair, decode;
   };
