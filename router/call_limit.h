@@ -6,12 +6,12 @@
 
 namespace baton {
 
-// Limits the number of calls of one kind that run at one time. Any thread.
+// Limits the number of calls of one kind that may run at the same time. Any thread.
 class CallLimit {
  public:
   explicit CallLimit(int max) : max_(max) {}
 
-  // Permission for one call. Its destructor gives the place back, so the limit must outlive it.
+  // Permission for one call. Its destructor gives the place back, so the CallLimit must outlive it.
   class Place {
    public:
     explicit Place(CallLimit* limit) : limit_(limit) {}

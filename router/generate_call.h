@@ -16,22 +16,22 @@
 namespace baton {
 
 // One Generate RPC, which sends the core's events to the client one after the other. Any thread may
-// call the public functions. Owns itself until gRPC is done with the RPC; other holders of the
-// pointer may keep it longer.
+// call the public functions. The object owns itself until gRPC is done with the RPC; other holders
+// of a pointer may keep it longer.
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // `tell` must take events from any thread. `done` is called once and last, on a thread of gRPC,
-  // when the RPC is over.
+  // `tell` must accept calls from any thread. `done` is the last call of the object, made once on a
+  // thread of gRPC when the RPC is over.
   static std::shared_ptr<GenerateCall> Create(RequestKey key, grpc::CallbackServerContext* context,
                                               std::function<void(CoreEvent)> tell,
                                               std::function<void()> done);
 
   // Queues an event for the client. Does nothing once the RPC has ended or the client is gone.
   void Send(const v1::GenerateEvent& event);
-  // Ends the RPC. With OK, everything that was sent leaves first. Otherwise events that gRPC has
-  // not got yet are dropped. A second call does nothing.
+  // Ends the RPC. With status OK, all queued events are sent first. With another status, events
+  // that gRPC has not got yet are dropped. A second call does nothing.
   void End(const absl::Status& status);
-  // Cuts the RPC, because the client does not even take its status.
+  // Cuts the RPC, because the client does not read even its final status.
   void Abort();
 
  private:
@@ -46,8 +46,9 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const std::function<void()> done_;
   std::shared_ptr<GenerateCall> self_;
   Mutex mutex_;
-  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // Null once gRPC is done.
-  std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);    // The first one is being written.
+  // Null once gRPC has ended the RPC.
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);
+  std::deque<grpc::ByteBuffer> queue_ ABSL_GUARDED_BY(mutex_);  // The front event is being written.
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);
 };

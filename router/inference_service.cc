@@ -13,7 +13,7 @@ namespace baton {
 
 namespace {
 
-// A call with one answer. Keeps its place in the CallLimit until gRPC is done with the call.
+// A call with a single answer. Keeps its place in the CallLimit until gRPC is done with the call.
 class UnaryCall : public grpc::ServerUnaryReactor {
  public:
   explicit UnaryCall(std::optional<CallLimit::Place> place) : place_(std::move(place)) {}
@@ -23,7 +23,7 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   const std::optional<CallLimit::Place> place_;
 };
 
-// Returns the deadline on the clock of SteadyNow().
+// Returns the RPC's deadline, converted to the clock of SteadyNow().
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
   return deadline == decltype(deadline)::max() ? absl::InfiniteFuture()

@@ -24,10 +24,11 @@ class InferenceService final
                   v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>> {
  public:
   using Refused = std::function<void(const v1::GenerateRequest&, const absl::Status&)>;
-  // Any thread may call all four functions. `room` returns OK if a request is worth looking at.
-  // `submit` and `tell` take events; `submit` returns false if too much is on its way already.
-  // `refused` gets each request that does not reach the core, with the reason. A Tokenize or
-  // Detokenize call takes a place of `text_calls` until its answer has left.
+  // All four functions must be callable on any thread. `room` is called before a request is looked
+  // at, and returns an error if the queue is full. `submit` and `tell` pass events to the core;
+  // `submit` returns false if the core's inbox is full. `refused` gets each request that does not
+  // reach the core, with the reason. A Tokenize or Detokenize call holds a place of `text_calls`
+  // until its answer has been sent.
   InferenceService(ServedModel model, RequestLimits limits, CallLimit* text_calls,
                    std::function<absl::Status()> room, std::function<bool(CoreEvent)> submit,
                    std::function<void(CoreEvent)> tell, Refused refused);
@@ -36,7 +37,7 @@ class InferenceService final
   std::shared_ptr<GenerateCall> Find(RequestKey key);
   // Sets what ListModels reports. Any thread.
   void SetServing(ServingChanged serving);
-  // Number of RPCs that gRPC is not done with. Any thread.
+  // Number of RPCs that gRPC has not ended yet. Any thread.
   size_t calls();
 
  private:

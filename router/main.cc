@@ -169,8 +169,8 @@ RouterServer::Options OptionsFromFlags() {
   return options;
 }
 
-// Returns the last part of the path, without the slash of "models/demo/". Empty if there is no such
-// folder.
+// Returns the name of the folder, also for a path that ends in a slash ("models/demo/"). Empty if
+// there is no such folder.
 std::string FolderName(const std::string& folder) {
   std::error_code error;
   std::filesystem::path path = std::filesystem::canonical(folder, error);
@@ -243,7 +243,7 @@ int Main(int argc, char** argv) {
   Log(Severity::kInfo, "draining",
       {{"requests", (*router)->requests()}, {"grace", absl::FormatDuration(grace)}});
   (*router)->Shutdown(grace);
-  metrics_server = nullptr;  // The metrics server reads from the router, so it ends first.
+  metrics_server = nullptr;  // The metrics server reads from the router, so it is destroyed first.
   const RouterCounters counters = (*router)->counters();
   Log(Severity::kInfo, "stopped",
       {{"requests", counters.arrived},

@@ -14,16 +14,16 @@
 namespace baton {
 namespace {
 
-// Pause between two warnings with the same words.
+// Pause before a warning about the same host and reason is logged again.
 constexpr absl::Duration kSameWarning = absl::Seconds(60);
 
-// Returns gRPC's name of a peer without the port, which differs in each attempt. Example:
-// ipv4:10.0.0.1.
+// Returns gRPC's name of a peer without the port, because the port changes with each attempt.
+// Example: ipv4:10.0.0.1.
 std::string HostOf(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
 
 }  // namespace
 
-// One Attach stream. It is in one of four states: a read is pending, its report is with the core,
+// One Attach stream. It is in one of four states: a read is pending, the core has its last report,
 // the router is connecting to the worker, or the stream is closed.
 class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand> {
  public:
@@ -49,11 +49,11 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     StartRead(&report_);
   }
 
-  // Tells the core of the worker once the router has a connection to the address that the worker
+  // Passes the worker to the core once the router has connected to the address that the worker
   // registered. Loop thread. Returns
-  // - OK when the connection stands, or the stream is over;
+  // - OK once connected, or if the stream is over;
   // - Unavailable while the router is still connecting;
-  // - FailedPrecondition with the reason when it could not connect.
+  // - FailedPrecondition with the reason if the router could not connect.
   absl::Status AnnounceOnceConnected(absl::Time now, absl::Duration limit) {
     MutexLock lock(&mutex_);
     if (end_ || worker_channel_ == nullptr) return absl::OkStatus();
@@ -62,7 +62,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     const std::string& address = report_.registration().address();
     if (state == GRPC_CHANNEL_READY) {
       worker_channel_ = nullptr;
-      // Called under the lock, so that the core does not get the end of the stream first.
+      // Called with the lock held, so that the core gets the registration before the end of the
+      // stream.
       tell_(WorkerAttached{key_, std::move(*report_.mutable_registration())});
       return absl::OkStatus();
     }
@@ -82,7 +83,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     MutexLock lock(&mutex_);
     if (end_ || gone_) return;
     if (writing_) {
-      next_ = peers;  // Replaces a list that was not written yet.
+      next_ = peers;  // Replaces a list of peers that was not written yet.
       return;
     }
     Write(peers);
@@ -123,8 +124,8 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
     Close(status);
   }
 
-  // Connects to the worker before the core gets it. A worker to which the router can't connect
-  // looks alive, because it reports its load, but fails every request that it gets.
+  // Connects to the worker before the core is told of it. If the router could not connect, the
+  // worker would look alive, because it reports its load, but fail every request.
   void Connect() {
     {
       MutexLock lock(&mutex_);
@@ -184,7 +185,7 @@ class AttachCall final : public grpc::ServerBidiReactor<v1::WorkerReport, v1::Ro
   const std::function<void()> on_registration_, done_;
   std::shared_ptr<AttachCall> self_;
   v1::WorkerReport report_;  // Owned by the pending read.
-  bool registered_ = false;  // Used by reads only.
+  bool registered_ = false;  // Used only while a read is handled.
   Mutex mutex_;
   v1::RouterCommand command_ ABSL_GUARDED_BY(mutex_);  // Owned by the pending write.
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
@@ -227,7 +228,8 @@ std::shared_ptr<AttachCall> MembershipService::Find(AttachKey attach) {
 grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* MembershipService::Attach(
     grpc::CallbackServerContext* context) {
   absl::Status status = CheckToken(*context, token_);
-  // A worker with a token refuses calls without it, so this worker would fail every request.
+  // A worker that has a token refuses calls without one, so it would fail every request of this
+  // router.
   if (token_.empty() && HasToken(*context)) {
     status = absl::UnauthenticatedError(
         "the worker has an attach token and this router has none: give both the same");

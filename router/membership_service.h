@@ -18,27 +18,27 @@ namespace baton {
 class AttachCall;
 
 // The gRPC service to which workers attach. gRPC's threads check the token and the form of
-// messages. The router then connects to the address that the worker registered, and tells the core
-// of the worker once the connection stands. The core judges the content of the registration.
+// messages. The router then connects to the address that the worker registered, and passes the
+// registration to the core once it is connected. The core judges the content of the registration.
 class MembershipService final
     : public v1::Membership::WithCallbackMethod_Attach<v1::Membership::Service> {
  public:
-  // `tell` must take events from any thread, and must not block. Any thread calls `wake`, which
-  // must make the loop call CheckConnections. Each stream has at most one report on its way to the
+  // `tell` is called on any thread, and must not block. `wake` is called on any thread, and must
+  // make the loop call CheckConnections. At most one report of each stream is on its way to the
   // core. A worker to which the router can't connect within `connect_limit` is refused.
   MembershipService(std::string token, absl::Duration connect_limit,
                     std::function<void(CoreEvent)> tell, std::function<void()> wake);
   ~MembershipService() override;
 
-  // Looks at the connections to workers that have registered but were not passed to the core yet.
-  // Returns true while some are still connecting: the caller then has to call again soon. Loop
-  // thread.
+  // Checks the connections to workers that have registered but were not passed to the core yet.
+  // Returns true while some are still connecting: the caller must then call this function again
+  // soon. Loop thread.
   bool CheckConnections(absl::Time now);
   // The next three functions do nothing if the stream is over. Loop thread.
-  void Taken(AttachKey attach);  // The core has taken a report, so the next may be read.
+  void Taken(AttachKey attach);  // The core has taken a report, so the next one may be read.
   void Send(AttachKey attach, const v1::Peers& peers);
   void Close(AttachKey attach, const absl::Status& status);
-  // Closes all streams, and each stream that still opens, with `status`. Any thread.
+  // Closes all streams with `status`, and from now on every new stream. Any thread.
   void CloseAll(const absl::Status& status);
 
  private:
@@ -60,7 +60,7 @@ class MembershipService final
   std::vector<AttachKey> connecting_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> any_connecting_ = false;  // True if connecting_ is not empty.
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  // End of the pause, by host and reason.
+  // Time until which a warning is not repeated, by host and reason.
   std::map<std::string, absl::Time> warned_ ABSL_GUARDED_BY(mutex_);
 };
 

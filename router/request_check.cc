@@ -12,8 +12,8 @@
 namespace baton {
 namespace {
 
-// A seed that the router chooses has 64 - 11 = 53 bits. JSON readers keep a number of that size
-// exactly, so a client can send it again.
+// Bits that are removed from a seed that the router makes up, so that 64 - 11 = 53 remain. JSON
+// readers keep a number of 53 bits exactly, so a client can send the seed again.
 constexpr int kSeedShift = 11;
 
 constexpr size_t kMaxIdBytes = 128;
@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& req
     return absl::InvalidArgumentError("the request has neither text nor token_ids");
   }
   if (tokens.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  // Checked before max_tokens is added, so that no sum overflows.
+  // This check precedes the addition of max_tokens, so that the sum cannot overflow.
   if (tokens.size() >= static_cast<size_t>(model.config.context)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the prompt has ", tokens.size(), " tokens; the model's context of ",
@@ -80,7 +80,8 @@ absl::Status CheckStrings(absl::string_view field, const Strings& strings, int m
   return absl::OkStatus();
 }
 
-// Adds the tokens of each word as it stands at the start of a text, and after a blank.
+// Adds two token sequences for each word: the word at the start of a text, and the word after a
+// blank. A word that begins with white space has only the first one.
 absl::Status AddBadWords(const Strings& words, const Tokenizer& tokenizer,
                          std::vector<std::vector<TokenId>>* sequences) {
   for (int i = 0; i < words.size(); ++i) {

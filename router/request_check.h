@@ -20,14 +20,15 @@ struct ServedModel {
   const Tokenizer* tokenizer = nullptr;
 };
 
-// Limits on the size of requests that the router looks at.
+// Limits on the size of requests that the router accepts.
 struct RequestLimits {
-  size_t text_bytes = 8 << 20;  // Limit of a prompt, and of a text to tokenise.
+  size_t text_bytes = 8 << 20;  // Max size of a prompt's text, and of a text to tokenise.
 };
 
 // Checks everything about a request that does not depend on the workers, and turns its prompt into
-// tokens. A long text takes its time here and not on the core's thread. Returns NotFound for
-// another model. Returns InvalidArgument, with field and value, for everything else. Any thread.
+// tokens. It may take long for a long text, so call it on another thread than the core's. Returns
+// NotFound for another model. Returns InvalidArgument, with field and value, for everything else.
+// Any thread.
 absl::StatusOr<CheckedRequest> CheckRequest(const v1::GenerateRequest& request,
                                             const ServedModel& model, const RequestLimits& limits,
                                             absl::Time arrival, absl::Time deadline);

@@ -23,14 +23,14 @@
 namespace baton {
 namespace {
 
-// Capacity for messages on their way to the loop. When the inbox is full, only new requests are
-// refused. The number of streams bounds all other messages, which are always taken.
+// Capacity of the inbox for messages to the loop. When it is full, only new requests are refused.
+// All other messages are always taken, because the number of streams bounds them.
 constexpr size_t kInbox = 1 << 14;
 constexpr absl::Duration kIdle = absl::Milliseconds(50);
-// If a turn of the loop is later than this, the process was stopped: nothing that the loop does
-// takes so long.
+// If the loop runs later than planned by more than this, the process was stopped: nothing in the
+// loop takes so long.
 constexpr absl::Duration kOverslept = absl::Seconds(1);
-// Pause between two looks at the connections to workers that have registered.
+// Pause between two checks of the connections to workers that have registered.
 constexpr absl::Duration kConnectPause = absl::Milliseconds(5);
 constexpr char kInference[] = "baton.v1.Inference";
 constexpr char kMembership[] = "baton.v1.Membership";
@@ -58,8 +58,7 @@ struct RouterServer::Parts {
         core_mode(options.core.mode),
         inference(
             options.model, options.limits, &text_calls,
-            // Checked before the prompt is tokenised, so that refusing a request costs next to
-            // nothing.
+            // Runs before the prompt is tokenised, so that it costs little to refuse a request.
             [this, limit = static_cast<size_t>(options.core.max_queued)] {
               if (queued < limit) return absl::OkStatus();
               ++shed_before_core;
@@ -85,8 +84,8 @@ struct RouterServer::Parts {
         core(CoreOptions(options, &metrics)) {}
 
   void Tell(CoreEvent event) {
-    // This event may be the last one that a shutdown waits for, so this object may be gone once the
-    // event is pushed.
+    // A shutdown may wait for just this event. This object may then be gone once the event is
+    // pushed.
     const std::shared_ptr<Wakeup> alive = wakeup;
     inbox.PushAlways(std::move(event));
     alive->Wake();
@@ -109,7 +108,7 @@ struct RouterServer::Parts {
   }
   bool RunOnce(absl::Time now);
   void CarryOut(CoreAction action);
-  // Waits until `reached` holds after a turn of the loop, at most for `limit`.
+  // Waits until `reached` returns true after a turn of the event loop, but not longer than `limit`.
   bool WaitUntil(const std::function<bool()>& reached, absl::Duration limit);
 
   Inbox<CoreEvent> inbox;
@@ -133,9 +132,10 @@ struct RouterServer::Parts {
   bool shut_down = false;
   absl::Time next_wake = absl::InfinitePast();  // Loop thread only.
   absl::Time last_turn = absl::InfinitePast();  // Loop thread only.
-  std::atomic<size_t> queued = 0;               // As of the last turn.
+  std::atomic<size_t> queued = 0;               // Queued requests, as of the loop's last turn.
   std::atomic<uint64_t> shed_before_core = 0;
-  std::unique_ptr<Loop> loop;  // Last member, so that it stops first.
+  // Last member, so that the loop stops before the others are destroyed.
+  std::unique_ptr<Loop> loop;
 };
 
 bool RouterServer::Parts::RunOnce(absl::Time now) {
@@ -206,8 +206,8 @@ void RouterServer::Parts::CarryOut(CoreAction action) {
           legs.DropWorker(a.worker);
         } else {
           static_assert(std::is_same_v<Action, ServingChanged>);
-          // ListModels changes first, so that a client that waits for health or for the log line
-          // finds the new state there.
+          // ListModels changes before health and the log line, so that a client that waits for
+          // these finds the new state in ListModels.
           inference.SetServing(a);
           {
             MutexLock lock(&server_mutex);
@@ -257,7 +257,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(Options option
   parts->server->SetServing(kInference, false);
   parts->server->SetServing("", false);
   parts->server->SetServing(kMembership, true);
-  // The core decides when its timers need the next turn.
+  // The core's timers decide when the loop runs next.
   parts->loop =
       std::make_unique<Loop>(Loop::Options{.name = "router",
                                            .idle = kIdle,
@@ -308,9 +308,10 @@ void RouterServer::Shutdown(absl::Duration grace) {
     MutexLock lock(&p.server_mutex);
     p.server_open = false;
   }
-  // Statuses get one second to leave. After that, calls whose clients do not take them are cut.
+  // Final statuses get one second to reach the clients. Then gRPC cuts the calls that remain.
   p.server->Shutdown(absl::Seconds(1));
-  // All RPCs to this server are over. Its own RPCs to workers were cancelled and end by themselves.
+  // All RPCs from clients are over. The router's RPCs to workers were cancelled and end by
+  // themselves.
   p.WaitUntil(idle, absl::InfiniteDuration());
   p.loop->Stop();
 }

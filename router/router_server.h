@@ -18,14 +18,14 @@ class RouterServer {
  public:
   struct Options {
     std::string listen = "127.0.0.1:0";
-    absl::Duration connection_age = absl::InfiniteDuration();  // See RpcServer::Options.
-    std::string token;  // Token of Attach and of legs; empty: none.
+    absl::Duration connection_age = absl::InfiniteDuration();  // See the same option of RpcServer.
+    std::string token;  // Shared token of Attach and of the legs; empty: none.
     ServedModel model;  // Its tokeniser outlives the server.
     RequestLimits limits;
     // The router refuses a worker if it can't connect within this time to the address that the
     // worker registered.
     absl::Duration connect_limit = absl::Milliseconds(kConnectLimitMs);
-    // Max Tokenize and Detokenize calls at one time; then ResourceExhausted.
+    // Max Tokenize and Detokenize calls at one time. Further calls end with ResourceExhausted.
     int max_text_calls = 64;
     RouterCoreOptions
         core;  // Start() sets model_name, context_tokens, vocab and new_decoder from `model`.
@@ -38,19 +38,20 @@ class RouterServer {
 
   // HOST:PORT that the server listens on. Any thread.
   const std::string& address() const;
-  // Takes no new requests, lets running ones finish for up to `grace`, then ends the rest with
-  // Unavailable. Nothing runs afterwards. One thread, which must not be one of the server's own. A
-  // second call does nothing.
+  // Refuses new requests, lets running ones finish for up to `grace`, then ends the rest with
+  // Unavailable. No thread of the server runs afterwards. One thread, which must not be one of the
+  // server's own. A second call does nothing.
   void Shutdown(absl::Duration grace);
-  // Counts as of the last turn of the loop. Any thread.
+  // Counts as of the last turn of the event loop. Any thread.
   RouterCounters counters() const;
   // Metrics as they are now. Any thread.
   const RequestMetrics& request_metrics() const;
-  // Numbers of open requests, of queued ones and of legs, as of the last turn. Any thread.
+  // Numbers of open requests, of queued requests and of legs, as of the last turn of the event
+  // loop. Any thread.
   size_t requests() const;
-  size_t queued() const;  // Requests that wait in the queue.
+  size_t queued() const;  // Requests in the queue.
   size_t legs() const;
-  // The limit of Tokenize and Detokenize calls. Any thread. A place that was taken must be given
+  // The limit of Tokenize and Detokenize calls. Any thread. A place taken from it must be given
   // back before the server is destroyed.
   CallLimit& text_calls();
 

@@ -14,8 +14,8 @@
 namespace baton {
 namespace {
 
-// A leg of either kind. A hold keeps gRPC from ending the call while no read is pending. The read
-// that fails removes the hold.
+// A prefill or decode leg. A gRPC hold keeps gRPC from ending the call while no read is pending.
+// The read that fails removes the hold.
 template <typename RequestProto, typename EventProto, typename Said>
 class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public WorkerLegs::Leg {
  public:
@@ -27,7 +27,8 @@ class StreamLeg final : public grpc::ClientReadReactor<EventProto>, public Worke
       context_.set_deadline(absl::ToChronoTime(FromSteady(deadline)));
   }
 
-  // `async` is the asynchronous interface of a stub, and `call` its method for this kind of leg.
+  // Starts the RPC. `async` is the asynchronous interface of a stub, and `call` the method of the
+  // stub that opens this kind of leg.
   template <typename Async, typename Method>
   void Start(Async* async, Method call, std::shared_ptr<StreamLeg> self) {
     self_ = std::move(self);
@@ -111,7 +112,7 @@ void WorkerLegs::Cancel(LegKey key) {
   State& state = found->second;
   state.cancelled = true;
   state.leg->Cancel();
-  // This read fails, which ends the leg.
+  // The call is cancelled, so this read fails, and that ends the leg.
   if (std::exchange(state.read_due, false)) state.leg->Read();
 }
 

@@ -10,13 +10,13 @@
 namespace baton {
 
 // The router's side of Prefill and Decode RPCs: one channel per worker, one reader per leg. At most
-// one event of a leg is on its way to the core. The next event is read when the core has taken it,
-// so gRPC's flow control slows down a worker that is faster than the router or its client. Owns
-// channels and legs. Loop thread only.
+// one event of a leg is on its way to the core. The next event is read when the core has taken the
+// last one, so gRPC's flow control slows down a worker that is faster than the router or its
+// client. Owns channels and legs. Loop thread only.
 class WorkerLegs {
  public:
-  // gRPC's threads call `tell` with events and, last for each leg, LegEnded. `tell` must work until
-  // the object is destroyed.
+  // `tell` passes events to the core. gRPC's threads call it; the last event of each leg is
+  // LegEnded. `tell` must be callable until this object is destroyed.
   WorkerLegs(std::string token, std::function<void(CoreEvent)> tell);
   // All legs must have ended; aborts otherwise.
   ~WorkerLegs();
@@ -33,7 +33,7 @@ class WorkerLegs {
   // Notes that the core has taken an event of this leg, and reads the next one unless the leg is
   // paused. Aborts if the leg has ended.
   void Taken(LegKey leg);
-  // Removes the leg after the core has got its end.
+  // Removes the leg. Called after the core has got its LegEnded.
   void Ended(LegKey leg);
   // Drops the channel to this worker. Its open RPCs are not cancelled.
   void DropWorker(WorkerKey worker);

@@ -264,7 +264,7 @@ TEST(ReceivedAnswerTest, LogprobsOfThePromptStandInTheJson) {
   EXPECT_EQ(code({events[0], PromptEvent(0, 4)}), absl::StatusCode::kDataLoss);
   EXPECT_EQ(code({PromptEvent(0, 1)}), absl::StatusCode::kDataLoss);
   EXPECT_EQ(code({events[0], EventsOf(0)[0], PromptEvent(0, 1)}), absl::StatusCode::kDataLoss);
-  // There is no answer 1.
+  // The request has only answer 0, so an event of answer 1 is refused.
   EXPECT_EQ(code({events[0], EventsOf(1)[0]}), absl::StatusCode::kDataLoss);
 }
 
@@ -287,7 +287,8 @@ TEST(ReceivedAnswerTest, EventsOutOfOrderAreNotTrusted) {
   EXPECT_EQ(code_after({0, 1, 2, 4}), absl::StatusCode::kDataLoss);  // Finished is missing.
   // A token comes after Finished.
   EXPECT_EQ(code_after({0, 1, 3, 2}), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(code_after({0, 1, 2, 3}), absl::StatusCode::kOk);  // Correct, but not complete.
+  // The events are correct, but Summary has not come.
+  EXPECT_EQ(code_after({0, 1, 2, 3}), absl::StatusCode::kOk);
 }
 
 TEST(PrintingTest, BytesThatAreNoCharacterAreShownAsBytes) {
@@ -308,8 +309,8 @@ TEST(PrintingTest, AFailureIsOneLine) {
   EXPECT_EQ(FailureLine(absl::CancelledError(), "h:1"), "CANCELLED (router h:1)\n");
 }
 
-// The advice depends on the caller: ./baton sets BATON_CALLED_AS. A machine with the programs alone
-// has no ./baton.
+// The error advises how to start a router. It names ./baton only if that script has called the
+// client, which BATON_CALLED_AS says. Otherwise it names baton-router.
 TEST(PrintingTest, ARouterThatIsNotThereIsStartedByWhatThisMachineHas) {
   const auto line = [](const std::string& command) {
     return absl::StrCat("UNAVAILABLE: no router answers at h:1: start one (", command,
@@ -348,8 +349,8 @@ TEST(RouterCallsTest, StreamsEventsAndTellsTheStatus) {
             "H");
 }
 
-// Returns a handler that sends Accepted and then waits until the client has gone. It sets the
-// promises at both points.
+// Returns a handler that sends Accepted and then waits until the client has gone. The handler sets
+// `accepted` and `gone` when these things happen.
 auto UntilCancelled(std::promise<void>* accepted, std::promise<void>* gone) {
   return [=](grpc::ServerContext* context, const v1::GenerateRequest& request,
              FakeRouter::Writer* writer) {
@@ -403,7 +404,8 @@ TEST(RouterCallsTest, WaitsUntilTheServiceServes) {
   waiter.join();
 }
 
-// The state changes after Health was asked and before ListModels is asked, so both are asked again.
+// The router's state changes between the answers of Health and ListModels, so the client asks both
+// again.
 TEST(RouterCallsTest, HealthAndModelsAreOfTheSameTime) {
   FakeRouter router;
   router.not_serving_because = "no worker is attached";
@@ -428,11 +430,11 @@ TEST(RouterCallsTest, WaitingEndsWithTheTimeout) {
 }
 
 struct Ended {
-  int exit_status;     // 128 + signal if a signal ended the program.
+  int exit_status;     // If a signal ended the program, 128 plus the signal's number.
   std::string output;  // Standard output and standard error together.
 };
 
-// Runs a shell command line. Calls `on_start` with its process id.
+// Runs a shell command line. Calls `on_start` with the process id of the command.
 Ended RunCommand(const std::string& command, const std::function<void(pid_t)>& on_start = nullptr) {
   FILE* pipe = popen(absl::StrCat("echo $$; exec ", command, " 2>&1").c_str(), "r");
   Ended ended;
@@ -530,7 +532,8 @@ TEST_F(BinaryTest, SeveralAnswersArePrintedAndHugeNumbersOfThemAreTheRoutersToRe
   EXPECT_THAT(ended.output, HasSubstr("n is huge"));
 }
 
-// `models`, `health` and a `wait` that timed out all show the same reason.
+// The commands `models`, `health` and `wait` (after its timeout) all show why the router does not
+// serve.
 TEST_F(BinaryTest, ARouterThatDoesNotServeSaysWhyWhateverItIsAsked) {
   EXPECT_FALSE(json::parse(Client("models --json").output)["models"][0].contains("serving"));
   router_.SetServing(false);
@@ -665,7 +668,7 @@ TEST_F(BinaryTest, ACommandLineThatCannotBeUsedExits2AndNamesIt) {
 }
 
 TEST_F(BinaryTest, ARouterThatIsNotThereIsOneLine) {
-  // Nothing listens on port 1. The later of two --router flags wins.
+  // Nothing listens on port 1. If --router is given twice, the second value is used.
   const Ended ended = Client("generate x --router=127.0.0.1:1");
   EXPECT_EQ(ended.exit_status, 1);
   EXPECT_THAT(ended.output,
@@ -691,7 +694,7 @@ TEST_F(BinaryTest, AnInterruptCancelsTheCallAndExits130) {
   EXPECT_EQ(ended.output, "");
 }
 
-// Clients in other languages need only the protos.
+// Runs the Python example: clients in other languages need only the protos.
 TEST(PythonExampleTest, StreamsAnAnswer) {
   std::string python;
   for (const char* candidate : {"python3", "/usr/bin/python3"}) {

@@ -17,11 +17,11 @@ namespace baton {
 struct GenerateOptions {
   std::optional<std::string> text;       // Set exactly one of `text` and `token_ids`.
   std::optional<std::string> token_ids;  // Format: "1,2,3".
-  bool parse_special = false;            // Applies to `text`.
-  std::optional<bool> add_special;       // Applies to `text`.
+  bool parse_special = false;            // Applies to `text` only.
+  std::optional<bool> add_special;       // Applies to `text` only.
   std::string request_id;
   std::string model;
-  std::string mode;  // Name of a mode, or empty.
+  std::string mode;  // Name of a serving mode. Empty: not set.
   std::optional<double> slo_ttft_ms;
   std::optional<double> slo_tpot_ms;
   std::optional<float> temperature;
@@ -49,11 +49,11 @@ struct GenerateOptions {
 // be put on the wire. Any thread.
 absl::StatusOr<v1::GenerateRequest> MakeGenerateRequest(const GenerateOptions& options);
 
-// Reads a list such as "1, 2,3"; an empty text gives an empty list. Returns InvalidArgument, with
-// `what` and the part that is not a token id. Any thread.
+// Parses a list such as "1, 2,3"; an empty text gives an empty list. For a part that is not a token
+// id, returns InvalidArgument with `what` and that part. Any thread.
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(absl::string_view what, absl::string_view list);
 
-// Returns InvalidArgument, with the name `what`, for text that is not UTF-8. Any thread.
+// Returns InvalidArgument, with the name `what`, if `text` is not UTF-8. Any thread.
 absl::Status CheckUtf8(absl::string_view what, absl::string_view text);
 
 }  // namespace baton

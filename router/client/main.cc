@@ -27,8 +27,8 @@
 
 namespace {
 
-// Returns every value of a flag that may be given many times, in order. The first entry is the
-// default value, which Abseil reports when it registers the flag.
+// StopStrings and BadWords hold all values of a flag that may be given several times, in order. The
+// first entry is the default value, which Abseil reports when it registers the flag.
 std::vector<std::string>& StopStrings() {
   static auto* strings = new std::vector<std::string>;
   return *strings;
@@ -197,7 +197,7 @@ bool Given(absl::string_view flag) {
   return std::binary_search(GivenFlags().begin(), GivenFlags().end(), flag);
 }
 
-// Exits with status 2, and a message, if the command line does not fit together.
+// Exits with status 2 and a message if command, arguments and flags do not fit together.
 void CheckCommandLine(const std::vector<std::string>& words) {
   if (words.empty())
     RefuseToStart("a command is needed: generate, tokenize, detokenize, models, health or wait");
@@ -274,14 +274,15 @@ v1::GenerateRequest RequestFromFlags(const std::vector<std::string>& words) {
   return OrRefuse(MakeGenerateRequest(options));
 }
 
-// Writes all of the text now. Returns Cancelled if standard output is closed.
+// Writes all of `text` to standard output and flushes it. Returns Cancelled if standard output is
+// closed.
 absl::Status Print(absl::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   return written && std::fflush(stdout) == 0 ? absl::OkStatus()
                                              : absl::CancelledError("standard output was closed");
 }
 
-// Prints the log probabilities of all answers. Needs one more call for the text of the tokens.
+// Prints the log probabilities of all answers. Makes one more call to get the text of the tokens.
 absl::Status PrintLogprobs(RouterCalls* calls, const ReceivedAnswer& answer) {
   v1::DetokenizeRequest request;
   request.set_model(absl::GetFlag(FLAGS_model));
@@ -297,8 +298,7 @@ absl::Status PrintLogprobs(RouterCalls* calls, const ReceivedAnswer& answer) {
 
 absl::Status Generate(RouterCalls* calls, const v1::GenerateRequest& request) {
   const bool json = absl::GetFlag(FLAGS_json);
-  // Limits the memory for answers: a larger n than the router allows is refused by the router
-  // itself.
+  // Limits the memory for answers. The router refuses an n that is above its limit.
   ReceivedAnswer answer(SteadyNow(), std::clamp(request.sampling().n(), 1u, 64u));
   bool printed = false;
   const absl::Status status = calls->Generate(request, [&](const v1::GenerateEvent& event) {
@@ -387,7 +387,7 @@ int Main(int argc, char** argv) {
   if (words[0] == "wait" && !Given("timeout")) timeout = absl::Seconds(60);
 
   BlockStopSignals();
-  // Both objects live as long as the process, because the thread that waits for a signal may use
+  // Both objects live until the process ends, because the thread that waits for a signal may use
   // them until then.
   static auto* const calls = new RouterCalls(router, timeout);
   static auto* const interrupted = new std::atomic<bool>(false);
@@ -399,7 +399,8 @@ int Main(int argc, char** argv) {
   absl::Status status = Run(calls, words, request);
   if (*interrupted) return 130;
   if (status.ok()) return 0;
-  // The time ran out in this client, before the router could say what the call was waiting for.
+  // The timeout ended the call before the router could say what the request was waiting for, so ask
+  // the router now.
   if (absl::IsDeadlineExceeded(status)) {
     const absl::StatusOr<std::string> why = calls->WhyNotServing();
     if (absl::IsUnavailable(why.status())) {

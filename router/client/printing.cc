@@ -109,7 +109,7 @@ std::string OneLine(absl::string_view text) {
 
 std::string FailureLine(const absl::Status& status, absl::string_view router) {
   const std::string message = OneLine(status.message());
-  // These are gRPC's words for a call that never reached a router.
+  // True if the message is one of gRPC's texts for a call that never reached a router.
   const bool unreached = absl::StrContains(message, "failed to connect to all addresses") ||
                          absl::StrContains(message, "DNS resolution failed");
   return absl::StrCat(

@@ -9,13 +9,13 @@
 
 namespace baton {
 
-// Functions that format the answers to calls other than Generate. Lines end in a newline. Any
-// thread.
+// Functions that format answers to the calls other than Generate. Each output line ends in a
+// newline. Any thread.
 
 // Returns {"token_ids": [1, 2], "pieces": [{"text": "a", "bytes": [97]}, ...]}. In `text`, bytes
 // that form no character on their own are U+FFFD.
 nlohmann::ordered_json TokensJson(const v1::TokenizeResponse& response);
-// Returns {"text": "Hi", "token_ids": [72, 105]}. The ids are those of the request.
+// Returns {"text": "Hi", "token_ids": [72, 105]}. The ids are those in `request`.
 nlohmann::ordered_json TextJson(const v1::DetokenizeRequest& request,
                                 const v1::DetokenizeResponse& response);
 // Returns the bytes of a token as a quoted C string, in which whole UTF-8 characters stay as they
@@ -27,10 +27,10 @@ std::string PieceLines(const v1::TokenizeResponse& response);
 // prefill_workers, decode_workers}]}. If the router reports them, each model also has serving,
 // not_serving_because and unused_workers.
 nlohmann::ordered_json ModelsJson(const v1::ListModelsResponse& response);
-// Returns a few lines for people on each model.
+// Returns a few lines for people about each model.
 std::string ModelLines(const v1::ListModelsResponse& response);
-// Returns a line on why the model is not served, or a line for each worker that is not used; empty
-// if all is well. Each line begins with `indent`.
+// Returns a line with the reason if the model is not served. Otherwise returns a line for each
+// worker that is not used, if any. Each line begins with `indent`.
 std::string ReasonLines(const v1::Model& model, absl::string_view indent);
 
 // Returns the text with a blank in place of each line break and tab.

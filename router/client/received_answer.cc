@@ -63,7 +63,7 @@ absl::Status ReceivedAnswer::Add(const v1::GenerateEvent& event, absl::Time now)
       one->summary = event.summary();
       return absl::OkStatus();
     case v1::GenerateEvent::EVENT_NOT_SET:
-      return absl::OkStatus();  // An event of a later version of the protocol is ignored.
+      return absl::OkStatus();  // Unknown events are of a later protocol version; they are ignored.
   }
   return absl::DataLossError(absl::StrCat("event ", static_cast<int>(event.event_case()),
                                           " of the stream came out of order"));

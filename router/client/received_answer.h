@@ -12,39 +12,41 @@
 
 namespace baton {
 
-// Puts the answer to one request, or its several answers, together from the events of one stream.
-// Not thread-safe.
+// Builds the answer to one request, or its several answers, from the events of one stream. Not
+// thread-safe.
 class ReceivedAnswer {
  public:
-  // `sent` is the time at which the request left. `answers` is the number of answers asked for.
+  // `sent` is the time at which the client sent the request. `answers` is the number of answers
+  // that it asks for.
   explicit ReceivedAnswer(absl::Time sent, size_t answers = 1) : sent_(sent), answers_(answers) {}
 
-  // Takes the next event. Returns DataLoss for an event out of order, or for a token that does not
-  // follow the one before it; then the answer must not be used.
+  // Takes the next event of the stream. Returns DataLoss for an event out of order, or for a token
+  // whose position does not follow the previous token. After an error the answer must not be used.
   absl::Status Add(const v1::GenerateEvent& event, absl::Time now);
 
-  // Returns true once all of every answer has arrived.
+  // Returns true once every answer has arrived completely.
   bool complete() const;
-  // Returns the text that came since the last call. Several answers come one after the other in
-  // order of their indexes, each under a line "[index]". Text of a later answer waits until those
-  // before it are complete.
+  // Returns the text that has come since the last call. Several answers are returned one after the
+  // other in order of index, each after a line "[index]". Text of a later answer waits until the
+  // earlier answers are complete.
   std::string TakePrintable();
 
-  // Returns one JSON object: request_id, model, text, token_ids, finish_reason, logprobs, usage,
-  // seed, timing_us, workers, link and migrations, and prompt_logprobs if they were asked for. For
-  // several answers: request_id, model, answers, each with its index and the other fields, and
-  // usage, which is the sum; prompt_logprobs come before the answers. The answer must be complete.
+  // Returns one JSON object with the fields request_id, model, text, token_ids, finish_reason,
+  // logprobs, usage, seed, timing_us, workers, link and migrations, and with prompt_logprobs if the
+  // request asked for it. For several answers, the object has request_id, model, answers, and
+  // usage, which is the sum. Each entry of answers has its index and the other fields;
+  // prompt_logprobs come before the answers. The answer must be complete.
   nlohmann::ordered_json ToJson() const;
   // Returns a small table for people that shows where the time went, ending in a newline. TTFT and
   // TPOT are as this client saw them, the phases as the router reports them. The answer must be
   // complete.
   std::string TimingTable() const;
-  // Returns the ids of all tokens with a log probability, each once, alternatives included. The
-  // answer must be complete.
+  // Returns the ids of all tokens that have a log probability, alternatives included. Each id
+  // occurs once. The answer must be complete.
   std::vector<int32_t> LogprobIds() const;
-  // Returns a line for each token with its text, its id and its log probability, followed by those
-  // of the alternatives. `pieces` has the bytes of each id; an id without bytes is shown by number.
-  // Several answers each come under a line "[index]". The answer must be complete.
+  // Returns a line for each token: its text, id and log probability, then the same for its
+  // alternatives. `pieces` has the bytes of each id; an id without bytes is shown as a number.
+  // Several answers each follow a line "[index]". The answer must be complete.
   std::string LogprobTable(const std::map<int32_t, std::string>& pieces) const;
 
  private:
@@ -58,7 +60,7 @@ class ReceivedAnswer {
     v1::Finished finished;
     v1::Summary summary;
   };
-  // Returns the answer that an event belongs to; null if there is none or it is not at `stage`.
+  // Returns the answer with this index. Null if there is none, or if it is not at `stage`.
   One* At(uint32_t index, Stage stage);
   absl::Status AddTokens(One* one, const v1::Delta& delta, absl::Time now);
   nlohmann::ordered_json AnswerJson(const One& one) const;
@@ -70,8 +72,8 @@ class ReceivedAnswer {
   std::vector<v1::Token> prompt_;
   std::vector<One> answers_;
   size_t printing_ = 0;  // Index of the answer whose text is being printed.
-  size_t printed_ = 0;   // Bytes of its text that were printed.
-  bool headed_ = false;  // The line with its index has been printed.
+  size_t printed_ = 0;   // Bytes of that answer's text that were printed.
+  bool headed_ = false;  // The line "[index]" of that answer was printed.
 };
 
 }  // namespace baton

@@ -98,7 +98,7 @@ absl::StatusOr<std::string> RouterCalls::Health() {
 }
 
 absl::StatusOr<RouterCalls::HealthAndModels> RouterCalls::HealthWithModels() {
-  // Attempts. If the router changes so often, any of its states is good enough.
+  // Max times that both calls are made. If the router changes so often, any of its states will do.
   constexpr int kTries = 10;
   HealthAndModels both;
   for (int i = 0; i < kTries; ++i) {
@@ -142,7 +142,7 @@ absl::Status RouterCalls::WaitUntilServing() {
     if (serving) call.context()->TryCancel();
     const grpc::Status status = watch->Finish();
     if (serving) return absl::OkStatus();
-    // A router that went away may come back. wait_for_ready makes the next attempt wait for a
+    // A router that went away may come back. wait_for_ready makes the next call wait for a
     // connection.
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return FromGrpcStatus(status);
   }

@@ -21,35 +21,36 @@ class RouterCalls {
   // `address` is host:port. Each call ends with DeadlineExceeded `timeout` after it began.
   RouterCalls(const std::string& address, absl::Duration timeout);
 
-  // Cancels the call that is running, and every later one. Any thread.
+  // Cancels the running call and every later one. Any thread.
   void Stop();
 
-  // Calls `on_event` on this thread for each event that arrives. If it returns an error, the call
-  // is cancelled and returns that error.
+  // Makes a Generate call. Calls `on_event` on this thread for each event. If `on_event` returns an
+  // error, the RPC is cancelled and this function returns that error.
   absl::Status Generate(const v1::GenerateRequest& request,
                         const std::function<absl::Status(const v1::GenerateEvent&)>& on_event);
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request);
   absl::StatusOr<v1::ListModelsResponse> ListModels();
 
-  // Returns the state of Inference that the router's health service reports, by its name in
-  // grpc.health.v1 ("SERVING").
+  // Asks the router's health service for the state of the service Inference. Returns the name of
+  // that state in grpc.health.v1, for example "SERVING".
   absl::StatusOr<std::string> Health();
-  // Result of Health() together with that of ListModels(). Both are asked again if the router
-  // changed between the two answers. `models` is empty if ListModels failed.
+  // Result of Health() and of ListModels(). Both calls are repeated if the router's state changed
+  // between them. `models` is empty if ListModels failed.
   struct HealthAndModels {
     std::string health;
     v1::ListModelsResponse models;
   };
   absl::StatusOr<HealthAndModels> HealthWithModels();
-  // Returns the reason that ListModels gives why the router does not serve; empty if it serves.
-  // Returns the status of the call if the router does not answer within 2 s.
+  // Returns the reason in ListModels why the router does not serve; empty if it serves. If the
+  // router does not answer within 2 s, returns the status of the call.
   absl::StatusOr<std::string> WhyNotServing();
-  // Returns OK once Inference is SERVING. Meanwhile the router may be absent, or come and go.
+  // Returns OK once the service Inference is SERVING. Until then, the router may be absent, or come
+  // and go.
   absl::Status WaitUntilServing();
 
  private:
-  // The context of one call. Stop() can cancel it while it lives.
+  // The context of one call. While it exists, Stop() can cancel the call.
   class Call;
 
   const absl::Duration timeout_;

@@ -19,9 +19,9 @@ absl::Status WithContext(const absl::Status& status, absl::string_view context) 
   return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
 }
 
-// Fills in what both prefill and decode requests say of the request: its tokens, the first
-// `generated` tokens of the answer, and how to sample. A leg that computes the prompt also scores
-// it, but only if some of it is not scored yet.
+// Fills in the fields that prefill and decode requests share: the prompt, the first `generated`
+// tokens of the answer, and the sampling options. Asks for logprobs of the prompt only if the leg
+// computes the prompt and some of these logprobs are still missing.
 template <class Proto>
 void Describe(const Request& request, size_t generated, bool computes_prompt, Proto* proto) {
   const std::vector<TokenId>& answer = request.answer.tokens();
@@ -178,8 +178,8 @@ Attempt::End Attempt::OnDecode(v1::DecodeEvent event) {
   return Lied(leg, "the decode worker sent an unknown event");
 }
 
-// Takes logprobs of the prompt. Those that came in an earlier attempt are only checked for their
-// position.
+// Takes logprobs of the prompt. For tokens whose logprob came in an earlier attempt, only the id
+// and position are checked.
 Attempt::End Attempt::OnPromptTokens(Leg& leg, v1::PromptTokens tokens) {
   const std::vector<TokenId>& prompt = request_.checked.prompt;
   const bool wanted = request_.checked.sampling.prompt_logprobs.has_value();
@@ -309,7 +309,7 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
   return Answered(std::move(end));
 }
 
-// Happens at most once each time the length of the sequence doubles.
+// A sequence is sent back for this reason at most once each time its length doubles.
 Attempt::End Attempt::OnOutgrown() {
   if (request_.answer.tokens().size() <= base_) {
     return Lied(*decode_leg_, "the decode worker outgrew its KV without a token");
@@ -366,8 +366,8 @@ Attempt::End Attempt::TakeToken(Leg* leg, v1::Token token) {
 Attempt::End Attempt::LegFailed(Leg& leg, absl::Status status, bool ended) {
   CloseLeg(leg, !ended);
   if (status.code() == absl::StatusCode::kDataLoss) ++core_.counters.data_loss;
-  // The lease of the prefill leg is no longer needed: decode holds the KV, or reports that it does
-  // not.
+  // The lease of the prefill leg is no longer needed: the decode worker holds the KV, or reports
+  // that it does not.
   if (leg.prefill && handed_over_) return nullptr;
   if (status.ok()) {
     if (leg.prefill && decode_leg_ != nullptr && !request_.awaits_scores()) return nullptr;

@@ -60,8 +60,8 @@ Request& Clients::Add(RequestKey client, int index, CheckedRequest checked) {
   const RouterCoreOptions& options = core_->options;
   checked.sampling.answer_index = static_cast<uint32_t>(index);
   if (checked.mode == v1::SERVING_MODE_UNSPECIFIED) checked.mode = options.mode;
-  // The request of the first answer asks for space in the queue for all answers. Only this request
-  // has the prompt scored.
+  // The request of the first answer asks for space in the queue for all answers. Only the first
+  // request asks for logprobs of the prompt.
   if (index > 0) {
     checked.answers = 1;
     checked.sampling.prompt_logprobs.reset();
@@ -133,7 +133,7 @@ void Clients::Send(Request& request, v1::GenerateEvent event) {
   core_->actions.push_back(SendToClient{request.client_key(), std::move(event)});
 }
 
-// Sends one message of logprobs of the prompt, with a bounded number of tokens.
+// Sends one message with logprobs of the prompt, at most kAtOnce tokens.
 void Clients::SendScores(Request& request) {
   constexpr int kAtOnce = 512;
   std::deque<v1::Token>& unsent = request.client.unsent_scores;
@@ -192,7 +192,7 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   if (request.attempt) {
     summary.AddComplete(request.attempt->times(), request.attempt->finished(), core_->now);
   }
-  // Everything that waits is sent now. The client gets the time limit of a slow client once, and
+  // All waiting messages are sent now. The client gets the time limit of a slow client once, and
   // once more for each full buffer that is sent.
   const RouterCoreOptions& options = core_->options;
   const size_t buffers = WaitingTokens(request) / static_cast<size_t>(options.client_buffer_tokens);
@@ -200,7 +200,7 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
       options.slow_client_limit * (1 + static_cast<int64_t>(buffers));
   while (!request.client.unsent_scores.empty()) SendScores(request);
   if (request.answer.has_pending()) {
-    // Empty times, because those of the attempt are in the summary already.
+    // Empty times, because the summary already includes the times of the attempt.
     ShowFirst(request, AttemptTimes());
     SendTokens(request);
   }

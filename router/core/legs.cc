@@ -72,7 +72,8 @@ void Legs::WaitForRoom(Request* request) { waiting_[request->key] = request; }
 void Legs::StopWaiting(Request* request) {
   if (waiting_.erase(request->key) == 0) return;
   queue_->LookAgain();
-  RoomFreed();  // The next ticket may find room where this one did.
+  // A decode worker that had blocks for this ticket may also have blocks for the next one.
+  RoomFreed();
 }
 
 void Legs::RoomFreed() {
@@ -85,7 +86,7 @@ void Legs::RoomFreed() {
 }
 
 std::set<WorkerKey> Legs::Awaited() const {
-  std::map<WorkerKey, Need> min;  // Keyed by prefill worker.
+  std::map<WorkerKey, Need> min;  // The smallest need of the tickets of each prefill worker.
   for (const auto& [key, request] : waiting_) {
     const Need need = membership_->NeedOf(*request);
     const auto [found, added] = min.try_emplace(request->attempt->prefill_worker(), need);

@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-// Proving links and replacing workers takes less time than this. A state that lasts longer is worth
-// a warning.
+// Time for which a problem must last before it is logged as a warning. Proving links and replacing
+// workers takes less time, so it causes no warning.
 constexpr absl::Duration kWarnAfter = absl::Seconds(5);
 constexpr absl::Duration kWarnAgain = absl::Minutes(1);
 

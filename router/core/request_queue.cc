@@ -14,17 +14,17 @@ constexpr int kMaxPassed = 1024;
 
 using Choice = WorkerTable::Choice;
 
-// True if every worker that could take `b` could take `a` as well.
+// True if every worker that could take a request with need `b` could also take one with need `a`.
 bool AtLeastAsDemanding(const Need& b, const Need& a) {
   return b.tokens >= a.tokens && a.identity == b.identity;
 }
 
 // One look through the queue. Finds the worker for each request by its mode. Remembers the needs
-// for which all workers were busy, so that a long queue costs little. During a round, places at
-// workers may be taken; nothing else may change.
+// for which all workers were busy, so that a long queue costs little. During a round, the caller
+// may give prompts to workers, but nothing else may change.
 class Round {
  public:
-  // `identities` has at least those that requests in the queue may need.
+  // `identities` must include every identity that a queued request may need.
   Round(const CoreContext& core, WorkerTable* workers, const std::set<WorkerKey>& awaited,
         std::set<ModelIdentity> identities)
       : places_{.prompts = core.options.max_prompts_per_worker, .awaited = awaited},
@@ -36,8 +36,8 @@ class Round {
         workers_(workers),
         now_(core.now) {}
 
-  // Returns kBusy if there are workers but none has a place. Takes a worker that the request should
-  // avoid only if there is no other.
+  // Returns kBusy if some workers fit the request but none has a place. Chooses a worker that the
+  // request should avoid only if there is no other.
   Choice Find(const Request& request, const Need& need, Placement* placement) {
     Choice choice = Choice::kNone;
     Placement avoided;
@@ -57,8 +57,8 @@ class Round {
     return Choice::kTaken;
   }
 
-  // Returns true if certainly no request finds a place, whatever it needs. `queued` is the number
-  // of queued requests of each mode. False proves nothing.
+  // Returns true only if no queued request can get a worker in this round. `queued` is the number
+  // of queued requests of each mode. If false, a request may still find all workers busy.
   bool Closed(const std::array<int, v1::ServingMode_ARRAYSIZE>& queued) const {
     for (size_t mode = 0; mode < queued.size(); ++mode) {
       if (queued[mode] > 0 &&
@@ -72,11 +72,11 @@ class Round {
   }
 
  private:
-  // Routes of a request. kShortSplit: a prefill worker, if its queue is short enough for AUTO.
-  // kSplit: any prefill worker. kColocated: a decode worker alone.
+  // Routes of a request. kShortSplit: to a prefill worker with at most auto_queue_tokens waiting
+  // tokens. kSplit: to any prefill worker. kColocated: to a decode worker alone.
   enum Route { kShortSplit, kSplit, kColocated, kRoutes };
 
-  // Returns the routes to try, in this order.
+  // Returns the routes that the request tries, in order.
   absl::Span<const Route> RoutesFor(const Request& request) const {
     static constexpr Route kSplitOnly[] = {kSplit};
     static constexpr Route kColocatedOnly[] = {kColocated};

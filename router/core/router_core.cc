@@ -16,8 +16,8 @@
 namespace baton {
 namespace {
 
-// Returns the pause before the next attempt. The first attempt after a broken one begins at once.
-// The pauses of a request that keeps failing get longer and longer.
+// Returns the pause before the next attempt. The attempt after the first broken one begins without
+// a pause. The pauses of a request that keeps failing grow, up to a limit.
 absl::Duration PauseBefore(int migration) {
   if (migration <= 1) return absl::ZeroDuration();
   return std::min(absl::Milliseconds(10) * (1 << std::min(migration - 2, 6)),
@@ -40,8 +40,7 @@ absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time n
 }  // namespace
 
 // Passes each event to the part of the core that it concerns. Decides what follows when a request
-// arrives, a timer is due, or an attempt has ended. All state is in the parts that this class
-// connects.
+// arrives, a timer is due, or an attempt has ended. Has no state but that of its members.
 class RouterCore::Impl {
  public:
   explicit Impl(RouterCoreOptions options)
@@ -62,12 +61,12 @@ class RouterCore::Impl {
   void Admit(Request& request);
   void AttachWorker(const WorkerAttached& event);
   void WorkersChanged();
-  // Gives waiting requests to workers.
+  // Starts queued requests on the workers that the queue chooses for them.
   void Dispatch();
   void CheckTimers(Request& request);
   void FailLeg(Leg& leg, absl::Status status, bool ended);
 
-  // Acts on what the request's attempt returned. Null means that the attempt goes on.
+  // Handles the end of the request's attempt. A null `end` means that the attempt goes on.
   void AfterEvent(Request& request, Attempt::End end);
   // Destroys the attempt, which is broken or outgrown. The request goes back to the queue with the
   // tokens so far, or ends.
@@ -182,8 +181,8 @@ void RouterCore::Impl::RunOnce(absl::Time now) {
   while (Request* request = core.timers.Due(core.now)) {
     CheckTimers(*request);
     core.timers.Update(*request);
-    // A timer that stays due would make this loop endless. Looking again a microsecond later is
-    // soon enough.
+    // A timer that stays due would make this loop endless. It is enough to check it again a
+    // microsecond later.
     if (request->timer <= core.now) core.timers.Set(*request, core.now + absl::Microseconds(1));
   }
   membership.Forget();
@@ -236,7 +235,7 @@ void RouterCore::Impl::AttachWorker(const WorkerAttached& event) {
   membership.WarnOfIdentity(*worker);
   for (const LegKey key : legs.ListeningTo(replaced)) {
     Leg* leg = legs.Find(key);
-    // It was closed when the leg before it failed.
+    // The failure of an earlier leg in this loop may have closed this leg.
     if (leg == nullptr || leg->request == nullptr) continue;
     FailLeg(*leg,
             absl::UnavailableError(absl::StrCat("worker ", worker->name.address,
@@ -300,7 +299,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
   request.summary.AddBroken(request.attempt->times(), core.now);
   request.attempt.reset();
   const size_t generated = request.answer.tokens().size();
-  // All tokens may have been shown already, so that only the worker's last message is missing.
+  // The client may have all tokens already, so that only the worker's last message is missing.
   if (const auto complete = request.answer.Complete(request.checked.sampling.max_tokens)) {
     return Answer(request, *complete);
   }
@@ -308,7 +307,7 @@ void RouterCore::Impl::Restart(Request& request, const AttemptEnd& end) {
     return Fail(request, absl::DeadlineExceededError(end.status.message()));
   }
   absl::Duration pause;
-  if (end.kind == AttemptEnd::Kind::kOutgrown) {  // It counts against no limit.
+  if (end.kind == AttemptEnd::Kind::kOutgrown) {  // Outgrown attempts count against no limit.
     ++core.counters.outgrown;
     Log(Severity::kDebug, "outgrown",
         {{kRequestId, request.checked.request_id},

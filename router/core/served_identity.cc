@@ -58,7 +58,7 @@ bool ServedIdentity::Update(const Offers& offers, absl::Time now) {
     const auto found = offers.find(identity);
     return found == offers.end() ? 0 : found->second.usable;
   };
-  // If several identities lead equally, the one that has led so far remains the leader.
+  // If several identities have the most usable workers, the previous leader stays.
   std::optional<ModelIdentity> leader;
   int max = usable(*served_);
   if (leader_ && usable(*leader_) > max) {

@@ -38,8 +38,8 @@ absl::Status CheckRegistration(const v1::Registration& r, const std::string& mod
   return absl::OkStatus();
 }
 
-// Tokens of this router's prompts are counted at once, those of other routers when the worker
-// reports.
+// Returns the prompt tokens that wait at the worker. Those of this router count as soon as a leg
+// opens, those of other routers once the worker reports them.
 uint64_t PromptTokensAt(const Worker& worker) {
   return worker.prompt_tokens + worker.others_prompt_tokens;
 }
@@ -65,7 +65,7 @@ uint64_t SequencesAt(const Worker& worker) {
   return static_cast<uint64_t>(worker.legs) + worker.others_sequences;
 }
 
-// Returns the free blocks of the last report, less those needed by legs opened since then.
+// Returns the free blocks of the last report, less the blocks needed by legs opened since then.
 int64_t FreeBlocksAt(const Worker& worker) {
   return static_cast<int64_t>(worker.load.free_blocks()) - static_cast<int64_t>(worker.new_blocks);
 }
@@ -228,7 +228,7 @@ void WorkerTable::RefreshPairs(absl::Time now) {
     IdentityWorkers& all = identities_[worker.identity];
     all.attached += worker.attach != 0 && !worker.replaced;
     all.ready_prefill += worker.prefill() && Ready(worker, now);
-    // Includes workers that take nothing new, because their tickets still need a partner.
+    // Includes workers that take no new requests, because their tickets still need decode workers.
     if (worker.prefill() && !worker.replaced) prefill[worker.name.epoch] = &worker;
   }
   for (auto& [key, decode] : workers_) {
@@ -325,8 +325,8 @@ WorkerTable::Choice WorkerTable::ChoosePrefill(const Need& need, const Places& p
   return choice;
 }
 
-// A sequence that already runs costs about as much as some prompt tokens: the new sequence waits
-// for its steps at first, and shares every step with it afterwards.
+// Each running sequence counts as kSequenceTokens prompt tokens: it delays the new sequence,
+// because every step of its batch takes longer.
 WorkerTable::Choice WorkerTable::ChooseColocated(const Need& need, const Places& places,
                                                  absl::Time now, Worker** chosen) {
   constexpr uint64_t kSequenceTokens = 16;
@@ -413,8 +413,8 @@ std::vector<std::pair<AttachKey, v1::Peers>> WorkerTable::ChangedPeers(bool pair
   std::vector<std::pair<AttachKey, v1::Peers>> changed;
   for (auto& [key, worker] : workers_) {
     if (worker.attach == 0) continue;
-    // A peer that has lost only its attach stream stays in the list until it is removed from the
-    // table, because pulls from it go on.
+    // A peer that has lost only its Attach stream stays in the list until its record is removed,
+    // because pulls from it go on.
     v1::Peers peers;
     for (const auto& [other_key, other] : workers_) {
       if (other.replaced || !Compatible(worker, other)) continue;

@@ -17,13 +17,12 @@ absl::string_view KvTypeOf(absl::string_view layout) {
   const size_t slash = layout.rfind('/');
   return slash == layout.npos ? "" : layout.substr(slash + 1);
 }
-// Returns the backend and its order of sums, which is the numerics id without the type of the KV
-// cache.
+// Returns the backend and its summation order: the numerics id without the type of the KV cache.
 absl::string_view SumsOf(absl::string_view numerics_id) {
   return numerics_id.substr(0, numerics_id.rfind('/'));
 }
 
-// Says what makes two workers of different roles incompatible, and which flags would mend it.
+// Says what makes two workers of different roles incompatible, and which flags would make them fit.
 std::string Differences(const Worker& a, const Worker& b) {
   const v1::Registration& x = a.registration;
   const v1::Registration& y = b.registration;
@@ -40,7 +39,7 @@ std::string Differences(const Worker& a, const Worker& b) {
   compare("--block-tokens", x.block_tokens(), y.block_tokens(), "--block-tokens");
   compare("--kv-type", KvTypeOf(x.layout_fingerprint()), KvTypeOf(y.layout_fingerprint()),
           "--kv-type");
-  if (what.size() == before_layout) {  // A difference that no flag can mend.
+  if (what.size() == before_layout) {  // No flag changes the rest of the layout.
     compare("layout", x.layout_fingerprint(), y.layout_fingerprint(), "");
   }
   std::string advice;
@@ -57,7 +56,7 @@ std::string Differences(const Worker& a, const Worker& b) {
                       b.name.address, " have ", absl::StrJoin(what, ", "), advice);
 }
 
-// Counts workers by role.
+// Numbers of workers, by role.
 struct Counts {
   int prefill = 0, decode = 0;
   void Add(const Worker& worker) { ++(worker.prefill() ? prefill : decode); }
@@ -110,8 +109,8 @@ std::string WorkerTable::Missing(const Need& need, bool pair, bool begun, absl::
       if (why.empty()) why = WithoutPartner(prefill);
       for (const auto& [other_key, decode] : workers_) {
         if (!Ready(decode, now) || !Compatible(prefill, decode)) continue;
-        // Two workers that fit but have no link explain more than two that differ. It takes a
-        // moment to prove a link, so most often nothing is wrong yet.
+        // Two workers that fit but have no link explain more than two that do not fit. It takes a
+        // moment to prove a link, so most often nothing is wrong.
         return absl::StrCat(
             "prefill worker ", prefill.name.address, " and decode worker ", decode.name.address,
             " fit, and the decode worker is proving its KV link to the other; if that takes longer "

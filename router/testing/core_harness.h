@@ -15,14 +15,14 @@
 #include "router/core/router_core.h"
 #include "router/testing/event_log.h"
 
-// Test equipment for RouterCore: workers and clients that a test moves by hand, with their own
-// clock.
+// Test equipment for RouterCore: workers and clients whose messages a test sends by hand, with
+// their own clock.
 namespace baton {
 
 constexpr int kHarnessVocab = 1000;
 
-// The model of these tests: the next token is a hash of all tokens before it, and differs for each
-// answer.
+// The model that these test workers serve. The next token is a hash of all earlier tokens and of
+// the index of the answer.
 inline TokenId NextToken(const std::vector<TokenId>& tokens, uint32_t answer = 0) {
   return static_cast<TokenId>((Hash64(tokens.data(), tokens.size() * sizeof(TokenId)) + answer) %
                               kHarnessVocab);
@@ -41,14 +41,14 @@ struct ClientSide {
   std::map<uint32_t, ClientSide> others;  // Answers 1 and up: tokens, text, finished, summary.
   std::vector<TokenId> tokens;
   std::vector<uint32_t> positions;
-  std::vector<v1::Token> scores;  // Logprobs of the prompt.
+  std::vector<v1::Token> scores;  // Prompt tokens with logprobs.
   std::string text;
   int accepted = 0;
   std::optional<v1::Finished> finished;
   std::optional<v1::Summary> summary;
   std::optional<absl::Status> status;
-  bool reads = true;  // Takes everything it is sent at once.
-  bool owes = false;  // It has not taken something that was sent.
+  bool reads = true;  // If true, takes every message as soon as it is sent.
+  bool owes = false;  // A message was sent that this client has not taken.
   bool aborted = false;
   bool gone = false;
 };
@@ -101,12 +101,12 @@ class CoreHarness {
     return options;
   }
 
-  // Passes an event to the core and carries out what follows.
+  // Passes an event to the core, and carries out the actions that follow.
   void Tell(CoreEvent event) {
     core.Handle(std::move(event), now);
     Settle();
   }
-  // Moves the clock, with a turn of the core at each time that the core asks for.
+  // Moves the clock. Runs the core at each time on the way at which the core has something to do.
   void Advance(absl::Duration by) {
     const absl::Time until = now + by;
     while (core.NextWake() <= until) {
@@ -116,7 +116,7 @@ class CoreHarness {
     now = until;
     Settle();
   }
-  // Runs the core until it has nothing to do, and carries out its actions.
+  // Runs the core until it has nothing to do, and carries out all its actions.
   void Settle() {
     for (int turn = 0; turn < 1000; ++turn) {
       core.RunOnce(now);
@@ -127,7 +127,8 @@ class CoreHarness {
     FAIL() << "the core never comes to rest";
   }
 
-  // Two workers fit together if their `numerics` are equal.
+  // Returns the registration of a worker. Workers of different roles can work together if their
+  // `numerics` are equal.
   static v1::Registration WorkerOf(v1::WorkerRole role, const std::string& address,
                                    WorkerEpoch epoch, const std::string& numerics = "n") {
     v1::Registration registration;
@@ -170,8 +171,8 @@ class CoreHarness {
       if (!closed.count(key)) Report(key);
     }
   }
-  // Attaches two workers of each role with all links: addresses p1, p2, d1, d2, epochs 1, 2, 11,
-  // 12.
+  // Attaches two workers of each role with all links. The prefill workers are p1 and p2 with epochs
+  // 1 and 2; the decode workers are d1 and d2 with epochs 11 and 12.
   void AttachFour() {
     p1 = Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
     p2 = Attach(v1::WORKER_ROLE_PREFILL, "p2:1", 2);
@@ -197,7 +198,7 @@ class CoreHarness {
   RequestKey Arrive(std::vector<TokenId> prompt, int max_tokens) {
     return Arrive(Request(std::move(prompt), max_tokens));
   }
-  // Makes a client that does not read take what it was sent.
+  // Makes a client that does not read by itself take the messages sent to it.
   void Take(RequestKey key) {
     ClientSide& client = clients.at(key);
     if (!client.owes) return;
@@ -205,7 +206,8 @@ class CoreHarness {
     Tell(ClientWritable{key});
   }
 
-  // Returns the only open leg of its kind, 0 if there is none. A second one fails the test.
+  // PrefillLeg and DecodeLeg return the only open leg of that kind, or 0 if there is none. If two
+  // are open, the test fails.
   LegKey PrefillLeg() const { return Only(true); }
   LegKey DecodeLeg() const { return Only(false); }
   OpenLeg& At(LegKey leg) { return legs.at(leg); }
@@ -222,7 +224,7 @@ class CoreHarness {
     token.set_position(static_cast<uint32_t>(position));
     return token;
   }
-  // Sends the logprobs of `count` prompt tokens from `from` on.
+  // Sends the logprobs of `count` prompt tokens, beginning with position `from`.
   void Scores(LegKey leg, int from, int count) {
     v1::PromptTokens scores;
     for (int i = from; i < from + count; ++i) {
@@ -255,7 +257,8 @@ class CoreHarness {
     event.mutable_reserved();
     Tell(DecodeSaid{leg, event});
   }
-  // Sends `count` tokens of this leg's own continuation from `from` on, in one message.
+  // Sends `count` tokens that continue the tokens of this leg's request, beginning with the one at
+  // index `from`, in one message.
   void Tokens(LegKey leg, int from, int count) {
     const std::vector<TokenId> tokens = At(leg).tokens();
     const std::vector<TokenId> next = Continuation(tokens, from + count, At(leg).answer());
@@ -290,13 +293,13 @@ class CoreHarness {
     legs.erase(leg);
     Tell(LegEnded{leg, std::move(status)});
   }
-  // Plays the only request to its end on its present legs, beginning with its prefill leg.
+  // Plays the only request to its end, beginning with its prefill leg.
   void RunToEnd() {
     const LegKey prefill = PrefillLeg();
     ASSERT_NE(prefill, 0u);
     RunToEnd(prefill);
   }
-  // Does the same for one of several requests: the request that `prefill` belongs to.
+  // Plays to its end the request that the leg `prefill` belongs to.
   void RunToEnd(LegKey prefill) {
     Ticket(prefill);
     First(prefill);
@@ -334,7 +337,7 @@ class CoreHarness {
   ServingChanged serving;
   AttachKey p1 = 0, p2 = 0, d1 = 0, d2 = 0;
   bool end_cancelled = true;  // A cancelled leg ends at once.
-  bool leave = true;          // A client that has its status leaves at once.
+  bool leave = true;          // If true, a client that has its final status leaves immediately.
 
  private:
   LegKey Only(bool prefill) const {
@@ -405,7 +408,7 @@ class CoreHarness {
     ClientSide& client = clients.at(key);
     ASSERT_FALSE(client.status) << "something was sent after the status";
     const uint32_t index = event.delta().index() + event.finished().index() +
-                           event.summary().index();  // Only one of the three differs from 0.
+                           event.summary().index();  // At most one of the three is not 0.
     ClientSide& answer = index == 0 ? client : client.others[index];
     if (event.has_prompt_logprobs()) {
       ASSERT_TRUE(client.tokens.empty());

@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-// Returns the kind and then the numbers, with a blank before each.
+// Returns the kind and then the numbers, separated by blanks.
 template <class... Numbers>
 std::string Line(const char* kind, const Numbers&... numbers) {
   std::string line = kind;
@@ -24,7 +24,7 @@ std::string Line(const char* kind, const Numbers&... numbers) {
 
 int Code(const absl::Status& status) { return static_cast<int>(status.code()); }
 
-// Returns position and id of each token.
+// Returns the position and id of each token in a list.
 template <class List>
 std::string Tokens(const List& tokens) {
   std::string text;
@@ -34,8 +34,8 @@ std::string Tokens(const List& tokens) {
   return text;
 }
 
-// Returns the fields that both kinds of leg have: the attempt's number, the answer's index,
-// max_tokens, 1 if logprobs of the prompt are asked for, the number of tokens of the prompt, and
+// Returns the fields that prefill and decode requests share: number of the attempt, index of the
+// answer, max_tokens, 1 if logprobs of the prompt are asked for, the number of prompt tokens, and
 // the tokens of the answer so far.
 template <class Request>
 std::string Carried(const Request& request) {

@@ -15,12 +15,12 @@
 // Test equipment: a canonical log of a RouterCore, to compare two versions of the core.
 namespace baton {
 
-// Holds a line for each event that a core gets and for each action that it asks for, in their
-// order. A line holds the kind and the numbers of its event or action: keys of requests, legs,
-// workers and streams, positions, tokens, status codes, times and counts. It holds no text, pointer
-// or name of a field, so the log stays the same if only words or the structure of the code change.
-// The line of an event begins with its time in microseconds since the Unix epoch. Actions follow
-// the events that came before them. Not thread-safe.
+// Holds a line for each event that a core gets and for each action that it asks for, in order. A
+// line holds the kind and the numbers of an event or action: keys of requests, legs, workers and
+// streams, positions, tokens, status codes, times and counts. It holds no text, pointer or field
+// name, so the log stays the same if only words or the structure of the code change. The line of an
+// event begins with its time in microseconds since the Unix epoch. The actions that an event causes
+// follow its line. Not thread-safe.
 class EventLog {
  public:
   void Told(const CoreEvent& event, absl::Time now);
@@ -38,8 +38,8 @@ class EventLog {
   size_t lines_ = 0;
 };
 
-// A RouterCore that keeps a log. It has the same functions with the same meaning, so that a harness
-// or the simulator can drive it in place of the core.
+// A RouterCore that writes a log. It has the same functions as RouterCore, so that a harness or the
+// simulator can use it instead.
 class LoggedCore {
  public:
   // `log` outlives the core; null: no log is kept. A core with a log has metrics of its own.
@@ -78,12 +78,13 @@ class LoggedCore {
   EventLog* const log_;
 };
 
-// Runs `history` with the seeds 1 to `seeds`, each with a log of its own. Returns one line with the
-// number of seeds, the number of lines, and a hash over all logs. Writes each log to the file
-// NAME-SEED.log of the folder $BATON_LOG_DIR if that variable is set.
+// Runs `history` with each of the seeds 1 to `seeds`, and gives each run a log of its own. Returns
+// one line with the number of seeds, the number of log lines, and a hash of all logs. If the
+// variable $BATON_LOG_DIR is set, writes each log to the file NAME-SEED.log in that folder.
 std::string HashLogs(const std::string& name, int seeds,
                      const std::function<void(uint64_t seed, EventLog* log)>& history);
-// Returns $BATON_LOG_SEEDS, the number of seeds whose logs are wanted; 0 if it is not set.
+// Returns the value of $BATON_LOG_SEEDS, the number of seeds whose logs are to be hashed; 0 if the
+// variable is not set.
 int LogSeedsWanted();
 
 }  // namespace baton

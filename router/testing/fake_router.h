@@ -14,8 +14,8 @@
 namespace baton {
 
 // A router for the tests of clients. Generate answers "one two" in two tokens, unless a test sets
-// on_generate. Tokenize makes one token of each byte. Calls run on gRPC's threads, so set the hooks
-// before the first call.
+// on_generate. Tokenize makes one token of each byte. Calls run on gRPC's threads, so a test must
+// set the hooks before its first call.
 class FakeRouter final : public v1::Inference::Service {
  public:
   using Writer = grpc::ServerWriter<v1::GenerateEvent>;
@@ -32,10 +32,11 @@ class FakeRouter final : public v1::Inference::Service {
     server_->SetServing(v1::Inference::service_full_name(), serving);
   }
 
-  // The state that ListModels reports. If both are empty it reports none, as older routers do.
+  // Reasons that ListModels reports. If not_serving_because and unused_workers are empty, no state
+  // is reported, as by older routers.
   std::string not_serving_because;
   std::vector<std::string> unused_workers;
-  // Runs once the answer of ListModels has been made.
+  // Called after ListModels has built its answer.
   std::function<void()> after_list_models = [] {};
 
   // Answers Generate. By default it writes Events() of the request.
@@ -45,7 +46,8 @@ class FakeRouter final : public v1::Inference::Service {
         return grpc::Status::OK;
       };
 
-  // Returns Accepted, two tokens for "one two", Finished, Summary.
+  // Returns the events Accepted, a Delta for each of the two tokens of "one two", Finished,
+  // Summary.
   static std::vector<v1::GenerateEvent> Events(const v1::GenerateRequest& request) {
     std::vector<v1::GenerateEvent> events(5);
     v1::Accepted& accepted = *events[0].mutable_accepted();

@@ -46,8 +46,11 @@ class FakeWorkers {
     std::string token;
     std::string model = "demo";
     int vocab = 4096;
-    int stop_after = -1;  // Decode falls silent after so many tokens, until cancelled. -1: never.
-    // Decode ends with STOP after so many tokens, without a stop token. -1: never.
+    // The decode worker falls silent after this many tokens, until the call is cancelled. -1:
+    // never.
+    int stop_after = -1;
+    // The decode worker ends the answer with STOP after this many tokens, without a stop token. -1:
+    // never.
     int lies_after = -1;
   };
 
@@ -64,7 +67,7 @@ class FakeWorkers {
     decode_server_->Shutdown(absl::ZeroDuration());
   }
 
-  // Number of open streams of both kinds. Any thread.
+  // Number of open Prefill and Decode streams. Any thread.
   int open() {
     MutexLock lock(&mutex_);
     return open_;

@@ -10,14 +10,14 @@
 
 namespace baton {
 
-// Returns the prompt 1, 2, ... size.
+// Returns a prompt with the tokens 1, 2, and so on up to `size`.
 inline std::vector<TokenId> Prompt(int size) {
   std::vector<TokenId> prompt(static_cast<size_t>(size));
   std::iota(prompt.begin(), prompt.end(), 1);
   return prompt;
 }
 
-// Base of the tests of the core on one harness, with checks of an answer at its end.
+// Base class for tests of the core with one harness. Has functions that check a complete answer.
 class RouterCoreTest : public ::testing::Test {
  protected:
   ClientSide& client(RequestKey key) { return h.clients.at(key); }
