@@ -130,8 +130,8 @@ TEST_F(RouterServerTest, AnAnswerIsStreamedThroughBothWorkers) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why is the sky blue?");
   const std::vector<TokenId> expected = FakeContinuation(prompt, 40, 4096);
-  // The fake worker gives as many tokens as the request asks for. An end token of the model does
-  // not end its answer.
+  // The fake worker generates as many tokens as the request asks for, and ignores end tokens of the
+  // model.
   EXPECT_EQ(outcome.tokens, expected);
   EXPECT_TRUE(outcome.events.front().has_accepted());
   EXPECT_EQ(outcome.events.front().accepted().prompt_tokens(), prompt.size());
@@ -175,7 +175,7 @@ TEST_F(RouterServerTest, ModelsAndHealthSayTheSame) {
   EXPECT_EQ(model().unused_workers_size(), 0);
 }
 
-// Both attempts go to the only worker, which reports each time that the answer is over.
+// Both attempts go to the only worker, which each time reports too early that the answer is over.
 TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   RouterServer::Options options;
   options.core.max_migrations = 1;
@@ -185,7 +185,7 @@ TEST_F(RouterServerTest, AWorkerThatLiesIsFound) {
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(outcome.status.error_message(),
               HasSubstr("it says STOP without a stop token after 8 of 20 tokens"));
-  // Counters are as of the last turn, which may still be running.
+  // counters() changes only at the end of a turn of the event loop, so stop the loop first.
   router_->Shutdown(absl::ZeroDuration());
   EXPECT_EQ(router_->counters().data_loss, 2u);
   const std::vector<TokenId> prompt = *DemoTokenizer().Encode("Why?");
@@ -445,7 +445,7 @@ TEST_F(RouterServerTest, TextCallsBeyondTheLimitAreRefusedAndNothingElseIs) {
     EXPECT_EQ(router_->text_calls().taken(), 50);
   }
   // A place is given back when gRPC is done with the call, perhaps after the client has its answer.
-  // There are enough places for all of these calls.
+  // So the limit is higher than the number of calls in this loop.
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(tokenize().ok());
     EXPECT_TRUE(detokenize().ok());
@@ -472,8 +472,7 @@ TEST_F(RouterServerTest, AClientThatCancelsTakesBothLegsWithIt) {
   workers_->WaitForOpen(0);
 }
 
-// The queue is checked before a prompt is tokenised. A request that is refused there is counted,
-// too.
+// A full queue refuses a request before its prompt is tokenised. Such a request is counted, too.
 TEST_F(RouterServerTest, WhatTheFullQueueRefusesIsCountedAndNamed) {
   RouterServer::Options options;
   options.core.max_queued = 1;
@@ -553,7 +552,7 @@ TEST_F(RouterServerTest, OnlyWhoKnowsTheTokenMayAttach) {
   EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   report.mutable_registration()->set_address("nowhere");
   EXPECT_THAT(attach("secret", report).error_message(), HasSubstr("'nowhere'"));
-  // A server answers at this address.
+  // The router can connect to this address.
   report.mutable_registration()->set_address(router_->address());
   report.mutable_registration()->set_protocol_version(99);
   EXPECT_EQ(attach("secret", report).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -577,12 +576,13 @@ TEST_F(RouterServerTest, AWorkerWithATokenIsRefusedByARouterWithout) {
   EXPECT_THAT(status.error_message(), HasSubstr("this router has none: give both the same"));
 }
 
-// Two such workers: one that listens on loopback of another machine, and one behind a firewall.
+// The router cannot reach two workers: one listens only on the loopback address of another machine,
+// the other is behind a firewall.
 TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo) {
   RouterServer::Options options;
   options.connect_limit = absl::Milliseconds(300);
   StartRouter(options);
-  // The first socket never listens. The second one takes connections and sends nothing.
+  // The first socket never listens. The second one accepts connections and sends nothing.
   int sockets[2], ports[2];
   for (int i = 0; i < 2; ++i) {
     sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -30,7 +30,7 @@ TEST_F(RouterCoreTest, PrefillDiesAfterTokenOneAndNothingIsShownTwice) {
   h.Reserve(h.DecodeLeg());
   EXPECT_EQ(client(r).tokens.size(), 1u);
   h.End(h.PrefillLeg(), absl::UnavailableError("broken"));
-  // The next prefill worker also gets the token that was shown.
+  // The next prefill worker also gets the token that the client was shown.
   EXPECT_EQ(h.At(h.PrefillLeg()).tokens().size(), 6u);
   EXPECT_EQ(h.At(h.PrefillLeg()).prompt(), 5u);
   h.RunToEnd();
@@ -134,8 +134,8 @@ TEST_F(RouterCoreTest, TheWaitForRoomIsBounded) {
   EXPECT_TRUE(AtRest());
 }
 
-// The limit covers only the wait for room. It does not cover the time in which another prefill
-// worker computes the prompt after a loss.
+// room_wait limits only the time in which a ticket waits for a decode worker. It does not cover the
+// time in which another prefill worker computes the prompt after a loss.
 TEST_F(RouterCoreTest, AWaitForRoomDoesNotGoOnWhileThePromptIsComputedAgain) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
@@ -181,7 +181,7 @@ TEST_F(RouterCoreTest, ARefusedAttemptLeavesNothingToTheNext) {
   h.AttachFour();
   const RequestKey r = h.Arrive(Prompt(5), 6);
   h.First(
-      // No sound worker sends a first token without a ticket and then refuses the prompt.
+      // A correct worker never sends a first token without a ticket and then refuses the prompt.
       h.PrefillLeg());
   h.End(h.PrefillLeg(), absl::ResourceExhaustedError("full"));
   h.RunToEnd();
@@ -285,7 +285,7 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
     w.Tokens(w.DecodeLeg(), 0, shown);
     w.Outgrow(w.DecodeLeg());
     EXPECT_EQ(w.DecodeLeg(), 0u);
-    // The retry begins at once, with all tokens that were shown.
+    // The retry begins without a pause, with all tokens that the client was shown.
     ASSERT_NE(w.PrefillLeg(), 0u);
     EXPECT_EQ(w.At(w.PrefillLeg()).prompt(), 5u);
   }
@@ -399,10 +399,10 @@ TEST_F(RouterCoreTest, ATicketThatNobodyCanPullMovesToAnotherPrefillWorker) {
 class LyingWorkerTest : public RouterCoreTest {
  protected:
   static constexpr int kTokens = 6;
-  // The continuation of Prompt(5), which a sound worker sends.
+  // The continuation of Prompt(5), which a correct worker sends.
   static std::vector<TokenId> Right() { return Continuation(Prompt(5), kTokens); }
 
-  // Sends a request. With `stops`, its token 2, counted from 1, is a stop token.
+  // Sends a request. With `stops`, the second token of its answer is a stop token.
   RequestKey Ask(bool stops, int min_tokens = 0) {
     h.AttachFour();
     CheckedRequest request = CoreHarness::Request(Prompt(5), kTokens);
@@ -410,7 +410,7 @@ class LyingWorkerTest : public RouterCoreTest {
     request.sampling.min_tokens = min_tokens;
     return h.Arrive(std::move(request));
   }
-  // Returns the decode leg after it has sent `tokens` tokens.
+  // Plays a request until its decode leg has sent `tokens` tokens. Returns that leg.
   LegKey Decode(int tokens) {
     h.Ticket(h.PrefillLeg());
     h.First(h.PrefillLeg());
@@ -425,8 +425,8 @@ class LyingWorkerTest : public RouterCoreTest {
     if (stop_token) event.mutable_finished()->set_stop_token_id(*stop_token);
     h.Tell(DecodeSaid{leg, event});
   }
-  // The router has given up the leg and counted it. The request goes on at another worker with the
-  // tokens it has.
+  // Expects that the router has given up the leg and counted the fault, and that the request goes
+  // on at another worker with the tokens it has.
   void ExpectFound(RequestKey r, size_t shown) {
     EXPECT_EQ(h.core.counters().data_loss, 1u);
     EXPECT_EQ(h.core.counters().migrations, 1u);
@@ -459,8 +459,8 @@ TEST_F(LyingWorkerTest, TooFewTokens) {
   ExpectAnswer(r, 5, kTokens);
 }
 
-// The worker reports STOP where the tokens imply LENGTH, and the reverse. The answer is complete,
-// so it ends as its tokens imply.
+// The worker reports STOP for tokens that imply LENGTH, and the reverse. The answer is complete, so
+// it ends as its tokens imply.
 TEST_F(LyingWorkerTest, AReasonThatIsNotTheTokens) {
   for (const bool stops : {false, true}) {
     SCOPED_TRACE(stops);
@@ -526,7 +526,7 @@ TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
   h.First(h.PrefillLeg());
   h.Reserve(h.DecodeLeg());
   ASSERT_EQ(client(r).tokens.size(), 1u);
-  // Only workers with other weights are left, and they are a pair.
+  // Only a pair of workers with other weights is left.
   v1::Registration other;
   other.set_protocol_version(kProtocolVersion);
   other.set_model_fingerprint("other");
@@ -553,7 +553,7 @@ TEST_F(RouterCoreTest, ARestartDoesNotMixTwoModels) {
     EXPECT_EQ(h.serving.serving, i >= 9) << "they are served once they have led for ten seconds";
   }
   ExpectFailed(r, Code::kUnavailable, "begun with");
-  // A request that has shown nothing yet is not bound to the lost workers' weights.
+  // A request whose client was shown nothing yet is not bound to the lost workers' weights.
   const RequestKey s = h.Arrive(Prompt(5), 6);
   h.RunToEnd();
   ExpectAnswer(s, 5, 6);

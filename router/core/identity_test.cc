@@ -61,7 +61,7 @@ class IdentityTest : public ::testing::TestWithParam<Mode> {
       h.Report(key);
     }
   }
-  // Lets `time` pass, with reports of all workers.
+  // Moves the clock by `time` in steps. After each step all workers report their load.
   void Pass(absl::Duration time) {
     for (absl::Duration done; done < time; done += absl::Milliseconds(500)) {
       h.Advance(std::min(time - done, absl::Milliseconds(500)));
@@ -116,7 +116,7 @@ TEST_P(IdentityTest, AllAnswersOfARequestComeFromOneIdentity) {
   AttachPair("f");
   AttachPair("g");
   const RequestKey r = Arrive(4);
-  // Both pairs have room, and by load alone they would be chosen in turns.
+  // All four answers go to one model. By load alone, they would be spread over both pairs.
   EXPECT_EQ(Models(), "ffff");
   EXPECT_THAT(Finish(), Each('f'));
   ASSERT_TRUE(h.clients.at(r).status);
@@ -172,14 +172,14 @@ TEST_P(IdentityTest, ARolloutChangesTheIdentityOnce) {
     Pass(absl::Seconds(8));
     ask();
   }
-  // Only the very end of the rollout is served by the new model, because it leads only when two of
-  // the old workers are gone.
+  // Only the last requests are served by the new model: it leads only once two old workers are
+  // gone.
   EXPECT_THAT(served, testing::MatchesRegex("f+g+"));
   EXPECT_EQ(h.core.counters().identity_changes, 1u);
 }
 
-// The worker that wrote two of the answers dies. The answers go on with their own model, although
-// the router serves another one by now and new requests go to that one.
+// The worker that generates two answers of one request dies. The answers go on with their own
+// model, although the router serves another model by now and gives that one to new requests.
 TEST_P(IdentityTest, ARequestKeepsTheIdentityThatItBeganWith) {
   AttachPair("f");
   const RequestKey begun = Arrive(2);
@@ -251,7 +251,7 @@ TEST_P(FixedIdentityTest, IsServedAndNoOther) {
   EXPECT_TRUE(h.clients.at(r).status->ok()) << *h.clients.at(r).status;
 }
 
-// A request that left max_tokens open is sized by the workers that it goes to.
+// If a request sets no max_tokens, the workers that it goes to limit the length of its answer.
 TEST_P(IdentityTest, ARequestThatWaitedIsSizedForTheIdentityThatTakesIt) {
   AttachPair("f");
   const auto attach_small = [&] {
@@ -294,7 +294,7 @@ TEST_P(IdentityTest, WorkersOfAnotherIdentityAreNamed) {
   EXPECT_EQ(h.serving.unused[8], "14 more ready workers are not used");
 }
 
-// Time that the router slept does not count towards a lead that began before.
+// Time during which the router slept does not count as time in which an identity has led.
 TEST_P(IdentityTest, TimeThatTheRouterSleptIsNoLead) {
   AttachPair("f");
   for (int i = 0; i < 2; ++i) AttachPair("g");
@@ -315,8 +315,8 @@ std::string NameOf(const ::testing::TestParamInfo<Mode>& info) {
 INSTANTIATE_TEST_SUITE_P(Modes, IdentityTest, ::testing::ValuesIn(kModes), NameOf);
 INSTANTIATE_TEST_SUITE_P(Modes, FixedIdentityTest, ::testing::ValuesIn(kModes), NameOf);
 
-// The number that counts: pairs in one mode, decode workers in the next, and in the last all
-// workers of both roles that could get work.
+// Usable() counts pairs in mode disaggregated, decode workers in mode colocated, and in mode AUTO
+// all workers of both roles that could get work.
 TEST(UsableWorkersTest, AreCountedByTheRoutersMode) {
   const IdentityWorkers workers = {
       .attached = 9, .pairs = 6, .paired_prefill = 2, .paired_decode = 3, .ready_decode = 4};
@@ -342,8 +342,8 @@ TEST_F(RouterCoreTest, ARequestOfAnotherModeGetsTheServedIdentity) {
   for (const auto& [key, leg] : h.legs) EXPECT_EQ(leg.worker.address[0], 'd');
 }
 
-// Before there was any pair, a lone decode worker can serve the requests that ask for colocated
-// mode.
+// While there has been no pair yet, a decode worker alone can serve the requests that ask for
+// colocated mode.
 TEST_F(RouterCoreTest, WithoutAnyPairTheIdentityOfADecodeWorkerIsGuessed) {
   h.Attach(CoreHarness::WorkerOf(v1::WORKER_ROLE_PREFILL, "p:1", 1, "cpu"));
   h.Attach(CoreHarness::WorkerOf(v1::WORKER_ROLE_DECODE, "d:1", 2, "device"));
@@ -409,7 +409,7 @@ TEST_F(RouterCoreTest, WorkersThatDoNotFitSayWhichFlagDiffers) {
     worker.set_block_tokens(block_tokens);
     worker.set_layout_fingerprint(
         absl::StrCat("block.layer.kv.head.token.dim/8x2x2x", block_tokens, "x64/", kv_type));
-    h.Attach(worker);  // It replaces the process that had this address.
+    h.Attach(worker);  // Replaces the worker that had this address.
     return h.serving.why;
   };
   attach(v1::WORKER_ROLE_PREFILL, 16, "bf16", "cpu-f32x16-v1");
@@ -441,7 +441,7 @@ TEST_F(RouterCoreTest, AWorkerWithoutAPartnerIsNamedWhileOthersServe) {
 }
 
 // A router that cannot serve logs a warning after 5 s, and again every minute. A worker that gets
-// no requests while others serve is named once.
+// no requests while others serve is named in one warning.
 TEST_F(RouterCoreTest, WhatLastsIsAWarning) {
   const auto logged = [this](absl::Duration time) {
     testing::internal::CaptureStderr();

@@ -33,7 +33,8 @@ class ModesTest : public ::testing::Test {
     request.mode = mode;
     return h_->Arrive(std::move(request));
   }
-  // Addresses of the workers that have open legs of one kind.
+  // Returns the addresses of workers with open prefill legs or, if `prefill` is false, open decode
+  // legs.
   std::vector<std::string> At(bool prefill) {
     std::vector<std::string> addresses;
     for (const auto& [key, leg] : h_->legs) {
@@ -147,7 +148,7 @@ TEST_F(ModesTest, ColocatedPromptsGoWhereLeastIsToCompute) {
   Ask(10, 4);
   Ask(10, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1", "d2:1", "d2:1"));
-  // Sequences that run at a worker count too, as do those of other routers.
+  // Running sequences count as load of a worker too, also those of other routers.
   Start(kColocated);
   h_->AttachFour();
   h_->loads[h_->d1].set_running(20);
@@ -171,13 +172,13 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   h_->AttachFour();
   Ask(101, 4);
   Ask(101, 4);
-  // Now both have more than 100 tokens to compute.
+  // Now both prefill workers have more than 100 tokens to compute.
   EXPECT_THAT(At(true), ElementsAre("p1:1", "p2:1"));
   const RequestKey client = Ask(50, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
   h_->FinishDecode(h_->DecodeLeg());
   EXPECT_EQ(h_->clients[client].summary->mode(), kColocated);
-  // If decode workers take no prompts either, a long queue is better than no worker.
+  // If no decode worker takes prompts, a prefill worker with a long queue gets the request.
   h_->loads[h_->d1].set_draining(true);
   RouterCoreOptions options = Mode(kAuto);
   options.max_prompts_per_worker = 2;
@@ -200,7 +201,7 @@ TEST_F(ModesTest, AutoServesWhilePrefillWorkersAreGone) {
   EXPECT_TRUE(h_->clients[client].status->ok());
 }
 
-// Requests that wait for a pair do not hold up requests that need none.
+// Requests that need no pair overtake requests that wait for a pair.
 TEST_F(ModesTest, WhoNeedsAPairIsPassedOver) {
   Start(kSplit);
   h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11);
@@ -210,7 +211,8 @@ TEST_F(ModesTest, WhoNeedsAPairIsPassedOver) {
   EXPECT_EQ(h_->core.queued(), 1u);
 }
 
-// A ticket that waits for room holds up only requests that might compete for the same room.
+// A ticket that waits for a decode worker holds up only requests that might compete for the same
+// blocks.
 TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   Start(kSplit);
   constexpr auto kPrefill = v1::WORKER_ROLE_PREFILL, kDecode = v1::WORKER_ROLE_DECODE;
@@ -219,11 +221,11 @@ TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   h_->Attach(CoreHarness::WorkerOf(kPrefill, "a2:1", 2));
   h_->Attach(CoreHarness::WorkerOf(kDecode, "ad:1", 11), {1, 2});
   h_->Attach(CoreHarness::WorkerOf(kPrefill, "b1:1", 3));
-  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:1", 12));  // It has no link yet.
+  h_->Attach(CoreHarness::WorkerOf(kDecode, "bd:1", 12));  // This worker has no link yet.
   Ask(20, 3);
   h_->Ticket(h_->PrefillLeg());
   h_->End(h_->DecodeLeg(), absl::ResourceExhaustedError("full"));
-  Ask(20, 3);              // Either prefill worker would send it to the full decode worker.
+  Ask(20, 3);  // Queued, because both linked prefill workers send to the full decode worker.
   Ask(20, 3, kColocated);  // One of the two decode workers is free.
   EXPECT_EQ(At(true).size(), 1u);
   EXPECT_THAT(At(false), ElementsAre("bd:1"));
@@ -302,22 +304,22 @@ TEST_F(ModesTest, AutoLeavesAPrefillWorkerThatFailsWhereThereIsNoOther) {
   EXPECT_TRUE(h_->clients[client].status->ok());
 }
 
-// Between two reports, a worker's queue counts as the work sent there since, plus that of other
-// routers in the last report.
+// Between two reports, the queue of a worker is estimated: the open prompts of this router, plus
+// the load of other routers in the last report.
 TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
   Start(kAuto);
   h_->p1 = h_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
   h_->d1 = h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   const RequestKey first = Ask(150, 4);
-  h_->loads[h_->p1].set_waiting_tokens(150);  // Only this router's own load.
+  h_->loads[h_->p1].set_waiting_tokens(150);  // All of it comes from this router.
   h_->Report(h_->p1);
   Ask(50, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
   h_->RunToEnd(h_->PrefillLeg());
   ASSERT_TRUE(h_->clients[first].status);
-  Ask(50, 4);  // The last report says 150, but the worker is idle.
+  Ask(50, 4);  // The last report says 150 tokens, but the worker is idle.
   EXPECT_THAT(At(true), ElementsAre("p1:1"));
-  h_->loads[h_->p1].set_waiting_tokens(1050);  // Load of another router.
+  h_->loads[h_->p1].set_waiting_tokens(1050);  // 1,000 of these tokens come from another router.
   h_->Report(h_->p1);
   Ask(60, 4);
   EXPECT_THAT(At(true), ElementsAre("p1:1"));
@@ -325,7 +327,8 @@ TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
 }
 
 TEST_F(ModesTest, ALostWorkerCostsAPauseInEveryPhase) {
-  // Tokens that came before the loss. 0: the prompt has begun; -1: it has not.
+  // Answer tokens that came before the worker was lost. 0: only the prompt had begun; -1: not even
+  // the prompt.
   for (const int tokens : {-1, 0, 1, 4}) {
     Start(kColocated);
     h_->AttachFour();
@@ -433,7 +436,7 @@ TEST_F(ModesTest, WorkersThatBreakTheProtocolAreLeft) {
   const LegKey early = h_->DecodeLeg();
   h_->Reserve(early);
   h_->Scores(early, 0, 2);
-  h_->Tokens(early, 0, 1);  // One logprob is still missing.
+  h_->Tokens(early, 0, 1);  // This is too early: one logprob of the prompt is still missing.
   EXPECT_EQ(h_->core.counters().data_loss, 1u);
   EXPECT_EQ(h_->At(h_->DecodeLeg()).worker.address, "d2:1");
 

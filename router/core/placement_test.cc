@@ -78,7 +78,8 @@ TEST_F(RouterCoreTest, OnlyWorkersOfEqualKindAndWithAProvenLinkArePaired) {
   EXPECT_EQ(h.serving.context_tokens, 1024) << "its pool holds no more";
 }
 
-// `none_fits` keeps a deployment from replacing more of the workers that still serve.
+// The router sets `none_fits` for such a worker, so that a deployment does not go on to replace the
+// workers that still serve.
 TEST(PlacementTest, AWorkerThatFitsNoneOfTheOtherRoleIsTold) {
   for (const v1::ServingMode mode : {v1::SERVING_MODE_DISAGGREGATED, v1::SERVING_MODE_COLOCATED}) {
     RouterCoreOptions options = CoreHarness::Options();
@@ -177,8 +178,8 @@ TEST_F(RouterCoreTest, ADrainingWorkerGetsNothingNewAndFinishesWhatItHas) {
 TEST_F(RouterCoreTest, TheLeastLoadedWorkerIsTaken) {
   h.AttachFour();
   h.Arrive(Prompt(100), 6);  // Goes to p1.
-  h.Arrive(Prompt(10), 6);   // Goes to p2, which has none yet.
-  h.Arrive(Prompt(10), 6);   // Goes to p2: 10 tokens against 100.
+  h.Arrive(Prompt(10), 6);   // Goes to p2, which has no prompt yet.
+  h.Arrive(Prompt(10), 6);   // Goes to p2: it has 10 tokens to compute, and p1 has 100.
   int at_p2 = 0;
   for (const auto& [key, leg] : h.legs) at_p2 += leg.worker.address == "p2:1";
   EXPECT_EQ(at_p2, 2);
@@ -252,7 +253,7 @@ TEST_F(PickyRequestTest, WhoWaitsForOneBusyWorkerHoldsUpNobodyElse) {
   const RequestKey picky = w.Arrive(Prompt(600), 8);
   const RequestKey pickier = w.Arrive(Prompt(700), 8);
   EXPECT_EQ(w.core.queued(), 2u);
-  // A hundred short requests overtake them and go to the small worker.
+  // A hundred short requests overtake the two long ones and go to the small worker.
   for (int i = 0; i < 100; ++i) {
     const RequestKey quick = w.Arrive(Prompt(5), 8);
     EXPECT_EQ(LegsAt("small:1", 5).size(), 1u) << i;
@@ -267,7 +268,8 @@ TEST_F(PickyRequestTest, APlaceGoesToTheOldestThatCanUseIt) {
   std::vector<RequestKey> first;
   for (int i = 0; i < 2; ++i) first.push_back(w.Arrive(Prompt(500), 8));
   const RequestKey picky = w.Arrive(Prompt(600), 8);
-  // Both workers are full now. Younger requests that any worker could take wait in the queue.
+  // Two of these requests fill the small worker. The other three wait in the queue, because the
+  // large worker is full too.
   for (int i = 0; i < 5; ++i) w.Arrive(Prompt(5), 8);
   ASSERT_EQ(LegsAt("small:1", 5).size(), 2u);
   ASSERT_EQ(w.core.queued(), 4u);
@@ -275,7 +277,7 @@ TEST_F(PickyRequestTest, APlaceGoesToTheOldestThatCanUseIt) {
   EXPECT_EQ(LegsAt("large:1", 600).size(), 1u) << "a younger request took its place";
   EXPECT_EQ(LegsAt("large:1", 5).size(), 0u);
   EXPECT_FALSE(w.clients.at(picky).status);
-  // The next free place of the large worker goes to the request that is oldest then.
+  // The next free place of the large worker goes to the oldest request in the queue.
   w.Tell(ClientCancelled{first[1]});
   EXPECT_EQ(LegsAt("large:1", 5).size(), 1u);
 }
@@ -288,7 +290,7 @@ TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
   w.Reserve(w.DecodeLeg());
   ASSERT_EQ(w.clients.at(begun).tokens.size(), 1u);
   // The large worker is the only one with its weights, and it fills up. More workers with other
-  // weights attach, and after ten seconds the router serves those.
+  // weights attach, and after ten seconds the router serves the other weights.
   v1::Registration other;
   other.set_role(v1::WORKER_ROLE_PREFILL);
   other.set_address("other:1");
@@ -324,7 +326,7 @@ TEST_F(PickyRequestTest, AnAnswerBegunWithOtherWeightsHoldsUpNobodyElse) {
   w.Arrive(Prompt(6), 8);
   EXPECT_EQ(LegsAt("other:1", 6).size(), 1u);
   EXPECT_EQ(w.core.queued(), 1u);
-  w.Tell(ClientCancelled{2});  // It is one of the two that fill the large worker.
+  w.Tell(ClientCancelled{2});  // Request 2 is one of the two that fill the large worker.
   EXPECT_EQ(LegsAt("large:1", 501).size(), 1u) << "it goes on where it can";
 }
 
@@ -360,7 +362,8 @@ TEST_F(RouterCoreTest, TooLongForThePairsIsToldWithTheSum) {
   ExpectFailed(r, Code::kInvalidArgument, "4096");
 }
 
-// The limit that ListModels reports is the limit for requests, with pools of any size.
+// The limit that ListModels reports is the limit that requests really have, also if workers have
+// block pools of different sizes.
 class UnequalPoolsTest : public testing::TestWithParam<v1::ServingMode> {
  protected:
   UnequalPoolsTest() : h_(Options()) {}
@@ -374,8 +377,8 @@ class UnequalPoolsTest : public testing::TestWithParam<v1::ServingMode> {
     worker.set_total_blocks(blocks);
     return h_.Attach(worker, {1, 2});
   }
-  // Expects that ListModels reports `tokens`, that a request of so many tokens is taken, and that
-  // one more token is refused with that number.
+  // Expects that ListModels reports `tokens`, that a request of `tokens` tokens is accepted, and
+  // that a request of one more token is refused with a message that has this number.
   void ExpectLimit(int tokens) {
     EXPECT_EQ(h_.serving.context_tokens, tokens);
     const RequestKey fits = h_.Arrive(Prompt(tokens - 5), 5);
@@ -401,12 +404,12 @@ TEST_P(UnequalPoolsTest, TheListedLimitIsTheOneThatRequestsMeet) {
   Attach(v1::WORKER_ROLE_PREFILL, 1, 40);
   Attach(v1::WORKER_ROLE_DECODE, 11, 100);
   ExpectLimit(pairs ? 640 : 1600);
-  // Larger workers count at once.
+  // The limit grows as soon as larger workers attach.
   const AttachKey prefill = Attach(v1::WORKER_ROLE_PREFILL, 2, 150);
   const AttachKey decode = Attach(v1::WORKER_ROLE_DECODE, 12, 200);
   ExpectLimit(pairs ? 2400 : 3200);
-  // When the larger workers are gone, their size counts as long as requests wait for workers, and
-  // no longer.
+  // After the larger workers have gone, their size counts for as long as requests wait for workers
+  // (pair_wait), and no longer.
   h_.Tell(WorkerDetached{prefill});
   h_.Tell(WorkerDetached{decode});
   h_.closed.insert({prefill, absl::OkStatus()});

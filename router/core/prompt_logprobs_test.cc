@@ -40,7 +40,7 @@ TEST_F(PromptLogprobsTest, ComeAsTheyAreComputedAndBeforeTheAnswer) {
   ExpectAnswer(r, 5, 8);
 }
 
-// Decode may be done before the prefill worker's logprobs arrive.
+// The decode worker may finish before the prefill worker's logprobs arrive.
 TEST_F(PromptLogprobsTest, TheAnswerWaitsForThem) {
   const RequestKey r = Arrive();
   const LegKey prefill = h.PrefillLeg();
@@ -64,7 +64,7 @@ TEST_F(PromptLogprobsTest, GoOnWhereTheyWereWhenThePrefillWorkerDies) {
   h.Ticket(first);
   h.Scores(first, 0, 3);
   h.Reserve(h.DecodeLeg());
-  h.Tokens(h.DecodeLeg(), 0, 2);  // The client has not been shown them.
+  h.Tokens(h.DecodeLeg(), 0, 2);  // The client has not been shown these tokens.
   h.End(first, absl::UnavailableError("gone"));
   const LegKey second = h.PrefillLeg();
   ASSERT_NE(second, 0u);
@@ -154,7 +154,7 @@ TEST_F(PromptLogprobsTest, ASlowClientGetsThemFirst) {
   h.Take(r);
   EXPECT_EQ(client(r).scores.size(), 1500u);
   EXPECT_EQ(client(r).tokens.size(), 2u);
-  // The end of the answer sends the rest at once, too.
+  // The rest of the tokens is sent as soon as the answer ends.
   h.Tokens(h.DecodeLeg(), 2, 6);
   h.Finish(h.DecodeLeg());
   ExpectAnswer(r, 1500, 8);
@@ -177,8 +177,8 @@ TEST_F(PromptLogprobsTest, AClientThatReadsNoneForTooLongIsRefused) {
     client.reads = false;
     const LegKey leg = mode == v1::SERVING_MODE_COLOCATED ? slow.DecodeLeg() : slow.PrefillLeg();
     if (mode == v1::SERVING_MODE_COLOCATED) slow.Reserve(leg);
-    slow.Scores(leg, 0, 2);  // These are on their way to the client.
-    slow.Scores(leg, 2, 3);  // These wait.
+    slow.Scores(leg, 0, 2);  // These logprobs are on their way to the client.
+    slow.Scores(leg, 2, 3);  // These logprobs wait in the router.
     if (mode == v1::SERVING_MODE_COLOCATED) {
       EXPECT_TRUE(slow.At(leg).paused);
       slow.Take(key);
@@ -222,8 +222,8 @@ TEST_F(PromptLogprobsTest, AClientThatReadsSteadilyIsNotRefused) {
   }
 }
 
-// All logprobs are sent at once when a short answer ends. The client still gets as much time to
-// read them as it had before.
+// When a short answer ends, all waiting logprobs of its prompt are sent. The client gets as much
+// time to read them as it had while the answer was running.
 TEST_F(PromptLogprobsTest, ALongPromptsLogprobsHaveTimeToLeave) {
   RouterCoreOptions options = CoreHarness::Options();
   options.client_buffer_tokens = 100;

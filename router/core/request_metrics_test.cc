@@ -85,7 +85,7 @@ TEST_F(RequestMetricsTest, AnAnswerIsCountedWithItsTimes) {
 
 TEST_F(RequestMetricsTest, EveryEndIsCountedOnceByItsStatus) {
   harness.Arrive(kPrompt, 5);
-  harness.Arrive(kPrompt, 5);  // The queue takes only one.
+  harness.Arrive(kPrompt, 5);  // Refused: the queue is full.
   EXPECT_EQ(Ended("RESOURCE_EXHAUSTED"), 1);
   harness.Tell(ClientCancelled{1});
   EXPECT_EQ(Ended("CANCELLED"), 1);
@@ -178,8 +178,8 @@ TEST_F(RequestMetricsTest, TheVerdictIsInTheSummaryAndCounted) {
   EXPECT_EQ(Value("baton_router_slo_requests_total", {{"verdict", "met"}}), 1);
 }
 
-// The first token was late because of the wait for room. The attempt after it waited even longer,
-// in the queue.
+// The first token was late because no decode worker had free blocks. A later attempt waited even
+// longer, in the queue.
 TEST_F(RequestMetricsTest, AMissedTtftIsNotBlamedOnWhatCameAfterTheToken) {
   harness.AttachFour();
   const RequestKey key = harness.Arrive(WithTargets(100, 1));
@@ -220,7 +220,7 @@ TEST_F(RequestMetricsTest, AClientWhoseDeadlinePassesHasNotCancelled) {
 }
 
 TEST_F(RequestMetricsTest, OfSeveralAnswersEachThatWasNotGivenHasMissed) {
-  harness.Arrive(kPrompt, 5);  // The queue takes only one.
+  harness.Arrive(kPrompt, 5);  // Fills the queue, which holds only one request.
   CheckedRequest refused = WithTargets(1, 1);
   refused.answers = 3;
   harness.Arrive(std::move(refused));
@@ -244,7 +244,7 @@ TEST_F(RequestMetricsTest, OfSeveralAnswersEachThatWasNotGivenHasMissed) {
 
 TEST_F(RequestMetricsTest, ARequestThatFailsHasMissedAndOneThatWasCancelledIsNotJudged) {
   harness.Arrive(WithTargets(1, 1));
-  harness.Arrive(WithTargets(1, 1));  // The queue takes only one.
+  harness.Arrive(WithTargets(1, 1));  // Refused: the queue is full.
   EXPECT_EQ(Lost("failed"), 1);
   harness.Tell(ClientCancelled{1});
   EXPECT_EQ(Lost("failed"), 1);

@@ -28,7 +28,7 @@ class Storm {
     for (int i = 0; i < steps && !::testing::Test::HasFatalFailure(); ++i) Step();
   }
 
-  // Ends the faults and plays everything that is left to its end.
+  // Causes no further faults, and plays all open requests to their end.
   void Calm() {
     faults_ = false;
     for (int i = 0; i < 4; ++i) AttachAnew(i);
@@ -77,18 +77,18 @@ class Storm {
       ASSERT_FALSE(::testing::Test::HasFatalFailure()) << "client " << key;
     }
     ASSERT_GT(ok, 0);
-    // Messages of sound workers never count as faults.
+    // Only the faults that this test caused may count as data loss.
     ASSERT_LE(counters().data_loss, data_loss_);
-    // Each worker's load is back to zero: both take as many prompts as at the start.
+    // The load of each prefill worker is back to zero: both take as many prompts as at the start.
     for (int i = 0; i < 2 * kPrompts; ++i) h_.Arrive({1, 2, 3}, 2);
     ASSERT_EQ(h_.legs.size(), 2u * kPrompts);
     ASSERT_EQ(h_.core.queued(), 0u);
   }
 
   const RouterCounters& counters() const { return h_.core.counters(); }
-  // Requests with more than one answer that ended with OK.
+  // Number of requests for several answers that ended with OK.
   int several() const { return several_; }
-  // Requests with logprobs of the prompt that ended with OK.
+  // Number of requests with logprobs of the prompt that ended with OK.
   int scored() const { return scored_; }
   int lies() const { return lies_; }
 
@@ -102,8 +102,8 @@ class Storm {
   };
   struct Play {
     int stage = 0;   // Prefill: ticket sent, then first token sent. Decode: blocks reserved.
-    int scored = 0;  // Prompt tokens scored.
-    int sent = 0;    // Decode: tokens sent.
+    int scored = 0;  // Prompt tokens whose logprobs were sent.
+    int sent = 0;    // Answer tokens that a decode leg has sent.
   };
 
   static void CheckAnswer(const Asked& asked, uint32_t index, const ClientSide& answer,
@@ -298,7 +298,7 @@ class Storm {
       h_.Advance(absl::Milliseconds(1 + random_() % 300));
       if (!Chance(5)) h_.ReportAll();
     } else if (what < 303) {
-      h_.Advance(absl::Seconds(6));  // No worker reports, so all look dead.
+      h_.Advance(absl::Seconds(6));  // No worker reports in this time, so all look dead.
       h_.ReportAll();
     } else if (what < 320) {
       h_.end_cancelled = !h_.end_cancelled;
@@ -320,7 +320,7 @@ class Storm {
 };
 
 TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
-  SetLogLevel(Severity::kError);  // One line per migration would be thousands of lines.
+  SetLogLevel(Severity::kError);  // A log line for each migration would be thousands of lines.
   RouterCounters sum;
   int several = 0, scored = 0, lies = 0;
   for (uint32_t seed = 1; seed <= 40; ++seed) {
@@ -344,7 +344,7 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
     scored += storm.scored();
     lies += storm.lies();
   }
-  // A storm that causes nothing proves nothing.
+  // The storm must have caused enough events of every kind, or the test proves nothing.
   EXPECT_GT(sum.finished_ok, sum.arrived / 4);
   EXPECT_GT(sum.migrations, 500u);
   EXPECT_GT(sum.colocated, 500u);

@@ -57,19 +57,19 @@ TEST(ServedIdentityTest, ALeadThatBreaksBeginsAnew) {
   EXPECT_FALSE(served.leader());
   EXPECT_FALSE(served.Update({{kOld, {.usable = 1}}, {kNew, {.usable = 2}}}, At(12)));
   EXPECT_EQ(served.ChangesAt(), At(22));
-  // A third identity overtakes, and has to lead for ten seconds of its own.
+  // A third identity takes the lead, and has to keep it for ten seconds of its own.
   EXPECT_FALSE(served.Update(
       {{kOld, {.usable = 1}}, {kNew, {.usable = 2}}, {kThird, {.usable = 3}}}, At(20)));
   EXPECT_EQ(served.leader(), kThird);
   EXPECT_EQ(served.ChangesAt(), At(30));
-  // An identity that only samples level with the leader does not replace it.
+  // An identity that only reaches the leader's number of workers does not replace the leader.
   EXPECT_FALSE(served.Update(
       {{kOld, {.usable = 1}}, {kNew, {.usable = 3}}, {kThird, {.usable = 3}}}, At(25)));
   EXPECT_EQ(served.leader(), kThird);
   EXPECT_EQ(served.ChangesAt(), At(30));
 }
 
-// The only worker of the served identity restarts. That changes nothing within ten seconds.
+// The only worker of the served identity restarts. The identity stays the same for ten seconds.
 TEST(ServedIdentityTest, TheServedOneMayBeGoneForAWhile) {
   ServedIdentity served({}, absl::Seconds(10));
   served.Update({{kOld, {.usable = 1}}}, At(0));

@@ -12,7 +12,7 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-// Reference implementation of the same rule, by plain search.
+// Reference implementation of StopMatcher, by plain search.
 Cut Reference(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 1; end <= text.size(); ++end) {
     std::string longest;
@@ -66,7 +66,7 @@ TEST(StopMatcherTest, RandomTextsInRandomPiecesAreCutAsTheReferenceSays) {
       const size_t piece = std::min<size_t>(random() % 5, text.size() - at);
       matched = matcher.Feed(text.substr(at, piece), &out);
       at += piece;
-      // The matcher must never have to take back text that it has given out.
+      // Text that the matcher has given out must be final.
       ASSERT_EQ(out, text.substr(0, out.size())) << "seed " << seed;
     }
     if (!matched) out += matcher.Flush();
