@@ -90,7 +90,7 @@ TEST_P(BehindTest, ASequenceThatStopsHasOneStepTooManyWhoseTokenNobodySees) {
 // cancelled one, and a step that runs too late would overwrite the KV of the next sequence.
 TEST_P(BehindTest, BlocksOfACancelledSequenceAreGivenToNobodyWhileItsStepRuns) {
   Start(13, {.context = 48, .reuse_last_freed = true});
-  const auto first = Ready(21), second = Ready(40);  // 6 + 1 and 10 + 1 blocks
+  const auto first = Ready(21), second = Ready(40);  // first needs 6 + 1 blocks, second 10 + 1
   Record records[3];
   const auto id = Submit(Job(*first), &records[0]).value();
   while (records[0].tokens.size() < 4) OneTurn();
@@ -110,11 +110,11 @@ TEST_P(BehindTest, BlocksOfACancelledSequenceAreGivenToNobodyWhileItsStepRuns) {
   ExpectAllBack();
 }
 
-// The blocks of the cancelled pull will come back, so no sequence is preempted to free blocks. A
+// A cancelled pull will soon give its blocks back, so no sequence is preempted to free blocks. A
 // sequence that needs no new block goes on.
 TEST_P(BehindTest, WhileACancelledPullHoldsTheLastBlocksTheOthersKeepTheirPace) {
   Start(12, {.context = 48});
-  const auto pulled = Open(5), other = Open(1);  // 2 + 1 and 1 + 1 blocks
+  const auto pulled = Open(5), other = Open(1);  // pulled needs 2 + 1 blocks, other 1 + 1
   const Prompt starved = Colocated(15, 12), goes_on = Colocated(1, 8);
   Record records[4];
   const auto id = Submit(Job(*pulled), &records[0]).value();
@@ -126,8 +126,8 @@ TEST_P(BehindTest, WhileACancelledPullHoldsTheLastBlocksTheOthersKeepTheirPace) 
   OneTurn();
   ASSERT_EQ(worker_->Load().free_blocks, 0);
   worker_->Cancel(id);
-  // The KV thread does not run here, so the cancelled pull does not end. 20 tokens of KV fill 5
-  // blocks.
+  // The test does not run the KV thread here, so the cancelled pull does not end. The loop stops
+  // when the KV of the first prompt has 20 tokens, which fill 5 blocks.
   while (records[1].tokens.size() < 6) WorkerTurn();
   for (int i = 0; i < 3; ++i) {
     const uint64_t started = late_->started();
@@ -209,7 +209,8 @@ TEST_P(BehindTest, OneThatTheHostSamplesForIsCancelledWhileItsStepRuns) {
   }
 }
 
-// Only the pulse watches the layers of a step, and a pulse needs no device events.
+// A decode worker watches the layers of a step only for the pulse, which needs no device events. So
+// the backend must not be asked to record any.
 TEST_P(BehindTest, LogprobsOfAPromptAreFoundBetweenSteps) {
   Pulse pulse;
   Start(128, {.chunk_tokens = 8, .pulse = &pulse});
@@ -331,9 +332,10 @@ class BehindPropertyTest : public BehindTest {
     bool ticket = false;
     int prompt = 1;
     SamplingOptions sampling;
-    int turn = 0;                // turn at which it is submitted
-    size_t cancel_at = 1 << 20;  // number of tokens after which it is cancelled
-    size_t pause_at = 1 << 20;   // number of tokens after which it is paused from time to time
+    int turn = 0;                // turn of the worker in which the request is submitted
+    size_t cancel_at = 1 << 20;  // number of tokens after which the request is cancelled
+    // Number of tokens after which the request is paused from time to time.
+    size_t pause_at = 1 << 20;
   };
 
   std::vector<Asked> MakeRequests(int seed, int count) {
@@ -367,7 +369,8 @@ class BehindPropertyTest : public BehindTest {
       if (one_of(5) == 0) sampling.frequency_penalty = 0.7f;
       if (one_of(5) == 0) sampling.repetition_penalty = 1.2f;
       if (!asked.ticket && one_of(8) == 0) sampling.prompt_logprobs = 1;
-      // One request in ten excludes every token: 0 always, 1 for the first three tokens.
+      // One request in ten excludes every token: for the whole answer if `nothing` is 0, for the
+      // first three tokens if it is 1.
       const int nothing = one_of(20);
       for (TokenId id = 0; nothing < 2 && id < kVocab; ++id) {
         if (nothing == 0) sampling.bad_words.push_back({id});

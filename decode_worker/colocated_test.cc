@@ -31,7 +31,7 @@ TEST_P(ColocatedTest, APromptOfItsOwnGivesTheSameTokens) {
     EXPECT_EQ(record.finished->decode, absl::Milliseconds(2 * 19));
   }
   EXPECT_EQ(record.ended, absl::OkStatus());
-  EXPECT_EQ(worker_->Load().steps, 4u + 19);  // chunks of 16, 16, 16 and 5 tokens
+  EXPECT_EQ(worker_->Load().steps, 4u + 19);  // the chunks have 16, 16, 16 and 5 tokens
   EXPECT_EQ(worker_->Load().waiting_tokens, 0);
   ExpectAllBack();
 }
@@ -83,9 +83,9 @@ TEST_P(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
   Start(32, {.chunk_tokens = 128});
   const Prompt one = Colocated(80), two = Colocated(60), three = Colocated(4);
   Record records[3];
-  ASSERT_TRUE(Submit(one.job, &records[0]).ok());  // needs 20 + 1 of 32 blocks
-  ASSERT_TRUE(Submit(two.job, &records[1]).ok());  // needs 15 + 1 blocks, too many beside the first
-  ASSERT_TRUE(Submit(three.job, &records[2]).ok());  // would fit, but does not overtake
+  ASSERT_TRUE(Submit(one.job, &records[0]).ok());    // needs 20 + 1 of 32 blocks
+  ASSERT_TRUE(Submit(two.job, &records[1]).ok());    // needs 15 + 1 blocks, but 11 are free
+  ASSERT_TRUE(Submit(three.job, &records[2]).ok());  // would fit, but must not overtake
   WorkerTurn();
   EXPECT_TRUE(records[0].reserved);
   EXPECT_FALSE(records[1].reserved);
@@ -99,8 +99,8 @@ TEST_P(ColocatedTest, PromptsBeginInTheirOrderAndWaitForRoomWithoutEnding) {
 }
 
 // Prompts and tickets do not starve each other. Blocks that a prompt waits for are not given to
-// tickets. A batch that tickets keep full has a place for a prompt once the older sequences are
-// done.
+// tickets. If the sequences of tickets fill the batch, a prompt gets a place in it once the older
+// sequences are done.
 TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   Start(32, {.max_batch = 2});
   const Prompt holder = Colocated(60, 30), waiting = Colocated(80);
@@ -124,7 +124,7 @@ TEST_P(ColocatedTest, APromptThatWaitsIsNotOvertakenByTickets) {
   ExpectAllBack();
 }
 
-// Prompts that queue without end leave a refused ticket its blocks.
+// Even if new prompts are queued all the time, a refused ticket gets its blocks soon.
 TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   Start(32, {.max_batch = 8});
   std::deque<Record> prompts;
@@ -143,7 +143,7 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   int refused = 0;
   for (int turn = 0; turn < 2000 && !record.reserved; ++turn) {
     queue_more();
-    if (turn % 20 == 0) {  // retries as a router does
+    if (turn % 20 == 0) {  // submits the ticket again, as a router does
       if (record.ended) ++refused;
       record = Record();
       ASSERT_TRUE(Submit(Job(*ticket, 8), &record).ok());
@@ -154,7 +154,8 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 10);
   Settle();
-  // In this small pool some sequences are preempted later. The tokens that they got are right.
+  // The pool is small, so some sequences are preempted later. The tokens that they got before that
+  // are right.
   const auto expect_begun = [](const Record& seen, const std::vector<TokenId>& answer) {
     const std::vector<TokenId> ids = seen.ids();
     if (seen.ended->ok()) {
@@ -169,8 +170,8 @@ TEST_P(ColocatedTest, ATicketThatWasRefusedIsNextBeforeThePromptsThatQueue) {
   ExpectAllBack();
 }
 
-// Tickets may come without end, and each refused one is retried while blocks are kept for it. A
-// prompt still gets its turn.
+// New tickets come all the time, and each refused ticket is submitted again while blocks are kept
+// for it. A prompt must begin nevertheless.
 TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   Start(32, {.max_batch = 8});
   std::deque<std::unique_ptr<Handover>> tickets;
@@ -181,12 +182,13 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   const auto turn_with_tickets = [&] {
     std::erase_if(wanted, [&](size_t i) { return records[i].reserved && records[i].ended; });
     if (wanted.size() < 6) {
-      tickets.push_back(Ready(8, 30));  // 2 + 1 blocks at first, 10 at the end
+      tickets.push_back(Ready(8, 30));  // needs 2 + 1 blocks at first, 10 at the end
       records.emplace_back().ended.emplace();
       wanted.push_back(records.size() - 1);
     }
     for (const size_t i : wanted) {
-      if (!records[i].ended || (turn + i) % 10 != 0) continue;  // retries as a router does
+      // Submits the ticket again, as a router does.
+      if (!records[i].ended || (turn + i) % 10 != 0) continue;
       records[i] = Record();
       ASSERT_TRUE(Submit(Job(*tickets[i], 30), &records[i]).ok());
     }
@@ -211,8 +213,8 @@ TEST_P(ColocatedTest, TicketsWithoutEndLeaveAPromptItsTurn) {
   EXPECT_LT(let_in, 10);
 }
 
-// Blocks that are kept for a refused ticket go to the next ticket that fits into them, and to no
-// other ticket.
+// Blocks that are kept for a refused ticket go to the next ticket for which they suffice, and to
+// only one ticket.
 TEST_P(ColocatedTest, OneTicketForEachTurnHoweverSmall) {
   Start(32, {.max_batch = 8});
   const Prompt holder = Colocated(60, 30), waiting = Colocated(80);
@@ -237,7 +239,7 @@ TEST_P(ColocatedTest, OneTicketForEachTurnHoweverSmall) {
   EXPECT_EQ(records[3].ids(), small->answer);
 }
 
-// A stream whose client does not read has no place in the batch, so a prompt can have its place.
+// A stream whose client does not read keeps no place in the batch, so a prompt can begin.
 TEST_P(ColocatedTest, APausedStreamKeepsNoPromptFromBeginning) {
   Start(64, {.max_batch = 1});
   const Prompt slow = Colocated(8, 30), prompt = Colocated(8);
@@ -306,7 +308,7 @@ TEST_P(ColocatedTest, ABatchThatTicketsKeepFullHasAPlaceForAPrompt) {
   ASSERT_TRUE(Submit(prompt.job, &record).ok());
   int turns = 0;
   while (!record.ended && ++turns < 500) {
-    if (worker_->jobs() < 4) take_over();  // keeps at least two other sequences that can run
+    if (worker_->jobs() < 4) take_over();  // so there are always two other sequences that can run
     OneTurn();
   }
   EXPECT_EQ(record.ids(), prompt.answer);
@@ -410,8 +412,8 @@ TEST_P(ColocatedTest, APausedPromptIsLeftOutAndInTheEndGivenUp) {
   ExpectAllBack();
 }
 
-// The oldest sequence finishes. A preempted sequence ends with a status that says so, and the
-// tokens that it got are right.
+// When blocks run out, the oldest sequence still finishes. A preempted sequence ends with a status
+// that says so, and the tokens that it got before are right.
 TEST_P(ColocatedTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   Start(32, {.chunk_tokens = 16});
   std::vector<Prompt> prompts;
@@ -475,7 +477,7 @@ TEST_P(ColocatedTest, LogitsThatAreNoNumbersEndThatPromptOnly) {
   for (TokenId& id : bad.job.tokens) id = 5;
   for (TokenId& id : good.job.tokens) id = 6;
   bad.job.tokens.back() = poison_;
-  bad.job.sampling.prompt_logprobs = 0;  // so the rows of the prompt are checked too
+  bad.job.sampling.prompt_logprobs = 0;  // so the logits of the prompt are checked too
   bad.job.tokens[3] = poison_;
   good.answer = FakeContinuation(layout_, good.job.tokens, kVocab, 20);
   Record records[2];

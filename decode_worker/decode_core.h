@@ -36,8 +36,8 @@ class DecodeCore final : public DecodeWorker {
 
  private:
   enum class State {
-    kQueued,     // to be computed here; holds no blocks yet
-    kComputing,  // being computed here, chunk by chunk
+    kQueued,     // its prompt is to be computed here; holds no blocks yet
+    kComputing,  // its prompt is being computed here, chunk by chunk
     kPulling,    // has reserved blocks, and the puller writes to them
     kReady,      // has the KV of all its tokens but the last
     kEnding,     // about to end with the status `end`; the puller may still write to its blocks
@@ -49,24 +49,27 @@ class DecodeCore final : public DecodeWorker {
   };
   struct Sequence {
     JobId id = 0;
-    DecodeJob job;                        // `tokens` grows with each new token
-    std::optional<TokenHistory> history;  // set if sampling looks back; grows with each new token
+    DecodeJob job;  // `tokens` grows with each new token
+    // Set if sampling depends on earlier tokens; grows with them.
+    std::optional<TokenHistory> history;
     Update update;
     State state = State::kPulling;
     std::vector<BlockId> blocks;
     int rope_reach = 0;  // max tokens that the rotary table of its KV covers
     std::shared_ptr<Pull> pull = std::make_shared<Pull>();
-    int computed = 0;  // tokens of a prompt computed here, including those of steps that still run
-    // Set until the prompt is scored, if its logprobs are wanted.
+    // Number of prompt tokens computed here, including those of steps that still run.
+    int computed = 0;
+    // Set if logprobs of the prompt are wanted, until all of them are computed.
     std::optional<PromptScores> scores;
     absl::Status end;
     DecodeFinished summary;
     absl::Time ready;
     std::optional<absl::Time> first_step;
-    uint64_t last_turn = 0;  // number of the last step that had it in the batch
-    uint64_t last_step = 0;  // number of the last step that had it in the batch or as a chunk
-    int item = 0;            // its index in the parts of `last_step`
-    bool samples = false;    // true if `last_step` samples its next token
+    uint64_t last_turn = 0;  // number of the last step with this sequence in its batch
+    // Number of the last step with this sequence, in the batch or as a chunk.
+    uint64_t last_step = 0;
+    int item = 0;          // index of this sequence in the parts of step `last_step`
+    bool samples = false;  // true if step `last_step` samples this sequence's next token
     std::optional<absl::Time> paused_since;
 
     int tokens() const { return static_cast<int>(job.tokens.size()); }
@@ -78,7 +81,7 @@ class DecodeCore final : public DecodeWorker {
   // The work of a step for one sequence. The sequence may end before the step does.
   struct Part {
     JobId id;
-    int chunk = 0;  // tokens of a prompt; 0 if the sequence is in the batch
+    int chunk = 0;  // number of prompt tokens; 0 if the sequence is in the batch
     bool samples = false;
   };
   struct Step {
@@ -150,10 +153,10 @@ class DecodeCore final : public DecodeWorker {
   KvPuller* const puller_;  // used on the KV thread only
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Sequence> sequences_;  // oldest first
-  std::deque<JobId> prompts_;            // those in kQueued and kComputing, oldest first
-  // Number of free blocks that prompts leave, until owed_until_, to a ticket that was refused
-  // because too few were free. After a ticket has overtaken a waiting prompt (prompts_next_), no
-  // blocks are kept until a prompt has begun.
+  std::deque<JobId> prompts_;            // sequences in kQueued or kComputing, oldest first
+  // Number of free blocks that are kept for a refused ticket: until owed_until_, prompts do not
+  // take them. If prompts_next_ is true, a ticket has overtaken a waiting prompt, and no blocks are
+  // kept until a prompt has begun.
   int owed_ = 0;
   absl::Time owed_until_ = absl::InfinitePast();
   bool prompts_next_ = false;
@@ -163,8 +166,8 @@ class DecodeCore final : public DecodeWorker {
   uint64_t done_ = 0;  // number of the last step whose results have been handed out
   absl::Time done_at_ = absl::InfinitePast();
   // Sequences that ended while a step with them was running. They are kept until that step is done,
-  // because it writes to their blocks and may still sample with their options. At most one step is
-  // running when a sequence ends.
+  // because the step writes to their blocks and may still sample with their options. At most one
+  // step is running when a sequence ends.
   std::vector<std::map<JobId, Sequence>::node_type> leaving_;
   DecodeMetrics own_metrics_;  // used if options_.metrics is null
   DecodeMetrics* const metrics_;

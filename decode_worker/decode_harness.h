@@ -30,19 +30,19 @@ inline constexpr int kVocab = 128;
 inline constexpr int kContext = 128;
 inline constexpr int kBlockTokens = 4;
 
-// Backend of the worker under test. A plain backend runs each step at once. The other two sample on
-// the device and run their steps late: kLatest when the step is finished, kLate at random moments
-// before, sampled from a seed.
+// Backend of the worker under test. kPlain runs each step when it is started. kLatest and kLate
+// sample on the device and run a step later: kLatest when the worker waits for its end, kLate at
+// random moments before, chosen by a seed.
 enum class Backends { kPlain, kLatest, kLate };
 
-// Fixture with a decode worker and an owner of KV, in one thread and virtual time. The KV thread is
-// a queue that the test runs when it likes.
+// Fixture with a decode worker and an owner of KV, in one thread and virtual time. The work of the
+// KV thread is kept in a queue, and the test decides when to run it.
 class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
  protected:
   // All reports about one job.
   struct Record {
     bool reserved = false;
-    std::vector<SampledToken> prompt;  // tokens of the prompt, with logprobs
+    std::vector<SampledToken> prompt;  // prompt tokens with their logprobs
     std::vector<SampledToken> tokens;
     std::optional<DecodeFinished> finished;
     bool outgrown = false;
@@ -131,7 +131,8 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     }
   }
 
-  // Runs the queued KV work and one turn of both KV planes. Returns true if anything happened.
+  // Runs the queued work of the KV thread, and each KV plane once. Returns true if anything
+  // happened.
   bool KvTurn() {
     bool worked = !kv_work_.empty();
     while (!kv_work_.empty()) {
@@ -143,23 +144,23 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
     worked |= reader_->RunOnce(now_);
     return worked;
   }
-  // Calls the worker's RunOnce, and lets the time pass that its step took. Returns true if anything
-  // happened.
+  // Calls the worker's RunOnce, and moves the clock by the time that its step took. Returns true if
+  // anything happened.
   bool WorkerTurn() {
     spent_ = absl::ZeroDuration();
     const bool worked = worker_->RunOnce(now_);
     now_ += spent_;
     return worked;
   }
-  // Runs turns until nothing happens any more.
+  // Calls KvTurn and WorkerTurn until nothing happens any more.
   void Settle() {
     for (int idle = 0; idle < 4; ++idle) {
       if (KvTurn() | WorkerTurn()) idle = 0;
     }
   }
 
-  // Computes a prompt of `n` tokens at the owner and opens its hand-over. Publishes nothing yet
-  // (see Complete). `answer` is the number of tokens of the right answer.
+  // Computes a prompt of `n` tokens at the owner and opens its hand-over, but publishes no KV yet
+  // (Complete does). `answer` is the number of tokens of the right answer.
   std::unique_ptr<Handover> Open(int n, int answer = 20, TokenId last = 1) {
     auto handover = std::make_unique<Handover>();
     for (int i = 1; i < n; ++i) {
@@ -176,7 +177,8 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
         });
     return handover;
   }
-  // Publishes and completes a hand-over. `payload` replaces the note with the right first token.
+  // Publishes the KV and completes the hand-over with a note that holds the right first token, or
+  // with `payload` if it is set.
   void Complete(const Handover& handover, std::optional<std::string> payload = std::nullopt) {
     const int n = static_cast<int>(handover.prompt.size());
     HandoverNote note;
@@ -276,7 +278,7 @@ class DecodeWorkerTest : public ::testing::TestWithParam<Backends> {
   std::unique_ptr<KvPuller> puller_;
   std::unique_ptr<BlockPool> owner_pool_;
   std::unique_ptr<Backend> owner_backend_, backend_;
-  LateBackend* late_ = nullptr;  // backend_ if it is a LateBackend, else null
+  LateBackend* late_ = nullptr;  // backend_ if that is a LateBackend, else null
   std::unique_ptr<Engine> owner_engine_;
   std::deque<std::function<void()>> kv_work_;
   std::unique_ptr<DecodeWorker> worker_;

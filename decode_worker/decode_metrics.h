@@ -19,16 +19,17 @@ struct DecodeMetrics {
   static constexpr int kCodes = 17;  // gRPC status codes, OK included
 
   Histogram step_seconds{SecondsBounds()};
-  // Only of steps that generate; sequences that have ended are not counted.
+  // Sequences per step. Counts only steps that generate tokens, and leaves out sequences that have
+  // ended.
   Histogram step_sequences{BatchBounds()};
-  Histogram step_prompt_tokens{TokensBounds()};  // only steps with chunks of prompts
+  Histogram step_prompt_tokens{TokensBounds()};  // only of steps with chunks of prompts
   Counter steps_ahead;     // steps started before the tokens of the previous step were known
   Counter surplus_tokens;  // tokens sampled for sequences that had ended
   Counter generated_tokens;
   Counter prompt_tokens;  // tokens of prompts that were computed here
   Counter preemptions;
-  std::array<Counter, kCodes> pulls;  // one for each status code
-  // Bytes by transport (kLinkNames). Only pulls that ended with OK are counted.
+  std::array<Counter, kCodes> pulls;  // pulls by status code
+  // Bytes pulled over each transport (kLinkNames). Only pulls that ended with OK are counted.
   std::array<Counter, std::size(kLinkNames)> pulled_bytes;
   Histogram pull_hidden{SecondsBounds()}, pull_exposed{SecondsBounds()};
 

@@ -35,7 +35,7 @@ TEST_P(DecodeMetricsTest, StepsTokensAndPullsAreCounted) {
   EXPECT_EQ(metrics_.pull_hidden.Take().count, 2u);
   EXPECT_EQ(metrics_.pull_exposed.Take().count, 2u);
   const uint64_t bytes = metrics_.pulled_bytes[LinkIndex("inproc")].value();
-  // The count has all slices, and may include checksums and generations.
+  // A pull reads all slices of the prompt, and perhaps also checksums and generations.
   EXPECT_GE(bytes, (layout_.BlocksFor(37) + layout_.BlocksFor(5)) * layout_.BlockBytes());
   EXPECT_EQ(metrics_.pulled_bytes[LinkIndex("tcp")].value(), 0u);
   EXPECT_EQ(metrics_.preemptions.value(), 0u);
@@ -49,7 +49,8 @@ TEST_P(DecodeMetricsTest, PromptsThatAreComputedHereAreCountedByChunks) {
   Settle();
   ASSERT_TRUE(record.finished);
   EXPECT_EQ(metrics_.prompt_tokens.value(), 53u);
-  EXPECT_EQ(metrics_.step_prompt_tokens.Take().count, 4u);  // chunks of 16, 16, 16 and 5 tokens
+  // The chunks have 16, 16, 16 and 5 tokens.
+  EXPECT_EQ(metrics_.step_prompt_tokens.Take().count, 4u);
   EXPECT_EQ(metrics_.generated_tokens.value(), 20u);
   EXPECT_EQ(metrics_.step_sequences.Take().count, 19u);
   EXPECT_EQ(metrics_.step_seconds.Take().count, 4u + 19);
@@ -59,7 +60,7 @@ TEST_P(DecodeMetricsTest, PreemptionsAndPullsThatFailAreCounted) {
   Start(32, {.metrics = &metrics_});
   std::vector<std::unique_ptr<Handover>> handovers;
   Record records[3];
-  for (int i = 0; i < 3; ++i) {  // 8 + 1 blocks each at first, up to 23 later
+  for (int i = 0; i < 3; ++i) {  // each needs 8 + 1 blocks at first, up to 23 later
     handovers.push_back(Ready(32, 60));
     ASSERT_TRUE(Submit(Job(*handovers[i], 60), &records[i]).ok());
   }

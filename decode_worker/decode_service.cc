@@ -11,7 +11,8 @@ namespace {
 
 using Writer = StreamWriter<v1::DecodeEvent>;
 
-// A sequence is paused when its stream has kPauseAt unsent events, and resumed at kResumeAt.
+// A sequence is paused when its stream has kPauseAt unsent events, and resumed when it has
+// kResumeAt.
 constexpr size_t kPauseAt = 64;
 constexpr size_t kResumeAt = 16;
 

@@ -25,14 +25,14 @@ bool DecodeCore::SamplesOnDevice(const Sequence& sequence) const {
 }
 
 // Returns the sequences of the next batch, oldest first. If more are ready than fit, chooses those
-// whose last turn in a batch was longest ago.
+// whose last step was longest ago.
 std::vector<DecodeWorker::JobId> DecodeCore::ChooseBatch() const {
   std::vector<std::pair<uint64_t, JobId>> ready;
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.paused_since) continue;
     if (IsSampled(sequence) ? !GoesOn(sequence) : sequence.state != State::kReady) continue;
-    // The host samples for this sequence, so the token of the running step is known only when that
-    // step has ended.
+    // The host samples this sequence's tokens, so the token of the running step is known only when
+    // that step has ended.
     if (IsSampled(sequence) && !SamplesOnDevice(sequence)) continue;
     ready.emplace_back(sequence.last_turn, id);
   }
@@ -56,8 +56,8 @@ bool DecodeCore::SomePullsEnd() const {
 // youngest sequence. Returns false if the sequence can't be in this step; it may have been
 // preempted itself.
 //
-// Preempts no sequence while a step is running or a cancelled pull is about to end: blocks may come
-// back when they have ended.
+// Preempts no sequence while a step is running or a cancelled pull is about to end: the end of the
+// step or pull may free blocks.
 bool DecodeCore::HasRoomToGrow(Sequence* sequence) {
   const int needed = layout_.BlocksFor(sequence->tokens() + (IsSampled(*sequence) ? 1 : 0));
   while (static_cast<int>(sequence->blocks.size()) < needed) {
@@ -107,7 +107,7 @@ bool DecodeCore::PromptWaitsFor(int blocks) const {
 
 // Takes the first blocks of a prompt. Returns false, and takes none, if the prompt can't begin now.
 bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
-  int older = 0;  // younger sequences do not count; they take turns with the prompt
+  int older = 0;  // number of older sequences; younger ones take turns with the prompt
   for (const auto& [id, other] : sequences_) {
     if (id >= sequence->id) break;
     older +=
@@ -124,10 +124,10 @@ bool DecodeCore::Begin(Sequence* sequence, absl::Time now) {
   return true;
 }
 
-// Plans which tokens of prompts the next step computes, the oldest prompt first. The prompts get
-// the rest of chunk_tokens after one token for each of the `batch` sequences, but at least one
-// block (at most chunk_tokens), so that prompts go on however large the batch is. While the oldest
-// queued prompt can't begin, no younger queued prompt begins.
+// Plans which tokens of prompts the next step computes, the oldest prompt first. A step has
+// chunk_tokens tokens: one for each of the `batch` sequences, and the rest for prompts. The prompts
+// get at least one block of tokens (at most chunk_tokens), so that they go on however large the
+// batch is. While the oldest queued prompt can't begin, no younger queued prompt begins.
 std::vector<DecodeCore::Chunk> DecodeCore::PlanChunks(int batch, absl::Time now) {
   std::vector<Chunk> chunks;
   int room = std::max(options_.chunk_tokens - batch,
@@ -169,8 +169,8 @@ bool DecodeCore::RunStep(absl::Time now) {
   return true;
 }
 
-// Starts a step, or runs it to its end (RunsAtOnce). While another step is running, starts only a
-// step that can be planned without the tokens of the running one. If the start fails, ends all
+// Starts a step, or runs it to its end (RunsAtOnce). While a step is running, starts another one
+// only if it can be planned without the tokens of the running step. If the start fails, ends all
 // sequences of the step. Returns false if there was nothing to start.
 bool DecodeCore::StartStep(absl::Time now) {
   const bool behind = !started_.empty();

@@ -50,8 +50,8 @@ absl::StatusOr<DecodeWorker::JobId> DecodeCore::Submit(DecodeJob job, Update upd
         return absl::StrCat("decode inbox is full: ", options_.max_inbox, " sequences");
       }));
   Arrived arrived{id, std::move(job), std::move(update), std::nullopt};
-  // Counts, on this thread, the tokens that penalties look at. So a long prompt does not delay the
-  // loop.
+  // Counts the tokens that penalties depend on. This runs on the caller's thread, so that a long
+  // prompt does not delay the loop.
   if (arrived.job.sampling.LooksBack()) {
     arrived.history.emplace(arrived.job.tokens, arrived.job.original_prompt_tokens);
   }

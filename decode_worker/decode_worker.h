@@ -57,11 +57,12 @@ struct DecodeTokens {
 struct DecodeFinished {
   FinishReason reason = FinishReason::kStop;
   std::optional<TokenId> stop_token;  // the stop token that ended the answer, if any
-  absl::Duration handover_hidden;     // time of the pull until the prefill worker had completed
-  absl::Duration handover_exposed;    // time of the pull after the prefill worker had completed
-  absl::Duration decode_wait;         // from complete KV and first token to the first decode step
-  absl::Duration decode;              // from the first decode step to the last token
-  std::string link;  // transport that carried the KV (link_names.h); empty without a ticket
+  absl::Duration handover_hidden;     // time of the pull before the prefill worker had finished
+  absl::Duration handover_exposed;    // time of the pull after the prefill worker had finished
+  // Time from complete KV and known first token to the first decode step.
+  absl::Duration decode_wait;
+  absl::Duration decode;  // time from the first decode step to the last token
+  std::string link;       // transport that carried the KV (link_names.h); empty without a ticket
 };
 
 // The next token cannot be computed from this KV, because the sequence has outgrown its rotary
@@ -80,7 +81,7 @@ struct DecodeEnded {
   // Internal: the step failed, or the logits were not numbers.
   // InvalidArgument: the sampling options exclude every token.
   // DataLoss: the prefill worker's note about the first token makes no sense.
-  // Any other error, and another cause of the codes above: the pull ended with it (PullResult).
+  // Any other error, or one of these codes for another reason: the pull ended with it (PullResult).
   absl::Status status;
 };
 
@@ -108,20 +109,20 @@ class DecodeWorker : public WorkerCore {
   static constexpr int kMaxBatch = 1 << 14, kMaxChunk = 1 << 20;
 
   struct Options {
-    // Sequences in one step. If more are ready, those that waited longest are in it.
+    // Max sequences in one step. If more are ready, the step has those that have waited longest.
     int max_batch = 64;
     // Max number of sequences that have reserved blocks, and max number of queued prompts. A job
     // beyond its limit ends with ResourceExhausted.
     int max_sequences = 128;
-    int chunk_tokens = 256;  // tokens in one step, those of the batch and of prompts together
-    // Jobs submitted and not yet taken by RunOnce. If there are more, Submit returns
-    // ResourceExhausted.
+    int chunk_tokens = 256;  // max tokens in one step, batch and prompts together
+    // Max jobs that were submitted and that RunOnce has not taken yet. If there are more, Submit
+    // returns ResourceExhausted.
     int max_inbox = 256;
-    int context = 0;  // longest prompt and answer together, in tokens; 0 takes the model's limit
+    int context = 0;  // longest prompt and answer together, in tokens; 0: the model's limit
     absl::Duration pause_limit = absl::Seconds(30);  // a sequence that is paused for longer ends
-    bool reuse_last_freed = false;     // for tests: blocks are reused last in, first out
-    std::function<void()> wake;        // called on any thread: RunOnce has work; may be empty
-    Pulse* pulse = nullptr;            // beats while a step makes progress; may be null
+    bool reuse_last_freed = false;     // for tests: the block that was freed last is reused first
+    std::function<void()> wake;        // called on any thread when RunOnce has work; may be empty
+    Pulse* pulse = nullptr;            // gets a beat whenever a step makes progress; may be null
     DecodeMetrics* metrics = nullptr;  // not owned; outlives the worker; may be null
   };
 
@@ -129,10 +130,10 @@ class DecodeWorker : public WorkerCore {
   // max_batch and chunk_tokens that Create would refuse are clamped to their range.
   static StepSize MaxStep(const Options& options);
 
-  // Creates a worker. Any thread, before the loop runs. The worker owns none of these objects; all
-  // must outlive it. Returns InvalidArgument, with the numbers, if an option is out of range, or if
-  // the model or the pool is too small for `context`; returns ResourceExhausted if the backend has
-  // too little memory. After an error nothing is left of the worker.
+  // Creates a worker. Any thread, before the loop runs. The worker does not own the objects that it
+  // gets; all must outlive it. Returns InvalidArgument, with the numbers, if an option is out of
+  // range, or if the model or the pool is too small for `context`; returns ResourceExhausted if the
+  // backend has too little memory. After an error nothing is left of the worker.
   //
   // Destroy the worker only after the loop and the KV thread have stopped. Jobs that have not ended
   // by then never get DecodeEnded.

@@ -80,7 +80,7 @@ TEST_P(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
   Start(32);
   std::vector<std::unique_ptr<Handover>> handovers;
   Record records[3];
-  for (int i = 0; i < 3; ++i) {  // 8 + 1 blocks each at first, up to 23 later
+  for (int i = 0; i < 3; ++i) {  // each needs 8 + 1 blocks at first, up to 23 later
     handovers.push_back(Ready(32, 60));
     ASSERT_TRUE(Submit(Job(*handovers[i], 60), &records[i]).ok());
   }
@@ -101,7 +101,7 @@ TEST_P(DecodeWorkerTest, TheYoungestIsPreemptedWhenBlocksRunOut) {
 
 TEST_P(DecodeWorkerTest, APullingSequenceIsPreemptedToo) {
   Start(32);
-  const auto old = Ready(64, 60), young = Open(40);  // 16 + 1 and 10 + 1 of 32 blocks
+  const auto old = Ready(64, 60), young = Open(40);  // old needs 16 + 1 of 32 blocks, young 10 + 1
   Record first, second;
   ASSERT_TRUE(Submit(Job(*old, 60), &first).ok());
   ASSERT_TRUE(Submit(Job(*young), &second).ok());
@@ -233,7 +233,7 @@ TEST_P(DecodeWorkerTest, RefusesWhatCanNeverWork) {
   EXPECT_TRUE(record.ended->ok());
 }
 
-// Reads land late, jobs are cancelled at any moment, and blocks that are freed last are reused
+// Reads finish late, jobs are cancelled at any moment, and blocks that are freed last are reused
 // first. Every answer must be right as far as it goes, every job must end once, and all blocks must
 // come back.
 TEST_P(DecodeWorkerTest, CancelDuringAPullNeverCorruptsTheNextOwnerOfItsBlocks) {
@@ -316,7 +316,7 @@ TEST_P(OutgrownTest, AnAnswerThatEndsThereHasOutgrownNothing) {
 TEST_P(OutgrownTest, ALongPromptGoesOnUnderTheTableOfItsLength) {
   Start();
   auto handover = Open(20);
-  // The right answer, computed as the owner does, with one engine and one rotary table.
+  // Computes the right answer as the owner of the KV does, with one engine and one rotary table.
   FakeOracle oracle(layout_, 0.25f);
   for (const TokenId token : handover->prompt) oracle.Append(token);
   for (TokenId& token : handover->answer) {

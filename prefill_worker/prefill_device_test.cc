@@ -47,7 +47,7 @@ class FaultyBackend final : public ForwardingBackend {
   Fault fault_;
 };
 
-// The KV side of one worker, on a device of its own.
+// The objects that move the KV of one worker, with a device of their own.
 struct Side {
   Side(InProcessFabric* fabric, uint64_t seed)
       : device(CreateEmulatedRuntime({.seed = seed, .memory_bytes = 64 << 20}).value()),
@@ -82,8 +82,8 @@ struct Side {
   std::unique_ptr<KvPlane> plane;
 };
 
-// A prefill worker on a device, and a reader that pulls from it, in one thread. The KV thread runs
-// whenever the worker gives it work, and so also in the middle of steps.
+// A prefill worker on a device, and a reader that pulls from it, in one thread. Work for the KV
+// thread runs as soon as the worker hands it over, so also in the middle of steps.
 class DevicePrefill {
  public:
   DevicePrefill(uint64_t seed, FaultyBackend::Fault fault)
@@ -117,7 +117,7 @@ class DevicePrefill {
   struct Prompt {
     PrefillWorker::JobId id = 0;
     std::optional<KvTicket> ticket;
-    std::vector<BlockId> blocks;  // blocks of the reader
+    std::vector<BlockId> blocks;  // the reader's blocks
     std::optional<PrefillFirstToken> first;
     std::optional<PullResult> pulled;
     std::optional<absl::Status> ended;
@@ -192,8 +192,9 @@ class DevicePrefill {
   }
   int layers() const { return layout_.layers; }
 
-  // Called in the middle of RunOnce each time the worker gives the KV thread work: in a step, once
-  // for each layer that was started on the device. `layer` counts the calls of one RunOnce from 0.
+  // Called in the middle of RunOnce each time the worker hands work to the KV thread. During a step
+  // this happens once for each layer that was started on the device. `layer` is the number of
+  // earlier calls in the same RunOnce.
   std::function<void(int layer)> in_step;
 
  private:
@@ -270,7 +271,7 @@ TEST_P(PrefillDeviceTest, AStepThatFailsHasNothingLeftOnTheDeviceWhenItsBlocksCo
   EXPECT_EQ(prompt->ended->code(), absl::StatusCode::kInternal) << *prompt->ended;
   EXPECT_FALSE(prompt->pulled->status.ok());
   world.ExpectAllBack();
-  auto* const next = world.Submit(41);  // gets the same blocks
+  auto* const next = world.Submit(41);  // gets the blocks of the first prompt
   ASSERT_TRUE(world.UntilEnded(*next));
   EXPECT_TRUE(next->pulled->status.ok()) << next->pulled->status;
   EXPECT_TRUE(world.IsRight(*next));
@@ -285,7 +286,7 @@ TEST(PrefillDeviceOrderTest, LayersThatArePublishedWithoutTheirEventsShow) {
     for (const auto fault : {FaultyBackend::Fault::kNone, FaultyBackend::Fault::kForgetsEvents}) {
       DevicePrefill world(seed, fault);
       auto* const prompt = world.Submit(37);
-      world.in_step = [&](int) {  // lets the KV thread make progress
+      world.in_step = [&](int) {  // lets the KV thread make progress during a step
         int turns = 0;
         world.Until([&] { return turns++ == 20; });
       };

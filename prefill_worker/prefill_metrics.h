@@ -17,8 +17,8 @@ struct PrefillMetrics {
   Histogram queue_seconds{SecondsBounds()};    // from a prompt's arrival to its first chunk
   Histogram prefill_seconds{SecondsBounds()};  // from a prompt's first chunk to its first token
   Counter prompt_tokens;
-  // Jobs that have ended: a reader took the KV, the lease ran out, the job was cancelled, or
-  // anything else.
+  // Jobs that have ended because a reader took the KV (read), because the lease ran out (expired),
+  // because the job was cancelled, or for another reason (failed).
   Counter read, expired, cancelled, failed;
   Gauge computing, held, ending;  // jobs that hold KV blocks, by state
 

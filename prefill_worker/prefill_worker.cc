@@ -53,9 +53,10 @@ class PrefillCore final : public PrefillWorker {
     std::vector<BlockId> blocks;
     int computed = 0;  // number of tokens whose chunks have run
     std::shared_ptr<Handover> handover = std::make_shared<Handover>();
-    absl::Time begun;                     // when the first chunk began
-    std::optional<TokenHistory> history;  // set for the last chunk, if sampling looks back
-    // Set until the prompt is scored, if its logprobs are wanted.
+    absl::Time begun;  // when the first chunk began
+    // Set before the last chunk runs, if sampling depends on earlier tokens.
+    std::optional<TokenHistory> history;
+    // Set if logprobs of the prompt are wanted, until all of them are computed.
     std::optional<PromptScores> scores;
     absl::Status end;
 
@@ -63,8 +64,9 @@ class PrefillCore final : public PrefillWorker {
   };
   struct Result {
     JobId id;
-    std::vector<SampledToken> prompt;   // tokens of the prompt that the step scored
-    std::optional<SampledToken> token;  // the first token of the answer, after the last chunk
+    std::vector<SampledToken> prompt;  // prompt tokens whose logprobs the step computed
+    // First token of the answer; set if the step ran the prompt's last chunk.
+    std::optional<SampledToken> token;
   };
   struct Chunk {
     Job* job;
@@ -84,7 +86,7 @@ class PrefillCore final : public PrefillWorker {
     JobId id;
     KvTicket ticket;
   };
-  struct HandoverEnded {  // from the publisher, or from our own Abort
+  struct HandoverEnded {  // sent by the publisher, or because this worker has called Abort
     JobId id;
     absl::Status status;
   };
@@ -109,10 +111,10 @@ class PrefillCore final : public PrefillWorker {
   KvPublisher* const publisher_;  // used on the KV thread only
   const std::shared_ptr<Mailbox<Message>> mailbox_;
   std::map<JobId, Job> jobs_;
-  std::deque<JobId> queue_;               // those in kQueued, oldest first
-  std::vector<JobId> active_;             // those in kOpening and kComputing, oldest first
+  std::deque<JobId> queue_;               // jobs in kQueued, oldest first
+  std::vector<JobId> active_;             // jobs in kOpening or kComputing, oldest first
   std::vector<Result> results_;           // results of the last step
-  std::optional<absl::Time> step_began_;  // when the last step began, until its end is known
+  std::optional<absl::Time> step_began_;  // when the last step began; not set once its end is known
   PrefillMetrics own_metrics_;            // used if options_.metrics is null
   PrefillMetrics* const metrics_;
 };
@@ -179,8 +181,8 @@ void PrefillCore::HandOutResults(absl::Time now) {
     if (!result.token) continue;
     // Completes the hand-over even if this token ends the answer. A decode worker that reads the KV
     // then finds the token in the note and knows that the answer has ended. If the hand-over were
-    // aborted, the decode worker might report that to the router before the router has this token,
-    // and the router would take the KV for lost.
+    // aborted, the decode worker might report the abort before the router has this token. The
+    // router would then believe that the KV is lost.
     on_kv_thread_([publisher = publisher_, handover = job->handover,
                    payload = HandoverNote{*result.token}.Encode()]() mutable {
       publisher->Complete(handover->id, std::move(payload));
@@ -221,15 +223,17 @@ void PrefillCore::Handle(Opened message) {
 }
 
 void PrefillCore::Handle(HandoverEnded message) {
-  // A reader's release and our own Abort may both report the end. The second report finds no job.
+  // Both a reader's release and this worker's own Abort may report the end. The second report finds
+  // no job.
   Job* job = Find(message.id);
   if (job == nullptr) return;
   End(job, job->state == State::kEnding ? job->end : std::move(message.status));
 }
 
-// Admits prompts in order of arrival, as soon as one of their chunks could be in the step after the
-// next one. So the ticket is under way while the step before still runs. An earlier ticket would
-// make the decode worker reserve blocks for longer. Returns true if any prompt was admitted.
+// Admits prompts in order of arrival. A prompt is admitted when its first chunk could be in the
+// step after the next one, so that its ticket is on its way while the next step runs. With an
+// earlier ticket, the decode worker would hold blocks for longer. Returns true if any prompt was
+// admitted.
 bool PrefillCore::Admit() {
   int64_t pending = 0;
   for (const JobId id : active_) {
@@ -240,7 +244,7 @@ bool PrefillCore::Admit() {
   while (!queue_.empty() && pending < 2 * int64_t{options_.chunk_tokens}) {
     Job* job = Find(queue_.front());
     auto blocks = pool_.Take(layout_.BlocksFor(job->tokens()));
-    if (!blocks.ok()) break;  // no younger prompt overtakes it
+    if (!blocks.ok()) break;  // no younger prompt overtakes this one
     job->blocks = *std::move(blocks);
     job->state = State::kOpening;
     queue_.pop_front();
@@ -280,8 +284,9 @@ std::vector<PrefillCore::Chunk> PrefillCore::PlanChunks() {
   return chunks;
 }
 
-// Publishes, on the KV thread, the layers up to `layer` of the chunks whose slice ends there. Does
-// not wait for `written`: the checksums wait for it on the device, while the step goes on.
+// Publishes, on the KV thread, the layers up to `layer` of each chunk that has a slice ending with
+// this layer. Does not wait for `written`: on the device, the computation of checksums waits for it
+// while the step goes on.
 void PrefillCore::Publish(const std::vector<Chunk>& chunks, int layer,
                           std::shared_ptr<DeviceEvent> written) {
   struct Slice {

@@ -31,7 +31,8 @@ struct PrefillJob {
   std::vector<TokenId> tokens;     // the prompt, then the tokens that earlier attempts generated
   int original_prompt_tokens = 0;  // length of the prompt at the beginning of `tokens`
   SamplingOptions sampling;
-  absl::Time arrival;  // beginning of PrefillFirstToken::queue, on the clock of RunOnce's `now`
+  // Time of arrival, on the clock of RunOnce's `now`. PrefillFirstToken::queue begins here.
+  absl::Time arrival;
 };
 
 // Some tokens of the prompt with their logprobs. Sent only if sampling.prompt_logprobs is set.
@@ -45,8 +46,8 @@ struct PrefillFirstToken {
   // Set if this token already ends the answer. The KV is then not needed, and the caller of Submit
   // should cancel the job.
   std::optional<FinishReason> finish;
-  absl::Duration queue;    // from `arrival` to the beginning of the first chunk
-  absl::Duration prefill;  // from the beginning of the first chunk until the token was sampled
+  absl::Duration queue;    // time from `arrival` to the beginning of the first chunk
+  absl::Duration prefill;  // time from the beginning of the first chunk until the token was sampled
 };
 
 // The job has ended, and the worker holds no blocks for it any more.
@@ -79,16 +80,16 @@ class PrefillWorker : public WorkerCore {
   static constexpr int kMaxChunk = 1 << 20;
 
   struct Options {
-    // Prompts that have not begun. If there are more, Submit returns ResourceExhausted.
+    // Max prompts that have not begun. If there are more, Submit returns ResourceExhausted.
     int max_queue = 256;
-    int chunk_tokens = 512;  // tokens in one step, over all prompts; a multiple of block_tokens
-    int max_batch = 64;      // prompts in one step
-    int context = 0;  // longest prompt and answer together, in tokens; 0 takes the model's limit
+    int chunk_tokens = 512;  // max tokens in one step, over all prompts; a multiple of block_tokens
+    int max_batch = 64;      // max prompts in one step
+    int context = 0;         // longest prompt and answer together, in tokens; 0: the model's limit
     // Slices of fewer bytes are joined with the slices of the next layers of the same chunk.
     size_t slice_bytes = 256 << 10;
-    bool reuse_last_freed = false;      // for tests: blocks are reused last in, first out
-    std::function<void()> wake;         // called on any thread: RunOnce has work; may be empty
-    Pulse* pulse = nullptr;             // beats while a step makes progress; may be null
+    bool reuse_last_freed = false;      // for tests: the block that was freed last is reused first
+    std::function<void()> wake;         // called on any thread when RunOnce has work; may be empty
+    Pulse* pulse = nullptr;             // gets a beat whenever a step makes progress; may be null
     PrefillMetrics* metrics = nullptr;  // not owned; outlives the worker; may be null
   };
 
@@ -96,10 +97,10 @@ class PrefillWorker : public WorkerCore {
   // chunk_tokens and max_batch that Create would refuse are clamped to their range.
   static StepSize MaxStep(const Options& options);
 
-  // Creates a worker. Any thread, before the loop runs. The worker owns none of these objects; all
-  // must outlive it. Returns InvalidArgument, with the numbers, if an option is out of range, or if
-  // the model or the pool is too small for `context`; returns ResourceExhausted if the backend has
-  // too little memory. After an error nothing is left of the worker.
+  // Creates a worker. Any thread, before the loop runs. The worker does not own the objects that it
+  // gets; all must outlive it. Returns InvalidArgument, with the numbers, if an option is out of
+  // range, or if the model or the pool is too small for `context`; returns ResourceExhausted if the
+  // backend has too little memory. After an error nothing is left of the worker.
   //
   // Destroy the worker only after the loop and the KV thread have stopped. Jobs that have not ended
   // by then never get PrefillEnded.

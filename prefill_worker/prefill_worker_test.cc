@@ -24,8 +24,8 @@ constexpr int kContext = 128;
 constexpr int kBlockTokens = 4;
 constexpr TokenId kPoison = 127;
 
-// Fixture with a prefill worker and a reader of its KV, in one thread and virtual time. The KV
-// thread is a queue that the test runs when it likes.
+// Fixture with a prefill worker and a reader of its KV, in one thread and virtual time. The work of
+// the KV thread is kept in a queue, and the test decides when to run it.
 class PrefillWorkerTest : public ::testing::Test {
  protected:
   struct Record {
@@ -105,7 +105,8 @@ class PrefillWorkerTest : public ::testing::Test {
     return worked;
   }
   void Settle() {
-    // A plane handles a note only in the round after the other plane has sent it.
+    // A KV plane handles a message only in the turn after the other plane has sent it. So one idle
+    // turn does not prove that nothing is left to do.
     for (int idle = 0; idle < 4; ++idle) {
       if (KvTurn() | WorkerTurn()) idle = 0;
     }
@@ -248,7 +249,7 @@ TEST_F(PrefillWorkerTest, ShortPromptsShareAStepAndFillWhatALongOneLeaves) {
   for (int i = 1; i < 6; ++i) ASSERT_TRUE(Submit(Job(Prompt(3)), &records[i]).ok());
   Settle();
   for (const Record& record : records) EXPECT_TRUE(record.first);
-  EXPECT_EQ(worker_->Load().steps, 2u);  // 16 tokens, then 1 + 5 x 3
+  EXPECT_EQ(worker_->Load().steps, 2u);  // 16 tokens in the first step, then 1 + 5 x 3
 }
 
 TEST_F(PrefillWorkerTest, TokensAreTheSameForEveryChunkAndCompany) {
@@ -284,7 +285,7 @@ TEST_F(PrefillWorkerTest, NobodyOvertakesTheOldestOneWaitingForBlocks) {
   const auto holder = Submit(Job(Prompt(100)), &large).value();  // takes 25 of 32 blocks
   Settle();
   ASSERT_TRUE(Submit(Job(Prompt(40)), &waiting).ok());  // needs 10 blocks; 7 are free
-  ASSERT_TRUE(Submit(Job(Prompt(4)), &small).ok());     // would fit, but does not overtake
+  ASSERT_TRUE(Submit(Job(Prompt(4)), &small).ok());     // would fit, but must not overtake
   Settle();
   EXPECT_FALSE(waiting.ticket);
   EXPECT_FALSE(small.ticket);
