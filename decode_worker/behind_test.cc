@@ -324,8 +324,8 @@ TEST_P(BehindTest, AWorkerThatGoesWaitsForItsSteps) {
   Stop();
 }
 
-// Compares answers to random requests of all kinds: those of a plain backend, and those of a
-// backend that samples on the device.
+// Gives the same random requests of all kinds to a plain backend and to a backend that samples on
+// the device, and compares the answers.
 class BehindPropertyTest : public BehindTest {
  protected:
   struct Asked {

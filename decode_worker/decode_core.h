@@ -160,7 +160,7 @@ class DecodeCore final : public DecodeWorker {
   int owed_ = 0;
   absl::Time owed_until_ = absl::InfinitePast();
   bool prompts_next_ = false;
-  std::deque<Step> started_;              // steps that are running, oldest first; at most two
+  std::deque<Step> started_;              // running steps, oldest first; at most two
   std::optional<FinishedStep> finished_;  // the step whose results the next RunOnce hands out
   uint64_t steps_ = 0;                    // number of steps started
   uint64_t done_ = 0;  // number of the last step whose results have been handed out

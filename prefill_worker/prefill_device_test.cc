@@ -62,7 +62,7 @@ struct Side {
                                               .checksum_kernel = EmulatedKernels().kv_checksum})
                 .value();
   }
-  // Returns one layer of some blocks of the pool, as it is now.
+  // Returns the present bytes of one layer of some blocks of the pool.
   std::vector<std::byte> Layer(const std::vector<BlockId>& blocks, int layer) const {
     const KvLayout& layout = plane->options().layout;
     const auto stream = device->CreateStream(StreamKind::kCopy).value();

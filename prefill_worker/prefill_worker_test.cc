@@ -476,8 +476,8 @@ TEST_F(PrefillWorkerTest, CountsStepsPromptsAndHowTheirKvEnded) {
   EXPECT_EQ(metrics.held.value() + metrics.computing.value() + metrics.ending.value(), 0);
 }
 
-// Cancels at random moments, with turns of worker and KV thread in random order. Every job must end
-// once, and all blocks must come back.
+// Cancels jobs at random moments, while worker and KV thread run in random order. Every job must
+// end once, and all blocks must come back.
 TEST_F(PrefillWorkerTest, CancelAtAnyMomentGivesEverythingBackOnce) {
   int cancelled = 0, too_late = 0;
   for (int seed = 0; seed < 60; ++seed) {

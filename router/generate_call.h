@@ -15,9 +15,9 @@
 
 namespace baton {
 
-// One Generate RPC, which sends the core's events to the client one after the other. Any thread may
-// call the public functions. The object owns itself until gRPC is done with the RPC; other holders
-// of a pointer may keep it longer.
+// One Generate RPC. Sends the core's events to the client one after the other. Any thread may call
+// the public functions. The object owns itself until gRPC is done with the RPC; other holders of a
+// pointer may keep it longer.
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // `tell` must accept calls from any thread. `done` is the last call of the object, made once on a

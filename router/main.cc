@@ -90,7 +90,7 @@ constexpr char kUsage[] =
     "attach to it, and streams the text back. After SIGTERM it finishes running requests and\n"
     "takes no new ones; a second SIGTERM ends it at once.";
 
-// Groups of flags in the order in which --help shows them.
+// Groups of flags, in the order in which --help shows them.
 std::vector<FlagGroup> FlagGroups() {
   return {{"Addresses", "listen attach-token metrics-listen"},
           {"Model", "model model-name serve-identity identity-lead"},

@@ -45,8 +45,8 @@ class MembershipService final
   grpc::ServerBidiReactor<v1::WorkerReport, v1::RouterCommand>* Attach(
       grpc::CallbackServerContext* context) override;
   std::shared_ptr<AttachCall> Find(AttachKey attach);
-  // Logs the warning `attach_refused`, at most once a minute for each host and reason, because a
-  // refused worker tries again and again.
+  // Logs the warning `attach_refused`, but at most once a minute for each host and reason, because
+  // a refused worker tries again and again.
   void WarnRefused(const std::string& peer, const absl::Status& why, absl::Time now);
 
   const std::string token_;

@@ -12,8 +12,8 @@
 
 namespace baton {
 
-// A running router: the core on its loop thread, with gRPC servers and clients on both sides. Owns
-// the thread and the servers.
+// A running router: the core with its loop thread, a gRPC server for clients and workers, and gRPC
+// clients of the workers. Owns the thread and the server.
 class RouterServer {
  public:
   struct Options {
@@ -22,8 +22,8 @@ class RouterServer {
     std::string token;  // Shared token of Attach and of the legs; empty: none.
     ServedModel model;  // Its tokeniser outlives the server.
     RequestLimits limits;
-    // The router refuses a worker if it can't connect within this time to the address that the
-    // worker registered.
+    // If the router can't connect within this time to the address that a worker registered, it
+    // refuses the worker.
     absl::Duration connect_limit = absl::Milliseconds(kConnectLimitMs);
     // Max Tokenize and Detokenize calls at one time. Further calls end with ResourceExhausted.
     int max_text_calls = 64;

@@ -621,7 +621,7 @@ TEST_F(RouterServerTest, AWorkerThatTheRouterCannotCallIsRefusedAndToldWhatToDo)
   for (size_t at = log.find("attach_refused"); at != log.npos;
        at = log.find("attach_refused", at + 1))
     ++refusals;
-  EXPECT_EQ(refusals, 2) << log;  // A repeated attempt of the same worker is not logged again.
+  EXPECT_EQ(refusals, 2) << log;  // Another attempt of the same worker is not logged again.
   for (const int one : sockets) close(one);
 }
 

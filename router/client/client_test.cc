@@ -22,7 +22,8 @@
 namespace baton {
 namespace {
 
-using json = nlohmann::ordered_json;  // Objects are equal only if their keys have the same order.
+// Objects are equal only if their keys come in the same order.
+using json = nlohmann::ordered_json;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;

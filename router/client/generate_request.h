@@ -12,8 +12,8 @@
 
 namespace baton {
 
-// The flags of one generation. A value that is not set stays unset on the wire, so that the model's
-// own default applies. The router checks ranges, because it knows the model.
+// The options of one generation. An option without a value is not sent, so that the model's own
+// default applies. The router checks ranges, because it knows the model.
 struct GenerateOptions {
   std::optional<std::string> text;       // Set exactly one of `text` and `token_ids`.
   std::optional<std::string> token_ids;  // Format: "1,2,3".

@@ -71,7 +71,7 @@ class ReceivedAnswer {
   v1::Accepted accepted_;
   std::vector<v1::Token> prompt_;
   std::vector<One> answers_;
-  size_t printing_ = 0;  // Index of the answer whose text is being printed.
+  size_t printing_ = 0;  // Index of the answer whose text TakePrintable returns next.
   size_t printed_ = 0;   // Bytes of that answer's text that were printed.
   bool headed_ = false;  // The line "[index]" of that answer was printed.
 };

@@ -49,7 +49,7 @@ AnswerSoFar::Took AnswerSoFar::Take(v1::Token token, int max_tokens) {
   if (ends && tokens_.size() < min_tokens_) return Took::kTooEarly;
   tokens_.push_back(id);
   *pending_.add_tokens() = std::move(token);
-  // A token that ends the answer adds no text to it.
+  // A token that ends the answer is not turned into text.
   if (decoder_ && !ends) AddText(decoder_->next(id));
   return stopped_ ? Took::kStopped : Took::kNew;
 }

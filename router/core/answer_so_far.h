@@ -25,8 +25,8 @@ struct AnswerEnd {
 // thread only.
 class AnswerSoFar {
  public:
-  // Does not read `sampling.max_tokens`, which may be decided later: the functions that need it
-  // take it as an argument.
+  // Does not read `sampling.max_tokens`, because it may be decided later. The functions that need
+  // the limit get it as an argument.
   AnswerSoFar(size_t prompt_tokens, const SamplingOptions& sampling, std::vector<std::string> stop,
               std::optional<TextDecoder> decoder, int vocab);
 
@@ -34,7 +34,7 @@ class AnswerSoFar {
   enum class Took {
     kNew,
     kKnown,     // The same token was taken at this position before.
-    kDiverged,  // Another token was taken at this position.
+    kDiverged,  // Another token was taken at this position before.
     kInvalid,   // The token leaves a gap, lies in the prompt, or is not in the vocabulary.
     kPastEnd,   // The answer was complete before this token.
     kTooEarly,  // A stop token that comes before `min_tokens` tokens.
@@ -58,7 +58,7 @@ class AnswerSoFar {
 
   // Ends the text: the part that was held back becomes pending, because no token follows.
   void Close();
-  // True if the client has not been sent everything that is certain.
+  // True if some text or tokens are certain but were not sent to the client.
   bool has_pending() const { return !pending_.text().empty() || pending_.tokens_size() > 0; }
   size_t pending_tokens() const { return static_cast<size_t>(pending_.tokens_size()); }
   // Returns the tokens and the text that are pending, and clears them. The caller has to send them.

@@ -243,7 +243,7 @@ Attempt::End Attempt::OnFirstToken(const v1::FirstToken& first) {
     FlushClient();
     return nullptr;
   }
-  // The answer ends here, so there is no hand-over and nothing to wait for.
+  // The answer ends with its first token, so no KV is handed over.
   if (base_ == 0) {
     request_.summary.decode_address.clear();
     request_.summary.link.clear();
@@ -309,7 +309,7 @@ Attempt::End Attempt::OnFinished(v1::DecodeFinished finished) {
   return Answered(std::move(end));
 }
 
-// A sequence is sent back for this reason at most once each time its length doubles.
+// The same sequence is outgrown at most once each time its length doubles.
 Attempt::End Attempt::OnOutgrown() {
   if (request_.answer.tokens().size() <= base_) {
     return Lied(*decode_leg_, "the decode worker outgrew its KV without a token");

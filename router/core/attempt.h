@@ -28,13 +28,13 @@ struct AttemptTools {
   Clients& clients;
 };
 
-// Reason for which an attempt is over. It decides what happens to the request next.
+// Reason for which an attempt is over. The reason decides what happens to the request next.
 struct AttemptEnd {
   enum class Kind {
     kAnswered,  // The answer is complete, as `answer` says.
     kFailed,    // The client gets `status`, because another attempt would end in the same way.
-    // The worker was full before it took the prompt: the request tries another worker, or waits
-    // briefly. (A decode worker that refuses a ticket ends no attempt: the ticket waits.)
+    // The worker was full before it took the prompt. The request tries another worker, or waits
+    // briefly. (If a decode worker refuses a ticket, the attempt does not end: the ticket waits.)
     kRefused,
     kBroken,  // A worker was lost. Retry with the tokens so far, on other workers if there are any.
     // Not a failure: the sequence has become too long for the rotary table of its KV. Retry on any
@@ -44,7 +44,7 @@ struct AttemptEnd {
   Kind kind = Kind::kFailed;
   absl::Status status;  // Set for all kinds but kAnswered.
   AnswerEnd answer;
-  absl::string_view phase;  // For kBroken: what the lost worker was doing.
+  absl::string_view phase;  // Set for kBroken: what the lost worker was doing.
 };
 
 // One numbered attempt at a request. It has a prefill leg and then a decode leg that gets the
@@ -104,7 +104,7 @@ class Attempt {
   const std::optional<v1::DecodeFinished>& finished() const { return finished_; }
   // Worker that computes the prompt; 0 if colocated.
   WorkerKey prefill_worker() const { return prefill_worker_; }
-  // True if the ticket waits and no decode worker is considering it.
+  // True if the ticket waits and no decode worker has been asked to take it now.
   bool waits_for_room() const { return decode_leg_ == nullptr && room_.since; }
 
  private:
@@ -113,10 +113,10 @@ class Attempt {
     std::vector<WorkerKey> refused_by;  // Workers that refused the ticket in this round of offers.
     // Time at which the wait began, minus the time that earlier attempts of the request waited.
     std::optional<absl::Time> since;
-    // Since this time no decode worker has been able to pull from the prefill worker.
+    // Time since which no decode worker has been able to pull from the prefill worker.
     std::optional<absl::Time> partnerless_since;
     absl::Time retry = absl::InfiniteFuture();
-    absl::Duration pause;  // Pause before the next retry.
+    absl::Duration pause;  // Time to wait before the next offer.
   };
 
   // Opens a decode leg and returns the action that starts it. The caller fills in the ticket, if
@@ -159,15 +159,15 @@ class Attempt {
   Request& request_;
   const bool colocated_;
   const size_t base_;  // Answer tokens of earlier attempts; their KV is computed with the prompt.
-  const WorkerKey prefill_worker_;  // 0 if colocated.
+  const WorkerKey prefill_worker_;  // Worker that computes the prompt; 0 if colocated.
   AttemptTimes times_;
-  Leg* prefill_leg_ = nullptr;  // Null while it is not open.
+  Leg* prefill_leg_ = nullptr;  // Null while no prefill leg is open.
   Leg* decode_leg_ = nullptr;
   std::optional<v1::KvTicket> ticket_;
   // First token of this attempt, held until a decode worker has reserved blocks.
   std::optional<v1::Token> held_first_;
   bool reserved_ = false;
-  bool handed_over_ = false;  // Decode has sent tokens, so it holds the KV.
+  bool handed_over_ = false;  // The decode worker has sent tokens, so it holds the KV.
   size_t scored_ = 0;         // Prompt tokens whose logprobs came in this attempt.
   std::optional<v1::DecodeFinished> finished_;
   // Events of the decode leg that came before the logprobs of the whole prompt. They wait for these

@@ -167,7 +167,7 @@ bool Clients::Flush(Request& request) {
   if (request.finished()) return false;
   if (client.writable && !client.unsent_scores.empty()) {
     SendScores(request);
-    client.slow_since.reset();  // The client reads, so it is not slow.
+    client.slow_since.reset();  // The client has taken messages, so it is not slow.
   } else if (client.writable && request.answer.has_pending()) {
     if (request.answer.pending_tokens() > 0) {
       ShowFirst(request, request.attempt ? request.attempt->times() : AttemptTimes());
@@ -185,7 +185,7 @@ void Clients::Answer(Request& request, const AnswerEnd& end) {
   request.answer.Close();
   AnswerEnd how = end;
   if (!request.answer.matched_stop().empty()) {
-    // Close() may have completed a stop string with the last half of a character.
+    // Close() adds the last text, which may complete a stop string.
     how = {v1::FINISH_REASON_STOP, std::nullopt, request.answer.matched_stop()};
   }
   RequestSummary& summary = request.summary;

@@ -15,20 +15,20 @@
 namespace baton {
 
 // Owns the clients and their requests. A client has one request for each answer, with its own place
-// in the queue, its own attempts and its own samples. Decides what the client is sent; all its
-// answers share one stream. Core's loop thread only.
+// in the queue, its own attempts and its own samples. Decides what is sent to the client, in one
+// stream for all its answers. Core's loop thread only.
 //
 // A request lives from Add to Remove, whether it is queued, running or finished. A failed request
-// stays until its client has left. The client gets the status of its first failure at once.
-// TakeFailed then tells the caller to fail the client's other requests.
+// stays until its client has left. When a first request fails, the client gets its status
+// immediately. TakeFailed then tells the caller to fail the client's other requests.
 class Clients {
  public:
   // `core` outlives the object.
   explicit Clients(CoreContext* core) : core_(core) {}
 
-  // Adds a client that wants `answers` answers. The caller then calls Add() for each answer, until
-  // one has failed. Aborts on a key that is 0, needs more than Request::kClientBits bits, or is in
-  // use.
+  // Adds a client that wants `answers` answers. The caller must then call Add() for each answer,
+  // until a request has failed. Aborts on a key that is 0, needs more than Request::kClientBits
+  // bits, or is in use.
   void Open(RequestKey client, int answers);
   // Adds the request for answer `index`. The request stays at its address until Remove.
   Request& Add(RequestKey client, int index, CheckedRequest checked);
@@ -59,7 +59,7 @@ class Clients {
   void Fail(Request& request, const absl::Status& status);
   // Cuts the client's RPC, because the client did not read even its final status in time.
   void Abort(Request& request);
-  // Returns true if a request of the client has failed, which fails the client.
+  // Returns true if any request of the client has failed.
   bool Failed(RequestKey client) const;
   // Returns the clients with several answers that have failed since the last call; the caller has
   // to fail their other requests. Fail() does not do that itself, because its caller may be
@@ -76,7 +76,7 @@ class Clients {
   struct Client {
     int answers = 0;                     // Answers that the client wants.
     std::vector<Request*> requests;      // One request for each answer that was added.
-    int done = 0;                        // Answers that have ended with OK.
+    int done = 0;                        // Number of answers that have ended with OK.
     uint64_t completion_tokens = 0;      // Tokens of the answers that have ended with OK.
     std::optional<absl::Status> status;  // Status that ended the RPC.
     bool aborted = false;
@@ -91,8 +91,8 @@ class Clients {
   // as one of them has failed.
   void End(Request& request, absl::Duration leave_limit, const absl::Status& status,
            const v1::SloVerdict* verdict);
-  // Returns the metrics of the mode of the request's latest attempt. If it had no attempt, the mode
-  // that the request asks for counts.
+  // Returns the metrics for the mode of the request's latest attempt, or for the mode that the
+  // request asks for if it had no attempt.
   RequestMetrics::Served& ServedOf(const Request& request);
 
   CoreContext* const core_;

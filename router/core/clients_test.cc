@@ -1,7 +1,8 @@
 #include "absl/strings/str_cat.h"
 #include "router/testing/router_core_fixture.h"
 
-// Tests of what clients do, and of how the router goes away.
+// Tests of clients that cancel or read slowly, of deadlines and stop strings, and of a router that
+// stops.
 namespace baton {
 namespace {
 

@@ -19,7 +19,7 @@ inline uint64_t Micros(absl::Duration d) {
   return d <= absl::ZeroDuration() ? 0 : static_cast<uint64_t>(absl::ToInt64Microseconds(d));
 }
 
-// Keeps the time at which each request has to be looked at even if no event comes.
+// Timers of the requests: when a request must be looked at even if no event comes.
 class RequestTimers {
  public:
   explicit RequestTimers(const RouterCoreOptions& options) : options_(options) {}
@@ -29,8 +29,8 @@ class RequestTimers {
   void Update(Request& request);
   // Sets the request's timer to `wake`; InfiniteFuture removes it.
   void Set(Request& request, absl::Time wake);
-  // Returns the request whose timer is due first, the one with the lowest key among equals; null if
-  // none is due. Leaves the timer set.
+  // Returns the request whose timer is due first; if several are due at the same time, the one with
+  // the lowest key. Null if none is due. Leaves the timer set.
   Request* Due(absl::Time now) const;
   // Earliest timer that is set; InfiniteFuture if none is.
   absl::Time next() const;

@@ -27,16 +27,16 @@ using LegKey = uint64_t;      // One Prefill or Decode RPC.
 using AttachKey = uint64_t;   // One Attach stream.
 using WorkerKey = uint64_t;   // One process of a worker: an (address, epoch).
 
-// A request that has passed every check that needs no knowledge of the workers.
+// A request that has passed all checks that do not depend on the workers.
 struct CheckedRequest {
   std::string request_id;         // A name for logs. Two running requests may have the same one.
   std::vector<TokenId> prompt;    // Not empty; every id is in the vocabulary.
   SamplingOptions sampling;       // Its seed is set. max_tokens 0 means to the end of the context.
-  std::vector<std::string> stop;  // Stop strings, none empty.
+  std::vector<std::string> stop;  // Stop strings; no string is empty.
   int answers = 1;                // Number of answers wanted, each sampled on its own.
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Unspecified: the router's mode.
   LatencyTargets slo;                                   // Affects only the verdict in the Summary.
-  absl::Time arrival;  // Arrival of the RPC, before its prompt was tokenised.
+  absl::Time arrival;  // Time at which the RPC arrived, before its prompt was tokenised.
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -55,7 +55,7 @@ struct ClientWritable {
 struct ClientCancelled {
   RequestKey request;
 };
-// The RPC is over, and no event of it follows. Must follow every FinishClient.
+// The client's RPC is over, and no further event of it comes. Must follow every FinishClient.
 struct ClientGone {
   RequestKey request;
 };
@@ -95,7 +95,7 @@ struct WorkerDetached {
 struct Overslept {
   absl::Duration by;
 };
-// From now on the core refuses new requests. Accepted ones go on.
+// From now on the core refuses new requests. Accepted requests go on.
 struct Drain {};
 // Ends every request with Unavailable.
 struct StopAll {};
@@ -130,8 +130,8 @@ struct StartDecode {
 struct CancelLeg {
   LegKey leg;
 };
-// PauseLeg: reads no further events of this leg, so that the worker's stream fills up and its
-// sequence pauses. ResumeLeg: reads on.
+// PauseLeg: reads no further events of this leg, so that the worker's stream fills up and the
+// sequence pauses. ResumeLeg: reads the leg's events again.
 struct PauseLeg {
   LegKey leg;
 };
@@ -167,9 +167,9 @@ struct CloseAttach {
 struct DropWorker {
   WorkerKey worker;
 };
-// The state that health and ListModels report. Sent when it changes.
+// The state that health and ListModels report. This action is added when the state changes.
 struct ServingChanged {
-  bool serving = false;    // The core can take a request of the router's own mode.
+  bool serving = false;    // True if the core can take a request of the router's own mode.
   ModelIdentity identity;  // Identity that is served; empty until a worker has attached.
   // Reason why the router does not serve; empty while it does.
   std::string why = "no worker is attached";
@@ -177,7 +177,7 @@ struct ServingChanged {
   uint32_t decode_workers = 0;
   uint32_t ready_prefill_workers = 0;  // Ready workers of any identity, in a pair or not.
   uint32_t ready_decode_workers = 0;
-  // While the router serves: a sentence for each ready worker that gets no requests.
+  // A sentence for each ready worker that gets no requests. Empty while the router does not serve.
   std::vector<std::string> unused;
   // Longest prompt and answer together, in tokens, that workers have offered for the router's mode;
   // 0: none yet.

@@ -274,7 +274,7 @@ TEST_F(RouterCoreTest, AnOutgrownSequenceGoesBackToPrefillAndNobodyHasFailed) {
   RouterCoreOptions options = CoreHarness::Options();
   options.max_migrations = 0;
   CoreHarness w(options);
-  // There is only one pair, so the retry goes to the same workers.
+  // The router has only one pair of workers, so the retry goes to the same pair.
   w.Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
   w.Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   const RequestKey r = w.Arrive(Prompt(5), 9);
@@ -425,8 +425,8 @@ class LyingWorkerTest : public RouterCoreTest {
     if (stop_token) event.mutable_finished()->set_stop_token_id(*stop_token);
     h.Tell(DecodeSaid{leg, event});
   }
-  // Expects that the router has given up the leg and counted the fault, and that the request goes
-  // on at another worker with the tokens it has.
+  // Expects that the router has given up the leg and counted the fault. Expects that the request
+  // goes on at another worker with its `shown` tokens.
   void ExpectFound(RequestKey r, size_t shown) {
     EXPECT_EQ(h.core.counters().data_loss, 1u);
     EXPECT_EQ(h.core.counters().migrations, 1u);

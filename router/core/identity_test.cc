@@ -143,8 +143,8 @@ TEST_P(IdentityTest, TheOneWithTheMostUsableWorkersIsServed) {
   EXPECT_EQ(h.core.counters().identity_changes, 1u);
 }
 
-// Workers are replaced one after the other under requests for four answers. Each request is served
-// by one model, none fails, and the router changes its identity once.
+// While requests for four answers arrive, the workers are replaced one after the other. Each
+// request is served by one model, none fails, and the router changes its identity once.
 TEST_P(IdentityTest, ARolloutChangesTheIdentityOnce) {
   std::vector<Pair> old;
   for (int i = 0; i < 3; ++i) old.push_back(AttachPair("f"));
@@ -325,7 +325,7 @@ TEST(UsableWorkersTest, AreCountedByTheRoutersMode) {
   EXPECT_EQ(workers.Usable(v1::SERVING_MODE_AUTO), 6);
 }
 
-// A request that names another mode than the router's is served by the same identity.
+// A request in another mode than the router's own is served by the same identity.
 TEST_F(RouterCoreTest, ARequestOfAnotherModeGetsTheServedIdentity) {
   h.AttachFour();
   for (int i = 0; i < 3; ++i) {

@@ -15,7 +15,7 @@ namespace baton {
 class Membership;
 class RequestQueue;
 
-// One Prefill or Decode RPC, from its start to LegEnded.
+// One Prefill or Decode RPC. Exists from its start to its LegEnded.
 struct Leg {
   LegKey key = 0;
   // Request whose attempt uses this leg. Null once the leg is closed: the core then only waits for
@@ -59,8 +59,8 @@ class Legs {
   size_t size() const { return legs_.size(); }
   // Returns the legs that go to one of `workers` and are not closed.
   std::vector<LegKey> ListeningTo(const std::vector<WorkerKey>& workers) const;
-  // Moves the legs' times by `by`, during which the router was not running: the silence of workers
-  // in this time does not count.
+  // Adds `by`, the time during which the router was not running, to the time of each leg's last
+  // event. So this time does not count as silence of a worker.
   void Excuse(absl::Duration by);
 
   // WaitForRoom puts the request on the list of requests whose ticket waits for a decode worker

@@ -30,7 +30,8 @@ class Membership {
   // replaces to `replaced`; the caller has to fail their legs. Returns null if the worker was
   // refused: its stream is then being closed.
   const Worker* Attach(const WorkerAttached& event, std::vector<WorkerKey>* replaced);
-  // Notes that the stream `attach` has closed. Returns false if no worker is attached by it.
+  // Notes that the stream `attach` has closed. Returns false if no worker is attached by this
+  // stream.
   bool Detach(AttachKey attach);
   // Does not count `by`, the time during which the router was not running, as silence of workers.
   void Excuse(absl::Duration by);
@@ -47,10 +48,10 @@ class Membership {
   void WarnOfIdentity(const Worker& worker) const;
   // Drops detached workers without legs when that is due.
   void Forget();
-  // Makes Forget() due at `time`, or earlier if it is due earlier already.
+  // Makes Forget() due at `time` at the latest.
   void ForgetAt(absl::Time time) { forget_at_ = std::min(forget_at_, time); }
-  // Sends workers and the server what has changed. `waiting` is the number of queued requests,
-  // which a warning may name.
+  // Sends the workers their changed lists of peers, and the server its changed state. `waiting` is
+  // the number of queued requests, which a warning may name.
   void Tell(size_t waiting);
   // Time at which Refresh(), Forget() or Tell() has something to do. InfinitePast: now.
   absl::Time NextWake() const;
@@ -88,7 +89,7 @@ class Membership {
   bool peers_due_ = false;
   bool serving_due_ = true;
   bool draining_ = false;
-  std::optional<ServingChanged> told_;  // State that the server was last told.
+  std::optional<ServingChanged> told_;  // State that the server was told last.
   // Reason for a warning: why the router does not serve, or which workers are not used. Then the
   // time of the next warning.
   std::string unused_;

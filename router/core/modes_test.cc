@@ -172,7 +172,7 @@ TEST_F(ModesTest, AutoGoesToDecodeWorkersWhenThePrefillQueueIsFull) {
   h_->AttachFour();
   Ask(101, 4);
   Ask(101, 4);
-  // Now both prefill workers have more than 100 tokens to compute.
+  // Now both prefill workers, p1 and p2, have more than 100 tokens to compute.
   EXPECT_THAT(At(true), ElementsAre("p1:1", "p2:1"));
   const RequestKey client = Ask(50, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
@@ -225,8 +225,8 @@ TEST_F(ModesTest, AWaitForRoomHoldsUpOnlyWhatWantsTheSame) {
   Ask(20, 3);
   h_->Ticket(h_->PrefillLeg());
   h_->End(h_->DecodeLeg(), absl::ResourceExhaustedError("full"));
-  Ask(20, 3);  // Queued, because both linked prefill workers send to the full decode worker.
-  Ask(20, 3, kColocated);  // One of the two decode workers is free.
+  Ask(20, 3);  // Queued, because both prefill workers with a link send to the full decode worker.
+  Ask(20, 3, kColocated);  // Runs, because the decode worker bd:1 is free.
   EXPECT_EQ(At(true).size(), 1u);
   EXPECT_THAT(At(false), ElementsAre("bd:1"));
   EXPECT_EQ(h_->core.queued(), 1u);
@@ -311,7 +311,7 @@ TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
   h_->p1 = h_->Attach(v1::WORKER_ROLE_PREFILL, "p1:1", 1);
   h_->d1 = h_->Attach(v1::WORKER_ROLE_DECODE, "d1:1", 11, {1});
   const RequestKey first = Ask(150, 4);
-  h_->loads[h_->p1].set_waiting_tokens(150);  // All of it comes from this router.
+  h_->loads[h_->p1].set_waiting_tokens(150);  // All 150 tokens come from this router.
   h_->Report(h_->p1);
   Ask(50, 4);
   EXPECT_THAT(At(false), ElementsAre("d1:1"));
@@ -319,7 +319,7 @@ TEST_F(ModesTest, AReportThatAgesDoesNotKeepAPrefillWorkerBusy) {
   ASSERT_TRUE(h_->clients[first].status);
   Ask(50, 4);  // The last report says 150 tokens, but the worker is idle.
   EXPECT_THAT(At(true), ElementsAre("p1:1"));
-  h_->loads[h_->p1].set_waiting_tokens(1050);  // 1,000 of these tokens come from another router.
+  h_->loads[h_->p1].set_waiting_tokens(1050);  // Another router sent 1,000 of these.
   h_->Report(h_->p1);
   Ask(60, 4);
   EXPECT_THAT(At(true), ElementsAre("p1:1"));
@@ -436,7 +436,7 @@ TEST_F(ModesTest, WorkersThatBreakTheProtocolAreLeft) {
   const LegKey early = h_->DecodeLeg();
   h_->Reserve(early);
   h_->Scores(early, 0, 2);
-  h_->Tokens(early, 0, 1);  // This is too early: one logprob of the prompt is still missing.
+  h_->Tokens(early, 0, 1);  // Too early: one logprob of the prompt is still missing.
   EXPECT_EQ(h_->core.counters().data_loss, 1u);
   EXPECT_EQ(h_->At(h_->DecodeLeg()).worker.address, "d2:1");
 
@@ -445,7 +445,8 @@ TEST_F(ModesTest, WorkersThatBreakTheProtocolAreLeft) {
   Ask(20, 3);
   const LegKey prefill = h_->PrefillLeg();
   h_->Ticket(prefill);
-  h_->Scores(h_->DecodeLeg(), 0, 2);  // The decode worker did not compute this prompt.
+  // This is an error: the decode worker did not compute this prompt.
+  h_->Scores(h_->DecodeLeg(), 0, 2);
   EXPECT_EQ(h_->core.counters().data_loss, 1u);
 }
 

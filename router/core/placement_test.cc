@@ -211,8 +211,8 @@ TEST_F(RouterCoreTest, PromptsAtOneWorkerAreBounded) {
   EXPECT_EQ(w.core.queued(), 1u);
 }
 
-// One large and one small prefill worker, with two places each. Only the large one takes long
-// prompts.
+// Tests with a large and a small prefill worker, which take two prompts each at a time. Only the
+// large one takes long prompts.
 class PickyRequestTest : public RouterCoreTest {
  protected:
   PickyRequestTest() : w(Options()) {
@@ -236,7 +236,7 @@ class PickyRequestTest : public RouterCoreTest {
     options.max_prompts_per_worker = 2;
     return options;
   }
-  // Open prefill legs at a worker whose prompts have `tokens` tokens.
+  // Returns the open prefill legs at a worker whose prompts have `tokens` tokens.
   std::vector<LegKey> LegsAt(const std::string& address, size_t tokens) const {
     std::vector<LegKey> found;
     for (const auto& [key, leg] : w.legs) {

@@ -19,7 +19,7 @@ namespace baton {
 class Attempt;
 
 // A request's wait for a worker. Replaced as a whole when the request goes back to the queue after
-// a broken attempt. An attempt that was refused counts as part of the wait.
+// a broken attempt, but kept after a refused attempt, which counts as part of the wait.
 struct QueueEntry {
   absl::Time since;
   absl::Time not_before = absl::InfinitePast();  // No attempt begins before this time.
@@ -67,15 +67,15 @@ struct RequestSummary {
                    absl::Time now);
 
   v1::Timing timing, at_first_token;
-  bool shown = false;  // Some of the answer was shown.
+  bool shown = false;  // True once some of the answer was shown.
   std::string prefill_address, decode_address, link;
   v1::ServingMode mode = v1::SERVING_MODE_UNSPECIFIED;  // Mode of the latest attempt.
   int migrations = 0;
 };
 
 // One answer to a client, from ClientArrived to ClientGone. The request is finished once
-// client.ended_at is set. Before that it is running while it has an attempt, and queued while it
-// has none.
+// client.ended_at is set. An unfinished request is running while it has an attempt, and queued
+// while it has none.
 struct Request {
   Request(RequestKey k, CheckedRequest c, AnswerSoFar a);
   ~Request();
@@ -105,7 +105,7 @@ struct Request {
   std::optional<ModelIdentity> identity;
 
   // State over all attempts.
-  bool tried = false;             // There was an attempt.
+  bool tried = false;             // True once there was an attempt.
   uint32_t prefill_attempts = 0;  // Number of prefill legs so far, which numbers the next one.
   uint32_t decode_attempts = 0;   // Decode legs since the last prefill leg.
   // Workers that failed this request last. They are chosen only if there is no other.

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// Max requests without a free worker that one round passes over.
+// Max requests that one round passes over because no worker is free.
 constexpr int kMaxPassed = 1024;
 
 using Choice = WorkerTable::Choice;
@@ -117,8 +117,8 @@ class Round {
   const size_t auto_prompt_tokens_;
   WorkerTable* const workers_;
   const absl::Time now_;
-  // Needs of requests that found every candidate worker busy. Holds, per route, only the least
-  // demanding ones: a request that asks for at least as much need not be tried.
+  // Needs of requests that found every candidate worker busy, for each route. Only the least
+  // demanding needs are kept: a request that asks for at least as much is not tried.
   std::array<std::vector<Need>, kRoutes> busy_;
   bool prefill_closed_ = false, decode_closed_ = false;
 };

@@ -38,7 +38,7 @@ class RequestQueue {
   // never run. One that ran before goes behind the others that ran before, or in front of them if
   // `front` is true.
   void Add(Request& request, bool front);
-  // Takes the request off the queue. Does nothing if it is not queued.
+  // Takes the request off the queue. Does nothing if the request is not queued.
   void Remove(Request& request);
   size_t size() const { return fresh_.size() + again_.size(); }
   size_t fresh() const { return fresh_.size(); }  // Requests that have never run.
@@ -74,8 +74,8 @@ class RequestQueue {
   std::array<int, v1::ServingMode_ARRAYSIZE> queued_of_mode_{};
   bool due_ = false;
   absl::Time round_at_ = absl::InfiniteFuture();
-  // State that NoteWorkers saw last: the served identity, the identities with a pair, and those
-  // with a ready decode worker.
+  // State at the last call of NoteWorkers: the served identity, the identities with a pair, and
+  // those with a ready decode worker.
   std::optional<ModelIdentity> noted_served_;
   std::set<ModelIdentity> noted_pairs_, noted_decode_;
 };

@@ -24,10 +24,10 @@ absl::Duration PauseBefore(int migration) {
                   absl::Milliseconds(500));
 }
 
-// Returns the status of a request whose client has left. A client also cancels when its deadline
-// passes. The client's clock reaches the deadline a little before the router's: gRPC sends the
-// timeout rounded up to three digits (PROTOCOL-HTTP2.md, "Timeout"), and the router counts it from
-// arrival. Such a request has timed out and must not be reported as cancelled.
+// Returns the status of a request whose client has left. A client also leaves when its deadline
+// passes, a little before the router's deadline: gRPC sends the timeout rounded up to three digits
+// (PROTOCOL-HTTP2.md, "Timeout"), and the router counts it from arrival. Such a request has timed
+// out and must not be reported as cancelled.
 absl::Status WhyGone(const Request& request, const char* cancelled, absl::Time now) {
   const CheckedRequest& checked = request.checked;
   const absl::Duration rounding = (checked.deadline - checked.arrival) / 100;
@@ -72,7 +72,7 @@ class RouterCore::Impl {
   // tokens so far, or ends.
   void Restart(Request& request, const AttemptEnd& end);
   void Answer(Request& request, const AnswerEnd& end);
-  // Fails the request in whatever state it is. Does nothing if it has finished.
+  // Fails the request in any state. Does nothing if the request has finished.
   void Fail(Request& request, absl::Status status);
   // Fails the other requests of clients that have one failed request.
   void FailOthers();

@@ -41,7 +41,7 @@ TEST(ServedIdentityTest, AnotherIsServedAfterItHasLedForTenSeconds) {
   EXPECT_FALSE(served.Update({{kOld, {.usable = 1}}, {kNew, {.usable = 2}}}, At(50)));
   EXPECT_EQ(served.leader(), kNew);
   EXPECT_EQ(served.ChangesAt(), At(60));
-  // The size of the lead does not shorten the wait.
+  // A larger lead does not shorten the wait.
   EXPECT_FALSE(served.Update({{kNew, {.usable = 9}}}, At(59.999)));
   EXPECT_EQ(served.served(), kOld);
   EXPECT_TRUE(served.Update({{kNew, {.usable = 9}}}, At(60)));

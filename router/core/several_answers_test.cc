@@ -1,6 +1,6 @@
 #include "router/testing/router_core_fixture.h"
 
-// Tests of several answers to one client.
+// Tests of requests for several answers.
 namespace baton {
 namespace {
 

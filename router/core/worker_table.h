@@ -28,7 +28,7 @@ struct Worker {
   AttachKey attach = 0;    // 0: no stream is open.
   absl::Time detached_at;  // Meaningful while `attach` is 0.
   bool replaced = false;   // A newer process took its address.
-  v1::Peers told;          // List of peers that it was last sent.
+  v1::Peers told;          // The last list of peers that was sent to this worker.
   bool ever_told = false;
 
   // Load from this router, counted when legs open and close.
@@ -112,7 +112,7 @@ class WorkerTable {
   // Time at which Forget has something to do; InfiniteFuture: never.
   absl::Time ForgetAt(absl::Duration forget_after) const;
 
-  // Returns the worker, or null if it is unknown or was removed.
+  // Returns the worker; null if the key is unknown or its worker was removed.
   Worker* Find(WorkerKey key);
   // True if the worker may get new work: attached, not replaced, not draining, not stale.
   bool Ready(const Worker& worker, absl::Time now) const;

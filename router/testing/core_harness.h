@@ -336,7 +336,7 @@ class CoreHarness {
   std::vector<WorkerKey> dropped;
   ServingChanged serving;
   AttachKey p1 = 0, p2 = 0, d1 = 0, d2 = 0;
-  bool end_cancelled = true;  // A cancelled leg ends at once.
+  bool end_cancelled = true;  // If true, a cancelled leg ends immediately.
   bool leave = true;          // If true, a client that has its final status leaves immediately.
 
  private:

@@ -39,7 +39,7 @@ class FakeRouter final : public v1::Inference::Service {
   // Called after ListModels has built its answer.
   std::function<void()> after_list_models = [] {};
 
-  // Answers Generate. By default it writes Events() of the request.
+  // Answers Generate. By default it writes the events of Events(request).
   std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&, Writer*)>
       on_generate = [](grpc::ServerContext*, const v1::GenerateRequest& request, Writer* writer) {
         for (const v1::GenerateEvent& event : Events(request)) writer->Write(event);
