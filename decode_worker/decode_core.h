@@ -36,11 +36,11 @@ class DecodeCore final : public DecodeWorker {
 
  private:
   enum class State {
-    kQueued,     // its prompt is to be computed here; holds no blocks yet
-    kComputing,  // its prompt is being computed here, chunk by chunk
-    kPulling,    // has reserved blocks, and the puller writes to them
-    kReady,      // has the KV of all its tokens but the last
-    kEnding,     // about to end with the status `end`; the puller may still write to its blocks
+    kQueued,     // sequence whose prompt is to be computed here; holds no blocks yet
+    kComputing,  // sequence whose prompt is being computed here, chunk by chunk
+    kPulling,    // sequence with reserved blocks, to which the puller writes
+    kReady,      // sequence with the KV of all its tokens but the last
+    kEnding,     // sequence about to end with status `end`; the puller may still use its blocks
   };
   // A pull as the KV thread sees it. Only the KV thread uses it: the closure that starts the pull
   // sets `id`.
@@ -55,7 +55,7 @@ class DecodeCore final : public DecodeWorker {
     Update update;
     State state = State::kPulling;
     std::vector<BlockId> blocks;
-    int rope_reach = 0;  // max tokens that the rotary table of its KV covers
+    int rope_reach = 0;  // max tokens that the rotary table of the KV covers
     std::shared_ptr<Pull> pull = std::make_shared<Pull>();
     // Number of prompt tokens computed here, including those of steps that still run.
     int computed = 0;
@@ -87,7 +87,7 @@ class DecodeCore final : public DecodeWorker {
   struct Step {
     uint64_t number = 0;  // counts from 1
     absl::Time started;
-    std::vector<Part> parts;  // in the order of the plan's items: first the batch, then the chunks
+    std::vector<Part> parts;  // first the sequences of the batch, then the chunks, as in the plan
   };
   struct FinishedStep {
     Step step;

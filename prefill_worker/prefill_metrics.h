@@ -14,8 +14,9 @@ struct PrefillMetrics {
   Histogram step_seconds{SecondsBounds()};
   Histogram step_tokens{TokensBounds()};
   Histogram step_prompts{BatchBounds()};
-  Histogram queue_seconds{SecondsBounds()};    // from a prompt's arrival to its first chunk
-  Histogram prefill_seconds{SecondsBounds()};  // from a prompt's first chunk to its first token
+  Histogram queue_seconds{SecondsBounds()};  // time from a prompt's arrival to its first chunk
+  // time from a prompt's first chunk to its first token
+  Histogram prefill_seconds{SecondsBounds()};
   Counter prompt_tokens;
   // Jobs that have ended because a reader took the KV (read), because the lease ran out (expired),
   // because the job was cancelled, or for another reason (failed).

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const v1::GenerateRequest& req
     return absl::InvalidArgumentError("the request has neither text nor token_ids");
   }
   if (tokens.empty()) return absl::InvalidArgumentError("the prompt has no tokens");
-  // This check precedes the addition of max_tokens, so that the sum cannot overflow.
+  // Prevents an overflow when max_tokens is added to the length of the prompt later.
   if (tokens.size() >= static_cast<size_t>(model.config.context)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the prompt has ", tokens.size(), " tokens; the model's context of ",

@@ -33,8 +33,9 @@ struct RequestMetrics {
   struct Served {
     std::array<Counter, kCodes> ended;  // Client RPCs, by status.
     Histogram ttft{SecondsBounds()};
-    Histogram tpot{SecondsBounds()};      // Only answers of two tokens or more.
-    Histogram duration{SecondsBounds()};  // Answers that ended with OK, as in `phases`.
+    Histogram tpot{SecondsBounds()};  // Only answers of two tokens or more.
+    // Answers that ended with OK; `phases` counts the same answers.
+    Histogram duration{SecondsBounds()};
     std::array<Histogram, std::size(kPhases)> phases{
         Histogram(SecondsBounds()), Histogram(SecondsBounds()), Histogram(SecondsBounds()),
         Histogram(SecondsBounds()), Histogram(SecondsBounds()), Histogram(SecondsBounds())};
@@ -46,7 +47,7 @@ struct RequestMetrics {
   };
   Served disaggregated, colocated;
 
-  Counter prompt_tokens;     // Prompt tokens of answers that entered the queue.
+  Counter prompt_tokens;     // Prompt tokens, counted for each answer that entered the queue.
   Counter generated_tokens;  // Answer tokens, counted as they come, each position once.
   Histogram prompt_lengths{TokensBounds()};  // Prompt lengths of answers that ended with OK.
   Histogram answer_lengths{TokensBounds()};

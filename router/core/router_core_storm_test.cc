@@ -101,7 +101,8 @@ class Storm {
     bool scored = false;
   };
   struct Play {
-    int stage = 0;   // Prefill: ticket sent, then first token sent. Decode: blocks reserved.
+    // Prefill leg: 1 after its ticket, 2 after its token. Decode leg: 1 after Reserved.
+    int stage = 0;
     int scored = 0;  // Prompt tokens whose logprobs were sent.
     int sent = 0;    // Answer tokens that a decode leg has sent.
   };
@@ -356,8 +357,8 @@ TEST(RouterCoreStormTest, EveryClientEndsOnceAndRightAndNothingIsLeft) {
   EXPECT_EQ(sum.diverged, 0u);
 }
 
-// Prints the hash of $BATON_LOG_SEEDS logs if that variable is set, to compare two versions of the
-// core.
+// If $BATON_LOG_SEEDS is set to a number, prints a hash of the event logs of that number of runs,
+// to compare two versions of the core.
 TEST(RouterCoreStormTest, TheSameSeedGivesTheSameEventLog) {
   SetLogLevel(Severity::kError);
   const auto hash = [](int seeds) {

@@ -40,7 +40,8 @@ class ServedIdentity {
  public:
   // Numbers of attached workers of one identity.
   struct Offer {
-    int usable = 0;  // Workers that are usable in the router's mode; most of these wins.
+    // Workers that are usable in the router's mode. The identity with the most of these is served.
+    int usable = 0;
     // Ready decode workers. While no identity has a usable worker, the guess is the identity with
     // the most of these.
     int decode = 0;

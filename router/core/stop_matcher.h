@@ -29,7 +29,8 @@ class StopMatcher {
  private:
   struct Stop {
     std::string text;
-    // [i]: length of the longest proper prefix of text[0, i) that also ends it.
+    // border[i] is the length of the longest proper prefix of text[0, i) that text[0, i) also ends
+    // with.
     std::vector<size_t> border;
     size_t length = 0;  // Length of the longest prefix of `text` that ends the input so far.
   };
