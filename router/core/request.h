@@ -18,8 +18,8 @@ namespace baton {
 
 class Attempt;
 
-// A request's wait for a worker. Replaced as a whole when the request goes back to the queue after
-// a broken attempt, but kept after a refused attempt, which counts as part of the wait.
+// A request's wait for a worker. A new wait begins when the request goes back to the queue after a
+// broken attempt. After a refused attempt the same wait goes on.
 struct QueueEntry {
   absl::Time since;
   absl::Time not_before = absl::InfinitePast();  // No attempt begins before this time.
