@@ -68,7 +68,8 @@ void BouncedReads::OnStaged(const StagedNote& note) {
                 [this, number = note.id](const absl::Status& status) { End(number, status); }});
 }
 
-// Ends a run and frees its slot. The caller of Ask gets the landing place, if there is one.
+// Ends a run and frees its slot. Passes the run's landing place, if it has one, to the caller of
+// Ask.
 void BouncedReads::End(uint64_t number, const absl::Status& status) {
   const auto it = bounces_.find(number);
   const Bounce bounce = std::move(it->second);

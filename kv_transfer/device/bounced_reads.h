@@ -14,9 +14,10 @@
 
 namespace baton {
 
-// The reader's side of bounced reads. It asks the owner of a pool to copy runs of the pool into
-// slots of host memory (DeviceStaging is the owner's side). Then it reads the slots over another
-// transport into this process's host memory. KV thread only.
+// The reader's side of bounced reads, which go through host memory of both processes. It asks the
+// owner of a pool to copy contiguous runs of the pool into slots, which are host memory of the
+// owner (DeviceStaging is the owner's side). Then it reads the slots over another transport into
+// this process's host memory. KV thread only.
 class BouncedReads {
  public:
   // A contiguous run of a peer's pool, at most DeviceStaging::kSlotBytes long.
@@ -26,9 +27,9 @@ class BouncedReads {
     uint64_t offset = 0;
     size_t bytes = 0;
   };
-  // Called once for each run that Ask accepted, from OnStaged, `inner` or EndWaiting. `landing` is
-  // the landing place with the bytes: it belongs to the caller until Return, whatever the status.
-  // It is null if Ask was given a destination.
+  // Called once for each run that Ask accepted, from OnStaged, EndWaiting or a callback of `inner`.
+  // `landing` is this object's buffer that received the bytes. It belongs to the caller until
+  // Return, whatever the status. It is null if Ask was given a destination.
   using Arrived = std::function<void(const absl::Status& status, std::byte* landing)>;
 
   // `inner` carries the notes and the reads. Both pointers must outlive all runs, and `runtime`
@@ -37,18 +38,18 @@ class BouncedReads {
   // Requires that no run is under way.
   ~BouncedReads();
 
-  // Asks for a run. The bytes go to `to`, which is host memory; if `to` is null they go to a free
-  // landing place. Returns false, and does nothing, if the peer has no free slot for this reader,
-  // if no landing place is free, or if the queue of notes to the peer is full: try again later.
-  // After an error nothing has been asked for.
+  // Asks the peer for a run. The bytes go to `to`, which is host memory. If `to` is null, they go
+  // to a free landing place, a pinned buffer of this object. Returns false, and does nothing, if
+  // the peer has no free slot for this reader, if no landing place is free, or if the queue of
+  // notes to the peer is full: try again later. After an error nothing has been asked for.
   absl::StatusOr<bool> Ask(const Run& run, std::byte* to, Arrived arrived);
-  // Gives a landing place back.
+  // Gives back the landing place that an Arrived callback got.
   void Return(std::byte* landing) { free_landings_.push_back(landing); }
   // Takes the owner's answer to a run. Ignores answers to runs that this object does not know.
   void OnStaged(const StagedNote& note);
 
-  // Ends, with `why`, the runs of `peer` that the owner has not answered yet. The other runs end
-  // with the inner transport's reads.
+  // Ends, with the status `why`, the runs that `peer` has not answered yet. Its other runs end when
+  // the inner transport ends their reads.
   void EndWaiting(PeerId peer, const absl::Status& why);
   // Drops the state of a peer. Requires that none of its runs is under way.
   void Forget(PeerId peer);
@@ -67,10 +68,10 @@ class BouncedReads {
 
   DeviceRuntime* const runtime_;
   Transport* const inner_;
-  const uint64_t reader_;  // random id by which owners know this object
+  const uint64_t reader_;  // random id that names this object to the owners of pools
   uint64_t last_ = 0;
   std::map<uint64_t, Bounce> bounces_;                  // runs under way, by the number of the run
-  std::map<PeerId, std::vector<uint32_t>> free_slots_;  // free slots at each peer
+  std::map<PeerId, std::vector<uint32_t>> free_slots_;  // numbers of the free slots at each peer
   // Pinned host memory, allocated when the first landing place is needed.
   std::byte* landings_ = nullptr;
   std::vector<std::byte*> free_landings_;

@@ -27,7 +27,8 @@ absl::Status DeviceCopies::Copy(void* to, const void* from, size_t bytes, Done d
   return status;
 }
 
-// Reports the oldest copy: it has finished or, if `status` is an error, never will.
+// Reports the oldest copy. The copy has finished, or, if `status` is an error, it will never
+// finish.
 void DeviceCopies::ReportOldest(const absl::Status& status) {
   Copying copying = std::move(copies_.front());
   copies_.pop_front();

@@ -13,8 +13,8 @@
 
 namespace baton {
 
-// Copies between host and device memory, or within a device, on a stream of their own. They are
-// reported in the order of the calls. KV thread only.
+// Copies bytes between host and device memory, or within a device, on a stream of its own. Finished
+// copies are reported in the order of the calls of Copy. KV thread only.
 class DeviceCopies {
  public:
   // Called once, from Progress or FinishOldest. `status` is OK, or the error of the device.
@@ -50,7 +50,7 @@ class DeviceCopies {
 
   DeviceRuntime* const runtime_;
   const std::unique_ptr<DeviceStream> stream_;
-  std::deque<Copying> copies_;  // in the order of the stream
+  std::deque<Copying> copies_;  // oldest copy first
   std::vector<std::unique_ptr<DeviceEvent>> spare_events_;
 };
 

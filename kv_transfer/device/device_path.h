@@ -14,10 +14,10 @@ namespace baton {
 
 // Ways to read a peer's pool that lies in device memory.
 enum class DevicePath {
-  kAuto,     // the first of the other three that works
+  kAuto,     // the first of kIpc, kDirect and kBounced that works
   kIpc,      // Device-to-device copies on this process's own stream, without the peer's help.
   kDirect,   // Reads by the inner transport, which accesses device memory itself.
-  kBounced,  // through host memory on both sides
+  kBounced,  // Copies through host memory of both processes.
 };
 // Parses the value of a flag: auto, ipc, direct or bounced. Returns InvalidArgument for any other
 // name.
@@ -28,23 +28,25 @@ struct DevicePool {
   uint32_t index = 0;  // index among its owner's pools
   uint64_t bytes = 0;
   DevicePath path = DevicePath::kBounced;
-  const std::byte* imported = nullptr;  // For kIpc: the mapped memory, which must be closed again.
-  std::string direct;                   // for kDirect: the inner transport's key of the pool
-  std::string link;  // As Transport::Link names it. Empty: the link of the inner transport.
-  std::string why;   // why the ways that come before `path` do not work
+  // For kIpc: the address at which the pool is mapped here. The mapping must be closed again.
+  const std::byte* imported = nullptr;
+  std::string direct;  // for kDirect: the inner transport's key of the pool
+  // Name of the link, as Transport::Link returns it. If empty, the link is the inner transport's.
+  std::string link;
+  std::string why;  // reasons why the ways tried before `path` do not work
 };
 
 // Properties of the reader that decide which ways it can use.
 struct DeviceReader {
   DeviceRuntime* runtime = nullptr;
-  uint64_t node = 0;  // as in DevicePoolKey
+  uint64_t node = 0;  // ThisNode() of the reader's process
   std::string below;  // name of the inner transport
   // OK if the inner transport can read into our device's memory, otherwise the reason
   absl::Status reads_devices;
 };
 
-// Opens a pool by the first way that works, in the order IPC, direct, bounced; or only by `asked`
-// if it is not kAuto. Returns FailedPrecondition, with the reasons, if none works.
+// Opens a pool by the first way that works, in the order IPC, direct, bounced. If `asked` is not
+// kAuto, tries only the way `asked`. Returns FailedPrecondition, with the reasons, if no way works.
 absl::StatusOr<DevicePool> OpenDevicePool(const DevicePoolKey& key, const DeviceReader& reader,
                                           DevicePath asked);
 

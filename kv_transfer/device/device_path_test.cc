@@ -142,7 +142,7 @@ class DirectReadsTest : public testing::Test {
     end.transport = CreateDeviceTransport(std::move(below), end.device.get(), path).value();
     return end;
   }
-  // Makes several reads of the owner's pool into the reader's. Returns the first error.
+  // Makes several reads from the owner's pool into the reader's pool. Returns the first error.
   absl::Status ReadSome(End& reader, End& owner) {
     constexpr size_t kBytes = 3 << 20;
     const auto theirs = owner.transport->AllocatePool(kBytes);

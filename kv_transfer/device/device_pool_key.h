@@ -14,9 +14,10 @@ struct DevicePoolKey {
   std::string device;  // DeviceInfo::id of the owner's device
   uint32_t pool = 0;   // index among the pools of the owner's transport
   uint64_t bytes = 0;
-  // From DeviceRuntime::ExportMemory. Empty if the runtime could not export the pool.
+  // Handle from DeviceRuntime::ExportMemory. Empty if the runtime could not export the pool.
   std::string handle;
-  // Key of the inner transport, which reads the pool's device memory itself. Empty if it cannot.
+  // Key with which the inner transport can read the pool's device memory itself. Empty if the inner
+  // transport can't.
   std::string direct;
 };
 
@@ -28,12 +29,15 @@ uint64_t ThisNode(const std::string& boot_id = "/proc/sys/kernel/random/boot_id"
 std::string EncodeDevicePoolKey(const DevicePoolKey& key);
 // Returns InvalidArgument for bytes that are not a key of a device pool.
 absl::StatusOr<DevicePoolKey> DecodeDevicePoolKey(absl::string_view bytes);
-// Looks only at the first bytes; keys of host memory begin differently.
+// Returns true if `bytes` begins as the key of a device pool does. Keys of host memory begin
+// differently.
 bool IsDevicePoolKey(absl::string_view bytes);
 
-// Packs `body` behind `magic`, which says what the bytes are, and a hash, which shows damage.
+// Returns `magic`, a hash and `body`, packed one after another. `magic` says what the bytes are;
+// the hash shows damage.
 std::string SealBytes(uint64_t magic, absl::string_view body);
-// Returns the body, or an empty view if `bytes` were damaged or do not begin with `magic`.
+// Returns the body that SealBytes packed, or an empty view if `bytes` were damaged or do not begin
+// with `magic`.
 absl::string_view UnsealBytes(uint64_t magic, absl::string_view bytes);
 
 }  // namespace baton

@@ -100,7 +100,7 @@ absl::StatusOr<DeviceStaging::Slots> DeviceStaging::NewSlots() {
 absl::StatusOr<DeviceStaging::Slots> DeviceStaging::SlotsOfOneThatIsGone() {
   for (auto it = readers_.begin(); it != readers_.end(); ++it) {
     if (it->second.under_way > 0) continue;
-    // This answers no request, so a reader that is alive ignores it.
+    // This note answers no request, so a reader that is alive ignores the note.
     StagedNote nothing;
     nothing.reader = it->first;
     if (!absl::IsUnavailable(inner_->SendNote(it->second.peer, EncodeStaged(nothing)))) continue;

@@ -17,18 +17,18 @@
 
 namespace baton {
 
-// The owner's side of bounced reads: copies runs of device pools into host memory, where readers
-// can read them over another transport. Each reader has kSlots slots of kSlotBytes and chooses the
-// slot for each request. The slots are the reader's credit: no reader waits for another, and no
-// slot has to be given back. Copies into one slot run in the order of the requests. KV thread only,
-// never from callbacks of the transport.
+// The owner's side of bounced reads: copies contiguous runs of device pools into host memory, where
+// readers can read them over another transport. Each reader has kSlots slots of kSlotBytes and
+// chooses the slot for each request. Since only the reader decides when its slots are free, no
+// reader waits for another, and no slot has to be given back. Copies into one slot run in the order
+// of the requests. KV thread only, never from callbacks of the transport.
 class DeviceStaging {
  public:
   static constexpr uint32_t kSlots = 8;
   static constexpr uint64_t kSlotBytes = 1 << 20;
   static constexpr size_t kReaders = 64;
-  // Max copies under way for one reader. There can be more of them than slots, because copies that
-  // the reader requested before a Disconnect may still be running.
+  // Max copies under way for one reader. A reader can have more copies under way than slots,
+  // because copies that it requested before a Disconnect may still be running.
   static constexpr uint32_t kMaxUnderWay = 4 * kSlots;
 
   // `inner` carries the answers and allocates the slots. Both pointers must outlive this object.
@@ -38,8 +38,8 @@ class DeviceStaging {
 
   // Adds a pool that readers may ask for. Pools are numbered from 0.
   void AddPool(const std::byte* data, size_t bytes) { pools_.push_back({data, bytes}); }
-  // Handles one request. It is always answered, unless its reader can't be reached. An invalid
-  // request, or one above kMaxUnderWay, is answered with the reason.
+  // Handles one request. Every request gets an answer, unless its reader can't be reached. An
+  // invalid request, or a request beyond kMaxUnderWay, is answered with the reason.
   void Stage(const StageNote& note);
   // Answers the requests whose copies have finished. Returns true if there were any.
   bool Progress() { return copies_ != nullptr && copies_->Progress(); }
@@ -74,7 +74,7 @@ class DeviceStaging {
   std::vector<Pool> pools_;
   std::map<uint64_t, Reader> readers_;
   // Connections to readers that got a refusal and have no slots, oldest first. They stay connected
-  // for a while, because a note may be lost if its peer is disconnected at once.
+  // for a while, because a note may be lost if its peer is disconnected directly after it was sent.
   std::deque<PeerId> refused_;
 };
 

@@ -25,8 +25,9 @@ constexpr uint64_t kAddressMagic = 0xBA70ADE71CEADD12ull;
 constexpr size_t kCopies = 64;
 // Max wait while device work is under way: the end of that work can only be polled.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
-// Limits on the wait for readers to close our pools before the pools are freed: the number of waits
-// of one millisecond, and the number of calls of Progress (about as many as fit into that time).
+// Before the pools are freed, their readers have to close them. Limits on the wait for that: the
+// number of waits of one millisecond, and the number of calls of Progress (about as many as fit
+// into the time of all waits).
 constexpr int kLastWaits = 500, kLastProgress = 500 * 100;
 
 class DeviceTransport : public Transport {
@@ -70,20 +71,20 @@ class DeviceTransport : public Transport {
     ReadOperation operation;
     PeerId peer = -1;
     DevicePool* pool = nullptr;  // the peer's pool
-    size_t asked = 0;            // bytes handed on so far
-    int pieces = 0;              // pieces handed on and not yet reported
-    absl::Status error;          // The first error; once set, nothing more is handed on.
+    size_t asked = 0;            // bytes posted so far
+    int pieces = 0;              // pieces posted and not yet reported
+    absl::Status error;          // The first error; once set, nothing more is posted.
   };
   struct Peer {
     std::map<std::string, DevicePool, std::less<>> pools;  // opened pools by key
-    std::string link;                                      // link of the pool whose bytes came last
-    std::deque<std::unique_ptr<Job>> queue;                // jobs not fully handed on
-    std::map<Job*, std::unique_ptr<Job>> handed_on;  // jobs fully handed on, not fully reported
-    int copies = 0;                                  // copies under way on our stream
-    // Id of the MappedNote by which the peer knows that its pools are mapped here. 0 if none is
-    // mapped.
+    std::string link;                                      // link of the pool that was read last
+    std::deque<std::unique_ptr<Job>> queue;                // jobs not fully posted
+    std::map<Job*, std::unique_ptr<Job>> handed_on;        // jobs fully posted, not fully reported
+    int copies = 0;                                        // copies under way on our stream
+    // Id of the MappedNote that told the peer that its pools are mapped here. 0 if no pool of the
+    // peer is mapped.
     uint64_t import_id = 0;
-    absl::Status freed;  // Not OK once the peer, their owner, is about to free its pools.
+    absl::Status freed;  // Not OK once the peer is about to free its pools.
   };
 
   absl::StatusOr<DevicePool*> OpenPool(PeerId id, Peer* peer, absl::string_view key);
@@ -113,7 +114,7 @@ class DeviceTransport : public Transport {
   // OK if `inner_` can read and write our pools directly, otherwise the reason.
   absl::Status direct_ = absl::FailedPreconditionError("we have no pool");
   std::function<void(absl::string_view)> handler_;
-  std::map<PeerId, Peer> peers_;  // keys are ids of `inner_`
+  std::map<PeerId, Peer> peers_;  // The keys are peer ids of `inner_`.
   std::deque<StageNote> asked_;
   PoolImporters importers_;
   EndedReads ended_;
@@ -139,7 +140,7 @@ DeviceTransport::~DeviceTransport() {
       inner_->Wait(absl::Milliseconds(1));
       ++waits;
     }
-    importers_.AskToClose();  // asks also the readers that have mapped our pools only now
+    importers_.AskToClose();  // also asks readers that have mapped our pools since the last call
   }
   if (importers_.open() > 0) {
     Log(Severity::kWarning, "kv_pool_freed_while_mapped", {{"readers", importers_.open()}});
@@ -267,8 +268,8 @@ void DeviceTransport::Read(ReadOperation operation) {
   peer->second.queue.push_back(std::move(job));
 }
 
-// Copies one piece of a read on the stream, from a peer's mapped memory or from a landing place. A
-// landing place is returned when the copy has ended.
+// Copies one piece of a read on the stream, from a peer's mapped memory or from a landing place (a
+// host buffer of BouncedReads). A landing place is returned when the copy has ended.
 absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* from, size_t bytes,
                                    std::byte* landing) {
   const absl::Status status =
@@ -281,7 +282,7 @@ absl::Status DeviceTransport::Copy(Job* job, std::byte* to, const std::byte* fro
   return status;
 }
 
-// Hands on as many reads as the limits allow. Returns true if any moved.
+// Posts as many reads of `peer` as the limits allow. Returns true if it posted any.
 bool DeviceTransport::Post(Peer* peer) {
   bool moved = false;
   while (!peer->queue.empty()) {
@@ -308,7 +309,7 @@ bool DeviceTransport::Post(Peer* peer) {
   return moved;
 }
 
-// Hands the oldest read in the queue to the inner transport.
+// Posts the oldest read in the queue to the inner transport.
 void DeviceTransport::PostDirect(PeerId id, Peer* peer) {
   Job* const job = peer->queue.front().get();
   const ReadOperation& read = job->operation;
@@ -321,8 +322,8 @@ void DeviceTransport::PostDirect(PeerId id, Peer* peer) {
        [this, id, job](absl::Status status) { OnDirectRead(id, job, std::move(status)); }});
 }
 
-// Takes the result of a direct read. If the inner transport turns out not to support such reads,
-// this read and all later ones of the pool are bounced.
+// Handles the result of a direct read. If the inner transport turns out not to support direct
+// reads, this read and all later reads of the pool go through host memory (kBounced).
 void DeviceTransport::OnDirectRead(PeerId id, Job* job, absl::Status status) {
   if (!absl::IsUnimplemented(status) || path_ != DevicePath::kAuto || !job->error.ok()) {
     PieceDone(job, status);
@@ -341,7 +342,7 @@ void DeviceTransport::OnDirectRead(PeerId id, Job* job, absl::Status status) {
   peer.handed_on.erase(it);
 }
 
-// Asks for the next run of the oldest read. Returns false if it has to wait.
+// Asks the peer for the next run of the oldest queued read. Returns false if the read has to wait.
 bool DeviceTransport::PostBounced(Peer* peer) {
   Job* job = peer->queue.front().get();
   if (job->error.ok()) {
@@ -388,8 +389,8 @@ void DeviceTransport::OnNote(absl::string_view note) {
   }
 }
 
-// Takes a run of a bounced read that has arrived in host memory. If it is in a landing place,
-// copies it on to the device.
+// Handles a run of a bounced read after it has arrived in host memory. If the bytes are in a
+// landing place, copies them on to the device.
 void DeviceTransport::OnArrived(Job* job, std::byte* to, size_t bytes, std::byte* landing,
                                 const absl::Status& status) {
   absl::Status result = status;
@@ -415,7 +416,7 @@ void DeviceTransport::PieceDone(Job* job, const absl::Status& status) {
   ended_.Add(std::move(owned->operation), std::move(owned->error));
 }
 
-// Stops handing on the reads in the queue of `peer`. Reads without pieces under way end at once.
+// Fails all reads in the queue of `peer`. A read without pieces under way ends immediately.
 void DeviceTransport::Fail(Peer* peer, const absl::Status& why) {
   while (!peer->queue.empty()) {
     Job* job = peer->queue.front().get();
@@ -427,8 +428,8 @@ void DeviceTransport::Fail(Peer* peer, const absl::Status& why) {
   }
 }
 
-// Closes a peer's mapped pools; nothing more may be handed on to them. Waits for the copies on the
-// stream, which nothing can cancel.
+// Closes a peer's mapped pools. The caller must post no more copies from them. Waits for the copies
+// on the stream, because nothing can cancel those.
 void DeviceTransport::CloseImports(PeerId id, Peer* peer) {
   while (peer->copies > 0) copies_->FinishOldest();
   for (auto& [key, pool] : peer->pools) {
@@ -460,8 +461,9 @@ void DeviceTransport::Disconnect(PeerId id) {
   Peer& peer = found->second;
   const absl::Status why = absl::UnavailableError("disconnected before the read was done");
   Fail(&peer, why);
-  // Some runs of these reads have not arrived yet. Those that are being read from a slot end in
-  // inner's Disconnect, and this error keeps them from being copied on from their landing places.
+  // Some runs of the peer's reads have not arrived yet. Runs that are being read from a slot end in
+  // `inner_->Disconnect` below. Because of this error their bytes are then not copied from the
+  // landing places to the device.
   for (auto& [job, owned] : peer.handed_on) {
     if (job->pool->path != DevicePath::kIpc) job->error.Update(why);
   }

@@ -56,8 +56,8 @@ TEST(PoolImportersTest, TheFirstOfManyAreForgotten) {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // UCX is not built for the thread sanitizer
-// The emulated device lets a reader read freed memory that it still has mapped; the contents have
-// changed.
+// On the emulated device a reader can go on reading freed memory that it still has mapped. The
+// contents of that memory have then changed.
 TEST(PoolImportersTest, AnOwnerThatEndsFreesItsPoolWhenItsReaderHasClosedIt) {
   constexpr size_t kBytes = 4096;
   const auto device = CreateEmulatedRuntime({.memory_bytes = 16 << 20}).value();

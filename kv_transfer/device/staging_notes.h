@@ -9,14 +9,14 @@
 
 namespace baton {
 
-// Notes that device transports send to one another, beside the notes of their users. StageNote and
-// StagedNote bring device memory to a reader that can't reach it. MappedNote and UnmapNote are
-// about pools that a reader has mapped. Each note begins with a mark that no KvNote begins with,
-// and ends with a hash.
+// Notes that device transports send to one another, in addition to the notes that their users send.
+// StageNote and StagedNote bring device memory to a reader that can't reach it. MappedNote and
+// UnmapNote are about pools that a reader has mapped. Each note begins with a magic number that no
+// KvNote begins with, and ends with a hash.
 
 // Request of a reader: "Copy this run of your pool into my slot."
 struct StageNote {
-  uint64_t reader = 0;  // Random id of the reader's transport; it says whose slots are meant.
+  uint64_t reader = 0;  // Random id of the reader's transport. The slots belong to that transport.
   uint64_t id = 0;      // id of the request, never used again by that reader
   uint32_t slot = 0;
   uint32_t pool = 0;  // index among the owner's pools
@@ -29,8 +29,8 @@ struct StagedNote {
   uint64_t id = 0;
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string message;  // cut to kMaxStagedMessage bytes when encoded
-  std::string key;      // key of the owner's host memory with the slots
-  uint64_t offset = 0;  // offset of the slot in that memory
+  std::string key;      // key of the owner's host memory that holds the slots
+  uint64_t offset = 0;  // offset of the slot in the memory of `key`
 };
 constexpr size_t kMaxStagedMessage = 512;
 
@@ -42,7 +42,7 @@ struct MappedNote {
 };
 // Request of an owner: "My pools are about to be freed: close them."
 struct UnmapNote {
-  uint64_t id = 0;  // id of the MappedNote
+  uint64_t id = 0;  // id of the reader's MappedNote
 };
 
 bool IsStagingNote(absl::string_view note);
@@ -50,7 +50,7 @@ std::string EncodeStage(const StageNote& note);
 std::string EncodeStaged(const StagedNote& note);
 std::string EncodeMapped(const MappedNote& note);
 std::string EncodeUnmap(const UnmapNote& note);
-// Return nullopt for bytes that are not a note of this type.
+// Each decoder returns nullopt for bytes that are not a note of its type.
 std::optional<StageNote> DecodeStage(absl::string_view note);
 std::optional<StagedNote> DecodeStaged(absl::string_view note);
 std::optional<MappedNote> DecodeMapped(absl::string_view note);
