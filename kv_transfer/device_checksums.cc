@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr int kLaunches = 16;  // Max launches on the stream; further slices wait in their request.
+constexpr int kLaunches = 16;  // max launches on the stream; further slices wait
 
 class DeviceKvChecksums : public KvChecksums {
  public:
@@ -37,9 +37,11 @@ class DeviceKvChecksums : public KvChecksums {
  private:
   struct Request {
     std::vector<KvSlice> slices;
-    std::shared_ptr<DeviceEvent> written;  // kept until the stream has been told to wait for it
+    // kept until the stream has been told to wait for this event
+    std::shared_ptr<DeviceEvent> written;
     Done done;
-    size_t launched = 0, summed = 0;  // numbers of slices
+    // number of slices launched, and number of slices whose checksums have arrived
+    size_t launched = 0, summed = 0;
     absl::Status status;  // The first error; once set, no more slices of the request are launched.
 
     bool finished() const {
@@ -48,7 +50,7 @@ class DeviceKvChecksums : public KvChecksums {
   };
   struct Launched {
     Request* request;
-    size_t first, count;  // range of the request's slices
+    size_t first, count;  // the launch covers `count` slices of the request, from index `first` on
     int place;
   };
   // Pinned memory that receives the sums of one launch, and the event recorded after the launch.
@@ -68,11 +70,11 @@ class DeviceKvChecksums : public KvChecksums {
   const KvLayout layout_;
   const int64_t parts_;  // parts per slice, each summed by one thread block
   std::unique_ptr<DeviceStream> stream_;
-  std::byte* sums_ = nullptr;  // pinned; shared by all places
+  std::byte* sums_ = nullptr;  // pinned memory, shared by all `places_`
   std::vector<Place> places_;
   std::vector<int> free_places_;
-  std::deque<std::unique_ptr<Request>> requests_;  // in the order of the calls
-  std::deque<Launched> launched_;                  // in the order of the stream
+  std::deque<std::unique_ptr<Request>> requests_;  // in the order of the calls of Take
+  std::deque<Launched> launched_;                  // oldest launch first
 };
 
 absl::Status DeviceKvChecksums::Start() {
@@ -135,7 +137,8 @@ void DeviceKvChecksums::LaunchMore() {
   }
 }
 
-// Takes the sums of the oldest launch. It has finished or, if `status` is an error, never will.
+// Handles the result of the oldest launch. The launch has finished, or, if `status` is an error, it
+// will never finish.
 void DeviceKvChecksums::Sum(const absl::Status& status) {
   const Launched launched = launched_.front();
   launched_.pop_front();

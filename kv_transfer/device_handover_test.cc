@@ -60,7 +60,7 @@ struct DeviceWorker {
   std::unique_ptr<KvPuller> puller;
 };
 
-// An event that another process has recorded. Its work runs when the test says so.
+// An event that another process has recorded. The event completes when the test calls Open.
 class Gate {
  public:
   Gate() {
@@ -125,8 +125,8 @@ class HandoverWorld {
     }
     return true;
   }
-  // Puts a write of a slice on the owner's stream, as a step does: the bytes are in the pool once
-  // that work has run.
+  // Enqueues a write of a slice on the owner's stream, as a step does. The bytes are in the pool
+  // once that write has run.
   void WriteLate(BlockId block, int layer, uint64_t content) {
     pinned_.push_back(owner_.device->AllocatePinned(kLayout.LayerBytes()).value());
     std::memcpy(pinned_.back(), SliceContent(kLayout, layer, content).data(), kLayout.LayerBytes());
@@ -193,8 +193,8 @@ TEST_P(DeviceHandoverTest, ALayerIsPulledWhileTheNextOneHasNotRun) {
   }
 }
 
-// Runs one hand-over. Its layers are published with the events of the work that writes them or, as
-// a mistake, without.
+// Runs one hand-over. Each layer is published with the event of the work that writes it or, as a
+// mistake, without an event.
 class OneHandover : HandoverWorld {
  public:
   explicit OneHandover(uint64_t seed) : HandoverWorld(seed) {}
@@ -210,7 +210,7 @@ class OneHandover : HandoverWorld {
       owner_.plane->RunOnce(absl::Now());
       reader_.plane->RunOnce(absl::Now());
     }
-    EXPECT_TRUE(owner_.device->Synchronize(*owner_.compute).ok());  // end of the step
+    EXPECT_TRUE(owner_.device->Synchronize(*owner_.compute).ok());  // waits for the end of the step
     owner_.publisher->Complete(ticket.handover_id, "");
     EXPECT_TRUE(Until([&] { return result_.has_value(); }));
     if (!result_->status.ok()) return false;
@@ -365,7 +365,7 @@ TEST(DeviceChecksumsTest, ManyAskedForAtOnceAreReportedInOrderAndRight) {
     int reported = 0;
     const std::vector<int> takes = {3, 0, kKvChecksumSlices + 1, 17 * kKvChecksumSlices, 0, 5};
     for (int take = 0; take < static_cast<int>(takes.size()); ++take) {
-      // One of the takes has more slices than the max launches under way hold.
+      // One call of Take has more slices than all the launches that may be under way hold.
       std::vector<KvSlice> slices;
       for (int i = 0; i < takes[take]; ++i) {
         slices.push_back({.block = i % 64, .layer = i / 64 % 2, .seed = uint64_t{5} * i + take});

@@ -9,7 +9,8 @@
 
 namespace baton {
 
-// Everything that a peer needs to read one worker's KV. Travels packed in Registration.kv_address.
+// Everything that a peer needs to read one worker's KV. Registration.kv_address carries it in
+// packed form.
 struct KvAddress {
   WorkerEpoch epoch = 0;
   std::string transport_address;

@@ -34,9 +34,10 @@ class KvChecksums {
   // is no longer read.
   virtual ~KvChecksums() = default;
 
-  // Computes the checksums of `slices` after the work that `written` recorded has run, or at once
-  // if `written` is null. Calls `done` once, in the order of the calls, from here, Progress or
-  // Finish; `done` may call Take. The slices must not be written to before `done` is called.
+  // Computes the checksums of `slices` after the work that `written` recorded has run. A null
+  // `written` means that the slices are already written. Calls `done` once, in the order of the
+  // calls of Take, from Take, Progress or Finish. `done` may call Take. The slices must not be
+  // written to before `done` is called.
   virtual void Take(std::vector<KvSlice> slices, std::shared_ptr<DeviceEvent> written,
                     Done done) = 0;
   // Reports requests that are finished. Returns true if there were any.
@@ -47,7 +48,8 @@ class KvChecksums {
   virtual void Finish() = 0;
 };
 
-// For a pool in host memory. Take itself computes the checksums and reports them.
+// Creates the implementation for a pool in host memory. Its Take computes the checksums itself and
+// reports them before it returns.
 std::unique_ptr<KvChecksums> CreateHostKvChecksums(const std::byte* pool, const KvLayout& layout);
 
 }  // namespace baton

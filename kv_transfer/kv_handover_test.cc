@@ -87,7 +87,7 @@ class HandoverTest : public testing::Test {
 
   absl::Time now_ = absl::FromUnixSeconds(1000);
   bool owner_runs_ = true;
-  // Declared before the workers, whose destructors write to these members.
+  // These three members are declared before the workers, whose destructors write to them.
   std::vector<BlockId> blocks_;
   std::optional<absl::Status> ended_;
   std::optional<PullResult> result_;
@@ -127,8 +127,8 @@ TEST_F(HandoverTest, SlicesArePulledAsTheyGetReady) {
   EXPECT_EQ(reader_.pool->free(), 32u);
 }
 
-// The reader's thread sleeps between its turns. A note that arrives meanwhile counts from the turn
-// that handles it.
+// The reader's thread sleeps between two turns of its loop. A note that arrives during the sleep
+// counts from the turn that handles it.
 TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
   Introduce();
   const KvTicket ticket = Open();
@@ -146,7 +146,8 @@ TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
   EXPECT_GE(result_->hidden, absl::Milliseconds(55));
 }
 
-// The owner's bytes are under way during the whole stop.
+// The reader's process stops for 6 s while bytes from the owner are under way. The reader must not
+// take this for a stop of the owner.
 TEST_F(HandoverTest, AStopOfOurOwnIsNotTakenForOneOfTheOwners) {
   Introduce();
   SlowReads(absl::Milliseconds(6010));
@@ -184,8 +185,8 @@ TEST_F(HandoverTest, LinksAreProvenOnlyOnceBothSidesKnowEachOther) {
   ASSERT_EQ(reader_.plane->links().size(), 1u);
   EXPECT_EQ(reader_.plane->links()[0].epoch, kOwner);
   EXPECT_EQ(reader_.plane->links()[0].link, "inproc");
-  // The plane computes the rate two turns after the turn in which it began to read the pattern. A
-  // turn takes 1 ms here, so the time that it measures is at least 2 ms.
+  // The plane computes the rate two turns of its loop after the turn in which it began to read the
+  // pattern. A turn takes 1 ms in this test, so the measured time is at least 2 ms.
   EXPECT_GT(reader_.plane->links()[0].bytes_per_us, 0);
   EXPECT_LE(reader_.plane->links()[0].bytes_per_us, KvMeta::kPatternBytes / 2000.0);
   reader_.plane->SetPeers({});
@@ -306,7 +307,7 @@ TEST_F(HandoverTest, AnAbortedHandoverIsFailedPreconditionAtOnce) {
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Milliseconds(20));
   owner_.publisher->Abort(ticket.handover_id);
-  // From a step that was under way during the abort.
+  // A step that was under way during the abort still publishes and completes.
   owner_.publisher->Publish(ticket.handover_id, 10, 4);
   owner_.publisher->Complete(ticket.handover_id, "");
   Run(absl::Milliseconds(5));
@@ -345,7 +346,7 @@ TEST_F(HandoverTest, ALeaseIsJudgedAfterTheInboxIsDrained) {
   PublishAll(ticket);
   SlowReads(absl::Seconds(1));
   Run(absl::Seconds(5), absl::Milliseconds(50));
-  // The owner stops for longer than its lease, and in this time a reader takes everything.
+  // The owner's process stops for longer than the lease. Meanwhile a reader pulls everything.
   owner_runs_ = false;
   Start(&reader_, ticket, 1, &result_);
   Run(absl::Seconds(1), absl::Milliseconds(50));
@@ -366,7 +367,7 @@ TEST_F(HandoverTest, ALaterAttemptTakesOverAndAnOlderReleaseDoesNotEndIt) {
   ASSERT_TRUE(first.has_value());
   EXPECT_TRUE(absl::IsFailedPrecondition(first->status)) << first->status;
   reader_.puller->Cancel(pull);
-  Start(&reader_, ticket, 1, &third);  // an older attempt than the one that reads now
+  Start(&reader_, ticket, 1, &third);  // attempt 1 is older than attempt 2, which reads now
   Run(absl::Milliseconds(20));
   ASSERT_TRUE(third.has_value());
   EXPECT_TRUE(absl::IsFailedPrecondition(third->status)) << third->status;
@@ -504,7 +505,7 @@ TEST_F(HandoverTest, HostileNotesAreDroppedAndCounted) {
     note.complete = random() % 2;
     note.payload = std::string(random() % 100, 'x');
     note.ok = random() % 2;
-    // Even a worker that knows the secret may send nonsense.
+    // Even a worker that knows the hand-over's secret may send nonsense.
     if (random() % 4 == 0 && note.type == KvNote::Type::kState) note.secret = ticket.secret;
     std::string bytes = EncodeNote(note);
     if (random() % 3 == 0) bytes.resize(random() % (bytes.size() + 1));
@@ -525,8 +526,8 @@ TEST_F(HandoverTest, HostileNotesAreDroppedAndCounted) {
   EXPECT_TRUE(result_->status.ok()) << result_->status;
 }
 
-// The reads overlap, so there is always one outstanding. The pull must count as alive as long as
-// they end.
+// The reads overlap, so one is always outstanding. The pull must count as alive as long as reads
+// keep ending.
 TEST_F(HandoverTest, APullThatTakesLongerThanTheStallLimitIsNotStuckWhileBytesArrive) {
   TestWorker narrow(&fabric_, true, 205, kLayout, 64, 6, &now_, {},
                     {.stall = absl::Seconds(2),
@@ -590,7 +591,8 @@ TEST_F(HandoverTest, InFlightBytesStayBoundedAndEveryPullMoves) {
       order.push_back(i);
     });
     if (i < 2) {
-      // The first two complete a little later than the third, so they must let the third go first.
+      // The owner completes the first two hand-overs later than the third, so the third pull must
+      // end first.
       run(3);
     }
   }

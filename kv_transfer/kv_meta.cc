@@ -19,8 +19,8 @@ uint64_t PatternWord(WorkerEpoch epoch, uint64_t index) {
   return z ^ (z >> 31);
 }
 
-// Same value as Hash64, but uses the machine's widest vector instructions: every byte of KV is
-// hashed twice, by its owner and by its reader.
+// Returns the same value as Hash64, but uses the machine's widest vector instructions: every byte
+// of KV is hashed twice, by its owner and by its reader.
 uint64_t HashSlice(const std::byte* data, size_t bytes, uint64_t seed) {
 #if defined(__x86_64__)
   return XXH3_64bits_withSeed_dispatch(data, bytes, seed);

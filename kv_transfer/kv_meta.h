@@ -34,10 +34,10 @@ struct KvMeta {
   }
   size_t Bytes() const { return ChecksumOffset(blocks, 0); }
 
-  // Writes the kPatternBytes of `epoch` to `to`.
+  // Writes the pattern of `epoch`, kPatternBytes long, to `to`.
   static void WritePattern(WorkerEpoch epoch, std::byte* to);
-  // Returns true if the `bytes` bytes at `data` equal the pattern from `offset` on. Both numbers
-  // must be multiples of 8.
+  // Returns true if the `bytes` bytes at `data` equal the pattern of `epoch` from its byte `offset`
+  // on. `offset` and `bytes` must be multiples of 8.
   static bool CheckPattern(WorkerEpoch epoch, size_t offset, const std::byte* data, size_t bytes);
 };
 

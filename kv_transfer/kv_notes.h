@@ -19,15 +19,17 @@ struct KvNote {
     kHello = 1,     // reader -> owner: "Are you there?" (nonce)
     kHelloAck = 2,  // owner -> reader: "Yes." (the same nonce)
     kOpen = 3,      // reader -> owner: pulls this hand-over; repeated as a renewal
-    kState = 4,    // owner -> reader: the blocks and layers that are ready (full_blocks .. payload)
-    kRefused = 5,  // owner -> reader: this attempt may not, or no longer, pull it (reason)
-    kRelease = 6,  // reader -> owner: has everything (ok), or gives up (not ok)
+    // owner -> reader: the blocks and layers that are ready (fields full_blocks to payload)
+    kState = 4,
+    // owner -> reader: this attempt may not, or no longer, pull the hand-over (reason)
+    kRefused = 5,
+    kRelease = 6,   // reader -> owner: the reader has everything (ok), or gives up (not ok)
     kReleased = 7,  // owner -> reader: the release has arrived
   };
   enum class Reason : uint8_t {
     kUnknown = 1,     // no such hand-over, or the secret is wrong
     kSuperseded = 2,  // a later attempt has taken over
-    kAborted = 3,     // the owner has aborted it
+    kAborted = 3,     // the owner has aborted the hand-over
   };
 
   Type type = Type::kHello;
@@ -44,13 +46,13 @@ struct KvNote {
   uint32_t partial_blocks = 0;
   uint32_t partial_layers = 0;
   bool complete = false;
-  std::string payload;  // set once `complete`
+  std::string payload;  // set once `complete` is true
 
   Reason reason = Reason::kUnknown;
   bool ok = false;
 };
 
-// Bound on `payload` that keeps an encoded note within Transport::kMaxNoteBytes.
+// Max size of `payload`. An encoded note then stays within Transport::kMaxNoteBytes.
 inline constexpr size_t kMaxPayloadBytes = 3072;
 std::string EncodeNote(const KvNote& note);
 // Returns nullopt for bytes that EncodeNote never writes: truncated, padded, or with an unknown

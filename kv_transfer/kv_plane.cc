@@ -19,7 +19,8 @@ namespace {
 static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The first read sets the connection up, so that the second one measures the rate alone.
+// Size of the first of the two reads of a peer's pattern. The first read includes the setup of the
+// connection, so that the second read measures only the rate.
 constexpr size_t kFirstPatternBytes = 4096;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
@@ -27,6 +28,7 @@ constexpr absl::Duration kHelloWhileProving = absl::Milliseconds(100);
 constexpr absl::Duration kHelloWhenUp = absl::Seconds(1);
 constexpr int kUnansweredHellos = 5;
 constexpr int kProgressPerRun = 256;
+// Time for which a peer counts as usable after its last note, if this worker proves no links.
 // Longer than kHelloWhenUp, the interval between hellos.
 constexpr absl::Duration kHeardLately = absl::Seconds(5);
 constexpr size_t kInboxNotes = 1 << 16;
@@ -57,12 +59,13 @@ struct KvPlane::Peer {
   // Time from which the same warning may be logged again.
   absl::Time next_warning = absl::InfinitePast();
 
-  // State of the proof: a short first read, then the rest, and the answer to a hello.
+  // State of the proof of the link: a short read of the peer's pattern, a read of the rest, and the
+  // answer to a hello.
   std::vector<std::byte> pattern;
   absl::Time proof_started;
   absl::Time read_started;
-  bool landed = false;       // True once a turn has seen the whole pattern.
-  size_t pattern_right = 0;  // bytes from the start that have been checked
+  bool landed = false;       // True once RunOnce has seen the whole pattern.
+  size_t pattern_right = 0;  // number of bytes checked, from the start of the pattern
   bool reading = false;
   bool answered = false;
   absl::Status read_status;
@@ -118,8 +121,8 @@ absl::Status KvPlane::PageIn() {
     const absl::Status status =
         PageInForWriting(memory->data, memory->bytes, [&](uint64_t done) -> absl::Status {
           if (options_.on_page_in) options_.on_page_in(before + done, total);
-          // Check again: other processes take memory meanwhile, and the kernel would kill a process
-          // if it ran out.
+          // Check again: other processes may have taken memory meanwhile, and the kernel kills a
+          // process when memory runs out.
           return CheckMemoryFor(total - before - done);
         });
     RETURN_IF_ERROR(status);
@@ -405,8 +408,8 @@ bool KvPlane::MoveProof(Peer* peer) {
     return true;
   }
   if (peer->bytes_per_us == 0) {
-    // now_ is the start of the turn in which the bytes arrived. The next turn starts after their
-    // arrival, so the rate is computed then.
+    // `now_` is the time at which this call of RunOnce began, which is before the bytes arrived. So
+    // the next call computes the rate.
     if (!std::exchange(peer->landed, true)) return true;
     const absl::Duration took = std::max(now_ - peer->read_started, absl::Microseconds(1));
     peer->bytes_per_us =
@@ -438,15 +441,15 @@ bool KvPlane::MoveLink(Peer* peer, bool drained) {
       return MoveProof(peer);
     case LinkState::kUp:
       if (!options_.proves_links) {
-        // This side sends nothing until a note is due. Without this check the log would report a
-        // broken connection only then.
+        // This side sends nothing until a note is due. Without this check, the log would report a
+        // broken connection only when that note is sent.
         const absl::Status reachable = transport_->Reachable(peer->id);
         if (reachable.ok()) return false;
         Drop(peer, reachable.message());
         return true;
       }
-      // Counts hellos instead of measuring time: if this process was stopped for a while, the
-      // answers are in the inbox.
+      // Counts unanswered hellos instead of measuring time: if this process was stopped for a
+      // while, the answers are in the inbox.
       if (drained && now_ >= peer->next_hello && peer->unanswered_hellos >= kUnansweredHellos) {
         Drop(peer, absl::StrCat("no answer to ", peer->unanswered_hellos, " hellos"));
         return true;

@@ -45,7 +45,7 @@ struct KvPeer {
 
 struct ProvenLink {
   WorkerEpoch epoch = 0;
-  std::string link;  // as Transport::Link
+  std::string link;  // as Transport::Link returns it
   double bytes_per_us = 0;
 };
 
@@ -60,11 +60,12 @@ class KvPlane {
     std::string numerics_id;
     KvLayout layout;
     int blocks = 0;
-    // True at decode workers. They read a pattern from every new peer, and send it a hello once a
-    // second. After five hellos without an answer the peer has to prove its link again.
+    // True at decode workers. Such a worker reads a pattern from every new peer, and sends each
+    // peer a hello once a second. After five hellos without an answer, the peer's link has to be
+    // proven again.
     bool proves_links = false;
-    // For a transport whose pools lie in device memory: the device, and kv_checksum compiled for
-    // it.
+    // Set for a transport whose pools lie in device memory: the device, and the kernel kv_checksum
+    // compiled for that device.
     DeviceRuntime* device = nullptr;
     Kernel checksum_kernel;
     absl::Duration proof_timeout = absl::Seconds(5);
@@ -75,14 +76,14 @@ class KvPlane {
     // Reports the progress of `page_in`, on the caller's thread. May be null.
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)> on_page_in;
   };
-  // Counts of arrived notes. All except `notes` count notes that were dropped or refused, and
-  // failed proofs.
+  // Counts of notes. `notes` counts every note that arrived. The other fields count notes that were
+  // dropped or refused, and proofs that failed.
   struct Counters {
     uint64_t notes = 0;
-    uint64_t malformed = 0;      // not a valid note, an impossible state, or too many notes at once
-    uint64_t misdirected = 0;    // for another epoch or another role, or answers to old hellos
-    uint64_t unknown_peer = 0;   // from a worker that SetPeers has not named
-    uint64_t refused = 0;        // unknown hand-over, wrong secret, or an old attempt
+    uint64_t malformed = 0;     // not a valid note, an impossible state, or too many notes at once
+    uint64_t misdirected = 0;   // notes for another epoch or another role, or answers to old hellos
+    uint64_t unknown_peer = 0;  // from a worker that SetPeers has not named
+    uint64_t refused = 0;       // unknown hand-over, wrong secret, or an old attempt
     uint64_t wrong_pattern = 0;  // proofs whose bytes were wrong
   };
 
@@ -100,7 +101,7 @@ class KvPlane {
   // One generation per block, readable by peers. The block pool increments them.
   std::atomic<uint64_t>* generations();
   const Options& options() const { return options_; }
-  // Value for Registration.kv_address.
+  // Returns this worker's value for Registration.kv_address.
   std::string address() const;
 
   // Replaces the set of peers. New peers are connected and, with `proves_links`, proven. Peers that
@@ -124,8 +125,9 @@ class KvPlane {
 
   // The functions below are for KvPublisher and KvPuller.
 
-  // Callbacks of the publisher or the puller: for its notes, and for its turn in RunOnce. `drained`
-  // is true if everything that had arrived by this turn has been handled.
+  // Callbacks of the publisher or the puller. One handles a note; the other does its work in
+  // RunOnce. `drained` is true if all notes that arrived before this call of RunOnce have been
+  // handled.
   struct User {
     std::function<void(const KvNote& note)> on_note;
     std::function<bool(absl::Time now, bool drained)> run_once;
@@ -142,8 +144,8 @@ class KvPlane {
   // Time of the current or last call of RunOnce.
   absl::Time now() const { return now_; }
   LinkState StateOf(WorkerEpoch peer) const;
-  // Identifies the current connection to a peer: the value differs for every connection to any
-  // peer, and grows. Zero while the peer is not connected.
+  // Returns a number that identifies the current connection to a peer. Each new connection, to any
+  // peer, gets a larger number. Returns 0 while the peer is not connected.
   uint64_t IncarnationOf(WorkerEpoch peer) const;
   uint64_t BlocksOf(WorkerEpoch peer) const;
   std::string LinkOf(WorkerEpoch peer);
@@ -153,7 +155,8 @@ class KvPlane {
   // Sends a note if possible. A note that can't be sent is lost, and a broken link is closed and
   // connected again.
   void Send(WorkerEpoch peer, KvNote note);
-  // Read from the peer's pool or its KvMeta, as Transport::Read does. The peer must be kUp.
+  // ReadPool reads from the peer's pool and ReadMeta from its KvMeta, as Transport::Read does. The
+  // peer must be kUp.
   void ReadPool(WorkerEpoch peer, uint64_t offset, std::byte* local, size_t bytes,
                 std::function<void(absl::Status)> done);
   void ReadMeta(WorkerEpoch peer, uint64_t offset, std::byte* local, size_t bytes,
@@ -164,7 +167,7 @@ class KvPlane {
 
   KvMeta meta() const;
   std::byte* meta_data() { return meta_.data; }
-  // Computes checksums of slices of this worker's pool.
+  // Returns the object that computes checksums of slices of this worker's pool.
   KvChecksums* checksums() { return checksums_.get(); }
   void CountMalformed() { ++counters_.malformed; }
   void CountRefused() { ++counters_.refused; }

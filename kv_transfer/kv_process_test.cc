@@ -26,7 +26,7 @@
 namespace baton {
 namespace {
 
-// Returns the number of segments that `pid` created, according to /proc/sysvipc/shm.
+// Returns the number of shared memory segments that `pid` created, according to /proc/sysvipc/shm.
 int SegmentsOf(pid_t pid) {
   std::ifstream file("/proc/sysvipc/shm");
   std::string line;
@@ -50,11 +50,11 @@ std::set<std::string> UcxFiles() {
   return files;
 }
 
-// Link between the two processes.
+// Setting of a test: how the owner's and the reader's process are linked.
 struct Linked {
   std::string name;
   std::string tls;
-  std::string link;  // as Transport::Link
+  std::string link;  // expected result of Transport::Link
   // Emulated devices in whose memory the two pools lie. -1 means host memory.
   int owners_device = -1, readers_device = -1;
   bool peer_access = true;
@@ -214,7 +214,7 @@ TEST_P(KvProcessTest, AnOwnerKilledDuringAPullEndsItAndLeavesNothingBehind) {
     plane_->SetPeers({});
     owner_.reset();
     EXPECT_TRUE(Until([&] { return SegmentsOf(pid) == 0; })) << SegmentsOf(pid);
-    // Other processes on this machine may be starting, and then have such files for a moment.
+    // Other processes on this machine may be starting. They then have files of UCX for a moment.
     EXPECT_TRUE(Until([&] {
       const std::set<std::string> now = UcxFiles();
       return std::includes(files.begin(), files.end(), now.begin(), now.end());
@@ -310,7 +310,7 @@ std::vector<Linked> AllLinked() {
 INSTANTIATE_TEST_SUITE_P(Links, KvProcessTest, testing::ValuesIn(AllLinked()),
                          [](const auto& info) { return info.param.name; });
 
-// Runs only the test whose result depends on the owner's device.
+// Fixture of the only test whose result depends on the owner's device.
 class PeerDeviceTest : public KvProcessTest {};
 TEST_P(PeerDeviceTest, APullFromAnotherDeviceIsLabelledSo) {
   const KvTicket ticket = Open();

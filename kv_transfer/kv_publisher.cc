@@ -109,7 +109,7 @@ void KvPublisher::Publish(uint64_t handover_id, int tokens, int layers,
 void KvPublisher::Show(uint64_t id, const Front& front, const absl::Status& status,
                        absl::Span<const KvSlice> slices) {
   const auto it = handovers_.find(id);
-  // The hand-over has ended; its blocks may belong to another one by now.
+  // The hand-over has ended; its blocks may belong to another hand-over by now.
   if (it == handovers_.end()) return;
   Handover& handover = it->second;
   if (!status.ok()) {
@@ -194,7 +194,8 @@ void KvPublisher::TellReader(uint64_t id, const Handover& handover, KvNote::Reas
   plane_->Send(handover.reader, std::move(note));
 }
 
-// Answers with the secret that the asker sent, so that a wrong guess reveals nothing.
+// Refuses the note `asked`. The answer repeats the secret of that note, so that a wrong guess
+// reveals nothing.
 void KvPublisher::Refuse(const KvNote& asked, KvNote::Reason reason) {
   // A release that is repeated because its answer was lost is normal, and is not counted.
   const bool again = asked.type == KvNote::Type::kRelease && asked.handover_id <= last_id_ &&
@@ -241,7 +242,7 @@ void KvPublisher::OnOpen(const KvNote& note, Handover* handover) {
 void KvPublisher::OnRelease(const KvNote& note, uint64_t id, Handover* handover) {
   const bool current = handover->reader == note.from && handover->attempt == note.attempt;
   if (current && note.ok && !(handover->complete && AllShown(*handover))) {
-    // Not everything has been shown yet, so the reader cannot have taken everything.
+    // Not all KV has been announced yet, so the reader can't have pulled everything.
     plane_->CountMalformed();
     return;
   }

@@ -35,10 +35,10 @@ class KvPublisher {
   KvPublisher& operator=(const KvPublisher&) = delete;
 
   // Opens a hand-over of `tokens` tokens whose KV will lie in `blocks`. `ended` is called once,
-  // from RunOnce of the plane, unless Abort comes first. Its status is OK if a reader has taken
+  // from RunOnce of the plane, unless Abort comes first. Its status is OK if a reader has pulled
   // everything, FailedPrecondition if the lease ran out, or Internal if the pool's device failed.
-  // From then on no note names these blocks, and their holder may free them: a read still under way
-  // finds another generation and fails.
+  // After that call no note names `blocks`, and the caller may free them. A read that is still
+  // under way then finds another generation, and the pull fails.
   KvTicket Open(const std::vector<BlockId>& blocks, int tokens,
                 std::function<void(absl::Status)> ended);
   // Announces KV that is in the pool, or will be once the work recorded by `written` has run:
@@ -61,7 +61,7 @@ class KvPublisher {
 
  private:
   // Progress of a hand-over: all layers of the first `full_blocks` blocks, and the first `layers`
-  // layers of the blocks from there to `partial_blocks`.
+  // layers of the blocks from `full_blocks` to `partial_blocks`.
   struct Front {
     int tokens = 0;
     int layers = 0;
@@ -107,7 +107,7 @@ class KvPublisher {
     std::function<void(absl::Status)> call;
     absl::Status status;
   };
-  std::deque<Ended> ended_;  // to be called by the next RunOnce
+  std::deque<Ended> ended_;  // hand-overs whose `ended` the next RunOnce calls
 };
 
 }  // namespace baton

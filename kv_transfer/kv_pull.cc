@@ -28,8 +28,8 @@ bool KvPull::Absorb(const KvNote& state) {
       (state.complete && state.full_blocks != blocks_.size())) {
     return false;
   }
-  // The state consists of two numbers that only grow: blocks with all layers ready, and layers
-  // ready of the blocks after those. A newer note does not decrease either.
+  // An owner's progress never goes back. A note is newer if it has more full blocks or more partial
+  // blocks, or as many partial blocks with more ready layers.
   const bool newer =
       state.full_blocks > full_blocks_ || state.partial_blocks > partial_blocks_ ||
       (state.partial_blocks == partial_blocks_ && state.partial_layers > partial_layers_);

@@ -57,8 +57,8 @@ class KvPull {
   // Returns the reads of the owner's KvMeta that Verdict needs. Call it once, after all slices have
   // landed.
   std::vector<MetaRead> MetaReads(const KvMeta& meta);
-  // Compares the values that MetaReads fetched with ours. Returns DataLoss, which names the first
-  // wrong block, if they differ.
+  // Compares the generations and checksums that MetaReads fetched with the values of this worker.
+  // Returns DataLoss, which names the first wrong block, if they differ.
   absl::Status Verdict() const;
 
  private:
@@ -85,7 +85,7 @@ class KvPull {
   std::vector<int> taken_layers_;  // number of layers taken, for each block
   size_t first_open_ = 0;          // all layers of the blocks before this index have been taken
   size_t slices_landed_ = 0;
-  std::vector<uint64_t> sums_;  // [block][layer]
+  std::vector<uint64_t> sums_;  // checksums of the slices that have arrived: [block][layer]
   std::vector<Window> generations_;
   std::vector<Window> checksums_;
 };

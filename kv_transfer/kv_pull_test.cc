@@ -38,7 +38,7 @@ TEST(KvPullTest, AdjacentWholeBlocksAreOneRead) {
   KvPull pull = MakePull({5, 6, 7, 9, 10}, {1, 2, 3, 4, 8});
   ASSERT_TRUE(pull.Absorb(Ready(5, 5, 4)));
   const auto pieces = TakeAll(&pull);
-  ASSERT_EQ(pieces.size(), 3u);  // blocks 5-7 into 1-3, 9 into 4, 10 into 8
+  ASSERT_EQ(pieces.size(), 3u);  // the owner's blocks 5-7 go to 1-3, 9 to 4, 10 to 8
   EXPECT_EQ(pieces[0].count, 3);
   EXPECT_EQ(pieces[0].bytes, 3 * kLayout.BlockBytes());
   EXPECT_EQ(pieces[0].remote_offset, kLayout.BlockOffset(5));
@@ -55,17 +55,17 @@ TEST(KvPullTest, LayersComeAsTheyGetReadyAndEachOnce) {
   ASSERT_EQ(pieces.size(), 1u);
   EXPECT_EQ(pieces[0].end_layer, 2);
   EXPECT_EQ(pieces[0].bytes, 2 * kLayout.LayerBytes());
-  ASSERT_TRUE(pull.Absorb(Ready(0, 1, 2)));  // repeats the last state
+  ASSERT_TRUE(pull.Absorb(Ready(0, 1, 2)));  // repeats the last state note
   EXPECT_TRUE(TakeAll(&pull).empty());
   ASSERT_TRUE(pull.Absorb(Ready(1, 2, 1)));
   pieces = TakeAll(&pull);
-  // The other layers of the first block, and the first layer of the second.
+  // One piece has the other layers of the first block, one has the first layer of the second block.
   ASSERT_EQ(pieces.size(), 2u);
   EXPECT_EQ(pieces[0].first_layer, 2);
   EXPECT_EQ(pieces[0].remote_offset, kLayout.LayerOffset(5, 2));
   EXPECT_EQ(pieces[1].first, 1);
   EXPECT_EQ(pieces[1].end_layer, 1);
-  ASSERT_TRUE(pull.Absorb(Ready(0, 1, 3)));  // an older state than the last
+  ASSERT_TRUE(pull.Absorb(Ready(0, 1, 3)));  // an older state note than the last one
   EXPECT_TRUE(TakeAll(&pull).empty());
   ASSERT_TRUE(pull.Absorb(Ready(2, 2, 4, true)));
   EXPECT_EQ(TakeAll(&pull).size(), 1u);
@@ -79,7 +79,7 @@ TEST(KvPullTest, PiecesStayWithinTheirBound) {
   KvPull narrow = MakePull({0, 1}, {0, 1});
   ASSERT_TRUE(narrow.Absorb(Ready(2, 2, 4)));
   const auto pieces = TakeAll(&narrow, 3 * kLayout.LayerBytes());
-  ASSERT_EQ(pieces.size(), 4u);  // 3 layers and 1 layer of each block
+  ASSERT_EQ(pieces.size(), 4u);  // each block is cut into 3 layers and 1 layer
   EXPECT_EQ(pieces[1].first_layer, 3);
 }
 

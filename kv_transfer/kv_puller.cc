@@ -107,7 +107,7 @@ KvNote KvPuller::NoteFor(const Running& running, KvNote::Type type) const {
   return note;
 }
 
-// Decides how a pull ends. Its `done` is called after the reads that are still posted.
+// Sets the result of a pull. The pull's `done` is called after the reads that are still posted.
 void KvPuller::End(Running* running, absl::Status status) {
   if (running->state == State::kEnded) return;
   const KvTicket& ticket = running->pull.ticket();
@@ -132,7 +132,8 @@ void KvPuller::End(Running* running, absl::Status status) {
 }
 
 void KvPuller::OnNote(const KvNote& note) {
-  // RunOnce has not run in this turn, so its `now_` may be from before a long wait.
+  // KvPuller::RunOnce has not run in this turn of the loop, so `now_` may be from before a long
+  // wait.
   now_ = plane_->now();
   if (note.type == KvNote::Type::kReleased || note.type == KvNote::Type::kRefused) {
     releases_.erase({SecretKey(note.secret), note.attempt});
@@ -265,8 +266,8 @@ void KvPuller::Move(Running* running, bool drained) {
     End(running, running->pull.Verdict());
     return;
   }
-  // Requires an empty inbox and an open note that stayed unanswered. Otherwise a stop of this
-  // process would look like a stop of the owner.
+  // The owner counts as silent only if the inbox is empty and an open note stayed unanswered.
+  // Otherwise a stop of this process would look like a stop of the owner.
   const bool silent = now_ - running->last_life >= options_.stall &&
                       now_ - running->unanswered_since >= options_.stall / 2;
   const bool stuck = running->reads > 0 && now_ - running->reads_since >= options_.stall;
@@ -307,7 +308,7 @@ bool KvPuller::PostPiece(Running* running) {
   return true;
 }
 
-// Takes the checksums of a piece that has arrived. They count as part of the read, because the
+// Computes the checksums of a piece that has arrived. This counts as part of the read, because the
 // blocks are still being read until the checksums are done.
 void KvPuller::TakeChecksums(Running* running, const KvPull::Piece& piece) {
   plane_->checksums()->Take(
@@ -321,8 +322,8 @@ void KvPuller::TakeChecksums(Running* running, const KvPull::Piece& piece) {
       });
 }
 
-// Posts pieces round robin. Pulls whose owner has completed come first, because their clients wait
-// for them; the other pulls still overlap with their prefill.
+// Posts pieces, in turn for all pulls. Pulls whose owner has completed the hand-over come first,
+// because their clients wait for them. The other pulls still overlap with their prefill.
 bool KvPuller::PostPieces() {
   bool any = false;
   for (const bool complete : {true, false}) {
@@ -367,8 +368,8 @@ void KvPuller::SendReleases() {
 
 bool KvPuller::RunOnce(absl::Time now, bool drained) {
   now_ = now;
-  // If this process was stopped for a while, bytes may have arrived unseen. Do not count that time
-  // as silence of an owner.
+  // If this process was stopped for a while, bytes may have arrived unseen. That time must not
+  // count as silence of an owner.
   if (const absl::Duration gap = now - last_turn_; gap > options_.stall / 4) {
     for (auto& [id, running] : pulls_)
       running->reads_since = std::min(now, running->reads_since + gap);

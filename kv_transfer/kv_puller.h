@@ -27,12 +27,12 @@ struct PullResult {
   // Cancelled: Cancel() was called.
   absl::Status status;
   std::string payload;    // the payload that the owner passed to Complete
-  absl::Duration hidden;  // time spent pulling before the owner had completed
+  absl::Duration hidden;  // time spent pulling before the owner completed the hand-over
   // Time from the owner's completion note until everything was checked. If the hand-over was
   // complete before the pull started, it counts from the start of the pull.
   absl::Duration exposed;
   uint64_t bytes = 0;
-  std::string link;  // as Transport::Link: shm, tcp, ...
+  std::string link;  // as Transport::Link returns it: shm, tcp, ...
 };
 
 // Pulls other workers' KV into this decode worker's pool. KV thread only.
@@ -66,8 +66,8 @@ class KvPuller {
   int running_pulls() const { return static_cast<int>(pulls_.size()); }
 
  private:
-  // Order: waiting (for the link) -> pulling -> validating -> ended. Every other state may go to
-  // ended directly. An ended pull is removed when its last read has been reported.
+  // States in order: waiting for the link -> pulling -> validating -> ended. Every other state may
+  // also go directly to ended. An ended pull is removed when its last read has been reported.
   enum class State { kWaiting, kPulling, kValidating, kEnded };
   struct Running {
     Running(const KvTicket& ticket, const std::vector<BlockId>& blocks, const KvLayout& layout)
@@ -80,7 +80,7 @@ class KvPuller {
     State state = State::kWaiting;
     PullResult result;
 
-    uint64_t incarnation = 0;  // incarnation of the link over which it reads
+    uint64_t incarnation = 0;  // incarnation of the link over which the pull reads
     int reads = 0;             // reads that are posted, or whose checksums are being computed
     absl::Status read_error;   // the first error of a read
 

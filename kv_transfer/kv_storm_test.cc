@@ -41,7 +41,7 @@ class Storm {
       Act();
       Step(absl::Microseconds(Pick(20000)));
     }
-    // Without faults from now on, everything must end.
+    // From now on there are no faults, so every hand-over and every pull must end.
     stopped_owner_ = -1;
     SetFaults(false);
     for (auto& [id, handover] : handovers_) {
@@ -76,8 +76,8 @@ class Storm {
     bool ended = false;
     uint32_t attempts = 0;
   };
-  // Blocks that a reader holds, pulled or for a sequence of its own. Nothing else may write to
-  // them.
+  // Blocks that a reader holds: either a pull fills them, or a sequence of the reader uses them.
+  // Nothing else may write to them.
   struct Held {
     int reader;
     std::vector<BlockId> blocks;
@@ -147,7 +147,7 @@ class Storm {
     }
   }
 
-  // Takes free blocks for a sequence of the reader's own, and writes to them.
+  // Takes free blocks for a new sequence of the reader, and writes to them.
   void Own() {
     const int reader = Pick(kWorkers);
     const int n = 1 + Pick(4);
