@@ -41,7 +41,7 @@ struct TransportKind {
 void PrintTo(const TransportKind& kind, std::ostream* out) { *out << kind.name; }
 
 struct InnerTransport {
-  std::unique_ptr<Transport> inner;  // a base class, so that it outlives the wrapper
+  std::unique_ptr<Transport> inner;  // in a base class, so that it outlives the wrapper
 };
 class OwningFaulty : private InnerTransport, public FaultyTransport {
  public:
@@ -100,7 +100,7 @@ MakeTransport MakeUcxForDevices() {
     return CreateUcxTransport({.tls = "auto", .net_devices = "all", .device_memory = true}).value();
   };
 }
-// The owner is in another process, on the emulated device or on a GPU.
+// Returns a pair whose owner is in another process, on the emulated device or on a GPU.
 TransportPair BetweenProcesses(std::shared_ptr<DeviceRuntime> reader, const std::string& kind) {
   TransportPair pair{.reader_device = std::move(reader), .owner_is_remote = true};
   pair.make_reader = [make = MakeUcx("shm"), device = pair.reader_device] {
@@ -189,7 +189,7 @@ class TransportConformanceTest : public testing::TestWithParam<TransportKind> {
   // Returns a pool of the owner in which byte i is ByteAt(i).
   TransportMemory Theirs(size_t bytes) {
     TransportMemory memory = owner_->AllocatePool(bytes).value();
-    if (pair_.owner_is_remote) return memory;  // The other process has filled it.
+    if (pair_.owner_is_remote) return memory;  // The other process has filled the memory.
     std::vector<std::byte> content(bytes);
     for (size_t i = 0; i < bytes; ++i) content[i] = ByteAt(i);
     if (pair_.owner_device == nullptr) {
@@ -371,7 +371,7 @@ TEST_P(TransportConformanceTest, NotesToAPeerThatTakesNoneAreBounded) {
   const PeerId peer = reader_->Connect(owner_->address()).value();
   absl::Status status;
   int sent = 0;
-  // The system's own buffers take some notes too, so the limit shows a little later.
+  // The system's own buffers take some notes too, so SendNote reaches its limit a little later.
   while (status.ok() && sent < 1000000) {
     status = reader_->SendNote(peer, std::string(1000, 'x'));
     if (++sent % 64 == 0) reader_->Progress();
@@ -605,8 +605,8 @@ TEST_P(TransportConformanceTest, TwoThreadsEachWithItsTransport) {
 }
 
 #if !defined(__SANITIZE_THREAD__)
-// These two tests skip, with the reason, if the kinds of transports that need a GPU are not in the
-// suite here.
+// The next two tests skip, with the reason, on machines where the suite lacks the kinds of
+// transports that need a GPU.
 TEST(GpuTransportsTest, AreInTheSuite) {
   const absl::Status status = GpuIsThere();
   if (absl::IsFailedPrecondition(status)) GTEST_SKIP() << status.message();

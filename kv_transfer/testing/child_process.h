@@ -8,8 +8,8 @@
 
 namespace baton {
 
-// Returns the path of a program in the folder of the running one, wherever the two were copied.
-// Aborts if it does not exist.
+// Returns the path of the program `name` in the folder of the running program. Aborts if it does
+// not exist.
 std::string ProgramBeside(const std::string& name);
 
 // A child process of a test, with pipes to its standard input and output. The destructor kills it.
@@ -23,17 +23,17 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   void Signal(int signal);
-  // Waits for the process to end. The caller must have caused that, for example with a signal.
+  // Waits for the process to end. The caller must have made it end, for example with a signal.
   void Reap();
 
   void Say(const std::string& line);
   // Returns the next line, with its newline, or "" if the child is gone.
   std::string Hear();
-  // Closes the child's standard input, which a child that reads it takes as the order to end.
+  // Closes the child's standard input. A child that reads its input takes this as the order to end.
   void CloseInput();
   // Sends a message of any bytes, preceded by its length.
   void Send(const std::string& message);
-  // Returns the next message that the child sends in the same form, or "" if the child is gone.
+  // Returns the next message that the child sent with SendMessage, or "" if the child is gone.
   std::string Receive();
 
  private:

@@ -12,7 +12,8 @@
 namespace baton {
 
 // Wraps a transport of one process and also reads registered device memory, as UCX does over RDMA.
-// For tests of the direct path of DeviceTransport. The bytes go through host memory of its own.
+// For tests of the direct path of DeviceTransport. The bytes of such a read go through host memory
+// of the wrapper.
 class DeviceReadingTransport : public Transport {
  public:
   // The device memory that the transports of one fabric have registered, shared by them.

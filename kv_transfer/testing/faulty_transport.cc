@@ -109,8 +109,8 @@ void FaultyTransport::Disconnect(PeerId peer) {
                               [peer](const HeldNote& note) { return note.peer == peer; }),
                notes_.end());
   inner_->Disconnect(peer);
-  // End the reads that had not started. Among them are second halves whose first half has just
-  // ended in the line above.
+  // End the reads that had not started. Among them are second halves of reads whose first half has
+  // just ended in Disconnect.
   std::vector<HeldRead> ended, kept;
   for (HeldRead& read : reads_) {
     (read.operation.peer == peer ? ended : kept).push_back(std::move(read));

@@ -14,7 +14,7 @@
 namespace baton {
 
 // Wraps a transport and injects the configured faults, for tests and the simulator. The same seed,
-// clock and calls give the same faults. Time comes from the given clock.
+// the same times and the same calls give the same faults. Time comes from `clock`.
 class FaultyTransport : public Transport {
  public:
   struct Faults {
@@ -22,18 +22,18 @@ class FaultyTransport : public Transport {
     absl::Duration note_delay_min, note_delay_max;
     // Delay before a read starts, so that its bytes arrive late.
     absl::Duration read_delay_min, read_delay_max;
-    double drop_note = 0;        // probability that a note is lost
-    double fail_read = 0;        // probability that a read ends with Unavailable
-    double corrupt_read = 0;     // probability that one bit of a read arrives wrong
-    double stall_read = 0;       // probability that a read ends only by Disconnect
-    double tear_read = 0;        // probability that the halves of a read are read at two moments
+    double drop_note = 0;     // probability that a note is lost
+    double fail_read = 0;     // probability that a read ends with Unavailable
+    double corrupt_read = 0;  // probability that one bit of a read arrives wrong
+    double stall_read = 0;    // probability that a read ends only by Disconnect
+    double tear_read = 0;     // probability that the halves of a read are read at different times
     bool shuffle_reads = false;  // True: reads that are due at the same time start in random order.
   };
   // `inner` must outlive this object.
   FaultyTransport(Transport* inner, uint64_t seed, std::function<absl::Time()> clock);
   ~FaultyTransport() override;
 
-  // Applies to calls from now on.
+  // Sets the faults for all later calls.
   void SetFaults(const Faults& faults) { faults_ = faults; }
   // Cuts the connection to a peer until Uncut: its reads fail, and notes to it return Unavailable.
   void Cut(PeerId peer) { cut_[peer] = true; }

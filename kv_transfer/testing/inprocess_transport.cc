@@ -159,7 +159,8 @@ class InProcessTransport : public Transport {
 
   bool Progress() override {
     bool moved = false;
-    // Notes and reads that the callbacks below post wait for the next call.
+    // This call handles only the notes and reads that are queued now. Notes and reads that its
+    // callbacks post wait for the next call.
     std::deque<std::string> notes;
     {
       MutexLock lock(&self_->mutex);

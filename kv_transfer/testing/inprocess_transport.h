@@ -15,7 +15,7 @@ namespace baton {
 class InProcessFabric {
  public:
   struct Options {
-    // True if one thread drives all transports by hand. Wait then returns at once.
+    // True if one thread drives all transports by hand. Wait then returns immediately.
     bool single_threaded = false;
   };
   InProcessFabric() : InProcessFabric(Options{}) {}
@@ -30,7 +30,8 @@ class InProcessFabric {
   friend class InProcessTransport;
   struct Endpoint;
 
-  // Returns null if the transport has been destroyed or never existed.
+  // Returns the endpoint with this address, or null if its transport has been destroyed or never
+  // existed.
   std::shared_ptr<Endpoint> Find(absl::string_view address);
 
   const Options options_;

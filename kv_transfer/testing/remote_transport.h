@@ -10,12 +10,12 @@
 
 namespace baton {
 
-// Controls a transport in another process (transport_test_peer). It is the owner in tests of links
-// that exist only between processes. Read is not supported. The memory that it allocates is filled
-// with ByteAt and must not be accessed from this process.
+// Controls a transport in another process (transport_test_peer). That transport is the owner in
+// tests of links that exist only between processes. Read is not supported. The memory that it
+// allocates is filled with ByteAt and must not be accessed from this process.
 class RemoteTransport : public Transport {
  public:
-  // Content of byte `i` of its memory.
+  // Returns the content of byte `i` of memory that the other process has allocated.
   static std::byte ByteAt(size_t i) { return static_cast<std::byte>(i * 31 + (i >> 8) * 7); }
 
   explicit RemoteTransport(const std::vector<std::string>& command) : child_(command) {}

@@ -9,10 +9,11 @@
 namespace baton {
 
 // Reads of a transport that have ended and whose `done` has not been called yet. KV thread only,
-// like the whole transport except Wake. Call Add from Read, or wherever the transport learns that a
-// read has ended. Call Report only from Progress and Disconnect (the transport's destructor calls
-// Disconnect for every peer), because Transport may call `done` only there. A `done` may call Read,
-// and thereby Add, but not Report.
+// like all of the transport except Wake.
+// Call Add from Read, or wherever the transport learns that a read has ended. Call Report only from
+// Progress and Disconnect, because Transport may call `done` only there. (The transport's
+// destructor calls Disconnect for every peer.) A `done` may call Read, and thereby Add, but not
+// Report.
 class EndedReads {
  public:
   static constexpr PeerId kAll = -1;

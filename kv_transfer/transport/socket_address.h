@@ -38,7 +38,7 @@ class SocketAddress {
 
  private:
   SocketAddress() = default;
-  std::string Host() const;  // the bytes of the IP address
+  std::string Host() const;  // bytes of the IP address, without the port
 
   sockaddr_storage storage_{};
 };

@@ -30,13 +30,14 @@ class Socket {
 // One TCP connection that is being established, without blocking.
 class TcpConnecting {
  public:
-  // Starts to connect to `to`, from the host of `from` unless that is null. The epoll descriptor
-  // `events` must outlive this object. It becomes readable when Move has something to do.
+  // Starts to connect to `to`. If `from` is not null, the connection comes from the host of `from`.
+  // The epoll descriptor `events` must outlive this object. It becomes readable when Move has
+  // something to do.
   TcpConnecting(int events, const SocketAddress* from, const SocketAddress& to);
 
-  // Updates connected() and failed().
+  // Advances the connection without blocking, and updates connected() and failed().
   void Move();
-  // Stays true after Close.
+  // Returns true once the connection is established, also after Close.
   bool connected() const { return connected_; }
   bool failed() const { return !why_.empty(); }
   const std::string& why() const { return why_; }  // text of the error, if failed()

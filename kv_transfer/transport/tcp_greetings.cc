@@ -20,14 +20,16 @@
 namespace baton {
 namespace {
 
-// Both magics include the version: increment them with every change of the format.
+// The magic numbers of questions and answers include the version: increment them with every change
+// of the format.
 constexpr uint32_t kQuestionMagic = 0xBA706001;
 constexpr uint32_t kAnswerMagic = 0xBA706101;
 constexpr size_t kQuestionBytes = 4 + 8 + SocketAddress::kPackedBytes;
 constexpr size_t kAnswerHeadBytes = 4 + 1 + 1;
 constexpr size_t kMaxWords = 200;
-// Time for the asking side to take the answer and close the connection. The side that closes first
-// keeps its port for a minute (TIME_WAIT), and the listening port must be free again at once.
+// Time that the asking side has to read the answer and close the connection. The side that closes
+// first keeps its port for a minute (TIME_WAIT), but this worker's listening port must be free
+// again immediately.
 constexpr absl::Duration kToTakeTheAnswer = absl::Seconds(1);
 constexpr absl::Duration kSameWords = absl::Seconds(60);
 constexpr size_t kWordsKept = 64;
@@ -40,8 +42,8 @@ std::string Words(int error) { return std::strerror(error); }
 
 enum class TcpGreetings::Said : uint8_t {
   kReached = 1,
-  kNotReached = 2,   // words: the reason
-  kOtherSource = 3,  // words: the address that the question came from
+  kNotReached = 2,   // the answer's text says why
+  kOtherSource = 3,  // the answer's text is the address that the question came from
   kSomeoneElse = 4,  // the question was for a transport with another id
 };
 
@@ -60,7 +62,7 @@ struct TcpGreetings::Question {
   uint64_t peer_id = 0;
   absl::Time deadline;
   std::function<void(absl::Status)> done;
-  std::vector<TcpConnecting> there;  // connections to the peer's UCX
+  std::vector<TcpConnecting> there;  // connections to the ports at which the peer's UCX listens
   std::vector<Asked> back;
 
   std::optional<absl::Status> Move(int events, absl::Time now);
@@ -127,7 +129,7 @@ void TcpGreetings::Question::MoveAsked(Asked* asked, uint64_t peer_id, int event
     out.Put<uint64_t>(peer_id);
     asked->own_kv.Pack(&out);
     const std::string bytes = out.Take();
-    // The send buffer of a new connection always takes so few bytes.
+    // The send buffer of a new connection always has space for these few bytes.
     if (send(connecting.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(bytes.size())) {
       return fail(Words(errno));

@@ -45,7 +45,7 @@ struct TcpWay {
 class TcpGreetings {
  public:
   static constexpr absl::Duration kAskFor = absl::Seconds(3);
-  // Shorter than kAskFor, so that the answer arrives in time.
+  // Time limit for answering a question. Shorter than kAskFor, so that the answer arrives in time.
   static constexpr absl::Duration kAnswerWithin = absl::Seconds(2);
   static constexpr int kAnswers = 64;
   static constexpr int kAnswersOfOneHost = 16;
@@ -58,7 +58,8 @@ class TcpGreetings {
   TcpGreetings(const TcpGreetings&) = delete;
   TcpGreetings& operator=(const TcpGreetings&) = delete;
 
-  // Values for the transport's address.
+  // Returns the addresses at which this object listens, one for each address in `kv`. They become
+  // part of the transport's address.
   const std::vector<TcpPlace>& places() const { return places_; }
   uint64_t id() const { return id_; }
 
@@ -72,7 +73,7 @@ class TcpGreetings {
 
   // Advances all questions and answers. Returns true if anything happened.
   bool Progress(absl::Time now);
-  // Becomes readable when Progress has something to do.
+  // Returns a file descriptor that becomes readable when Progress has something to do.
   int fd() const { return events_; }
   // True if a question or an answer is under way.
   bool busy() const { return more_to_accept_ || !questions_.empty() || !answers_.empty(); }
@@ -95,7 +96,7 @@ class TcpGreetings {
   const uint64_t id_;
   int events_ = -1;  // epoll descriptor
   std::vector<int> listeners_;
-  // True if connections wait to be accepted that no further event will report.
+  // True if connections wait to be accepted, but no further event will report them.
   bool more_to_accept_ = false;
   std::vector<TcpPlace> places_;
   uint64_t next_question_ = 1;

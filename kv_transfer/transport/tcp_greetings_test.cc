@@ -116,7 +116,7 @@ class TcpGreetingsTest : public testing::Test {
     }
     return *outcome_;
   }
-  // Waits until either worker has something to do. Returns false if nothing happens.
+  // Waits until either worker has something to do. Returns false if nothing happens within 300 ms.
   bool Happens() {
     pollfd events[] = {{asking_->fd(), POLLIN, 0}, {asked_->fd(), POLLIN, 0}};
     return poll(events, 2, 300) > 0;
@@ -216,7 +216,7 @@ TEST_F(TcpGreetingsTest, AnotherWorkerAtThePortIsNotTakenForThePeer) {
   const auto successor = Greetings(peers_.address());
   TcpWay way = Way();
   way.peer.greeter = successor->places()[0].greeter;
-  std::swap(asking_, asked_);  // The id that is asked for differs from the successor's.
+  std::swap(asking_, asked_);  // The question carries an id that differs from the successor's.
   std::optional<absl::Status> outcome;
   asking_->Ask(asked_->id(), {way}, now_, [&](absl::Status status) { outcome = status; });
   for (int i = 0; i < 100 && !outcome; ++i) {
@@ -345,7 +345,7 @@ TEST_F(TcpGreetingsTest, SilentStrangersHoldFewSocketsForAShortWhile) {
     return count;
   };
   EXPECT_EQ(closed(), 3);
-  // The idle connections do not keep another host out.
+  // The idle connections do not keep a client from another host out.
   Stranger other(asked_->places()[0].greeter, kOtherHost);
   asked_->Progress(now_);
   EXPECT_EQ(other.Received(), std::nullopt);

@@ -17,7 +17,7 @@ namespace baton {
 struct TransportMemory {
   std::byte* data = nullptr;
   size_t bytes = 0;
-  std::string key;         // opaque bytes that a peer needs to read it
+  std::string key;         // opaque bytes that a peer needs to read this memory
   bool on_device = false;  // True if the host must not touch it.
 };
 
@@ -54,8 +54,8 @@ class Transport {
   // Allocates memory that is zero, aligned to 4096 bytes, and lives as long as the transport.
   // Returns ResourceExhausted, with the sizes, if there is not enough.
   virtual absl::StatusOr<TransportMemory> Allocate(size_t bytes) = 0;
-  // Allocates memory for a KV pool in the same way. It lies where the transport reads pools: in
-  // host memory, or in device memory, where it is aligned to 256 bytes.
+  // Allocates memory for a KV pool, with the same guarantees as Allocate. The memory lies where the
+  // transport reads pools: in host memory, or in device memory, where it is aligned to 256 bytes.
   virtual absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) { return Allocate(bytes); }
   // Makes device memory readable for peers, and a valid destination of reads. The caller has
   // allocated the memory and frees it after the transport. Returns FailedPrecondition with the
@@ -91,7 +91,8 @@ class Transport {
   // handler may call Read and SendNote, nothing else of the transport.
   virtual void SetNoteHandler(std::function<void(absl::string_view note)> handler) = 0;
 
-  // Advances everything. Returns true if anything happened.
+  // Advances connections, reads and notes, and calls their callbacks. Returns true if anything
+  // happened.
   virtual bool Progress() = 0;
   // Blocks until something may have happened, Wake() was called, or `timeout` has passed.
   virtual void Wait(absl::Duration timeout) = 0;

@@ -16,7 +16,7 @@ namespace baton {
 struct UcxAddress {
   std::string worker;  // address from ucp_worker_get_address
 
-  // Location of the worker, and the kinds of shared memory that it has.
+  // Machine and namespaces of the worker, and the kinds of shared memory that it has.
   std::string boot_id;
   uint64_t ipc_namespace = 0;
   uint64_t process_namespace = 0;
@@ -24,7 +24,7 @@ struct UcxAddress {
   bool sysv = false;
   bool posix = false;
 
-  uint64_t greeted_as = 0;    // TcpGreetings::id
+  uint64_t greeted_as = 0;    // TcpGreetings::id of this worker
   std::vector<TcpPlace> tcp;  // listening addresses, one per network interface; empty without TCP
 };
 
@@ -36,8 +36,9 @@ std::string PackUcxAddress(const UcxAddress& address);
 absl::StatusOr<UcxAddress> UnpackUcxAddress(absl::string_view bytes);
 
 // Returns the pairs of network interfaces, one of ours and one of the peer's, over which UCX may
-// connect the two by TCP. Returns none if the two share memory, which UCX prefers. Leaves out pairs
-// that TCP can't connect: loopback interfaces of two machines, and addresses of two families.
+// connect both workers by TCP. Returns none if the workers share memory, which UCX prefers. Leaves
+// out pairs that TCP can't connect: loopback interfaces of two machines, and addresses of two
+// families.
 std::vector<TcpWay> TcpWays(const UcxAddress& own, const UcxAddress& peer);
 
 }  // namespace baton

@@ -108,7 +108,7 @@ absl::Status UcxConnection::SendNote(absl::string_view bytes) {
     return failure_;
   }
   ++notes_under_way_;
-  (void)note.release();  // OnNoteSent deletes it.
+  (void)note.release();  // OnNoteSent deletes the note.
   return absl::OkStatus();
 }
 
@@ -136,7 +136,8 @@ void UcxConnection::Read(ReadOperation operation) {
     status = unpacked.status();
     if (unpacked.ok()) key = *unpacked;
   }
-  // UCX does not check the range: it would send any address to the peer, which would access it.
+  // UCX does not check the range. It would send any address to the peer, and the peer would access
+  // it.
   if (status.ok() &&
       (operation.offset > key->bytes || operation.bytes > key->bytes - operation.offset)) {
     status = absl::InvalidArgumentError(absl::StrCat("a read of ", operation.bytes, " bytes at ",
@@ -193,7 +194,7 @@ void UcxConnection::ProbeDone(ucs_status_t status) {
   wiring_ = Wiring::kDone;
   if (status == UCS_OK) {
     used_ = true;
-  } else if (status != UCS_ERR_UNSUPPORTED) {  // UNSUPPORTED is reported by the read itself.
+  } else if (status != UCS_ERR_UNSUPPORTED) {  // The read itself reports UNSUPPORTED.
     Fail(UcxError(absl::StatusCode::kUnavailable, "reading", status));
   }
 }
@@ -247,7 +248,7 @@ bool UcxConnection::Post(size_t* budget) {
     if (request == nullptr || UCS_PTR_IS_ERR(request)) {
       PieceDone(std::move(piece), request == nullptr ? UCS_OK : UCS_PTR_STATUS(request));
     } else {
-      (void)piece.release();  // OnPiece deletes it.
+      (void)piece.release();  // OnPiece deletes the piece.
     }
   }
   return moved;

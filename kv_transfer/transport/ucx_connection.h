@@ -19,9 +19,9 @@
 namespace baton {
 
 // A UCX transport's connection to one peer: the endpoint, the reads and notes on their way, and the
-// close. The first byte of the first read goes alone. Until it has come back the connection is
-// being wired up, and all reads wait. One thread; UCX reports arrivals from within
-// ucp_worker_progress.
+// close. The first byte of the first read is fetched alone. Until this byte has arrived, the
+// connection is still being established, and all reads wait. One thread; UCX reports arrivals from
+// within ucp_worker_progress.
 class UcxConnection {
  public:
   // `address` is the peer's UcxWorker::address. Reads that have ended are added to `ended`.
@@ -30,20 +30,21 @@ class UcxConnection {
   static absl::StatusOr<std::unique_ptr<UcxConnection>> Create(absl::string_view address,
                                                                UcxWorker* worker,
                                                                EndedReads* ended);
-  // Requires gone(), see below.
+  // Requires that gone() returns true.
   ~UcxConnection();
   UcxConnection(const UcxConnection&) = delete;
   UcxConnection& operator=(const UcxConnection&) = delete;
 
-  // As in Transport.
+  // Read, SendNote and Link work as in Transport.
   void Read(ReadOperation operation);
   absl::Status SendNote(absl::string_view note);
   absl::StatusOr<std::string> Link();
 
-  // Hands queued reads to UCX, up to the connection's window and `budget`, in bytes. Subtracts the
-  // bytes handed on from `budget`. Returns true if there were any.
+  // Hands queued reads to UCX while the bytes under way stay within this connection's limit and
+  // within `budget`. Subtracts the bytes handed to UCX from `budget`. Returns true if there were
+  // any.
   bool Post(size_t* budget);
-  // Returns true if reads wait that Post would hand on.
+  // Returns true if Post would hand a queued read to UCX.
   bool ready() const;
   // Returns true if UCX still has to report an operation of this connection.
   bool in_flight() const;
@@ -51,15 +52,15 @@ class UcxConnection {
   // The first error, after which nothing more is sent; OK while there is none.
   const absl::Status& failure() const { return failure_; }
   void Fail(const absl::Status& why);
-  // Hands no more reads to UCX. Reads without pieces at UCX end at once.
+  // Hands no more reads to UCX. Reads without pieces at UCX end immediately.
   void EndReads(const absl::Status& why);
-  // Starts or continues to close the endpoint by force: only then does UCX report the operations to
-  // a peer that does not answer. Once gone() is true, UCX no longer writes to any memory of its
-  // reads.
+  // Starts or continues to close the endpoint by force. Only a forced close makes UCX report the
+  // operations to a peer that does not answer. Once gone() is true, UCX no longer writes to the
+  // destination of any read.
   void Close();
   bool gone() const;
-  // Returns true if the connection has not failed and is still being wired up or sending notes, but
-  // no read writes to memory of the transport's user any more.
+  // Returns true if no read writes to memory of the transport's user any more, but the connection
+  // still has to finish its setup or send notes, and has not failed.
   bool lingers() const;
 
  private:
@@ -107,7 +108,7 @@ class UcxConnection {
   absl::Status failure_;
   bool used_ = false;  // True once an operation has completed.
   enum class Wiring { kNot, kUnderWay, kDone } wiring_ = Wiring::kNot;
-  std::byte probe_{};  // destination of the first byte
+  std::byte probe_{};  // destination of the first byte of the first read
   std::string link_;
   std::map<std::string, Key, std::less<>> keys_;
   std::deque<std::unique_ptr<Posted>> queue_;  // reads not fully handed to UCX

@@ -48,8 +48,8 @@ std::vector<std::string> UcxDeviceTransports() {
   return transports;
 }
 
-// Parses lines like `#      resource 2  :  md 1  dev 1  flags -- tcp/lo`, because UCX 1.13 has no
-// call for it.
+// Returns the names of a context's transports. Parses lines like `#      resource 2  :  md 1  dev 1
+// flags -- tcp/lo`, because UCX 1.13 has no call that lists them.
 std::vector<std::string> UcxTransportsOf(ucp_context_h context) {
   char* text = nullptr;
   size_t bytes = 0;

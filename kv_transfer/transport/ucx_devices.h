@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// Returns the transports that UCX needs, beside the others, to read memory of CUDA devices: those
-// of cuda_copy, cuda_ipc, gdr_copy and rc that this build has and that found a device. Empty
-// without cuda_copy.
+// Returns the transports that UCX needs, in addition to others, to read memory of CUDA devices:
+// those of cuda_copy, cuda_ipc, gdr_copy and rc that this build of UCX has and that found a device.
+// Empty without cuda_copy.
 std::vector<std::string> UcxDeviceTransports();
 
 // Capabilities of a UCX context. The first function returns the names of its transports, the second
@@ -20,11 +20,11 @@ std::vector<std::string> UcxDeviceTransports();
 std::vector<std::string> UcxTransportsOf(ucp_context_h context);
 uint64_t UcxMemoryTypesOf(ucp_context_h context);
 
-// Returns OK if peers can read device memory that is registered with such a context; otherwise
-// FailedPrecondition, which says what is missing. It requires CUDA memory and a transport that
-// reads without the owner's processor (rc, dc: GPUDirect RDMA). Over the other transports the
-// owner's processor copies the bytes. Between processes of one node, UCX's cuda_ipc does the same
-// as DeviceTransport itself.
+// Returns OK if peers can read device memory that is registered with a UCX context of these
+// capabilities. Otherwise returns FailedPrecondition, which says what is missing. Such reads need
+// CUDA memory, and a transport that reads without the owner's processor (rc, dc: GPUDirect RDMA).
+// Over the other transports the owner's processor copies the bytes. Between processes of one node,
+// UCX's cuda_ipc does the same as DeviceTransport itself.
 absl::Status UcxReadsDevices(uint64_t memory_types, absl::Span<const std::string> transports);
 
 }  // namespace baton

@@ -25,7 +25,8 @@ namespace {
 // limit keeps the bytes in the CPU cache until their `done` is called.
 constexpr size_t kBytesPerProgress = 512 << 10;
 constexpr int kProgressPerCall = 64;
-// Max waits, of a millisecond each, for connections that are still being wired up.
+// Max number of waits, of a millisecond each, for connections that are still being wired up when
+// the transport is destroyed.
 constexpr int kLastProgress = 50;
 // Max wait while operations are in flight: Progress also drives UCX's keepalive and, for peers,
 // emulated reads.
@@ -86,7 +87,7 @@ class UcxTransport : public Transport {
   PeerId next_peer_ = 0;
   UcxAddress address_;
   int calls_until_look_ = 0;
-  std::map<PeerId, GreetedPeer> greeted_;  // peers that are not in peers_ yet
+  std::map<PeerId, GreetedPeer> greeted_;  // peers that have no connection in peers_ yet
   std::map<PeerId, std::unique_ptr<UcxConnection>> peers_;
   // Connections that were disconnected while still being wired up. If they were closed at once, the
   // peer's answer could not be delivered, and UCX 1.13 would abort the peer's process ("got REP
@@ -256,7 +257,7 @@ void UcxTransport::Disconnect(PeerId id) {
   }
   peer->Fail(why);
   peer->Close();
-  // Wait until UCX has reported every operation, because it may still write to the memory of those
+  // Wait until UCX has reported every operation: UCX may still write to the memory of an operation
   // that it has not reported.
   while (!peer->gone()) {
     ucp_worker_progress(worker_->handle());

@@ -9,8 +9,8 @@
 namespace baton {
 
 struct UcxOptions {
-  // "auto": shared memory to peers that can be reached by it, TCP to the others. "shm" or "tcp":
-  // only that one. Otherwise a list as in UCX_TLS.
+  // "auto": shared memory to peers that can be reached by it, TCP to all other peers. "shm" or
+  // "tcp": only shared memory or only TCP. Any other value is a list as in UCX_TLS.
   std::string tls = "auto";
   // Network interfaces, comma-separated, or "all". A host that can connect may name any address of
   // this process's registered memory, so use only networks that no machine but the workers can
@@ -28,10 +28,10 @@ struct UcxOptions {
 // - UCX allocates the memory, so that peers on this machine can map it.
 // - Reads are ucp_get, notes are eager active messages, and UCX's error callbacks report dead
 //   peers.
-// - UCX's environment variables override `options`; the log names those that do.
+// - UCX's environment variables override `options`; the log names the variables that do.
 // - A peer that needs TCP is connected only when each side is known to reach the other. Until then
-//   its reads and notes wait. If one side can't reach the other, they end with Unavailable, which
-//   names the address.
+//   its reads and notes wait. If one side can't reach the other, these reads and notes end with
+//   Unavailable, which names the address.
 // Returns Unavailable, with UCX's message, if UCX can't start, and InvalidArgument if UCX knows
 // none of the transports in the list.
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const UcxOptions& options);

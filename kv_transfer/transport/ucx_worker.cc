@@ -97,8 +97,8 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   // The worker is created on one thread and used on another, never by both at once.
   worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   has_ = UcxTransportsOf(context_);
-  // UCX 1.13 has no call for the addresses at which it listens, so compare the sockets before and
-  // after.
+  // UCX 1.13 has no call for the addresses at which it listens. So compare this process's listening
+  // sockets before and after the worker is created.
   const std::map<uint64_t, SocketAddress> before = ListeningSockets();
   status = ucp_worker_create(context_, &worker, &worker_);
   if (status != UCS_OK) {
@@ -162,8 +162,8 @@ UcxWorker::~UcxWorker() {
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
-// Takes a note. Our notes are eager and short; anything else was not sent by a transport of ours
-// and is dropped.
+// Handles a note that has arrived. Our notes are eager and short. Any other message was not sent by
+// a transport of ours and is dropped.
 ucs_status_t UcxWorker::OnNote(void* self, const void*, size_t header_bytes, void* data,
                                size_t bytes, const ucp_am_recv_param_t* param) {
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 || header_bytes != 0 ||

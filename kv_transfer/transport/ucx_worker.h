@@ -36,14 +36,14 @@ class UcxWorker {
   const std::string& transports() const { return transports_; }
   const std::string& net_devices() const { return net_devices_; }
   ucp_worker_h handle() const { return worker_; }
-  // UCX's own bytes, for the endpoints of peers.
+  // Address of the UCX worker, in UCX's format. Peers need it to create an endpoint.
   const std::string& address() const { return address_; }
   // True if UCX has this transport here; `transport` is UCX's name for it, such as sysv.
   bool Has(absl::string_view transport) const;
   // Addresses at which UCX takes connections, one for each network interface. Empty without TCP.
   const std::vector<SocketAddress>& listens_at() const { return listens_at_; }
 
-  // As in Transport.
+  // Works like Transport::Allocate.
   absl::StatusOr<TransportMemory> Allocate(size_t bytes);
   absl::StatusOr<TransportMemory> Register(std::byte* device_memory, size_t bytes);
   // Returns the type of `memory`, which ucp_get_nbx needs.
