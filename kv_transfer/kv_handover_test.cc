@@ -87,7 +87,8 @@ class HandoverTest : public testing::Test {
 
   absl::Time now_ = absl::FromUnixSeconds(1000);
   bool owner_runs_ = true;
-  // These three members are declared before the workers, whose destructors write to them.
+  // `blocks_`, `ended_` and `result_` are declared before the workers, whose destructors write to
+  // them.
   std::vector<BlockId> blocks_;
   std::optional<absl::Status> ended_;
   std::optional<PullResult> result_;

@@ -29,8 +29,8 @@ struct BackendFactory {
   bool reads_weights() const { return make_weightless == nullptr; }
 };
 
-// Returns the factory with this name: the CPU's, or one of `others`. Returns InvalidArgument, with
-// the names that --backend takes, for an unknown name.
+// Returns the factory called `name`, which is the CPU's or one of `others`. For an unknown name,
+// returns InvalidArgument with the names that --backend takes.
 absl::StatusOr<BackendFactory> FindBackend(const std::vector<BackendFactory>& others,
                                            absl::string_view name);
 

@@ -19,7 +19,7 @@ constexpr uint64_t kMaxBlocks = 1 << 30;
 
 std::string Gib(uint64_t bytes) { return absl::StrFormat("%.3f GiB", bytes / 0x1p30); }
 
-// Returns the bytes that these allocations take on the device, each rounded up by the device.
+// Returns the bytes that these allocations take on the device, which rounds each of them up.
 uint64_t Sum(const DeviceRuntime& device, const std::vector<size_t>& allocations) {
   uint64_t sum = 0;
   for (const size_t bytes : allocations) {
@@ -46,8 +46,9 @@ std::vector<size_t> Activations(const ModelConfig& config, int rows) {
   return allocations;
 }
 
-// Returns all parts but the KV pool. Among the parts that a flag can make smaller, the usually
-// largest comes first: the advice in an error names the flags in this order.
+// Returns all parts of the plan except the KV pool. The parts that a flag can make smaller are
+// ordered from the usually largest to the smallest, because an error names their flags in this
+// order.
 std::vector<DeviceMemoryPlan::Part> PartsOf(const DeviceMemoryPlan::Options& options,
                                             const DeviceRuntime& device) {
   const StepLimits limits = options.max.LimitsFor(options.config, options.layout);

@@ -16,14 +16,14 @@
 namespace baton {
 
 // Plan of a device's memory, for a worker whose KV pool lies on the device. It is made before
-// anything is allocated. So a worker that does not fit says so at once, and a worker that fits
-// never runs out of memory. HostMemoryPlan does the same for pools in host memory.
+// anything is allocated. So a worker that does not fit ends before it loads anything, and a worker
+// that fits never runs out of memory. HostMemoryPlan does the same for pools in host memory.
 struct DeviceMemoryPlan {
   struct Part {
     std::string name;
-    uint64_t bytes = 0;      // after the device's rounding of allocations
+    uint64_t bytes = 0;      // after the device has rounded the allocations up
     std::string flag;        // flag that makes this part smaller; empty if none does
-    const char* field = "";  // name of its log field
+    const char* field = "";  // name of this part's field in the log
   };
 
   struct Options {
@@ -35,15 +35,15 @@ struct DeviceMemoryPlan {
     double share = 0.9;                // share of the device's memory that may be used
     std::string batch_flag;  // flag that sets how many tokens a step samples; empty if none does
   };
-  // Call before the worker allocates anything on the device. Returns InvalidArgument with the name
-  // of a flag whose value can't work. Returns ResourceExhausted, with every part, the available and
-  // the missing bytes and the flags to lower, if the worker does not fit.
+  // Call it before the worker allocates anything on the device. Returns InvalidArgument with the
+  // name of a flag whose value can't work. Returns ResourceExhausted if the worker does not fit.
+  // That error has every part, the available and the missing bytes, and the flags to lower.
   static absl::StatusOr<DeviceMemoryPlan> Make(const Options& options, DeviceRuntime* device);
 
   uint64_t together() const;
   // Returns the plan as a table for people, to be printed at start. Every line has its line end.
   std::string Table() const;
-  // Returns the same numbers for the log.
+  // Returns the numbers of the plan as log fields.
   std::vector<LogField> LogFields() const;
 
   std::string device;  // name of the device

@@ -59,7 +59,8 @@ ModelHost::Options OptionsOf(const std::string& model) {
   return options;
 }
 
-// Allocates all that a worker allocates, and returns the bytes that are still free then.
+// Allocates everything that a worker allocates on the device, and returns the bytes that are still
+// free then.
 size_t FreeBehind(const ModelHost& host) {
   DeviceRuntime& device = *host.device.runtime;
   const auto pool = device.Allocate(KvMeta::PoolBytes(host.layout, host.blocks), true);
@@ -90,8 +91,8 @@ TEST(DeviceMemoryPlanTest, CountsAllThatAWorkerTakes) {
   }
 }
 
-// The device has exactly the memory that a worker with N blocks takes. N blocks fit, N + 1 do not,
-// and without --kv-bytes the worker takes N.
+// The device has exactly the memory that a worker with N blocks needs. N blocks fit, N + 1 do not,
+// and without --kv-bytes the worker chooses N.
 TEST(DeviceMemoryPlanTest, FitsToTheLastByteAndNotWithABlockMore) {
   const ConfigFolder config;
   for (const std::string& model : {config.path(), Folder("demo")}) {
@@ -146,7 +147,7 @@ TEST(DeviceMemoryPlanTest, WhatDoesNotFitIsToldWithEveryPart) {
         "--max-batch", "or raise --gpu-memory-utilization"}) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
-  // Advice that would not help is left out.
+  // The error leaves out advice that would not help.
   options.device_share = 1;
   options.batch_flag = "";
   const absl::Status whole = ModelHost::Open(options).status();

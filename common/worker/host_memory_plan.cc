@@ -15,9 +15,10 @@ namespace {
 
 constexpr int64_t kMaxBlocks = 1 << 30;
 constexpr uint64_t kMib = 1 << 20;
-// gRPC, UCX with its segments, code and page tables. Without load 15 to 25 MiB were measured.
+// Memory of gRPC, of UCX with its shared memory segments, of code and of page tables. An idle
+// worker was measured at 15 to 25 MiB.
 constexpr uint64_t kProcessBytes = 64 * kMib;
-// Stack, allocator arena, and scratch memory of one compute thread.
+// Memory of one compute thread: its stack, allocator arena and scratch memory.
 constexpr uint64_t kThreadBytes = 8 * kMib;
 // Attention over few rows is cut into tasks, four per thread. A task covers 64 queries and writes a
 // partial result for every 1024 keys (kernels/cpu).
@@ -31,8 +32,8 @@ uint64_t KvBytes(const KvLayout& layout, int64_t blocks) {
   return WholePages(KvMeta::PoolBytes(layout, blocks)) + WholePages(meta.Bytes());
 }
 
-// Returns the bytes of everything except weights and KV pool, for sequences of up to `context`
-// tokens.
+// Returns the bytes of everything except the weights and the KV pool, for sequences of up to
+// `context` tokens.
 uint64_t RestBytes(const HostMemoryPlan::Options& options, int context) {
   const ModelConfig& config = options.config;
   const StepLimits limits = options.max.LimitsFor(config, options.layout);
@@ -45,7 +46,7 @@ uint64_t RestBytes(const HostMemoryPlan::Options& options, int context) {
   }
   floats += rows * widest;  // the packed operand of a GEMM
   floats += uint64_t{1} * limits.sequences * config.hidden;
-  // Logits of two steps, and of the rows of a prompt that is scored.
+  // Logits of two steps, and logits of the rows of a prompt that is scored.
   floats += (2 * uint64_t{1} * limits.sequences + StepSize::kScoredAtOnce) * config.vocab;
   const uint64_t queries = std::max<uint64_t>(kQueriesOfTask, config.heads / config.kv_heads);
   floats += kTasksOfThread * options.threads * (context / kKeysOfPartial + 1) * queries *
@@ -94,7 +95,7 @@ class Planner {
     return static_cast<int>(std::min<int64_t>(wanted_context_, Tokens(blocks)));
   }
   uint64_t Rest(int64_t blocks) const {
-    // Page tables take 8 bytes per page of 4096.
+    // Page tables take 8 bytes per page of 4096 bytes.
     return RestBytes(options_, Context(blocks)) +
            (options_.weight_bytes + KvBytes(layout_, blocks)) / 512;
   }
@@ -123,8 +124,8 @@ class Planner {
     return usable > options_.weight_bytes ? usable - options_.weight_bytes : 0;
   }
 
-  // Returns the bytes that this process may take for KV pool, rest and weights that it does not
-  // share.
+  // Returns the bytes that this process may use for its KV pool, its other memory, and its weights
+  // if no other process shares them.
   uint64_t Budget() const {
     const uint64_t of = options_.weights_shared ? LeftByWeights() : options_.usable.bytes;
     return static_cast<uint64_t>(options_.share * static_cast<double>(of));
@@ -160,8 +161,8 @@ class Planner {
   }
   bool KvFlagFits(int64_t blocks) const { return Fits(blocks + kMib / layout_.BlockBytes() + 1); }
 
-  // Returns the error for a worker that does not fit at all: weights, rest and the requested pool,
-  // or the smallest one, take more than there is.
+  // Returns the error for a worker that does not fit at all: weights, a pool of `blocks` blocks
+  // (the requested or the smallest pool) and all other memory take more than there is.
   absl::Status DoesNotFit(int64_t blocks) const {
     std::vector<std::string> advice;
     const int64_t max = MaxBlocks(LeftByWeights());
@@ -242,7 +243,7 @@ class Planner {
 
   const HostMemoryPlan::Options& options_;
   const KvLayout& layout_;
-  const int wanted_context_;  // if the pool can hold so many tokens
+  const int wanted_context_;  // context to serve, if the pool can hold so many tokens
   const int min_tokens_;      // tokens that a pool has to hold
 };
 

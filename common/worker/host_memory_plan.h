@@ -15,14 +15,15 @@
 namespace baton {
 
 // Plan of the host's memory, for a worker whose KV pool lies in host memory. It is made before the
-// memory is taken. So a worker that does not fit says so at once, and a worker that fits is never
-// killed because memory runs out. DeviceMemoryPlan does the same for pools on a device.
+// memory is allocated. So a worker that does not fit ends before it loads anything, and a worker
+// that fits is never killed because memory runs out. DeviceMemoryPlan does the same for pools on a
+// device.
 //
-// A plan guarantees:
+// A plan guarantees (the rest is all memory except weights and KV pool):
 //   - Weights + KV pool + rest never exceed the memory that the process may still use.
 //   - If `kv_bytes` is not set, pool and rest take at most `share` of the memory that the weights
-//     leave, and the pool takes at most kMaxAutoBytes. So two workers fit that are started at the
-//     same time.
+//     leave, and the pool takes at most kMaxAutoBytes. So two workers that are started at the same
+//     time both fit.
 //   - If `kv_bytes` is not set, the pool is never larger than `max_sequences` sequences can fill.
 //   - The pool holds at least min(kMinTokens, the model's context) tokens, and at least one
 //     sequence of the served context.
@@ -34,7 +35,7 @@ struct HostMemoryPlan {
   struct Options {
     ModelConfig config;
     KvLayout layout;
-    UsableMemory usable;  // before the weights are subtracted
+    UsableMemory usable;  // memory that the process may use, weights included
     uint64_t weight_bytes = 0;
     // True if the weights lie in the page cache, which all workers of a machine share. Otherwise
     // they belong to this process and count against its share.

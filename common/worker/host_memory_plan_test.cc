@@ -146,7 +146,7 @@ TEST(HostMemoryPlanTest, AContextThatThePoolCannotHoldIsRefusedWithBothFlags) {
 }
 
 TEST(HostMemoryPlanTest, AShareThatIsTooSmallIsRefusedWithFlagsThatWork) {
-  // The weights leave 450 MiB.
+  // The weights leave 450 MiB of the usable memory.
   const HostMemoryPlan::Options options = OptionsOf(2'471'628'800 + 450 * kMib);
   const std::string why = Refusal(options);
   EXPECT_THAT(why, AllOf(HasSubstr("weights 2.5 GB (2471628800 bytes)"),
@@ -162,7 +162,7 @@ TEST(HostMemoryPlanTest, AShareThatIsTooSmallIsRefusedWithFlagsThatWork) {
 }
 
 TEST(HostMemoryPlanTest, WhatNeverFitsNamesEveryPartAndWhatIsMissing) {
-  // Llama-3.1-8B with a limit of 12 GiB.
+  // Llama-3.1-8B, with a memory limit of 12 GiB.
   HostMemoryPlan::Options options = OptionsOf(12 * kGib);
   options.config.layers = 32;
   options.config.hidden = 4096;

@@ -33,7 +33,8 @@ void LoadProgress::Tick(absl::Time now) {
     state = now_;
   }
   if (state.what.empty()) return;
-  // Keeps the rhythm of the first report, so that delays of late calls do not add up.
+  // Reports keep the fixed interval that began with the first one, so that delays of late calls do
+  // not add up.
   told_ = told_ && now < *told_ + 2 * between ? *told_ + between : now;
   if (!options_.terminal) {
     options_.log(state);

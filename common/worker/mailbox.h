@@ -13,7 +13,7 @@ namespace baton {
 template <typename Message>
 class Mailbox {
  public:
-  // `wake` is called after each message. It may be empty.
+  // `wake` is called after each message. An empty `wake` is allowed and not called.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // Any thread.

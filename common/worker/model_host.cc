@@ -138,8 +138,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     return absl::InvalidArgumentError(absl::StrCat("--memory-share is ", options.memory_share,
                                                    "; it takes more than 0, and 1 at most"));
   }
-  // Checks only that the name exists. A later check finds out if it exists for the model's type of
-  // weights.
+  // Checks only that these numerics exist. A later check finds out if they exist for the model's
+  // type of weights.
   if (ComputesOnCpu(options.backend)) {
     if (const auto any = ParseCpuNumerics(options.numerics, DType::kBF16); !any.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--numerics: ", any.status().message()));
@@ -148,8 +148,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
   return KvType(options.kv_type, DType::kBF16).status();
 }
 
-// Checks that the pool holds one sequence of the longest kind. The oldest sequence can then always
-// go on.
+// Checks that the pool can hold one sequence of the served context. The oldest sequence can then
+// always go on.
 absl::Status CheckBlocks(const ModelHost& host) {
   const KvLayout& layout = host.layout;
   const int needed = layout.BlocksFor(host.context);
@@ -207,7 +207,7 @@ absl::StatusOr<DeviceMemoryPlan> PlanDevice(const ModelConfig& config, ModelHost
   return longest;
 }
 
-// Loads the model into host memory, and plans the memory of all else that lies there.
+// Loads the model into host memory, and plans the memory of everything else in host memory.
 absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
   const ModelConfig config = folder.config;
   const ModelHost::Options& options = host->options;
@@ -230,7 +230,7 @@ absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
     }
     plan.weights_shared = false;
   } else {
-    // This only maps the files.
+    // LoadModel only maps the files here.
     RETURN_IF_ERROR(LoadModel(options, std::move(folder), host));
     weights = host->model->weight_type();
     plan.weight_bytes = host->model->weight_bytes();
@@ -264,7 +264,7 @@ absl::StatusOr<ModelHost> ModelHost::Open(const Options& options) {
   ModelHost host;
   host.options = options;
   const bool on_device = options.backend.on_device();
-  // Opened before anything is loaded, so that a fault in the folder is reported at once.
+  // The folder is opened before anything is loaded, so that a fault in it is reported early.
   ASSIGN_OR_RETURN(
       ModelFolder folder,
       ModelFolder::Open(options.model, !options.random_weights && options.backend.reads_weights()));

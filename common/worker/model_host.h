@@ -25,13 +25,13 @@ struct ModelHost {
     std::string model;  // folder of the model
     int gpu = 0;        // number among the GPUs that this process sees; 0 without a device
     int threads = 0;    // 0: all cores that this process may use
-    std::string numerics = "auto";  // order of sums; see ParseCpuNumerics
+    std::string numerics = "auto";  // order in which the CPU adds up sums; see ParseCpuNumerics
     // Seed of random weights (random_weights.h). The folder then needs no weights.
     std::optional<uint64_t> random_weights;
     // Size of the KV pool. If empty, it takes what is left of a device, or follows HostMemoryPlan's
     // rules in host memory.
     std::optional<uint64_t> kv_bytes;
-    // For pools in host memory; see HostMemoryPlan.
+    // Share of the host's memory, for a worker whose pool lies there; see HostMemoryPlan.
     double memory_share = HostMemoryPlan::kDefaultShare;
     int max_sequences = 0;
     // Bytes that this process may use. If empty, ReadUsableMemory finds them under `memory_root`.
@@ -44,8 +44,8 @@ struct ModelHost {
     bool cuda_graphs = true;    // see CudaBackendOptions::graphs
     StepSize max = {512};       // the largest step; its context is ignored
     double device_share = 0.9;  // share of a device's memory that may be used
-    std::string batch_flag;     // see DeviceMemoryPlan::Options
-    int chunk_tokens = 0;       // tokens that fill whole blocks; 0: any
+    std::string batch_flag;     // flag that sets the batch size; see DeviceMemoryPlan::Options
+    int chunk_tokens = 0;       // must be a multiple of a block's tokens
     // Called with the plan of a device's memory, before anything is allocated.
     std::function<void(const DeviceMemoryPlan&)> on_plan;
     // Called with the plan of the host's memory.

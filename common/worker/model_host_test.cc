@@ -39,7 +39,7 @@ TEST(ModelHostTest, ADeviceHoldsBf16WhateverTheModelIsIn) {
   EXPECT_TRUE(host->on_device());
   EXPECT_EQ(host->layout.type, DType::kBF16);
   EXPECT_THAT(host->Describe(), HasSubstr("on cuda-emulated: "));
-  // Describe() shows the factors and their product.
+  // Describe() shows the size of the KV as a product, with its factors.
   EXPECT_EQ(host->layout.BlockBytes() % host->layout.block_tokens, 0u);
   EXPECT_THAT(host->Describe(),
               HasSubstr(absl::StrFormat("KV %d blocks x %d tokens x %d bytes = %.1f MiB",
@@ -137,7 +137,7 @@ TEST(ModelHostTest, SoItDoesOnADevice) {
   EXPECT_EQ(ModelHost::Open(options).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-// The limit is that of a container's control group, in version 1 and in version 2.
+// The memory limit is the one of a container's control group, of version 1 or version 2.
 TEST(ModelHostTest, TheLimitOfAControlGroupDecidesWhatIsTaken) {
   constexpr uint64_t kMib = 1 << 20;
   for (const bool v2 : {false, true}) {

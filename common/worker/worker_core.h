@@ -28,8 +28,8 @@ namespace baton {
 class WorkerCore {
  public:
   using JobId = uint64_t;
-  // Runs closures on the KV thread, in the given order. If there is only one thread, it runs them
-  // at once.
+  // Runs closures on the KV thread, in the given order. If there is only one thread, it runs each
+  // closure immediately.
   using KvThread = std::function<void(std::function<void()>)>;
 
   virtual ~WorkerCore() = default;
@@ -41,7 +41,8 @@ class WorkerCore {
   virtual void Cancel(JobId job) = 0;
   // Loop thread. Takes what has arrived, runs at most one step, and returns true if anything
   // happened. The results of a step are handed out by the next call, whose `now` is the time when
-  // the step ended. So the loop must call again at once while this returns true.
+  // the step ended. So while this function returns true, the loop must call it again without
+  // waiting.
   virtual bool RunOnce(absl::Time now) = 0;
 
   // Any thread. From now on new jobs are refused. Jobs that were taken before go on.
@@ -68,9 +69,9 @@ class WorkerCore {
   };
   explicit WorkerCore(Parts parts);
 
-  // Makes the engine and the other parts of a core. A `context` of 0 takes the model's. Returns
-  // InvalidArgument, with the arithmetic, if the model or the pool can't hold `context` tokens.
-  // `most` returns the largest step for a given context.
+  // Makes the engine and the other parts of a core. A `context` of 0 means the model's context.
+  // Returns InvalidArgument, with the arithmetic, if the model or the pool can't hold `context`
+  // tokens. `max` returns the largest step for a given context.
   static absl::StatusOr<Parts> MakeParts(int context, bool reuse_last_freed, Pulse* pulse,
                                          const Model* model, Backend* backend, KvPlane* plane,
                                          KvThread on_kv_thread,
@@ -80,15 +81,16 @@ class WorkerCore {
   // number of original prompt tokens.
   absl::Status CheckTokens(const std::vector<TokenId>& tokens, int original_prompt_tokens) const;
   // Any thread. Counts a job that is about to be submitted and that has `tokens` tokens to compute.
-  // Returns Unavailable once the worker drains, or ResourceExhausted, with the message of `full`,
-  // if `max_waiting` jobs wait.
+  // Returns Unavailable once the worker drains. Returns ResourceExhausted, with the message of
+  // `full`, if `max_waiting` jobs already wait.
   absl::StatusOr<JobId> TakePlace(int max_waiting, size_t tokens, const char* worker,
                                   absl::FunctionRef<std::string()> full);
   // Loop thread. Counts a job as no longer waiting, whatever happens to it next.
   void LeavePlace() { --waiting_; }
-  // Loop thread. Reports that `tokens` tokens need no computing any more.
+  // Loop thread. Subtracts `tokens` tokens, which need no computing any more, from the waiting
+  // tokens.
   void Computed(int tokens) { waiting_tokens_ -= tokens; }
-  // Loop thread. Call it after the last update of a job.
+  // Loop thread. Counts a job as ended. Call it after the last update of the job.
   void Ended();
   // Loop thread. Stores the load that Load() returns. This class adds the values that it counts
   // itself.

@@ -116,11 +116,11 @@ namespace {
 constexpr absl::Duration kLastJobs = absl::Seconds(5);
 constexpr absl::Duration kLastWrites = absl::Seconds(2);
 constexpr char kReady[] = "ready";
-// Longest time between two checks of the pulses. Routers learn within this time that a worker has
+// Max time between two checks of the pulses. Routers learn within this time that a worker has
 // recovered.
 constexpr absl::Duration kLongestSilence = absl::Milliseconds(250);
 constexpr absl::Duration kShortestReport = absl::Milliseconds(10);
-// Four times the longest wait of an idle loop.
+// Min value of --hang-limit: four times the longest wait of an idle loop.
 constexpr absl::Duration kShortestHang = absl::Milliseconds(200);
 
 std::string BaseName(std::string path) {
@@ -229,7 +229,7 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
   const absl::StatusOr<DevicePath> path = DevicePathFromName(absl::GetFlag(FLAGS_kv_device_path));
   if (!path.ok()) RefuseToStart(absl::StrCat("--kv-device-path: ", path.status().message()));
   CheckListenFlag();
-  const LeaveOnStop leave;  // loading weights can take long
+  const LeaveOnStop leave;  // loading weights can take long, and must not delay a stop
   LoadTeller progress;
   const auto refuse_unless_ok = [&progress](const absl::Status& status) {
     if (status.ok()) return;
@@ -241,8 +241,8 @@ std::unique_ptr<WorkerHost> WorkerHost::Open(v1::WorkerRole role,
   host->metrics_server_ = ListenForMetrics();
   std::optional<uint64_t> seed;
   if (absl::GetFlag(FLAGS_random_weights)) seed = absl::GetFlag(FLAGS_weights_seed);
-  // If there is a device, it must be open first, so that UCX finds it. Otherwise the transport is
-  // opened before the weights are read, so that its errors show early.
+  // If there is a device, it must be opened before the transport, so that UCX finds it. Otherwise
+  // the transport is opened before the weights are read, so that its errors show early.
   const auto open_transport = [&](bool device_memory) {
     absl::StatusOr<std::unique_ptr<Transport>> transport =
         CreateUcxTransport({.tls = absl::GetFlag(FLAGS_kv_transports),
@@ -548,7 +548,8 @@ void WorkerHost::Stop() {
     MutexLock lock(&mutex_);
     attach = std::move(attach_);
   }
-  // Destroyed without the lock: its thread may be in Report(), which takes the lock.
+  // The client is destroyed without the lock, because its thread may be in Report(), which takes
+  // the lock.
   attach = nullptr;
   kv_loop_->Stop();
   const WorkerLoad load = core_->Load();

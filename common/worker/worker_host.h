@@ -39,11 +39,11 @@ class WorkerHost {
  public:
   // Reads the flags that both kinds of worker have, and opens model and KV plane. A flag or file
   // that can't be used ends the process with a message (RefuseToStart). When Open returns, the
-  // weights have been read once and all memory of the KV pool has been taken.
+  // weights have been read once and all memory of the KV pool has been allocated.
   // - backends: what --backend may name, beside the CPU's backend
-  // - most: the largest step of the core
-  // - max_sequences: sequences that may hold KV at the same time
-  // - chunk_tokens: whole KV blocks, if not 0
+  // - max: the largest step of the core
+  // - max_sequences: max number of sequences that hold KV at the same time
+  // - chunk_tokens: must be a multiple of a KV block's tokens
   static std::unique_ptr<WorkerHost> Open(v1::WorkerRole role,
                                           const std::vector<BackendFactory>& backends,
                                           const StepSize& max, int max_sequences,
@@ -60,7 +60,7 @@ class WorkerHost {
   static std::string attach_token();
 
   // Any thread. Runs `work` on the KV thread. That thread starts with Run; work that is given
-  // before waits until then.
+  // before Run waits until then.
   void OnKvThread(std::function<void()> work);
 
   // core_pulse() and core_wake() are for the core's options. The core's loop beats the pulse. If
@@ -79,8 +79,8 @@ class WorkerHost {
   // and the core's loop, calls `started`, attaches to the routers and serves metrics.
   //
   // The health service reports the worker's own service and one named "ready". "ready" is SERVING
-  // while a router has taken this worker. If there are workers of the other role, one of them must
-  // also fit, and a link with one must be up.
+  // while a router has accepted this worker. If there are workers of the other role, one of them
+  // must also fit, and the link with one of them must be up.
   //
   // After SIGTERM or SIGINT the core drains and the routers are told. Run then waits until no jobs
   // are left, or until --drain-grace has passed; a second signal ends the process. Then the RPCs
@@ -123,16 +123,16 @@ class WorkerHost {
   Mutex mutex_;
   std::unique_ptr<AttachClient> attach_ ABSL_GUARDED_BY(mutex_);
   std::vector<ProvenLink> links_ ABSL_GUARDED_BY(mutex_);
-  uint64_t peers_told_ ABSL_GUARDED_BY(mutex_) = 0;  // number of peer lists from routers
-  // Number of these lists that the KV thread has taken.
+  uint64_t peers_told_ ABSL_GUARDED_BY(mutex_) = 0;  // number of peer lists that routers have sent
+  // Number of peer lists that the KV thread has taken.
   uint64_t peers_set_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool linked_ ABSL_GUARDED_BY(mutex_) = false;  // KvPlane::has_link_or_no_peers()
-  // Routers say that no worker of the other role fits.
+  bool linked_ ABSL_GUARDED_BY(mutex_) = false;  // last result of KvPlane::has_link_or_no_peers()
+  // True if routers say that no worker of the other role fits.
   bool none_fits_ ABSL_GUARDED_BY(mutex_) = false;
-  int attached_ ABSL_GUARDED_BY(mutex_) = 0;    // routers that have taken this worker
-  bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // as the health service reports
+  int attached_ ABSL_GUARDED_BY(mutex_) = 0;    // number of routers that have accepted this worker
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // true if the health service reports "ready"
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is silent for too long
+  bool hangs_ ABSL_GUARDED_BY(mutex_) = false;  // true if a thread has been silent for too long
 };
 
 }  // namespace baton

@@ -58,8 +58,7 @@ class TcpGreetings {
   TcpGreetings(const TcpGreetings&) = delete;
   TcpGreetings& operator=(const TcpGreetings&) = delete;
 
-  // Returns the addresses at which this object listens, one for each address in `kv`. They become
-  // part of the transport's address.
+  // places() and id() return values that become part of the transport's address.
   const std::vector<TcpPlace>& places() const { return places_; }
   uint64_t id() const { return id_; }
 
