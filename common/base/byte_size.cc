@@ -53,7 +53,7 @@ absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
   }
   const absl::string_view unit = absl::string_view(lower).substr(at);
   const uint64_t unit_bytes = UnitBytes(unit);
-  // A fraction of a byte is refused as a mistake.
+  // A fraction of a byte is refused as a mistake of the user.
   if (unit_bytes == 0 || (fraction_scale > 1 && unit_bytes == 1)) return bad;
   value = value * unit_bytes + fraction * unit_bytes / fraction_scale;
   if (value > UINT64_MAX) return bad;

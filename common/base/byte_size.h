@@ -15,7 +15,8 @@ struct ByteSize {
   uint64_t bytes = 0;
 };
 
-// Returns InvalidArgument, with the text and the accepted forms, for anything else.
+// Parses such a size. Returns InvalidArgument, with the text and the accepted forms, for any other
+// text.
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text);
 
 // Returns the shortest text that ParseByteSize reads as exactly `bytes`: "4Gi", "1500M", or digits

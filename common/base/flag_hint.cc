@@ -71,8 +71,8 @@ std::string ClosestName(absl::string_view typed, const std::vector<std::string>&
   std::string closest;
   size_t min = std::max<size_t>(1, typed.size() / 4) + 1;
   for (const std::string& name : names) {
-    // Part of a name counts as close: "kv-byte" for "kv-bytes", or "batch" for "max-batch", which
-    // is many letters away.
+    // A part of a name counts as close, even if it is many letters away: "kv-byte" for "kv-bytes",
+    // or "batch" for "max-batch".
     const bool part = typed.size() >= 4 && absl::StrContains(name, typed);
     const size_t distance = part ? 1 : EditDistance(typed, name);
     if (distance < min) {

@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// True for host:port with a port from 0 to 65535; the host may be a name, IPv4, or IPv6 in
+// Returns true for host:port with a port from 0 to 65535. The host may be a name, IPv4, or IPv6 in
 // brackets.
 bool IsHostPort(absl::string_view address);
 

@@ -25,7 +25,7 @@ class Inbox {
   }
 
   // Any thread. Adds the message even when the queue is full. For messages that must not be lost
-  // and whose number has another bound, such as one end per sequence.
+  // and whose number is bounded elsewhere, such as one message at the end of each sequence.
   void PushAlways(T message) {
     MutexLock lock(&mutex_);
     messages_.push_back(std::move(message));

@@ -35,7 +35,8 @@ int TryBind(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   const int on = 1, off = 0;
-  // Servers set this too. Connections of an earlier server in TIME_WAIT then do not block the port.
+  // Sets SO_REUSEADDR, as servers do. Connections of an earlier server in TIME_WAIT then do not
+  // block the port.
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (address.ai_family == AF_INET6) {
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
@@ -82,7 +83,7 @@ absl::Status CheckListen(const std::string& listen) {
                                 "); mend it, or take an address: ", kOneOfThisMachine));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  // gRPC needs only one of a name's addresses to be bindable.
+  // gRPC can serve a name if it can bind one of the name's addresses.
   int first_error = 0;
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     const int error = TryBind(*address);

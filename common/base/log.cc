@@ -63,7 +63,7 @@ void AppendJsonString(absl::string_view text, std::string* line) {
     } else if (c == '"' || c == '\\') {
       *line += '\\';
       *line += static_cast<char>(c);
-    } else if (!Shown(c)) {  // all such characters are below 2^16
+    } else if (!Shown(c)) {  // all characters that are not Shown are below 2^16
       absl::StrAppendFormat(line, "\\u%04x", c);
     } else {
       line->append(text.data(), static_cast<size_t>(size));

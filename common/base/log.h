@@ -18,7 +18,7 @@ enum class LogFormat { kText, kJson };
 struct LogField {
   LogField(absl::string_view field_name, const absl::AlphaNum& field_value)
       : name(field_name), value(field_value.Piece()) {}
-  // Numbers stay numbers in JSON.
+  // Takes a number, which stays a number in JSON.
   template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
   LogField(absl::string_view field_name, T field_value) : name(field_name) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -42,7 +42,8 @@ inline constexpr absl::string_view kRequestId = "request_id";
 // escaped: control characters, in text also everything outside ASCII, and in JSON invalid UTF-8. So
 // a value can't start a line or a field, and can't send a command to a terminal. Any thread.
 void Log(Severity severity, absl::string_view event, std::initializer_list<LogField> fields = {});
-// Writes the same line from a vector, for a number of fields that is known only at run time.
+// Writes one line like the other Log function, but takes the fields as a vector. For a number of
+// fields that is known only at run time.
 void Log(Severity severity, absl::string_view event, const std::vector<LogField>& fields);
 
 // Returns true if lines of this severity are written. For callers whose fields are expensive to

@@ -12,24 +12,25 @@ namespace baton {
 
 // Owns the thread that owns one object's state. The thread calls `run_once(now)` again and again;
 // `now` comes from SteadyNow. When run_once returns false (there was nothing to do), the thread
-// waits until Wake() is called, `idle` has passed, or the time `next_turn` is reached. Programs
-// make loops; the objects that loops drive never start threads and never read the clock.
+// waits until Wake() is called, until `idle` has passed, or until the time that `next_turn`
+// returns. Programs make loops; the objects that loops drive never start threads and never read the
+// clock.
 class Loop {
  public:
   struct Options {
     const char* name = "loop";                     // name of the thread, at most 15 bytes
-    absl::Duration idle = absl::Milliseconds(50);  // longest wait between two turns
+    absl::Duration idle = absl::Milliseconds(50);  // longest wait between two calls of run_once
     // returns the time at which a wait ends at the latest; called on the loop's thread
     std::function<absl::Time()> next_turn;
     // Replaces the loop's own Wakeup, for callers that are made before the loop or destroyed after
     // it. Must outlive the loop.
     Wakeup* wakeup = nullptr;
     // `wait` replaces the wait on a Wakeup, for example by a transport's wait, and may return
-    // early. `wake` ends the current wait, or else the next one; any thread calls it. Set both or
-    // neither. If they are set, `wakeup` is not used.
+    // early. `wake` ends the current wait, or else the next one. Any thread may call `wake`. Set
+    // both functions or neither. If they are set, `wakeup` is not used.
     std::function<void(absl::Duration)> wait;
     std::function<void()> wake;
-    Pulse* pulse = nullptr;  // beats at every turn; must outlive the loop
+    Pulse* pulse = nullptr;  // beats at every call of run_once; must outlive the loop
   };
   // Starts the thread.
   Loop(Options options, std::function<bool(absl::Time now)> run_once);
@@ -38,7 +39,7 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Any thread. Ends the current wait, or the next one, so that run_once is called at once.
+  // Any thread. Ends the current wait, or the next one, so that run_once is called without delay.
   void Wake();
   // Any thread but the loop's own. After Stop returns, run_once is not running and will not be
   // called.

@@ -17,7 +17,7 @@ TEST(WakeupTest, OneThatComesBeforeTheWaitEndsIt) {
   wakeup.Wake();
   wakeup.Wake();
   wakeup.WaitFor(kForEver);
-  // Both wake-ups counted as one, so the next wait lasts its full time.
+  // Both calls of Wake counted as one, so the next wait lasts its full time.
   const absl::Time start = SteadyNow();
   wakeup.WaitFor(absl::Milliseconds(2));
   EXPECT_GE(SteadyNow() - start, absl::Milliseconds(2));
@@ -29,7 +29,7 @@ TEST(WakeupTest, ATimeThatIsNotPositiveDoesNotWait) {
   wakeup.WaitFor(-kForEver);
 }
 
-// Runs a loop that counts its turns and wakes the test after each one.
+// Fixture with a loop that counts its calls of run_once and wakes the test after each call.
 class LoopWaitTest : public testing::Test {
  protected:
   void Start(Loop::Options options) {

@@ -19,7 +19,8 @@ namespace {
 
 constexpr uintptr_t kPage = 4096;
 constexpr size_t kWritePiece = 16 << 20;
-// Small enough that even a slow disk or network reads several pieces a second.
+// Bytes that are read between two reports of progress. Small enough that even a slow disk or
+// network reads several such pieces a second.
 constexpr size_t kReadPiece = 4 << 20;
 // Bytes of read-ahead that the kernel is asked for beyond the current piece.
 constexpr size_t kReadAhead = 64 << 20;
@@ -32,7 +33,8 @@ struct Pages {
   uintptr_t begin, end;
 };
 
-// Returns false if the kernel does not know this madvise() advice.
+// Calls madvise() with `advice` for these bytes. Returns false if the kernel does not know this
+// advice.
 bool Populate(uintptr_t at, size_t bytes, int advice, int* error) {
   while (madvise(reinterpret_cast<void*>(at), bytes, advice) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;

@@ -8,7 +8,8 @@
 
 namespace baton {
 
-// Called before each piece with the number of bytes done. An error stops the work and is returned.
+// Called before each piece with the number of bytes that are done. An error that it returns stops
+// the work and is returned to the caller.
 using PageInStep = std::function<absl::Status(uint64_t done_bytes)>;
 
 // Allocates every page of fresh writable memory now, so that a lack of memory is found here and not

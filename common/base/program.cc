@@ -69,8 +69,8 @@ absl::CommandLineFlag* FindOwnFlag(absl::string_view name) {
 }
 
 // Returns the --help text of one flag: its name, then its description, wrapped and indented. A
-// description may start with the names of its commands ("generate, tokenize: ..."); in the help of
-// one of these commands they are left out.
+// description may start with the names of its commands ("generate, tokenize: ..."). In the help of
+// one command, these names are left out.
 std::string HelpOf(const absl::CommandLineFlag& flag, absl::string_view command) {
   constexpr size_t kColumns = 92;
   constexpr absl::string_view kIndent = "\n      ";
@@ -241,7 +241,7 @@ std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& 
     const std::string name = absl::StrReplaceAll(text.substr(0, equals), {{"-", "_"}});
     absl::CommandLineFlag* flag = FindOwnFlag(name);
     std::string value;
-    if (flag == nullptr) {  // it may be --no-NAME or --noNAME
+    if (flag == nullptr) {  // the argument may be --no-NAME or --noNAME
       absl::string_view positive = name;
       if (absl::ConsumePrefix(&positive, "no")) {
         absl::ConsumePrefix(&positive, "_");

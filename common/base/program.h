@@ -34,7 +34,8 @@ struct ProgramHelp {
       : usage(usage_text), groups(std::move(flag_groups)), commands(std::move(command_helps)) {}
 
   const char* usage;
-  std::vector<FlagGroup> groups;  // if the program has commands: the flags that all of them share
+  // if the program has commands, only the flags that all commands share
+  std::vector<FlagGroup> groups;
   std::vector<CommandHelp> commands;  // empty if the program has no commands
 };
 
@@ -44,9 +45,9 @@ struct ProgramHelp {
 //   repository) by group. Flags without a group come last.
 // - `--list-flags` prints one line per flag for other programs: its name, then `bool` or `value`.
 // - `--version` prints name and version.
-// These three exit with 0. An unknown flag, and a missing or bad value, is reported on standard
-// error with exit status 2. Returns the positional arguments, without the program's name. Call only
-// from `main`, once.
+// After any of these outputs the process exits with 0. An unknown flag, and a missing or bad value,
+// is reported on standard error with exit status 2. Returns the positional arguments, without the
+// program's name. Call only from `main`, once.
 std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& help);
 
 // Returns the program's own flags that the command line named. Each is listed once, with
@@ -64,7 +65,8 @@ void PrintAtStart(absl::string_view lines);
 [[noreturn]] void RefuseToStart(absl::string_view message);
 
 // Returns `value`, the value of flag `name` (with dashes), if it is from `lowest` to `highest`.
-// Otherwise refuses to start with a message that holds all four.
+// Otherwise ends the process with a message that holds `name`, `value`, `lowest` and `highest`
+// (RefuseToStart).
 int CheckedInt(absl::string_view name, int value, int lowest, int highest);
 
 // Returns the command that starts a router, for messages. This is "./baton up" if ./baton started
@@ -74,12 +76,12 @@ std::string RouterCommand();
 
 // BlockStopSignals blocks SIGTERM, SIGINT and SIGHUP in the calling thread and in all threads it
 // starts later, so call it first. WaitForStop returns when one of these signals arrives. A second
-// one then ends the process at once with status 130.
+// signal then ends the process immediately with status 130.
 void BlockStopSignals();
 void WaitForStop();
 
-// While this object lives, a stop signal ends the process at once with status 128 + signal. For a
-// slow start that leaves nothing behind. Use it between BlockStopSignals and WaitForStop.
+// While this object lives, a stop signal ends the process immediately with status 128 + signal. Use
+// it during a slow start that leaves nothing behind, between BlockStopSignals and WaitForStop.
 class LeaveOnStop {
  public:
   LeaveOnStop();

@@ -10,8 +10,8 @@
 
 namespace baton {
 
-// Shows that a thread makes progress. The thread beats once per turn, and between the parts of a
-// long turn.
+// Shows that a thread makes progress. The thread calls Beat at every turn of its loop, and between
+// the parts of a long turn.
 class Pulse {
  public:
   // Any thread; very cheap.
@@ -22,9 +22,9 @@ class Pulse {
   std::atomic<uint64_t> beats_{0};
 };
 
-// Finds the pulses that have stopped. One thread asks repeatedly. Time counts as silence only while
-// that thread keeps asking: after the whole process was suspended, no pulse is reported for that
-// time.
+// Finds the pulses that have stopped. One thread calls Silent repeatedly. Time counts as silence
+// only while that thread keeps calling. So the time for which the whole process was suspended does
+// not count.
 class PulseWatch {
  public:
   // A pulse without a beat for longer than `limit` is silent. Call Silent at least four times per
@@ -35,8 +35,8 @@ class PulseWatch {
   void Add(std::string name, const Pulse* pulse) {
     watched_.push_back({.name = std::move(name), .pulse = pulse, .beats = pulse->beats()});
   }
-  // Returns the names of the silent pulses, in the order in which they were added. `now` never goes
-  // back.
+  // Returns the names of the silent pulses, in the order in which they were added. `now` must not
+  // decrease from call to call.
   std::vector<std::string> Silent(absl::Time now);
 
  private:

@@ -5,7 +5,7 @@
 
 namespace baton {
 
-// Random values from the kernel's generator, which nobody can guess. For epochs, secrets, and seeds
+// Returns an unpredictable random value from the kernel's generator. For epochs, secrets, and seeds
 // that no client chose.
 uint64_t RandomU64();
 std::string RandomBytes(int bytes);

@@ -36,12 +36,12 @@ class ScratchFolder {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Writes a file, replaces what had this name, and creates the folders in `name`. Returns
-  // File(name).
+  // Writes the file `name`. Replaces an existing file of that name, and creates the folders in
+  // `name`. Returns File(name).
   std::string Write(absl::string_view name, absl::string_view bytes) const {
     const std::string file = File(name);
     std::filesystem::create_directories(std::filesystem::path(file).parent_path());
-    // Always a new file: some file systems flush a file that is truncated and written again.
+    // Always writes a new file: some file systems flush a file that is truncated and written again.
     std::filesystem::remove_all(file);
     std::ofstream out(file, std::ios::binary);
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

@@ -2,8 +2,9 @@
 
 #include <utility>
 
-// Both macros return early from a function that returns a Status or StatusOr. RETURN_IF_ERROR also
-// takes other types that have ok(), such as grpc::Status, where the function returns that type.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN return early from a function that returns a Status or
+// StatusOr. RETURN_IF_ERROR also accepts other types that have ok(), such as grpc::Status, where
+// the function returns that type.
 
 // Returns `expression`, a status, from the enclosing function unless the status is OK.
 #define RETURN_IF_ERROR(...)                                       \

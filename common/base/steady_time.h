@@ -5,9 +5,9 @@
 namespace baton {
 
 // Returns the system time at the first call plus the time that has passed since then on the
-// monotonic clock. All code that measures how long something takes uses it: setting the system
-// clock (NTP, or a machine that was moved) must not end leases or delay reports. The value has no
-// meaning in other processes.
+// monotonic clock. All code that measures how long something takes uses this function: setting the
+// system clock (by NTP, or because a virtual machine was moved) must not end leases or delay
+// reports. The value has no meaning in other processes.
 absl::Time SteadyNow();
 
 // Converts a time of the system clock, such as the deadline of an RPC, to SteadyNow's time, and

@@ -12,7 +12,8 @@
 namespace baton {
 namespace {
 
-// Version 1 writes "no limit" as the largest multiple of a page, which is above this value.
+// Version 1 of control groups writes "no limit" as the largest multiple of a page, which is above
+// this value.
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;
 
 using Numbers = std::map<std::string, uint64_t, std::less<>>;
@@ -81,7 +82,7 @@ void ConsiderV1(const std::string& folder, const std::string& name, UsableMemory
   const std::optional<uint64_t> limit = NumberIn(absl::StrCat(folder, kFile));
   if (!limit || *limit >= kNoLimit) return;
   const Numbers numbers = NumbersIn(absl::StrCat(folder, "/memory.stat"));
-  // The "total_" values include the groups below this one.
+  // The "total_" values include the control groups below this one.
   const uint64_t used = SumOf(numbers, {"total_rss", "total_shmem"});
   TakeIfLess(Left(*limit, used, absl::StrCat(name, kFile)), min);
 }

@@ -9,7 +9,7 @@ namespace baton {
 struct UsableMemory {
   uint64_t bytes = 0;        // still available
   uint64_t limit_bytes = 0;  // the limit that leaves the fewest bytes
-  uint64_t used_bytes = 0;   // memory that counts against that limit
+  uint64_t used_bytes = 0;   // memory that counts against `limit_bytes`
   // Path of the file that holds the limit: a file of a control group, or /proc/meminfo for the
   // machine.
   std::string limit;

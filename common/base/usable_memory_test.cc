@@ -88,7 +88,8 @@ TEST(UsableMemoryTest, TheGroupAboveThatLeavesLessDecides) {
       .Add("sys/fs/cgroup/slice/memory.stat", absl::StrCat("anon ", 5 * kGib, "\n"));
   EXPECT_EQ(root.memory().limit, "/sys/fs/cgroup/slice/memory.max");
   EXPECT_EQ(root.memory().bytes, 3 * kGib);
-  // The path exists only on the host; the group itself is mounted at the root.
+  // In a container the path in /proc/self/cgroup exists only on the host. The group itself is
+  // mounted at the root.
   EXPECT_EQ(Root()
                 .Add(kSelf, "0::/docker/0123\n")
                 .Add("sys/fs/cgroup/memory.max", absl::StrCat(kGib))

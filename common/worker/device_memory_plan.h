@@ -16,8 +16,8 @@
 namespace baton {
 
 // Plan of a device's memory, for a worker whose KV pool lies on the device. It is made before
-// anything is allocated. So a worker that does not fit ends before it loads anything, and a worker
-// that fits never runs out of memory. HostMemoryPlan does the same for pools in host memory.
+// anything is allocated. So a worker that does not fit ends during its start, and a worker that
+// fits never runs out of memory. HostMemoryPlan does the same for pools in host memory.
 struct DeviceMemoryPlan {
   struct Part {
     std::string name;

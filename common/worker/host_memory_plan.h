@@ -15,9 +15,8 @@
 namespace baton {
 
 // Plan of the host's memory, for a worker whose KV pool lies in host memory. It is made before the
-// memory is allocated. So a worker that does not fit ends before it loads anything, and a worker
-// that fits is never killed because memory runs out. DeviceMemoryPlan does the same for pools on a
-// device.
+// memory is allocated. So a worker that does not fit ends during its start, and a worker that fits
+// is never killed because memory runs out. DeviceMemoryPlan does the same for pools on a device.
 //
 // A plan guarantees (the rest is all memory except weights and KV pool):
 //   - Weights + KV pool + rest never exceed the memory that the process may still use.
