@@ -15,8 +15,8 @@ struct ByteSize {
   uint64_t bytes = 0;
 };
 
-// Parses such a size. Returns InvalidArgument, with the text and the accepted forms, for any other
-// text.
+// Parses a size such as "4Gi" or "1500M". Returns InvalidArgument, with the text and the accepted
+// forms, for a text that is not a size.
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text);
 
 // Returns the shortest text that ParseByteSize reads as exactly `bytes`: "4Gi", "1500M", or digits
