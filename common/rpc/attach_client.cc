@@ -80,7 +80,7 @@ absl::string_view HintFor(const grpc::Status& status) {
 }
 
 // Decides which warnings are logged: the first one, one whose reason differs from the last, and
-// otherwise one per interval. Reset() makes the next one the first again.
+// otherwise one per interval. After Reset() the next warning counts as the first one again.
 class RareWarning {
  public:
   bool IsDue(absl::Time now, absl::Duration interval, int reason = 0) {
@@ -106,7 +106,8 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
     AddToken(&context_, token);
     *report_.mutable_registration() = registration;
     stub_->async()->Attach(&context_, this);
-    // Send() writes from outside of gRPC's callbacks; the hold keeps the stream alive for it.
+    // Send() writes from outside of gRPC's callbacks. The hold keeps the stream alive for such
+    // writes.
     AddHold();
     StartWrite(&report_);
     StartRead(&command_);
@@ -136,7 +137,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
     MutexLock lock(&mutex_);
     return heard_;
   }
-  // Set once gRPC no longer uses this object.
+  // Returns the final status once gRPC no longer uses this object.
   std::optional<grpc::Status> done() {
     MutexLock lock(&mutex_);
     return done_;
@@ -144,7 +145,8 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
 
  private:
   void OnReadDone(bool ok) override {
-    if (!ok) {  // this happens once, at the end of every stream, because a read is always pending
+    // a failed read happens once, at the end of every stream, because a read is always pending
+    if (!ok) {
       {
         MutexLock lock(&mutex_);
         ends_ = true;
@@ -213,7 +215,7 @@ struct AttachClient::State {
   std::atomic<bool> report_now = false;
   std::atomic<int> attached = 0;
   std::map<std::string, Router> routers;
-  std::string last_peers;  // serialized, to detect changes
+  std::string last_peers;  // last peers given to `peers`, serialized to detect changes
   absl::Time next_resolve = absl::InfinitePast();
   absl::Duration resolve_pause = kFirstPause;  // pause after some name could not be resolved
   // The addresses that each name last had. Used only by the look-up that is running.

@@ -36,10 +36,10 @@ class AttachClient {
     // empty.
     std::function<void(int attached)> on_attached;
   };
-  // Starts a thread, which calls both functions. `load` returns the next report; if it returns
+  // Starts a thread, which calls `load` and `peers`. `load` returns the next report; if it returns
   // nothing, no report is sent, and routers soon count the worker as dead. `peers` gets the union
-  // of the peers that all routers name, whenever it changes. `none_fits` is set if this union is
-  // empty and some router says that no peer fits.
+  // of the peers that all routers name, whenever this union changes. `none_fits` is set in the
+  // union if it is empty and some router says that no peer fits.
   AttachClient(Options options, std::function<std::optional<v1::LoadReport>()> load,
                std::function<void(const v1::Peers&)> peers);
   // Ends the streams and the thread.
@@ -48,7 +48,7 @@ class AttachClient {
   // Any thread. Returns the number of routers that have accepted this worker and whose peers were
   // passed to `peers`.
   int attached() const;
-  // Any thread. Sends the next report at once.
+  // Any thread. Sends the next report without waiting for its interval.
   void ReportNow();
 
  private:

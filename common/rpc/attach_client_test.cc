@@ -81,7 +81,7 @@ class FakeMembership : public v1::Membership::Service {
   int loads_ = 0, refused_ = 0;
 };
 
-// Stores the last peers, and lets a test wait for some.
+// Stores the peers that the client reported last, and lets a test wait for given peers.
 class HeardPeers {
  public:
   void Set(const v1::Peers& peers) {

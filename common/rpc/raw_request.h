@@ -13,7 +13,7 @@ namespace baton {
 // parse with Unimplemented; this returns InvalidArgument with the reason.
 inline absl::Status ParseRequest(const grpc::ByteBuffer& bytes,
                                  google::protobuf::MessageLite* request) {
-  grpc::ByteBuffer copy = bytes;  // shares the slices
+  grpc::ByteBuffer copy = bytes;  // the copy shares the slices of `bytes`
   grpc::ProtoBufferReader reader(&copy);
   if (reader.status().ok() && request->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the request of ", bytes.Length(),

@@ -76,7 +76,7 @@ TEST(RpcServerTest, AnOldConnectionIsLeftByNewCallsOfWhichNoneFails) {
       {.listen = "127.0.0.1:0", .services = {&mirror}, .connection_age = absl::Milliseconds(50)});
   ASSERT_TRUE(server.ok()) << server.status();
   const auto channel = Dial((*server)->address());
-  grpc::ClientContext watching;  // starts on the first connection and stays there
+  grpc::ClientContext watching;  // the RPC starts on the first connection and stays on it
   const auto watch = grpc::health::v1::Health::NewStub(channel)->Watch(&watching, {});
   grpc::health::v1::HealthCheckResponse response;
   ASSERT_TRUE(watch->Read(&response));

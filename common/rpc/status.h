@@ -6,7 +6,7 @@
 
 namespace baton {
 
-// Both types of status use the same code numbers with the same meanings.
+// absl::Status and grpc::Status use the same code numbers with the same meanings.
 inline grpc::Status ToGrpcStatus(const absl::Status& status) {
   return status.ok() ? grpc::Status::OK
                      : grpc::Status(static_cast<grpc::StatusCode>(status.code()),

@@ -33,9 +33,9 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
     return writer;
   }
 
-  // Call before the RPC method returns the reactor to gRPC.
+  // Sets the callback `cancelled`. Call it before the RPC method returns the reactor to gRPC.
   void SetCancelled(std::function<void()> cancelled) { cancelled_ = std::move(cancelled); }
-  // Any thread.
+  // Any thread. Sets the callback `backlog`.
   void SetBacklog(std::function<void(size_t events)> backlog) {
     MutexLock lock(&mutex_);
     backlog_ = std::move(backlog);
@@ -84,7 +84,7 @@ class StreamWriter : public grpc::ServerWriteReactor<Event> {
   }
 
   void OnDone() override {
-    // This is gRPC's last call. Senders may still hold the object.
+    // gRPC makes no call after OnDone, but senders may still hold the object.
     cancelled_ = nullptr;
     const std::shared_ptr<StreamWriter> self = std::move(self_);
   }
