@@ -92,7 +92,7 @@ absl::StatusOr<MetricSample> ParseSample(absl::string_view line) {
   return sample;
 }
 
-// Reads a page line by line. Checks each family when the next one begins.
+// Parses a metrics page line by line. Checks each metric family when the next family begins.
 class Reader {
  public:
   absl::Status Take(absl::string_view line);

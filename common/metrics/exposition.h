@@ -12,7 +12,7 @@ namespace baton {
 
 // One line of a metrics page that holds a value.
 struct MetricSample {
-  std::string name;  // includes _bucket, _sum or _count if it is part of a histogram
+  std::string name;  // includes the suffix _bucket, _sum or _count of a histogram
   std::map<std::string, std::string> labels;
   double value = 0;
 };

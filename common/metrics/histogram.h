@@ -21,8 +21,8 @@ absl::Span<const double> BatchBounds();
 // lock.
 class Histogram {
  public:
-  // `bounds` ascend, and must outlive the histogram. Bucket i counts the values up to and including
-  // bound i. One more bucket counts all larger values.
+  // The `bounds` must ascend, and must outlive the histogram. Bucket i counts the values up to and
+  // including bound i. One more bucket counts all larger values.
   explicit Histogram(absl::Span<const double> bounds);
 
   void Observe(double value);

@@ -1,4 +1,4 @@
-// Measures the cost of metrics for the loop that counts.
+// Measures the cost of metrics: for the loop that updates them, and for writing a page.
 
 #include <benchmark/benchmark.h>
 
@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-// The metrics that a decode step of 64 sequences adds: its time, its batch, and one token per
+// Updates the metrics of a decode step of 64 sequences: its time, its batch, and one token per
 // sequence.
 void StepOf64(benchmark::State& state) {
   Histogram seconds(SecondsBounds()), batch(BatchBounds());

@@ -25,7 +25,8 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after an error such as EMFILE
+// pause in accepting after an error such as EMFILE
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 constexpr char kTextType[] = "text/plain; charset=utf-8";
 constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -56,7 +57,8 @@ struct MetricsServer::Parts {
   std::function<std::string()> text;
   int connections = 0;
   bool accepting = false;
-  bool stopped = false;  // connections end with `io`, which is destroyed before the fields above it
+  // destroying `io` ends the connections, which still use the fields above it
+  bool stopped = false;
   asio::io_context io{1};
   tcp::acceptor acceptor{io};
   asio::steady_timer pause{io};

@@ -193,7 +193,7 @@ TEST(MetricsServerTest, EndsWhileConnectionsAreOpen) {
   auto server = Serve();
   Client half(server->address()), idle(server->address());
   half.Say("GET /metrics HT");
-  // When this is answered, both connections above have been accepted.
+  // Once this request is answered, both earlier connections have been accepted.
   Ask(*server, "GET /metrics HTTP/1.1\r\n\r\n");
   server = nullptr;
   EXPECT_EQ(half.Hear(), "");
