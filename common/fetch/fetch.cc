@@ -264,7 +264,7 @@ absl::Status Failed(const char* what, const fs::path& path) {
                    absl::StrCat(words, "; take a folder that this user may write"));
 }
 
-// Downloads into `part`, from its current size up to the file's size.
+// Downloads a file into `part`, from the current size of `part` up to the file's size.
 absl::Status Download(const FetchOptions& options, const Snapshot& snapshot, const HubFile& file,
                       const fs::path& part) {
   if (SizeOf(part) > file.size) fs::remove(part);

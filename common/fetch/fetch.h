@@ -17,7 +17,7 @@ struct FetchOptions {
   std::string endpoint = "https://huggingface.co";
   std::string token;                 // empty if no token is sent
   std::vector<std::string> include;  // shell patterns; if empty, the files that Baton reads
-  int attempts = 8;  // failed attempts in a row, none of which brought a byte, before it gives up
+  int attempts = 8;                  // max failed attempts in a row that brought no byte
   absl::Duration first_pause =
       // Pause before the second attempt; doubles with each further attempt, up to 30 s.
       absl::Seconds(1);

@@ -132,7 +132,7 @@ class FetchTest : public testing::Test {
   std::string revision_ = "main";
   std::string list_;   // if not empty, replaces the list of files
   HubAnswer refusal_;  // answer to every request, if its status is not 200
-  // Number of answers that are still to be busy, wrong or cut.
+  // Numbers of next answers that say "busy", have wrong bytes, or are cut.
   int busy_ = 0, wrong_ = 0, cuts_ = 0;
   bool ranges_ = true;
   std::unique_ptr<HubForTests> hub_, cdn_;
@@ -144,7 +144,7 @@ TEST_F(FetchTest, BringsWhatBatonReadsAndAsksOnce) {
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_TRUE(Whole()) << There();
   const size_t asked = hub_->requests().size();
-  EXPECT_EQ(asked, 4u);  // the list, and each of the three files
+  EXPECT_EQ(asked, 4u);  // one request for the list, and one for each of the three files
   for (const HubRequest& request : hub_->requests())
     EXPECT_EQ(request.authorization, "Bearer hf_secret") << request.target;
   ASSERT_EQ(cdn_->requests().size(), 1u);
@@ -152,7 +152,7 @@ TEST_F(FetchTest, BringsWhatBatonReadsAndAsksOnce) {
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_EQ(hub_->requests().size(), asked);
   EXPECT_THAT(said_, HasSubstr(absl::StrCat("has 'org/model' at commit ", kCommit, " already")));
-  // A file that is deleted afterwards is fetched again. The others are not.
+  // A file that is deleted afterwards is fetched again. The other files are not.
   fs::remove(folder_.File("model/config.json"));
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_TRUE(Whole());
@@ -196,7 +196,7 @@ TEST_F(FetchTest, WrongBytesNeverGetTheirName) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("model.safetensors arrived twice with other bytes"),
                                       HasSubstr(Hash(EVP_sha256(), weights_))));
   EXPECT_THAT(There(), Not(HasSubstr("safetensors")));
-  // A file with wrong bytes is fetched a second time. So is a file that an earlier process left.
+  // A file with wrong bytes is fetched a second time, also if an earlier process left it.
   wrong_ = 1;
   ASSERT_TRUE(Fetch(options_).ok());
   EXPECT_TRUE(Whole());

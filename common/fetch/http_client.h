@@ -28,13 +28,14 @@ struct HttpGet {
   std::string url;
   std::string
       token;  // bearer token for the host of `url` only; not sent after a redirect to another host
-  int64_t from_byte = 0;  // asks for the bytes from this one on
+  int64_t from_byte = 0;  // offset of the first byte that is asked for
   // Called with each part of the body of a status 200 or 206, in order. An error ends the transfer.
   std::function<absl::Status(int status, absl::string_view bytes)> take;
 };
 
-// Blocks until the answer is there. Fails after a minute without a byte. Uses $HTTPS_PROXY, and
-// trusts the certificates of the system or of $SSL_CERT_FILE. Call from one thread at a time.
+// Sends the request and blocks until the answer is complete. Fails after a minute without a byte.
+// Uses $HTTPS_PROXY, and trusts the certificates of the system or of $SSL_CERT_FILE. Call from one
+// thread at a time.
 HttpReply Get(const HttpGet& get);
 
 }  // namespace baton
