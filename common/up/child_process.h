@@ -12,8 +12,8 @@ namespace baton {
 struct ChildOptions {
   std::string program;  // path of the program
   std::vector<std::string> arguments;
-  // File to which standard output and standard error are appended. If empty, the child uses this
-  // process's.
+  // File to which standard output and standard error are appended. If empty, the child writes to
+  // the standard output and standard error of this process.
   std::string log;
   // True if the child gets its own process group. Ctrl-C in the terminal then reaches only this
   // process, which stops the others in the right order.

@@ -9,13 +9,15 @@
 namespace baton {
 namespace {
 
-constexpr absl::Duration kDefaultGrace = absl::Seconds(30);  // the default in the programs
+// the default of --drain-grace in all programs
+constexpr absl::Duration kDefaultGrace = absl::Seconds(30);
 constexpr absl::Duration kAfterGrace = absl::Seconds(5);
-// Parts of ten thousand that all workers together may take. For the GPU's memory it is the default
-// of --gpu-memory-utilization. The share of the machine's memory leaves some to other programs.
+// Shares of memory that all workers together may use, in parts of ten thousand. For the GPU's
+// memory the share is the default of --gpu-memory-utilization. For the machine's memory it leaves
+// some memory to other programs.
 constexpr int kTenThousandthsOfGpu = 9000;
 constexpr int kTenThousandthsOfMachine = 8000;
-constexpr int kWorkersThatFit = 2;  // fit with the default of --memory-share
+constexpr int kWorkersThatFit = 2;  // number of workers that fit with the default of --memory-share
 
 // Returns the number of workers whose backend is `cuda`.
 int WorkersOnGpu(const UpOptions& options) {

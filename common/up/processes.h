@@ -29,8 +29,8 @@ std::vector<std::string> WorkerArguments(const UpOptions& options, Role role,
                                          absl::string_view router);
 
 // Returns flags that give one worker its share of the memory that all workers on this machine use
-// together. If the user gives one of these flags too, that one comes later on the command line
-// and wins.
+// together. If the user gives one of these flags too, the user's flag comes later on the command
+// line and wins.
 std::vector<std::string> MemoryFlags(const UpOptions& options, Role role);
 
 // Returns the time that a process of this role may take to end after SIGTERM: its --drain-grace

@@ -94,7 +94,7 @@ absl::Status StateFolder::Take() {
                                                     "addresses, process ids and logs"));
   };
   if (error) return refuse(path_, error.message());
-  // Stays open and locked until this process ends.
+  // The file stays open and locked until this process ends.
   const int file = open(File("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) return refuse(File("lock"), strerror(errno));
   struct flock lock = WholeFile(F_WRLCK);

@@ -52,7 +52,7 @@ class StateFolder {
   // Logs stay.
   void Clear() const;
 
-  // For any process. Return what the last Write() wrote.
+  // For any process. Read and RouterAddress return what the last Write() wrote.
   std::vector<ProcessRecord> Read() const;
   std::string RouterAddress() const;
   // For any process. Returns true if the cluster that holds the lock is being stopped.

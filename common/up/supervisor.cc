@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(200);
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
-// After a run of this length, the next pause is short again.
+// After a run of at least this length, the pause before a restart is short again.
 constexpr absl::Duration kLongRun = absl::Seconds(30);
 constexpr absl::Duration kHurriedLimit = absl::Seconds(5);
 constexpr int kMaxStartsWithoutAddress = 5;

@@ -50,7 +50,7 @@ class Supervisor {
     // Calls OnStartFailed() if the process can't be started.
     std::function<void(const Process&)> start;
     std::function<void(const Process&, int)> signal;   // sends a signal to a running process
-    std::function<void(absl::string_view line)> note;  // shows a line to people
+    std::function<void(absl::string_view line)> note;  // shows a line to the user
   };
 
   Supervisor(std::vector<Process> processes, Callbacks callbacks);

@@ -51,7 +51,7 @@ class SupervisorTest : public testing::Test {
                 },
             .note = [this](absl::string_view line) { notes_.emplace_back(line); }};
   }
-  // Returns what was done since the last call.
+  // Returns the actions that the supervisor asked for since the last call of Done.
   std::vector<std::string> Done() { return std::exchange(done_, {}); }
 
   void BeginServing() {
@@ -160,7 +160,8 @@ TEST_F(SupervisorTest, TheRouterStopsFirstThenTheWorkers) {
   BeginServing();
   supervisor_.Stop(now_);
   EXPECT_THAT(Done(), ElementsAre("term router"));
-  supervisor_.OnEnd("decode-2", Killed(SIGKILL), now_);  // no longer restarted
+  // during the stop a process is not restarted
+  supervisor_.OnEnd("decode-2", Killed(SIGKILL), now_);
   supervisor_.OnEnd("router", Exited(0), now_);
   EXPECT_THAT(Done(), ElementsAre("term prefill-1", "term decode-1"));
   supervisor_.OnEnd("prefill-1", Exited(0), now_);

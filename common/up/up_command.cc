@@ -39,7 +39,7 @@ namespace {
 constexpr int kDefaultPort = 50051;
 // Time between two looks at the logs if the system has no inotify instance left.
 constexpr absl::Duration kLogPause = absl::Milliseconds(50);
-constexpr int kAnswerTokens = 200;  // length of the first answer
+constexpr int kAnswerTokens = 200;  // max length of the first answer, in tokens
 
 sigset_t WatchedSignals() {
   sigset_t signals;
@@ -160,7 +160,7 @@ class Up {
     pids_[name] = *pid;
   }
 
-  // Waits for the next event, and handles all that have happened.
+  // Waits for the next event, and handles all events that have happened.
   void Turn() {
     WatchLogs();
     pollfd files[3] = {{.fd = signals_, .events = POLLIN},
@@ -266,7 +266,8 @@ class Up {
     supervisor_->Stop(now);
   }
 
-  // Makes the start fail. The first line that it prints is ours, and says what went wrong.
+  // Makes the start fail. Prints `message` first, so that the user reads what went wrong before
+  // anything else.
   void Fail(absl::string_view message, absl::Time now) {
     EndStatusLine();
     SayFailure(message);
@@ -484,7 +485,8 @@ class Up {
   StateFolder state_;
   int front_;
   int signals_ = -1;
-  int watch_ = -1, watched_ = -1;  // inotify, and its watch of the log folder while it has one
+  // descriptor of inotify, and inotify's watch of the log folder (-1: none)
+  int watch_ = -1, watched_ = -1;
   bool watching_ = false;
   std::string listen_;
   std::map<std::string, ProcessLog> logs_;
@@ -494,10 +496,11 @@ class Up {
   // On a terminal the line of progress replaces itself, so it may change every second. Elsewhere,
   // as in a log, every line stays.
   StartProgress progress_{SteadyNow(), absl::Seconds(isatty(STDERR_FILENO) != 0 ? 1 : 5)};
-  std::string told_warning_;         // the router's last warning that was printed
-  pid_t waiter_ = 0, prompter_ = 0;  // processes of baton-client
-  bool can_serve_ = false;           // true once the router has reported that it can serve
-  bool say_stopped_ = false;         // true if a signal asked for the stop
+  std::string told_warning_;  // the router's last warning that was printed
+  // process ids of baton-client: one waits for the router, one sends the first prompt
+  pid_t waiter_ = 0, prompter_ = 0;
+  bool can_serve_ = false;    // true once the router has reported that it can serve
+  bool say_stopped_ = false;  // true if a signal asked for the stop
   bool status_line_ = false;
   int exit_status_ = 0;
   std::string written_;
@@ -531,7 +534,7 @@ int WaitForStart(pid_t supervisor, int socket) {
 int RunInBackground(const UpOptions& options, const std::string& programs,
                     const std::string& state) {
   const sigset_t signals = WatchedSignals();
-  sigprocmask(SIG_BLOCK, &signals, nullptr);  // blocked before the fork, so that none is lost
+  sigprocmask(SIG_BLOCK, &signals, nullptr);  // blocked before the fork, so that no signal is lost
   int ends[2];
   BATON_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0) << errno;
   const pid_t supervisor = fork();

@@ -197,7 +197,8 @@ TEST_F(UpCommandTest, ASignalAtAnyMomentOfTheStartEndsAll) {
   for (const char* flags : {"", "--detach"}) {
     for (const char* moment : {"", "serving", "an answer"}) {
       const Ended up = Up(flags, KillAt(moment, SIGTERM));
-      // Once the cluster serves, it ends in order, with status 0.
+      // A signal before the first answer gives 128 + SIGTERM. A cluster that already serves ends in
+      // order, with status 0.
       EXPECT_THAT(up.exit_status, testing::AnyOf(143, 0)) << flags << moment << up.output;
       EXPECT_THAT(up.output, Not(HasSubstr("baton-up:"))) << moment;
       Run("down");
@@ -212,7 +213,7 @@ TEST_F(UpCommandTest, WhatDiesComesBackAndTheRouterWhereItWas) {
                                    "--router=127.0.0.1:7 "));
   const pid_t router = PidOf("router"), decode = PidOf("decode-1");
   for (const pid_t pid : {router, decode}) kill(pid, SIGKILL);
-  // `status` does not wait, so the test repeats it until both are back.
+  // `status` does not wait, so the test repeats it until the router and decode-1 are back.
   const auto back = [&](const char* name, pid_t before) {
     const pid_t now = PidOf(name);
     return now != 0 && now != before;
@@ -317,7 +318,8 @@ TEST_F(UpCommandTest, AProgramThatIsMissingIsNamed) {
 
 TEST_F(UpCommandTest, AnInstalledFolderServesItsDemoModel) {
   folder_.Write("share/baton/models/demo/config.json", "{}");
-  const Ended up = Run("--once --listen=127.0.0.1:7");  // without a command it is `up`
+  // without a command word the command is `up`
+  const Ended up = Run("--once --listen=127.0.0.1:7");
   EXPECT_EQ(up.exit_status, 0);
   EXPECT_THAT(up.output, HasSubstr("share/baton/models/demo at\n"));
 }

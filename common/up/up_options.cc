@@ -20,16 +20,16 @@ namespace {
 
 constexpr int kMaxWorkers = 99;
 
-// The last flag is for ./baton and installed folders. It names the demo model, which is served if
-// there is no --model.
+// `demo-model` is given by ./baton and by installed programs. It names the demo model, which is
+// served if there is no --model.
 constexpr absl::string_view kValueFlags[] = {"model",  "prefill", "decode",    "prompt",
                                              "listen", "mode",    "demo-model"};
-// The last two flags are for ./baton, which has already acted on them.
+// `no-install` and `no-build` are for ./baton, which has already acted on them.
 constexpr absl::string_view kBoolFlags[] = {"once", "detach", "check", "no-install", "no-build"};
 
-// Flags with the same meaning in all three programs, so that one value serves the whole cluster.
-// Other flags that router and workers share need a prefix. For example, the router's --stall is a
-// different time from the decode worker's.
+// Flags with the same meaning in router, prefill worker and decode worker, so that one value serves
+// the whole cluster. Other flags that router and workers share need a prefix. For example, the
+// router's --stall is a different time from the decode worker's.
 constexpr absl::string_view kOfAllPrograms[] = {"attach-token", "drain-grace", "log-format",
                                                 "log-level", "model-name"};
 
@@ -160,7 +160,7 @@ class Parser {
       const absl::StatusOr<FlagTable> table = flags_of_(role);
       if (!table.ok()) return options_.check ? SkipUnknown() : table.status();
       auto flag = table->find(name);
-      if (flag == table->end() && !word.value.has_value()) {  // it may be --no-NAME
+      if (flag == table->end() && !word.value.has_value()) {  // the word may be --no-NAME
         absl::string_view positive = name;
         if (absl::ConsumePrefix(&positive, "no-")) flag = table->find(positive);
         if (flag != table->end() && !flag->second) flag = table->end();
@@ -195,8 +195,8 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // Skips the value of a flag that no program could be asked about. The next word may be its value
-  // or not; it counts as the value unless it looks like a flag.
+  // Skips the value of a flag of a program that could not be asked about its flags. The next word
+  // counts as the flag's value unless it looks like a flag.
   absl::Status SkipUnknown() {
     if (next_ < words_.size() && !absl::StartsWith(words_[next_], "-")) ++next_;
     return absl::OkStatus();

@@ -19,7 +19,8 @@ inline constexpr Role kRoles[] = {Role::kRouter, Role::kPrefill, Role::kDecode};
 // prefixes.
 absl::string_view NameOf(Role role);
 
-// The flags of one program, by name with dashes. True for a flag that takes no value.
+// The flags of one program. The key is the name with dashes; the value is true for a flag that
+// takes no value.
 using FlagTable = std::map<std::string, bool, std::less<>>;
 
 // Parses the output of a program's --list-flags.
