@@ -10,7 +10,7 @@ namespace baton {
 
 // Layout of the memory through which readers check a KV pool.
 // The pool ends, from PatternOffset on, with kPatternBytes that are a function of the owner's
-// epoch. Reading them proves the link by the same way that the KV will take.
+// epoch. Reading these bytes proves that the link works, over the path that the KV will take.
 // Beside the pool, in separate host memory, lie:
 //   generations  [blocks]          u64   counted by the owner's block pool
 //   checksums    [blocks][layers]  u64   of each slice, by KvChecksums, before it is published

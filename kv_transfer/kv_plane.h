@@ -95,8 +95,8 @@ class KvPlane {
   KvPlane(const KvPlane&) = delete;
   KvPlane& operator=(const KvPlane&) = delete;
 
-  // Start of the pool: `blocks * layout.BlockBytes()` bytes, initially zero. They lie in device
-  // memory if the transport allocates its pools there.
+  // Start of the pool: `blocks * layout.BlockBytes()` bytes, initially zero. The pool lies in
+  // device memory if the transport allocates its pools in device memory.
   std::byte* pool() { return pool_.data; }
   // One generation per block, readable by peers. The block pool increments them.
   std::atomic<uint64_t>* generations();
@@ -136,7 +136,7 @@ class KvPlane {
   void SetPuller(User user) { puller_ = std::move(user); }
 
   enum class LinkState {
-    kUnknown,  // no such peer, or it does not match
+    kUnknown,  // no such peer, or the peer does not match this worker
     kDown,     // lost or not proven; retried after a pause
     kProving,
     kUp,

@@ -43,15 +43,15 @@ class KvPublisher {
                 std::function<void(absl::Status)> ended);
   // Announces KV that is in the pool, or will be once the work recorded by `written` has run:
   // layers [0, layers) of tokens [0, tokens), and all layers of the tokens published before.
-  // `tokens` is a multiple of the block length, or all of the hand-over's tokens. Neither number
-  // may decrease. The reader gets a note after the checksums have been taken, so that no note names
-  // KV that is not there. If the checksums fail, the hand-over ends with Internal. Unknown ids are
-  // ignored: the hand-over was aborted.
+  // `tokens` is a multiple of the block length, or all of the hand-over's tokens. `tokens` may not
+  // decrease. While it stays the same, `layers` may not decrease. The reader gets a note after the
+  // checksums have been computed, so that no note names KV that is not there. If the checksums
+  // fail, the hand-over ends with Internal. Unknown ids are ignored: the hand-over was aborted.
   void Publish(uint64_t handover_id, int tokens, int layers,
                std::shared_ptr<DeviceEvent> written = nullptr);
   // Marks the hand-over as complete after everything has been published, and starts the lease.
   // `payload`, at most kMaxPayloadBytes, is what the reader needs besides the KV: the first token.
-  // Unknown ids are ignored.
+  // Ignores unknown ids.
   void Complete(uint64_t handover_id, std::string payload);
   // Ends a hand-over that is no longer needed: tells its reader and forgets it, without calling
   // `ended`. Unknown ids are ignored.

@@ -38,14 +38,14 @@ class KvPull {
 
   const KvTicket& ticket() const { return ticket_; }
 
-  // Takes a state note from the owner; ignores one that is older than the last. Returns false if
-  // the note is impossible.
+  // Handles a state note from the owner. Ignores a note that is older than the last one. Returns
+  // false if the note is impossible.
   bool Absorb(const KvNote& state);
   bool complete() const { return complete_; }
   const std::string& payload() const { return payload_; }
 
-  // Takes the next piece that is ready and has not been taken. It has at most `max_bytes`, unless a
-  // single slice is larger. Returns false if there is none.
+  // Takes the next piece that is ready and has not been taken. The piece has at most `max_bytes`,
+  // unless a single slice is larger. Returns false if no piece is ready.
   bool TakePiece(size_t max_bytes, Piece* piece);
   // Returns the slices of a piece in our pool, for computing their checksums.
   std::vector<KvSlice> Slices(const Piece& piece) const;

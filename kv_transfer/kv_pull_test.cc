@@ -109,8 +109,8 @@ TEST(KvPullTest, VerdictNamesAWrongGenerationAndAWrongSlice) {
     ASSERT_TRUE(pull.all_landed());
     const KvMeta meta{1000, kLayout.layers};
     const auto reads = pull.MetaReads(meta);
-    // Generations and checksums take two reads each: blocks 4 and 6 are near each other, 900 is
-    // not.
+    // Generations take two reads, and so do checksums: blocks 4 and 6 are near each other, but
+    // block 900 is not.
     ASSERT_EQ(reads.size(), 4u);
     for (const auto& read : reads) {
       for (size_t i = 0; i < read.bytes / 8; ++i) {

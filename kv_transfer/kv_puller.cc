@@ -241,8 +241,8 @@ void KvPuller::Move(Running* running, bool drained) {
     running->reads_since = now_;
   }
   if (running->state == State::kEnded) {
-    // A read that is still posted may write into these blocks at any time, so they can't be given
-    // back.
+    // A read that is still posted may write into the pull's blocks at any time, so the blocks can't
+    // be given back.
     if (running->reads > 0 && now_ - running->ended_at >= options_.stall) {
       plane_->Drop(ticket.owner_epoch, absl::StrCat(running->reads, " reads do not end"));
     }

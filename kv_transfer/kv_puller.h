@@ -50,13 +50,13 @@ class KvPuller {
   KvPuller(const KvPuller&) = delete;
   KvPuller& operator=(const KvPuller&) = delete;
 
-  // Pulls the ticket's KV into `blocks` (as many as the ticket has), slice by slice as they become
-  // ready. If the link to the owner is still being proven, the pull waits for it. Returns an id for
-  // Cancel.
+  // Pulls the ticket's KV into `blocks` (as many as the ticket has), slice by slice as the slices
+  // become ready. If the link to the owner is still being proven, the pull waits for the link.
+  // Returns an id for Cancel.
   // Calls `done` exactly once, from the plane's RunOnce, never from inside Start or Cancel. By then
-  // no operation into `blocks` is under way, so they may go back to their pool.
-  // `attempt` numbers the attempts at one ticket, upwards: a later attempt takes the hand-over away
-  // from an earlier one, and a release ends only the attempt that sent it.
+  // no read into `blocks` is under way, so the blocks may go back to their pool.
+  // `attempt` numbers the attempts at one ticket, upwards. A later attempt takes the hand-over away
+  // from an earlier attempt. A release ends only the attempt that sent it.
   uint64_t Start(const KvTicket& ticket, uint32_t attempt, const std::vector<BlockId>& blocks,
                  std::function<void(PullResult)> done);
   // Ends a pull early; `done` is still called. The owner keeps the hand-over until its lease ends.

@@ -71,7 +71,7 @@ std::shared_ptr<DeviceRuntime> Device(uint64_t seed) {
 std::shared_ptr<DeviceRuntime> Gpu() { return CreateCudaRuntime(0).value(); }
 
 // Makes transports on two devices of one process. A process can't open its own IPC handles, so all
-// reads are bounced unless the inner transport reads device memory.
+// reads go through host memory (kBounced) unless the inner transport reads device memory.
 using MakeOnDevice = std::function<std::unique_ptr<Transport>(DeviceRuntime*)>;
 TransportPair InOneProcess(std::shared_ptr<DeviceRuntime> reader,
                            std::shared_ptr<DeviceRuntime> owner, const MakeOnDevice& make,
@@ -114,7 +114,7 @@ TransportPair BetweenProcesses(std::shared_ptr<DeviceRuntime> reader, const std:
 }
 
 absl::Status GpuIsThere() { return CreateCudaRuntime(0).status(); }
-// Returns OK if UCX can read memory of a GPU here.
+// Returns OK if UCX can read the memory of a GPU on this machine.
 absl::Status UcxReadsGpus() {
   ASSIGN_OR_RETURN(const auto device, CreateCudaRuntime(0));
   auto transport = CreateDeviceTransport(MakeUcxForDevices()(), device.get(), DevicePath::kDirect);

@@ -22,8 +22,9 @@ struct CheckVoidify {
 
 }  // namespace baton::internal
 
-// Aborts the process at once, with file, line and the streamed values, when `condition` is false.
-// For broken invariants only: a failure that the outside world can cause is returned as a status.
+// Aborts the process immediately, with file, line and the streamed values, when `condition` is
+// false. For broken invariants only: a failure that the outside world can cause is returned as a
+// status.
 #define BATON_CHECK(condition)                      \
   (condition) ? (void)0                             \
               : ::baton::internal::CheckVoidify() & \

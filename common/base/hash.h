@@ -9,8 +9,9 @@
 
 namespace baton {
 
-// Returns the 64-bit XXH3 hash, for checksums of KV slices, fingerprints and block hashes. The
-// value is the same on every machine. An attacker who chooses the bytes can make collisions.
+// Returns the 64-bit XXH3 hash, for checksums of KV slices, fingerprints and block hashes. The hash
+// of the same bytes is the same on every machine. An attacker who chooses the bytes can make
+// collisions.
 inline uint64_t Hash64(const void* data, size_t bytes, uint64_t seed = 0) {
   return XXH3_64bits_withSeed(data, bytes, seed);
 }

@@ -13,7 +13,7 @@ bool IsHostPort(absl::string_view address);
 // Returns `host_port` with another port. A server that listens on port 0 uses this to announce the
 // port it got.
 std::string WithPort(absl::string_view host_port, int port);
-// Returns the port of host:port, or -1 if there is none.
+// Returns the port of host:port, or -1 if `host_port` has no port.
 int PortOf(absl::string_view host_port);
 // Returns the host of host:port, without the brackets of IPv6.
 std::string HostOf(absl::string_view host_port);

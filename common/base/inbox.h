@@ -15,8 +15,8 @@ class Inbox {
  public:
   explicit Inbox(size_t capacity) : capacity_(capacity) {}
 
-  // Any thread. Returns false, and does not take the message, when the queue is full. The sender
-  // decides what to do then.
+  // Any thread. Returns false, and drops the message, when the queue is full. The sender decides
+  // what to do then.
   bool Push(T message) {
     MutexLock lock(&mutex_);
     if (messages_.size() >= capacity_) return false;

@@ -18,7 +18,7 @@ enum class LogFormat { kText, kJson };
 struct LogField {
   LogField(absl::string_view field_name, const absl::AlphaNum& field_value)
       : name(field_name), value(field_value.Piece()) {}
-  // Takes a number, which stays a number in JSON.
+  // Makes a field from a number. Its value has no quotes in JSON.
   template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
   LogField(absl::string_view field_name, T field_value) : name(field_name) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -31,7 +31,7 @@ struct LogField {
   }
   absl::string_view name;
   std::string value;
-  bool bare = false;  // true if JSON takes the value without quotes
+  bool bare = false;  // true if JSON shows the value without quotes
 };
 
 // Name of the field that holds a request's id, in every log line about a request.

@@ -33,8 +33,8 @@ struct Pages {
   uintptr_t begin, end;
 };
 
-// Calls madvise() with `advice` for these bytes. Returns false if the kernel does not know this
-// advice.
+// Calls madvise() with `advice` for the `bytes` bytes at `at`. Returns false if the kernel does not
+// know this advice.
 bool Populate(uintptr_t at, size_t bytes, int advice, int* error) {
   while (madvise(reinterpret_cast<void*>(at), bytes, advice) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;

@@ -14,7 +14,7 @@ using PageInStep = std::function<absl::Status(uint64_t done_bytes)>;
 
 // Allocates every page of fresh writable memory now, so that a lack of memory is found here and not
 // at the first use. Contents stay as they are. Returns ResourceExhausted when the kernel has no
-// page left. Kernels before 5.14 can't report this: there, a lack of memory kills the process.
+// page left. Kernels before 5.14 can't report this: on them a lack of memory kills the process.
 absl::Status PageInForWriting(std::byte* data, size_t bytes, const PageInStep& step);
 
 // Reads every page of a mapped file once. Later accesses then do not wait for the disk while the

@@ -56,8 +56,8 @@ const std::vector<std::string>& GivenFlags();
 
 // Prints `lines`, which include their line ends, to standard output and flushes it. For text that
 // scripts wait for or people look for, such as an address. With --log-format=json this prints
-// nothing: readers of both streams, such as Kubernetes, then see only JSON. A log event must carry
-// the same facts.
+// nothing, so that programs that read standard output and standard error together, such as
+// Kubernetes, see only JSON. A log event must carry the same facts as `lines`.
 void PrintAtStart(absl::string_view lines);
 
 // Exits with 2 because a flag or file can't be used. First prints "NAME: message" to standard

@@ -15,12 +15,12 @@ struct UsableMemory {
   std::string limit;
 };
 
-// Reads the limits of the machine and of every control group of the process up to the root,
-// versions 1 and 2. The limit that leaves the least decides.
+// Reads the memory limits of the machine and of every control group of the process up to the root,
+// versions 1 and 2. The limit that leaves the fewest bytes decides.
 // Anonymous and shared memory counts as used, and so does kernel memory that can't be reclaimed.
-// The page cache counts as free, so a caller that maps files must subtract them. `root` is the
-// folder in which /proc and /sys are read; "" is the system's own. On a system without these files
-// `bytes` is UINT64_MAX.
+// The page cache counts as free, so a caller that maps files must subtract their size. `root` is
+// the folder in which /proc and /sys are read; "" means the system's own files. On a system without
+// these files `bytes` is UINT64_MAX.
 UsableMemory ReadUsableMemory(const std::string& root = "");
 
 }  // namespace baton

@@ -6,7 +6,7 @@
 namespace baton {
 
 // Lets other threads wake one thread. A call of Wake() is never lost: if the thread is not waiting,
-// its next wait ends at once. Several calls before a wait count as one.
+// its next wait ends immediately. Several calls before a wait count as one.
 class Wakeup {
  public:
   // Any thread.
@@ -16,9 +16,9 @@ class Wakeup {
     changed_.Signal();
   }
 
-  // Call only from the thread that is to be woken, which is always the same one. Returns once
-  // Wake() has been called since the last wait, or after `longest`. Returns at once if `longest` is
-  // not positive.
+  // Call only from the thread that is to be woken, which is always the same thread. Returns once
+  // Wake() has been called since the last wait, or after `longest`. Returns immediately if
+  // `longest` is not positive.
   void WaitFor(absl::Duration longest) {
     MutexLock lock(&mutex_);
     if (!woken_ && longest > absl::ZeroDuration()) changed_.WaitFor(&mutex_, longest);

@@ -282,8 +282,8 @@ absl::Status Download(const FetchOptions& options, const Snapshot& snapshot, con
                 .token = options.token,
                 .from_byte = have,
                 .take = [&](int status, absl::string_view bytes) {
-                  // The server answers a request for the rest with 200: it ignores ranges and sends
-                  // the whole file.
+                  // The request asked only for the rest of the file. A server that answers it with
+                  // 200 ignores ranges and sends the whole file.
                   if (!begun && status == 200 && have > 0) {
                     have = before = 0;
                     if (ftruncate(out, 0) != 0) return Failed("write", part);
@@ -356,7 +356,8 @@ absl::Status FetchFile(const FetchOptions& options, const Snapshot& snapshot, co
       wanted, "; something between here and the hub changes it, such as a proxy"));
 }
 
-// Returns the content of the folder's kCompleteFile, or nothing if there is no valid one.
+// Returns the content of the folder's kCompleteFile, or nothing if the folder has no valid
+// kCompleteFile.
 std::optional<json> Complete(const std::string& folder) {
   std::ifstream in(fs::path(folder) / std::string(kCompleteFile));
   if (!in) return std::nullopt;

@@ -17,8 +17,8 @@ absl::Span<const double> TokensBounds();
 // Bucket bounds for the sequences or prompts of one step: powers of two from 1 to 1024.
 absl::Span<const double> BatchBounds();
 
-// Counts values in fixed buckets, as Prometheus does. Any thread may observe a value; this takes no
-// lock.
+// Counts values in fixed buckets, as Prometheus does. Any thread may observe a value; observing
+// takes no lock.
 class Histogram {
  public:
   // The `bounds` must ascend, and must outlive the histogram. Bucket i counts the values up to and

@@ -15,7 +15,7 @@ namespace baton {
 class MetricsServer {
  public:
   struct Options {
-    std::string listen;  // HOST:PORT; port 0 takes any free one
+    std::string listen;  // HOST:PORT; port 0 means any free port
     int max_connections = 16;
     size_t max_request_bytes = 8 << 10;  // size of request line and headers; a body is refused
     // Limit for reading the request, and again for sending the answer.

@@ -173,7 +173,7 @@ class Stream : public grpc::ClientBidiReactor<v1::WorkerReport, v1::RouterComman
 
   void OnDone(const grpc::Status& status) override {
     // The lock is held to the end, because the attach thread may delete this object as soon as it
-    // sees done_.
+    // sees that `done_` is set.
     MutexLock lock(&mutex_);
     done_ = status;
     wakeup_->Wake();

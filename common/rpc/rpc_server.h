@@ -18,7 +18,7 @@ namespace baton {
 class RpcServer {
  public:
   struct Options {
-    std::string listen;                    // host:port; port 0 takes any free one
+    std::string listen;                    // host:port; port 0 means any free port
     std::vector<grpc::Service*> services;  // must outlive the server
     // Age at which a client is asked to open a new connection (GOAWAY), plus or minus a tenth. RPCs
     // on the old connection go on. At least one millisecond.
@@ -34,8 +34,8 @@ class RpcServer {
   // Sets the answer of grpc.health.v1 for a service, given by its full name. "" stands for the
   // whole server. Any thread.
   void SetServing(absl::string_view service, bool serving);
-  // Stops taking new RPCs, lets running ones finish for at most `grace`, and cancels the rest.
-  // Returns when all have ended.
+  // Stops accepting new RPCs, lets running RPCs finish for at most `grace`, and cancels the rest.
+  // Returns when all RPCs have ended.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -96,8 +96,8 @@ TEST(RpcServerTest, AnOldConnectionIsLeftByNewCallsOfWhichNoneFails) {
   watch->Finish();
 }
 
-// A busy machine may take a while to answer a new connection. Giving up early would make it look
-// like a dead peer.
+// A busy machine may take a while to answer a new connection. If the client gave up early, a live
+// peer would look dead.
 TEST(DialTest, AServerThatIsSlowToAnswerIsWaitedFor) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};

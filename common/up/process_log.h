@@ -17,14 +17,14 @@ class ProcessLog {
   // Call when the process starts or restarts. Lines that are in the log by now belong to an earlier
   // run and are ignored.
   void BeginRun();
-  // Reads the lines written since the last call. Cheap when there are none.
+  // Reads the lines written since the last call. Cheap when no line was written.
   void ReadNew();
   // The address at which this run listens. Empty until the log shows it, in either log format.
   const std::optional<std::string>& address() const { return address_; }
-  // The last line of this run that is not empty, without time and program. Empty if there is none
-  // yet.
+  // The last line of this run that is not empty, without time and program. Empty if this run has no
+  // such line yet.
   const std::string& last_line() const { return last_line_; }
-  // The last line in a few words, such as "loading weights, 3.1 of 16.0 GB".
+  // The last line, shortened to a few words, such as "loading weights, 3.1 of 16.0 GB".
   const std::string& progress() const { return progress_; }
   // The last line of this run that is a warning or an error, in the form of last_line(). Empty if
   // there is none yet.

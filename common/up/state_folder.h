@@ -14,7 +14,7 @@ namespace baton {
 // The facts about one process that `status` shows.
 struct ProcessRecord {
   std::string name;
-  std::string address;  // empty if there is none yet
+  std::string address;  // empty if the process has no address yet
   pid_t pid = 0;        // 0 if it does not run now
   std::string note;     // reason why it does not serve; empty if it serves
 };
@@ -39,8 +39,8 @@ class StateFolder {
   pid_t Owner() const;
 
   // Takes the lock, which this process then holds until it ends, and removes the files that an
-  // earlier cluster left. Returns AlreadyExists if another process holds the lock. PermissionDenied
-  // names the file that can't be written.
+  // earlier cluster left. Returns AlreadyExists if another process holds the lock. Returns
+  // PermissionDenied, with the file's name, if a file can't be written.
   absl::Status Take();
 
   // For the owner of the lock. Writes the records, and the router's address for clients (empty if

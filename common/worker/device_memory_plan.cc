@@ -19,7 +19,7 @@ constexpr uint64_t kMaxBlocks = 1 << 30;
 
 std::string Gib(uint64_t bytes) { return absl::StrFormat("%.3f GiB", bytes / 0x1p30); }
 
-// Returns the bytes that these allocations take on the device, which rounds each of them up.
+// Returns the bytes that `allocations` take on the device, which rounds each of them up.
 uint64_t Sum(const DeviceRuntime& device, const std::vector<size_t>& allocations) {
   uint64_t sum = 0;
   for (const size_t bytes : allocations) {

@@ -100,8 +100,8 @@ class Planner {
            (options_.weight_bytes + KvBytes(layout_, blocks)) / 512;
   }
   uint64_t PoolAndRest(int64_t blocks) const { return KvBytes(layout_, blocks) + Rest(blocks); }
-  // Returns the largest number of blocks whose pool and rest fit into `room` bytes, and whose pool
-  // alone fits into `pool_room`.
+  // Returns the largest number of blocks for which the KV pool and all memory except pool and
+  // weights fit into `room` bytes, and the pool alone fits into `pool_room` bytes.
   int64_t MaxBlocks(uint64_t room, uint64_t pool_room = UINT64_MAX) const {
     int64_t low = 0;
     int64_t high = std::min<uint64_t>(std::min(room, pool_room) / layout_.BlockBytes(), kMaxBlocks);

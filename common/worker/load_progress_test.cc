@@ -25,7 +25,7 @@ class LoadProgressTest : public testing::Test {
             .terminal_write = [this](absl::string_view text) { said_.emplace_back(text); }},
         kStart);
   }
-  // Calls Tick as a loop would, every 100 ms from `from` to `to`, both included.
+  // Calls Tick every 100 ms from `from` to `to`, both included, as a loop would.
   void Run(LoadProgress* progress, absl::Duration from, absl::Duration to) {
     for (absl::Duration at = from; at <= to; at += absl::Milliseconds(100)) {
       progress->Tick(kStart + at);

@@ -138,8 +138,8 @@ absl::Status CheckFlags(const ModelHost::Options& options) {
     return absl::InvalidArgumentError(absl::StrCat("--memory-share is ", options.memory_share,
                                                    "; it takes more than 0, and 1 at most"));
   }
-  // Checks only that these numerics exist. A later check finds out if they exist for the model's
-  // type of weights.
+  // Checks only that the numerics named by --numerics exist. A later check finds out if they exist
+  // for the model's type of weights.
   if (ComputesOnCpu(options.backend)) {
     if (const auto any = ParseCpuNumerics(options.numerics, DType::kBF16); !any.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--numerics: ", any.status().message()));
@@ -230,7 +230,7 @@ absl::Status OpenOnHost(ModelFolder folder, int block_tokens, ModelHost* host) {
     }
     plan.weights_shared = false;
   } else {
-    // LoadModel only maps the files here.
+    // At this point LoadModel only maps the files.
     RETURN_IF_ERROR(LoadModel(options, std::move(folder), host));
     weights = host->model->weight_type();
     plan.weight_bytes = host->model->weight_bytes();

@@ -28,10 +28,11 @@ struct ModelHost {
     std::string numerics = "auto";  // order in which the CPU adds up sums; see ParseCpuNumerics
     // Seed of random weights (random_weights.h). The folder then needs no weights.
     std::optional<uint64_t> random_weights;
-    // Size of the KV pool. If empty, it takes what is left of a device, or follows HostMemoryPlan's
-    // rules in host memory.
+    // Size of the KV pool, in bytes. If empty, a pool on a device takes what is left of the
+    // device's memory, and a pool in host memory follows HostMemoryPlan's rules.
     std::optional<uint64_t> kv_bytes;
-    // Share of the host's memory, for a worker whose pool lies there; see HostMemoryPlan.
+    // Share of the host's memory, for a worker whose KV pool lies in host memory; see
+    // HostMemoryPlan.
     double memory_share = HostMemoryPlan::kDefaultShare;
     int max_sequences = 0;
     // Bytes that this process may use. If empty, ReadUsableMemory finds them under `memory_root`.
@@ -53,7 +54,7 @@ struct ModelHost {
     // Called with the progress of loading weights, like LoadProgress::Set, on the thread that calls
     // Open.
     std::function<void(uint64_t done_bytes, uint64_t total_bytes)> on_weights;
-    // Called when flags and folder have been checked. The slow part begins here.
+    // Called when flags and folder have been checked, just before the slow part of Open begins.
     std::function<void()> on_loading;
     // Passed to DeviceRuntime::OnFailure before the device is used.
     std::function<void(const absl::Status&)> on_device_failure;

@@ -22,9 +22,9 @@
 
 namespace baton {
 
-// Base class of the cores of prefill and decode workers. It holds what both need: the way jobs
-// arrive, their number, the engine they compute with, and the load of the worker. One loop thread
-// drives a core. A core starts no thread, and RunOnce reads no clock.
+// Base class of the cores of prefill and decode workers. It holds what both cores need: the way
+// jobs arrive, their number, the engine they compute with, and the load of the worker. One loop
+// thread drives a core. A core starts no thread, and RunOnce reads no clock.
 class WorkerCore {
  public:
   using JobId = uint64_t;

@@ -11,7 +11,7 @@ namespace baton {
 // test program has more backends.
 struct WorkerEquipment {
   std::vector<BackendFactory> backends;  // Backends beside `cpu`.
-  std::vector<FlagGroup> flag_groups;    // Flags of these backends, for --help.
+  std::vector<FlagGroup> flag_groups;    // Flags of the additional backends, for --help.
 };
 
 // Returns the equipment of shipped workers, which is the backend `cuda`.

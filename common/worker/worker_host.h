@@ -28,7 +28,7 @@
 
 namespace baton {
 
-// Exit status of a worker whose device has failed for good. The worker exits at once: it can't
+// Exit status of a worker whose device has failed for good. The worker exits immediately: it can't
 // finish any request, and only a new process can use a device again.
 inline constexpr int kDeviceFailedStatus = 3;
 
@@ -71,8 +71,8 @@ class WorkerHost {
     return [this] { core_wakeup_.Wake(); };
   }
 
-  // Returns the metrics that --metrics-listen shows. Callers add their own before Run(), and those
-  // must outlive Run().
+  // Returns the metrics that --metrics-listen shows. Callers add their own metrics before Run().
+  // The added objects must outlive Run().
   MetricRegistry* metrics() { return &metrics_; }
 
   // Runs the core on a thread called `name` until the process is told to stop. Starts the KV thread

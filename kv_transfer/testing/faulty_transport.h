@@ -24,10 +24,11 @@ class FaultyTransport : public Transport {
     absl::Duration read_delay_min, read_delay_max;
     double drop_note = 0;     // probability that a note is lost
     double fail_read = 0;     // probability that a read ends with Unavailable
-    double corrupt_read = 0;  // probability that one bit of a read arrives wrong
+    double corrupt_read = 0;  // probability that one bit of a read is wrong on arrival
     double stall_read = 0;    // probability that a read ends only by Disconnect
     double tear_read = 0;     // probability that the halves of a read are read at different times
-    bool shuffle_reads = false;  // True: reads that are due at the same time start in random order.
+    // True if reads that are due at the same time start in random order.
+    bool shuffle_reads = false;
   };
   // `inner` must outlive this object.
   FaultyTransport(Transport* inner, uint64_t seed, std::function<absl::Time()> clock);
@@ -40,8 +41,8 @@ class FaultyTransport : public Transport {
   void Uncut(PeerId peer) { cut_.erase(peer); }
   // Cuts the connections to all peers, now and in the future. Notes that arrive are lost too.
   void CutAll(bool cut) { cut_all_ = cut; }
-  // Returns the time at which the next delayed note or read is due, or InfiniteFuture if there is
-  // none.
+  // Returns the time at which the next delayed note or read is due, or InfiniteFuture if nothing is
+  // delayed.
   absl::Time NextDue() const;
   // Number of reads that were posted and have not been reported.
   size_t reads_outstanding() const { return reads_.size() + started_; }

@@ -35,7 +35,7 @@ class InProcessFabric {
   std::shared_ptr<Endpoint> Find(absl::string_view address);
 
   const Options options_;
-  // Prefix of this fabric's addresses. It differs from those of other fabrics.
+  // Prefix of this fabric's addresses. Each fabric has a different prefix.
   const std::string prefix_;
   Mutex mutex_;
   uint64_t created_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -11,7 +11,7 @@ struct PortRange {
   int first = 0;
   int last = 0;
 
-  // Parses "FIRST-LAST". Empty text means any port; both numbers are then zero. Returns
+  // Parses "FIRST-LAST". Empty text means any port; `first` and `last` are then zero. Returns
   // InvalidArgument for other text, or for fewer than two ports.
   static absl::StatusOr<PortRange> Parse(const std::string& text);
   bool any() const { return last == 0; }

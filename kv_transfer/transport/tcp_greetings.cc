@@ -366,7 +366,7 @@ void TcpGreetings::Reply(Answer* answer, Said said, const std::string& words, ab
   out.Put<uint8_t>(std::min(words.size(), kMaxWords));
   out.PutFixed(absl::string_view(words).substr(0, kMaxWords));
   const std::string bytes = out.Take();
-  // Nothing has been sent over this connection, so its send buffer takes these few bytes.
+  // Nothing has been sent over this connection, so its send buffer has space for these few bytes.
   (void)!send(answer->socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   answer->replied = true;
   answer->deadline = now + kToTakeTheAnswer;

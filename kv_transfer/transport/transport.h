@@ -52,15 +52,15 @@ class Transport {
   // Name for logs.
   virtual std::string name() const = 0;
   // Allocates memory that is zero, aligned to 4096 bytes, and lives as long as the transport.
-  // Returns ResourceExhausted, with the sizes, if there is not enough.
+  // Returns ResourceExhausted, with the sizes, if there is not enough memory.
   virtual absl::StatusOr<TransportMemory> Allocate(size_t bytes) = 0;
   // Allocates memory for a KV pool, with the same guarantees as Allocate. The memory lies where the
   // transport reads pools: in host memory, or in device memory, where it is aligned to 256 bytes.
   virtual absl::StatusOr<TransportMemory> AllocatePool(size_t bytes) { return Allocate(bytes); }
   // Makes device memory readable for peers, and a valid destination of reads. The caller has
-  // allocated the memory and frees it after the transport. Returns FailedPrecondition with the
-  // reason if that is impossible. A read that turns out to be impossible later ends with
-  // Unimplemented, and its connection keeps working.
+  // allocated the memory and frees it after the transport. Returns FailedPrecondition, with the
+  // reason, if the memory can't be registered. A read that turns out to be impossible later ends
+  // with Unimplemented, and its connection keeps working.
   virtual absl::StatusOr<TransportMemory> RegisterDeviceMemory([[maybe_unused]] std::byte* data,
                                                                [[maybe_unused]] size_t bytes) {
     return absl::FailedPreconditionError(name() + " reads host memory alone");
@@ -77,9 +77,10 @@ class Transport {
   // Ends a connection by force. When it returns, the `done` of every read from that peer has been
   // called, and no more bytes of these reads will arrive. Unknown peers are ignored.
   virtual void Disconnect(PeerId peer) = 0;
-  // Returns the way that bytes from this peer's pool really take (or, before a read, notes to the
-  // peer): inproc, shm, tcp, rdma, nvlink, pcie, cuda-ipc or peer-device. The answer comes from the
-  // lower layer, which knows it once a read or note has completed. Returns Unavailable before that.
+  // Returns the way that bytes from this peer's pool really take (or, before any read, the way that
+  // notes to the peer take): inproc, shm, tcp, rdma, nvlink, pcie, cuda-ipc or peer-device. The
+  // answer comes from the lower layer, which knows the way once a read or note has completed.
+  // Returns Unavailable before that.
   virtual absl::StatusOr<std::string> Link(PeerId peer) = 0;
 
   virtual void Read(ReadOperation operation) = 0;

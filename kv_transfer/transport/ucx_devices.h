@@ -15,16 +15,16 @@ namespace baton {
 // Empty without cuda_copy.
 std::vector<std::string> UcxDeviceTransports();
 
-// Capabilities of a UCX context. The first function returns the names of its transports, the second
-// one the types of memory that it knows, as bits of ucs_memory_type_t.
+// UcxTransportsOf returns the names of a UCX context's transports. UcxMemoryTypesOf returns the
+// types of memory that the context knows, as bits of ucs_memory_type_t.
 std::vector<std::string> UcxTransportsOf(ucp_context_h context);
 uint64_t UcxMemoryTypesOf(ucp_context_h context);
 
-// Returns OK if peers can read device memory that is registered with a UCX context of these
-// capabilities. Otherwise returns FailedPrecondition, which says what is missing. Such reads need
-// CUDA memory, and a transport that reads without the owner's processor (rc, dc: GPUDirect RDMA).
-// Over the other transports the owner's processor copies the bytes. Between processes of one node,
-// UCX's cuda_ipc does the same as DeviceTransport itself.
+// Returns OK if peers can read device memory that is registered with a UCX context that knows
+// `memory_types` and has `transports`. Otherwise returns FailedPrecondition, which says what is
+// missing. Such reads need CUDA memory, and a transport that reads without the owner's processor
+// (rc, dc: GPUDirect RDMA). Over the other transports the owner's processor copies the bytes.
+// Between processes of one node, UCX's cuda_ipc does the same as DeviceTransport itself.
 absl::Status UcxReadsDevices(uint64_t memory_types, absl::Span<const std::string> transports);
 
 }  // namespace baton

@@ -25,10 +25,10 @@ absl::string_view LinkOfUcxTransport(absl::string_view name) {
   return name;
 }
 
-// Parses the output of ucp_ep_print_info, because UCX 1.13 has no call for it. A line
-// `lane[0]: 0:sysv/memory.0 md[0] -> md[0]/sysv/sysdev[255] am ...` names a lane's transport.
-// A line `get[0]: ...` names a lane that can read. Without such a line, UCX emulates reads on the
-// lane of active messages.
+// Returns the name of an endpoint's link. Parses the output of ucp_ep_print_info, because UCX 1.13
+// has no call that tells the link. A line `lane[0]: 0:sysv/memory.0 md[0] -> md[0]/sysv/sysdev[255]
+// am ...` names a lane's transport. A line `get[0]: ...` names a lane that can read. Without a
+// `get` line, UCX emulates reads on the lane of active messages.
 std::string LinkFromInfo(absl::string_view info, bool mapped) {
   std::map<std::string, std::string> lanes;
   std::string messages, reads;

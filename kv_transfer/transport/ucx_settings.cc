@@ -214,8 +214,8 @@ absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options) {
       // Without this setting, connect() to a host that is gone would block the KV thread.
       {"tcp", TcpName("CONN_NB"), "y", {"UCX_CONN_NB", "UCX_TCP_CONN_NB"}},
       {"tcp", TcpName("PORT_RANGE"), options.ports, {"UCX_PORT_RANGE", "UCX_TCP_PORT_RANGE"}},
-      // These allocators give fresh pages, so the memory is zero. The KV plane touches the pages of
-      // a worker's pool itself.
+      // md and mmap allocators give fresh pages, so the memory is zero. The KV plane touches the
+      // pages of a worker's pool itself.
       {"", "ALLOC_PRIO", "md:sysv,md:posix,mmap", {"UCX_ALLOC_PRIO"}},
   };
   ucp_config_t* config = nullptr;

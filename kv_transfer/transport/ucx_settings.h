@@ -20,7 +20,7 @@ absl::Status UcxError(absl::StatusCode code, absl::string_view what, ucs_status_
 absl::StatusOr<ucp_config_t*> UcxSettings(const UcxOptions& options);
 
 // While this object lives, UCX's log messages on this thread are kept instead of logged. The
-// destructor logs those that were not taken.
+// destructor logs the messages that Take did not return.
 class UcxWordsHeld {
  public:
   UcxWordsHeld();
@@ -29,7 +29,7 @@ class UcxWordsHeld {
   UcxWordsHeld& operator=(const UcxWordsHeld&) = delete;
 
   // Returns the first message of UCX as "; UCX says: ...", for the end of an error message, or ""
-  // if there is none. Drops the others: they repeat the first one from higher layers.
+  // if UCX said nothing. Drops the other messages, which repeat the first one from higher layers.
   std::string Take();
 
  private:

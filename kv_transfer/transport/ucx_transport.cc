@@ -89,10 +89,10 @@ class UcxTransport : public Transport {
   int calls_until_look_ = 0;
   std::map<PeerId, GreetedPeer> greeted_;  // peers that have no connection in peers_ yet
   std::map<PeerId, std::unique_ptr<UcxConnection>> peers_;
-  // Connections that were disconnected while still being wired up. If they were closed at once, the
-  // peer's answer could not be delivered, and UCX 1.13 would abort the peer's process ("got REP
-  // message", ucp_request.c). So they are closed after the answer has arrived. They use no memory
-  // outside of themselves.
+  // Connections that were disconnected while still being wired up. If they were closed immediately,
+  // the peer's answer could not be delivered, and UCX 1.13 would abort the peer's process ("got REP
+  // message", ucp_request.c). So each is closed after the peer's answer has arrived. These
+  // connections use no memory outside of themselves.
   std::vector<std::unique_ptr<UcxConnection>> lingering_;
   EndedReads ended_;
   std::deque<std::string> notes_;

@@ -94,7 +94,7 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   }
   ucp_worker_params_t worker{};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  // The worker is created on one thread and used on another, never by both at once.
+  // One thread creates the worker and another thread uses it, never both at the same time.
   worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   has_ = UcxTransportsOf(context_);
   // UCX 1.13 has no call for the addresses at which it listens. So compare this process's listening

@@ -38,7 +38,8 @@ class UcxWorker {
   ucp_worker_h handle() const { return worker_; }
   // Address of the UCX worker, in UCX's format. Peers need it to create an endpoint.
   const std::string& address() const { return address_; }
-  // True if UCX has this transport here; `transport` is UCX's name for it, such as sysv.
+  // Returns true if UCX has this transport on this machine. `transport` is UCX's name for it, such
+  // as sysv.
   bool Has(absl::string_view transport) const;
   // Addresses at which UCX takes connections, one for each network interface. Empty without TCP.
   const std::vector<SocketAddress>& listens_at() const { return listens_at_; }
