@@ -128,8 +128,8 @@ TEST_F(HandoverTest, SlicesArePulledAsTheyGetReady) {
   EXPECT_EQ(reader_.pool->free(), 32u);
 }
 
-// The reader's thread sleeps between two turns of its loop. A note that arrives during the sleep
-// counts from the turn that handles it.
+// The reader's thread sleeps between two turns of its loop. If the owner's completion note arrives
+// during the sleep, `exposed` is measured from the turn that handles the note.
 TEST_F(HandoverTest, WhatIsExposedBeginsWithTheNoteNotWithTheSleepBeforeIt) {
   Introduce();
   const KvTicket ticket = Open();

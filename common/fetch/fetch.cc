@@ -99,7 +99,7 @@ bool MayWorkLater(int status) {
 }
 
 // Calls `attempt` until its reply is final, or until `attempts` calls in a row brought no progress.
-// `progress` returns true if the last call brought some.
+// `progress` returns true if the last call brought progress.
 absl::StatusOr<HttpReply> WithRetries(const FetchOptions& options, const std::string& what,
                                       const std::function<HttpReply()>& attempt,
                                       const std::function<bool()>& progress) {

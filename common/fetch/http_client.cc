@@ -65,7 +65,7 @@ HttpReply Get(const HttpGet& get) {
     return transfer.reply;
   }
   curl_slist* headers = nullptr;
-  // After a redirect to another host, port or scheme, curl does not send this header.
+  // After a redirect to another host, port or scheme, curl does not send the authorization header.
   if (!get.token.empty())
     headers = curl_slist_append(nullptr, absl::StrCat("Authorization: Bearer ", get.token).c_str());
   const std::unique_ptr<curl_slist, void (*)(curl_slist*)> owned_headers(headers,

@@ -30,7 +30,7 @@ class MetricsServer {
   // Starts the thread, which calls `text` for every page. Call it once.
   void Serve(std::function<std::string()> text);
 
-  // The HOST:PORT it listens on, with the actual port.
+  // Returns the HOST:PORT on which this server listens, with the actual port.
   const std::string& address() const { return address_; }
 
  private:

@@ -276,9 +276,9 @@ void AttachClient::State::ResolveAll(absl::Time now) {
       named.addresses.empty() ? options.longest_pause : options.resolve_interval;
   resolve_pause = all_known ? kFirstPause : std::min(resolve_pause * 2, longest);
   for (const std::string& address : named.addresses) routers.try_emplace(address);
-  // Drops a router whose address no name has any more, once its stream has ended and keep_peers has
-  // passed. A name that can't be resolved now keeps its last addresses, because the fault may be
-  // the name server's.
+  // Drops a router once no name resolves to its address any more, its stream has ended and
+  // keep_peers has passed. A name that can't be resolved now keeps its last addresses, because the
+  // fault may be the name server's.
   for (auto it = routers.begin(); it != routers.end();) {
     const bool forget = !named.addresses.contains(it->first) && it->second.stream == nullptr &&
                         now - it->second.lost > options.keep_peers;

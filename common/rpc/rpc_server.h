@@ -29,7 +29,7 @@ class RpcServer {
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const Options& options);
   ~RpcServer();
 
-  // The host:port it listens on, with the actual port.
+  // Returns the host:port on which this server listens, with the actual port.
   const std::string& address() const { return address_; }
   // Sets the answer of grpc.health.v1 for a service, given by its full name. "" stands for the
   // whole server. Any thread.

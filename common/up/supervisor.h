@@ -43,7 +43,7 @@ class Supervisor {
     int starts = 0;
     int starts_without_address = 0;  // number of starts in a row that got no address
     absl::Time started, next_start, kill_at = absl::InfiniteFuture();
-    std::string last_end;  // "ended with status 1"; empty if it has never ended
+    std::string last_end;  // such as "ended with status 1"; empty if the process has never ended
     bool stopping = false;
   };
   struct Callbacks {

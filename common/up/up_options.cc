@@ -38,7 +38,7 @@ constexpr absl::string_view kAddressFlags[] = {"listen", "metrics-listen"};
 
 // One word of the command line that is a flag.
 struct Word {
-  std::string written;  // as the user wrote it, without the value
+  std::string written;  // the flag as the user wrote it, without its value
   std::string name;     // without the leading dashes; "_" is written "-"
   std::optional<std::string> value;
 };

@@ -26,8 +26,9 @@ class LoadProgress {
   };
   struct Options {
     bool terminal = false;
-    std::function<void(const Now&)> log;                    // writes one log line
-    std::function<void(absl::string_view)> terminal_write;  // writes bytes unchanged
+    std::function<void(const Now&)> log;  // writes one log line
+    // writes bytes unchanged to the terminal
+    std::function<void(absl::string_view)> terminal_write;
   };
   LoadProgress(Options options, absl::Time start) : options_(std::move(options)), start_(start) {}
 

@@ -7,7 +7,8 @@
 
 namespace baton {
 
-// Returns the addresses of the TCP sockets at which this process listens, by the inode of each.
+// Returns the addresses of the TCP sockets at which this process listens. The key is the inode of
+// the socket.
 std::map<uint64_t, SocketAddress> ListeningSockets();
 
 }  // namespace baton

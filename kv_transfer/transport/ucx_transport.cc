@@ -35,8 +35,8 @@ constexpr absl::Duration kLongestWaitInFlight = absl::Milliseconds(5);
 // way. Each check is a system call.
 constexpr int kCallsPerLook = 64;
 
-// A peer whose greetings are under way or have failed, and the operations that wait for its
-// connection.
+// A peer for which TcpGreetings still asks or has failed, and the operations that wait for the
+// peer's connection.
 struct GreetedPeer {
   struct KeyedRead {
     ReadOperation operation;

@@ -82,7 +82,7 @@ absl::Status UcxWorker::Start(const UcxOptions& options) {
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "baton";
-  UcxWordsHeld words;  // holds UCX's messages back, so that an error comes before them
+  UcxWordsHeld words;  // holds UCX's log messages back, so that our error comes before them
   ucs_status_t status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
   if (status != UCS_OK) {
