@@ -34,7 +34,7 @@ constexpr absl::Duration kHeardLately = absl::Seconds(5);
 constexpr size_t kInboxNotes = 1 << 16;
 // Min interval between two equal warnings.
 constexpr absl::Duration kSameWarning = absl::Seconds(60);
-// Max wait while device work is under way: the end of that work can only be polled.
+// Max length of one wait while the device works, because the end of device work can only be polled.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
 
 }  // namespace

@@ -111,8 +111,8 @@ class KvPlane {
   // Returns the peers whose link is proven. Always empty without `proves_links`.
   std::vector<ProvenLink> links() const;
   // Returns true if this worker has a usable peer, or has no peers at all. With `proves_links` a
-  // peer is usable once its link is proven; otherwise, if it has sent a note within the last five
-  // seconds.
+  // peer is usable once its link is proven. Otherwise a peer is usable if it has sent a note within
+  // the last five seconds.
   bool has_link_or_no_peers() const;
 
   // Advances transport, checksums, proofs, publisher and puller. Returns true if anything happened.

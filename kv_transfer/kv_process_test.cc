@@ -191,8 +191,8 @@ TEST_P(KvProcessTest, APullBetweenProcessesBringsTheRightBytes) {
 }
 
 TEST_P(KvProcessTest, AnOwnerKilledDuringAPullEndsItAndLeavesNothingBehind) {
-  // Files of UCX that existed before: a process that was killed during its start may have left
-  // some.
+  // Files of UCX that exist before the test: a process that was killed during its start may have
+  // left some.
   const std::set<std::string> files = UcxFiles();
   for (const bool reaped : {true, false}) {
     SCOPED_TRACE(reaped ? "reaped" : "zombie");

@@ -22,9 +22,9 @@ class KvPublisher {
   struct Options {
     std::string owner;  // advertised address, copied into tickets
     // Time for which a complete hand-over is kept without any note from a reader. Each Open note
-    // starts the time anew; readers send one every second while they pull. If the router waits
-    // longer than this for a decode worker with free blocks, the lease ends and the prompt is
-    // computed again.
+    // starts the time anew; a reader sends an Open note every second while it pulls. If the router
+    // waits longer than this time for a decode worker with free blocks, the lease ends and the
+    // prompt is computed again.
     absl::Duration lease = absl::Seconds(10);
   };
   // The plane must outlive the publisher.

@@ -29,7 +29,7 @@ struct PullResult {
   std::string payload;    // the payload that the owner passed to Complete
   absl::Duration hidden;  // time spent pulling before the owner completed the hand-over
   // Time from the owner's completion note until everything was checked. If the hand-over was
-  // complete before the pull started, it counts from the start of the pull.
+  // complete before the pull started, the time counts from the start of the pull.
   absl::Duration exposed;
   uint64_t bytes = 0;
   std::string link;  // as Transport::Link returns it: shm, tcp, ...
@@ -90,7 +90,7 @@ class KvPuller {
     bool landed = false;  // True if a read was reported since the last RunOnce.
     // Time of the last report of a read, or of the first post after a time without reads.
     absl::Time reads_since;
-    // Time of the first open note sent after `last_life`.
+    // Time of the first open note sent after `last_life`, the owner's last sign of life.
     absl::Time unanswered_since = absl::InfiniteFuture();
     absl::Time started = absl::InfinitePast();
     bool answered = false;  // True once the owner has answered with a state.

@@ -72,7 +72,8 @@ void Measure(const std::string& tls) {
   owner.plane->SetPeers({{2, "reader", reader.plane->address()}});
   reader.plane->SetPeers({{1, "owner", owner.plane->address()}});
 
-  // Every fourth block, in random order, so that no reads of neighbouring blocks merge.
+  // The blocks to pull are every fourth block, in random order, so that no reads of neighbouring
+  // blocks merge.
   std::vector<BlockId> theirs, ours;
   for (int i = 0; i < kPulled; ++i) {
     theirs.push_back(4 * i + 1);

@@ -14,7 +14,7 @@ namespace {
 constexpr absl::string_view kPrefixes = "kmgtp";
 constexpr size_t kMaxFractionDigits = 18;
 
-// Bytes that a unit in lower case stands for; 0 for an unknown unit.
+// Returns how many bytes one `unit`, in lower case, stands for, or 0 for an unknown unit.
 uint64_t UnitBytes(absl::string_view unit) {
   absl::ConsumeSuffix(&unit, "b");
   if (unit.empty()) return 1;

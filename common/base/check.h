@@ -4,8 +4,8 @@
 
 namespace baton::internal {
 
-// Collects the message of a broken invariant, and aborts the process with it at the end of the
-// statement.
+// Collects the message of a broken invariant. At the end of the statement, prints the message and
+// aborts the process.
 class CheckFailure {
  public:
   CheckFailure(const char* file, int line, const char* condition);

@@ -26,7 +26,8 @@ std::vector<ControlGroup> ControlGroupsOf(const std::string& root, absl::string_
   std::ifstream lines(absl::StrCat(root, "/proc/self/cgroup"));
   std::vector<ControlGroup> groups;
   for (std::string line; std::getline(lines, line);) {
-    // A line is "0::/path" for version 2 and "4:cpu,cpuacct:/path" for version 1.
+    // A line of /proc/self/cgroup is "0::/path" for version 2 and "4:cpu,cpuacct:/path" for version
+    // 1.
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (parts.size() != 3) continue;
     const std::string path = parts[2] == "/" ? "" : parts[2];

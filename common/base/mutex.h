@@ -42,7 +42,8 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // Returns false if `timeout`, or a day, passed without a signal.
+  // Waits for a signal, for `timeout` but at most for a day. Returns false if that time passed
+  // without a signal.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     timeout = std::min(timeout, absl::Hours(24));  // a longer timeout would overflow the time point

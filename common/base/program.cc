@@ -57,8 +57,8 @@ std::vector<std::string>& Given() {
 }
 
 // Returns true if the flag is one of ours. Flags of libraries are not the user's business; Abseil
-// is the only linked library that has flags. The test does not compare __FILE__ with our own source
-// root, because a compiler cache may write that path differently in each object.
+// is the only linked library that has flags. This function does not compare __FILE__ with our own
+// source root, because a compiler cache may write that path differently in each object.
 bool IsOwn(const absl::CommandLineFlag& flag) {
   return !flag.IsRetired() && !absl::StrContains(flag.Filename(), "absl/flags/");
 }

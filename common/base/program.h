@@ -50,7 +50,7 @@ struct ProgramHelp {
 // program's name. Call only from `main`, once.
 std::vector<std::string> StartProgram(int argc, char** argv, const ProgramHelp& help);
 
-// Returns the program's own flags that the command line named. Each is listed once, with
+// Returns the program's own flags that the command line named. Each flag is listed once, with
 // underscores as absl names flags.
 const std::vector<std::string>& GivenFlags();
 

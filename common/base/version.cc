@@ -2,7 +2,7 @@
 
 namespace baton {
 
-// In a file of its own, so that a program without absl flags can print its version.
+// The version has a file of its own, so that a program without absl flags can print it.
 const absl::string_view kVersion = BATON_VERSION;
 
 }  // namespace baton

@@ -25,8 +25,8 @@ class MetricRegistry {
 
   void AddCounter(const std::string& name, const std::string& help, const Labels& labels,
                   const Counter* counter);
-  // `value` must never fall. It is called on the thread that calls Text(), and must not block for
-  // long.
+  // `value` must never decrease. It is called on the thread that calls Text(), and must not block
+  // for long.
   void AddCounter(const std::string& name, const std::string& help, const Labels& labels,
                   std::function<double()> value);
   void AddGauge(const std::string& name, const std::string& help, const Labels& labels,

@@ -97,7 +97,8 @@ TEST(MetricsServerTest, WhoComesBeforeItServesWaits) {
   EXPECT_TRUE(early.Say("GET /metrics HTTP/1.1\r\n\r\n"));
   (*server)->Serve([] { return "a_total 1\n"; });
   EXPECT_THAT(early.Hear(), StartsWith("HTTP/1.1 200 "));
-  server = MetricsServer::Listen({.listen = "127.0.0.1:0"});  // destroyed without having served
+  // destroys the first server, which has never served
+  server = MetricsServer::Listen({.listen = "127.0.0.1:0"});
 }
 
 TEST(MetricsServerTest, HeadGivesTheSizeAlone) {

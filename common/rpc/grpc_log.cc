@@ -9,8 +9,8 @@
 namespace baton {
 namespace {
 
-// Maps gRPC's errors to warnings: the caller of gRPC also gets the error, and knows how much harm
-// it did.
+// Maps gRPC's errors to warnings: the caller of gRPC also gets the error, and knows how serious it
+// is.
 Severity SeverityOf(gpr_log_severity severity) {
   return severity == GPR_LOG_SEVERITY_ERROR  ? Severity::kWarning
          : severity == GPR_LOG_SEVERITY_INFO ? Severity::kInfo

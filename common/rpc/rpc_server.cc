@@ -17,7 +17,8 @@
 namespace baton {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Options& options) {
-  // Checked before gRPC tries to listen, because gRPC's own warning does not say what failed.
+  // The address is checked before gRPC tries to listen, because gRPC's own warning does not say
+  // what failed.
   RETURN_IF_ERROR(CheckListen(options.listen));
   LogGrpc();
   // Plugins are process-wide switches of gRPC, so setting them again changes nothing.

@@ -10,7 +10,7 @@ namespace baton {
 absl::string_view ServingModeName(v1::ServingMode mode);
 
 // Returns the mode with this name, for flags. Returns InvalidArgument, with the known names, for an
-// unknown one.
+// unknown name.
 absl::StatusOr<v1::ServingMode> ServingModeFromName(absl::string_view name);
 
 }  // namespace baton

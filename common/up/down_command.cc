@@ -47,8 +47,8 @@ int RunDown(const std::string& state) {
     Say("nothing is up");
     return 0;
   }
-  // Opened before the owner is checked again: then no other process that gets this id later can
-  // receive the signal.
+  // The process descriptor is opened before the owner is checked again. Then no other process that
+  // gets the same id later can receive the signal.
   const int process = pidfd_open(owner, 0);
   if (process < 0 || folder.Owner() != owner) {
     if (process >= 0) close(process);

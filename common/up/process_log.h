@@ -19,7 +19,8 @@ class ProcessLog {
   void BeginRun();
   // Reads the lines written since the last call. Cheap when no line was written.
   void ReadNew();
-  // The address at which this run listens. Empty until the log shows it, in either log format.
+  // The address at which this run listens. Empty until the log, in text or in JSON, shows the
+  // address.
   const std::optional<std::string>& address() const { return address_; }
   // The last line of this run that is not empty, without time and program. Empty if this run has no
   // such line yet.

@@ -10,7 +10,7 @@ namespace baton {
 
 // One process that `up` keeps running.
 struct ProcessSpec {
-  std::string name;  // "router", "prefill-1", "decode-2"
+  std::string name;  // such as "router", "prefill-1" or "decode-2"
   Role role = Role::kRouter;
 };
 

@@ -29,7 +29,7 @@ std::string Contents(const std::string& path) {
   return text.str();
 }
 
-// Replaces a file's content. Readers see the old or the new text, never a part of one.
+// Replaces a file's content. Readers see either the whole old text or the whole new text.
 void Replace(const std::string& path, absl::string_view text) {
   const std::string next = path + ".next";
   std::ofstream file(next);

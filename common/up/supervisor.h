@@ -63,8 +63,7 @@ class Supervisor {
   void OnEnd(absl::string_view name, int wait_status, absl::Time now);
   // Call when the process could not be started at all.
   void OnStartFailed(absl::string_view name, absl::string_view why, absl::Time now);
-  // Starts and kills the processes whose time has come. Call it at NextTime(); earlier calls do no
-  // harm.
+  // Starts and kills the processes that are due. Call it at NextTime(); earlier calls do no harm.
   void OnTime(absl::Time now);
   absl::Time NextTime() const;
 
@@ -72,7 +71,7 @@ class Supervisor {
   // fail.
   void Serving() { serving_ = true; }
   // Stops all processes in order. The second call no longer waits for running answers. The third
-  // one kills the processes.
+  // call kills the processes.
   void Stop(absl::Time now);
 
   bool stopping() const { return stops_ > 0; }

@@ -37,7 +37,7 @@ namespace baton {
 namespace {
 
 constexpr int kDefaultPort = 50051;
-// Time between two looks at the logs if the system has no inotify instance left.
+// Time between two reads of the logs if the system has no inotify instance left.
 constexpr absl::Duration kLogPause = absl::Milliseconds(50);
 constexpr int kAnswerTokens = 200;  // max length of the first answer, in tokens
 
@@ -194,7 +194,7 @@ class Up {
     return next;
   }
 
-  // Watches the logs only while the cluster waits for something in them.
+  // Watches the logs, but only while the cluster waits for a line in them.
   void WatchLogs() {
     bool wanted = phase_ == Phase::kStarting;
     for (const Supervisor::Process& process : supervisor_->processes()) {
@@ -457,7 +457,7 @@ class Up {
     state_.Write(records, router.empty() ? "" : ReachableAddress(router));
   }
 
-  // Tells people, and the supervisor's log, that something happened to a process. Adds the time.
+  // Tells the user, and the supervisor's log, that something happened to a process. Adds the time.
   void Note(absl::string_view line) {
     const std::string timed =
         absl::StrCat(absl::FormatTime("%H:%M:%S", absl::Now(), absl::LocalTimeZone()), " ", line);

@@ -94,7 +94,7 @@ class Parser {
 
  private:
   absl::Status TakeFlag(const Word& word) {
-    // `up` itself has the flags --mode and --listen, which set the router's.
+    // `up` itself has the flags --mode and --listen, which set the router's flags of these names.
     absl::string_view own = word.name;
     if (own == "router-mode" || own == "router-listen") absl::ConsumePrefix(&own, "router-");
     if (absl::c_linear_search(kBoolFlags, own)) return TakeBool(word);

@@ -55,7 +55,8 @@ absl::StatusOr<UpOptions> ParseUpOptions(
     const std::vector<std::string>& words,
     const std::function<absl::StatusOr<FlagTable>(Role)>& flags_of);
 
-// Returns the value that a role's program gets for --NAME: the last one given, or "" if none is.
+// Returns the value that a role's program gets for --NAME: the last one given, or "" if the flag is
+// not given.
 std::string PassedValue(const UpOptions& options, Role role, absl::string_view name);
 
 }  // namespace baton

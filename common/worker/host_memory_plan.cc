@@ -198,7 +198,7 @@ class Planner {
   }
 
   // Returns the error for a pool that fits but holds too few tokens, because of --kv-bytes or
-  // because of this worker's share.
+  // because of this worker's share of the memory.
   absl::Status TooSmall(int64_t blocks) const {
     std::vector<std::string> advice;
     if (KvFlagFits(Min())) advice.push_back(KvFlag(Min()));

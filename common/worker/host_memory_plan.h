@@ -48,9 +48,9 @@ struct HostMemoryPlan {
     double share = kDefaultShare;
     std::string batch_flag;  // flag that sets how many sequences a step has; empty if none does
   };
-  // Returns ResourceExhausted if the worker does not fit. The error shows the bytes of weights, KV
-  // pool and rest and the limit, and names flags with values that would work. Returns
-  // InvalidArgument with the name of a flag whose value can never work.
+  // Returns ResourceExhausted if the worker does not fit. The error shows the limit, the bytes of
+  // the weights, of the KV pool and of all other memory, and flags with values that would work.
+  // Returns InvalidArgument with the name of a flag whose value can never work.
   static absl::StatusOr<HostMemoryPlan> Make(const Options& options);
 
   uint64_t together() const { return weight_bytes + kv_bytes + rest_bytes; }
@@ -58,7 +58,7 @@ struct HostMemoryPlan {
 
   UsableMemory usable;
   uint64_t weight_bytes = 0;
-  uint64_t kv_bytes = 0;    // blocks, and the KvMeta with which readers check them
+  uint64_t kv_bytes = 0;    // size of the blocks, and of the KvMeta with which readers check them
   uint64_t rest_bytes = 0;  // activations, logits, and the memory of gRPC, UCX and threads
   int blocks = 0;           // number of blocks in the KV pool
   int context = 0;          // tokens that are served

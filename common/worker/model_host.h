@@ -35,7 +35,8 @@ struct ModelHost {
     // HostMemoryPlan.
     double memory_share = HostMemoryPlan::kDefaultShare;
     int max_sequences = 0;
-    // Bytes that this process may use. If empty, ReadUsableMemory finds them under `memory_root`.
+    // Bytes that this process may use. If empty, ReadUsableMemory determines the number under
+    // `memory_root`.
     std::optional<uint64_t> usable_bytes;
     std::string memory_root;
     std::optional<int> block_tokens;  // if empty: 64 on a device, 16 elsewhere

@@ -135,8 +135,8 @@ void RefuseUnlessAtLeast(absl::string_view flag, absl::Duration value, absl::Dur
 }
 
 // Ends the process as if it had been killed. Routers see broken streams and start the requests anew
-// on another worker. No error is sent first, and the device is not asked to stop: it may never
-// answer again.
+// on another worker. No error is sent first, and the device is not asked to stop, because it may
+// never answer again.
 void EndWithDevice(const absl::Status& failure) {
   Log(Severity::kError, "device_failed", {{"error", failure.message()}});
   _exit(kDeviceFailedStatus);

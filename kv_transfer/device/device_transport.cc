@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kAddressMagic = 0xBA70ADE71CEADD12ull;
 // Max copies on the stream; further reads wait in their peer's queue.
 constexpr size_t kCopies = 64;
-// Max wait while device work is under way: the end of that work can only be polled.
+// Max length of one wait while the device works, because the end of device work can only be polled.
 constexpr absl::Duration kWaitForDevice = absl::Microseconds(50);
 // Before the pools are freed, their readers have to close them. Limits on the wait for that: the
 // number of waits of one millisecond, and the number of calls of Progress (about as many as fit

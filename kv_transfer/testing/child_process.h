@@ -27,7 +27,7 @@ class ChildProcess {
   void Reap();
 
   void Say(const std::string& line);
-  // Returns the next line, with its newline, or "" if the child is gone.
+  // Returns the next line that the child wrote, with its newline, or "" if the child is gone.
   std::string Hear();
   // Closes the child's standard input. A child that reads its input takes this as the order to end.
   void CloseInput();

@@ -32,7 +32,7 @@ class DeviceReadingTransport : public Transport {
     std::map<std::string, Memory, std::less<>> memory_ ABSL_GUARDED_BY(mutex_);
   };
   struct Options {
-    absl::Status registering;  // result of every RegisterDeviceMemory
+    absl::Status registering;  // result of every call of RegisterDeviceMemory
     // Result of every read of device memory. If it is not OK, nothing is read.
     absl::Status reading;
   };

@@ -40,8 +40,8 @@ void FaultyTransport::Read(ReadOperation operation) {
   read.operation.key = {};
   read.stalled = Chance(faults_.stall_read);
   if (Chance(faults_.tear_read) && read.operation.bytes >= 2) {
-    // If the first half fails, it reports the failure of the whole read. Otherwise the second half
-    // is read next and reports the result.
+    // Reads the two halves one after the other. If the first half fails, the whole read fails.
+    // Otherwise the second half is read next, and its result is the result of the read.
     HeldRead first = read;
     const size_t half = read.operation.bytes / 2;
     first.operation.bytes = half;

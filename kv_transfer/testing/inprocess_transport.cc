@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kBytesPerProgress = 4 << 20;
 
 // A reader may copy while the owner writes; generations and checksums detect that. The thread
-// sanitizer must not report it as a race.
+// sanitizer must not report such a copy as a race.
 #if defined(__SANITIZE_THREAD__)
 __attribute__((no_sanitize("thread"), noinline)) void CopyUnsynchronised(std::byte* to,
                                                                          const std::byte* from,

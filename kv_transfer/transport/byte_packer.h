@@ -26,8 +26,8 @@ class BytePacker {
   std::string bytes_;
 };
 
-// Reads the values that BytePacker wrote. Once the bytes end before a value does, this value and
-// all later ones are zero, and `ok()` is false.
+// Reads the values that BytePacker wrote. If the bytes end before a value is complete, this value
+// and all later values are zero, and `ok()` is false.
 class ByteUnpacker {
  public:
   explicit ByteUnpacker(absl::string_view bytes) : rest_(bytes) {}
