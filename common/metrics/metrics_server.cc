@@ -57,7 +57,7 @@ struct MetricsServer::Parts {
   std::function<std::string()> text;
   int connections = 0;
   bool accepting = false;
-  // destroying `io` ends the connections, which still use the fields above it
+  // Declared before `io`, because the connections use this field until they end with `io`.
   bool stopped = false;
   asio::io_context io{1};
   tcp::acceptor acceptor{io};

@@ -318,7 +318,7 @@ TEST_F(UpCommandTest, AProgramThatIsMissingIsNamed) {
 
 TEST_F(UpCommandTest, AnInstalledFolderServesItsDemoModel) {
   folder_.Write("share/baton/models/demo/config.json", "{}");
-  // without a command word the command is `up`
+  // Without a command word, baton-up runs `up`.
   const Ended up = Run("--once --listen=127.0.0.1:7");
   EXPECT_EQ(up.exit_status, 0);
   EXPECT_THAT(up.output, HasSubstr("share/baton/models/demo at\n"));

@@ -124,8 +124,8 @@ TEST(DevicePathTest, KeysComeBackAsTheyWereAndBentOnesAreRefused) {
   }
 }
 
-// Two transports on devices of one process. `options` says how well the inner transport reads
-// device memory.
+// Two transports on devices of one process. Each inner transport reads device memory as its
+// `options` say.
 class DirectReadsTest : public testing::Test {
  protected:
   struct End {
